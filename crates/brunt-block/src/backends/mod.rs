@@ -1,0 +1,1 @@
+//! Backends, one file each. Their table is in `crate::table`.

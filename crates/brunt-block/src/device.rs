@@ -1,0 +1,176 @@
+//! The one trait between whoever has requests and whatever serves them.
+
+use std::sync::Arc;
+
+use brunt_core::Nanos;
+use brunt_wire::scsi::sense::{Sense, Status};
+
+use crate::backends::memory::SparseMemory;
+use crate::{Buf, Ring};
+
+/// What a request does. Offsets and lengths are whole logical blocks of the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// Fill `buf[..len]` from the medium.
+    Read,
+    /// Put `buf[..len]` on the medium.
+    Write,
+    /// Make everything that was completed before stable. `offset` and `len` narrow it where the
+    /// device can; `len == 0` means all.
+    Flush,
+    /// Forget these blocks; they read as zeros afterwards.
+    Unmap,
+    /// Blocks read as zeros afterwards and stay allocated.
+    WriteZeroes,
+}
+
+/// One request. `tag` is the caller's and comes back with the completion.
+#[derive(Debug)]
+pub struct Request {
+    /// The caller's own name for it.
+    pub tag: u64,
+    /// What to do.
+    pub op: Op,
+    /// In bytes from the start of the device.
+    pub offset: u64,
+    /// In bytes.
+    pub len: u64,
+    /// At least `len` bytes for `Read` and `Write`, [`Buf::empty`] otherwise. It comes back with
+    /// the completion.
+    pub buf: Buf,
+    /// Complete only when the data is on stable storage (`Write`, `WriteZeroes`, `Unmap`).
+    pub force_unit_access: bool,
+}
+
+/// The answer to one request.
+#[derive(Debug)]
+pub struct Completion {
+    /// The request's.
+    pub tag: u64,
+    /// The request's buffer; after a failed read its content means nothing.
+    pub buf: Buf,
+    /// Whether it was done.
+    pub result: Result<(), DeviceError>,
+}
+
+/// Why a request failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DeviceError {
+    /// The device answered with a SCSI status other than GOOD: a remote LUN's own words, or an
+    /// injected fault's.
+    #[error("SCSI status {status:?}{}", .sense.map(|s| format!(": {s}")).unwrap_or_default())]
+    Scsi {
+        /// The status.
+        status: Status,
+        /// Its sense data, for CHECK CONDITION.
+        sense: Option<Sense>,
+    },
+    /// The operating system refused, with its errno.
+    #[error("{}", std::io::Error::from_raw_os_error(*.0))]
+    Os(i32),
+    /// Offset or length outside the device, or not in whole blocks.
+    #[error("the request lies outside the device or is not aligned to its blocks")]
+    OutOfRange,
+    /// Not answered within the device's time-out.
+    #[error("timed out")]
+    TimedOut,
+    /// The device is gone and its reconnect policy gave up.
+    #[error("the device is gone")]
+    Gone,
+    /// The device does not do this operation.
+    #[error("the device does not support this operation")]
+    Unsupported,
+}
+
+/// What a device is. Constant while it is open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceInfo {
+    /// How it was named, for messages: `memory:1GiB`, a path, an iSCSI URL without its secret.
+    pub name: String,
+    /// Logical block size in bytes: 512 or 4096 mostly.
+    pub block_bytes: u32,
+    /// Size in bytes, whole blocks.
+    pub size_bytes: u64,
+    /// Smallest unit that avoids read-modify-write below, in bytes; a multiple of `block_bytes`.
+    pub physical_block_bytes: u32,
+    /// Required alignment of buffers in memory, in bytes (O_DIRECT).
+    pub buffer_align: usize,
+    /// Longest single request in bytes.
+    pub transfer_bytes_max: u32,
+    /// Writes are refused.
+    pub read_only: bool,
+    /// A completed write may still be lost with the machine's power until a `Flush` (a write-back cache).
+    pub volatile_cache: bool,
+    /// `Unmap` frees space.
+    pub unmap: bool,
+    /// What the user has to know beside the results, such as "no O_DIRECT on tmpfs before Linux 6.6:
+    /// the page cache is in the way".
+    pub notes: Vec<String>,
+}
+
+/// Something to measure or to serve, shared by all threads of a process. Opening it costs time;
+/// each thread opens its own [`Device`] on its own ring.
+pub trait Backend: Send + Sync {
+    /// What its devices are.
+    fn info(&self) -> &DeviceInfo;
+
+    /// A device on this thread's ring that takes up to `depth` requests at once.
+    fn open(&self, ring: &Ring, depth: u32) -> Result<Box<dyn Device>, DeviceError>;
+
+    /// How data can be reached without a request, when it can: a target then sends from and
+    /// receives into the medium itself. A layer that delays, breaks or counts answers
+    /// [`Inline::No`], so that nothing passes it by.
+    fn inline(&self) -> Inline {
+        Inline::No
+    }
+
+    /// The state of the blocks from `offset` on, and for how many bytes it holds (GET LBA STATUS);
+    /// `None` when the backend does not know.
+    fn allocation(&self, _offset: u64) -> Option<(Allocation, u64)> {
+        None
+    }
+}
+
+/// Whether blocks take space (SBC-3, 5.6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Allocation {
+    /// They hold data.
+    Mapped,
+    /// They read as zeros and take none.
+    Deallocated,
+}
+
+/// See [`Backend::inline`].
+#[derive(Clone, Debug)]
+pub enum Inline {
+    /// Through requests only.
+    No,
+    /// Reads are zeros, writes are dropped (the diskless mode of the iSCSI paper, 2.2).
+    Zeros,
+    /// The medium is this memory.
+    Memory(Arc<SparseMemory>),
+}
+
+/// One thread's hand on a backend.
+pub trait Device {
+    /// What it is.
+    fn info(&self) -> &DeviceInfo;
+
+    /// Takes requests off the front of `batch`, as many as fit below its depth, and leaves the
+    /// rest in order. Bad requests are taken too and complete with an error.
+    fn submit(&mut self, batch: &mut std::collections::VecDeque<Request>);
+
+    /// Appends finished requests to `done`. Never waits: call it after [`Ring::enter`].
+    fn poll(&mut self, done: &mut Vec<Completion>);
+
+    /// Requests taken and not yet completed.
+    fn outstanding(&self) -> u32;
+
+    /// When `poll` has to be called again even if the ring reports nothing: `Nanos(0)` when
+    /// completions are ready now, [`Nanos::MAX`] when only the ring will tell.
+    fn deadline(&self) -> Nanos;
+
+    /// Asks for an outstanding request to be given up. It still completes exactly once, with its
+    /// own result if it was too late. Devices that cannot cancel do nothing.
+    fn cancel(&mut self, _tag: u64) {}
+}

@@ -1,0 +1,1 @@
+//! Layers, one file each: something stacked on a device. Their table is in `crate::table`.

@@ -1,0 +1,25 @@
+//! Block devices below every cache: one trait, the backends behind it, the layers on top,
+//! and the ring and buffers they share.
+//!
+//! A thread that makes or serves requests owns one [`Ring`], opens a [`Device`] from each
+//! [`Backend`] on it, and loops: `submit` a batch, [`Ring::enter`] once, `poll` completions.
+//! Nothing is shared between threads but the backend. The initiator of `brunt-iscsi` is a
+//! device too, and its target drives these.
+//!
+//! Rules a reader must not break: `submit` and `poll` never block and never make a system
+//! call on their own account (they queue on the ring); every request that was taken comes
+//! back as exactly one completion, also when the device dies.
+
+pub mod backends;
+pub mod buffer;
+pub mod device;
+pub mod layers;
+pub mod ring;
+pub mod stream;
+pub mod table;
+
+pub use buffer::{Buf, BufPool};
+pub use device::{Backend, Completion, Device, DeviceError, DeviceInfo, Inline, Op, Request};
+pub use ring::{Port, Ring, RingConfig, RingStats, Waker};
+pub use stream::{Place, Stream, StreamEvent};
+pub use table::{OpenError, open_url};

@@ -1,0 +1,96 @@
+//! One time line for a process. Everything that waits or stamps takes a [`Clock`], never
+//! the operating system's, so that a test runs an hour of delays in a millisecond.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// A point on the monotonic time line, or a distance on it, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Nanos(pub u64);
+
+impl Nanos {
+    /// Later than any time that comes up.
+    pub const MAX: Nanos = Nanos(u64::MAX);
+
+    /// This time and `duration` later, staying at the end of the line when it overflows.
+    pub fn after(self, duration: Duration) -> Nanos {
+        Nanos(self.0.saturating_add(duration.as_nanos().min(u128::from(u64::MAX)) as u64))
+    }
+
+    /// How long after `earlier` this is; zero when it is not.
+    pub fn since(self, earlier: Nanos) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+/// Where the time comes from.
+#[derive(Clone, Debug, Default)]
+pub enum Clock {
+    /// `CLOCK_MONOTONIC`: the same line for every process of this machine, so that times of
+    /// a worker and of a target on one host can be subtracted.
+    #[default]
+    Monotonic,
+    /// A test's hand on the dial; clones share it.
+    Manual(Arc<AtomicU64>),
+}
+
+impl Clock {
+    /// A manual clock that stands at zero.
+    pub fn manual() -> Clock {
+        Clock::Manual(Arc::new(AtomicU64::new(0)))
+    }
+
+    /// The time now.
+    #[inline]
+    pub fn now(&self) -> Nanos {
+        match self {
+            Clock::Monotonic => monotonic_now(),
+            Clock::Manual(dial) => Nanos(dial.load(Ordering::Relaxed)),
+        }
+    }
+
+    /// Moves a manual clock on.
+    ///
+    /// # Panics
+    /// On the monotonic clock, which nobody moves.
+    pub fn advance(&self, by: Duration) {
+        match self {
+            Clock::Monotonic => panic!("the monotonic clock cannot be advanced"),
+            Clock::Manual(dial) => {
+                dial.fetch_add(by.as_nanos() as u64, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+#[allow(unsafe_code)]
+fn monotonic_now() -> Nanos {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a valid timespec for the call to fill; CLOCK_MONOTONIC always exists.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
+    Nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The goal: a manual clock moves only by hand, and its clones with it.
+    #[test]
+    fn manual_clock_moves_by_hand() {
+        let clock = Clock::manual();
+        let other = clock.clone();
+        clock.advance(Duration::from_secs(3600));
+        assert_eq!(other.now(), Nanos(3_600_000_000_000));
+        assert_eq!(other.now().since(Nanos(5)), Duration::from_nanos(3_599_999_999_995));
+    }
+
+    /// The goal: the real clock does not go back.
+    #[test]
+    fn monotonic_clock_never_goes_back() {
+        let clock = Clock::default();
+        let first = clock.now();
+        assert!(clock.now() >= first);
+    }
+}

@@ -1,0 +1,173 @@
+//! Sizes and durations as people write them: `"8k"`, `"1.5GiB"`, `"10ms"`. A bare `k`, `M`, `G`
+//! or `T` is binary, as fio and dd read it; `kB`, `MB`, `GB`, `TB` are decimal.
+
+use std::time::Duration;
+
+/// What was wrong with a quantity that a person wrote.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum UnitError {
+    /// No number at the start.
+    #[error("'{0}' does not start with a number; write for example {1}")]
+    NoNumber(String, &'static str),
+    /// A unit that this quantity does not have.
+    #[error("'{0}' ends in a unit that is not known; known are {1}")]
+    UnknownUnit(String, &'static str),
+    /// Larger than 64 bits hold, or a fraction of a byte or nanosecond.
+    #[error("'{0}' is out of range: it has to be a whole number of {1} below 2^64")]
+    OutOfRange(String, &'static str),
+}
+
+const SIZES: &[(&str, u64)] = &[
+    ("", 1),
+    ("b", 1),
+    ("k", 1 << 10),
+    ("kib", 1 << 10),
+    ("kb", 1_000),
+    ("m", 1 << 20),
+    ("mib", 1 << 20),
+    ("mb", 1_000_000),
+    ("g", 1 << 30),
+    ("gib", 1 << 30),
+    ("gb", 1_000_000_000),
+    ("t", 1 << 40),
+    ("tib", 1 << 40),
+    ("tb", 1_000_000_000_000),
+    ("p", 1 << 50),
+    ("pib", 1 << 50),
+    ("pb", 1_000_000_000_000_000),
+];
+
+const TIMES: &[(&str, u64)] = &[
+    ("ns", 1),
+    ("us", 1_000),
+    ("µs", 1_000),
+    ("ms", 1_000_000),
+    ("s", 1_000_000_000),
+    ("m", 60_000_000_000),
+    ("min", 60_000_000_000),
+    ("h", 3_600_000_000_000),
+    ("d", 86_400_000_000_000),
+];
+
+/// Reads a size in bytes.
+pub fn parse_size(text: &str) -> Result<u64, UnitError> {
+    parse(
+        text,
+        SIZES,
+        "\"4k\" or \"1.5GiB\"",
+        "B, k, KiB, kB, M, MiB, MB, G, GiB, GB, T, TiB, TB, P, PiB, PB",
+        "bytes",
+    )
+}
+
+/// Reads a duration; a unit is needed, so that nobody's seconds become milliseconds. A bare
+/// `0` is fine.
+pub fn parse_duration(text: &str) -> Result<Duration, UnitError> {
+    if text.trim() == "0" {
+        return Ok(Duration::ZERO);
+    }
+    parse(text, TIMES, "\"10ms\" or \"1.5s\"", "ns, us, ms, s, min, h, d", "nanoseconds")
+        .map(Duration::from_nanos)
+}
+
+fn parse(
+    text: &str,
+    table: &[(&str, u64)],
+    example: &'static str,
+    known: &'static str,
+    grain: &'static str,
+) -> Result<u64, UnitError> {
+    let trimmed = text.trim();
+    let digits = trimmed.find(|c: char| !c.is_ascii_digit() && c != '.' && c != '_').unwrap_or(trimmed.len());
+    let (number, unit) = trimmed.split_at(digits);
+    let number = number.replace('_', "");
+    let unit = unit.trim().to_lowercase();
+    if number.is_empty() || number.parse::<f64>().is_err() {
+        return Err(UnitError::NoNumber(text.to_string(), example));
+    }
+    let Some(&(_, scale)) = table.iter().find(|(name, _)| *name == unit) else {
+        return Err(UnitError::UnknownUnit(text.to_string(), known));
+    };
+    let out_of_range = || UnitError::OutOfRange(text.to_string(), grain);
+    // Exact decimal arithmetic: 1.1T as a float would be a byte off.
+    let (whole, fraction) = number.split_once('.').unwrap_or((&number, ""));
+    let whole: u128 = if whole.is_empty() { 0 } else { whole.parse().map_err(|_| out_of_range())? };
+    let power = 10u128.checked_pow(fraction.len() as u32).ok_or_else(out_of_range)?;
+    let part: u128 = if fraction.is_empty() { 0 } else { fraction.parse().map_err(|_| out_of_range())? };
+    let scaled = whole
+        .checked_mul(power)
+        .and_then(|w| w.checked_add(part))
+        .and_then(|w| w.checked_mul(u128::from(scale)))
+        .ok_or_else(out_of_range)?;
+    if scaled % power != 0 && scale == 1 {
+        return Err(out_of_range());
+    }
+    u64::try_from(scaled / power).map_err(|_| out_of_range())
+}
+
+/// A size for people: the largest binary unit in which it is at least one, whole numbers as
+/// such (`4KiB`), others with one decimal (`1.5GiB`).
+pub fn format_size(bytes: u64) -> String {
+    let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    let mut scale = 0;
+    while scale + 1 < units.len() && bytes >> (10 * (scale + 1)) > 0 {
+        scale += 1;
+    }
+    let unit = 1u64 << (10 * scale);
+    if bytes.is_multiple_of(unit) {
+        format!("{}{}", bytes / unit, units[scale])
+    } else {
+        format!("{:.1}{}", bytes as f64 / unit as f64, units[scale])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The goal: sizes mean what fio and dd mean by them.
+    #[test]
+    fn sizes() {
+        let check = |text, bytes| assert_eq!(parse_size(text), Ok(bytes), "{text}");
+        check("0", 0);
+        check("512", 512);
+        check("8k", 8192);
+        check("8 KiB", 8192);
+        check("8kB", 8000);
+        check("1.5GiB", 1_610_612_736);
+        check("1.1T", 1_209_462_790_553);
+        check("1_000", 1000);
+        check("16EiB".replace("EiB", "P").as_str(), 16 << 50);
+    }
+
+    /// The goal: what is wrong is said, and nothing is guessed.
+    #[test]
+    fn wrong_quantities() {
+        assert!(matches!(parse_size("k"), Err(UnitError::NoNumber(..))));
+        assert!(matches!(parse_size("-4k"), Err(UnitError::NoNumber(..))));
+        assert!(matches!(parse_size("4q"), Err(UnitError::UnknownUnit(..))));
+        assert!(matches!(parse_size("1.2.3k"), Err(UnitError::NoNumber(..))));
+        assert!(matches!(parse_size("99999999P"), Err(UnitError::OutOfRange(..))));
+        assert!(matches!(parse_size("0.5"), Err(UnitError::OutOfRange(..))));
+        assert!(matches!(parse_duration("10"), Err(UnitError::UnknownUnit(..))));
+    }
+
+    /// The goal: durations keep their unit.
+    #[test]
+    fn durations() {
+        let check = |text, nanos| assert_eq!(parse_duration(text), Ok(Duration::from_nanos(nanos)), "{text}");
+        check("0", 0);
+        check("10us", 10_000);
+        check("1.5 s", 1_500_000_000);
+        check("2m", 120_000_000_000);
+    }
+
+    /// The goal: sizes read back as they were meant.
+    #[test]
+    fn formatting() {
+        assert_eq!(format_size(0), "0B");
+        assert_eq!(format_size(4096), "4KiB");
+        assert_eq!(format_size(1_610_612_736), "1.5GiB");
+        assert_eq!(format_size(u64::MAX), "16.0EiB");
+    }
+}

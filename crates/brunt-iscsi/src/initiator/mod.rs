@@ -1,0 +1,1 @@
+//! The initiator: a session to a remote LUN, seen as a `brunt_block::Device`.

@@ -1,0 +1,13 @@
+//! iSCSI, both ends: pure sessions under thin drivers.
+//!
+//! - [`scsi`]: a logical unit: what SPC-4 and SBC-3 say, over a `brunt-block` backend;
+//! - [`target`]: sessions, connections, and the threads that drive them;
+//! - [`initiator`]: a session to a remote LUN, seen as a `brunt_block::Device`.
+//!
+//! The one rule: protocol rules are structs that take messages and give actions; only the
+//! `driver` files touch a ring, a socket or a clock.
+#![forbid(unsafe_code)]
+
+pub mod initiator;
+pub mod scsi;
+pub mod target;

@@ -1,0 +1,1 @@
+//! The target: portals, login, sessions, connections, and the threads that drive them.

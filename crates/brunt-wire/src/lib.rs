@@ -1,0 +1,24 @@
+//! Bytes to messages and back. Called by every protocol engine of Brunt; calls nobody.
+//! The one rule: nothing here waits, reads a clock, allocates on a peer's word, or is unsafe.
+#![forbid(unsafe_code)]
+
+pub mod iscsi;
+pub mod scsi;
+
+/// A peer sent bytes that its protocol does not allow. Count it, answer as the protocol says,
+/// carry on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("malformed at byte {offset}: {what}")]
+pub struct Malformed {
+    /// Where in the message, in bytes from its start.
+    pub offset: usize,
+    /// What the protocol wanted there.
+    pub what: &'static str,
+}
+
+impl Malformed {
+    /// A complaint about the byte at `offset`.
+    pub const fn new(offset: usize, what: &'static str) -> Malformed {
+        Malformed { offset, what }
+    }
+}

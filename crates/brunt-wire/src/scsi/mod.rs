@@ -1,0 +1,4 @@
+//! SCSI as SPC-4 and SBC-3 write it: CDBs, sense data, the pages a device answers with.
+//! Pure bytes; the rules of a logical unit live in `brunt-iscsi`.
+
+pub mod sense;

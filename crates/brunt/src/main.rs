@@ -1,0 +1,2 @@
+//! The command line: arguments, progress, exit codes. No rules of storage live here.
+fn main() {}
