@@ -1,3 +1,291 @@
 //! Memory for data in flight: page-aligned, reused, registered with the ring where that helps.
 //! A [`Buf`] has one owner at a time: the caller, then the device (or the kernel) from `submit`
 //! to the completion, then the caller again. This module owns the unsafe memory behind it.
+//!
+//! A pool hands out size classes of powers of two. The first [`BufPool::arena_bytes`] come from
+//! one mapping that a [`crate::Ring`] registers with the kernel (no page pinning for each
+//! request); what goes beyond comes from the heap and works the same, unregistered.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::rc::Rc;
+
+/// Every buffer starts on such a boundary: enough for O_DIRECT anywhere.
+pub const BUF_ALIGN: usize = 4096;
+/// Smallest size class, in bytes.
+const CLASS_BYTES_MIN: usize = 4096;
+/// Classes: 4 KiB << 0 to 4 KiB << 14 (64 MiB). Larger buffers are not kept.
+const CLASSES: usize = 15;
+/// Heap buffers kept for reuse by one pool at most, in bytes.
+const KEPT_BYTES_MAX: usize = 64 << 20;
+
+/// An owned, page-aligned, always initialised buffer. Dropping it gives it back to its pool.
+/// It lives on one thread.
+pub struct Buf {
+    memory: Memory,
+    len: usize,
+    pool: Option<Rc<PoolInner>>,
+}
+
+/// Where the bytes are. Copied into the pool's free list and back.
+#[derive(Clone, Copy)]
+struct Memory {
+    ptr: NonNull<u8>,
+    capacity: usize,
+    /// Part of the arena, which is registered as buffer 0 of the pool's ring.
+    in_arena: bool,
+}
+
+impl Buf {
+    /// No bytes.
+    pub const fn empty() -> Buf {
+        Buf { memory: Memory { ptr: NonNull::dangling(), capacity: 0, in_arena: false }, len: 0, pool: None }
+    }
+
+    /// `len` zeros from the heap, in no pool.
+    pub fn zeroed(len: usize) -> Buf {
+        Buf { memory: heap_memory(len), len, pool: None }
+    }
+
+    /// Room behind the length: [`Buf::set_len`] goes up to here.
+    pub fn capacity(&self) -> usize {
+        self.memory.capacity
+    }
+
+    /// Makes the buffer `len` bytes long; bytes that come into view are old content or zeros.
+    ///
+    /// # Panics
+    /// When `len` is over the capacity.
+    pub fn set_len(&mut self, len: usize) {
+        assert!(len <= self.memory.capacity, "{len} bytes do not fit in {}", self.memory.capacity);
+        self.len = len;
+    }
+
+    /// Whether the ring of this buffer's pool knows it as a registered buffer.
+    #[cfg_attr(not(test), expect(dead_code, reason = "the file backend is next"))]
+    pub(crate) fn in_arena(&self) -> bool {
+        self.memory.in_arena
+    }
+
+    /// For the kernel, which writes here between submission and completion.
+    pub(crate) fn as_mut_ptr(&mut self) -> *mut u8 {
+        self.memory.ptr.as_ptr()
+    }
+}
+
+impl Default for Buf {
+    fn default() -> Buf {
+        Buf::empty()
+    }
+}
+
+impl Deref for Buf {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        // SAFETY: `ptr` is valid for `capacity >= len` initialised bytes (zeroed at allocation, only
+        // ever overwritten) that this Buf alone owns; for an empty Buf it is dangling with len 0.
+        unsafe { std::slice::from_raw_parts(self.memory.ptr.as_ptr(), self.len) }
+    }
+}
+
+impl DerefMut for Buf {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`, and `&mut self` makes the access exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.memory.ptr.as_ptr(), self.len) }
+    }
+}
+
+impl Drop for Buf {
+    fn drop(&mut self) {
+        match self.pool.take() {
+            Some(pool) => pool.take_back(self.memory),
+            None => free_heap_memory(self.memory),
+        }
+    }
+}
+
+impl fmt::Debug for Buf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Buf({} of {} bytes)", self.len, self.memory.capacity)
+    }
+}
+
+/// Where a thread's buffers come from. Clones are the same pool.
+#[derive(Clone)]
+pub struct BufPool {
+    inner: Rc<PoolInner>,
+}
+
+struct PoolInner {
+    arena: Option<Memory>,
+    arena_used: Cell<usize>,
+    free: RefCell<[Vec<Memory>; CLASSES]>,
+    kept_bytes: Cell<usize>,
+}
+
+impl BufPool {
+    /// A pool whose first `arena_bytes` (rounded up to pages) are one mapping.
+    pub fn new(arena_bytes: usize) -> BufPool {
+        let arena = (arena_bytes > 0).then(|| {
+            let mut memory = heap_memory(arena_bytes.next_multiple_of(BUF_ALIGN));
+            memory.in_arena = true;
+            memory
+        });
+        BufPool {
+            inner: Rc::new(PoolInner {
+                arena,
+                arena_used: Cell::new(0),
+                free: RefCell::default(),
+                kept_bytes: Cell::new(0),
+            }),
+        }
+    }
+
+    /// A buffer of `len` bytes; its content is whatever was there before. Allocates only when none
+    /// of its class is free.
+    pub fn take(&self, len: usize) -> Buf {
+        let Some(class) = class_of(len) else {
+            return Buf::zeroed(len);
+        };
+        let inner = &self.inner;
+        let memory = inner.free.borrow_mut()[class].pop();
+        let memory = match memory {
+            Some(memory) => {
+                if !memory.in_arena {
+                    inner.kept_bytes.set(inner.kept_bytes.get() - memory.capacity);
+                }
+                memory
+            }
+            None => inner.carve(class_bytes(class)).unwrap_or_else(|| heap_memory(class_bytes(class))),
+        };
+        Buf { memory, len, pool: Some(Rc::clone(inner)) }
+    }
+
+    /// Size of the registered part, in bytes.
+    pub fn arena_bytes(&self) -> usize {
+        self.inner.arena.map_or(0, |arena| arena.capacity)
+    }
+
+    /// The arena, for the ring to register.
+    pub(crate) fn arena(&self) -> Option<(*mut u8, usize)> {
+        self.inner.arena.map(|arena| (arena.ptr.as_ptr(), arena.capacity))
+    }
+}
+
+impl PoolInner {
+    /// The next unused piece of the arena. Pieces stay in their class for good.
+    fn carve(&self, bytes: usize) -> Option<Memory> {
+        let arena = self.arena?;
+        let at = self.arena_used.get();
+        if arena.capacity - at < bytes {
+            return None;
+        }
+        self.arena_used.set(at + bytes);
+        // SAFETY: `at + bytes <= capacity`, so the pointer stays inside the arena's allocation.
+        let ptr = unsafe { arena.ptr.add(at) };
+        Some(Memory { ptr, capacity: bytes, in_arena: true })
+    }
+
+    fn take_back(&self, memory: Memory) {
+        if !memory.in_arena {
+            if self.kept_bytes.get() + memory.capacity > KEPT_BYTES_MAX {
+                free_heap_memory(memory);
+                return;
+            }
+            self.kept_bytes.set(self.kept_bytes.get() + memory.capacity);
+        }
+        let class = class_of(memory.capacity).expect("pooled buffers have a class");
+        // Last in, first out: the next request gets the memory that is warm in the cache.
+        self.free.borrow_mut()[class].push(memory);
+    }
+}
+
+impl Drop for PoolInner {
+    fn drop(&mut self) {
+        // Every Buf holds its pool, so all of them are back by now.
+        for memory in self.free.get_mut().iter().flatten().filter(|memory| !memory.in_arena) {
+            free_heap_memory(*memory);
+        }
+        if let Some(arena) = self.arena {
+            free_heap_memory(arena);
+        }
+    }
+}
+
+fn class_of(len: usize) -> Option<usize> {
+    let class =
+        len.max(CLASS_BYTES_MIN).next_power_of_two().trailing_zeros() - CLASS_BYTES_MIN.trailing_zeros();
+    ((class as usize) < CLASSES).then_some(class as usize)
+}
+
+fn class_bytes(class: usize) -> usize {
+    CLASS_BYTES_MIN << class
+}
+
+fn layout(capacity: usize) -> Layout {
+    Layout::from_size_align(capacity, BUF_ALIGN).expect("buffer sizes are far below isize::MAX")
+}
+
+fn heap_memory(capacity: usize) -> Memory {
+    if capacity == 0 {
+        return Buf::empty().memory;
+    }
+    // SAFETY: the layout has a non-zero size.
+    let ptr = unsafe { alloc_zeroed(layout(capacity)) };
+    let ptr = NonNull::new(ptr).unwrap_or_else(|| handle_alloc_error(layout(capacity)));
+    Memory { ptr, capacity, in_arena: false }
+}
+
+fn free_heap_memory(memory: Memory) {
+    if memory.capacity > 0 {
+        // SAFETY: came from `heap_memory` with the same capacity (pieces of the arena never get
+        // here, the arena itself once), and nobody holds it any more.
+        unsafe { dealloc(memory.ptr.as_ptr(), layout(memory.capacity)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The goal: buffers are aligned, initialised, and come back warm.
+    #[test]
+    fn reuse_is_last_in_first_out() {
+        let pool = BufPool::new(1 << 20);
+        let mut buf = pool.take(5000);
+        assert_eq!(buf.len(), 5000);
+        assert_eq!(buf.capacity(), 8192);
+        assert_eq!(buf.as_ptr() as usize % BUF_ALIGN, 0);
+        assert!(buf.iter().all(|&byte| byte == 0));
+        buf[0] = 7;
+        let address = buf.as_ptr();
+        drop(buf);
+        assert_eq!(pool.take(8192).as_ptr(), address);
+    }
+
+    /// The goal: beyond the arena and beyond the classes buffers still work.
+    #[test]
+    fn beyond_the_arena() {
+        let pool = BufPool::new(8192);
+        let first = pool.take(8192);
+        let second = pool.take(8192);
+        assert!(first.in_arena() && !second.in_arena());
+        let large = pool.take(100 << 20);
+        assert_eq!(large.len(), 100 << 20);
+        drop(pool);
+        assert_eq!(second[8191], 0);
+    }
+
+    /// The goal: an empty buffer is a buffer.
+    #[test]
+    fn empty() {
+        assert!(Buf::empty().is_empty());
+        assert!(Buf::zeroed(0).is_empty());
+    }
+}

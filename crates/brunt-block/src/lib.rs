@@ -21,5 +21,4 @@ pub mod table;
 pub use buffer::{Buf, BufPool};
 pub use device::{Backend, Completion, Device, DeviceError, DeviceInfo, Inline, Op, Request};
 pub use ring::{Port, Ring, RingConfig, RingStats, Waker};
-pub use stream::{Place, Stream, StreamEvent};
-pub use table::{OpenError, open_url};
+pub use stream::{Lent, Place, Stream, StreamEvent};

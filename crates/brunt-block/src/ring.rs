@@ -2,4 +2,524 @@
 //! and waits for all of them.
 //!
 //! Clients ([`crate::Device`]s, [`crate::Stream`]s) `attach` and get a [`Port`]; completions are
-//! kept apart by port. Nobody but the thread's own loop calls [`Ring::enter`].
+//! kept apart by port. Nobody but the thread's own loop calls [`Ring::enter`]:
+//!
+//! ```no_run
+//! # use brunt_block::*; use brunt_core::Nanos;
+//! # fn f(device: &mut dyn Device, batch: &mut std::collections::VecDeque<Request>) -> std::io::Result<()> {
+//! let ring = Ring::new(RingConfig::default())?;
+//! let mut done = Vec::new();
+//! loop {
+//!     device.submit(batch);
+//!     ring.enter(device.deadline())?;
+//!     device.poll(&mut done);
+//!     // … look at `done`, refill `batch` …
+//! }
+//! # }
+//! ```
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use brunt_core::{Clock, Nanos};
+use io_uring::{IoUring, cqueue, opcode, squeue, types};
+
+use crate::BufPool;
+
+/// How a ring is made.
+#[derive(Clone, Debug)]
+pub struct RingConfig {
+    /// Submission entries; a power of two. More than that at once costs a system call more.
+    pub entries: u32,
+    /// Bytes of registered buffer memory. Kept below the usual 8 MiB RLIMIT_MEMLOCK.
+    pub arena_bytes: usize,
+    /// A kernel thread takes submissions, for so many milliseconds of idleness: no system call while
+    /// it is awake, and a core gone.
+    pub sqpoll_idle_ms: Option<u32>,
+    /// Completions are polled from the device (block devices and files with poll queues only; no
+    /// sockets, no [`Waker`]).
+    pub iopoll: bool,
+}
+
+impl Default for RingConfig {
+    fn default() -> RingConfig {
+        RingConfig { entries: 1024, arena_bytes: 4 << 20, sqpoll_idle_ms: None, iopoll: false }
+    }
+}
+
+/// What a ring did, for the self-cost beside results.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RingStats {
+    /// `io_uring_enter` system calls.
+    pub enters: u64,
+    /// Requests handed to the kernel.
+    pub submitted: u64,
+    /// Completions seen.
+    pub completed: u64,
+}
+
+/// A thread's ring. Clones are the same ring; it does not leave its thread.
+#[derive(Clone)]
+pub struct Ring {
+    inner: Rc<RingInner>,
+}
+
+struct RingInner {
+    uring: RefCell<IoUring>,
+    ports: RefCell<Vec<PortState>>,
+    pool: BufPool,
+    arena_registered: bool,
+    files: RefCell<FileTable>,
+    stats: Cell<RingStats>,
+    config: RingConfig,
+    wake: Option<Wake>,
+}
+
+#[derive(Default)]
+struct PortState {
+    done: VecDeque<Done>,
+    in_flight: u32,
+    closed: bool,
+}
+
+/// One completion as the kernel told it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Done {
+    /// What the client gave at submission (48 bits).
+    pub user: u64,
+    /// Bytes, or a negative errno.
+    pub result: i32,
+}
+
+struct FileTable {
+    slots: Vec<bool>,
+}
+
+struct Wake {
+    fd: Arc<OwnedFd>,
+    /// Where the kernel puts the eventfd's count; boxed so that it stays put.
+    count: Box<Cell<u64>>,
+    armed: Cell<bool>,
+    woken: Cell<bool>,
+}
+
+const WAKE_PORT: u64 = 0xffff;
+const USER_BITS: u32 = 48;
+const FILE_SLOTS: u32 = 64;
+/// Timers of the kernel come this late at the most on an idle machine; closer deadlines are spun for.
+const SPIN_NANOS: u64 = 60_000;
+
+impl Ring {
+    /// A ring for the calling thread.
+    ///
+    /// # Errors
+    /// The kernel has no io_uring or forbids it (`kernel.io_uring_disabled`, a container's seccomp
+    /// profile); the error's text says which to look at.
+    pub fn new(config: RingConfig) -> io::Result<Ring> {
+        let uring = build(&config).map_err(|error| {
+            let hint = match error.raw_os_error() {
+                Some(libc::EPERM) => {
+                    "io_uring is forbidden here: see sysctl kernel.io_uring_disabled, or the container's \
+                     seccomp profile (docker run --security-opt seccomp=unconfined)"
+                }
+                Some(libc::ENOSYS) => "this kernel has no io_uring; Linux 5.15 or newer is needed",
+                Some(libc::ENOMEM) => "not enough locked memory for a ring; raise ulimit -l",
+                _ => "cannot set up io_uring",
+            };
+            io::Error::new(error.kind(), format!("{hint} ({error})"))
+        })?;
+        let pool = BufPool::new(config.arena_bytes);
+        let arena_registered = pool.arena().is_some_and(|(base, len)| {
+            let arena = libc::iovec { iov_base: base.cast(), iov_len: len };
+            // SAFETY: the pool keeps the arena until it drops, and the ring holds the pool.
+            unsafe { uring.submitter().register_buffers(&[arena]) }.is_ok()
+        });
+        let slots = match uring.submitter().register_files_sparse(FILE_SLOTS) {
+            Ok(()) => vec![false; FILE_SLOTS as usize],
+            Err(_) => Vec::new(),
+        };
+        // Timers to the nanosecond for this thread, not the default 50 µs of slack.
+        // SAFETY: prctl with two integers.
+        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
+        let wake = if config.iopoll { None } else { Some(Wake::new()?) };
+        Ok(Ring {
+            inner: Rc::new(RingInner {
+                uring: RefCell::new(uring),
+                ports: RefCell::default(),
+                pool,
+                arena_registered,
+                files: RefCell::new(FileTable { slots }),
+                stats: Cell::default(),
+                config,
+                wake,
+            }),
+        })
+    }
+
+    /// Where this thread's buffers come from.
+    pub fn pool(&self) -> &BufPool {
+        &self.inner.pool
+    }
+
+    /// Whether buffers of the pool's arena are registered with the kernel.
+    pub fn buffers_registered(&self) -> bool {
+        self.inner.arena_registered
+    }
+
+    /// What the ring did so far.
+    pub fn stats(&self) -> RingStats {
+        self.inner.stats.get()
+    }
+
+    /// How it was made.
+    pub fn config(&self) -> &RingConfig {
+        &self.inner.config
+    }
+
+    /// A door of one's own.
+    pub(crate) fn attach(&self) -> Port {
+        let mut ports = self.inner.ports.borrow_mut();
+        let free = ports.iter().position(|port| port.closed && port.in_flight == 0);
+        let index = free.unwrap_or(ports.len());
+        if index == ports.len() {
+            ports.push(PortState::default());
+        }
+        assert!((index as u64) < WAKE_PORT, "a thread has fewer than 65,535 devices and connections");
+        ports[index] = PortState::default();
+        Port { ring: self.clone(), index }
+    }
+
+    /// Registers a file so that the kernel need not look it up for each request; `None` when the
+    /// table is full or not there.
+    pub(crate) fn register_file(&self, fd: RawFd) -> Option<types::Fixed> {
+        let mut files = self.inner.files.borrow_mut();
+        let slot = files.slots.iter().position(|used| !used)?;
+        let uring = self.inner.uring.borrow();
+        uring.submitter().register_files_update(slot as u32, &[fd]).ok()?;
+        files.slots[slot] = true;
+        Some(types::Fixed(slot as u32))
+    }
+
+    /// Gives the slot back.
+    pub(crate) fn unregister_file(&self, slot: types::Fixed) {
+        let uring = self.inner.uring.borrow();
+        let _ = uring.submitter().register_files_update(slot.0, &[-1]);
+        self.inner.files.borrow_mut().slots[slot.0 as usize] = false;
+    }
+
+    /// Hands everything queued to the kernel and waits until a completion is there, the
+    /// ring was woken, or the monotonic clock reaches `until`. Does not wait when completions are
+    /// there already, the ring was woken and nobody took it ([`Ring::take_woken`]), or `until` has
+    /// passed.
+    ///
+    /// # Errors
+    /// The system call's, interruptions by signals apart (they end the wait).
+    pub fn enter(&self, until: Nanos) -> io::Result<()> {
+        self.arm_wake();
+        let ready = self.collect();
+        if ready || until == Nanos(0) {
+            return self.submit(0, None);
+        }
+        if until == Nanos::MAX {
+            return self.submit(1, None);
+        }
+        loop {
+            let left = until.0.saturating_sub(Clock::Monotonic.now().0);
+            if left > SPIN_NANOS {
+                let wait = left - SPIN_NANOS;
+                let time =
+                    types::Timespec::new().sec(wait / 1_000_000_000).nsec((wait % 1_000_000_000) as u32);
+                self.submit(1, Some(time))?;
+            } else {
+                self.submit(0, None)?;
+            }
+            if self.has_done() || left == 0 || self.inner.wake.as_ref().is_some_and(|wake| wake.woken.get()) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Whether a [`Waker`] called since the last time this was asked.
+    pub fn take_woken(&self) -> bool {
+        self.inner.wake.as_ref().is_some_and(|wake| wake.woken.replace(false))
+    }
+
+    /// How other threads end this ring's wait.
+    ///
+    /// # Panics
+    /// On a ring made with `iopoll`, which cannot be woken.
+    pub fn waker(&self) -> Waker {
+        let wake = self.inner.wake.as_ref().expect("a ring with iopoll has no waker");
+        Waker { fd: Arc::clone(&wake.fd) }
+    }
+
+    /// One system call, or none when there is nothing to submit, wait for, or let run.
+    fn submit(&self, want: usize, timeout: Option<types::Timespec>) -> io::Result<()> {
+        {
+            let mut uring = self.inner.uring.borrow_mut();
+            let (needs_wakeup, task_work, queued) = {
+                let sq = uring.submission();
+                (sq.need_wakeup(), sq.taskrun() || sq.cq_overflow(), sq.len())
+            };
+            let sqpoll = self.inner.config.sqpoll_idle_ms.is_some();
+            let calls = want > 0
+                || task_work
+                || self.inner.config.iopoll
+                || if sqpoll { needs_wakeup } else { queued > 0 };
+            if !calls {
+                drop(uring);
+                self.collect();
+                return Ok(());
+            }
+            let submitter = uring.submitter();
+            let outcome = match timeout {
+                Some(time) => submitter.submit_with_args(want, &types::SubmitArgs::new().timespec(&time)),
+                // IORING_ENTER_GETEVENTS also when nothing is waited for: deferred task work runs there.
+                None if want == 0 && task_work => submitter.submit_with_args(0, &types::SubmitArgs::new()),
+                None => submitter.submit_and_wait(want),
+            };
+            let mut stats = self.inner.stats.get();
+            stats.enters += 1;
+            stats.submitted += queued as u64;
+            self.inner.stats.set(stats);
+            match outcome {
+                Ok(_) => {}
+                Err(error)
+                    if matches!(
+                        error.raw_os_error(),
+                        Some(libc::EINTR | libc::ETIME | libc::EBUSY | libc::EAGAIN)
+                    ) => {}
+                Err(error) => return Err(error),
+            }
+            uring.completion().sync();
+        }
+        self.collect();
+        Ok(())
+    }
+
+    /// Sorts completions by port. Whether any port has some.
+    fn collect(&self) -> bool {
+        let mut uring = self.inner.uring.borrow_mut();
+        let mut ports = self.inner.ports.borrow_mut();
+        let mut count = 0;
+        for entry in uring.completion() {
+            count += 1;
+            let user_data = entry.user_data();
+            let port = user_data >> USER_BITS;
+            if port == WAKE_PORT {
+                if let Some(wake) = &self.inner.wake {
+                    wake.armed.set(false);
+                    wake.woken.set(true);
+                }
+                continue;
+            }
+            let port = &mut ports[port as usize];
+            if !cqueue::more(entry.flags()) {
+                port.in_flight -= 1;
+            }
+            if !port.closed {
+                let user = user_data & ((1 << USER_BITS) - 1);
+                port.done.push_back(Done { user, result: entry.result() });
+            }
+        }
+        let mut stats = self.inner.stats.get();
+        stats.completed += count;
+        self.inner.stats.set(stats);
+        let woken = self.inner.wake.as_ref().is_some_and(|wake| wake.woken.get());
+        woken || ports.iter().any(|port| !port.done.is_empty())
+    }
+
+    fn has_done(&self) -> bool {
+        self.inner.ports.borrow().iter().any(|port| !port.done.is_empty())
+    }
+
+    fn arm_wake(&self) {
+        let Some(wake) = &self.inner.wake else { return };
+        if wake.armed.replace(true) {
+            return;
+        }
+        let read = opcode::Read::new(types::Fd(wake.fd.as_raw_fd()), wake.count.as_ptr().cast(), 8);
+        // SAFETY: the count is boxed and owned by the ring, which closes before it is freed.
+        unsafe { self.push_raw(&read.build().user_data(WAKE_PORT << USER_BITS)) };
+    }
+
+    /// # Safety
+    /// What the entry points to stays valid until its completion.
+    unsafe fn push_raw(&self, entry: &squeue::Entry) {
+        loop {
+            let mut uring = self.inner.uring.borrow_mut();
+            // SAFETY: passed on to the caller.
+            if unsafe { uring.submission().push(entry) }.is_ok() {
+                return;
+            }
+            drop(uring);
+            // The queue is full: hand over what is there. An error shows again at `enter`.
+            let _ = self.submit(0, None);
+        }
+    }
+}
+
+impl Drop for RingInner {
+    fn drop(&mut self) {
+        // The wake read is the one request that no client waits for: end it, so that its memory
+        // outlives it.
+        if let Some(wake) = &self.wake
+            && wake.armed.get()
+        {
+            let _ = Waker { fd: Arc::clone(&wake.fd) }.try_wake();
+            let uring = self.uring.get_mut();
+            let _ = uring.submit_and_wait(1);
+        }
+    }
+}
+
+/// A client's door to the ring: its completions come out here and nowhere else.
+pub struct Port {
+    ring: Ring,
+    index: usize,
+}
+
+impl Port {
+    /// The ring behind it.
+    pub fn ring(&self) -> &Ring {
+        &self.ring
+    }
+
+    /// Queues a request; its completion carries `user` (48 bits).
+    ///
+    /// # Safety
+    /// Memory and files that the entry points to stay valid until its completion was drained, or
+    /// [`Port::in_flight`] is zero again.
+    pub(crate) unsafe fn push(&self, entry: squeue::Entry, user: u64) {
+        assert!(user >> USER_BITS == 0, "user data has 48 bits");
+        self.ring.inner.ports.borrow_mut()[self.index].in_flight += 1;
+        // SAFETY: passed on to the caller.
+        unsafe { self.ring.push_raw(&entry.user_data((self.index as u64) << USER_BITS | user)) }
+    }
+
+    /// The next completion.
+    #[inline]
+    pub(crate) fn pop(&self) -> Option<Done> {
+        self.ring.inner.ports.borrow_mut()[self.index].done.pop_front()
+    }
+
+    /// Requests that the kernel still has.
+    pub(crate) fn in_flight(&self) -> u32 {
+        self.ring.inner.ports.borrow()[self.index].in_flight
+    }
+
+    /// Waits until the kernel has let go of everything of this port, a second at the most. Whether it
+    /// has: if not, the caller has to leak what the requests point to. For clients that go away; a
+    /// socket is shut down first, so that its requests end.
+    pub(crate) fn wait_idle(&self) -> bool {
+        let deadline = Clock::Monotonic.now().after(std::time::Duration::from_secs(1));
+        while self.in_flight() > 0 {
+            if Clock::Monotonic.now() >= deadline {
+                return false;
+            }
+            if self.ring.submit(1, Some(types::Timespec::new().nsec(10_000_000))).is_err() {
+                return false;
+            }
+        }
+        true
+    }
+}
+
+impl Drop for Port {
+    fn drop(&mut self) {
+        let mut ports = self.ring.inner.ports.borrow_mut();
+        ports[self.index].closed = true;
+        ports[self.index].done.clear();
+    }
+}
+
+/// Ends the wait of another thread's ring. Cheap to clone, made to be sent.
+#[derive(Clone, Debug)]
+pub struct Waker {
+    fd: Arc<OwnedFd>,
+}
+
+impl Waker {
+    /// Wakes the ring; several calls before it looks count as one.
+    pub fn wake(&self) {
+        // A full counter means that it has been woken already.
+        let _ = self.try_wake();
+    }
+
+    fn try_wake(&self) -> io::Result<()> {
+        let one = 1u64;
+        // SAFETY: eight bytes of ours to an eventfd that we hold open.
+        let written = unsafe { libc::write(self.fd.as_raw_fd(), (&raw const one).cast(), 8) };
+        if written == 8 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+}
+
+impl Wake {
+    fn new() -> io::Result<Wake> {
+        // SAFETY: plain system call; the result is checked before it is owned.
+        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: a fresh descriptor that nobody else owns.
+        let fd = Arc::new(unsafe { OwnedFd::from_raw_fd(fd) });
+        Ok(Wake { fd, count: Box::default(), armed: Cell::new(false), woken: Cell::new(false) })
+    }
+}
+
+/// The best ring that this kernel makes: task work deferred to our own waits (6.1), or left to the
+/// kernel's choice before that.
+fn build(config: &RingConfig) -> io::Result<IoUring> {
+    let build = |deferred: bool| {
+        let mut builder = IoUring::builder();
+        builder.setup_cqsize(config.entries * 4).setup_clamp();
+        if deferred {
+            builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag();
+        }
+        if let Some(idle) = config.sqpoll_idle_ms {
+            builder.setup_sqpoll(idle);
+        }
+        if config.iopoll {
+            builder.setup_iopoll();
+        }
+        builder.build(config.entries)
+    };
+    if config.sqpoll_idle_ms.is_some() {
+        return build(false);
+    }
+    build(true).or_else(|_| build(false))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    /// The goal: another thread ends a wait that nothing else would end.
+    #[test]
+    fn waker_ends_a_wait() {
+        let ring = Ring::new(RingConfig::default()).unwrap();
+        let waker = ring.waker();
+        let thread = std::thread::spawn(move || waker.wake());
+        while !ring.take_woken() {
+            ring.enter(Nanos::MAX).unwrap();
+        }
+        thread.join().unwrap();
+        assert!(!ring.take_woken());
+    }
+
+    /// The goal: a deadline ends a wait, not before its time.
+    #[test]
+    fn deadline_ends_a_wait() {
+        let ring = Ring::new(RingConfig::default()).unwrap();
+        for wait in [Duration::from_micros(20), Duration::from_millis(3)] {
+            let until = Clock::Monotonic.now().after(wait);
+            ring.enter(until).unwrap();
+            assert!(Clock::Monotonic.now() >= until);
+        }
+    }
+}

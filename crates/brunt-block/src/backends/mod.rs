@@ -1,1 +1,41 @@
 //! Backends, one file each. Their table is in `crate::table`.
+
+pub mod memory;
+pub mod null;
+
+use crate::{DeviceError, DeviceInfo, Op, Request};
+
+/// What the backends without a medium below them have in common. The size is cut to whole blocks.
+fn inline_info(size_bytes: u64, block_bytes: u32) -> DeviceInfo {
+    DeviceInfo {
+        name: String::new(),
+        block_bytes,
+        size_bytes: size_bytes / u64::from(block_bytes) * u64::from(block_bytes),
+        physical_block_bytes: block_bytes.max(4096),
+        buffer_align: 1,
+        transfer_bytes_max: TRANSFER_BYTES_MAX,
+        read_only: false,
+        volatile_cache: false,
+        unmap: false,
+        notes: Vec::new(),
+    }
+}
+
+/// The longest request any backend takes: 16 MiB, what initiators ask for at the most.
+pub const TRANSFER_BYTES_MAX: u32 = 16 << 20;
+
+/// Whether a request lies in the device, in whole blocks, with a buffer that holds it.
+pub(crate) fn in_range(info: &DeviceInfo, request: &Request) -> Result<(), DeviceError> {
+    let block = u64::from(info.block_bytes);
+    let inside = request.offset.checked_add(request.len).is_some_and(|end| end <= info.size_bytes);
+    let whole = request.offset.is_multiple_of(block) && request.len.is_multiple_of(block);
+    let moves_data = matches!(request.op, Op::Read | Op::Write);
+    let fits = !moves_data || request.len <= request.buf.len() as u64;
+    if !inside || !whole || !fits {
+        return Err(DeviceError::OutOfRange);
+    }
+    if info.read_only && !matches!(request.op, Op::Read | Op::Flush) {
+        return Err(DeviceError::Os(libc::EROFS));
+    }
+    Ok(())
+}
