@@ -2,6 +2,7 @@
 //!
 //! - [`scsi`]: a logical unit: what SPC-4 and SBC-3 say, over a `brunt-block` backend;
 //! - [`target`]: sessions, connections, and the threads that drive them;
+//! - [`params`]: the text keys both ends negotiate;
 //! - [`initiator`]: a session to a remote LUN, seen as a `brunt_block::Device`.
 //!
 //! The one rule: protocol rules are structs that take messages and give actions; only the
@@ -9,5 +10,6 @@
 #![forbid(unsafe_code)]
 
 pub mod initiator;
+pub mod params;
 pub mod scsi;
 pub mod target;

@@ -1,0 +1,759 @@
+//! The text keys of RFC 7143, section 13, and how two sides agree on their values.
+//! Called by both ends: the initiator offers, the target answers, and the same [`Negotiation`]
+//! judges offers and answers alike. The one rule: a key is settled once in a login; a second
+//! time is the peer's error, and so is an answer that the offer did not allow.
+
+use brunt_wire::iscsi::text::parse_number;
+
+/// Which end of the connection this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Role {
+    Initiator,
+    Target,
+}
+
+/// How a key's value comes about (RFC 7143, 6.2). Ranges are inclusive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// One side tells, nobody answers.
+    DeclareText,
+    /// One side tells a number.
+    DeclareNumber(u32, u32),
+    /// The first of the offered values that the other side supports.
+    List(&'static [&'static str]),
+    /// Yes when both say Yes.
+    And,
+    /// Yes when one says Yes.
+    Or,
+    /// The smaller number.
+    Min(u32, u32),
+    /// The larger number.
+    Max(u32, u32),
+    /// A key of RFC 3720 that RFC 7143 retired (13.25): answered with this, never `NotUnderstood`.
+    Obsolete(&'static str),
+}
+
+/// When a key may be sent (the use column of RFC 7143, section 13).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// In the first PDUs of a login ("IO").
+    InitialOnly,
+    /// At login of a session's leading connection ("LO").
+    LeadingOnly,
+    /// Any time ("ALL").
+    Any,
+    /// In full-feature phase only ("FFPO").
+    FullFeature,
+}
+
+/// Who may send a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Sender {
+    Initiator,
+    Target,
+    Both,
+}
+
+/// One row of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Key {
+    /// As it stands on the wire.
+    pub name: &'static str,
+    /// How its value comes about.
+    pub rule: Rule,
+    /// When it may be sent.
+    pub phase: Phase,
+    /// Who may send it.
+    pub sender: Sender,
+    /// Means nothing in a discovery session, and is answered `Irrelevant` there.
+    pub irrelevant_in_discovery: bool,
+}
+
+const fn key(name: &'static str, rule: Rule, phase: Phase, sender: Sender, normal_only: bool) -> Key {
+    Key { name, rule, phase, sender, irrelevant_in_discovery: normal_only }
+}
+
+/// The longest data segment the key may say.
+const SEGMENT_MAX: u32 = 0x00ff_ffff;
+const DIGESTS: Rule = Rule::List(&["None", "CRC32C"]);
+
+/// Every key of RFC 7143, section 13 (those of authentication are section 12's: `chap`).
+pub const KEYS: &[Key] = {
+    use Phase::*;
+    use Rule::*;
+    use Sender::*;
+    &[
+        key("HeaderDigest", DIGESTS, InitialOnly, Both, false),
+        key("DataDigest", DIGESTS, InitialOnly, Both, false),
+        key("MaxConnections", Min(1, 65535), LeadingOnly, Both, true),
+        key("SendTargets", DeclareText, FullFeature, Initiator, false),
+        key("TargetName", DeclareText, InitialOnly, Both, false),
+        key("InitiatorName", DeclareText, InitialOnly, Initiator, false),
+        key("TargetAlias", DeclareText, Any, Target, false),
+        key("InitiatorAlias", DeclareText, Any, Initiator, false),
+        key("TargetAddress", DeclareText, Any, Target, false),
+        key("TargetPortalGroupTag", DeclareNumber(0, 65535), InitialOnly, Target, false),
+        key("InitialR2T", Or, LeadingOnly, Both, true),
+        key("ImmediateData", And, LeadingOnly, Both, true),
+        key("MaxRecvDataSegmentLength", DeclareNumber(512, SEGMENT_MAX), Any, Both, false),
+        key("MaxBurstLength", Min(512, SEGMENT_MAX), LeadingOnly, Both, true),
+        key("FirstBurstLength", Min(512, SEGMENT_MAX), LeadingOnly, Both, true),
+        key("DefaultTime2Wait", Max(0, 3600), LeadingOnly, Both, false),
+        key("DefaultTime2Retain", Min(0, 3600), LeadingOnly, Both, false),
+        key("MaxOutstandingR2T", Min(1, 65535), LeadingOnly, Both, true),
+        key("DataPDUInOrder", Or, LeadingOnly, Both, true),
+        key("DataSequenceInOrder", Or, LeadingOnly, Both, true),
+        key("ErrorRecoveryLevel", Min(0, 2), LeadingOnly, Both, false),
+        key("SessionType", DeclareText, LeadingOnly, Initiator, false),
+        key("TaskReporting", List(&["RFC3720", "ResponseFence", "FastAbort"]), LeadingOnly, Both, true),
+        key("iSCSIProtocolLevel", Min(0, 31), LeadingOnly, Both, true),
+        // "No" is the answer RFC 7143, 13.25 permits beside "Reject"; initiators of RFC 3720's
+        // days give up on the latter.
+        key("OFMarker", Obsolete("No"), LeadingOnly, Both, false),
+        key("IFMarker", Obsolete("No"), LeadingOnly, Both, false),
+        key("OFMarkInt", Obsolete("Reject"), LeadingOnly, Both, false),
+        key("IFMarkInt", Obsolete("Reject"), LeadingOnly, Both, false),
+    ]
+};
+
+/// The row of a key; `None` when RFC 7143 does not know it.
+pub fn find(name: &str) -> Option<&'static Key> {
+    KEYS.iter().find(|key| key.name == name)
+}
+
+/// What one side wants of a digest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DigestPolicy {
+    /// No digest.
+    #[default]
+    Never,
+    /// None if the peer takes that, CRC32C otherwise.
+    Allow,
+    /// CRC32C if the peer has it.
+    Prefer,
+    /// CRC32C or no session.
+    Require,
+}
+
+impl DigestPolicy {
+    /// What is offered, most wanted first.
+    const fn offer(self) -> &'static [&'static str] {
+        match self {
+            DigestPolicy::Never => &["None"],
+            DigestPolicy::Allow => &["None", "CRC32C"],
+            DigestPolicy::Prefer => &["CRC32C", "None"],
+            DigestPolicy::Require => &["CRC32C"],
+        }
+    }
+}
+
+/// The values a session and its connection run with. `default()` is what RFC 7143 says
+/// holds when nobody negotiates.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // the RFC's own names; lengths in bytes, times in seconds
+pub struct Params {
+    pub header_digest: bool,
+    pub data_digest: bool,
+    pub max_connections: u16,
+    pub initial_r2t: bool,
+    pub immediate_data: bool,
+    /// The longest data segment this side takes.
+    pub max_recv_data_segment_length: u32,
+    /// The longest data segment the peer takes.
+    pub peer_max_recv_data_segment_length: u32,
+    pub max_burst_length: u32,
+    pub first_burst_length: u32,
+    pub default_time2wait: u16,
+    pub default_time2retain: u16,
+    pub max_outstanding_r2t: u16,
+    pub data_pdu_in_order: bool,
+    pub data_sequence_in_order: bool,
+    pub error_recovery_level: u8,
+    pub task_reporting: TaskReporting,
+    pub protocol_level: u8,
+}
+
+/// How tasks that are cleaned up are reported (RFC 7143, 13.23).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)] // the RFC's own names
+pub enum TaskReporting {
+    #[default]
+    Rfc3720,
+    ResponseFence,
+    FastAbort,
+}
+
+impl Default for Params {
+    fn default() -> Params {
+        Params {
+            header_digest: false,
+            data_digest: false,
+            max_connections: 1,
+            initial_r2t: true,
+            immediate_data: true,
+            max_recv_data_segment_length: 8192,
+            peer_max_recv_data_segment_length: 8192,
+            max_burst_length: 262_144,
+            first_burst_length: 65_536,
+            default_time2wait: 2,
+            default_time2retain: 20,
+            max_outstanding_r2t: 1,
+            data_pdu_in_order: true,
+            data_sequence_in_order: true,
+            error_recovery_level: 0,
+            task_reporting: TaskReporting::Rfc3720,
+            protocol_level: 1,
+        }
+    }
+}
+
+/// What one side would like. Digests have an order of preference, the others one value; the
+/// `header_digest` and `data_digest` of `values` are not looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wishes {
+    /// Of the header digest.
+    pub header_digest: DigestPolicy,
+    /// Of the data digest.
+    pub data_digest: DigestPolicy,
+    /// Of everything else.
+    pub values: Params,
+}
+
+impl Default for Wishes {
+    /// Made for speed: large segments, no solicitation where it can be helped.
+    fn default() -> Wishes {
+        Wishes {
+            header_digest: DigestPolicy::Allow,
+            data_digest: DigestPolicy::Allow,
+            values: Params {
+                initial_r2t: false,
+                immediate_data: true,
+                // 1 MiB: a header per megabyte is noise, and a command's data still interleaves.
+                max_recv_data_segment_length: 1 << 20,
+                max_burst_length: SEGMENT_MAX & !0xfff,
+                first_burst_length: 262_144,
+                default_time2wait: 0,
+                default_time2retain: 0,
+                max_outstanding_r2t: 8,
+                ..Params::default()
+            },
+        }
+    }
+}
+
+/// The peer broke the rules of negotiation: the login ends.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NegotiationError {
+    /// A key came a second time.
+    #[error("the peer sent {0} twice in one login")]
+    Twice(&'static str),
+    /// A value that the key cannot have.
+    #[error("the peer declared {0}={1}, which the key cannot be")]
+    Illegal(&'static str, String),
+    /// An answer that the offer did not allow.
+    #[error("the peer answered {0}={1} to an offer of {2}")]
+    BadAnswer(&'static str, String, String),
+    /// A key from a side, or at a time, that may not send it.
+    #[error("the peer may not send {0} here")]
+    NotAllowed(&'static str),
+    /// No common value, and going on without is not acceptable.
+    #[error("no common value for {0}: the peer offered {1}")]
+    NoAgreement(&'static str, String),
+}
+
+/// One login's negotiation of operational keys, from one side.
+#[derive(Clone, Debug)]
+pub struct Negotiation {
+    role: Role,
+    wishes: Wishes,
+    /// A discovery session (known once `SessionType` is).
+    discovery: bool,
+    /// The first connection of its session: keys of [`Phase::LeadingOnly`] may be settled.
+    leading: bool,
+    values: Params,
+    /// Bit per row of [`KEYS`]: sent by us and not answered yet.
+    offered: u32,
+    /// Bit per row of [`KEYS`]: settled.
+    settled: u32,
+}
+
+const _: () = assert!(KEYS.len() <= 32, "the bit sets hold 32 keys");
+
+impl Negotiation {
+    /// Before anything was said. A connection that joins a session passes that session's values
+    /// with [`Negotiation::joining`] instead.
+    pub fn new(role: Role, wishes: Wishes, discovery: bool) -> Negotiation {
+        Negotiation {
+            role,
+            wishes,
+            discovery,
+            leading: true,
+            values: Params::default(),
+            offered: 0,
+            settled: 0,
+        }
+    }
+
+    /// A further connection of a session whose session-wide values are settled.
+    pub fn joining(role: Role, wishes: Wishes, session: &Params) -> Negotiation {
+        let defaults = Params::default();
+        let values = Params {
+            header_digest: defaults.header_digest,
+            data_digest: defaults.data_digest,
+            max_recv_data_segment_length: defaults.max_recv_data_segment_length,
+            peer_max_recv_data_segment_length: defaults.peer_max_recv_data_segment_length,
+            ..session.clone()
+        };
+        Negotiation { leading: false, values, ..Negotiation::new(role, wishes, false) }
+    }
+
+    /// What holds so far.
+    pub fn values(&self) -> &Params {
+        &self.values
+    }
+
+    /// Whether every offer of ours has its answer.
+    pub fn is_settled(&self) -> bool {
+        self.offered == 0
+    }
+
+    /// The initiator's offers, in the order they should be sent. Call once.
+    pub fn offers(&mut self) -> Vec<(&'static str, String)> {
+        let mut offers = Vec::new();
+        for (index, key) in KEYS.iter().enumerate() {
+            let Some(value) = self.offer_of(key) else { continue };
+            if key.rule == Rule::DeclareNumber(512, SEGMENT_MAX) {
+                self.values.max_recv_data_segment_length =
+                    self.wishes.values.max_recv_data_segment_length.clamp(512, SEGMENT_MAX);
+                // A declaration: nothing comes back, and the peer makes its own under the same name.
+            } else {
+                self.offered |= 1 << index;
+            }
+            offers.push((key.name, value));
+        }
+        offers
+    }
+
+    /// This side's own declaration of `MaxRecvDataSegmentLength`, for the target's first
+    /// operational answer.
+    pub fn declare_segment(&mut self) -> (&'static str, String) {
+        let length = self.wishes.values.max_recv_data_segment_length.clamp(512, SEGMENT_MAX);
+        self.values.max_recv_data_segment_length = length;
+        ("MaxRecvDataSegmentLength", length.to_string())
+    }
+
+    fn offer_of(&self, key: &Key) -> Option<String> {
+        if (key.irrelevant_in_discovery && self.discovery)
+            || (key.phase == Phase::LeadingOnly && !self.leading)
+        {
+            return None;
+        }
+        self.own_value(key)
+    }
+
+    /// What we want of a negotiable key, as text.
+    fn own_value(&self, key: &Key) -> Option<String> {
+        let w = &self.wishes.values;
+        let yes = |value: bool| if value { "Yes" } else { "No" }.to_string();
+        Some(match key.name {
+            "HeaderDigest" => self.wishes.header_digest.offer().join(","),
+            "DataDigest" => self.wishes.data_digest.offer().join(","),
+            "MaxConnections" => w.max_connections.to_string(),
+            "InitialR2T" => yes(w.initial_r2t),
+            "ImmediateData" => yes(w.immediate_data),
+            "MaxRecvDataSegmentLength" => w.max_recv_data_segment_length.clamp(512, SEGMENT_MAX).to_string(),
+            "MaxBurstLength" => w.max_burst_length.to_string(),
+            "FirstBurstLength" => w.first_burst_length.min(w.max_burst_length).to_string(),
+            "DefaultTime2Wait" => w.default_time2wait.to_string(),
+            "DefaultTime2Retain" => w.default_time2retain.to_string(),
+            "MaxOutstandingR2T" => w.max_outstanding_r2t.to_string(),
+            "DataPDUInOrder" => yes(w.data_pdu_in_order),
+            "DataSequenceInOrder" => yes(w.data_sequence_in_order),
+            "ErrorRecoveryLevel" => w.error_recovery_level.to_string(),
+            // TaskReporting and iSCSIProtocolLevel: their defaults are what we do, and peers of
+            // RFC 3720's days do not know them; not offered.
+            _ => return None,
+        })
+    }
+
+    /// Takes all pairs of one request or response and gives what has to be answered, in order.
+    /// Keys that are not of section 13 (authentication) are the caller's to take out first.
+    ///
+    /// # Errors
+    /// See [`NegotiationError`].
+    pub fn on_pairs<'a>(
+        &mut self,
+        pairs: &[(&'a str, &str)],
+    ) -> Result<Vec<(&'a str, String)>, NegotiationError> {
+        // FirstBurstLength must not exceed MaxBurstLength: that one is settled first, and what
+        // stands after it in the PDU does not change the answer. FirstBurstLength's relevance in
+        // turn hangs on InitialR2T and ImmediateData.
+        let rank = |name: &str| match name {
+            "SessionType" => 0,
+            "FirstBurstLength" => 2,
+            _ => 1,
+        };
+        let mut order: Vec<usize> = (0..pairs.len()).collect();
+        order.sort_by_key(|&index| rank(pairs[index].0));
+        let mut answers: Vec<Option<String>> = vec![None; pairs.len()];
+        for index in order {
+            let (name, value) = pairs[index];
+            answers[index] = self.on_pair(name, value)?;
+        }
+        Ok(pairs.iter().zip(answers).filter_map(|(pair, answer)| Some((pair.0, answer?))).collect())
+    }
+
+    /// Takes one pair and gives its answer, if it has one.
+    fn on_pair(&mut self, name: &str, value: &str) -> Result<Option<String>, NegotiationError> {
+        let Some(index) = KEYS.iter().position(|key| key.name == name) else {
+            // RFC 7143, 6.2: a key not understood is answered, unless it is such an answer.
+            return Ok((!is_reserved(value)).then(|| "NotUnderstood".to_string()));
+        };
+        let key = &KEYS[index];
+        let bit = 1 << index;
+        if self.offered & bit != 0 {
+            self.offered &= !bit;
+            self.settled |= bit;
+            return self.on_answer(key, value).map(|()| None);
+        }
+        if self.settled & bit != 0 {
+            return Err(NegotiationError::Twice(key.name));
+        }
+        self.settled |= bit;
+        let peer = if self.role == Role::Target { Sender::Initiator } else { Sender::Target };
+        if key.sender != Sender::Both && key.sender != peer {
+            return Err(NegotiationError::NotAllowed(key.name));
+        }
+        if key.phase == Phase::FullFeature {
+            return Ok(Some("Reject".to_string()));
+        }
+        if key.irrelevant_in_discovery && self.discovery {
+            return Ok(Some("Irrelevant".to_string()));
+        }
+        // A second connection does not change the session (RFC 7143, 6.3).
+        if key.phase == Phase::LeadingOnly && !self.leading && key.name != "SessionType" {
+            return Ok(Some("Reject".to_string()));
+        }
+        self.on_offer(key, value)
+    }
+
+    fn on_offer(&mut self, key: &'static Key, value: &str) -> Result<Option<String>, NegotiationError> {
+        match key.rule {
+            Rule::DeclareText => {
+                if key.name == "SessionType" {
+                    self.discovery = match value {
+                        "Discovery" => true,
+                        "Normal" => false,
+                        _ => return Err(NegotiationError::Illegal(key.name, value.to_string())),
+                    };
+                }
+                Ok(None)
+            }
+            Rule::DeclareNumber(min, max) => {
+                let number = number_in(value, min, max)
+                    .ok_or_else(|| NegotiationError::Illegal(key.name, value.to_string()))?;
+                self.store_number(key.name, number);
+                Ok(None)
+            }
+            Rule::Obsolete(answer) => Ok(Some(answer.to_string())),
+            _ if is_reserved(value) => {
+                Err(NegotiationError::BadAnswer(key.name, value.to_string(), "nothing".to_string()))
+            }
+            Rule::List(known) => {
+                let ours: &[&str] = match key.name {
+                    "HeaderDigest" => self.wishes.header_digest.offer(),
+                    "DataDigest" => self.wishes.data_digest.offer(),
+                    // Responses to a nexus's other commands are fenced by nothing here: the
+                    // behaviour is RFC 3720's, and this is what is answered.
+                    _ => &known[..1],
+                };
+                let theirs: Vec<&str> = value.split(',').collect();
+                let wants_digest = matches!(ours.first(), Some(&"CRC32C"));
+                // The responder takes the first of the list that it supports. One that prefers a
+                // digest and finds it in the list has reason enough to say it does not support None.
+                let chosen = if wants_digest && theirs.contains(&"CRC32C") {
+                    Some("CRC32C")
+                } else {
+                    theirs.iter().find(|name| ours.contains(name)).copied()
+                };
+                match chosen {
+                    Some(chosen) => {
+                        self.store_list(key.name, chosen);
+                        Ok(Some(chosen.to_string()))
+                    }
+                    None if key.name.ends_with("Digest") && ours == ["CRC32C"] => {
+                        Err(NegotiationError::NoAgreement(key.name, value.to_string()))
+                    }
+                    None => Ok(Some("Reject".to_string())),
+                }
+            }
+            Rule::And | Rule::Or => {
+                let Some(theirs) = yes_no(value) else { return Ok(Some("Reject".to_string())) };
+                let ours = self.own_value(key).as_deref() == Some("Yes");
+                let result = if key.rule == Rule::And { ours && theirs } else { ours || theirs };
+                self.store_bool(key.name, result);
+                Ok(Some(if result { "Yes" } else { "No" }.to_string()))
+            }
+            Rule::Min(min, max) | Rule::Max(min, max) => {
+                let Some(theirs) = number_in(value, min, max) else { return Ok(Some("Reject".to_string())) };
+                if key.name == "FirstBurstLength" && self.values.initial_r2t && !self.values.immediate_data {
+                    return Ok(Some("Irrelevant".to_string())); // RFC 7143, 13.14
+                }
+                let ours = match key.name {
+                    "iSCSIProtocolLevel" => 1, // RFC 7143 itself
+                    "FirstBurstLength" => {
+                        self.wishes.values.first_burst_length.min(self.values.max_burst_length)
+                    }
+                    _ => self.own_value(key).and_then(|v| v.parse().ok()).unwrap_or(theirs),
+                };
+                let result =
+                    if matches!(key.rule, Rule::Max(..)) { ours.max(theirs) } else { ours.min(theirs) };
+                let result = result.clamp(min, max);
+                self.store_number(key.name, result);
+                Ok(Some(result.to_string()))
+            }
+        }
+    }
+
+    /// The peer's answer to an offer of ours.
+    fn on_answer(&mut self, key: &'static Key, value: &str) -> Result<(), NegotiationError> {
+        let offer = self.own_value(key).unwrap_or_default();
+        let bad = || NegotiationError::BadAnswer(key.name, value.to_string(), offer.clone());
+        if value == "Irrelevant" {
+            return Ok(()); // the default stands, and does not matter
+        }
+        match key.rule {
+            Rule::List(_) => {
+                if !offer.split(',').any(|name| name == value) {
+                    return Err(bad());
+                }
+                self.store_list(key.name, value);
+            }
+            Rule::And | Rule::Or => {
+                let theirs = yes_no(value).ok_or_else(bad)?;
+                let ours = offer == "Yes";
+                // What cannot come out: And of No is No, Or of Yes is Yes.
+                if (key.rule == Rule::And && theirs && !ours) || (key.rule == Rule::Or && !theirs && ours) {
+                    return Err(bad());
+                }
+                self.store_bool(key.name, theirs);
+            }
+            Rule::Min(min, max) | Rule::Max(min, max) => {
+                let theirs = number_in(value, min, max).ok_or_else(bad)?;
+                let ours: u32 = offer.parse().unwrap_or(theirs);
+                let fits = if matches!(key.rule, Rule::Max(..)) { theirs >= ours } else { theirs <= ours };
+                if !fits {
+                    return Err(bad());
+                }
+                self.store_number(key.name, theirs);
+            }
+            Rule::DeclareText | Rule::DeclareNumber(..) | Rule::Obsolete(_) => return Err(bad()),
+        }
+        Ok(())
+    }
+
+    fn store_bool(&mut self, name: &str, value: bool) {
+        let v = &mut self.values;
+        match name {
+            "InitialR2T" => v.initial_r2t = value,
+            "ImmediateData" => v.immediate_data = value,
+            "DataPDUInOrder" => v.data_pdu_in_order = value,
+            "DataSequenceInOrder" => v.data_sequence_in_order = value,
+            _ => unreachable!("{name} is no boolean key of the table"),
+        }
+    }
+
+    fn store_list(&mut self, name: &str, value: &str) {
+        let v = &mut self.values;
+        match name {
+            "HeaderDigest" => v.header_digest = value == "CRC32C",
+            "DataDigest" => v.data_digest = value == "CRC32C",
+            "TaskReporting" => {
+                v.task_reporting = match value {
+                    "ResponseFence" => TaskReporting::ResponseFence,
+                    "FastAbort" => TaskReporting::FastAbort,
+                    _ => TaskReporting::Rfc3720,
+                }
+            }
+            _ => unreachable!("{name} is no list key of the table"),
+        }
+    }
+
+    /// The ranges of the table fit the fields.
+    fn store_number(&mut self, name: &str, value: u32) {
+        let v = &mut self.values;
+        match name {
+            "MaxConnections" => v.max_connections = value as u16,
+            "MaxRecvDataSegmentLength" => v.peer_max_recv_data_segment_length = value,
+            "MaxBurstLength" => v.max_burst_length = value,
+            "FirstBurstLength" => v.first_burst_length = value,
+            "DefaultTime2Wait" => v.default_time2wait = value as u16,
+            "DefaultTime2Retain" => v.default_time2retain = value as u16,
+            "MaxOutstandingR2T" => v.max_outstanding_r2t = value as u16,
+            "ErrorRecoveryLevel" => v.error_recovery_level = value as u8,
+            "iSCSIProtocolLevel" => v.protocol_level = value as u8,
+            "TargetPortalGroupTag" => {}
+            _ => unreachable!("{name} is no number key of the table"),
+        }
+    }
+}
+
+/// The values that are no values (RFC 7143, 6.2).
+fn is_reserved(value: &str) -> bool {
+    matches!(value, "NotUnderstood" | "Irrelevant" | "Reject")
+}
+
+fn yes_no(value: &str) -> Option<bool> {
+    match value {
+        "Yes" => Some(true),
+        "No" => Some(false),
+        _ => None,
+    }
+}
+
+fn number_in(value: &str, min: u32, max: u32) -> Option<u32> {
+    parse_number(value).and_then(|n| u32::try_from(n).ok()).filter(|n| (min..=max).contains(n))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target() -> Negotiation {
+        Negotiation::new(Role::Target, Wishes::default(), false)
+    }
+
+    /// The goal: every key of section 13 is answered as its row says.
+    #[test]
+    fn target_answers_every_key() {
+        let check = |offer: (&str, &str), answer: Option<&str>| {
+            let answers = target().on_pairs(&[offer]).unwrap();
+            assert_eq!(answers.first().map(|a| a.1.as_str()), answer, "{}={}", offer.0, offer.1);
+        };
+        check(("HeaderDigest", "CRC32C,None"), Some("CRC32C"));
+        check(("HeaderDigest", "None,CRC32C"), Some("None"));
+        check(("DataDigest", "X-md5,None"), Some("None"));
+        check(("DataDigest", "X-md5"), Some("Reject"));
+        check(("MaxConnections", "8"), Some("1"));
+        check(("MaxConnections", "0"), Some("Reject"));
+        check(("MaxConnections", "65536"), Some("Reject"));
+        check(("InitialR2T", "Yes"), Some("Yes"));
+        check(("InitialR2T", "No"), Some("No"));
+        check(("InitialR2T", "Maybe"), Some("Reject"));
+        check(("ImmediateData", "No"), Some("No"));
+        check(("ImmediateData", "Yes"), Some("Yes"));
+        check(("MaxRecvDataSegmentLength", "262144"), None);
+        check(("MaxBurstLength", "0x40000"), Some("262144"));
+        check(("FirstBurstLength", "1048576"), Some("262144"));
+        check(("DefaultTime2Wait", "2"), Some("2"));
+        check(("DefaultTime2Retain", "20"), Some("0"));
+        check(("MaxOutstandingR2T", "4"), Some("4"));
+        check(("DataPDUInOrder", "No"), Some("Yes"));
+        check(("DataSequenceInOrder", "No"), Some("Yes"));
+        check(("ErrorRecoveryLevel", "2"), Some("0"));
+        check(("TaskReporting", "FastAbort,ResponseFence,RFC3720"), Some("RFC3720"));
+        check(("iSCSIProtocolLevel", "2"), Some("1"));
+        check(("OFMarker", "Yes"), Some("No"));
+        check(("IFMarker", "No"), Some("No"));
+        check(("OFMarkInt", "2048~8192"), Some("Reject"));
+        check(("IFMarkInt", "2048"), Some("Reject"));
+        check(("InitiatorAlias", "me"), None);
+        check(("X-com.example.key", "1"), Some("NotUnderstood"));
+        check(("X-com.example.key", "NotUnderstood"), None);
+        check(("SendTargets", "All"), Some("Reject"));
+    }
+
+    /// The goal: what the table forbids is an error, not an answer.
+    #[test]
+    fn target_refuses() {
+        let check = |pairs: &[(&str, &str)]| assert!(target().on_pairs(pairs).is_err(), "{pairs:?}");
+        check(&[("MaxRecvDataSegmentLength", "511")]);
+        check(&[("MaxRecvDataSegmentLength", "16777216")]);
+        check(&[("MaxRecvDataSegmentLength", "many")]);
+        check(&[("ImmediateData", "Yes"), ("ImmediateData", "Yes")]);
+        check(&[("TargetAlias", "not yours to say")]);
+        check(&[("SessionType", "Other")]);
+        check(&[("MaxBurstLength", "Irrelevant")]);
+        let wishes = Wishes { header_digest: DigestPolicy::Require, ..Wishes::default() };
+        let mut strict = Negotiation::new(Role::Target, wishes, false);
+        assert!(strict.on_pairs(&[("HeaderDigest", "None")]).is_err());
+    }
+
+    /// The goal: FirstBurstLength stays within MaxBurstLength in whatever order they come.
+    #[test]
+    fn first_burst_within_max_burst() {
+        let mut negotiation = target();
+        let pairs = [("FirstBurstLength", "262144"), ("MaxBurstLength", "65536")];
+        let answers = negotiation.on_pairs(&pairs).unwrap();
+        assert_eq!(answers, [("FirstBurstLength", "65536".into()), ("MaxBurstLength", "65536".into())]);
+        let mut negotiation = target();
+        let pairs = [("FirstBurstLength", "65536"), ("InitialR2T", "Yes"), ("ImmediateData", "No")];
+        assert_eq!(negotiation.on_pairs(&pairs).unwrap()[0].1, "Irrelevant");
+    }
+
+    /// The goal: in discovery the keys of normal sessions are irrelevant, the others are not.
+    #[test]
+    fn discovery() {
+        let mut negotiation = target();
+        let pairs = [("MaxBurstLength", "65536"), ("SessionType", "Discovery"), ("DefaultTime2Wait", "5")];
+        let answers = negotiation.on_pairs(&pairs).unwrap();
+        assert_eq!(answers, [("MaxBurstLength", "Irrelevant".into()), ("DefaultTime2Wait", "5".into())]);
+    }
+
+    /// The goal: the two ends of this crate agree with each other, and on the same values.
+    #[test]
+    fn both_ends_agree() {
+        let wishes = Wishes { data_digest: DigestPolicy::Prefer, ..Wishes::default() };
+        let mut initiator = Negotiation::new(Role::Initiator, wishes, false);
+        let mut target = target();
+        let offers = initiator.offers();
+        let pairs: Vec<(&str, &str)> = offers.iter().map(|(k, v)| (*k, v.as_str())).collect();
+        let mut answers = target.on_pairs(&pairs).unwrap();
+        answers.push(target.declare_segment());
+        let pairs: Vec<(&str, &str)> = answers.iter().map(|(k, v)| (*k, v.as_str())).collect();
+        assert_eq!(initiator.on_pairs(&pairs).unwrap(), []);
+        assert!(initiator.is_settled() && target.is_settled());
+        assert_eq!(initiator.values(), target.values());
+        assert!(target.values().data_digest && !target.values().header_digest);
+        assert_eq!(target.values().max_outstanding_r2t, 8);
+    }
+
+    /// The goal: an answer outside the offer ends the login.
+    #[test]
+    fn bad_answers() {
+        let check = |pair: (&str, &str)| {
+            let mut initiator = Negotiation::new(Role::Initiator, Wishes::default(), false);
+            initiator.offers();
+            assert!(initiator.on_pairs(&[pair]).is_err(), "{pair:?}");
+        };
+        check(("MaxBurstLength", "16777215"));
+        check(("MaxOutstandingR2T", "9"));
+        check(("MaxOutstandingR2T", "Reject"));
+        check(("HeaderDigest", "X-other"));
+        check(("ErrorRecoveryLevel", "1"));
+        check(("DataPDUInOrder", "No"));
+        check(("InitialR2T", "perhaps"));
+    }
+
+    /// The goal: a second connection keeps the session's values and negotiates only its own.
+    #[test]
+    fn joining() {
+        let session = Params { max_burst_length: 4096, header_digest: true, ..Params::default() };
+        let mut negotiation = Negotiation::joining(Role::Target, Wishes::default(), &session);
+        let answers = negotiation.on_pairs(&[("MaxBurstLength", "65536"), ("HeaderDigest", "None")]).unwrap();
+        assert_eq!(answers, [("MaxBurstLength", "Reject".into()), ("HeaderDigest", "None".into())]);
+        assert_eq!(negotiation.values().max_burst_length, 4096);
+        assert!(!negotiation.values().header_digest);
+    }
+
+    /// The goal: the table names each key once.
+    #[test]
+    fn names_are_unique() {
+        for (index, key) in KEYS.iter().enumerate() {
+            assert_eq!(KEYS.iter().position(|other| other.name == key.name), Some(index));
+            assert_eq!(find(key.name), Some(key));
+        }
+    }
+}
