@@ -1,2 +1,13 @@
 //! The command line: arguments, progress, exit codes. No rules of storage live here.
-fn main() {}
+//!
+//! Start reading at [`commands`]: one file and one line of its table for each command.
+//! [`cli`] holds what they share: `--json`, errors with advice, exit status, Ctrl-C.
+#![forbid(unsafe_code)]
+#![deny(clippy::print_stdout)] // `cli::Output` survives a closed pipe; `println!` panics.
+
+mod cli;
+mod commands;
+
+fn main() -> std::process::ExitCode {
+    cli::main()
+}

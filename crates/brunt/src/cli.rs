@@ -1,0 +1,209 @@
+//! What all commands share: the program's definition, `--json`, errors, exit status, Ctrl-C.
+//!
+//! Conventions scripts rely on: exit status 0 done, 1 the work failed or a verdict was "worse",
+//! 2 the command line or a file is wrong; with `--json` standard output carries one JSON object
+//! and nothing else (`{"error": …}` when the command failed). Progress, notes and errors go to
+//! standard error.
+//! The one rule: a command prints through [`Output`] only, so that a closed pipe ends the
+//! program quietly instead of with a panic.
+
+use std::fmt::Display;
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use clap::{Arg, ArgAction, ArgMatches};
+use serde_json::{Value, json};
+
+use crate::commands::COMMANDS;
+
+/// Why a command stops: what happened, what to do about it, and the exit status.
+#[derive(Debug)]
+pub struct Failure {
+    status: u8,
+    what: String,
+    advice: Option<String>,
+}
+
+#[allow(dead_code)] // all of it in use once the first commands that do work are in the table
+impl Failure {
+    /// The work was tried and failed, or its verdict was "worse": status 1.
+    pub fn failed(what: impl Display) -> Failure {
+        Failure { status: 1, what: what.to_string(), advice: None }
+    }
+
+    /// The command line or a file is wrong: status 2.
+    pub fn usage(what: impl Display) -> Failure {
+        Failure { status: 2, what: what.to_string(), advice: None }
+    }
+
+    /// What the user can do about it: a sentence starting with a verb.
+    pub fn advise(mut self, advice: impl Display) -> Failure {
+        self.advice = Some(advice.to_string());
+        self
+    }
+}
+
+/// Result of a command.
+pub type Done = Result<(), Failure>;
+
+/// Where a command's answer goes, and whether the user wants it to stop.
+#[derive(Clone)]
+pub struct Output {
+    json: bool,
+    interrupted: Arc<AtomicBool>,
+}
+
+#[allow(dead_code)] // the same
+impl Output {
+    /// One line for people on standard output; dropped with `--json`.
+    pub fn line(&self, text: impl Display) {
+        if !self.json {
+            self.write(format_args!("{text}\n"));
+        }
+    }
+
+    /// The one object of `--json`; dropped without it. Call it once, at the end.
+    pub fn object(&self, value: &Value) {
+        if self.json {
+            self.write(format_args!("{value:#}\n"));
+        }
+    }
+
+    /// Bytes as they are (a read's data, a completion script), with `--json` or without.
+    pub fn bytes(&self, bytes: &[u8]) {
+        end_if_closed(io::stdout().write_all(bytes).and_then(|()| io::stdout().flush()));
+    }
+
+    /// One line on standard error: something the user should know beside the answer.
+    pub fn note(&self, text: impl Display) {
+        let _ = writeln!(io::stderr(), "brunt: {text}");
+    }
+
+    /// Whether `--json` was given.
+    pub fn is_json(&self) -> bool {
+        self.json
+    }
+
+    /// Whether the user pressed Ctrl-C (or sent SIGTERM): stop, drain, print what was measured.
+    /// A second one ends the program at once.
+    pub fn is_interrupted(&self) -> bool {
+        self.interrupted.load(Ordering::Relaxed)
+    }
+
+    /// The flag behind [`Output::is_interrupted`], for threads and drivers that want it bare.
+    pub fn interrupt_flag(&self) -> Arc<AtomicBool> {
+        self.interrupted.clone()
+    }
+
+    fn write(&self, text: std::fmt::Arguments<'_>) {
+        end_if_closed(io::stdout().write_fmt(text).and_then(|()| io::stdout().flush()));
+    }
+}
+
+/// Whoever read our output has gone (`brunt … | head`): nothing is left to say.
+fn end_if_closed(result: io::Result<()>) {
+    if let Err(error) = result {
+        if error.kind() != io::ErrorKind::BrokenPipe {
+            let _ = writeln!(io::stderr(), "brunt: cannot write to standard output: {error}");
+        }
+        std::process::exit(1);
+    }
+}
+
+/// The whole command line's definition: help, completions and man pages all come from here.
+pub fn definition() -> clap::Command {
+    let mut root = clap::Command::new("brunt")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about("What does your storage do under the brunt of real workloads and real faults?")
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .arg(
+            Arg::new("json")
+                .long("json")
+                .global(true)
+                .action(ArgAction::SetTrue)
+                .help("Print one JSON object on standard output and nothing else"),
+        );
+    for command in COMMANDS {
+        root = root.subcommand((command.define)());
+    }
+    root
+}
+
+/// Runs the command that the arguments name.
+pub fn main() -> ExitCode {
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        // In this order: the second signal finds the flag set and ends the program.
+        let armed = signal_hook::flag::register_conditional_shutdown(signal, 130, interrupted.clone())
+            .and_then(|_| signal_hook::flag::register(signal, interrupted.clone()));
+        if let Err(error) = armed {
+            let _ = writeln!(io::stderr(), "brunt: Ctrl-C will not be handled: {error}");
+        }
+    }
+    // Clap answers --help and --version with status 0 and mistakes with status 2.
+    let matches = definition().get_matches();
+    let output = Output { json: matches.get_flag("json"), interrupted };
+    let (name, arguments) = matches.subcommand().expect("clap requires a subcommand");
+    match run(name, arguments, &output) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            output.object(&json!({ "error": failure.what, "advice": failure.advice }));
+            let _ = writeln!(io::stderr(), "brunt {name}: {}", failure.what);
+            if let Some(advice) = &failure.advice {
+                let _ = writeln!(io::stderr(), "  help: {advice}");
+            }
+            ExitCode::from(failure.status)
+        }
+    }
+}
+
+fn run(name: &str, arguments: &ArgMatches, output: &Output) -> Done {
+    let command = COMMANDS.iter().find(|command| command.name == name);
+    (command.expect("clap knows only the commands of the table").run)(arguments, output)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The goal: clap finds no contradiction in the definition (it checks on use otherwise).
+    #[test]
+    fn definition_is_consistent() {
+        definition().debug_assert();
+    }
+
+    /// The goal: each command is there once, says what it does, and its help ends with an example
+    /// that the definition itself accepts.
+    #[test]
+    fn every_command_has_help_and_a_working_example() {
+        for (index, command) in COMMANDS.iter().enumerate() {
+            assert!(
+                COMMANDS[..index].iter().all(|other| other.name != command.name),
+                "{} twice",
+                command.name
+            );
+            let defined = (command.define)();
+            assert!(defined.get_about().is_some(), "{} has no help", command.name);
+            assert!(!command.examples.is_empty(), "{} has no example", command.name);
+            let last = command.examples.last().expect("not empty").0;
+            let help = (command.define)().render_long_help().to_string();
+            assert!(help.contains(last), "the help of {} lacks its example:\n{help}", command.name);
+            for (example, _) in command.examples {
+                let words = shell_words(example);
+                let parsed = definition().try_get_matches_from(&words);
+                assert!(parsed.is_ok(), "{example}: {}", parsed.unwrap_err());
+            }
+        }
+    }
+
+    /// Enough of a shell for the examples: words up to a redirection or pipe.
+    fn shell_words(line: &str) -> Vec<String> {
+        line.split_whitespace()
+            .take_while(|word| !matches!(*word, ">" | "|" | "&"))
+            .map(|word| word.trim_matches(['\'', '"']).to_string())
+            .collect()
+    }
+}

@@ -1,0 +1,41 @@
+//! `brunt man`: manual pages, from the same definition as the help.
+
+use std::path::{Path, PathBuf};
+
+use clap_mangen::Man as Page;
+
+use crate::cli::{Done, Failure, Output, definition};
+
+/// Print the manual page of brunt, or write one page for each command into a folder.
+#[derive(clap::Args)]
+pub struct Man {
+    /// Write brunt.1, brunt-io.1 and so on here instead (made when missing).
+    dir: Option<PathBuf>,
+}
+
+impl super::Subcommand for Man {
+    const NAME: &'static str = "man";
+    const EXAMPLES: &'static [(&'static str, &'static str)] =
+        &[("brunt man ~/.local/share/man/man1", "then `man brunt-io` shows that command's page")];
+
+    fn run(self, output: &Output) -> Done {
+        // Pages about `brunt help X` say nothing that X's own page does not.
+        let root = definition().disable_help_subcommand(true);
+        let Some(dir) = self.dir else {
+            output.bytes(&render(root));
+            return Ok(());
+        };
+        let complain = |path: &Path, error| {
+            Failure::usage(format!("{}: {error}", path.display())).advise("name a folder you may write to")
+        };
+        std::fs::create_dir_all(&dir).map_err(|error| complain(&dir, error))?;
+        clap_mangen::generate_to(root, &dir).map_err(|error| complain(&dir, error))?;
+        Ok(())
+    }
+}
+
+fn render(command: clap::Command) -> Vec<u8> {
+    let mut page = Vec::new();
+    Page::new(command).render(&mut page).expect("a vector takes everything");
+    page
+}

@@ -1,0 +1,53 @@
+//! The commands. To add one: a file here with a `#[derive(clap::Args)]` struct whose doc comment
+//! is the help, an `impl Subcommand` for it with its name and examples, and one line in
+//! [`COMMANDS`]. `completions.rs` is a short one to copy.
+
+mod completions;
+mod man;
+
+use clap::{ArgMatches, Args};
+
+use crate::cli::{Done, Output};
+
+/// All commands, in the order of `brunt --help`. One line each.
+#[rustfmt::skip]
+pub const COMMANDS: &[Entry] = &[
+    entry::<completions::Completions>(),
+    entry::<man::Man>(),
+];
+
+/// A command: its parsed arguments, which know how to run.
+pub trait Subcommand: Args {
+    /// What the user types.
+    const NAME: &'static str;
+    /// Command lines and what each is for; the help ends with them. A test parses every one.
+    const EXAMPLES: &'static [(&'static str, &'static str)];
+    /// Does it. Prints through `output` only.
+    fn run(self, output: &Output) -> Done;
+}
+
+/// One line of the table, made by [`entry`].
+pub struct Entry {
+    pub name: &'static str,
+    #[allow(dead_code)] // read by the test that tries them
+    pub examples: &'static [(&'static str, &'static str)],
+    pub define: fn() -> clap::Command,
+    pub run: fn(&ArgMatches, &Output) -> Done,
+}
+
+const fn entry<C: Subcommand>() -> Entry {
+    Entry { name: C::NAME, examples: C::EXAMPLES, define: define::<C>, run: run::<C> }
+}
+
+fn define<C: Subcommand>() -> clap::Command {
+    let mut examples = String::from("Examples:");
+    for (line, purpose) in C::EXAMPLES {
+        examples += &format!("\n  # {purpose}\n  {line}");
+    }
+    C::augment_args(clap::Command::new(C::NAME)).after_help(examples)
+}
+
+fn run<C: Subcommand>(matches: &ArgMatches, output: &Output) -> Done {
+    let command = C::from_arg_matches(matches).unwrap_or_else(|error| error.exit());
+    command.run(output)
+}
