@@ -3,12 +3,14 @@
 //! - [`scsi`]: a logical unit: what SPC-4 and SBC-3 say, over a `brunt-block` backend;
 //! - [`target`]: sessions, connections, and the threads that drive them;
 //! - [`params`]: the text keys both ends negotiate;
+//! - [`chap`]: authentication, both roles;
 //! - [`initiator`]: a session to a remote LUN, seen as a `brunt_block::Device`.
 //!
 //! The one rule: protocol rules are structs that take messages and give actions; only the
 //! `driver` files touch a ring, a socket or a clock.
 #![forbid(unsafe_code)]
 
+pub mod chap;
 pub mod initiator;
 pub mod params;
 pub mod scsi;

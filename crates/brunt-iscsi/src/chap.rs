@@ -1,0 +1,448 @@
+//! CHAP for both ends of a login (RFC 7143, 12.1.3; RFC 1994): one way and mutual.
+//!
+//! The login machines hand over the `CHAP_*` keys of a PDU and send back what they get:
+//!
+//! | initiator | target |
+//! |---|---|
+//! | [`Initiator::offer`]: `CHAP_A=8,6,5,7` | [`Target::on_offer`]: `CHAP_A`, `CHAP_I`, `CHAP_C` |
+//! | [`Initiator::on_challenge`]: `CHAP_N`, `CHAP_R` and, mutual, `CHAP_I`, `CHAP_C` | [`Target::on_response`]: mutual: `CHAP_N`, `CHAP_R` |
+//! | [`Initiator::on_response`] | |
+//!
+//! Pure: challenges are drawn by the caller ([`Challenge::random`]). The one rule: an end that
+//! challenged never answers its own challenge, nor with the secret it expects from the peer;
+//! either would let a peer without the secret have us compute its answer (RFC 7143, 9.2.1).
+
+use brunt_wire::iscsi::text::{format_binary, parse_binary, parse_number};
+use sha2::Digest;
+use subtle::ConstantTimeEq;
+
+/// Challenges and responses have at most 1024 bytes (RFC 7143, 12.1.3).
+const BINARY_BYTES_MAX: usize = 1024;
+/// Names have at most 255 bytes, as every text value without another limit (RFC 7143, 6.1).
+const NAME_BYTES_MAX: usize = 255;
+/// The length of our own challenges: not below the longest digest.
+const CHALLENGE_BYTES: usize = 32;
+
+/// The hashes of RFC 7143, 12.1.3, under their numbers on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // the standards' own names
+pub enum Algorithm {
+    Md5 = 5,
+    Sha1 = 6,
+    Sha256 = 7,
+    Sha3_256 = 8,
+}
+
+impl Algorithm {
+    /// All, in the order in which an initiator offers them. SHA-256 stands last because targets of
+    /// the IET family (tgt among them) take the first number they know and mean SHA-1 by 7, a
+    /// number they chose before RFC 7143 did.
+    pub const OFFERED: [Algorithm; 4] =
+        [Algorithm::Sha3_256, Algorithm::Sha1, Algorithm::Md5, Algorithm::Sha256];
+
+    fn from_number(number: &str) -> Option<Algorithm> {
+        let number = parse_number(number)?;
+        Algorithm::OFFERED.into_iter().find(|algorithm| *algorithm as u64 == number)
+    }
+
+    /// The response to a challenge: hash of identifier, secret, challenge (RFC 1994, 4.1).
+    fn response(self, id: u8, secret: &Secret, challenge: &[u8]) -> Vec<u8> {
+        fn hash<D: Digest>(id: u8, secret: &[u8], challenge: &[u8]) -> Vec<u8> {
+            D::new().chain_update([id]).chain_update(secret).chain_update(challenge).finalize().to_vec()
+        }
+        match self {
+            Algorithm::Md5 => hash::<md5::Md5>(id, &secret.0, challenge),
+            Algorithm::Sha1 => hash::<sha1::Sha1>(id, &secret.0, challenge),
+            Algorithm::Sha256 => hash::<sha2::Sha256>(id, &secret.0, challenge),
+            Algorithm::Sha3_256 => hash::<sha3::Sha3_256>(id, &secret.0, challenge),
+        }
+    }
+}
+
+/// A secret that no message, log or `{:?}` prints.
+#[derive(Clone)]
+pub struct Secret(Vec<u8>);
+
+impl Secret {
+    /// The bytes as they are.
+    pub fn new(bytes: impl Into<Vec<u8>>) -> Secret {
+        Secret(bytes.into())
+    }
+
+    /// Whether both are the same, in constant time for secrets of one length.
+    pub fn is_same(&self, other: &Secret) -> bool {
+        self.0.ct_eq(&other.0).into()
+    }
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
+/// A name and the secret that proves it.
+#[derive(Clone, Debug)]
+pub struct Credentials {
+    /// `CHAP_N`.
+    pub user: String,
+    /// Shared by both ends.
+    pub secret: Secret,
+}
+
+impl Credentials {
+    /// A user and a secret.
+    pub fn new(user: impl Into<String>, secret: impl Into<Vec<u8>>) -> Credentials {
+        Credentials { user: user.into(), secret: Secret::new(secret) }
+    }
+}
+
+/// What one end asks the other to hash.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Challenge {
+    id: u8,
+    bytes: [u8; CHALLENGE_BYTES],
+}
+
+impl Challenge {
+    /// One that nobody can foresee.
+    ///
+    /// # Panics
+    /// When the kernel has no random numbers, which Linux does not let happen.
+    pub fn random() -> Challenge {
+        let mut bytes = [0; CHALLENGE_BYTES + 1];
+        getrandom::fill(&mut bytes).expect("the kernel's random numbers");
+        Challenge::new(bytes[0], bytes[1..].try_into().expect("one less"))
+    }
+
+    /// A chosen one, for tests.
+    pub const fn new(id: u8, bytes: [u8; CHALLENGE_BYTES]) -> Challenge {
+        Challenge { id, bytes }
+    }
+}
+
+/// Why an authentication failed. None says more than a peer may know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ChapError {
+    /// A key is missing, out of turn, or no value of its kind.
+    #[error("CHAP: {0} is missing or malformed")]
+    Key(&'static str),
+    /// No algorithm that both ends have.
+    #[error("CHAP: no common hash algorithm")]
+    NoCommonAlgorithm,
+    /// The name or the response was wrong.
+    #[error("CHAP: wrong user name or secret")]
+    Wrong,
+    /// The peer sent our own challenge back.
+    #[error("CHAP: the peer reflected our challenge")]
+    Reflected,
+    /// The secrets of both directions are the same, which would let a peer without it log in.
+    #[error("CHAP: the secrets of the two directions have to differ")]
+    SameSecret,
+    /// The initiator wants the target to prove itself, and no secret for that is configured.
+    #[error("CHAP: the peer asks for mutual authentication, for which no secret is configured")]
+    NotMutual,
+}
+
+/// Keys to send, in order.
+pub type Keys = Vec<(&'static str, String)>;
+
+/// The initiator's end of one login.
+#[derive(Debug)]
+pub struct Initiator {
+    own: Credentials,
+    /// What the target has to prove, when it has to.
+    target: Option<(Credentials, Challenge)>,
+    algorithm: Option<Algorithm>,
+}
+
+impl Initiator {
+    /// An initiator that proves `own` and, when given, wants `target` proven, by this challenge.
+    ///
+    /// # Errors
+    /// The same secret both ways.
+    pub fn new(own: Credentials, target: Option<(Credentials, Challenge)>) -> Result<Initiator, ChapError> {
+        if target.as_ref().is_some_and(|(target, _)| target.secret.is_same(&own.secret)) {
+            return Err(ChapError::SameSecret);
+        }
+        Ok(Initiator { own, target, algorithm: None })
+    }
+
+    /// What to send once `AuthMethod=CHAP` is agreed.
+    pub fn offer(&self) -> Keys {
+        let numbers: Vec<String> = Algorithm::OFFERED.iter().map(|a| (*a as u8).to_string()).collect();
+        vec![("CHAP_A", numbers.join(","))]
+    }
+
+    /// The answer to the target's `CHAP_A`, `CHAP_I`, `CHAP_C`.
+    pub fn on_challenge(&mut self, pairs: &[(&str, &str)]) -> Result<Keys, ChapError> {
+        let algorithm =
+            Algorithm::from_number(value(pairs, "CHAP_A")?).ok_or(ChapError::NoCommonAlgorithm)?;
+        let (id, challenge) = challenge_in(pairs)?;
+        if self.target.as_ref().is_some_and(|(_, ours)| challenge == ours.bytes) {
+            return Err(ChapError::Reflected);
+        }
+        self.algorithm = Some(algorithm);
+        let mut keys = response_keys(algorithm, &self.own, id, &challenge);
+        if let Some((_, ours)) = &self.target {
+            keys.push(("CHAP_I", ours.id.to_string()));
+            keys.push(("CHAP_C", format_binary(&ours.bytes)));
+        }
+        Ok(keys)
+    }
+
+    /// Whether the target has to prove itself.
+    pub fn is_mutual(&self) -> bool {
+        self.target.is_some()
+    }
+
+    /// Checks the target's `CHAP_N` and `CHAP_R`; nothing to check when it is one way.
+    pub fn on_response(&self, pairs: &[(&str, &str)]) -> Result<(), ChapError> {
+        let Some((credentials, ours)) = &self.target else { return Ok(()) };
+        let algorithm = self.algorithm.ok_or(ChapError::Key("CHAP_A"))?;
+        verify(algorithm, Some(credentials), ours, pairs)
+    }
+}
+
+/// The target's end of one login.
+#[derive(Debug)]
+pub struct Target {
+    challenge: Challenge,
+    algorithm: Option<Algorithm>,
+}
+
+impl Target {
+    /// A target that will send this challenge.
+    pub fn new(challenge: Challenge) -> Target {
+        Target { challenge, algorithm: None }
+    }
+
+    /// The answer to the initiator's `CHAP_A` list: the first algorithm of it that we have, and
+    /// the challenge.
+    pub fn on_offer(&mut self, pairs: &[(&str, &str)]) -> Result<Keys, ChapError> {
+        let offered = value(pairs, "CHAP_A")?;
+        let algorithm =
+            offered.split(',').find_map(Algorithm::from_number).ok_or(ChapError::NoCommonAlgorithm)?;
+        self.algorithm = Some(algorithm);
+        Ok(vec![
+            ("CHAP_A", (algorithm as u8).to_string()),
+            ("CHAP_I", self.challenge.id.to_string()),
+            ("CHAP_C", format_binary(&self.challenge.bytes)),
+        ])
+    }
+
+    /// Checks the initiator's `CHAP_N` and `CHAP_R` against `users`. Returns who it is and, when it
+    /// asked for mutual authentication, what proves us (`own`).
+    pub fn on_response<'u>(
+        &self,
+        pairs: &[(&str, &str)],
+        users: &'u [Credentials],
+        own: Option<&Credentials>,
+    ) -> Result<(&'u Credentials, Keys), ChapError> {
+        let algorithm = self.algorithm.ok_or(ChapError::Key("CHAP_A"))?;
+        let name = name_in(pairs)?;
+        let user = users.iter().find(|user| user.user == name);
+        verify(algorithm, user, &self.challenge, pairs)?;
+        let user = user.ok_or(ChapError::Wrong)?;
+        if find(pairs, "CHAP_I").is_none() && find(pairs, "CHAP_C").is_none() {
+            return Ok((user, Vec::new()));
+        }
+        let (id, challenge) = challenge_in(pairs)?;
+        if challenge == self.challenge.bytes {
+            return Err(ChapError::Reflected);
+        }
+        let own = own.ok_or(ChapError::NotMutual)?;
+        if own.secret.is_same(&user.secret) {
+            return Err(ChapError::SameSecret);
+        }
+        Ok((user, response_keys(algorithm, own, id, &challenge)))
+    }
+}
+
+/// Checks name and response of a peer that claims to be `expected`; an unknown peer costs the
+/// same time as a wrong secret.
+fn verify(
+    algorithm: Algorithm,
+    expected: Option<&Credentials>,
+    challenge: &Challenge,
+    pairs: &[(&str, &str)],
+) -> Result<(), ChapError> {
+    let name = name_in(pairs)?;
+    let response = binary(pairs, "CHAP_R")?;
+    let nobody = Secret::new(*b"");
+    let secret = expected.map_or(&nobody, |credentials| &credentials.secret);
+    let right = algorithm.response(challenge.id, secret, &challenge.bytes);
+    let is_right: bool = right.ct_eq(&response).into();
+    if is_right && expected.is_some_and(|credentials| credentials.user == name) {
+        Ok(())
+    } else {
+        Err(ChapError::Wrong)
+    }
+}
+
+fn response_keys(algorithm: Algorithm, who: &Credentials, id: u8, challenge: &[u8]) -> Keys {
+    let response = algorithm.response(id, &who.secret, challenge);
+    vec![("CHAP_N", who.user.clone()), ("CHAP_R", format_binary(&response))]
+}
+
+fn challenge_in(pairs: &[(&str, &str)]) -> Result<(u8, Vec<u8>), ChapError> {
+    let id = parse_number(value(pairs, "CHAP_I")?).and_then(|id| u8::try_from(id).ok());
+    Ok((id.ok_or(ChapError::Key("CHAP_I"))?, binary(pairs, "CHAP_C")?))
+}
+
+fn name_in<'a>(pairs: &[(&str, &'a str)]) -> Result<&'a str, ChapError> {
+    let name = value(pairs, "CHAP_N")?;
+    if name.is_empty() || name.len() > NAME_BYTES_MAX {
+        return Err(ChapError::Key("CHAP_N"));
+    }
+    Ok(name)
+}
+
+fn binary(pairs: &[(&str, &str)], key: &'static str) -> Result<Vec<u8>, ChapError> {
+    let text = value(pairs, key)?;
+    // Two hexadecimal digits a byte after "0x" is the longer of the two forms.
+    if text.len() > 2 + 2 * BINARY_BYTES_MAX {
+        return Err(ChapError::Key(key));
+    }
+    parse_binary(text)
+        .filter(|bytes| (1..=BINARY_BYTES_MAX).contains(&bytes.len()))
+        .ok_or(ChapError::Key(key))
+}
+
+fn value<'a>(pairs: &[(&str, &'a str)], key: &'static str) -> Result<&'a str, ChapError> {
+    find(pairs, key).ok_or(ChapError::Key(key))
+}
+
+fn find<'a>(pairs: &[(&str, &'a str)], key: &str) -> Option<&'a str> {
+    pairs.iter().find(|(name, _)| *name == key).map(|(_, value)| *value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OURS: Challenge = Challenge::new(7, [0x11; CHALLENGE_BYTES]);
+    const THEIRS: Challenge = Challenge::new(9, [0x22; CHALLENGE_BYTES]);
+
+    fn user() -> Credentials {
+        Credentials::new("alice", *b"secret of alice")
+    }
+
+    fn target_user() -> Credentials {
+        Credentials::new("target", *b"secret of target")
+    }
+
+    fn borrow(keys: &Keys) -> Vec<(&str, &str)> {
+        keys.iter().map(|(key, value)| (*key, value.as_str())).collect()
+    }
+
+    /// A login of both ends, `offer` in place of the initiator's list.
+    fn login(initiator: &mut Initiator, own: Option<&Credentials>, offer: &str) -> Result<Keys, ChapError> {
+        let mut target = Target::new(THEIRS);
+        let challenge = target.on_offer(&[("CHAP_A", offer)])?;
+        let response = initiator.on_challenge(&borrow(&challenge))?;
+        let users = [target_user(), user()];
+        let (who, proof) = target.on_response(&borrow(&response), &users, own)?;
+        assert_eq!(who.user, "alice");
+        initiator.on_response(&borrow(&proof))?;
+        Ok(challenge)
+    }
+
+    /// The goal: responses are those of other implementations: `printf '\1secretCHALLENGE' |
+    /// md5sum` (sha1sum, sha256sum, openssl dgst -sha3-256).
+    #[test]
+    fn responses_are_the_hashes_of_other_tools() {
+        let check = |algorithm: Algorithm, expected: &str| {
+            let response = algorithm.response(1, &Secret::new(*b"secret"), b"CHALLENGE");
+            assert_eq!(format_binary(&response), expected, "{algorithm:?}");
+        };
+        check(Algorithm::Md5, "0xfc36736b5e16415197db2bcd56591853");
+        check(Algorithm::Sha1, "0xb696342222ef06ee02284a766721a1d9dd4008d9");
+        check(Algorithm::Sha256, "0xc9b3d4a9a15c52708eb6393628987c2ae6f75dabb48ed332015dfec6967cdf95");
+        check(Algorithm::Sha3_256, "0xbfe36f334926c6458a1e26d91656cce17c8e0a5062bb4a3a3d4d111c89800d74");
+    }
+
+    /// The goal: each algorithm logs in, one way and mutual; the target takes the first of the
+    /// list that it has.
+    #[test]
+    fn logs_in() {
+        let check = |offer, chosen: &str| {
+            let mut one_way = Initiator::new(user(), None).unwrap();
+            assert_eq!(login(&mut one_way, None, offer).unwrap()[0].1, chosen, "{offer}");
+            let mut mutual = Initiator::new(user(), Some((target_user(), OURS))).unwrap();
+            assert_eq!(login(&mut mutual, Some(&target_user()), offer).unwrap()[0].1, chosen, "{offer}");
+        };
+        check("5", "5");
+        check("6", "6");
+        check("7,5", "7");
+        check("8,7,6,5", "8");
+        check("129,0x5", "5");
+        let offer = Initiator::new(user(), None).unwrap().offer();
+        check(&offer[0].1, "8");
+    }
+
+    /// The goal: whoever lacks a secret, or has us compute it, does not get in.
+    #[test]
+    fn refuses() {
+        let check = |mut initiator: Initiator, own: Option<Credentials>, offer, expected| {
+            assert_eq!(login(&mut initiator, own.as_ref(), offer).unwrap_err(), expected);
+        };
+        let one_way = |credentials| Initiator::new(credentials, None).unwrap();
+        check(one_way(Credentials::new("alice", *b"wrong")), None, "5", ChapError::Wrong);
+        check(one_way(Credentials::new("bob", *b"secret of alice")), None, "5", ChapError::Wrong);
+        check(one_way(Credentials::new("bob", *b"")), None, "5", ChapError::Wrong);
+        check(one_way(user()), None, "1,2,128", ChapError::NoCommonAlgorithm);
+        let mutual = |challenge| Initiator::new(user(), Some((target_user(), challenge))).unwrap();
+        check(mutual(OURS), None, "5", ChapError::NotMutual);
+        check(mutual(OURS), Some(Credentials::new("target", *b"wrong")), "5", ChapError::Wrong);
+        check(mutual(OURS), Some(Credentials::new("other", *b"secret of target")), "5", ChapError::Wrong);
+        check(mutual(OURS), Some(Credentials::new("t", *b"secret of alice")), "5", ChapError::SameSecret);
+        check(mutual(THEIRS), Some(target_user()), "5", ChapError::Reflected);
+        assert_eq!(Initiator::new(user(), Some((user(), OURS))).unwrap_err(), ChapError::SameSecret);
+    }
+
+    /// The goal: an initiator that sends the target's challenge back is refused even when it
+    /// has the right response.
+    #[test]
+    fn target_refuses_its_own_challenge() {
+        let mut target = Target::new(THEIRS);
+        let challenge = target.on_offer(&[("CHAP_A", "5")]).unwrap();
+        let mut response = Initiator::new(user(), None).unwrap().on_challenge(&borrow(&challenge)).unwrap();
+        response.extend(challenge.into_iter().skip(1));
+        let users = [user()];
+        let result = target.on_response(&borrow(&response), &users, Some(&target_user()));
+        assert_eq!(result.unwrap_err(), ChapError::Reflected);
+    }
+
+    /// The goal: missing, malformed and over-long keys are named; nothing panics.
+    #[test]
+    fn malformed_keys() {
+        let long = format!("0x{}", "00".repeat(BINARY_BYTES_MAX + 1));
+        let check = |pairs: &[(&str, &str)], key| {
+            let mut initiator = Initiator::new(user(), None).unwrap();
+            assert_eq!(initiator.on_challenge(pairs).unwrap_err(), ChapError::Key(key), "{pairs:?}");
+        };
+        check(&[], "CHAP_A");
+        check(&[("CHAP_A", "5"), ("CHAP_C", "0x11")], "CHAP_I");
+        check(&[("CHAP_A", "5"), ("CHAP_I", "256"), ("CHAP_C", "0x11")], "CHAP_I");
+        check(&[("CHAP_A", "5"), ("CHAP_I", "x"), ("CHAP_C", "0x11")], "CHAP_I");
+        check(&[("CHAP_A", "5"), ("CHAP_I", "1"), ("CHAP_C", "11")], "CHAP_C");
+        check(&[("CHAP_A", "5"), ("CHAP_I", "1"), ("CHAP_C", "0x")], "CHAP_C");
+        check(&[("CHAP_A", "5"), ("CHAP_I", "1"), ("CHAP_C", &long)], "CHAP_C");
+        let target = Target::new(THEIRS);
+        let users = [user()];
+        assert_eq!(target.on_response(&[], &users, None).unwrap_err(), ChapError::Key("CHAP_A"));
+        let mut target = Target::new(THEIRS);
+        target.on_offer(&[("CHAP_A", "5")]).unwrap();
+        for pairs in [&[][..], &[("CHAP_N", "alice")], &[("CHAP_N", ""), ("CHAP_R", "0x11")]] {
+            assert!(matches!(target.on_response(pairs, &users, None), Err(ChapError::Key(_))));
+        }
+    }
+
+    /// The goal: a secret does not leak through `{:?}`.
+    #[test]
+    fn secrets_are_not_printed() {
+        let printed = format!("{:?}", Initiator::new(user(), Some((target_user(), OURS))));
+        assert!(!printed.contains("secret of") && !printed.contains("115, 101"), "{printed}");
+    }
+}
