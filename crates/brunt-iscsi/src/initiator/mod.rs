@@ -1,1 +1,3 @@
 //! The initiator: a session to a remote LUN, seen as a `brunt_block::Device`.
+
+pub mod login;

@@ -1,0 +1,814 @@
+//! The initiator's side of a login, and of SendTargets in a discovery session (RFC 7143, 6 and 13).
+//!
+//! [`Login`] and [`Discovery`] take the target's PDUs and give the next one of ours; `connect`
+//! moves the bytes. Pure. The one rule: nothing the target says is taken on trust: tags, stages,
+//! answers and lengths are held against what was asked, and a login takes a bounded number of
+//! exchanges.
+
+use brunt_wire::Malformed;
+use brunt_wire::iscsi::pdu::{
+    self, Bhs, LoginRequest, LoginResponse, Opcode, RESERVED_TAG, TextRequest, TextResponse, U24, code,
+    padded,
+};
+use brunt_wire::iscsi::text::{parse_pairs, push_pair};
+use zerocopy::IntoBytes;
+
+use crate::chap::{self, Challenge, ChapError, Credentials};
+use crate::params::{Negotiation, NegotiationError, Params, Role, Wishes};
+
+/// No login takes more exchanges: two of security, one or two of operation, a few for a target
+/// that sends its keys one by one.
+const EXCHANGES_MAX: u32 = 32;
+/// Keys of one logical message, over all its PDUs with the C bit.
+const MESSAGE_BYTES_MAX: usize = 64 << 10;
+/// A data segment in a login, before anything is negotiated (RFC 7143, 13.12).
+pub const LOGIN_SEGMENT_BYTES_MAX: usize = 8192;
+/// Target records of one discovery.
+const TARGETS_MAX: usize = 65_536;
+/// The tag of login and text requests: there is one at a time.
+const TAG: u32 = 1;
+
+/// What a login is to achieve.
+#[derive(Clone, Debug)]
+pub struct LoginConfig {
+    /// Our iSCSI name.
+    pub initiator_name: String,
+    /// Whom to log in to; `None` for a discovery session.
+    pub target_name: Option<String>,
+    /// What proves us, when the target wants proof.
+    pub credentials: Option<Credentials>,
+    /// What the target has to prove (mutual CHAP).
+    pub target_credentials: Option<Credentials>,
+    /// Operational keys.
+    pub wishes: Wishes,
+    /// With the initiator's name, what makes this session this session.
+    pub isid: [u8; 6],
+}
+
+/// Which connection of which session a login makes.
+#[derive(Clone, Debug, Default)]
+pub struct Place {
+    /// 0 for a new session.
+    pub tsih: u16,
+    /// The connection's id in its session.
+    pub cid: u16,
+    /// The session's next CmdSN.
+    pub cmd_sn: u32,
+    /// The session's values, for a connection that joins one.
+    pub session: Option<Params>,
+}
+
+/// What a login came to.
+#[derive(Clone, Debug)]
+pub struct LoggedIn {
+    /// The values to run with.
+    pub params: Params,
+    /// The session's handle at the target.
+    pub tsih: u16,
+    /// StatSN expected next on this connection.
+    pub exp_stat_sn: u32,
+    /// From the last response.
+    pub exp_cmd_sn: u32,
+    /// From the last response.
+    pub max_cmd_sn: u32,
+}
+
+/// What to do next.
+#[derive(Debug)]
+pub enum Step {
+    /// Send these bytes and wait for a response.
+    Send(Vec<u8>),
+    /// Full feature phase.
+    Done(Box<LoggedIn>),
+    /// The target is elsewhere: close the connection and log in there.
+    Moved {
+        /// `host[:port][,portal group]` as the target wrote it.
+        address: String,
+        /// For good: remember it.
+        permanently: bool,
+    },
+}
+
+/// Why a login failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LoginError {
+    /// The target refused, with its status class and detail.
+    #[error("the target refused the login: {words} (status {status:#06x})", words = refusal(*.0), status = .0)]
+    Refused(u16),
+    /// Authentication failed on our side of the table.
+    #[error(transparent)]
+    Chap(#[from] ChapError),
+    /// The target wants CHAP and no user is configured.
+    #[error(
+        "the target wants CHAP authentication; give user and secret: iscsi://user%secret@host/target/lun"
+    )]
+    CredentialsNeeded,
+    /// Mutual authentication is configured, and the target did not do it.
+    #[error("the target did not prove itself by CHAP, which the configuration demands")]
+    NotMutual,
+    /// The target chose an authentication method we did not offer.
+    #[error("the target wants authentication by '{0}', which is not supported (CHAP is)")]
+    Method(String),
+    /// Keys that could not be agreed on.
+    #[error(transparent)]
+    Negotiation(#[from] NegotiationError),
+    /// Bytes that are no login response.
+    #[error("the target's login response is malformed: {0}")]
+    Malformed(#[from] Malformed),
+    /// A login response that breaks the rules.
+    #[error("the target broke the login protocol: {0}")]
+    Protocol(&'static str),
+}
+
+impl LoginError {
+    /// Whether trying again later may help (the target's own trouble, not ours).
+    pub fn is_transient(&self) -> bool {
+        // Class 3 is "target error"; TOO_MANY_CONNECTIONS and SESSION_DOES_NOT_EXIST pass when the
+        // target has noticed that the old session is gone; NOT_FOUND when it is still starting.
+        matches!(
+            self,
+            LoginError::Refused(
+                0x0300
+                    ..=0x03ff
+                        | code::login::TOO_MANY_CONNECTIONS
+                        | code::login::SESSION_DOES_NOT_EXIST
+                        | code::login::CANNOT_INCLUDE_IN_SESSION
+                        | code::login::NOT_FOUND
+                        | code::login::TARGET_REMOVED
+            )
+        )
+    }
+}
+
+/// A status in plain words (RFC 7143, 11.13.5).
+fn refusal(status: u16) -> &'static str {
+    use code::login::*;
+    match status {
+        INITIATOR_ERROR => "it found an error in our request",
+        AUTHENTICATION_FAILURE => "authentication failed; user name or secret is wrong, or one is needed",
+        AUTHORIZATION_FAILURE => "this initiator may not use that target; check the target's access list",
+        NOT_FOUND => "it knows no target of that name; 'iscsi-ls' or a discovery lists its names",
+        TARGET_REMOVED => "that target has been removed",
+        UNSUPPORTED_VERSION => "it does not speak version 0 of iSCSI",
+        TOO_MANY_CONNECTIONS => "the session has too many connections",
+        MISSING_PARAMETER => "it misses a parameter",
+        CANNOT_INCLUDE_IN_SESSION => "it cannot add the connection to the session",
+        SESSION_TYPE_NOT_SUPPORTED => "it does not support this type of session",
+        SESSION_DOES_NOT_EXIST => "it does not know the session the connection is to join",
+        INVALID_DURING_LOGIN => "it got a request that is invalid during login",
+        TARGET_ERROR => "it has an internal error",
+        SERVICE_UNAVAILABLE => "the service is not available at the moment",
+        OUT_OF_RESOURCES => "it is out of resources",
+        _ if status >> 8 == 1 => "it redirected without an address",
+        _ if status >> 8 == 3 => "it has an error of its own",
+        _ => "it did not say why",
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// AuthMethod is out.
+    Method,
+    /// `CHAP_A` is out.
+    Offer,
+    /// `CHAP_R` is out.
+    Response,
+    /// The target accepted; the stage's end is asked for.
+    SecurityEnd,
+    /// Operational keys are out.
+    Operational,
+}
+
+/// One connection's login.
+#[derive(Debug)]
+pub struct Login {
+    config: LoginConfig,
+    place: Place,
+    chap: Option<chap::Initiator>,
+    proven: bool,
+    negotiation: Negotiation,
+    stage: Stage,
+    exp_stat_sn: u32,
+    message: Vec<u8>,
+    exchanges: u32,
+}
+
+impl Login {
+    /// A login and its first request. `challenge` is for the target, when it has to prove itself.
+    pub fn start(
+        config: LoginConfig,
+        place: Place,
+        challenge: Challenge,
+    ) -> Result<(Login, Vec<u8>), LoginError> {
+        let chap = match (&config.credentials, &config.target_credentials) {
+            (Some(own), target) => {
+                let target = target.clone().map(|target| (target, challenge));
+                Some(chap::Initiator::new(own.clone(), target)?)
+            }
+            (None, Some(_)) => return Err(LoginError::CredentialsNeeded),
+            (None, None) => None,
+        };
+        let discovery = config.target_name.is_none();
+        let negotiation = match &place.session {
+            Some(session) => Negotiation::joining(Role::Initiator, config.wishes.clone(), session),
+            None => Negotiation::new(Role::Initiator, config.wishes.clone(), discovery),
+        };
+        let mut keys = vec![("InitiatorName", config.initiator_name.clone())];
+        match &config.target_name {
+            Some(name) => {
+                keys.push(("TargetName", name.clone()));
+                keys.push(("SessionType", "Normal".to_string()));
+            }
+            None => keys.push(("SessionType", "Discovery".to_string())),
+        }
+        // Who has credentials but does not demand proof leaves it to the target to ask for them.
+        keys.push((
+            "AuthMethod",
+            match &chap {
+                None => "None",
+                Some(chap) if chap.is_mutual() => "CHAP",
+                Some(_) => "CHAP,None",
+            }
+            .to_string(),
+        ));
+        let transit = chap.is_none();
+        let login = Login {
+            config,
+            place,
+            chap,
+            proven: false,
+            negotiation,
+            stage: Stage::Method,
+            exp_stat_sn: 0,
+            message: Vec::new(),
+            exchanges: 0,
+        };
+        let next = transit.then_some(code::login::STAGE_OPERATIONAL);
+        let first = login.request(code::login::STAGE_SECURITY, next, &keys);
+        Ok((login, first))
+    }
+
+    /// Takes a response: its header and its data segment without padding.
+    ///
+    /// # Errors
+    /// The login is over; close the connection.
+    pub fn on_response(&mut self, bhs: &Bhs, data: &[u8]) -> Result<Step, LoginError> {
+        if bhs.kind() != Opcode::LoginResponse {
+            return Err(LoginError::Protocol("a PDU other than a login response"));
+        }
+        let response = LoginResponse::view(bhs);
+        if response.initiator_task_tag.get() != TAG {
+            return Err(LoginError::Protocol("a wrong initiator task tag"));
+        }
+        if response.isid != self.config.isid {
+            return Err(LoginError::Protocol("another session's ISID"));
+        }
+        self.exchanges += 1;
+        if self.exchanges > EXCHANGES_MAX {
+            return Err(LoginError::Protocol("no end after 32 exchanges"));
+        }
+        let stat_sn = response.stat_sn.get();
+        if self.exchanges > 1 && stat_sn != self.exp_stat_sn && response.status_class == 0 {
+            return Err(LoginError::Protocol("a StatSN out of sequence"));
+        }
+        self.exp_stat_sn = stat_sn.wrapping_add(1);
+        let status = u16::from_be_bytes([response.status_class, response.status_detail]);
+        if response.status_class == 1 {
+            let pairs = parse_pairs(data)?;
+            let address = find(&pairs, "TargetAddress").ok_or(LoginError::Refused(status))?;
+            let permanently = status == code::login::TARGET_MOVED_PERMANENTLY;
+            return Ok(Step::Moved { address: address.to_string(), permanently });
+        }
+        if status != code::login::SUCCESS {
+            return Err(LoginError::Refused(status));
+        }
+        if response.version_active != 0 {
+            return Err(LoginError::Protocol("a version other than 0"));
+        }
+        let current = (response.flags >> 2) & 3;
+        if current != self.stage_number() {
+            return Err(LoginError::Protocol("a response of another stage"));
+        }
+        if self.message.len() + data.len() > MESSAGE_BYTES_MAX {
+            return Err(LoginError::Protocol("more than 64 KiB of keys"));
+        }
+        self.message.extend_from_slice(data);
+        let transit = response.flags & code::login::TRANSIT != 0;
+        if response.flags & code::login::CONTINUE != 0 {
+            if transit {
+                return Err(LoginError::Protocol("transit and continue in one response"));
+            }
+            return Ok(Step::Send(self.request(current, None, &[])));
+        }
+        let message = std::mem::take(&mut self.message);
+        let pairs = parse_pairs(&message)?;
+        let next_stage = response.flags & 3;
+        match (transit, current, next_stage) {
+            (false, ..) => self.within_stage(&pairs),
+            (true, code::login::STAGE_SECURITY, code::login::STAGE_OPERATIONAL) => {
+                self.end_of_security(&pairs)?;
+                let offers = self.negotiation.offers();
+                self.stage = Stage::Operational;
+                let next = Some(code::login::STAGE_FULL_FEATURE);
+                Ok(Step::Send(self.request(code::login::STAGE_OPERATIONAL, next, &offers)))
+            }
+            (true, code::login::STAGE_OPERATIONAL, code::login::STAGE_FULL_FEATURE) => {
+                if !self.answers(&pairs)?.is_empty() {
+                    return Err(LoginError::Protocol("an offer in the response that ends the login"));
+                }
+                let tsih = response.tsih.get();
+                let wrong = if self.place.tsih == 0 { tsih == 0 } else { tsih != self.place.tsih };
+                if wrong && self.config.target_name.is_some() {
+                    return Err(LoginError::Protocol("a wrong TSIH in the last response"));
+                }
+                Ok(Step::Done(Box::new(LoggedIn {
+                    params: self.negotiation.values().clone(),
+                    tsih,
+                    exp_stat_sn: self.exp_stat_sn,
+                    exp_cmd_sn: response.exp_cmd_sn.get(),
+                    max_cmd_sn: response.max_cmd_sn.get(),
+                })))
+            }
+            _ => Err(LoginError::Protocol("a transit to a stage that was not asked for")),
+        }
+    }
+
+    fn stage_number(&self) -> u8 {
+        match self.stage {
+            Stage::Operational => code::login::STAGE_OPERATIONAL,
+            _ => code::login::STAGE_SECURITY,
+        }
+    }
+
+    /// A response that does not end its stage.
+    fn within_stage(&mut self, pairs: &[(&str, &str)]) -> Result<Step, LoginError> {
+        let (keys, transit): (Vec<(&str, String)>, bool) = match self.stage {
+            Stage::Method => match find(pairs, "AuthMethod") {
+                Some("CHAP") => {
+                    let chap = self.chap.as_ref().ok_or(LoginError::CredentialsNeeded)?;
+                    self.stage = Stage::Offer;
+                    (chap.offer(), false)
+                }
+                Some("None") => (Vec::new(), true),
+                Some(other) => return Err(LoginError::Method(other.to_string())),
+                None => return Err(LoginError::Protocol("no AuthMethod in its answer")),
+            },
+            Stage::Offer => {
+                let chap = self.chap.as_mut().ok_or(LoginError::CredentialsNeeded)?;
+                self.stage = Stage::Response;
+                (chap.on_challenge(pairs)?, true)
+            }
+            Stage::Response => {
+                // Accepted, but the target wants to hear once more that we want to go on.
+                self.check_proof(pairs)?;
+                self.stage = Stage::SecurityEnd;
+                (Vec::new(), true)
+            }
+            Stage::SecurityEnd => (Vec::new(), true),
+            Stage::Operational => {
+                let answers = self.answers(pairs)?;
+                (answers, true)
+            }
+        };
+        let next = match self.stage {
+            Stage::Operational => code::login::STAGE_FULL_FEATURE,
+            _ => code::login::STAGE_OPERATIONAL,
+        };
+        Ok(Step::Send(self.request(self.stage_number(), transit.then_some(next), &keys)))
+    }
+
+    /// The response that lets us into the operational stage.
+    fn end_of_security(&mut self, pairs: &[(&str, &str)]) -> Result<(), LoginError> {
+        match self.stage {
+            Stage::Response => self.check_proof(pairs)?,
+            Stage::Method => match find(pairs, "AuthMethod") {
+                // Targets that want nothing may say nothing.
+                Some("None") | None => {}
+                Some("CHAP") if self.chap.is_none() => return Err(LoginError::CredentialsNeeded),
+                Some(other) => return Err(LoginError::Method(other.to_string())),
+            },
+            Stage::Offer => return Err(LoginError::Protocol("an end of security before CHAP was done")),
+            Stage::SecurityEnd | Stage::Operational => {}
+        }
+        let mutual = self.chap.as_ref().is_some_and(chap::Initiator::is_mutual);
+        if mutual && !self.proven {
+            return Err(LoginError::NotMutual);
+        }
+        Ok(())
+    }
+
+    fn check_proof(&mut self, pairs: &[(&str, &str)]) -> Result<(), LoginError> {
+        if let Some(chap) = self.chap.as_ref().filter(|chap| chap.is_mutual()) {
+            if find(pairs, "CHAP_R").is_none() {
+                return Err(LoginError::NotMutual);
+            }
+            chap.on_response(pairs)?;
+            self.proven = true;
+        }
+        Ok(())
+    }
+
+    /// Our answers to the target's keys; those of other sections are no business of the negotiation.
+    fn answers<'a>(&mut self, pairs: &[(&'a str, &str)]) -> Result<Vec<(&'a str, String)>, LoginError> {
+        let operational: Vec<(&str, &str)> = pairs
+            .iter()
+            .filter(|(key, _)| {
+                !matches!(*key, "AuthMethod" | "TargetAddress" | "TargetAlias") && !key.starts_with("CHAP_")
+            })
+            .copied()
+            .collect();
+        Ok(self.negotiation.on_pairs(&operational)?)
+    }
+
+    fn request(&self, current: u8, next: Option<u8>, keys: &[(&str, String)]) -> Vec<u8> {
+        let mut data = Vec::new();
+        for (key, value) in keys {
+            push_pair(&mut data, key, value);
+        }
+        let mut request = LoginRequest {
+            isid: self.config.isid,
+            tsih: self.place.tsih.into(),
+            initiator_task_tag: TAG.into(),
+            cid: self.place.cid.into(),
+            cmd_sn: self.place.cmd_sn.into(),
+            exp_stat_sn: self.exp_stat_sn.into(),
+            data_segment_length: U24::new(data.len() as u32),
+            ..LoginRequest::default()
+        };
+        request.opcode |= pdu::OPCODE_IMMEDIATE;
+        request.flags = current << 2;
+        if let Some(next) = next {
+            request.flags |= code::login::TRANSIT | next;
+        }
+        whole_pdu(request.as_bytes(), &data)
+    }
+}
+
+/// A target and where it listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TargetRecord {
+    /// Its iSCSI name.
+    pub name: String,
+    /// `host[:port],portal group`, as the target wrote them.
+    pub addresses: Vec<String>,
+}
+
+/// SendTargets in a discovery session (RFC 7143, appendix C).
+#[derive(Debug)]
+pub struct Discovery {
+    cmd_sn: u32,
+    exp_stat_sn: u32,
+    message: Vec<u8>,
+}
+
+/// Where a discovery stands.
+#[derive(Debug)]
+pub enum DiscoveryStep {
+    /// Send these bytes and wait for a response.
+    Send(Vec<u8>),
+    /// All there are.
+    Done(Vec<TargetRecord>),
+}
+
+impl Discovery {
+    /// The text of all answers together: 64 Ki targets with room for their addresses.
+    const MESSAGE_BYTES_MAX: usize = 16 << 20;
+
+    /// A discovery after the login that came to `login`, and its first request.
+    pub fn start(login: &LoggedIn, cmd_sn: u32) -> (Discovery, Vec<u8>) {
+        let discovery = Discovery { cmd_sn, exp_stat_sn: login.exp_stat_sn, message: Vec::new() };
+        let mut data = Vec::new();
+        push_pair(&mut data, "SendTargets", "All");
+        let first = discovery.request(RESERVED_TAG, &data);
+        (discovery, first)
+    }
+
+    /// Takes a text response: its header and its data segment without padding.
+    pub fn on_response(&mut self, bhs: &Bhs, data: &[u8]) -> Result<DiscoveryStep, LoginError> {
+        if bhs.kind() != Opcode::TextResponse {
+            return Err(LoginError::Protocol("a PDU other than a text response to SendTargets"));
+        }
+        let response = TextResponse::view(bhs);
+        if response.initiator_task_tag.get() != TAG {
+            return Err(LoginError::Protocol("a wrong initiator task tag"));
+        }
+        if self.message.len() + data.len() > Self::MESSAGE_BYTES_MAX {
+            return Err(LoginError::Protocol("more than 16 MiB of targets"));
+        }
+        // A response without data and without an end would let a target hold us for ever.
+        if data.is_empty() && !bhs.is_final() {
+            return Err(LoginError::Protocol("an empty text response that is not the last"));
+        }
+        self.message.extend_from_slice(data);
+        self.cmd_sn = self.cmd_sn.wrapping_add(1);
+        self.exp_stat_sn = response.stat_sn.get().wrapping_add(1);
+        if !bhs.is_final() {
+            return Ok(DiscoveryStep::Send(self.request(response.target_transfer_tag.get(), &[])));
+        }
+        let mut targets: Vec<TargetRecord> = Vec::new();
+        for (key, value) in parse_pairs(&self.message)? {
+            match key {
+                "TargetName" if targets.len() == TARGETS_MAX => {
+                    return Err(LoginError::Protocol("more than 65,536 targets"));
+                }
+                "TargetName" => targets.push(TargetRecord { name: value.to_string(), addresses: Vec::new() }),
+                "TargetAddress" => match targets.last_mut() {
+                    Some(target) => target.addresses.push(value.to_string()),
+                    None => return Err(LoginError::Protocol("an address before any target's name")),
+                },
+                _ => {}
+            }
+        }
+        Ok(DiscoveryStep::Done(targets))
+    }
+
+    fn request(&self, target_transfer_tag: u32, data: &[u8]) -> Vec<u8> {
+        let request = TextRequest {
+            flags: pdu::FLAG_FINAL,
+            initiator_task_tag: TAG.into(),
+            target_transfer_tag: target_transfer_tag.into(),
+            cmd_sn: self.cmd_sn.into(),
+            exp_stat_sn: self.exp_stat_sn.into(),
+            data_segment_length: U24::new(data.len() as u32),
+            ..TextRequest::default()
+        };
+        whole_pdu(request.as_bytes(), data)
+    }
+}
+
+/// Header, data, padding; logins and discoveries have no digests.
+fn whole_pdu(header: &[u8], data: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(header.len() + padded(data.len()));
+    bytes.extend_from_slice(header);
+    bytes.extend_from_slice(data);
+    bytes.resize(header.len() + padded(data.len()), 0);
+    bytes
+}
+
+fn find<'a>(pairs: &[(&str, &'a str)], key: &str) -> Option<&'a str> {
+    pairs.iter().find(|(name, _)| *name == key).map(|(_, value)| *value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ISID: [u8; 6] = [0x80, 1, 2, 3, 0, 0];
+    const OURS: Challenge = Challenge::new(3, [0x33; 32]);
+    const THEIRS: Challenge = Challenge::new(4, [0x44; 32]);
+
+    fn config() -> LoginConfig {
+        LoginConfig {
+            initiator_name: "iqn.2026-11.io.brunt:test".to_string(),
+            target_name: Some("iqn.2026-11.io.brunt:t0".to_string()),
+            credentials: None,
+            target_credentials: None,
+            wishes: Wishes::default(),
+            isid: ISID,
+        }
+    }
+
+    fn with_chap(mutual: bool) -> LoginConfig {
+        LoginConfig {
+            credentials: Some(Credentials::new("alice", *b"secret of alice")),
+            target_credentials: mutual.then(|| Credentials::new("target", *b"secret of target")),
+            ..config()
+        }
+    }
+
+    /// What the target says in a test.
+    #[derive(Clone)]
+    struct Say {
+        flags: u8,
+        status: u16,
+        keys: Vec<(&'static str, String)>,
+        tsih: u16,
+        tag: u32,
+        stat_sn: Option<u32>,
+        isid: [u8; 6],
+    }
+
+    fn say(flags: u8, keys: &[(&'static str, &str)]) -> Say {
+        let keys = keys.iter().map(|(key, value)| (*key, value.to_string())).collect();
+        Say { flags, status: 0, keys, tsih: 9, tag: TAG, stat_sn: None, isid: ISID }
+    }
+
+    const SECURITY: u8 = 0;
+    const TO_OPERATIONAL: u8 = 0x81;
+    const TO_FULL_FEATURE: u8 = 0x87;
+
+    /// Feeds the answers to a login, one for each request; the keys of our last request come back
+    /// with the outcome.
+    fn run(config: LoginConfig, answers: &[Say]) -> (Result<Step, LoginError>, Vec<(String, String)>) {
+        let place = Place { cmd_sn: 1, ..Place::default() };
+        let (mut login, mut sent) = match Login::start(config, place, OURS) {
+            Ok(started) => started,
+            Err(error) => return (Err(error), Vec::new()),
+        };
+        let mut outcome = Err(LoginError::Protocol("no answer"));
+        for (index, answer) in answers.iter().enumerate() {
+            let mut data = Vec::new();
+            for (key, value) in &answer.keys {
+                push_pair(&mut data, key, value);
+            }
+            let [class, detail] = answer.status.to_be_bytes();
+            let bhs: Bhs = LoginResponse {
+                flags: answer.flags,
+                isid: answer.isid,
+                tsih: answer.tsih.into(),
+                initiator_task_tag: answer.tag.into(),
+                stat_sn: answer.stat_sn.unwrap_or(100 + index as u32).into(),
+                exp_cmd_sn: 1.into(),
+                max_cmd_sn: 32.into(),
+                status_class: class,
+                status_detail: detail,
+                ..LoginResponse::default()
+            }
+            .into();
+            outcome = login.on_response(&bhs, &data);
+            match &outcome {
+                Ok(Step::Send(bytes)) => sent = bytes.clone(),
+                _ => break,
+            }
+        }
+        let data = &sent[48..48 + Bhs::peek(&sent).unwrap().data_len()];
+        let keys = parse_pairs(data).unwrap();
+        (outcome, keys.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect())
+    }
+
+    /// The goal: without authentication two exchanges lead to full feature phase with the values
+    /// both agreed on.
+    #[test]
+    fn plain_login() {
+        let answers = [
+            say(TO_OPERATIONAL, &[("AuthMethod", "None"), ("TargetPortalGroupTag", "1")]),
+            say(
+                TO_FULL_FEATURE,
+                &[("MaxBurstLength", "65536"), ("MaxRecvDataSegmentLength", "131072"), ("InitialR2T", "Yes")],
+            ),
+        ];
+        let (outcome, keys) = run(config(), &answers);
+        let Ok(Step::Done(done)) = outcome else { panic!("{outcome:?}") };
+        assert_eq!(done.tsih, 9);
+        assert_eq!(done.exp_stat_sn, 102);
+        assert_eq!(done.max_cmd_sn, 32);
+        assert_eq!(done.params.max_burst_length, 65536);
+        assert_eq!(done.params.peer_max_recv_data_segment_length, 131_072);
+        assert!(done.params.initial_r2t);
+        assert!(keys.iter().any(|(key, value)| key == "ImmediateData" && value == "Yes"));
+    }
+
+    /// The goal: CHAP, one way and mutual, against the target's half of `chap`.
+    #[test]
+    fn chap_login() {
+        let check = |mutual: bool| {
+            let users = [Credentials::new("alice", *b"secret of alice")];
+            let own = Credentials::new("target", *b"secret of target");
+            let mut target = chap::Target::new(THEIRS);
+            let (_, keys) = run(with_chap(mutual), &[say(SECURITY, &[("AuthMethod", "CHAP")])]);
+            let offer: Vec<(&str, &str)> = keys.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+            let challenge = Say { keys: target.on_offer(&offer).unwrap(), ..say(SECURITY, &[]) };
+            let so_far = [say(SECURITY, &[("AuthMethod", "CHAP")]), challenge.clone()];
+            let (_, keys) = run(with_chap(mutual), &so_far);
+            let response: Vec<(&str, &str)> = keys.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+            let (_, proof) = target.on_response(&response, &users, Some(&own)).unwrap();
+            assert_eq!(proof.len(), if mutual { 2 } else { 0 });
+            let mut answers = so_far.to_vec();
+            answers.push(Say { keys: proof, ..say(TO_OPERATIONAL, &[]) });
+            answers.push(say(TO_FULL_FEATURE, &[]));
+            assert!(matches!(run(with_chap(mutual), &answers).0, Ok(Step::Done(_))));
+            // The same without the target's proof.
+            answers[2] = say(TO_OPERATIONAL, &[]);
+            let outcome = run(with_chap(mutual), &answers).0;
+            match mutual {
+                true => assert_eq!(outcome.unwrap_err(), LoginError::NotMutual),
+                false => assert!(matches!(outcome, Ok(Step::Done(_)))),
+            }
+        };
+        check(false);
+        check(true);
+    }
+
+    /// The goal: a redirect is followed with the address the target gave.
+    #[test]
+    fn redirect() {
+        let moved = Say { status: 0x0102, ..say(0, &[("TargetAddress", "192.0.2.7:3261,1")]) };
+        let (outcome, _) = run(config(), &[moved]);
+        let Ok(Step::Moved { address, permanently: true }) = outcome else { panic!("{outcome:?}") };
+        assert_eq!(address, "192.0.2.7:3261,1");
+    }
+
+    /// The goal: a message over several PDUs is put together.
+    #[test]
+    fn continued_message() {
+        let answers = [
+            say(0x40, &[("TargetPortalGroupTag", "1")]),
+            say(TO_OPERATIONAL, &[("AuthMethod", "None")]),
+            say(0x44, &[("MaxBurstLength", "4096")]),
+            say(TO_FULL_FEATURE, &[("FirstBurstLength", "4096")]),
+        ];
+        let (outcome, _) = run(config(), &answers);
+        let Ok(Step::Done(done)) = outcome else { panic!("{outcome:?}") };
+        assert_eq!((done.params.max_burst_length, done.params.first_burst_length), (4096, 4096));
+    }
+
+    /// The goal: refusals read as sentences and keep their number; those that may pass are told
+    /// from those that will not.
+    #[test]
+    fn refusals() {
+        let check = |status, words: &str, transient| {
+            let error = run(config(), &[Say { status, ..say(0, &[]) }]).0.unwrap_err();
+            assert_eq!(error, LoginError::Refused(status));
+            assert!(error.to_string().contains(words), "{error}");
+            assert_eq!(error.is_transient(), transient, "{error}");
+        };
+        check(0x0201, "secret is wrong", false);
+        check(0x0202, "access list", false);
+        check(0x0203, "no target of that name", true);
+        check(0x0301, "not available", true);
+        check(0x0102, "without an address", false);
+        check(0x02ff, "did not say why", false);
+    }
+
+    /// The goal: what a hostile or broken target may say ends the login with an error.
+    #[test]
+    fn hostile_targets() {
+        let check = |config: LoginConfig, answers: &[Say]| {
+            let (outcome, _) = run(config, answers);
+            assert!(outcome.is_err(), "{outcome:?}");
+        };
+        let first = || say(TO_OPERATIONAL, &[("AuthMethod", "None")]);
+        check(config(), &[Say { tag: 7, ..first() }]);
+        check(config(), &[Say { isid: [0; 6], ..first() }]);
+        check(config(), &[first(), Say { stat_sn: Some(7), ..say(TO_FULL_FEATURE, &[]) }]);
+        check(config(), &[first(), Say { tsih: 0, ..say(TO_FULL_FEATURE, &[]) }]);
+        check(config(), &[say(TO_FULL_FEATURE, &[])]);
+        check(config(), &[say(0xc1, &[])]);
+        check(config(), &[say(0x83, &[])]);
+        check(config(), &[say(SECURITY, &[])]);
+        check(config(), &[say(SECURITY, &[("AuthMethod", "CHAP")])]);
+        check(config(), &[say(SECURITY, &[("AuthMethod", "KRB5")])]);
+        check(config(), &[first(), say(TO_FULL_FEATURE, &[("MaxBurstLength", "99999999")])]);
+        check(config(), &[first(), say(TO_FULL_FEATURE, &[("DataDigest", "X")])]);
+        check(with_chap(false), &[say(SECURITY, &[("AuthMethod", "CHAP")]), say(SECURITY, &[])]);
+        check(with_chap(false), &[say(SECURITY, &[("AuthMethod", "CHAP")]), say(TO_OPERATIONAL, &[])]);
+        check(with_chap(true), &[say(TO_OPERATIONAL, &[("AuthMethod", "None")])]);
+        check(with_chap(true), &[say(SECURITY, &[("AuthMethod", "None")]), say(TO_OPERATIONAL, &[])]);
+        // For ever "continue", or for ever the same stage.
+        check(config(), &vec![say(0x40, &[("X-a", "b")]); 40]);
+        check(config(), &vec![say(SECURITY, &[("AuthMethod", "None")]); 40]);
+        let no_secret = LoginConfig { credentials: None, ..with_chap(true) };
+        check(no_secret, &[]);
+    }
+
+    /// The goal: no PDU at all, whatever its opcode and length, makes the machine panic.
+    #[test]
+    fn any_header_is_survived() {
+        for byte in 0..=255 {
+            for flags in [0, 0x40, 0x80, 0x81, 0x87, 0xff] {
+                let (mut login, _) = Login::start(with_chap(true), Place::default(), OURS).unwrap();
+                let mut bhs: Bhs = LoginResponse::default().into();
+                bhs.opcode = byte;
+                bhs.flags = flags;
+                let _ = login.on_response(&bhs, b"AuthMethod=CHAP\0CHAP_A");
+            }
+        }
+    }
+
+    /// The goal: targets and addresses come out in order, over several responses; a text that never
+    /// ends is cut off.
+    #[test]
+    fn discovery() {
+        let login =
+            LoggedIn { params: Params::default(), tsih: 1, exp_stat_sn: 5, exp_cmd_sn: 1, max_cmd_sn: 1 };
+        let respond = |last: bool| -> Bhs {
+            TextResponse {
+                flags: if last { 0x80 } else { 0 },
+                initiator_task_tag: TAG.into(),
+                target_transfer_tag: 0x77.into(),
+                stat_sn: 5.into(),
+                ..TextResponse::default()
+            }
+            .into()
+        };
+        let (mut discovery, first) = Discovery::start(&login, 1);
+        assert_eq!(&first[48..63], b"SendTargets=All");
+        let half = b"TargetName=iqn.a\0TargetAddress=192.0.2.1:3260,1\0Target";
+        let Ok(DiscoveryStep::Send(more)) = discovery.on_response(&respond(false), half) else {
+            panic!("not asked for more")
+        };
+        assert_eq!(TextRequest::view(Bhs::peek(&more).unwrap()).target_transfer_tag.get(), 0x77);
+        let rest = b"Address=[2001:db8::1]:3260,1\0TargetName=iqn.b\0";
+        let Ok(DiscoveryStep::Done(targets)) = discovery.on_response(&respond(true), rest) else {
+            panic!("not done")
+        };
+        assert_eq!(targets.len(), 2);
+        assert_eq!(targets[0].addresses, ["192.0.2.1:3260,1", "[2001:db8::1]:3260,1"]);
+        assert!(targets[1].addresses.is_empty());
+
+        let (mut endless, _) = Discovery::start(&login, 1);
+        assert!(endless.on_response(&respond(false), b"").is_err());
+        let (mut lost, _) = Discovery::start(&login, 1);
+        assert!(lost.on_response(&respond(true), b"TargetAddress=x\0").is_err());
+    }
+}
