@@ -1,0 +1,71 @@
+//! The parameter list of UNMAP and the answer of GET LBA STATUS (SBC-3, 5.28 and 5.5).
+
+use super::cdb::{be16, be32, be64};
+use crate::Malformed;
+
+/// A run of blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// First block.
+    pub lba: u64,
+    /// How many.
+    pub blocks: u32,
+}
+
+/// The block descriptors of an UNMAP parameter list. A list whose lengths reach beyond the data is
+/// read as far as whole descriptors go (SBC-3, 5.28.2: truncation is no error).
+///
+/// # Errors
+/// Data shorter than the header.
+pub fn parse(list: &[u8]) -> Result<impl Iterator<Item = Extent> + '_, Malformed> {
+    if list.len() < 8 {
+        return Err(Malformed::new(list.len(), "an UNMAP parameter list has a header of 8 bytes"));
+    }
+    let bytes = usize::from(be16(list, 2));
+    let body = &list[8..list.len().min(8 + bytes)];
+    Ok(body.chunks_exact(16).map(|d| Extent { lba: be64(d, 0), blocks: be32(d, 8) }))
+}
+
+/// The answer to GET LBA STATUS: extents with their provisioning status (0 mapped, 1 deallocated,
+/// 2 anchored).
+pub fn lba_status(extents: &[(Extent, u8)]) -> Vec<u8> {
+    let mut out = vec![0; 8];
+    for (extent, status) in extents {
+        out.extend_from_slice(&extent.lba.to_be_bytes());
+        out.extend_from_slice(&extent.blocks.to_be_bytes());
+        out.extend_from_slice(&[*status, 0, 0, 0]);
+    }
+    let length = (out.len() - 4) as u32;
+    out[..4].copy_from_slice(&length.to_be_bytes());
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The goal: descriptors are read whole or not at all, at every length.
+    #[test]
+    fn truncated() {
+        let mut list = vec![0, 38, 0, 32, 0, 0, 0, 0];
+        for lba in [1u64, 2] {
+            list.extend_from_slice(&lba.to_be_bytes());
+            list.extend_from_slice(&[0, 0, 0, 9, 0, 0, 0, 0]);
+        }
+        for end in 0..=list.len() {
+            match parse(&list[..end]) {
+                Err(error) => assert!(end < 8 && error.offset == end),
+                Ok(extents) => assert_eq!(extents.count(), (end - 8) / 16),
+            }
+        }
+        let first = parse(&list).unwrap().next();
+        assert_eq!(first, Some(Extent { lba: 1, blocks: 9 }));
+    }
+
+    /// The goal: the status list says its own length.
+    #[test]
+    fn status() {
+        let out = lba_status(&[(Extent { lba: 7, blocks: 8 }, 1)]);
+        assert_eq!((out.len(), out[3], out[20]), (24, 20, 1));
+    }
+}
