@@ -1,1 +1,9 @@
 //! The target: portals, login, sessions, connections, and the threads that drive them.
+//!
+//! A connection's life: `server` accepts it and runs its [`login`] among all others in one thread;
+//! then it gets a thread of its own, in which `driver` feeds a [`connection`] (the rules of
+//! full-feature phase) from a socket. What connections of one [`session`] share is behind one
+//! mutex, taken once a batch.
+
+pub mod login;
+pub mod session;

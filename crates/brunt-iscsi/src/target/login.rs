@@ -1,0 +1,530 @@
+//! The login phase of one connection, from the target's side (RFC 7143, sections 6 and 12): which
+//! target, who asks, are they who they say, and with which parameters do we talk. Called by
+//! the acceptor with each login request; gives the response's bytes. The one rule: nothing of
+//! a session exists before the last response; until then a login is this struct and no more.
+
+use std::sync::Arc;
+
+use brunt_wire::iscsi::Opcode;
+use brunt_wire::iscsi::pdu::{
+    BHS_BYTES, Bhs, LoginRequest, LoginResponse, OPCODE_IMMEDIATE, U24, code::login as code, padded,
+};
+use brunt_wire::iscsi::text::{parse_pairs, push_pair};
+use zerocopy::IntoBytes;
+
+use super::session::{Handle, Session};
+use crate::chap::{self, Challenge, Credentials};
+use crate::params::{Negotiation, Params, Role, Wishes};
+
+/// What a login request's data segment may hold: nothing larger was declared yet (RFC 7143, 13.12).
+pub const LOGIN_SEGMENT_BYTES_MAX: usize = 8192;
+/// Text gathered over a chain of continued requests. RFC 7143, 6.2 wants 16 KiB at least, and 64 KiB
+/// for exchanges with large authentication items.
+pub const TEXT_BYTES_MAX: usize = 65536;
+/// Requests in one login; security takes four at the most, and no negotiation needs many more.
+const REQUESTS_MAX: u32 = 64;
+/// The longest iSCSI name, in bytes (RFC 7143, 4.2.7.1).
+const NAME_BYTES_MAX: usize = 223;
+
+/// Who this target is, and who may come in.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// Its iSCSI name.
+    pub name: String,
+    /// What people call it.
+    pub alias: Option<String>,
+    /// Of all its portals: sessions may span them.
+    pub portal_group_tag: u16,
+    /// What an initiator has to know; `None` lets everyone in.
+    pub chap: Option<Credentials>,
+    /// What the target answers when the initiator asks back.
+    pub mutual_chap: Option<Credentials>,
+    /// Operational parameters.
+    pub wishes: Wishes,
+}
+
+/// What the acceptor has to do.
+#[derive(Debug)]
+pub enum Step {
+    /// Send these bytes; the login goes on.
+    Reply(Vec<u8>),
+    /// Send these bytes; full-feature phase begins.
+    Done(Vec<u8>, Box<LoggedIn>),
+    /// Send these bytes and close: class and detail are the status in them.
+    Refuse(Vec<u8>, u16),
+    /// Close without a word: this is no iSCSI initiator.
+    Close,
+}
+
+/// A connection at the door of full-feature phase.
+#[derive(Debug)]
+pub struct LoggedIn {
+    /// The session it belongs to.
+    pub session: Arc<Session>,
+    /// The connection's id within it, the initiator's choice.
+    pub cid: u16,
+    /// Unique for the life of the process.
+    pub connection_id: u64,
+    /// Its mailbox.
+    pub handle: Handle,
+    /// What was negotiated for this connection and its session.
+    pub params: Params,
+    /// The next response's.
+    pub stat_sn: u32,
+}
+
+/// A session that a connection asks to join.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// Its initiator.
+    pub initiator_name: String,
+    /// Its ISID.
+    pub isid: [u8; 6],
+    /// A discovery session takes no second connection.
+    pub discovery: bool,
+    /// Its session-wide parameters.
+    pub params: Params,
+    /// The next CmdSN it expects, and the last it takes.
+    pub window: (u32, u32),
+}
+
+/// What a login amounts to, for the table of sessions to judge.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    /// The initiator's name.
+    pub initiator_name: String,
+    /// The initiator's part of the session id.
+    pub isid: [u8; 6],
+    /// The session to join, or zero for a new one.
+    pub tsih: u16,
+    /// The connection's id.
+    pub cid: u16,
+    /// Of the login requests: the first command's.
+    pub cmd_sn: u32,
+    /// A discovery session.
+    pub discovery: bool,
+    /// What was negotiated.
+    pub params: Params,
+}
+
+/// The table of sessions, as a login sees it.
+pub trait Sessions {
+    /// The session with this TSIH.
+    fn find(&self, tsih: u16) -> Option<Found>;
+    /// Lets the candidate in: opens a session (ending the one it reinstates), or adds or replaces
+    /// a connection. The error is a login status.
+    fn admit(&mut self, candidate: &Candidate) -> Result<Admitted, u16>;
+}
+
+/// A place in a session.
+#[derive(Debug)]
+pub struct Admitted {
+    /// The session.
+    pub session: Arc<Session>,
+    /// The connection's process-wide id.
+    pub connection_id: u64,
+    /// Its mailbox.
+    pub handle: Handle,
+    /// The next CmdSN it expects, and the last it takes.
+    pub window: (u32, u32),
+}
+
+/// One login.
+#[derive(Debug)]
+pub struct Login {
+    identity: Arc<Identity>,
+    chap: chap::Target,
+    first: Option<LoginRequest>,
+    requests: u32,
+    stage: u8,
+    stat_sn: u32,
+    text: Vec<u8>,
+    security: Security,
+    /// Names and session type were looked at.
+    introduced: bool,
+    initiator_name: String,
+    discovery: bool,
+    found: Option<Found>,
+    negotiation: Negotiation,
+    segment_declared: bool,
+    tag_declared: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Security {
+    /// AuthMethod was not spoken of.
+    Open,
+    /// CHAP was agreed on; CHAP_A comes next.
+    Method,
+    /// Our challenge is out.
+    Challenged,
+    /// Nothing more to prove.
+    Passed,
+}
+
+/// A refusal: a login status.
+struct Refusal(u16);
+
+impl Login {
+    /// A login about to begin. The challenge is this one's alone.
+    pub fn new(identity: Arc<Identity>, challenge: Challenge) -> Login {
+        let negotiation = Negotiation::new(Role::Target, identity.wishes.clone(), false);
+        Login {
+            identity,
+            chap: chap::Target::new(challenge),
+            first: None,
+            requests: 0,
+            stage: code::STAGE_SECURITY,
+            stat_sn: 0,
+            text: Vec::new(),
+            security: Security::Open,
+            introduced: false,
+            initiator_name: String::new(),
+            discovery: false,
+            found: None,
+            negotiation,
+            segment_declared: false,
+            tag_declared: false,
+        }
+    }
+
+    /// Who asks, when that was said already: for messages.
+    pub fn initiator_name(&self) -> &str {
+        &self.initiator_name
+    }
+
+    /// How long the PDU that starts with `bhs` is; `None` when no login sends such a PDU, and the
+    /// connection should be answered with [`Login::on_pdu`] and no data.
+    pub fn pdu_len(bhs: &Bhs) -> Option<usize> {
+        let acceptable = bhs.kind() == Opcode::LoginRequest
+            && bhs.total_ahs_length == 0
+            && bhs.data_len() <= LOGIN_SEGMENT_BYTES_MAX;
+        // Digests begin after login.
+        acceptable.then(|| BHS_BYTES + padded(bhs.data_len()))
+    }
+
+    /// Takes one PDU: its header, and its data segment without padding.
+    pub fn on_pdu(&mut self, bhs: &Bhs, data: &[u8], sessions: &mut dyn Sessions) -> Step {
+        let request = *LoginRequest::view(bhs);
+        if bhs.kind() != Opcode::LoginRequest {
+            // RFC 7143, 6.3: anything but a login first, and the connection is dropped.
+            return match self.first {
+                None => Step::Close,
+                Some(_) => self.refuse(&request, code::INVALID_DURING_LOGIN),
+            };
+        }
+        match self.on_request(&request, data, sessions) {
+            Ok(step) => step,
+            Err(Refusal(status)) => self.refuse(&request, status),
+        }
+    }
+
+    fn on_request(
+        &mut self,
+        request: &LoginRequest,
+        data: &[u8],
+        sessions: &mut dyn Sessions,
+    ) -> Result<Step, Refusal> {
+        self.check_header(request, data)?;
+        self.text.extend_from_slice(data);
+        if request.flags & code::CONTINUE != 0 {
+            // More of the same text follows: an empty response asks for it.
+            return Ok(Step::Reply(self.response(request, request.flags & 0x0c, &[], None)));
+        }
+        let text = std::mem::take(&mut self.text);
+        let pairs = parse_pairs(&text).map_err(|_| Refusal(code::INITIATOR_ERROR))?;
+        let mut answer = Vec::new();
+        if !self.introduced {
+            self.introduce(request, &pairs, sessions)?;
+            if !self.discovery && request.tsih.get() == 0 && has(&pairs, "TargetName") {
+                push_pair(&mut answer, "TargetPortalGroupTag", &self.identity.portal_group_tag.to_string());
+                self.tag_declared = true;
+            }
+            if let Some(alias) = self.identity.alias.as_deref().filter(|_| !self.discovery) {
+                push_pair(&mut answer, "TargetAlias", alias);
+            }
+        }
+        let (security, operational): (Vec<_>, Vec<_>) =
+            pairs.into_iter().partition(|(key, _)| *key == "AuthMethod" || key.starts_with("CHAP_"));
+        let stage = (request.flags >> 2) & 3;
+        if stage == code::STAGE_SECURITY {
+            self.on_security(&security, &mut answer)?;
+        } else {
+            if !security.is_empty() {
+                return Err(Refusal(code::INITIATOR_ERROR));
+            }
+            if self.security != Security::Passed {
+                // Straight to the operational stage, or past CHAP: only where nobody has to prove
+                // anything (RFC 7143, 6.3.2).
+                if self.must_authenticate() {
+                    return Err(Refusal(code::AUTHENTICATION_FAILURE));
+                }
+                self.security = Security::Passed;
+            }
+        }
+        let operational: Vec<(&str, &str)> =
+            operational.into_iter().filter(|(key, _)| !INTRODUCTION.contains(key)).collect();
+        let answers = self.negotiation.on_pairs(&operational).map_err(|_| Refusal(code::INITIATOR_ERROR))?;
+        for (key, value) in &answers {
+            push_pair(&mut answer, key, value);
+        }
+        if stage == code::STAGE_OPERATIONAL && !self.segment_declared {
+            let (key, value) = self.negotiation.declare_segment();
+            push_pair(&mut answer, key, &value);
+            self.segment_declared = true;
+        }
+        self.move_on(request, &answer, sessions)
+    }
+
+    /// What does not depend on the text (RFC 7143, 11.12).
+    fn check_header(&mut self, request: &LoginRequest, data: &[u8]) -> Result<(), Refusal> {
+        let bad = Refusal(code::INITIATOR_ERROR);
+        self.requests += 1;
+        if self.requests > REQUESTS_MAX
+            || request.opcode & OPCODE_IMMEDIATE == 0
+            || request.total_ahs_length != 0
+            || data.len() > LOGIN_SEGMENT_BYTES_MAX
+            || self.text.len() + data.len() > TEXT_BYTES_MAX
+        {
+            return Err(bad);
+        }
+        if request.version_min > 0 {
+            return Err(Refusal(code::UNSUPPORTED_VERSION));
+        }
+        let transit = request.flags & code::TRANSIT != 0;
+        let (current, next) = ((request.flags >> 2) & 3, request.flags & 3);
+        if transit && request.flags & code::CONTINUE != 0 {
+            return Err(bad);
+        }
+        if current > code::STAGE_OPERATIONAL || (transit && (next <= current || next == 2)) {
+            return Err(bad);
+        }
+        match &self.first {
+            None => {
+                self.stage = current;
+                self.first = Some(*request);
+            }
+            Some(first) => {
+                let same = first.isid == request.isid
+                    && first.tsih == request.tsih
+                    && first.cid == request.cid
+                    && first.initiator_task_tag == request.initiator_task_tag
+                    && first.cmd_sn == request.cmd_sn;
+                if !same || current != self.stage {
+                    return Err(bad);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Names, session type, and the session to join (RFC 7143, 6.3.1).
+    fn introduce(
+        &mut self,
+        request: &LoginRequest,
+        pairs: &[(&str, &str)],
+        sessions: &dyn Sessions,
+    ) -> Result<(), Refusal> {
+        let get = |name: &str| -> Result<Option<&str>, Refusal> {
+            let mut found = pairs.iter().filter(|(key, _)| *key == name);
+            let value = found.next().map(|pair| pair.1);
+            if found.next().is_some() { Err(Refusal(code::INITIATOR_ERROR)) } else { Ok(value) }
+        };
+        let initiator = get("InitiatorName")?.ok_or(Refusal(code::MISSING_PARAMETER))?;
+        if initiator.is_empty() || initiator.len() > NAME_BYTES_MAX {
+            return Err(Refusal(code::INITIATOR_ERROR));
+        }
+        self.discovery = match get("SessionType")? {
+            None | Some("Normal") => false,
+            Some("Discovery") => true,
+            Some(_) => return Err(Refusal(code::SESSION_TYPE_NOT_SUPPORTED)),
+        };
+        match get("TargetName")? {
+            None if !self.discovery => return Err(Refusal(code::MISSING_PARAMETER)),
+            Some(name) if !name.eq_ignore_ascii_case(&self.identity.name) => {
+                return Err(Refusal(code::NOT_FOUND));
+            }
+            _ => {}
+        }
+        self.initiator_name = initiator.to_string();
+        let wishes = self.identity.wishes.clone();
+        self.negotiation = if request.tsih.get() == 0 {
+            Negotiation::new(Role::Target, wishes, self.discovery)
+        } else {
+            let found = sessions.find(request.tsih.get()).ok_or(Refusal(code::SESSION_DOES_NOT_EXIST))?;
+            if found.initiator_name != initiator || found.isid != request.isid {
+                return Err(Refusal(code::SESSION_DOES_NOT_EXIST));
+            }
+            if found.discovery || self.discovery {
+                return Err(Refusal(code::CANNOT_INCLUDE_IN_SESSION));
+            }
+            let negotiation = Negotiation::joining(Role::Target, wishes, &found.params);
+            self.found = Some(found);
+            negotiation
+        };
+        self.introduced = true;
+        Ok(())
+    }
+
+    /// Discovery tells names and addresses only: those who can reach the port may know them.
+    fn must_authenticate(&self) -> bool {
+        self.identity.chap.is_some() && !self.discovery
+    }
+
+    /// The security stage (RFC 7143, 12.1).
+    fn on_security(&mut self, pairs: &[(&str, &str)], answer: &mut Vec<u8>) -> Result<(), Refusal> {
+        let bad = Refusal(code::INITIATOR_ERROR);
+        let denied = Refusal(code::AUTHENTICATION_FAILURE);
+        let get = |name: &str| pairs.iter().find(|(key, _)| *key == name).map(|pair| pair.1);
+        for (index, (key, _)) in pairs.iter().enumerate() {
+            if pairs[..index].iter().any(|(other, _)| other == key) {
+                return Err(bad);
+            }
+        }
+        match self.security {
+            Security::Open => {
+                let Some(methods) = get("AuthMethod") else {
+                    return if pairs.is_empty() { Ok(()) } else { Err(bad) };
+                };
+                let chap = self.identity.chap.is_some();
+                let must = self.must_authenticate();
+                let choice = methods.split(',').find(|method| match *method {
+                    "CHAP" => chap,
+                    "None" => !must,
+                    _ => false,
+                });
+                push_pair(answer, "AuthMethod", choice.unwrap_or("Reject"));
+                self.security = match choice {
+                    Some("CHAP") => Security::Method,
+                    Some(_) => Security::Passed,
+                    None => return Err(denied),
+                };
+                Ok(())
+            }
+            Security::Method => {
+                let keys = self.chap.on_offer(pairs).map_err(|_| denied)?;
+                push_all(answer, &keys);
+                self.security = Security::Challenged;
+                Ok(())
+            }
+            Security::Challenged => {
+                let users = self.identity.chap.as_slice();
+                let own = self.identity.mutual_chap.as_ref();
+                let (_, keys) = self.chap.on_response(pairs, users, own).map_err(|_| denied)?;
+                push_all(answer, &keys);
+                self.security = Security::Passed;
+                Ok(())
+            }
+            // Nothing was agreed on that could still have keys.
+            Security::Passed if pairs.is_empty() => Ok(()),
+            Security::Passed => Err(bad),
+        }
+    }
+
+    /// Answers, and follows the initiator to the next stage when nothing is open here.
+    fn move_on(
+        &mut self,
+        request: &LoginRequest,
+        answer: &[u8],
+        sessions: &mut dyn Sessions,
+    ) -> Result<Step, Refusal> {
+        let stages = request.flags & 0x0f;
+        if request.flags & code::TRANSIT == 0 {
+            return Ok(Step::Reply(self.response(request, stages & 0x0c, answer, None)));
+        }
+        match self.security {
+            Security::Passed => {}
+            // The security stage without AuthMethod is a login without authentication.
+            Security::Open if !self.must_authenticate() => self.security = Security::Passed,
+            Security::Open => return Err(Refusal(code::AUTHENTICATION_FAILURE)),
+            // The initiator is ready, we are not: T stays clear.
+            Security::Method | Security::Challenged => {
+                return Ok(Step::Reply(self.response(request, stages & 0x0c, answer, None)));
+            }
+        }
+        let next = request.flags & 3;
+        if next != code::STAGE_FULL_FEATURE {
+            self.stage = next;
+            return Ok(Step::Reply(self.response(request, code::TRANSIT | stages, answer, None)));
+        }
+        let candidate = Candidate {
+            initiator_name: self.initiator_name.clone(),
+            isid: request.isid,
+            tsih: request.tsih.get(),
+            cid: request.cid.get(),
+            cmd_sn: request.cmd_sn.get(),
+            discovery: self.discovery,
+            params: self.negotiation.values().clone(),
+        };
+        let admitted = sessions.admit(&candidate).map_err(Refusal)?;
+        let bytes = self.response(request, code::TRANSIT | stages, answer, Some(&admitted));
+        let logged_in = LoggedIn {
+            session: admitted.session,
+            cid: candidate.cid,
+            connection_id: admitted.connection_id,
+            handle: admitted.handle,
+            params: candidate.params,
+            stat_sn: self.stat_sn,
+        };
+        Ok(Step::Done(bytes, Box::new(logged_in)))
+    }
+
+    fn response(
+        &mut self,
+        request: &LoginRequest,
+        flags: u8,
+        data: &[u8],
+        admitted: Option<&Admitted>,
+    ) -> Vec<u8> {
+        // The login's commands are immediate: CmdSN is the one the first command will carry.
+        let cmd_sn = request.cmd_sn.get();
+        let (exp, max) = match (admitted, &self.found) {
+            (Some(admitted), _) => admitted.window,
+            (None, Some(found)) => found.window,
+            (None, None) => (cmd_sn, cmd_sn),
+        };
+        let response = LoginResponse {
+            flags,
+            data_segment_length: U24::new(data.len() as u32),
+            isid: request.isid,
+            tsih: admitted.map_or(request.tsih, |admitted| admitted.session.tsih().into()),
+            initiator_task_tag: request.initiator_task_tag,
+            stat_sn: self.stat_sn.into(),
+            exp_cmd_sn: exp.into(),
+            max_cmd_sn: max.into(),
+            ..LoginResponse::default()
+        };
+        self.stat_sn = self.stat_sn.wrapping_add(1);
+        let mut bytes = response.as_bytes().to_vec();
+        bytes.extend_from_slice(data);
+        bytes.resize(BHS_BYTES + padded(data.len()), 0);
+        bytes
+    }
+
+    fn refuse(&mut self, request: &LoginRequest, status: u16) -> Step {
+        // StatSN, ExpCmdSN and MaxCmdSN mean nothing with a status class other than zero.
+        let response = LoginResponse {
+            flags: request.flags & 0x0c,
+            isid: request.isid,
+            tsih: request.tsih,
+            initiator_task_tag: request.initiator_task_tag,
+            status_class: (status >> 8) as u8,
+            status_detail: status as u8,
+            ..LoginResponse::default()
+        };
+        Step::Refuse(response.as_bytes().to_vec(), status)
+    }
+}
+
+/// Keys that [`Login::introduce`] has dealt with; they are not for the negotiation.
+const INTRODUCTION: [&str; 4] = ["InitiatorName", "SessionType", "TargetName", "InitiatorAlias"];
+
+fn push_all(out: &mut Vec<u8>, keys: &chap::Keys) {
+    for (key, value) in keys {
+        push_pair(out, key, value);
+    }
+}
+
+fn has(pairs: &[(&str, &str)], name: &str) -> bool {
+    pairs.iter().any(|(key, _)| *key == name)
+}

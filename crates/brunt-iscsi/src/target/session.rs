@@ -1,0 +1,599 @@
+//! What the connections of a session share, and the table of all sessions of a target. Called
+//! by the acceptor (logins) and by every connection's thread. The one rule: a connection locks its
+//! session's [`CommandWindow`] once for a batch of PDUs, and nobody waits while holding a lock.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use brunt_block::Waker;
+use brunt_wire::iscsi::pdu::{code::login as code, serial_before};
+
+use super::login::{Admitted, Candidate, Found, Sessions};
+use crate::params::Params;
+use crate::scsi::Nexus;
+
+/// Commands that a session may have outstanding: what an initiator with a queue depth of 1024 needs.
+pub const SESSION_TASKS_MAX: u32 = 1024;
+/// How far MaxCmdSN runs ahead of ExpCmdSN: every one of these commands may bring FirstBurstLength
+/// of data nobody asked for, 256 KiB * 256 = 64 MiB at the worst.
+pub const WINDOW_COMMANDS_MAX: u32 = 256;
+
+/// The numbering of a session's commands (RFC 7143, 4.2.2.1).
+#[derive(Debug)]
+pub struct CommandWindow {
+    exp_cmd_sn: u32,
+    max_cmd_sn: u32,
+    /// Commands delivered and not answered.
+    outstanding: u32,
+    /// Received ahead of their turn, and by which connection.
+    held: BTreeMap<u32, u64>,
+}
+
+/// What to do with a numbered command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// It is the next: ExpCmdSN has moved past it.
+    Now,
+    /// Others come first: keep it.
+    Later,
+    /// Outside the window, or a duplicate: ignore it without a word (4.2.2.1).
+    Never,
+}
+
+impl CommandWindow {
+    /// A window whose first command carries `cmd_sn`.
+    pub fn new(cmd_sn: u32) -> CommandWindow {
+        let max_cmd_sn = cmd_sn.wrapping_add(WINDOW_COMMANDS_MAX - 1);
+        CommandWindow { exp_cmd_sn: cmd_sn, max_cmd_sn, outstanding: 0, held: BTreeMap::new() }
+    }
+
+    /// The next command's number.
+    pub fn exp_cmd_sn(&self) -> u32 {
+        self.exp_cmd_sn
+    }
+
+    /// The last number that is taken. It never goes back; it stands still while the session has as many
+    /// commands outstanding as it may.
+    pub fn max_cmd_sn(&mut self) -> u32 {
+        let room = SESSION_TASKS_MAX.saturating_sub(self.outstanding).min(WINDOW_COMMANDS_MAX);
+        let max = self.exp_cmd_sn.wrapping_add(room).wrapping_sub(1);
+        if serial_before(self.max_cmd_sn, max) {
+            self.max_cmd_sn = max;
+        }
+        self.max_cmd_sn
+    }
+
+    /// Judges a command that is not immediate, received by `connection`.
+    pub fn arrive(&mut self, cmd_sn: u32, connection: u64) -> Turn {
+        if cmd_sn == self.exp_cmd_sn && !serial_before(self.max_cmd_sn, cmd_sn) {
+            self.exp_cmd_sn = cmd_sn.wrapping_add(1);
+            return Turn::Now;
+        }
+        if serial_before(cmd_sn, self.exp_cmd_sn)
+            || serial_before(self.max_cmd_sn, cmd_sn)
+            || self.held.contains_key(&cmd_sn)
+        {
+            return Turn::Never;
+        }
+        self.held.insert(cmd_sn, connection);
+        Turn::Later
+    }
+
+    /// The held command whose turn has come, if it is `connection`'s: ExpCmdSN moves past it.
+    pub fn next_held(&mut self, connection: u64) -> Option<u32> {
+        let cmd_sn = self.exp_cmd_sn;
+        if self.held.get(&cmd_sn) != Some(&connection) {
+            return None;
+        }
+        self.held.remove(&cmd_sn);
+        self.exp_cmd_sn = cmd_sn.wrapping_add(1);
+        Some(cmd_sn)
+    }
+
+    /// Whose turn it is, when that command has been received.
+    pub fn turn_of(&self) -> Option<u64> {
+        self.held.get(&self.exp_cmd_sn).copied()
+    }
+
+    /// Whether a command with this number may still arrive (for ABORT TASK of one not seen yet).
+    pub fn may_still_arrive(&self, cmd_sn: u32) -> bool {
+        !serial_before(cmd_sn, self.exp_cmd_sn)
+            && !serial_before(self.max_cmd_sn, cmd_sn)
+            && !self.held.contains_key(&cmd_sn)
+    }
+
+    /// A command was delivered.
+    pub fn delivered(&mut self) {
+        self.outstanding += 1;
+    }
+
+    /// A delivered command is over.
+    pub fn finished(&mut self) {
+        self.outstanding -= 1;
+    }
+
+    /// A connection is gone with what it held and had under way. What it held will never come: the
+    /// initiator retries those numbers on another connection.
+    pub fn forget(&mut self, connection: u64, outstanding: u32) {
+        self.held.retain(|_, holder| *holder != connection);
+        self.outstanding -= outstanding;
+    }
+}
+
+/// A session: an I_T nexus and its numbering.
+#[derive(Debug)]
+pub struct Session {
+    tsih: u16,
+    isid: [u8; 6],
+    initiator_name: String,
+    discovery: bool,
+    params: Params,
+    nexus: Nexus,
+    window: Mutex<CommandWindow>,
+    /// Connections admitted and not ended.
+    connections: AtomicU32,
+}
+
+impl Session {
+    /// A connection has ended. Whether it was the last one: the nexus is lost.
+    pub fn leave(&self) -> bool {
+        self.connections.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    /// The target's part of the session id.
+    pub fn tsih(&self) -> u16 {
+        self.tsih
+    }
+
+    /// The initiator's name.
+    pub fn initiator_name(&self) -> &str {
+        &self.initiator_name
+    }
+
+    /// Whether it may ask for targets and nothing else.
+    pub fn is_discovery(&self) -> bool {
+        self.discovery
+    }
+
+    /// Who its commands come from.
+    pub fn nexus(&self) -> &Nexus {
+        &self.nexus
+    }
+
+    /// The numbering, for one batch.
+    pub fn window(&self) -> MutexGuard<'_, CommandWindow> {
+        lock(&self.window)
+    }
+}
+
+/// What one thread tells a connection on another.
+#[derive(Debug)]
+pub enum Message {
+    /// Give up tasks: those on `lun` (all when `None`); then tell the barrier.
+    Abort {
+        /// Which logical unit's.
+        lun: Option<u16>,
+        /// Who waits for it.
+        barrier: Arc<Barrier>,
+    },
+    /// A held command's turn has come.
+    Turn,
+    /// Ask the initiator to log out, and close after that many seconds.
+    AskLogout(u16),
+    /// Close now.
+    Close,
+    /// A barrier that this connection waits at may be open.
+    Look,
+}
+
+/// Counts the connections that somebody still waits for, and wakes the waiting one.
+#[derive(Debug)]
+pub struct Barrier {
+    left: AtomicU32,
+    waiting: Handle,
+}
+
+impl Barrier {
+    /// One connection is done.
+    pub fn arrive(&self) {
+        if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.waiting.send(Message::Look);
+        }
+    }
+
+    /// Whether all are.
+    pub fn is_open(&self) -> bool {
+        self.left.load(Ordering::Acquire) == 0
+    }
+}
+
+/// How to reach a connection's thread.
+#[derive(Clone, Debug)]
+pub struct Handle {
+    mailbox: Arc<Mailbox>,
+}
+
+#[derive(Debug)]
+struct Mailbox {
+    /// `None` once the connection is gone: messages are answered for it.
+    messages: Mutex<Option<Vec<Message>>>,
+    waker: Mutex<Option<Waker>>,
+}
+
+impl Handle {
+    fn new() -> Handle {
+        Handle {
+            mailbox: Arc::new(Mailbox { messages: Mutex::new(Some(Vec::new())), waker: Mutex::new(None) }),
+        }
+    }
+
+    /// From now on messages wake this ring.
+    pub fn set_waker(&self, waker: Waker) {
+        waker.wake(); // something may have come before
+        *lock(&self.mailbox.waker) = Some(waker);
+    }
+
+    /// Leaves a message. To a connection that is gone there is nothing to say, and nothing of it is
+    /// waited for.
+    pub fn send(&self, message: Message) {
+        match &mut *lock(&self.mailbox.messages) {
+            Some(messages) => messages.push(message),
+            None => return absent(message),
+        }
+        if let Some(waker) = &*lock(&self.mailbox.waker) {
+            waker.wake();
+        }
+    }
+
+    /// Takes what has come.
+    pub fn take(&self, into: &mut Vec<Message>) {
+        if let Some(messages) = &mut *lock(&self.mailbox.messages) {
+            into.append(messages);
+        }
+    }
+
+    /// The connection is gone: what was said and not heard is answered for it.
+    pub fn close(&self) {
+        let messages = lock(&self.mailbox.messages).take();
+        messages.into_iter().flatten().for_each(absent);
+    }
+}
+
+fn absent(message: Message) {
+    if let Message::Abort { barrier, .. } = message {
+        barrier.arrive();
+    }
+}
+
+/// Whose tasks a task management function ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// The session's with this TSIH.
+    Session(u16),
+    /// Everyone's.
+    Target,
+}
+
+/// All sessions of a target, and how to reach their connections.
+#[derive(Debug)]
+pub struct SessionTable {
+    target_name: String,
+    portal_group_tag: u16,
+    sessions_max: usize,
+    inner: Mutex<Table>,
+    next_id: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    sessions: BTreeMap<u16, Entry>,
+    next_tsih: u16,
+}
+
+#[derive(Debug)]
+struct Entry {
+    session: Arc<Session>,
+    connections: Vec<(u16, u64, Handle)>,
+}
+
+impl SessionTable {
+    /// An empty table that takes `sessions_max` sessions.
+    pub fn new(target_name: &str, portal_group_tag: u16, sessions_max: usize) -> SessionTable {
+        SessionTable {
+            target_name: target_name.to_string(),
+            portal_group_tag,
+            sessions_max,
+            inner: Mutex::default(),
+            next_id: AtomicU64::new(1),
+        }
+    }
+
+    /// Sessions that are open.
+    pub fn len(&self) -> usize {
+        lock(&self.inner).sessions.len()
+    }
+
+    /// Whether none is.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How to reach a connection.
+    pub fn handle(&self, connection: u64) -> Option<Handle> {
+        let table = lock(&self.inner);
+        let mut all = table.sessions.values().flat_map(|entry| &entry.connections);
+        all.find(|(_, id, _)| *id == connection).map(|(_, _, handle)| handle.clone())
+    }
+
+    /// A connection is over.
+    pub fn leave(&self, tsih: u16, connection: u64) {
+        let mut table = lock(&self.inner);
+        let Some(entry) = table.sessions.get_mut(&tsih) else { return };
+        entry.connections.retain(|(_, id, _)| *id != connection);
+        if entry.connections.is_empty() {
+            table.sessions.remove(&tsih);
+        }
+    }
+
+    /// Ends tasks on all other connections within reach. The barrier opens when they are gone.
+    pub fn abort_elsewhere(&self, from: u64, reach: Reach, lun: Option<u16>) -> Option<Arc<Barrier>> {
+        let handles = self.others(from, reach);
+        let waiting = self.handle(from)?;
+        if handles.is_empty() {
+            return None;
+        }
+        let barrier = Arc::new(Barrier { left: AtomicU32::new(handles.len() as u32), waiting });
+        for handle in handles {
+            handle.send(Message::Abort { lun, barrier: Arc::clone(&barrier) });
+        }
+        Some(barrier)
+    }
+
+    /// Closes connections other than `from`.
+    pub fn close_elsewhere(&self, from: u64, reach: Reach) {
+        for handle in self.others(from, reach) {
+            handle.send(Message::Close);
+        }
+    }
+
+    /// Closes one connection of a session. Whether there is such a one.
+    pub fn close_cid(&self, tsih: u16, cid: u16) -> bool {
+        let table = lock(&self.inner);
+        let connection = table
+            .sessions
+            .get(&tsih)
+            .and_then(|entry| entry.connections.iter().find(|connection| connection.0 == cid));
+        connection.inspect(|(_, _, handle)| handle.send(Message::Close)).is_some()
+    }
+
+    /// Tells a connection that its turn has come.
+    pub fn tell_turn(&self, connection: u64) {
+        if let Some(handle) = self.handle(connection) {
+            handle.send(Message::Turn);
+        }
+    }
+
+    /// Tells every connection to have its initiator log out.
+    pub fn ask_logout(&self, within_seconds: u16) {
+        for handle in self.others(0, Reach::Target) {
+            handle.send(Message::AskLogout(within_seconds));
+        }
+    }
+
+    fn others(&self, from: u64, reach: Reach) -> Vec<Handle> {
+        let table = lock(&self.inner);
+        table
+            .sessions
+            .values()
+            .filter(|entry| reach == Reach::Target || reach == Reach::Session(entry.session.tsih))
+            .flat_map(|entry| &entry.connections)
+            .filter(|(_, id, _)| *id != from)
+            .map(|(_, _, handle)| handle.clone())
+            .collect()
+    }
+
+    fn join(&self, table: &mut Table, candidate: &Candidate) -> Result<Admitted, u16> {
+        let entry = table.sessions.get_mut(&candidate.tsih).ok_or(code::SESSION_DOES_NOT_EXIST)?;
+        // The same CID again is a connection reinstated: the old one is logged out (RFC 7143, 6.3.4).
+        if let Some(at) = entry.connections.iter().position(|connection| connection.0 == candidate.cid) {
+            let (_, _, handle) = entry.connections.swap_remove(at);
+            handle.send(Message::Close);
+        } else if entry.connections.len() >= usize::from(entry.session.params.max_connections) {
+            return Err(code::TOO_MANY_CONNECTIONS);
+        }
+        let connection_id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let handle = Handle::new();
+        entry.connections.push((candidate.cid, connection_id, handle.clone()));
+        entry.session.connections.fetch_add(1, Ordering::AcqRel);
+        let mut window = entry.session.window();
+        let numbers = (window.exp_cmd_sn(), window.max_cmd_sn());
+        Ok(Admitted { session: Arc::clone(&entry.session), connection_id, handle, window: numbers })
+    }
+
+    fn open(&self, table: &mut Table, candidate: &Candidate) -> Result<Admitted, u16> {
+        // The same initiator port again reinstates its session: the old one ends (RFC 7143, 6.3.5).
+        let old: Vec<u16> = table
+            .sessions
+            .values()
+            .filter(|entry| {
+                entry.session.isid == candidate.isid
+                    && entry.session.initiator_name == candidate.initiator_name
+                    && entry.session.discovery == candidate.discovery
+            })
+            .map(|entry| entry.session.tsih)
+            .collect();
+        for tsih in old {
+            let entry = table.sessions.remove(&tsih).expect("just seen");
+            for (_, _, handle) in &entry.connections {
+                handle.send(Message::Close);
+            }
+        }
+        if table.sessions.len() >= self.sessions_max {
+            return Err(code::OUT_OF_RESOURCES);
+        }
+        let tsih = loop {
+            table.next_tsih = table.next_tsih.wrapping_add(1);
+            if table.next_tsih != 0 && !table.sessions.contains_key(&table.next_tsih) {
+                break table.next_tsih;
+            }
+        };
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let isid: String = candidate.isid.iter().map(|byte| format!("{byte:02x}")).collect();
+        let session = Arc::new(Session {
+            tsih,
+            isid: candidate.isid,
+            initiator_name: candidate.initiator_name.clone(),
+            discovery: candidate.discovery,
+            params: candidate.params.clone(),
+            nexus: Nexus {
+                id,
+                initiator_port: format!("{},i,0x{isid}", candidate.initiator_name),
+                target_port: self.portal_group_tag,
+            },
+            window: Mutex::new(CommandWindow::new(candidate.cmd_sn)),
+            connections: AtomicU32::new(1),
+        });
+        let window = {
+            let mut window = session.window();
+            (window.exp_cmd_sn(), window.max_cmd_sn())
+        };
+        let connection_id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let handle = Handle::new();
+        let connections = vec![(candidate.cid, connection_id, handle.clone())];
+        table.sessions.insert(tsih, Entry { session: Arc::clone(&session), connections });
+        Ok(Admitted { session, connection_id, handle, window })
+    }
+
+    /// The target they are sessions of.
+    pub fn target_name(&self) -> &str {
+        &self.target_name
+    }
+}
+
+impl Sessions for &SessionTable {
+    fn find(&self, tsih: u16) -> Option<Found> {
+        let table = lock(&self.inner);
+        let session = &table.sessions.get(&tsih)?.session;
+        let mut window = session.window();
+        Some(Found {
+            initiator_name: session.initiator_name.clone(),
+            isid: session.isid,
+            discovery: session.discovery,
+            params: session.params.clone(),
+            window: (window.exp_cmd_sn(), window.max_cmd_sn()),
+        })
+    }
+
+    fn admit(&mut self, candidate: &Candidate) -> Result<Admitted, u16> {
+        let mut table = lock(&self.inner);
+        if candidate.tsih == 0 { self.open(&mut table, candidate) } else { self.join(&mut table, candidate) }
+    }
+}
+
+/// A thread that panicked has broken its own connection, not what all share: every critical
+/// section here leaves its data whole.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn candidate(isid: u8, tsih: u16, cid: u16) -> Candidate {
+        Candidate {
+            initiator_name: "iqn.2026-11.io.brunt:i".into(),
+            isid: [0x80, 0, 0, 0, 0, isid],
+            tsih,
+            cid,
+            cmd_sn: 5,
+            discovery: false,
+            params: Params { max_connections: 2, ..Params::default() },
+        }
+    }
+
+    /// The goal: commands run in the order of their numbers, whichever connection brings them; what
+    /// is outside the window or a duplicate is ignored.
+    #[test]
+    fn numbering() {
+        let mut window = CommandWindow::new(u32::MAX);
+        assert_eq!(window.arrive(0, 1), Turn::Later);
+        assert_eq!(window.arrive(0, 2), Turn::Never);
+        assert_eq!(window.arrive(u32::MAX - 1, 1), Turn::Never);
+        assert_eq!(window.arrive(u32::MAX.wrapping_add(WINDOW_COMMANDS_MAX), 1), Turn::Never);
+        assert_eq!(window.next_held(1), None);
+        assert_eq!(window.arrive(u32::MAX, 2), Turn::Now);
+        assert_eq!(window.turn_of(), Some(1));
+        assert_eq!(window.next_held(2), None);
+        assert_eq!(window.next_held(1), Some(0));
+        assert_eq!(window.exp_cmd_sn(), 1);
+    }
+
+    /// The goal: MaxCmdSN never goes back and stops at the bound on outstanding commands.
+    #[test]
+    fn window_closes_and_opens() {
+        let mut window = CommandWindow::new(0);
+        let mut sent = 0;
+        while !serial_before(window.max_cmd_sn(), sent) {
+            assert_eq!(window.arrive(sent, 1), Turn::Now);
+            window.delivered();
+            sent += 1;
+        }
+        assert_eq!(sent, SESSION_TASKS_MAX);
+        assert_eq!(window.arrive(sent, 1), Turn::Never);
+        window.finished();
+        assert_eq!(window.max_cmd_sn(), sent);
+        assert_eq!(window.arrive(sent, 1), Turn::Now);
+    }
+
+    /// The goal: joins, reinstatement of connections and of sessions, and the bounds.
+    #[test]
+    fn table() {
+        let table = SessionTable::new("iqn.t", 1, 2);
+        let mut sessions = &table;
+        let first = sessions.admit(&candidate(1, 0, 0)).unwrap();
+        let tsih = first.session.tsih();
+        let second = sessions.admit(&candidate(1, tsih, 1)).unwrap();
+        assert_eq!(sessions.admit(&candidate(1, tsih, 2)).unwrap_err(), code::TOO_MANY_CONNECTIONS);
+        assert_eq!(sessions.admit(&candidate(1, tsih + 1, 2)).unwrap_err(), code::SESSION_DOES_NOT_EXIST);
+        let old = second.handle;
+        let again = sessions.admit(&candidate(1, tsih, 1)).unwrap();
+        let mut messages = Vec::new();
+        old.take(&mut messages);
+        assert!(matches!(messages[..], [Message::Close]));
+        table.leave(tsih, again.connection_id);
+        assert!(!first.session.leave() && !first.session.leave() && first.session.leave());
+        // The same initiator port with TSIH 0: a new session in the old one's place.
+        let renewed = sessions.admit(&candidate(1, 0, 0)).unwrap();
+        assert_ne!(renewed.session.nexus().id, first.session.nexus().id);
+        assert_eq!(table.len(), 1);
+        sessions.admit(&candidate(2, 0, 0)).unwrap();
+        assert_eq!(sessions.admit(&candidate(3, 0, 0)).unwrap_err(), code::OUT_OF_RESOURCES);
+    }
+
+    /// The goal: a barrier opens when the others have answered or are gone, and never hangs.
+    #[test]
+    fn barrier() {
+        let table = SessionTable::new("iqn.t", 1, 2);
+        let mut sessions = &table;
+        let a = sessions.admit(&candidate(1, 0, 0)).unwrap();
+        assert!(table.abort_elsewhere(a.connection_id, Reach::Target, None).is_none());
+        let b = sessions.admit(&candidate(2, 0, 0)).unwrap();
+        let c = sessions.admit(&candidate(2, b.session.tsih(), 1)).unwrap();
+        assert!(table.abort_elsewhere(b.connection_id, Reach::Session(a.session.tsih()), None).is_some());
+        let barrier = table.abort_elsewhere(a.connection_id, Reach::Target, Some(0)).unwrap();
+        let mut messages = Vec::new();
+        b.handle.take(&mut messages);
+        for message in messages {
+            absent(message);
+        }
+        assert!(!barrier.is_open());
+        table.leave(c.session.tsih(), c.connection_id);
+        c.handle.close();
+        assert!(barrier.is_open());
+        let mut messages = Vec::new();
+        a.handle.take(&mut messages);
+        assert!(messages.iter().any(|message| matches!(message, Message::Look)));
+    }
+}
