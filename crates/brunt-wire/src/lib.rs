@@ -2,8 +2,15 @@
 //! The one rule: nothing here waits, reads a clock, allocates on a peer's word, or is unsafe.
 #![forbid(unsafe_code)]
 
+pub mod cursor;
 pub mod iscsi;
+pub mod net;
+pub mod nfs;
+pub mod pcap;
+pub mod rpc;
 pub mod scsi;
+
+pub use cursor::{Cursor, Data, ParseError};
 
 /// A peer sent bytes that its protocol does not allow. Count it, answer as the protocol says,
 /// carry on.

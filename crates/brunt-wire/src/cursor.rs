@@ -1,0 +1,220 @@
+//! Walks over bytes that someone else sent. Every parser of passive traffic borrows through
+//! it. The one rule: a length is held against its named limit before it is used, and a
+//! message that ends too early is [`ParseError::Incomplete`], never malformed.
+
+use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
+
+use crate::Malformed;
+
+/// Why a parse stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ParseError {
+    /// The bytes end here; at least this many (counted from the start) would be needed.
+    #[error("the message is cut short: {0} bytes are needed")]
+    Incomplete(usize),
+    /// The bytes say something that the protocol does not allow.
+    #[error(transparent)]
+    Malformed(#[from] Malformed),
+}
+
+/// File data inside a message: where it lies and how much of it is at hand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Data<'a> {
+    /// Where the data starts, in bytes from the start of the message.
+    pub at: usize,
+    /// Bytes of data in the message as sent.
+    pub len: u32,
+    /// What is at hand: all, or a first part, or nothing when the data went by elsewhere.
+    pub bytes: &'a [u8],
+}
+
+/// A place in `bytes`, moving forward. XDR reads (RFC 4506): big-endian, padded to four bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Cursor<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    /// Where file data was left out of `bytes`, if it was.
+    elided_at: usize,
+}
+
+type Result<T> = std::result::Result<T, ParseError>;
+
+impl<'a> Cursor<'a> {
+    /// At the start of `bytes`.
+    #[inline]
+    pub fn new(bytes: &'a [u8]) -> Cursor<'a> {
+        Cursor { bytes, at: 0, elided_at: usize::MAX }
+    }
+
+    /// At the start of a message whose file data (with its padding) was left out at `at`:
+    /// what follows the data in the message follows directly there.
+    #[inline]
+    pub fn with_elided_data(bytes: &'a [u8], at: usize) -> Cursor<'a> {
+        Cursor { bytes, at: 0, elided_at: at }
+    }
+
+    /// Bytes walked over.
+    #[inline]
+    pub fn at(&self) -> usize {
+        self.at
+    }
+
+    /// What has not been walked over.
+    #[inline]
+    pub fn rest(&self) -> &'a [u8] {
+        &self.bytes[self.at..]
+    }
+
+    /// A complaint about the place `back` bytes before this one.
+    #[inline]
+    pub fn malformed(&self, back: usize, what: &'static str) -> ParseError {
+        Malformed::new(self.at.saturating_sub(back), what).into()
+    }
+
+    /// The next `count` bytes.
+    #[inline]
+    pub fn take(&mut self, count: usize) -> Result<&'a [u8]> {
+        match self.bytes[self.at..].get(..count) {
+            Some(bytes) => {
+                self.at += count;
+                Ok(bytes)
+            }
+            None => Err(ParseError::Incomplete(self.at.saturating_add(count))),
+        }
+    }
+
+    /// Walks over `count` bytes.
+    #[inline]
+    pub fn skip(&mut self, count: usize) -> Result<()> {
+        self.take(count).map(|_| ())
+    }
+
+    /// The next bytes seen as a wire struct.
+    #[inline]
+    pub fn view<T: FromBytes + KnownLayout + Immutable + Unaligned>(&mut self) -> Result<&'a T> {
+        match T::ref_from_prefix(&self.bytes[self.at..]) {
+            Ok((view, _)) => {
+                self.at += size_of::<T>();
+                Ok(view)
+            }
+            Err(_) => Err(ParseError::Incomplete(self.at + size_of::<T>())),
+        }
+    }
+
+    /// One byte.
+    #[inline]
+    pub fn u8(&mut self) -> Result<u8> {
+        Ok(self.take(1)?[0])
+    }
+
+    /// 16 bits, big-endian.
+    #[inline]
+    pub fn u16(&mut self) -> Result<u16> {
+        let b = self.take(2)?;
+        Ok(u16::from_be_bytes([b[0], b[1]]))
+    }
+
+    /// 32 bits, big-endian.
+    #[inline]
+    pub fn u32(&mut self) -> Result<u32> {
+        let b = self.take(4)?;
+        Ok(u32::from_be_bytes([b[0], b[1], b[2], b[3]]))
+    }
+
+    /// 64 bits, big-endian.
+    #[inline]
+    pub fn u64(&mut self) -> Result<u64> {
+        let b = self.take(8)?;
+        Ok(u64::from_be_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]]))
+    }
+
+    /// An XDR boolean. Anything but zero and one is malformed (RFC 4506, 4.4).
+    #[inline]
+    pub fn boolean(&mut self) -> Result<bool> {
+        match self.u32()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(self.malformed(4, "a boolean is 0 or 1")),
+        }
+    }
+
+    /// A count of things, at most `max`.
+    #[inline]
+    pub fn count(&mut self, max: u32, what: &'static str) -> Result<u32> {
+        let count = self.u32()?;
+        if count > max {
+            return Err(self.malformed(4, what));
+        }
+        Ok(count)
+    }
+
+    /// A variable-length opaque of at most `max` bytes with its padding.
+    #[inline]
+    pub fn opaque(&mut self, max: u32, what: &'static str) -> Result<&'a [u8]> {
+        let len = self.count(max, what)? as usize;
+        let bytes = self.take(len)?;
+        self.skip(padding(len))?;
+        Ok(bytes)
+    }
+
+    /// File data: like an opaque, but it may be left out or cut short; what lies after data
+    /// that was cut short is not there either.
+    #[inline]
+    pub fn data(&mut self, max: u32, what: &'static str) -> Result<Data<'a>> {
+        let len = self.count(max, what)?;
+        let at = self.at;
+        if at == self.elided_at {
+            return Ok(Data { at, len, bytes: &[] });
+        }
+        let rest = &self.bytes[at..];
+        let bytes = &rest[..rest.len().min(len as usize)];
+        self.at = at + rest.len().min(len as usize + padding(len as usize));
+        Ok(Data { at, len, bytes })
+    }
+}
+
+/// Zero bytes that follow an XDR opaque of `len` bytes.
+#[inline]
+pub const fn padding(len: usize) -> usize {
+    len.wrapping_neg() & 3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The goal: too short is Incomplete with the right need; too long is Malformed with its place.
+    #[test]
+    fn opaques() {
+        let bytes = [0, 0, 0, 5, b'h', b'e', b'l', b'l', b'o', 0, 0, 0, 9];
+        let mut cur = Cursor::new(&bytes);
+        assert_eq!(cur.opaque(8, "name").unwrap(), b"hello");
+        assert_eq!(cur.rest(), [9]);
+        assert_eq!(cur.u32(), Err(ParseError::Incomplete(16)));
+        assert_eq!(
+            Cursor::new(&bytes).opaque(4, "name"),
+            Err(ParseError::Malformed(Malformed::new(0, "name")))
+        );
+        for end in 0..12 {
+            assert!(
+                matches!(Cursor::new(&bytes[..end]).opaque(8, "name"), Err(ParseError::Incomplete(n)) if n > end)
+            );
+        }
+    }
+
+    /// The goal: data may be whole, cut or left out, and its place and length stay known.
+    #[test]
+    fn data() {
+        let bytes = [0, 0, 0, 3, 1, 2, 3, 0, 7, 7, 7, 7];
+        let mut cur = Cursor::new(&bytes);
+        assert_eq!(cur.data(64, "data").unwrap(), Data { at: 4, len: 3, bytes: &[1, 2, 3] });
+        assert_eq!(cur.u32().unwrap(), 0x0707_0707);
+        let mut cur = Cursor::new(&bytes[..6]);
+        assert_eq!(cur.data(64, "data").unwrap(), Data { at: 4, len: 3, bytes: &[1, 2] });
+        assert!(cur.u32().is_err());
+        let elided = [0, 0, 0, 3, 7, 7, 7, 7];
+        let mut cur = Cursor::with_elided_data(&elided, 4);
+        assert_eq!(cur.data(64, "data").unwrap(), Data { at: 4, len: 3, bytes: &[] });
+        assert_eq!(cur.u32().unwrap(), 0x0707_0707);
+    }
+}

@@ -1,0 +1,55 @@
+//! An IP address and port as one comparable number.
+
+use std::fmt;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// An IPv6 address, or an IPv4 one in its mapped form (RFC 4291, 2.5.5.2): one word to hash
+/// and compare.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Address(pub u128);
+
+impl Address {
+    /// From the four bytes of an IPv4 header.
+    #[inline]
+    pub fn v4(bytes: [u8; 4]) -> Address {
+        Address(0xffff_0000_0000 | u128::from(u32::from_be_bytes(bytes)))
+    }
+
+    /// From the sixteen bytes of an IPv6 header.
+    #[inline]
+    pub fn v6(bytes: [u8; 16]) -> Address {
+        Address(u128::from_be_bytes(bytes))
+    }
+
+    /// The IPv4 address, if it is one.
+    pub fn to_v4(self) -> Option<Ipv4Addr> {
+        (self.0 >> 32 == 0xffff).then(|| Ipv4Addr::from(self.0 as u32))
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.to_v4() {
+            Some(v4) => f.pad(&v4.to_string()),
+            None => f.pad(&Ipv6Addr::from(self.0).to_string()),
+        }
+    }
+}
+
+/// An address and a port.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Endpoint {
+    /// The host.
+    pub address: Address,
+    /// The TCP or UDP port.
+    pub port: u16,
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.address.to_v4() {
+            Some(v4) => write!(f, "{v4}:{}", self.port),
+            None => write!(f, "[{}]:{}", self.address, self.port),
+        }
+    }
+}

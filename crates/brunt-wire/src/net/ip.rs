@@ -1,0 +1,161 @@
+//! IPv4 (RFC 791) and IPv6 (RFC 8200) headers, with what says that a packet is a fragment.
+
+use super::{Address, IpPacket};
+use crate::{Cursor, Malformed, ParseError};
+
+/// Extension headers in a row that are walked over.
+const EXTENSION_HEADERS_MAX: usize = 16;
+
+/// Bytes at hand and how many there were on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Payload<'a> {
+    /// As captured.
+    pub bytes: &'a [u8],
+    /// As sent; `bytes` is shorter when a snap length cut it.
+    pub wire_len: usize,
+}
+
+/// Which packet a fragment belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FragmentKey {
+    /// Who sent it.
+    pub source: Address,
+    /// To whom.
+    pub destination: Address,
+    /// The sender's number for the packet.
+    pub identification: u32,
+    /// The transport.
+    pub protocol: u8,
+}
+
+/// Where in its packet a fragment lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fragment {
+    /// The sender's number for the packet.
+    pub identification: u32,
+    /// In bytes, from the start of the packet's payload.
+    pub offset: u32,
+    /// Whether others follow.
+    pub more: bool,
+}
+
+#[inline]
+pub(super) fn parse<'a>(
+    bytes: &'a [u8],
+    wire_len: usize,
+    macs: Option<&'a [u8; 12]>,
+    vlan: Option<u16>,
+) -> Result<IpPacket<'a>, ParseError> {
+    match bytes.first().map(|byte| byte >> 4) {
+        Some(4) => v4(bytes, wire_len, macs, vlan),
+        Some(6) => v6(bytes, wire_len, macs, vlan),
+        Some(_) => Err(Malformed::new(0, "an IP packet has version 4 or 6").into()),
+        None => Err(ParseError::Incomplete(1)),
+    }
+}
+
+#[inline]
+fn v4<'a>(
+    bytes: &'a [u8],
+    wire_len: usize,
+    macs: Option<&'a [u8; 12]>,
+    vlan: Option<u16>,
+) -> Result<IpPacket<'a>, ParseError> {
+    let Some(h) = bytes.first_chunk::<20>() else { return Err(ParseError::Incomplete(20)) };
+    let header_len = usize::from(h[0] & 0x0f) * 4;
+    if header_len < 20 {
+        return Err(Malformed::new(0, "an IPv4 header has at least 20 bytes").into());
+    }
+    let total = match usize::from(u16::from_be_bytes([h[2], h[3]])) {
+        // The sending host's segmentation offload leaves the field empty.
+        0 => wire_len,
+        total => total,
+    };
+    if total < header_len {
+        return Err(Malformed::new(2, "an IPv4 packet is shorter than its header").into());
+    }
+    if bytes.len() < header_len {
+        return Err(ParseError::Incomplete(header_len));
+    }
+    let word = u16::from_be_bytes([h[6], h[7]]);
+    let (more, offset) = (word & 0x2000 != 0, u32::from(word & 0x1fff) * 8);
+    let fragment = (more || offset > 0).then(|| Fragment {
+        identification: u32::from(u16::from_be_bytes([h[4], h[5]])),
+        offset,
+        more,
+    });
+    Ok(IpPacket {
+        macs,
+        vlan,
+        source: Address::v4([h[12], h[13], h[14], h[15]]),
+        destination: Address::v4([h[16], h[17], h[18], h[19]]),
+        protocol: h[9],
+        payload: Payload {
+            // Beyond the total length lies Ethernet's padding.
+            bytes: &bytes[header_len..bytes.len().min(total)],
+            wire_len: total - header_len,
+        },
+        fragment,
+    })
+}
+
+fn v6<'a>(
+    bytes: &'a [u8],
+    wire_len: usize,
+    macs: Option<&'a [u8; 12]>,
+    vlan: Option<u16>,
+) -> Result<IpPacket<'a>, ParseError> {
+    let mut cur = Cursor::new(bytes);
+    cur.skip(4)?;
+    let total = match usize::from(cur.u16()?) {
+        // A jumbogram (RFC 2675), or segmentation offload.
+        0 => wire_len.max(40),
+        payload => 40 + payload,
+    };
+    let mut protocol = cur.u8()?;
+    cur.skip(1)?;
+    let address = |bytes: &[u8]| Address::v6(bytes.try_into().expect("16 bytes were taken"));
+    let source = address(cur.take(16)?);
+    let destination = address(cur.take(16)?);
+    let mut fragment = None;
+    for headers in 0.. {
+        if headers > EXTENSION_HEADERS_MAX {
+            return Err(cur.malformed(0, "more than 16 IPv6 extension headers"));
+        }
+        match protocol {
+            // Hop-by-hop, routing, destination options, mobility, HIP, shim6 (RFC 6564's form).
+            0 | 43 | 60 | 135 | 139 | 140 => {
+                protocol = cur.u8()?;
+                let len = usize::from(cur.u8()?);
+                cur.skip(len * 8 + 6)?;
+            }
+            // Authentication (RFC 4302): the length counts in fours, less two.
+            51 => {
+                protocol = cur.u8()?;
+                let len = usize::from(cur.u8()?);
+                cur.skip((len + 2) * 4 - 2)?;
+            }
+            44 if fragment.is_none() => {
+                protocol = cur.u8()?;
+                cur.skip(1)?;
+                let word = cur.u16()?;
+                let identification = cur.u32()?;
+                fragment =
+                    Some(Fragment { identification, offset: u32::from(word & 0xfff8), more: word & 1 != 0 });
+                // Only the first fragment has the headers that follow.
+                if word & 0xfff8 != 0 {
+                    break;
+                }
+            }
+            _ => break,
+        }
+    }
+    // An "atomic" fragment is the whole packet (RFC 6946).
+    let fragment = fragment.filter(|f| f.more || f.offset > 0);
+    let at = cur.at();
+    if total < at {
+        return Err(Malformed::new(4, "an IPv6 packet is shorter than its headers").into());
+    }
+    let payload = Payload { bytes: &bytes[at..bytes.len().min(total).max(at)], wire_len: total - at };
+    Ok(IpPacket { macs, vlan, source, destination, protocol, payload, fragment })
+}

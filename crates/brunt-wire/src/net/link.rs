@@ -1,0 +1,67 @@
+//! From the first byte of a frame to the first byte of its network header.
+
+use crate::pcap::LinkType;
+use crate::{Cursor, ParseError};
+
+pub(super) const ETHER_TYPE_IPV4: u16 = 0x0800;
+pub(super) const ETHER_TYPE_IPV6: u16 = 0x86dd;
+/// IEEE 802.1Q, 802.1ad, and the two that QinQ used before 802.1ad.
+const VLAN_TAGS: [u16; 4] = [0x8100, 0x88a8, 0x9100, 0x9200];
+/// Tags in a row that are walked over; more is a loop in somebody's bridge.
+const VLAN_DEPTH_MAX: usize = 8;
+
+pub(super) struct Link<'a> {
+    pub(super) macs: Option<&'a [u8; 12]>,
+    pub(super) vlan: Option<u16>,
+    pub(super) ether_type: u16,
+    pub(super) header_len: usize,
+}
+
+#[inline]
+pub(super) fn parse(link: LinkType, bytes: &[u8]) -> Result<Link<'_>, ParseError> {
+    let mut cur = Cursor::new(bytes);
+    let mut found = Link { macs: None, vlan: None, ether_type: 0, header_len: 0 };
+    match link {
+        LinkType::Ethernet => {
+            let macs = cur.take(12)?;
+            found.macs = macs.first_chunk();
+            found.ether_type = cur.u16()?;
+        }
+        LinkType::LinuxSll => {
+            cur.skip(14)?;
+            found.ether_type = cur.u16()?;
+        }
+        LinkType::LinuxSll2 => {
+            found.ether_type = cur.u16()?;
+            cur.skip(18)?;
+        }
+        LinkType::Raw => found.ether_type = by_version(cur.rest())?,
+        LinkType::Null => {
+            // The family is in the writing host's byte order, and IPv6's number differs by
+            // system: the version in the IP header is the safer witness.
+            cur.skip(4)?;
+            found.ether_type = by_version(cur.rest())?;
+        }
+        LinkType::Other(_) => {}
+    }
+    let mut depth = 0;
+    while VLAN_TAGS.contains(&found.ether_type) {
+        depth += 1;
+        if depth > VLAN_DEPTH_MAX {
+            return Err(cur.malformed(2, "more than 8 VLAN tags"));
+        }
+        found.vlan = Some(cur.u16()? & 0x0fff);
+        found.ether_type = cur.u16()?;
+    }
+    found.header_len = cur.at();
+    Ok(found)
+}
+
+fn by_version(bytes: &[u8]) -> Result<u16, ParseError> {
+    match bytes.first().map(|byte| byte >> 4) {
+        Some(4) => Ok(ETHER_TYPE_IPV4),
+        Some(6) => Ok(ETHER_TYPE_IPV6),
+        Some(_) => Ok(0),
+        None => Err(ParseError::Incomplete(1)),
+    }
+}

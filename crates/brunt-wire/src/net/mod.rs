@@ -1,0 +1,68 @@
+//! Frames down to TCP segments and UDP datagrams: Ethernet with VLAN tags, Linux cooked
+//! captures, IPv4 and IPv6. Called by the capture pipeline for every packet, so it is one
+//! pass without allocation. The one rule: lengths come from the wire's own headers, and what
+//! a snap length cut off is known to be missing, never taken for short.
+
+mod address;
+mod ip;
+mod link;
+mod transport;
+
+pub use address::{Address, Endpoint};
+pub use ip::{Fragment, FragmentKey, Payload};
+pub use transport::{Tcp, TcpFlags, Transport, Udp, parse_transport};
+
+use crate::ParseError;
+use crate::pcap::LinkType;
+
+/// TCP's number in the IP header.
+pub const PROTOCOL_TCP: u8 = 6;
+/// UDP's number in the IP header.
+pub const PROTOCOL_UDP: u8 = 17;
+
+/// The IP packet inside a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IpPacket<'a> {
+    /// Destination, then source MAC address, when the link has both.
+    pub macs: Option<&'a [u8; 12]>,
+    /// The innermost VLAN's number.
+    pub vlan: Option<u16>,
+    /// Who sent it.
+    pub source: Address,
+    /// To whom.
+    pub destination: Address,
+    /// The transport's number ([`PROTOCOL_TCP`], ...).
+    pub protocol: u8,
+    /// The transport's header and payload, as captured.
+    pub payload: Payload<'a>,
+    /// Set when this is a piece of a packet that has to be put together first.
+    pub fragment: Option<Fragment>,
+}
+
+/// What a frame holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Frame<'a> {
+    /// An IP packet.
+    Ip(IpPacket<'a>),
+    /// Another protocol (ARP, LLDP, ...), by its EtherType.
+    Other(u16),
+}
+
+/// Reads a frame down to its IP payload. `wire_len` is the frame's length on the wire.
+///
+/// # Errors
+/// Headers cut short by the snap length, or headers that contradict themselves.
+#[inline]
+pub fn parse_frame(link: LinkType, bytes: &[u8], wire_len: u32) -> Result<Frame<'_>, ParseError> {
+    let found = link::parse(link, bytes)?;
+    match found.ether_type {
+        link::ETHER_TYPE_IPV4 | link::ETHER_TYPE_IPV6 => {
+            let wire_len = (wire_len as usize).saturating_sub(found.header_len);
+            ip::parse(&bytes[found.header_len..], wire_len, found.macs, found.vlan).map(Frame::Ip)
+        }
+        other => Ok(Frame::Other(other)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

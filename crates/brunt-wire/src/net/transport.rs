@@ -1,0 +1,117 @@
+//! TCP (RFC 9293) and UDP (RFC 768) headers. Checksums are not looked at: offloads leave them
+//! empty on the sending host, and a switch drops frames that were damaged on the way.
+
+use super::{PROTOCOL_TCP, PROTOCOL_UDP, Payload};
+use crate::{Malformed, ParseError};
+
+/// The control bits that matter to someone who watches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TcpFlags(pub u8);
+
+impl TcpFlags {
+    /// No more data from this side.
+    pub const fn fin(self) -> bool {
+        self.0 & 0x01 != 0
+    }
+    /// A connection opens.
+    pub const fn syn(self) -> bool {
+        self.0 & 0x02 != 0
+    }
+    /// A connection is torn down.
+    pub const fn rst(self) -> bool {
+        self.0 & 0x04 != 0
+    }
+    /// The acknowledgement number counts.
+    pub const fn ack(self) -> bool {
+        self.0 & 0x10 != 0
+    }
+}
+
+/// A TCP segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tcp<'a> {
+    /// The sender's port.
+    pub source_port: u16,
+    /// The receiver's port.
+    pub destination_port: u16,
+    /// The sequence number of the first byte (of the SYN, when it is one).
+    pub seq: u32,
+    /// The next byte that the sender expects, when [`TcpFlags::ack`].
+    pub ack: u32,
+    /// Control bits.
+    pub flags: TcpFlags,
+    /// The data.
+    pub payload: Payload<'a>,
+}
+
+/// A UDP datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Udp<'a> {
+    /// The sender's port.
+    pub source_port: u16,
+    /// The receiver's port.
+    pub destination_port: u16,
+    /// The data.
+    pub payload: Payload<'a>,
+}
+
+/// What an IP packet carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport<'a> {
+    /// A TCP segment.
+    Tcp(Tcp<'a>),
+    /// A UDP datagram.
+    Udp(Udp<'a>),
+    /// Something else, by its number.
+    Other(u8),
+}
+
+/// Reads the header of a whole (not fragmented, or put together) IP payload.
+///
+/// # Errors
+/// A header cut short or one that contradicts itself.
+#[inline]
+pub fn parse_transport(protocol: u8, payload: Payload<'_>) -> Result<Transport<'_>, ParseError> {
+    let bytes = payload.bytes;
+    match protocol {
+        PROTOCOL_TCP => {
+            let Some(h) = bytes.first_chunk::<20>() else { return Err(ParseError::Incomplete(20)) };
+            let header_len = usize::from(h[12] >> 4) * 4;
+            if header_len < 20 || header_len > payload.wire_len {
+                return Err(
+                    Malformed::new(12, "a TCP header is shorter than 20 bytes or leaves the packet").into()
+                );
+            }
+            Ok(Transport::Tcp(Tcp {
+                source_port: u16::from_be_bytes([h[0], h[1]]),
+                destination_port: u16::from_be_bytes([h[2], h[3]]),
+                seq: u32::from_be_bytes([h[4], h[5], h[6], h[7]]),
+                ack: u32::from_be_bytes([h[8], h[9], h[10], h[11]]),
+                flags: TcpFlags(h[13]),
+                payload: Payload {
+                    bytes: bytes.get(header_len..).unwrap_or(&[]),
+                    wire_len: payload.wire_len - header_len,
+                },
+            }))
+        }
+        PROTOCOL_UDP => {
+            let Some(h) = bytes.first_chunk::<8>() else { return Err(ParseError::Incomplete(8)) };
+            let len = usize::from(u16::from_be_bytes([h[4], h[5]]));
+            // Zero: longer than the field can say (RFC 2675).
+            let len = if len == 0 { payload.wire_len } else { len };
+            if len < 8 || len > payload.wire_len {
+                return Err(Malformed::new(
+                    4,
+                    "a UDP datagram is shorter than its header or leaves the packet",
+                )
+                .into());
+            }
+            Ok(Transport::Udp(Udp {
+                source_port: u16::from_be_bytes([h[0], h[1]]),
+                destination_port: u16::from_be_bytes([h[2], h[3]]),
+                payload: Payload { bytes: &bytes[8..bytes.len().min(len)], wire_len: len - 8 },
+            }))
+        }
+        other => Ok(Transport::Other(other)),
+    }
+}

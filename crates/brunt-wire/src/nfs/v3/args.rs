@@ -1,0 +1,249 @@
+//! What callers ask.
+
+use super::{FileType, NfsTime, Procedure};
+use crate::nfs::{DATA_BYTES_MAX, FILE_HANDLE_V3_BYTES_MAX, FileHandle, NAME_BYTES_MAX, PATH_BYTES_MAX};
+use crate::{Cursor, Data, ParseError};
+
+/// `diropargs3`: a name in a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DirOp<'a> {
+    /// The directory.
+    pub dir: FileHandle<'a>,
+    /// The name in it.
+    pub name: &'a [u8],
+}
+
+/// `stable_how`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs)]
+pub enum StableHow {
+    Unstable,
+    DataSync,
+    FileSync,
+}
+
+impl StableHow {
+    #[inline]
+    pub(super) fn read(cur: &mut Cursor<'_>) -> Result<StableHow, ParseError> {
+        Ok(match cur.u32()? {
+            0 => StableHow::Unstable,
+            1 => StableHow::DataSync,
+            2 => StableHow::FileSync,
+            _ => return Err(cur.malformed(4, "stable_how is 0 to 2")),
+        })
+    }
+}
+
+/// A time to be set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SetTime<'a> {
+    /// Left alone.
+    #[default]
+    DontChange,
+    /// The server's clock.
+    ServerTime,
+    /// This one.
+    ClientTime(&'a NfsTime),
+}
+
+/// `sattr3`: what is to be set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct SetAttributes<'a> {
+    pub mode: Option<u32>,
+    pub uid: Option<u32>,
+    pub gid: Option<u32>,
+    pub size: Option<u64>,
+    pub atime: SetTime<'a>,
+    pub mtime: SetTime<'a>,
+}
+
+/// `createhow3`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CreateHow<'a> {
+    /// An existing file is fine.
+    Unchecked(SetAttributes<'a>),
+    /// An existing file is an error.
+    Guarded(SetAttributes<'a>),
+    /// Exactly once, by this verifier.
+    Exclusive(u64),
+}
+
+/// `mknoddata3`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeKind<'a> {
+    /// A block or character device with its two numbers.
+    Device(FileType, SetAttributes<'a>, [u32; 2]),
+    /// A socket or fifo.
+    Pipe(FileType, SetAttributes<'a>),
+    /// A type that MKNOD does not make; the server will say so.
+    Other(FileType),
+}
+
+/// The arguments of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // the RFC's own names
+pub enum Args<'a> {
+    Null,
+    Getattr { object: FileHandle<'a> },
+    Setattr { object: FileHandle<'a>, attributes: SetAttributes<'a>, guard: Option<&'a NfsTime> },
+    Lookup { what: DirOp<'a> },
+    Access { object: FileHandle<'a>, access: u32 },
+    Readlink { symlink: FileHandle<'a> },
+    Read { file: FileHandle<'a>, offset: u64, count: u32 },
+    Write { file: FileHandle<'a>, offset: u64, count: u32, stable: StableHow, data: Data<'a> },
+    Create { place: DirOp<'a>, how: CreateHow<'a> },
+    Mkdir { place: DirOp<'a>, attributes: SetAttributes<'a> },
+    Symlink { place: DirOp<'a>, attributes: SetAttributes<'a>, target: &'a [u8] },
+    Mknod { place: DirOp<'a>, what: NodeKind<'a> },
+    Remove { object: DirOp<'a> },
+    Rmdir { object: DirOp<'a> },
+    Rename { from: DirOp<'a>, to: DirOp<'a> },
+    Link { file: FileHandle<'a>, link: DirOp<'a> },
+    Readdir { dir: FileHandle<'a>, cookie: u64, cookie_verifier: u64, count: u32 },
+    Readdirplus { dir: FileHandle<'a>, cookie: u64, cookie_verifier: u64, dir_count: u32, max_count: u32 },
+    Fsstat { root: FileHandle<'a> },
+    Fsinfo { root: FileHandle<'a> },
+    Pathconf { object: FileHandle<'a> },
+    Commit { file: FileHandle<'a>, offset: u64, count: u32 },
+}
+
+/// Reads the arguments of `procedure`.
+///
+/// # Errors
+/// Cut short (also a WRITE whose arguments end before its data), or not what RFC 1813 says.
+#[inline]
+pub fn parse_args<'a>(procedure: Procedure, cur: &mut Cursor<'a>) -> Result<Args<'a>, ParseError> {
+    Ok(match procedure {
+        Procedure::Null => Args::Null,
+        Procedure::Getattr => Args::Getattr { object: handle(cur)? },
+        Procedure::Setattr => Args::Setattr {
+            object: handle(cur)?,
+            attributes: set_attributes(cur)?,
+            guard: if cur.boolean()? { Some(cur.view()?) } else { None },
+        },
+        Procedure::Lookup => Args::Lookup { what: dir_op(cur)? },
+        Procedure::Access => Args::Access { object: handle(cur)?, access: cur.u32()? },
+        Procedure::Readlink => Args::Readlink { symlink: handle(cur)? },
+        Procedure::Read => Args::Read { file: handle(cur)?, offset: cur.u64()?, count: cur.u32()? },
+        Procedure::Write => Args::Write {
+            file: handle(cur)?,
+            offset: cur.u64()?,
+            count: cur.u32()?,
+            stable: StableHow::read(cur)?,
+            data: cur.data(DATA_BYTES_MAX, "a WRITE carries at most 16 MiB")?,
+        },
+        Procedure::Create => Args::Create { place: dir_op(cur)?, how: create_how(cur)? },
+        Procedure::Mkdir => Args::Mkdir { place: dir_op(cur)?, attributes: set_attributes(cur)? },
+        Procedure::Symlink => {
+            Args::Symlink { place: dir_op(cur)?, attributes: set_attributes(cur)?, target: path(cur)? }
+        }
+        Procedure::Mknod => Args::Mknod { place: dir_op(cur)?, what: node_kind(cur)? },
+        Procedure::Remove => Args::Remove { object: dir_op(cur)? },
+        Procedure::Rmdir => Args::Rmdir { object: dir_op(cur)? },
+        Procedure::Rename => Args::Rename { from: dir_op(cur)?, to: dir_op(cur)? },
+        Procedure::Link => Args::Link { file: handle(cur)?, link: dir_op(cur)? },
+        Procedure::Readdir => Args::Readdir {
+            dir: handle(cur)?,
+            cookie: cur.u64()?,
+            cookie_verifier: cur.u64()?,
+            count: cur.u32()?,
+        },
+        Procedure::Readdirplus => Args::Readdirplus {
+            dir: handle(cur)?,
+            cookie: cur.u64()?,
+            cookie_verifier: cur.u64()?,
+            dir_count: cur.u32()?,
+            max_count: cur.u32()?,
+        },
+        Procedure::Fsstat => Args::Fsstat { root: handle(cur)? },
+        Procedure::Fsinfo => Args::Fsinfo { root: handle(cur)? },
+        Procedure::Pathconf => Args::Pathconf { object: handle(cur)? },
+        Procedure::Commit => Args::Commit { file: handle(cur)?, offset: cur.u64()?, count: cur.u32()? },
+    })
+}
+
+impl<'a> Args<'a> {
+    /// The handle that the call is about: the file, or the directory of a name.
+    #[inline]
+    pub fn handle(&self) -> Option<FileHandle<'a>> {
+        match *self {
+            Args::Null => None,
+            Args::Getattr { object }
+            | Args::Setattr { object, .. }
+            | Args::Access { object, .. }
+            | Args::Pathconf { object } => Some(object),
+            Args::Readlink { symlink } => Some(symlink),
+            Args::Read { file, .. }
+            | Args::Write { file, .. }
+            | Args::Commit { file, .. }
+            | Args::Link { file, .. } => Some(file),
+            Args::Fsstat { root } | Args::Fsinfo { root } => Some(root),
+            Args::Readdir { dir, .. } | Args::Readdirplus { dir, .. } => Some(dir),
+            Args::Lookup { what } => Some(what.dir),
+            Args::Create { place, .. }
+            | Args::Mkdir { place, .. }
+            | Args::Symlink { place, .. }
+            | Args::Mknod { place, .. } => Some(place.dir),
+            Args::Remove { object } | Args::Rmdir { object } => Some(object.dir),
+            Args::Rename { from, .. } => Some(from.dir),
+        }
+    }
+}
+
+#[inline]
+pub(super) fn handle<'a>(cur: &mut Cursor<'a>) -> Result<FileHandle<'a>, ParseError> {
+    cur.opaque(FILE_HANDLE_V3_BYTES_MAX, "a file handle has at most 64 bytes").map(FileHandle)
+}
+
+#[inline]
+pub(super) fn name<'a>(cur: &mut Cursor<'a>) -> Result<&'a [u8], ParseError> {
+    cur.opaque(NAME_BYTES_MAX, "a name has at most 1024 bytes")
+}
+
+#[inline]
+pub(super) fn path<'a>(cur: &mut Cursor<'a>) -> Result<&'a [u8], ParseError> {
+    cur.opaque(PATH_BYTES_MAX, "a path has at most 4096 bytes")
+}
+
+#[inline]
+fn dir_op<'a>(cur: &mut Cursor<'a>) -> Result<DirOp<'a>, ParseError> {
+    Ok(DirOp { dir: handle(cur)?, name: name(cur)? })
+}
+
+fn set_attributes<'a>(cur: &mut Cursor<'a>) -> Result<SetAttributes<'a>, ParseError> {
+    let optional = |cur: &mut Cursor<'a>| -> Result<Option<u32>, ParseError> {
+        Ok(if cur.boolean()? { Some(cur.u32()?) } else { None })
+    };
+    let (mode, uid, gid) = (optional(cur)?, optional(cur)?, optional(cur)?);
+    let size = if cur.boolean()? { Some(cur.u64()?) } else { None };
+    Ok(SetAttributes { mode, uid, gid, size, atime: set_time(cur)?, mtime: set_time(cur)? })
+}
+
+fn set_time<'a>(cur: &mut Cursor<'a>) -> Result<SetTime<'a>, ParseError> {
+    Ok(match cur.u32()? {
+        0 => SetTime::DontChange,
+        1 => SetTime::ServerTime,
+        2 => SetTime::ClientTime(cur.view()?),
+        _ => return Err(cur.malformed(4, "time_how is 0 to 2")),
+    })
+}
+
+fn create_how<'a>(cur: &mut Cursor<'a>) -> Result<CreateHow<'a>, ParseError> {
+    Ok(match cur.u32()? {
+        0 => CreateHow::Unchecked(set_attributes(cur)?),
+        1 => CreateHow::Guarded(set_attributes(cur)?),
+        2 => CreateHow::Exclusive(cur.u64()?),
+        _ => return Err(cur.malformed(4, "createmode3 is 0 to 2")),
+    })
+}
+
+fn node_kind<'a>(cur: &mut Cursor<'a>) -> Result<NodeKind<'a>, ParseError> {
+    Ok(match FileType::from_number(cur.u32()?) {
+        kind @ (FileType::BlockDevice | FileType::CharacterDevice) => {
+            NodeKind::Device(kind, set_attributes(cur)?, [cur.u32()?, cur.u32()?])
+        }
+        kind @ (FileType::Socket | FileType::Fifo) => NodeKind::Pipe(kind, set_attributes(cur)?),
+        kind => NodeKind::Other(kind),
+    })
+}

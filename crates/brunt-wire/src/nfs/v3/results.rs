@@ -1,0 +1,295 @@
+//! What servers answer.
+
+use super::args::{StableHow, handle, name, path};
+use super::attributes::{post_op, wcc};
+use super::{Attributes, NfsTime, Procedure, Status, Wcc};
+use crate::nfs::{DATA_BYTES_MAX, FileHandle};
+use crate::{Cursor, Data, ParseError};
+
+/// The results of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Results<'a> {
+    /// How it went. NULL has no status and counts as [`Status::OK`].
+    pub status: Status,
+    /// What came with it.
+    pub body: ResultBody<'a>,
+}
+
+/// What follows the status. Failures carry attributes where the RFC allows them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // the RFC's own names
+pub enum ResultBody<'a> {
+    /// NULL, and GETATTR that failed.
+    Empty,
+    /// Any other that failed; LINK has both attributes and one `wcc`, RENAME two.
+    Failed {
+        attributes: Option<&'a Attributes>,
+        wcc: [Wcc<'a>; 2],
+    },
+    Getattr {
+        attributes: &'a Attributes,
+    },
+    /// SETATTR, REMOVE and RMDIR.
+    Changed {
+        wcc: Wcc<'a>,
+    },
+    Lookup {
+        object: FileHandle<'a>,
+        attributes: Option<&'a Attributes>,
+        dir: Option<&'a Attributes>,
+    },
+    Access {
+        attributes: Option<&'a Attributes>,
+        access: u32,
+    },
+    Readlink {
+        attributes: Option<&'a Attributes>,
+        target: &'a [u8],
+    },
+    Read {
+        attributes: Option<&'a Attributes>,
+        count: u32,
+        eof: bool,
+        data: Data<'a>,
+    },
+    Write {
+        wcc: Wcc<'a>,
+        count: u32,
+        committed: StableHow,
+        verifier: u64,
+    },
+    /// CREATE, MKDIR, SYMLINK and MKNOD.
+    Created {
+        object: Option<FileHandle<'a>>,
+        attributes: Option<&'a Attributes>,
+        dir: Wcc<'a>,
+    },
+    Rename {
+        from: Wcc<'a>,
+        to: Wcc<'a>,
+    },
+    Link {
+        attributes: Option<&'a Attributes>,
+        dir: Wcc<'a>,
+    },
+    /// READDIR and READDIRPLUS.
+    Readdir {
+        dir: Option<&'a Attributes>,
+        cookie_verifier: u64,
+        entries: Entries<'a>,
+        eof: bool,
+    },
+    Fsstat {
+        attributes: Option<&'a Attributes>,
+        total_bytes: u64,
+        free_bytes: u64,
+        available_bytes: u64,
+        total_files: u64,
+        free_files: u64,
+        available_files: u64,
+        invariant_sec: u32,
+    },
+    Fsinfo {
+        attributes: Option<&'a Attributes>,
+        read_max: u32,
+        read_preferred: u32,
+        read_multiple: u32,
+        write_max: u32,
+        write_preferred: u32,
+        write_multiple: u32,
+        dir_preferred: u32,
+        file_size_max: u64,
+        time_delta: NfsTime,
+        properties: u32,
+    },
+    Pathconf {
+        attributes: Option<&'a Attributes>,
+        link_max: u32,
+        name_max: u32,
+        no_trunc: bool,
+        chown_restricted: bool,
+        case_insensitive: bool,
+        case_preserving: bool,
+    },
+    Commit {
+        wcc: Wcc<'a>,
+        verifier: u64,
+    },
+}
+
+/// The entries of a READDIR or READDIRPLUS reply, already checked, read again on demand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entries<'a> {
+    bytes: &'a [u8],
+    plus: bool,
+    count: u32,
+}
+
+/// One entry of a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry<'a> {
+    /// The file's number in its file system.
+    pub fileid: u64,
+    /// Its name.
+    pub name: &'a [u8],
+    /// Where to go on reading after it.
+    pub cookie: u64,
+    /// Its attributes (READDIRPLUS).
+    pub attributes: Option<&'a Attributes>,
+    /// Its handle (READDIRPLUS).
+    pub handle: Option<FileHandle<'a>>,
+}
+
+impl<'a> Entries<'a> {
+    /// How many there are.
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// All of them, in the server's order.
+    pub fn iter(&self) -> impl Iterator<Item = Entry<'a>> + use<'a> {
+        let mut cur = Cursor::new(self.bytes);
+        let plus = self.plus;
+        // They were read once before, so no error is possible here.
+        (0..self.count).map_while(move |_| cur.boolean().and_then(|_| entry(&mut cur, plus)).ok())
+    }
+
+    fn read(cur: &mut Cursor<'a>, plus: bool) -> Result<(Entries<'a>, bool), ParseError> {
+        let bytes = cur.rest();
+        let start = cur.at();
+        let mut count = 0;
+        while cur.boolean()? {
+            entry(cur, plus)?;
+            count += 1;
+        }
+        let bytes = &bytes[..cur.at() - start];
+        Ok((Entries { bytes, plus, count }, cur.boolean()?))
+    }
+}
+
+#[inline]
+fn entry<'a>(cur: &mut Cursor<'a>, plus: bool) -> Result<Entry<'a>, ParseError> {
+    let (fileid, name, cookie) = (cur.u64()?, name(cur)?, cur.u64()?);
+    let attributes = if plus { post_op(cur)? } else { None };
+    let handle = if plus { post_op_handle(cur)? } else { None };
+    Ok(Entry { fileid, name, cookie, attributes, handle })
+}
+
+/// Reads the results of `procedure`.
+///
+/// # Errors
+/// Cut short, or not what RFC 1813 says.
+#[inline]
+pub fn parse_results<'a>(procedure: Procedure, cur: &mut Cursor<'a>) -> Result<Results<'a>, ParseError> {
+    if procedure == Procedure::Null {
+        return Ok(Results { status: Status::OK, body: ResultBody::Empty });
+    }
+    let status = Status(cur.u32()?);
+    let body = if status == Status::OK { success(procedure, cur)? } else { failure(procedure, cur)? };
+    Ok(Results { status, body })
+}
+
+fn failure<'a>(procedure: Procedure, cur: &mut Cursor<'a>) -> Result<ResultBody<'a>, ParseError> {
+    let (mut attributes, mut wccs) = (None, [Wcc::default(); 2]);
+    match procedure {
+        Procedure::Null | Procedure::Getattr => return Ok(ResultBody::Empty),
+        Procedure::Lookup
+        | Procedure::Access
+        | Procedure::Readlink
+        | Procedure::Read
+        | Procedure::Readdir
+        | Procedure::Readdirplus
+        | Procedure::Fsstat
+        | Procedure::Fsinfo
+        | Procedure::Pathconf => attributes = post_op(cur)?,
+        Procedure::Setattr
+        | Procedure::Write
+        | Procedure::Create
+        | Procedure::Mkdir
+        | Procedure::Symlink
+        | Procedure::Mknod
+        | Procedure::Remove
+        | Procedure::Rmdir
+        | Procedure::Commit => wccs[0] = wcc(cur)?,
+        Procedure::Rename => wccs = [wcc(cur)?, wcc(cur)?],
+        Procedure::Link => {
+            attributes = post_op(cur)?;
+            wccs[0] = wcc(cur)?;
+        }
+    }
+    Ok(ResultBody::Failed { attributes, wcc: wccs })
+}
+
+#[inline]
+fn success<'a>(procedure: Procedure, cur: &mut Cursor<'a>) -> Result<ResultBody<'a>, ParseError> {
+    Ok(match procedure {
+        Procedure::Null => ResultBody::Empty,
+        Procedure::Getattr => ResultBody::Getattr { attributes: cur.view()? },
+        Procedure::Setattr | Procedure::Remove | Procedure::Rmdir => ResultBody::Changed { wcc: wcc(cur)? },
+        Procedure::Lookup => {
+            ResultBody::Lookup { object: handle(cur)?, attributes: post_op(cur)?, dir: post_op(cur)? }
+        }
+        Procedure::Access => ResultBody::Access { attributes: post_op(cur)?, access: cur.u32()? },
+        Procedure::Readlink => ResultBody::Readlink { attributes: post_op(cur)?, target: path(cur)? },
+        Procedure::Read => ResultBody::Read {
+            attributes: post_op(cur)?,
+            count: cur.u32()?,
+            eof: cur.boolean()?,
+            data: cur.data(DATA_BYTES_MAX, "a READ returns at most 16 MiB")?,
+        },
+        Procedure::Write => ResultBody::Write {
+            wcc: wcc(cur)?,
+            count: cur.u32()?,
+            committed: StableHow::read(cur)?,
+            verifier: cur.u64()?,
+        },
+        Procedure::Create | Procedure::Mkdir | Procedure::Symlink | Procedure::Mknod => {
+            ResultBody::Created { object: post_op_handle(cur)?, attributes: post_op(cur)?, dir: wcc(cur)? }
+        }
+        Procedure::Rename => ResultBody::Rename { from: wcc(cur)?, to: wcc(cur)? },
+        Procedure::Link => ResultBody::Link { attributes: post_op(cur)?, dir: wcc(cur)? },
+        Procedure::Readdir | Procedure::Readdirplus => {
+            let (dir, cookie_verifier) = (post_op(cur)?, cur.u64()?);
+            let (entries, eof) = Entries::read(cur, procedure == Procedure::Readdirplus)?;
+            ResultBody::Readdir { dir, cookie_verifier, entries, eof }
+        }
+        Procedure::Fsstat => ResultBody::Fsstat {
+            attributes: post_op(cur)?,
+            total_bytes: cur.u64()?,
+            free_bytes: cur.u64()?,
+            available_bytes: cur.u64()?,
+            total_files: cur.u64()?,
+            free_files: cur.u64()?,
+            available_files: cur.u64()?,
+            invariant_sec: cur.u32()?,
+        },
+        Procedure::Fsinfo => ResultBody::Fsinfo {
+            attributes: post_op(cur)?,
+            read_max: cur.u32()?,
+            read_preferred: cur.u32()?,
+            read_multiple: cur.u32()?,
+            write_max: cur.u32()?,
+            write_preferred: cur.u32()?,
+            write_multiple: cur.u32()?,
+            dir_preferred: cur.u32()?,
+            file_size_max: cur.u64()?,
+            time_delta: *cur.view()?,
+            properties: cur.u32()?,
+        },
+        Procedure::Pathconf => ResultBody::Pathconf {
+            attributes: post_op(cur)?,
+            link_max: cur.u32()?,
+            name_max: cur.u32()?,
+            no_trunc: cur.boolean()?,
+            chown_restricted: cur.boolean()?,
+            case_insensitive: cur.boolean()?,
+            case_preserving: cur.boolean()?,
+        },
+        Procedure::Commit => ResultBody::Commit { wcc: wcc(cur)?, verifier: cur.u64()? },
+    })
+}
+
+#[inline]
+fn post_op_handle<'a>(cur: &mut Cursor<'a>) -> Result<Option<FileHandle<'a>>, ParseError> {
+    if cur.boolean()? { handle(cur).map(Some) } else { Ok(None) }
+}

@@ -1,0 +1,137 @@
+//! Packet files: classic pcap and pcapng, either byte order, one packet at a time out of a
+//! buffer that the caller fills. Called by the file source of the capture pipeline. The one
+//! rule: nothing is kept of the buffer; a step that needs more bytes says how many.
+
+mod classic;
+mod ng;
+
+use crate::Malformed;
+
+/// The longest packet accepted. The kernel's "big TCP" makes frames of up to 512 KiB.
+pub const PACKET_BYTES_MAX: u32 = 1 << 20;
+/// The longest pcapng block accepted; longer ones (embedded keys, statistics) do not occur.
+pub const BLOCK_BYTES_MAX: u32 = 16 << 20;
+/// Interfaces of one pcapng section.
+pub const INTERFACES_MAX: usize = 4096;
+
+/// What the first bytes of a packet are (the tcpdump group's `LINKTYPE_` registry).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LinkType {
+    /// BSD loopback: a 4-byte address family.
+    Null,
+    /// IEEE 802.3.
+    Ethernet,
+    /// Bare IPv4 or IPv6.
+    Raw,
+    /// Linux "cooked" capture.
+    LinuxSll,
+    /// Linux "cooked" capture, version 2.
+    LinuxSll2,
+    /// One that is not looked into.
+    Other(u32),
+}
+
+impl LinkType {
+    fn from_number(number: u32) -> LinkType {
+        match number {
+            0 | 108 => LinkType::Null,
+            1 => LinkType::Ethernet,
+            // 12 and 14 are what some systems write for DLT_RAW.
+            12 | 14 | 101 | 228 | 229 => LinkType::Raw,
+            113 => LinkType::LinuxSll,
+            276 => LinkType::LinuxSll2,
+            other => LinkType::Other(other),
+        }
+    }
+}
+
+/// One captured packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CapturedPacket<'a> {
+    /// When it was captured: nanoseconds since 1970, zero when the file does not say.
+    pub time_ns: u64,
+    /// Bytes it had on the wire; `bytes` is shorter when a snap length cut it.
+    pub wire_len: u32,
+    /// Which interface of the file it came from.
+    pub interface: u32,
+    /// How its first bytes are to be read.
+    pub link: LinkType,
+    /// The captured bytes.
+    pub bytes: &'a [u8],
+}
+
+/// What [`PacketFile::next`] found at the start of the buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step<'a> {
+    /// A packet; drop this many bytes from the buffer afterwards.
+    Packet(usize, CapturedPacket<'a>),
+    /// Something that is no packet; drop this many bytes.
+    Skip(usize),
+    /// The buffer has to hold at least this many bytes.
+    Incomplete(usize),
+}
+
+/// Where in a packet file the reader stands.
+#[derive(Clone, Debug, Default)]
+pub struct PacketFile {
+    format: Format,
+}
+
+#[derive(Clone, Debug, Default)]
+enum Format {
+    #[default]
+    Unknown,
+    Classic(classic::Classic),
+    Ng(ng::Ng),
+}
+
+impl PacketFile {
+    /// At the start of a file.
+    pub fn new() -> PacketFile {
+        PacketFile::default()
+    }
+
+    /// Reads the next thing at the start of `buffer`.
+    ///
+    /// # Errors
+    /// The file is no packet file, or is damaged here: nothing after this place can be trusted.
+    #[inline]
+    pub fn next<'a>(&mut self, buffer: &'a [u8]) -> Result<Step<'a>, Malformed> {
+        match &mut self.format {
+            Format::Classic(classic) => classic.next(buffer),
+            Format::Ng(ng) => ng.next(buffer),
+            Format::Unknown => self.open(buffer),
+        }
+    }
+
+    #[cold]
+    fn open<'a>(&mut self, buffer: &'a [u8]) -> Result<Step<'a>, Malformed> {
+        let Some(magic) = buffer.first_chunk::<4>() else { return Ok(Step::Incomplete(4)) };
+        if *magic == ng::SECTION_HEADER_BLOCK.to_be_bytes() {
+            let mut ng = ng::Ng::default();
+            let step = ng.next(buffer)?;
+            self.format = Format::Ng(ng);
+            return Ok(step);
+        }
+        let Some(header) = buffer.first_chunk::<{ classic::FILE_HEADER_BYTES }>() else {
+            return Ok(Step::Incomplete(classic::FILE_HEADER_BYTES));
+        };
+        self.format = Format::Classic(classic::Classic::open(header)?);
+        Ok(Step::Skip(classic::FILE_HEADER_BYTES))
+    }
+}
+
+#[inline]
+fn u32_at(bytes: &[u8], at: usize, big_endian: bool) -> u32 {
+    let b = [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]];
+    if big_endian { u32::from_be_bytes(b) } else { u32::from_le_bytes(b) }
+}
+
+#[inline]
+fn u16_at(bytes: &[u8], at: usize, big_endian: bool) -> u16 {
+    let b = [bytes[at], bytes[at + 1]];
+    if big_endian { u16::from_be_bytes(b) } else { u16::from_le_bytes(b) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,55 @@
+use super::*;
+use crate::ParseError;
+
+/// The payload of a MOUNT NULL call from a real capture.
+fn call_bytes() -> &'static [u8] {
+    &include_bytes!("../../testdata/mount-null-call.frame")[66..]
+}
+
+/// The goal: a real call's header, field by field.
+#[test]
+fn real_call() {
+    let mark = RecordMark::from_bytes(*call_bytes().first_chunk().unwrap());
+    assert_eq!(mark, RecordMark { len: 68, last: true });
+    let Ok(Message::Call(call)) = parse(&call_bytes()[MARK_BYTES..]) else { panic!() };
+    assert_eq!((call.program, call.version, call.procedure), (PROGRAM_MOUNT, 3, 0));
+    let sys = call.credentials.sys().unwrap();
+    assert_eq!((sys.machine_name, sys.uid, sys.gid, sys.groups), (&b"libnfs"[..], 0, 0, &[][..]));
+    assert_eq!(call.verifier.flavor, AuthFlavor::None);
+    assert_eq!(call.body_at, 68);
+}
+
+/// The goal: every kind of reply, and its place for the results.
+#[test]
+fn replies() {
+    let check = |words: &[u32], status, body_at| {
+        let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_be_bytes()).collect();
+        let Ok(Message::Reply(reply)) = parse(&bytes) else { panic!("{words:?}: {:?}", parse(&bytes)) };
+        assert_eq!((reply.xid, reply.status, reply.body_at), (Xid(9), status, body_at));
+        for end in 0..body_at {
+            assert!(matches!(parse(&bytes[..end]), Err(ParseError::Incomplete(n)) if n > end));
+        }
+    };
+    check(&[9, 1, 0, 0, 0, 0, 77], ReplyStatus::Success, 24);
+    check(&[9, 1, 0, 6, 4, 0xabcd, 2, 3, 3], ReplyStatus::ProgMismatch, 28);
+    check(&[9, 1, 0, 0, 0, 4], ReplyStatus::GarbageArgs, 24);
+    check(&[9, 1, 1, 0, 2, 2], ReplyStatus::RpcMismatch, 16);
+    check(&[9, 1, 1, 1, 5], ReplyStatus::AuthError(5), 20);
+}
+
+/// The goal: what is no RPC is malformed, with its place; a call cut anywhere is incomplete.
+#[test]
+fn nonsense() {
+    let whole = &call_bytes()[MARK_BYTES..];
+    for end in 0..whole.len() {
+        assert!(matches!(parse(&whole[..end]), Err(ParseError::Incomplete(n)) if n > end), "{end}");
+    }
+    let check = |at: usize, value: u32| {
+        let mut bytes = whole.to_vec();
+        bytes[at..at + 4].copy_from_slice(&value.to_be_bytes());
+        assert!(matches!(parse(&bytes), Err(ParseError::Malformed(m)) if m.offset == at), "{at}");
+    };
+    check(4, 2);
+    check(8, 3);
+    check(28, 401);
+}
