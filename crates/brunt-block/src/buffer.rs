@@ -64,12 +64,6 @@ impl Buf {
         self.len = len;
     }
 
-    /// Whether the ring of this buffer's pool knows it as a registered buffer.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the file backend is next"))]
-    pub(crate) fn in_arena(&self) -> bool {
-        self.memory.in_arena
-    }
-
     /// For the kernel, which writes here between submission and completion.
     pub(crate) fn as_mut_ptr(&mut self) -> *mut u8 {
         self.memory.ptr.as_ptr()
@@ -170,6 +164,12 @@ impl BufPool {
     /// Size of the registered part, in bytes.
     pub fn arena_bytes(&self) -> usize {
         self.inner.arena.map_or(0, |arena| arena.capacity)
+    }
+
+    /// Whether a buffer is a piece of this pool's arena (and not of another ring's).
+    #[inline]
+    pub(crate) fn is_in_arena(&self, buf: &Buf) -> bool {
+        buf.memory.in_arena && buf.pool.as_ref().is_some_and(|pool| Rc::ptr_eq(pool, &self.inner))
     }
 
     /// The arena, for the ring to register.
@@ -275,7 +275,8 @@ mod tests {
         let pool = BufPool::new(8192);
         let first = pool.take(8192);
         let second = pool.take(8192);
-        assert!(first.in_arena() && !second.in_arena());
+        assert!(pool.is_in_arena(&first) && !pool.is_in_arena(&second));
+        assert!(!BufPool::new(8192).is_in_arena(&first));
         let large = pool.take(100 << 20);
         assert_eq!(large.len(), 100 << 20);
         drop(pool);

@@ -28,7 +28,7 @@ use std::sync::Arc;
 use brunt_core::{Clock, Nanos};
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 
-use crate::BufPool;
+use crate::{Buf, BufPool};
 
 /// How a ring is made.
 #[derive(Clone, Debug)]
@@ -168,6 +168,13 @@ impl Ring {
     /// Whether buffers of the pool's arena are registered with the kernel.
     pub fn buffers_registered(&self) -> bool {
         self.inner.arena_registered
+    }
+
+    /// Whether the kernel knows this buffer as part of its registered buffer 0: it comes from this
+    /// ring's own arena.
+    #[inline]
+    pub(crate) fn is_registered(&self, buf: &Buf) -> bool {
+        self.inner.arena_registered && self.inner.pool.is_in_arena(buf)
     }
 
     /// What the ring did so far.
@@ -405,6 +412,13 @@ impl Port {
     #[inline]
     pub(crate) fn pop(&self) -> Option<Done> {
         self.ring.inner.ports.borrow_mut()[self.index].done.pop_front()
+    }
+
+    /// All completions at once, in exchange for an empty queue.
+    #[inline]
+    pub(crate) fn take_all(&self, into: &mut VecDeque<Done>) {
+        debug_assert!(into.is_empty());
+        std::mem::swap(&mut self.ring.inner.ports.borrow_mut()[self.index].done, into);
     }
 
     /// Requests that the kernel still has.

@@ -12,6 +12,7 @@ use brunt_core::Nanos;
 
 use super::in_range;
 use crate::device::Allocation;
+use crate::table::{BackendEntry, OpenError};
 use crate::{Backend, Completion, Device, DeviceError, DeviceInfo, Inline, Op, Request, Ring};
 
 /// The grain of the allocation map: the smallest logical block.
@@ -244,6 +245,21 @@ fn unmap_anonymous(base: NonNull<u8>, len: usize) {
     // SAFETY: exactly what `map_anonymous` gave, and the last owner is going.
     unsafe { libc::munmap(base.as_ptr().cast(), len.max(1)) };
 }
+
+/// The line for the table.
+pub const ENTRY: BackendEntry = BackendEntry {
+    name: "memory",
+    help: "blocks in memory that take space only where they were written",
+    example: "memory:64MiB",
+    options: &[("block", "logical block in bytes, 512 (default) or 4096")],
+    open: |size, options| {
+        let block_bytes = options.block()?.unwrap_or(512);
+        let size_bytes = super::size_of(size, block_bytes)?;
+        let backend = MemoryBackend::new(size_bytes, block_bytes)
+            .map_err(|error| OpenError::Refused(format!("memory:{size}: cannot map that much: {error}")))?;
+        Ok(Arc::new(backend))
+    },
+};
 
 /// The backend.
 pub struct MemoryBackend {

@@ -1,8 +1,13 @@
 //! Backends, one file each. Their table is in `crate::table`.
 
+pub mod file;
+mod medium;
 pub mod memory;
 pub mod null;
 
+use brunt_core::units::parse_size;
+
+use crate::table::OpenError;
 use crate::{DeviceError, DeviceInfo, Op, Request};
 
 /// What the backends without a medium below them have in common. The size is cut to whole blocks.
@@ -19,6 +24,15 @@ fn inline_info(size_bytes: u64, block_bytes: u32) -> DeviceInfo {
         unmap: false,
         notes: Vec::new(),
     }
+}
+
+/// The argument of backends that have no medium: a size of at least one block.
+fn size_of(text: &str, block_bytes: u32) -> Result<u64, OpenError> {
+    let bytes = parse_size(text)?;
+    if bytes < u64::from(block_bytes) {
+        return Err(OpenError::Refused(format!("{text} is less than one block of {block_bytes} bytes")));
+    }
+    Ok(bytes)
 }
 
 /// The longest request any backend takes: 16 MiB, what initiators ask for at the most.

@@ -2,11 +2,25 @@
 //! 2.2: what is left of a measurement when the disk is taken away. Served inline.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use brunt_core::Nanos;
 
 use super::in_range;
+use crate::table::BackendEntry;
 use crate::{Backend, Completion, Device, DeviceError, DeviceInfo, Inline, Op, Request, Ring};
+
+/// The line for the table.
+pub const ENTRY: BackendEntry = BackendEntry {
+    name: "null",
+    help: "drops writes, reads zeros",
+    example: "null:1GiB",
+    options: &[("block", "logical block in bytes, 512 (default) or 4096")],
+    open: |size, options| {
+        let block_bytes = options.block()?.unwrap_or(512);
+        Ok(Arc::new(NullBackend::new(super::size_of(size, block_bytes)?, block_bytes)))
+    },
+};
 
 /// The backend.
 pub struct NullBackend {

@@ -1,0 +1,547 @@
+//! A file or block device on the thread's ring: O_DIRECT where there is it, registered buffers and
+//! file, everything asynchronous, nothing allocated for a request. Served to targets and load
+//! alike. This file owns the unsafe submissions.
+//!
+//! What a completed write is worth: with write-through (the default) it is on stable storage
+//! (RWF_DSYNC), and so are zeros and holes. With `write_back=yes` it is in the device's cache until a
+//! `Flush`, which covers every write completed before the flush was submitted, or it
+//! was sent with `force_unit_access`. The process may be killed at any time: what was completed stays.
+//!
+//! The rule: a slot's buffer belongs to the kernel from `push` to its completion. A device that
+//! goes away waits for the kernel, or leaks what the kernel may still write to.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsRawFd, RawFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use brunt_core::Nanos;
+use io_uring::{opcode, squeue, types};
+
+use super::medium::{self, Medium};
+use super::{TRANSFER_BYTES_MAX, in_range};
+use crate::device::Allocation;
+use crate::ring::Done;
+use crate::table::{BackendEntry, OpenError, Opened, Options};
+use crate::{Backend, Buf, Completion, Device, DeviceError, DeviceInfo, Op, Port, Request, Ring};
+
+/// One write of zeros where the file system has no operation for it.
+const ZEROS_BYTES: usize = 256 << 10;
+/// A request that was interrupted or refused for the moment (EINTR, EAGAIN) is sent again so often.
+const RETRIES_MAX: u32 = 10_000;
+
+/// The line for the table.
+pub const ENTRY: BackendEntry = BackendEntry {
+    name: "file",
+    help: "a file or block device, below the page cache",
+    example: "file:/tmp/disk.img?size=64MiB&create=yes",
+    options: &[
+        ("block", "logical block in bytes, 512 or 4096; default: the smallest it takes"),
+        ("direct", "yes (default), or no: through the page cache"),
+        ("write_back", "yes: writes are stable after a flush; no (default): when they complete"),
+        ("size", "with create=yes: how long a file to make"),
+        ("create", "yes: make the file, or lengthen it, with holes; never cuts"),
+        ("read_only", "yes: refuse writes"),
+        ("force", "yes: open a block device for writing even when it is in use"),
+    ],
+    open: open_entry,
+};
+
+fn open_entry(path: &str, options: &mut Options) -> Opened {
+    let options = FileOptions {
+        block_bytes: options.block()?,
+        direct: options.flag("direct")?.unwrap_or(true),
+        write_back: options.flag("write_back")?.unwrap_or(false),
+        size_bytes: options.size("size")?,
+        create: options.flag("create")?.unwrap_or(false),
+        read_only: options.flag("read_only")?.unwrap_or(false),
+        force: options.flag("force")?.unwrap_or(false),
+    };
+    Ok(Arc::new(FileBackend::open(Path::new(path), &options)?))
+}
+
+/// How to open it; see [`ENTRY`] for what each means.
+#[derive(Clone, Debug)]
+pub struct FileOptions {
+    /// Logical block in bytes; `None`: the smallest that it takes.
+    pub block_bytes: Option<u32>,
+    /// Below the page cache where possible.
+    pub direct: bool,
+    /// Completed writes are stable only after a flush.
+    pub write_back: bool,
+    /// How long a file to make.
+    pub size_bytes: Option<u64>,
+    /// Make the file.
+    pub create: bool,
+    /// Refuse writes.
+    pub read_only: bool,
+    /// Open a block device for writing even when it is mounted or otherwise held.
+    pub force: bool,
+}
+
+impl Default for FileOptions {
+    fn default() -> FileOptions {
+        FileOptions {
+            block_bytes: None,
+            direct: true,
+            write_back: false,
+            size_bytes: None,
+            create: false,
+            read_only: false,
+            force: false,
+        }
+    }
+}
+
+/// The backend.
+pub struct FileBackend {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    info: DeviceInfo,
+    path: PathBuf,
+    medium: Medium,
+    write_through: bool,
+    /// The file system said that it has no such operation: do not ask again.
+    no_punch: AtomicBool,
+    no_zero_range: AtomicBool,
+}
+
+impl FileBackend {
+    /// Opens it.
+    ///
+    /// # Errors
+    /// It is not there, may not be opened, is in use, or does not fit the options.
+    pub fn open(path: &Path, options: &FileOptions) -> Result<FileBackend, OpenError> {
+        let medium = medium::open(path, options)?;
+        let info = DeviceInfo {
+            name: path.display().to_string(),
+            block_bytes: medium.block_bytes,
+            size_bytes: medium.size_bytes,
+            physical_block_bytes: medium.physical_block_bytes,
+            buffer_align: medium.buffer_align,
+            transfer_bytes_max: TRANSFER_BYTES_MAX,
+            read_only: medium.read_only,
+            volatile_cache: options.write_back,
+            unmap: medium.punch,
+            notes: medium.notes.clone(),
+        };
+        Ok(FileBackend {
+            shared: Arc::new(Shared {
+                info,
+                path: path.to_path_buf(),
+                write_through: !options.write_back,
+                no_punch: AtomicBool::new(!medium.punch),
+                no_zero_range: AtomicBool::new(false),
+                medium,
+            }),
+        })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.shared.path
+    }
+
+    /// Whether it is a block device, and not a file.
+    pub fn is_block_device(&self) -> bool {
+        self.shared.medium.block_device
+    }
+}
+
+impl Backend for FileBackend {
+    fn info(&self) -> &DeviceInfo {
+        &self.shared.info
+    }
+
+    fn open(&self, ring: &Ring, depth: u32) -> Result<Box<dyn Device>, DeviceError> {
+        // A polled ring asks the device's driver for completions; only O_DIRECT transfers have them.
+        if ring.config().iopoll && !self.shared.medium.direct {
+            return Err(DeviceError::Unsupported);
+        }
+        let fd = self.shared.medium.file.as_raw_fd();
+        let fixed = ring.register_file(fd);
+        let slots = (0..depth).map(|_| Slot::free()).collect();
+        Ok(Box::new(FileDevice {
+            fd: fixed.map_or(fd, |slot| slot.0 as RawFd),
+            fd_flags: if fixed.is_some() { squeue::Flags::FIXED_FILE } else { squeue::Flags::empty() },
+            fixed,
+            port: ring.attach(),
+            polled: ring.config().iopoll,
+            slots,
+            free: (0..depth).rev().collect(),
+            arrived: VecDeque::with_capacity(depth as usize),
+            ready: Vec::with_capacity(depth as usize),
+            zeros: Buf::empty(),
+            shared: Arc::clone(&self.shared),
+        }))
+    }
+
+    /// Follows the file's holes; knows nothing about block devices.
+    fn allocation(&self, offset: u64) -> Option<(Allocation, u64)> {
+        let info = &self.shared.info;
+        if self.shared.medium.block_device || offset >= info.size_bytes {
+            return None;
+        }
+        let fd = self.shared.medium.file.as_raw_fd();
+        let seek = |whence| {
+            // SAFETY: numbers and an open descriptor; requests carry their offsets and do not use
+            // the file's.
+            let at = unsafe { libc::lseek(fd, offset as libc::off_t, whence) };
+            match at {
+                0.. => Some(at as u64),
+                // Behind the last data.
+                _ if std::io::Error::last_os_error().raw_os_error() == Some(libc::ENXIO) => {
+                    Some(info.size_bytes)
+                }
+                _ => None,
+            }
+        };
+        let block = u64::from(info.block_bytes);
+        let data = seek(libc::SEEK_DATA)?.min(info.size_bytes);
+        // A block with any data in it is mapped.
+        let hole_bytes = (data - offset) / block * block;
+        if hole_bytes > 0 {
+            return Some((Allocation::Deallocated, hole_bytes));
+        }
+        let hole = seek(libc::SEEK_HOLE)?.clamp(offset + 1, info.size_bytes);
+        Some((Allocation::Mapped, (hole - offset).next_multiple_of(block)))
+    }
+}
+
+/// The operation that the kernel has for a slot now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Transfer,
+    Punch,
+    ZeroRange,
+    WriteZeros,
+    Sync,
+}
+
+struct Slot {
+    request: Request,
+    stage: Stage,
+    /// Bytes that are done.
+    at: u64,
+    retries: u32,
+}
+
+impl Slot {
+    fn free() -> Slot {
+        let request =
+            Request { tag: 0, op: Op::Flush, offset: 0, len: 0, buf: Buf::empty(), force_unit_access: false };
+        Slot { request, stage: Stage::Sync, at: 0, retries: 0 }
+    }
+}
+
+struct FileDevice {
+    port: Port,
+    /// The registered file if there was a slot, the descriptor otherwise, and which of them.
+    fd: RawFd,
+    fd_flags: squeue::Flags,
+    fixed: Option<types::Fixed>,
+    /// On a ring with `iopoll`.
+    polled: bool,
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    /// Swapped with the port's queue: completions come in batches.
+    arrived: VecDeque<Done>,
+    /// Requests that ended without the kernel.
+    ready: Vec<Completion>,
+    /// What is written where there is no operation for zeros; made when first needed.
+    zeros: Buf,
+    shared: Arc<Shared>,
+}
+
+impl Device for FileDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.shared.info
+    }
+
+    fn submit(&mut self, batch: &mut VecDeque<Request>) {
+        while self.free.len() > self.ready.len() {
+            let Some(request) = batch.pop_front() else { break };
+            match self.first_stage(&request) {
+                Ok(Some(stage)) => {
+                    let index = self.free.pop().expect("more slots are free than completions are ready");
+                    self.slots[index as usize] = Slot { request, stage, at: 0, retries: 0 };
+                    self.push(index);
+                }
+                Ok(None) => {
+                    self.ready.push(Completion { tag: request.tag, buf: request.buf, result: Ok(()) })
+                }
+                Err(error) => {
+                    self.ready.push(Completion { tag: request.tag, buf: request.buf, result: Err(error) });
+                }
+            }
+        }
+    }
+
+    fn poll(&mut self, done: &mut Vec<Completion>) {
+        done.append(&mut self.ready);
+        let mut arrived = std::mem::take(&mut self.arrived);
+        self.port.take_all(&mut arrived);
+        for one in arrived.drain(..) {
+            let index = one.user as u32;
+            if let Some(result) = self.advance(index, one.result) {
+                let request = &mut self.slots[index as usize].request;
+                done.push(Completion { tag: request.tag, buf: std::mem::take(&mut request.buf), result });
+                self.free.push(index);
+            }
+        }
+        self.arrived = arrived;
+    }
+
+    fn outstanding(&self) -> u32 {
+        (self.slots.len() - self.free.len() + self.ready.len()) as u32
+    }
+
+    fn deadline(&self) -> Nanos {
+        if self.ready.is_empty() { Nanos::MAX } else { Nanos(0) }
+    }
+}
+
+impl FileDevice {
+    /// What a request starts with; `None` when there is nothing to do.
+    fn first_stage(&self, request: &Request) -> Result<Option<Stage>, DeviceError> {
+        in_range(&self.shared.info, request)?;
+        if request.len == 0 && request.op != Op::Flush {
+            return Ok(None);
+        }
+        // The kernel's polled rings take transfers only.
+        if self.polled && !matches!(request.op, Op::Read | Op::Write) {
+            return Err(DeviceError::Unsupported);
+        }
+        Ok(Some(match request.op {
+            Op::Read | Op::Write => Stage::Transfer,
+            Op::Flush => Stage::Sync,
+            Op::Unmap if !self.shared.no_punch.load(Ordering::Relaxed) => Stage::Punch,
+            Op::Unmap | Op::WriteZeroes => self.zero_stage(),
+        }))
+    }
+
+    fn zero_stage(&self) -> Stage {
+        if self.shared.no_zero_range.load(Ordering::Relaxed) { Stage::WriteZeros } else { Stage::ZeroRange }
+    }
+
+    /// Queues the slot's operation, from where it stands.
+    fn push(&mut self, index: u32) {
+        let write_through = self.shared.write_through;
+        let slot = &mut self.slots[index as usize];
+        let fd = types::Fd(self.fd);
+        let request = &mut slot.request;
+        let offset = request.offset + slot.at;
+        let left = request.len - slot.at;
+        let stable = if write_through || request.force_unit_access { libc::RWF_DSYNC } else { 0 };
+        let entry = match slot.stage {
+            Stage::Transfer => {
+                let fixed = self.port.ring().is_registered(&request.buf);
+                assert!(request.len as usize <= request.buf.len());
+                // SAFETY: `at < len`, and the buffer has `len` bytes: asserted above.
+                let base = unsafe { request.buf.as_mut_ptr().add(slot.at as usize) };
+                let len = left.min(u64::from(TRANSFER_BYTES_MAX)) as u32;
+                match (request.op == Op::Read, fixed) {
+                    (true, true) => opcode::ReadFixed::new(fd, base, len, 0).offset(offset).build(),
+                    (true, false) => opcode::Read::new(fd, base, len).offset(offset).build(),
+                    (false, true) => {
+                        opcode::WriteFixed::new(fd, base, len, 0).offset(offset).rw_flags(stable).build()
+                    }
+                    (false, false) => {
+                        opcode::Write::new(fd, base, len).offset(offset).rw_flags(stable).build()
+                    }
+                }
+            }
+            Stage::Punch | Stage::ZeroRange => {
+                let how = match slot.stage {
+                    Stage::Punch => libc::FALLOC_FL_PUNCH_HOLE,
+                    _ => libc::FALLOC_FL_ZERO_RANGE,
+                };
+                opcode::Fallocate::new(fd, left).offset(offset).mode(how | libc::FALLOC_FL_KEEP_SIZE).build()
+            }
+            Stage::WriteZeros => {
+                if self.zeros.is_empty() {
+                    self.zeros = Buf::zeroed(ZEROS_BYTES);
+                }
+                let len = left.min(ZEROS_BYTES as u64) as u32;
+                opcode::Write::new(fd, self.zeros.as_ptr(), len).offset(offset).rw_flags(stable).build()
+            }
+            Stage::Sync => opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build(),
+        };
+        let entry = entry.flags(self.fd_flags);
+        // SAFETY: the entry points to the slot's buffer, which stays in the slot until the completion
+        // is taken in `poll`, or to `zeros`, which stays until the device goes; `drop` waits for the
+        // kernel or leaks both. The file is held by `shared`.
+        unsafe { self.port.push(entry, u64::from(index)) };
+    }
+
+    /// The kernel ended a slot's operation. Its result when the request is done, `None` when more of
+    /// it was queued.
+    fn advance(&mut self, index: u32, result: i32) -> Option<Result<(), DeviceError>> {
+        let slot = &mut self.slots[index as usize];
+        let request = &slot.request;
+        if result < 0 {
+            let error = -result;
+            let next = match (error, slot.stage) {
+                (libc::EINTR | libc::EAGAIN, stage) if slot.retries < RETRIES_MAX => {
+                    slot.retries += 1;
+                    stage
+                }
+                (libc::EOPNOTSUPP, Stage::Punch) => {
+                    self.shared.no_punch.store(true, Ordering::Relaxed);
+                    self.zero_stage()
+                }
+                (libc::EOPNOTSUPP, Stage::ZeroRange) => {
+                    self.shared.no_zero_range.store(true, Ordering::Relaxed);
+                    Stage::WriteZeros
+                }
+                _ => return Some(Err(DeviceError::Os(error))),
+            };
+            self.slots[index as usize].stage = next;
+            self.push(index);
+            return None;
+        }
+        match slot.stage {
+            Stage::Transfer | Stage::WriteZeros => {
+                if result == 0 {
+                    // The file was cut behind our back, or the device shrank.
+                    return Some(Err(DeviceError::Os(libc::EIO)));
+                }
+                slot.at += result as u64;
+                if slot.at >= request.len {
+                    return Some(Ok(()));
+                }
+                // O_DIRECT goes on only at a block's start; what was done of the block is done again.
+                let block = u64::from(self.shared.info.block_bytes);
+                if !slot.at.is_multiple_of(block) {
+                    slot.at -= slot.at % block;
+                    slot.retries += 1;
+                    if slot.retries > RETRIES_MAX {
+                        return Some(Err(DeviceError::Os(libc::EIO)));
+                    }
+                }
+            }
+            Stage::Punch | Stage::ZeroRange => {
+                if !self.shared.write_through && !request.force_unit_access {
+                    return Some(Ok(()));
+                }
+                slot.stage = Stage::Sync;
+            }
+            Stage::Sync => return Some(Ok(())),
+        }
+        self.push(index);
+        None
+    }
+}
+
+impl Drop for FileDevice {
+    fn drop(&mut self) {
+        if !self.port.wait_idle() {
+            // A disk that does not answer: memory that it may still write to is not freed.
+            std::mem::forget(std::mem::take(&mut self.slots));
+            std::mem::forget(std::mem::take(&mut self.zeros));
+        }
+        if let Some(slot) = self.fixed {
+            // What is still in flight holds the file itself.
+            self.port.ring().unregister_file(slot);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::RingConfig;
+
+    fn scratch(name: &str) -> PathBuf {
+        std::env::temp_dir().join(format!("brunt-file-{}-{name}", std::process::id()))
+    }
+
+    fn create(path: &Path, size_bytes: u64) -> FileBackend {
+        let options = FileOptions { size_bytes: Some(size_bytes), create: true, ..FileOptions::default() };
+        FileBackend::open(path, &options).unwrap()
+    }
+
+    /// The goal: files keep what they had, and mistakes are told apart.
+    #[test]
+    fn opening() {
+        let path = scratch("opening");
+        let refused = |options: &FileOptions, words: &str| {
+            let error = FileBackend::open(&path, options).err().expect(words).to_string();
+            assert!(error.contains(words), "'{error}' does not say '{words}'");
+        };
+        let default = FileOptions::default();
+        refused(&default, "No such file");
+        refused(&FileOptions { create: true, ..default.clone() }, "needs a size");
+        refused(
+            &FileOptions { size_bytes: Some(1 << 20), create: true, read_only: true, ..default.clone() },
+            "exclude",
+        );
+        create(&path, (1 << 20) + 100);
+        let info = FileBackend::open(&path, &default).unwrap().info().clone();
+        assert_eq!(info.size_bytes, 1 << 20);
+        assert!(info.notes.iter().any(|note| note.contains("last 100 bytes")), "{:?}", info.notes);
+        refused(
+            &FileOptions { size_bytes: Some(4096), create: true, ..default.clone() },
+            "more than size=4KiB",
+        );
+        refused(&FileOptions { size_bytes: Some(1 << 20), ..default.clone() }, "create=yes");
+        std::fs::write(&path, b"short").unwrap();
+        refused(&default, "less than one block");
+        std::fs::write(&path, [1; 8192]).unwrap();
+        let mut permissions = std::fs::metadata(&path).unwrap().permissions();
+        permissions.set_readonly(true);
+        std::fs::set_permissions(&path, permissions).unwrap();
+        let info = FileBackend::open(&path, &default).unwrap().info().clone();
+        assert!(info.read_only && !info.notes.is_empty());
+        std::fs::remove_file(&path).unwrap();
+        let folder = FileBackend::open(&std::env::temp_dir(), &default).err().unwrap();
+        assert!(folder.to_string().contains("neither a file"), "{folder}");
+    }
+
+    /// The goal: a file that is cut while it is open gives errors, not old content or a hang.
+    #[test]
+    fn cut_behind_our_back() {
+        let path = scratch("cut");
+        let backend = create(&path, 1 << 20);
+        std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(4096).unwrap();
+        let ring = Ring::new(RingConfig::default()).unwrap();
+        let mut device = backend.open(&ring, 4).unwrap();
+        let request = |tag, offset| Request {
+            tag,
+            op: Op::Read,
+            offset,
+            len: 8192,
+            buf: ring.pool().take(8192),
+            force_unit_access: false,
+        };
+        let mut batch = VecDeque::from([request(1, 0), request(2, 65536)]);
+        let mut done = Vec::new();
+        device.submit(&mut batch);
+        while device.outstanding() > 0 {
+            ring.enter(device.deadline()).unwrap();
+            device.poll(&mut done);
+        }
+        assert_eq!(done.len(), 2);
+        assert!(done.iter().all(|one| one.result == Err(DeviceError::Os(libc::EIO))), "{done:?}");
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    /// The goal: GET LBA STATUS sees holes as the file system does.
+    #[test]
+    fn holes_are_seen() {
+        use std::os::unix::fs::FileExt;
+        let path = scratch("holes");
+        let backend = create(&path, 4 << 20);
+        assert_eq!(backend.allocation(0), Some((Allocation::Deallocated, 4 << 20)));
+        let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+        file.write_all_at(&[1; 65536], 1 << 20).unwrap();
+        assert_eq!(backend.allocation(512), Some((Allocation::Deallocated, (1 << 20) - 512)));
+        assert_eq!(backend.allocation(1 << 20), Some((Allocation::Mapped, 65536)));
+        assert_eq!(backend.allocation((1 << 20) + 65536), Some((Allocation::Deallocated, (3 << 20) - 65536)));
+        assert_eq!(backend.allocation(4 << 20), None);
+        std::fs::remove_file(&path).unwrap();
+    }
+}

@@ -1,0 +1,337 @@
+//! Opens a file or block device for [`super::file`] and finds out what it can do: size, blocks,
+//! alignment, O_DIRECT, holes. Everything here happens once, at opening, in plain system calls;
+//! what is missing becomes a note that is printed beside the results.
+//! This file owns the unsafe ioctls and `statx`.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+use brunt_core::units::format_size;
+
+use super::file::FileOptions;
+use crate::Buf;
+use crate::table::OpenError;
+
+/// Size of a block device in bytes (linux/fs.h, `_IOR(0x12, 114, size_t)`; libc has no name for it).
+const BLKGETSIZE64: libc::Ioctl = 0x8008_1272u32 as libc::Ioctl;
+/// File systems by the magic of `statfs` (linux/magic.h).
+const FILE_SYSTEMS: &[(u64, &str)] = &[
+    (0xef53, "ext4"),
+    (0x5846_5342, "xfs"),
+    (0x9123_683e, "btrfs"),
+    (0xf2f5_2010, "f2fs"),
+    (0x0102_1994, "tmpfs"),
+    (0x8584_58f6, "ramfs"),
+    (0x794c_7630, "overlayfs"),
+    (0x6969, "nfs"),
+    (0x6573_5546, "fuse"),
+    (0x2fc1_2fc1, "zfs"),
+    (0x0102_1997, "9p"),
+    (0xff53_4d42, "cifs"),
+    (0x4d44, "vfat"),
+    (0x2011_bab0, "exfat"),
+];
+
+/// A file or block device that was opened, and what it is.
+pub(super) struct Medium {
+    pub file: File,
+    pub block_device: bool,
+    /// Whether it was opened with O_DIRECT.
+    pub direct: bool,
+    pub read_only: bool,
+    /// Whole blocks, in bytes.
+    pub size_bytes: u64,
+    pub block_bytes: u32,
+    pub physical_block_bytes: u32,
+    /// In memory, in bytes.
+    pub buffer_align: usize,
+    /// Holes can be punched, and free space.
+    pub punch: bool,
+    pub notes: Vec<String>,
+}
+
+pub(super) fn open(path: &Path, options: &FileOptions) -> Result<Medium, OpenError> {
+    let failed = |what: &'static str| move |source| OpenError::Os { what, path: path.to_path_buf(), source };
+    if options.create {
+        create(path, options)?;
+    }
+    let metadata = std::fs::metadata(path).map_err(failed("cannot open"))?;
+    let kind = metadata.file_type();
+    let block_device = kind.is_block_device();
+    if !block_device && !kind.is_file() {
+        return Err(OpenError::Refused(format!("{} is neither a file nor a block device", path.display())));
+    }
+    if options.size_bytes.is_some() && !options.create {
+        return Err(OpenError::Refused(format!(
+            "size= makes a file of that size and needs create=yes; {} is there already",
+            path.display()
+        )));
+    }
+    let mut notes = Vec::new();
+    let (file, direct, read_only) = open_as_wanted(path, options, block_device, &metadata, &mut notes)?;
+    let (align, file, direct) = alignment(path, file, direct, read_only, &mut notes)?;
+
+    let size_bytes = if block_device {
+        ioctl_u64(&file, BLKGETSIZE64).map_err(failed("cannot ask for the size of"))?
+    } else {
+        file.metadata().map_err(failed("cannot ask for the size of"))?.len()
+    };
+    // A block device takes nothing below its logical block, a file nothing below what O_DIRECT wants.
+    let logical = match block_device {
+        true => ioctl_i32(&file, libc::BLKSSZGET).map_err(failed("cannot ask for the block size of"))? as u32,
+        false => 512,
+    };
+    let smallest = if direct { logical.max(align.offset) } else { logical };
+    let block_bytes = options.block_bytes.unwrap_or(smallest);
+    if block_bytes < smallest {
+        let way_out =
+            if block_device || !direct { "" } else { ", or direct=no to go through the page cache" };
+        return Err(OpenError::Refused(format!(
+            "{}: blocks of {block_bytes} bytes are less than the {smallest} bytes this device or file system \
+             reads and writes at once; use block={smallest}{way_out}",
+            path.display()
+        )));
+    }
+    let whole = size_bytes / u64::from(block_bytes) * u64::from(block_bytes);
+    if whole == 0 {
+        return Err(OpenError::Refused(format!(
+            "{} has {size_bytes} bytes, less than one block of {block_bytes}; size=1GiB&create=yes makes a file",
+            path.display()
+        )));
+    }
+    if whole != size_bytes {
+        notes.push(format!("the last {} bytes are less than a block and are left out", size_bytes - whole));
+    }
+    let physical_block_bytes = match block_device {
+        true => ioctl_i32(&file, libc::BLKPBSZGET).map_or(logical, |bytes| bytes as u32),
+        false => (metadata.blksize() as u32).min(4096),
+    };
+    let punch = !read_only && if block_device { discards(metadata.rdev()) } else { punches(&file, whole) };
+    Ok(Medium {
+        block_device,
+        direct,
+        read_only,
+        size_bytes: whole,
+        block_bytes,
+        physical_block_bytes: physical_block_bytes.max(block_bytes),
+        buffer_align: align.memory as usize,
+        punch,
+        notes,
+        file,
+    })
+}
+
+/// Makes the file, or a longer one of a shorter one; never cuts.
+fn create(path: &Path, options: &FileOptions) -> Result<(), OpenError> {
+    let failed = |source| OpenError::Os { what: "cannot create", path: path.to_path_buf(), source };
+    let Some(size_bytes) = options.size_bytes else {
+        return Err(OpenError::Refused("create=yes needs a size, for example size=1GiB".to_string()));
+    };
+    if options.read_only {
+        return Err(OpenError::Refused("create=yes and read_only=yes exclude each other".to_string()));
+    }
+    let file = OpenOptions::new().write(true).create(true).truncate(false).open(path).map_err(failed)?;
+    let metadata = file.metadata().map_err(failed)?;
+    if !metadata.is_file() {
+        return Err(OpenError::Refused(format!(
+            "{} is not a file: leave out size= and create=",
+            path.display()
+        )));
+    }
+    if metadata.len() > size_bytes {
+        return Err(OpenError::Refused(format!(
+            "{} is there with {}, which is more than size={}; remove it or leave out size= and create=",
+            path.display(),
+            format_size(metadata.len()),
+            format_size(size_bytes)
+        )));
+    }
+    file.set_len(size_bytes).map_err(failed)
+}
+
+/// Read-write and O_DIRECT where that is wanted and possible.
+fn open_as_wanted(
+    path: &Path,
+    options: &FileOptions,
+    block_device: bool,
+    metadata: &std::fs::Metadata,
+    notes: &mut Vec<String>,
+) -> Result<(File, bool, bool), OpenError> {
+    let failed = |source| OpenError::Os { what: "cannot open", path: path.to_path_buf(), source };
+    // Root may write anything; a file without a single write bit is still meant to be left alone.
+    let protected = !block_device && metadata.permissions().readonly();
+    let mut read_only = options.read_only || protected;
+    if protected && !options.read_only {
+        notes.push("the file is write-protected and was opened read-only".to_string());
+    }
+    let mut direct = options.direct;
+    if !direct {
+        notes.push("direct=no: the page cache is in the way, reads may not reach the storage".to_string());
+    }
+    loop {
+        // The kernel lets only one exclusive holder at a block device, and none while it or a partition
+        // of it is mounted, swapped to, or part of a volume.
+        let exclusive = block_device && !read_only && !options.force;
+        let flags = if direct { libc::O_DIRECT } else { 0 } | if exclusive { libc::O_EXCL } else { 0 };
+        let outcome = OpenOptions::new().read(true).write(!read_only).custom_flags(flags).open(path);
+        let error = match outcome {
+            Ok(file) => return Ok((file, direct, read_only)),
+            Err(error) => error,
+        };
+        match error.raw_os_error() {
+            Some(libc::EINVAL) if direct => {
+                direct = false;
+                notes.push(no_direct_note(file_system(path)));
+            }
+            Some(libc::EACCES | libc::EPERM | libc::EROFS) if !read_only => {
+                read_only = true;
+                notes.push(format!("opened read-only: {error}"));
+            }
+            Some(libc::EBUSY) if exclusive => {
+                return Err(OpenError::InUse { path: path.to_path_buf(), by: holder(metadata.rdev()) });
+            }
+            _ => return Err(failed(error)),
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Align {
+    memory: u32,
+    offset: u32,
+}
+
+/// What O_DIRECT wants, from `statx` (6.1) or by trying; the file again without O_DIRECT where the
+/// file system took the flag but does not do it for this file.
+fn alignment(
+    path: &Path,
+    file: File,
+    direct: bool,
+    read_only: bool,
+    notes: &mut Vec<String>,
+) -> Result<(Align, File, bool), OpenError> {
+    let none = Align { memory: 1, offset: 1 };
+    if !direct {
+        return Ok((none, file, false));
+    }
+    match direct_alignment(&file) {
+        Some(Align { offset: 0, .. }) => {
+            notes.push(no_direct_note(file_system(path)));
+            let file =
+                OpenOptions::new().read(true).write(!read_only).open(path).map_err(|source| {
+                    OpenError::Os { what: "cannot open", path: path.to_path_buf(), source }
+                })?;
+            Ok((none, file, false))
+        }
+        Some(align) => Ok((align, file, true)),
+        None => {
+            if file_system(path) == Some("tmpfs") {
+                notes.push("on tmpfs the page cache is the medium; O_DIRECT changes nothing".to_string());
+            }
+            let mut probe = Buf::zeroed(512);
+            let small = file.read_at(&mut probe, 0).is_ok();
+            Ok((Align { memory: 512, offset: if small { 512 } else { 4096 } }, file, true))
+        }
+    }
+}
+
+fn no_direct_note(file_system: Option<&str>) -> String {
+    format!(
+        "no O_DIRECT on {}: the page cache is in the way, reads may not reach the storage",
+        file_system.unwrap_or("this file system")
+    )
+}
+
+/// `None` when the kernel or the file system does not say.
+fn direct_alignment(file: &File) -> Option<Align> {
+    // SAFETY: an all-zero statx is a valid value of the plain struct.
+    let mut stat: libc::statx = unsafe { std::mem::zeroed() };
+    // SAFETY: an open descriptor with an empty path (AT_EMPTY_PATH), and a struct of ours to fill.
+    let status = unsafe {
+        libc::statx(file.as_raw_fd(), c"".as_ptr(), libc::AT_EMPTY_PATH, libc::STATX_DIOALIGN, &mut stat)
+    };
+    let told = status == 0 && stat.stx_mask & libc::STATX_DIOALIGN != 0;
+    told.then_some(Align { memory: stat.stx_dio_mem_align, offset: stat.stx_dio_offset_align })
+}
+
+/// The name of the file system that holds `path`.
+pub(super) fn file_system(path: &Path) -> Option<&'static str> {
+    use std::os::unix::ffi::OsStrExt;
+    let path = std::ffi::CString::new(path.as_os_str().as_bytes()).ok()?;
+    // SAFETY: an all-zero statfs is a valid value of the plain struct.
+    let mut stat: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: a terminated path and a struct of ours to fill.
+    if unsafe { libc::statfs(path.as_ptr(), &mut stat) } != 0 {
+        return None;
+    }
+    let magic = stat.f_type as u64 & 0xffff_ffff;
+    FILE_SYSTEMS.iter().find(|(number, _)| *number == magic).map(|(_, name)| *name)
+}
+
+/// Whether holes can be punched into the file: tried behind its end, where there is nothing to lose.
+fn punches(file: &File, size_bytes: u64) -> bool {
+    let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    let behind = size_bytes.next_multiple_of(1 << 20) + (1 << 20);
+    // SAFETY: numbers and an open descriptor.
+    unsafe { libc::fallocate(file.as_raw_fd(), mode, behind as libc::off_t, 4096) == 0 }
+}
+
+/// Whether the block device, or the disk of the partition, takes discards.
+fn discards(rdev: u64) -> bool {
+    let device = format!("/sys/dev/block/{}:{}", libc::major(rdev), libc::minor(rdev));
+    ["queue", "../queue"].iter().any(|queue| {
+        std::fs::read_to_string(format!("{device}/{queue}/discard_max_bytes"))
+            .is_ok_and(|text| text.trim().parse::<u64>().is_ok_and(|bytes| bytes > 0))
+    })
+}
+
+/// Who has a block device, in words: the mount point where there is one.
+fn holder(rdev: u64) -> String {
+    let number = format!("{}:{}", libc::major(rdev), libc::minor(rdev));
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    // proc(5): id, parent, major:minor, root, mount point, …
+    let mounted = |number: &str| {
+        mounts.lines().find_map(|line| {
+            let mut fields = line.split(' ').skip(2);
+            (fields.next() == Some(number)).then(|| fields.nth(1).unwrap_or("?").to_string())
+        })
+    };
+    if let Some(point) = mounted(&number) {
+        return format!("mounted on {point}");
+    }
+    // A partition is a folder of its disk, with its number in the file `dev`.
+    let parts = std::fs::read_dir(format!("/sys/dev/block/{number}")).into_iter().flatten().flatten();
+    for part in parts {
+        let number = std::fs::read_to_string(part.path().join("dev")).unwrap_or_default();
+        if let Some(point) = mounted(number.trim()) {
+            return format!("its partition {} is mounted on {point}", part.file_name().to_string_lossy());
+        }
+    }
+    let mut holders =
+        std::fs::read_dir(format!("/sys/dev/block/{number}/holders")).into_iter().flatten().flatten();
+    match holders.next() {
+        Some(holder) => format!("held by {}", holder.file_name().to_string_lossy()),
+        None => "swapped to, part of a volume, or held by another program".to_string(),
+    }
+}
+
+fn ioctl_u64(file: &File, request: libc::Ioctl) -> io::Result<u64> {
+    let mut value = 0u64;
+    // SAFETY: the request fills one 64-bit number.
+    match unsafe { libc::ioctl(file.as_raw_fd(), request, &raw mut value) } {
+        0 => Ok(value),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+fn ioctl_i32(file: &File, request: libc::Ioctl) -> io::Result<i32> {
+    let mut value = 0i32;
+    // SAFETY: the request fills one int.
+    match unsafe { libc::ioctl(file.as_raw_fd(), request, &raw mut value) } {
+        0 => Ok(value),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
