@@ -5,5 +5,7 @@
 //! full-feature phase) from a socket. What connections of one [`session`] share is behind one
 //! mutex, taken once a batch.
 
+pub mod connection;
 pub mod login;
 pub mod session;
+pub mod text;

@@ -1,0 +1,131 @@
+//! Text requests of full-feature phase (RFC 7143, 11.10): SendTargets, and keys that may change any
+//! time. Called by `connection`. The one rule: what a request gathers and what an answer holds
+//! back are bounded, and belong to one exchange at a time.
+
+use brunt_wire::iscsi::pdu::{FLAG_FINAL, RESERVED_TAG, TextRequest, TextResponse, U24, code};
+use brunt_wire::iscsi::text::{parse_number, parse_pairs, push_pair};
+
+use super::connection::Io;
+use super::login::TEXT_BYTES_MAX;
+use crate::params::{self, Params, Phase, Rule};
+
+/// The exchange under way, if any.
+#[derive(Debug, Default)]
+pub struct TextExchange {
+    /// Continued requests so far.
+    request: Vec<u8>,
+    /// What did not fit in one response.
+    rest: Vec<u8>,
+    /// By which the initiator continues.
+    ttt: Option<u32>,
+}
+
+impl TextExchange {
+    /// Takes a request, gives the response (without its numbers) and its data. `ttt` is a fresh tag.
+    ///
+    /// # Errors
+    /// A reason to reject it.
+    pub fn on_request(
+        &mut self,
+        request: &TextRequest,
+        data: &[u8],
+        ttt: u32,
+        discovery: bool,
+        params: &mut Params,
+        io: &impl Io,
+    ) -> Result<(TextResponse, Vec<u8>), u8> {
+        let given = request.target_transfer_tag.get();
+        let continues = given != RESERVED_TAG;
+        if continues && self.ttt != Some(given) {
+            return Err(code::reject::INVALID_PDU_FIELD);
+        }
+        if !continues {
+            // A new request ends the old exchange (11.10.4).
+            *self = TextExchange::default();
+        }
+        if self.request.len() + data.len() > TEXT_BYTES_MAX {
+            *self = TextExchange::default();
+            return Err(code::reject::PROTOCOL_ERROR);
+        }
+        self.request.extend_from_slice(data);
+        let mut response = TextResponse {
+            lun: request.lun,
+            initiator_task_tag: request.initiator_task_tag,
+            target_transfer_tag: RESERVED_TAG.into(),
+            ..TextResponse::default()
+        };
+        if request.flags & code::text::CONTINUE != 0 {
+            self.ttt = Some(ttt);
+            response.target_transfer_tag = ttt.into();
+            return Ok((response, Vec::new()));
+        }
+        if self.rest.is_empty() {
+            let text = std::mem::take(&mut self.request);
+            self.rest = answer(&text, discovery, params, io)?;
+        }
+        let room = params.peer_max_recv_data_segment_length as usize;
+        let mut data = std::mem::take(&mut self.rest);
+        if data.len() > room {
+            self.rest = data.split_off(room);
+            self.ttt = Some(ttt);
+            response.flags = code::text::CONTINUE;
+            response.target_transfer_tag = ttt.into();
+        } else {
+            self.ttt = None;
+            response.flags = FLAG_FINAL;
+        }
+        response.data_segment_length = U24::new(data.len() as u32);
+        Ok((response, data))
+    }
+}
+
+fn answer(text: &[u8], discovery: bool, params: &mut Params, io: &impl Io) -> Result<Vec<u8>, u8> {
+    let pairs = parse_pairs(text).map_err(|_| code::reject::PROTOCOL_ERROR)?;
+    let mut out = Vec::new();
+    for (name, value) in pairs {
+        if name == "SendTargets" {
+            send_targets(value, discovery, io, &mut out);
+            continue;
+        }
+        match params::find(name) {
+            None if matches!(value, "NotUnderstood" | "Irrelevant" | "Reject") => {}
+            None => push_pair(&mut out, name, "NotUnderstood"),
+            Some(key) if key.name == "MaxRecvDataSegmentLength" => {
+                let Rule::DeclareNumber(min, max) = key.rule else { unreachable!("the table says so") };
+                match parse_number(value)
+                    .and_then(|n| u32::try_from(n).ok())
+                    .filter(|n| (min..=max).contains(n))
+                {
+                    Some(length) => params.peer_max_recv_data_segment_length = length,
+                    None => return Err(code::reject::PROTOCOL_ERROR),
+                }
+            }
+            Some(key) if key.phase == Phase::Any => {}
+            // Settled at login, and not again (RFC 7143, 6.4).
+            Some(_) => push_pair(&mut out, name, "Reject"),
+        }
+    }
+    Ok(out)
+}
+
+/// `All` is for discovery sessions; an empty value asks a normal session about its own target
+/// (RFC 7143, appendix C).
+fn send_targets(value: &str, discovery: bool, io: &impl Io, out: &mut Vec<u8>) {
+    let (name, addresses) = io.describe_target();
+    let asked = match value {
+        "All" => discovery,
+        "" => !discovery,
+        other => other.eq_ignore_ascii_case(&name),
+    };
+    if !asked {
+        // A name we are not has no records; All outside discovery and nothing within are wrong.
+        if value.is_empty() || value == "All" {
+            push_pair(out, "SendTargets", "Reject");
+        }
+        return;
+    }
+    push_pair(out, "TargetName", &name);
+    for address in addresses {
+        push_pair(out, "TargetAddress", &address);
+    }
+}
