@@ -19,12 +19,13 @@ use brunt_core::units::{UnitError, parse_size};
 
 use crate::Backend;
 use crate::backends::{file, memory, null};
+use crate::layers::delayed;
 
 /// All backends of this crate. Others ([`open_url_with`]) come from the crates above.
 pub static BACKENDS: &[BackendEntry] = &[null::ENTRY, memory::ENTRY, file::ENTRY];
 
 /// All layers.
-pub static LAYERS: &[LayerEntry] = &[];
+pub static LAYERS: &[LayerEntry] = &[delayed::ENTRY];
 
 /// What opening gives.
 pub type Opened = Result<Arc<dyn Backend>, OpenError>;

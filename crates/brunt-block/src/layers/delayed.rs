@@ -1,0 +1,421 @@
+//! `delay=…`: a service time in front of completions, as SPEK's emulated arrays of 100 µs and 10 µs
+//! had (papers/spek.md). A request reaches the device below at once; its completion is held back until
+//! its service time has passed since `submit`, or until the device below has it, whichever is later.
+//! So a layer of known delay also measures the measurer.
+//!
+//! Every request is served at once, in parallel, unless `servers=N`: then N requests are in service at
+//! a time and the others queue for the first server that is free. Servers belong to an open device,
+//! that is to a thread.
+//!
+//! Time comes from the [`Clock`], never from the OS. On the monotonic clock [`Ring::enter`] keeps the
+//! deadline to a few microseconds; on a manual clock a test runs an hour of delays in a millisecond,
+//! entering the ring with `Nanos(0)`.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use brunt_core::random::Random;
+use brunt_core::units::parse_duration;
+use brunt_core::{Clock, Nanos};
+
+use crate::device::Allocation;
+use crate::table::{LayerEntry, OpenError, bad_value};
+use crate::{Backend, Buf, Completion, Device, DeviceError, DeviceInfo, Request, Ring};
+
+const FORMS: &str = "write const:100us, uniform:50us-150us, exp:100us or lognormal:100us,sigma=0.5, \
+                     and after it ,servers=4 or ,seed=7";
+const SERVERS_MAX: u32 = 65_536;
+
+/// The line for the table.
+pub const ENTRY: LayerEntry = LayerEntry {
+    name: "delay",
+    help: "a service time: const:TIME, uniform:TIME-TIME, exp:MEAN, lognormal:MEAN,sigma=S; then ,servers=N ,seed=N",
+    example: "const:100us",
+    wrap: |inner, value| Ok(Arc::new(DelayedBackend::new(inner, parse(value)?, Clock::Monotonic))),
+};
+
+/// How long the service of one request takes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum ServiceTime {
+    /// Always the same.
+    Constant(Duration),
+    /// Anything between the two, equally likely.
+    Uniform(Duration, Duration),
+    /// Exponential with this mean.
+    Exponential(Duration),
+    /// Log-normal with this mean of the time itself, and this standard deviation of its logarithm.
+    LogNormal(Duration, f64),
+}
+
+/// The configuration of the layer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Delay {
+    /// Of each request.
+    pub service: ServiceTime,
+    /// Requests in service at once; `None`: all of them.
+    pub servers: Option<u32>,
+    /// Of the service times. Each open device draws a sequence of its own from it.
+    pub seed: u64,
+}
+
+/// Reads what stands behind `delay=`.
+fn parse(text: &str) -> Result<Delay, OpenError> {
+    let wrong = || bad_value("delay", text, FORMS);
+    let mut parts = text.split(',');
+    let (kind, times) = parts.next().and_then(|first| first.split_once(':')).ok_or_else(wrong)?;
+    let (mut sigma, mut servers, mut seed) = (None, None, 0);
+    for part in parts {
+        let (key, value) = part.split_once('=').ok_or_else(wrong)?;
+        match key {
+            "sigma" => sigma = Some(value.parse::<f64>().map_err(|_| wrong())?),
+            "servers" => servers = Some(value.parse::<u32>().map_err(|_| wrong())?),
+            "seed" => seed = value.parse().map_err(|_| wrong())?,
+            _ => return Err(wrong()),
+        }
+    }
+    if sigma.is_some() != (kind == "lognormal") || sigma.is_some_and(|sigma| !(0.0..=10.0).contains(&sigma)) {
+        return Err(bad_value("delay", text, "lognormal, and nothing else, has a sigma, from 0 to 10"));
+    }
+    if servers.is_some_and(|servers| servers == 0 || servers > SERVERS_MAX) {
+        return Err(bad_value("delay", text, "there are 1 to 65536 servers; leave servers out for no limit"));
+    }
+    let service = match (kind, sigma) {
+        ("const", _) => ServiceTime::Constant(parse_duration(times)?),
+        ("exp", _) => ServiceTime::Exponential(parse_duration(times)?),
+        ("lognormal", Some(sigma)) => ServiceTime::LogNormal(parse_duration(times)?, sigma),
+        ("uniform", _) => {
+            let (least, most) = times.split_once('-').ok_or_else(wrong)?;
+            let (least, most) = (parse_duration(least)?, parse_duration(most)?);
+            if least > most {
+                return Err(bad_value("delay", text, "the shorter time comes first"));
+            }
+            ServiceTime::Uniform(least, most)
+        }
+        _ => return Err(wrong()),
+    };
+    Ok(Delay { service, servers, seed })
+}
+
+impl ServiceTime {
+    fn draw(&self, random: &mut Random) -> u64 {
+        let nanos = |time: Duration| time.as_nanos() as f64;
+        // A float that is too large ends at the end of the time line.
+        match *self {
+            ServiceTime::Constant(time) => time.as_nanos() as u64,
+            ServiceTime::Uniform(least, most) => {
+                least.as_nanos() as u64 + random.below((most - least).as_nanos() as u64 + 1)
+            }
+            ServiceTime::Exponential(mean) => random.exponential(nanos(mean)).round() as u64,
+            // The mean of exp(N(m, s)) is exp(m + s²/2).
+            ServiceTime::LogNormal(mean, sigma) => {
+                (nanos(mean) * (sigma * random.normal() - sigma * sigma / 2.0).exp()).round() as u64
+            }
+        }
+    }
+}
+
+/// A backend whose completions take time.
+pub struct DelayedBackend {
+    inner: Arc<dyn Backend>,
+    info: DeviceInfo,
+    delay: Delay,
+    clock: Clock,
+    opened: AtomicU64,
+}
+
+impl DelayedBackend {
+    /// Puts `delay` in front of `inner`.
+    pub fn new(inner: Arc<dyn Backend>, delay: Delay, clock: Clock) -> DelayedBackend {
+        let mut info = inner.info().clone();
+        let servers = match delay.servers {
+            Some(count) => format!("{count} at a time"),
+            None => "all at once".to_string(),
+        };
+        info.notes.push(format!("emulated service time {:?}, {servers}", delay.service));
+        DelayedBackend { inner, info, delay, clock, opened: AtomicU64::new(0) }
+    }
+}
+
+impl Backend for DelayedBackend {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn open(&self, ring: &Ring, depth: u32) -> Result<Box<dyn Device>, DeviceError> {
+        let part = self.opened.fetch_add(1, Ordering::Relaxed);
+        let capacity = depth as usize;
+        Ok(Box::new(DelayedDevice {
+            inner: self.inner.open(ring, depth)?,
+            info: self.info.clone(),
+            service: self.delay.service,
+            servers: self.delay.servers.map(|count| (0..count).map(|_| Reverse(0)).collect()),
+            random: Random::for_part(self.delay.seed, part),
+            clock: self.clock.clone(),
+            slots: (0..depth).map(|_| Slot::default()).collect(),
+            free: (0..depth).rev().collect(),
+            below: VecDeque::with_capacity(capacity),
+            above: Vec::with_capacity(capacity),
+            held: BinaryHeap::with_capacity(capacity),
+            sequence: 0,
+        }))
+    }
+
+    fn allocation(&self, offset: u64) -> Option<(Allocation, u64)> {
+        self.inner.allocation(offset)
+    }
+}
+
+struct Slot {
+    tag: u64,
+    due: Nanos,
+    /// Arrival order, so that equal times complete in it.
+    sequence: u64,
+    buf: Buf,
+    result: Result<(), DeviceError>,
+}
+
+impl Default for Slot {
+    fn default() -> Slot {
+        Slot { tag: 0, due: Nanos(0), sequence: 0, buf: Buf::empty(), result: Ok(()) }
+    }
+}
+
+struct DelayedDevice {
+    inner: Box<dyn Device>,
+    info: DeviceInfo,
+    service: ServiceTime,
+    /// When each server is free.
+    servers: Option<BinaryHeap<Reverse<u64>>>,
+    random: Random,
+    clock: Clock,
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    /// On the way to the device below, tagged with their slot.
+    below: VecDeque<Request>,
+    above: Vec<Completion>,
+    /// Done below; by due time, then arrival.
+    held: BinaryHeap<Reverse<(Nanos, u64, u32)>>,
+    sequence: u64,
+}
+
+impl Device for DelayedDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn submit(&mut self, batch: &mut VecDeque<Request>) {
+        let now = self.clock.now();
+        while !batch.is_empty() {
+            let Some(index) = self.free.pop() else { break };
+            let mut request = batch.pop_front().expect("the batch is not empty");
+            let service = self.service.draw(&mut self.random);
+            let start = match &mut self.servers {
+                Some(servers) => {
+                    let mut server = servers.peek_mut().expect("there is at least one server");
+                    let start = now.0.max(server.0);
+                    server.0 = start.saturating_add(service);
+                    start
+                }
+                None => now.0,
+            };
+            self.sequence += 1;
+            let slot = &mut self.slots[index as usize];
+            slot.tag = request.tag;
+            slot.due = Nanos(start.saturating_add(service));
+            slot.sequence = self.sequence;
+            request.tag = u64::from(index);
+            self.below.push_back(request);
+        }
+        self.exchange();
+    }
+
+    fn poll(&mut self, done: &mut Vec<Completion>) {
+        self.exchange();
+        if self.held.is_empty() {
+            return;
+        }
+        let now = self.clock.now();
+        while let Some(&Reverse((due, _, index))) = self.held.peek()
+            && due <= now
+        {
+            self.held.pop();
+            let slot = &mut self.slots[index as usize];
+            done.push(Completion { tag: slot.tag, buf: std::mem::take(&mut slot.buf), result: slot.result });
+            self.free.push(index);
+        }
+    }
+
+    fn outstanding(&self) -> u32 {
+        (self.slots.len() - self.free.len()) as u32
+    }
+
+    fn deadline(&self) -> Nanos {
+        let held = self.held.peek().map_or(Nanos::MAX, |Reverse((due, _, _))| *due);
+        held.min(self.inner.deadline())
+    }
+
+    fn cancel(&mut self, tag: u64) {
+        // Rare, so a search will do. What is held back stays: it is done.
+        let taken = |index: &usize| !self.free.contains(&(*index as u32)) && self.slots[*index].tag == tag;
+        if let Some(index) = (0..self.slots.len()).find(taken) {
+            self.inner.cancel(index as u64);
+        }
+    }
+}
+
+impl DelayedDevice {
+    /// Requests down, completions up into their slots.
+    fn exchange(&mut self) {
+        if !self.below.is_empty() {
+            self.inner.submit(&mut self.below);
+        }
+        self.inner.poll(&mut self.above);
+        for one in self.above.drain(..) {
+            let slot = &mut self.slots[one.tag as usize];
+            slot.buf = one.buf;
+            slot.result = one.result;
+            self.held.push(Reverse((slot.due, slot.sequence, one.tag as u32)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backends::null::NullBackend;
+    use crate::{Op, RingConfig};
+
+    /// A delayed null device on a clock that is moved by hand.
+    struct Bench {
+        clock: Clock,
+        ring: Ring,
+        device: Box<dyn Device>,
+    }
+
+    impl Bench {
+        fn new(spec: &str, depth: u32) -> Bench {
+            let clock = Clock::manual();
+            let ring = Ring::new(RingConfig::default()).unwrap();
+            let inner = Arc::new(NullBackend::new(1 << 30, 512));
+            let backend = DelayedBackend::new(inner, parse(spec).unwrap(), clock.clone());
+            let device = backend.open(&ring, depth).unwrap();
+            Bench { clock, ring, device }
+        }
+
+        fn submit(&mut self, tags: std::ops::Range<u64>) {
+            let request = |tag| Request {
+                tag,
+                op: Op::Read,
+                offset: 0,
+                len: 512,
+                buf: self.ring.pool().take(512),
+                force_unit_access: false,
+            };
+            let mut batch: VecDeque<_> = tags.map(request).collect();
+            self.device.submit(&mut batch);
+            assert!(batch.is_empty());
+        }
+
+        /// Moves the clock to each deadline; when each tag completed.
+        fn finish(&mut self) -> Vec<(u64, u64)> {
+            let (mut log, mut done) = (Vec::new(), Vec::new());
+            while self.device.outstanding() > 0 {
+                let wait = self.device.deadline().since(self.clock.now());
+                self.clock.advance(wait);
+                self.ring.enter(Nanos(0)).unwrap();
+                self.device.poll(&mut done);
+                log.extend(done.drain(..).map(|one| (one.tag, self.clock.now().0)));
+            }
+            log
+        }
+    }
+
+    /// The goal: nothing completes early, everything completes at its time, in parallel.
+    #[test]
+    fn constant_in_parallel() {
+        let mut bench = Bench::new("const:100us", 8);
+        bench.submit(0..3);
+        bench.clock.advance(Duration::from_nanos(99_999));
+        let mut done = Vec::new();
+        bench.device.poll(&mut done);
+        assert!(done.is_empty());
+        bench.submit(3..4);
+        assert_eq!(bench.finish(), [(0, 100_000), (1, 100_000), (2, 100_000), (3, 199_999)]);
+    }
+
+    /// The goal: with servers, requests queue for the first that is free.
+    #[test]
+    fn servers_make_a_queue() {
+        let mut bench = Bench::new("const:1ms,servers=2", 8);
+        bench.submit(0..5);
+        let times: Vec<_> = bench.finish().iter().map(|(tag, at)| (*tag, at / 1_000_000)).collect();
+        assert_eq!(times, [(0, 1), (1, 1), (2, 2), (3, 2), (4, 3)]);
+    }
+
+    /// The goal: the distributions have the means (and the spread) they were given, over hours of
+    /// delays.
+    #[test]
+    fn distributions() {
+        let check = |spec: &str, mean_us: f64, deviation_us: f64| {
+            let mut bench = Bench::new(spec, 1);
+            let n = 40_000;
+            let (mut sum, mut squares) = (0.0, 0.0);
+            for tag in 0..n {
+                let start = bench.clock.now().0;
+                bench.submit(tag..tag + 1);
+                let took = (bench.finish()[0].1 - start) as f64 / 1000.0;
+                sum += took;
+                squares += took * took;
+            }
+            let mean = sum / n as f64;
+            let deviation = (squares / n as f64 - mean * mean).max(0.0).sqrt();
+            assert!((mean / mean_us - 1.0).abs() < 0.02, "{spec}: mean {mean} µs, not {mean_us}");
+            assert!((deviation - deviation_us).abs() <= 0.05 * mean_us, "{spec}: deviation {deviation} µs");
+        };
+        check("const:10ms", 10_000.0, 0.0);
+        check("uniform:50us-150us,seed=1", 100.0, 100.0 / 12f64.sqrt());
+        check("exp:100ms,seed=2", 100_000.0, 100_000.0);
+        // The deviation of a log-normal is mean · sqrt(exp(s²) - 1).
+        check("lognormal:100us,sigma=0.5,seed=3", 100.0, 100.0 * (0.25f64.exp() - 1.0).sqrt());
+    }
+
+    /// The goal: the same seed gives the same times; another device of the same backend others.
+    #[test]
+    fn seeded() {
+        let times = |spec: &str| {
+            let mut bench = Bench::new(spec, 16);
+            bench.submit(0..16);
+            bench.finish()
+        };
+        assert_eq!(times("exp:1ms,seed=5"), times("exp:1ms,seed=5"));
+        assert_ne!(times("exp:1ms,seed=5"), times("exp:1ms,seed=6"));
+    }
+
+    /// The goal: what cannot be meant is refused with the forms that can.
+    #[test]
+    fn mistakes() {
+        for text in [
+            "",
+            "100us",
+            "const",
+            "const:100",
+            "const:1us,sigma=1",
+            "lognormal:1us",
+            "lognormal:1us,sigma=-1",
+            "uniform:1us",
+            "uniform:2us-1us",
+            "const:1us,servers=0",
+            "const:1us,speed=9",
+            "gamma:1us",
+            "lognormal:1us,sigma=NaN",
+        ] {
+            assert!(parse(text).is_err(), "'{text}' was taken");
+        }
+        let delay = parse("lognormal:100us,sigma=0.5,servers=4,seed=7").unwrap();
+        assert_eq!(delay.service, ServiceTime::LogNormal(Duration::from_micros(100), 0.5));
+        assert_eq!((delay.servers, delay.seed), (Some(4), 7));
+    }
+}

@@ -1,0 +1,450 @@
+//! One suite over every backend and every stack of layers: what [`Device`] promises, seen from
+//! outside. A random mix is checked against a model of the medium; the seed is in every message.
+
+use std::collections::{HashSet, VecDeque};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use brunt_block::{
+    Backend, Buf, Completion, Device, DeviceError, Inline, Op, OpenError, Request, Ring, RingConfig, open_url,
+};
+use brunt_core::Nanos;
+use brunt_core::random::Random;
+
+const SIZE_BYTES: u64 = 8 << 20;
+const DEPTH: u32 = 24;
+
+/// A device, its ring, and what is on its way between them and the test.
+struct Bench {
+    // Dropped before the ring.
+    device: Box<dyn Device>,
+    ring: Ring,
+}
+
+impl Bench {
+    fn new(backend: &dyn Backend, depth: u32) -> Bench {
+        Bench::on(Ring::new(RingConfig::default()).unwrap(), backend, depth)
+    }
+
+    fn on(ring: Ring, backend: &dyn Backend, depth: u32) -> Bench {
+        Bench { device: backend.open(&ring, depth).unwrap(), ring }
+    }
+
+    fn request(&self, tag: u64, op: Op, offset: u64, len: u64) -> Request {
+        let buf = match op {
+            Op::Read | Op::Write => self.ring.pool().take(len as usize),
+            _ => Buf::empty(),
+        };
+        Request { tag, op, offset, len, buf, force_unit_access: false }
+    }
+
+    /// One round of the loop that every owner of a ring runs.
+    fn turn(&mut self, done: &mut Vec<Completion>) {
+        self.ring.enter(self.device.deadline()).unwrap();
+        self.device.poll(done);
+    }
+
+    /// Runs the requests to their ends; completions in the order of their tags.
+    fn run(&mut self, requests: Vec<Request>) -> Vec<Completion> {
+        let mut batch = VecDeque::from(requests);
+        let mut done = Vec::new();
+        while !batch.is_empty() || self.device.outstanding() > 0 {
+            self.device.submit(&mut batch);
+            self.turn(&mut done);
+        }
+        done.sort_by_key(|one| one.tag);
+        done
+    }
+
+    fn one(&mut self, op: Op, offset: u64, len: u64, fill: u8) -> Completion {
+        let mut request = self.request(1, op, offset, len);
+        request.buf.fill(fill);
+        self.run(vec![request]).pop().unwrap()
+    }
+}
+
+/// A folder for one test's files, gone afterwards.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(parent: &Path) -> Folder {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = parent.join(format!("brunt-conformance-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Says that a test was left out, which is a failure where everything has to be there.
+fn skip(needs: &str) {
+    assert!(std::env::var_os("BRUNT_REQUIRE_ALL").is_none_or(|value| value != "1"), "needs {needs}");
+    println!("skipped: needs {needs}");
+}
+
+/// The whole suite on one stack.
+fn conforms(url: &str) {
+    let open = || open_url(url).unwrap_or_else(|error| panic!("{url}: {error}"));
+    let backend = open();
+    let info = backend.info();
+    assert_eq!(info.size_bytes, SIZE_BYTES, "{url}");
+    println!("{url}: {:?}", info.notes);
+    let zeros = matches!(backend.inline(), Inline::Zeros) || url.starts_with("null:");
+    limits(url, &*backend);
+    wrong_requests(url, &*backend);
+    boundaries(url, &*backend, zeros);
+    more_than_the_ring_holds(url, &*backend);
+    model(url, &*backend, zeros, 1);
+    dropped_in_flight(url, &*backend);
+    model(url, &*backend, zeros, 2);
+}
+
+/// The goal: a device takes as many as its depth, leaves the rest in order, answers each once.
+fn limits(url: &str, backend: &dyn Backend) {
+    let mut bench = Bench::new(backend, DEPTH);
+    let mut batch: VecDeque<_> =
+        (0..u64::from(DEPTH) + 7).map(|tag| bench.request(tag, Op::Read, tag * 4096, 4096)).collect();
+    assert_eq!(bench.device.outstanding(), 0);
+    bench.device.submit(&mut batch);
+    assert_eq!(bench.device.outstanding(), DEPTH, "{url}");
+    let left: Vec<_> = batch.iter().map(|request| request.tag).collect();
+    assert_eq!(left, (u64::from(DEPTH)..u64::from(DEPTH) + 7).collect::<Vec<_>>(), "{url}");
+    bench.device.submit(&mut batch);
+    assert_eq!((bench.device.outstanding(), batch.len()), (DEPTH, 7), "{url}");
+    let mut done = Vec::new();
+    while bench.device.outstanding() > 0 {
+        bench.turn(&mut done);
+        bench.device.submit(&mut batch);
+    }
+    let tags: HashSet<_> = done.iter().map(|one| one.tag).collect();
+    assert_eq!((done.len(), tags.len()), (DEPTH as usize + 7, DEPTH as usize + 7), "{url}");
+    assert!(done.iter().all(|one| one.result.is_ok() && one.buf.len() == 4096), "{url}");
+}
+
+/// The goal: what lies outside, is not aligned, or has no buffer fails alone; no bytes at all are
+/// fine anywhere.
+fn wrong_requests(url: &str, backend: &dyn Backend) {
+    let mut bench = Bench::new(backend, DEPTH);
+    let (block, size) = (u64::from(backend.info().block_bytes), backend.info().size_bytes);
+    let ops = [Op::Read, Op::Write, Op::Unmap, Op::WriteZeroes];
+    let mut check = |offset: u64, len: u64, expected: Result<(), DeviceError>| {
+        let request = |op: Op, tag: usize| bench.request(tag as u64, op, offset, len);
+        let requests = ops.iter().enumerate().map(|(tag, op)| request(*op, tag)).collect();
+        for (op, one) in ops.iter().zip(bench.run(requests)) {
+            assert_eq!(one.result, expected, "{url}: {op:?} of {len} at {offset}");
+        }
+    };
+    check(size, block, Err(DeviceError::OutOfRange));
+    check(size - block, 2 * block, Err(DeviceError::OutOfRange));
+    check(u64::MAX - block + 1, block, Err(DeviceError::OutOfRange));
+    check(u64::MAX - 1, block, Err(DeviceError::OutOfRange));
+    check(1, block, Err(DeviceError::OutOfRange));
+    check(0, block + 1, Err(DeviceError::OutOfRange));
+    check(0, 0, Ok(()));
+    check(size, 0, Ok(()));
+    let mut short = bench.request(9, Op::Read, 0, block);
+    short.buf = Buf::empty();
+    assert_eq!(bench.run(vec![short])[0].result, Err(DeviceError::OutOfRange), "{url}");
+    assert_eq!(bench.one(Op::Flush, 0, 0, 0).result, Ok(()), "{url}");
+}
+
+/// The goal: the first and the last block are blocks like others, and one request may be long.
+fn boundaries(url: &str, backend: &dyn Backend, zeros: bool) {
+    let mut bench = Bench::new(backend, DEPTH);
+    let (block, size) = (u64::from(backend.info().block_bytes), backend.info().size_bytes);
+    for (offset, len, fill) in [(0, size, 0x11), (0, block, 0x22), (size - block, block, 0x33)] {
+        assert_eq!(bench.one(Op::Write, offset, len, fill).result, Ok(()), "{url}");
+        assert_eq!(bench.one(Op::Flush, 0, 0, 0).result, Ok(()), "{url}");
+        let read = bench.one(Op::Read, offset, len, 0xee);
+        assert_eq!(read.result, Ok(()), "{url}");
+        let expected = if zeros { 0 } else { fill };
+        assert!(read.buf.iter().all(|&byte| byte == expected), "{url}: {len} at {offset}");
+    }
+    for op in [Op::Unmap, Op::WriteZeroes] {
+        assert_eq!(bench.one(Op::Write, 0, size, 0x44).result, Ok(()), "{url}");
+        assert_eq!(bench.one(op, block, size - 2 * block, 0).result, Ok(()), "{url}: {op:?}");
+        let read = bench.one(Op::Read, 0, size, 0xee);
+        let (edge, inner) = (block as usize, &read.buf[block as usize..(size - block) as usize]);
+        assert!(inner.iter().all(|&byte| byte == 0), "{url}: {op:?}");
+        let kept = if zeros { 0 } else { 0x44 };
+        assert!(read.buf[..edge].iter().all(|&byte| byte == kept), "{url}: {op:?}");
+        assert!(read.buf[size as usize - edge..].iter().all(|&byte| byte == kept), "{url}: {op:?}");
+    }
+}
+
+/// The goal: a depth far above the ring's queue works.
+fn more_than_the_ring_holds(url: &str, backend: &dyn Backend) {
+    let ring = Ring::new(RingConfig { entries: 16, ..RingConfig::default() }).unwrap();
+    let mut bench = Bench::on(ring, backend, 2048);
+    let requests = (0..5000).map(|tag| bench.request(tag, Op::Read, tag % 2048 * 4096, 4096)).collect();
+    let done = bench.run(requests);
+    assert!(done.iter().enumerate().all(|(tag, one)| one.tag == tag as u64 && one.result.is_ok()), "{url}");
+    assert_eq!(done.len(), 5000, "{url}");
+}
+
+/// The goal: whatever the mix, a read sees what the completed writes left. Requests that overlap are
+/// not in flight together unless both read.
+fn model(url: &str, backend: &dyn Backend, zeros: bool, seed: u64) {
+    let mut bench = Bench::new(backend, DEPTH);
+    let (block, blocks) = (
+        u64::from(backend.info().block_bytes),
+        backend.info().size_bytes / u64::from(backend.info().block_bytes),
+    );
+    let mut random = Random::new(seed);
+    let whole = bench.one(Op::Read, 0, SIZE_BYTES, 0);
+    let mut medium = whole.buf.to_vec();
+    let mut flying: Vec<(u64, Op, Range<u64>)> = Vec::new();
+    let (mut batch, mut done) = (VecDeque::new(), Vec::new());
+    let (mut tag, mut ended, mut skipped) = (0, 0, 0);
+    while ended < 1500 {
+        while tag < 1500 && flying.len() < DEPTH as usize && skipped < 50 {
+            let op = match random.below(16) {
+                0..7 => Op::Read,
+                7..13 => Op::Write,
+                13 => Op::Unmap,
+                14 => Op::WriteZeroes,
+                _ => Op::Flush,
+            };
+            let count = if random.chance(0.1) { 1 + random.below(256) } else { 1 + random.below(16) };
+            let first = random.below(blocks);
+            let range = first * block..(first + count).min(blocks) * block;
+            let clash = |(_, other, taken): &(u64, Op, Range<u64>)| {
+                taken.start < range.end && range.start < taken.end && (op != Op::Read || *other != Op::Read)
+            };
+            if op != Op::Flush && flying.iter().any(clash) {
+                skipped += 1;
+                continue;
+            }
+            let (offset, len) = if op == Op::Flush { (0, 0) } else { (range.start, range.end - range.start) };
+            let mut request = bench.request(tag, op, offset, len);
+            request.force_unit_access = random.chance(0.2);
+            let there = &mut medium[range.start as usize..range.end as usize];
+            match op {
+                Op::Write => {
+                    random.fill(&mut request.buf);
+                    if !zeros {
+                        there.copy_from_slice(&request.buf);
+                    }
+                }
+                Op::Unmap | Op::WriteZeroes => there.fill(0),
+                Op::Read | Op::Flush => {}
+            }
+            flying.push((tag, op, offset..offset + len));
+            batch.push_back(request);
+            tag += 1;
+        }
+        skipped = 0;
+        bench.device.submit(&mut batch);
+        bench.turn(&mut done);
+        for one in done.drain(..) {
+            let index = flying.iter().position(|(tag, ..)| *tag == one.tag);
+            let (tag, op, range) = flying.swap_remove(index.expect("a tag comes back once"));
+            assert_eq!(one.result, Ok(()), "{url}, seed {seed}: {op:?} {tag}");
+            if op == Op::Read {
+                let expected = &medium[range.start as usize..range.end as usize];
+                assert!(one.buf[..] == *expected, "{url}, seed {seed}: request {tag} at {range:?}");
+            }
+            ended += 1;
+        }
+    }
+    assert_eq!(bench.device.outstanding(), 0);
+    let whole = bench.one(Op::Read, 0, SIZE_BYTES, 0);
+    assert!(whole.buf[..] == medium[..], "{url}, seed {seed}");
+}
+
+/// The goal: a device that goes away with requests in flight leaves nothing behind, not even for the
+/// device that comes next on the ring.
+fn dropped_in_flight(url: &str, backend: &dyn Backend) {
+    let ring = Ring::new(RingConfig::default()).unwrap();
+    for round in 0..30 {
+        let mut bench = Bench::on(ring.clone(), backend, DEPTH);
+        let op = if round % 3 == 0 { Op::Write } else { Op::Read };
+        let mut batch: VecDeque<_> =
+            (0..u64::from(DEPTH)).map(|tag| bench.request(1000 + tag, op, tag * 65536, 65536)).collect();
+        bench.device.submit(&mut batch);
+        if round % 2 == 0 {
+            ring.enter(Nanos(0)).unwrap();
+        }
+        drop(bench);
+        let mut next = Bench::on(ring.clone(), backend, DEPTH);
+        let done = next.one(Op::Read, 0, 4096, 0);
+        assert_eq!((done.tag, done.result), (1, Ok(())), "{url}");
+    }
+}
+
+#[test]
+fn null() {
+    conforms("null:8MiB");
+    conforms("null:8MiB?block=4096");
+    conforms("null:8MiB?delay=const:5us");
+}
+
+#[test]
+fn memory() {
+    conforms("memory:8MiB");
+    conforms("memory:8MiB?block=4096");
+}
+
+#[test]
+fn memory_delayed() {
+    conforms("memory:8MiB?delay=uniform:1us-20us,seed=3");
+    conforms("memory:8MiB?delay=exp:5us,servers=2");
+}
+
+fn file_in(parent: &Path) {
+    let folder = Folder::new(parent);
+    for (index, options) in [
+        "",
+        "&block=4096&write_back=yes",
+        "&direct=no",
+        "&direct=no&write_back=yes",
+        "&write_back=yes&delay=lognormal:10us,sigma=0.3",
+    ]
+    .iter()
+    .enumerate()
+    {
+        conforms(&format!("file:{}/{index}.img?size=8MiB&create=yes{options}", folder.0.display()));
+    }
+}
+
+#[test]
+fn file_on_disk() {
+    // The build's own folder: on a disk, even where the temporary folder is in memory.
+    file_in(Path::new(env!("CARGO_TARGET_TMPDIR")));
+}
+
+#[test]
+fn file_in_memory() {
+    let shm = Path::new("/dev/shm");
+    if std::fs::metadata(shm).is_ok_and(|metadata| metadata.is_dir()) {
+        file_in(shm);
+    } else {
+        skip("/dev/shm");
+    }
+}
+
+/// The goal: a read-only file answers writes with an error and everything else as ever.
+#[test]
+fn read_only() {
+    let folder = Folder::new(&std::env::temp_dir());
+    let path = folder.0.join("disk.img");
+    std::fs::write(&path, vec![7; 65536]).unwrap();
+    let backend = open_url(&format!("{}?read_only=yes", path.display())).unwrap();
+    assert!(backend.info().read_only);
+    let mut bench = Bench::new(&*backend, 4);
+    for op in [Op::Write, Op::Unmap, Op::WriteZeroes] {
+        assert_eq!(bench.one(op, 0, 4096, 1).result, Err(DeviceError::Os(libc::EROFS)));
+    }
+    assert!(bench.one(Op::Read, 0, 65536, 1).buf.iter().all(|&byte| byte == 7));
+    assert_eq!(bench.one(Op::Flush, 0, 0, 0).result, Ok(()));
+}
+
+/// The goal: two threads on one backend do not disturb each other.
+#[test]
+fn two_threads() {
+    let folder = Folder::new(Path::new(env!("CARGO_TARGET_TMPDIR")));
+    let file = format!("file:{}/disk.img?size=8MiB&create=yes&write_back=yes", folder.0.display());
+    for url in ["memory:8MiB", &file] {
+        let backend = open_url(url).unwrap();
+        let threads: Vec<_> = (0..2u64)
+            .map(|half| {
+                let backend = Arc::clone(&backend);
+                std::thread::spawn(move || {
+                    let mut bench = Bench::new(&*backend, DEPTH);
+                    for round in 0..50u8 {
+                        let offset = half * (SIZE_BYTES / 2) + u64::from(round) * 16384;
+                        assert_eq!(bench.one(Op::Write, offset, 16384, round + 1).result, Ok(()));
+                        let read = bench.one(Op::Read, offset, 16384, 0);
+                        assert!(read.buf.iter().all(|&byte| byte == round + 1));
+                    }
+                })
+            })
+            .collect();
+        for thread in threads {
+            thread.join().unwrap();
+        }
+    }
+}
+
+/// Runs a program; its output when it succeeded.
+fn run(program: &str, arguments: &[&str]) -> Option<String> {
+    let output = Command::new(program).args(arguments).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_string())
+}
+
+/// A loop device, detached afterwards.
+struct Loop(String);
+
+impl Loop {
+    fn new(file: &Path, block_bytes: &str) -> Option<Loop> {
+        run("losetup", &["--find", "--show", "--sector-size", block_bytes, file.to_str()?]).map(Loop)
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        run("losetup", &["--detach", &self.0]);
+    }
+}
+
+/// The goal: block devices of either block size conform, and one in use is left alone.
+#[test]
+fn block_device() {
+    let folder = Folder::new(Path::new(env!("CARGO_TARGET_TMPDIR")));
+    for block in ["512", "4096"] {
+        let file = folder.0.join(format!("{block}.img"));
+        std::fs::File::create(&file).unwrap().set_len(SIZE_BYTES).unwrap();
+        let Some(device) = Loop::new(&file, block) else {
+            return skip("root and loop devices");
+        };
+        let backend = open_url(&device.0).unwrap();
+        assert_eq!(backend.info().block_bytes.to_string(), block);
+        assert!(backend.info().unmap);
+        let error = open_url(&device.0).err().expect("the second writer is refused");
+        assert!(matches!(error, OpenError::InUse { .. }), "{error}");
+        open_url(&format!("{}?read_only=yes", device.0)).unwrap();
+        open_url(&format!("{}?force=yes", device.0)).unwrap();
+        drop(backend);
+        if block == "4096" {
+            let error = open_url(&format!("{}?block=512", device.0)).err().expect("blocks are too small");
+            assert!(error.to_string().contains("use block=4096"), "{error}");
+        }
+        // `conforms` opens for itself.
+        conforms(&device.0);
+    }
+}
+
+/// A mounted folder, unmounted afterwards.
+struct Mounted<'a>(&'a str);
+
+impl Drop for Mounted<'_> {
+    fn drop(&mut self) {
+        run("umount", &[self.0]);
+    }
+}
+
+/// The goal: a full file system is an answer to the request, with its errno; what fits goes on working.
+#[test]
+fn no_space() {
+    let folder = Folder::new(&std::env::temp_dir());
+    let path = folder.0.to_str().unwrap();
+    if run("mount", &["-t", "tmpfs", "-o", "size=1m", "tmpfs", path]).is_none() {
+        return skip("root, to mount a small file system");
+    }
+    // Dropped after the backend and before the folder.
+    let _mounted = Mounted(path);
+    let backend = open_url(&format!("file:{path}/disk.img?size=8MiB&create=yes")).unwrap();
+    let mut bench = Bench::new(&*backend, 4);
+    assert_eq!(bench.one(Op::Write, 0, 65536, 1).result, Ok(()));
+    assert_eq!(bench.one(Op::Write, 1 << 20, 4 << 20, 1).result, Err(DeviceError::Os(libc::ENOSPC)));
+    assert!(bench.one(Op::Read, 0, 65536, 0).buf.iter().all(|&byte| byte == 1));
+}
