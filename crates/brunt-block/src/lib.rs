@@ -15,6 +15,7 @@ pub mod buffer;
 pub mod device;
 pub mod layers;
 pub mod ring;
+pub mod signature;
 pub mod stream;
 pub mod table;
 
