@@ -24,6 +24,7 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use brunt_core::{Clock, Nanos};
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
@@ -77,6 +78,12 @@ struct RingInner {
     stats: Cell<RingStats>,
     config: RingConfig,
     wake: Option<Wake>,
+    /// Completions that lie in ports and were not taken.
+    ready: Cell<usize>,
+    /// Requests that the kernel has, for all ports.
+    in_flight: Cell<u32>,
+    /// The kernel can be told to wait for many, but only so long (6.12).
+    lingers: bool,
 }
 
 #[derive(Default)]
@@ -95,6 +102,32 @@ pub(crate) struct Done {
     pub result: i32,
 }
 
+/// What [`Ring::submit`] waits for.
+#[derive(Clone, Copy)]
+enum Wait {
+    No,
+    One,
+    /// At most `nanos`; for `count` completions, or after [`LINGER`] for one.
+    Until {
+        count: u32,
+        nanos: u64,
+    },
+}
+
+/// `struct io_uring_getevents_arg` (linux/io_uring.h); its third field waited for a use until 6.12.
+#[repr(C)]
+struct EnterArgument {
+    signals: u64,
+    signals_len: u32,
+    min_wait_us: u32,
+    time: *const types::Timespec,
+}
+
+// linux/io_uring.h, IORING_ENTER_*.
+const ENTER_GETEVENTS: u32 = 1;
+const ENTER_SQ_WAKEUP: u32 = 2;
+const ENTER_EXT_ARG: u32 = 8;
+
 struct FileTable {
     slots: Vec<bool>,
 }
@@ -110,6 +143,10 @@ struct Wake {
 const WAKE_PORT: u64 = 0xffff;
 const USER_BITS: u32 = 48;
 const FILE_SLOTS: u32 = 64;
+/// How long [`Ring::enter_for`] waits for more than one completion before one is enough.
+const LINGER: Duration = Duration::from_micros(50);
+/// A wait without an end ends after this and begins again.
+const WAIT_NANOS_MAX: u64 = 3600 * 1_000_000_000;
 /// Timers of the kernel come this late at the most on an idle machine; closer deadlines are spun for.
 const SPIN_NANOS: u64 = 60_000;
 
@@ -145,6 +182,7 @@ impl Ring {
         // Timers to the nanosecond for this thread, not the default 50 µs of slack.
         // SAFETY: prctl with two integers.
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
+        let lingers = uring.params().is_feature_min_timeout();
         let wake = if config.iopoll { None } else { Some(Wake::new()?) };
         Ok(Ring {
             inner: Rc::new(RingInner {
@@ -156,6 +194,9 @@ impl Ring {
                 stats: Cell::default(),
                 config,
                 wake,
+                ready: Cell::new(0),
+                in_flight: Cell::new(0),
+                lingers,
             }),
         })
     }
@@ -226,28 +267,72 @@ impl Ring {
     /// # Errors
     /// The system call's, interruptions by signals apart (they end the wait).
     pub fn enter(&self, until: Nanos) -> io::Result<()> {
+        self.enter_for(1, until)
+    }
+
+    /// As [`Ring::enter`], but one completion is enough only after 50 µs: before, the wait is for
+    /// `count` of them (at most all that are in flight), so that a busy thread makes one system call
+    /// for many requests. A completion may lie there for that long; for a queue that is kept full
+    /// this costs no rate, for a single request `count` is 1 and nothing is waited for. Kernels
+    /// before 6.12 cannot do it and wait for one.
+    ///
+    /// # Errors
+    /// As for [`Ring::enter`].
+    pub fn enter_for(&self, count: u32, until: Nanos) -> io::Result<()> {
         self.arm_wake();
-        let ready = self.collect();
-        if ready || until == Nanos(0) {
-            return self.submit(0, None);
+        self.collect();
+        if self.is_done() || until == Nanos(0) {
+            return self.submit(Wait::No);
         }
-        if until == Nanos::MAX {
-            return self.submit(1, None);
+        if self.inner.config.sqpoll_idle_ms.is_some() && self.spin(until)? {
+            return Ok(());
         }
+        let count = if self.inner.lingers { count.min(self.inner.in_flight.get()).max(1) } else { 1 };
         loop {
-            let left = until.0.saturating_sub(Clock::Monotonic.now().0);
-            if left > SPIN_NANOS {
-                let wait = left - SPIN_NANOS;
-                let time =
-                    types::Timespec::new().sec(wait / 1_000_000_000).nsec((wait % 1_000_000_000) as u32);
-                self.submit(1, Some(time))?;
-            } else {
-                self.submit(0, None)?;
+            let left = match until {
+                Nanos::MAX if count == 1 => {
+                    self.submit(Wait::One)?;
+                    return Ok(());
+                }
+                until => until.0.saturating_sub(Clock::Monotonic.now().0),
+            };
+            match left {
+                0..=SPIN_NANOS => self.submit(Wait::No)?,
+                _ => self.submit(Wait::Until { count, nanos: (left - SPIN_NANOS).min(WAIT_NANOS_MAX) })?,
             }
-            if self.has_done() || left == 0 || self.inner.wake.as_ref().is_some_and(|wake| wake.woken.get()) {
+            if self.is_done() || left == 0 {
                 return Ok(());
             }
         }
+    }
+
+    /// With a kernel thread at work, completions show in shared memory: looks there for as long as
+    /// that thread stays awake, without a system call. Whether the wait is over.
+    fn spin(&self, until: Nanos) -> io::Result<bool> {
+        let idle = Duration::from_millis(u64::from(self.inner.config.sqpoll_idle_ms.unwrap_or(0)));
+        let asleep = Clock::Monotonic.now().after(idle);
+        loop {
+            // Looking at the clock costs as much as some dozen looks at the queue.
+            for _ in 0..64 {
+                self.submit(Wait::No)?;
+                if self.is_done() {
+                    return Ok(true);
+                }
+                std::hint::spin_loop();
+            }
+            let now = Clock::Monotonic.now();
+            if now >= until {
+                return Ok(true);
+            }
+            if now >= asleep {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Whether there is something for the loop to do.
+    fn is_done(&self) -> bool {
+        self.inner.ready.get() > 0 || self.inner.wake.as_ref().is_some_and(|wake| wake.woken.get())
     }
 
     /// Whether a [`Waker`] called since the last time this was asked.
@@ -265,33 +350,40 @@ impl Ring {
     }
 
     /// One system call, or none when there is nothing to submit, wait for, or let run.
-    fn submit(&self, want: usize, timeout: Option<types::Timespec>) -> io::Result<()> {
-        {
-            let mut uring = self.inner.uring.borrow_mut();
-            let (needs_wakeup, task_work, queued) = {
-                let sq = uring.submission();
-                (sq.need_wakeup(), sq.taskrun() || sq.cq_overflow(), sq.len())
-            };
-            let sqpoll = self.inner.config.sqpoll_idle_ms.is_some();
-            let calls = want > 0
-                || task_work
-                || self.inner.config.iopoll
-                || if sqpoll { needs_wakeup } else { queued > 0 };
-            if !calls {
-                drop(uring);
-                self.collect();
-                return Ok(());
-            }
+    fn submit(&self, wait: Wait) -> io::Result<()> {
+        let mut uring = self.inner.uring.borrow_mut();
+        let (needs_wakeup, task_work, queued) = {
+            let sq = uring.submission();
+            (sq.need_wakeup(), sq.taskrun() || sq.cq_overflow(), sq.len())
+        };
+        let waits = !matches!(wait, Wait::No);
+        let sqpoll = self.inner.config.sqpoll_idle_ms.is_some();
+        let calls =
+            waits || task_work || self.inner.config.iopoll || (queued > 0 && (!sqpoll || needs_wakeup));
+        if calls {
             let submitter = uring.submitter();
-            let outcome = match timeout {
-                Some(time) => submitter.submit_with_args(want, &types::SubmitArgs::new().timespec(&time)),
-                // IORING_ENTER_GETEVENTS also when nothing is waited for: deferred task work runs there.
-                None if want == 0 && task_work => submitter.submit_with_args(0, &types::SubmitArgs::new()),
-                None => submitter.submit_and_wait(want),
+            let outcome = match wait {
+                Wait::No => submitter.submit_and_wait(0),
+                Wait::One => submitter.submit_and_wait(1),
+                Wait::Until { count, nanos } => {
+                    let time = types::Timespec::new()
+                        .sec(nanos / 1_000_000_000)
+                        .nsec((nanos % 1_000_000_000) as u32);
+                    let argument = EnterArgument {
+                        signals: 0,
+                        signals_len: 0,
+                        min_wait_us: if count > 1 { LINGER.as_micros() as u32 } else { 0 },
+                        time: &raw const time,
+                    };
+                    let wakeup = if sqpoll && needs_wakeup { ENTER_SQ_WAKEUP } else { 0 };
+                    let flags = ENTER_GETEVENTS | ENTER_EXT_ARG | wakeup;
+                    // SAFETY: the argument has the layout that ENTER_EXT_ARG asks for, and it and its
+                    // time live until the call returns.
+                    unsafe { submitter.enter(queued as u32, count, flags, Some(&argument)) }
+                }
             };
             let mut stats = self.inner.stats.get();
             stats.enters += 1;
-            stats.submitted += queued as u64;
             self.inner.stats.set(stats);
             match outcome {
                 Ok(_) => {}
@@ -302,18 +394,25 @@ impl Ring {
                     ) => {}
                 Err(error) => return Err(error),
             }
-            uring.completion().sync();
         }
-        self.collect();
+        self.sort(&mut uring);
         Ok(())
     }
 
-    /// Sorts completions by port. Whether any port has some.
-    fn collect(&self) -> bool {
-        let mut uring = self.inner.uring.borrow_mut();
+    /// Takes what is in the completion queue already.
+    fn collect(&self) {
+        self.sort(&mut self.inner.uring.borrow_mut());
+    }
+
+    /// Sorts completions by port.
+    fn sort(&self, uring: &mut IoUring) {
+        let mut queue = uring.completion();
+        if queue.is_empty() {
+            return;
+        }
         let mut ports = self.inner.ports.borrow_mut();
-        let mut count = 0;
-        for entry in uring.completion() {
+        let (mut count, mut ended, mut ready) = (0, 0, 0);
+        for entry in &mut queue {
             count += 1;
             let user_data = entry.user_data();
             let port = user_data >> USER_BITS;
@@ -327,21 +426,19 @@ impl Ring {
             let port = &mut ports[port as usize];
             if !cqueue::more(entry.flags()) {
                 port.in_flight -= 1;
+                ended += 1;
             }
             if !port.closed {
                 let user = user_data & ((1 << USER_BITS) - 1);
                 port.done.push_back(Done { user, result: entry.result() });
+                ready += 1;
             }
         }
+        self.inner.in_flight.set(self.inner.in_flight.get() - ended);
+        self.inner.ready.set(self.inner.ready.get() + ready);
         let mut stats = self.inner.stats.get();
         stats.completed += count;
         self.inner.stats.set(stats);
-        let woken = self.inner.wake.as_ref().is_some_and(|wake| wake.woken.get());
-        woken || ports.iter().any(|port| !port.done.is_empty())
-    }
-
-    fn has_done(&self) -> bool {
-        self.inner.ports.borrow().iter().any(|port| !port.done.is_empty())
     }
 
     fn arm_wake(&self) {
@@ -361,11 +458,14 @@ impl Ring {
             let mut uring = self.inner.uring.borrow_mut();
             // SAFETY: passed on to the caller.
             if unsafe { uring.submission().push(entry) }.is_ok() {
+                let mut stats = self.inner.stats.get();
+                stats.submitted += 1;
+                self.inner.stats.set(stats);
                 return;
             }
             drop(uring);
             // The queue is full: hand over what is there. An error shows again at `enter`.
-            let _ = self.submit(0, None);
+            let _ = self.submit(Wait::No);
         }
     }
 }
@@ -404,6 +504,7 @@ impl Port {
     pub(crate) unsafe fn push(&self, entry: squeue::Entry, user: u64) {
         assert!(user >> USER_BITS == 0, "user data has 48 bits");
         self.ring.inner.ports.borrow_mut()[self.index].in_flight += 1;
+        self.ring.inner.in_flight.set(self.ring.inner.in_flight.get() + 1);
         // SAFETY: passed on to the caller.
         unsafe { self.ring.push_raw(&entry.user_data((self.index as u64) << USER_BITS | user)) }
     }
@@ -411,7 +512,11 @@ impl Port {
     /// The next completion.
     #[inline]
     pub(crate) fn pop(&self) -> Option<Done> {
-        self.ring.inner.ports.borrow_mut()[self.index].done.pop_front()
+        let done = self.ring.inner.ports.borrow_mut()[self.index].done.pop_front();
+        if done.is_some() {
+            self.ring.inner.ready.set(self.ring.inner.ready.get() - 1);
+        }
+        done
     }
 
     /// All completions at once, in exchange for an empty queue.
@@ -419,6 +524,7 @@ impl Port {
     pub(crate) fn take_all(&self, into: &mut VecDeque<Done>) {
         debug_assert!(into.is_empty());
         std::mem::swap(&mut self.ring.inner.ports.borrow_mut()[self.index].done, into);
+        self.ring.inner.ready.set(self.ring.inner.ready.get() - into.len());
     }
 
     /// Requests that the kernel still has.
@@ -435,7 +541,7 @@ impl Port {
             if Clock::Monotonic.now() >= deadline {
                 return false;
             }
-            if self.ring.submit(1, Some(types::Timespec::new().nsec(10_000_000))).is_err() {
+            if self.ring.submit(Wait::Until { count: 1, nanos: 10_000_000 }).is_err() {
                 return false;
             }
         }
@@ -447,6 +553,8 @@ impl Drop for Port {
     fn drop(&mut self) {
         let mut ports = self.ring.inner.ports.borrow_mut();
         ports[self.index].closed = true;
+        let left = ports[self.index].done.len();
+        self.ring.inner.ready.set(self.ring.inner.ready.get() - left);
         ports[self.index].done.clear();
     }
 }
@@ -511,7 +619,6 @@ fn build(config: &RingConfig) -> io::Result<IoUring> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     /// The goal: another thread ends a wait that nothing else would end.
     #[test]
