@@ -1,3 +1,5 @@
 //! The initiator: a session to a remote LUN, seen as a `brunt_block::Device`.
 
+pub mod command;
 pub mod login;
+pub mod session;

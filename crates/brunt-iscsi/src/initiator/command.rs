@@ -1,0 +1,315 @@
+//! From a block request to the SCSI commands that do it, and what a LUN has to say about itself.
+//!
+//! One request may take several commands: an unmap longer than the LUN takes at once, a write
+//! with forced unit access on a LUN that has a volatile cache and no FUA bit (a SYNCHRONIZE CACHE
+//! follows). Pure. The one rule: a plan depends on nothing but the facts, the request and how far
+//! it got, so that a command may be sent again after a reconnect.
+
+use brunt_block::Op;
+use brunt_wire::scsi::cdb::op;
+
+/// A CDB and its data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Command {
+    /// Zero-filled behind its length.
+    pub cdb: [u8; 16],
+    /// Which way data goes.
+    pub direction: Direction,
+    /// Bytes of data (of a parameter list, for commands that have one).
+    pub data_len: u32,
+    /// What the data-out is.
+    pub data: Data,
+    /// How many bytes of the request it does.
+    pub covers: u64,
+}
+
+/// Which way a command's data goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Direction {
+    None,
+    In,
+    Out,
+}
+
+/// What a command sends or receives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Data {
+    /// The caller's buffer, or nothing.
+    Caller,
+    /// One block of zeros (WRITE SAME).
+    ZeroBlock,
+    /// A list with one block descriptor (UNMAP).
+    UnmapList {
+        /// First block.
+        lba: u64,
+        /// Blocks.
+        count: u32,
+    },
+}
+
+/// How a LUN forgets blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum UnmapBy {
+    /// It does not.
+    #[default]
+    Nothing,
+    /// UNMAP (LBPU).
+    Unmap,
+    /// WRITE SAME (16) with the UNMAP bit (LBPWS).
+    WriteSame,
+}
+
+/// What requests have to respect. Read when a LUN is opened, and again after every reconnect.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// Bytes of a logical block.
+    pub block_bytes: u32,
+    /// Bytes of the medium.
+    pub size_bytes: u64,
+    /// Bytes of a physical block.
+    pub physical_block_bytes: u32,
+    /// Longest READ or WRITE in bytes.
+    pub transfer_bytes_max: u32,
+    /// Longest UNMAP in blocks, never 0.
+    pub unmap_blocks_max: u32,
+    /// Longest WRITE SAME in blocks, never 0.
+    pub write_same_blocks_max: u32,
+    /// How blocks are forgotten.
+    pub unmap_by: UnmapBy,
+    /// Forgotten blocks read as zeros (LBPRZ).
+    pub unmapped_reads_zeros: bool,
+    /// The FUA bit is known (DPOFUA).
+    pub fua: bool,
+    /// A volatile write cache is on (WCE).
+    pub volatile_cache: bool,
+    /// The medium is write-protected (WP).
+    pub read_only: bool,
+    /// T10 vendor identification.
+    pub vendor: String,
+    /// Product identification.
+    pub product: String,
+    /// Product revision level.
+    pub revision: String,
+    /// Unit serial number, when the LUN has one.
+    pub serial: Option<String>,
+}
+
+/// How far a request got.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Bytes done.
+    pub done: u64,
+    /// The flush that stands in for a FUA bit was done.
+    pub flushed: bool,
+}
+
+/// The next command of a request; `None` when all is done.
+pub fn next(
+    facts: &Facts,
+    what: Op,
+    offset: u64,
+    len: u64,
+    force_unit_access: bool,
+    progress: Progress,
+) -> Option<Command> {
+    let block = u64::from(facts.block_bytes);
+    let lba = (offset + progress.done) / block;
+    let left = (len - progress.done) / block;
+    if what == Op::Flush {
+        return (!progress.flushed).then(|| synchronize_cache(offset / block, len / block));
+    }
+    if left == 0 {
+        let flush_instead = force_unit_access && facts.volatile_cache && !progress.flushed;
+        // UNMAP and WRITE SAME have no FUA bit at all.
+        let has_bit = facts.fua && what == Op::Write;
+        return (flush_instead && !has_bit && what != Op::Read)
+            .then(|| synchronize_cache(offset / block, len / block));
+    }
+    let fua = force_unit_access && facts.fua && facts.volatile_cache;
+    match what {
+        Op::Read => Some(transfer([op::READ_10, op::READ_16], Direction::In, lba, left, block, false)),
+        Op::Write => Some(transfer([op::WRITE_10, op::WRITE_16], Direction::Out, lba, left, block, fua)),
+        Op::WriteZeroes => Some(write_same(facts, lba, left, false)),
+        Op::Unmap if facts.unmap_by == UnmapBy::WriteSame => Some(write_same(facts, lba, left, true)),
+        Op::Unmap => {
+            let count = left.min(u64::from(facts.unmap_blocks_max)) as u32;
+            let mut cdb = [0; 16];
+            cdb[0] = op::UNMAP;
+            cdb[7..9].copy_from_slice(&(UNMAP_LIST_BYTES as u16).to_be_bytes());
+            Some(Command {
+                cdb,
+                direction: Direction::Out,
+                data_len: UNMAP_LIST_BYTES as u32,
+                data: Data::UnmapList { lba, count },
+                covers: u64::from(count) * block,
+            })
+        }
+        Op::Flush => unreachable!("answered above"),
+    }
+}
+
+/// Header and one descriptor (SBC-3, 5.28.2).
+pub const UNMAP_LIST_BYTES: usize = 24;
+
+/// The parameter list of an UNMAP.
+pub fn unmap_list(lba: u64, count: u32) -> [u8; UNMAP_LIST_BYTES] {
+    let mut list = [0; UNMAP_LIST_BYTES];
+    list[1] = 22; // UNMAP DATA LENGTH: what follows it
+    list[3] = 16; // UNMAP BLOCK DESCRIPTOR DATA LENGTH
+    list[8..16].copy_from_slice(&lba.to_be_bytes());
+    list[16..20].copy_from_slice(&count.to_be_bytes());
+    list
+}
+
+fn transfer(codes: [u8; 2], direction: Direction, lba: u64, blocks: u64, block: u64, fua: bool) -> Command {
+    let mut cdb = [0; 16];
+    cdb[1] = if fua { 0x08 } else { 0 };
+    match (u32::try_from(lba), u16::try_from(blocks)) {
+        (Ok(lba), Ok(blocks)) => {
+            cdb[0] = codes[0];
+            cdb[2..6].copy_from_slice(&lba.to_be_bytes());
+            cdb[7..9].copy_from_slice(&blocks.to_be_bytes());
+        }
+        _ => {
+            cdb[0] = codes[1];
+            cdb[2..10].copy_from_slice(&lba.to_be_bytes());
+            cdb[10..14].copy_from_slice(&(blocks as u32).to_be_bytes());
+        }
+    }
+    let bytes = blocks * block;
+    Command { cdb, direction, data_len: bytes as u32, data: Data::Caller, covers: bytes }
+}
+
+fn write_same(facts: &Facts, lba: u64, left: u64, unmap: bool) -> Command {
+    let count = left.min(u64::from(facts.write_same_blocks_max));
+    let mut cdb = [0; 16];
+    cdb[0] = op::WRITE_SAME_16;
+    cdb[1] = if unmap { 0x08 } else { 0 };
+    cdb[2..10].copy_from_slice(&lba.to_be_bytes());
+    cdb[10..14].copy_from_slice(&(count as u32).to_be_bytes());
+    Command {
+        cdb,
+        direction: Direction::Out,
+        data_len: facts.block_bytes,
+        data: Data::ZeroBlock,
+        covers: count * u64::from(facts.block_bytes),
+    }
+}
+
+/// Blocks 0 means "to the end" (SBC-3, 5.22), as does a range that the field does not hold.
+fn synchronize_cache(lba: u64, blocks: u64) -> Command {
+    let mut cdb = [0; 16];
+    match (u32::try_from(lba), u16::try_from(blocks)) {
+        (Ok(lba), Ok(blocks)) => {
+            cdb[0] = op::SYNCHRONIZE_CACHE_10;
+            cdb[2..6].copy_from_slice(&lba.to_be_bytes());
+            cdb[7..9].copy_from_slice(&blocks.to_be_bytes());
+        }
+        _ => {
+            cdb[0] = op::SYNCHRONIZE_CACHE_16;
+            cdb[2..10].copy_from_slice(&lba.to_be_bytes());
+            cdb[10..14].copy_from_slice(&u32::try_from(blocks).unwrap_or(0).to_be_bytes());
+        }
+    }
+    Command { cdb, direction: Direction::None, data_len: 0, data: Data::Caller, covers: 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts() -> Facts {
+        Facts {
+            block_bytes: 512,
+            size_bytes: 1 << 50,
+            transfer_bytes_max: 1 << 20,
+            unmap_blocks_max: 100,
+            write_same_blocks_max: 1000,
+            unmap_by: UnmapBy::Unmap,
+            fua: true,
+            volatile_cache: true,
+            ..Facts::default()
+        }
+    }
+
+    /// All commands of a request.
+    fn all(facts: &Facts, what: Op, offset: u64, len: u64, fua: bool) -> Vec<Command> {
+        let mut progress = Progress::default();
+        let mut commands = Vec::new();
+        while let Some(command) = next(facts, what, offset, len, fua, progress) {
+            progress.done += command.covers;
+            progress.flushed |= command.covers == 0;
+            commands.push(command);
+            assert!(commands.len() < 100, "no end");
+        }
+        commands
+    }
+
+    /// The goal: CDBs are those of SBC-3, short ones where they hold the address.
+    #[test]
+    fn cdbs() {
+        let check = |what, offset, len, fua, expected: &[&[u8]]| {
+            let commands = all(&facts(), what, offset, len, fua);
+            let cdbs: Vec<&[u8]> = commands.iter().zip(expected).map(|(c, e)| &c.cdb[..e.len()]).collect();
+            assert_eq!(cdbs, expected, "{what:?} {offset} {len} {fua}");
+            assert_eq!(commands.len(), expected.len());
+        };
+        check(Op::Read, 512, 4096, false, &[&[0x28, 0, 0, 0, 0, 1, 0, 0, 8, 0]]);
+        check(Op::Write, 512, 4096, true, &[&[0x2a, 8, 0, 0, 0, 1, 0, 0, 8, 0]]);
+        check(Op::Read, 1 << 41, 512, true, &[&[0x88, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0]]);
+        check(Op::Write, 0, 65536 * 512, false, &[&[0x8a, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0]]);
+        check(Op::Flush, 0, 0, false, &[&[0x35, 0, 0, 0, 0, 0, 0, 0, 0, 0]]);
+        check(Op::Flush, 1 << 41, 512, false, &[&[0x91, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0]]);
+        check(
+            Op::Unmap,
+            0,
+            150 * 512,
+            false,
+            &[&[0x42, 0, 0, 0, 0, 0, 0, 0, 24, 0], &[0x42, 0, 0, 0, 0, 0, 0, 0, 24, 0]],
+        );
+        check(
+            Op::WriteZeroes,
+            0,
+            512,
+            true,
+            &[&[0x93, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0], &[0x35, 0, 0, 0, 0, 0, 0, 0, 1, 0]],
+        );
+    }
+
+    /// The goal: forced unit access holds without the bit, and costs nothing where no cache is.
+    #[test]
+    fn forced_unit_access() {
+        let check = |fua, volatile_cache, codes: &[u8]| {
+            let facts = Facts { fua, volatile_cache, ..facts() };
+            let commands = all(&facts, Op::Write, 0, 512, true);
+            assert_eq!(commands.iter().map(|c| c.cdb[0]).collect::<Vec<_>>(), codes);
+            assert_eq!(commands[0].cdb[1] & 0x08 != 0, fua && volatile_cache);
+        };
+        check(true, true, &[0x2a]);
+        check(false, true, &[0x2a, 0x35]);
+        check(true, false, &[0x2a]);
+        check(false, false, &[0x2a]);
+    }
+
+    /// The goal: long unmaps are done in pieces that cover the whole and nothing else.
+    #[test]
+    fn pieces() {
+        let commands = all(&facts(), Op::Unmap, 512 * 7, 250 * 512, false);
+        let extents: Vec<(u64, u32)> = commands
+            .iter()
+            .map(|c| match c.data {
+                Data::UnmapList { lba, count } => (lba, count),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(extents, [(7, 100), (107, 100), (207, 50)]);
+        let list = unmap_list(7, 100);
+        let parsed: Vec<_> = brunt_wire::scsi::unmap::parse(&list).unwrap().collect();
+        assert_eq!(parsed.len(), 1);
+        let by_write_same = Facts { unmap_by: UnmapBy::WriteSame, ..facts() };
+        let commands = all(&by_write_same, Op::Unmap, 0, 1500 * 512, false);
+        assert_eq!(commands.len(), 2);
+        assert!(commands.iter().all(|c| c.cdb[0] == 0x93 && c.cdb[1] == 8 && c.data == Data::ZeroBlock));
+    }
+}
