@@ -145,7 +145,7 @@ impl Options {
     }
 
     /// Adds a pair, over one of the same key.
-    fn set(&mut self, key: &str, value: &str) {
+    pub fn set(&mut self, key: &str, value: &str) {
         self.pairs.retain(|(known, _)| known != key);
         self.pairs.push((key.to_string(), value.to_string()));
     }

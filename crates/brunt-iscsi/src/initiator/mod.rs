@@ -3,3 +3,4 @@
 pub mod command;
 pub mod login;
 pub mod session;
+pub mod url;

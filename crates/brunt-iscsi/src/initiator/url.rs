@@ -1,0 +1,382 @@
+//! iSCSI URLs in libiscsi's form, and everything they configure.
+//!
+//! ```text
+//! iscsi://[user[%secret]@]host[:port][/target-name/lun][?option=value&…]
+//! ```
+//!
+//! Secrets may also come from the environment, as libiscsi takes them: `LIBISCSI_CHAP_USERNAME`,
+//! `LIBISCSI_CHAP_PASSWORD`, and for mutual CHAP `LIBISCSI_CHAP_TARGET_USERNAME`,
+//! `LIBISCSI_CHAP_TARGET_PASSWORD`; the URL's own come first. The one rule: no name, message or
+//! `{:?}` made here carries a secret.
+
+use std::time::Duration;
+
+use brunt_block::table::{OpenError, Options};
+use brunt_core::units::parse_duration;
+use brunt_wire::iscsi::pdu::lun_field;
+
+use crate::chap::Credentials;
+use crate::params::{DigestPolicy, Wishes};
+
+/// The port of iSCSI (RFC 7143, 14).
+pub const PORT: u16 = 3260;
+/// Connections of one session, and sessions of one device, at most.
+const LINKS_MAX: u64 = 16;
+
+/// Keys and one line of help each, for the table of backends.
+pub const OPTIONS: &[(&str, &str)] = &[
+    ("connections", "connections in each session, 1 to 16; default 1"),
+    ("sessions", "sessions to the LUN for each thread, 1 to 16; default 1"),
+    ("header_digest", "none (default), allow, prefer or crc32c (required)"),
+    ("data_digest", "none (default), allow, prefer or crc32c (required)"),
+    ("timeout", "how long one try of a command, or a login, may take; default 30s"),
+    ("reconnect", "how long to try to get a lost session back; default 60s, 0 for never"),
+    ("keepalive", "a silent target is pinged after this time; default 5s"),
+    ("tries", "how often a request is sent at the most; default 8"),
+    ("initiator", "our iSCSI name; default iqn.2026-11.io.brunt:<host name>"),
+    ("target_user", "the name the target has to prove (mutual CHAP)"),
+    ("target_password", "its secret; better in LIBISCSI_CHAP_TARGET_PASSWORD"),
+    ("immediate_data", "yes (default) or no"),
+    ("initial_r2t", "yes or no (default)"),
+    ("max_recv", "MaxRecvDataSegmentLength; default 1MiB"),
+    ("max_burst", "MaxBurstLength; default 16MiB less one page"),
+    ("first_burst", "FirstBurstLength; default 256KiB"),
+    ("outstanding_r2t", "MaxOutstandingR2T; default 8"),
+];
+
+/// Where a portal is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// A name or an address, without brackets.
+    pub host: String,
+    /// TCP port.
+    pub port: u16,
+}
+
+impl std::fmt::Display for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
+    }
+}
+
+impl Address {
+    /// Reads `host[:port]`, `[v6][:port]`; what follows a comma (a portal group tag) is not looked at.
+    pub fn parse(text: &str) -> Option<Address> {
+        let text = text.split(',').next()?;
+        let (host, rest) = match text.strip_prefix('[') {
+            Some(text) => text.split_once(']')?,
+            None => text.split_at(text.find(':').unwrap_or(text.len())),
+        };
+        let port = match rest.strip_prefix(':') {
+            Some(port) => port.parse().ok().filter(|port| *port > 0)?,
+            None if rest.is_empty() => PORT,
+            None => return None,
+        };
+        (!host.is_empty()).then(|| Address { host: host.to_string(), port })
+    }
+}
+
+/// What a URL and its options say.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The portal to ask first.
+    pub address: Address,
+    /// The target's name; empty in a URL that names a portal only.
+    pub target: String,
+    /// The logical unit.
+    pub lun: u16,
+    /// Our iSCSI name.
+    pub initiator: String,
+    /// What proves us.
+    pub credentials: Option<Credentials>,
+    /// What the target has to prove.
+    pub target_credentials: Option<Credentials>,
+    /// Operational keys.
+    pub wishes: Wishes,
+    /// Connections in a session.
+    pub connections: u16,
+    /// Sessions of a device.
+    pub sessions: u16,
+    /// For one try of a command, and for a login.
+    pub timeout: Duration,
+    /// How long a lost session is tried to get back.
+    pub reconnect: Duration,
+    /// After so long a silence the target is pinged.
+    pub keepalive: Duration,
+    /// How often a request is sent at the most.
+    pub tries: u32,
+}
+
+impl Config {
+    /// The URL without user and secret, for messages.
+    pub fn name(&self) -> String {
+        match self.target.as_str() {
+            "" => format!("iscsi://{}", self.address),
+            target => format!("iscsi://{}/{target}/{}", self.address, self.lun),
+        }
+    }
+
+    /// The LUN as headers carry it.
+    pub fn lun_field(&self) -> [u8; 8] {
+        lun_field(self.lun)
+    }
+
+    /// Reads what stands behind `iscsi:`, and the options; the environment has the secrets that are
+    /// not in them (`env` is `std::env::var`, or a test's).
+    ///
+    /// # Errors
+    /// What is wrong, and what would be right; no secrets.
+    pub fn parse(
+        place: &str,
+        options: &mut Options,
+        env: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Config, OpenError> {
+        let refuse = |what: &str| {
+            OpenError::Refused(format!(
+                "{what}; an iSCSI URL is iscsi://[user%secret@]host[:port]/target-name/lun"
+            ))
+        };
+        let rest = place.strip_prefix("//").ok_or_else(|| refuse("'//' has to follow 'iscsi:'"))?;
+        // A secret may contain '@', a host may not; the path begins behind the host.
+        let authority_end = rest.rfind('@').map_or(0, |at| at + 1);
+        let (login, host_and_path) = rest.split_at(authority_end);
+        let (host, path) = host_and_path.split_once('/').unwrap_or((host_and_path, ""));
+        let address = Address::parse(host).ok_or_else(|| refuse("there is no valid host[:port]"))?;
+        let (target, lun) = match path {
+            "" => ("", 0),
+            path => {
+                let (target, lun) =
+                    path.rsplit_once('/').ok_or_else(|| refuse("the LUN's number is missing"))?;
+                let lun = lun.parse().ok().filter(|lun| *lun < 16384);
+                (target, lun.ok_or_else(|| refuse("the LUN has to be a number from 0 to 16383"))?)
+            }
+        };
+        if !path.is_empty() && (target.is_empty() || target.len() > 223 || target.contains('/')) {
+            return Err(refuse("the target's name is missing or no iSCSI name"));
+        }
+        let (user, secret) = match login.strip_suffix('@') {
+            Some(login) => {
+                let (user, secret) = login.split_once('%').map_or((login, None), |(u, s)| (u, Some(s)));
+                (Some(user.to_string()), secret.map(str::to_string))
+            }
+            None => (env("LIBISCSI_CHAP_USERNAME"), None),
+        };
+        let secret = secret.or_else(|| user.as_ref().and_then(|_| env("LIBISCSI_CHAP_PASSWORD")));
+        let credentials =
+            pair(user, secret).map_err(|what| refuse(&format!("the CHAP {what} is missing")))?;
+        let target_user = options.take("target_user").or_else(|| env("LIBISCSI_CHAP_TARGET_USERNAME"));
+        let target_secret = options
+            .take("target_password")
+            .or_else(|| target_user.as_ref().and_then(|_| env("LIBISCSI_CHAP_TARGET_PASSWORD")));
+        let target_credentials = pair(target_user, target_secret)
+            .map_err(|what| refuse(&format!("the target's CHAP {what} is missing")))?;
+        if target_credentials.is_some() && credentials.is_none() {
+            return Err(refuse("mutual CHAP needs a user and secret of our own, too"));
+        }
+
+        let mut wishes = Wishes {
+            header_digest: digest(options, "header_digest")?,
+            data_digest: digest(options, "data_digest")?,
+            ..Wishes::default()
+        };
+        let connections = number(options, "connections", 1, 1, LINKS_MAX)? as u16;
+        let values = &mut wishes.values;
+        values.max_connections = connections;
+        values.immediate_data = options.flag("immediate_data")?.unwrap_or(values.immediate_data);
+        values.initial_r2t = options.flag("initial_r2t")?.unwrap_or(values.initial_r2t);
+        let length = |options: &mut Options, key, default| {
+            size(options, key, default, 512, 0x00ff_ffff).map(|bytes| bytes as u32)
+        };
+        values.max_recv_data_segment_length =
+            length(options, "max_recv", values.max_recv_data_segment_length)?;
+        values.max_burst_length = length(options, "max_burst", values.max_burst_length)?;
+        values.first_burst_length =
+            length(options, "first_burst", values.first_burst_length.min(values.max_burst_length))?;
+        let r2t = u64::from(values.max_outstanding_r2t);
+        values.max_outstanding_r2t = number(options, "outstanding_r2t", r2t, 1, 65535)? as u16;
+        Ok(Config {
+            address,
+            target: target.to_string(),
+            lun,
+            initiator: options.take("initiator").unwrap_or_else(default_initiator),
+            credentials,
+            target_credentials,
+            wishes,
+            connections,
+            sessions: number(options, "sessions", 1, 1, LINKS_MAX)? as u16,
+            timeout: time(options, "timeout", "30s", Duration::from_millis(1))?,
+            reconnect: time(options, "reconnect", "60s", Duration::ZERO)?,
+            keepalive: time(options, "keepalive", "5s", Duration::from_millis(1))?,
+            tries: number(options, "tries", 8, 1, 1_000_000)? as u32,
+        })
+    }
+}
+
+/// Both or neither.
+fn pair(user: Option<String>, secret: Option<String>) -> Result<Option<Credentials>, &'static str> {
+    match (user, secret) {
+        (None, None) => Ok(None),
+        (Some(user), Some(secret)) if !user.is_empty() && !secret.is_empty() => {
+            Ok(Some(Credentials::new(user, secret)))
+        }
+        (Some(user), _) if !user.is_empty() => Err("secret"),
+        _ => Err("user name"),
+    }
+}
+
+fn bad(option: &str, value: &str, wanted: String) -> OpenError {
+    OpenError::BadValue { option: option.to_string(), value: value.to_string(), wanted }
+}
+
+fn digest(options: &mut Options, key: &str) -> Result<DigestPolicy, OpenError> {
+    let Some(value) = options.take(key) else { return Ok(DigestPolicy::Never) };
+    match value.to_lowercase().as_str() {
+        "none" => Ok(DigestPolicy::Never),
+        "allow" | "none_crc32c" => Ok(DigestPolicy::Allow),
+        "prefer" | "crc32c_none" => Ok(DigestPolicy::Prefer),
+        "crc32c" => Ok(DigestPolicy::Require),
+        _ => Err(bad(key, &value, "write none, allow, prefer or crc32c".to_string())),
+    }
+}
+
+fn number(options: &mut Options, key: &str, default: u64, min: u64, max: u64) -> Result<u64, OpenError> {
+    let Some(value) = options.take(key) else { return Ok(default) };
+    match value.parse() {
+        Ok(number) if (min..=max).contains(&number) => Ok(number),
+        _ => Err(bad(key, &value, format!("write a number from {min} to {max}"))),
+    }
+}
+
+fn size(options: &mut Options, key: &str, default: u32, min: u64, max: u64) -> Result<u64, OpenError> {
+    match options.size(key)? {
+        None => Ok(default.into()),
+        Some(bytes) if (min..=max).contains(&bytes) => Ok(bytes),
+        Some(bytes) => Err(bad(key, &bytes.to_string(), format!("write a size from {min} to {max} bytes"))),
+    }
+}
+
+fn time(options: &mut Options, key: &str, default: &str, min: Duration) -> Result<Duration, OpenError> {
+    let value = options.take(key).unwrap_or_else(|| default.to_string());
+    let time = parse_duration(&value)?;
+    if time < min {
+        return Err(bad(key, &value, format!("write a time of at least {min:?}")));
+    }
+    Ok(time)
+}
+
+/// A name that tells hosts apart, so that a target's access list and log can.
+fn default_initiator() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host: String = host
+        .trim()
+        .to_lowercase()
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() || c == '.' || c == '-' { c } else { '-' })
+        .take(64)
+        .collect();
+    format!("iqn.2026-11.io.brunt:{}", if host.is_empty() { "localhost" } else { &host })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse_with(url: &str, env: &[(&str, &str)]) -> Result<Config, String> {
+        let place = url.strip_prefix("iscsi:").unwrap();
+        let (place, query) = place.split_once('?').unwrap_or((place, ""));
+        let mut options = Options::default();
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (key, value) = pair.split_once('=').unwrap();
+            options.set(key, value);
+        }
+        let env = |key: &str| env.iter().find(|(k, _)| *k == key).map(|(_, value)| value.to_string());
+        Config::parse(place, &mut options, &env).map_err(|error| error.to_string())
+    }
+
+    fn parse(url: &str) -> Result<Config, String> {
+        parse_with(url, &[])
+    }
+
+    /// The goal: URLs mean what libiscsi means by them, and their names carry no secret.
+    #[test]
+    fn urls() {
+        let check = |url: &str, name: &str, user: Option<&str>| {
+            let config = parse(url).unwrap();
+            assert_eq!(config.name(), name, "{url}");
+            assert_eq!(config.credentials.as_ref().map(|c| c.user.as_str()), user, "{url}");
+            assert!(!format!("{config:?}").contains("s3cret"), "{config:?}");
+        };
+        check("iscsi://h/iqn.a:b/0", "iscsi://h:3260/iqn.a:b/0", None);
+        check("iscsi://10.0.0.1:3261/iqn.a/12", "iscsi://10.0.0.1:3261/iqn.a/12", None);
+        check("iscsi://[fe80::1]:860/iqn.a/1", "iscsi://[fe80::1]:860/iqn.a/1", None);
+        check("iscsi://u%s3cret@h/iqn.a/1", "iscsi://h:3260/iqn.a/1", Some("u"));
+        check("iscsi://u%s3cret@with/odd%chars@h/iqn.a/1", "iscsi://h:3260/iqn.a/1", Some("u"));
+        check("iscsi://h:3261", "iscsi://h:3261", None);
+    }
+
+    /// The goal: secrets come from the environment when the URL has none.
+    #[test]
+    fn environment() {
+        let env = [
+            ("LIBISCSI_CHAP_PASSWORD", "s3cret"),
+            ("LIBISCSI_CHAP_TARGET_USERNAME", "t"),
+            ("LIBISCSI_CHAP_TARGET_PASSWORD", "other"),
+        ];
+        let config = parse_with("iscsi://u@h/iqn.a/1", &env).unwrap();
+        assert_eq!(config.credentials.unwrap().user, "u");
+        assert_eq!(config.target_credentials.unwrap().user, "t");
+        let all = [("LIBISCSI_CHAP_USERNAME", "v"), env[0]];
+        assert_eq!(parse_with("iscsi://h/iqn.a/1", &all).unwrap().credentials.unwrap().user, "v");
+    }
+
+    /// The goal: options arrive, and a session's wishes follow them.
+    #[test]
+    fn options() {
+        let config = parse(
+            "iscsi://h/iqn.a/1?connections=2&sessions=3&header_digest=crc32c&data_digest=prefer&timeout=5s\
+             &reconnect=0&max_recv=256k&max_burst=64k&initial_r2t=yes&immediate_data=no&outstanding_r2t=1",
+        )
+        .unwrap();
+        assert_eq!((config.connections, config.sessions), (2, 3));
+        assert_eq!(config.wishes.header_digest, DigestPolicy::Require);
+        assert_eq!(config.wishes.data_digest, DigestPolicy::Prefer);
+        assert_eq!((config.timeout, config.reconnect), (Duration::from_secs(5), Duration::ZERO));
+        let values = &config.wishes.values;
+        assert_eq!((values.max_recv_data_segment_length, values.max_burst_length), (262_144, 65_536));
+        assert_eq!((values.first_burst_length, values.max_outstanding_r2t), (65_536, 1));
+        assert!(values.initial_r2t && !values.immediate_data);
+        assert_eq!(values.max_connections, 2);
+        assert!(config.initiator.starts_with("iqn.2026-11.io.brunt:"));
+    }
+
+    /// The goal: what is wrong is named, without the secret.
+    #[test]
+    fn mistakes() {
+        let check = |url: &str, words: &str| {
+            let error = parse(url).expect_err(url);
+            assert!(error.contains(words), "{url}: {error}");
+            assert!(!error.contains("s3cret"), "{error}");
+        };
+        check("iscsi:h/iqn.a/1", "'//'");
+        check("iscsi:///iqn.a/1", "host");
+        check("iscsi://h:0/iqn.a/1", "host");
+        check("iscsi://h:x/iqn.a/1", "host");
+        check("iscsi://[::1/iqn.a/1", "host");
+        check("iscsi://h/iqn.a", "number is missing");
+        check("iscsi://h/iqn.a/x", "0 to 16383");
+        check("iscsi://h/iqn.a/16384", "0 to 16383");
+        check("iscsi://h//1", "name is missing");
+        check("iscsi://u@h/iqn.a/1", "secret is missing");
+        check("iscsi://%s3cret@h/iqn.a/1", "user name is missing");
+        check("iscsi://u%s3cret@h/iqn.a/1?target_user=t", "target's CHAP secret");
+        check("iscsi://h/iqn.a/1?target_user=t&target_password=s3cret", "of our own");
+        check("iscsi://h/iqn.a/1?connections=0", "1 to 16");
+        check("iscsi://h/iqn.a/1?data_digest=md5", "crc32c");
+        check("iscsi://h/iqn.a/1?timeout=30", "30");
+        check("iscsi://h/iqn.a/1?max_recv=100", "512");
+    }
+}
