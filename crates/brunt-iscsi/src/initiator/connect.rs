@@ -1,0 +1,585 @@
+//! Makes a session: connects, logs in, follows redirects, asks the LUN what it is. Blocking, with
+//! a deadline for the whole; called when a device is opened, and on a thread of its own
+//! when a lost session is to come back, so that the device's thread never waits.
+//!
+//! The one rule: what comes out is ready for full feature phase, with nothing unread in its
+//! sockets.
+
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+use brunt_block::table::OpenError;
+use brunt_block::{Buf, BufPool, DeviceError};
+use brunt_core::{Clock, Nanos};
+use brunt_wire::iscsi::digest;
+use brunt_wire::iscsi::pdu::{BHS_BYTES, Bhs, DIGEST_BYTES, padded};
+use brunt_wire::scsi::cdb::{be16, be32, be64, op};
+use brunt_wire::scsi::inquiry::{Capacity, page};
+use brunt_wire::scsi::sense::{Sense, Status, key};
+use zerocopy::IntoBytes;
+
+use super::command::{Facts, UnmapBy};
+use super::login::{
+    Discovery, DiscoveryStep, LOGIN_SEGMENT_BYTES_MAX, LoggedIn, Login, LoginConfig, LoginError, Place, Step,
+    TargetRecord,
+};
+use super::session::{Attachment, Payload, Session, SessionConfig, Violation};
+use super::url::{Address, Config};
+use crate::chap::Challenge;
+
+/// A chain of redirects longer than this is a circle.
+const REDIRECTS_MAX: u32 = 4;
+/// The first CmdSN of a session.
+const FIRST_CMD_SN: u32 = 1;
+/// Longest request when the LUN names no limit, and the most a single one is allowed.
+const TRANSFER_BYTES_MAX: u32 = 16 << 20;
+/// How long a LUN may say "becoming ready" before it is given up.
+const READY_WAIT: Duration = Duration::from_secs(10);
+
+/// A session that is ready for use.
+#[derive(Debug)]
+pub struct Established {
+    /// One socket for each connection, in the attachment's order.
+    pub sockets: Vec<TcpStream>,
+    /// For [`Session::attach`].
+    pub attachment: Attachment,
+    /// What the LUN is.
+    pub facts: Facts,
+}
+
+/// Why there is no session.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The host's name has no address.
+    #[error("{0}: cannot resolve the host: {1}")]
+    Resolve(Address, io::Error),
+    /// No TCP connection.
+    #[error("{0}: cannot connect: {1}")]
+    Connect(Address, io::Error),
+    /// The connection broke, or nothing came in time.
+    #[error("{0}: the connection failed during {1}: {2}")]
+    Io(Address, &'static str, io::Error),
+    /// The login failed.
+    #[error("{0}: {1}")]
+    Login(Address, LoginError),
+    /// The target broke the protocol after login.
+    #[error("{0}: {1}")]
+    Violation(Address, Violation),
+    /// A digest was wrong.
+    #[error("{0}: a {1} digest was wrong: the data was changed on its way")]
+    Digest(Address, &'static str),
+    /// The LUN is not what we can use.
+    #[error("{0}")]
+    Lun(String),
+}
+
+impl ConnectError {
+    /// Whether trying again later may help.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            ConnectError::Login(_, error) => error.is_transient(),
+            ConnectError::Lun(_) => false,
+            _ => true,
+        }
+    }
+}
+
+impl From<ConnectError> for OpenError {
+    fn from(error: ConnectError) -> OpenError {
+        OpenError::Refused(error.to_string())
+    }
+}
+
+/// Makes a session of `config.connections` connections and reads the LUN's facts.
+///
+/// # Errors
+/// See [`ConnectError`].
+pub fn establish(config: &Config, isid: [u8; 6], limit: Duration) -> Result<Established, ConnectError> {
+    let login = LoginConfig {
+        initiator_name: config.initiator.clone(),
+        target_name: Some(config.target.clone()),
+        credentials: config.credentials.clone(),
+        target_credentials: config.target_credentials.clone(),
+        wishes: config.wishes.clone(),
+        isid,
+    };
+    let deadline = Instant::now() + limit;
+    let first_place = Place { cmd_sn: FIRST_CMD_SN, ..Place::default() };
+    let (wire, logged_in) = log_in(&config.address, &login, &first_place, deadline)?;
+    let allowed = logged_in.params.max_connections;
+    if allowed < config.connections {
+        return Err(ConnectError::Lun(format!(
+            "{}: the target allows {allowed} connection(s) in a session, not {}; use sessions={} instead",
+            config.name(),
+            config.connections,
+            config.connections
+        )));
+    }
+    let mut probe = Probe::new(config, wire, &logged_in);
+    let facts = probe.facts(config)?;
+    let mut attachment = Attachment {
+        cmd_sn: probe.session.cmd_sn(),
+        max_cmd_sn: probe.session.max_cmd_sn(),
+        connections: vec![(0, logged_in.params.clone(), probe.session.exp_stat_sn(0))],
+    };
+    // Further connections go where the first one ended up, redirects included.
+    let address = probe.wire.address.clone();
+    let mut sockets = vec![probe.wire.socket];
+    for cid in 1..config.connections {
+        let place = Place {
+            tsih: logged_in.tsih,
+            cid,
+            cmd_sn: attachment.cmd_sn,
+            session: Some(logged_in.params.clone()),
+        };
+        let (wire, joined) = log_in(&address, &login, &place, deadline)?;
+        attachment.connections.push((cid, joined.params, joined.exp_stat_sn));
+        sockets.push(wire.socket);
+    }
+    for socket in &sockets {
+        let _ = socket.set_read_timeout(None);
+        let _ = socket.set_write_timeout(None);
+    }
+    Ok(Established { sockets, attachment, facts })
+}
+
+/// The targets behind a portal (SendTargets).
+///
+/// # Errors
+/// See [`ConnectError`].
+pub fn discover(config: &Config) -> Result<Vec<TargetRecord>, ConnectError> {
+    let login = LoginConfig {
+        initiator_name: config.initiator.clone(),
+        target_name: None,
+        credentials: config.credentials.clone(),
+        target_credentials: config.target_credentials.clone(),
+        wishes: config.wishes.clone(),
+        isid: random_isid(),
+    };
+    let deadline = Instant::now() + config.timeout;
+    let place = Place { cmd_sn: FIRST_CMD_SN, ..Place::default() };
+    let (mut wire, logged_in) = log_in(&config.address, &login, &place, deadline)?;
+    wire.header_digest = logged_in.params.header_digest;
+    wire.data_digest = logged_in.params.data_digest;
+    let (mut discovery, mut request) = Discovery::start(&logged_in, FIRST_CMD_SN);
+    loop {
+        wire.send_whole(&request, "discovery")?;
+        let limit = logged_in.params.max_recv_data_segment_length as usize;
+        let (bhs, data) = wire.receive(limit, "discovery")?;
+        match discovery.on_response(&bhs, &data).map_err(|error| wire.login_error(error))? {
+            DiscoveryStep::Send(next) => request = next,
+            DiscoveryStep::Done(targets) => return Ok(targets),
+        }
+    }
+}
+
+/// A session's own ISID, of the random kind (RFC 7143, 11.12.5).
+pub fn random_isid() -> [u8; 6] {
+    let mut isid = [0x80, 0, 0, 0, 0, 0];
+    getrandom::fill(&mut isid[1..]).expect("the kernel's random numbers");
+    isid
+}
+
+/// One connection through its login, wherever redirects lead.
+fn log_in(
+    address: &Address,
+    config: &LoginConfig,
+    place: &Place,
+    deadline: Instant,
+) -> Result<(Wire, LoggedIn), ConnectError> {
+    let mut address = address.clone();
+    for _ in 0..=REDIRECTS_MAX {
+        let mut wire = Wire::connect(address, deadline)?;
+        let (mut login, mut request) = Login::start(config.clone(), place.clone(), Challenge::random())
+            .map_err(|error| wire.login_error(error))?;
+        address = loop {
+            wire.send_whole(&request, "login")?;
+            let (bhs, data) = wire.receive(LOGIN_SEGMENT_BYTES_MAX, "login")?;
+            match login.on_response(&bhs, &data).map_err(|error| wire.login_error(error))? {
+                Step::Send(next) => request = next,
+                Step::Done(logged_in) => return Ok((wire, *logged_in)),
+                Step::Moved { address, .. } => match Address::parse(&address) {
+                    Some(address) => break address,
+                    None => return Err(wire.login_error(LoginError::Protocol("a redirect to nowhere"))),
+                },
+            }
+        };
+    }
+    Err(ConnectError::Login(address, LoginError::Protocol("redirects without end")))
+}
+
+/// A blocking connection with a deadline.
+struct Wire {
+    socket: TcpStream,
+    address: Address,
+    deadline: Instant,
+    header_digest: bool,
+    data_digest: bool,
+}
+
+impl Wire {
+    fn connect(address: Address, deadline: Instant) -> Result<Wire, ConnectError> {
+        let resolved = (address.host.as_str(), address.port).to_socket_addrs();
+        let candidates = match resolved {
+            Ok(candidates) => candidates,
+            Err(error) => return Err(ConnectError::Resolve(address, error)),
+        };
+        let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+        for candidate in candidates {
+            match TcpStream::connect_timeout(&candidate, left(deadline)) {
+                Ok(socket) => {
+                    let _ = socket.set_nodelay(true);
+                    return Ok(Wire { socket, address, deadline, header_digest: false, data_digest: false });
+                }
+                Err(error) => last = error,
+            }
+        }
+        Err(ConnectError::Connect(address, last))
+    }
+
+    fn login_error(&self, error: LoginError) -> ConnectError {
+        ConnectError::Login(self.address.clone(), error)
+    }
+
+    fn send_whole(&mut self, bytes: &[u8], during: &'static str) -> Result<(), ConnectError> {
+        if !self.header_digest && !self.data_digest {
+            return self.write(bytes, during);
+        }
+        let (header, rest) = bytes.split_at(BHS_BYTES);
+        let mut wire = header.to_vec();
+        if self.header_digest {
+            wire.extend_from_slice(&digest::digest(header));
+        }
+        wire.extend_from_slice(rest);
+        if self.data_digest && !rest.is_empty() {
+            wire.extend_from_slice(&digest::digest(rest));
+        }
+        self.write(&wire, during)
+    }
+
+    fn write(&mut self, bytes: &[u8], during: &'static str) -> Result<(), ConnectError> {
+        let _ = self.socket.set_write_timeout(Some(left(self.deadline)));
+        self.socket
+            .write_all(bytes)
+            .map_err(|error| ConnectError::Io(self.address.clone(), during, plain(error)))
+    }
+
+    fn read(&mut self, bytes: &mut [u8], during: &'static str) -> Result<(), ConnectError> {
+        let mut at = 0;
+        while at < bytes.len() {
+            // Anew for each piece: a target that trickles bytes does not get more time for it.
+            let _ = self.socket.set_read_timeout(Some(left(self.deadline)));
+            let failed = match self.socket.read(&mut bytes[at..]) {
+                Ok(0) => io::Error::new(io::ErrorKind::UnexpectedEof, "the target closed the connection"),
+                Ok(count) => {
+                    at += count;
+                    continue;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => plain(error),
+            };
+            return Err(ConnectError::Io(self.address.clone(), during, failed));
+        }
+        Ok(())
+    }
+
+    /// A PDU's header and data, digests checked and taken off.
+    fn receive(&mut self, limit: usize, during: &'static str) -> Result<(Bhs, Vec<u8>), ConnectError> {
+        // TotalAHSLength is one byte: at most 255 words.
+        let mut header = vec![0; BHS_BYTES];
+        self.read(&mut header, during)?;
+        let bhs = *Bhs::peek(&header).expect("48 bytes are a header");
+        header.resize(BHS_BYTES + bhs.ahs_len(), 0);
+        self.read(&mut header[BHS_BYTES..], during)?;
+        if self.header_digest {
+            let mut sent = [0; DIGEST_BYTES];
+            self.read(&mut sent, during)?;
+            if sent != digest::digest(&header) {
+                return Err(ConnectError::Digest(self.address.clone(), "header"));
+            }
+        }
+        let len = bhs.data_len();
+        if len > limit {
+            return Err(self.login_error(LoginError::Protocol("a data segment longer than allowed")));
+        }
+        let mut data = vec![0; padded(len)];
+        self.read(&mut data, during)?;
+        if self.data_digest && len > 0 {
+            let mut sent = [0; DIGEST_BYTES];
+            self.read(&mut sent, during)?;
+            if sent != digest::digest(&data) {
+                return Err(ConnectError::Digest(self.address.clone(), "data"));
+            }
+        }
+        data.truncate(len);
+        Ok((bhs, data))
+    }
+}
+
+/// Never zero, which the socket options take for "for ever".
+fn left(deadline: Instant) -> Duration {
+    deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1))
+}
+
+/// "Resource temporarily unavailable" is how the kernel says that a socket's time is over.
+fn plain(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::WouldBlock => io::Error::new(io::ErrorKind::TimedOut, "no answer in time"),
+        _ => error,
+    }
+}
+
+/// Asks a LUN what it is, one command at a time.
+struct Probe {
+    session: Session,
+    wire: Wire,
+    clock: Clock,
+}
+
+/// A command's answer: its data, or the sense that it failed with.
+type Answer = Result<Vec<u8>, DeviceError>;
+
+impl Probe {
+    fn new(config: &Config, mut wire: Wire, logged_in: &LoggedIn) -> Probe {
+        let clock = Clock::Monotonic;
+        let session_config = SessionConfig {
+            lun: config.lun_field(),
+            depth: 1,
+            timeout: config.timeout,
+            keepalive: config.timeout,
+            tries: 1,
+        };
+        let mut session = Session::new(session_config, Facts::default(), BufPool::new(0));
+        let attachment = Attachment {
+            cmd_sn: FIRST_CMD_SN,
+            max_cmd_sn: logged_in.max_cmd_sn,
+            connections: vec![(0, logged_in.params.clone(), logged_in.exp_stat_sn)],
+        };
+        session.attach(attachment, Facts::default(), clock.now());
+        wire.header_digest = logged_in.params.header_digest;
+        wire.data_digest = logged_in.params.data_digest;
+        Probe { session, wire, clock }
+    }
+
+    /// One command; unit attentions are consumed.
+    fn run(&mut self, cdb: &[u8], answer_len: usize) -> Result<Answer, ConnectError> {
+        let mut padded_cdb = [0; 16];
+        padded_cdb[..cdb.len()].copy_from_slice(cdb);
+        // A LUN that has more unit attentions queued than this is not getting better.
+        for _ in 0..16 {
+            let answer = self.run_once(padded_cdb, answer_len)?;
+            match answer {
+                Err(DeviceError::Scsi { sense: Some(Sense { key: key::UNIT_ATTENTION, .. }), .. }) => {}
+                other => return Ok(other),
+            }
+        }
+        Err(ConnectError::Lun(format!("{}: unit attentions without end", self.wire.address)))
+    }
+
+    fn run_once(&mut self, cdb: [u8; 16], answer_len: usize) -> Result<Answer, ConnectError> {
+        self.session.submit_control(cdb, Buf::zeroed(answer_len), self.now());
+        loop {
+            let now = self.now();
+            self.session.schedule(now);
+            while let Some(outgoing) = self.session.pull(0) {
+                // The prober's commands carry no data, and neither do answers to pings.
+                self.wire.send_whole(outgoing.bhs.as_bytes(), "a command")?;
+            }
+            if let Some(task) = self.session.next_answered() {
+                let retired = self.session.retire(task, now).expect("the prober's commands end at once");
+                return Ok(retired.result.map(|()| retired.buf[..retired.received as usize].to_vec()));
+            }
+            let limit = 1 << 20;
+            let (bhs, data) = self.wire.receive(limit, "a command")?;
+            let violation = |violation| ConnectError::Violation(self.wire.address.clone(), violation);
+            match self.session.on_header(0, &bhs).map_err(violation)? {
+                Payload::Task(piece) => {
+                    self.session.data(piece.task)[piece.start..piece.start + piece.len]
+                        .copy_from_slice(&data);
+                    self.session.on_pdu(0, &bhs, &[], now).map_err(violation)?;
+                }
+                Payload::Short => self.session.on_pdu(0, &bhs, &data, now).map_err(violation)?,
+            }
+            if let Some(loss) = self.session.lost() {
+                let error = io::Error::new(io::ErrorKind::ConnectionAborted, loss.why);
+                return Err(ConnectError::Io(self.wire.address.clone(), "a command", error));
+            }
+        }
+    }
+
+    fn now(&self) -> Nanos {
+        self.clock.now()
+    }
+
+    fn facts(&mut self, config: &Config) -> Result<Facts, ConnectError> {
+        let name = config.name();
+        let lun = |what: &str| ConnectError::Lun(format!("{name}: {what}"));
+        let failed = |what: &str, error: DeviceError| ConnectError::Lun(format!("{name}: {what}: {error}"));
+        let inquiry = self
+            .run(&[op::INQUIRY, 0, 0, 0, 96], 96)?
+            .map_err(|error| failed("INQUIRY was refused", error))?;
+        if inquiry.len() < 36 {
+            return Err(lun("the answer to INQUIRY is too short"));
+        }
+        match (inquiry[0] >> 5, inquiry[0] & 0x1f) {
+            (0, 0x00) => {}
+            (0, kind) => {
+                return Err(lun(&format!("LUN {} is no disk (device type {kind:#04x})", config.lun)));
+            }
+            _ => return Err(lun(&format!("there is no LUN {}", config.lun))),
+        }
+        self.wait_ready(&name)?;
+        let mut facts = Facts {
+            vendor: ascii(&inquiry[8..16]),
+            product: ascii(&inquiry[16..32]),
+            revision: ascii(&inquiry[32..36]),
+            unmap_blocks_max: u32::MAX,
+            write_same_blocks_max: u32::MAX,
+            transfer_bytes_max: TRANSFER_BYTES_MAX,
+            ..Facts::default()
+        };
+        self.capacity(&mut facts, &failed)?;
+        if facts.block_bytes < 512
+            || facts.block_bytes > 1 << 16
+            || !facts.block_bytes.is_power_of_two()
+            || facts.size_bytes == 0
+        {
+            return Err(lun(&format!(
+                "blocks of {} bytes are not supported (or there are none)",
+                facts.block_bytes
+            )));
+        }
+        self.pages(&mut facts)?;
+        self.mode(&mut facts)?;
+        Ok(facts)
+    }
+
+    /// TEST UNIT READY until it is; some LUNs spin up.
+    fn wait_ready(&mut self, name: &str) -> Result<(), ConnectError> {
+        let deadline = Instant::now() + READY_WAIT.min(left(self.wire.deadline));
+        loop {
+            match self.run(&[op::TEST_UNIT_READY], 0)? {
+                Ok(_) => return Ok(()),
+                // BECOMING READY, or somebody's reservation, which a reader may still pass.
+                Err(DeviceError::Scsi { status: Status::ReservationConflict, .. }) => return Ok(()),
+                Err(DeviceError::Scsi {
+                    sense: Some(Sense { key: key::NOT_READY, asc: 4, ascq: 1, .. }),
+                    ..
+                }) if Instant::now() < deadline => {}
+                Err(error) => {
+                    return Err(ConnectError::Lun(format!("{name}: the LUN is not ready: {error}")));
+                }
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    fn capacity(
+        &mut self,
+        facts: &mut Facts,
+        failed: &dyn Fn(&str, DeviceError) -> ConnectError,
+    ) -> Result<(), ConnectError> {
+        let mut cdb = [0; 16];
+        cdb[0] = op::SERVICE_ACTION_IN_16;
+        cdb[1] = op::SA_READ_CAPACITY_16;
+        cdb[13] = 32;
+        let (last_lba, block_bytes) = match self.run(&cdb, 32)? {
+            Ok(bytes) if bytes.len() >= 12 => {
+                let capacity = Capacity::parse_16(&bytes).expect("long enough");
+                facts.physical_block_bytes =
+                    capacity.block_bytes.checked_shl(capacity.physical_exponent.into()).unwrap_or(0);
+                facts.unmapped_reads_zeros = capacity.unmapped_reads_zeros;
+                (capacity.last_lba, capacity.block_bytes)
+            }
+            // Old and small ones know the short form only.
+            _ => {
+                let bytes = self
+                    .run(&[op::READ_CAPACITY_10, 0, 0, 0, 0, 0, 0, 0, 0, 0], 8)?
+                    .map_err(|error| failed("READ CAPACITY was refused", error))?;
+                (u64::from(be32(&bytes, 0)), be32(&bytes, 4))
+            }
+        };
+        facts.block_bytes = block_bytes;
+        facts.size_bytes = last_lba
+            .checked_add(1)
+            .and_then(|blocks| blocks.checked_mul(u64::from(block_bytes)))
+            .ok_or_else(|| failed("the capacity is impossible", DeviceError::OutOfRange))?;
+        facts.physical_block_bytes = facts.physical_block_bytes.max(block_bytes);
+        Ok(())
+    }
+
+    /// Vital product data: serial number, block limits, provisioning. A LUN may have none of them.
+    fn pages(&mut self, facts: &mut Facts) -> Result<(), ConnectError> {
+        let vpd = |code: u8| [op::INQUIRY, 1, code, 1, 0];
+        let Ok(supported) = self.run(&vpd(page::SUPPORTED), 256)? else { return Ok(()) };
+        let has = |code: u8| supported.get(4..).is_some_and(|codes| codes.contains(&code));
+        if has(page::UNIT_SERIAL_NUMBER)
+            && let Ok(serial) = self.run(&vpd(page::UNIT_SERIAL_NUMBER), 256)?
+        {
+            let len = usize::from(be16(&serial, 2));
+            facts.serial = serial.get(4..4 + len).map(ascii).filter(|serial| !serial.is_empty());
+        }
+        if has(page::BLOCK_LIMITS)
+            && let Ok(limits) = self.run(&vpd(page::BLOCK_LIMITS), 256)?
+        {
+            // SBC-3, 6.6.4; zero says "no limit named".
+            let transfer = u64::from(be32(&limits, 8)) * u64::from(facts.block_bytes);
+            if transfer > 0 {
+                facts.transfer_bytes_max = transfer.min(u64::from(TRANSFER_BYTES_MAX)) as u32;
+            }
+            if be32(&limits, 20) > 0 {
+                facts.unmap_blocks_max = be32(&limits, 20);
+            }
+            let write_same = be64(&limits, 36);
+            if write_same > 0 {
+                facts.write_same_blocks_max = u32::try_from(write_same).unwrap_or(u32::MAX);
+            }
+        }
+        if has(page::LOGICAL_BLOCK_PROVISIONING)
+            && let Ok(provisioning) = self.run(&vpd(page::LOGICAL_BLOCK_PROVISIONING), 256)?
+        {
+            let flags = provisioning.get(5).copied().unwrap_or(0);
+            facts.unmap_by = match flags {
+                flags if flags & 0x80 != 0 => UnmapBy::Unmap,
+                flags if flags & 0x40 != 0 => UnmapBy::WriteSame,
+                _ => UnmapBy::Nothing,
+            };
+        }
+        Ok(())
+    }
+
+    /// The caching page, and the device-specific byte of the header.
+    fn mode(&mut self, facts: &mut Facts) -> Result<(), ConnectError> {
+        // Without block descriptors (DBD), the page follows the header.
+        let six = self.run(&[op::MODE_SENSE_6, 0x08, 0x08, 0, 192, 0], 192)?;
+        let (bytes, specific, start) = match six {
+            Ok(bytes) if bytes.len() >= 4 => {
+                let (specific, start) = (bytes[2], 4 + usize::from(bytes[3]));
+                (bytes, specific, start)
+            }
+            _ => match self.run(&[op::MODE_SENSE_10, 0x08, 0x08, 0, 0, 0, 0, 0, 192, 0], 192)? {
+                Ok(bytes) if bytes.len() >= 8 => {
+                    let (specific, start) = (bytes[3], 8 + usize::from(be16(&bytes, 6)));
+                    (bytes, specific, start)
+                }
+                _ => return Ok(()),
+            },
+        };
+        facts.read_only = specific & 0x80 != 0;
+        facts.fua = specific & 0x10 != 0;
+        if let Some([code, _, flags, ..]) = bytes.get(start..)
+            && code & 0x3f == 0x08
+        {
+            facts.volatile_cache = flags & 0x04 != 0;
+        }
+        Ok(())
+    }
+}
+
+/// Printable text without the padding.
+fn ascii(bytes: &[u8]) -> String {
+    let text: String =
+        bytes.iter().map(|&b| if (0x20..0x7f).contains(&b) { char::from(b) } else { ' ' }).collect();
+    text.trim().to_string()
+}
