@@ -173,4 +173,22 @@ pub trait Device {
     /// Asks for an outstanding request to be given up. It still completes exactly once, with its
     /// own result if it was too late. Devices that cannot cancel do nothing.
     fn cancel(&mut self, _tag: u64) {}
+
+    /// What went on below that completions do not tell. A layer passes on what is below it.
+    fn health(&self) -> Health {
+        Health::default()
+    }
+}
+
+/// Trouble that a device overcame, or did not. Printed beside results.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Health {
+    /// Requests sent again, for whatever reason.
+    pub retries: u64,
+    /// Requests that were given up because they took too long.
+    pub timeouts: u64,
+    /// Sessions that were lost and made anew.
+    pub reconnects: u64,
+    /// The last trouble, in words.
+    pub trouble: Option<String>,
 }

@@ -20,7 +20,7 @@ pub mod stream;
 pub mod table;
 
 pub use buffer::{Buf, BufPool};
-pub use device::{Backend, Completion, Device, DeviceError, DeviceInfo, Inline, Op, Request};
+pub use device::{Backend, Completion, Device, DeviceError, DeviceInfo, Health, Inline, Op, Request};
 pub use ring::{Port, Ring, RingConfig, RingStats, Waker};
 pub use stream::{Lent, Place, Stream, StreamEvent};
 pub use table::{OpenError, open_url, open_url_with};

@@ -257,6 +257,10 @@ impl Device for DelayedDevice {
         held.min(self.inner.deadline())
     }
 
+    fn health(&self) -> crate::Health {
+        self.inner.health()
+    }
+
     fn cancel(&mut self, tag: u64) {
         // Rare, so a search will do. What is held back stays: it is done.
         let taken = |index: &usize| !self.free.contains(&(*index as u32)) && self.slots[*index].tag == tag;

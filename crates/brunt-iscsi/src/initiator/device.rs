@@ -1,0 +1,701 @@
+//! The initiator as a device: sessions on the thread's ring.
+//!
+//! A [`Session`] holds the rules; here bytes move. Long payloads are received straight into their
+//! request's buffer, short ones are parsed many at a time out of one receive; all commands that
+//! are ready go out in one vectored send. Nothing is allocated for a request.
+//!
+//! When a session is lost, the policy is: try again at once (or after the target's Time2Wait),
+//! then every 100 ms, doubling to 2 s, for the URL's `reconnect` time; what was not answered
+//! is sent again on the new session. Refusals that time does not heal (a wrong secret) end it at
+//! once. Afterwards every request ends with [`DeviceError::Gone`].
+//!
+//! The one rule: connecting happens on another thread, which hands over sockets; `submit` and
+//! `poll` never wait.
+
+use std::collections::VecDeque;
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use brunt_block::table::{BackendEntry, Opened, Options};
+use brunt_block::{
+    Backend, Completion, Device, DeviceError, DeviceInfo, Health, Lent, OpenError, Place, Request, Ring,
+    Stream,
+};
+use brunt_core::{Clock, Nanos};
+use brunt_wire::iscsi::digest;
+use brunt_wire::iscsi::pdu::{Bhs, DIGEST_BYTES, padded};
+use zerocopy::IntoBytes;
+
+use super::command::{Facts, UnmapBy};
+use super::connect::{self, ConnectError, Established};
+use super::session::{DEPTH_MAX, Outgoing, Payload, Piece, Session, SessionConfig, Violation};
+use super::url::{Config, OPTIONS};
+
+/// Room for what is received and not placed: a queue of 32 answers of 4 KiB and their headers,
+/// twice, and it stays in the second-level cache.
+const RX_BYTES: usize = 256 << 10;
+/// A payload of which so much is still to come is received where it belongs; less is copied, which
+/// costs less than a receive of its own.
+const PLACE_BYTES_MIN: usize = 16 << 10;
+const BACKOFF_MIN: Duration = Duration::from_millis(100);
+const BACKOFF_MAX: Duration = Duration::from_secs(2);
+
+/// The line for the table of backends.
+pub const ENTRY: BackendEntry = BackendEntry {
+    name: "iscsi",
+    help: "a LUN of an iSCSI target, without a kernel driver",
+    example: "iscsi://127.0.0.1:3260/iqn.2026-11.io.brunt:t0/0",
+    options: OPTIONS,
+    open: open_entry,
+};
+
+fn open_entry(place: &str, options: &mut Options) -> Opened {
+    let config = Config::parse(place, options, &|key| std::env::var(key).ok())?;
+    if config.target.is_empty() {
+        return Err(OpenError::Refused(format!(
+            "{} names a portal, not a LUN; add /target-name/lun ('brunt io targets URL' lists the names)",
+            config.name()
+        )));
+    }
+    Ok(Arc::new(Initiator::open(config)?))
+}
+
+/// A LUN that was logged in to once, so that it is known what it is.
+#[derive(Debug)]
+pub struct Initiator {
+    config: Config,
+    info: DeviceInfo,
+    facts: Facts,
+    /// The session that found that out, for the first device.
+    spare: Mutex<Option<([u8; 6], Established)>>,
+}
+
+impl Initiator {
+    /// Logs in and looks.
+    ///
+    /// # Errors
+    /// See [`ConnectError`].
+    pub fn open(config: Config) -> Result<Initiator, ConnectError> {
+        let isid = connect::random_isid();
+        let established = connect::establish(&config, isid, config.timeout)?;
+        let facts = established.facts.clone();
+        let params = &established.attachment.connections[0].1;
+        let yes = |value| if value { "yes" } else { "no" };
+        let crc = |value| if value { "CRC32C" } else { "none" };
+        let mut notes = vec![
+            format!(
+                "{} {} {}{}",
+                facts.vendor,
+                facts.product,
+                facts.revision,
+                facts.serial.as_ref().map(|serial| format!(", serial number {serial}")).unwrap_or_default()
+            ),
+            format!(
+                "iSCSI: digests header {}, data {}; InitialR2T {}, ImmediateData {}; segments {} in, {} out; \
+                 bursts first {}, max {}; MaxOutstandingR2T {}",
+                crc(params.header_digest),
+                crc(params.data_digest),
+                yes(params.initial_r2t),
+                yes(params.immediate_data),
+                params.max_recv_data_segment_length,
+                params.peer_max_recv_data_segment_length,
+                params.first_burst_length,
+                params.max_burst_length,
+                params.max_outstanding_r2t
+            ),
+        ];
+        if facts.unmap_by != UnmapBy::Nothing && !facts.unmapped_reads_zeros {
+            notes.push("unmapped blocks need not read as zeros (LBPRZ=0)".to_string());
+        }
+        let info = DeviceInfo {
+            name: config.name(),
+            block_bytes: facts.block_bytes,
+            size_bytes: facts.size_bytes,
+            physical_block_bytes: facts.physical_block_bytes,
+            buffer_align: 1,
+            transfer_bytes_max: facts.transfer_bytes_max,
+            read_only: facts.read_only,
+            volatile_cache: facts.volatile_cache,
+            unmap: facts.unmap_by != UnmapBy::Nothing,
+            notes,
+        };
+        Ok(Initiator { config, info, facts, spare: Mutex::new(Some((isid, established))) })
+    }
+}
+
+impl Backend for Initiator {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn open(&self, ring: &Ring, depth: u32) -> Result<Box<dyn Device>, DeviceError> {
+        if ring.config().iopoll {
+            return Err(DeviceError::Unsupported); // sockets are not polled
+        }
+        let sessions = u32::from(self.config.sessions);
+        let depth = depth.div_ceil(sessions).clamp(1, DEPTH_MAX);
+        let mut links = Vec::new();
+        for _ in 0..sessions {
+            let spare = self.spare.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+            let (isid, established) = match spare {
+                Some(spare) => spare,
+                None => {
+                    let isid = connect::random_isid();
+                    match connect::establish(&self.config, isid, self.config.timeout) {
+                        Ok(established) => (isid, established),
+                        Err(ConnectError::Io(_, _, error) | ConnectError::Connect(_, error)) => {
+                            return Err(error.raw_os_error().map_or(DeviceError::Gone, DeviceError::Os));
+                        }
+                        Err(_) => return Err(DeviceError::Gone),
+                    }
+                }
+            };
+            links.push(Link::new(self, ring, depth, isid, established)?);
+        }
+        Ok(Box::new(InitiatorDevice { info: self.info.clone(), links, clock: Clock::Monotonic }))
+    }
+}
+
+/// One thread's sessions to a LUN.
+struct InitiatorDevice {
+    info: DeviceInfo,
+    links: Vec<Link>,
+    clock: Clock,
+}
+
+impl Device for InitiatorDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn submit(&mut self, batch: &mut VecDeque<Request>) {
+        if batch.is_empty() {
+            return;
+        }
+        let now = self.clock.now();
+        while let Some(request) = batch.pop_front() {
+            // To the session with the fewest requests; one that is being made anew only when all are.
+            let link = self
+                .links
+                .iter_mut()
+                .filter(|link| link.session.room() > 0)
+                .min_by_key(|link| (link.rank(), link.session.outstanding()));
+            let Some(link) = link else {
+                batch.push_front(request);
+                break;
+            };
+            link.submit(request, now);
+        }
+        for link in &mut self.links {
+            link.send(now);
+        }
+    }
+
+    fn poll(&mut self, done: &mut Vec<Completion>) {
+        for link in &mut self.links {
+            link.poll(&self.clock, done);
+        }
+    }
+
+    fn outstanding(&self) -> u32 {
+        self.links.iter().map(|link| link.session.outstanding() + link.refused.len() as u32).sum()
+    }
+
+    fn deadline(&self) -> Nanos {
+        self.links.iter().map(Link::deadline).min().unwrap_or(Nanos::MAX)
+    }
+
+    fn cancel(&mut self, tag: u64) {
+        let now = self.clock.now();
+        for link in &mut self.links {
+            link.session.cancel(tag, now);
+        }
+    }
+
+    fn health(&self) -> Health {
+        let mut health = Health::default();
+        for link in &self.links {
+            let counts = link.session.counts();
+            health.retries += counts.replays + counts.unit_attentions + counts.busy;
+            health.timeouts += counts.timeouts;
+            health.reconnects += link.reconnects;
+            if let Some(trouble) = &link.trouble {
+                health.trouble = Some(trouble.clone());
+            }
+        }
+        health
+    }
+}
+
+/// A session and its connections, or the way back to them.
+struct Link {
+    session: Session,
+    connections: Vec<Connection>,
+    /// For each task: where its data is while a stream has it.
+    lent: Vec<Option<(usize, Lent)>>,
+    /// Answered tasks whose data is still on its way out.
+    stuck: Vec<u16>,
+    /// Requests that came when all was over.
+    refused: Vec<Completion>,
+    state: LinkState,
+    ring: Ring,
+    config: Config,
+    isid: [u8; 6],
+    /// What the LUN was when it was opened.
+    facts: Facts,
+    reconnects: u64,
+    trouble: Option<String>,
+}
+
+enum LinkState {
+    Up,
+    /// A thread is connecting.
+    Connecting {
+        answer: Receiver<Result<Established, ConnectError>>,
+        lost: Nanos,
+        backoff: Duration,
+    },
+    /// The next attempt is due at a time.
+    Waiting {
+        until: Nanos,
+        lost: Nanos,
+        backoff: Duration,
+    },
+    Dead,
+}
+
+struct Connection {
+    stream: Stream,
+    state: Receiving,
+    header_digest: bool,
+    data_digest: bool,
+}
+
+#[derive(Clone, Copy)]
+enum Receiving {
+    Header,
+    /// The payload is being received into its task's buffer.
+    Payload(Bhs, Piece),
+    /// Padding and digest of that payload.
+    Trailer(Bhs, Piece),
+}
+
+/// Why a connection has to go.
+enum Trouble {
+    Violation(Violation),
+    Digest(&'static str),
+}
+
+impl From<Violation> for Trouble {
+    fn from(violation: Violation) -> Trouble {
+        Trouble::Violation(violation)
+    }
+}
+
+impl Link {
+    fn new(
+        initiator: &Initiator,
+        ring: &Ring,
+        depth: u32,
+        isid: [u8; 6],
+        established: Established,
+    ) -> Result<Link, DeviceError> {
+        let config = initiator.config.clone();
+        let session_config = SessionConfig {
+            lun: config.lun_field(),
+            depth,
+            timeout: config.timeout,
+            keepalive: config.keepalive,
+            tries: config.tries,
+        };
+        let facts = initiator.facts.clone();
+        let mut link = Link {
+            session: Session::new(session_config, facts.clone(), ring.pool().clone()),
+            connections: Vec::new(),
+            lent: vec![None; depth as usize],
+            stuck: Vec::with_capacity(depth as usize),
+            refused: Vec::new(),
+            state: LinkState::Dead,
+            ring: ring.clone(),
+            config,
+            isid,
+            facts,
+            reconnects: 0,
+            trouble: None,
+        };
+        let now = Clock::Monotonic.now();
+        link.bring_up(established, now)
+            .map_err(|error| error.raw_os_error().map_or(DeviceError::Gone, DeviceError::Os))?;
+        Ok(link)
+    }
+
+    fn bring_up(&mut self, established: Established, now: Nanos) -> std::io::Result<()> {
+        let Established { sockets, attachment, facts } = established;
+        let mut connections = Vec::with_capacity(sockets.len());
+        for (socket, (_, params, _)) in sockets.into_iter().zip(&attachment.connections) {
+            connections.push(Connection {
+                stream: Stream::new(&self.ring, socket, RX_BYTES)?,
+                state: Receiving::Header,
+                header_digest: params.header_digest,
+                data_digest: params.data_digest,
+            });
+        }
+        self.connections = connections;
+        self.session.attach(attachment, facts, now);
+        self.state = LinkState::Up;
+        // The first receive, so that pings and messages are heard before the first command.
+        for connection in &mut self.connections {
+            connection.stream.arm();
+        }
+        Ok(())
+    }
+
+    /// Which link to prefer: one that works, one that will, none.
+    fn rank(&self) -> u8 {
+        match self.state {
+            LinkState::Up => 0,
+            LinkState::Connecting { .. } | LinkState::Waiting { .. } => 1,
+            LinkState::Dead => 2,
+        }
+    }
+
+    fn submit(&mut self, request: Request, now: Nanos) {
+        if matches!(self.state, LinkState::Dead) {
+            let Request { tag, buf, .. } = request;
+            self.refused.push(Completion { tag, buf, result: Err(DeviceError::Gone) });
+            return;
+        }
+        self.session.submit(request, now).expect("a session with room was chosen");
+    }
+
+    fn deadline(&self) -> Nanos {
+        if !self.refused.is_empty() {
+            return Nanos(0);
+        }
+        let own = match &self.state {
+            LinkState::Up | LinkState::Dead => Nanos::MAX,
+            // The thread wakes the ring; this is for a wake that somebody else consumed.
+            LinkState::Connecting { .. } => Clock::Monotonic.now().after(BACKOFF_MIN),
+            LinkState::Waiting { until, .. } => *until,
+        };
+        own.min(self.session.deadline())
+    }
+
+    /// Everything that is ready goes out.
+    fn send(&mut self, now: Nanos) {
+        if !matches!(self.state, LinkState::Up) {
+            return;
+        }
+        self.session.schedule(now);
+        for number in 0..self.connections.len() {
+            while let Some(outgoing) = self.session.pull(number) {
+                self.push(number, &outgoing);
+            }
+            let stream = &mut self.connections[number].stream;
+            stream.flush();
+            stream.arm();
+        }
+    }
+
+    fn push(&mut self, number: usize, outgoing: &Outgoing) {
+        let connection = &mut self.connections[number];
+        let stream = &mut connection.stream;
+        let header = outgoing.bhs.as_bytes();
+        stream.push_bytes(header);
+        if connection.header_digest {
+            stream.push_bytes(&digest::digest(header));
+        }
+        let Some(Piece { task, start, len }) = outgoing.data else { return };
+        let slot = &mut self.lent[usize::from(task)];
+        let lent = match *slot {
+            Some((_, lent)) => lent,
+            None => {
+                let lent = stream.lend(std::mem::take(self.session.data(task)));
+                *slot = Some((number, lent));
+                lent
+            }
+        };
+        stream.push_lent(lent, start, len);
+        stream.push_bytes(&[0; 3][..padded(len) - len]);
+        if connection.data_digest {
+            let digest = digest::padded_digest(&stream.lent_bytes(lent)[start..start + len]);
+            stream.push_bytes(&digest);
+        }
+    }
+
+    fn poll(&mut self, clock: &Clock, done: &mut Vec<Completion>) {
+        done.append(&mut self.refused);
+        match &self.state {
+            LinkState::Up => {}
+            LinkState::Dead => return self.complete(clock.now(), done),
+            LinkState::Connecting { .. } | LinkState::Waiting { .. } => {
+                self.come_back(clock.now());
+                self.complete(clock.now(), done);
+                self.send(clock.now());
+                return;
+            }
+        }
+        let now = clock.now();
+        let mut trouble = None;
+        for number in 0..self.connections.len() {
+            let event = self.connections[number].stream.poll();
+            // Also without an event: a place may have been filled from what was there.
+            if event.received
+                && let Err(why) = self.receive(number, now)
+            {
+                trouble = Some(match why {
+                    Trouble::Violation(violation) => violation.to_string(),
+                    Trouble::Digest(what) => {
+                        format!("a {what} digest was wrong: data was changed on its way")
+                    }
+                });
+                break;
+            }
+            if event.ended && self.session.lost().is_none() {
+                let kind = self.connections[number].stream.ended();
+                trouble = Some(match kind {
+                    Some(std::io::ErrorKind::UnexpectedEof) | None => {
+                        "the target closed the connection".to_string()
+                    }
+                    Some(kind) => format!("the connection broke: {kind}"),
+                });
+                break;
+            }
+        }
+        self.session.on_time(now);
+        if let Some(why) = trouble {
+            self.lose(why, Duration::ZERO, now);
+        } else if let Some(loss) = self.session.lost() {
+            self.lose(loss.why.to_string(), loss.wait, now);
+        }
+        self.complete(now, done);
+        self.send(now);
+    }
+
+    /// Parses what one connection received.
+    fn receive(&mut self, number: usize, now: Nanos) -> Result<(), Trouble> {
+        let session = &mut self.session;
+        let Connection { stream, state, header_digest, data_digest } = &mut self.connections[number];
+        let (header_digest, data_digest) = (*header_digest, *data_digest);
+        loop {
+            match *state {
+                Receiving::Header => {
+                    let bytes = stream.bytes();
+                    let Some(&bhs) = Bhs::peek(bytes) else { return Ok(()) };
+                    let data_offset = bhs.data_offset(header_digest);
+                    if bytes.len() < data_offset {
+                        return Ok(());
+                    }
+                    if header_digest {
+                        let (header, sent) = bytes[..data_offset].split_at(data_offset - DIGEST_BYTES);
+                        if digest::digest(header) != sent {
+                            return Err(Trouble::Digest("header"));
+                        }
+                    }
+                    let payload = session.on_header(number, &bhs)?;
+                    let total = bhs.total_len(header_digest, data_digest);
+                    if bytes.len() >= total {
+                        let rest = &bytes[data_offset..total];
+                        let len = bhs.data_len();
+                        if data_digest && len > 0 {
+                            let (data, sent) = rest.split_at(padded(len));
+                            if digest::digest(data) != sent {
+                                return Err(Trouble::Digest("data"));
+                            }
+                        }
+                        match payload {
+                            Payload::Task(piece) => {
+                                session.data(piece.task)[piece.start..piece.start + piece.len]
+                                    .copy_from_slice(&rest[..len]);
+                                session.on_pdu(number, &bhs, &[], now)?;
+                            }
+                            Payload::Short => session.on_pdu(number, &bhs, &rest[..len], now)?,
+                        }
+                        stream.consume(total);
+                        continue;
+                    }
+                    match payload {
+                        Payload::Task(piece) if total - bytes.len() >= PLACE_BYTES_MIN => {
+                            stream.consume(data_offset);
+                            let buf = std::mem::take(session.data(piece.task));
+                            stream.place(Place::Buf(buf), piece.start as u64, piece.len);
+                            *state = Receiving::Payload(bhs, piece);
+                        }
+                        // The rest is short, or the whole fits: SHORT_DATA_BYTES_MAX is below the room.
+                        _ => return Ok(()),
+                    }
+                }
+                Receiving::Payload(bhs, piece) => {
+                    let Some(place) = stream.take_placed() else { return Ok(()) };
+                    let Place::Buf(buf) = place else { unreachable!("only buffers are placed here") };
+                    *session.data(piece.task) = buf;
+                    *state = Receiving::Trailer(bhs, piece);
+                }
+                Receiving::Trailer(bhs, piece) => {
+                    let pad = padded(piece.len) - piece.len;
+                    let trailer = pad + if data_digest { DIGEST_BYTES } else { 0 };
+                    let Some(bytes) = stream.bytes().get(..trailer) else { return Ok(()) };
+                    if data_digest {
+                        let data = &session.data(piece.task)[piece.start..piece.start + piece.len];
+                        if digest::padded_digest(data) != bytes[pad..] {
+                            return Err(Trouble::Digest("data"));
+                        }
+                    }
+                    stream.consume(trailer);
+                    *state = Receiving::Header;
+                    session.on_pdu(number, &bhs, &[], now)?;
+                }
+            }
+        }
+    }
+
+    /// Retires what was answered and has its data back.
+    fn complete(&mut self, now: Nanos, done: &mut Vec<Completion>) {
+        for _ in 0..self.stuck.len() {
+            let task = self.stuck.remove(0);
+            self.finish(task, now, done);
+        }
+        while let Some(task) = self.session.next_answered() {
+            self.finish(task, now, done);
+        }
+    }
+
+    fn finish(&mut self, task: u16, now: Nanos, done: &mut Vec<Completion>) {
+        let slot = &mut self.lent[usize::from(task)];
+        if let Some((number, lent)) = *slot {
+            match self.connections[number].stream.reclaim(lent) {
+                Some(buf) => {
+                    *slot = None;
+                    *self.session.data(task) = buf;
+                }
+                // Answered before it was sent whole; the stream has it a little longer.
+                None => return self.stuck.push(task),
+            }
+        }
+        if let Some(retired) = self.session.retire(task, now) {
+            done.push(Completion { tag: retired.tag, buf: retired.buf, result: retired.result });
+        }
+    }
+
+    // ---- loss and return
+
+    /// Takes all data back from the connections and starts over.
+    fn lose(&mut self, why: String, wait: Duration, now: Nanos) {
+        self.trouble = Some(format!("{}: {why}", self.config.name()));
+        for connection in &mut self.connections {
+            if let (Some(Place::Buf(buf)), Receiving::Payload(_, piece)) =
+                (connection.stream.abort(), connection.state)
+            {
+                *self.session.data(piece.task) = buf;
+            }
+        }
+        for (task, slot) in self.lent.iter_mut().enumerate() {
+            if let Some((number, lent)) = slot.take() {
+                let buf = self.connections[number].stream.reclaim(lent);
+                *self.session.data(task as u16) = buf.expect("an aborted stream gives everything back");
+            }
+        }
+        self.connections.clear();
+        self.session.detach();
+        if self.config.reconnect.is_zero() {
+            return self.die();
+        }
+        self.state = LinkState::Waiting { until: now.after(wait), lost: now, backoff: BACKOFF_MIN };
+        self.come_back(now);
+    }
+
+    fn die(&mut self) {
+        self.session.fail_all(DeviceError::Gone);
+        self.state = LinkState::Dead;
+    }
+
+    /// The next step towards a new session.
+    fn come_back(&mut self, now: Nanos) {
+        match &self.state {
+            LinkState::Waiting { until, lost, backoff } if now >= *until => {
+                let (lost, backoff) = (*lost, *backoff);
+                let left = lost.after(self.config.reconnect).since(now);
+                if left.is_zero() {
+                    return self.die();
+                }
+                let (sender, answer) = channel();
+                let (config, isid, waker) = (self.config.clone(), self.isid, self.ring.waker());
+                let limit = self.config.timeout.min(left);
+                std::thread::spawn(move || {
+                    // The device may be gone by then; then so is the receiver.
+                    let _ = sender.send(connect::establish(&config, isid, limit));
+                    waker.wake();
+                });
+                self.state = LinkState::Connecting { answer, lost, backoff };
+            }
+            LinkState::Connecting { answer, lost, backoff } => {
+                let (lost, backoff) = (*lost, *backoff);
+                let outcome = match answer.try_recv() {
+                    Ok(outcome) => outcome,
+                    Err(TryRecvError::Empty) => return,
+                    Err(TryRecvError::Disconnected) => return self.die(),
+                };
+                match outcome {
+                    Ok(established) => match self.changed(&established.facts) {
+                        None => match self.bring_up(established, now) {
+                            Ok(()) => self.reconnects += 1,
+                            Err(error) => self.retry_later(error.to_string(), now, lost, backoff),
+                        },
+                        Some(what) => {
+                            self.trouble = Some(format!("{}: {what}", self.config.name()));
+                            self.die();
+                        }
+                    },
+                    Err(error) if error.is_transient() => {
+                        self.retry_later(error.to_string(), now, lost, backoff);
+                    }
+                    Err(error) => {
+                        self.trouble = Some(error.to_string());
+                        self.die();
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn retry_later(&mut self, why: String, now: Nanos, lost: Nanos, backoff: Duration) {
+        self.trouble = Some(why);
+        if now >= lost.after(self.config.reconnect) {
+            return self.die();
+        }
+        let until = now.after(backoff);
+        self.state = LinkState::Waiting { until, lost, backoff: (2 * backoff).min(BACKOFF_MAX) };
+    }
+
+    /// What makes a LUN another one than was opened: writing there would be a mistake.
+    fn changed(&self, new: &Facts) -> Option<&'static str> {
+        if new.serial != self.facts.serial || new.product != self.facts.product {
+            return Some("after the reconnect there is another LUN in its place");
+        }
+        let same_size = new.size_bytes == self.facts.size_bytes && new.block_bytes == self.facts.block_bytes;
+        (!same_size).then_some("after the reconnect the LUN has another size")
+    }
+}
+
+impl Drop for Link {
+    /// Says goodbye where that can be done without waiting: the target frees the session at once.
+    fn drop(&mut self) {
+        use std::io::Write;
+        if !matches!(self.state, LinkState::Up) || self.session.outstanding() > 0 {
+            return;
+        }
+        let logout = self.session.logout_pdu();
+        let Some(connection) = self.connections.first_mut() else { return };
+        if connection.stream.queued_bytes() == 0 {
+            let mut bytes = logout.as_bytes().to_vec();
+            if connection.header_digest {
+                bytes.extend_from_slice(&digest::digest(logout.as_bytes()));
+            }
+            let _ = connection.stream.socket().write_all(&bytes);
+        }
+    }
+}
+
+const _: () = assert!(super::session::SHORT_DATA_BYTES_MAX + (4 << 10) + PLACE_BYTES_MIN < RX_BYTES);
