@@ -1,0 +1,592 @@
+//! Matches replies with their calls and hands complete operations on. Fed with messages by
+//! [`crate::records`] and, for UDP, by the pipeline. The one rule: a reply belongs to a call
+//! only on the same connection, in the other direction, with the same xid.
+
+use brunt_wire::nfs::{mount, v3};
+use brunt_wire::{Cursor, ParseError, rpc};
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+
+use crate::checksum::BlockSums;
+use crate::ledger::Ledger;
+use crate::operation::{Body, ChecksumRun, FileKey, Operation, Peers, Sink};
+
+/// Bytes of a call's head that are kept until its reply comes. SYMLINK with two long names
+/// and a path stays below it.
+const CALL_BYTES_KEPT_MAX: usize = 8 << 10;
+/// A slot's buffer that grew beyond this is given back when the call is done.
+const SLOT_BYTES_MAX: usize = 1 << 10;
+const NONE: u32 = u32::MAX;
+
+/// The connection and direction that a message came on.
+#[derive(Clone, Copy, Debug)]
+pub struct Context {
+    /// Sender and receiver, as if the sender were a client.
+    pub forward: Peers,
+    /// The connection's number: never that of another one within the time-out.
+    pub connection: u32,
+    /// Which of its two directions.
+    pub direction: u8,
+}
+
+impl Context {
+    fn key(&self, direction: u8, xid: rpc::Xid) -> u64 {
+        (u64::from(self.connection << 1 | u32::from(direction)) << 32) | u64::from(xid.0)
+    }
+}
+
+/// A call that was registered before it had arrived as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Token {
+    slot: u32,
+    record_id: u64,
+}
+
+/// What the first bytes of a message say about the rest of it.
+#[derive(Debug)]
+pub enum Begun {
+    /// At least so many bytes are needed to say.
+    Need(usize),
+    /// This is no RPC message.
+    NotRpc,
+    /// All of it is wanted.
+    Whole(Option<Token>),
+    /// A reply to a call that was not seen: nothing of it is wanted.
+    Skip,
+    /// File data follows.
+    Data {
+        /// The call's, when this is a call.
+        token: Option<Token>,
+        /// Where the data starts, in bytes from the start of the message.
+        at: usize,
+        /// Its bytes.
+        len: u32,
+        /// Whose it is.
+        target: DataTarget,
+    },
+}
+
+/// Which operation's data goes by.
+#[derive(Clone, Copy, Debug)]
+pub struct DataTarget {
+    record_id: u64,
+    file: FileKey,
+    offset: u64,
+    write: bool,
+}
+
+/// A message that is over.
+#[derive(Clone, Copy, Debug)]
+pub struct MessageEnd<'a> {
+    /// Its bytes, without the file data when that was elided.
+    pub bytes: &'a [u8],
+    /// Where file data was left out.
+    pub elided_at: Option<usize>,
+    /// Its end, or a part of it, was not seen.
+    pub damaged: bool,
+    /// Bytes of file data not seen.
+    pub data_missing: u32,
+    /// When its first byte was seen.
+    pub time_ns: u64,
+    /// Set when [`Matcher::begin`] registered it.
+    pub token: Option<Token>,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    key: u64,
+    record_id: u64,
+    time_ns: u64,
+    peers: Peers,
+    message: Vec<u8>,
+    elided_at: Option<usize>,
+    damaged: bool,
+    data_missing: u32,
+    outstanding: u32,
+    /// Neighbours in the order of arrival; `next` also chains free slots.
+    previous: u32,
+    next: u32,
+}
+
+/// Calls that wait, and the sink for what is complete.
+#[derive(Debug)]
+pub struct Matcher<S> {
+    /// Who takes the operations.
+    pub sink: S,
+    by_key: HashMap<u64, u32, FixedState>,
+    slots: Vec<Slot>,
+    free: u32,
+    oldest: u32,
+    newest: u32,
+    waiting_max: usize,
+    timeout_ns: u64,
+    next_record_id: u64,
+    sums: BlockSums,
+    spare_sums: Vec<Box<BlockSums>>,
+}
+
+/// Where the arguments or results proper start: RPCSEC_GSS with integrity puts a length and
+/// a sequence number before them; with privacy, and in its own exchanges, there are none.
+fn body_at(call: &rpc::Call<'_>, header_end: usize) -> Option<usize> {
+    match call.credentials.flavor {
+        rpc::AuthFlavor::Gss => {
+            let control = call.credentials.body.get(4..8)? != [0; 4];
+            match call.credentials.gss_service()? {
+                1 if !control => Some(header_end),
+                2 if !control => Some(header_end + 8),
+                _ => None,
+            }
+        }
+        _ => Some(header_end),
+    }
+}
+
+fn is(call: &rpc::Call<'_>, procedure: v3::Procedure) -> bool {
+    call.program == rpc::PROGRAM_NFS && call.version == 3 && call.procedure == procedure as u32
+}
+
+fn cursor(bytes: &[u8], at: usize, elided_at: Option<usize>) -> Cursor<'_> {
+    let body = bytes.get(at..).unwrap_or(&[]);
+    match elided_at {
+        Some(elided) => Cursor::with_elided_data(body, elided.wrapping_sub(at)),
+        None => Cursor::new(body),
+    }
+}
+
+impl<S: Sink> Matcher<S> {
+    /// At most `waiting_max` calls wait, each at most `timeout_ns`.
+    pub fn new(sink: S, waiting_max: usize, timeout_ns: u64) -> Matcher<S> {
+        Matcher {
+            sink,
+            by_key: HashMap::with_hasher(FixedState::default()),
+            slots: Vec::new(),
+            free: NONE,
+            oldest: NONE,
+            newest: NONE,
+            waiting_max: waiting_max.clamp(1, NONE as usize - 1),
+            timeout_ns,
+            next_record_id: 0,
+            sums: BlockSums::default(),
+            spare_sums: Vec::new(),
+        }
+    }
+
+    /// Whether a call with this xid waits for a reply that would come on `context`.
+    pub fn awaits(&self, context: &Context, xid: rpc::Xid) -> bool {
+        self.by_key.contains_key(&context.key(context.direction ^ 1, xid))
+    }
+
+    /// Looks at the first bytes of a message that is not yet there as a whole.
+    pub fn begin(
+        &mut self,
+        context: &Context,
+        prefix: &[u8],
+        time_ns: u64,
+        token: Option<Token>,
+        ledger: &mut Ledger,
+    ) -> Begun {
+        let header = match rpc::parse(prefix) {
+            Ok(header) => header,
+            Err(ParseError::Incomplete(need)) => return Begun::Need(need),
+            Err(ParseError::Malformed(_)) => return Begun::NotRpc,
+        };
+        match header {
+            rpc::Message::Call(call) => {
+                // Registered now: its last packets may be lost and its reply come all the same.
+                let mut register = |elided_at, end: usize| {
+                    let bytes = &prefix[..end];
+                    match token {
+                        Some(token) => {
+                            self.update(token, bytes, elided_at, true);
+                            Some(token)
+                        }
+                        None => self.register(context, bytes, elided_at, true, time_ns, ledger),
+                    }
+                };
+                let at = body_at(&call, call.body_at).filter(|_| is(&call, v3::Procedure::Write));
+                let Some(at) = at else { return Begun::Whole(register(None, prefix.len())) };
+                match v3::parse_args(v3::Procedure::Write, &mut cursor(prefix, at, None)) {
+                    Ok(v3::Args::Write { file, offset, data, .. }) => {
+                        let data_at = at + data.at;
+                        let token = register(Some(data_at), data_at);
+                        let file = FileKey::new(context.forward.server.address, file);
+                        let record_id = token.map_or(u64::MAX, |token| token.record_id);
+                        let target = DataTarget { record_id, file, offset, write: true };
+                        Begun::Data { token, at: data_at, len: data.len, target }
+                    }
+                    Err(ParseError::Incomplete(need)) => Begun::Need(at + need),
+                    _ => Begun::Whole(register(None, prefix.len())),
+                }
+            }
+            rpc::Message::Reply(reply) => {
+                let key = context.key(context.direction ^ 1, reply.xid);
+                let Some(&slot) = self.by_key.get(&key) else { return Begun::Skip };
+                let slot = &self.slots[slot as usize];
+                let Ok(rpc::Message::Call(call)) = rpc::parse(&slot.message) else {
+                    return Begun::Whole(None);
+                };
+                let at = body_at(&call, reply.body_at)
+                    .filter(|_| reply.status == rpc::ReplyStatus::Success && is(&call, v3::Procedure::Read));
+                let Some(at) = at else { return Begun::Whole(None) };
+                match v3::parse_results(v3::Procedure::Read, &mut cursor(prefix, at, None)) {
+                    Ok(v3::Results { body: v3::ResultBody::Read { data, .. }, .. }) => {
+                        let target = read_target(slot, &call);
+                        Begun::Data { token: None, at: at + data.at, len: data.len, target }
+                    }
+                    Err(ParseError::Incomplete(need)) => Begun::Need(at + need),
+                    _ => Begun::Whole(None),
+                }
+            }
+        }
+    }
+
+    /// A message is over. `false`: it is no RPC message.
+    pub fn end(&mut self, context: &Context, message: &MessageEnd<'_>, ledger: &mut Ledger) -> bool {
+        match rpc::parse(message.bytes) {
+            Ok(rpc::Message::Call(call)) => self.end_call(context, message, &call, ledger),
+            Ok(rpc::Message::Reply(reply)) => self.end_reply(context, message, &reply, ledger),
+            Err(ParseError::Incomplete(_)) if message.damaged => ledger.records_lost += 1,
+            Err(_) => return false,
+        }
+        true
+    }
+
+    fn end_call(
+        &mut self,
+        context: &Context,
+        message: &MessageEnd<'_>,
+        call: &rpc::Call<'_>,
+        ledger: &mut Ledger,
+    ) {
+        if let Some(token) = message.token {
+            self.update(token, message.bytes, message.elided_at, message.damaged);
+            if let Some(slot) = self.slot_of(token) {
+                slot.data_missing = message.data_missing;
+            }
+            return;
+        }
+        let mut bytes = message.bytes;
+        let mut elided_at = message.elided_at;
+        let mut found = None;
+        if is(call, v3::Procedure::Write)
+            && elided_at.is_none()
+            && let Some(at) = body_at(call, call.body_at)
+            && let Ok(v3::Args::Write { file, offset, data, .. }) =
+                v3::parse_args(v3::Procedure::Write, &mut cursor(bytes, at, None))
+        {
+            elided_at = Some(at + data.at);
+            bytes = &bytes[..at + data.at];
+            found = Some((FileKey::new(context.forward.server.address, file), offset, data));
+        }
+        let token = self.register(context, bytes, elided_at, message.damaged, message.time_ns, ledger);
+        if let Some((file, offset, data)) = found {
+            let record_id = token.map_or(u64::MAX, |token| token.record_id);
+            let target = DataTarget { record_id, file, offset, write: true };
+            self.sum_whole(&target, data.bytes, ledger);
+        }
+    }
+
+    fn end_reply(
+        &mut self,
+        context: &Context,
+        message: &MessageEnd<'_>,
+        reply: &rpc::Reply<'_>,
+        ledger: &mut Ledger,
+    ) {
+        ledger.replies += 1;
+        let Some(index) = self.by_key.remove(&context.key(context.direction ^ 1, reply.xid)) else {
+            ledger.replies_unmatched += 1;
+            return;
+        };
+        ledger.calls_answered += 1;
+        ledger.calls_open -= 1;
+        self.unlink(index);
+        let slot = std::mem::take(&mut self.slots[index as usize]);
+        self.emit(&slot, Some((message, reply)), ledger);
+        self.put_back(index, slot);
+    }
+
+    /// Parses both sides and hands the operation on.
+    fn emit(&mut self, slot: &Slot, reply: Option<(&MessageEnd<'_>, &rpc::Reply<'_>)>, ledger: &mut Ledger) {
+        let Ok(rpc::Message::Call(call)) = rpc::parse(&slot.message) else {
+            unreachable!("only calls with a whole header are registered")
+        };
+        let mut malformed = |error: ParseError, damaged: bool| {
+            if !damaged || matches!(error, ParseError::Malformed(_)) {
+                ledger.bodies_malformed += 1;
+            }
+        };
+        let args_at = body_at(&call, call.body_at);
+        let args = args_at.map(|at| cursor(&slot.message, at, slot.elided_at));
+        let answered = reply.filter(|(_, header)| header.status == rpc::ReplyStatus::Success);
+        let results = answered
+            .zip(args_at)
+            .and_then(|((message, header), _)| Some((message, body_at(&call, header.body_at)?)))
+            .map(|(message, at)| (cursor(message.bytes, at, message.elided_at), message.damaged));
+        let mut status = None;
+        let procedure = v3::Procedure::from_number(call.procedure);
+        let body = match (call.program, call.version, procedure) {
+            (rpc::PROGRAM_NFS, 3, Some(procedure)) => {
+                if procedure != v3::Procedure::Null {
+                    status = results.and_then(|(mut cur, _)| cur.u32().ok());
+                }
+                let args = args.and_then(|mut cur| {
+                    v3::parse_args(procedure, &mut cur).map_err(|e| malformed(e, slot.damaged)).ok()
+                });
+                let results = results.and_then(|(mut cur, damaged)| {
+                    v3::parse_results(procedure, &mut cur).map_err(|e| malformed(e, damaged)).ok()
+                });
+                Body::Nfs3 { procedure, args, results }
+            }
+            (rpc::PROGRAM_MOUNT, 3, _) => {
+                if call.procedure == 1 {
+                    status = results.and_then(|(mut cur, _)| cur.u32().ok());
+                }
+                let args = args.and_then(|mut cur| {
+                    mount::parse_args(call.procedure, &mut cur).map_err(|e| malformed(e, slot.damaged)).ok()
+                });
+                let results = results.and_then(|(mut cur, damaged)| {
+                    mount::parse_results(call.procedure, &mut cur).map_err(|e| malformed(e, damaged)).ok()
+                });
+                Body::Mount { procedure: call.procedure, args, results }
+            }
+            _ => Body::Opaque,
+        };
+        let mut data_missing = slot.data_missing;
+        if let Some((message, _)) = reply {
+            data_missing += message.data_missing;
+            // The data of a small READ came with its message.
+            if let Body::Nfs3 {
+                results: Some(v3::Results { body: v3::ResultBody::Read { data, .. }, .. }),
+                ..
+            } = &body
+                && message.elided_at.is_none()
+                && data.len > 0
+            {
+                let target = read_target(slot, &call);
+                self.sum_whole(&target, data.bytes, ledger);
+            }
+        }
+        self.sink.on_operation(&Operation {
+            record_id: slot.record_id,
+            call_time_ns: slot.time_ns,
+            reply_time_ns: reply.map(|(message, _)| message.time_ns),
+            peers: slot.peers,
+            call,
+            reply: reply.map(|(_, header)| *header),
+            status,
+            body,
+            outstanding: slot.outstanding,
+            data_missing,
+            call_whole: !slot.damaged && slot.data_missing == 0,
+            reply_whole: reply.is_some_and(|(message, _)| !message.damaged && message.data_missing == 0),
+        });
+    }
+
+    fn sum_whole(&mut self, target: &DataTarget, bytes: &[u8], ledger: &mut Ledger) {
+        ledger.data_bytes += bytes.len() as u64;
+        if bytes.len() < crate::checksum::BLOCK_BYTES {
+            return;
+        }
+        let (sums, sink) = (&mut self.sums, &mut self.sink);
+        sums.start(target.offset);
+        sums.update(bytes, |at, run| emit_run(sink, ledger, target, at, run));
+        sums.finish(|at, run| emit_run(sink, ledger, target, at, run));
+    }
+
+    /// Sums for data that comes in pieces.
+    pub fn start_sums(&mut self, target: &DataTarget) -> Box<BlockSums> {
+        let mut sums = self.spare_sums.pop().unwrap_or_default();
+        sums.start(target.offset);
+        sums
+    }
+
+    /// A piece of data.
+    #[inline]
+    pub fn data(&mut self, target: &DataTarget, sums: &mut BlockSums, bytes: &[u8], ledger: &mut Ledger) {
+        ledger.data_bytes += bytes.len() as u64;
+        let sink = &mut self.sink;
+        sums.update(bytes, |at, run| emit_run(sink, ledger, target, at, run));
+    }
+
+    /// A piece of data that was not seen.
+    pub fn data_hole(&mut self, target: &DataTarget, sums: &mut BlockSums, len: u32, ledger: &mut Ledger) {
+        ledger.data_bytes_missing += u64::from(len);
+        let sink = &mut self.sink;
+        sums.hole(u64::from(len), |at, run| emit_run(sink, ledger, target, at, run));
+    }
+
+    /// The data is over.
+    pub fn finish_sums(&mut self, target: &DataTarget, mut sums: Box<BlockSums>, ledger: &mut Ledger) {
+        let sink = &mut self.sink;
+        sums.finish(|at, run| emit_run(sink, ledger, target, at, run));
+        if self.spare_sums.len() < 256 {
+            self.spare_sums.push(sums);
+        }
+    }
+
+    fn register(
+        &mut self,
+        context: &Context,
+        bytes: &[u8],
+        elided_at: Option<usize>,
+        damaged: bool,
+        time_ns: u64,
+        ledger: &mut Ledger,
+    ) -> Option<Token> {
+        ledger.calls += 1;
+        let Ok(rpc::Message::Call(call)) = rpc::parse(bytes) else {
+            unreachable!("only calls with a whole header are registered")
+        };
+        let key = context.key(context.direction, call.xid);
+        if let Some(&index) = self.by_key.get(&key) {
+            let slot = &self.slots[index as usize];
+            let common = slot.message.len().min(bytes.len());
+            if slot.message[..common] == bytes[..common] {
+                ledger.calls_repeated += 1;
+                return None;
+            }
+            // The number was used again: the first call's reply was lost.
+            ledger.calls_timed_out += 1;
+            self.give_up(index, ledger);
+        }
+        if self.by_key.len() >= self.waiting_max {
+            ledger.calls_evicted += 1;
+            self.give_up(self.oldest, ledger);
+        }
+        let index = if self.free == NONE {
+            self.slots.push(Slot::default());
+            self.slots.len() as u32 - 1
+        } else {
+            let index = self.free;
+            self.free = self.slots[index as usize].next;
+            index
+        };
+        let record_id = self.next_record_id;
+        self.next_record_id += 1;
+        self.by_key.insert(key, index);
+        ledger.calls_open += 1;
+        let outstanding = self.by_key.len() as u32;
+        let (previous, next) = (self.newest, NONE);
+        let slot = &mut self.slots[index as usize];
+        let kept = &bytes[..bytes.len().min(CALL_BYTES_KEPT_MAX)];
+        slot.message.clear();
+        slot.message.extend_from_slice(kept);
+        let message = std::mem::take(&mut slot.message);
+        let damaged = damaged || kept.len() < bytes.len();
+        *slot = Slot {
+            key,
+            record_id,
+            time_ns,
+            peers: context.forward,
+            message,
+            elided_at,
+            damaged,
+            data_missing: 0,
+            outstanding,
+            previous,
+            next,
+        };
+        match previous {
+            NONE => self.oldest = index,
+            previous => self.slots[previous as usize].next = index,
+        }
+        self.newest = index;
+        Some(Token { slot: index, record_id })
+    }
+
+    fn slot_of(&mut self, token: Token) -> Option<&mut Slot> {
+        // Answered, given up, and perhaps used for another call by now.
+        let slot = self.slots.get_mut(token.slot as usize)?;
+        (slot.record_id == token.record_id && self.by_key.get(&slot.key) == Some(&token.slot)).then_some(slot)
+    }
+
+    fn update(&mut self, token: Token, bytes: &[u8], elided_at: Option<usize>, damaged: bool) {
+        if let Some(slot) = self.slot_of(token) {
+            let kept = &bytes[..bytes.len().min(CALL_BYTES_KEPT_MAX)];
+            slot.message.clear();
+            slot.message.extend_from_slice(kept);
+            slot.elided_at = elided_at;
+            slot.damaged = damaged || kept.len() < bytes.len();
+        }
+    }
+
+    fn unlink(&mut self, index: u32) {
+        let (previous, next) = (self.slots[index as usize].previous, self.slots[index as usize].next);
+        match previous {
+            NONE => self.oldest = next,
+            previous => self.slots[previous as usize].next = next,
+        }
+        match next {
+            NONE => self.newest = previous,
+            next => self.slots[next as usize].previous = previous,
+        }
+    }
+
+    fn put_back(&mut self, index: u32, mut slot: Slot) {
+        slot.message.clear();
+        slot.message.shrink_to(SLOT_BYTES_MAX);
+        slot.next = self.free;
+        self.slots[index as usize] = slot;
+        self.free = index;
+    }
+
+    /// Hands a call on without its reply. The caller has counted why.
+    fn give_up(&mut self, index: u32, ledger: &mut Ledger) {
+        ledger.calls_open -= 1;
+        self.unlink(index);
+        let slot = std::mem::take(&mut self.slots[index as usize]);
+        self.by_key.remove(&slot.key);
+        self.emit(&slot, None, ledger);
+        self.put_back(index, slot);
+    }
+
+    /// Gives up calls that have waited too long.
+    pub fn expire(&mut self, now_ns: u64, ledger: &mut Ledger) {
+        while self.oldest != NONE {
+            if now_ns.saturating_sub(self.slots[self.oldest as usize].time_ns) <= self.timeout_ns {
+                return;
+            }
+            ledger.calls_timed_out += 1;
+            self.give_up(self.oldest, ledger);
+        }
+    }
+
+    /// The capture is over: hands on what still waits.
+    pub fn finish(&mut self, ledger: &mut Ledger) {
+        while self.oldest != NONE {
+            ledger.calls_open_at_end += 1;
+            self.give_up(self.oldest, ledger);
+        }
+    }
+}
+
+fn read_target(slot: &Slot, call: &rpc::Call<'_>) -> DataTarget {
+    let at = body_at(call, call.body_at).unwrap_or(call.body_at);
+    let (file, offset) =
+        match v3::parse_args(v3::Procedure::Read, &mut cursor(&slot.message, at, slot.elided_at)) {
+            Ok(v3::Args::Read { file, offset, .. }) => {
+                (FileKey::new(slot.peers.server.address, file), offset)
+            }
+            // A call cut short by a hole: where the data lies in its file is not known, and an
+            // offset that is never aligned within the data keeps it from being summed.
+            _ => (FileKey(0), u64::MAX),
+        };
+    DataTarget { record_id: slot.record_id, file, offset, write: false }
+}
+
+#[inline]
+fn emit_run<S: Sink>(sink: &mut S, ledger: &mut Ledger, target: &DataTarget, offset: u64, sums: &[u64]) {
+    // An unknown place: no block of it is anybody's.
+    if target.file == FileKey(0) {
+        return;
+    }
+    ledger.blocks_summed += sums.len() as u64;
+    sink.on_checksums(&ChecksumRun {
+        record_id: target.record_id,
+        file: target.file,
+        write: target.write,
+        offset,
+        sums,
+    });
+}

@@ -1,0 +1,187 @@
+//! 64-bit sums (XXH3) of each 512-byte block at 512-byte-aligned offsets of a *file*, as its
+//! data goes by in pieces of any size. Fed by [`crate::records`]. The one rule: a block is summed
+//! only when all of it was seen; data is not gathered: only the block that straddles two
+//! segments is put together, in place.
+
+use twox_hash::XxHash3_64;
+
+/// Bytes of a block.
+pub const BLOCK_BYTES: usize = 512;
+/// Sums handed on at once.
+const RUN_BLOCKS_MAX: usize = 128;
+
+/// Sums the blocks of one READ or WRITE.
+#[derive(Debug)]
+pub struct BlockSums {
+    /// File offset of the next byte.
+    offset: u64,
+    /// Bytes to pass over until the next aligned offset.
+    skip: usize,
+    /// A block that began in one piece and goes on in the next.
+    straddling: [u8; BLOCK_BYTES],
+    straddling_len: usize,
+    /// File offset of the first block in `sums`.
+    run_at: u64,
+    sums: Vec<u64>,
+}
+
+/// The sum of one block.
+#[inline]
+pub fn sum(block: &[u8; BLOCK_BYTES]) -> u64 {
+    XxHash3_64::oneshot(block)
+}
+
+impl Default for BlockSums {
+    fn default() -> BlockSums {
+        BlockSums {
+            offset: 0,
+            skip: 0,
+            straddling: [0; BLOCK_BYTES],
+            straddling_len: 0,
+            run_at: 0,
+            sums: Vec::with_capacity(RUN_BLOCKS_MAX),
+        }
+    }
+}
+
+impl BlockSums {
+    /// Data that begins at this offset of its file follows.
+    #[inline]
+    pub fn start(&mut self, offset: u64) {
+        self.offset = offset;
+        self.sums.clear();
+        self.align();
+    }
+
+    #[inline]
+    fn align(&mut self) {
+        self.straddling_len = 0;
+        self.skip = (self.offset.wrapping_neg() % BLOCK_BYTES as u64) as usize;
+        self.run_at = self.offset.wrapping_add(self.skip as u64);
+    }
+
+    /// The next bytes of the data. `emit` gets runs of sums with the offset of the first.
+    #[inline]
+    pub fn update(&mut self, mut bytes: &[u8], mut emit: impl FnMut(u64, &[u64])) {
+        self.offset = self.offset.wrapping_add(bytes.len() as u64);
+        if self.skip > 0 {
+            let skipped = self.skip.min(bytes.len());
+            self.skip -= skipped;
+            bytes = &bytes[skipped..];
+        }
+        if self.straddling_len > 0 {
+            let taken = (BLOCK_BYTES - self.straddling_len).min(bytes.len());
+            self.straddling[self.straddling_len..][..taken].copy_from_slice(&bytes[..taken]);
+            self.straddling_len += taken;
+            bytes = &bytes[taken..];
+            if self.straddling_len < BLOCK_BYTES {
+                return;
+            }
+            self.straddling_len = 0;
+            self.sums.push(sum(&self.straddling));
+        }
+        let (blocks, rest) = bytes.as_chunks::<BLOCK_BYTES>();
+        for block in blocks {
+            if self.sums.len() >= RUN_BLOCKS_MAX {
+                self.flush(&mut emit);
+            }
+            self.sums.push(sum(block));
+        }
+        self.straddling[..rest.len()].copy_from_slice(rest);
+        self.straddling_len = rest.len();
+        if self.sums.len() >= RUN_BLOCKS_MAX {
+            self.flush(&mut emit);
+        }
+    }
+
+    /// So many bytes of the data were not seen.
+    pub fn hole(&mut self, len: u64, mut emit: impl FnMut(u64, &[u64])) {
+        self.flush(&mut emit);
+        self.offset = self.offset.wrapping_add(len);
+        self.align();
+    }
+
+    /// The data is over.
+    #[inline]
+    pub fn finish(&mut self, mut emit: impl FnMut(u64, &[u64])) {
+        self.flush(&mut emit);
+    }
+
+    #[inline]
+    fn flush(&mut self, emit: &mut impl FnMut(u64, &[u64])) {
+        if !self.sums.is_empty() {
+            emit(self.run_at, &self.sums);
+            self.run_at = self.run_at.wrapping_add((self.sums.len() * BLOCK_BYTES) as u64);
+            self.sums.clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use brunt_core::random::Random;
+
+    fn data(len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        Random::new(5).fill(&mut bytes);
+        bytes
+    }
+
+    /// Sums of whole aligned blocks of `data[range]`, computed directly.
+    fn expected(data: &[u8], offset: u64, range: std::ops::Range<usize>) -> Vec<(u64, u64)> {
+        let first = (offset + range.start as u64).next_multiple_of(512);
+        (0..)
+            .map(|i| first + i * 512)
+            .take_while(|at| (at + 512 - offset) as usize <= range.end)
+            .map(|at| (at, sum(data[(at - offset) as usize..][..512].try_into().unwrap())))
+            .collect()
+    }
+
+    /// The goal: however the data is cut, and from whatever offset, the sums are those of the
+    /// file's aligned blocks.
+    #[test]
+    fn any_cut_any_offset() {
+        let bytes = data(70_000);
+        let mut random = Random::new(1);
+        for offset in [0, 1, 511, 512, 4096, 123_457, u64::from(u32::MAX)] {
+            for _ in 0..20 {
+                let mut seen = Vec::new();
+                let mut emit = |at: u64, sums: &[u64]| {
+                    seen.extend(sums.iter().enumerate().map(|(i, s)| (at + i as u64 * 512, *s)));
+                };
+                let mut sums = BlockSums::default();
+                sums.start(offset);
+                let mut rest = &bytes[..];
+                while !rest.is_empty() {
+                    let (piece, after) = rest.split_at(rest.len().min(random.below(3000) as usize));
+                    sums.update(piece, &mut emit);
+                    rest = after;
+                }
+                sums.finish(&mut emit);
+                assert_eq!(seen, expected(&bytes, offset, 0..bytes.len()));
+            }
+        }
+    }
+
+    /// The goal: blocks that touch a hole are not summed, all others are.
+    #[test]
+    fn holes() {
+        let bytes = data(8192);
+        for (from, to) in [(0, 1), (511, 512), (512, 1024), (700, 5000), (8000, 8192)] {
+            let mut seen = Vec::new();
+            let mut emit = |at: u64, sums: &[u64]| {
+                seen.extend(sums.iter().enumerate().map(|(i, s)| (at + i as u64 * 512, *s)));
+            };
+            let mut sums = BlockSums::default();
+            sums.start(100);
+            sums.update(&bytes[..from], &mut emit);
+            sums.hole((to - from) as u64, &mut emit);
+            sums.update(&bytes[to..], &mut emit);
+            sums.finish(&mut emit);
+            let mut right = expected(&bytes, 100, 0..from);
+            right.extend(expected(&bytes, 100, to..bytes.len()));
+            assert_eq!(seen, right, "{from}..{to}");
+        }
+    }
+}

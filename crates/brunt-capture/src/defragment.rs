@@ -1,0 +1,156 @@
+//! Puts IP packets that came in fragments together. Called by the pipeline. The one rule:
+//! bounded and strict: a packet with overlapping or contradicting fragments is dropped
+//! (RFC 5722), so is the oldest when there is no room.
+
+use brunt_wire::net::{Fragment, FragmentKey, Payload};
+
+/// Packets that may be incomplete at a time.
+const PACKETS_MAX: usize = 256;
+/// An IP packet's payload.
+const PACKET_BYTES_MAX: u32 = 65_535;
+/// Fragments of one packet: 65,535 bytes in the smallest pieces in use.
+const FRAGMENTS_MAX: usize = 128;
+/// How long fragments wait (RFC 791's upper bound).
+const WAIT_NS_MAX: u64 = 15_000_000_000;
+
+#[derive(Debug)]
+struct Partial {
+    key: FragmentKey,
+    since_ns: u64,
+    bytes: Vec<u8>,
+    /// What is there, in order: from, to.
+    ranges: Vec<(u32, u32)>,
+    total: Option<u32>,
+}
+
+/// Packets that wait for their other fragments.
+#[derive(Debug, Default)]
+pub struct Defragmenter {
+    partial: Vec<Partial>,
+    spare: Vec<u8>,
+}
+
+/// What became of a fragment.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Others are needed. So many older packets were given up on the way.
+    Waiting(u64),
+    /// The payload is whole.
+    Whole(Vec<u8>),
+    /// The packet was given up.
+    Lost,
+}
+
+impl Defragmenter {
+    /// Adds a fragment.
+    pub fn add(
+        &mut self,
+        key: FragmentKey,
+        fragment: Fragment,
+        payload: Payload<'_>,
+        now_ns: u64,
+    ) -> Outcome {
+        let mut dropped = self.partial.len() as u64;
+        self.partial.retain(|p| now_ns.saturating_sub(p.since_ns) <= WAIT_NS_MAX);
+        dropped -= self.partial.len() as u64;
+        let from = fragment.offset;
+        let to = from.saturating_add(payload.wire_len as u32);
+        let index = match self.partial.iter().position(|p| p.key == key) {
+            Some(index) => index,
+            None => {
+                if self.partial.len() >= PACKETS_MAX {
+                    self.partial.remove(0);
+                    dropped += 1;
+                }
+                let bytes = std::mem::take(&mut self.spare);
+                self.partial.push(Partial { key, since_ns: now_ns, bytes, ranges: Vec::new(), total: None });
+                self.partial.len() - 1
+            }
+        };
+        let packet = &mut self.partial[index];
+        if packet.ranges.contains(&(from, to)) {
+            // The same fragment again.
+            return Outcome::Waiting(dropped);
+        }
+        let overlaps = packet.ranges.iter().any(|&(f, t)| from < t && f < to);
+        let cut = payload.bytes.len() < payload.wire_len;
+        let end_moves = !fragment.more && packet.total.is_some_and(|total| total != to);
+        let beyond_end = packet.total.is_some_and(|total| to > total);
+        if overlaps
+            || cut
+            || end_moves
+            || beyond_end
+            || to > PACKET_BYTES_MAX
+            || packet.ranges.len() >= FRAGMENTS_MAX
+        {
+            self.partial.remove(index);
+            return Outcome::Lost;
+        }
+        if !fragment.more {
+            packet.total = Some(to);
+        }
+        if packet.bytes.len() < to as usize {
+            packet.bytes.resize(to as usize, 0);
+        }
+        packet.bytes[from as usize..to as usize].copy_from_slice(payload.bytes);
+        packet.ranges.push((from, to));
+        let have: u32 = packet.ranges.iter().map(|(f, t)| t - f).sum();
+        if packet.total == Some(have) && packet.bytes.len() == have as usize {
+            return Outcome::Whole(self.partial.remove(index).bytes);
+        }
+        Outcome::Waiting(dropped)
+    }
+
+    /// Takes a buffer back.
+    pub fn reuse(&mut self, mut bytes: Vec<u8>) {
+        bytes.clear();
+        self.spare = bytes;
+    }
+
+    /// Packets that are still incomplete.
+    pub fn waiting(&self) -> usize {
+        self.partial.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(identification: u32) -> FragmentKey {
+        FragmentKey {
+            source: Default::default(),
+            destination: Default::default(),
+            identification,
+            protocol: 17,
+        }
+    }
+
+    fn add(d: &mut Defragmenter, id: u32, offset: u32, more: bool, text: &str) -> Outcome {
+        let fragment = Fragment { identification: id, offset, more };
+        d.add(key(id), fragment, Payload { bytes: text.as_bytes(), wire_len: text.len() }, 0)
+    }
+
+    /// The goal: any order gives the packet; repeats are harmless; overlaps lose it.
+    #[test]
+    fn fragments() {
+        let mut d = Defragmenter::default();
+        assert_eq!(add(&mut d, 1, 8, true, "ijklmnop"), Outcome::Waiting(0));
+        assert_eq!(add(&mut d, 1, 16, false, "q"), Outcome::Waiting(0));
+        assert_eq!(add(&mut d, 1, 16, false, "q"), Outcome::Waiting(0));
+        assert_eq!(add(&mut d, 1, 0, true, "abcdefgh"), Outcome::Whole(b"abcdefghijklmnopq".to_vec()));
+        assert_eq!(add(&mut d, 2, 0, true, "abcdefgh"), Outcome::Waiting(0));
+        assert_eq!(add(&mut d, 2, 4, true, "xxxxxxxx"), Outcome::Lost);
+        assert_eq!(d.waiting(), 0);
+    }
+
+    /// The goal: a flood of first fragments stays within its bound.
+    #[test]
+    fn flood() {
+        let mut d = Defragmenter::default();
+        for id in 0..10_000 {
+            add(&mut d, id, 0, true, "abcdefgh");
+        }
+        assert_eq!(d.waiting(), PACKETS_MAX);
+    }
+}

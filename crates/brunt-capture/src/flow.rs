@@ -1,0 +1,221 @@
+//! The table of connections. Called by the pipeline for each packet. The one rule: it has a
+//! capacity; a newcomer takes the place of an old connection that carried no RPC, or of the
+//! one that has been quiet the longest, among a few that are looked at.
+
+use std::hash::{BuildHasher, Hash, Hasher};
+
+use brunt_wire::net::{Address, Endpoint};
+use foldhash::fast::RandomState;
+use hashbrown::HashTable;
+
+use crate::operation::Protocol;
+use crate::reassembly::Reassembly;
+use crate::records::Records;
+
+/// Connections looked at to find one that can go.
+const EVICTION_SAMPLE: usize = 16;
+
+/// A connection without its direction: the lower endpoint first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlowKey {
+    low: Endpoint,
+    high: Endpoint,
+    protocol: Protocol,
+}
+
+impl FlowKey {
+    /// The key, and which direction a packet from `source` has: 0 from the lower endpoint.
+    #[inline]
+    pub fn new(source: Endpoint, destination: Endpoint, protocol: Protocol) -> (FlowKey, u8) {
+        if source <= destination {
+            (FlowKey { low: source, high: destination, protocol }, 0)
+        } else {
+            (FlowKey { low: destination, high: source, protocol }, 1)
+        }
+    }
+
+    /// Who sends in `direction`, and who receives.
+    pub fn ends(&self, direction: u8) -> (Endpoint, Endpoint) {
+        if direction == 0 { (self.low, self.high) } else { (self.high, self.low) }
+    }
+
+    /// The same for both directions: chooses the pipeline of a connection.
+    #[inline]
+    pub fn symmetric_hash(&self, state: &RandomState) -> u64 {
+        state.hash_one(self)
+    }
+}
+
+impl Hash for FlowKey {
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let word = |address: Address| (address.0 as u64) ^ ((address.0 >> 64) as u64).rotate_left(23);
+        let ports =
+            u64::from(self.low.port) << 32 | u64::from(self.high.port) << 8 | u64::from(self.protocol as u8);
+        state.write_u64(word(self.low.address));
+        state.write_u64(word(self.high.address));
+        state.write_u64(ports);
+    }
+}
+
+/// One direction of a connection.
+#[derive(Debug, Default)]
+pub struct Direction {
+    /// Segments to stream.
+    pub reassembly: Reassembly,
+    /// Stream to records.
+    pub records: Records,
+}
+
+/// A connection.
+#[derive(Debug)]
+pub struct Connection {
+    /// Its two ends.
+    pub key: FlowKey,
+    /// Never reused within a pipeline (until 2^31 connections were seen).
+    pub number: u32,
+    /// When its last packet was seen.
+    pub last_ns: u64,
+    /// Whether it carried anything but handshakes.
+    pub carried_data: bool,
+    /// From the lower endpoint, and to it.
+    pub directions: [Direction; 2],
+}
+
+/// All connections.
+#[derive(Debug)]
+pub struct Flows {
+    table: HashTable<u32>,
+    hasher: RandomState,
+    connections: Vec<Connection>,
+    max: usize,
+    hand: usize,
+    next_number: u32,
+    last: u32,
+}
+
+/// What [`Flows::find`] did to find a place.
+pub enum Found {
+    /// It was there.
+    Old(usize),
+    /// It is new and had room.
+    New(usize),
+    /// It is new and took the place of this one, which has to be finished.
+    Evicted(usize, Box<Connection>),
+}
+
+impl Flows {
+    /// At most `max` connections.
+    pub fn new(max: usize) -> Flows {
+        Flows {
+            table: HashTable::new(),
+            hasher: RandomState::default(),
+            connections: Vec::new(),
+            max: max.max(1),
+            hand: 0,
+            next_number: 0,
+            last: 0,
+        }
+    }
+
+    /// The place of a connection, made when it is not there.
+    #[inline]
+    pub fn find(&mut self, key: FlowKey, now_ns: u64) -> Found {
+        // Packets of one connection come in rows.
+        if self.connections.get(self.last as usize).is_some_and(|c| c.key == key) {
+            return Found::Old(self.last as usize);
+        }
+        let hash = self.hasher.hash_one(key);
+        if let Some(&index) = self.table.find(hash, |&i| self.connections[i as usize].key == key) {
+            self.last = index;
+            return Found::Old(index as usize);
+        }
+        self.insert(key, hash, now_ns)
+    }
+
+    #[cold]
+    fn insert(&mut self, key: FlowKey, hash: u64, now_ns: u64) -> Found {
+        let connection = Connection {
+            key,
+            number: self.next_number,
+            last_ns: now_ns,
+            carried_data: false,
+            directions: Default::default(),
+        };
+        self.next_number = self.next_number.wrapping_add(1) & 0x7fff_ffff;
+        let (index, evicted) = if self.connections.len() < self.max {
+            self.connections.push(connection);
+            (self.connections.len() - 1, None)
+        } else {
+            let index = self.victim();
+            let old = std::mem::replace(&mut self.connections[index], connection);
+            let old_hash = self.hasher.hash_one(old.key);
+            if let Ok(entry) = self.table.find_entry(old_hash, |&i| i as usize == index) {
+                entry.remove();
+            }
+            (index, Some(old))
+        };
+        let (connections, hasher) = (&self.connections, &self.hasher);
+        self.table.insert_unique(hash, index as u32, |&i| hasher.hash_one(connections[i as usize].key));
+        self.last = index as u32;
+        match evicted {
+            None => Found::New(index),
+            Some(old) => Found::Evicted(index, Box::new(old)),
+        }
+    }
+
+    fn victim(&mut self) -> usize {
+        let count = self.connections.len();
+        let sample = (0..EVICTION_SAMPLE.min(count)).map(|i| (self.hand + i) % count);
+        let victim = sample.min_by_key(|&i| (self.connections[i].carried_data, self.connections[i].last_ns));
+        self.hand = (self.hand + EVICTION_SAMPLE) % count;
+        victim.expect("the table is not empty")
+    }
+
+    /// The connection at a place.
+    #[inline]
+    pub fn at(&mut self, index: usize) -> &mut Connection {
+        &mut self.connections[index]
+    }
+
+    /// All of them.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Connection> {
+        self.connections.iter_mut()
+    }
+
+    /// Gives a connection another number: its ports are used again.
+    pub fn renumber(&mut self, index: usize) {
+        self.connections[index].number = self.next_number;
+        self.next_number = self.next_number.wrapping_add(1) & 0x7fff_ffff;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(port: u16) -> (FlowKey, u8) {
+        let end = |last, port| Endpoint { address: Address::v4([10, 0, 0, last]), port };
+        FlowKey::new(end(2, port), end(1, 2049), Protocol::Tcp)
+    }
+
+    /// The goal: both directions find the same connection; a full table keeps those with data.
+    #[test]
+    fn finds_and_evicts() {
+        let mut flows = Flows::new(4);
+        let Found::New(first) = flows.find(key(1).0, 0) else { panic!() };
+        flows.at(first).carried_data = true;
+        assert!(matches!(flows.find(key(1).0, 1), Found::Old(i) if i == first));
+        let (low_high, direction) = key(1);
+        assert_eq!(direction, 1);
+        assert_eq!(low_high.ends(1).1.port, 2049);
+        for port in 2..1000 {
+            match flows.find(key(port).0, u64::from(port)) {
+                Found::New(_) => assert!(port <= 4),
+                Found::Evicted(_, old) => assert!(!old.carried_data),
+                Found::Old(_) => panic!("{port}"),
+            }
+        }
+        assert!(matches!(flows.find(key(1).0, 2000), Found::Old(i) if i == first));
+    }
+}

@@ -1,0 +1,29 @@
+//! From packets to storage operations, passively: what a tap or a capture file shows becomes
+//! calls matched with their replies, checksums of the data, and analyses of both. Called by
+//! `brunt capture` and `brunt analyze`. The one rule: what was not seen is counted, never
+//! guessed; no operation is ever made up.
+//!
+//! ```text
+//!   source ──batches──► pipeline: frames → connections → reassembly → records → calls ──► sinks
+//! ```
+//!
+//! Each stage is a plain state machine that is fed; whoever drives it (one thread, an actor)
+//! brings the batches. A connection belongs to one pipeline, so pipelines share nothing.
+#![forbid(unsafe_code)]
+
+pub mod calls;
+pub mod checksum;
+pub mod defragment;
+pub mod flow;
+pub mod ledger;
+pub mod memory;
+pub mod operation;
+pub mod pipeline;
+pub mod reassembly;
+pub mod records;
+pub mod source;
+
+pub use ledger::Ledger;
+pub use operation::{Body, ChecksumRun, FileKey, Operation, Peers, Protocol, Sink};
+pub use pipeline::{Limits, Pipeline};
+pub use source::{Batch, FileSource, PacketRef, SourceError};

@@ -1,0 +1,78 @@
+//! One budget for everything that has to be kept until more packets come: segments out of
+//! order, heads of messages, fragments. Each pipeline has one. The one rule: who cannot have
+//! the bytes gives up what it was waiting for, and the ledger says so.
+
+/// Buffers kept for reuse, so that a busy capture does not go to the allocator for each.
+const SPARES_MAX: usize = 256;
+/// A buffer that grew beyond this is given back to the allocator.
+const SPARE_BYTES_MAX: usize = 64 << 10;
+
+/// Bytes in use, their bound, and spare buffers.
+#[derive(Debug)]
+pub struct Memory {
+    used: usize,
+    max: usize,
+    spares: Vec<Vec<u8>>,
+}
+
+impl Memory {
+    /// A budget of `max` bytes.
+    pub fn new(max: usize) -> Memory {
+        Memory { used: 0, max, spares: Vec::new() }
+    }
+
+    /// Bytes in use.
+    pub fn used(&self) -> usize {
+        self.used
+    }
+
+    /// Appends to a buffer taken from here, if the budget allows.
+    #[must_use]
+    pub fn append(&mut self, buffer: &mut Vec<u8>, bytes: &[u8]) -> bool {
+        if self.used + bytes.len() > self.max {
+            return false;
+        }
+        if buffer.capacity() == 0
+            && let Some(spare) = self.spares.pop()
+        {
+            *buffer = spare;
+        }
+        self.used += bytes.len();
+        buffer.extend_from_slice(bytes);
+        true
+    }
+
+    /// Shortens a buffer taken from here.
+    pub fn truncate(&mut self, buffer: &mut Vec<u8>, len: usize) {
+        self.used -= buffer.len().saturating_sub(len);
+        buffer.truncate(len);
+    }
+
+    /// Takes a buffer back.
+    pub fn release(&mut self, mut buffer: Vec<u8>) {
+        self.used -= buffer.len();
+        if buffer.capacity() > 0 && buffer.capacity() <= SPARE_BYTES_MAX && self.spares.len() < SPARES_MAX {
+            buffer.clear();
+            self.spares.push(buffer);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The goal: the bound holds and everything taken comes back.
+    #[test]
+    fn bound_holds() {
+        let mut memory = Memory::new(10);
+        let (mut a, mut b) = (Vec::new(), Vec::new());
+        assert!(memory.append(&mut a, &[1; 8]));
+        assert!(!memory.append(&mut b, &[1; 3]));
+        memory.truncate(&mut a, 5);
+        assert!(memory.append(&mut b, &[1; 3]));
+        memory.release(a);
+        memory.release(b);
+        assert_eq!(memory.used(), 0);
+    }
+}

@@ -1,0 +1,147 @@
+//! What the pipeline hands on: operations and the sums of their data. Sinks (analyses, the
+//! trace) take them. The one rule: everything borrows; a sink copies what it keeps.
+
+use brunt_wire::net::{Address, Endpoint};
+use brunt_wire::nfs::{FileHandle, mount, v3};
+use brunt_wire::rpc;
+
+/// What carried a call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Protocol {
+    /// Record-marked, on a connection.
+    #[default]
+    Tcp,
+    /// One message, one datagram.
+    Udp,
+}
+
+/// Who called whom.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Peers {
+    /// The caller.
+    pub client: Endpoint,
+    /// The called.
+    pub server: Endpoint,
+    /// How.
+    pub protocol: Protocol,
+}
+
+/// A file of a server, as 64 bits: a hash of the server's address and the handle.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FileKey(pub u64);
+
+impl FileKey {
+    /// The key of `handle` on `server`.
+    #[inline]
+    pub fn new(server: Address, handle: FileHandle<'_>) -> FileKey {
+        let seed = (server.0 as u64) ^ ((server.0 >> 64) as u64).rotate_left(32);
+        FileKey(twox_hash::XxHash3_64::oneshot_with_seed(seed, handle.0))
+    }
+}
+
+/// What was asked and answered. A part that was not seen, or could not be read, is `None`.
+#[derive(Clone, Copy, Debug)]
+#[allow(clippy::large_enum_variant)] // borrowed views on the stack, once an operation
+pub enum Body<'a> {
+    /// NFSv3.
+    Nfs3 {
+        /// Which procedure.
+        procedure: v3::Procedure,
+        /// What was asked.
+        args: Option<v3::Args<'a>>,
+        /// What was answered.
+        results: Option<v3::Results<'a>>,
+    },
+    /// MOUNT version 3.
+    Mount {
+        /// Its number.
+        procedure: u32,
+        /// What was asked.
+        args: Option<mount::Args<'a>>,
+        /// What was answered.
+        results: Option<mount::Results<'a>>,
+    },
+    /// A program or version that is not looked into, or encrypted.
+    Opaque,
+}
+
+/// A call with its reply, or without one when none came in time.
+#[derive(Clone, Copy, Debug)]
+pub struct Operation<'a> {
+    /// Counts calls in the order in which they were seen; links the tables of a trace.
+    pub record_id: u64,
+    /// When the call's first byte was seen: nanoseconds since 1970.
+    pub call_time_ns: u64,
+    /// When the reply's first byte was seen.
+    pub reply_time_ns: Option<u64>,
+    /// Who.
+    pub peers: Peers,
+    /// The call's header.
+    pub call: rpc::Call<'a>,
+    /// The reply's header.
+    pub reply: Option<rpc::Reply<'a>>,
+    /// The procedure's own status, when it has one and it was seen.
+    pub status: Option<u32>,
+    /// What was asked and answered.
+    pub body: Body<'a>,
+    /// Calls waiting for a reply when this one was made, itself included.
+    pub outstanding: u32,
+    /// Bytes of READ or WRITE data that lay in holes.
+    pub data_missing: u32,
+    /// Whether every byte of the call was seen.
+    pub call_whole: bool,
+    /// Whether every byte of the reply was seen.
+    pub reply_whole: bool,
+}
+
+impl Operation<'_> {
+    /// From the call's first byte to the reply's, in nanoseconds.
+    #[inline]
+    pub fn latency_ns(&self) -> Option<u64> {
+        Some(self.reply_time_ns?.saturating_sub(self.call_time_ns))
+    }
+}
+
+/// Sums of consecutive blocks of a file.
+#[derive(Clone, Copy, Debug)]
+pub struct ChecksumRun<'a> {
+    /// The operation that moved them.
+    pub record_id: u64,
+    /// The file.
+    pub file: FileKey,
+    /// Whether the data went to the server.
+    pub write: bool,
+    /// File offset of the first block, a multiple of [`crate::checksum::BLOCK_BYTES`].
+    pub offset: u64,
+    /// One sum for each block.
+    pub sums: &'a [u64],
+}
+
+/// Takes what the pipeline finds.
+pub trait Sink {
+    /// An operation is complete, or was given up.
+    fn on_operation(&mut self, operation: &Operation<'_>);
+    /// Data went by.
+    fn on_checksums(&mut self, run: &ChecksumRun<'_>);
+    /// A packet was seen.
+    #[inline]
+    fn on_packet(&mut self, _time_ns: u64, _wire_len: u32) {}
+}
+
+impl<A: Sink, B: Sink> Sink for (A, B) {
+    #[inline]
+    fn on_operation(&mut self, operation: &Operation<'_>) {
+        self.0.on_operation(operation);
+        self.1.on_operation(operation);
+    }
+    #[inline]
+    fn on_checksums(&mut self, run: &ChecksumRun<'_>) {
+        self.0.on_checksums(run);
+        self.1.on_checksums(run);
+    }
+    #[inline]
+    fn on_packet(&mut self, time_ns: u64, wire_len: u32) {
+        self.0.on_packet(time_ns, wire_len);
+        self.1.on_packet(time_ns, wire_len);
+    }
+}

@@ -1,0 +1,305 @@
+//! Frames in, operations out: the stages in a row, for the connections that belong to this
+//! pipeline. Driven with batches by one thread or one actor. The one rule: no packet's payload
+//! is copied on the way unless it has to wait for others.
+
+use brunt_wire::net::{
+    Endpoint, FragmentKey, Frame, IpPacket, Payload, Tcp, Transport, Udp, parse_frame, parse_transport,
+};
+use brunt_wire::pcap::CapturedPacket;
+
+use crate::calls::{Context, Matcher, MessageEnd};
+use crate::defragment::{Defragmenter, Outcome};
+use crate::flow::{Connection, FlowKey, Flows, Found};
+use crate::ledger::Ledger;
+use crate::memory::Memory;
+use crate::operation::{Peers, Protocol, Sink};
+use crate::reassembly::{Piece, Stream};
+use crate::records::{Records, Shared};
+use crate::source::Batch;
+
+/// What a pipeline may use. The defaults stay below 200 MB under any traffic.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Connections that are followed at a time.
+    pub connections: usize,
+    /// Calls that wait for their replies.
+    pub calls_waiting: usize,
+    /// How long they wait, in nanoseconds of the capture's time.
+    pub call_timeout_ns: u64,
+    /// Bytes kept of what is incomplete: segments out of order, heads of messages.
+    pub kept_bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            connections: 16 << 10,
+            calls_waiting: 64 << 10,
+            call_timeout_ns: 60_000_000_000,
+            kept_bytes: 48 << 20,
+        }
+    }
+}
+
+/// The stages and what they share.
+#[derive(Debug)]
+pub struct Pipeline<S> {
+    flows: Flows,
+    defragmenter: Defragmenter,
+    stages: Stages<S>,
+    now_ns: u64,
+}
+
+#[derive(Debug)]
+struct Stages<S> {
+    matcher: Matcher<S>,
+    ledger: Ledger,
+    memory: Memory,
+}
+
+struct DirectionStream<'a, S> {
+    records: &'a mut Records,
+    matcher: &'a mut Matcher<S>,
+    context: Context,
+}
+
+impl<S: Sink> Stream for DirectionStream<'_, S> {
+    #[inline]
+    fn piece(&mut self, piece: Piece<'_>, time_ns: u64, ledger: &mut Ledger, memory: &mut Memory) {
+        let mut shared = Shared { matcher: self.matcher, context: &self.context, ledger, memory };
+        self.records.on_piece(piece, time_ns, &mut shared);
+    }
+}
+
+impl<S: Sink> Pipeline<S> {
+    /// A pipeline that hands operations to `sink`.
+    pub fn new(sink: S, limits: Limits) -> Pipeline<S> {
+        Pipeline {
+            flows: Flows::new(limits.connections),
+            defragmenter: Defragmenter::default(),
+            stages: Stages {
+                matcher: Matcher::new(sink, limits.calls_waiting, limits.call_timeout_ns),
+                ledger: Ledger::default(),
+                memory: Memory::new(limits.kept_bytes),
+            },
+            now_ns: 0,
+        }
+    }
+
+    /// The counters so far.
+    pub fn ledger(&self) -> &Ledger {
+        &self.stages.ledger
+    }
+
+    /// Who takes the operations.
+    pub fn sink(&self) -> &S {
+        &self.stages.matcher.sink
+    }
+
+    /// Works on a batch.
+    pub fn on_batch(&mut self, batch: &Batch) {
+        for packet in batch.packets() {
+            self.on_packet(&packet);
+        }
+        let stages = &mut self.stages;
+        stages.matcher.expire(self.now_ns, &mut stages.ledger);
+    }
+
+    /// The capture is over: gives up what waits; hands back the sink and the counters.
+    pub fn finish(mut self) -> (S, Ledger) {
+        for connection in self.flows.iter_mut() {
+            self.stages.finish_connection(connection);
+        }
+        let stages = &mut self.stages;
+        stages.ledger.fragmented_packets_lost += self.defragmenter.waiting() as u64;
+        stages.matcher.finish(&mut stages.ledger);
+        (self.stages.matcher.sink, self.stages.ledger)
+    }
+
+    /// Works on one packet.
+    #[inline]
+    pub fn on_packet(&mut self, packet: &CapturedPacket<'_>) {
+        self.now_ns = self.now_ns.max(packet.time_ns);
+        let ledger = &mut self.stages.ledger;
+        ledger.packets += 1;
+        ledger.wire_bytes += u64::from(packet.wire_len);
+        ledger.packets_cut += u64::from((packet.bytes.len() as u32) < packet.wire_len);
+        self.stages.matcher.sink.on_packet(packet.time_ns, packet.wire_len);
+        match parse_frame(packet.link, packet.bytes, packet.wire_len) {
+            Ok(Frame::Ip(ip)) if ip.fragment.is_none() => {
+                self.on_transport(&ip, ip.payload, packet.time_ns);
+            }
+            Ok(Frame::Ip(ip)) => self.on_fragment(&ip, packet.time_ns),
+            Ok(Frame::Other(_)) => ledger.packets_not_ip += 1,
+            Err(_) => ledger.packets_unreadable += 1,
+        }
+    }
+
+    #[cold]
+    fn on_fragment(&mut self, ip: &IpPacket<'_>, time_ns: u64) {
+        let ledger = &mut self.stages.ledger;
+        ledger.fragments += 1;
+        let Some(fragment) = ip.fragment else { return };
+        let key = FragmentKey {
+            source: ip.source,
+            destination: ip.destination,
+            identification: fragment.identification,
+            protocol: ip.protocol,
+        };
+        match self.defragmenter.add(key, fragment, ip.payload, time_ns) {
+            Outcome::Waiting(dropped) => ledger.fragmented_packets_lost += dropped,
+            Outcome::Lost => ledger.fragmented_packets_lost += 1,
+            Outcome::Whole(bytes) => {
+                let payload = Payload { bytes: &bytes, wire_len: bytes.len() };
+                self.on_transport(ip, payload, time_ns);
+                self.defragmenter.reuse(bytes);
+            }
+        }
+    }
+
+    #[inline]
+    fn on_transport(&mut self, ip: &IpPacket<'_>, payload: Payload<'_>, time_ns: u64) {
+        match parse_transport(ip.protocol, payload) {
+            Ok(Transport::Tcp(tcp)) => self.on_tcp(ip, &tcp, time_ns),
+            Ok(Transport::Udp(udp)) => self.on_udp(ip, &udp, time_ns),
+            Ok(Transport::Other(_)) => self.stages.ledger.packets_other_transport += 1,
+            Err(_) => self.stages.ledger.packets_unreadable += 1,
+        }
+    }
+
+    #[inline]
+    fn connection(&mut self, key: FlowKey, time_ns: u64) -> usize {
+        match self.flows.find(key, time_ns) {
+            Found::Old(index) => index,
+            Found::New(index) => {
+                self.stages.ledger.connections += 1;
+                index
+            }
+            Found::Evicted(index, mut old) => {
+                self.stages.ledger.connections += 1;
+                self.stages.ledger.connections_evicted += 1;
+                self.stages.finish_connection(&mut old);
+                index
+            }
+        }
+    }
+
+    #[inline]
+    fn on_tcp(&mut self, ip: &IpPacket<'_>, tcp: &Tcp<'_>, time_ns: u64) {
+        let source = Endpoint { address: ip.source, port: tcp.source_port };
+        let destination = Endpoint { address: ip.destination, port: tcp.destination_port };
+        let (key, direction) = FlowKey::new(source, destination, Protocol::Tcp);
+        let mut index = self.connection(key, time_ns);
+        let mut seq = tcp.seq;
+        if tcp.flags.syn() {
+            index = self.on_syn(index, direction, tcp);
+            seq = seq.wrapping_add(1);
+        }
+        let Stages { matcher, ledger, memory } = &mut self.stages;
+        let connection = self.flows.at(index);
+        connection.last_ns = time_ns;
+        let number = connection.number;
+        let (low, high) = connection.directions.split_at_mut(1);
+        let (mine, other) =
+            if direction == 0 { (&mut low[0], &mut high[0]) } else { (&mut high[0], &mut low[0]) };
+        let context = |client, server, direction| Context {
+            forward: Peers { client, server, protocol: Protocol::Tcp },
+            connection: number,
+            direction,
+        };
+        if tcp.flags.ack() {
+            let mut stream = DirectionStream {
+                records: &mut other.records,
+                matcher: &mut *matcher,
+                context: context(destination, source, direction ^ 1),
+            };
+            other.reassembly.on_ack(tcp.ack, &mut stream, ledger, memory);
+        }
+        if tcp.payload.wire_len > 0 {
+            connection.carried_data = true;
+            let mut stream = DirectionStream {
+                records: &mut mine.records,
+                matcher,
+                context: context(source, destination, direction),
+            };
+            mine.reassembly.on_segment(seq, tcp.payload, time_ns, &mut stream, ledger, memory);
+        }
+    }
+
+    #[cold]
+    fn on_syn(&mut self, index: usize, direction: u8, tcp: &Tcp<'_>) -> usize {
+        let connection = self.flows.at(index);
+        let mine = usize::from(direction);
+        if !connection.directions[mine].reassembly.is_new_syn(tcp.seq) {
+            return index;
+        }
+        // A SYN without ACK opens; what was on these ports before is over. A SYN-ACK answers.
+        if !tcp.flags.ack() && connection.carried_data {
+            self.stages.finish_connection(connection);
+            connection.directions = Default::default();
+            connection.carried_data = false;
+            self.stages.ledger.connections += 1;
+            self.flows.renumber(index);
+        }
+        self.flows.at(index).directions[mine].reassembly.on_syn(tcp.seq, &mut self.stages.memory);
+        index
+    }
+
+    fn on_udp(&mut self, ip: &IpPacket<'_>, udp: &Udp<'_>, time_ns: u64) {
+        let source = Endpoint { address: ip.source, port: udp.source_port };
+        let destination = Endpoint { address: ip.destination, port: udp.destination_port };
+        let (key, direction) = FlowKey::new(source, destination, Protocol::Udp);
+        // Not worth a place in the table: DNS and the like.
+        if brunt_wire::rpc::parse(udp.payload.bytes).is_err() {
+            self.stages.ledger.not_rpc_bytes += udp.payload.wire_len as u64;
+            return;
+        }
+        let index = self.connection(key, time_ns);
+        let connection = self.flows.at(index);
+        connection.last_ns = time_ns;
+        connection.carried_data = true;
+        let context = Context {
+            forward: Peers { client: source, server: destination, protocol: Protocol::Udp },
+            connection: connection.number,
+            direction,
+        };
+        let message = MessageEnd {
+            bytes: udp.payload.bytes,
+            elided_at: None,
+            damaged: udp.payload.bytes.len() < udp.payload.wire_len,
+            data_missing: 0,
+            time_ns,
+            token: None,
+        };
+        let stages = &mut self.stages;
+        stages.matcher.end(&context, &message, &mut stages.ledger);
+    }
+}
+
+impl<S: Sink> Stages<S> {
+    fn finish_connection(&mut self, connection: &mut Connection) {
+        for direction in [0, 1] {
+            let (source, destination) = connection.key.ends(direction);
+            let mine = &mut connection.directions[usize::from(direction)];
+            let mut stream = DirectionStream {
+                records: &mut mine.records,
+                matcher: &mut self.matcher,
+                context: Context {
+                    forward: Peers { client: source, server: destination, protocol: Protocol::Tcp },
+                    connection: connection.number,
+                    direction,
+                },
+            };
+            mine.reassembly.finish(&mut stream, &mut self.ledger, &mut self.memory);
+            let context = stream.context;
+            let mut shared = Shared {
+                matcher: &mut self.matcher,
+                context: &context,
+                ledger: &mut self.ledger,
+                memory: &mut self.memory,
+            };
+            mine.records.finish(&mut shared);
+            mine.reassembly.release(&mut self.memory);
+        }
+    }
+}

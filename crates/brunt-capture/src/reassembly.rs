@@ -1,0 +1,356 @@
+//! One direction of a TCP connection, watched from outside: segments in, an ordered stream of
+//! data and holes out. Fed by the pipeline, read by [`crate::records`]. The one rule: the
+//! receiver's acknowledgements decide. What it has acknowledged will not come again, so a
+//! gap below that is a hole (the watcher lost it); a gap above may still be filled, and waits
+//! in a small reorder buffer.
+
+use brunt_wire::net::Payload;
+
+use crate::ledger::Ledger;
+use crate::memory::Memory;
+
+/// Segments that wait for a gap to be filled; more give the gap up.
+const SEGMENTS_WAITING_MAX: usize = 2048;
+/// Bytes that wait in one direction; a sender's window is rarely more.
+const BYTES_WAITING_MAX: usize = 4 << 20;
+/// How long a gap may stay open, in the capture's time.
+const GAP_NS_MAX: u64 = 3_000_000_000;
+/// A sequence number this far off belongs to another connection with the same ports, or the
+/// capture was interrupted: nothing in between is known.
+const JUMP_BYTES_MAX: u32 = 1 << 30;
+
+/// A part of the stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Piece<'a> {
+    /// These bytes come next.
+    Data(&'a [u8]),
+    /// So many bytes are missing.
+    Hole(u32),
+    /// Nothing is known of what lies between.
+    Jump,
+}
+
+/// Who takes the stream.
+pub trait Stream {
+    /// The next part, seen at `time_ns`.
+    fn piece(&mut self, piece: Piece<'_>, time_ns: u64, ledger: &mut Ledger, memory: &mut Memory);
+}
+
+#[derive(Debug)]
+struct Waiting {
+    seq: u32,
+    wire_len: u32,
+    time_ns: u64,
+    bytes: Vec<u8>,
+}
+
+/// The state of one direction.
+#[derive(Debug, Default)]
+pub struct Reassembly {
+    /// The sequence number that the stream's next byte has.
+    next: u32,
+    /// The highest acknowledgement seen from the other side.
+    acked: u32,
+    synchronized: bool,
+    /// In order of `seq`; almost always empty.
+    waiting: Vec<Waiting>,
+    waiting_bytes: usize,
+}
+
+/// `a - b` of sequence numbers (RFC 9293, 3.4).
+#[inline]
+fn ahead(a: u32, b: u32) -> i32 {
+    a.wrapping_sub(b) as i32
+}
+
+impl Reassembly {
+    /// Whether a SYN with this sequence number starts something new: another connection on
+    /// the same ports, rather than the same SYN again.
+    pub fn is_new_syn(&self, seq: u32) -> bool {
+        !self.synchronized || seq.wrapping_add(1) != self.next
+    }
+
+    /// A connection opens here.
+    pub fn on_syn(&mut self, seq: u32, memory: &mut Memory) {
+        self.clear(memory);
+        self.next = seq.wrapping_add(1);
+        self.acked = self.next;
+        self.synchronized = true;
+    }
+
+    /// The other side has acknowledged everything before `ack`.
+    #[inline]
+    pub fn on_ack(&mut self, ack: u32, out: &mut impl Stream, ledger: &mut Ledger, memory: &mut Memory) {
+        if !self.synchronized || ahead(ack, self.acked) <= 0 || ahead(ack, self.next) > JUMP_BYTES_MAX as i32
+        {
+            return;
+        }
+        self.acked = ack;
+        if !self.waiting.is_empty() {
+            self.settle(out, ledger, memory);
+        }
+    }
+
+    /// A segment was seen.
+    #[inline]
+    pub fn on_segment(
+        &mut self,
+        seq: u32,
+        payload: Payload<'_>,
+        time_ns: u64,
+        out: &mut impl Stream,
+        ledger: &mut Ledger,
+        memory: &mut Memory,
+    ) {
+        if seq == self.next && self.synchronized && self.waiting.is_empty() {
+            self.deliver(payload.bytes, payload.wire_len as u32, time_ns, out, ledger, memory);
+        } else {
+            self.on_other_segment(seq, payload, time_ns, out, ledger, memory);
+        }
+    }
+
+    #[inline]
+    fn deliver(
+        &mut self,
+        bytes: &[u8],
+        wire_len: u32,
+        time_ns: u64,
+        out: &mut impl Stream,
+        ledger: &mut Ledger,
+        memory: &mut Memory,
+    ) {
+        self.next = self.next.wrapping_add(wire_len);
+        if !bytes.is_empty() {
+            out.piece(Piece::Data(bytes), time_ns, ledger, memory);
+        }
+        let missing = wire_len - bytes.len() as u32;
+        if missing > 0 {
+            ledger.hole_bytes += u64::from(missing);
+            out.piece(Piece::Hole(missing), time_ns, ledger, memory);
+        }
+    }
+
+    #[cold]
+    fn on_other_segment(
+        &mut self,
+        seq: u32,
+        payload: Payload<'_>,
+        time_ns: u64,
+        out: &mut impl Stream,
+        ledger: &mut Ledger,
+        memory: &mut Memory,
+    ) {
+        let wire_len = payload.wire_len as u32;
+        if !self.synchronized {
+            self.synchronized = true;
+            self.next = seq;
+            self.acked = seq;
+            return self.deliver(payload.bytes, wire_len, time_ns, out, ledger, memory);
+        }
+        let distance = ahead(seq, self.next);
+        if distance.unsigned_abs() > JUMP_BYTES_MAX {
+            ledger.stream_jumps += 1;
+            self.clear(memory);
+            self.next = seq;
+            self.acked = seq;
+            out.piece(Piece::Jump, time_ns, ledger, memory);
+            return self.deliver(payload.bytes, wire_len, time_ns, out, ledger, memory);
+        }
+        if distance <= 0 {
+            let known = distance.unsigned_abs();
+            ledger.bytes_retransmitted += u64::from(known.min(wire_len));
+            if known < wire_len {
+                let bytes = payload.bytes.get(known as usize..).unwrap_or(&[]);
+                self.deliver(bytes, wire_len - known, time_ns, out, ledger, memory);
+            }
+        } else if ahead(self.acked, seq) >= 0 && self.waiting.is_empty() {
+            self.hole(seq, time_ns, out, ledger, memory);
+            return self.deliver(payload.bytes, wire_len, time_ns, out, ledger, memory);
+        } else {
+            self.keep(seq, payload, time_ns, ledger, memory);
+        }
+        self.settle(out, ledger, memory);
+    }
+
+    fn hole(
+        &mut self,
+        until: u32,
+        time_ns: u64,
+        out: &mut impl Stream,
+        ledger: &mut Ledger,
+        memory: &mut Memory,
+    ) {
+        let len = until.wrapping_sub(self.next);
+        self.next = until;
+        ledger.holes += 1;
+        ledger.hole_bytes += u64::from(len);
+        out.piece(Piece::Hole(len), time_ns, ledger, memory);
+    }
+
+    fn keep(
+        &mut self,
+        seq: u32,
+        payload: Payload<'_>,
+        time_ns: u64,
+        ledger: &mut Ledger,
+        memory: &mut Memory,
+    ) {
+        let wire_len = payload.wire_len as u32;
+        let at = self.waiting.partition_point(|w| ahead(w.seq, seq) < 0);
+        // The same segment again; a shorter one that starts with it is settled by trimming.
+        if self.waiting.get(at).is_some_and(|w| w.seq == seq && w.wire_len >= wire_len) {
+            ledger.bytes_retransmitted += u64::from(wire_len);
+            return;
+        }
+        let mut bytes = Vec::new();
+        // Without room the segment waits as a hole: its length is known, its bytes are not.
+        if self.waiting_bytes + payload.bytes.len() <= BYTES_WAITING_MAX
+            && memory.append(&mut bytes, payload.bytes)
+        {
+            self.waiting_bytes += bytes.len();
+        }
+        ledger.segments_reordered += 1;
+        self.waiting.insert(at, Waiting { seq, wire_len, time_ns, bytes });
+    }
+
+    /// Hands on what waits, as far as gaps are closed or given up.
+    fn settle(&mut self, out: &mut impl Stream, ledger: &mut Ledger, memory: &mut Memory) {
+        while let Some(first) = self.waiting.first() {
+            let distance = ahead(first.seq, self.next);
+            if distance > 0 {
+                let last = self.waiting.last().expect("one is there");
+                let give_up = ahead(self.acked, first.seq) >= 0
+                    || self.waiting.len() > SEGMENTS_WAITING_MAX
+                    || self.waiting_bytes > BYTES_WAITING_MAX - (1 << 16)
+                    || last.time_ns.saturating_sub(first.time_ns) > GAP_NS_MAX;
+                if !give_up {
+                    return;
+                }
+                let (seq, time_ns) = (first.seq, first.time_ns);
+                self.hole(seq, time_ns, out, ledger, memory);
+                continue;
+            }
+            let first = self.waiting.remove(0);
+            self.waiting_bytes -= first.bytes.len();
+            let known = distance.unsigned_abs();
+            if known < first.wire_len {
+                let bytes = first.bytes.get(known as usize..).unwrap_or(&[]);
+                self.deliver(bytes, first.wire_len - known, first.time_ns, out, ledger, memory);
+            }
+            ledger.bytes_retransmitted += u64::from(known.min(first.wire_len));
+            memory.release(first.bytes);
+        }
+    }
+
+    /// The connection is over or the capture ends: gives up every gap.
+    pub fn finish(&mut self, out: &mut impl Stream, ledger: &mut Ledger, memory: &mut Memory) {
+        if let Some(last) = self.waiting.last() {
+            self.acked = last.seq;
+            self.settle(out, ledger, memory);
+        }
+    }
+
+    fn clear(&mut self, memory: &mut Memory) {
+        for waiting in self.waiting.drain(..) {
+            memory.release(waiting.bytes);
+        }
+        self.waiting_bytes = 0;
+        self.synchronized = false;
+    }
+
+    /// Gives all memory back, without handing anything on.
+    pub fn release(&mut self, memory: &mut Memory) {
+        self.clear(memory);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Default)]
+    struct Collect(Vec<String>);
+
+    impl Stream for Collect {
+        fn piece(&mut self, piece: Piece<'_>, _: u64, _: &mut Ledger, _: &mut Memory) {
+            self.0.push(match piece {
+                Piece::Data(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+                Piece::Hole(len) => format!("-{len}"),
+                Piece::Jump => "!".into(),
+            });
+        }
+    }
+
+    enum Step {
+        Segment(u32, &'static str),
+        Cut(u32, &'static str, usize),
+        Ack(u32),
+        Finish,
+    }
+    use Step::*;
+
+    /// Plays the steps on a connection whose first byte has number `start`; joins what comes out.
+    fn check(start: u32, steps: &[Step], expected: &str) -> Ledger {
+        let (mut ledger, mut memory) = (Ledger::default(), Memory::new(1 << 20));
+        let (mut tcp, mut out) = (Reassembly::default(), Collect::default());
+        tcp.on_syn(start.wrapping_sub(1), &mut memory);
+        for step in steps {
+            let mut segment = |at: u32, text: &str, wire_len| {
+                let payload = Payload { bytes: text.as_bytes(), wire_len };
+                tcp.on_segment(start.wrapping_add(at), payload, 0, &mut out, &mut ledger, &mut memory);
+            };
+            match *step {
+                Segment(at, text) => segment(at, text, text.len()),
+                Cut(at, text, wire_len) => segment(at, text, wire_len),
+                Ack(at) => tcp.on_ack(start.wrapping_add(at), &mut out, &mut ledger, &mut memory),
+                Finish => tcp.finish(&mut out, &mut ledger, &mut memory),
+            }
+        }
+        assert_eq!(out.0.concat(), expected);
+        ledger
+    }
+
+    /// The goal: order, overlap, loss and wrap-around each give the stream the receiver had.
+    #[test]
+    fn streams() {
+        for start in [1, 0xffff_fffe] {
+            check(start, &[Segment(0, "abc"), Segment(3, "de")], "abcde");
+            check(start, &[Segment(3, "de"), Segment(0, "abc")], "abcde");
+            check(start, &[Segment(0, "abc"), Segment(0, "abc"), Segment(3, "d")], "abcd");
+            check(start, &[Segment(0, "abc"), Segment(1, "bcde")], "abcde");
+            check(start, &[Segment(4, "e"), Segment(2, "cd"), Segment(0, "ab"), Segment(5, "f")], "abcdef");
+            // The receiver waits for the gap, so does the watcher; overlaps are trimmed.
+            check(start, &[Segment(2, "cde"), Segment(3, "def"), Segment(0, "abc")], "abcdef");
+            // Acknowledged and never seen: a hole, at once.
+            check(start, &[Segment(0, "a"), Ack(3), Segment(3, "d")], "a-2d");
+            check(start, &[Segment(0, "a"), Segment(3, "d"), Ack(4), Segment(4, "e")], "a-2de");
+            check(start, &[Segment(0, "a"), Segment(3, "d"), Ack(1), Segment(4, "e"), Finish], "a-2de");
+            // Cut by the snap length.
+            check(start, &[Cut(0, "ab", 5), Segment(5, "f")], "ab-3f");
+            check(start, &[Cut(5, "f", 9), Segment(0, "abcde")], "abcdef-3");
+        }
+    }
+
+    /// The goal: a gap that is never filled nor acknowledged costs a bounded buffer.
+    #[test]
+    fn gap_is_bounded() {
+        let (mut ledger, mut memory) = (Ledger::default(), Memory::new(64 << 20));
+        let (mut tcp, mut out) = (Reassembly::default(), Collect::default());
+        tcp.on_syn(0, &mut memory);
+        for i in 0..100_000u32 {
+            let payload = Payload { bytes: b"x", wire_len: 1 };
+            tcp.on_segment(2 + i, payload, 0, &mut out, &mut ledger, &mut memory);
+        }
+        assert_eq!(ledger.holes, 1);
+        assert!(memory.used() <= SEGMENTS_WAITING_MAX);
+        assert_eq!(out.0[0], "-1");
+    }
+
+    /// The goal: a jump beyond every window is a new start, not a hole of a gigabyte.
+    #[test]
+    fn jump() {
+        let ledger =
+            check(1, &[Segment(0, "a"), Segment(0x6000_0000, "b"), Segment(0x6000_0001, "c")], "a!bc");
+        assert_eq!((ledger.stream_jumps, ledger.holes), (1, 0));
+    }
+}

@@ -1,0 +1,541 @@
+//! One direction of a connection as RPC records. In *fast mode* record marks lead from header
+//! to header and file data is only summed; a hole inside a record whose length is known is
+//! passed over. When a header was lost, *slow mode* searches for the next credible one. Fed
+//! by [`crate::reassembly`], feeds [`crate::calls`]. The one rule: a mark is believed only when
+//! an RPC header follows it.
+
+use brunt_wire::cursor::padding;
+use brunt_wire::rpc::{self, MARK_BYTES, RecordMark};
+use memchr::memmem;
+
+use crate::calls::{Begun, Context, DataTarget, Matcher, MessageEnd, Token};
+use crate::checksum::BlockSums;
+use crate::ledger::Ledger;
+use crate::memory::Memory;
+use crate::operation::Sink;
+use crate::reassembly::Piece;
+
+/// The longest fragment that is believed: 16 MiB of data and its head.
+const FRAGMENT_BYTES_MAX: u32 = (16 << 20) + (64 << 10);
+/// Bytes of a message that are gathered when it does not lie in one segment; a READDIRPLUS
+/// reply has at most 1 MiB on every server known.
+const HEAD_BYTES_MAX: usize = (1 << 20) + (64 << 10);
+/// A connection in which so many bytes showed no RPC header carries something else.
+const SEARCH_BYTES_MAX: u64 = 256 << 10;
+/// The shortest call: header with two empty credentials.
+const CALL_BYTES_MIN: u32 = 40;
+/// The shortest reply: a refusal.
+const REPLY_BYTES_MIN: u32 = 20;
+/// Bytes of a record that are looked at to believe in it: its mark, and a call's header up to
+/// the length of the credentials.
+const EVIDENCE_BYTES: usize = MARK_BYTES + 32;
+/// "Call, RPC version 2, a program numbered 1000xx to 1003xx", eight bytes into a record.
+const CALL_PATTERN: &[u8] = &[0, 0, 0, 0, 0, 0, 0, 2, 0, 1, 0x86];
+/// "Reply, accepted", eight bytes into a record.
+const REPLY_PATTERN: &[u8] = &[0, 0, 0, 1, 0, 0, 0, 0];
+const PATTERN_AT: usize = MARK_BYTES + 4;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    /// Nothing seen: believes the first bytes if they are credible.
+    #[default]
+    Start,
+    /// At a record mark, or within one.
+    Mark,
+    /// Within a fragment.
+    Fragment,
+    /// Slow mode.
+    Search,
+    /// Not RPC.
+    Ignored,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Phase {
+    /// No message is open.
+    #[default]
+    Closed,
+    /// Gathering until the message's first bytes say what it is.
+    Opening,
+    /// Gathering all of it.
+    Gathering,
+    /// File data goes by.
+    Data,
+    /// Passing over the rest.
+    Skipping,
+}
+
+#[derive(Debug, Default)]
+struct Open {
+    phase: Phase,
+    head: Vec<u8>,
+    /// How long `head` has to be before it is looked at again.
+    want: usize,
+    time_ns: u64,
+    token: Option<Token>,
+    damaged: bool,
+    data_missing: u32,
+    elided_at: Option<usize>,
+    data: Option<(DataTarget, Box<BlockSums>)>,
+    data_left: u32,
+    padding_left: u32,
+}
+
+/// The state of one direction.
+#[derive(Debug, Default)]
+pub struct Records {
+    state: State,
+    mark: [u8; MARK_BYTES],
+    mark_len: u8,
+    fragment_left: u32,
+    fragment_last: bool,
+    open: Open,
+    /// The end of what was searched: a header may begin in it.
+    tail: Vec<u8>,
+    searched: u64,
+    found: bool,
+}
+
+/// What the stages share while a piece is worked on.
+pub struct Shared<'a, S> {
+    /// The next stage.
+    pub matcher: &'a mut Matcher<S>,
+    /// Which connection and direction.
+    pub context: &'a Context,
+    /// Counters.
+    pub ledger: &'a mut Ledger,
+    /// The budget.
+    pub memory: &'a mut Memory,
+}
+
+impl Records {
+    /// The next part of the stream.
+    #[inline]
+    pub fn on_piece<S: Sink>(&mut self, piece: Piece<'_>, time_ns: u64, shared: &mut Shared<'_, S>) {
+        match piece {
+            Piece::Data(bytes) => self.on_data(bytes, time_ns, shared),
+            Piece::Hole(len) => self.on_hole(len, shared),
+            Piece::Jump => {
+                self.abandon(shared);
+                self.reset(State::Start);
+            }
+        }
+    }
+
+    fn reset(&mut self, state: State) {
+        self.state = state;
+        self.mark_len = 0;
+        self.fragment_left = 0;
+        self.tail.clear();
+    }
+
+    fn on_data<S: Sink>(&mut self, mut bytes: &[u8], time_ns: u64, shared: &mut Shared<'_, S>) {
+        while !bytes.is_empty() {
+            bytes = match self.state {
+                State::Fragment => self.in_fragment(bytes, shared),
+                State::Mark => self.at_mark(bytes, time_ns, shared),
+                State::Start => {
+                    // A new connection begins with a record; in the middle of one that is luck.
+                    let lucky = credible(bytes, shared) != Some(false);
+                    self.state = if lucky { State::Mark } else { State::Search };
+                    shared.ledger.slow_mode_entries += u64::from(!lucky);
+                    bytes
+                }
+                State::Search => self.search(bytes, time_ns, shared),
+                State::Ignored => {
+                    shared.ledger.not_rpc_bytes += bytes.len() as u64;
+                    return;
+                }
+            };
+        }
+    }
+
+    /// Takes a record mark; gives back what follows it.
+    #[inline]
+    fn at_mark<'a, S: Sink>(
+        &mut self,
+        bytes: &'a [u8],
+        time_ns: u64,
+        shared: &mut Shared<'_, S>,
+    ) -> &'a [u8] {
+        let (mark, rest) = if self.mark_len == 0
+            && let Some((mark, rest)) = bytes.split_first_chunk::<MARK_BYTES>()
+        {
+            (RecordMark::from_bytes(*mark), rest)
+        } else {
+            let had = usize::from(self.mark_len);
+            if had == 0 && self.open.phase == Phase::Closed {
+                self.open.time_ns = time_ns;
+            }
+            let taken = (MARK_BYTES - had).min(bytes.len());
+            self.mark[had..had + taken].copy_from_slice(&bytes[..taken]);
+            self.mark_len += taken as u8;
+            if usize::from(self.mark_len) < MARK_BYTES {
+                return &[];
+            }
+            self.mark_len = 0;
+            (RecordMark::from_bytes(self.mark), &bytes[taken..])
+        };
+        let first = self.open.phase == Phase::Closed;
+        if mark.len > FRAGMENT_BYTES_MAX || (first && mark.last && mark.len < REPLY_BYTES_MIN - 4) {
+            self.lose(shared);
+            return rest;
+        }
+        if first && mark.last && rest.len() >= mark.len as usize {
+            // The common case: a message within a segment, looked at where it lies.
+            let (message, after) = rest.split_at(mark.len as usize);
+            let end = MessageEnd {
+                bytes: message,
+                elided_at: None,
+                damaged: false,
+                data_missing: 0,
+                time_ns,
+                token: None,
+            };
+            if !shared.matcher.end(shared.context, &end, shared.ledger) {
+                self.lose(shared);
+                return rest;
+            }
+            self.found = true;
+            return after;
+        }
+        if first {
+            self.open.phase = Phase::Opening;
+            self.open.time_ns = time_ns;
+            self.open.want = 8;
+        }
+        self.fragment_left = mark.len;
+        self.fragment_last = mark.last;
+        self.state = State::Fragment;
+        if mark.len == 0 {
+            self.end_fragment(shared);
+        }
+        rest
+    }
+
+    /// Takes the bytes of the fragment; gives back what follows it.
+    #[inline]
+    fn in_fragment<'a, S: Sink>(&mut self, bytes: &'a [u8], shared: &mut Shared<'_, S>) -> &'a [u8] {
+        let (mut mine, after) = bytes.split_at(bytes.len().min(self.fragment_left as usize));
+        self.fragment_left -= mine.len() as u32;
+        while !mine.is_empty() {
+            mine = match self.open.phase {
+                Phase::Data => self.in_data(mine, shared),
+                Phase::Opening => self.in_opening(mine, shared),
+                Phase::Gathering => {
+                    self.gather(mine, shared);
+                    &[]
+                }
+                Phase::Skipping => &[],
+                // A header that was none: slow mode began within the fragment.
+                Phase::Closed => return &bytes[bytes.len() - after.len() - mine.len()..],
+            };
+        }
+        if self.fragment_left == 0 && self.state == State::Fragment {
+            self.end_fragment(shared);
+        }
+        after
+    }
+
+    fn end_fragment<S: Sink>(&mut self, shared: &mut Shared<'_, S>) {
+        self.state = State::Mark;
+        if self.fragment_last && !self.end_message(shared) {
+            self.lose(shared);
+        }
+    }
+
+    fn in_opening<'a, S: Sink>(&mut self, bytes: &'a [u8], shared: &mut Shared<'_, S>) -> &'a [u8] {
+        let open = &mut self.open;
+        let had = open.head.len();
+        // Looked at where it lies as long as nothing was gathered before.
+        let begun = if had == 0 {
+            shared.matcher.begin(shared.context, bytes, open.time_ns, open.token, shared.ledger)
+        } else {
+            let taken = open.want.saturating_sub(had).min(bytes.len());
+            if !shared.memory.append(&mut open.head, &bytes[..taken]) {
+                return self.skip_rest(shared);
+            }
+            if open.head.len() < open.want {
+                return &[];
+            }
+            match shared.matcher.begin(shared.context, &open.head, open.time_ns, open.token, shared.ledger) {
+                Begun::Need(need) => {
+                    open.want = need;
+                    return &bytes[taken..];
+                }
+                other => other,
+            }
+        };
+        let available = if had == 0 { bytes } else { &bytes[(open.head.len() - had)..] };
+        match begun {
+            Begun::Need(need) => {
+                open.want = need;
+                self.gather(available, shared);
+                &[]
+            }
+            Begun::NotRpc => {
+                self.abandon(shared);
+                self.reset(State::Search);
+                shared.ledger.slow_mode_entries += 1;
+                available
+            }
+            Begun::Whole(token) => {
+                self.found = true;
+                open.token = token;
+                open.phase = Phase::Gathering;
+                available
+            }
+            Begun::Skip => {
+                self.found = true;
+                self.gather(&available[..available.len().min(64)], shared);
+                self.open.phase = Phase::Skipping;
+                &[]
+            }
+            Begun::Data { token, at, len, target } => {
+                self.found = true;
+                let from_available = at - if had == 0 { 0 } else { open.head.len() };
+                let (head, data) = available.split_at(from_available);
+                if !shared.memory.append(&mut open.head, head) {
+                    return self.skip_rest(shared);
+                }
+                open.token = token;
+                open.elided_at = Some(at);
+                open.data_left = len;
+                open.padding_left = padding(len as usize) as u32;
+                open.data = Some((target, shared.matcher.start_sums(&target)));
+                open.phase = Phase::Data;
+                data
+            }
+        }
+    }
+
+    #[inline]
+    fn in_data<'a, S: Sink>(&mut self, bytes: &'a [u8], shared: &mut Shared<'_, S>) -> &'a [u8] {
+        let open = &mut self.open;
+        let (data, rest) = bytes.split_at(bytes.len().min(open.data_left as usize));
+        open.data_left -= data.len() as u32;
+        if let Some((target, sums)) = &mut open.data {
+            shared.matcher.data(target, sums, data, shared.ledger);
+        }
+        let (padding, rest) = rest.split_at(rest.len().min(open.padding_left as usize));
+        open.padding_left -= padding.len() as u32;
+        if open.data_left == 0 && open.padding_left == 0 {
+            open.phase = Phase::Gathering;
+        }
+        rest
+    }
+
+    fn gather<S: Sink>(&mut self, bytes: &[u8], shared: &mut Shared<'_, S>) {
+        let open = &mut self.open;
+        if open.head.len() + bytes.len() > HEAD_BYTES_MAX || !shared.memory.append(&mut open.head, bytes) {
+            self.skip_rest(shared);
+        }
+    }
+
+    fn skip_rest<S: Sink>(&mut self, shared: &mut Shared<'_, S>) -> &'static [u8] {
+        shared.ledger.records_oversized += 1;
+        self.open.damaged = true;
+        self.open.phase = Phase::Skipping;
+        &[]
+    }
+
+    fn on_hole<S: Sink>(&mut self, len: u32, shared: &mut Shared<'_, S>) {
+        match self.state {
+            State::Fragment if len <= self.fragment_left => {
+                self.fragment_left -= len;
+                self.hole_in_message(len, shared);
+                if self.fragment_left == 0 {
+                    self.end_fragment(shared);
+                }
+            }
+            State::Fragment | State::Mark => {
+                if self.open.phase != Phase::Closed {
+                    self.hole_in_message(self.fragment_left, shared);
+                }
+                self.lose(shared);
+            }
+            State::Search => self.tail.clear(),
+            State::Start | State::Ignored => {}
+        }
+    }
+
+    fn hole_in_message<S: Sink>(&mut self, len: u32, shared: &mut Shared<'_, S>) {
+        let open = &mut self.open;
+        match open.phase {
+            Phase::Data if len <= open.data_left + open.padding_left => {
+                let data = len.min(open.data_left);
+                if let Some((target, sums)) = &mut open.data {
+                    shared.matcher.data_hole(target, sums, data, shared.ledger);
+                }
+                open.data_missing += data;
+                open.data_left -= data;
+                open.padding_left -= len - data;
+                if open.data_left == 0 && open.padding_left == 0 {
+                    open.phase = Phase::Gathering;
+                }
+            }
+            Phase::Closed => {}
+            _ => {
+                if open.phase == Phase::Data {
+                    open.data_missing += open.data_left;
+                    shared.ledger.data_bytes_missing += u64::from(open.data_left);
+                }
+                open.damaged = true;
+                open.phase = Phase::Skipping;
+            }
+        }
+    }
+
+    /// The message is over, seen as a whole or not. `false`: it was no RPC.
+    fn end_message<S: Sink>(&mut self, shared: &mut Shared<'_, S>) -> bool {
+        let open = std::mem::take(&mut self.open);
+        if let Some((target, sums)) = open.data {
+            shared.matcher.finish_sums(&target, sums, shared.ledger);
+        }
+        if open.phase == Phase::Closed {
+            return true;
+        }
+        let damaged = open.damaged || open.data_missing > 0;
+        shared.ledger.records_damaged += u64::from(damaged);
+        let end = MessageEnd {
+            bytes: &open.head,
+            elided_at: open.elided_at,
+            damaged: open.damaged,
+            data_missing: open.data_missing,
+            time_ns: open.time_ns,
+            token: open.token,
+        };
+        let rpc = shared.matcher.end(shared.context, &end, shared.ledger);
+        shared.memory.release(open.head);
+        rpc
+    }
+
+    /// Ends a message of which nothing more will come.
+    fn abandon<S: Sink>(&mut self, shared: &mut Shared<'_, S>) {
+        if self.open.phase == Phase::Opening && self.open.head.is_empty() {
+            self.open = Open::default();
+            return;
+        }
+        self.open.damaged = true;
+        if self.open.phase == Phase::Data {
+            self.open.data_missing += self.open.data_left;
+            shared.ledger.data_bytes_missing += u64::from(self.open.data_left);
+        }
+        self.end_message(shared);
+    }
+
+    /// The next record's start is not known: slow mode.
+    fn lose<S: Sink>(&mut self, shared: &mut Shared<'_, S>) {
+        self.abandon(shared);
+        self.reset(State::Search);
+        shared.ledger.slow_mode_entries += 1;
+    }
+
+    /// Searches for a record; gives back what starts with one.
+    fn search<'a, S: Sink>(&mut self, bytes: &'a [u8], time_ns: u64, shared: &mut Shared<'_, S>) -> &'a [u8] {
+        shared.ledger.slow_mode_bytes += bytes.len() as u64;
+        self.searched += bytes.len() as u64;
+        if !self.tail.is_empty() {
+            // A header may begin in the tail of the last piece.
+            let had = self.tail.len();
+            let mut joint = std::mem::take(&mut self.tail);
+            joint.extend_from_slice(&bytes[..bytes.len().min(EVIDENCE_BYTES)]);
+            if let Some(at) = find(&joint, had, shared) {
+                self.state = State::Mark;
+                self.on_data(&joint[at..had], time_ns, shared);
+                return bytes;
+            }
+            if bytes.len() < EVIDENCE_BYTES {
+                let from = joint.len().saturating_sub(EVIDENCE_BYTES - 1);
+                joint.drain(..from);
+                self.tail = joint;
+                return &[];
+            }
+            joint.clear();
+            self.tail = joint;
+        }
+        if let Some(at) = find(bytes, bytes.len(), shared) {
+            self.state = State::Mark;
+            return &bytes[at..];
+        }
+        self.tail.extend_from_slice(&bytes[bytes.len().saturating_sub(EVIDENCE_BYTES - 1)..]);
+        if !self.found && self.searched > SEARCH_BYTES_MAX {
+            self.reset(State::Ignored);
+            self.tail = Vec::new();
+            shared.ledger.not_rpc_bytes += self.searched;
+        }
+        &[]
+    }
+
+    /// The stream is over.
+    pub fn finish<S: Sink>(&mut self, shared: &mut Shared<'_, S>) {
+        if self.open.phase != Phase::Closed {
+            self.abandon(shared);
+        }
+        self.reset(State::Start);
+    }
+}
+
+/// The first credible record that starts before `end`.
+fn find<S: Sink>(bytes: &[u8], end: usize, shared: &Shared<'_, S>) -> Option<usize> {
+    let first = |pattern: &'static [u8]| {
+        let from = bytes.get(PATTERN_AT..)?;
+        memmem::find_iter(from, pattern)
+            .take_while(|at| *at < end)
+            .find(|at| credible(&bytes[*at..], shared) == Some(true))
+    };
+    match (first(CALL_PATTERN), first(REPLY_PATTERN)) {
+        (Some(call), Some(reply)) => Some(call.min(reply)),
+        (call, reply) => call.or(reply),
+    }
+}
+
+/// Whether a record starts here; `None` when there are too few bytes to say.
+fn credible<S: Sink>(bytes: &[u8], shared: &Shared<'_, S>) -> Option<bool> {
+    let word = |at: usize| Some(u32::from_be_bytes(*bytes.get(at..)?.first_chunk()?));
+    let mark = RecordMark::from_bytes(*bytes.first_chunk()?);
+    if mark.len < REPLY_BYTES_MIN || mark.len > FRAGMENT_BYTES_MAX {
+        return Some(false);
+    }
+    let flavor_and_length = |at: usize| {
+        let (flavor, len) = (word(at)?, word(at + 4)?);
+        Some(
+            match flavor {
+                0 | 7 => len <= 400,
+                1 => (20..=400).contains(&len),
+                2 | 6 => len <= 400,
+                _ => false,
+            } && len % 4 == 0,
+        )
+    };
+    let good = match word(MARK_BYTES + 4)? {
+        0 => {
+            let (program, version, procedure) = (word(16)?, word(20)?, word(24)?);
+            let known = match program {
+                rpc::PROGRAM_NFS => version <= 4 && procedure <= 21,
+                rpc::PROGRAM_PORTMAP
+                | rpc::PROGRAM_MOUNT
+                | rpc::PROGRAM_NLM
+                | rpc::PROGRAM_NSM
+                | rpc::PROGRAM_NFS_ACL => version <= 4 && procedure <= 32,
+                rpc::PROGRAM_TRANSIENT_FIRST..=rpc::PROGRAM_TRANSIENT_LAST => version <= 1 && procedure <= 1,
+                _ => false,
+            };
+            word(12)? == 2 && mark.len >= CALL_BYTES_MIN && known && flavor_and_length(28)?
+        }
+        1 => {
+            let xid = rpc::Xid(word(MARK_BYTES)?);
+            match word(12)? {
+                0 => shared.matcher.awaits(shared.context, xid) && flavor_and_length(16)?,
+                1 => shared.matcher.awaits(shared.context, xid) && word(16)? <= 1,
+                _ => false,
+            }
+        }
+        _ => false,
+    };
+    if !good {
+        return Some(false);
+    }
+    // Where this record ends the next one starts: calls and replies only.
+    Some(!mark.last || word(MARK_BYTES + mark.len as usize + 8).is_none_or(|kind| kind <= 1))
+}

@@ -1,0 +1,216 @@
+//! Where packets come from. A source fills batches: one buffer and descriptors of the packets
+//! in it, so that the pipeline touches each byte once while it is in the cache. The one rule:
+//! a damaged file ends the capture with its place and reason, after all that came before.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use brunt_wire::pcap::{CapturedPacket, LinkType, PacketFile, Step};
+
+/// Bytes read at a time. Half of a core's L2 cache: reading from the page cache then is a copy
+/// into the cache, and the parsers never wait for memory.
+const CHUNK_BYTES: usize = 512 << 10;
+
+/// Why a source stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    /// The operating system said no.
+    #[error("cannot read {path}: {source}")]
+    Io {
+        /// The file.
+        path: String,
+        /// What it said.
+        source: io::Error,
+    },
+    /// The file is no capture, or is damaged.
+    #[error("{path} is not a readable capture: {reason}; pcap, pcapng, and both in gzip or zstd are read")]
+    Damaged {
+        /// The file.
+        path: String,
+        /// What is wrong and where.
+        reason: String,
+    },
+}
+
+/// Where a packet lies in a batch.
+#[derive(Clone, Copy, Debug)]
+pub struct PacketRef {
+    /// Nanoseconds since 1970.
+    pub time_ns: u64,
+    /// First byte in the batch's buffer.
+    pub at: u32,
+    /// Bytes captured.
+    pub len: u32,
+    /// Bytes on the wire.
+    pub wire_len: u32,
+    /// Which interface.
+    pub interface: u32,
+    /// How its first bytes are to be read.
+    pub link: LinkType,
+}
+
+/// Packets that lie in one buffer.
+#[derive(Debug, Default)]
+pub struct Batch {
+    bytes: Vec<u8>,
+    packets: Vec<PacketRef>,
+}
+
+impl Batch {
+    /// The packets, in the order of capture.
+    #[inline]
+    pub fn packets(&self) -> impl Iterator<Item = CapturedPacket<'_>> {
+        self.packets.iter().map(|p| CapturedPacket {
+            time_ns: p.time_ns,
+            wire_len: p.wire_len,
+            interface: p.interface,
+            link: p.link,
+            bytes: &self.bytes[p.at as usize..][..p.len as usize],
+        })
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.packets.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.packets.is_empty()
+    }
+}
+
+/// A capture file, or standard input: plain, gzip or zstd; told by its first bytes.
+pub struct FileSource {
+    path: String,
+    input: Box<dyn Read + Send>,
+    format: PacketFile,
+    /// Bytes of the batch's buffer that are filled, and those already walked over.
+    filled: usize,
+    used: usize,
+    done: bool,
+    cut_bytes: usize,
+}
+
+impl FileSource {
+    /// Opens a file; `-` is standard input.
+    ///
+    /// # Errors
+    /// It cannot be opened or read.
+    pub fn open(path: &Path) -> Result<FileSource, SourceError> {
+        let name = path.display().to_string();
+        let io = |source| SourceError::Io { path: name.clone(), source };
+        let input: Box<dyn Read + Send> =
+            if name == "-" { Box::new(io::stdin()) } else { Box::new(File::open(path).map_err(io)?) };
+        FileSource::from_reader(name.clone(), input)
+    }
+
+    /// Reads from anything.
+    ///
+    /// # Errors
+    /// The first bytes cannot be read, or a decompressor cannot be made.
+    pub fn from_reader(path: String, mut input: Box<dyn Read + Send>) -> Result<FileSource, SourceError> {
+        let io = |source| SourceError::Io { path: path.clone(), source };
+        let mut magic = Vec::with_capacity(4);
+        (&mut input).take(4).read_to_end(&mut magic).map_err(io)?;
+        let whole = io::Cursor::new(magic.clone()).chain(input);
+        let input: Box<dyn Read + Send> = match magic[..] {
+            [0x1f, 0x8b, ..] => Box::new(flate2::read::MultiGzDecoder::new(whole)),
+            [0x28, 0xb5, 0x2f, 0xfd] => Box::new(zstd::Decoder::new(whole).map_err(io)?),
+            _ => Box::new(whole),
+        };
+        let format = PacketFile::new();
+        Ok(FileSource { path, input, format, filled: 0, used: 0, done: false, cut_bytes: 0 })
+    }
+
+    /// Bytes after the last whole packet: the file was cut while it was written.
+    pub fn cut_bytes(&self) -> usize {
+        self.cut_bytes
+    }
+
+    /// Fills `batch` with the next packets; `false` when there are no more. The same batch has
+    /// to come back each time: its buffer holds the start of the next packet.
+    ///
+    /// # Errors
+    /// The file cannot be read or is damaged; the batch then holds what came before.
+    pub fn fill(&mut self, batch: &mut Batch) -> Result<bool, SourceError> {
+        batch.packets.clear();
+        let Batch { bytes, packets } = batch;
+        bytes.copy_within(self.used..self.filled, 0);
+        self.filled -= self.used;
+        self.used = 0;
+        let mut need = self.filled + 1;
+        while packets.is_empty() && !self.done {
+            let room = need.max(CHUNK_BYTES);
+            if bytes.len() < room {
+                bytes.resize(room, 0);
+            }
+            // Not until the buffer is full: a pipe may be slow, and its packets wait to be seen.
+            while self.filled < need {
+                match self.input.read(&mut bytes[self.filled..]) {
+                    Ok(0) => {
+                        self.done = true;
+                        break;
+                    }
+                    Ok(count) => self.filled += count,
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(source) => {
+                        self.done = true;
+                        let path = self.path.clone();
+                        return Err(match source.kind() {
+                            // Decompressors report damage so.
+                            io::ErrorKind::InvalidData
+                            | io::ErrorKind::InvalidInput
+                            | io::ErrorKind::UnexpectedEof
+                            | io::ErrorKind::Other => {
+                                SourceError::Damaged { path, reason: source.to_string() }
+                            }
+                            _ => SourceError::Io { path, source },
+                        });
+                    }
+                }
+            }
+            loop {
+                match self.format.next(&bytes[self.used..self.filled]) {
+                    Ok(Step::Packet(used, packet)) => {
+                        // All formats put the bytes before the packet's padding and trailer;
+                        // the distance from the buffer's end tells where.
+                        let start = packet.bytes.as_ptr() as usize - bytes.as_ptr() as usize;
+                        packets.push(PacketRef {
+                            time_ns: packet.time_ns,
+                            at: start as u32,
+                            len: packet.bytes.len() as u32,
+                            wire_len: packet.wire_len,
+                            interface: packet.interface,
+                            link: packet.link,
+                        });
+                        self.used += used;
+                    }
+                    Ok(Step::Skip(used)) => self.used += used,
+                    Ok(Step::Incomplete(more)) => {
+                        need = self.used + more;
+                        if packets.is_empty() && self.used > 0 {
+                            bytes.copy_within(self.used..self.filled, 0);
+                            self.filled -= self.used;
+                            self.used = 0;
+                            need = more;
+                        }
+                        break;
+                    }
+                    Err(malformed) => {
+                        self.done = true;
+                        return Err(SourceError::Damaged {
+                            path: self.path.clone(),
+                            reason: malformed.to_string(),
+                        });
+                    }
+                }
+            }
+            if self.done {
+                self.cut_bytes = self.filled - self.used;
+            }
+        }
+        Ok(!packets.is_empty())
+    }
+}
