@@ -122,6 +122,7 @@ pub struct Matcher<S> {
     timeout_ns: u64,
     next_record_id: u64,
     sums: BlockSums,
+    #[allow(clippy::vec_box)] // the boxes move to connections and back
     spare_sums: Vec<Box<BlockSums>>,
 }
 

@@ -327,7 +327,7 @@ mod tests {
             check(start, &[Segment(0, "a"), Segment(3, "d"), Ack(1), Segment(4, "e"), Finish], "a-2de");
             // Cut by the snap length.
             check(start, &[Cut(0, "ab", 5), Segment(5, "f")], "ab-3f");
-            check(start, &[Cut(5, "f", 9), Segment(0, "abcde")], "abcdef-3");
+            check(start, &[Cut(5, "f", 9), Segment(0, "abcde")], "abcdef-8");
         }
     }
 
