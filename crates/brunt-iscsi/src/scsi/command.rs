@@ -1,7 +1,7 @@
 //! What passes between a transport and a logical unit.
 
-use brunt_block::Buf;
-use brunt_wire::scsi::sense::{Sense, Status};
+use brunt_block::{Buf, DeviceError};
+use brunt_wire::scsi::sense::{Sense, Status, key};
 
 /// Who sends a command: an I_T nexus (SAM-5, 4.7). The names are iSCSI's transport ids; the
 /// number is unique for the life of the process and never reused.
@@ -47,16 +47,23 @@ pub struct Command<'a> {
 pub enum Begin {
     /// Answered already.
     Done(Outcome),
+    /// Wants no data and is at work: the outcome comes from [`super::TaskSet::poll`].
+    Pending,
     /// Wants `len` bytes of data-out (possibly fewer than the initiator wants to send: the
     /// transport collects `min(len, data_out_len)`, drops the rest and reports the residual); then
-    /// call [`super::TaskSet::start`] with them. `len` may be zero.
+    /// call [`super::TaskSet::start`] with them.
     Wants {
         /// In bytes.
         len: u32,
+        /// Where in the medium ([`brunt_block::Inline`]) the transport may put the data itself, in
+        /// bytes from its start, instead of collecting it: then it calls
+        /// [`super::TaskSet::start_direct`]. It may always collect.
+        direct: Option<u64>,
     },
 }
 
-/// The answer to a command.
+/// The answer to a command. [`Status::TaskAborted`] is no answer for the initiator: the task was
+/// aborted (TAS is zero); the transport forgets the tag and sends nothing.
 #[derive(Debug)]
 pub struct Outcome {
     /// The command's.
@@ -70,6 +77,68 @@ pub struct Outcome {
     pub data_in: DataIn,
     /// How many data-out bytes the CDB describes: the transport's residual is computed against it.
     pub data_out_len: u32,
+}
+
+/// Why a command was not carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refused {
+    Conflict,
+    Check(Sense),
+    Status(Status),
+}
+
+impl Refused {
+    pub(super) const fn illegal(asc: u8, ascq: u8) -> Refused {
+        Refused::Check(Sense::new(key::ILLEGAL_REQUEST, asc, ascq))
+    }
+
+    /// INVALID FIELD IN CDB, at this byte.
+    pub(super) const fn field(byte: u16) -> Refused {
+        Refused::Check(Sense::new(key::ILLEGAL_REQUEST, 0x24, 0x00).with_field(true, byte, None))
+    }
+
+    /// INVALID FIELD IN PARAMETER LIST, at this byte.
+    pub(super) const fn parameter(byte: u16) -> Refused {
+        Refused::Check(Sense::new(key::ILLEGAL_REQUEST, 0x26, 0x00).with_field(false, byte, None))
+    }
+
+    /// LOGICAL BLOCK ADDRESS OUT OF RANGE.
+    pub(super) const OUT_OF_RANGE: Refused = Refused::illegal(0x21, 0x00);
+    /// PARAMETER LIST LENGTH ERROR.
+    pub(super) const LIST_LENGTH: Refused = Refused::illegal(0x1a, 0x00);
+    /// INVALID FIELD IN COMMAND INFORMATION UNIT: the data-out does not fit the CDB.
+    pub(super) const DATA_LENGTH: Refused = Refused::illegal(0x0e, 0x03);
+
+    /// What a device's failure means for the initiator.
+    pub(super) fn device(error: DeviceError, writing: bool) -> Refused {
+        let sense = match error {
+            DeviceError::Scsi { status: Status::CheckCondition, sense: Some(sense) } => sense,
+            DeviceError::Scsi { status, .. } => return Refused::Status(status),
+            // SPACE ALLOCATION FAILED WRITE PROTECT
+            DeviceError::Os(libc::ENOSPC | libc::EDQUOT) => Sense::new(key::DATA_PROTECT, 0x27, 0x07),
+            DeviceError::Os(libc::EROFS) => Sense::new(key::DATA_PROTECT, 0x27, 0x00),
+            DeviceError::Os(_) if writing => Sense::new(key::MEDIUM_ERROR, 0x0c, 0x00),
+            DeviceError::Os(_) => Sense::new(key::MEDIUM_ERROR, 0x11, 0x00),
+            DeviceError::OutOfRange => Sense::new(key::ILLEGAL_REQUEST, 0x21, 0x00),
+            // LOGICAL UNIT COMMUNICATION TIME-OUT, and FAILURE
+            DeviceError::TimedOut => Sense::new(key::HARDWARE_ERROR, 0x08, 0x01),
+            DeviceError::Gone => Sense::new(key::HARDWARE_ERROR, 0x08, 0x00),
+            DeviceError::Unsupported => Sense::new(key::ILLEGAL_REQUEST, 0x20, 0x00),
+        };
+        Refused::Check(sense)
+    }
+}
+
+impl Outcome {
+    pub(super) fn new(tag: u64, result: Result<DataIn, Refused>, data_out_len: u32) -> Outcome {
+        let (status, sense, data_in) = match result {
+            Ok(data_in) => (Status::Good, None, data_in),
+            Err(Refused::Conflict) => (Status::ReservationConflict, None, DataIn::None),
+            Err(Refused::Check(sense)) => (Status::CheckCondition, Some(sense), DataIn::None),
+            Err(Refused::Status(status)) => (status, None, DataIn::None),
+        };
+        Outcome { tag, status, sense, data_in, data_out_len }
+    }
 }
 
 /// Data for the initiator.

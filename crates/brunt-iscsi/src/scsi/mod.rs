@@ -10,4 +10,19 @@
 
 pub mod command;
 
+mod answers;
+mod attention;
+mod jobs;
+mod locks;
+mod lun;
+mod map;
+mod reservation;
+mod sanitize;
+mod store;
+mod tasks;
+
 pub use command::{Begin, Command, DataIn, Nexus, Outcome, TaskAttribute};
+pub use lun::{LogicalUnit, LunError, LunOptions};
+pub use map::LunMap;
+pub use store::{FileStore, ReservationStore};
+pub use tasks::{Reset, TaskSet, Ticket};

@@ -1,4 +1,5 @@
-//! EXTENDED COPY (LID1) with block-to-block segments, and what RECEIVE COPY RESULTS and the
+//! EXTENDED COPY (LID1) with block-to-block segments (counted in blocks, or in bytes with
+//! offsets), and what RECEIVE COPY RESULTS and the
 //! third-party copy VPD page say about it (SPC-4, 6.4, 6.19, 6.20, 7.8.17).
 
 use super::cdb::{be16, be32, be64, op};
@@ -10,13 +11,15 @@ pub const TARGETS_MAX: u16 = 8;
 pub const SEGMENTS_MAX: u16 = 64;
 /// Both descriptor lists together, in bytes: 8 * 32 + 64 * 28.
 pub const LIST_BYTES_MAX: u32 = 2048;
-/// A segment, in bytes: 65535 blocks of 4096 bytes.
-pub const SEGMENT_BYTES_MAX: u32 = 65_535 * 4096;
+/// A segment, in bytes.
+pub const SEGMENT_BYTES_MAX: u32 = 256 << 20;
 
 const TARGET_DESCRIPTOR: u8 = 0xe4;
 const TARGET_DESCRIPTOR_BYTES: usize = 32;
 const BLOCK_TO_BLOCK: u8 = 0x02;
 const BLOCK_TO_BLOCK_BYTES: usize = 28;
+const BLOCK_TO_BLOCK_OFFSET: u8 = 0x0a;
+const BLOCK_TO_BLOCK_OFFSET_BYTES: usize = 32;
 const HEADER_BYTES: usize = 16;
 
 /// An identification descriptor of a logical unit (E4h).
@@ -31,17 +34,33 @@ pub struct Target {
     pub block_bytes: u32,
 }
 
-/// A block-to-block segment (02h).
+/// How much a segment copies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Amount {
+    /// So many blocks of the source (02h, DC zero).
+    SourceBlocks(u16),
+    /// So many blocks of the destination (02h, DC one).
+    DestinationBlocks(u16),
+    /// So many bytes, so many bytes into the first block of source and destination (0Ah).
+    Bytes {
+        /// How many.
+        bytes: u32,
+        /// Into the source's first block.
+        source_offset: u16,
+        /// Into the destination's first block.
+        destination_offset: u16,
+    },
+}
+
+/// A block-to-block segment (02h or 0Ah).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
     /// Index in the targets.
     pub source: u16,
     /// Index in the targets.
     pub destination: u16,
-    /// DC: `blocks` counts destination blocks.
-    pub counts_destination: bool,
-    /// How many.
-    pub blocks: u16,
+    /// How much.
+    pub amount: Amount,
     /// First block read.
     pub source_lba: u64,
     /// First block written.
@@ -124,25 +143,35 @@ pub fn parse(list: &[u8]) -> Result<CopyList, Sense> {
     let mut at = 0;
     while at < segments.len() {
         let place = start + at;
-        if segments[at] != BLOCK_TO_BLOCK {
-            return Err(illegal(0x26, 0x09, place));
-        }
-        let Some(d) = segments.get(at..at + BLOCK_TO_BLOCK_BYTES) else { return Err(length_error) };
+        let bytes = match segments[at] {
+            BLOCK_TO_BLOCK => BLOCK_TO_BLOCK_BYTES,
+            BLOCK_TO_BLOCK_OFFSET => BLOCK_TO_BLOCK_OFFSET_BYTES,
+            _ => return Err(illegal(0x26, 0x09, place)),
+        };
+        let Some(d) = segments.get(at..at + bytes) else { return Err(length_error) };
         if parsed.segments.len() == usize::from(SEGMENTS_MAX) {
             return Err(illegal(0x26, 0x08, place));
         }
-        if usize::from(be16(d, 2)) != BLOCK_TO_BLOCK_BYTES - 4 {
+        if usize::from(be16(d, 2)) != bytes - 4 {
             return Err(illegal(0x26, 0x00, place + 2));
         }
+        let amount = match (bytes, d[1] & 0x02 != 0) {
+            (BLOCK_TO_BLOCK_OFFSET_BYTES, _) => Amount::Bytes {
+                bytes: be32(d, 8),
+                source_offset: be16(d, 28),
+                destination_offset: be16(d, 30),
+            },
+            (_, false) => Amount::SourceBlocks(be16(d, 10)),
+            (_, true) => Amount::DestinationBlocks(be16(d, 10)),
+        };
         parsed.segments.push(Segment {
             source: be16(d, 4),
             destination: be16(d, 6),
-            counts_destination: d[1] & 0x02 != 0,
-            blocks: be16(d, 10),
+            amount,
             source_lba: be64(d, 12),
             destination_lba: be64(d, 20),
         });
-        at += BLOCK_TO_BLOCK_BYTES;
+        at += bytes;
     }
     Ok(parsed)
 }
@@ -159,8 +188,8 @@ pub fn operating_parameters() -> Vec<u8> {
     out[34..36].copy_from_slice(&1u16.to_be_bytes()); // total concurrent copies
     out[36] = 1; // maximum concurrent copies
     out[37] = 12; // data segment granularity: 4 KiB
-    out[43] = 2; // implemented descriptor types follow
-    out.extend_from_slice(&[BLOCK_TO_BLOCK, TARGET_DESCRIPTOR]);
+    out[43] = 3; // implemented descriptor types follow
+    out.extend_from_slice(&[BLOCK_TO_BLOCK, BLOCK_TO_BLOCK_OFFSET, TARGET_DESCRIPTOR]);
     let length = (out.len() - 4) as u32;
     out[..4].copy_from_slice(&length.to_be_bytes());
     out
@@ -211,7 +240,7 @@ pub fn vpd_third_party_copy() -> Vec<u8> {
     [
         descriptor(0x0001, supported),
         descriptor(0x0004, parameters),
-        descriptor(0x0008, vec![2, BLOCK_TO_BLOCK, TARGET_DESCRIPTOR]),
+        descriptor(0x0008, vec![3, BLOCK_TO_BLOCK, BLOCK_TO_BLOCK_OFFSET, TARGET_DESCRIPTOR]),
         descriptor(0x8001, general),
     ]
     .concat()
@@ -253,7 +282,7 @@ mod tests {
         assert_eq!((parsed.id, parsed.targets.len()), (Some(9), 2));
         assert_eq!(parsed.targets[0].block_bytes, 512);
         let s = parsed.segments[0];
-        assert_eq!((s.blocks, s.source_lba, s.destination_lba), (5, 6, 7));
+        assert_eq!((s.amount, s.source_lba, s.destination_lba), (Amount::SourceBlocks(5), 6, 7));
         for end in 0..whole.len() {
             assert_eq!(parse(&whole[..end]).unwrap_err().asc, 0x1a, "cut at {end}");
         }

@@ -1,0 +1,101 @@
+//! Unit attention conditions (SAM-5, 5.14): what an initiator has to be told before its next
+//! command is carried out. Each nexus has a short queue; a full one says so with the most general
+//! condition, so that nothing is lost silently.
+
+use brunt_wire::scsi::sense::{Sense, key};
+
+/// Conditions kept for one nexus at most.
+pub const ATTENTIONS_MAX: usize = 16;
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // the standard's own names
+pub enum Attention {
+    PowerOnOrReset,
+    ScsiBusReset,
+    LogicalUnitReset,
+    MediumMayHaveChanged,
+    CapacityDataHasChanged,
+    ModeParametersChanged,
+    ReservationsPreempted,
+    ReservationsReleased,
+    RegistrationsPreempted,
+    CommandsClearedByAnotherInitiator,
+}
+
+impl Attention {
+    /// Additional sense code and qualifier.
+    pub const fn code(self) -> (u8, u8) {
+        match self {
+            Attention::PowerOnOrReset => (0x29, 0x00),
+            Attention::ScsiBusReset => (0x29, 0x02),
+            Attention::LogicalUnitReset => (0x29, 0x03),
+            Attention::MediumMayHaveChanged => (0x28, 0x00),
+            Attention::CapacityDataHasChanged => (0x2a, 0x09),
+            Attention::ModeParametersChanged => (0x2a, 0x01),
+            Attention::ReservationsPreempted => (0x2a, 0x03),
+            Attention::ReservationsReleased => (0x2a, 0x04),
+            Attention::RegistrationsPreempted => (0x2a, 0x05),
+            Attention::CommandsClearedByAnotherInitiator => (0x2f, 0x00),
+        }
+    }
+
+    /// As sense data.
+    pub const fn sense(self) -> Sense {
+        let (asc, ascq) = self.code();
+        Sense::new(key::UNIT_ATTENTION, asc, ascq)
+    }
+}
+
+/// One nexus's conditions, oldest first.
+#[derive(Clone, Debug, Default)]
+pub struct Attentions {
+    queue: Vec<Attention>,
+}
+
+impl Attentions {
+    /// Adds a condition; one that is pending already is not repeated, a reset replaces what it
+    /// makes moot.
+    pub fn push(&mut self, attention: Attention) {
+        if self.queue.contains(&attention) {
+            return;
+        }
+        if attention.code().0 == 0x29 {
+            self.queue.clear();
+        }
+        if self.queue.len() == ATTENTIONS_MAX {
+            self.queue.clear();
+            self.queue.push(Attention::PowerOnOrReset);
+            return;
+        }
+        self.queue.push(attention);
+    }
+
+    /// Takes the oldest.
+    pub fn pop(&mut self) -> Option<Attention> {
+        if self.queue.is_empty() { None } else { Some(self.queue.remove(0)) }
+    }
+
+    /// None pending.
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The goal: order is kept, repetitions are not, resets come alone.
+    #[test]
+    fn queue() {
+        let mut a = Attentions::default();
+        a.push(Attention::ModeParametersChanged);
+        a.push(Attention::ReservationsReleased);
+        a.push(Attention::ModeParametersChanged);
+        assert_eq!(a.pop(), Some(Attention::ModeParametersChanged));
+        a.push(Attention::LogicalUnitReset);
+        assert_eq!(a.pop(), Some(Attention::LogicalUnitReset));
+        assert!(a.is_empty() && a.pop().is_none());
+    }
+}

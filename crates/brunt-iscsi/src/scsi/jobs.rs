@@ -1,0 +1,435 @@
+//! Commands that take several device requests, one after the other: VERIFY, COMPARE AND WRITE,
+//! ORWRITE, WRITE SAME, UNMAP, EXTENDED COPY. Each is a small machine: it is told how its last
+//! request ended and says what comes next. It never sees the device.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use brunt_block::{Buf, BufPool, DeviceError, Op};
+use brunt_core::{Clock, Nanos};
+use brunt_wire::scsi::sense::{Sense, key};
+
+use super::command::Refused;
+use super::{DataIn, LogicalUnit};
+
+/// One request of a job, in bytes, where it moves data.
+pub(super) const CHUNK_BYTES: u64 = 1 << 20;
+/// One request that moves none.
+const FORGET_BYTES: u64 = 256 << 20;
+
+/// One device request.
+#[derive(Debug)]
+pub(super) struct Io {
+    /// 0 is the unit itself, others are the copy's targets, counted from one.
+    pub device: usize,
+    pub op: Op,
+    pub offset: u64,
+    pub len: u64,
+    pub buf: Buf,
+    pub force: bool,
+}
+
+/// How it ended.
+#[derive(Debug)]
+pub(super) struct IoDone {
+    pub buf: Buf,
+    pub result: Result<(), DeviceError>,
+}
+
+/// What a job wants.
+#[derive(Debug)]
+pub(super) enum Step {
+    Submit(Io),
+    /// Ask again at this time.
+    Wait(Nanos),
+    Done(Result<DataIn, Refused>),
+}
+
+/// A command in progress.
+pub(super) trait Job {
+    /// The next step; `done` is `None` at first and after a wait.
+    fn step(&mut self, done: Option<IoDone>, pool: &BufPool) -> Step;
+}
+
+/// Where a job works: bytes from the start of the medium.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Range {
+    pub offset: u64,
+    pub len: u64,
+}
+
+fn read(range: Range, at: u64, pool: &BufPool) -> Io {
+    let len = CHUNK_BYTES.min(range.len - at);
+    Io { device: 0, op: Op::Read, offset: range.offset + at, len, buf: pool.take(len as usize), force: false }
+}
+
+fn write(range: Range, at: u64, buf: Buf, force: bool) -> Io {
+    let len = buf.len() as u64;
+    Io { device: 0, op: Op::Write, offset: range.offset + at, len, buf, force }
+}
+
+fn miscompare(offset: u64) -> Refused {
+    Refused::Check(Sense::new(key::MISCOMPARE, 0x1d, 0x00).with_information(offset))
+}
+
+/// Offset of the first difference.
+fn differs(a: &[u8], b: &[u8]) -> Option<usize> {
+    if a == b {
+        return None;
+    }
+    a.iter().zip(b).position(|(a, b)| a != b)
+}
+
+/// What VERIFY compares with.
+pub(super) enum Against {
+    /// Nothing: the blocks have to be readable.
+    Nothing,
+    /// Data of the same length.
+    Data(Buf),
+    /// One block, again and again.
+    Block(Buf),
+}
+
+/// VERIFY, and the second half of WRITE AND VERIFY.
+pub(super) struct Verify {
+    pub range: Range,
+    pub against: Against,
+    pub at: u64,
+}
+
+impl Job for Verify {
+    fn step(&mut self, done: Option<IoDone>, pool: &BufPool) -> Step {
+        if let Some(IoDone { buf, result }) = done {
+            if let Err(error) = result {
+                return Step::Done(Err(Refused::device(error, false)));
+            }
+            let at = self.at as usize;
+            let difference = match &self.against {
+                Against::Nothing => None,
+                Against::Data(data) => differs(&buf, &data[at..at + buf.len()]),
+                Against::Block(block) => {
+                    let chunks = buf.chunks(block.len()).enumerate();
+                    chunks.filter_map(|(i, c)| Some(i * block.len() + differs(c, block)?)).next()
+                }
+            };
+            if let Some(offset) = difference {
+                return Step::Done(Err(miscompare(self.at + offset as u64)));
+            }
+            self.at += buf.len() as u64;
+        }
+        if self.at >= self.range.len {
+            return Step::Done(Ok(DataIn::None));
+        }
+        Step::Submit(read(self.range, self.at, pool))
+    }
+}
+
+/// WRITE AND VERIFY: the write; then the data, when it is to be compared, is compared.
+pub(super) struct WriteAndVerify {
+    pub range: Range,
+    pub data: Option<Buf>,
+    pub compare: bool,
+    pub verify: Option<Verify>,
+}
+
+impl Job for WriteAndVerify {
+    fn step(&mut self, done: Option<IoDone>, pool: &BufPool) -> Step {
+        if let Some(verify) = &mut self.verify {
+            return verify.step(done, pool);
+        }
+        match done {
+            // Forced: what is verified is the medium.
+            None => Step::Submit(write(self.range, 0, self.data.take().expect("the first step"), true)),
+            Some(IoDone { result: Err(error), .. }) => Step::Done(Err(Refused::device(error, true))),
+            Some(IoDone { buf, .. }) => {
+                let against = if self.compare { Against::Data(buf) } else { Against::Nothing };
+                let verify = self.verify.insert(Verify { range: self.range, against, at: 0 });
+                verify.step(None, pool)
+            }
+        }
+    }
+}
+
+/// COMPARE AND WRITE, ORWRITE: read, look or combine, write.
+pub(super) struct ReadModifyWrite {
+    pub range: Range,
+    /// COMPARE AND WRITE: the verify data, then the write data. ORWRITE: the data.
+    pub data: Buf,
+    pub compare: bool,
+    pub force: bool,
+    pub at: u64,
+    pub writing: bool,
+}
+
+impl Job for ReadModifyWrite {
+    fn step(&mut self, done: Option<IoDone>, pool: &BufPool) -> Step {
+        let Some(IoDone { mut buf, result }) = done else {
+            return Step::Submit(read(self.range, 0, pool));
+        };
+        if let Err(error) = result {
+            return Step::Done(Err(Refused::device(error, self.writing)));
+        }
+        let len = self.range.len as usize;
+        let at = self.at as usize;
+        if self.writing {
+            self.at += buf.len() as u64;
+            if self.at >= self.range.len {
+                return Step::Done(Ok(DataIn::None));
+            }
+            if !self.compare {
+                self.writing = false;
+                return Step::Submit(read(self.range, self.at, pool));
+            }
+            return Step::Submit(self.next_write(pool));
+        }
+        if self.compare {
+            if let Some(offset) = differs(&buf, &self.data[at..at + buf.len()]) {
+                return Step::Done(Err(miscompare(self.at + offset as u64)));
+            }
+            self.at += buf.len() as u64;
+            if self.at < self.range.len {
+                return Step::Submit(read(self.range, self.at, pool));
+            }
+            // All of it compared equal: now all of it is written.
+            self.at = 0;
+            self.writing = true;
+            debug_assert_eq!(self.data.len(), 2 * len);
+            return Step::Submit(self.next_write(pool));
+        }
+        for (byte, or) in buf.iter_mut().zip(&self.data[at..]) {
+            *byte |= or;
+        }
+        self.writing = true;
+        Step::Submit(write(self.range, self.at, buf, self.force))
+    }
+}
+
+impl ReadModifyWrite {
+    fn next_write(&self, pool: &BufPool) -> Io {
+        let chunk = CHUNK_BYTES.min(self.range.len - self.at) as usize;
+        let from = self.range.len as usize + self.at as usize;
+        let mut buf = pool.take(chunk);
+        buf.copy_from_slice(&self.data[from..from + chunk]);
+        write(self.range, self.at, buf, self.force)
+    }
+}
+
+/// WRITE SAME, and the forgetting half of UNMAP: one range, forgotten, zeroed or written with a
+/// block. What the device cannot forget is zeroed, what it cannot zero is written.
+pub(super) struct Fill {
+    pub ranges: Vec<Range>,
+    pub how: How,
+    /// The block to write; zeros when empty.
+    pub block: Buf,
+    pub block_bytes: usize,
+    pub force: bool,
+    pub index: usize,
+    pub at: u64,
+    pub pattern: Buf,
+}
+
+/// How to fill.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum How {
+    Unmap,
+    Zeroes,
+    Write,
+}
+
+impl Job for Fill {
+    fn step(&mut self, done: Option<IoDone>, pool: &BufPool) -> Step {
+        let mut last = 0;
+        if let Some(IoDone { buf, result }) = done {
+            match (result, self.how) {
+                (Ok(()), _) => last = self.chunk_len(),
+                (Err(DeviceError::Unsupported | DeviceError::Os(libc::EOPNOTSUPP)), How::Unmap) => {
+                    self.how = How::Zeroes;
+                }
+                (Err(DeviceError::Unsupported | DeviceError::Os(libc::EOPNOTSUPP)), How::Zeroes) => {
+                    self.how = How::Write;
+                }
+                (Err(error), _) => return Step::Done(Err(Refused::device(error, true))),
+            }
+            if buf.len() >= self.pattern.len() {
+                self.pattern = buf;
+            }
+        }
+        self.at += last;
+        while self.index < self.ranges.len() && self.at >= self.ranges[self.index].len {
+            self.index += 1;
+            self.at = 0;
+        }
+        let Some(range) = self.ranges.get(self.index).copied() else {
+            return Step::Done(Ok(DataIn::None));
+        };
+        let len = self.chunk_len();
+        let (op, buf) = match self.how {
+            How::Unmap => (Op::Unmap, Buf::empty()),
+            How::Zeroes => (Op::WriteZeroes, Buf::empty()),
+            How::Write => (Op::Write, self.take_pattern(pool)),
+        };
+        Step::Submit(Io { device: 0, op, offset: range.offset + self.at, len, buf, force: self.force })
+    }
+}
+
+impl Fill {
+    fn chunk_len(&self) -> u64 {
+        let longest = if self.how == How::Write { CHUNK_BYTES } else { FORGET_BYTES };
+        longest.min(self.ranges[self.index].len - self.at)
+    }
+
+    /// A buffer full of the block; made once, then handed round.
+    fn take_pattern(&mut self, pool: &BufPool) -> Buf {
+        let longest = self.ranges.iter().map(|range| range.len).max().unwrap_or(0).min(CHUNK_BYTES);
+        if self.pattern.len() < longest as usize {
+            let mut buf = pool.take(longest as usize);
+            if self.block.is_empty() {
+                buf.fill(0);
+            } else {
+                for chunk in buf.chunks_mut(self.block_bytes) {
+                    chunk.copy_from_slice(&self.block[..chunk.len()]);
+                }
+            }
+            self.pattern = buf;
+        }
+        std::mem::take(&mut self.pattern)
+    }
+}
+
+/// A single request that moves no data: SYNCHRONIZE CACHE, and flushes on the way.
+pub(super) struct Flush {
+    pub range: Range,
+}
+
+impl Job for Flush {
+    fn step(&mut self, done: Option<IoDone>, _pool: &BufPool) -> Step {
+        match done {
+            None => Step::Submit(Io {
+                device: 0,
+                op: Op::Flush,
+                offset: self.range.offset,
+                len: self.range.len,
+                buf: Buf::empty(),
+                force: false,
+            }),
+            Some(IoDone { result: Ok(()), .. }) => Step::Done(Ok(DataIn::None)),
+            Some(IoDone { result: Err(error), .. }) => Step::Done(Err(Refused::device(error, true))),
+        }
+    }
+}
+
+/// WRITE ATOMIC: a write like any other, under the exclusive side of the range.
+pub(super) struct WriteOnce {
+    pub range: Range,
+    pub data: Option<Buf>,
+    pub force: bool,
+}
+
+impl Job for WriteOnce {
+    fn step(&mut self, done: Option<IoDone>, _pool: &BufPool) -> Step {
+        match done {
+            None => Step::Submit(write(self.range, 0, self.data.take().expect("one step"), self.force)),
+            Some(IoDone { result: Ok(()), .. }) => Step::Done(Ok(DataIn::None)),
+            Some(IoDone { result: Err(error), .. }) => Step::Done(Err(Refused::device(error, true))),
+        }
+    }
+}
+
+/// Waits for the SANITIZE that this command started.
+pub(super) struct AwaitSanitize {
+    pub unit: Arc<LogicalUnit>,
+    pub clock: Clock,
+}
+
+/// How often it looks.
+const SANITIZE_LOOK: Duration = Duration::from_millis(2);
+
+impl Job for AwaitSanitize {
+    fn step(&mut self, _done: Option<IoDone>, _pool: &BufPool) -> Step {
+        if self.unit.sanitize.is_running() {
+            return Step::Wait(self.clock.now().after(SANITIZE_LOOK));
+        }
+        if self.unit.gate() & super::lun::gate::SANITIZE_FAILED != 0 {
+            return Step::Done(Err(Refused::Check(Sense::new(key::MEDIUM_ERROR, 0x31, 0x03))));
+        }
+        Step::Done(Ok(DataIn::None))
+    }
+}
+
+/// One stretch of a copy, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stretch {
+    /// As in [`Io::device`].
+    pub source: usize,
+    pub source_offset: u64,
+    pub destination: usize,
+    pub destination_offset: u64,
+    pub len: u64,
+}
+
+/// EXTENDED COPY.
+pub(super) struct Copy {
+    pub unit: Arc<LogicalUnit>,
+    pub nexus: u64,
+    pub list: Option<u8>,
+    pub stretches: Vec<Stretch>,
+    pub index: usize,
+    pub at: u64,
+    pub copied: u64,
+    pub writing: bool,
+    pub force: bool,
+    pub chunk: u64,
+}
+
+impl Job for Copy {
+    fn step(&mut self, done: Option<IoDone>, pool: &BufPool) -> Step {
+        if let Some(IoDone { buf, result }) = done {
+            if result.is_err() {
+                self.record(true);
+                // THIRD PARTY DEVICE FAILURE
+                return Step::Done(Err(Refused::Check(Sense::new(key::COPY_ABORTED, 0x0d, 0x01))));
+            }
+            let stretch = self.stretches[self.index];
+            if !self.writing {
+                self.writing = true;
+                let len = buf.len() as u64;
+                return Step::Submit(Io {
+                    device: stretch.destination,
+                    op: Op::Write,
+                    offset: stretch.destination_offset + self.at,
+                    len,
+                    buf,
+                    force: self.force,
+                });
+            }
+            self.writing = false;
+            self.at += buf.len() as u64;
+            self.copied += buf.len() as u64;
+        }
+        while self.index < self.stretches.len() && self.at >= self.stretches[self.index].len {
+            self.index += 1;
+            self.at = 0;
+        }
+        let Some(stretch) = self.stretches.get(self.index) else {
+            self.record(false);
+            return Step::Done(Ok(DataIn::None));
+        };
+        let len = self.chunk.min(stretch.len - self.at);
+        Step::Submit(Io {
+            device: stretch.source,
+            op: Op::Read,
+            offset: stretch.source_offset + self.at,
+            len,
+            buf: pool.take(len as usize),
+            force: false,
+        })
+    }
+}
+
+impl Copy {
+    fn record(&self, failed: bool) {
+        if let Some(list) = self.list {
+            self.unit.record_copy(self.nexus, list, failed, self.index as u16, self.copied);
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Where persistent reservations live while the power is off (APTPL, SPC-4, 5.12.5).
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// Keeps one logical unit's reservations. Called under the unit's lock, before the command that
+/// changed them is answered: what `save` returned from is on stable storage.
+pub trait ReservationStore: Send + Sync {
+    /// What was saved last; empty when nothing was.
+    ///
+    /// # Errors
+    /// The medium's.
+    fn load(&self) -> io::Result<String>;
+
+    /// Replaces it; an empty text removes it.
+    ///
+    /// # Errors
+    /// The medium's; the old text is still there then.
+    fn save(&self, text: &str) -> io::Result<()>;
+}
+
+/// A small file beside the LUN's: written whole, renamed into place, synced with its folder.
+#[derive(Debug)]
+pub struct FileStore {
+    path: PathBuf,
+}
+
+impl FileStore {
+    /// The text goes to `path`; nothing is created before the first save.
+    pub fn new(path: impl Into<PathBuf>) -> FileStore {
+        FileStore { path: path.into() }
+    }
+
+    fn sync_folder(&self) -> io::Result<()> {
+        let folder = match self.path.parent() {
+            Some(folder) if !folder.as_os_str().is_empty() => folder,
+            _ => Path::new("."),
+        };
+        File::open(folder)?.sync_all()
+    }
+}
+
+impl ReservationStore for FileStore {
+    fn load(&self) -> io::Result<String> {
+        match fs::read_to_string(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+            other => other,
+        }
+    }
+
+    fn save(&self, text: &str) -> io::Result<()> {
+        if text.is_empty() {
+            return match fs::remove_file(&self.path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                _ => self.sync_folder(),
+            };
+        }
+        let mut name = self.path.clone().into_os_string();
+        name.push(".new");
+        let new = PathBuf::from(name);
+        let mut file = File::create(&new)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&new, &self.path)?;
+        self.sync_folder()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The goal: a text survives, a second replaces it, an empty one removes it.
+    #[test]
+    fn save_and_load() {
+        let folder = std::env::temp_dir().join(format!("brunt-store-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let store = FileStore::new(folder.join("lun0.pr"));
+        assert_eq!(store.load().unwrap(), "");
+        for text in ["one", "two"] {
+            store.save(text).unwrap();
+            assert_eq!(store.load().unwrap(), text);
+        }
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
+        store.save("").unwrap();
+        store.save("").unwrap();
+        assert_eq!((store.load().unwrap().as_str(), fs::read_dir(&folder).unwrap().count()), ("", 0));
+        fs::remove_dir_all(&folder).unwrap();
+        assert!(FileStore::new(folder.join("x")).save("text").is_err());
+    }
+}
