@@ -1,0 +1,108 @@
+#!/bin/bash
+# Boots an unmodified Debian kernel with open-iscsi in QEMU and runs a script there: the Linux
+# initiator as a test subject. No root. Emulated, because a /dev/kvm that can be opened does not
+# always run a kernel (nested hosts); BRUNT_GUEST_KVM=1 asks for KVM.
+#
+#   kernel-initiator.sh --prepare          fetch kernel and programs, build the initramfs (network)
+#   kernel-initiator.sh --ready            exit 0 when prepared
+#   kernel-initiator.sh SCRIPT [FILE...]   run SCRIPT under sh in the guest; FILEs land in /
+#
+# Standard output is the script's; so is the exit status (124 after
+# BRUNT_GUEST_SECONDS, 125 when the guest never reported). In the guest 10.0.2.2 is the host's
+# loopback. Host packages: qemu-system-x86 seabios cpio e2fsprogs kmod busybox-static xz-utils.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+DIR=$(realpath -m "${BRUNT_TOOLS:-${CARGO_TARGET_DIR:-target}/tools}/kernel-initiator")
+MODULES="virtio_pci virtio_net virtio_rng sd_mod iscsi_tcp ext4 crc32c_generic crc32c_intel"
+
+prepare() {
+  mkdir -p "$DIR"
+  local kernel version root tree lib
+  work=$(mktemp -d "$DIR/build.XXXXXX"); trap 'rm -rf "$work"' EXIT
+  root=$work/root tree=$work/tree
+  mkdir -p "$work/debs" "$root"/{bin,sbin,lib64,lib/x86_64-linux-gnu,proc,sys,dev,run,tmp,mnt,etc/iscsi,var/lib}
+  kernel=$(apt-cache depends linux-image-amd64 | awk '/Depends: linux-image/ { print $2; exit }')
+  version=${kernel#linux-image-}
+  (cd "$work/debs" && apt-get download -q "$kernel" open-iscsi libopeniscsiusr libisns0) >"$work/log" 2>&1 ||
+    { cat "$work/log" >&2; exit 125; }
+  for deb in "$work"/debs/*.deb; do dpkg -x "$deb" "$tree"; done
+
+  # Emulation boots an uncompressed vmlinux ten seconds sooner: the payload is one xz stream.
+  local image=$tree/boot/vmlinuz-$version at
+  at=$(LC_ALL=C grep -aboP -m1 '\xfd7zXZ\x00' "$image" | head -1 | cut -d: -f1)
+  tail -c +$((at + 1)) "$image" | xz -dc --single-stream >"$DIR/vmlinux.new" 2>/dev/null || [ -s "$DIR/vmlinux.new" ]
+
+  ln -s /bin/kmod "$work/depmod"; ln -s /bin/kmod "$work/modprobe"
+  "$work/depmod" -b "$tree" "$version"
+  for module in $MODULES; do "$work/modprobe" -d "$tree" -S "$version" --show-depends "$module"; done |
+    awk '$1 == "insmod" { print $2 }' | sort -u | while read -r file; do
+      install -D "$file" "$root/${file#"$tree/"}"
+    done
+  cp "$tree/lib/modules/$version"/modules.{builtin,builtin.modinfo,order} "$root/lib/modules/$version/"
+  "$work/depmod" -b "$root" "$version"
+
+  for program in "$tree"/sbin/{iscsiadm,iscsid} /bin/kmod /sbin/{mkfs.ext4,e2fsck}; do
+    cp -L "$program" "$root/sbin/"
+    LD_LIBRARY_PATH=$tree/usr/lib/x86_64-linux-gnu:$tree/lib/x86_64-linux-gnu ldd "$program" |
+      grep -o '/[^ ]*' | while read -r lib; do
+        case $lib in
+          *ld-linux*) cp -nL "$lib" "$root/lib64/" ;;
+          *) cp -nL "$lib" "$root/lib/x86_64-linux-gnu/" ;;
+        esac
+      done
+  done
+  ln -s kmod "$root/sbin/modprobe"
+  cp "$(command -v busybox)" "$root/bin/busybox"
+  for applet in $("$root/bin/busybox" --list); do
+    [ -e "$root/sbin/$applet" ] || [ "$applet" = busybox ] || ln -sf busybox "$root/bin/$applet"
+  done
+  cp "$tree/etc/iscsi/iscsid.conf" "$root/etc/iscsi/"
+  echo "InitiatorName=iqn.2026-11.io.brunt:kernel" >"$root/etc/iscsi/initiatorname.iscsi"
+  echo 'root:x:0:0::/:/bin/sh' >"$root/etc/passwd"
+  echo '127.0.0.1 localhost' >"$root/etc/hosts"
+  cat >"$root/init" <<'INIT'
+#!/bin/sh
+export PATH=/sbin:/bin HOME=/
+mount -t proc proc /proc; mount -t sysfs sysfs /sys; mount -t devtmpfs dev /dev; mount -t tmpfs tmp /tmp
+mkdir -p /run/lock/iscsi
+for module in virtio_pci virtio_net virtio_rng sd_mod iscsi_tcp ext4 crc32c_intel; do modprobe $module; done
+ip link set lo up; ip addr add 10.0.2.15/24 dev eth0; ip link set eth0 up
+stty -F /dev/ttyS1 raw -echo
+sh /guest-script </dev/null >/dev/ttyS1 2>&1
+printf '\nguest-exit %d\n' $? >/dev/ttyS1; sleep .2
+echo o >/proc/sysrq-trigger; sleep 30
+INIT
+  chmod +x "$root/init"
+  (cd "$root" && find . | cpio -o -H newc -R 0:0 --quiet) >"$DIR/initrd.new"
+  mv "$DIR/vmlinux.new" "$DIR/vmlinux"; mv "$DIR/initrd.new" "$DIR/initrd"
+  echo "prepared $kernel: vmlinux $(du -m "$DIR/vmlinux" | cut -f1) MiB, initrd $(du -m "$DIR/initrd" | cut -f1) MiB"
+}
+
+ready() { [ -s "$DIR/vmlinux" ] && [ -s "$DIR/initrd" ]; }
+
+case ${1:-} in
+  --prepare) ready || prepare; exit 0 ;;
+  --ready) ready; exit ;;
+  "") sed -n '2,13p' "$0"; exit 2 ;;
+esac
+ready || { echo "run $0 --prepare first" >&2; exit 125; }
+
+run=$(mktemp -d "$DIR/run.XXXXXX"); trap 'rm -rf "$run"' EXIT
+mkdir "$run/add"; cp "$1" "$run/add/guest-script"; shift
+for file; do cp -L "$file" "$run/add/"; done
+{ cat "$DIR/initrd"; (cd "$run/add" && find . | cpio -o -H newc -R 0:0 --quiet); } >"$run/initrd"
+
+# Without "rep movsb" emulation copies in words instead of bytes.
+accel=(-accel tcg,thread=multi -cpu max,-erms,-fsrm)
+if [ -n "${BRUNT_GUEST_KVM:-}" ]; then accel=(-accel kvm -cpu host); fi
+status=0
+timeout --foreground "${BRUNT_GUEST_SECONDS:-300}" qemu-system-x86_64 "${accel[@]}" -m 512 -smp 2 \
+  -nodefaults -display none -no-reboot -kernel "$DIR/vmlinux" -initrd "$run/initrd" \
+  -netdev user,id=net -device virtio-net-pci,netdev=net,romfile= -device virtio-rng-pci \
+  -chardev stdio,id=script,signal=off -serial "file:$run/console" -serial chardev:script \
+  -append "console=ttyS0 quiet panic=-1 mitigations=off nokaslr cryptomgr.notests audit=0" |
+  tee "$run/out" | sed -u '/^guest-exit /d' || status=${PIPESTATUS[0]}
+code=$(tr -d '\r' <"$run/out" | sed -n 's/^guest-exit //p' | tail -1)
+[ -z "$code" ] || exit "$code"
+echo "the guest reported no exit status; its console ends:" >&2; tail -30 "$run/console" >&2
+[ "$status" = 124 ] && exit 124 || exit 125
