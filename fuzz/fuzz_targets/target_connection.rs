@@ -1,0 +1,196 @@
+//! Full-feature phase of the target's connection, fed with whatever a peer may send, over a
+//! logical unit that answers at once, later, or with an error, as the input says.
+//!
+//! Checked on the way: buffers and tasks stay bounded, StatSN rises by one for each numbered
+//! response, no task is answered twice, and R2Ts ask only for what the command announced.
+#![no_main]
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use brunt_block::Buf;
+use brunt_iscsi::params::Wishes;
+use brunt_iscsi::scsi::{Command, DataIn, Outcome};
+use brunt_iscsi::target::connection::{Begun, Connection, DataOut, Destination, Io, Received};
+use brunt_iscsi::target::session::{Barrier, CommandWindow, Reach};
+use brunt_wire::iscsi::Opcode;
+use brunt_wire::iscsi::pdu::{BHS_BYTES, Bhs, NopOut, R2t, RESERVED_TAG, ScsiCommand, code, padded};
+use brunt_wire::scsi::sense::{Sense, Status, key};
+use libfuzzer_sys::fuzz_target;
+
+/// One write may announce 256 MiB; the fuzzer's own memory is for finding leaks, not for that.
+const WANT_BYTES_MAX: u32 = 1 << 20;
+
+#[derive(Default)]
+struct World {
+    /// What the logical unit does with the next commands, round and round.
+    moods: [u8; 16],
+    mood_index: usize,
+    running: Vec<u64>,
+    wanted: HashMap<u64, u32>,
+    expected: HashMap<u32, u32>,
+    next_stat_sn: Option<u32>,
+}
+
+impl World {
+    fn mood(&mut self) -> u8 {
+        self.mood_index += 1;
+        self.moods[self.mood_index % 16]
+    }
+
+    fn outcome(&mut self, tag: u64) -> Outcome {
+        let good = self.mood() & 1 == 0;
+        Outcome {
+            tag,
+            status: if good { Status::Good } else { Status::CheckCondition },
+            sense: (!good).then(|| Sense::new(key::ILLEGAL_REQUEST, 0x24, 0)),
+            data_in: match self.mood() & 3 {
+                0 | 1 if !good => DataIn::None,
+                0 => DataIn::None,
+                1 => DataIn::Bytes(vec![7; 96]),
+                _ if good => DataIn::Buf(Buf::zeroed(4096), 4096),
+                _ => DataIn::None,
+            },
+            data_out_len: self.wanted.remove(&tag).unwrap_or(0),
+        }
+    }
+
+    fn sent(&mut self, bhs: &Bhs) {
+        let stat_sn = NopOut::view(bhs).cmd_sn.get(); // at byte 24, as in all of them
+        let numbered = match bhs.kind() {
+            Opcode::R2t => {
+                let r2t = R2t::view(bhs);
+                let end =
+                    u64::from(r2t.buffer_offset.get()) + u64::from(r2t.desired_data_transfer_length.get());
+                let expected = self.expected.get(&r2t.initiator_task_tag.get()).copied().unwrap_or(0);
+                assert!(end <= u64::from(expected), "an R2T for more than was announced");
+                false
+            }
+            Opcode::DataIn => bhs.flags & code::response::STATUS != 0,
+            Opcode::NopIn => bhs.initiator_task_tag.get() != RESERVED_TAG,
+            _ => true,
+        };
+        if numbered {
+            if let Some(next) = self.next_stat_sn {
+                assert_eq!(stat_sn, next, "StatSN skips or repeats: {:?}", bhs.kind());
+            }
+            self.next_stat_sn = Some(stat_sn.wrapping_add(1));
+        }
+    }
+}
+
+impl Io for World {
+    fn begin(&mut self, _lun: Option<u16>, command: Command<'_>) -> Begun {
+        if command.data_out_len > 0 && self.mood() & 3 != 3 {
+            let len = command.data_out_len.min(WANT_BYTES_MAX);
+            self.wanted.insert(command.tag, len);
+            return Begun::Wants { len, inline: None };
+        }
+        if self.mood() & 1 == 1 {
+            return Begun::Wants { len: 0, inline: None };
+        }
+        Begun::Done(self.outcome(command.tag))
+    }
+
+    fn start(&mut self, _lun: Option<u16>, tag: u64, _data: DataOut) -> Option<Outcome> {
+        assert!(!self.running.contains(&tag), "started twice");
+        if self.mood() & 1 == 0 {
+            return Some(self.outcome(tag));
+        }
+        self.running.push(tag);
+        None
+    }
+
+    fn abort(&mut self, _lun: Option<u16>, tag: u64) -> bool {
+        let Some(at) = self.running.iter().position(|&running| running == tag) else { return true };
+        if self.mood() & 1 == 0 {
+            self.running.remove(at);
+            return true;
+        }
+        false
+    }
+
+    fn reset(&mut self, _function: u8, _lun: Option<u16>) {}
+
+    fn has_lun(&self, lun: u16) -> bool {
+        lun < 2
+    }
+
+    fn buffer(&mut self, len: usize) -> Buf {
+        assert!(len <= WANT_BYTES_MAX as usize, "a buffer of {len} bytes");
+        Buf::zeroed(len)
+    }
+
+    fn send(&mut self, bhs: &Bhs, _data: &[u8]) {
+        self.sent(bhs);
+    }
+
+    fn send_data_in(&mut self, _lun: Option<u16>, _data: DataIn, pdus: &[(Bhs, u32, u32)]) {
+        for (bhs, _, _) in pdus {
+            self.sent(bhs);
+        }
+    }
+
+    fn abort_elsewhere(&mut self, _reach: Reach, _lun: Option<u16>) -> Option<Arc<Barrier>> {
+        None
+    }
+
+    fn close_elsewhere(&mut self, _reach: Reach) {}
+
+    fn close_cid(&mut self, _cid: u16) -> bool {
+        false
+    }
+
+    fn describe_target(&self) -> (String, Vec<String>) {
+        ("iqn.2026-11.io.brunt:t0".to_string(), vec!["127.0.0.1:3260,1".to_string()])
+    }
+}
+
+// Sixteen bytes say how the logical unit behaves, over and over; the rest is what the peer sends.
+fuzz_target!(|input: &[u8]| {
+    let Some((moods, bytes)) = input.split_first_chunk::<16>() else { return };
+    let discovery = moods[0] == 0xff;
+    let mut world = World { moods: *moods, ..World::default() };
+    let mut window = CommandWindow::new(1);
+    let params = Wishes::default().values;
+    let mut connection = Connection::new(1, 1, 0, discovery, params, 1);
+    let mut rest = bytes;
+    while let Some(bhs) = Bhs::peek(rest) {
+        let at = BHS_BYTES + bhs.ahs_len();
+        let Some(ahs) = rest.get(BHS_BYTES..at) else { break };
+        if bhs.kind() == Opcode::ScsiCommand {
+            let command = ScsiCommand::view(bhs);
+            world
+                .expected
+                .insert(command.initiator_task_tag.get(), command.expected_data_transfer_length.get());
+        }
+        let Ok(destination) = connection.on_header(bhs, ahs, &mut window, &mut world) else { break };
+        if bhs.data_len() > 0 {
+            let Some(data) = rest.get(at..at + bhs.data_len()) else { break };
+            let digest_ok = world.mood() != 0xff;
+            let received = match destination {
+                Destination::None => panic!("a data segment that belongs nowhere"),
+                Destination::Discard | Destination::Inline(..) => Received::Elsewhere,
+                Destination::Control => Received::Control(data),
+                Destination::Buf(mut buf, offset) => {
+                    buf[offset..offset + data.len()].copy_from_slice(data);
+                    Received::Buf(buf)
+                }
+            };
+            connection.on_data(received, digest_ok, &mut window, &mut world);
+        }
+        // The logical unit finishes some of what it has.
+        if !world.running.is_empty() && world.mood() & 1 == 0 {
+            let tag = world.running.remove(0);
+            let outcome = world.outcome(tag);
+            connection.on_outcome(outcome, &mut window, &mut world);
+        }
+        assert!(connection.outstanding() <= 4096, "tasks are bounded");
+        if connection.is_closing() {
+            break;
+        }
+        let Some(next) = rest.get(at + padded(bhs.data_len())..) else { break };
+        rest = next;
+    }
+    connection.on_end(&mut window, &mut world);
+});

@@ -1,0 +1,56 @@
+//! A target's login phase, fed with whatever a peer may send: it ends within bounded rounds, and
+//! its answers are well-formed login responses.
+#![no_main]
+
+use std::sync::Arc;
+
+use brunt_iscsi::chap::{Challenge, Credentials};
+use brunt_iscsi::params::Wishes;
+use brunt_iscsi::target::login::{Identity, Login, Step};
+use brunt_iscsi::target::session::SessionTable;
+use brunt_wire::iscsi::Opcode;
+use brunt_wire::iscsi::pdu::{BHS_BYTES, Bhs};
+use libfuzzer_sys::fuzz_target;
+
+// The first byte chooses the configuration; the rest is what the peer sends.
+fuzz_target!(|input: &[u8]| {
+    let Some((&choice, bytes)) = input.split_first() else { return };
+    let with_chap = choice & 1 != 0;
+    let name = "iqn.2026-11.io.brunt:t0";
+    let identity = Identity {
+        name: name.to_string(),
+        alias: None,
+        portal_group_tag: 1,
+        chap: with_chap.then(|| Credentials::new("user", "a secret of 12+")),
+        mutual_chap: with_chap.then(|| Credentials::new("target", "another secret")),
+        wishes: Wishes::default(),
+    };
+    let table = SessionTable::new(name, 1, 4);
+    let mut login = Login::new(Arc::new(identity), Challenge::random());
+    let mut rest = bytes;
+    while let Some(bhs) = Bhs::peek(rest) {
+        let (len, data) = match Login::pdu_len(bhs) {
+            None => (BHS_BYTES, &[][..]),
+            Some(len) => match rest.get(BHS_BYTES..BHS_BYTES + bhs.data_len()) {
+                Some(data) => (len, data),
+                None => break,
+            },
+        };
+        match login.on_pdu(bhs, data, &mut &table) {
+            Step::Reply(answer) => check(&answer),
+            Step::Done(answer, _) | Step::Refuse(answer, _) => {
+                check(&answer);
+                break;
+            }
+            Step::Close => break,
+        }
+        let Some(next) = rest.get(len..) else { break };
+        rest = next;
+    }
+});
+
+fn check(answer: &[u8]) {
+    let bhs = Bhs::peek(answer).expect("a header");
+    assert_eq!(bhs.kind(), Opcode::LoginResponse);
+    assert_eq!(bhs.total_len(false, false), answer.len());
+}

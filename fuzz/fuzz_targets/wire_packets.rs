@@ -1,0 +1,60 @@
+//! Captured bytes: packet files, frames, transport headers, RPC and NFSv3 messages.
+#![no_main]
+
+use brunt_wire::cursor::Cursor;
+use brunt_wire::net::{self, Frame};
+use brunt_wire::nfs::{mount, v3};
+use brunt_wire::pcap::{LinkType, PacketFile, Step};
+use brunt_wire::rpc;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    let mut file = PacketFile::new();
+    let mut rest = bytes;
+    while let Ok(step) = file.next(rest) {
+        let used = match step {
+            Step::Packet(used, packet) => {
+                frame(packet.link, packet.bytes);
+                used
+            }
+            Step::Skip(used) => used,
+            Step::Incomplete(wanted) => {
+                assert!(wanted > rest.len(), "incomplete, but it is all there");
+                break;
+            }
+        };
+        assert!(used > 0, "no progress");
+        let Some(next) = rest.get(used..) else { break };
+        rest = next;
+    }
+    message(bytes);
+});
+
+fn frame(link: LinkType, bytes: &[u8]) {
+    if let Ok(Frame::Ip(packet)) = net::parse_frame(link, bytes, bytes.len() as u32)
+        && packet.fragment.is_none()
+    {
+        let _ = net::parse_transport(packet.protocol, packet.payload);
+    }
+}
+
+fn message(bytes: &[u8]) {
+    match rpc::parse(bytes) {
+        Ok(rpc::Message::Call(call)) => {
+            let _ = (call.credentials.sys(), call.credentials.gss_service());
+        }
+        Ok(rpc::Message::Reply(_)) | Err(_) => {}
+    }
+    for procedure in v3::Procedure::ALL {
+        let _ = v3::parse_args(procedure, &mut Cursor::new(bytes));
+        if let Ok(results) = v3::parse_results(procedure, &mut Cursor::new(bytes)) {
+            if let v3::ResultBody::Readdir { entries, .. } = &results.body {
+                let _ = entries.iter().count();
+            }
+        }
+    }
+    for procedure in 0..6 {
+        let _ = mount::parse_args(procedure, &mut Cursor::new(bytes));
+        let _ = mount::parse_results(procedure, &mut Cursor::new(bytes));
+    }
+}
