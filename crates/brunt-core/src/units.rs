@@ -121,6 +121,24 @@ pub fn format_size(bytes: u64) -> String {
     }
 }
 
+/// A duration for people, exact: in the largest of s, ms, us and ns in which it has at most three
+/// decimals (`1.5s`, `250us`).
+pub fn format_duration(duration: Duration) -> String {
+    let nanos = duration.as_nanos();
+    let units: [(u128, &str); 4] = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"), (1, "ns")];
+    for (scale, unit) in units {
+        if nanos >= scale && (nanos % scale * 1000).is_multiple_of(scale) {
+            let (whole, thousandths) = (nanos / scale, nanos % scale * 1000 / scale);
+            let decimals = format!("{thousandths:03}");
+            return match decimals.trim_end_matches('0') {
+                "" => format!("{whole}{unit}"),
+                decimals => format!("{whole}.{decimals}{unit}"),
+            };
+        }
+    }
+    "0".to_string()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -169,5 +187,8 @@ mod tests {
         assert_eq!(format_size(4096), "4KiB");
         assert_eq!(format_size(1_610_612_736), "1.5GiB");
         assert_eq!(format_size(u64::MAX), "16.0EiB");
+        assert_eq!(format_duration(Duration::ZERO), "0");
+        assert_eq!(format_duration(Duration::from_micros(1500)), "1.5ms");
+        assert_eq!(format_duration(Duration::from_nanos(1_000_000_001)), "1000000.001us");
     }
 }
