@@ -1,0 +1,124 @@
+//! When the requests of an open loop are due. Pure: times are distances from the start, and
+//! follow from the seed alone. A closed loop needs none of this.
+
+use std::time::Duration;
+
+use brunt_core::Nanos;
+use brunt_core::random::Random;
+
+use crate::workload::{Burst, Process};
+
+/// The due times of one worker, one after the other.
+#[derive(Clone, Debug)]
+pub struct Schedule {
+    process: Process,
+    /// Mean time between requests of this worker, in nanoseconds.
+    gap: f64,
+    /// Since the start of the current stretch without pauses, in nanoseconds.
+    at: f64,
+    random: Random,
+    burst: Option<Burst>,
+    burst_left: u64,
+    index: u64,
+    first: f64,
+}
+
+impl Schedule {
+    /// Worker `worker` of `workers`, which together make `rate` requests a second.
+    pub fn new(
+        rate: f64,
+        process: Process,
+        burst: Option<Burst>,
+        seed: u64,
+        worker: u32,
+        workers: u32,
+    ) -> Schedule {
+        let gap = 1e9 * f64::from(workers) / rate;
+        let mut random = Random::for_part(seed, u64::from(worker) * 4 + 1);
+        let first = match process {
+            // Workers take turns, so that the whole is constant too.
+            Process::Constant => gap * f64::from(worker) / f64::from(workers),
+            Process::Poisson => random.exponential(gap),
+        };
+        let burst = burst.filter(|burst| !burst.interval.0.is_zero());
+        let burst_left = burst.map_or(u64::MAX, |burst| burst.requests);
+        Schedule { process, gap, at: first, random, burst, burst_left, index: 0, first }
+    }
+
+    /// When the next request is due, after the start.
+    #[inline]
+    pub fn due(&self) -> Nanos {
+        Nanos(self.at as u64)
+    }
+
+    /// Goes on to the one after.
+    #[inline]
+    pub fn advance(&mut self) {
+        self.index += 1;
+        match self.process {
+            // Multiplied, not added up: no error grows over a day of requests.
+            Process::Constant => self.at = self.first + self.index as f64 * self.gap,
+            Process::Poisson => self.at += self.random.exponential(self.gap),
+        }
+        self.burst_left -= 1;
+        if self.burst_left == 0
+            && let Some(burst) = self.burst
+        {
+            self.burst_left = burst.requests;
+            let pause = nanos(burst.interval.0);
+            self.first += pause;
+            self.at += pause;
+        }
+    }
+}
+
+fn nanos(duration: Duration) -> f64 {
+    duration.as_nanos() as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use brunt_core::Span;
+
+    fn times(schedule: &mut Schedule, count: usize) -> Vec<u64> {
+        let next = |schedule: &mut Schedule| {
+            let due = schedule.due().0;
+            schedule.advance();
+            due
+        };
+        (0..count).map(|_| next(schedule)).collect()
+    }
+
+    /// The goal: a constant rate is constant, over workers too, and does not drift.
+    #[test]
+    fn constant_rate() {
+        let schedule = |worker| Schedule::new(1000.0, Process::Constant, None, 1, worker, 2);
+        assert_eq!(times(&mut schedule(0), 3), [0, 2_000_000, 4_000_000]);
+        assert_eq!(times(&mut schedule(1), 3), [1_000_000, 3_000_000, 5_000_000]);
+        let mut third = Schedule::new(3.0, Process::Constant, None, 1, 0, 1);
+        assert_eq!(times(&mut third, 3_000_001)[3_000_000], 1_000_000_000_000_000);
+    }
+
+    /// The goal: a Poisson process has its mean, its spread, and its seed.
+    #[test]
+    fn poisson_rate() {
+        let schedule = |seed| Schedule::new(10_000.0, Process::Poisson, None, seed, 0, 1);
+        let all = times(&mut schedule(3), 200_001);
+        let gaps: Vec<f64> = all.windows(2).map(|pair| (pair[1] - pair[0]) as f64).collect();
+        let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
+        let variance = gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / gaps.len() as f64;
+        assert!((mean - 100_000.0).abs() < 1000.0, "{mean}");
+        assert!((variance.sqrt() / mean - 1.0).abs() < 0.02);
+        assert_eq!(times(&mut schedule(3), 100), all[..100]);
+        assert_ne!(times(&mut schedule(4), 100), all[..100]);
+    }
+
+    /// The goal: bursts of an open loop have their length and their pause.
+    #[test]
+    fn bursts() {
+        let burst = Burst { requests: 2, interval: Span(Duration::from_millis(10)) };
+        let mut schedule = Schedule::new(1000.0, Process::Constant, Some(burst), 1, 0, 1);
+        assert_eq!(times(&mut schedule, 5), [0, 1, 12, 13, 24].map(|ms| ms * 1_000_000));
+    }
+}

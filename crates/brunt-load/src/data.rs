@@ -1,0 +1,112 @@
+//! What writes contain: chunks of 4 KiB, a stated share of which a compressor saves and a stated
+//! share of which are copies of one another. Everything else is unique, so that no target
+//! looks faster than it is.
+
+use brunt_core::random::Random;
+
+use crate::workload::Data;
+
+/// The grain in which targets look for copies.
+const CHUNK_BYTES: usize = 4096;
+/// Contents that copies are copies of.
+const COPIES: u64 = 64;
+/// A chunk's name for itself: worker and number, 16 bytes at its start.
+const STAMP_BYTES: usize = 16;
+
+/// Fills the buffers of one worker.
+#[derive(Clone, Debug)]
+pub struct Source {
+    random: Random,
+    /// Random bytes, and zeros where the compressor is meant to save; as long as the longest block.
+    template: Vec<u8>,
+    dedupable: f64,
+    worker: u64,
+    count: u64,
+}
+
+impl Source {
+    /// For blocks of up to `block_bytes_max`.
+    pub fn new(data: Data, block_bytes_max: u64, seed: u64, worker: u32) -> Source {
+        let mut random = Random::for_part(seed, u64::from(worker) * 4 + 2);
+        // All workers' copies are copies of the same 64 contents.
+        let mut common = Random::for_part(seed, u64::MAX);
+        let mut template = vec![0; block_bytes_max as usize];
+        for (index, chunk) in template.chunks_mut(CHUNK_BYTES).enumerate() {
+            let noise = ((chunk.len() as f64 * (1.0 - data.compressible)).round() as usize)
+                .clamp(STAMP_BYTES.min(chunk.len()), chunk.len());
+            let source = if index == 0 { &mut common } else { &mut random };
+            source.fill(&mut chunk[..noise]);
+        }
+        Source { random, template, dedupable: data.dedupable, worker: u64::from(worker) + 1, count: 0 }
+    }
+
+    /// Fills `block` for a write. `stale`: something else was in it since it was filled last (a read);
+    /// otherwise only what has to change is changed.
+    #[inline]
+    pub fn fill(&mut self, block: &mut [u8], stale: bool) {
+        if stale || self.dedupable > 0.0 {
+            block.copy_from_slice(&self.template[..block.len()]);
+        }
+        for chunk in block.chunks_mut(CHUNK_BYTES) {
+            let copy = self.dedupable > 0.0 && self.random.chance(self.dedupable);
+            let (who, which) = if copy {
+                let len = chunk.len();
+                chunk.copy_from_slice(&self.template[..len]);
+                (0, self.random.below(COPIES))
+            } else {
+                self.count += 1;
+                (self.worker, self.count)
+            };
+            chunk[..8].copy_from_slice(&who.to_le_bytes());
+            chunk[8..STAMP_BYTES].copy_from_slice(&which.to_le_bytes());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    fn blocks(data: Data, count: usize) -> Vec<u8> {
+        let mut all = Vec::new();
+        for worker in 0..2 {
+            let mut source = Source::new(data, 16384, 7, worker);
+            let mut block = vec![0; 16384];
+            for index in 0..count {
+                source.fill(&mut block, index == 0);
+                all.extend_from_slice(&block);
+            }
+        }
+        all
+    }
+
+    /// The goal: chunks are unique but for the stated share, over workers too.
+    #[test]
+    fn copies_have_their_share() {
+        for dedupable in [0.0, 0.25, 0.9] {
+            let all = blocks(Data { dedupable, ..Data::default() }, 500);
+            let chunks: Vec<&[u8]> = all.chunks(CHUNK_BYTES).collect();
+            let distinct = chunks.iter().collect::<HashSet<_>>().len() as f64;
+            let saved = 1.0 - distinct / chunks.len() as f64;
+            // The 64 originals of the copies have to be stored once.
+            assert!((saved - dedupable).abs() < 0.03, "{dedupable}: {saved}");
+        }
+    }
+
+    /// The goal: a compressor saves the stated share and not more.
+    #[test]
+    fn compressor_saves_its_share() {
+        for compressible in [0.0, 0.3, 0.5, 0.9] {
+            let all = blocks(Data { compressible, ..Data::default() }, 10);
+            // 16 KiB at a time, as a file system's record: further apart the template repeats itself.
+            let compressed: usize = all.chunks(16384).map(|part| deflate(part).len()).sum();
+            let saved = 1.0 - compressed as f64 / all.len() as f64;
+            assert!((saved - compressible).abs() < 0.02, "{compressible}: {saved}");
+        }
+    }
+
+    fn deflate(bytes: &[u8]) -> Vec<u8> {
+        miniz_oxide::deflate::compress_to_vec(bytes, 6)
+    }
+}

@@ -1,0 +1,196 @@
+//! The sequence of requests of one worker: which operation, where, how long. Pure: the same
+//! workload, region and seed give the same sequence on any machine, whatever the device
+//! does in between.
+
+use brunt_block::Op;
+use brunt_core::random::Random;
+
+use crate::pattern::Pattern;
+use crate::workload::Workload;
+
+/// A request before it has a buffer and a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Planned {
+    /// Its place in the worker's sequence, from 0.
+    pub index: u64,
+    /// `Read` or `Write`.
+    pub op: Op,
+    /// In bytes from the device's start.
+    pub offset: u64,
+    /// In bytes.
+    pub len: u64,
+}
+
+/// The part of a device that a worker uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Area {
+    /// In bytes from the device's start.
+    pub start: u64,
+    /// In bytes.
+    pub len: u64,
+    /// Grain of random offsets, in bytes.
+    pub align: u64,
+    /// Where the first sequential request goes.
+    pub first: u64,
+}
+
+impl Area {
+    /// What worker `index` uses of the region `start`, `len`. With `exclusive` each worker has its
+    /// own part, otherwise all have the whole and only begin in different places.
+    pub fn of_worker(start: u64, len: u64, align: u64, index: u32, workers: u32, exclusive: bool) -> Area {
+        let part = len / u64::from(workers) / align * align;
+        let own = start + part * u64::from(index);
+        if exclusive {
+            Area { start: own, len: part, align, first: own }
+        } else {
+            Area { start, len, align, first: own }
+        }
+    }
+}
+
+/// The sequence.
+#[derive(Clone, Debug)]
+pub struct Generator {
+    random: Random,
+    pattern: Pattern,
+    /// Block sizes with the draw below which each is meant.
+    sizes: Vec<(f64, u64)>,
+    read: f64,
+    sequential: f64,
+    area: Area,
+    /// Where the request before ended.
+    next: u64,
+    index: u64,
+}
+
+impl Generator {
+    /// The sequence of worker `worker`.
+    ///
+    /// # Panics
+    /// When the area has no room for the longest block; [`Workload::check_device`] has seen to that.
+    pub fn new(workload: &Workload, area: Area, seed: u64, worker: u32) -> Generator {
+        let longest = workload.block_bytes_max();
+        assert!(area.len >= longest, "an area of {} bytes for blocks of {longest}", area.len);
+        let total: f64 = workload.blocks.iter().map(|block| block.weight).sum();
+        let mut sum = 0.0;
+        let sizes = workload.blocks.iter().map(|block| {
+            sum += block.weight;
+            (sum / total, block.size.0)
+        });
+        // Every size has the positions of the longest, so that one law serves all.
+        let positions = (area.len - longest) / area.align + 1;
+        Generator {
+            random: Random::for_part(seed, u64::from(worker) * 4),
+            pattern: Pattern::new(&workload.distribution, positions),
+            sizes: sizes.collect(),
+            read: workload.read,
+            sequential: workload.sequential,
+            area,
+            next: area.first,
+            index: 0,
+        }
+    }
+
+    /// The next request. The sequence has no end.
+    #[inline]
+    pub fn next_request(&mut self) -> Planned {
+        let random = &mut self.random;
+        let len = match self.sizes[..] {
+            [(_, size)] => size,
+            ref sizes => {
+                let draw = random.unit();
+                sizes.iter().find(|(below, _)| draw < *below).unwrap_or(&sizes[sizes.len() - 1]).1
+            }
+        };
+        let op = if self.read >= 1.0 || random.chance(self.read) { Op::Read } else { Op::Write };
+        let end = self.area.start + self.area.len;
+        let offset = if self.sequential >= 1.0 || (self.sequential > 0.0 && random.chance(self.sequential)) {
+            if self.next + len <= end { self.next } else { self.area.start }
+        } else {
+            self.area.start + self.area.align * self.pattern.draw(random)
+        };
+        self.next = offset + len;
+        let index = self.index;
+        self.index += 1;
+        Planned { index, op, offset, len }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::{BlockSize, Distribution};
+    use brunt_core::Size;
+
+    fn area() -> Area {
+        Area { start: 1 << 20, len: 1 << 30, align: 4096, first: 1 << 20 }
+    }
+
+    fn mixed() -> Workload {
+        let blocks = [(8u64, 10.0), (16, 20.0), (32, 30.0), (64, 40.0)]
+            .map(|(kib, weight)| BlockSize { size: Size(kib << 10), weight });
+        Workload { blocks: blocks.to_vec(), read: 0.6, sequential: 0.3, ..Workload::default() }
+    }
+
+    fn checksum(workload: &Workload, seed: u64, worker: u32) -> u32 {
+        let mut generator = Generator::new(workload, area(), seed, worker);
+        (0..10_000).fold(0, |sum, _| {
+            let request = generator.next_request();
+            let sum = crc32c::crc32c_append(sum, &request.offset.to_le_bytes());
+            let sum = crc32c::crc32c_append(sum, &request.len.to_le_bytes());
+            crc32c::crc32c_append(sum, &[u8::from(request.op == Op::Read)])
+        })
+    }
+
+    /// The goal: the sequence is frozen for every law. A change here changes every experiment ever
+    /// recorded; on another machine these numbers have to be the same.
+    #[test]
+    fn sequence_is_frozen() {
+        let with = |distribution| Workload { distribution, ..mixed() };
+        let laws = [
+            (mixed(), FROZEN[0]),
+            (with(Distribution::Zipf { theta: 1.1 }), FROZEN[1]),
+            (with(Distribution::Pareto { skew: 0.2 }), FROZEN[2]),
+            (with(Distribution::Normal { mean: 0.5, deviation: 0.1 }), FROZEN[3]),
+        ];
+        let got: Vec<u32> = laws.iter().map(|(workload, _)| checksum(workload, 42, 0)).collect();
+        let expected: Vec<u32> = laws.iter().map(|(_, sum)| *sum).collect();
+        assert_eq!(got, expected);
+        assert_ne!(checksum(&mixed(), 42, 0), checksum(&mixed(), 42, 1));
+        assert_ne!(checksum(&mixed(), 42, 0), checksum(&mixed(), 43, 0));
+    }
+
+    /// The goal: shares come out as described (papers/spek.md, 2.1).
+    #[test]
+    fn shares_are_as_described() {
+        let mut generator = Generator::new(&mixed(), area(), 1, 0);
+        let (mut reads, mut sequential, mut small, mut end) = (0, 0, 0, 0);
+        for _ in 0..100_000 {
+            let request = generator.next_request();
+            reads += u32::from(request.op == Op::Read);
+            sequential += u32::from(request.offset == end);
+            small += u32::from(request.len == 8 << 10);
+            end = request.offset + request.len;
+            assert!(request.offset >= 1 << 20 && end <= (1 << 20) + (1 << 30));
+        }
+        let check =
+            |count: u32, share: f64| assert!((f64::from(count) / 1e5 - share).abs() < 0.006, "{count}");
+        check(reads, 0.6);
+        check(sequential, 0.3);
+        check(small, 0.1);
+    }
+
+    /// The goal: a sequential worker reads its region from end to end and begins again; several
+    /// begin in different places.
+    #[test]
+    fn sequential_wraps() {
+        let workload = Workload { sequential: 1.0, ..Workload::default() };
+        let area = Area::of_worker(0, 16384, 4096, 1, 2, false);
+        let mut generator = Generator::new(&workload, area, 1, 1);
+        let offsets: Vec<u64> = (0..5).map(|_| generator.next_request().offset).collect();
+        assert_eq!(offsets, [8192, 12288, 0, 4096, 8192]);
+        assert_eq!(Area::of_worker(512, 10 << 10, 512, 2, 3, true).start, 512 + 2 * 3072);
+    }
+
+    const FROZEN: [u32; 4] = [1915012567, 2682858663, 4241298668, 580830864];
+}

@@ -1,0 +1,90 @@
+//! The highest rate that keeps a promise ("p99 under 5 ms"): doubles until a trial fails, then
+//! halves the gap. Pure: it names rates and is told verdicts; a session makes the trials.
+
+/// Trials at the most: 2^40 by doubling and as many halvings as the finest tolerance needs.
+pub const TRIALS_MAX: u32 = 60;
+
+/// A search in progress.
+#[derive(Clone, Debug)]
+pub struct RateSearch {
+    passed: Option<f64>,
+    failed: Option<f64>,
+    rate: f64,
+    rate_max: f64,
+    tolerance: f64,
+    trials: u32,
+}
+
+impl RateSearch {
+    /// Begins at `rate`, never goes over `rate_max`, and ends when the answer is known to within
+    /// `tolerance` of itself.
+    pub fn new(rate: f64, rate_max: f64, tolerance: f64) -> RateSearch {
+        RateSearch { passed: None, failed: None, rate: rate.min(rate_max), rate_max, tolerance, trials: 0 }
+    }
+
+    /// The rate to try next; `None` when the search is over.
+    pub fn next_rate(&self) -> Option<f64> {
+        let close = match (self.passed, self.failed) {
+            (Some(passed), Some(failed)) => failed - passed <= self.tolerance * failed,
+            (Some(passed), None) => passed >= self.rate_max,
+            // A thousandth of a request a second is no rate any more.
+            (None, Some(failed)) => failed <= 1e-3,
+            (None, None) => false,
+        };
+        (!close && self.trials < TRIALS_MAX).then_some(self.rate)
+    }
+
+    /// What the trial at the rate of [`RateSearch::next_rate`] said.
+    pub fn report(&mut self, kept: bool) {
+        self.trials += 1;
+        if kept {
+            self.passed = Some(self.rate);
+        } else {
+            self.failed = Some(self.rate);
+        }
+        self.rate = match (self.passed, self.failed) {
+            (Some(passed), Some(failed)) => (passed + failed) / 2.0,
+            (Some(passed), None) => (passed * 2.0).min(self.rate_max),
+            (None, Some(failed)) => failed / 2.0,
+            (None, None) => self.rate,
+        };
+    }
+
+    /// The highest rate that kept the promise; `None` when none did.
+    pub fn answer(&self) -> Option<f64> {
+        self.passed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn search(limit: f64, from: f64, tolerance: f64) -> (Option<f64>, u32) {
+        let mut search = RateSearch::new(from, 1e9, tolerance);
+        while let Some(rate) = search.next_rate() {
+            search.report(rate <= limit);
+        }
+        (search.answer(), search.trials)
+    }
+
+    /// The goal: the answer is below the limit and within the tolerance of it, from either side.
+    #[test]
+    fn finds_the_limit() {
+        for limit in [0.7, 950.0, 1000.0, 123_456.0, 7e8] {
+            for from in [1.0, 1000.0, 1e6] {
+                let (answer, trials) = search(limit, from, 0.01);
+                let answer = answer.unwrap();
+                assert!(answer <= limit && answer >= limit * 0.989, "{limit} from {from}: {answer}");
+                assert!(trials < TRIALS_MAX);
+            }
+        }
+    }
+
+    /// The goal: a target that keeps no promise, and one that keeps all, end the search.
+    #[test]
+    fn ends_always() {
+        assert_eq!(search(0.0, 1000.0, 0.02).0, None);
+        assert_eq!(search(f64::MAX, 1000.0, 0.02).0, Some(1e9));
+    }
+}

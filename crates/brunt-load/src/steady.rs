@@ -1,0 +1,78 @@
+//! When throughput is steady: SNIA's Solid State Storage Performance Test Specification. Over a
+//! window of five rounds the values range within 20 % of their mean, and the least-squares line
+//! through them rises or falls by at most 10 % of it. A session asks after each round.
+
+use std::collections::VecDeque;
+
+/// Rounds looked at.
+pub const WINDOW_ROUNDS: usize = 5;
+/// Largest minus smallest, as a share of the mean.
+pub const RANGE_MAX: f64 = 0.20;
+/// Rise of the fitted line over the window, as a share of the mean.
+pub const SLOPE_MAX: f64 = 0.10;
+
+/// The last rounds.
+#[derive(Clone, Debug, Default)]
+pub struct SteadyState {
+    window: VecDeque<f64>,
+    rounds: u32,
+}
+
+impl SteadyState {
+    /// Takes the figure of a round; whether the state is steady now.
+    pub fn round(&mut self, value: f64) -> bool {
+        self.rounds += 1;
+        if self.window.len() == WINDOW_ROUNDS {
+            self.window.pop_front();
+        }
+        self.window.push_back(value);
+        self.window.len() == WINDOW_ROUNDS && self.is_steady()
+    }
+
+    /// Rounds so far.
+    pub fn rounds(&self) -> u32 {
+        self.rounds
+    }
+
+    fn is_steady(&self) -> bool {
+        let count = self.window.len() as f64;
+        let mean = self.window.iter().sum::<f64>() / count;
+        if mean <= 0.0 {
+            return false;
+        }
+        let max = self.window.iter().copied().fold(f64::MIN, f64::max);
+        let min = self.window.iter().copied().fold(f64::MAX, f64::min);
+        let middle = (count - 1.0) / 2.0;
+        let (mut cross, mut square) = (0.0, 0.0);
+        for (index, value) in self.window.iter().enumerate() {
+            let x = index as f64 - middle;
+            cross += x * (value - mean);
+            square += x * x;
+        }
+        let rise = (cross / square * (count - 1.0)).abs();
+        max - min <= RANGE_MAX * mean && rise <= SLOPE_MAX * mean
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The goal: both halves of the rule hold, and old rounds are forgotten.
+    #[test]
+    fn snia_rule() {
+        let check = |rounds: &[f64], steady| {
+            let mut state = SteadyState::default();
+            let last = rounds.iter().map(|value| state.round(*value)).last();
+            assert_eq!(last, Some(steady), "{rounds:?}");
+        };
+        check(&[100.0; 4], false);
+        check(&[100.0; 5], true);
+        check(&[100.0, 119.9, 100.0, 100.0, 100.0], true);
+        check(&[100.0, 125.0, 100.0, 100.0, 100.0], false); // range over 20 %
+        check(&[95.0, 97.5, 100.0, 102.5, 105.0], true); // rises by exactly 10 %
+        check(&[94.0, 97.0, 100.0, 103.0, 106.0], false); // by 12 %
+        check(&[500.0, 300.0, 200.0, 100.0, 100.0, 100.0, 100.0, 100.0], true);
+        check(&[0.0; 5], false);
+    }
+}

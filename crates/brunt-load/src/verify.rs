@@ -1,0 +1,341 @@
+//! Blocks that say where they belong and which write they are of, and the journal that says which
+//! writes were acknowledged. A worker seals what it writes and checks what it reads;
+//! [`crate::audit`] reads the journal after a crash.
+//!
+//! The rule: requests of one worker that overlap are never in flight together, and workers have
+//! parts of their own, so that at any time it is known what a block has to contain.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// Address, generation, run, checksum at the start of each grain.
+pub const HEADER_BYTES: usize = 40;
+/// Most grains of one worker's part: 8 bytes each, 256 MiB in all.
+pub const GRAINS_MAX: u64 = 32 << 20;
+
+const MAGIC: u64 = 0x4b43_4f4c_4254_4e52; // "RNTBLOCK" in memory order
+const CRC_AT: usize = 32;
+/// A generation with this bit: a write failed here, so old, new and mixed are all right.
+const UNSURE: u64 = 1 << 63;
+
+/// What a grain turned out to hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finding {
+    /// A write of this run, whole and in its place.
+    Sealed {
+        /// Which one.
+        generation: u64,
+    },
+    /// Nothing that this run wrote: another run's block, or no header at all.
+    Foreign,
+    /// A block of this run that belongs elsewhere.
+    Misplaced {
+        /// Where, in bytes.
+        offset: u64,
+    },
+    /// A header of this run, and a checksum that is wrong.
+    Corrupt,
+}
+
+/// Makes `grain` the one at `offset`, of write `generation` of `run`.
+pub fn seal(grain: &mut [u8], offset: u64, generation: u64, run: u64) {
+    grain[..8].copy_from_slice(&MAGIC.to_le_bytes());
+    grain[8..16].copy_from_slice(&offset.to_le_bytes());
+    grain[16..24].copy_from_slice(&generation.to_le_bytes());
+    grain[24..32].copy_from_slice(&run.to_le_bytes());
+    grain[CRC_AT..HEADER_BYTES].fill(0);
+    let crc = crc32c::crc32c(grain);
+    grain[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
+}
+
+/// Looks at the grain read from `offset`.
+pub fn inspect(grain: &[u8], offset: u64, run: u64) -> Finding {
+    let word = |at: usize| u64::from_le_bytes(grain[at..at + 8].try_into().expect("eight bytes"));
+    if word(0) != MAGIC || word(24) != run {
+        return Finding::Foreign;
+    }
+    let told = word(CRC_AT);
+    let crc = crc32c::crc32c(&grain[..CRC_AT]);
+    let crc = crc32c::crc32c_append(crc, &[0; HEADER_BYTES - CRC_AT]);
+    let crc = crc32c::crc32c_append(crc, &grain[HEADER_BYTES..]);
+    if told != u64::from(crc) {
+        return Finding::Corrupt;
+    }
+    if word(8) != offset {
+        return Finding::Misplaced { offset: word(8) };
+    }
+    Finding::Sealed { generation: word(16) }
+}
+
+/// What each grain of a worker's part has to hold.
+pub struct Ledger {
+    start: u64,
+    grain: u64,
+    run: u64,
+    /// The last acknowledged generation; 0 for never written.
+    generations: Vec<u64>,
+    writes: u64,
+    journal: Option<Journal>,
+}
+
+impl Ledger {
+    /// For a part of `len` bytes from `start` in grains of `grain` bytes.
+    ///
+    /// # Errors
+    /// The journal cannot be made.
+    ///
+    /// # Panics
+    /// When there are more than [`GRAINS_MAX`]; the worker has checked.
+    pub fn new(start: u64, len: u64, grain: u64, run: u64, journal: Option<Journal>) -> Ledger {
+        assert!(len / grain <= GRAINS_MAX && grain as usize >= HEADER_BYTES);
+        Ledger { start, grain, run, generations: vec![0; (len / grain) as usize], writes: 0, journal }
+    }
+
+    /// Seals a block about to be written; its generation.
+    pub fn begin_write(&mut self, offset: u64, block: &mut [u8]) -> u64 {
+        self.writes += 1;
+        let generation = self.writes;
+        for (index, grain) in block.chunks_mut(self.grain as usize).enumerate() {
+            seal(grain, offset + index as u64 * self.grain, generation, self.run);
+        }
+        if let Some(journal) = &mut self.journal {
+            journal.push(Entry { acknowledged: false, generation, offset, len: block.len() as u32 });
+        }
+        generation
+    }
+
+    /// A write ended, acknowledged or not.
+    pub fn end_write(&mut self, offset: u64, len: u64, generation: u64, acknowledged: bool) {
+        let value = if acknowledged { generation } else { generation | UNSURE };
+        let (first, count) = self.grains(offset, len);
+        self.generations[first..first + count].fill(value);
+        if acknowledged && let Some(journal) = &mut self.journal {
+            journal.push(Entry { acknowledged: true, generation, offset, len: len as u32 });
+        }
+    }
+
+    /// Whether a block that was read holds what was written there last.
+    pub fn check_read(&self, offset: u64, block: &[u8]) -> bool {
+        let (first, _) = self.grains(offset, block.len() as u64);
+        block.chunks(self.grain as usize).enumerate().all(|(index, grain)| {
+            let expected = self.generations[first + index];
+            let at = offset + index as u64 * self.grain;
+            expected == 0
+                || expected & UNSURE != 0
+                || inspect(grain, at, self.run) == Finding::Sealed { generation: expected }
+        })
+    }
+
+    /// Puts what the journal has to say on record. Before requests go out, so that no write is on
+    /// the medium that the journal does not know.
+    ///
+    /// # Errors
+    /// The journal's file system is full or failed.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.journal.as_mut().map_or(Ok(()), Journal::flush)
+    }
+
+    fn grains(&self, offset: u64, len: u64) -> (usize, usize) {
+        (((offset - self.start) / self.grain) as usize, len.div_ceil(self.grain) as usize)
+    }
+}
+
+/// One line of a journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Acknowledged, or about to be sent.
+    pub acknowledged: bool,
+    /// Of the write.
+    pub generation: u64,
+    /// In bytes.
+    pub offset: u64,
+    /// In bytes.
+    pub len: u32,
+}
+
+/// What a journal is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JournalHead {
+    /// Of the session; stands in each grain.
+    pub run: u64,
+    /// The worker's part, in bytes from the device's start.
+    pub start: u64,
+    /// Its length in bytes.
+    pub len: u64,
+    /// Bytes of a grain.
+    pub grain: u64,
+    /// Whose it is.
+    pub worker: u32,
+}
+
+/// Head: magic, run, start, len, grain, worker, CRC32C. Entries: generation (top bit: acknowledged),
+/// offset, len, CRC32C. All little-endian.
+pub const HEAD_BYTES: usize = 48;
+/// See [`HEAD_BYTES`].
+pub const ENTRY_BYTES: usize = 24;
+const JOURNAL_MAGIC: &[u8; 8] = b"BRNTJRN1";
+
+/// Says which writes were sent and which were acknowledged. Written in batches, never synced: it
+/// survives the end of this process, not of this machine. It is the target that crashes.
+pub struct Journal {
+    file: File,
+    path: PathBuf,
+    pending: Vec<u8>,
+}
+
+impl Journal {
+    /// A new file `worker-N.journal` in `folder`.
+    ///
+    /// # Errors
+    /// The folder or file cannot be made, or there is one already: it may be the only witness.
+    pub fn create(folder: &Path, head: JournalHead) -> io::Result<Journal> {
+        std::fs::create_dir_all(folder)?;
+        let path = folder.join(format!("worker-{}.journal", head.worker));
+        let file =
+            File::options().write(true).create_new(true).open(&path).map_err(|error| name(&path, error))?;
+        let mut pending = Vec::with_capacity(1 << 16);
+        pending.extend_from_slice(JOURNAL_MAGIC);
+        for word in [head.run, head.start, head.len, head.grain] {
+            pending.extend_from_slice(&word.to_le_bytes());
+        }
+        pending.extend_from_slice(&head.worker.to_le_bytes());
+        let crc = crc32c::crc32c(&pending);
+        pending.extend_from_slice(&crc.to_le_bytes());
+        let mut journal = Journal { file, path, pending };
+        journal.flush()?;
+        Ok(journal)
+    }
+
+    fn push(&mut self, entry: Entry) {
+        let start = self.pending.len();
+        let flag = if entry.acknowledged { UNSURE } else { 0 };
+        self.pending.extend_from_slice(&(entry.generation | flag).to_le_bytes());
+        self.pending.extend_from_slice(&entry.offset.to_le_bytes());
+        self.pending.extend_from_slice(&entry.len.to_le_bytes());
+        let crc = crc32c::crc32c(&self.pending[start..]);
+        self.pending.extend_from_slice(&crc.to_le_bytes());
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if self.pending.is_empty() {
+            return Ok(());
+        }
+        self.file.write_all(&self.pending).map_err(|error| name(&self.path, error))?;
+        self.pending.clear();
+        Ok(())
+    }
+}
+
+/// Reads a head.
+///
+/// # Errors
+/// It is not one.
+pub fn parse_head(bytes: &[u8]) -> Result<JournalHead, &'static str> {
+    let Some(head) = bytes.get(..HEAD_BYTES) else { return Err("shorter than a journal's head") };
+    if &head[..8] != JOURNAL_MAGIC {
+        return Err("not a journal of acknowledged writes");
+    }
+    let word = |at: usize| u64::from_le_bytes(head[at..at + 8].try_into().expect("eight bytes"));
+    let half = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().expect("four bytes"));
+    if half(44) != crc32c::crc32c(&head[..44]) {
+        return Err("the head's checksum is wrong");
+    }
+    let head =
+        JournalHead { run: word(8), start: word(16), len: word(24), grain: word(32), worker: half(40) };
+    let sane = head.grain >= 512
+        && head.len / head.grain <= GRAINS_MAX
+        && head.start.checked_add(head.len).is_some();
+    if sane { Ok(head) } else { Err("the head's sizes make no sense") }
+}
+
+/// Reads an entry; `None` where the journal was cut off or damaged: nothing after it is believed.
+pub fn parse_entry(bytes: &[u8]) -> Option<Entry> {
+    let entry = bytes.get(..ENTRY_BYTES)?;
+    let word = |at: usize| u64::from_le_bytes(entry[at..at + 8].try_into().expect("eight bytes"));
+    let half = |at: usize| u32::from_le_bytes(entry[at..at + 4].try_into().expect("four bytes"));
+    let (generation, offset, len) = (word(0), word(8), half(16));
+    let whole = half(20) == crc32c::crc32c(&entry[..20]);
+    whole.then_some(Entry {
+        acknowledged: generation & UNSURE != 0,
+        generation: generation & !UNSURE,
+        offset,
+        len,
+    })
+}
+
+fn name(path: &Path, error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The goal: every kind of damage is told apart.
+    #[test]
+    fn findings() {
+        let mut grain = [7; 512];
+        seal(&mut grain, 4096, 3, 99);
+        assert_eq!(inspect(&grain, 4096, 99), Finding::Sealed { generation: 3 });
+        assert_eq!(inspect(&grain, 8192, 99), Finding::Misplaced { offset: 4096 });
+        assert_eq!(inspect(&grain, 4096, 98), Finding::Foreign);
+        assert_eq!(inspect(&[0; 512], 4096, 99), Finding::Foreign);
+        for at in (0..512).filter(|at| !(0..8).contains(at) && !(24..32).contains(at)) {
+            let mut bad = grain;
+            bad[at] ^= 1;
+            assert_eq!(inspect(&bad, 4096, 99), Finding::Corrupt, "byte {at}");
+        }
+    }
+
+    /// The goal: an older version of a block is found out, and a failed write leaves everything open.
+    #[test]
+    fn stale_blocks_are_found() {
+        let mut ledger = Ledger::new(0, 65536, 512, 1, None);
+        let (mut old, mut new) = ([1; 1024], [2; 1024]);
+        assert!(ledger.check_read(512, &old), "never written, nothing expected");
+        let first = ledger.begin_write(512, &mut old);
+        ledger.end_write(512, 1024, first, true);
+        let second = ledger.begin_write(512, &mut new);
+        ledger.end_write(512, 1024, second, true);
+        assert!(ledger.check_read(512, &new));
+        assert!(!ledger.check_read(512, &old));
+        assert!(ledger.check_read(1024, &new[512..]));
+        let third = ledger.begin_write(512, &mut [0; 512]);
+        ledger.end_write(512, 512, third, false);
+        assert!(ledger.check_read(512, &old[..512]));
+        assert!(!ledger.check_read(1024, &old[512..]));
+    }
+
+    /// The goal: cut or damaged journals are read up to there, and no byte of a head goes unchecked.
+    #[test]
+    fn damaged_journals() {
+        let folder = std::env::temp_dir().join(format!("brunt-journal-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&folder);
+        let head = JournalHead { run: 5, start: 4096, len: 1 << 20, grain: 512, worker: 3 };
+        let mut ledger = Ledger::new(4096, 1 << 20, 512, 5, Some(Journal::create(&folder, head).unwrap()));
+        let generation = ledger.begin_write(8192, &mut [0; 1024]);
+        ledger.end_write(8192, 1024, generation, true);
+        ledger.flush().unwrap();
+        assert!(Journal::create(&folder, head).is_err(), "a journal is never overwritten");
+        let bytes = std::fs::read(folder.join("worker-3.journal")).unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(parse_head(&bytes), Ok(head));
+        let entry = Entry { acknowledged: false, generation: 1, offset: 8192, len: 1024 };
+        assert_eq!(parse_entry(&bytes[HEAD_BYTES..]), Some(entry));
+        let acknowledged = Entry { acknowledged: true, ..entry };
+        assert_eq!(parse_entry(&bytes[HEAD_BYTES + ENTRY_BYTES..]), Some(acknowledged));
+        for at in 0..HEAD_BYTES {
+            let mut bad = bytes.clone();
+            bad[at] ^= 1;
+            assert!(parse_head(&bad).is_err() && parse_head(&bytes[..at]).is_err());
+        }
+        for at in 0..ENTRY_BYTES {
+            let mut bad = bytes[HEAD_BYTES..].to_vec();
+            bad[at] ^= 1;
+            assert!(
+                parse_entry(&bad).is_none() && parse_entry(&bytes[HEAD_BYTES..HEAD_BYTES + at]).is_none()
+            );
+        }
+    }
+}

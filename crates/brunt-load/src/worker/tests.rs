@@ -1,0 +1,345 @@
+//! The loop against simulated devices on a manual clock.
+
+use super::*;
+use crate::record::NoRecorder;
+use crate::workload::{Burst, Process, RampUp, Retry, Stop};
+use brunt_core::Span;
+
+/// A device with one answer after a fixed time, on a clock that only the test moves.
+struct Simulated {
+    info: DeviceInfo,
+    clock: Clock,
+    depth: usize,
+    service: Duration,
+    /// Nothing is answered in this stretch.
+    stall: (Nanos, Nanos),
+    in_flight: Vec<(Nanos, Request)>,
+    /// Answers to the first attempts, in order of submission.
+    failures: VecDeque<DeviceError>,
+    never_answers: bool,
+    cancelled: Vec<u64>,
+    /// Time and offset of every request.
+    seen: Vec<(Nanos, u64)>,
+}
+
+impl Simulated {
+    fn new(clock: &Clock, depth: usize, service: Duration) -> Simulated {
+        let info = DeviceInfo {
+            name: "simulated".into(),
+            block_bytes: 512,
+            size_bytes: 1 << 30,
+            physical_block_bytes: 4096,
+            buffer_align: 1,
+            transfer_bytes_max: 1 << 20,
+            read_only: false,
+            volatile_cache: false,
+            unmap: false,
+            notes: Vec::new(),
+        };
+        Simulated {
+            info,
+            clock: clock.clone(),
+            depth,
+            service,
+            stall: (Nanos::MAX, Nanos::MAX),
+            in_flight: Vec::new(),
+            failures: VecDeque::new(),
+            never_answers: false,
+            cancelled: Vec::new(),
+            seen: Vec::new(),
+        }
+    }
+}
+
+impl Device for Simulated {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+    fn submit(&mut self, batch: &mut VecDeque<Request>) {
+        let now = self.clock.now();
+        while self.in_flight.len() < self.depth {
+            let Some(request) = batch.pop_front() else { break };
+            self.seen.push((now, request.offset));
+            let mut due = now.after(self.service);
+            if due >= self.stall.0 && due < self.stall.1 {
+                due = self.stall.1;
+            }
+            self.in_flight.push((if self.never_answers { Nanos::MAX } else { due }, request));
+        }
+    }
+    fn poll(&mut self, done: &mut Vec<Completion>) {
+        let now = self.clock.now();
+        let mut index = 0;
+        while index < self.in_flight.len() {
+            let (due, request) = &self.in_flight[index];
+            let cancelled = self.cancelled.contains(&request.tag);
+            if *due > now && !cancelled {
+                index += 1;
+                continue;
+            }
+            self.cancelled.retain(|tag| *tag != request.tag);
+            let (_, request) = self.in_flight.remove(index);
+            let result = self.failures.pop_front().map_or(Ok(()), Err);
+            done.push(Completion { tag: request.tag, buf: request.buf, result });
+        }
+    }
+    fn outstanding(&self) -> u32 {
+        self.in_flight.len() as u32
+    }
+    fn deadline(&self) -> Nanos {
+        if !self.cancelled.is_empty() {
+            return Nanos(0);
+        }
+        self.in_flight.iter().map(|(due, _)| *due).min().unwrap_or(Nanos::MAX)
+    }
+    fn cancel(&mut self, tag: u64) {
+        if !self.never_answers {
+            self.cancelled.push(tag);
+        }
+    }
+}
+
+/// Waiting moves the clock to the time waited for.
+struct SimulatedTime {
+    clock: Clock,
+    waits: u64,
+}
+
+impl Timeline for SimulatedTime {
+    fn now(&self) -> Nanos {
+        self.clock.now()
+    }
+    fn wait(&mut self, until: Nanos) -> io::Result<()> {
+        self.waits += 1;
+        assert!(self.waits < 10_000_000, "the loop spins");
+        let now = self.clock.now();
+        if until > now && until != Nanos::MAX {
+            self.clock.advance(until.since(now));
+        }
+        Ok(())
+    }
+    fn system_calls(&self) -> u64 {
+        self.waits
+    }
+}
+
+const US: Duration = Duration::from_micros(1);
+const MS: Duration = Duration::from_millis(1);
+
+fn run_with(workload: &Workload, device: &mut Simulated, recorder: &mut dyn Recorder) -> Outcome {
+    let seat = Seat { worker: 0, workers: 1, seed: 1 };
+    let worker = Worker::new(workload, &device.info, seat, 1, &BufPool::new(0)).unwrap();
+    let mut time = SimulatedTime { clock: device.clock.clone(), waits: 0 };
+    let start = time.now();
+    worker.run(device, &mut time, start, &AtomicBool::new(false), recorder).unwrap()
+}
+
+fn run(workload: &Workload, device: &mut Simulated) -> Outcome {
+    run_with(workload, device, &mut NoRecorder)
+}
+
+fn for_time(time: Duration) -> Stop {
+    Stop { time: Some(Span(time)), ..Stop::default() }
+}
+
+fn for_requests(count: u64) -> Stop {
+    Stop { requests: Some(count), ..Stop::default() }
+}
+
+fn open(rate: f64) -> Arrival {
+    Arrival::Open { rate, process: Process::Constant, skip_after: Span(Duration::from_secs(10)) }
+}
+
+/// The goal: a closed loop keeps its depth outstanding, and its rate is depth over service time.
+#[test]
+fn closed_loop_keeps_its_depth() {
+    let mut device = Simulated::new(&Clock::manual(), 8, 100 * US);
+    let workload = Workload { queue_depth: 8, stop: for_time(Duration::from_secs(1)), ..Workload::default() };
+    let outcome = run(&workload, &mut device);
+    // The eight that were due at the very end count in time.
+    assert_eq!(outcome.figures.completed_in_time(), 80_000);
+    assert_eq!(outcome.requests_per_second, 80_000.0);
+    assert_eq!(outcome.figures.service().max(), Some(Nanos(100_000)));
+    assert_eq!(outcome.figures.response().min(), Some(Nanos(100_000)));
+}
+
+/// The goal: a stall of one second shows in an open loop's latencies as what callers would have
+/// felt, and hides in a closed loop's.
+#[test]
+fn stall_shows_in_the_open_loop_only() {
+    let stalled = |arrival| {
+        let mut device = Simulated::new(&Clock::manual(), 16, 100 * US);
+        device.stall = (Nanos(5_000_000_000), Nanos(6_000_000_000));
+        let stop = for_time(Duration::from_secs(10));
+        let workload = Workload { queue_depth: 16, arrival, stop, ..Workload::default() };
+        run(&workload, &mut device)
+    };
+    let opened = stalled(open(1000.0));
+    assert_eq!(opened.figures.completed(), 10_000);
+    // A tenth of all came during the stall, and waited half of it on average.
+    let p95 = opened.figures.response().percentile(95.0).unwrap();
+    assert!((p95.0 as f64 - 500e6).abs() < 5e6, "{p95:?}");
+    assert!(opened.figures.service().percentile(99.0).unwrap() < Nanos(101_000));
+    let closed = stalled(Arrival::Closed {});
+    assert!(closed.figures.response().percentile(99.9).unwrap() < Nanos(101_000));
+}
+
+/// The goal: open-loop requests go out at their times, and those that are too late are skipped,
+/// counted, and do not shift the sequence.
+#[test]
+fn late_requests_are_skipped_and_counted() {
+    let mut device = Simulated::new(&Clock::manual(), 1, 10 * MS);
+    let arrival = Arrival::Open { rate: 1000.0, process: Process::Constant, skip_after: Span(5 * MS) };
+    let workload = Workload {
+        arrival,
+        stop: for_time(Duration::from_secs(1)),
+        drain: Span(Duration::from_secs(1)),
+        ..Workload::default()
+    };
+    let outcome = run(&workload, &mut device);
+    let skipped = outcome.figures.counts.of(RequestStatus::Skipped);
+    assert_eq!(skipped + outcome.figures.completed(), 1000, "every due request is accounted for");
+    assert!(skipped > 850, "{skipped}");
+    assert!(outcome.figures.response().max().unwrap() <= Nanos(15_000_000));
+    let mut sequence = Generator::new(&workload, Area::of_worker(0, 1 << 30, 512, 0, 1, false), 1, 0);
+    let offsets: Vec<u64> = (0..1000).map(|_| sequence.next_request().offset).collect();
+    // Sent at 0, 10 and 20 ms; at 10 ms the ones due since 5 ms are still in time.
+    assert_eq!(
+        device.seen[..3].iter().map(|seen| seen.1).collect::<Vec<_>>(),
+        [offsets[0], offsets[5], offsets[15]]
+    );
+}
+
+/// The goal: a failed request is made again as the paper does, its latency includes all attempts, and
+/// the service time is the last attempt's alone.
+#[test]
+fn retries_are_part_of_the_latency() {
+    let mut device = Simulated::new(&Clock::manual(), 1, MS);
+    device.failures = vec![DeviceError::Os(libc::EIO); 2].into();
+    let retry = Retry { count: 3, delay: Span(5 * MS), on: RetryOn::Any };
+    let workload = Workload { retry, stop: for_requests(1), ..Workload::default() };
+    let outcome = run(&workload, &mut device);
+    assert_eq!((outcome.figures.completed(), outcome.figures.reads.retries), (1, 2));
+    assert_eq!(outcome.figures.response().max(), Some(Nanos(13_000_000)));
+    assert_eq!(outcome.figures.service().max(), Some(Nanos(1_000_000)));
+    // Transient only: an I/O error is final.
+    device.failures = vec![DeviceError::Os(libc::EIO)].into();
+    let workload = Workload { retry: Retry { on: RetryOn::Transient, ..retry }, ..workload };
+    let outcome = run(&workload, &mut device);
+    assert_eq!((outcome.figures.completed(), outcome.figures.counts.of(RequestStatus::Os)), (0, 1));
+    assert_eq!(outcome.first_error.unwrap().error, Some(DeviceError::Os(libc::EIO)));
+}
+
+/// The goal: a request over its time is cancelled and counted, and the run goes on.
+#[test]
+fn late_requests_time_out() {
+    let mut device = Simulated::new(&Clock::manual(), 1, Duration::from_secs(100));
+    let workload = Workload { timeout: Span(10 * MS), stop: for_requests(3), ..Workload::default() };
+    let outcome = run(&workload, &mut device);
+    assert_eq!(outcome.figures.counts.of(RequestStatus::TimedOut), 3);
+    assert_eq!((outcome.figures.reads.timeouts, outcome.figures.completed()), (3, 0));
+}
+
+/// The goal: a device that never answers does not keep the run, and what hangs is counted.
+#[test]
+fn hanging_requests_are_counted() {
+    let mut device = Simulated::new(&Clock::manual(), 4, MS);
+    device.never_answers = true;
+    let workload = Workload {
+        queue_depth: 4,
+        stop: for_time(Duration::from_secs(1)),
+        drain: Span(Duration::from_secs(2)),
+        ..Workload::default()
+    };
+    let outcome = run(&workload, &mut device);
+    assert_eq!(outcome.figures.counts.of(RequestStatus::Hanging), 4);
+    assert!(device.clock.now() <= Nanos(3_100_000_000), "{:?}", device.clock.now());
+    // In an open loop, what was due and never sent is skipped.
+    let clock = Clock::manual();
+    let mut device = Simulated { never_answers: true, ..Simulated::new(&clock, 4, MS) };
+    let workload = Workload { arrival: open(100.0), ..workload };
+    let counts = run(&workload, &mut device).figures.counts;
+    assert_eq!((counts.of(RequestStatus::Hanging), counts.of(RequestStatus::Skipped)), (4, 96));
+}
+
+/// The goal: ramp-up by count and by time is not recorded, nor timed.
+#[test]
+fn ramp_up_is_not_recorded() {
+    let check = |ramp: RampUp, first: u64| {
+        let mut device = Simulated::new(&Clock::manual(), 1, MS);
+        let workload = Workload { ramp_up: Some(ramp), stop: for_requests(50), ..Workload::default() };
+        let outcome = run(&workload, &mut device);
+        assert_eq!((outcome.figures.completed(), device.seen.len() as u64), (50, 50 + first));
+        assert_eq!(outcome.start, Nanos(first * 1_000_000));
+        assert_eq!(outcome.requests_per_second, 1000.0);
+    };
+    check(RampUp { requests: 20, time: Span::default() }, 20);
+    check(RampUp { requests: 0, time: Span(30 * MS) }, 30);
+    check(RampUp { requests: 20, time: Span(10 * MS) }, 20);
+}
+
+/// The goal: bursts have their length, and their pause begins with the last completion.
+#[test]
+fn bursts_pause() {
+    let mut device = Simulated::new(&Clock::manual(), 2, MS);
+    let burst = Some(Burst { requests: 4, interval: Span(10 * MS) });
+    let workload = Workload { burst, queue_depth: 2, stop: for_requests(8), ..Workload::default() };
+    run(&workload, &mut device);
+    let times: Vec<u64> = device.seen.iter().map(|seen| seen.0.0 / 1_000_000).collect();
+    assert_eq!(times, [0, 0, 1, 1, 12, 12, 13, 13]);
+}
+
+/// The goal: intervals cover the run without gaps, stalls give empty ones, and they add up.
+#[test]
+fn intervals_cover_the_run() {
+    struct Keep(Vec<Interval>);
+    impl Recorder for Keep {
+        fn interval(&mut self, interval: &Interval) {
+            self.0.push(interval.clone());
+        }
+    }
+    let mut device = Simulated::new(&Clock::manual(), 1, MS);
+    device.stall = (Nanos(2_500_000_000), Nanos(4_500_000_000));
+    let mut kept = Keep(Vec::new());
+    let workload = Workload { stop: for_time(Duration::from_millis(5500)), ..Workload::default() };
+    let outcome = run_with(&workload, &mut device, &mut kept);
+    let counts: Vec<u64> = kept.0.iter().map(|interval| interval.figures.completed()).collect();
+    assert_eq!(counts.len(), 6);
+    assert_eq!(counts[3], 0, "{counts:?}");
+    assert_eq!(counts.iter().sum::<u64>(), outcome.figures.completed());
+    assert!(kept.0.windows(2).all(|pair| pair[0].end == pair[1].start && pair[0].index + 1 == pair[1].index));
+    assert_eq!((kept.0[0].start, kept.0[5].end), (outcome.start, outcome.end));
+}
+
+/// The goal: the offsets of a run are the generator's, whatever the device's timing.
+#[test]
+fn requests_do_not_depend_on_timing() {
+    let offsets = |service, depth| {
+        let mut device = Simulated::new(&Clock::manual(), depth, service);
+        let workload =
+            Workload { queue_depth: depth as u32, read: 0.5, stop: for_requests(500), ..Workload::default() };
+        run(&workload, &mut device);
+        device.seen.iter().map(|seen| seen.1).collect::<Vec<_>>()
+    };
+    assert_eq!(offsets(MS, 1), offsets(3 * US, 32));
+}
+
+/// The goal: with verification, requests that overlap a write are never in flight with it.
+#[test]
+fn overlapping_requests_wait() {
+    let mut device = Simulated::new(&Clock::manual(), 16, MS);
+    let region = crate::workload::Region { start: Default::default(), length: Some(brunt_core::Size(8192)) };
+    let workload = Workload {
+        queue_depth: 16,
+        read: 0.0,
+        region,
+        verify: Some(crate::workload::Verify::default()),
+        stop: for_requests(100),
+        ..Workload::default()
+    };
+    assert_eq!(run(&workload, &mut device).figures.completed(), 100);
+    for (index, (at, offset)) in device.seen.iter().enumerate() {
+        let clash = |other: &&(Nanos, u64)| other.0.after(MS) > *at && other.1.abs_diff(*offset) < 4096;
+        assert_eq!(device.seen[..index].iter().find(clash), None);
+    }
+}

@@ -1,0 +1,612 @@
+//! What a person writes to describe a load: the parameters of papers/spek.md, 2.1, and what has
+//! become usual since. Experiment files hold these; the command line makes them from flags.
+//!
+//! The rule: a description is checked once, by [`Workload::check`], against the device it is for;
+//! what runs later may rely on it.
+
+use brunt_block::DeviceInfo;
+use brunt_core::{Size, Span};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Deepest queue of one worker.
+pub const QUEUE_DEPTH_MAX: u32 = 4096;
+/// Most workers of one run.
+pub const WORKERS_MAX: u32 = 256;
+/// Most block sizes, and most hot zones.
+pub const CHOICES_MAX: usize = 64;
+/// Shortest report interval: merging histograms costs a tenth of a millisecond for each.
+pub const INTERVAL_MIN: std::time::Duration = std::time::Duration::from_millis(10);
+/// Longest report interval (papers/spek.md, 2.1).
+pub const INTERVAL_MAX: std::time::Duration = std::time::Duration::from_secs(3600);
+
+/// One load.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Workload {
+    /// Block sizes and how often each is used.
+    pub blocks: Vec<BlockSize>,
+    /// Share of reads among the requests, 0 to 1; the others are writes.
+    pub read: f64,
+    /// Probability that a request starts where the one before ended, 0 to 1.
+    pub sequential: f64,
+    /// Where random requests go.
+    pub distribution: Distribution,
+    /// Every random offset is a multiple of this, counted from the region's start.
+    pub align: Size,
+    /// The part of the device that is used; all of it by default.
+    pub region: Region,
+    /// Requests that one worker keeps outstanding at the most.
+    pub queue_depth: u32,
+    /// Threads, each with a queue of its own.
+    pub workers: u32,
+    /// When requests are made.
+    pub arrival: Arrival,
+    /// Requests come in bursts with pauses between them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub burst: Option<Burst>,
+    /// What comes first and is not recorded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ramp_up: Option<RampUp>,
+    /// When it is over; the first condition that holds counts.
+    pub stop: Stop,
+    /// How long to wait for outstanding requests at the end; those left are counted as hanging.
+    pub drain: Span,
+    /// A request is given up after this long; 0 for never.
+    pub timeout: Span,
+    /// What is done about a request that failed.
+    pub retry: Retry,
+    /// Figures are reported for every interval of this length, 0 (all at the end) or 10 ms to 1 h.
+    pub interval: Span,
+    /// What writes contain.
+    pub data: Data,
+    /// Writes complete only when the data is on stable storage.
+    pub force_unit_access: bool,
+    /// Every block written carries its address, a generation and a checksum, and reads check them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verify: Option<Verify>,
+    /// Hand every single request to the recorder as well.
+    pub record_requests: bool,
+}
+
+impl Default for Workload {
+    fn default() -> Workload {
+        Workload {
+            blocks: vec![BlockSize { size: Size(4096), weight: 1.0 }],
+            read: 1.0,
+            sequential: 0.0,
+            distribution: Distribution::Uniform {},
+            align: Size(512),
+            region: Region::default(),
+            queue_depth: 1,
+            workers: 1,
+            arrival: Arrival::Closed {},
+            burst: None,
+            ramp_up: None,
+            stop: Stop::default(),
+            drain: Span(std::time::Duration::from_secs(10)),
+            timeout: Span(std::time::Duration::from_secs(30)),
+            retry: Retry::default(),
+            interval: Span(std::time::Duration::from_secs(1)),
+            data: Data::default(),
+            force_unit_access: false,
+            verify: None,
+            record_requests: false,
+        }
+    }
+}
+
+/// A block size and its frequency.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BlockSize {
+    /// Length of a request.
+    pub size: Size,
+    /// How often, relative to the sum of all weights.
+    #[serde(default = "one")]
+    pub weight: f64,
+}
+
+/// Where random requests go.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, tag = "kind", rename_all = "kebab-case")]
+pub enum Distribution {
+    /// Everywhere alike.
+    Uniform {}, // with braces, so that keys of another kind are refused
+    /// The block of rank k is asked for with a probability in proportion to 1/k^theta. Ranks are
+    /// scattered over the region.
+    Zipf {
+        /// Above 0; 1.1 is a usual choice.
+        theta: f64,
+    },
+    /// Self-similar: a share `1 - skew` of the requests goes to a share `skew` of the blocks (0.2 is
+    /// "80 to 20"), and so on within these. Ranks are scattered over the region.
+    Pareto {
+        /// Above 0 and below 0.5.
+        skew: f64,
+    },
+    /// Around one place.
+    Normal {
+        /// Middle, as a share of the region, 0 to 1.
+        #[serde(default = "half")]
+        mean: f64,
+        /// Standard deviation, as a share of the region, above 0.
+        deviation: f64,
+    },
+    /// Zones one after the other, each with its share of the requests; uniform within a zone.
+    HotZones {
+        /// From the region's start on.
+        zones: Vec<Zone>,
+    },
+}
+
+/// A part of the region and its share of the requests.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Zone {
+    /// Share of the requests; all zones together make 1.
+    pub access: f64,
+    /// Share of the region; all zones together make 1.
+    pub size: f64,
+}
+
+/// A part of a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Region {
+    /// From the device's start.
+    pub start: Size,
+    /// To the end of the device if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub length: Option<Size>,
+}
+
+/// When requests are made.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, tag = "kind", rename_all = "kebab-case")]
+pub enum Arrival {
+    /// The next request follows a completion: a stall of the target stops the clock of everybody
+    /// behind it, and the latency does not show it.
+    Closed {},
+    /// Requests come at their times whatever the target does, and their latency starts then.
+    Open {
+        /// Requests a second, all workers together.
+        rate: f64,
+        /// The law of the times between them.
+        #[serde(default)]
+        process: Process,
+        /// A request that could not be sent for so long after its time is skipped, and counted.
+        #[serde(default = "ten_seconds")]
+        skip_after: Span,
+    },
+    /// The highest rate that an open loop sustains with a latency percentile under a limit.
+    Search {
+        /// Which percentile of the response time, such as 99.
+        percentile: f64,
+        /// What it has to stay under.
+        limit: Span,
+        /// Requests a second to begin with.
+        #[serde(default = "thousand")]
+        rate: f64,
+        /// Stop when the answer is known to within this share of itself.
+        #[serde(default = "two_percent")]
+        tolerance: f64,
+        /// The law of the times between requests.
+        #[serde(default)]
+        process: Process,
+    },
+}
+
+/// The law of the times between the requests of an open loop.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Process {
+    /// All the same.
+    Constant,
+    /// Exponential: arrivals that know nothing of each other.
+    #[default]
+    Poisson,
+}
+
+/// Bursts: `requests` of them, then a pause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Burst {
+    /// Requests of one worker in a burst.
+    pub requests: u64,
+    /// Closed loop: from the last completion of a burst to the first request of the next. Open loop:
+    /// added to the time between the two requests.
+    pub interval: Span,
+}
+
+/// What comes first and is not recorded: whichever of the two takes longer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct RampUp {
+    /// Requests of each worker.
+    pub requests: u64,
+    /// From the start.
+    pub time: Span,
+}
+
+/// When a run is over. Ramp-up does not count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Stop {
+    /// After so many requests, all workers together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requests: Option<u64>,
+    /// After so many bytes were asked for, all workers together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<Size>,
+    /// After so long.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time: Option<Span>,
+    /// When the throughput is steady by SNIA's rule (Solid State Storage Performance Test
+    /// Specification): over five rounds it ranges within 20 % of its mean, and the fitted line
+    /// rises or falls by at most 10 % of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub steady: Option<Steady>,
+}
+
+/// Rounds of the steady-state rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Steady {
+    /// Length of a round; a multiple of the report interval.
+    pub round: Span,
+    /// Give up after so many rounds (SNIA: 25); the outcome then says that it was not reached.
+    #[serde(default = "twenty_five")]
+    pub rounds_max: u32,
+}
+
+/// What is done about a failed request (papers/spek.md, 3.3.1: it is made again).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Retry {
+    /// How often a request is made again at the most. Its latency includes all attempts.
+    pub count: u32,
+    /// Pause before each attempt.
+    pub delay: Span,
+    /// Which failures are worth another attempt.
+    pub on: RetryOn,
+}
+
+/// Which failures are worth another attempt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum RetryOn {
+    /// All, as in the paper.
+    #[default]
+    Any,
+    /// Those that say "not now": BUSY, TASK SET FULL, UNIT ATTENTION, ABORTED COMMAND, NOT READY,
+    /// time-outs, EAGAIN, EINTR, EBUSY.
+    Transient,
+}
+
+/// What writes contain.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Data {
+    /// Share of each 4-KiB chunk that a compressor saves, 0 to 1.
+    pub compressible: f64,
+    /// Share of 4-KiB chunks that are copies of others, 0 to 1.
+    pub dedupable: f64,
+}
+
+/// Blocks that say where they belong and which write they are of.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Verify {
+    /// A folder for the journals of acknowledged writes, one a worker, with which `brunt verify` can
+    /// later tell a lost write from one that was never acknowledged.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub journal: Option<std::path::PathBuf>,
+}
+
+/// What is wrong with a workload: which key, and what would be right.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{key}: {what}")]
+pub struct WorkloadError {
+    /// The key as written in the file, such as `blocks` or `stop.steady.round`.
+    pub key: &'static str,
+    /// What is wrong and what would be right.
+    pub what: String,
+}
+
+fn wrong(key: &'static str, what: impl Into<String>) -> Result<(), WorkloadError> {
+    Err(WorkloadError { key, what: what.into() })
+}
+
+impl Workload {
+    /// Whether it makes sense at all, whatever the device.
+    ///
+    /// # Errors
+    /// The first key that does not.
+    pub fn check(&self) -> Result<(), WorkloadError> {
+        let share = |key, value: f64| match value {
+            0.0..=1.0 => Ok(()),
+            _ => wrong(key, format!("{value} is no share; write a number from 0 to 1")),
+        };
+        share("read", self.read)?;
+        share("sequential", self.sequential)?;
+        share("data.compressible", self.data.compressible)?;
+        share("data.dedupable", self.data.dedupable)?;
+        self.check_blocks()?;
+        self.check_distribution()?;
+        if !(1..=QUEUE_DEPTH_MAX).contains(&self.queue_depth) {
+            wrong("queue_depth", format!("{} is outside 1 to {QUEUE_DEPTH_MAX}", self.queue_depth))?;
+        }
+        if !(1..=WORKERS_MAX).contains(&self.workers) {
+            wrong("workers", format!("{} is outside 1 to {WORKERS_MAX}", self.workers))?;
+        }
+        self.check_arrival()?;
+        if self.burst.is_some_and(|burst| burst.requests == 0) {
+            wrong("burst.requests", "a burst has at least one request")?;
+        }
+        let interval = self.interval.0;
+        if !interval.is_zero() && !(INTERVAL_MIN..=INTERVAL_MAX).contains(&interval) {
+            wrong("interval", format!("{} is neither 0 nor from 10ms to 1h", self.interval))?;
+        }
+        self.check_stop()
+    }
+
+    fn check_blocks(&self) -> Result<(), WorkloadError> {
+        if !(1..=CHOICES_MAX).contains(&self.blocks.len()) {
+            wrong("blocks", format!("give 1 to {CHOICES_MAX} block sizes, such as [{{ size = \"4k\" }}]"))?;
+        }
+        for block in &self.blocks {
+            if block.size.0 == 0 || !block.size.0.is_multiple_of(512) {
+                wrong("blocks", format!("{} is not a multiple of 512 bytes", block.size))?;
+            }
+            if !(block.weight > 0.0 && block.weight.is_finite()) {
+                wrong("blocks", format!("weight {} is not a number above 0", block.weight))?;
+            }
+        }
+        if self.align.0 < 512 || !self.align.0.is_multiple_of(512) {
+            wrong("align", format!("{} is not a multiple of 512 bytes", self.align))?;
+        }
+        Ok(())
+    }
+
+    fn check_distribution(&self) -> Result<(), WorkloadError> {
+        match &self.distribution {
+            Distribution::Uniform {} => Ok(()),
+            Distribution::Zipf { theta } if *theta > 0.0 && *theta <= 20.0 => Ok(()),
+            Distribution::Zipf { theta } => {
+                wrong("distribution.theta", format!("{theta} is not above 0 and at most 20"))
+            }
+            Distribution::Pareto { skew } if *skew > 0.0 && *skew < 0.5 => Ok(()),
+            Distribution::Pareto { skew } => {
+                wrong("distribution.skew", format!("{skew} is not above 0 and below 0.5"))
+            }
+            Distribution::Normal { mean, deviation } => {
+                if !(0.0..=1.0).contains(mean) {
+                    wrong("distribution.mean", format!("{mean} is no share of the region; write 0 to 1"))?;
+                }
+                if !(*deviation > 0.0 && *deviation <= 10.0) {
+                    wrong(
+                        "distribution.deviation",
+                        format!("{deviation} is not above 0 and at most 10 regions"),
+                    )?;
+                }
+                Ok(())
+            }
+            Distribution::HotZones { zones } => {
+                let sums =
+                    zones.iter().fold((0.0, 0.0), |sum, zone| (sum.0 + zone.access, sum.1 + zone.size));
+                let positive = zones.iter().all(|zone| zone.access >= 0.0 && zone.size > 0.0);
+                if zones.is_empty() || zones.len() > CHOICES_MAX || !positive {
+                    wrong("distribution.zones", format!("give 1 to {CHOICES_MAX} zones with sizes above 0"))?;
+                }
+                if (sums.0 - 1.0_f64).abs() > 1e-6 || (sums.1 - 1.0_f64).abs() > 1e-6 {
+                    let (access, size) = sums;
+                    wrong(
+                        "distribution.zones",
+                        format!("access adds up to {access}, size to {size}; both must make 1"),
+                    )?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn check_arrival(&self) -> Result<(), WorkloadError> {
+        let rate_ok = |rate: f64| rate > 0.0 && rate <= 1e9;
+        match self.arrival {
+            Arrival::Closed {} => Ok(()),
+            Arrival::Open { rate, .. } if rate_ok(rate) => Ok(()),
+            Arrival::Open { rate, .. } => {
+                wrong("arrival.rate", format!("{rate} is not above 0 and at most 1e9 a second"))
+            }
+            Arrival::Search { percentile, limit, rate, tolerance, .. } => {
+                if !(percentile > 0.0 && percentile < 100.0) {
+                    wrong("arrival.percentile", format!("{percentile} is not between 0 and 100"))?;
+                }
+                if limit.0.is_zero() {
+                    wrong("arrival.limit", "a latency above 0 is needed, such as \"5ms\"")?;
+                }
+                if !rate_ok(rate) {
+                    wrong("arrival.rate", format!("{rate} is not above 0 and at most 1e9 a second"))?;
+                }
+                if !(0.001..=0.5).contains(&tolerance) {
+                    wrong("arrival.tolerance", format!("{tolerance} is not from 0.001 to 0.5"))?;
+                }
+                if self.stop.time.is_none() {
+                    wrong("stop.time", "a rate search needs the length of one trial, such as \"5s\"")?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn check_stop(&self) -> Result<(), WorkloadError> {
+        let Stop { requests, bytes, time, steady } = self.stop;
+        if requests.is_none() && bytes.is_none() && time.is_none() && steady.is_none() {
+            wrong("stop", "say when to stop: requests, bytes, time or steady, such as { time = \"30s\" }")?;
+        }
+        if requests == Some(0) || bytes == Some(Size(0)) || time.is_some_and(|time| time.0.is_zero()) {
+            wrong("stop", "nothing would be measured; give more than 0")?;
+        }
+        if let Some(steady) = steady {
+            let (round, interval) = (steady.round.0.as_nanos(), self.interval.0.as_nanos());
+            if round < INTERVAL_MIN.as_nanos() || (interval > 0 && round % interval != 0) {
+                let what = format!("{} is not a multiple of the interval, {}", steady.round, self.interval);
+                wrong("stop.steady.round", what)?;
+            }
+            if steady.rounds_max < 5 {
+                wrong("stop.steady.rounds_max", "the rule looks at five rounds; give at least 5")?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether it can run on this device; where it will run there, in bytes.
+    ///
+    /// # Errors
+    /// The first key that does not fit.
+    pub fn check_device(&self, info: &DeviceInfo) -> Result<(u64, u64), WorkloadError> {
+        self.check()?;
+        let block = u64::from(info.block_bytes);
+        let name = &info.name;
+        for size in self.blocks.iter().map(|block| block.size) {
+            if !size.0.is_multiple_of(block) {
+                wrong("blocks", format!("{size} is not a multiple of the {block}-byte blocks of {name}"))?;
+            }
+            if size.0 > u64::from(info.transfer_bytes_max) {
+                let max = Size(u64::from(info.transfer_bytes_max));
+                wrong("blocks", format!("{size} is over {max}, the longest request of {name}"))?;
+            }
+        }
+        let start = self.region.start.0;
+        if !start.is_multiple_of(block) {
+            wrong(
+                "region.start",
+                format!("{} is not a multiple of the {block}-byte blocks", self.region.start),
+            )?;
+        }
+        let room = info.size_bytes.saturating_sub(start);
+        let length = self.region.length.map_or(room, |length| length.0);
+        if start >= info.size_bytes || length > room {
+            let size = Size(info.size_bytes);
+            wrong(
+                "region",
+                format!("{} from {} on is not inside {name} of {size}", Size(length), Size(start)),
+            )?;
+        }
+        let parts = if self.workers > 1 && (self.sequential > 0.0 || self.verify.is_some()) {
+            self.workers
+        } else {
+            1
+        };
+        let longest = self.block_bytes_max().next_multiple_of(self.alignment(info));
+        if length / u64::from(parts) < longest {
+            let what = format!(
+                "{} for each of {parts} worker(s) has no room for one block",
+                Size(length / u64::from(parts))
+            );
+            wrong("region", what)?;
+        }
+        if info.read_only && self.read < 1.0 {
+            wrong("read", format!("{name} is read-only; write 1"))?;
+        }
+        Ok((start, length))
+    }
+
+    /// The longest block.
+    pub fn block_bytes_max(&self) -> u64 {
+        self.blocks.iter().map(|block| block.size.0).max().unwrap_or(0)
+    }
+
+    /// What offsets are aligned to on this device: as asked for, and whole blocks.
+    pub fn alignment(&self, info: &DeviceInfo) -> u64 {
+        let (align, block) = (self.align.0, u64::from(info.block_bytes));
+        if align.is_multiple_of(block) { align } else { align.next_multiple_of(block) }
+    }
+}
+
+fn one() -> f64 {
+    1.0
+}
+fn half() -> f64 {
+    0.5
+}
+fn thousand() -> f64 {
+    1000.0
+}
+fn two_percent() -> f64 {
+    0.02
+}
+fn twenty_five() -> u32 {
+    25
+}
+fn ten_seconds() -> Span {
+    Span(std::time::Duration::from_secs(10))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Workload, String> {
+        toml::from_str::<Workload>(text).map_err(|error| error.to_string())
+    }
+
+    /// The goal: everything of papers/spek.md, 2.1, can be written down.
+    #[test]
+    fn the_papers_parameters() {
+        let workload = read(
+            r#"
+            blocks = [{ size = "8k", weight = 10 }, { size = "16k", weight = 20 }, { size = "32k", weight = 30 }]
+            read = 0.6
+            sequential = 0.25
+            align = "4k"
+            interval = "0"
+            burst = { requests = 100, interval = "10ms" }
+            ramp_up = { requests = 1000 }
+            stop = { requests = 200000 }
+            retry = { count = 3 }
+            distribution = { kind = "hot-zones", zones = [{ access = 0.9, size = 0.1 }, { access = 0.1, size = 0.9 }] }
+            arrival = { kind = "open", rate = 333, process = "poisson" }
+            "#,
+        )
+        .unwrap();
+        assert_eq!(workload.check(), Ok(()));
+        assert_eq!(workload.blocks[2], BlockSize { size: Size(32768), weight: 30.0 });
+        let written = toml::to_string(&workload).unwrap();
+        assert_eq!(read(&written).unwrap(), workload);
+    }
+
+    /// The goal: a key that does not exist is an error, in every table.
+    #[test]
+    fn unknown_keys_are_errors() {
+        for text in ["blokcs = 1", "stop = { tiem = \"1s\" }", "arrival = { kind = \"closed\", rate = 1 }"] {
+            assert!(read(text).unwrap_err().contains("unknown field"), "{text}");
+        }
+    }
+
+    /// The goal: nonsense is refused by key.
+    #[test]
+    fn nonsense_is_refused() {
+        let check = |text: &str, key| {
+            let workload = read(&format!("{text}\n")).unwrap();
+            assert_eq!(workload.check().unwrap_err().key, key, "{text}");
+        };
+        let stop = "stop = { time = \"1s\" }";
+        check("", "stop");
+        check(&format!("{stop}\nread = 1.5"), "read");
+        check(&format!("{stop}\nblocks = []"), "blocks");
+        check(&format!("{stop}\nblocks = [{{ size = 1000 }}]"), "blocks");
+        check(&format!("{stop}\nqueue_depth = 0"), "queue_depth");
+        check(&format!("{stop}\ninterval = \"1ms\""), "interval");
+        check(&format!("{stop}\narrival = {{ kind = \"open\", rate = 0 }}"), "arrival.rate");
+        check(&format!("{stop}\nread = nan"), "read");
+        check("stop = { steady = { round = \"1500ms\" } }", "stop.steady.round");
+        check(
+            &format!(
+                "{stop}\ndistribution = {{ kind = \"hot-zones\", zones = [{{ access = 1, size = 0.5 }}] }}"
+            ),
+            "distribution.zones",
+        );
+    }
+}
