@@ -23,7 +23,8 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use brunt_core::{Clock, Nanos};
@@ -44,11 +45,22 @@ pub struct RingConfig {
     /// Completions are polled from the device (block devices and files with poll queues only; no
     /// sockets, no [`Waker`]).
     pub iopoll: bool,
+    /// Before a ring with a socket on it sleeps, it looks for completions for so long, in
+    /// nanoseconds: waking a sleeping thread costs more than the wait when the peer answers at once.
+    /// Adapts as the hypervisors' halt polling does: a wait that turned out long switches it off
+    /// until one is short again. Zero: never.
+    pub busy_poll_nanos: u64,
 }
 
 impl Default for RingConfig {
     fn default() -> RingConfig {
-        RingConfig { entries: 1024, arena_bytes: 4 << 20, sqpoll_idle_ms: None, iopoll: false }
+        RingConfig {
+            entries: 1024,
+            arena_bytes: 4 << 20,
+            sqpoll_idle_ms: None,
+            iopoll: false,
+            busy_poll_nanos: 50_000,
+        }
     }
 }
 
@@ -84,6 +96,10 @@ struct RingInner {
     in_flight: Cell<u32>,
     /// The kernel can be told to wait for many, but only so long (6.12).
     lingers: bool,
+    /// Sockets on this ring: only with one of them does polling before sleeping pay.
+    sockets: Cell<u32>,
+    /// Whether the last wait was short enough to have been worth polling for.
+    poll_pays: Cell<bool>,
 }
 
 #[derive(Default)]
@@ -197,6 +213,8 @@ impl Ring {
                 ready: Cell::new(0),
                 in_flight: Cell::new(0),
                 lingers,
+                sockets: Cell::new(0),
+                poll_pays: Cell::new(true),
             }),
         })
     }
@@ -284,9 +302,24 @@ impl Ring {
         if self.is_done() || until == Nanos(0) {
             return self.submit(Wait::No);
         }
-        if self.inner.config.sqpoll_idle_ms.is_some() && self.spin(until)? {
+        if let Some(idle) = self.inner.config.sqpoll_idle_ms {
+            // With a kernel thread at work, completions show without a call for as long as it is awake.
+            if self.look(Duration::from_millis(u64::from(idle)), until)? {
+                return Ok(());
+            }
+        } else if self.busy_poll(until)? {
             return Ok(());
         }
+        let begin = Clock::Monotonic.now();
+        self.wait(count, until)?;
+        // Counted from the end of the polling: what that would have had to add to catch this one.
+        let limit = u128::from(self.inner.config.busy_poll_nanos);
+        self.inner.poll_pays.set(Clock::Monotonic.now().since(begin).as_nanos() <= limit);
+        Ok(())
+    }
+
+    /// Sleeps until there are `count` completions, a wake, or `until`.
+    fn wait(&self, count: u32, until: Nanos) -> io::Result<()> {
         let count = if self.inner.lingers { count.min(self.inner.in_flight.get()).max(1) } else { 1 };
         loop {
             let left = match until {
@@ -306,11 +339,20 @@ impl Ring {
         }
     }
 
-    /// With a kernel thread at work, completions show in shared memory: looks there for as long as
-    /// that thread stays awake, without a system call. Whether the wait is over.
-    fn spin(&self, until: Nanos) -> io::Result<bool> {
-        let idle = Duration::from_millis(u64::from(self.inner.config.sqpoll_idle_ms.unwrap_or(0)));
-        let asleep = Clock::Monotonic.now().after(idle);
+    /// Submits, then looks for completions without sleeping, where that pays. Whether the wait is over.
+    fn busy_poll(&self, until: Nanos) -> io::Result<bool> {
+        let nanos = self.inner.config.busy_poll_nanos;
+        if nanos == 0 || self.inner.sockets.get() == 0 || !self.inner.poll_pays.get() {
+            return Ok(false);
+        }
+        let Some(_turn) = PollTurn::take() else { return Ok(false) };
+        self.look(Duration::from_nanos(nanos), until)
+    }
+
+    /// Submits, then looks for completions for `time`, with a system call only when the kernel says that it has
+    /// work to run in one. Whether the wait is over.
+    fn look(&self, time: Duration, until: Nanos) -> io::Result<bool> {
+        let end = Clock::Monotonic.now().after(time);
         loop {
             // Looking at the clock costs as much as some dozen looks at the queue.
             for _ in 0..64 {
@@ -324,10 +366,20 @@ impl Ring {
             if now >= until {
                 return Ok(true);
             }
-            if now >= asleep {
+            if now >= end {
                 return Ok(false);
             }
         }
+    }
+
+    /// A socket comes to this ring.
+    pub(crate) fn add_socket(&self) {
+        self.inner.sockets.set(self.inner.sockets.get() + 1);
+    }
+
+    /// And goes.
+    pub(crate) fn remove_socket(&self) {
+        self.inner.sockets.set(self.inner.sockets.get() - 1);
     }
 
     /// Whether there is something for the loop to do.
@@ -590,6 +642,30 @@ impl Wake {
         // SAFETY: a fresh descriptor that nobody else owns.
         let fd = Arc::new(unsafe { OwnedFd::from_raw_fd(fd) });
         Ok(Wake { fd, count: Box::default(), armed: Cell::new(false), woken: Cell::new(false) })
+    }
+}
+
+/// Leave to poll: at most half of the cores do at a time, so that polling threads never keep the ones
+/// they wait for from running.
+struct PollTurn;
+
+static POLLING: AtomicU32 = AtomicU32::new(0);
+static POLLING_MAX: LazyLock<u32> =
+    LazyLock::new(|| std::thread::available_parallelism().map_or(0, |cores| cores.get() as u32 / 2));
+
+impl PollTurn {
+    fn take() -> Option<PollTurn> {
+        if POLLING.fetch_add(1, Ordering::Relaxed) < *POLLING_MAX {
+            return Some(PollTurn);
+        }
+        POLLING.fetch_sub(1, Ordering::Relaxed);
+        None
+    }
+}
+
+impl Drop for PollTurn {
+    fn drop(&mut self) {
+        POLLING.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

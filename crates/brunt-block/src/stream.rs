@@ -134,6 +134,7 @@ impl Stream {
             Some(slot) => Target::Fixed(slot),
             None => Target::Fd(types::Fd(fd)),
         };
+        ring.add_socket();
         Ok(Stream {
             port: ring.attach(),
             socket,
@@ -562,6 +563,7 @@ impl Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         let _ = self.socket.shutdown(Shutdown::Both);
+        self.port.ring().remove_socket();
         if let Target::Fixed(slot) = self.target {
             // In-flight requests hold the file themselves.
             self.port.ring().unregister_file(slot);
