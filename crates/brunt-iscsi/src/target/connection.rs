@@ -5,7 +5,6 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::Arc;
 use std::time::Duration;
 
 use brunt_block::Buf;
@@ -19,7 +18,7 @@ use brunt_wire::iscsi::pdu::{
 use brunt_wire::scsi::sense::{Sense, Status, key};
 use zerocopy::IntoBytes;
 
-use super::session::{Barrier, CommandWindow, Message, Reach, Turn};
+use super::session::{CommandWindow, Message, Reach, Turn};
 use super::text::TextExchange;
 use crate::params::Params;
 use crate::scsi::{Command, DataIn, Outcome, TaskAttribute};
@@ -43,10 +42,12 @@ pub trait Io {
     fn begin(&mut self, lun: Option<u16>, command: Command<'_>) -> Begun;
     /// Runs a begun command with its data. The outcome may come later.
     fn start(&mut self, lun: Option<u16>, tag: u64, data: DataOut) -> Option<Outcome>;
-    /// Gives up a begun command. True when no outcome will come any more.
-    fn abort(&mut self, lun: Option<u16>, tag: u64) -> bool;
-    /// What is left of a task management function once the tasks are gone.
-    fn reset(&mut self, function: u8, lun: Option<u16>);
+    /// Gives up a begun command. If it was started, its outcome still comes.
+    fn abort(&mut self, lun: Option<u16>, tag: u64);
+    /// Carries out a task management function on all tasks of a logical unit (of all units when
+    /// `None`), whoever sent them; these have outcomes of their own, with [`Status::TaskAborted`].
+    /// Gives what tells when it is done; this thread is woken then.
+    fn manage(&mut self, function: u8, lun: Option<u16>) -> Vec<IsDone>;
     /// Whether there is such a logical unit.
     fn has_lun(&self, lun: u16) -> bool;
     /// A buffer for data-out.
@@ -55,8 +56,6 @@ pub trait Io {
     fn send(&mut self, bhs: &Bhs, data: &[u8]);
     /// Sends the Data-In PDUs of one command: header, and which part of `data` goes with it.
     fn send_data_in(&mut self, lun: Option<u16>, data: DataIn, pdus: &[(Bhs, u32, u32)]);
-    /// Ends tasks on other connections.
-    fn abort_elsewhere(&mut self, reach: Reach, lun: Option<u16>) -> Option<Arc<Barrier>>;
     /// Closes other connections.
     fn close_elsewhere(&mut self, reach: Reach);
     /// Closes the connection of this session with this CID; whether there is one.
@@ -65,11 +64,16 @@ pub trait Io {
     fn describe_target(&self) -> (String, Vec<String>);
 }
 
+/// Tells whether a task management function is done.
+pub type IsDone = Box<dyn Fn() -> bool>;
+
 /// What a logical unit said to a command.
 #[derive(Debug)]
 pub enum Begun {
     /// Answered.
     Done(Outcome),
+    /// Under way without data-out; the outcome comes later.
+    Pending,
     /// Wants data-out of `len` bytes, zero perhaps. With `inline`, the place in the medium where
     /// it may be received to.
     Wants {
@@ -83,10 +87,10 @@ pub enum Begun {
 /// The data of a command that starts.
 #[derive(Debug)]
 pub enum DataOut {
-    /// In a buffer.
-    Buf(Buf),
-    /// Where [`Begun::Wants`] said.
-    Inline,
+    /// The first so many bytes of a buffer.
+    Buf(Buf, u32),
+    /// So many bytes, where [`Begun::Wants`] said.
+    Inline(u32),
 }
 
 /// Where a PDU's data segment belongs.
@@ -160,6 +164,8 @@ pub struct Connection {
     held: BTreeMap<u32, Held>,
     current: Current,
     buffered: usize,
+    /// Data that commands under way will bring, in bytes.
+    reading: usize,
     /// Tasks that wait for room to ask for more data.
     waiting: VecDeque<u64>,
     recent: VecDeque<u32>,
@@ -232,6 +238,8 @@ struct Task {
     cdb: Vec<u8>,
     attribute: TaskAttribute,
     is_waiting: bool,
+    /// Counted in `reading`.
+    is_reading: bool,
 }
 
 /// A run of Data-Out PDUs that may come.
@@ -247,11 +255,10 @@ struct Burst {
 struct Function {
     function: u8,
     itt: u32,
-    lun: Option<u16>,
-    tags: Vec<u64>,
-    barrier: Option<Arc<Barrier>>,
-    /// Somebody else's function: nothing to answer here but their barrier.
-    foreign: Option<Arc<Barrier>>,
+    /// Of ours, for ABORT TASK.
+    tag: Option<u64>,
+    /// Of everybody's.
+    pending: Vec<IsDone>,
 }
 
 impl Connection {
@@ -270,6 +277,7 @@ impl Connection {
             held: BTreeMap::new(),
             current: Current::None,
             buffered: 0,
+            reading: 0,
             waiting: VecDeque::new(),
             recent: VecDeque::with_capacity(RECENT_MAX),
             next_ttt: 0,
@@ -301,6 +309,12 @@ impl Connection {
     /// Commands that are not answered.
     pub fn outstanding(&self) -> u32 {
         (self.tasks.len() - self.free.len()) as u32
+    }
+
+    /// Bytes of data that commands under way are going to send: what a driver holds further
+    /// commands back by.
+    pub fn reading_bytes(&self) -> usize {
+        self.reading
     }
 
     /// Counts a wrong header digest, with which a connection ends (RFC 7143, 7.7).
@@ -341,6 +355,7 @@ impl Connection {
             Opcode::LoginRequest => self.reject(bhs, code::reject::PROTOCOL_ERROR, window, io),
             _ => self.reject(bhs, code::reject::COMMAND_NOT_SUPPORTED, window, io),
         };
+        self.drain_held(window, io);
         if len == 0 {
             if !matches!(self.current, Current::Discard) {
                 let received = match destination {
@@ -415,35 +430,35 @@ impl Connection {
     pub fn on_outcome(&mut self, outcome: Outcome, window: &mut CommandWindow, io: &mut impl Io) {
         let tag = outcome.tag;
         let Some(slot) = self.slot(tag) else { return };
-        if self.tasks[slot].phase == Phase::Aborting {
+        let aborted = outcome.status == Status::TaskAborted;
+        if aborted || self.tasks[slot].phase == Phase::Aborting {
+            // Nothing is answered to a task that was aborted (RFC 7143, 11.5).
+            self.remember(slot);
             self.release(slot, window);
             for function in &mut self.functions {
-                function.tags.retain(|&other| other != tag);
+                function.tag = function.tag.filter(|&other| other != tag);
             }
-            self.finish_functions(window, io);
+        } else if self.tasks[slot].unsolicited.is_some() {
+            // The initiator is still sending what nobody wants; it hears when it is through.
+            self.tasks[slot].phase = Phase::Answered;
+            self.tasks[slot].outcome = Some(outcome);
         } else {
             self.respond(slot, outcome, window, io);
         }
         self.ask_waiting(window, io);
     }
 
+    /// Answers the task management functions that are done by now. Call after outcomes and wake-ups.
+    pub fn look_at_functions(&mut self, window: &mut CommandWindow, io: &mut impl Io) {
+        if !self.functions.is_empty() {
+            self.finish_functions(window, io);
+        }
+    }
+
     /// Another thread had something to say.
     pub fn on_message(&mut self, message: Message, window: &mut CommandWindow, io: &mut impl Io) {
         match message {
-            Message::Abort { lun, barrier } => {
-                let tags = self.abort_tasks(lun, window, io);
-                self.functions.push(Function {
-                    function: 0,
-                    itt: RESERVED_TAG,
-                    lun,
-                    tags,
-                    barrier: None,
-                    foreign: Some(barrier),
-                });
-                self.finish_functions(window, io);
-            }
             Message::Turn => {}
-            Message::Look => self.finish_functions(window, io),
             Message::AskLogout(seconds) => {
                 let message = AsyncMessage {
                     flags: FLAG_FINAL,
@@ -464,10 +479,12 @@ impl Connection {
 
     /// The connection is over: everything it has under way is given up.
     pub fn on_end(&mut self, window: &mut CommandWindow, io: &mut impl Io) {
-        self.abort_tasks(None, window, io);
-        for function in self.functions.drain(..) {
-            if let Some(barrier) = function.foreign {
-                barrier.arrive();
+        for slot in 0..self.tasks.len() {
+            if self.tasks[slot].phase != Phase::Free {
+                self.abort_task(slot, window, io);
+            }
+            if self.tasks[slot].phase != Phase::Free {
+                self.release(slot, window);
             }
         }
         window.forget(self.id, 0);
@@ -574,8 +591,8 @@ impl Connection {
                 task.failed = Some(INCORRECT_AMOUNT);
             }
             if !is_final {
-                task.unsolicited =
-                    Some(Burst { ttt: RESERVED_TAG, at: immediate, end: first_burst, data_sn: 0 });
+                let end = first_burst.max(immediate);
+                task.unsolicited = Some(Burst { ttt: RESERVED_TAG, at: immediate, end, data_sn: 0 });
             }
         }
         if turn == Turn::Later {
@@ -624,11 +641,14 @@ impl Connection {
 
     fn begun(&mut self, slot: usize, begun: Begun) {
         let task = &mut self.tasks[slot];
+        self.reading += task.read_len as usize;
+        task.is_reading = true;
         match begun {
             Begun::Done(outcome) => {
                 task.phase = Phase::Answered;
                 task.outcome = Some(outcome);
             }
+            Begun::Pending => task.phase = Phase::Running,
             Begun::Wants { len, inline } => {
                 task.phase = Phase::Collecting;
                 task.want = len.min(task.write_len);
@@ -822,13 +842,8 @@ impl Connection {
         if let Some(sense) = task.failed {
             // The initiator finishes what it was asked for; then it hears.
             if task.bursts.is_empty() {
-                let lun = task.lun;
-                if io.abort(lun, tag) {
-                    self.respond(slot, failure(tag, sense), window, io);
-                } else {
-                    // Cannot be: it was not started. Its outcome answers it.
-                    self.tasks[slot].phase = Phase::Running;
-                }
+                io.abort(task.lun, tag);
+                self.respond(slot, failure(tag, sense), window, io);
             }
             return;
         }
@@ -857,11 +872,9 @@ impl Connection {
             return;
         }
         let data = if task.inline.is_some() && task.want > 0 {
-            DataOut::Inline
+            DataOut::Inline(task.want)
         } else {
-            let mut buf = task.buf.take().unwrap_or_else(Buf::empty);
-            buf.set_len(task.want as usize);
-            DataOut::Buf(buf)
+            DataOut::Buf(task.buf.take().unwrap_or_else(Buf::empty), task.want)
         };
         task.phase = Phase::Running;
         let lun = task.lun;
@@ -1101,7 +1114,11 @@ impl Connection {
             _ => result = code::logout::RECOVERY_NOT_SUPPORTED,
         }
         if close {
-            self.abort_tasks(None, window, io);
+            for slot in 0..self.tasks.len() {
+                if self.tasks[slot].phase != Phase::Free {
+                    self.abort_task(slot, window, io);
+                }
+            }
         }
         let response = LogoutResponse {
             flags: FLAG_FINAL,
@@ -1131,15 +1148,13 @@ impl Connection {
         if needs_lun && lun.is_none() {
             return self.manage_response(itt, tm::LUN_DOES_NOT_EXIST, window, io);
         }
-        let mut tags = Vec::new();
-        let mut barrier = None;
+        let mut tag = None;
+        let mut pending = Vec::new();
         match function {
             tm::ABORT_TASK => {
                 let referenced = pdu.referenced_task_tag.get();
                 match self.by_itt.get(&referenced).map(|&slot| slot as usize) {
-                    Some(slot) if self.tasks[slot].lun == lun => {
-                        tags.extend(self.abort_task(slot, window, io));
-                    }
+                    Some(slot) if self.tasks[slot].lun == lun => tag = self.abort_task(slot, window, io),
                     // Not here yet: its number is taken as received, and what comes is a duplicate.
                     None if window.may_still_arrive(pdu.ref_cmd_sn.get()) => {
                         if window.arrive(pdu.ref_cmd_sn.get(), self.id) == Turn::Later {
@@ -1149,24 +1164,20 @@ impl Connection {
                     _ => return self.manage_response(itt, tm::TASK_DOES_NOT_EXIST, window, io),
                 }
             }
-            tm::ABORT_TASK_SET => {
-                tags = self.abort_tasks(lun, window, io);
-                barrier = io.abort_elsewhere(Reach::Session(self.tsih), lun);
-            }
-            tm::CLEAR_TASK_SET | tm::LOGICAL_UNIT_RESET => {
-                tags = self.abort_tasks(lun, window, io);
-                barrier = io.abort_elsewhere(Reach::Target, lun);
+            tm::ABORT_TASK_SET | tm::CLEAR_TASK_SET | tm::LOGICAL_UNIT_RESET => {
+                self.abort_undelivered(lun, window, io);
+                pending = io.manage(function, lun);
             }
             tm::TARGET_WARM_RESET | tm::TARGET_COLD_RESET => {
-                tags = self.abort_tasks(None, window, io);
-                barrier = io.abort_elsewhere(Reach::Target, None);
+                self.abort_undelivered(None, window, io);
+                pending = io.manage(function, None);
             }
             tm::TASK_REASSIGN => {
                 return self.manage_response(itt, tm::REASSIGNMENT_NOT_SUPPORTED, window, io);
             }
             _ => return self.manage_response(itt, tm::NOT_SUPPORTED, window, io),
         }
-        self.functions.push(Function { function, itt, lun, tags, barrier, foreign: None });
+        self.functions.push(Function { function, itt, tag, pending });
         self.finish_functions(window, io);
     }
 
@@ -1175,17 +1186,11 @@ impl Connection {
         use code::task_management as tm;
         let mut index = 0;
         while let Some(function) = self.functions.get(index) {
-            let open = function.barrier.as_ref().is_none_or(|barrier| barrier.is_open());
-            if !open || !function.tags.is_empty() {
+            if function.tag.is_some() || !function.pending.iter().all(|is_done| is_done()) {
                 index += 1;
                 continue;
             }
-            let function = self.functions.swap_remove(index);
-            if let Some(barrier) = function.foreign {
-                barrier.arrive();
-                continue;
-            }
-            io.reset(function.function, function.lun);
+            let function = self.functions.remove(index);
             self.manage_response(function.itt, tm::FUNCTION_COMPLETE, window, io);
             if function.function == tm::TARGET_COLD_RESET {
                 // As after power on: every connection ends (RFC 7143, 11.5.1).
@@ -1208,50 +1213,57 @@ impl Connection {
         io.send(pdu.bhs(), &[]);
     }
 
-    /// Gives up all tasks of a logical unit (of all when `None`). Returns those whose outcome is
-    /// still to come.
-    fn abort_tasks(&mut self, lun: Option<u16>, window: &mut CommandWindow, io: &mut impl Io) -> Vec<u64> {
-        let mut tags = Vec::new();
+    /// Gives up the tasks that no logical unit has: ahead of their turn, or answered and waiting for
+    /// the end of their data.
+    fn abort_undelivered(&mut self, lun: Option<u16>, window: &mut CommandWindow, io: &mut impl Io) {
         for slot in 0..self.tasks.len() {
             let task = &self.tasks[slot];
-            if task.phase != Phase::Free && (lun.is_none() || task.lun == lun) {
-                tags.extend(self.abort_task(slot, window, io));
+            let undelivered = matches!(task.phase, Phase::Held | Phase::Answered);
+            if undelivered && (lun.is_none() || task.lun == lun) {
+                self.abort_task(slot, window, io);
             }
         }
-        tags
     }
 
+    /// Gives up a task; its tag when its outcome has to be waited for.
     fn abort_task(&mut self, slot: usize, window: &mut CommandWindow, io: &mut impl Io) -> Option<u64> {
         let tag = self.tag(slot);
+        self.remember(slot);
         let task = &mut self.tasks[slot];
-        if task.unsolicited.is_some() || !task.bursts.is_empty() {
-            if self.recent.len() == RECENT_MAX {
-                self.recent.pop_front();
-            }
-            self.recent.push_back(task.itt);
-        }
-        let gone = match task.phase {
+        match task.phase {
+            Phase::Free => return None,
             Phase::Held => {
                 for held in self.held.values_mut() {
                     if matches!(held, Held::Task(other) if *other == tag) {
                         *held = Held::Nothing;
                     }
                 }
-                true
             }
-            Phase::Answered => true,
-            Phase::Aborting => false,
-            _ => io.abort(task.lun, tag),
-        };
-        if gone {
-            self.release(slot, window);
-            return None;
+            Phase::Answered => {}
+            Phase::Collecting => io.abort(task.lun, tag),
+            Phase::Aborting => return Some(tag),
+            Phase::Running => {
+                io.abort(task.lun, tag);
+                // Its tag may be used again at once; the old one is known by our own.
+                let itt = task.itt;
+                task.phase = Phase::Aborting;
+                self.by_itt.remove(&itt);
+                return Some(tag);
+            }
         }
-        // Its tag may be used again at once; the old one is known by our own.
-        let itt = self.tasks[slot].itt;
-        self.by_itt.remove(&itt);
-        self.tasks[slot].phase = Phase::Aborting;
-        Some(tag)
+        self.release(slot, window);
+        None
+    }
+
+    /// Data may still be on its way to this task when it is gone.
+    fn remember(&mut self, slot: usize) {
+        let task = &self.tasks[slot];
+        if task.unsolicited.is_some() || !task.bursts.is_empty() {
+            if self.recent.len() == RECENT_MAX {
+                self.recent.pop_front();
+            }
+            self.recent.push_back(task.itt);
+        }
     }
 
     /// Rejects a PDU (RFC 7143, 11.17); its data is thrown away.
@@ -1347,6 +1359,9 @@ impl Connection {
     fn clear(&mut self, slot: usize) {
         let task = &mut self.tasks[slot];
         self.buffered -= task.buf_bytes;
+        if std::mem::take(&mut task.is_reading) {
+            self.reading -= task.read_len as usize;
+        }
         task.generation = task.generation.wrapping_add(1);
         task.phase = Phase::Free;
         task.want = 0;
@@ -1404,6 +1419,7 @@ impl Task {
             cdb: Vec::new(),
             attribute: TaskAttribute::Simple,
             is_waiting: false,
+            is_reading: false,
         }
     }
 }
@@ -1447,3 +1463,6 @@ impl Hasher for TagHasher {
         self.0 = (self.0 ^ u64::from(value)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,11 +1,16 @@
 //! The target: portals, login, sessions, connections, and the threads that drive them.
 //!
-//! A connection's life: `server` accepts it and runs its [`login`] among all others in one thread;
-//! then it gets a thread of its own, in which `driver` feeds a [`connection`] (the rules of
-//! full-feature phase) from a socket. What connections of one [`session`] share is behind one
-//! mutex, taken once a batch.
+//! A connection's life: [`server`] accepts it and runs its [`login`] among all others in one thread;
+//! then it gets a thread of its own, in which [`driver`] feeds a [`connection`] (the rules of
+//! full-feature phase) from a socket and hands its commands to [`units`]. What connections of one
+//! [`session`] share is behind one mutex, taken once a batch.
 
 pub mod connection;
+pub mod driver;
 pub mod login;
+pub mod server;
 pub mod session;
 pub mod text;
+pub mod units;
+
+pub use server::{Server, StartError, TargetConfig, TargetStats};

@@ -170,42 +170,12 @@ impl Session {
 /// What one thread tells a connection on another.
 #[derive(Debug)]
 pub enum Message {
-    /// Give up tasks: those on `lun` (all when `None`); then tell the barrier.
-    Abort {
-        /// Which logical unit's.
-        lun: Option<u16>,
-        /// Who waits for it.
-        barrier: Arc<Barrier>,
-    },
     /// A held command's turn has come.
     Turn,
     /// Ask the initiator to log out, and close after that many seconds.
     AskLogout(u16),
     /// Close now.
     Close,
-    /// A barrier that this connection waits at may be open.
-    Look,
-}
-
-/// Counts the connections that somebody still waits for, and wakes the waiting one.
-#[derive(Debug)]
-pub struct Barrier {
-    left: AtomicU32,
-    waiting: Handle,
-}
-
-impl Barrier {
-    /// One connection is done.
-    pub fn arrive(&self) {
-        if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.waiting.send(Message::Look);
-        }
-    }
-
-    /// Whether all are.
-    pub fn is_open(&self) -> bool {
-        self.left.load(Ordering::Acquire) == 0
-    }
 }
 
 /// How to reach a connection's thread.
@@ -234,12 +204,11 @@ impl Handle {
         *lock(&self.mailbox.waker) = Some(waker);
     }
 
-    /// Leaves a message. To a connection that is gone there is nothing to say, and nothing of it is
-    /// waited for.
+    /// Leaves a message. To a connection that is gone there is nothing to say.
     pub fn send(&self, message: Message) {
         match &mut *lock(&self.mailbox.messages) {
             Some(messages) => messages.push(message),
-            None => return absent(message),
+            None => return,
         }
         if let Some(waker) = &*lock(&self.mailbox.waker) {
             waker.wake();
@@ -253,20 +222,13 @@ impl Handle {
         }
     }
 
-    /// The connection is gone: what was said and not heard is answered for it.
+    /// The connection is gone.
     pub fn close(&self) {
-        let messages = lock(&self.mailbox.messages).take();
-        messages.into_iter().flatten().for_each(absent);
+        lock(&self.mailbox.messages).take();
     }
 }
 
-fn absent(message: Message) {
-    if let Message::Abort { barrier, .. } = message {
-        barrier.arrive();
-    }
-}
-
-/// Whose tasks a task management function ends.
+/// Which connections are meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
     /// The session's with this TSIH.
@@ -287,6 +249,7 @@ pub struct SessionTable {
 
 #[derive(Debug, Default)]
 struct Table {
+    opened: u64,
     sessions: BTreeMap<u16, Entry>,
     next_tsih: u16,
 }
@@ -314,6 +277,11 @@ impl SessionTable {
         lock(&self.inner).sessions.len()
     }
 
+    /// Sessions that were ever opened.
+    pub fn opened(&self) -> u64 {
+        lock(&self.inner).opened
+    }
+
     /// Whether none is.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -334,20 +302,6 @@ impl SessionTable {
         if entry.connections.is_empty() {
             table.sessions.remove(&tsih);
         }
-    }
-
-    /// Ends tasks on all other connections within reach. The barrier opens when they are gone.
-    pub fn abort_elsewhere(&self, from: u64, reach: Reach, lun: Option<u16>) -> Option<Arc<Barrier>> {
-        let handles = self.others(from, reach);
-        let waiting = self.handle(from)?;
-        if handles.is_empty() {
-            return None;
-        }
-        let barrier = Arc::new(Barrier { left: AtomicU32::new(handles.len() as u32), waiting });
-        for handle in handles {
-            handle.send(Message::Abort { lun, barrier: Arc::clone(&barrier) });
-        }
-        Some(barrier)
     }
 
     /// Closes connections other than `from`.
@@ -438,6 +392,7 @@ impl SessionTable {
                 break table.next_tsih;
             }
         };
+        table.opened += 1;
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let isid: String = candidate.isid.iter().map(|byte| format!("{byte:02x}")).collect();
         let session = Arc::new(Session {
@@ -570,30 +525,5 @@ mod tests {
         assert_eq!(table.len(), 1);
         sessions.admit(&candidate(2, 0, 0)).unwrap();
         assert_eq!(sessions.admit(&candidate(3, 0, 0)).unwrap_err(), code::OUT_OF_RESOURCES);
-    }
-
-    /// The goal: a barrier opens when the others have answered or are gone, and never hangs.
-    #[test]
-    fn barrier() {
-        let table = SessionTable::new("iqn.t", 1, 2);
-        let mut sessions = &table;
-        let a = sessions.admit(&candidate(1, 0, 0)).unwrap();
-        assert!(table.abort_elsewhere(a.connection_id, Reach::Target, None).is_none());
-        let b = sessions.admit(&candidate(2, 0, 0)).unwrap();
-        let c = sessions.admit(&candidate(2, b.session.tsih(), 1)).unwrap();
-        assert!(table.abort_elsewhere(b.connection_id, Reach::Session(a.session.tsih()), None).is_some());
-        let barrier = table.abort_elsewhere(a.connection_id, Reach::Target, Some(0)).unwrap();
-        let mut messages = Vec::new();
-        b.handle.take(&mut messages);
-        for message in messages {
-            absent(message);
-        }
-        assert!(!barrier.is_open());
-        table.leave(c.session.tsih(), c.connection_id);
-        c.handle.close();
-        assert!(barrier.is_open());
-        let mut messages = Vec::new();
-        a.handle.take(&mut messages);
-        assert!(messages.iter().any(|message| matches!(message, Message::Look)));
     }
 }

@@ -15,6 +15,11 @@ pub fn padded_digest(data: &[u8]) -> [u8; DIGEST_BYTES] {
     crc32c::crc32c_append(crc32c::crc32c(data), &[0; 3][..pad]).to_le_bytes()
 }
 
+/// The digest of a data segment and the padding that came with it, whatever that was.
+pub fn received_digest(data: &[u8], padding: &[u8]) -> [u8; DIGEST_BYTES] {
+    crc32c::crc32c_append(crc32c::crc32c(data), padding).to_le_bytes()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -34,5 +39,6 @@ mod tests {
     #[test]
     fn padding_is_zeros() {
         assert_eq!(padded_digest(b"abcde"), digest(b"abcde\0\0\0"));
+        assert_eq!(received_digest(b"abcde", b"\0\0\x07"), digest(b"abcde\0\0\x07"));
     }
 }

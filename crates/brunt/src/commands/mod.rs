@@ -4,6 +4,7 @@
 
 mod completions;
 mod man;
+mod target;
 
 use clap::{ArgMatches, Args};
 
@@ -12,6 +13,7 @@ use crate::cli::{Done, Output};
 /// All commands, in the order of `brunt --help`. One line each.
 #[rustfmt::skip]
 pub const COMMANDS: &[Entry] = &[
+    entry::<target::Target>(),
     entry::<completions::Completions>(),
     entry::<man::Man>(),
 ];

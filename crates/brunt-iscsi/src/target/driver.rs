@@ -1,0 +1,543 @@
+//! One connection in full-feature phase: one thread, one ring, one loop. Reads as much as there
+//! is, has [`Connection`] answer every PDU in it, sends all answers in one vectored call: at depth
+//! 32 that is one system call for many commands. Payloads of writes are received where they
+//! belong; payloads of reads are sent from where they are. The one rule: what a PDU means is
+//! decided in `connection`; here bytes are moved.
+
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use brunt_block::stream::Lent;
+use brunt_block::{Buf, Inline, Place, Ring, RingConfig, Stream};
+use brunt_core::Clock;
+use brunt_wire::iscsi::digest::{digest, padded_digest, received_digest};
+use brunt_wire::iscsi::pdu::{BHS_BYTES, Bhs, DIGEST_BYTES, padded};
+use zerocopy::IntoBytes;
+
+use super::connection::{
+    Begun, Broken, Connection, Counters, DataOut, Destination, Io, IsDone, KeepAlive, Received,
+};
+use super::login::LoggedIn;
+use super::session::{CommandWindow, Handle, Reach, SESSION_TASKS_MAX, Session, SessionTable};
+use super::units::Units;
+use crate::scsi::{Command, DataIn, LunMap, Outcome};
+
+/// Room for what is not placed: some 15 write commands of 4 KiB, and no more than that to copy when
+/// a burst of large ones begins.
+const RX_BYTES: usize = 64 << 10;
+/// A data segment up to this length is copied out of the receive buffer when it is there; a longer
+/// one is received to its place.
+const COPY_BYTES_MAX: usize = 16 << 10;
+/// Answers queued and data promised, in bytes, beyond which no further PDU is looked at.
+const ANSWERS_BYTES_MAX: usize = 64 << 20;
+/// After the last answer, so long for the peer to take it.
+const FAREWELL: std::time::Duration = std::time::Duration::from_secs(2);
+
+/// What all connections of a target share.
+pub struct Shared {
+    /// Sessions.
+    pub table: SessionTable,
+    /// Logical units.
+    pub luns: Arc<LunMap>,
+    /// Where the portals listen.
+    pub portals: Vec<SocketAddr>,
+    /// Of the portals.
+    pub portal_group_tag: u16,
+    /// Of all connections.
+    pub keep_alive: KeepAlive,
+}
+
+/// A connection's counters for others to read.
+#[derive(Debug, Default)]
+pub struct LiveCounters {
+    fields: [AtomicU64; 7],
+}
+
+impl LiveCounters {
+    fn set(&self, counters: Counters, enters: u64) {
+        let values = [
+            counters.commands,
+            counters.data_out_bytes,
+            counters.data_in_bytes,
+            counters.rejects,
+            counters.digest_errors,
+            counters.ignored,
+            enters,
+        ];
+        for (field, value) in self.fields.iter().zip(values) {
+            field.store(value, Ordering::Relaxed);
+        }
+    }
+
+    /// The counters, and the system calls of the connection's ring.
+    pub fn get(&self) -> (Counters, u64) {
+        let value = |index: usize| self.fields[index].load(Ordering::Relaxed);
+        let counters = Counters {
+            commands: value(0),
+            data_out_bytes: value(1),
+            data_in_bytes: value(2),
+            rejects: value(3),
+            digest_errors: value(4),
+            ignored: value(5),
+        };
+        (counters, value(6))
+    }
+}
+
+/// Runs a connection to its end. `early` is what came behind the last login request.
+///
+/// # Errors
+/// The kernel gives no ring, or a logical unit does not open.
+pub fn run(
+    logged_in: LoggedIn,
+    socket: TcpStream,
+    early: &[u8],
+    shared: &Shared,
+    live: &LiveCounters,
+) -> Result<(), DriverError> {
+    let handle = logged_in.handle.clone();
+    let session = Arc::clone(&logged_in.session);
+    let id = logged_in.connection_id;
+    let result = serve(logged_in, socket, early, shared, live);
+    shared.table.leave(session.tsih(), id);
+    session.window().forget(id, 0);
+    handle.close();
+    session.leave();
+    result
+}
+
+/// Why a connection ended otherwise than by logout or by its peer.
+#[derive(Debug, thiserror::Error)]
+pub enum DriverError {
+    /// The ring, the socket.
+    #[error("the connection's ring: {0}")]
+    Io(#[from] std::io::Error),
+    /// A logical unit.
+    #[error("LUN {lun}: {source}")]
+    Unit {
+        /// Its number.
+        lun: u16,
+        /// What its backend said.
+        source: brunt_block::DeviceError,
+    },
+    /// The initiator did what nothing can follow.
+    #[error("the initiator broke the protocol: {0}")]
+    Protocol(#[from] Broken),
+}
+
+fn serve(
+    logged_in: LoggedIn,
+    socket: TcpStream,
+    early: &[u8],
+    shared: &Shared,
+    live: &LiveCounters,
+) -> Result<(), DriverError> {
+    let LoggedIn { session, cid, connection_id, handle, params, stat_sn } = logged_in;
+    let ring = Ring::new(RingConfig { entries: 256, ..RingConfig::default() })?;
+    let local = socket.local_addr()?;
+    let mut stream = Stream::new(&ring, socket, RX_BYTES.max(early.len()))?;
+    stream.preload(early);
+    handle.set_waker(ring.waker());
+    let depth = if session.is_discovery() { 0 } else { SESSION_TASKS_MAX };
+    let units = Units::open(&shared.luns, &ring, session.nexus(), depth)
+        .map_err(|(lun, source)| DriverError::Unit { lun, source })?;
+    let (header_digest, data_digest) = (params.header_digest, params.data_digest);
+    let mut connection =
+        Connection::new(connection_id, session.tsih(), cid, session.is_discovery(), params, stat_sn);
+    let mut io = SocketIo {
+        stream,
+        ring: ring.clone(),
+        units,
+        shared,
+        session: &session,
+        handle,
+        connection_id,
+        local,
+        header_digest,
+        data_digest,
+        lent: Vec::new(),
+        zeros_digest: (0, [0; DIGEST_BYTES]),
+    };
+    let mut reader = Reader { state: State::Header, scratch: Vec::new() };
+    let result = io.serve(&mut connection, &mut reader, &session, live);
+    let mut window = session.window();
+    connection.on_end(&mut window, &mut io);
+    live.set(connection.counters(), ring.stats().enters);
+    result
+}
+
+/// The socket side of a connection, and all that [`Connection`] reaches through it.
+struct SocketIo<'a> {
+    stream: Stream,
+    ring: Ring,
+    units: Units,
+    shared: &'a Shared,
+    session: &'a Session,
+    handle: Handle,
+    connection_id: u64,
+    local: SocketAddr,
+    header_digest: bool,
+    data_digest: bool,
+    lent: Vec<Lent>,
+    /// The digest of so many zeros, the last asked for.
+    zeros_digest: (usize, [u8; DIGEST_BYTES]),
+}
+
+/// Where in a PDU the bytes are.
+struct Reader {
+    state: State,
+    scratch: Vec<u8>,
+}
+
+enum State {
+    Header,
+    /// The data segment is on its way to its place.
+    Placing {
+        start: usize,
+        len: usize,
+        kind: Kind,
+    },
+    /// Padding and digest are still to come.
+    Trailer {
+        start: usize,
+        len: usize,
+        kind: Kind,
+        place: Place,
+    },
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Elsewhere,
+    Buf,
+    Control,
+}
+
+impl SocketIo<'_> {
+    fn serve(
+        &mut self,
+        connection: &mut Connection,
+        reader: &mut Reader,
+        session: &Session,
+        live: &LiveCounters,
+    ) -> Result<(), DriverError> {
+        let clock = Clock::Monotonic;
+        let mut messages = Vec::new();
+        let mut outcomes = Vec::new();
+        let mut heard = true;
+        let mut ended = false;
+        let mut farewell = None;
+        loop {
+            let now = clock.now();
+            let mut deadline;
+            let turn = {
+                let mut window = session.window();
+                if self.ring.take_woken() {
+                    self.handle.take(&mut messages);
+                    for message in messages.drain(..) {
+                        connection.on_message(message, &mut window, self);
+                    }
+                }
+                self.units.poll(&mut outcomes);
+                for outcome in outcomes.drain(..) {
+                    connection.on_outcome(outcome, &mut window, self);
+                }
+                connection.look_at_functions(&mut window, self);
+                self.read(connection, reader, &mut window)?;
+                let keep_alive = self.shared.keep_alive;
+                deadline = connection.on_time(now, heard, keep_alive, &mut window, self)?;
+                window.turn_of()
+            };
+            if let Some(other) = turn.filter(|&other| other != self.connection_id) {
+                self.shared.table.tell_turn(other);
+            }
+            live.set(connection.counters(), self.ring.stats().enters);
+            self.units.submit();
+            self.stream.flush();
+            if connection.is_closing() {
+                let until = *farewell.get_or_insert_with(|| now.after(FAREWELL));
+                if self.stream.queued_bytes() == 0 || now >= until {
+                    return Ok(());
+                }
+                deadline = deadline.min(until);
+            }
+            if ended {
+                return Ok(());
+            }
+            if !self.is_full(connection) {
+                self.stream.arm();
+            }
+            self.ring.enter(deadline.min(self.units.deadline()))?;
+            let event = self.stream.poll();
+            heard = event.received;
+            ended = event.ended;
+            if event.sent && !self.lent.is_empty() {
+                let stream = &mut self.stream;
+                self.lent.retain(|&lent| stream.reclaim(lent).is_none());
+            }
+        }
+    }
+
+    fn is_full(&self, connection: &Connection) -> bool {
+        self.stream.queued_bytes() + connection.reading_bytes() > ANSWERS_BYTES_MAX
+            && (self.stream.queued_bytes() > 0 || connection.outstanding() > 0)
+    }
+
+    /// Takes every PDU that is there.
+    fn read(
+        &mut self,
+        connection: &mut Connection,
+        reader: &mut Reader,
+        window: &mut CommandWindow,
+    ) -> Result<(), Broken> {
+        loop {
+            match std::mem::replace(&mut reader.state, State::Header) {
+                State::Header => {
+                    if self.is_full(connection) || !self.read_header(connection, reader, window)? {
+                        return Ok(());
+                    }
+                }
+                State::Placing { start, len, kind } => match self.stream.take_placed() {
+                    None => {
+                        reader.state = State::Placing { start, len, kind };
+                        return Ok(());
+                    }
+                    Some(place) => reader.state = State::Trailer { start, len, kind, place },
+                },
+                State::Trailer { start, len, kind, place } => {
+                    let pad = padded(len) - len;
+                    let trailer = pad + if self.data_digest { DIGEST_BYTES } else { 0 };
+                    let bytes = self.stream.bytes();
+                    if bytes.len() < trailer {
+                        reader.state = State::Trailer { start, len, kind, place };
+                        return Ok(());
+                    }
+                    let ok = match &place {
+                        Place::Buf(buf) if self.data_digest => {
+                            received_digest(&buf[start..start + len], &bytes[..pad]) == bytes[pad..trailer]
+                        }
+                        _ => true,
+                    };
+                    self.stream.consume(trailer);
+                    match (kind, place) {
+                        (Kind::Control, Place::Buf(buf)) => {
+                            connection.on_data(Received::Control(&buf[..len]), ok, window, self);
+                        }
+                        (Kind::Buf, Place::Buf(buf)) => {
+                            connection.on_data(Received::Buf(buf), ok, window, self);
+                        }
+                        _ => connection.on_data(Received::Elsewhere, ok, window, self),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes the header at the front, and its data when that is there too. False when more is needed.
+    fn read_header(
+        &mut self,
+        connection: &mut Connection,
+        reader: &mut Reader,
+        window: &mut CommandWindow,
+    ) -> Result<bool, Broken> {
+        let bytes = self.stream.bytes();
+        let Some(&bhs) = Bhs::peek(bytes) else { return Ok(false) };
+        let head = bhs.data_offset(self.header_digest);
+        if bytes.len() < head {
+            return Ok(false);
+        }
+        let protected = BHS_BYTES + bhs.ahs_len();
+        if self.header_digest && digest(&bytes[..protected]) != bytes[protected..head] {
+            connection.count_digest_error();
+            return Err(Broken("a header digest is wrong"));
+        }
+        let destination = if bhs.ahs_len() == 0 {
+            self.stream.consume(head);
+            connection.on_header(&bhs, &[], window, self)?
+        } else {
+            reader.scratch.clear();
+            reader.scratch.extend_from_slice(&bytes[BHS_BYTES..protected]);
+            self.stream.consume(head);
+            connection.on_header(&bhs, &reader.scratch, window, self)?
+        };
+        let len = bhs.data_len();
+        if len == 0 {
+            return Ok(true);
+        }
+        let pad = padded(len) - len;
+        let whole = len + pad + if self.data_digest { DIGEST_BYTES } else { 0 };
+        let bytes = self.stream.bytes();
+        if len <= COPY_BYTES_MAX && bytes.len() >= whole {
+            let (data, rest) = bytes[..whole].split_at(len);
+            let ok = !self.data_digest || received_digest(data, &rest[..pad]) == rest[pad..];
+            let received = match destination {
+                Destination::None | Destination::Discard => Received::Elsewhere,
+                Destination::Buf(mut buf, start) => {
+                    buf[start..start + len].copy_from_slice(data);
+                    Received::Buf(buf)
+                }
+                Destination::Inline(lun, offset) => {
+                    if let Inline::Memory(memory) = self.units.inline(lun) {
+                        memory.write(offset, data);
+                    }
+                    Received::Elsewhere
+                }
+                Destination::Control => {
+                    reader.scratch.clear();
+                    reader.scratch.extend_from_slice(data);
+                    Received::Control(&reader.scratch)
+                }
+            };
+            self.stream.consume(whole);
+            connection.on_data(received, ok, window, self);
+            return Ok(true);
+        }
+        let (place, start, kind) = match destination {
+            Destination::None | Destination::Discard => (Place::Discard, 0, Kind::Elsewhere),
+            Destination::Buf(buf, start) => (Place::Buf(buf), start, Kind::Buf),
+            Destination::Inline(lun, offset) => match self.units.inline(lun) {
+                Inline::Memory(memory) => {
+                    (Place::Memory(Arc::clone(memory)), offset as usize, Kind::Elsewhere)
+                }
+                _ => (Place::Discard, 0, Kind::Elsewhere),
+            },
+            Destination::Control => (Place::Buf(self.ring.pool().take(len)), 0, Kind::Control),
+        };
+        self.stream.place(place, start as u64, len);
+        reader.state = State::Placing { start, len, kind };
+        Ok(true)
+    }
+
+    #[inline]
+    fn push_header(&mut self, bhs: &Bhs) {
+        let bytes = bhs.as_bytes();
+        self.stream.push_bytes(bytes);
+        if self.header_digest {
+            self.stream.push_bytes(&digest(bytes));
+        }
+    }
+
+    fn push_trailer(&mut self, len: usize, digest: Option<[u8; DIGEST_BYTES]>) {
+        let pad = padded(len) - len;
+        if pad > 0 {
+            self.stream.push_bytes(&[0; 3][..pad]);
+        }
+        if let Some(digest) = digest {
+            self.stream.push_bytes(&digest);
+        }
+    }
+
+    fn zeros_digest(&mut self, len: usize) -> [u8; DIGEST_BYTES] {
+        if self.zeros_digest.0 != len {
+            self.zeros_digest = (len, padded_digest(&vec![0; len]));
+        }
+        self.zeros_digest.1
+    }
+}
+
+impl Io for SocketIo<'_> {
+    #[inline]
+    fn begin(&mut self, lun: Option<u16>, command: Command<'_>) -> Begun {
+        self.units.begin(lun, command)
+    }
+
+    fn start(&mut self, lun: Option<u16>, tag: u64, data: DataOut) -> Option<Outcome> {
+        self.units.start(lun, tag, data)
+    }
+
+    fn abort(&mut self, lun: Option<u16>, tag: u64) {
+        self.units.abort(lun, tag);
+    }
+
+    fn manage(&mut self, function: u8, lun: Option<u16>) -> Vec<IsDone> {
+        self.units.manage(function, lun)
+    }
+
+    fn has_lun(&self, lun: u16) -> bool {
+        self.shared.luns.get(lun).is_some()
+    }
+
+    fn buffer(&mut self, len: usize) -> Buf {
+        self.ring.pool().take(len)
+    }
+
+    fn send(&mut self, bhs: &Bhs, data: &[u8]) {
+        self.push_header(bhs);
+        if !data.is_empty() {
+            self.stream.push_bytes(data);
+            let digest = self.data_digest.then(|| padded_digest(data));
+            self.push_trailer(data.len(), digest);
+        }
+    }
+
+    fn send_data_in(&mut self, lun: Option<u16>, data: DataIn, pdus: &[(Bhs, u32, u32)]) {
+        match data {
+            DataIn::None => {}
+            DataIn::Bytes(bytes) => {
+                for (bhs, start, len) in pdus {
+                    self.send(bhs, &bytes[*start as usize..(*start + *len) as usize]);
+                }
+            }
+            DataIn::Inline { offset, len: whole } => {
+                let inline = lun.map_or(Inline::No, |lun| self.units.inline(lun).clone());
+                if let (Inline::Memory(memory), true) = (&inline, self.data_digest) {
+                    // The medium may change between the digest and the sending: a copy does not.
+                    let mut buf = self.ring.pool().take(whole as usize);
+                    memory.read(offset, &mut buf);
+                    return self.send_data_in(lun, DataIn::Buf(buf, whole), pdus);
+                }
+                for (bhs, start, len) in pdus {
+                    self.push_header(bhs);
+                    let length = *len as usize;
+                    let digest = self.data_digest.then(|| self.zeros_digest(length));
+                    match &inline {
+                        Inline::Memory(memory) => {
+                            self.stream.push_memory(memory, offset + u64::from(*start), length);
+                        }
+                        _ => self.stream.push_zeros(length),
+                    }
+                    self.push_trailer(length, digest);
+                }
+            }
+            DataIn::Buf(buf, _) => {
+                if let [(bhs, start, len)] = pdus {
+                    self.push_header(bhs);
+                    let (start, len) = (*start as usize, *len as usize);
+                    let digest = self.data_digest.then(|| padded_digest(&buf[start..start + len]));
+                    self.stream.push_buf(buf, start, len);
+                    return self.push_trailer(len, digest);
+                }
+                let lent = self.stream.lend(buf);
+                for (bhs, start, len) in pdus {
+                    self.push_header(bhs);
+                    let (start, len) = (*start as usize, *len as usize);
+                    let digest = self
+                        .data_digest
+                        .then(|| padded_digest(&self.stream.lent_bytes(lent)[start..start + len]));
+                    self.stream.push_lent(lent, start, len);
+                    self.push_trailer(len, digest);
+                }
+                self.lent.push(lent);
+            }
+        }
+    }
+
+    fn close_elsewhere(&mut self, reach: Reach) {
+        self.shared.table.close_elsewhere(self.connection_id, reach);
+    }
+
+    fn close_cid(&mut self, cid: u16) -> bool {
+        self.shared.table.close_cid(self.session.tsih(), cid)
+    }
+
+    fn describe_target(&self) -> (String, Vec<String>) {
+        let addresses = self.shared.portals.iter().map(|portal| {
+            // A portal on every address is reached by the one that this initiator came through.
+            let ip = if portal.ip().is_unspecified() { self.local.ip() } else { portal.ip() };
+            let address = SocketAddr::new(ip.to_canonical(), portal.port());
+            format!("{address},{}", self.shared.portal_group_tag)
+        });
+        (self.shared.table.target_name().to_string(), addresses.collect())
+    }
+}

@@ -1,0 +1,562 @@
+//! The target as a whole: portals, the one thread that runs all logins, a thread for each connection
+//! that got through, and an orderly end. Called by `brunt target`, by tests and by benchmarks. The one
+//! rule: who has not logged in costs a bounded amount of memory, no thread, and no time of those who have.
+
+use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use brunt_wire::iscsi::pdu::{BHS_BYTES, Bhs};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::connection::{Counters, KeepAlive};
+use super::driver::{self, LiveCounters, Shared};
+use super::login::{Identity, LOGIN_SEGMENT_BYTES_MAX, LoggedIn, Login, Step};
+use super::session::{Reach, SessionTable};
+use crate::chap::{Challenge, Credentials};
+use crate::params::Wishes;
+use crate::scsi::LunMap;
+
+/// How a target is made.
+#[derive(Clone, Debug)]
+pub struct TargetConfig {
+    /// Where it listens. Port 0 picks a free one.
+    pub portals: Vec<SocketAddr>,
+    /// Its iSCSI name.
+    pub name: String,
+    /// What people call it.
+    pub alias: Option<String>,
+    /// What an initiator has to know; `None` lets everyone in.
+    pub chap: Option<Credentials>,
+    /// What the target answers when the initiator asks back.
+    pub mutual_chap: Option<Credentials>,
+    /// Parameters to negotiate for.
+    pub wishes: Wishes,
+    /// Sessions at once.
+    pub sessions_max: usize,
+    /// Connections that have not logged in; when there are more, the oldest goes.
+    pub half_open_max: usize,
+    /// A login takes no longer.
+    pub login_timeout: Duration,
+    /// How silent initiators are looked after.
+    pub keep_alive: KeepAlive,
+}
+
+impl Default for TargetConfig {
+    fn default() -> TargetConfig {
+        let mut wishes = Wishes::default();
+        wishes.values.max_connections = 8;
+        TargetConfig {
+            portals: vec![SocketAddr::from(([127, 0, 0, 1], 3260))],
+            name: "iqn.2026-11.io.brunt:t0".to_string(),
+            alias: None,
+            chap: None,
+            mutual_chap: None,
+            wishes,
+            sessions_max: 128,
+            half_open_max: 256,
+            login_timeout: Duration::from_secs(15),
+            keep_alive: KeepAlive { idle: Duration::from_secs(30), patience: Duration::from_secs(30) },
+        }
+    }
+}
+
+/// Why a target did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A portal.
+    #[error("cannot listen on {portal}: {source}")]
+    Listen {
+        /// Its address.
+        portal: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// No portal at all.
+    #[error("a target needs a portal to listen on")]
+    NoPortal,
+    /// The same secret both ways would let an initiator without it log in.
+    #[error("the CHAP secrets of the two directions have to differ")]
+    SameSecret,
+    /// A thread or its wake-up line.
+    #[error("cannot start the thread for logins: {0}")]
+    Thread(#[from] io::Error),
+}
+
+/// What a target did so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TargetStats {
+    /// Sessions opened, discovery included.
+    pub sessions: u64,
+    /// Sessions open now.
+    pub sessions_open: u64,
+    /// Connections that logged in.
+    pub connections: u64,
+    /// Of all connections together.
+    pub counters: Counters,
+    /// System calls of all connections' rings.
+    pub ring_enters: u64,
+    /// Logins refused with a status.
+    pub logins_refused: u64,
+    /// Logins that were not completed: dropped for age or number, or closed by the peer.
+    pub logins_dropped: u64,
+    /// Connections that ended because the initiator broke the protocol, or for trouble of our own.
+    pub connections_broken: u64,
+}
+
+/// A running target. Dropping it shuts it down.
+pub struct Server {
+    state: Arc<State>,
+    acceptor: Option<JoinHandle<()>>,
+    wake: UnixStream,
+}
+
+struct State {
+    shared: Shared,
+    identity: Arc<Identity>,
+    config: TargetConfig,
+    stop: AtomicBool,
+    totals: Mutex<Totals>,
+    /// Signalled when a connection's thread ends.
+    ended: Condvar,
+    logins_refused: AtomicU64,
+    logins_dropped: AtomicU64,
+}
+
+#[derive(Default)]
+struct Totals {
+    live: Vec<Arc<LiveCounters>>,
+    past: TargetStats,
+}
+
+impl Server {
+    /// Starts a target with these logical units.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub fn start(config: TargetConfig, luns: Arc<LunMap>) -> Result<Server, StartError> {
+        if config.portals.is_empty() {
+            return Err(StartError::NoPortal);
+        }
+        if let (Some(one), Some(other)) = (&config.chap, &config.mutual_chap)
+            && one.secret.is_same(&other.secret)
+        {
+            return Err(StartError::SameSecret);
+        }
+        let mut listeners = Vec::new();
+        let mut portals = Vec::new();
+        for &portal in &config.portals {
+            let mut listen = || {
+                let listener = TcpListener::bind(portal)?;
+                listener.set_nonblocking(true)?;
+                portals.push(listener.local_addr()?);
+                Ok(listener)
+            };
+            listeners.push(listen().map_err(|source| StartError::Listen { portal, source })?);
+        }
+        let portal_group_tag = 1;
+        let identity = Identity {
+            name: config.name.clone(),
+            alias: config.alias.clone(),
+            portal_group_tag,
+            chap: config.chap.clone(),
+            mutual_chap: config.mutual_chap.clone(),
+            wishes: config.wishes.clone(),
+        };
+        let table = SessionTable::new(&config.name, portal_group_tag, config.sessions_max);
+        let shared = Shared { table, luns, portals, portal_group_tag, keep_alive: config.keep_alive };
+        let state = Arc::new(State {
+            shared,
+            identity: Arc::new(identity),
+            config,
+            stop: AtomicBool::new(false),
+            totals: Mutex::default(),
+            ended: Condvar::new(),
+            logins_refused: AtomicU64::new(0),
+            logins_dropped: AtomicU64::new(0),
+        });
+        let (wake, woken) = UnixStream::pair()?;
+        woken.set_nonblocking(true)?;
+        let mut acceptor = Acceptor { state: Arc::clone(&state), listeners, logins: VecDeque::new(), woken };
+        let acceptor = std::thread::Builder::new().name("logins".into()).spawn(move || acceptor.run())?;
+        Ok(Server { state, acceptor: Some(acceptor), wake })
+    }
+
+    /// Where it listens, in the order of the configuration.
+    pub fn portals(&self) -> &[SocketAddr] {
+        &self.state.shared.portals
+    }
+
+    /// Its iSCSI name.
+    pub fn name(&self) -> &str {
+        &self.state.config.name
+    }
+
+    /// What it did so far.
+    pub fn stats(&self) -> TargetStats {
+        let totals = lock(&self.state.totals);
+        let mut stats = totals.past;
+        for live in &totals.live {
+            add(&mut stats, live);
+        }
+        stats.sessions_open = self.state.shared.table.len() as u64;
+        stats.sessions = self.state.shared.table.opened();
+        stats.logins_refused = self.state.logins_refused.load(Ordering::Relaxed);
+        stats.logins_dropped = self.state.logins_dropped.load(Ordering::Relaxed);
+        stats
+    }
+
+    /// Takes no more logins, asks the initiators to log out, closes what is left after `grace`.
+    /// Returns what the target did.
+    pub fn shutdown(mut self, grace: Duration) -> TargetStats {
+        self.stop(grace);
+        self.stats()
+    }
+
+    fn stop(&mut self, grace: Duration) {
+        let Some(acceptor) = self.acceptor.take() else { return };
+        self.state.stop.store(true, Ordering::Release);
+        // A full line wakes as well.
+        let _ = self.wake.write(&[1]);
+        let _ = acceptor.join();
+        let table = &self.state.shared.table;
+        table.ask_logout(grace.as_secs().clamp(1, 60) as u16);
+        if !self.wait_idle(grace) {
+            table.close_elsewhere(0, Reach::Target);
+            // Closing takes a connection as long as its farewell at the most.
+            self.wait_idle(Duration::from_secs(5));
+        }
+    }
+
+    fn wait_idle(&self, at_most: Duration) -> bool {
+        let totals = lock(&self.state.totals);
+        let waited = self.state.ended.wait_timeout_while(totals, at_most, |totals| !totals.live.is_empty());
+        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop(Duration::from_millis(200));
+    }
+}
+
+/// The thread of logins.
+struct Acceptor {
+    state: Arc<State>,
+    listeners: Vec<TcpListener>,
+    /// Oldest first.
+    logins: VecDeque<HalfOpen>,
+    woken: UnixStream,
+}
+
+/// A connection that has not logged in.
+struct HalfOpen {
+    socket: TcpStream,
+    login: Login,
+    /// Never longer than one login PDU and what fits behind it.
+    received: Vec<u8>,
+    to_send: Vec<u8>,
+    deadline: Instant,
+    /// Logged in, when `to_send` is out.
+    done: Option<Box<LoggedIn>>,
+    /// Refused: close when `to_send` is out and the peer has closed or time is up.
+    refused: bool,
+}
+
+/// One login PDU with some room: nothing an initiator sends in this phase is longer.
+const RECEIVED_BYTES_MAX: usize = BHS_BYTES + LOGIN_SEGMENT_BYTES_MAX + 4;
+
+/// What became of a half-open connection when it was looked at.
+enum Fate {
+    Stays,
+    Gone,
+    In,
+}
+
+impl Acceptor {
+    fn run(&mut self) {
+        while !self.state.stop.load(Ordering::Acquire) {
+            let (ready, accepting) = self.wait();
+            if accepting {
+                self.accept();
+            }
+            // Who came in or was dropped just now has moved the others: then all are looked at, which their
+            // sockets do not mind.
+            self.look(if accepting { &[] } else { &ready });
+            self.expire();
+        }
+        for login in self.logins.drain(..) {
+            login.abandon(&self.state);
+        }
+    }
+
+    /// Waits for anything. Which logins are ready, and whether somebody knocks.
+    fn wait(&mut self) -> (Vec<bool>, bool) {
+        let mut polled: Vec<PollFd<'_>> = Vec::with_capacity(self.logins.len() + self.listeners.len() + 1);
+        for login in &self.logins {
+            let flags = if login.to_send.is_empty() { PollFlags::IN } else { PollFlags::OUT };
+            polled.push(PollFd::new(&login.socket, flags));
+        }
+        for listener in &self.listeners {
+            polled.push(PollFd::new(listener, PollFlags::IN));
+        }
+        polled.push(PollFd::new(&self.woken, PollFlags::IN));
+        let timeout = self.logins.iter().map(|login| login.deadline).min().map(|deadline| {
+            let left = deadline.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
+            Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) }
+        });
+        if poll(&mut polled, timeout.as_ref()).is_err() {
+            // EINTR, or ENOMEM in passing: look again, not at once.
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let count = self.logins.len();
+        let ready = polled[..count].iter().map(|fd| !fd.revents().is_empty()).collect();
+        let accepting = polled[count..count + self.listeners.len()].iter().any(|fd| !fd.revents().is_empty());
+        (ready, accepting)
+    }
+
+    fn accept(&mut self) {
+        for listener in &self.listeners {
+            // Some at a time, so that a flood does not starve the logins under way.
+            for _ in 0..64 {
+                let socket = match listener.accept() {
+                    Ok((socket, _)) => socket,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                    Err(_) => {
+                        // Out of descriptors: the oldest half-open login has one to give.
+                        if let Some(oldest) = self.logins.pop_front() {
+                            oldest.abandon(&self.state);
+                        } else {
+                            std::thread::sleep(Duration::from_millis(10));
+                        }
+                        break;
+                    }
+                };
+                if socket.set_nonblocking(true).is_err() || socket.set_nodelay(true).is_err() {
+                    continue;
+                }
+                if self.logins.len() >= self.state.config.half_open_max
+                    && let Some(oldest) = self.logins.pop_front()
+                {
+                    oldest.abandon(&self.state);
+                }
+                self.logins.push_back(HalfOpen {
+                    socket,
+                    login: Login::new(Arc::clone(&self.state.identity), Challenge::random()),
+                    received: Vec::new(),
+                    to_send: Vec::new(),
+                    deadline: Instant::now() + self.state.config.login_timeout,
+                    done: None,
+                    refused: false,
+                });
+            }
+        }
+    }
+
+    fn look(&mut self, ready: &[bool]) {
+        let mut index = 0;
+        let mut kept = VecDeque::with_capacity(self.logins.len());
+        while let Some(mut login) = self.logins.pop_front() {
+            let is_ready = ready.get(index).copied().unwrap_or(true);
+            index += 1;
+            let fate = if is_ready { login.go_on(&self.state) } else { Fate::Stays };
+            match fate {
+                Fate::Stays => kept.push_back(login),
+                Fate::In => self.let_in(login),
+                Fate::Gone => login.abandon(&self.state),
+            }
+        }
+        self.logins = kept;
+    }
+
+    fn expire(&mut self) {
+        let now = Instant::now();
+        for _ in 0..self.logins.len() {
+            let Some(login) = self.logins.pop_front() else { break };
+            if login.deadline > now {
+                self.logins.push_back(login);
+            } else {
+                login.abandon(&self.state);
+            }
+        }
+    }
+
+    /// Gives a connection its thread.
+    fn let_in(&self, login: HalfOpen) {
+        let Some(logged_in) = login.done else { return };
+        let (socket, early) = (login.socket, login.received);
+        let live = Arc::new(LiveCounters::default());
+        {
+            let mut totals = lock(&self.state.totals);
+            totals.past.connections += 1;
+            totals.live.push(Arc::clone(&live));
+        }
+        let state = Arc::clone(&self.state);
+        let id = logged_in.connection_id;
+        let (session, handle) = (Arc::clone(&logged_in.session), logged_in.handle.clone());
+        let thread = std::thread::Builder::new().name(format!("connection {id}"));
+        let thread_live = Arc::clone(&live);
+        let spawned = thread.spawn(move || {
+            // The counters are settled also when the connection's thread panics.
+            let _settle = Settle { state: Arc::clone(&state), live: Arc::clone(&thread_live) };
+            let result = driver::run(*logged_in, socket, &early, &state.shared, &thread_live);
+            if let Err(error) = result {
+                lock(&state.totals).past.connections_broken += 1;
+                log(&format!("connection {id}: {error}"));
+            }
+        });
+        if spawned.is_err() {
+            // No thread to be had: the initiator sees the connection close, and tries again later.
+            self.state.shared.table.leave(session.tsih(), id);
+            handle.close();
+            session.leave();
+            drop(Settle { state: Arc::clone(&self.state), live });
+        }
+    }
+}
+
+impl HalfOpen {
+    /// Sends and receives what can be without waiting.
+    fn go_on(&mut self, state: &State) -> Fate {
+        loop {
+            while !self.to_send.is_empty() {
+                match self.socket.write(&self.to_send) {
+                    Ok(0) => return Fate::Gone,
+                    Ok(count) => drop(self.to_send.drain(..count)),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Fate::Stays,
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(_) => return Fate::Gone,
+                }
+            }
+            if self.done.is_some() {
+                return Fate::In;
+            }
+            if self.refused {
+                let _ = self.socket.shutdown(Shutdown::Write);
+            }
+            match self.step(state) {
+                Some(()) => continue,
+                None => match self.receive() {
+                    Fate::Stays => return Fate::Stays,
+                    Fate::Gone => return Fate::Gone,
+                    Fate::In => {}
+                },
+            }
+        }
+    }
+
+    /// Reads some. `In` means that there is something new.
+    fn receive(&mut self) -> Fate {
+        let mut chunk = [0; 4096];
+        let room = RECEIVED_BYTES_MAX.saturating_sub(self.received.len()).min(chunk.len());
+        if room == 0 {
+            return Fate::Gone;
+        }
+        match self.socket.read(&mut chunk[..room]) {
+            Ok(0) => Fate::Gone,
+            Ok(_) if self.refused => Fate::In,
+            Ok(count) => {
+                self.received.extend_from_slice(&chunk[..count]);
+                Fate::In
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Fate::Stays,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Fate::In,
+            Err(_) => Fate::Gone,
+        }
+    }
+
+    /// Takes one PDU if it is there whole.
+    fn step(&mut self, state: &State) -> Option<()> {
+        if self.refused {
+            return None;
+        }
+        let bhs = *Bhs::peek(&self.received)?;
+        let (len, data) = match Login::pdu_len(&bhs) {
+            Some(len) if self.received.len() < len => return None,
+            Some(len) => (len, BHS_BYTES..BHS_BYTES + bhs.data_len()),
+            None => (BHS_BYTES, 0..0),
+        };
+        let step = self.login.on_pdu(&bhs, &self.received[data], &mut &state.shared.table);
+        self.received.drain(..len);
+        match step {
+            Step::Reply(bytes) => self.to_send = bytes,
+            Step::Done(bytes, logged_in) => {
+                self.to_send = bytes;
+                self.done = Some(logged_in);
+            }
+            Step::Refuse(bytes, status) => {
+                state.logins_refused.fetch_add(1, Ordering::Relaxed);
+                log(&format!("login of {:?} refused with status {status:#06x}", self.login.initiator_name()));
+                self.to_send = bytes;
+                self.refuse();
+            }
+            Step::Close => {
+                state.logins_refused.fetch_add(1, Ordering::Relaxed);
+                self.refuse();
+            }
+        }
+        Some(())
+    }
+
+    /// Closes a connection that did not get in.
+    fn abandon(self, state: &State) {
+        if let Some(logged_in) = self.done {
+            // It had a place in a session already.
+            state.shared.table.leave(logged_in.session.tsih(), logged_in.connection_id);
+            logged_in.handle.close();
+            logged_in.session.leave();
+        }
+        if !self.refused {
+            state.logins_dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn refuse(&mut self) {
+        self.refused = true;
+        self.received.clear();
+        // Time for the peer to read why and close its end; then it is closed for it.
+        self.deadline = self.deadline.min(Instant::now() + Duration::from_secs(1));
+    }
+}
+
+/// Moves a connection's counters from the live to the past.
+struct Settle {
+    state: Arc<State>,
+    live: Arc<LiveCounters>,
+}
+
+impl Drop for Settle {
+    fn drop(&mut self) {
+        let mut totals = lock(&self.state.totals);
+        totals.live.retain(|live| !Arc::ptr_eq(live, &self.live));
+        add(&mut totals.past, &self.live);
+        self.state.ended.notify_all();
+    }
+}
+
+fn add(stats: &mut TargetStats, live: &LiveCounters) {
+    let (counters, enters) = live.get();
+    let sum = &mut stats.counters;
+    sum.commands += counters.commands;
+    sum.data_out_bytes += counters.data_out_bytes;
+    sum.data_in_bytes += counters.data_in_bytes;
+    sum.rejects += counters.rejects;
+    sum.digest_errors += counters.digest_errors;
+    sum.ignored += counters.ignored;
+    stats.ring_enters += enters;
+}
+
+/// A line for the operator; the target goes on.
+fn log(text: &str) {
+    let _ = writeln!(io::stderr(), "brunt target: {text}");
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,360 @@
+//! `brunt target`: serves devices over iSCSI until it is told to stop.
+
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use brunt_block::open_url;
+use brunt_core::units::format_size;
+use brunt_iscsi::chap::Credentials;
+use brunt_iscsi::params::DigestPolicy;
+use brunt_iscsi::scsi::{FileStore, LogicalUnit, LunMap, LunOptions};
+use brunt_iscsi::target::{Server, StartError, TargetConfig, TargetStats};
+use serde_json::json;
+
+use crate::cli::{Done, Failure, Output};
+
+/// How often the command looks whether it was told to stop.
+const LOOK: Duration = Duration::from_millis(50);
+/// How long initiators have to log out at the end.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// Serve devices as an iSCSI target.
+///
+/// Prints the address of each portal on a line of its own, then serves until Ctrl-C or SIGTERM:
+/// then it asks its initiators to log out, closes, and prints what it did.
+#[derive(clap::Args)]
+pub struct Target {
+    /// A device to serve, as LUN 0, 1, … in order: a path, memory:SIZE, null:SIZE, and options
+    /// behind commas: thin or thick (provisioning; thick), ro, removable, wb or wt (write-back
+    /// or write-through cache; wt), block=512 or block=4096, serial=TEXT, aptpl=FILE (where
+    /// persistent reservations survive a restart).
+    #[arg(long = "lun", value_name = "URL[,OPTION…]", required = true)]
+    luns: Vec<String>,
+
+    /// Where to listen; port 0 picks a free one. May be given several times.
+    #[arg(long = "portal", value_name = "ADDRESS:PORT", default_value = "127.0.0.1:3260")]
+    portals: Vec<String>,
+
+    /// The target's iSCSI name.
+    #[arg(long, default_value = "iqn.2026-11.io.brunt:t0")]
+    name: String,
+
+    /// Let in only who proves this by CHAP. USER:SECRET here is seen in the list of processes:
+    /// better @FILE, a file with USER:SECRET in it, or env:VARIABLE.
+    #[arg(long, value_name = "USER:SECRET|@FILE|env:VARIABLE")]
+    chap: Option<String>,
+
+    /// Prove this to initiators that ask back.
+    #[arg(long, value_name = "USER:SECRET|@FILE|env:VARIABLE", requires = "chap")]
+    mutual_chap: Option<String>,
+
+    /// CRC32C over headers: never, if the initiator insists (allow), if it can (prefer), or always.
+    #[arg(long, value_enum, default_value = "allow", value_name = "WHEN")]
+    header_digest: Digest,
+
+    /// CRC32C over data: the same.
+    #[arg(long, value_enum, default_value = "allow", value_name = "WHEN")]
+    data_digest: Digest,
+
+    /// Sessions at once.
+    #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u16).range(1..))]
+    max_sessions: u16,
+}
+
+/// [`DigestPolicy`] as the command line says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Digest {
+    Never,
+    Allow,
+    Prefer,
+    Require,
+}
+
+impl Digest {
+    fn policy(self) -> DigestPolicy {
+        match self {
+            Digest::Never => DigestPolicy::Never,
+            Digest::Allow => DigestPolicy::Allow,
+            Digest::Prefer => DigestPolicy::Prefer,
+            Digest::Require => DigestPolicy::Require,
+        }
+    }
+}
+
+impl super::Subcommand for Target {
+    const NAME: &'static str = "target";
+    const EXAMPLES: &'static [(&'static str, &'static str)] = &[
+        (
+            "brunt target --lun null:1TiB",
+            "what the protocol alone costs: reads are zeros, writes are dropped",
+        ),
+        (
+            "brunt target --lun memory:1GiB,thin --lun disk.img,wb --portal 127.0.0.1:0",
+            "two LUNs on a free port; the port is on the first line of the output",
+        ),
+        (
+            "brunt target --lun memory:1GiB --chap @secret.txt --portal 0.0.0.0:3260",
+            "for initiators on the network that know the user and secret in secret.txt",
+        ),
+    ];
+
+    fn run(self, output: &Output) -> Done {
+        let mut config = TargetConfig {
+            portals: portals(&self.portals)?,
+            name: self.name.clone(),
+            chap: self.chap.as_deref().map(credentials).transpose()?,
+            mutual_chap: self.mutual_chap.as_deref().map(credentials).transpose()?,
+            sessions_max: usize::from(self.max_sessions),
+            ..TargetConfig::default()
+        };
+        check_name(&self.name)?;
+        config.wishes.header_digest = self.header_digest.policy();
+        config.wishes.data_digest = self.data_digest.policy();
+        let mut units = Vec::new();
+        for (lun, text) in self.luns.iter().enumerate() {
+            let unit = open(text, lun, &self.name)?;
+            for note in &unit.backend().info().notes {
+                output.note(format!("LUN {lun}: {note}"));
+            }
+            units.push((lun as u16, unit));
+        }
+        let server = Server::start(config, LunMap::new(units)).map_err(|error| match error {
+            StartError::Listen { .. } => {
+                Failure::failed(error).advise("choose another --portal; port 0 picks a free one")
+            }
+            StartError::SameSecret => Failure::usage(error).advise("choose another secret for --mutual-chap"),
+            other => Failure::failed(other),
+        })?;
+        for portal in server.portals() {
+            output.line(portal);
+        }
+        if output.is_json() {
+            // Standard output is for the one object at the end: the addresses go beside it.
+            for portal in server.portals() {
+                output.note(format!("listening on {portal}"));
+            }
+        }
+        while !output.is_interrupted() {
+            std::thread::sleep(LOOK);
+        }
+        let addresses: Vec<String> = server.portals().iter().map(ToString::to_string).collect();
+        let stats = server.shutdown(GRACE);
+        summarize(&stats, &self.name, &addresses, output);
+        Ok(())
+    }
+}
+
+fn summarize(stats: &TargetStats, name: &str, portals: &[String], output: &Output) {
+    let c = &stats.counters;
+    output.line(format_args!(
+        "{} sessions, {} commands, {} read, {} written; {} digest errors, {} rejected PDUs, {} refused and {} dropped logins, {} broken connections",
+        stats.sessions,
+        c.commands,
+        format_size(c.data_in_bytes),
+        format_size(c.data_out_bytes),
+        c.digest_errors,
+        c.rejects,
+        stats.logins_refused,
+        stats.logins_dropped,
+        stats.connections_broken,
+    ));
+    output.object(&json!({
+        "name": name,
+        "portals": portals,
+        "sessions": stats.sessions,
+        "connections": stats.connections,
+        "commands": c.commands,
+        "data_in_bytes": c.data_in_bytes,
+        "data_out_bytes": c.data_out_bytes,
+        "digest_errors": c.digest_errors,
+        "rejected_pdus": c.rejects,
+        "ignored_commands": c.ignored,
+        "refused_logins": stats.logins_refused,
+        "dropped_logins": stats.logins_dropped,
+        "broken_connections": stats.connections_broken,
+        "ring_enters": stats.ring_enters,
+    }));
+}
+
+fn portals(texts: &[String]) -> Result<Vec<SocketAddr>, Failure> {
+    let mut portals = Vec::new();
+    for text in texts {
+        let wrong = |what: String| {
+            Failure::usage(format!("--portal {text}: {what}"))
+                .advise("write ADDRESS:PORT, such as 127.0.0.1:3260 or [::1]:0")
+        };
+        // An address alone means the port that IANA gave iSCSI.
+        if let Ok(ip) = text.trim_matches(['[', ']']).parse::<IpAddr>() {
+            portals.push(SocketAddr::new(ip, 3260));
+            continue;
+        }
+        let found = text.to_socket_addrs().map_err(|error| wrong(error.to_string()))?.next();
+        portals.push(found.ok_or_else(|| wrong("no such host".to_string()))?);
+    }
+    Ok(portals)
+}
+
+/// RFC 7143, 4.2.7: one of three types, and no more than 223 bytes without spaces.
+fn check_name(name: &str) -> Done {
+    let known = ["iqn.", "eui.", "naa."].iter().any(|prefix| name.starts_with(prefix));
+    let clean = name.bytes().all(|byte| byte.is_ascii_graphic());
+    if known && clean && name.len() <= 223 {
+        return Ok(());
+    }
+    Err(Failure::usage(format!("--name {name} is not an iSCSI name"))
+        .advise("write iqn.YEAR-MONTH.reversed.domain:anything, such as iqn.2026-11.io.brunt:t0"))
+}
+
+/// `USER:SECRET`, `@FILE` or `env:VARIABLE`. What is wrong is said without the secret.
+fn credentials(text: &str) -> Result<Credentials, Failure> {
+    let (found, place) = if let Some(path) = text.strip_prefix('@') {
+        let content = std::fs::read_to_string(path)
+            .map_err(|error| Failure::usage(format!("cannot read the CHAP secret from {path}: {error}")))?;
+        (content.trim_end_matches(['\n', '\r']).to_string(), format!("the file {path}"))
+    } else if let Some(variable) = text.strip_prefix("env:") {
+        let content = std::env::var(variable)
+            .map_err(|error| Failure::usage(format!("environment variable {variable}: {error}")))?;
+        (content, format!("the environment variable {variable}"))
+    } else {
+        (text.to_string(), "the command line".to_string())
+    };
+    match found.split_once(':') {
+        Some((user, secret)) if !user.is_empty() && !secret.is_empty() => Ok(Credentials::new(user, secret)),
+        _ => Err(Failure::usage(format!("what {place} says for CHAP is not USER:SECRET"))
+            .advise("write the user's name, a colon, and the secret")),
+    }
+}
+
+/// What stands behind the commas of `--lun`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct LunWords {
+    url: String,
+    thin: bool,
+    read_only: bool,
+    removable: bool,
+    write_back: bool,
+    serial: Option<String>,
+    aptpl: Option<PathBuf>,
+}
+
+const LUN_HELP: &str =
+    "options of --lun are thin, thick, ro, removable, wb, wt, block=512, block=4096, serial=TEXT, aptpl=FILE";
+
+/// Takes options off the end as long as they are ones, so that a path may hold commas.
+fn parse_lun(text: &str) -> Result<LunWords, Failure> {
+    let mut words = LunWords::default();
+    let mut rest = text;
+    let mut block = None;
+    let mut seen: Vec<&str> = Vec::new();
+    while let Some((front, word)) = rest.rsplit_once(',') {
+        let (key, value) = word.split_once('=').map_or((word, None), |(key, value)| (key, Some(value)));
+        let group = match (key, value) {
+            ("thin" | "thick", None) => {
+                words.thin = key == "thin";
+                "thin or thick"
+            }
+            ("wb" | "wt", None) => {
+                words.write_back = key == "wb";
+                "wb or wt"
+            }
+            ("ro", None) => {
+                words.read_only = true;
+                key
+            }
+            ("removable", None) => {
+                words.removable = true;
+                key
+            }
+            ("block", Some("512" | "4096")) => {
+                block = value;
+                key
+            }
+            ("serial", Some(serial)) if !serial.is_empty() && serial.len() <= 36 && serial.is_ascii() => {
+                words.serial = Some(serial.to_string());
+                key
+            }
+            ("aptpl", Some(path)) if !path.is_empty() => {
+                words.aptpl = Some(PathBuf::from(path));
+                key
+            }
+            // A comma in a path, if there is such a file; a mistake otherwise.
+            _ if Path::new(rest).exists() => break,
+            _ => return Err(Failure::usage(format!("--lun {text}: '{word}' is no option")).advise(LUN_HELP)),
+        };
+        if seen.contains(&group) {
+            return Err(Failure::usage(format!("--lun {text}: {group} is there twice")).advise(LUN_HELP));
+        }
+        seen.push(group);
+        rest = front;
+    }
+    words.url = rest.to_string();
+    if let Some(block) = block {
+        words.url.push(if rest.contains('?') { '&' } else { '?' });
+        words.url.push_str("block=");
+        words.url.push_str(block);
+    }
+    Ok(words)
+}
+
+fn open(text: &str, lun: usize, target_name: &str) -> Result<Arc<LogicalUnit>, Failure> {
+    let words = parse_lun(text)?;
+    let backend = open_url(&words.url).map_err(|error| Failure::usage(format!("--lun {text}: {error}")))?;
+    let options = LunOptions {
+        thin: words.thin,
+        read_only: words.read_only || backend.info().read_only,
+        removable: words.removable,
+        write_cache: words.write_back,
+        serial: words.serial.unwrap_or_else(|| serial_of(target_name, lun)),
+        target_name: target_name.to_string(),
+        store: words.aptpl.map(|path| Arc::new(FileStore::new(path)) as _),
+        ..LunOptions::default()
+    };
+    LogicalUnit::new(backend, options).map_err(|error| Failure::usage(format!("--lun {text}: {error}")))
+}
+
+/// The same for the same target and LUN after a restart: initiators know a disk again by it. FNV-1a.
+fn serial_of(target_name: &str, lun: usize) -> String {
+    let hash = target_name
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    format!("{:010x}{lun:04x}", hash >> 24)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The goal: options come off the end, in any order, and nothing else does.
+    #[test]
+    fn lun_options() {
+        let check = |text, expected: LunWords| assert_eq!(parse_lun(text).unwrap(), expected, "{text}");
+        let plain = |url: &str| LunWords { url: url.into(), ..LunWords::default() };
+        check("memory:1GiB", plain("memory:1GiB"));
+        check(
+            "memory:1GiB,thin,wb,serial=a",
+            LunWords { thin: true, write_back: true, serial: Some("a".into()), ..plain("memory:1GiB") },
+        );
+        check("null:1GiB,block=4096", plain("null:1GiB?block=4096"));
+        check(
+            "file:x?size=1M,ro,block=512",
+            LunWords { read_only: true, ..plain("file:x?size=1M&block=512") },
+        );
+        check("x,aptpl=/a/b", LunWords { aptpl: Some("/a/b".into()), ..plain("x") });
+    }
+
+    /// The goal: mistakes are named.
+    #[test]
+    fn wrong_lun_options() {
+        for text in ["memory:1GiB,fast", "null:1M,block=520", "null:1M,thin,thick", "null:1M,serial="] {
+            assert!(parse_lun(text).is_err(), "{text}");
+        }
+        assert!(credentials("nocolon").is_err());
+        assert!(credentials("@/nonexistent/secret").is_err());
+        assert!(check_name("t0").is_err() && check_name("iqn.2026-11.io.brunt:t0").is_ok());
+        assert!(portals(&["nowhere".into()]).is_err());
+        assert_eq!(portals(&["[::1]:0".into()]).unwrap()[0].port(), 0);
+        assert_eq!(portals(&["::1".into()]).unwrap()[0].port(), 3260);
+    }
+}
