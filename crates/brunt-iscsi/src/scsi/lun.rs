@@ -874,7 +874,7 @@ fn writes(opcode: u8) -> bool {
 }
 
 /// Commands that are answered without a medium.
-fn needs_medium(opcode: u8) -> bool {
+pub(super) fn needs_medium(opcode: u8) -> bool {
     !matches!(
         opcode,
         op::MODE_SENSE_6

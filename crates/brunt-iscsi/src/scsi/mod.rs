@@ -20,6 +20,8 @@ mod reservation;
 mod sanitize;
 mod store;
 mod tasks;
+#[cfg(test)]
+mod tests;
 
 pub use command::{Begin, Command, DataIn, Nexus, Outcome, TaskAttribute};
 pub use lun::{LogicalUnit, LunError, LunOptions};
