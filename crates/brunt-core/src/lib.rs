@@ -1,13 +1,15 @@
 //! What every crate of Brunt shares: units as people write them, the clock, seeded
-//! random numbers, histograms. No I/O beyond reading the monotonic clock; no knowledge of storage.
+//! random numbers, histograms. No I/O beyond reading the clock and what this process used; no knowledge of storage.
 #![deny(unsafe_code)]
 
 pub mod clock;
+pub mod cost;
 pub mod histogram;
 pub mod quantity;
 pub mod random;
 pub mod units;
 
 pub use clock::{Clock, Nanos};
+pub use cost::Cost;
 pub use histogram::Histogram;
 pub use quantity::{Size, Span};

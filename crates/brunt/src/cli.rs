@@ -26,7 +26,6 @@ pub struct Failure {
     advice: Option<String>,
 }
 
-#[allow(dead_code)] // all of it in use once the first commands that do work are in the table
 impl Failure {
     /// The work was tried and failed, or its verdict was "worse": status 1.
     pub fn failed(what: impl Display) -> Failure {
@@ -52,10 +51,10 @@ pub type Done = Result<(), Failure>;
 #[derive(Clone)]
 pub struct Output {
     json: bool,
+    answered: Arc<AtomicBool>,
     interrupted: Arc<AtomicBool>,
 }
 
-#[allow(dead_code)] // the same
 impl Output {
     /// One line for people on standard output; dropped with `--json`.
     pub fn line(&self, text: impl Display) {
@@ -64,9 +63,10 @@ impl Output {
         }
     }
 
-    /// The one object of `--json`; dropped without it. Call it once, at the end.
+    /// The one object of `--json`; dropped without it, and when there was one before: a failure after
+    /// results does not make it two.
     pub fn object(&self, value: &Value) {
-        if self.json {
+        if self.json && !self.answered.swap(true, Ordering::Relaxed) {
             self.write(format_args!("{value:#}\n"));
         }
     }
@@ -90,11 +90,6 @@ impl Output {
     /// A second one ends the program at once.
     pub fn is_interrupted(&self) -> bool {
         self.interrupted.load(Ordering::Relaxed)
-    }
-
-    /// The flag behind [`Output::is_interrupted`], for threads and drivers that want it bare.
-    pub fn interrupt_flag(&self) -> Arc<AtomicBool> {
-        self.interrupted.clone()
     }
 
     fn write(&self, text: std::fmt::Arguments<'_>) {
@@ -145,7 +140,7 @@ pub fn main() -> ExitCode {
     }
     // Clap answers --help and --version with status 0 and mistakes with status 2.
     let matches = definition().get_matches();
-    let output = Output { json: matches.get_flag("json"), interrupted };
+    let output = Output { json: matches.get_flag("json"), answered: Arc::default(), interrupted };
     let (name, arguments) = matches.subcommand().expect("clap requires a subcommand");
     match run(name, arguments, &output) {
         Ok(()) => ExitCode::SUCCESS,

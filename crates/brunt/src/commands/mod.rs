@@ -3,6 +3,7 @@
 //! [`COMMANDS`]. `completions.rs` is a short one to copy.
 
 mod completions;
+mod io;
 mod man;
 mod target;
 
@@ -14,6 +15,7 @@ use crate::cli::{Done, Output};
 #[rustfmt::skip]
 pub const COMMANDS: &[Entry] = &[
     entry::<target::Target>(),
+    entry::<io::Io>(),
     entry::<completions::Completions>(),
     entry::<man::Man>(),
 ];

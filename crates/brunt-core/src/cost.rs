@@ -1,0 +1,77 @@
+//! What a stretch of work cost this process: printed beside every result, so that the claim
+//! "below every cache, few system calls" can be checked on every run.
+
+use std::time::Duration;
+
+/// Resources used since the process began (getrusage); subtract two of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// Processor time in user mode, all threads.
+    pub user: Duration,
+    /// Processor time in the kernel on our behalf.
+    pub system: Duration,
+    /// Context switches because a thread waited.
+    pub voluntary_switches: u64,
+    /// Context switches because a thread's time was up.
+    pub involuntary_switches: u64,
+}
+
+impl Cost {
+    /// Up to now.
+    #[allow(unsafe_code)]
+    pub fn now() -> Cost {
+        // SAFETY: an rusage of zeros is valid, and the call fills the one it is given.
+        let usage = unsafe {
+            let mut usage = std::mem::zeroed::<libc::rusage>();
+            libc::getrusage(libc::RUSAGE_SELF, &mut usage);
+            usage
+        };
+        let time =
+            |t: libc::timeval| Duration::from_secs(t.tv_sec as u64) + Duration::from_micros(t.tv_usec as u64);
+        Cost {
+            user: time(usage.ru_utime),
+            system: time(usage.ru_stime),
+            voluntary_switches: usage.ru_nvcsw as u64,
+            involuntary_switches: usage.ru_nivcsw as u64,
+        }
+    }
+
+    /// What was used since `earlier`.
+    pub fn since(self, earlier: Cost) -> Cost {
+        Cost {
+            user: self.user.saturating_sub(earlier.user),
+            system: self.system.saturating_sub(earlier.system),
+            voluntary_switches: self.voluntary_switches.saturating_sub(earlier.voluntary_switches),
+            involuntary_switches: self.involuntary_switches.saturating_sub(earlier.involuntary_switches),
+        }
+    }
+
+    /// Processor time of both kinds.
+    pub fn cpu(&self) -> Duration {
+        self.user + self.system
+    }
+
+    /// Context switches of both kinds.
+    pub fn switches(&self) -> u64 {
+        self.voluntary_switches + self.involuntary_switches
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The goal: work shows as processor time, and a wait as a voluntary switch.
+    #[test]
+    fn work_and_waits_show() {
+        let before = Cost::now();
+        let mut random = crate::random::Random::new(1);
+        while Cost::now().since(before).cpu() < Duration::from_millis(5) {
+            std::hint::black_box(random.next_u64());
+        }
+        std::thread::sleep(Duration::from_millis(1));
+        let used = Cost::now().since(before);
+        assert!(used.user > Duration::ZERO || used.system > Duration::ZERO);
+        assert!(used.voluntary_switches >= 1 && used.switches() >= used.voluntary_switches);
+    }
+}
