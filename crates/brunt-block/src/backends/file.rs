@@ -163,10 +163,14 @@ impl Backend for FileBackend {
         }
         let fd = self.shared.medium.file.as_raw_fd();
         let fixed = ring.register_file(fd);
+        let mut flags = squeue::Flags::empty();
+        flags.set(squeue::Flags::FIXED_FILE, fixed.is_some());
+        // Where the kernel would try, fail and hand the request to a worker, it need not try.
+        flags.set(squeue::Flags::ASYNC, !self.shared.medium.nowait);
         let slots = (0..depth).map(|_| Slot::free()).collect();
         Ok(Box::new(FileDevice {
             fd: fixed.map_or(fd, |slot| slot.0 as RawFd),
-            fd_flags: if fixed.is_some() { squeue::Flags::FIXED_FILE } else { squeue::Flags::empty() },
+            flags,
             fixed,
             port: ring.attach(),
             polled: ring.config().iopoll,
@@ -239,9 +243,9 @@ impl Slot {
 
 struct FileDevice {
     port: Port,
-    /// The registered file if there was a slot, the descriptor otherwise, and which of them.
+    /// The registered file if there was a slot, the descriptor otherwise; and which of them.
     fd: RawFd,
-    fd_flags: squeue::Flags,
+    flags: squeue::Flags,
     fixed: Option<types::Fixed>,
     /// On a ring with `iopoll`.
     polled: bool,
@@ -370,7 +374,7 @@ impl FileDevice {
             }
             Stage::Sync => opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build(),
         };
-        let entry = entry.flags(self.fd_flags);
+        let entry = entry.flags(self.flags);
         // SAFETY: the entry points to the slot's buffer, which stays in the slot until the completion
         // is taken in `poll`, or to `zeros`, which stays until the device goes; `drop` waits for the
         // kernel or leaks both. The file is held by `shared`.

@@ -48,6 +48,8 @@ pub(super) struct Medium {
     pub physical_block_bytes: u32,
     /// In memory, in bytes.
     pub buffer_align: usize,
+    /// The file system starts requests without waiting; otherwise the kernel's workers wait for them.
+    pub nowait: bool,
     /// Holes can be punched, and free space.
     pub punch: bool,
     pub notes: Vec<String>,
@@ -110,8 +112,13 @@ pub(super) fn open(path: &Path, options: &FileOptions) -> Result<Medium, OpenErr
         false => (metadata.blksize() as u32).min(4096),
     };
     let punch = !read_only && if block_device { discards(metadata.rdev()) } else { punches(&file, whole) };
+    let nowait = starts_without_waiting(&file, block_bytes);
+    if !nowait {
+        notes.push("no asynchronous requests here: each costs the kernel a worker thread's time".to_string());
+    }
     Ok(Medium {
         block_device,
+        nowait,
         direct,
         read_only,
         size_bytes: whole,
@@ -269,6 +276,16 @@ pub(super) fn file_system(path: &Path) -> Option<&'static str> {
     }
     let magic = stat.f_type as u64 & 0xffff_ffff;
     FILE_SYSTEMS.iter().find(|(number, _)| *number == magic).map(|(_, name)| *name)
+}
+
+/// Whether the file takes RWF_NOWAIT, which is what a ring tries first.
+fn starts_without_waiting(file: &File, block_bytes: u32) -> bool {
+    let mut block = Buf::zeroed(block_bytes as usize);
+    let piece = libc::iovec { iov_base: block.as_mut_ptr().cast(), iov_len: block.len() };
+    // SAFETY: one piece of memory of ours, to be filled before the call returns.
+    let got = unsafe { libc::preadv2(file.as_raw_fd(), &piece, 1, 0, libc::RWF_NOWAIT) };
+    // EAGAIN is a yes: it would have to wait.
+    got >= 0 || io::Error::last_os_error().raw_os_error() != Some(libc::EOPNOTSUPP)
 }
 
 /// Whether holes can be punched into the file: tried behind its end, where there is nothing to lose.
