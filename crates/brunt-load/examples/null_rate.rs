@@ -1,0 +1,32 @@
+//! What does one request cost the generator itself? Null device, depth 32, interval histograms on.
+//!
+//!     cargo run --release -p brunt-load --example null_rate [SECONDS]
+
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use brunt_block::open_url;
+use brunt_core::{Size, Span};
+use brunt_load::workload::{Stop, Workload};
+use brunt_load::{NoRecorder, Session};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let seconds: f64 = std::env::args().nth(1).map_or(Ok(2.0), |text| text.parse())?;
+    for (depth, align) in [(1, 4096), (32, 4096), (32, 512), (256, 4096)] {
+        let workload = Workload {
+            queue_depth: depth,
+            align: Size(align),
+            stop: Stop { time: Some(Span(Duration::from_secs_f64(seconds))), ..Stop::default() },
+            ..Workload::default()
+        };
+        let outcome = Session::new(workload, open_url("null:1GiB")?, 1)
+            .run(&AtomicBool::new(false), &mut NoRecorder)?;
+        let cpu = outcome.figures.cost.cpu_nanos() as f64 / outcome.figures.completed() as f64;
+        let calls = outcome.figures.cost.system_calls as f64 / outcome.figures.completed() as f64;
+        println!(
+            "depth {depth:>3}: {:.2} M requests/s, {cpu:.0} ns CPU and {calls:.6} system calls each",
+            outcome.requests_per_second / 1e6
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,493 @@
+//! What may be concluded from runs. The unit is the run, never the second or the request: seconds
+//! of one run are not independent. `brunt run` asks for intervals, `brunt compare` for verdicts.
+//!
+//! The rule: under [`RUNS_MIN`] runs a side there is no verdict, whatever the figures look like.
+
+use brunt_core::random::Random;
+use serde::{Deserialize, Serialize};
+use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
+
+/// Fewer runs a side than this: no verdict.
+pub const RUNS_MIN: usize = 4;
+/// Resamples of a bootstrap interval.
+pub const RESAMPLES: usize = 10_000;
+/// Chance of a false verdict among all metrics of a comparison together.
+pub const ALPHA: f64 = 0.05;
+/// Up to this many runs on both sides together Mann-Whitney is counted out, if there are no ties.
+const EXACT_RUNS_MAX: usize = 40;
+
+/// A mean over runs and its 95 % interval by Student's t.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Estimate {
+    /// Mean over runs.
+    pub mean: f64,
+    /// Lower end; `None` for a single run, of which nothing is known.
+    pub low: Option<f64>,
+    /// Upper end.
+    pub high: Option<f64>,
+    /// Runs.
+    pub runs: usize,
+}
+
+impl Estimate {
+    /// From one figure for each run; `None` without any.
+    pub fn of(runs: &[f64]) -> Option<Estimate> {
+        if runs.is_empty() {
+            return None;
+        }
+        let mean = mean(runs);
+        let half = (runs.len() > 1).then(|| {
+            let error = (variance(runs) / runs.len() as f64).sqrt();
+            student_quantile(0.975, runs.len() as f64 - 1.0) * error
+        });
+        Some(Estimate { mean, low: half.map(|h| mean - h), high: half.map(|h| mean + h), runs: runs.len() })
+    }
+
+    /// Half the interval as a share of the mean: "± 3 %".
+    pub fn relative_half_width(&self) -> Option<f64> {
+        let half = self.high? - self.mean;
+        (self.mean != 0.0).then(|| half / self.mean.abs())
+    }
+}
+
+/// The ratio of two means, `b` to `a`, with a 95 % bootstrap interval on its logarithm.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Ratio {
+    /// Mean of `b` over mean of `a`.
+    pub ratio: f64,
+    /// Lower end.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+}
+
+impl Ratio {
+    /// From one positive figure for each run; `None` with fewer than two a side, or figures that
+    /// are not above zero. Runs are drawn again with replacement [`RESAMPLES`] times, seeded; the
+    /// percentiles taken are those of the expanded interval (Hesterberg, What teachers should know
+    /// about the bootstrap, 2015, section 4.6), since the plain ones are too narrow for few runs.
+    pub fn of(a: &[f64], b: &[f64], seed: u64) -> Option<Ratio> {
+        let positive = |runs: &[f64]| runs.len() >= 2 && runs.iter().all(|run| *run > 0.0 && run.is_finite());
+        if !positive(a) || !positive(b) {
+            return None;
+        }
+        let mut random = Random::new(seed);
+        let mut logs: Vec<f64> = (0..RESAMPLES)
+            .map(|_| (resampled_mean(b, &mut random) / resampled_mean(a, &mut random)).ln())
+            .collect();
+        logs.sort_unstable_by(f64::total_cmp);
+        let runs = a.len().min(b.len()) as f64;
+        let normal = Normal::new(0.0, 1.0).expect("the standard normal");
+        let tail = normal.cdf(-(runs / (runs - 1.0)).sqrt() * student_quantile(0.975, runs - 1.0));
+        let at = |share: f64| logs[((share * RESAMPLES as f64) as usize).min(RESAMPLES - 1)].exp();
+        Some(Ratio { ratio: mean(b) / mean(a), low: at(tail), high: at(1.0 - tail) })
+    }
+}
+
+/// Welch's test of two means.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Welch {
+    /// Mean of `b` less mean of `a`.
+    pub difference: f64,
+    /// Lower end of its 95 % interval.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+    /// The statistic.
+    pub t: f64,
+    /// Degrees of freedom (Welch, Satterthwaite).
+    pub freedom: f64,
+    /// Two-sided.
+    pub p: f64,
+    /// Effect size: difference in pooled standard deviations, corrected for few runs (Hedges' g).
+    pub hedges_g: f64,
+}
+
+impl Welch {
+    /// `None` with fewer than two runs a side.
+    pub fn of(a: &[f64], b: &[f64]) -> Option<Welch> {
+        if a.len() < 2 || b.len() < 2 {
+            return None;
+        }
+        let (count_a, count_b) = (a.len() as f64, b.len() as f64);
+        let (error_a, error_b) = (variance(a) / count_a, variance(b) / count_b);
+        let difference = mean(b) - mean(a);
+        let error = (error_a + error_b).sqrt();
+        if error == 0.0 {
+            // No spread at all: the same figures, or certainly different ones.
+            let (t, p) =
+                if difference == 0.0 { (0.0, 1.0) } else { (f64::INFINITY.copysign(difference), 0.0) };
+            let freedom = count_a + count_b - 2.0;
+            return Some(Welch { difference, low: difference, high: difference, t, freedom, p, hedges_g: t });
+        }
+        let freedom = (error_a + error_b).powi(2)
+            / (error_a.powi(2) / (count_a - 1.0) + error_b.powi(2) / (count_b - 1.0));
+        let t = difference / error;
+        let law = StudentsT::new(0.0, 1.0, freedom).expect("degrees of freedom are above zero");
+        let half = student_quantile(0.975, freedom) * error;
+        let pooled_freedom = count_a + count_b - 2.0;
+        let pooled =
+            (((count_a - 1.0) * variance(a) + (count_b - 1.0) * variance(b)) / pooled_freedom).sqrt();
+        Some(Welch {
+            difference,
+            low: difference - half,
+            high: difference + half,
+            t,
+            freedom,
+            p: (2.0 * law.cdf(-t.abs())).min(1.0),
+            hedges_g: difference / pooled * (1.0 - 3.0 / (4.0 * pooled_freedom - 1.0)),
+        })
+    }
+}
+
+/// The test of Mann and Whitney: no assumption about the law of the figures.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MannWhitney {
+    /// Pairs in which `b` is larger; ties count half.
+    pub u: f64,
+    /// Two-sided; counted out for few runs without ties, otherwise by the normal approximation with
+    /// correction for ties and continuity.
+    pub p: f64,
+    /// Effect size: the chance that a run of `b` is larger than one of `a`, 0 to 1.
+    pub superiority: f64,
+    /// The median of all differences `b - a` (Hodges, Lehmann).
+    pub shift: f64,
+}
+
+impl MannWhitney {
+    /// `None` without runs on both sides.
+    pub fn of(a: &[f64], b: &[f64]) -> Option<MannWhitney> {
+        if a.is_empty() || b.is_empty() {
+            return None;
+        }
+        let mut differences: Vec<f64> = b.iter().flat_map(|b| a.iter().map(move |a| b - a)).collect();
+        differences.sort_unstable_by(f64::total_cmp);
+        let u = differences
+            .iter()
+            .map(|d| {
+                if *d > 0.0 {
+                    1.0
+                } else if *d == 0.0 {
+                    0.5
+                } else {
+                    0.0
+                }
+            })
+            .sum::<f64>();
+        let pairs = differences.len();
+        let shift = (differences[(pairs - 1) / 2] + differences[pairs / 2]) / 2.0;
+        let mut all: Vec<f64> = a.iter().chain(b).copied().collect();
+        all.sort_unstable_by(f64::total_cmp);
+        let ties: f64 =
+            all.chunk_by(|x, y| x == y).map(|tie| (tie.len() as f64).powi(3) - tie.len() as f64).sum();
+        let p = if ties == 0.0 && all.len() <= EXACT_RUNS_MAX {
+            exact_p(a.len(), b.len(), u)
+        } else {
+            approximate_p(a.len() as f64, b.len() as f64, u, ties)
+        };
+        Some(MannWhitney { u, p, superiority: u / pairs as f64, shift })
+    }
+}
+
+/// Counts the orders of two samples in which the statistic is at least as far out as `u`.
+fn exact_p(count_a: usize, count_b: usize, u: f64) -> f64 {
+    let pairs = count_a * count_b;
+    // ways[j][u]: orders of i runs of a and j of b with statistic u, grown run by run of a.
+    let mut ways = vec![vec![0.0f64; pairs + 1]; count_b + 1];
+    ways.iter_mut().for_each(|row| row[0] = 1.0);
+    for i in 1..=count_a {
+        for j in 1..=count_b {
+            // The largest is one of b (it beats i of a), or one of a.
+            let (before, from) = ways.split_at_mut(j);
+            for u in (0..=i * j).rev() {
+                let last_b = if u >= i { before[j - 1][u - i] } else { 0.0 };
+                let last_a = if u <= (i - 1) * j { from[0][u] } else { 0.0 };
+                from[0][u] = last_a + last_b;
+            }
+        }
+    }
+    let total: f64 = ways[count_b].iter().sum();
+    let far = u.max(pairs as f64 - u) as usize;
+    (2.0 * ways[count_b][far..].iter().sum::<f64>() / total).min(1.0)
+}
+
+fn approximate_p(count_a: f64, count_b: f64, u: f64, ties: f64) -> f64 {
+    let all = count_a + count_b;
+    let variance = count_a * count_b / 12.0 * (all + 1.0 - ties / (all * (all - 1.0)));
+    if variance <= 0.0 {
+        return 1.0; // all the same
+    }
+    let far = (u - count_a * count_b / 2.0).abs() - 0.5;
+    let normal = Normal::new(0.0, 1.0).expect("the standard normal");
+    (2.0 * normal.cdf(-far.max(0.0) / variance.sqrt())).min(1.0)
+}
+
+/// Holm's step-down correction: with these p-values, the chance of any false verdict among all of
+/// them stays what it was for one.
+pub fn holm(p: &[f64]) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..p.len()).collect();
+    order.sort_by(|x, y| p[*x].total_cmp(&p[*y]));
+    let mut corrected = vec![0.0; p.len()];
+    let mut largest = 0.0f64;
+    for (rank, index) in order.into_iter().enumerate() {
+        largest = largest.max(p[index] * (p.len() - rank) as f64).min(1.0);
+        corrected[index] = largest;
+    }
+    corrected
+}
+
+/// Which way is up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Better {
+    /// Throughput.
+    Higher,
+    /// Latency, cost.
+    Lower,
+}
+
+/// What a comparison says about a metric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// `b` is better than `a`.
+    Better,
+    /// `b` is worse than `a`.
+    Worse,
+    /// No difference was shown; the intervals say how large one may still be.
+    NotShown,
+    /// Fewer than [`RUNS_MIN`] runs a side.
+    TooFewRuns,
+}
+
+/// One metric of two sets of runs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Metric {
+    /// What it is, with its unit.
+    pub name: String,
+    /// Which way is up.
+    pub better: Better,
+    /// A figure for each run of the first set.
+    pub a: Vec<f64>,
+    /// Of the second.
+    pub b: Vec<f64>,
+}
+
+/// A metric compared.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Comparison {
+    /// The metric's name.
+    pub name: String,
+    /// Mean and interval of the first set.
+    pub a: Option<Estimate>,
+    /// Of the second.
+    pub b: Option<Estimate>,
+    /// `b` to `a`.
+    pub ratio: Option<Ratio>,
+    /// Test of means.
+    pub welch: Option<Welch>,
+    /// Test of ranks, beside it: where the two disagree, look at the runs.
+    pub mann_whitney: Option<MannWhitney>,
+    /// Welch's p after Holm's correction over all metrics of the comparison.
+    pub p_holm: Option<f64>,
+    /// By `p_holm` against [`ALPHA`].
+    pub verdict: Verdict,
+}
+
+/// Compares all metrics of two sets of runs at once: the more are looked at, the more each has to show.
+pub fn compare(metrics: &[Metric], seed: u64) -> Vec<Comparison> {
+    let tested: Vec<Option<Welch>> = metrics
+        .iter()
+        .map(|metric| {
+            let enough = metric.a.len() >= RUNS_MIN && metric.b.len() >= RUNS_MIN;
+            if enough { Welch::of(&metric.a, &metric.b) } else { None }
+        })
+        .collect();
+    let p: Vec<f64> = tested.iter().flatten().map(|welch| welch.p).collect();
+    let mut corrected = holm(&p).into_iter();
+    let compared = metrics.iter().zip(tested).enumerate().map(|(index, (metric, welch))| {
+        let p_holm = welch.and_then(|_| corrected.next());
+        let verdict = match (welch, p_holm) {
+            (Some(welch), Some(p)) if p < ALPHA => {
+                let up = welch.difference > 0.0;
+                if up == (metric.better == Better::Higher) { Verdict::Better } else { Verdict::Worse }
+            }
+            (Some(_), _) => Verdict::NotShown,
+            (None, _) => Verdict::TooFewRuns,
+        };
+        Comparison {
+            name: metric.name.clone(),
+            a: Estimate::of(&metric.a),
+            b: Estimate::of(&metric.b),
+            ratio: Ratio::of(&metric.a, &metric.b, seed.wrapping_add(index as u64)),
+            mann_whitney: welch.and_then(|_| MannWhitney::of(&metric.a, &metric.b)),
+            welch,
+            p_holm,
+            verdict,
+        }
+    });
+    compared.collect()
+}
+
+/// The order in which to run `points`, each `repetitions` times: every point once in each round,
+/// shuffled anew for each, so that drift of the machine hits all alike. Pairs of point and repetition.
+pub fn interleaved(points: usize, repetitions: usize, seed: u64) -> Vec<(usize, usize)> {
+    let mut random = Random::new(seed);
+    let mut order = Vec::with_capacity(points * repetitions);
+    for repetition in 0..repetitions {
+        let start = order.len();
+        order.extend((0..points).map(|point| (point, repetition)));
+        for index in (1..points).rev() {
+            order.swap(start + index, start + random.below(index as u64 + 1) as usize);
+        }
+    }
+    order
+}
+
+fn mean(runs: &[f64]) -> f64 {
+    runs.iter().sum::<f64>() / runs.len() as f64
+}
+
+/// With n - 1.
+fn variance(runs: &[f64]) -> f64 {
+    let mean = mean(runs);
+    runs.iter().map(|run| (run - mean).powi(2)).sum::<f64>() / (runs.len() as f64 - 1.0)
+}
+
+fn resampled_mean(runs: &[f64], random: &mut Random) -> f64 {
+    let count = runs.len() as u64;
+    (0..count).map(|_| runs[random.below(count) as usize]).sum::<f64>() / count as f64
+}
+
+fn student_quantile(p: f64, freedom: f64) -> f64 {
+    StudentsT::new(0.0, 1.0, freedom).expect("degrees of freedom are above zero").inverse_cdf(p)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: [f64; 6] = [101.2, 98.7, 105.3, 99.9, 102.8, 97.1];
+    const B: [f64; 5] = [110.4, 104.9, 112.2, 108.8, 100.7];
+
+    fn near(got: f64, expected: f64, what: &str) {
+        assert!((got - expected).abs() <= 1e-6 * expected.abs().max(1e-3), "{what}: {got}, not {expected}");
+    }
+
+    /// The goal: quantiles of Student's t are those of the printed tables.
+    #[test]
+    fn student_table() {
+        let check = |freedom, expected: f64| {
+            assert!((student_quantile(0.975, freedom) - expected).abs() < 5e-4, "{freedom}");
+        };
+        check(1.0, 12.706);
+        check(3.0, 3.182);
+        check(4.0, 2.776);
+        check(9.0, 2.262);
+        check(30.0, 2.042);
+        check(120.0, 1.980);
+    }
+
+    /// The goal: few runs are refused, and none is no estimate.
+    #[test]
+    fn few_runs_have_no_verdict() {
+        assert_eq!(Estimate::of(&[]), None);
+        assert_eq!(Estimate::of(&[5.0]).unwrap().low, None);
+        let metric = |count: usize| Metric {
+            name: "iops".into(),
+            better: Better::Higher,
+            a: vec![100.0, 101.0, 99.0, 100.5][..count].to_vec(),
+            b: vec![200.0, 201.0, 199.0, 202.0],
+        };
+        assert_eq!(compare(&[metric(3)], 1)[0].verdict, Verdict::TooFewRuns);
+        assert_eq!(compare(&[metric(3)], 1)[0].welch, None);
+        assert_eq!(compare(&[metric(4)], 1)[0].verdict, Verdict::Better);
+        let lower = Metric { better: Better::Lower, ..metric(4) };
+        assert_eq!(compare(&[lower], 1)[0].verdict, Verdict::Worse);
+        // Refused metrics do not cost the others anything.
+        let both = compare(&[metric(3), metric(4)], 1);
+        assert_eq!(both[1].p_holm, both[1].welch.map(|welch| welch.p));
+    }
+
+    /// The goal: Holm's correction as in his paper: sorted, multiplied, never falling.
+    #[test]
+    fn holm_steps_down() {
+        let corrected = holm(&[0.01, 0.04, 0.03, 0.005]);
+        for (got, expected) in corrected.iter().zip([0.03, 0.06, 0.06, 0.02]) {
+            near(*got, expected, "holm");
+        }
+        assert!(holm(&[]).is_empty());
+    }
+
+    /// The goal: the interval of a ratio covers the truth about as often as it says.
+    #[test]
+    fn bootstrap_covers() {
+        let mut random = Random::new(11);
+        let mut covered = 0;
+        let rounds = 100;
+        for seed in 0..rounds {
+            let mut draw =
+                |mean: f64| (0..5).map(|_| mean * (1.0 + 0.05 * random.normal())).collect::<Vec<_>>();
+            let ratio = Ratio::of(&draw(100.0), &draw(150.0), seed).unwrap();
+            covered += u32::from(ratio.low <= 1.5 && 1.5 <= ratio.high);
+        }
+        assert!((89..=100).contains(&covered), "{covered} of {rounds}");
+        assert_eq!(Ratio::of(&A, &B, 5), Ratio::of(&A, &B, 5), "seeded");
+        assert_eq!(Ratio::of(&[1.0, 0.0], &B, 5), None);
+    }
+
+    /// The goal: two laws alike are hardly ever called different, however many metrics there are.
+    #[test]
+    fn false_verdicts_are_rare() {
+        let mut random = Random::new(17);
+        let mut wrong = 0;
+        for seed in 0..40 {
+            let mut runs = || (0..5).map(|_| 100.0 + random.normal()).collect::<Vec<_>>();
+            let metrics: Vec<Metric> = (0..5)
+                .map(|index| Metric {
+                    name: format!("m{index}"),
+                    better: Better::Higher,
+                    a: runs(),
+                    b: runs(),
+                })
+                .collect();
+            let compared = compare(&metrics, seed);
+            wrong += u32::from(compared.iter().any(|metric| metric.verdict != Verdict::NotShown));
+        }
+        assert!(wrong <= 6, "{wrong} of 40 families");
+    }
+
+    /// The goal: rounds are whole, shuffled, and the same for the same seed.
+    #[test]
+    fn order_is_interleaved() {
+        let order = interleaved(5, 4, 9);
+        for (round, part) in order.chunks(5).enumerate() {
+            let mut points: Vec<usize> = part.iter().map(|(point, _)| *point).collect();
+            points.sort_unstable();
+            assert!(points.into_iter().eq(0..5) && part.iter().all(|(_, repetition)| *repetition == round));
+        }
+        assert_eq!(order, interleaved(5, 4, 9));
+        assert_ne!(order, interleaved(5, 4, 10));
+        assert!(order[..5].iter().map(|x| x.0).ne(order[5..10].iter().map(|x| x.0)));
+    }
+
+    /// The goal: figures agree with SciPy 1.17 (`ttest_ind(equal_var=False)`, `mannwhitneyu`, `t.interval`).
+    #[test]
+    fn agrees_with_scipy() {
+        let estimate = Estimate::of(&A).unwrap();
+        near(estimate.low.unwrap(), 97.74459149, "t interval, low");
+        near(estimate.high.unwrap(), 103.9220752, "t interval, high");
+        let welch = Welch::of(&A, &B).unwrap();
+        near(welch.t, 2.750286363, "Welch t");
+        near(welch.freedom, 6.568863308, "Welch df");
+        near(welch.p, 0.03035234124, "Welch p");
+        near(welch.low, 0.8448243633, "Welch interval, low");
+        near(welch.high, 12.28850897, "Welch interval, high");
+        let ranks = MannWhitney::of(&A, &B).unwrap();
+        near(ranks.u, 26.0, "U");
+        near(ranks.p, 0.05194805195, "exact p");
+        let tied = MannWhitney::of(&[1.0, 2.0, 2.0, 3.0, 5.0], &[2.0, 4.0, 5.0, 6.0]).unwrap();
+        near(tied.u, 15.5, "U with ties");
+        near(tied.p, 0.2109029261, "p with ties");
+    }
+}
