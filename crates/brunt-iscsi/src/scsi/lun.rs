@@ -29,8 +29,8 @@ use super::{DataIn, LunMap, Nexus};
 
 /// UNMAP takes so many descriptors.
 pub(super) const UNMAP_DESCRIPTORS_MAX: u32 = 256;
-/// Longest WRITE SAME, in bytes.
-const WRITE_SAME_BYTES_MAX: u64 = 256 << 20;
+/// Longest WRITE SAME, in bytes: no longer than a WRITE, for it may come down to one.
+const WRITE_SAME_BYTES_MAX: u64 = TRANSFER_BYTES_MAX as u64;
 /// Longest WRITE ATOMIC, in bytes.
 const ATOMIC_BYTES_MAX: u32 = 1 << 20;
 /// Longest transfer, in bytes: what one data-out buffer may take.
@@ -653,11 +653,12 @@ impl LogicalUnit {
                 return Err(Refused::field(4));
             }
             let mut state = self.state();
-            if !start && state.nexuses.iter().any(|entry| entry.prevents_removal) {
-                // MEDIUM REMOVAL PREVENTED
+            let changes = state.medium_loaded != start;
+            if (changes || !start) && state.nexuses.iter().any(|entry| entry.prevents_removal) {
+                // MEDIUM REMOVAL PREVENTED; a lock that was set while the medium was out holds the tray, too.
                 return Err(Refused::illegal(0x53, 0x02));
             }
-            if state.medium_loaded != start {
+            if changes {
                 state.medium_loaded = start;
                 if start {
                     for entry in state.nexuses.iter_mut().filter(|entry| entry.shared.nexus.id != nexus.id) {
@@ -793,7 +794,7 @@ impl LogicalUnit {
         }
     }
 
-    /// CLEAR TASK SET: tells the nexuses that lost commands (SAM-5, 5.14.?, 2F/00).
+    /// CLEAR TASK SET: tells the nexus that lost commands by somebody else's.
     pub(super) fn commands_cleared(&self, by: u64, of: u64) {
         if by == of {
             return;

@@ -518,7 +518,8 @@ impl TaskSet {
                 let range = self.range_of(cdb, &transfer)?;
                 let len = 2 * range.len as u32;
                 if data_out_len != len {
-                    return Err(Refused::DATA_LENGTH);
+                    // The number of blocks that does not go with the data.
+                    return Err(Refused::field(13));
                 }
                 self.collect_or_nothing(len, range, Lock::Exclude)
             }
@@ -827,8 +828,7 @@ impl TaskSet {
         let unreachable = aborted(0x0d, 0x02);
         let mut units = Vec::new();
         for target in &parsed.targets {
-            let found = if target.null { None } else { self.find_unit(&target.designator) };
-            let unit = found.ok_or(unreachable)?;
+            let unit = self.find_unit(&target.designator).ok_or(unreachable)?;
             if target.block_bytes != 0 && target.block_bytes != unit.block_bytes() {
                 // INCORRECT COPY TARGET DEVICE TYPE is for types; a wrong block length is a bad field.
                 return Err(Refused::parameter(16));

@@ -313,8 +313,8 @@ fn read_modify_write() {
         let sense = outcome.sense.unwrap();
         assert_eq!((sense.key, sense.asc, sense.information), (key::MISCOMPARE, 0x1d, Some(700)));
         assert_eq!(c.read(4, 2), bytes(2, 2));
-        assert_eq!(c.code_with(&caw, &bytes(3, 2)), LENGTH);
-        assert_eq!(c.code_with(&caw, &bytes(5, 2)), LENGTH);
+        assert_eq!(c.code_with(&caw, &bytes(3, 2)), FIELD);
+        assert_eq!(c.code_with(&caw, &bytes(5, 2)), FIELD);
 
         c.write(0, &[0x0f; 3000 * BLOCK]);
         c.good(&cdb16(op::ORWRITE_16, 0, 0, 3000), &[0xa0; 3000 * BLOCK]);
@@ -562,6 +562,9 @@ fn removable() {
         }
     }
     assert_eq!(a.good(&[op::REQUEST_SENSE, 0, 0, 0, 18, 0], &[])[12], 0x3a);
+    assert_eq!(a.code(&[op::PREVENT_ALLOW_MEDIUM_REMOVAL, 0, 0, 0, 1, 0]), GOOD);
+    assert_eq!(a.code(&load), (key::ILLEGAL_REQUEST, 0x53, 0x02));
+    assert_eq!(a.code(&[op::PREVENT_ALLOW_MEDIUM_REMOVAL, 0, 0, 0, 0, 0]), GOOD);
     assert_eq!(a.code(&load), GOOD);
     assert_eq!(a.code(&[0; 6]), GOOD);
     assert_eq!(b.code(&[0; 6]), (key::UNIT_ATTENTION, 0x28, 0x00));
@@ -763,9 +766,9 @@ fn extended_copy() {
     assert_eq!(send(&mut c, &list(&[target(0)], &[segment(0, 1, 1, 0, 1)])), aborted);
     assert_eq!(send(&mut c, &list(&[target(0)], &[segment(0, 0, 2, 0, BLOCKS - 1)])), aborted);
     assert_eq!(send(&mut c, &list(&[target(0)], &[segment(0, 0, 2, u64::MAX, 1)])), aborted);
-    let mut null = target(0);
-    null[1] = 0x20;
-    assert_eq!(send(&mut c, &list(&[null], &[segment(0, 0, 1, 0, 1)])), aborted);
+    let mut stranger = target(0);
+    stranger[15] ^= 1;
+    assert_eq!(send(&mut c, &list(&[stranger], &[segment(0, 0, 1, 0, 1)])), aborted);
     assert_eq!(send(&mut c, &[]), GOOD);
     for end in 1..copy.len() {
         assert_eq!(send(&mut c, &copy[..end]), (key::ILLEGAL_REQUEST, 0x1a, 0x00), "cut at {end}");

@@ -28,8 +28,6 @@ pub struct Target {
     /// CODE SET, ASSOCIATION and DESIGNATOR TYPE, and the designator, as in VPD page 83h: two bytes,
     /// a reserved one, the length, the designator.
     pub designator: Vec<u8>,
-    /// NUL: the copy manager shall not reach for it.
-    pub null: bool,
     /// Block length the initiator believes in, bytes.
     pub block_bytes: u32,
 }
@@ -123,19 +121,17 @@ pub fn parse(list: &[u8]) -> Result<CopyList, Sense> {
         if parsed.targets.len() == usize::from(TARGETS_MAX) {
             return Err(illegal(0x26, 0x06, place));
         }
-        // LU ID TYPE 00b (by its designator) only; block devices only.
-        if d[1] & 0xc0 != 0 || d[1] & 0x1f != 0 {
+        // Block devices only. LU ID TYPE and NUL, above the type, are obsolete since SPC-4.
+        if d[1] & 0x1f != 0 {
             return Err(illegal(0x26, 0x00, place + 1));
         }
         let length = usize::from(d[7]);
         if length > 20 {
             return Err(illegal(0x26, 0x00, place + 7));
         }
-        parsed.targets.push(Target {
-            designator: d[4..8 + length].to_vec(),
-            null: d[1] & 0x20 != 0,
-            block_bytes: be32(d, 28) & 0x00ff_ffff,
-        });
+        parsed
+            .targets
+            .push(Target { designator: d[4..8 + length].to_vec(), block_bytes: be32(d, 28) & 0x00ff_ffff });
         at += TARGET_DESCRIPTOR_BYTES;
     }
     let start = HEADER_BYTES + target_bytes;
@@ -305,7 +301,7 @@ mod tests {
         };
         check(changed(16, 0xe0), 0x26, 0x07);
         check(changed(48, 0x03), 0x26, 0x09);
-        check(changed(17, 0xc0), 0x26, 0x00);
+        check(changed(17, 0x01), 0x26, 0x00);
         check(changed(23, 21), 0x26, 0x00);
         check(changed(51, 23), 0x26, 0x00);
         check(changed(15, 1), 0x26, 0x0b);
