@@ -79,7 +79,7 @@ impl ConnectError {
     pub fn is_transient(&self) -> bool {
         match self {
             ConnectError::Login(_, error) => error.is_transient(),
-            ConnectError::Lun(_) => false,
+            // A target that is starting has its LUNs a little later than its portal.
             _ => true,
         }
     }

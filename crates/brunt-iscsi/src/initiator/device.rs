@@ -222,6 +222,8 @@ impl Device for InitiatorDevice {
             health.reconnects += link.reconnects;
             if let Some(trouble) = &link.trouble {
                 health.trouble = Some(trouble.clone());
+            } else if let Some((status, sense)) = counts.last {
+                health.trouble = Some(DeviceError::Scsi { status, sense }.to_string());
             }
         }
         health

@@ -124,7 +124,8 @@ impl LoginError {
     /// Whether trying again later may help (the target's own trouble, not ours).
     pub fn is_transient(&self) -> bool {
         // Class 3 is "target error"; TOO_MANY_CONNECTIONS and SESSION_DOES_NOT_EXIST pass when the
-        // target has noticed that the old session is gone; NOT_FOUND when it is still starting.
+        // target has noticed that the old session is gone; NOT_FOUND and AUTHORIZATION_FAILURE when
+        // it is still starting: access lists often come after targets.
         matches!(
             self,
             LoginError::Refused(
@@ -721,7 +722,7 @@ mod tests {
             assert_eq!(error.is_transient(), transient, "{error}");
         };
         check(0x0201, "secret is wrong", false);
-        check(0x0202, "access list", false);
+        check(0x0202, "access list", true);
         check(0x0203, "no target of that name", true);
         check(0x0301, "not available", true);
         check(0x0102, "without an address", false);

@@ -68,6 +68,8 @@ pub struct Counts {
     pub timeouts: u64,
     /// LUN resets sent because an abort was not answered.
     pub resets: u64,
+    /// The status and sense that last made a request be sent again.
+    pub last: Option<(Status, Option<Sense>)>,
 }
 
 /// The target broke the protocol.
@@ -525,14 +527,16 @@ impl Session {
                 if sense.key == key::UNIT_ATTENTION && may_try_again =>
             {
                 self.counts.unit_attentions += 1;
+                self.counts.last = Some((Status::CheckCondition, Some(sense)));
                 self.try_again(index, now);
                 return None;
             }
             // Held back and sent again as long as one time-out, however often.
-            Outcome::Scsi { status: Status::Busy | Status::TaskSetFull, .. }
+            Outcome::Scsi { status: status @ (Status::Busy | Status::TaskSetFull), .. }
                 if !is_control && task.doom.is_none() && now < task.deadline =>
             {
                 self.counts.busy += 1;
+                self.counts.last = Some((status, None));
                 self.hold_until = now.after(BUSY_WAIT);
                 task.state = State::Waiting;
                 self.waiting.push_back(index);
@@ -855,8 +859,10 @@ impl Session {
             return Err(Violation("good status before all data"));
         }
         let short = underflow > 0 || flags & code::response::OVERFLOW != 0;
-        let outcome = if is_good && short && matches!(task.work, Work::Request { .. }) {
-            // GOOD, and yet not all blocks were moved: nothing a caller could use.
+        let is_request = matches!(task.work, Work::Request { .. });
+        let outcome = if is_good && short && is_request && task.command.data == Data::Caller {
+            // GOOD, and yet not all blocks were moved: nothing a caller could use. (Targets count the
+            // residual of a parameter list or of WRITE SAME in various ways; tgt is one.)
             Outcome::Failed(DeviceError::Os(EIO))
         } else {
             Outcome::Scsi { status, sense: Sense::parse(sense) }
