@@ -135,6 +135,7 @@ impl LoginError {
                         | code::login::SESSION_DOES_NOT_EXIST
                         | code::login::CANNOT_INCLUDE_IN_SESSION
                         | code::login::NOT_FOUND
+                        | code::login::AUTHORIZATION_FAILURE
                         | code::login::TARGET_REMOVED
             )
         )
