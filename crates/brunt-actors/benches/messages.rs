@@ -1,0 +1,32 @@
+//! How many messages a second do processes exchange? `cargo bench -p brunt-actors`, or with
+//! peers in Go and Erlang: `brunt bench actors`.
+
+use brunt_actors::Placement;
+use brunt_actors::bench::{Config, Pattern, run};
+
+fn main() {
+    let messages = std::env::var("MESSAGES").ok().and_then(|text| text.parse().ok()).unwrap_or(20_000_000);
+    let only = std::env::var("ONLY").unwrap_or_default();
+    for pattern in [Pattern::Ring, Pattern::RingAcross, Pattern::AllToAll] {
+        for (schedulers, placement) in
+            [(1, Placement::Anywhere), (2, Placement::Anywhere), (2, Placement::Core)]
+        {
+            let name = format!("{pattern:?} {schedulers} {placement:?}");
+            if !name.contains(&only) {
+                continue;
+            }
+            let outcome = run(Config { pattern, schedulers, placement, messages });
+            let all = outcome.snapshot.schedulers;
+            let sum = |field: fn(&brunt_actors::SchedulerStats) -> u64| all.iter().map(field).sum::<u64>();
+            println!(
+                "{name:24} {:6.1} M/s   {:5.1} messages/activation {:5.1} activations/round, {} steals {} sleeps {} yields",
+                outcome.messages as f64 / outcome.elapsed.as_secs_f64() / 1e6,
+                sum(|s| s.messages) as f64 / sum(|s| s.activations) as f64,
+                sum(|s| s.activations) as f64 / sum(|s| s.rounds) as f64,
+                sum(|s| s.steals),
+                sum(|s| s.sleeps),
+                sum(|s| s.yields),
+            );
+        }
+    }
+}

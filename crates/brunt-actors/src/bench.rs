@@ -1,0 +1,141 @@
+//! The message benchmarks of the Chronicle paper (section 7.1): a ring and all-to-all. The same
+//! programs in Go and Erlang are in `benches/peers/actors` of the repository.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::time::{Duration, Instant};
+
+use crate::{Address, Builder, Context, Options, Placement, Process, Shutdown, Snapshot};
+
+/// Processes of the ring.
+pub const RING_PROCESSES: usize = 1000;
+/// Messages that go round it at once.
+pub const RING_IN_FLIGHT: usize = 100;
+/// Processes of all-to-all; each starts with one message.
+pub const MESH_PROCESSES: usize = 100;
+
+/// Which benchmark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pattern {
+    /// Each process passes a message to the next.
+    Ring,
+    /// The ring with neighbours at different schedulers: every message crosses. Not in the
+    /// paper; the worst case for our choice of homes.
+    RingAcross,
+    /// Each process passes a message to a random one.
+    AllToAll,
+}
+
+/// What to measure.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// Which benchmark.
+    pub pattern: Pattern,
+    /// Number of schedulers.
+    pub schedulers: usize,
+    /// Where they run.
+    pub placement: Placement,
+    /// Messages in all.
+    pub messages: u64,
+}
+
+/// What was measured.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// Messages handled.
+    pub messages: u64,
+    /// From the first send to the last message handled; start-up and end are not in it.
+    pub elapsed: Duration,
+    /// The system at the end.
+    pub snapshot: Snapshot,
+}
+
+impl Outcome {
+    /// Messages per second.
+    pub fn rate(&self) -> f64 {
+        self.messages as f64 / self.elapsed.as_secs_f64()
+    }
+}
+
+enum Hop {
+    /// Who comes next, or who there is.
+    Peers(Box<Arc<[Address<Hop>]>>),
+    /// How many hops the message has left.
+    Left(u64),
+}
+
+struct Link {
+    peers: Arc<[Address<Hop>]>,
+    random: u64,
+    done: Sender<()>,
+}
+
+impl Process for Link {
+    type Message = Hop;
+
+    #[inline]
+    fn handle(&mut self, message: Hop, context: &mut Context<'_, Hop>) {
+        match message {
+            Hop::Left(0) => {
+                // The receiver lives until all have come.
+                let _ = self.done.send(());
+            }
+            Hop::Left(left) => {
+                let count = self.peers.len() as u64;
+                let next = if count == 1 {
+                    0
+                } else {
+                    // xorshift64, as in the Go program.
+                    self.random ^= self.random << 13;
+                    self.random ^= self.random >> 7;
+                    self.random ^= self.random << 17;
+                    ((self.random >> 32) * count) >> 32
+                };
+                context.send(&self.peers[next as usize], Hop::Left(left - 1));
+            }
+            Hop::Peers(peers) => self.peers = *peers,
+        }
+    }
+}
+
+/// Runs one benchmark.
+pub fn run(config: Config) -> Outcome {
+    let system = Builder::default().schedulers(config.schedulers).placement(config.placement).start();
+    let (done, finished) = channel();
+    let (processes, in_flight) = match config.pattern {
+        Pattern::Ring | Pattern::RingAcross => (RING_PROCESSES, RING_IN_FLIGHT),
+        Pattern::AllToAll => (MESH_PROCESSES, MESH_PROCESSES),
+    };
+    let addresses: Vec<Address<Hop>> = (0..processes)
+        .map(|index| {
+            let random = (index as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) + 1;
+            let link = Link { peers: Arc::default(), random, done: done.clone() };
+            let mut options = Options::named(format!("link-{index}"));
+            if config.pattern == Pattern::RingAcross {
+                options = options.on_scheduler(index);
+            }
+            system.spawn(link, options)
+        })
+        .collect();
+    let all: Arc<[Address<Hop>]> = addresses.clone().into();
+    for (index, address) in addresses.iter().enumerate() {
+        let peers = match config.pattern {
+            Pattern::AllToAll => all.clone(),
+            _ => Arc::new([addresses[(index + 1) % processes].clone()]),
+        };
+        address.send(Hop::Peers(Box::new(peers))).expect("a fresh process takes messages");
+    }
+    let hops = (config.messages / in_flight as u64).max(1);
+    let started = Instant::now();
+    for start in 0..in_flight {
+        let address = &addresses[start * processes / in_flight];
+        address.send(Hop::Left(hops - 1)).expect("a running process takes messages");
+    }
+    for _ in 0..in_flight {
+        finished.recv().expect("the processes live until the end");
+    }
+    let elapsed = started.elapsed();
+    let snapshot = system.snapshot();
+    system.shutdown(Shutdown::Abort);
+    Outcome { messages: hops * in_flight as u64, elapsed, snapshot }
+}

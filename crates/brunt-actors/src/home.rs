@@ -1,0 +1,444 @@
+//! The processes of one scheduler: their slots, the run queue and the timers, under one lock.
+//!
+//! The lock is taken once a round, by the home's own scheduler and now and then by one that
+//! steals: never while a process runs. That is why an idle scheduler can take over from one that
+//! the kernel has put aside. A process keeps its home for life; who steals it brings it back.
+
+use std::any::Any;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::sync::Arc;
+
+use brunt_core::Nanos;
+
+use crate::actor::{Actor, End, Outcome, panic_words};
+use crate::address::{CLOSED, OPEN, Shared};
+use crate::inbound::{Inbound, Signal};
+use crate::lane::{Envelope, Lanes};
+use crate::stats::{Failure, FailureKind, HomeCounters, ProcessState, ProcessStats};
+use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering, Padded, lock};
+use crate::system::Inner;
+use crate::wait::Verdict;
+
+/// One home. Fields that different threads write lie on different cache lines.
+pub(crate) struct Home {
+    pub state: Padded<Mutex<HomeState>>,
+    pub inbound: Padded<Mutex<Inbound>>,
+    /// Rung under `inbound`.
+    pub bell: Condvar,
+    /// Number of the last take whose messages are in their inboxes.
+    pub admitted: Padded<AtomicU64>,
+    /// Hint for others: what waits in `inbound`, and in the run queue.
+    pub waiting: Padded<AtomicUsize>,
+    pub runnable: Padded<AtomicUsize>,
+    /// Its scheduler sleeps, or is about to.
+    pub asleep: Padded<AtomicBool>,
+}
+
+impl Home {
+    pub fn new() -> Self {
+        Home {
+            state: Padded(Mutex::new(HomeState::default())),
+            inbound: Padded(Mutex::new(Inbound::default())),
+            bell: Condvar::new(),
+            admitted: Padded::default(),
+            waiting: Padded::default(),
+            runnable: Padded::default(),
+            asleep: Padded::default(),
+        }
+    }
+
+    /// Publishes what waits and wakes the scheduler if it sleeps. Called with the inbound's lock.
+    #[inline]
+    pub fn ring(&self, inbound: &mut Inbound) {
+        self.waiting.store(inbound.lanes.count() + inbound.signals.len(), Ordering::Release);
+        if inbound.sleeping {
+            inbound.sleeping = false;
+            self.bell.notify_all();
+        }
+    }
+
+    /// Wakes the scheduler though nothing waits here: there is work elsewhere, or an end.
+    pub fn poke(&self) {
+        let mut inbound = lock(&self.inbound);
+        inbound.poked = true;
+        self.ring(&mut inbound);
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Nothing to do.
+    Idle,
+    /// In the run queue.
+    Queued,
+    /// With a scheduler, running or about to.
+    Out,
+    /// Waiting for another inbox.
+    Parked,
+}
+
+/// One process at home. A cache line, so that taking a message in costs one miss here and one in
+/// the process's box.
+#[repr(align(64))]
+struct Slot {
+    actor: Option<Box<dyn Actor>>,
+    shared: Arc<Shared>,
+    handled: u64,
+    rare: Option<Box<Rare>>,
+    generation: u32,
+    /// Half the capacity: the gate closes here. A copy, because `shared` is a line of its own.
+    shut_at: u32,
+    /// What this home last made of the gate.
+    shut: bool,
+    /// Messages in the inbox; while the process is out, as many as there were when it went.
+    queued: u32,
+    queued_max: u32,
+    state: State,
+    finish: bool,
+}
+
+const _: () = assert!(size_of::<Option<Slot>>() == 64);
+
+/// What most slots never have.
+struct Rare {
+    /// When the soonest entry of `timers` for it is due.
+    armed: Nanos,
+    /// A `VecDeque` of messages that came while the process was out, and their number.
+    late: Option<Box<dyn Any + Send>>,
+    late_count: u32,
+    parks: u64,
+}
+
+impl Default for Rare {
+    fn default() -> Self {
+        Rare { armed: Nanos::MAX, late: None, late_count: 0, parks: 0 }
+    }
+}
+
+/// A process out of its slot.
+pub(crate) struct Taken {
+    pub slot: u32,
+    pub actor: Box<dyn Actor>,
+    pub outcome: Outcome,
+    /// What it panicked with.
+    pub panic: Option<Box<Box<dyn Any + Send>>>,
+}
+
+#[derive(Default)]
+pub(crate) struct HomeState {
+    slots: Vec<Option<Slot>>,
+    free: Vec<u32>,
+    /// Generation for the next process in a slot; survives the process.
+    generations: Vec<u32>,
+    run_queue: VecDeque<u32>,
+    /// Processes that a message has just woken: they go first, while the message is in the cache.
+    hot: Vec<u32>,
+    timers: BinaryHeap<Reverse<(Nanos, u32, u32)>>,
+    /// Buffers that change places with the inbound's.
+    taken_lanes: Lanes,
+    taken_signals: Vec<(u32, u32, Signal)>,
+    out: usize,
+    pub counters: HomeCounters,
+    /// Ended processes and undelivered messages, to be dropped when the lock is not held.
+    ended: Vec<Box<dyn Send>>,
+}
+
+impl HomeState {
+    /// Makes room for a process and returns its slot and generation.
+    pub fn reserve(&mut self) -> (u32, u32) {
+        if let Some(slot) = self.free.pop() {
+            return (slot, self.generations[slot as usize]);
+        }
+        self.slots.push(None);
+        self.generations.push(0);
+        (self.slots.len() as u32 - 1, 0)
+    }
+
+    pub fn install(&mut self, shared: Arc<Shared>, actor: Box<dyn Actor>) {
+        let slot = shared.id.slot;
+        self.slots[slot as usize] = Some(Slot {
+            actor: Some(actor),
+            generation: shared.id.generation,
+            shut_at: shared.capacity / 2,
+            shut: false,
+            shared,
+            handled: 0,
+            queued: 0,
+            queued_max: 0,
+            // Queued, so that `start` runs.
+            state: State::Queued,
+            finish: false,
+            rare: None,
+        });
+        self.run_queue.push_back(slot);
+    }
+
+    /// Puts a message into its inbox. A message to a process that has ended is undelivered.
+    #[inline]
+    pub fn accept<M: Send + 'static>(&mut self, envelope: Envelope<M>) {
+        let Envelope { slot: number, generation, message } = envelope;
+        let Some(slot) = self.slots[number as usize].as_mut().filter(|slot| slot.generation == generation)
+        else {
+            self.counters.undelivered += 1;
+            self.ended.push(Box::new(message));
+            return;
+        };
+        let queued = match &mut slot.actor {
+            Some(actor) => {
+                let inbox = actor
+                    .inbox()
+                    .downcast_mut::<VecDeque<M>>()
+                    .expect("an address has its process's type of message");
+                inbox.push_back(message);
+                slot.queued = inbox.len() as u32;
+                slot.queued
+            }
+            None => {
+                let rare = slot.rare.get_or_insert_default();
+                let late = rare.late.get_or_insert_with(|| Box::new(VecDeque::<M>::new()));
+                late.downcast_mut::<VecDeque<M>>()
+                    .expect("an address has its process's type of message")
+                    .push_back(message);
+                rare.late_count += 1;
+                slot.queued + rare.late_count
+            }
+        };
+        if queued > slot.queued_max {
+            slot.queued_max = queued;
+        }
+        if queued >= slot.shut_at && !slot.shut {
+            slot.shut = true;
+            slot.shared.shut();
+        }
+        if slot.state == State::Idle {
+            slot.state = State::Queued;
+            self.hot.push(number);
+        }
+    }
+
+    /// Takes in what is under way to this home, and due timers.
+    pub fn take_in(&mut self, home: &Home, now: Nanos) {
+        if home.waiting.load(Ordering::Acquire) > 0 {
+            let mut inbound = lock(&home.inbound);
+            std::mem::swap(&mut inbound.lanes, &mut self.taken_lanes);
+            std::mem::swap(&mut inbound.signals, &mut self.taken_signals);
+            inbound.takes += 1;
+            let take = inbound.takes;
+            home.waiting.store(0, Ordering::Relaxed);
+            drop(inbound);
+            let mut lanes = std::mem::take(&mut self.taken_lanes);
+            lanes.deliver(self);
+            self.taken_lanes = lanes;
+            let mut signals = std::mem::take(&mut self.taken_signals);
+            for (slot, generation, signal) in signals.drain(..) {
+                self.signal(slot, generation, signal);
+            }
+            self.taken_signals = signals;
+            home.admitted.store(take, Ordering::Release);
+        }
+        while let Some(&Reverse((due, number, generation))) = self.timers.peek() {
+            if due > now {
+                break;
+            }
+            self.timers.pop();
+            let Some(slot) = self.slots[number as usize].as_mut().filter(|s| s.generation == generation)
+            else {
+                continue;
+            };
+            slot.rare.get_or_insert_default().armed = Nanos::MAX;
+            if slot.state == State::Idle {
+                slot.state = State::Queued;
+                self.run_queue.push_back(number);
+            }
+        }
+    }
+
+    fn signal(&mut self, number: u32, generation: u32, signal: Signal) {
+        let Some(slot) = self.slots[number as usize].as_mut().filter(|slot| slot.generation == generation)
+        else {
+            return;
+        };
+        match signal {
+            Signal::Finish => {
+                slot.finish = true;
+                if slot.state == State::Idle {
+                    slot.state = State::Queued;
+                    self.run_queue.push_back(number);
+                }
+            }
+            Signal::Resume => {
+                if slot.state == State::Parked {
+                    slot.state = State::Queued;
+                    self.run_queue.push_back(number);
+                }
+            }
+        }
+    }
+
+    pub fn runnable(&self) -> usize {
+        self.run_queue.len() + self.hot.len()
+    }
+
+    /// Ends the advantage of the processes woken last: from here on everyone has a turn.
+    pub fn cool(&mut self) {
+        self.run_queue.extend(self.hot.drain(..));
+    }
+
+    /// When the soonest timer here is due.
+    pub fn due(&self) -> Nanos {
+        self.timers.peek().map_or(Nanos::MAX, |soonest| soonest.0.0)
+    }
+
+    /// Hands out `count` runnable processes, or as many as there are.
+    pub fn take(&mut self, count: usize, batch: &mut Vec<Taken>) {
+        let hot = count.min(self.hot.len());
+        let queued = (count - hot).min(self.run_queue.len());
+        for number in self.hot.drain(..hot).chain(self.run_queue.drain(..queued)) {
+            let slot = self.slots[number as usize].as_mut().expect("only living processes are queued");
+            let mut actor = slot.actor.take().expect("a queued process is at home");
+            slot.state = State::Out;
+            if std::mem::take(&mut slot.finish) {
+                actor.set_finish();
+            }
+            batch.push(Taken { slot: number, actor, outcome: Outcome::default(), panic: None });
+        }
+        self.out += hot + queued;
+    }
+
+    /// Takes a process that ran back, and decides what it does next.
+    pub fn put_back(&mut self, taken: Taken, system: &Inner) {
+        let Taken { slot: number, mut actor, outcome, panic } = taken;
+        self.out -= 1;
+        let slot = self.slots[number as usize].as_mut().expect("a process that is out keeps its slot");
+        slot.handled += u64::from(outcome.handled);
+        self.counters.messages += u64::from(outcome.handled);
+        self.counters.activations += 1;
+        let mut left = outcome.left;
+        if let Some(rare) = slot.rare.as_mut().filter(|rare| rare.late_count > 0) {
+            left = actor.absorb(&mut **rare.late.as_mut().expect("late messages have a queue"));
+            rare.late_count = 0;
+        }
+        slot.queued = left;
+        if let End::Alive = outcome.end {
+            if slot.shut && left <= slot.shut_at / 2 {
+                slot.shut = false;
+                lock(&system.graph).release(&slot.shared, OPEN);
+            }
+            if outcome.due != Nanos::MAX
+                && let armed = &mut slot.rare.get_or_insert_default().armed
+                && outcome.due < *armed
+            {
+                *armed = outcome.due;
+                self.timers.push(Reverse((outcome.due, number, slot.generation)));
+            }
+            if outcome.stashed
+                && let Some(target) = actor.waits_for()
+            {
+                let verdict = lock(&system.graph).park(&slot.shared, &target);
+                match verdict {
+                    Verdict::Go => {}
+                    Verdict::Granted => actor.grant(),
+                    Verdict::Parked => {
+                        slot.rare.get_or_insert_default().parks += 1;
+                        self.counters.parks += 1;
+                        slot.actor = Some(actor);
+                        slot.state = State::Parked;
+                        return;
+                    }
+                    Verdict::Doomed(circle) => {
+                        slot.actor = Some(actor);
+                        self.end(number, system, Some((FailureKind::Circle, circle)));
+                        return;
+                    }
+                }
+            }
+            slot.actor = Some(actor);
+            if left > 0 || outcome.stashed || slot.finish {
+                slot.state = State::Queued;
+                self.run_queue.push_back(number);
+            } else {
+                slot.state = State::Idle;
+            }
+            return;
+        }
+        slot.actor = Some(actor);
+        let failure = match outcome.end {
+            End::Failed => {
+                let panic = panic.map_or_else(String::new, |panic| panic_words(&**panic));
+                Some((FailureKind::Panic, panic))
+            }
+            _ => None,
+        };
+        self.end(number, system, failure);
+    }
+
+    /// Ends a process that is at home.
+    fn end(&mut self, number: u32, system: &Inner, failure: Option<(FailureKind, String)>) {
+        let slot = self.slots[number as usize].take().expect("only a living process ends");
+        self.generations[number as usize] = slot.generation.wrapping_add(1);
+        self.free.push(number);
+        lock(&system.graph).release(&slot.shared, CLOSED);
+        if let Some(actor) = slot.actor {
+            self.counters.undelivered += actor.pending();
+            self.ended.push(Box::new(actor));
+        }
+        if let Some((kind, what)) = failure {
+            let failure = Failure { id: slot.shared.id, process: slot.shared.name.to_string(), kind, what };
+            system.report(failure);
+        }
+    }
+
+    /// What has ended: drop it without the lock, its destructors are not ours.
+    pub fn ended(&mut self) -> Vec<Box<dyn Send>> {
+        std::mem::take(&mut self.ended)
+    }
+
+    /// Nothing runs, is about to, or waits. Timers do not count.
+    pub fn is_quiet(&self, inbound: &Inbound) -> bool {
+        self.out == 0 && self.runnable() == 0 && inbound.is_empty()
+    }
+
+    /// The living process spawned last (by its serial number), for an orderly end.
+    pub fn youngest(&self) -> Option<(u64, u32, u32)> {
+        self.slots
+            .iter()
+            .flatten()
+            .map(|slot| (slot.shared.serial, slot.shared.id.slot, slot.generation))
+            .max()
+    }
+
+    /// Ends everything and empties all queues.
+    pub fn clear(&mut self, home: &Home, system: &Inner) {
+        self.take_in(home, Nanos(0));
+        for number in 0..self.slots.len() as u32 {
+            if self.slots[number as usize].is_some() {
+                self.end(number, system, None);
+            }
+        }
+        self.run_queue.clear();
+        self.hot.clear();
+        self.timers.clear();
+    }
+
+    pub fn process_stats(&self) -> impl Iterator<Item = ProcessStats> {
+        self.slots.iter().flatten().map(|slot| {
+            let late = slot.rare.as_ref().map_or(0, |rare| rare.late_count);
+            ProcessStats {
+                id: slot.shared.id,
+                name: slot.shared.name.to_string(),
+                capacity: slot.shared.capacity,
+                queued: slot.queued + late,
+                queued_max: slot.queued_max,
+                handled: slot.handled,
+                parks: slot.rare.as_ref().map_or(0, |rare| rare.parks),
+                state: match slot.state {
+                    State::Idle => ProcessState::Idle,
+                    State::Queued => ProcessState::Runnable,
+                    State::Out => ProcessState::Running,
+                    State::Parked => ProcessState::Waiting,
+                },
+            }
+        })
+    }
+}

@@ -1,0 +1,121 @@
+//! What one scheduler's processes have sent and it has not yet handed over.
+//!
+//! Private to the scheduler's thread: a send is a push on a local buffer, with no lock and no
+//! atomic write. Everything here is handed over before a process that sent it can run anywhere
+//! else, so messages of one sender to one receiver never overtake each other.
+
+use std::sync::Arc;
+
+use brunt_core::Nanos;
+
+use crate::address::{Address, CLOSED, FULL, OPEN, Refused};
+use crate::lane::{Envelope, Lanes};
+use crate::sync::{AtomicU64, Ordering};
+use crate::system::Inner;
+
+/// Messages in the current window to one process.
+#[derive(Clone, Copy, Default)]
+struct Window {
+    number: u32,
+    count: u32,
+}
+
+/// What is staged for one home.
+#[derive(Default)]
+pub(crate) struct Staged {
+    pub lanes: Lanes,
+    /// The home's drain that takes in the last of what was flushed.
+    pub ticket: u64,
+    /// Counts up each time all that was flushed before has been taken in.
+    window_number: u32,
+}
+
+impl Staged {
+    pub fn open_window(&mut self) {
+        self.window_number = self.window_number.wrapping_add(1);
+    }
+
+    /// Opens the window when nothing at all is under way: with nothing to hand over, nothing
+    /// else would.
+    #[cold]
+    fn reopen(&mut self, admitted: &AtomicU64) -> bool {
+        let opens = self.lanes.count() == 0 && admitted.load(Ordering::Acquire) >= self.ticket;
+        if opens {
+            self.open_window();
+        }
+        opens
+    }
+}
+
+pub(crate) struct Outbox {
+    pub system: Arc<Inner>,
+    pub homes: Vec<Staged>,
+    /// By an address's `table_index`.
+    windows: Vec<Window>,
+    /// Time of this round.
+    pub now: Nanos,
+    /// Messages to processes that had ended.
+    pub undelivered: u64,
+    /// Where a process spawned by the one that runs is put.
+    pub home: u16,
+}
+
+impl Outbox {
+    pub fn new(system: Arc<Inner>, home: u16) -> Self {
+        let homes = system
+            .homes
+            .iter()
+            // Window numbers start at 1: a fresh entry of `windows` is of no window.
+            .map(|_| Staged { window_number: 1, ..Staged::default() })
+            .collect();
+        let now = system.clock.now();
+        Outbox { system, homes, windows: Vec::new(), now, undelivered: 0, home }
+    }
+
+    /// Stages a message when the gate is open and the window has room.
+    #[inline]
+    pub fn stage<M: Send + 'static>(&mut self, to: &Address<M>, message: M) -> Result<(), Refused<M>> {
+        match to.shared.gate() {
+            OPEN => {}
+            FULL => return Err(Refused::Full(message)),
+            _ => return Err(Refused::Closed(message)),
+        }
+        let staged = &mut self.homes[usize::from(to.home)];
+        let index = to.table_index as usize;
+        if index >= self.windows.len() {
+            grow(&mut self.windows, index);
+        }
+        let window = &mut self.windows[index];
+        if window.number != staged.window_number {
+            *window = Window { number: staged.window_number, count: 0 };
+        }
+        if window.count >= to.window {
+            if !staged.reopen(&self.system.homes[usize::from(to.home)].admitted) {
+                return Err(Refused::Full(message));
+            }
+            *window = Window { number: staged.window_number, count: 0 };
+        }
+        window.count += 1;
+        staged.lanes.push(to.kind, Envelope { slot: to.slot, generation: to.generation, message });
+        Ok(())
+    }
+
+    /// Stages a message above the capacity, to break a circle.
+    pub fn stage_granted<M: Send + 'static>(
+        &mut self,
+        to: &Address<M>,
+        message: M,
+    ) -> Result<(), Refused<M>> {
+        if to.shared.gate() == CLOSED {
+            return Err(Refused::Closed(message));
+        }
+        let envelope = Envelope { slot: to.slot, generation: to.generation, message };
+        self.homes[usize::from(to.home)].lanes.push(to.kind, envelope);
+        Ok(())
+    }
+}
+
+#[cold]
+fn grow(windows: &mut Vec<Window>, index: usize) {
+    windows.resize((index + 1).next_power_of_two(), Window::default());
+}

@@ -1,0 +1,163 @@
+//! A [`Process`]: state that nobody else sees, and what it does with one message. Its
+//! [`Context`] is how it acts on the world: send, set a timer, start another, stop.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use brunt_core::Nanos;
+
+use crate::actor::{Held, Stashed, TimerQueue};
+use crate::address::{Address, Refused, Shared};
+use crate::outbox::Outbox;
+use crate::stats::ProcessId;
+
+/// An actor. It owns its state, runs on one thread at a time, and handles each message to its
+/// end before the next.
+pub trait Process: Sized + Send + 'static {
+    /// What it takes. Ownership moves with the message: a batch of buffers changes hands
+    /// without a copy.
+    type Message: Send + 'static;
+
+    /// Handles one message. Must not block: the processes behind it on this scheduler wait.
+    /// A panic ends this process, and no other.
+    fn handle(&mut self, message: Self::Message, context: &mut Context<'_, Self::Message>);
+
+    /// Runs before the first message.
+    fn start(&mut self, _context: &mut Context<'_, Self::Message>) {}
+
+    /// Runs after the last message when the system drains: pass on what is held back, close
+    /// what is open. What it sends is still handled by the processes spawned before it.
+    fn finish(&mut self, _context: &mut Context<'_, Self::Message>) {}
+}
+
+/// How to spawn a process.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub(crate) name: Option<Box<str>>,
+    pub(crate) capacity: u32,
+    pub(crate) home: Option<Home>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Home {
+    Index(usize),
+    Of(ProcessId),
+}
+
+/// An inbox's capacity when nothing else is said, in messages.
+pub const CAPACITY_DEFAULT: u32 = 1024;
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { name: None, capacity: CAPACITY_DEFAULT, home: None }
+    }
+}
+
+impl Options {
+    /// A name for reports.
+    pub fn named(name: impl Into<Box<str>>) -> Self {
+        Options { name: Some(name.into()), ..Options::default() }
+    }
+
+    /// Most messages its inbox holds. Raised to `4 * (schedulers + 1)` when below: each
+    /// scheduler and the outside need room for what is under way.
+    pub fn capacity(self, messages: u32) -> Self {
+        Options { capacity: messages, ..self }
+    }
+
+    /// Make scheduler `index`, modulo their number, its home.
+    pub fn on_scheduler(self, index: usize) -> Self {
+        Options { home: Some(Home::Index(index)), ..self }
+    }
+
+    /// Give it the home of another process that it talks with a lot.
+    pub fn near<M: Send + 'static>(self, other: &Address<M>) -> Self {
+        Options { home: Some(Home::Of(other.id())), ..self }
+    }
+}
+
+/// A pending timer of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimerId(pub(crate) u64);
+
+/// What a process can do while it handles a message of its type `M`.
+pub struct Context<'a, M> {
+    pub(crate) outbox: &'a mut Outbox,
+    pub(crate) shared: &'a Arc<Shared>,
+    pub(crate) kind: u16,
+    pub(crate) stash: &'a mut VecDeque<Box<dyn Stashed>>,
+    pub(crate) timers: &'a mut TimerQueue<M>,
+    pub(crate) stopping: &'a mut bool,
+}
+
+impl<M: Send + 'static> Context<'_, M> {
+    /// Sends. When the inbox is full, the message waits with this process, in order, and this
+    /// process handles no further message until it is gone: its own inbox fills, and its
+    /// senders are held back in turn. When the receiver has ended, the message is dropped and
+    /// counted as undelivered.
+    #[inline]
+    pub fn send<T: Send + 'static>(&mut self, to: &Address<T>, message: T) {
+        if !self.stash.is_empty() {
+            self.hold(to, message);
+            return;
+        }
+        match self.outbox.stage(to, message) {
+            Ok(()) => {}
+            Err(Refused::Full(message)) => self.hold(to, message),
+            Err(_) => self.outbox.undelivered += 1,
+        }
+    }
+
+    /// Sends only when there is room now, and gives the message back otherwise: for a source
+    /// that would rather drop and count than wait.
+    #[inline]
+    pub fn try_send<T: Send + 'static>(&mut self, to: &Address<T>, message: T) -> Result<(), Refused<T>> {
+        // Behind a message that waits, this one would overtake it.
+        if !self.stash.is_empty() {
+            return Err(Refused::Full(message));
+        }
+        self.outbox.stage(to, message)
+    }
+
+    #[cold]
+    fn hold<T: Send + 'static>(&mut self, to: &Address<T>, message: T) {
+        self.stash.push_back(Box::new(Held { to: to.clone(), message: Some(message) }));
+    }
+
+    /// The process's own address.
+    pub fn this(&self) -> Address<M> {
+        Address::new(self.shared.clone(), self.kind)
+    }
+
+    /// The time at which this round of the scheduler began; by the system's clock.
+    pub fn now(&self) -> Nanos {
+        self.outbox.now
+    }
+
+    /// Hands `message` to this process itself, not before `delay` is over. Refused when as many
+    /// timers are pending as the inbox holds messages.
+    pub fn after(&mut self, delay: Duration, message: M) -> Result<TimerId, Refused<M>> {
+        if self.timers.len() >= self.shared.capacity as usize {
+            return Err(Refused::Full(message));
+        }
+        Ok(self.timers.push(self.outbox.now.after(delay), message))
+    }
+
+    /// Takes a timer back. `None` when it has fired.
+    pub fn cancel(&mut self, timer: TimerId) -> Option<M> {
+        self.timers.remove(timer)
+    }
+
+    /// Starts another process; near this one unless the options say otherwise.
+    pub fn spawn<P: Process>(&mut self, process: P, options: Options) -> Address<P::Message> {
+        let near = Home::Index(usize::from(self.outbox.home));
+        let options = Options { home: options.home.or(Some(near)), ..options };
+        self.outbox.system.clone().spawn(process, options)
+    }
+
+    /// Ends this process after this message. What is in its inbox then counts as undelivered.
+    pub fn stop(&mut self) {
+        *self.stopping = true;
+    }
+}

@@ -1,0 +1,402 @@
+//! One thread's loop: take a batch of runnable processes, run them, hand over what they sent.
+//!
+//! A round is:
+//!
+//! 1. hand over what is staged for other homes, each in one push;
+//! 2. under the lock of the home the batch came from: put the processes back, deliver what they
+//!    sent to their own home, take in what others sent, take the next batch;
+//! 3. without any lock: run the batch.
+//!
+//! The rule: a process goes back only after everything it sent has been handed over. So its
+//! messages never overtake each other, wherever it runs next, and a home with nothing out, nothing
+//! queued and nothing inbound is truly quiet.
+
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use brunt_core::{Clock, Nanos};
+
+use crate::home::{HomeState, Taken};
+use crate::inbound;
+use crate::outbox::Outbox;
+use crate::sync::{self, Ordering, lock, thread, try_lock};
+use crate::system::Inner;
+
+/// Most processes in a batch. Larger ones share the lock's cost among more; smaller ones leave
+/// more to steal and keep less back when the kernel takes the core away.
+const BATCH_MAX: usize = 16;
+/// A batch that took longer makes the next one smaller: with handlers of 50 µs a batch is one
+/// process, and idle schedulers find the rest in the run queue.
+const ROUND_LONGEST: Duration = Duration::from_micros(40);
+const ROUND_SHORTEST: Duration = Duration::from_micros(10);
+/// How long to look out for messages before stealing: several times what a busy neighbour takes
+/// to hand over its next batch, which is worth more than its processes, whose caches are warm
+/// there. Halved with each theft in a row, as it then shows that nothing else is coming.
+const LOOK_BEFORE_STEAL: Duration = Duration::from_micros(20);
+/// How long to look for work in all before sleeping: about what a sleep and a wake-up cost.
+const LOOK_BEFORE_SLEEP: Duration = Duration::from_micros(50);
+/// A scheduler offers its core to others this often, while it holds no process. The kernel would
+/// take the core at the end of a slice of a few milliseconds anyway, but then with processes in
+/// hand that everybody else has to wait for: the convoy. Costs under 1 µs when nobody wants it.
+const YIELD_EVERY: Duration = Duration::from_micros(250);
+/// For how long processes that were just woken may go before those that wait for their turn.
+/// Following a message while it is in the cache is faster, and lets batches build up behind it.
+const HOT_LONGEST: Duration = Duration::from_micros(50);
+/// A nap while some other home has work that cannot be taken yet.
+const NAP: Duration = Duration::from_micros(100);
+
+sync::thread_local! {
+    // Not `const`, which shuttle's macro does not know.
+    #[allow(clippy::missing_const_for_thread_local)]
+    static INSIDE: Cell<bool> = Cell::new(false);
+}
+
+/// True on a scheduler's thread.
+pub(crate) fn inside() -> bool {
+    INSIDE.with(Cell::get)
+}
+
+pub(crate) struct Scheduler {
+    index: usize,
+    outbox: Outbox,
+    batch: Vec<Taken>,
+    /// Whose processes are in `batch`.
+    batch_home: usize,
+    batch_count_max: usize,
+    /// The others, the same node's first.
+    others: Vec<usize>,
+    steals: u64,
+    sleeps: u64,
+    yields: u64,
+    /// Real time, for decisions of this file; processes see the system's clock only.
+    tick: Nanos,
+    yielded_at: Nanos,
+    hot_since: Nanos,
+    /// When the own home's next timer is due.
+    due: Nanos,
+}
+
+/// What a round did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Round {
+    /// Processes ran.
+    Busy,
+    /// Processes ran, but each only waits for what it sent to be taken in elsewhere.
+    Stuck,
+    /// There was nothing to run.
+    Idle,
+}
+
+impl Scheduler {
+    pub fn new(system: Arc<Inner>, index: usize) -> Self {
+        let count = system.homes.len();
+        let mut others: Vec<usize> = (1..count).map(|step| (index + step) % count).collect();
+        others.sort_by_key(|&other| system.seats[other].node != system.seats[index].node);
+        let tick = Clock::Monotonic.now();
+        Scheduler {
+            index,
+            outbox: Outbox::new(system, index as u16),
+            batch: Vec::with_capacity(BATCH_MAX),
+            batch_home: index,
+            batch_count_max: BATCH_MAX / 4,
+            others,
+            steals: 0,
+            sleeps: 0,
+            yields: 0,
+            tick,
+            yielded_at: tick,
+            hot_since: tick,
+            due: Nanos::MAX,
+        }
+    }
+
+    /// Runs until the system stops.
+    pub fn run(mut self) {
+        INSIDE.with(|inside| inside.set(true));
+        let mut idle: Option<(Nanos, u32)> = None;
+        let mut steal_after = LOOK_BEFORE_STEAL;
+        while !self.outbox.system.stop.load(Ordering::Acquire) {
+            match self.round() {
+                Round::Busy => {
+                    idle = None;
+                    steal_after = LOOK_BEFORE_STEAL;
+                    continue;
+                }
+                Round::Stuck => {
+                    self.help();
+                    thread::yield_now();
+                    continue;
+                }
+                Round::Idle => {}
+            }
+            let (since, looks) = idle.get_or_insert((self.tick, 0));
+            let (since, looks) = (*since, {
+                *looks += 1;
+                *looks
+            });
+            if self.look_out() {
+                continue;
+            }
+            if patience(steal_after, since, 1, looks) && self.steal() {
+                steal_after /= 2;
+                idle = None;
+                continue;
+            }
+            if patience(LOOK_BEFORE_SLEEP, since, 2, looks) {
+                self.sleep();
+                idle = None;
+            }
+        }
+        self.settle(0);
+    }
+
+    /// One round of this scheduler's own home. A manual system calls it in place of a thread.
+    pub fn round(&mut self) -> Round {
+        let tick = Clock::Monotonic.now();
+        let took = tick.since(self.tick);
+        self.tick = tick;
+        if took > ROUND_LONGEST {
+            self.batch_count_max = (self.batch_count_max / 2).max(1);
+        } else if took < ROUND_SHORTEST && self.batch.len() == self.batch_count_max {
+            self.batch_count_max = (self.batch_count_max * 2).min(BATCH_MAX);
+        }
+        self.outbox.now = self.outbox.system.clock.now();
+        self.settle(self.batch_count_max);
+        self.run_batch()
+    }
+
+    fn run_batch(&mut self) -> Round {
+        if self.batch.is_empty() {
+            return Round::Idle;
+        }
+        let budget = self.outbox.system.budget;
+        let Scheduler { outbox, batch, .. } = self;
+        let (mut begun, mut progress) = (0, false);
+        // One guard around the batch, not around each process: after a panic the loop goes on
+        // with the next. The one that panicked keeps the outcome of a failure.
+        while begun < batch.len() {
+            let panic = catch_unwind(AssertUnwindSafe(|| {
+                for taken in &mut batch[begun..] {
+                    begun += 1;
+                    taken.outcome = taken.actor.run(outbox, budget);
+                    progress |= taken.outcome.handled > 0 || !taken.outcome.stashed;
+                }
+            }));
+            if let Err(panic) = panic {
+                batch[begun - 1].panic = Some(Box::new(panic));
+                progress = true;
+            }
+        }
+        if progress { Round::Busy } else { Round::Stuck }
+    }
+
+    /// Hands over what the batch sent, puts its processes back, and takes the next batch of at
+    /// most `count` from the own home.
+    pub fn settle(&mut self, count: usize) {
+        let system = self.outbox.system.clone();
+        for home in 0..self.outbox.homes.len() {
+            if home != self.batch_home && self.outbox.homes[home].lanes.count() > 0 {
+                self.hand_over(&system, home);
+            }
+        }
+        if self.batch_home != self.index {
+            let home = &system.homes[self.batch_home];
+            let mut state = lock(&home.state);
+            self.put_back(&system, &mut state);
+            let (runnable, ended) = (state.runnable(), state.ended());
+            home.runnable.store(runnable, Ordering::SeqCst);
+            drop(state);
+            drop_all(ended);
+            if runnable > 0 {
+                self.wake_sleeper(self.batch_home);
+            }
+            self.batch_home = self.index;
+        }
+        let home = &system.homes[self.index];
+        let mut state = lock(&home.state);
+        self.put_back(&system, &mut state);
+        if self.yields_now() {
+            // Nothing is in hand here, and everything of this home can be stolen.
+            home.runnable.store(state.runnable(), Ordering::SeqCst);
+            drop(state);
+            thread::yield_now();
+            state = lock(&home.state);
+            state.take_in(home, self.outbox.now);
+        }
+        if self.tick.since(self.hot_since) >= HOT_LONGEST {
+            self.hot_since = self.tick;
+            state.cool();
+        }
+        state.take(count, &mut self.batch);
+        self.due = state.due();
+        state.counters.rounds += 1;
+        state.counters.steals = self.steals;
+        state.counters.sleeps = self.sleeps;
+        state.counters.yields = self.yields;
+        state.counters.undelivered += std::mem::take(&mut self.outbox.undelivered);
+        let (runnable, ended) = (state.runnable(), state.ended());
+        home.runnable.store(runnable, Ordering::SeqCst);
+        drop(state);
+        drop_all(ended);
+        if runnable > 0 {
+            self.wake_sleeper(self.index);
+        }
+    }
+
+    /// Under the lock of the batch's home: processes first, so that what is delivered next finds
+    /// them; then what others sent; then what this batch sent to its own home, which cannot be
+    /// older than any of it.
+    fn put_back(&mut self, system: &Inner, state: &mut HomeState) {
+        for taken in self.batch.drain(..) {
+            state.put_back(taken, system);
+        }
+        state.take_in(&system.homes[self.batch_home], self.outbox.now);
+        let staged = &mut self.outbox.homes[self.batch_home];
+        if staged.lanes.count() > 0 {
+            staged.lanes.deliver(state);
+        }
+        staged.open_window();
+    }
+
+    /// One push for everything staged for `home`.
+    fn hand_over(&mut self, system: &Inner, home: usize) {
+        let staged = &mut self.outbox.homes[home];
+        let home = &system.homes[home];
+        if home.admitted.load(Ordering::Acquire) >= staged.ticket {
+            staged.open_window();
+        }
+        let mut inbound = lock(&home.inbound);
+        staged.lanes.append_to(&mut inbound.lanes);
+        staged.ticket = inbound.next_take();
+        home.ring(&mut inbound);
+    }
+
+    fn yields_now(&mut self) -> bool {
+        let yields = !self.others.is_empty() && self.tick.since(self.yielded_at) >= YIELD_EVERY;
+        if yields {
+            self.yielded_at = self.tick;
+            self.yields += 1;
+        }
+        yields
+    }
+
+    /// True when something turned up for the own home.
+    fn look_out(&self) -> bool {
+        let home = &self.outbox.system.homes[self.index];
+        for _ in 0..LOOKS_A_ROUND {
+            if home.waiting.load(Ordering::Acquire) > 0 || home.runnable.load(Ordering::Acquire) > 0 {
+                return true;
+            }
+            std::hint::spin_loop();
+        }
+        false
+    }
+
+    /// Takes half of what another home has to run, and runs it.
+    fn steal(&mut self) -> bool {
+        let system = self.outbox.system.clone();
+        for &victim in &self.others {
+            let home = &system.homes[victim];
+            if home.runnable.load(Ordering::SeqCst) == 0 && home.waiting.load(Ordering::SeqCst) == 0 {
+                continue;
+            }
+            let Some(mut state) = try_lock(&home.state) else { continue };
+            state.take_in(home, self.outbox.now);
+            // Those that wait longest, not those that its own scheduler has in its cache.
+            state.cool();
+            let count = state.runnable().div_ceil(2).min(self.batch_count_max);
+            state.take(count, &mut self.batch);
+            state.counters.stolen += count as u64;
+            home.runnable.store(state.runnable(), Ordering::SeqCst);
+            drop(state);
+            if count > 0 {
+                self.steals += count as u64;
+                self.batch_home = victim;
+                self.outbox.home = victim as u16;
+                self.run_batch();
+                self.outbox.home = self.index as u16;
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Takes messages in for homes whose own schedulers have not come to it.
+    fn help(&mut self) {
+        let system = &self.outbox.system;
+        for &other in &self.others {
+            let home = &system.homes[other];
+            if home.waiting.load(Ordering::Acquire) == 0 {
+                continue;
+            }
+            if let Some(mut state) = try_lock(&home.state) {
+                state.take_in(home, self.outbox.now);
+                let ended = state.ended();
+                home.runnable.store(state.runnable(), Ordering::SeqCst);
+                drop(state);
+                drop_all(ended);
+            }
+        }
+    }
+
+    /// Wakes `home`'s scheduler, or else another, when it sleeps while there is work.
+    fn wake_sleeper(&self, home: usize) {
+        let homes = &self.outbox.system.homes;
+        let candidates = std::iter::once(home).chain(self.others.iter().copied());
+        if let Some(sleeper) =
+            candidates.into_iter().find(|&other| homes[other].asleep.load(Ordering::SeqCst))
+        {
+            homes[sleeper].asleep.store(false, Ordering::SeqCst);
+            homes[sleeper].poke();
+        }
+    }
+
+    fn sleep(&mut self) {
+        let system = &self.outbox.system;
+        let home = &system.homes[self.index];
+        // First say so, then look; whoever adds work does it the other way round. One of the
+        // two sees the other (both sequentially consistent).
+        home.asleep.store(true, Ordering::SeqCst);
+        let work = system
+            .homes
+            .iter()
+            .any(|home| home.runnable.load(Ordering::SeqCst) > 0 || home.waiting.load(Ordering::SeqCst) > 0);
+        if system.stop.load(Ordering::SeqCst) {
+            return;
+        }
+        let longest = match (work, &system.clock) {
+            (true, _) => Some(NAP),
+            (false, Clock::Monotonic) if self.due != Nanos::MAX => Some(self.due.since(self.outbox.now)),
+            _ => None,
+        };
+        if !work {
+            self.sleeps += 1;
+        }
+        if cfg!(feature = "model-check") && longest.is_some() {
+            // Shuttle's waits never time out.
+            thread::yield_now();
+        } else {
+            inbound::sleep(&home.inbound, &home.bell, longest);
+        }
+        home.asleep.store(false, Ordering::SeqCst);
+    }
+}
+
+/// Looks of [`Scheduler::look_out`] between two rounds: about a microsecond.
+const LOOKS_A_ROUND: u32 = if cfg!(feature = "model-check") { 1 } else { 32 };
+
+/// True when an idle scheduler has looked out for long enough: by time, or under the model, which
+/// has none, by count.
+fn patience(time: Duration, since: Nanos, count: u32, looks: u32) -> bool {
+    if cfg!(feature = "model-check") { looks >= count } else { Clock::Monotonic.now().since(since) >= time }
+}
+
+/// Destructors of processes and messages are not ours: one that panics must not take a scheduler
+/// with it.
+pub(crate) fn drop_all(ended: Vec<Box<dyn Send>>) {
+    for one in ended {
+        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(one)));
+    }
+}

@@ -1,0 +1,133 @@
+//! Which CPUs there are, and which NUMA node each belongs to: from sysfs and the thread's
+//! affinity mask, so that a container's or taskset's limits are kept.
+
+use std::fs;
+use std::path::Path;
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+/// Where schedulers may run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Placement {
+    /// Anywhere; the kernel moves them, and they steal from each other without regard to nodes.
+    /// The best choice beside other work.
+    #[default]
+    Anywhere,
+    /// Each on the CPUs of one NUMA node, stealing within the node first. Memory stays near,
+    /// and the kernel can still move a scheduler away from a busy core.
+    Node,
+    /// Each on one core, stealing within the node first. The warmest caches; on a core that
+    /// something else wants too, the scheduler gets half of it.
+    Core,
+}
+
+/// One scheduler's place.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Seat {
+    /// Empty: anywhere.
+    pub cpus: Vec<usize>,
+    pub node: usize,
+}
+
+/// CPUs this thread may use, grouped by NUMA node; nodes without such a CPU are left out.
+pub(crate) fn nodes() -> Vec<Vec<usize>> {
+    let allowed = sched_getaffinity(None).ok();
+    nodes_at(Path::new("/sys/devices/system/node"), |cpu| {
+        allowed.as_ref().is_none_or(|set| cpu < CpuSet::MAX_CPU && set.is_set(cpu))
+    })
+}
+
+fn nodes_at(root: &Path, allowed: impl Fn(usize) -> bool) -> Vec<Vec<usize>> {
+    let mut nodes: Vec<(usize, Vec<usize>)> = fs::read_dir(root)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| {
+            let number = entry.file_name().to_str()?.strip_prefix("node")?.parse().ok()?;
+            let list = fs::read_to_string(entry.path().join("cpulist")).ok()?;
+            let mut cpus = parse_cpu_list(&list);
+            cpus.retain(|&cpu| allowed(cpu));
+            (!cpus.is_empty()).then_some((number, cpus))
+        })
+        .collect();
+    nodes.sort();
+    if nodes.is_empty() {
+        // No NUMA in this kernel: one node of all CPUs.
+        let count = std::thread::available_parallelism().map_or(1, |count| count.get());
+        return vec![(0..CpuSet::MAX_CPU).filter(|&cpu| allowed(cpu)).take(count).collect()];
+    }
+    nodes.into_iter().map(|(_, cpus)| cpus).collect()
+}
+
+/// Reads the kernel's list format, such as `0-3,8,10-11`. What is not understood is left out.
+fn parse_cpu_list(text: &str) -> Vec<usize> {
+    text.trim()
+        .split(',')
+        .filter_map(|part| {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            Some(first.parse::<usize>().ok()?..=last.parse::<usize>().ok()?.min(CpuSet::MAX_CPU))
+        })
+        .flatten()
+        .collect()
+}
+
+/// A seat for each of `count` schedulers: nodes are filled one after the other, in proportion.
+pub(crate) fn seats(placement: Placement, count: usize, nodes: &[Vec<usize>]) -> Vec<Seat> {
+    let flat: Vec<(usize, usize)> =
+        nodes.iter().enumerate().flat_map(|(node, cpus)| cpus.iter().map(move |&cpu| (node, cpu))).collect();
+    (0..count)
+        .map(|index| {
+            if placement == Placement::Anywhere || flat.is_empty() {
+                return Seat::default();
+            }
+            // As many schedulers as CPUs: one each, in order. Fewer: the first CPUs. More: round again.
+            let (node, cpu) = flat[index % flat.len()];
+            let cpus = if placement == Placement::Core { vec![cpu] } else { nodes[node].clone() };
+            Seat { cpus, node }
+        })
+        .collect()
+}
+
+/// Moves the calling thread to its seat. Returns the CPUs it may use from now on: empty when the
+/// kernel refused or there is nothing to do.
+pub(crate) fn sit(seat: &Seat) -> bool {
+    if seat.cpus.is_empty() {
+        return true;
+    }
+    let mut set = CpuSet::new();
+    for &cpu in &seat.cpus {
+        set.set(cpu);
+    }
+    sched_setaffinity(None, &set).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The goal: the kernel's lists are read, and nonsense in them does no harm.
+    #[test]
+    fn cpu_lists() {
+        let check = |text: &str, cpus: &[usize]| assert_eq!(parse_cpu_list(text), cpus, "{text:?}");
+        check("0\n", &[0]);
+        check("0-3,8,10-11\n", &[0, 1, 2, 3, 8, 10, 11]);
+        check("", &[]);
+        check("\n", &[]);
+        check("3-1,x,5", &[5]);
+    }
+
+    /// The goal: schedulers sit on their node's CPUs, and go round when there are more of them.
+    #[test]
+    fn seats_follow_nodes() {
+        let nodes = [vec![0, 2], vec![1, 3]];
+        let check = |placement, count, expected: &[(&[usize], usize)]| {
+            let got = seats(placement, count, &nodes);
+            let got: Vec<_> = got.iter().map(|seat| (seat.cpus.as_slice(), seat.node)).collect();
+            assert_eq!(got, expected, "{placement:?} {count}");
+        };
+        check(Placement::Anywhere, 2, &[(&[], 0), (&[], 0)]);
+        check(Placement::Core, 3, &[(&[0], 0), (&[2], 0), (&[1], 1)]);
+        check(Placement::Node, 3, &[(&[0, 2], 0), (&[0, 2], 0), (&[1, 3], 1)]);
+        check(Placement::Core, 5, &[(&[0], 0), (&[2], 0), (&[1], 1), (&[3], 1), (&[0], 0)]);
+    }
+}

@@ -1,0 +1,496 @@
+//! Schedulers on real threads and in a test's hands: order, bounds, failures, ends.
+#![cfg(not(feature = "model-check"))]
+
+use std::sync::mpsc::{Sender, channel};
+use std::time::Duration;
+
+use brunt_actors::{
+    Address, Builder, Context, FailureKind, Options, Placement, Process, ProcessState, Refused, Shutdown,
+};
+
+const SOON: Duration = Duration::from_secs(60);
+
+/// Sends what it gets to `next`, tagged with its number.
+struct Forward {
+    number: u64,
+    next: Address<(u64, u64)>,
+}
+
+impl Process for Forward {
+    type Message = u64;
+
+    fn handle(&mut self, message: u64, context: &mut Context<'_, u64>) {
+        context.send(&self.next, (self.number, message));
+    }
+}
+
+/// Checks that each sender's messages come in order, and reports how many came when it finishes.
+struct InOrder {
+    next: Vec<u64>,
+    result: Sender<Vec<u64>>,
+}
+
+impl Process for InOrder {
+    type Message = (u64, u64);
+
+    fn handle(&mut self, (from, message): (u64, u64), _: &mut Context<'_, (u64, u64)>) {
+        assert_eq!(message, self.next[from as usize], "messages of sender {from} overtook each other");
+        self.next[from as usize] += 1;
+    }
+
+    fn finish(&mut self, _: &mut Context<'_, (u64, u64)>) {
+        self.result.send(self.next.clone()).unwrap();
+    }
+}
+
+/// The goal: no message is lost, doubled or overtaken between any two processes, with many
+/// senders on several schedulers, stealing, and inboxes that are full all the time; and no inbox
+/// ever holds more than its capacity.
+#[test]
+fn nothing_is_lost_or_overtaken() {
+    for (schedulers, placement) in [(1, Placement::Anywhere), (2, Placement::Core), (4, Placement::Node)] {
+        let system = Builder::default().schedulers(schedulers).placement(placement).start();
+        let (result, results) = channel();
+        let (senders, messages) = (20, 5_000);
+        let sink =
+            system.spawn(InOrder { next: vec![0; senders], result }, Options::named("sink").capacity(40));
+        let forwards: Vec<_> = (0..senders)
+            .map(|number| {
+                let forward = Forward { number: number as u64, next: sink.clone() };
+                system.spawn(forward, Options::named("forward").capacity(25).on_scheduler(number))
+            })
+            .collect();
+        for message in 0..messages {
+            for forward in &forwards {
+                forward.send(message).unwrap();
+            }
+        }
+        let report = system.shutdown(Shutdown::Drain(SOON));
+        assert!(report.failures.is_empty(), "{:?}", report.failures);
+        assert!(report.drained);
+        assert_eq!(results.recv().unwrap(), vec![messages; senders]);
+        assert_eq!(report.snapshot.messages(), 2 * messages * senders as u64);
+        assert_eq!(report.snapshot.undelivered, 0);
+    }
+}
+
+/// Takes a message each time it is told to, so that a test can fill its inbox.
+struct Slow {
+    delay: Duration,
+}
+
+impl Process for Slow {
+    type Message = u64;
+
+    fn handle(&mut self, _: u64, context: &mut Context<'_, u64>) {
+        context.after(self.delay, 0).unwrap();
+    }
+}
+
+/// Sends a burst for each message.
+struct Burst {
+    count: u64,
+    next: Address<(u64, u64)>,
+}
+
+impl Process for Burst {
+    type Message = ();
+
+    fn handle(&mut self, (): (), context: &mut Context<'_, ()>) {
+        for message in 0..self.count {
+            context.send(&self.next, (0, message));
+        }
+    }
+}
+
+/// Handles messages, and can be seen.
+struct Count;
+
+impl Process for Count {
+    type Message = (u64, u64);
+
+    fn handle(&mut self, _: (u64, u64), _: &mut Context<'_, (u64, u64)>) {}
+}
+
+/// The goal: a handler that sends far more than an inbox holds waits, and the inbox's capacity
+/// is a bound, not a wish.
+#[test]
+fn capacity_is_never_passed() {
+    for schedulers in [1, 3] {
+        let mut system = Builder::default().schedulers(schedulers).budget(3).manual();
+        let sink = system.spawn(Count, Options::named("sink").capacity(16).on_scheduler(0));
+        let bursts: Vec<_> = (0..5)
+            .map(|index| {
+                let burst = Burst { count: 100, next: sink.clone() };
+                system.spawn(burst, Options::named("burst").on_scheduler(index))
+            })
+            .collect();
+        for burst in &bursts {
+            burst.send(()).unwrap();
+        }
+        while system.step() {
+            for process in system.snapshot().processes {
+                assert!(process.queued <= process.capacity, "{process:?}");
+            }
+        }
+        system.run();
+        let snapshot = system.snapshot();
+        let sink = snapshot.processes.iter().find(|process| process.name == "sink").unwrap();
+        assert_eq!(sink.handled, 500);
+        assert!(sink.queued_max <= 16, "{sink:?}");
+        assert_eq!(snapshot.circles, 0);
+        assert_eq!(snapshot.waiting, 0);
+    }
+}
+
+/// The goal: from outside, `try_send` is refused by a full inbox, and the message comes back;
+/// what was taken is handled later.
+#[test]
+fn a_full_inbox_refuses() {
+    let mut system = Builder::default().schedulers(1).manual();
+    let slow = system.spawn(Slow { delay: SOON }, Options::named("slow").capacity(8));
+    system.run();
+    let mut taken = 0;
+    let refused = loop {
+        match slow.try_send(taken) {
+            Ok(()) => taken += 1,
+            Err(refused) => break refused,
+        }
+    };
+    assert!(matches!(refused, Refused::Full(_)));
+    assert_eq!(refused.into_message(), taken);
+    assert!((1..=8).contains(&taken), "{taken}");
+    system.run();
+    assert_eq!(system.snapshot().processes[0].handled, taken);
+    assert!(slow.try_send(0).is_ok(), "there is room again");
+}
+
+/// Passes each message on `copies` times to a peer that does the same.
+struct Echo {
+    peer: Option<Address<Ball>>,
+    copies: u32,
+}
+
+enum Ball {
+    Peer(Address<Ball>),
+    Hops(u32),
+}
+
+impl Process for Echo {
+    type Message = Ball;
+
+    fn handle(&mut self, message: Ball, context: &mut Context<'_, Ball>) {
+        match message {
+            Ball::Peer(peer) => self.peer = Some(peer),
+            Ball::Hops(0) => {}
+            Ball::Hops(hops) => {
+                for _ in 0..self.copies {
+                    context.send(self.peer.as_ref().unwrap(), Ball::Hops(hops - 1));
+                }
+            }
+        }
+    }
+}
+
+fn echoes(system: &brunt_actors::Manual, copies: u32) -> Address<Ball> {
+    let echo = |name: &str, index| {
+        let options = Options::named(name).capacity(12).on_scheduler(index);
+        system.spawn(Echo { peer: None, copies }, options)
+    };
+    let (left, right) = (echo("left", 0), echo("right", 1));
+    left.send(Ball::Peer(right.clone())).unwrap();
+    right.send(Ball::Peer(left.clone())).unwrap();
+    left
+}
+
+/// The goal: two processes that fill each other's inboxes do not stand still for ever: the
+/// circle is found, moved by a message above the capacity, counted, and all messages arrive.
+#[test]
+fn a_circle_of_full_inboxes_moves() {
+    for schedulers in [1, 2] {
+        let mut system = Builder::default().schedulers(schedulers).budget(2).manual();
+        let left = echoes(&system, 2);
+        system.run();
+        // 1 + 2 + 4 + 8 + 16 + 32 messages.
+        left.send(Ball::Hops(5)).unwrap();
+        system.run();
+        let snapshot = system.snapshot();
+        assert_eq!(snapshot.messages(), 2 + 63);
+        assert!(snapshot.circles > 0, "{snapshot:?}");
+        assert_eq!((snapshot.failures, snapshot.waiting), (0, 0));
+        for process in snapshot.processes {
+            assert!(process.queued_max <= 2 * process.capacity, "{process:?}");
+        }
+    }
+}
+
+/// The goal: a circle in which messages multiply ends in a failure that names it, not in a hang
+/// and not in unbounded memory.
+#[test]
+fn a_circle_that_multiplies_fails_by_name() {
+    let mut system = Builder::default().schedulers(2).manual();
+    let left = echoes(&system, 3);
+    system.run();
+    left.send(Ball::Hops(40)).unwrap();
+    system.run();
+    let failures = system.failures();
+    assert!(!failures.is_empty());
+    assert_eq!(failures[0].kind, FailureKind::Circle);
+    assert!(
+        failures[0].what.contains("left -> right -> left")
+            || failures[0].what.contains("right -> left -> right")
+    );
+    assert!(failures[0].to_string().contains("raise"), "{}", failures[0]);
+}
+
+/// Panics at 3.
+struct Fragile {
+    next: Address<(u64, u64)>,
+}
+
+impl Process for Fragile {
+    type Message = u64;
+
+    fn handle(&mut self, message: u64, context: &mut Context<'_, u64>) {
+        assert_ne!(message, 3, "three is too many");
+        context.send(&self.next, (0, message));
+    }
+}
+
+/// The goal: a panic ends one process, is reported in its words, and its later messages count
+/// as undelivered; the others go on.
+#[test]
+fn a_panic_is_contained_and_reported() {
+    let mut system = Builder::default().schedulers(1).manual();
+    let sink = system.spawn(Count, Options::named("sink"));
+    let fragile = system.spawn(Fragile { next: sink.clone() }, Options::named("fragile"));
+    for message in 0..6 {
+        fragile.send(message).unwrap();
+    }
+    system.run();
+    let failures = system.failures();
+    assert_eq!(failures.len(), 1);
+    assert_eq!((failures[0].process.as_str(), failures[0].kind), ("fragile", FailureKind::Panic));
+    assert!(failures[0].what.contains("three is too many"));
+    assert!(fragile.is_closed());
+    assert!(matches!(fragile.try_send(7), Err(Refused::Closed(7))));
+    assert_eq!(system.snapshot().undelivered, 2, "4 and 5 were in the inbox");
+    sink.send((0, 0)).unwrap();
+    system.run();
+    let snapshot = system.snapshot();
+    assert_eq!(snapshot.processes.len(), 1);
+    assert_eq!(snapshot.processes[0].handled, 4);
+    assert_eq!(snapshot.processes[0].state, ProcessState::Idle);
+}
+
+/// Sets timers and notes when they fire.
+struct Alarm {
+    fired: Vec<(u64, u64)>,
+    result: Sender<Vec<(u64, u64)>>,
+}
+
+impl Process for Alarm {
+    type Message = u64;
+
+    fn start(&mut self, context: &mut Context<'_, u64>) {
+        for seconds in [3, 1, 2] {
+            context.after(Duration::from_secs(seconds), seconds).unwrap();
+        }
+        let never = context.after(Duration::from_secs(2), 99).unwrap();
+        assert_eq!(context.cancel(never), Some(99));
+        assert_eq!(context.cancel(never), None);
+    }
+
+    fn handle(&mut self, message: u64, context: &mut Context<'_, u64>) {
+        self.fired.push((message, context.now().0 / 1_000_000_000));
+        if message == 3 {
+            context.after(Duration::from_secs(3597), 3600).unwrap();
+        }
+    }
+
+    fn finish(&mut self, _: &mut Context<'_, u64>) {
+        self.result.send(std::mem::take(&mut self.fired)).unwrap();
+    }
+}
+
+/// The goal: timers fire in order and on time in virtual time; an hour takes no time.
+#[test]
+fn timers_follow_the_clock() {
+    let (result, results) = channel();
+    let mut system = Builder::default().schedulers(2).manual();
+    system.spawn(Alarm { fired: Vec::new(), result }, Options::named("alarm"));
+    system.advance(Duration::from_secs(3600));
+    system.shutdown(Shutdown::Drain(SOON));
+    assert_eq!(results.recv().unwrap(), [(1, 1), (2, 2), (3, 3), (3600, 3600)]);
+}
+
+/// The goal: real timers wake a sleeping scheduler.
+#[test]
+fn timers_wake_a_sleeping_scheduler() {
+    struct Later(Sender<()>);
+    impl Process for Later {
+        type Message = ();
+        fn start(&mut self, context: &mut Context<'_, ()>) {
+            context.after(Duration::from_millis(20), ()).unwrap();
+        }
+        fn handle(&mut self, (): (), _: &mut Context<'_, ()>) {
+            self.0.send(()).unwrap();
+        }
+    }
+    let (done, fired) = channel();
+    let system = Builder::default().schedulers(2).start();
+    system.spawn(Later(done), Options::default());
+    fired.recv_timeout(SOON).unwrap();
+}
+
+/// Holds back the last message until it is told to finish.
+struct Holding {
+    held: Option<u64>,
+    next: Option<Address<u64>>,
+    result: Sender<(&'static str, u64)>,
+    name: &'static str,
+}
+
+impl Process for Holding {
+    type Message = u64;
+
+    fn handle(&mut self, message: u64, context: &mut Context<'_, u64>) {
+        if let (Some(held), Some(next)) = (self.held.replace(message), &self.next) {
+            context.send(next, held);
+        }
+    }
+
+    fn finish(&mut self, context: &mut Context<'_, u64>) {
+        if let (Some(held), Some(next)) = (self.held, &self.next) {
+            context.send(next, held);
+        }
+        self.result.send((self.name, self.held.unwrap())).unwrap();
+    }
+}
+
+/// The goal: draining a pipeline lets each stage pass on what it holds back, source first.
+#[test]
+fn draining_goes_down_the_pipeline() {
+    let (result, results) = channel();
+    let system = Builder::default().schedulers(2).start();
+    let mut next = None;
+    for name in ["writer", "parser", "source"] {
+        let stage = Holding { held: None, next, result: result.clone(), name };
+        next = Some(system.spawn(stage, Options::named(name)));
+    }
+    let source = next.unwrap();
+    for message in 0..1000 {
+        source.send(message).unwrap();
+    }
+    let report = system.shutdown(Shutdown::Drain(SOON));
+    assert!(report.drained);
+    let order: Vec<_> = results.try_iter().collect();
+    assert_eq!(order, [("source", 999), ("parser", 999), ("writer", 999)]);
+    assert_eq!(report.snapshot.messages(), 3000);
+    assert!(matches!(source.send(0), Err(Refused::Closed(0))));
+}
+
+/// The goal: an abort ends at once, and every message not handled is counted.
+#[test]
+fn abort_counts_what_is_left() {
+    let mut system = Builder::default().schedulers(2).budget(1).manual();
+    let sink = system.spawn(Count, Options::named("sink"));
+    for message in 0..50 {
+        sink.send((0, message)).unwrap();
+    }
+    // The first round starts the process, and each handles one message.
+    for _ in 0..10 {
+        system.step();
+    }
+    let report = system.shutdown(Shutdown::Abort);
+    assert!(!report.drained);
+    assert!(report.snapshot.undelivered > 0);
+    assert_eq!(report.snapshot.messages() + report.snapshot.undelivered, 50);
+}
+
+/// The goal: an idle scheduler takes processes from a busy one.
+#[test]
+fn an_idle_scheduler_steals() {
+    struct Spin(Sender<std::thread::ThreadId>);
+    impl Process for Spin {
+        type Message = u32;
+        fn handle(&mut self, left: u32, context: &mut Context<'_, u32>) {
+            std::thread::sleep(Duration::from_millis(1));
+            self.0.send(std::thread::current().id()).unwrap();
+            if left > 0 {
+                let this = context.this();
+                context.send(&this, left - 1);
+            }
+        }
+    }
+    let system = Builder::default().schedulers(2).start();
+    let (ran, threads) = channel();
+    for _ in 0..20 {
+        system.spawn(Spin(ran.clone()), Options::default().on_scheduler(0)).send(20).unwrap();
+    }
+    drop(ran);
+    let report = system.shutdown(Shutdown::Drain(SOON));
+    let threads: std::collections::HashSet<_> = threads.try_iter().collect();
+    assert_eq!(threads.len(), 2, "{:?}", report.snapshot.schedulers);
+    assert!(report.snapshot.schedulers[1].steals > 0);
+    assert_eq!(report.snapshot.schedulers[0].stolen, report.snapshot.schedulers[1].steals);
+}
+
+/// The goal: a slot is used again after its process ended, and old addresses do not reach the
+/// new one.
+#[test]
+fn old_addresses_do_not_reach_a_new_process() {
+    let mut system = Builder::default().schedulers(1).manual();
+    let sink = system.spawn(Count, Options::named("sink").on_scheduler(0));
+    let old = system.spawn(Fragile { next: sink.clone() }, Options::named("old"));
+    old.send(3).unwrap();
+    system.run();
+    let new = system.spawn(Fragile { next: sink }, Options::named("new"));
+    assert_eq!(old.id().slot, new.id().slot);
+    assert_ne!(old.id(), new.id());
+    assert!(matches!(old.try_send(0), Err(Refused::Closed(0))));
+    new.send(1).unwrap();
+    system.run();
+    assert_eq!(system.snapshot().processes.iter().map(|process| process.handled).sum::<u64>(), 2);
+}
+
+/// The goal: a process that spawns others keeps them near, and they work.
+#[test]
+fn processes_spawn_processes() {
+    struct Parent(Address<(u64, u64)>);
+    impl Process for Parent {
+        type Message = u64;
+        fn handle(&mut self, number: u64, context: &mut Context<'_, u64>) {
+            let child = context.spawn(Forward { number, next: self.0.clone() }, Options::named("child"));
+            assert_eq!(child.id().home, context.this().id().home);
+            context.send(&child, 0);
+        }
+    }
+    let (result, results) = channel();
+    let system = Builder::default().schedulers(2).start();
+    let sink = system.spawn(InOrder { next: vec![0; 100], result }, Options::named("sink"));
+    let parent = system.spawn(Parent(sink), Options::named("parent").on_scheduler(1));
+    for number in 0..100 {
+        parent.send(number).unwrap();
+    }
+    assert!(system.shutdown(Shutdown::Drain(SOON)).drained);
+    assert_eq!(results.recv().unwrap(), vec![1; 100]);
+}
+
+/// The goal: a blocking send inside a process is refused, not a deadlock.
+#[test]
+fn a_blocking_send_inside_a_process_is_refused() {
+    struct Wrong(Address<(u64, u64)>, Sender<bool>);
+    impl Process for Wrong {
+        type Message = ();
+        fn handle(&mut self, (): (), _: &mut Context<'_, ()>) {
+            let refused = matches!(self.0.send((0, 0)), Err(Refused::InsideProcess((0, 0))));
+            self.1.send(refused).unwrap();
+        }
+    }
+    let (result, results) = channel();
+    let system = Builder::default().schedulers(1).start();
+    let sink = system.spawn(Count, Options::default());
+    system.spawn(Wrong(sink, result), Options::default()).send(()).unwrap();
+    assert!(results.recv_timeout(SOON).unwrap());
+}
