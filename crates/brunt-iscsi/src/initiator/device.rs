@@ -518,13 +518,16 @@ impl Link {
                         continue;
                     }
                     match payload {
-                        Payload::Task(piece) if total - bytes.len() >= PLACE_BYTES_MIN => {
+                        // What does not fit the receive buffer whole is placed however little is missing.
+                        Payload::Task(piece)
+                            if total - bytes.len() >= PLACE_BYTES_MIN || total > stream.rx_capacity() =>
+                        {
                             stream.consume(data_offset);
                             let buf = std::mem::take(session.data(piece.task));
                             stream.place(Place::Buf(buf), piece.start as u64, piece.len);
                             *state = Receiving::Payload(bhs, piece);
                         }
-                        // The rest is short, or the whole fits: SHORT_DATA_BYTES_MAX is below the room.
+                        // The rest is short and fits: SHORT_DATA_BYTES_MAX is below the room.
                         _ => return Ok(()),
                     }
                 }
