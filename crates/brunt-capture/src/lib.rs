@@ -11,9 +11,11 @@
 //! brings the batches. A connection belongs to one pipeline, so pipelines share nothing.
 #![forbid(unsafe_code)]
 
+pub mod analysis;
 pub mod calls;
 pub mod checksum;
 pub mod defragment;
+pub mod driver;
 pub mod flow;
 pub mod ledger;
 pub mod memory;
@@ -23,6 +25,8 @@ pub mod reassembly;
 pub mod records;
 pub mod source;
 
+pub use analysis::{Analysis, Report};
+pub use driver::{Outcome, run_file};
 pub use ledger::Ledger;
 pub use operation::{Body, ChecksumRun, FileKey, Operation, Peers, Protocol, Sink};
 pub use pipeline::{Limits, Pipeline};

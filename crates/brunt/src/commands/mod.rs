@@ -2,6 +2,8 @@
 //! is the help, an `impl Subcommand` for it with its name and examples, and one line in
 //! [`COMMANDS`]. `completions.rs` is a short one to copy.
 
+mod analyze;
+mod capture;
 mod completions;
 mod io;
 mod man;
@@ -16,6 +18,8 @@ use crate::cli::{Done, Output};
 pub const COMMANDS: &[Entry] = &[
     entry::<target::Target>(),
     entry::<io::Io>(),
+    entry::<capture::Capture>(),
+    entry::<analyze::Analyze>(),
     entry::<completions::Completions>(),
     entry::<man::Man>(),
 ];

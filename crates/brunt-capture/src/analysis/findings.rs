@@ -1,0 +1,213 @@
+//! What an administrator should be told, in words, each with its evidence. A finding is made
+//! only when its threshold is passed, and says the figures it rests on.
+
+use brunt_wire::nfs::v3;
+use serde::Serialize;
+
+use super::{Analysis, mix};
+use crate::ledger::Ledger;
+
+/// Something worth telling.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// What kind it is, for programs: never changes.
+    pub kind: &'static str,
+    /// What was found, with its figures.
+    pub text: String,
+    /// What to do about it, or what it means.
+    pub advice: &'static str,
+}
+
+/// Rules, each in its own function: one line each.
+const RULES: &[fn(&Analysis, &Ledger, &mut Vec<Finding>)] =
+    &[loss, error_storms, getattr_storm, misaligned, hot_files, slow_tail, duplicates, commits];
+
+/// All that is found.
+pub(super) fn find(analysis: &Analysis, ledger: &Ledger) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    // A handful of operations proves nothing.
+    if analysis.mix.calls() >= 100 {
+        RULES.iter().for_each(|rule| rule(analysis, ledger, &mut findings));
+    }
+    findings
+}
+
+fn percent(part: u64, whole: u64) -> f64 {
+    100.0 * part as f64 / whole.max(1) as f64
+}
+
+fn plural(count: usize) -> &'static str {
+    if count == 1 { "" } else { "s" }
+}
+
+fn loss(_: &Analysis, ledger: &Ledger, findings: &mut Vec<Finding>) {
+    let lost = ledger.replies_unmatched + ledger.records_lost;
+    if percent(lost, ledger.calls + lost) >= 0.1 || ledger.packets_dropped > 0 {
+        findings.push(Finding {
+            kind: "capture-loss",
+            text: format!(
+                "At least {lost} of {} operations were not captured as a whole ({:.1} %); {} packets \
+                 were dropped before they were looked at and {} bytes lay in {} holes.",
+                ledger.calls + lost,
+                percent(lost, ledger.calls + lost),
+                ledger.packets_dropped,
+                ledger.hole_bytes,
+                ledger.holes
+            ),
+            advice: "Rates and counts below are low by about this share; the tap or mirror port drops packets.",
+        });
+    }
+}
+
+fn error_storms(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
+    let calls = analysis.mix.calls();
+    for storm in analysis.errors.storms() {
+        let of_all = percent(storm.count, calls);
+        let of_these = percent(storm.count, analysis.mix.of(storm.operation).calls);
+        let name = mix::NAMES[storm.operation];
+        // Looking for names that are not there is how programs search their paths.
+        let ordinary = matches!((name, storm.status), ("LOOKUP", 2) | ("ACCESS", 2));
+        let threshold = if ordinary { 20.0 } else { 1.0 };
+        if of_all < threshold || storm.count < 50 {
+            continue;
+        }
+        let status = v3::Status(storm.status).name().map_or(storm.status.to_string(), str::to_string);
+        findings.push(Finding {
+            kind: "error-storm",
+            text: format!(
+                "{} client{} issued {} {name}s that failed with {status}: {of_these:.0} % of all {name}s \
+                 and {of_all:.1} % of all operations; {} alone had {}.",
+                storm.clients,
+                plural(storm.clients),
+                storm.count,
+                storm.first.0,
+                storm.first.1
+            ),
+            advice: match storm.status {
+                70 => "A stale handle never becomes valid again: remount on those clients or restart what holds the file open.",
+                13 | 1 => "Programs that are refused and try again: check permissions and the export's options.",
+                28 | 69 => "Writes fail for want of room: free space or raise the quota.",
+                _ => "An operation that keeps failing the same way costs the server as much as one that works.",
+            },
+        });
+    }
+}
+
+fn getattr_storm(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
+    let (calls, getattrs) = (analysis.mix.calls(), analysis.mix.of(1).calls);
+    let seconds = analysis.rates.duration_s().max(1e-9);
+    let Some((_, top)) = analysis.hot.pairs.iter().max_by_key(|(_, pair)| pair.getattrs) else { return };
+    let top_rate = top.getattrs as f64 / seconds;
+    // Attribute caches hold for three seconds at least: more than one GETATTR a second for
+    // one file by one client means that the cache is off.
+    if percent(getattrs, calls) >= 20.0 && top_rate >= 1.0 && top.getattrs >= 20 {
+        findings.push(Finding {
+            kind: "getattr-storm",
+            text: format!(
+                "GETATTR makes {:.0} % of all operations, {:.0} a second; {} asks for {} {:.0} times a second.",
+                percent(getattrs, calls),
+                getattrs as f64 / seconds,
+                top.client,
+                analysis.hot.path(top.file),
+                top_rate
+            ),
+            advice: "Check actimeo/noac on the clients: files that rarely change can be cached longer.",
+        });
+    }
+}
+
+fn misaligned(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
+    let mut clients: Vec<_> = analysis
+        .hot
+        .clients
+        .iter()
+        .map(|(_, client)| client)
+        .filter(|c| c.transfers >= 50 && percent(c.misaligned, c.transfers) >= 20.0)
+        .collect();
+    clients.sort_by_key(|c| (std::cmp::Reverse(c.misaligned), c.address));
+    let Some(first) = clients.first() else { return };
+    findings.push(Finding {
+        kind: "misaligned",
+        text: format!(
+            "{} client{} read and write at offsets that are no multiple of 4,096 bytes; {} does in {:.0} % \
+             of its {} READs and WRITEs.",
+            clients.len(),
+            plural(clients.len()),
+            first.address,
+            percent(first.misaligned, first.transfers),
+            first.transfers
+        ),
+        advice: "Such writes cost a block store a read first: look for direct I/O or misaligned virtual disks.",
+    });
+}
+
+fn hot_files(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
+    let mut files: Vec<_> = analysis.hot.files.iter().filter(|(_, f)| f.load.operations > 0).collect();
+    if files.len() < 250 {
+        return;
+    }
+    let count = files.len();
+    files.sort_by_key(|(key, f)| (std::cmp::Reverse(f.load.operations), *key));
+    let top: u64 = files[..25].iter().map(|(_, f)| f.load.operations).sum();
+    let share = percent(top, analysis.hot.total.operations);
+    if share >= 25.0 {
+        findings.push(Finding {
+            kind: "hot-files",
+            text: format!(
+                "25 of {count} files and directories take {share:.0} % of the operations; {} is the hottest.",
+                analysis.hot.path(crate::operation::FileKey(files[0].0))
+            ),
+            advice: "A small cache or a faster tier for these serves much of the load.",
+        });
+    }
+}
+
+fn slow_tail(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
+    for (name, operations) in analysis.mix.iter() {
+        let latency = &operations.latency;
+        let (median, tail) = (latency.quantile_ns(0.5), latency.quantile_ns(0.99));
+        if latency.count() >= 1000 && tail >= 20 * median && tail >= 10_000_000 {
+            findings.push(Finding {
+                kind: "slow-tail",
+                text: format!(
+                    "One {name} in a hundred takes {} or longer, {} times the median of {}; the slowest took {}.",
+                    super::report::time(tail),
+                    tail / median.max(1),
+                    super::report::time(median),
+                    super::report::time(latency.max_ns())
+                ),
+                advice: "A tail this long is a queue or a retry, not the storage's usual service.",
+            });
+        }
+    }
+}
+
+fn duplicates(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
+    let [read, written] = analysis.duplicates.blocks();
+    let (share, zeros) = (analysis.duplicates.duplicate_share(), analysis.duplicates.zero_share());
+    if read + written >= 2048 && share >= 0.2 {
+        findings.push(Finding {
+            kind: "duplicates",
+            text: format!(
+                "{:.0} % of the different blocks that went by have content that lies elsewhere too; {:.0} % \
+                 of all blocks are zeros.",
+                100.0 * share,
+                100.0 * zeros
+            ),
+            advice: "Deduplication or zero detection would save about this share of space.",
+        });
+    }
+}
+
+fn commits(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
+    let (writes, commits) = (analysis.mix.of(7).calls, analysis.mix.of(21).calls);
+    if writes >= 100 && commits * 2 >= writes {
+        findings.push(Finding {
+            kind: "commits",
+            text: format!(
+                "{commits} COMMITs follow {writes} WRITEs: data is flushed after every write or two."
+            ),
+            advice: "Synchronous writing (fsync, sync mounts) makes latency of stable storage the limit.",
+        });
+    }
+}

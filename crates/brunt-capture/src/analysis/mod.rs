@@ -1,0 +1,162 @@
+//! What the traffic means, while it goes by: each analysis looks at every operation once and
+//! keeps a sketch of bounded size. A sink of the pipeline; [`Analysis::report`] says what was
+//! found. The one rule: an operation costs a few tens of nanoseconds, so it is reduced to an
+//! [`Event`] once and each analysis gets that.
+
+mod bounded;
+mod duplicates;
+mod errors;
+mod findings;
+mod hot;
+mod latency;
+mod mix;
+mod names;
+mod profile;
+mod rates;
+mod report;
+mod sketch;
+
+pub use findings::Finding;
+pub use latency::Latency;
+pub use report::Report;
+pub use sketch::HyperLogLog;
+
+use brunt_wire::net::Address;
+use brunt_wire::nfs::v3;
+
+use crate::operation::{Body, ChecksumRun, FileKey, Operation, Sink};
+
+/// What an operation does with data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// READ.
+    Read,
+    /// WRITE.
+    Write,
+    /// Everything else.
+    Other,
+}
+
+/// An operation reduced to what the analyses look at.
+#[derive(Clone, Copy, Debug)]
+pub struct Event {
+    /// When the call was made: nanoseconds since 1970.
+    pub time_ns: u64,
+    /// From call to reply, in nanoseconds; `None` without a reply.
+    pub latency_ns: Option<u64>,
+    /// Who called.
+    pub client: Address,
+    /// What was called, as an index of [`mix::NAMES`].
+    pub operation: usize,
+    /// Whether data moved.
+    pub kind: Kind,
+    /// The file or directory.
+    pub file: Option<FileKey>,
+    /// Where in the file, in bytes.
+    pub offset: u64,
+    /// Bytes of file data that moved.
+    pub bytes: u32,
+    /// What went wrong.
+    pub error: Option<u32>,
+    /// Calls waiting when this one was made, itself included.
+    pub outstanding: u32,
+}
+
+/// All analyses.
+#[derive(Debug)]
+pub struct Analysis {
+    rates: rates::Rates,
+    mix: mix::Mix,
+    hot: hot::Hot,
+    profile: profile::Profile,
+    errors: errors::Errors,
+    duplicates: duplicates::Duplicates,
+}
+
+impl Default for Analysis {
+    fn default() -> Analysis {
+        Analysis::new()
+    }
+}
+
+impl Analysis {
+    /// Nothing seen yet. All together keep below 60 MB.
+    pub fn new() -> Analysis {
+        Analysis {
+            rates: rates::Rates::default(),
+            mix: mix::Mix::default(),
+            hot: hot::Hot::new(),
+            profile: profile::Profile::default(),
+            errors: errors::Errors::default(),
+            duplicates: duplicates::Duplicates::default(),
+        }
+    }
+}
+
+/// Reduces an operation.
+fn event(operation: &Operation<'_>) -> Event {
+    let mut event = Event {
+        time_ns: operation.call_time_ns,
+        latency_ns: operation.latency_ns(),
+        client: operation.peers.client.address,
+        operation: mix::OTHER,
+        kind: Kind::Other,
+        file: None,
+        offset: 0,
+        bytes: 0,
+        error: operation.status.filter(|status| *status != 0),
+        outstanding: operation.outstanding,
+    };
+    match &operation.body {
+        Body::Nfs3 { procedure, args, results } => {
+            event.operation = *procedure as usize;
+            let server = operation.peers.server.address;
+            event.file = args.and_then(|args| args.handle()).map(|handle| FileKey::new(server, handle));
+            match args {
+                Some(v3::Args::Read { offset, .. }) => {
+                    event.kind = Kind::Read;
+                    event.offset = *offset;
+                    if let Some(v3::Results { body: v3::ResultBody::Read { count, .. }, .. }) = results {
+                        event.bytes = *count;
+                    }
+                }
+                Some(v3::Args::Write { offset, count, .. }) => {
+                    event.kind = Kind::Write;
+                    event.offset = *offset;
+                    event.bytes = match results {
+                        Some(v3::Results { body: v3::ResultBody::Write { count, .. }, .. }) => *count,
+                        Some(_) => 0,
+                        None => *count,
+                    };
+                }
+                _ => {}
+            }
+        }
+        Body::Mount { .. } => event.operation = mix::MOUNT,
+        Body::Opaque => {}
+    }
+    event
+}
+
+impl Sink for Analysis {
+    fn on_operation(&mut self, operation: &Operation<'_>) {
+        let event = event(operation);
+        self.rates.on_event(&event);
+        self.mix.on_event(&event);
+        let sequential = self.hot.on_event(&event);
+        self.hot.learn_names(operation);
+        self.profile.on_event(&event, sequential);
+        if let Some(status) = event.error {
+            self.errors.on_error(&event, status);
+        }
+    }
+
+    fn on_checksums(&mut self, run: &ChecksumRun<'_>) {
+        self.duplicates.on_run(run);
+    }
+
+    #[inline]
+    fn on_packet(&mut self, time_ns: u64, wire_len: u32) {
+        self.rates.on_packet(time_ns, wire_len);
+    }
+}

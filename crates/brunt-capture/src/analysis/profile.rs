@@ -1,0 +1,143 @@
+//! What a sizing of the storage needs to know of the workload: how much is read and written,
+//! in which sizes, in order or at random, over how large a set, and with how much at a time.
+
+use super::sketch::{HyperLogLog, spread};
+use super::{Event, Kind};
+
+/// The granularity of working sets.
+pub const WORKING_SET_BLOCK_BYTES: u64 = 4096;
+/// Blocks of one operation that go into the working set: 16 MiB of data.
+const BLOCKS_MAX: u64 = 4096;
+
+/// READs or WRITEs.
+#[derive(Clone, Debug, Default)]
+pub struct Transfers {
+    /// How many.
+    pub operations: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Those that began where the client's last one on the file ended.
+    pub sequential: u64,
+    /// By size: index `i` counts those of at most `2^i` bytes that are no smaller class's.
+    pub by_size: [u64; 32],
+}
+
+/// The profile.
+#[derive(Clone, Debug, Default)]
+pub struct Profile {
+    /// Read, then written.
+    pub transfers: [Transfers; 2],
+    /// Operations that move no data.
+    pub metadata: u64,
+    random_reads: HyperLogLog,
+    all: HyperLogLog,
+    outstanding_sum: u64,
+    outstanding_max: u32,
+    operations: u64,
+}
+
+impl Profile {
+    #[inline]
+    pub(super) fn on_event(&mut self, event: &Event, sequential: bool) {
+        self.operations += 1;
+        self.outstanding_sum += u64::from(event.outstanding);
+        self.outstanding_max = self.outstanding_max.max(event.outstanding);
+        if event.kind == Kind::Other {
+            self.metadata += 1;
+            return;
+        }
+        let transfers = &mut self.transfers[usize::from(event.kind == Kind::Write)];
+        transfers.operations += 1;
+        transfers.bytes += u64::from(event.bytes);
+        transfers.sequential += u64::from(sequential);
+        transfers.by_size[size_class(event.bytes)] += 1;
+        let Some(file) = event.file.filter(|_| event.bytes > 0) else { return };
+        let first = event.offset / WORKING_SET_BLOCK_BYTES;
+        let last = event.offset.saturating_add(u64::from(event.bytes) - 1) / WORKING_SET_BLOCK_BYTES;
+        let random_read = event.kind == Kind::Read && !sequential;
+        for block in first..=last.min(first.saturating_add(BLOCKS_MAX)) {
+            let hash = spread(file.0.wrapping_add(block.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+            self.all.insert(hash);
+            if random_read {
+                self.random_reads.insert(hash);
+            }
+        }
+    }
+
+    /// Bytes touched by READs that were not sequential: what a cache would have to hold.
+    pub fn random_read_working_set_bytes(&self) -> u64 {
+        self.random_reads.count() * WORKING_SET_BLOCK_BYTES
+    }
+
+    /// Bytes touched at all.
+    pub fn working_set_bytes(&self) -> u64 {
+        self.all.count() * WORKING_SET_BLOCK_BYTES
+    }
+
+    /// Calls that waited at a time, as each call found it: mean and most.
+    pub fn outstanding(&self) -> (f64, u32) {
+        (self.outstanding_sum as f64 / self.operations.max(1) as f64, self.outstanding_max)
+    }
+}
+
+impl Transfers {
+    /// The share that was sequential.
+    pub fn sequential_share(&self) -> f64 {
+        self.sequential as f64 / self.operations.max(1) as f64
+    }
+
+    /// The size that the share `q` does not exceed, as a power of two.
+    pub fn size_quantile(&self, q: f64) -> u64 {
+        let rank = ((q * self.operations as f64).ceil() as u64).max(1);
+        let mut below = 0;
+        for (class, count) in self.by_size.iter().enumerate() {
+            below += count;
+            if below >= rank {
+                return 1 << class;
+            }
+        }
+        0
+    }
+}
+
+fn size_class(bytes: u32) -> usize {
+    ((32 - bytes.saturating_sub(1).leading_zeros()) as usize).min(31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::operation::FileKey;
+
+    /// The goal: classes are powers of two, and a working set counts each block once.
+    #[test]
+    fn sizes_and_sets() {
+        for (bytes, class) in [(0, 0), (1, 0), (2, 1), (3, 2), (4096, 12), (4097, 13), (65536, 16)] {
+            assert_eq!(size_class(bytes), class, "{bytes}");
+        }
+        let mut profile = Profile::default();
+        for pass in 0..3u64 {
+            for i in 0..1000u64 {
+                let event = Event {
+                    time_ns: 0,
+                    latency_ns: None,
+                    client: Default::default(),
+                    operation: 6,
+                    kind: Kind::Read,
+                    file: Some(FileKey(77)),
+                    offset: i * 65536,
+                    bytes: 65536,
+                    error: None,
+                    outstanding: 4,
+                };
+                profile.on_event(&event, pass == 2);
+            }
+        }
+        let expected = 1000.0 * 65536.0;
+        for found in [profile.working_set_bytes(), profile.random_read_working_set_bytes()] {
+            assert!((found as f64 / expected - 1.0).abs() < 0.03, "{found}");
+        }
+        assert_eq!(profile.transfers[0].size_quantile(0.5), 65536);
+        assert_eq!(profile.outstanding(), (4.0, 4));
+    }
+}

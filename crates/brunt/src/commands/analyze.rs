@@ -1,0 +1,53 @@
+//! `brunt analyze`: what the storage traffic in a capture file means.
+
+use std::path::{Path, PathBuf};
+
+use brunt_capture::{Analysis, Limits, Report, run_file};
+
+use crate::cli::{Done, Failure, Output};
+
+/// Say what the NFS traffic in a capture file means: rates, latencies, hot files, findings.
+#[derive(clap::Args)]
+pub struct Analyze {
+    /// A capture file: pcap or pcapng, plain, gzip or zstd; `-` reads standard input.
+    file: PathBuf,
+}
+
+impl super::Subcommand for Analyze {
+    const NAME: &'static str = "analyze";
+    const EXAMPLES: &'static [(&'static str, &'static str)] = &[
+        ("brunt analyze nfs.pcap.zst", "print a report of a capture"),
+        ("brunt analyze nfs.pcap --json", "the same for programs"),
+    ];
+
+    fn run(self, output: &Output) -> Done {
+        report(&self.file, output)
+    }
+}
+
+/// Runs a file through the pipeline and prints what the analyses found.
+pub(super) fn report(file: &Path, output: &Output) -> Done {
+    let outcome = run_file(file, Analysis::new(), Limits::default(), || output.is_interrupted())
+        .map_err(|error| Failure::usage(error).advise("Check the file with `capinfos` or `tcpdump -r`"))?;
+    let report: Report = outcome.sink.report(&outcome.ledger);
+    if outcome.cut_bytes > 0 {
+        output.note(format_args!("the file ends {} bytes into a packet: it was cut", outcome.cut_bytes));
+    }
+    if output.is_interrupted() {
+        output.note("interrupted: the report covers what was read until then");
+    }
+    for line in report.text().lines() {
+        output.line(line);
+    }
+    let value = serde_json::to_value(&report).map_err(|error| Failure::failed(error.to_string()))?;
+    output.object(&value);
+    if !report.valid {
+        return Err(Failure::failed("the ledger does not add up: the report is invalid"));
+    }
+    match outcome.damage {
+        Some(damage) => {
+            Err(Failure::usage(damage).advise("The report above covers what came before the damage"))
+        }
+        None => Ok(()),
+    }
+}
