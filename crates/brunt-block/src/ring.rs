@@ -531,7 +531,15 @@ impl Drop for RingInner {
         {
             let _ = Waker { fd: Arc::clone(&wake.fd) }.try_wake();
             let uring = self.uring.get_mut();
-            let _ = uring.submit_and_wait(1);
+            // Others' completions may come first.
+            for _ in 0..100 {
+                let _ = uring.submit_and_wait(1);
+                if uring.completion().any(|entry| entry.user_data() >> USER_BITS == WAKE_PORT) {
+                    return;
+                }
+            }
+            // Never seen; still, memory that the kernel may write to is not freed.
+            std::mem::forget(self.wake.take());
         }
     }
 }

@@ -374,6 +374,38 @@ fn two_threads() {
     }
 }
 
+/// The goal: a ring with a kernel thread, and one that polls the device, do the same work.
+#[test]
+fn other_rings() {
+    let folder = Folder::new(Path::new(env!("CARGO_TARGET_TMPDIR")));
+    let url = format!("file:{}/disk.img?size=8MiB&create=yes&write_back=yes", folder.0.display());
+    let backend = open_url(&url).unwrap();
+    let sqpoll = RingConfig { sqpoll_idle_ms: Some(2), ..RingConfig::default() };
+    let iopoll = RingConfig { iopoll: true, ..RingConfig::default() };
+    for config in [sqpoll, iopoll] {
+        let mut bench = Bench::on(Ring::new(config.clone()).unwrap(), &*backend, DEPTH);
+        let probe = bench.one(Op::Read, 0, 4096, 0);
+        if config.iopoll && probe.result == Err(DeviceError::Os(libc::EOPNOTSUPP)) {
+            return skip("a file system with polled I/O");
+        }
+        let mut writes: Vec<_> =
+            (0..200).map(|tag| bench.request(tag, Op::Write, tag * 8192, 8192)).collect();
+        for write in &mut writes {
+            write.buf.fill(write.tag as u8);
+        }
+        assert!(bench.run(writes).iter().all(|one| one.result.is_ok()), "{config:?}");
+        // Long enough for the kernel's thread to fall asleep.
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        let reads = (0..200).map(|tag| bench.request(tag, Op::Read, tag * 8192, 8192)).collect();
+        for one in bench.run(reads) {
+            assert!(one.result.is_ok() && one.buf.iter().all(|&byte| byte == one.tag as u8), "{config:?}");
+        }
+        let flush = bench.one(Op::Flush, 0, 0, 0).result;
+        let expected = if config.iopoll { Err(DeviceError::Unsupported) } else { Ok(()) };
+        assert_eq!(flush, expected, "{config:?}");
+    }
+}
+
 /// Runs a program; its output when it succeeded.
 fn run(program: &str, arguments: &[&str]) -> Option<String> {
     let output = Command::new(program).args(arguments).output().ok()?;
