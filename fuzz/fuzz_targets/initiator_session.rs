@@ -21,7 +21,7 @@ const BLOCK: u64 = 4096;
 // Eight bytes choose the requests; the rest is what the target answers.
 fuzz_target!(|input: &[u8]| {
     let Some((choices, bytes)) = input.split_first_chunk::<8>() else { return };
-    let pool = BufPool::new(1 << 20);
+    let pool = BufPool::new(64 << 10);
     let config = SessionConfig {
         lun: [0; 8],
         depth: 8,

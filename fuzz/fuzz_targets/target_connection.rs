@@ -19,7 +19,7 @@ use brunt_wire::scsi::sense::{Sense, Status, key};
 use libfuzzer_sys::fuzz_target;
 
 /// One write may announce 256 MiB; the fuzzer's own memory is for finding leaks, not for that.
-const WANT_BYTES_MAX: u32 = 1 << 20;
+const WANT_BYTES_MAX: u32 = 256 << 10;
 
 #[derive(Default)]
 struct World {

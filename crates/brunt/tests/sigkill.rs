@@ -1,0 +1,173 @@
+//! A write that was acknowledged is there, whatever happens to the target afterwards.
+//!
+//! Each round writes known content at depth 32 through our initiator onto a `file:` LUN, kills the
+//! target with SIGKILL at a random moment, starts it again, and reads back.
+
+mod support;
+
+use std::collections::{HashMap, VecDeque};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use brunt_block::{Buf, Completion, Op, Request, Ring, RingConfig, open_url_with};
+use brunt_core::Clock;
+use brunt_core::random::Random;
+use brunt_iscsi::initiator;
+use support::{Target, TempDir, rounds, seed};
+
+const BLOCK: usize = 4096;
+const BLOCKS: u64 = 8192;
+const DEPTH: u32 = 32;
+/// A turn of the ring waits no longer than this for a completion.
+const TURN: Duration = Duration::from_millis(1);
+
+/// Content that says which block it is and how often that was written.
+fn fill(block: u64, version: u64, buf: &mut [u8]) {
+    Random::for_part(block, version).fill(buf);
+    buf[..8].copy_from_slice(&block.to_be_bytes());
+    buf[8..16].copy_from_slice(&version.to_be_bytes());
+}
+
+/// What a block may hold: at least the version that was acknowledged last, at most the one that was
+/// sent last.
+#[derive(Clone, Copy, Default)]
+struct Versions {
+    acknowledged: u64,
+    sent: u64,
+}
+
+/// Writes until the target is gone; what is known of each block then.
+fn write_until_killed(target: Target, random: &mut Random, blocks: &mut HashMap<u64, Versions>) {
+    // Lost is lost: this initiator does not come back, so that what was acknowledged is what was
+    // acknowledged before the kill.
+    let url = format!("{}?reconnect=0", target.url(0));
+    let backend = open_url_with(&url, &[initiator::ENTRY], false).expect("the target serves LUN 0");
+    let ring = Ring::new(RingConfig::default()).expect("a ring");
+    let mut device = backend.open(&ring, DEPTH).expect("a device");
+    let clock = Clock::Monotonic;
+    let kill_at = Instant::now() + Duration::from_micros(2_000 + random.below(300_000));
+    let mut target = Some(target);
+    let mut pool: Vec<Buf> = (0..DEPTH).map(|_| ring.pool().take(BLOCK)).collect();
+    let mut busy: HashMap<u64, u64> = HashMap::new();
+    let mut batch = VecDeque::new();
+    let mut done: Vec<Completion> = Vec::new();
+    let mut acknowledged = 0_u64;
+    let mut over = false;
+    while !over {
+        while let Some(mut buf) = pool.pop() {
+            // One write to a block at a time: two at once may land in either order.
+            let block = random.below(BLOCKS);
+            if busy.contains_key(&block) {
+                pool.push(buf);
+                break;
+            }
+            let versions = blocks.entry(block).or_default();
+            versions.sent += 1;
+            fill(block, versions.sent, &mut buf);
+            busy.insert(block, versions.sent);
+            batch.push_back(Request {
+                tag: block,
+                op: Op::Write,
+                offset: block * BLOCK as u64,
+                len: BLOCK as u64,
+                buf,
+                force_unit_access: false,
+            });
+        }
+        device.submit(&mut batch);
+
+        ring.enter(clock.now().after(TURN)).expect("the ring turns");
+        device.poll(&mut done);
+        for completion in done.drain(..) {
+            let version = busy.remove(&completion.tag).expect("completed once");
+            if completion.result.is_ok() {
+                blocks.get_mut(&completion.tag).expect("known").acknowledged = version;
+                acknowledged += 1;
+                pool.push(completion.buf);
+            } else {
+                over = true;
+            }
+        }
+        if Instant::now() >= kill_at
+            && acknowledged > 0
+            && let Some(target) = target.take()
+        {
+            target.kill();
+        }
+    }
+    assert!(target.is_none(), "a write failed before the target was killed");
+    println!("{acknowledged} writes were acknowledged");
+}
+
+/// Every block holds a version that it may hold; what was on its way is now known.
+fn read_back(file: &Path, options: &str, blocks: &mut HashMap<u64, Versions>) {
+    let target = Target::start(&["--lun", &format!("{}{options}", file.display())]);
+    let backend = open_url_with(&target.url(0), &[initiator::ENTRY], false).expect("restarted");
+    let ring = Ring::new(RingConfig::default()).expect("a ring");
+    let mut device = backend.open(&ring, DEPTH).expect("a device");
+    let mut wanted: Vec<u64> = blocks.keys().copied().collect();
+    let mut batch = VecDeque::new();
+    let mut done: Vec<Completion> = Vec::new();
+    let mut expected = vec![0; BLOCK];
+    while !wanted.is_empty() || device.outstanding() > 0 || !batch.is_empty() {
+        while device.outstanding() + (batch.len() as u32) < DEPTH
+            && let Some(block) = wanted.pop()
+        {
+            batch.push_back(Request {
+                tag: block,
+                op: Op::Read,
+                offset: block * BLOCK as u64,
+                len: BLOCK as u64,
+                buf: ring.pool().take(BLOCK),
+                force_unit_access: false,
+            });
+        }
+        device.submit(&mut batch);
+        ring.enter(Clock::Monotonic.now().after(TURN)).expect("the ring turns");
+        device.poll(&mut done);
+        for completion in done.drain(..) {
+            completion.result.expect("a read after the restart");
+            let block = completion.tag;
+            let versions = blocks.get_mut(&block).expect("known");
+            let version = u64::from_be_bytes(completion.buf[8..16].try_into().expect("8 bytes"));
+            assert!(
+                (versions.acknowledged..=versions.sent).contains(&version),
+                "block {block} holds version {version}; {} was acknowledged and {} sent",
+                versions.acknowledged,
+                versions.sent
+            );
+            if version > 0 {
+                fill(block, version, &mut expected);
+                assert!(completion.buf[..BLOCK] == expected[..], "block {block}, version {version} is torn");
+            }
+            *versions = Versions { acknowledged: version, sent: version };
+        }
+    }
+}
+
+fn survive(options: &str) {
+    let folder = TempDir::new("sigkill");
+    let file = folder.join("lun");
+    std::fs::File::create(&file).expect("a file").set_len(BLOCKS * BLOCK as u64).expect("its size");
+    let mut random = Random::new(seed());
+    let mut blocks = HashMap::new();
+    for round in 0..rounds(3, 20) {
+        println!("round {round}");
+        let target = Target::start(&["--lun", &format!("{}{options}", file.display())]);
+        write_until_killed(target, &mut random, &mut blocks);
+        read_back(&file, options, &mut blocks);
+    }
+}
+
+/// The goal: with write-through, the default, nothing acknowledged is lost.
+#[test]
+fn write_through_loses_nothing() {
+    survive("");
+}
+
+/// The goal: write-back may lose data to a power cut, but not to a SIGKILL: what the target has
+/// written to the file is the kernel's.
+#[test]
+fn write_back_loses_nothing_to_a_kill() {
+    survive(",wb");
+}
