@@ -3,6 +3,7 @@
 //! [`COMMANDS`]. `completions.rs` is a short one to copy.
 
 mod analyze;
+mod bench;
 mod capture;
 mod completions;
 mod io;
@@ -20,6 +21,7 @@ pub const COMMANDS: &[Entry] = &[
     entry::<io::Io>(),
     entry::<capture::Capture>(),
     entry::<analyze::Analyze>(),
+    entry::<bench::Bench>(),
     entry::<completions::Completions>(),
     entry::<man::Man>(),
 ];

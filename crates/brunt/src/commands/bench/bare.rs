@@ -1,0 +1,121 @@
+//! The bare request/response pair over TCP: what is left of a SAN when the protocol and the
+//! storage are taken away. Two threads on loopback exchange messages of iSCSI's sizes, 48 bytes
+//! of header and the payload, with plain blocking calls that take as much as there is. It is the yardstick of
+//! `brunt bench iscsi`, measured in the same run; nothing else uses it.
+
+use std::io::{self, IoSlice, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use super::sample::{Sample, thread_cpu};
+
+const HEADER_BYTES: usize = 48;
+
+/// Which way the payload goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// With the response.
+    Read,
+    /// With the request.
+    Write,
+}
+
+/// Keeps `depth` requests of `payload` bytes going for `time`.
+///
+/// # Errors
+/// The sockets'.
+pub fn measure(direction: Direction, payload: usize, depth: usize, time: Duration) -> io::Result<Sample> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let client = TcpStream::connect(listener.local_addr()?)?;
+    let (server, _) = listener.accept()?;
+    client.set_nodelay(true)?;
+    server.set_nodelay(true)?;
+    let (request, response) = match direction {
+        Direction::Read => (HEADER_BYTES, HEADER_BYTES + payload),
+        Direction::Write => (HEADER_BYTES + payload, HEADER_BYTES),
+    };
+    let answering = std::thread::spawn(move || serve(server, request, response));
+    let sample = ask(client, request, response, depth, time);
+    let target_cpu = answering.join().expect("the answering thread does not panic")?;
+    sample.map(|sample| Sample { target_cpu: Some(target_cpu), ..sample })
+}
+
+/// Answers whole requests until the peer closes; its own CPU time.
+fn serve(mut socket: TcpStream, request: usize, response: usize) -> io::Result<Duration> {
+    let start = thread_cpu();
+    let mut counter = Counter::new(request);
+    let answer = vec![0u8; response];
+    loop {
+        let whole = counter.receive(&mut socket)?;
+        // The asking side closes with answers under way: then there is nobody to send to.
+        if counter.ended || send(&mut socket, &answer, whole).is_err() {
+            return Ok(thread_cpu().saturating_sub(start));
+        }
+    }
+}
+
+fn ask(
+    mut socket: TcpStream,
+    request: usize,
+    response: usize,
+    depth: usize,
+    time: Duration,
+) -> io::Result<Sample> {
+    let message = vec![0u8; request];
+    let mut counter = Counter::new(response);
+    let begin = Instant::now();
+    let cpu = thread_cpu();
+    let mut requests = 0;
+    send(&mut socket, &message, depth)?;
+    while begin.elapsed() < time {
+        let whole = counter.receive(&mut socket)?;
+        requests += whole as u64;
+        send(&mut socket, &message, whole)?;
+    }
+    let elapsed = begin.elapsed();
+    let client_cpu = thread_cpu().saturating_sub(cpu);
+    Ok(Sample { requests, elapsed, client_cpu: Some(client_cpu), ..Sample::default() })
+}
+
+/// Sends `count` copies of a message in as few calls as it takes.
+fn send(socket: &mut TcpStream, message: &[u8], count: usize) -> io::Result<()> {
+    let mut left = count;
+    while left > 0 {
+        let batch = left.min(64);
+        let mut pieces = [IoSlice::new(message); 64];
+        let mut pieces = &mut pieces[..batch];
+        while !pieces.is_empty() {
+            let sent = socket.write_vectored(pieces)?;
+            IoSlice::advance_slices(&mut pieces, sent);
+        }
+        left -= batch;
+    }
+    Ok(())
+}
+
+/// Counts whole messages in a byte stream.
+struct Counter {
+    message: usize,
+    have: usize,
+    buffer: Vec<u8>,
+    ended: bool,
+}
+
+impl Counter {
+    fn new(message: usize) -> Counter {
+        Counter { message, have: 0, buffer: vec![0; 256 << 10], ended: false }
+    }
+
+    fn receive(&mut self, socket: &mut TcpStream) -> io::Result<usize> {
+        let count = match socket.read(&mut self.buffer) {
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => 0,
+            Err(error) => return Err(error),
+        };
+        self.ended = count == 0;
+        self.have += count;
+        let whole = self.have / self.message;
+        self.have %= self.message;
+        Ok(whole)
+    }
+}

@@ -1,0 +1,107 @@
+//! A closed loop over a device: `depth` random requests of one size, for a time. Just enough load to
+//! compare targets with; workloads proper are `brunt-load`'s.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use brunt_block::{Backend, Op, Request, Ring, RingConfig};
+use brunt_core::random::Random;
+
+use super::bare::Direction;
+use super::sample::{Sample, thread_cpu};
+
+/// Keeps `depth` requests of `size` bytes going at random places for `time`.
+///
+/// # Errors
+/// The device does not open, or a request fails: a measurement with errors in it is none.
+pub fn measure(
+    backend: &Arc<dyn Backend>,
+    direction: Direction,
+    size: usize,
+    depth: u32,
+    time: Duration,
+) -> io::Result<Sample> {
+    let ring = Ring::new(RingConfig::default())?;
+    let failed = |error| io::Error::other(format!("{}: {error}", backend.info().name));
+    let mut device = backend.open(&ring, depth).map_err(failed)?;
+    let places = device.info().size_bytes / size as u64;
+    let op = match direction {
+        Direction::Read => Op::Read,
+        Direction::Write => Op::Write,
+    };
+    let mut random = Random::new(1);
+    let mut request = |buf| Request {
+        tag: 0,
+        op,
+        offset: random.below(places) * size as u64,
+        len: size as u64,
+        buf,
+        force_unit_access: false,
+    };
+    let mut batch: VecDeque<Request> = (0..depth).map(|_| request(ring.pool().take(size))).collect();
+    let mut done = Vec::with_capacity(depth as usize);
+    let (begin, cpu, calls) = (Instant::now(), thread_cpu(), ring.stats().enters);
+    let mut requests = 0;
+    let mut elapsed = Duration::ZERO;
+    while elapsed < time || device.outstanding() > 0 {
+        if elapsed < time {
+            device.submit(&mut batch);
+        }
+        ring.enter(device.deadline())?;
+        device.poll(&mut done);
+        elapsed = begin.elapsed();
+        for completion in done.drain(..) {
+            completion.result.map_err(failed)?;
+            requests += 1;
+            batch.push_back(request(completion.buf));
+        }
+    }
+    Ok(Sample {
+        requests,
+        elapsed,
+        client_cpu: Some(thread_cpu().saturating_sub(cpu)),
+        client_calls: Some(ring.stats().enters - calls),
+        ..Sample::default()
+    })
+}
+
+/// Writes the whole device once, so that reads meet memory and not the page of zeros.
+///
+/// # Errors
+/// As [`measure`].
+pub fn fill(backend: &Arc<dyn Backend>) -> io::Result<()> {
+    const SIZE: u64 = 256 << 10;
+    let ring = Ring::new(RingConfig::default())?;
+    let failed = |error| io::Error::other(format!("{}: {error}", backend.info().name));
+    let mut device = backend.open(&ring, 8).map_err(failed)?;
+    let mut offset = 0;
+    let mut batch = VecDeque::new();
+    let mut free: Vec<_> = (0..8).map(|_| ring.pool().take(SIZE as usize)).collect();
+    free.iter_mut().for_each(|buf| Random::new(2).fill(buf));
+    let mut done = Vec::new();
+    while offset < device.info().size_bytes || device.outstanding() > 0 {
+        while offset < device.info().size_bytes
+            && let Some(buf) = free.pop()
+        {
+            batch.push_back(Request {
+                tag: 0,
+                op: Op::Write,
+                offset,
+                len: SIZE,
+                buf,
+                force_unit_access: false,
+            });
+            offset += SIZE;
+        }
+        device.submit(&mut batch);
+        ring.enter(device.deadline())?;
+        device.poll(&mut done);
+        for completion in done.drain(..) {
+            completion.result.map_err(failed)?;
+            free.push(completion.buf);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,59 @@
+//! `brunt bench`: our own figures, each beside a peer in the same run. One file and one line of the table
+//! for each subject.
+
+mod bare;
+mod drive;
+mod iscsi;
+mod peers;
+mod sample;
+
+use clap::{ArgMatches, FromArgMatches};
+
+use super::{Entry, Subcommand, entry};
+use crate::cli::{Done, Output};
+
+/// What can be measured, in the order of `brunt bench --help`.
+const SUBJECTS: &[Entry] = &[entry::<iscsi::Iscsi>()];
+
+/// Measure Brunt itself beside its peers, in one run
+pub struct Bench {
+    subject: String,
+    arguments: ArgMatches,
+}
+
+impl FromArgMatches for Bench {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Bench, clap::Error> {
+        let (subject, arguments) = matches.subcommand().expect("clap requires a subject");
+        Ok(Bench { subject: subject.to_string(), arguments: arguments.clone() })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Bench::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl clap::Args for Bench {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        let command = command
+            .about("Measure Brunt itself beside its peers, in one run")
+            .subcommand_required(true)
+            .arg_required_else_help(true);
+        SUBJECTS.iter().fold(command, |command, subject| command.subcommand((subject.define)()))
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Bench::augment_args(command)
+    }
+}
+
+impl Subcommand for Bench {
+    const NAME: &'static str = "bench";
+    const EXAMPLES: &'static [(&'static str, &'static str)] =
+        &[("brunt bench iscsi --quick", "Target and initiator on loopback, in a few seconds")];
+
+    fn run(self, output: &Output) -> Done {
+        let subject = SUBJECTS.iter().find(|subject| subject.name == self.subject);
+        (subject.expect("clap knows only the subjects of the table").run)(&self.arguments, output)
+    }
+}

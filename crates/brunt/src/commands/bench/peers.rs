@@ -1,0 +1,211 @@
+//! The peers of `brunt bench iscsi`: tgt, iperf3, QEMU's libiscsi client. Each is started on
+//! loopback for one measurement and gone afterwards, also when the measurement fails.
+
+use std::io::{self, Read};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Whether a program can be started.
+pub fn have(program: &str) -> bool {
+    std::env::var_os("PATH").is_some_and(|path| {
+        std::env::split_paths(&path)
+            .chain(["/usr/sbin".into(), "/sbin".into()])
+            .any(|dir| dir.join(program).is_file())
+    })
+}
+
+fn command(program: &str) -> Command {
+    let mut command = Command::new(program);
+    let path = std::env::var("PATH").unwrap_or_default();
+    command.env("PATH", format!("{path}:/usr/sbin:/sbin")).stdin(Stdio::null());
+    command
+}
+
+/// A port that was free a moment ago, for peers that cannot pick one themselves.
+pub fn free_port() -> io::Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
+
+/// A process that dies with this value.
+pub struct Guarded(Child);
+
+impl Guarded {
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.0.id()
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// How tgt is set up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TgtTuning {
+    /// As Debian ships it: 8 KiB segments.
+    Shipped,
+    /// Segments and bursts as large as ours, several R2Ts.
+    Tuned,
+}
+
+/// What stands behind a LUN.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Medium {
+    /// Drops writes, reads zeros.
+    Null,
+    /// Memory: tgt gets a file on tmpfs.
+    Memory,
+}
+
+/// A running tgtd with one LUN, on a control port of its own.
+pub struct Tgt {
+    process: Guarded,
+    url: String,
+    _backing: Option<Backing>,
+}
+
+/// A file that goes with its owner.
+struct Backing(PathBuf);
+
+impl Drop for Backing {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+const TGT_NAME: &str = "iqn.2026-11.io.brunt:peer";
+
+impl Tgt {
+    /// Starts it (tgtd has to be run by root: it locks its memory).
+    ///
+    /// # Errors
+    /// It does not start or refuses its configuration; the text says what it said.
+    pub fn start(medium: Medium, tuning: TgtTuning, size_bytes: u64) -> io::Result<Tgt> {
+        let port = free_port()?;
+        // Control sockets are numbered up to 32,767; our process and a free port make a number of our own.
+        let control = (port % 32_768).to_string();
+        let child = command("tgtd")
+            .args(["-f", "-C", &control, "--iscsi", &format!("portal=127.0.0.1:{port}")])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        let process = Guarded(child);
+        let admin = |args: &str| -> io::Result<()> {
+            let output =
+                command("tgtadm").args(["-C", &control, "--lld", "iscsi"]).args(args.split(' ')).output()?;
+            if output.status.success() {
+                return Ok(());
+            }
+            let said = String::from_utf8_lossy(&output.stderr).trim().to_string();
+            Err(io::Error::other(format!("tgtadm {args}: {said}")))
+        };
+        let begin = Instant::now();
+        while admin("--op show --mode sys").is_err() {
+            if begin.elapsed() > Duration::from_secs(5) {
+                return Err(io::Error::other("tgtd did not answer within 5 s (it has to be run by root)"));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        admin(&format!("--op new --mode target --tid 1 -T {TGT_NAME}"))?;
+        let backing = match medium {
+            Medium::Null => {
+                admin(&format!(
+                    "--op new --mode logicalunit --tid 1 --lun 1 -b {} --bstype null",
+                    size_bytes >> 20
+                ))?;
+                None
+            }
+            Medium::Memory => {
+                let path = Path::new("/dev/shm").join(format!("brunt-bench-tgt-{port}"));
+                let backing = Backing(path.clone());
+                std::fs::File::create(&path)?.set_len(size_bytes)?;
+                admin(&format!("--op new --mode logicalunit --tid 1 --lun 1 -b {}", path.display()))?;
+                Some(backing)
+            }
+        };
+        if tuning == TgtTuning::Tuned {
+            for pair in [
+                "MaxRecvDataSegmentLength -v 262144",
+                "MaxXmitDataSegmentLength -v 262144",
+                "MaxBurstLength -v 1048576",
+                "FirstBurstLength -v 262144",
+                "InitialR2T -v No",
+                "MaxOutstandingR2T -v 8",
+            ] {
+                admin(&format!("--op update --mode target --tid 1 -n {pair}"))?;
+            }
+        }
+        admin("--op bind --mode target --tid 1 -I ALL")?;
+        Ok(Tgt { process, url: format!("iscsi://127.0.0.1:{port}/{TGT_NAME}/1"), _backing: backing })
+    }
+
+    /// Where its LUN is.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+}
+
+/// Raw TCP: `iperf3 -l SIZE`, one stream on loopback, in bytes per second.
+///
+/// # Errors
+/// iperf3 does not run, or says something else than a report.
+pub fn iperf3(size: usize, time: Duration) -> io::Result<f64> {
+    let port = free_port()?.to_string();
+    let server = command("iperf3")
+        .args(["-s", "-1", "-p", &port])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()?;
+    let _server = Guarded(server);
+    let begin = Instant::now();
+    loop {
+        let output = command("iperf3")
+            .args(["-c", "127.0.0.1", "-p", &port, "-J", "-l", &size.to_string()])
+            .args(["-t", &time.as_secs().max(1).to_string()])
+            .output()?;
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).map_err(io::Error::other)?;
+        if let Some(bits) = report["end"]["sum_received"]["bits_per_second"].as_f64() {
+            return Ok(bits / 8.0);
+        }
+        if begin.elapsed() > Duration::from_secs(3) {
+            return Err(io::Error::other(format!("iperf3: {}", report["error"])));
+        }
+        // The server may not be listening yet.
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// libiscsi's client, as QEMU has it: `qemu-img bench` with sequential requests. Requests per second.
+///
+/// # Errors
+/// It does not run, or fails on the target.
+pub fn qemu_img_bench(url: &str, write: bool, size: usize, depth: u32, count: u64) -> io::Result<f64> {
+    let mut bench = command("qemu-img");
+    bench.args(["bench", "-f", "raw", "-t", "none", "-c", &count.to_string(), "-d", &depth.to_string()]);
+    bench.args(["-s", &size.to_string()]);
+    if write {
+        bench.arg("-w");
+    }
+    let mut child = bench.arg(url).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let (mut said, mut complained) = (String::new(), String::new());
+    child.stdout.take().expect("piped").read_to_string(&mut said)?;
+    child.stderr.take().expect("piped").read_to_string(&mut complained)?;
+    child.wait()?;
+    // "Run completed in 1.234 seconds."
+    let seconds = said
+        .rsplit_once("completed in ")
+        .and_then(|(_, rest)| rest.split_whitespace().next()?.parse::<f64>().ok())
+        .ok_or_else(|| io::Error::other(format!("qemu-img bench: {}", complained.trim())))?;
+    Ok(count as f64 / seconds)
+}

@@ -1,0 +1,84 @@
+//! One measurement of one thing, and what several of them come to. CPU times come from `/proc`, which
+//! needs no unsafe call.
+
+use std::fs;
+use std::time::Duration;
+
+/// What one run of one side of a comparison gave.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sample {
+    /// Requests completed.
+    pub requests: u64,
+    /// In so much time.
+    pub elapsed: Duration,
+    /// CPU time of the side that asks; `None` where it cannot be told.
+    pub client_cpu: Option<Duration>,
+    /// CPU time of the side that answers.
+    pub target_cpu: Option<Duration>,
+    /// System calls of the side that asks.
+    pub client_calls: Option<u64>,
+}
+
+impl Sample {
+    /// Requests per second.
+    pub fn rate(&self) -> f64 {
+        self.requests as f64 / self.elapsed.as_secs_f64()
+    }
+}
+
+/// CPU time of the calling thread.
+pub fn thread_cpu() -> Duration {
+    cpu_of("/proc/thread-self/schedstat")
+}
+
+/// CPU time of process `pid` so far, its ended threads included, to a hundredth of a second.
+pub fn process_cpu(pid: u32) -> Duration {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The second field, the name, is in parentheses and may hold anything; utime and stime are the
+    // 14th and 15th, in ticks of USER_HZ, which is 100 on every Linux (proc(5)).
+    let after_name = text.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let ticks: u64 =
+        after_name.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
+    Duration::from_millis(ticks * 10)
+}
+
+fn cpu_of(path: impl AsRef<std::path::Path>) -> Duration {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let nanos = text.split_whitespace().next().and_then(|field| field.parse().ok());
+    Duration::from_nanos(nanos.unwrap_or(0))
+}
+
+/// The middle value; the mean of the two middle ones when there is an even number.
+///
+/// # Panics
+/// When there is none.
+pub fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    if sorted.len() % 2 == 1 { sorted[middle] } else { f64::midpoint(sorted[middle - 1], sorted[middle]) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The goal: the median of odd and even numbers of values.
+    #[test]
+    fn medians() {
+        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
+    }
+
+    /// The goal: a busy thread is seen to be busy.
+    #[test]
+    fn busy_thread_has_cpu_time() {
+        let before = thread_cpu();
+        let mut x = 1u64;
+        for i in 0..30_000_000u64 {
+            x = std::hint::black_box(x.wrapping_mul(i | 1));
+        }
+        assert!(thread_cpu() > before);
+        assert!(process_cpu(std::process::id()) > Duration::ZERO);
+    }
+}
