@@ -23,9 +23,9 @@ use super::session::{CommandWindow, Handle, Reach, SESSION_TASKS_MAX, Session, S
 use super::units::Units;
 use crate::scsi::{Command, DataIn, LunMap, Outcome};
 
-/// Room for what is not placed: some 15 write commands of 4 KiB, and no more than that to copy when
-/// a burst of large ones begins.
-const RX_BYTES: usize = 64 << 10;
+/// Room for what is not placed: the commands of a queue of 32 writes of 4 KiB with their data, so
+/// that one receive takes them all; no more than that is copied when a burst of large ones begins.
+const RX_BYTES: usize = 160 << 10;
 /// A data segment up to this length is copied out of the receive buffer when it is there; a longer
 /// one is received to its place.
 const COPY_BYTES_MAX: usize = 16 << 10;

@@ -284,6 +284,7 @@ impl Login {
             || request.opcode & OPCODE_IMMEDIATE == 0
             || request.total_ahs_length != 0
             || data.len() > LOGIN_SEGMENT_BYTES_MAX
+            || data.len() != request.data_segment_length.get() as usize
             || self.text.len() + data.len() > TEXT_BYTES_MAX
         {
             return Err(bad);
@@ -683,16 +684,19 @@ mod tests {
         let mut bench = Bench::new(false, false);
         let (first, rest) = data.split_at(20);
         bench.request.flags = 0x44;
+        bench.request.data_segment_length = U24::new(20);
         let Step::Reply(bytes) = bench.login.on_pdu(bench.request.bhs(), first, &mut &bench.table) else {
             panic!("no reply")
         };
         let (response, pairs) = answer_of(&bytes);
         assert_eq!((response.flags, pairs.len()), (0x04, 0));
         bench.request.flags = 0x87;
+        bench.request.data_segment_length = U24::new(rest.len() as u32);
         assert!(matches!(bench.login.on_pdu(bench.request.bhs(), rest, &mut &bench.table), Step::Done(..)));
         let mut bench = Bench::new(false, false);
         bench.request.flags = 0x44;
         let piece = vec![b'x'; 8192];
+        bench.request.data_segment_length = U24::new(8192);
         let refused = (0..20).any(|_| {
             matches!(bench.login.on_pdu(bench.request.bhs(), &piece, &mut &bench.table), Step::Refuse(..))
         });

@@ -1,0 +1,313 @@
+//! The target over real sockets, in this process: what hostile, broken or merely many peers do to
+//! it, and what initiators that nobody here wrote make of it.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::Command;
+use std::time::Duration;
+
+use brunt_block::open_url;
+use brunt_iscsi::chap::Credentials;
+use brunt_iscsi::params::DigestPolicy;
+use brunt_iscsi::scsi::{LogicalUnit, LunMap, LunOptions};
+use brunt_iscsi::target::{Server, TargetConfig};
+use brunt_wire::iscsi::pdu::{
+    BHS_BYTES, Bhs, LoginRequest, NopOut, Opcode, RESERVED_TAG, ScsiCommand, U24, padded,
+};
+use brunt_wire::iscsi::text::push_pair;
+use zerocopy::IntoBytes;
+
+const NAME: &str = "iqn.2026-11.io.brunt:t0";
+
+fn target(luns: &[&str], change: impl FnOnce(&mut TargetConfig)) -> Server {
+    let mut config = TargetConfig {
+        portals: vec!["127.0.0.1:0".parse().unwrap()],
+        name: NAME.to_string(),
+        ..TargetConfig::default()
+    };
+    change(&mut config);
+    let units = luns.iter().enumerate().map(|(lun, url)| {
+        let options = LunOptions { serial: format!("test{lun}"), ..LunOptions::default() };
+        (lun as u16, LogicalUnit::new(open_url(url).unwrap(), options).unwrap())
+    });
+    Server::start(config, LunMap::new(units.collect())).unwrap()
+}
+
+fn connect(server: &Server) -> TcpStream {
+    let socket = TcpStream::connect(server.portals()[0]).unwrap();
+    socket.set_nodelay(true).unwrap();
+    // Long enough for a machine that is busy; a test never waits for it to pass.
+    socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    socket
+}
+
+fn login_bytes(isid: u8) -> Vec<u8> {
+    let mut data = Vec::new();
+    push_pair(&mut data, "InitiatorName", "iqn.2026-11.io.brunt:test");
+    push_pair(&mut data, "TargetName", NAME);
+    let request = LoginRequest {
+        opcode: 0x43,
+        flags: 0x87,
+        isid: [0x80, 0, 0, 0, 0, isid],
+        data_segment_length: U24::new(data.len() as u32),
+        initiator_task_tag: 1.into(),
+        cmd_sn: 1.into(),
+        ..LoginRequest::default()
+    };
+    let mut bytes = request.as_bytes().to_vec();
+    bytes.extend_from_slice(&data);
+    bytes.resize(BHS_BYTES + padded(data.len()), 0);
+    bytes
+}
+
+fn command(cdb0: u8, flags: u8, cmd_sn: u32, len: u32) -> ScsiCommand {
+    let mut cdb = [0; 16];
+    cdb[0] = cdb0;
+    cdb[8] = (len / 512) as u8;
+    ScsiCommand {
+        flags,
+        initiator_task_tag: (cmd_sn + 100).into(),
+        expected_data_transfer_length: len.into(),
+        cmd_sn: cmd_sn.into(),
+        cdb,
+        ..ScsiCommand::default()
+    }
+}
+
+/// One PDU from the target; `None` when it closed the connection.
+fn receive(socket: &mut TcpStream) -> Option<(Bhs, Vec<u8>)> {
+    let mut header = [0; BHS_BYTES];
+    socket.read_exact(&mut header).ok()?;
+    let bhs = *Bhs::peek(&header).unwrap();
+    let mut data = vec![0; padded(bhs.data_len())];
+    socket.read_exact(&mut data).ok()?;
+    data.truncate(bhs.data_len());
+    Some((bhs, data))
+}
+
+fn ping() -> Vec<u8> {
+    let ping = NopOut {
+        opcode: 0x40,
+        flags: 0x80,
+        initiator_task_tag: 77.into(),
+        target_transfer_tag: RESERVED_TAG.into(),
+        ..NopOut::default()
+    };
+    ping.as_bytes().to_vec()
+}
+
+/// Logs in; panics when the target does not let us.
+fn log_in(server: &Server, isid: u8) -> TcpStream {
+    let mut socket = connect(server);
+    socket.write_all(&login_bytes(isid)).unwrap();
+    let (bhs, _) = receive(&mut socket).expect("a login response");
+    assert_eq!((bhs.kind(), bhs.rest[16]), (Opcode::LoginResponse, 0));
+    socket
+}
+
+/// The goal: another session works.
+fn assert_alive(socket: &mut TcpStream) {
+    socket.write_all(&ping()).unwrap();
+    let (bhs, _) = receive(socket).expect("the other session does not notice");
+    assert_eq!((bhs.kind(), bhs.initiator_task_tag.get()), (Opcode::NopIn, 77));
+}
+
+/// The goal: a session cut off after every one of its bytes leaves nothing behind and nobody else notices.
+#[test]
+fn truncated_at_every_byte() {
+    let server = target(&["memory:1MiB"], |_| ());
+    let mut other = log_in(&server, 1);
+    let mut session = login_bytes(2);
+    session.extend_from_slice(&ping());
+    let mut write = command(0x2a, 0xa0, 1, 512);
+    write.data_segment_length = U24::new(512);
+    session.extend_from_slice(write.as_bytes());
+    session.extend_from_slice(&[7; 512]);
+    session.extend_from_slice(command(0x28, 0xc0, 2, 512).as_bytes());
+    for end in 0..session.len() {
+        let mut socket = connect(&server);
+        socket.write_all(&session[..end]).unwrap();
+        if end % 64 == 0 {
+            assert_alive(&mut other);
+        }
+    }
+    assert_alive(&mut other);
+    // The whole of it still works, after all those.
+    let mut socket = connect(&server);
+    socket.write_all(&session).unwrap();
+    let kinds: Vec<Opcode> = (0..4).map(|_| receive(&mut socket).expect("an answer").0.kind()).collect();
+    assert_eq!(kinds[..2], [Opcode::LoginResponse, Opcode::NopIn]);
+    assert_eq!(kinds[2], Opcode::ScsiResponse);
+}
+
+/// The goal: what cannot be trusted closes its own connection, and only that.
+#[test]
+fn nonsense_closes_one_connection() {
+    let server = target(&["memory:1MiB"], |_| ());
+    let mut other = log_in(&server, 1);
+    let check = |bytes: &[u8], after_login: bool| {
+        let mut socket = if after_login { log_in(&server, 9) } else { connect(&server) };
+        socket.write_all(bytes).unwrap();
+        while receive(&mut socket).is_some() {}
+    };
+    // Oversized: a login of 16 MiB, a write with 16 MiB of immediate data.
+    let mut login = login_bytes(3);
+    login[5..8].copy_from_slice(&[0xff; 3]);
+    check(&login, false);
+    let mut write = command(0x2a, 0xa0, 1, 512);
+    write.data_segment_length = U24::new(0x00ff_ffff);
+    check(write.as_bytes(), true);
+    // No iSCSI at all.
+    check(b"GET / HTTP/1.1\r\nHost: storage.example.com\r\nAccept: */*\r\n\r\n", false);
+    check(&[0xff; 64], false);
+    // An AHS that runs past its end.
+    let mut ahs = command(0x00, 0x80, 1, 0);
+    ahs.total_ahs_length = 1;
+    check(&[ahs.as_bytes(), &[0xff, 0xff, 1, 0]].concat(), true);
+    assert_alive(&mut other);
+    drop(other);
+    let stats = server.shutdown(Duration::ZERO);
+    assert_eq!(stats.connections_broken, 2, "{stats:?}");
+}
+
+/// The goal: ten thousand connections that never log in cost no thread, a bounded number of descriptors,
+/// and no session its service; a login in the middle of them gets in.
+#[test]
+fn ten_thousand_half_open_logins() {
+    let server = target(&["memory:1MiB"], |config| config.half_open_max = 64);
+    let mut other = log_in(&server, 1);
+    let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
+    let before = threads();
+    let mut open = std::collections::VecDeque::new();
+    let login = login_bytes(5);
+    for index in 0..10_000usize {
+        let mut socket = connect(&server);
+        // Some say nothing, some a part of a login; the target may have dropped any of them.
+        let _ = socket.write_all(&login[..index % login.len()]);
+        open.push_back(socket);
+        if open.len() > 100 {
+            open.pop_front();
+        }
+        if index % 1000 == 0 {
+            assert_alive(&mut other);
+            drop(log_in(&server, 2));
+        }
+    }
+    assert!(threads() <= before + 4, "{} threads, {before} before", threads());
+    assert_alive(&mut other);
+    assert!(server.stats().logins_dropped > 9_000);
+}
+
+/// The goal: at shutdown initiators are asked to log out, and what does not is closed in time.
+#[test]
+fn shutdown_asks_for_logout() {
+    let server = target(&["null:1MiB"], |_| ());
+    let mut socket = log_in(&server, 1);
+    let thread = std::thread::spawn(move || server.shutdown(Duration::from_millis(300)));
+    let (bhs, _) = receive(&mut socket).expect("an asynchronous message");
+    assert_eq!((bhs.kind(), bhs.rest[16]), (Opcode::AsyncMessage, 1));
+    assert!(receive(&mut socket).is_none(), "closed");
+    assert_eq!(thread.join().unwrap().sessions, 1);
+}
+
+/// The goal: the same initiator port logging in again ends its old session (RFC 7143, 6.3.5).
+#[test]
+fn session_reinstatement() {
+    let server = target(&["null:1MiB"], |_| ());
+    let mut old = log_in(&server, 1);
+    let mut new = log_in(&server, 1);
+    assert!(receive(&mut old).is_none());
+    assert_alive(&mut new);
+    assert_eq!(server.stats().sessions_open, 1);
+}
+
+/// The program, if this machine has it. Without it the test is skipped, or fails where everything is
+/// required.
+fn tool(name: &str, package: &str) -> Option<Command> {
+    let found = std::env::var_os("PATH")
+        .is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(name).is_file()));
+    if !found {
+        assert!(std::env::var_os("BRUNT_REQUIRE_ALL").is_none_or(|all| all != "1"), "needs {package}");
+        println!("skipped: needs {package}");
+    }
+    found.then(|| Command::new(name))
+}
+
+fn succeeds(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{command:?}\n{text}\n{}", String::from_utf8_lossy(&output.stderr));
+    text
+}
+
+fn url(server: &Server, secret: &str, lun: u16) -> String {
+    let portal: SocketAddr = server.portals()[0];
+    format!("iscsi://{secret}{portal}/{NAME}/{lun}")
+}
+
+/// The goal: QEMU's initiator reads back what it wrote, with digests that the target asks for and without.
+#[test]
+fn qemu_reads_what_it_wrote() {
+    for policy in [DigestPolicy::Allow, DigestPolicy::Prefer] {
+        let server = target(&["memory:64MiB", "memory:64MiB"], |config| {
+            config.wishes.header_digest = policy;
+            config.wishes.data_digest = DigestPolicy::Allow;
+        });
+        let Some(mut qemu) = tool("qemu-io", "qemu-utils and qemu-block-extra") else { return };
+        qemu.args([
+            "-f",
+            "raw",
+            "-c",
+            "write -P 17 0 3M",
+            "-c",
+            "write -P 18 1M 64k",
+            "-c",
+            "read -P 17 0 1M",
+        ]);
+        qemu.args(["-c", "read -P 18 1M 64k", "-c", "read -P 17 1114112 512", "-c", "write -z 0 1M"]);
+        qemu.args(["-c", "read -P 0 0 1M", "-c", "flush", &url(&server, "", 1)]);
+        let text = succeeds(&mut qemu);
+        assert!(!text.contains("failed"), "{text}");
+        assert_eq!(server.stats().counters.rejects, 0);
+    }
+}
+
+/// The goal: libiscsi finds the target, and gets in with the right secret only.
+#[test]
+fn libiscsi_discovers_and_authenticates() {
+    let server = target(&["memory:1MiB", "null:1MiB"], |config| {
+        config.chap = Some(Credentials::new("alice", *b"alicesecret12"));
+        config.mutual_chap = Some(Credentials::new("target", *b"targetsecret1"));
+    });
+    let Some(mut ls) = tool("iscsi-ls", "libiscsi-bin") else { return };
+    let text = succeeds(ls.arg(format!("iscsi://{}", server.portals()[0])));
+    assert!(text.contains(NAME), "{text}");
+    let inquire = |secret: &str, mutual: Option<&str>| {
+        let mut inq = Command::new("iscsi-inq");
+        if let Some(secret) = mutual {
+            inq.env("LIBISCSI_CHAP_TARGET_USERNAME", "target").env("LIBISCSI_CHAP_TARGET_PASSWORD", secret);
+        }
+        inq.arg(url(&server, secret, 0)).output().unwrap().status.success()
+    };
+    assert!(inquire("alice%alicesecret12@", None));
+    assert!(inquire("alice%alicesecret12@", Some("targetsecret1")));
+    assert!(!inquire("alice%alicesecret13@", None));
+    assert!(!inquire("bob%alicesecret12@", None));
+    assert!(!inquire("", None));
+    assert!(!inquire("alice%alicesecret12@", Some("wrong")));
+    let stats = server.stats();
+    assert!(stats.logins_refused >= 3, "{stats:?}");
+}
+
+/// The goal: two targets in one process do not meet.
+#[test]
+fn targets_are_apart() {
+    let one = target(&["memory:1MiB"], |_| ());
+    let two = target(&["memory:1MiB"], |_| ());
+    let mut first = log_in(&one, 1);
+    let mut second = log_in(&two, 1);
+    drop(one);
+    while receive(&mut first).is_some() {}
+    assert_alive(&mut second);
+    assert_eq!(two.stats().sessions_open, 1);
+}
