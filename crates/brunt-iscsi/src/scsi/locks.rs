@@ -1,6 +1,6 @@
 //! Which blocks are in use by a command that must not be interleaved with others. Shared by all
 //! connections of a logical unit. READ and WRITE share; COMPARE AND WRITE, ORWRITE, WRITE SAME,
-//! UNMAP and WRITE ATOMIC exclude (SBC-3, 4.9 on atomicity of COMPARE AND WRITE; 5.x).
+//! UNMAP and WRITE ATOMIC exclude, so that each is one step for everybody else.
 //!
 //! The medium is cut in stripes that hash to slots, a counter each: sharing costs one atomic
 //! addition and one subtraction for an ordinary request, no lock and no wait. Nobody waits inside:

@@ -56,11 +56,9 @@ impl Sanitize {
 pub(super) enum Method {
     /// Write this block everywhere, so many times, inverted in every other pass when asked.
     Overwrite { block: Vec<u8>, passes: u8, invert: bool },
-    /// Forget everything.
-    BlockErase,
-    /// Make everything unreadable. There is no key to throw away: the blocks are zeroed, and
-    /// forgotten where the unit is thin.
-    CryptographicErase,
+    /// Forget everything: block erase, and cryptographic erase, whose key would be a fiction. Thin
+    /// units have both, and nothing that was there can be read afterwards.
+    Erase,
 }
 
 /// Reads the parameter list of OVERWRITE.
@@ -155,9 +153,7 @@ fn work(unit: &LogicalUnit, method: &Method) -> Result<(), Failed> {
             let len = chunk.min(info.size_bytes - offset);
             let op = match method {
                 Method::Overwrite { .. } => Op::Write,
-                Method::BlockErase => Op::Unmap,
-                Method::CryptographicErase if unit.options().thin => Op::Unmap,
-                Method::CryptographicErase => Op::WriteZeroes,
+                Method::Erase => Op::Unmap,
             };
             let request = Request { tag: 0, op, offset, len, buf, force_unit_access: false };
             let mut batch = VecDeque::from([request]);

@@ -621,8 +621,7 @@ impl TaskSet {
                 self.unit.exit_failure_mode()?;
                 Ok(Plan::Answer(DataIn::None))
             }
-            op::SA_SANITIZE_BLOCK_ERASE => self.sanitize(cdb, Method::BlockErase),
-            _ => self.sanitize(cdb, Method::CryptographicErase),
+            _ => self.sanitize(cdb, Method::Erase),
         }
     }
 

@@ -189,13 +189,13 @@ impl BlockLimits {
     }
 }
 
-/// Body of the block device characteristics page. After a block or cryptographic erase reads
-/// succeed (WABEREQ and WACEREQ 01b).
-pub fn characteristics(rotational: bool, block_erase: bool) -> Vec<u8> {
+/// Body of the block device characteristics page. Where SANITIZE erases, reads succeed afterwards
+/// (WABEREQ and WACEREQ 01b).
+pub fn characteristics(rotational: bool, erases: bool) -> Vec<u8> {
     // Medium rotation rate: 1 is a non-rotating medium; 7200 revolutions a minute otherwise.
     let rate: u16 = if rotational { 7200 } else { 1 };
     let mut out = rate.to_be_bytes().to_vec();
-    out.extend_from_slice(&[0, u8::from(block_erase) << 6 | 1 << 4]);
+    out.extend_from_slice(&[0, if erases { 0x50 } else { 0 }]);
     out.resize(0x3c, 0);
     out
 }

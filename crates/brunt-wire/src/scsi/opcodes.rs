@@ -107,7 +107,7 @@ pub const OPCODES: &[Opcode] = &[
     row("UNMAP", &[op::UNMAP, 1, 0, 0, 0, 0, 0, F, F, C], Write, Thin, LONG),
     action("SANITIZE, overwrite", &[op::SANITIZE, 0xa0 | op::SA_SANITIZE_OVERWRITE, 0, 0, 0, 0, 0, F, F, C], Write, All, ERASE),
     action("SANITIZE, block erase", &[op::SANITIZE, 0xa0 | op::SA_SANITIZE_BLOCK_ERASE, 0, 0, 0, 0, 0, F, F, C], Write, Thin, ERASE),
-    action("SANITIZE, cryptographic erase", &[op::SANITIZE, 0xa0 | op::SA_SANITIZE_CRYPTOGRAPHIC_ERASE, 0, 0, 0, 0, 0, F, F, C], Write, All, ERASE),
+    action("SANITIZE, cryptographic erase", &[op::SANITIZE, 0xa0 | op::SA_SANITIZE_CRYPTOGRAPHIC_ERASE, 0, 0, 0, 0, 0, F, F, C], Write, Thin, ERASE),
     action("SANITIZE, exit failure mode", &[op::SANITIZE, 0x80 | op::SA_SANITIZE_EXIT_FAILURE_MODE, 0, 0, 0, 0, 0, F, F, C], Write, All, SHORT),
     row("MODE SELECT(10)", &[op::MODE_SELECT_10, 0x11, 0, 0, 0, 0, 0, F, F, C], Write, All, SHORT),
     row("RESERVE(10)", &[op::RESERVE_10, 0, 0, 0, 0, 0, 0, 0, 0, C], Own, All, SHORT),
