@@ -201,7 +201,7 @@ impl<S: Sink> Matcher<S> {
                             self.update(token, bytes, elided_at, true);
                             Some(token)
                         }
-                        None => self.register(context, bytes, elided_at, true, time_ns, ledger),
+                        None => self.register(context, call.xid, bytes, elided_at, true, time_ns, ledger),
                     }
                 };
                 let at = body_at(&call, call.body_at).filter(|_| is(&call, v3::Procedure::Write));
@@ -279,7 +279,8 @@ impl<S: Sink> Matcher<S> {
             bytes = &bytes[..at + data.at];
             found = Some((FileKey::new(context.forward.server.address, file), offset, data));
         }
-        let token = self.register(context, bytes, elided_at, message.damaged, message.time_ns, ledger);
+        let token =
+            self.register(context, call.xid, bytes, elided_at, message.damaged, message.time_ns, ledger);
         if let Some((file, offset, data)) = found {
             let record_id = token.map_or(u64::MAX, |token| token.record_id);
             let target = DataTarget { record_id, file, offset, write: true };
@@ -426,9 +427,11 @@ impl<S: Sink> Matcher<S> {
         }
     }
 
+    #[allow(clippy::too_many_arguments)] // one caller's view of a call, not worth a struct
     fn register(
         &mut self,
         context: &Context,
+        xid: rpc::Xid,
         bytes: &[u8],
         elided_at: Option<usize>,
         damaged: bool,
@@ -436,12 +439,16 @@ impl<S: Sink> Matcher<S> {
         ledger: &mut Ledger,
     ) -> Option<Token> {
         ledger.calls += 1;
-        let Ok(rpc::Message::Call(call)) = rpc::parse(bytes) else {
-            unreachable!("only calls with a whole header are registered")
-        };
-        let key = context.key(context.direction, call.xid);
-        if let Some(&index) = self.by_key.get(&key) {
-            let slot = &self.slots[index as usize];
+        let key = context.key(context.direction, xid);
+        if self.by_key.len() >= self.waiting_max {
+            ledger.calls_evicted += 1;
+            self.give_up(self.oldest, ledger);
+        }
+        // The place is reserved first: one look into the table for the common case.
+        let index = self.next_free();
+        if let Some(other) = self.by_key.insert(key, index) {
+            self.by_key.insert(key, other);
+            let slot = &self.slots[other as usize];
             let common = slot.message.len().min(bytes.len());
             if slot.message[..common] == bytes[..common] {
                 ledger.calls_repeated += 1;
@@ -449,11 +456,8 @@ impl<S: Sink> Matcher<S> {
             }
             // The number was used again: the first call's reply was lost.
             ledger.calls_timed_out += 1;
-            self.give_up(index, ledger);
-        }
-        if self.by_key.len() >= self.waiting_max {
-            ledger.calls_evicted += 1;
-            self.give_up(self.oldest, ledger);
+            self.give_up(other, ledger);
+            self.by_key.insert(key, self.next_free());
         }
         let index = if self.free == NONE {
             self.slots.push(Slot::default());
@@ -465,7 +469,6 @@ impl<S: Sink> Matcher<S> {
         };
         let record_id = self.next_record_id;
         self.next_record_id += 1;
-        self.by_key.insert(key, index);
         ledger.calls_open += 1;
         let outstanding = self.by_key.len() as u32;
         let (previous, next) = (self.newest, NONE);
@@ -494,6 +497,11 @@ impl<S: Sink> Matcher<S> {
         }
         self.newest = index;
         Some(Token { slot: index, record_id })
+    }
+
+    /// The slot that the next call will have.
+    fn next_free(&self) -> u32 {
+        if self.free == NONE { self.slots.len() as u32 } else { self.free }
     }
 
     fn slot_of(&mut self, token: Token) -> Option<&mut Slot> {

@@ -91,6 +91,11 @@ impl<S: Sink> Pipeline<S> {
         &self.stages.ledger
     }
 
+    /// Bytes kept of what is incomplete now; never above [`Limits::kept_bytes`].
+    pub fn kept_bytes(&self) -> usize {
+        self.stages.memory.used()
+    }
+
     /// Who takes the operations.
     pub fn sink(&self) -> &S {
         &self.stages.matcher.sink

@@ -1,0 +1,61 @@
+//! `brunt analyze` and `brunt capture -r` as scripts use them.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+fn capture() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/nfs3-small.pcap.zst")
+}
+
+fn brunt(arguments: &[&str], input: Stdio) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_brunt")).args(arguments).stdin(input).output().unwrap()
+}
+
+/// The goal: a report for people fits 80 columns and ends with the ledger.
+#[test]
+fn report_for_people() {
+    let path = capture();
+    for arguments in
+        [["analyze", path.to_str().unwrap()].as_slice(), &["capture", "-r", path.to_str().unwrap()]]
+    {
+        let output = brunt(arguments, Stdio::null());
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        assert!(text.contains("GETATTR") && text.contains("Loss ledger"), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    }
+}
+
+/// The goal: `--json` is one object whose parts add up, also from standard input.
+#[test]
+fn report_for_programs() {
+    let input = std::fs::File::open(capture()).unwrap();
+    let output = brunt(&["analyze", "-", "--json"], Stdio::from(input));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["valid"], true);
+    let rows = report["by_operation"].as_array().unwrap();
+    let calls: u64 = rows.iter().map(|row| row["calls"].as_u64().unwrap()).sum();
+    assert_eq!(Some(calls), report["operations"].as_u64());
+    assert_eq!(Some(calls), report["ledger"]["calls"].as_u64());
+}
+
+/// The goal: what is no capture is refused with status 2 and a sentence; a damaged one still
+/// gives what came before the damage.
+#[test]
+fn wrong_files() {
+    let folder = std::env::temp_dir().join(format!("brunt-analyze-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("wrong.pcap");
+    std::fs::write(&file, "this is no capture, it is a letter").unwrap();
+    let output = brunt(&["analyze", file.to_str().unwrap()], Stdio::null());
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("neither a pcap nor a pcapng"), "{output:?}");
+    let output = brunt(&["analyze", folder.join("absent").to_str().unwrap()], Stdio::null());
+    assert_eq!(output.status.code(), Some(2));
+    let whole = std::fs::read(capture()).unwrap();
+    std::fs::write(&file, &whole[..whole.len() / 2]).unwrap();
+    let output = brunt(&["analyze", file.to_str().unwrap()], Stdio::null());
+    // Half of a zstd file may end before its first block does: refused, or reported in part.
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    std::fs::remove_dir_all(&folder).unwrap();
+}
