@@ -221,6 +221,47 @@ fn session_reinstatement() {
     assert_eq!(server.stats().sessions_open, 1);
 }
 
+/// The goal: a second connection joins its session, and commands run in the order of their numbers
+/// though the later one comes first, on the other connection.
+#[test]
+fn two_connections_in_one_session() {
+    let server = target(&["null:1MiB"], |_| ());
+    let mut login = login_bytes(1);
+    let add = |login: &mut Vec<u8>, key: &str, value: &str| {
+        login.truncate(BHS_BYTES + Bhs::peek(login).unwrap().data_len());
+        push_pair(login, key, value);
+        let len = login.len() - BHS_BYTES;
+        login[5..8].copy_from_slice(&(len as u32).to_be_bytes()[1..]);
+        login.resize(BHS_BYTES + padded(len), 0);
+    };
+    add(&mut login, "MaxConnections", "2");
+    let mut first = connect(&server);
+    first.write_all(&login).unwrap();
+    let (bhs, data) = receive(&mut first).unwrap();
+    assert!(String::from_utf8_lossy(&data).contains("MaxConnections=2"));
+    let tsih = &bhs.as_bytes()[14..16];
+    let mut join = login_bytes(1);
+    join[14..16].copy_from_slice(tsih);
+    join[21] = 1; // CID
+    let mut second = connect(&server);
+    second.write_all(&join).unwrap();
+    assert_eq!(receive(&mut second).unwrap().0.rest[16], 0);
+    assert_eq!(server.stats().sessions_open, 1);
+    // TEST UNIT READY eats the unit attention, if there is one; then two out of order.
+    first.write_all(command(0x00, 0x80, 1, 0).as_bytes()).unwrap();
+    receive(&mut first).unwrap();
+    second.write_all(command(0x28, 0xc0, 3, 512).as_bytes()).unwrap();
+    assert_alive(&mut second);
+    first.write_all(command(0x28, 0xc0, 2, 512).as_bytes()).unwrap();
+    assert_eq!(receive(&mut first).unwrap().0.kind(), Opcode::DataIn);
+    assert_eq!(receive(&mut second).unwrap().0.kind(), Opcode::DataIn);
+    // A third is one too many.
+    let mut third = connect(&server);
+    join[21] = 2;
+    third.write_all(&join).unwrap();
+    assert_eq!(receive(&mut third).unwrap().0.rest[16..18], [2, 6]);
+}
+
 /// The program, if this machine has it. Without it the test is skipped, or fails where everything is
 /// required.
 fn tool(name: &str, package: &str) -> Option<Command> {
