@@ -17,13 +17,22 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// Up to now.
-    #[allow(unsafe_code)]
+    /// Of this process up to now, all threads.
     pub fn now() -> Cost {
+        Cost::of(libc::RUSAGE_SELF)
+    }
+
+    /// Of the programs that this process ran and waited for, up to now.
+    pub fn of_children() -> Cost {
+        Cost::of(libc::RUSAGE_CHILDREN)
+    }
+
+    #[allow(unsafe_code)]
+    fn of(whose: libc::c_int) -> Cost {
         // SAFETY: an rusage of zeros is valid, and the call fills the one it is given.
         let usage = unsafe {
             let mut usage = std::mem::zeroed::<libc::rusage>();
-            libc::getrusage(libc::RUSAGE_SELF, &mut usage);
+            libc::getrusage(whose, &mut usage);
             usage
         };
         let time =

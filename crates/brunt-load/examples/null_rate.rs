@@ -12,19 +12,20 @@ use brunt_load::{NoRecorder, Session};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let seconds: f64 = std::env::args().nth(1).map_or(Ok(2.0), |text| text.parse())?;
-    for (depth, align) in [(1, 4096), (32, 4096), (32, 512), (256, 4096)] {
+    let devices = ["null:1GiB", "null:1GiB?fill=no"];
+    for (url, depth) in devices.into_iter().flat_map(|url| [1, 32, 256].map(|depth| (url, depth))) {
         let workload = Workload {
             queue_depth: depth,
-            align: Size(align),
+            align: Size(4096),
             stop: Stop { time: Some(Span(Duration::from_secs_f64(seconds))), ..Stop::default() },
             ..Workload::default()
         };
-        let outcome = Session::new(workload, open_url("null:1GiB")?, 1)
-            .run(&AtomicBool::new(false), &mut NoRecorder)?;
+        let outcome =
+            Session::new(workload, open_url(url)?, 1).run(&AtomicBool::new(false), &mut NoRecorder)?;
         let cpu = outcome.figures.cost.cpu_nanos() as f64 / outcome.figures.completed() as f64;
         let calls = outcome.figures.cost.system_calls as f64 / outcome.figures.completed() as f64;
         println!(
-            "depth {depth:>3}: {:.2} M requests/s, {cpu:.0} ns CPU and {calls:.6} system calls each",
+            "{url:<18} depth {depth:>3}: {:.2} M requests/s, {cpu:.0} ns CPU and {calls:.6} system calls each",
             outcome.requests_per_second / 1e6
         );
     }

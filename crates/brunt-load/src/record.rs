@@ -289,6 +289,19 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// Of a run that was stopped before it began.
+    pub fn interrupted() -> Outcome {
+        Outcome {
+            figures: Figures::default(),
+            start: Nanos::MAX,
+            end: Nanos(0),
+            requests_per_second: 0.0,
+            bytes_per_second: 0.0,
+            stopped: Stopped::Interrupted,
+            first_error: None,
+        }
+    }
+
     /// Whether it ran as it was meant to.
     pub fn is_complete(&self) -> bool {
         !matches!(self.stopped, Stopped::Interrupted | Stopped::DeviceGone)

@@ -147,7 +147,7 @@ impl Session {
         })?;
         let _ = messages.send(Message::Ready);
         // No start: another worker could not be made ready.
-        let Ok(start) = started.recv() else { return Ok(nothing(Stopped::Interrupted)) };
+        let Ok(start) = started.recv() else { return Ok(Outcome::interrupted()) };
         let mut post = Post { worker, messages };
         ready.run(device.as_mut(), &mut RingTime(&ring), start, halt, &mut post).map_err(io)
     }
@@ -360,18 +360,6 @@ impl<'a> Collector<'a> {
                 self.halt.store(true, Ordering::Relaxed);
             }
         }
-    }
-}
-
-fn nothing(stopped: Stopped) -> Outcome {
-    Outcome {
-        figures: crate::Figures::default(),
-        start: Nanos::MAX,
-        end: Nanos(0),
-        requests_per_second: 0.0,
-        bytes_per_second: 0.0,
-        stopped,
-        first_error: None,
     }
 }
 

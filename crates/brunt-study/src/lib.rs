@@ -1,9 +1,12 @@
 //! Experiments: what a person describes in a file, the runs it stands for, and what may be
 //! concluded from them.
 //!
-//! [`experiment`] reads the file and says what is wrong with it; [`statistics`] turns the figures
-//! of runs into intervals and verdicts. The unit everywhere is the run.
+//! [`experiment`] reads the file and says what is wrong with it; [`study`] makes its runs,
+//! [`summary`] is what is kept of them, and [`statistics`] turns the figures of runs into intervals
+//! and verdicts. The unit everywhere is the run.
 #![forbid(unsafe_code)]
 
 pub mod experiment;
 pub mod statistics;
+pub mod study;
+pub mod summary;

@@ -92,6 +92,11 @@ impl Output {
         self.interrupted.load(Ordering::Relaxed)
     }
 
+    /// The flag behind [`Output::is_interrupted`], for loops that look at it themselves.
+    pub fn interrupt_flag(&self) -> &AtomicBool {
+        &self.interrupted
+    }
+
     fn write(&self, text: std::fmt::Arguments<'_>) {
         end_if_closed(io::stdout().write_fmt(text).and_then(|()| io::stdout().flush()));
     }

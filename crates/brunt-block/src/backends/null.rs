@@ -15,23 +15,34 @@ pub const ENTRY: BackendEntry = BackendEntry {
     name: "null",
     help: "drops writes, reads zeros",
     example: "null:1GiB",
-    options: &[("block", "logical block in bytes, 512 (default) or 4096")],
+    options: &[
+        ("block", "logical block in bytes, 512 (default) or 4096"),
+        ("fill", "no: reads leave the buffer as it was, so that the load generator alone is measured"),
+    ],
     open: |size, options| {
         let block_bytes = options.block()?.unwrap_or(512);
-        Ok(Arc::new(NullBackend::new(super::size_of(size, block_bytes)?, block_bytes)))
+        let mut backend = NullBackend::new(super::size_of(size, block_bytes)?, block_bytes);
+        if options.flag("fill")? == Some(false) {
+            backend.fill = false;
+            backend.info.name += "?fill=no";
+            backend.info.notes.push("reads leave buffers as they were".into());
+        }
+        Ok(Arc::new(backend))
     },
 };
 
 /// The backend.
 pub struct NullBackend {
     info: DeviceInfo,
+    fill: bool,
 }
 
 impl NullBackend {
     /// A device of `size_bytes` in blocks of `block_bytes`.
     pub fn new(size_bytes: u64, block_bytes: u32) -> NullBackend {
         let name = format!("null:{}", brunt_core::units::format_size(size_bytes));
-        NullBackend { info: DeviceInfo { name, unmap: true, ..super::inline_info(size_bytes, block_bytes) } }
+        let info = DeviceInfo { name, unmap: true, ..super::inline_info(size_bytes, block_bytes) };
+        NullBackend { info, fill: true }
     }
 }
 
@@ -43,18 +54,20 @@ impl Backend for NullBackend {
     fn open(&self, _ring: &Ring, depth: u32) -> Result<Box<dyn Device>, DeviceError> {
         Ok(Box::new(NullDevice {
             info: self.info.clone(),
+            fill: self.fill,
             done: Vec::with_capacity(depth as usize),
             depth: depth as usize,
         }))
     }
 
     fn inline(&self) -> Inline {
-        Inline::Zeros
+        if self.fill { Inline::Zeros } else { Inline::No }
     }
 }
 
 struct NullDevice {
     info: DeviceInfo,
+    fill: bool,
     done: Vec<Completion>,
     depth: usize,
 }
@@ -68,7 +81,7 @@ impl Device for NullDevice {
         while self.done.len() < self.depth {
             let Some(mut request) = batch.pop_front() else { break };
             let result = in_range(&self.info, &request);
-            if result.is_ok() && request.op == Op::Read {
+            if self.fill && result.is_ok() && request.op == Op::Read {
                 request.buf[..request.len as usize].fill(0);
             }
             self.done.push(Completion { tag: request.tag, buf: request.buf, result });

@@ -8,6 +8,7 @@ mod capture;
 mod completions;
 mod io;
 mod man;
+mod run;
 mod target;
 
 use clap::{ArgMatches, Args};
@@ -19,6 +20,7 @@ use crate::cli::{Done, Output};
 pub const COMMANDS: &[Entry] = &[
     entry::<target::Target>(),
     entry::<io::Io>(),
+    entry::<run::Run>(),
     entry::<capture::Capture>(),
     entry::<analyze::Analyze>(),
     entry::<bench::Bench>(),

@@ -4,6 +4,7 @@
 mod bare;
 mod drive;
 mod iscsi;
+mod load;
 mod peers;
 mod sample;
 
@@ -13,7 +14,7 @@ use super::{Entry, Subcommand, entry};
 use crate::cli::{Done, Output};
 
 /// What can be measured, in the order of `brunt bench --help`.
-const SUBJECTS: &[Entry] = &[entry::<iscsi::Iscsi>()];
+const SUBJECTS: &[Entry] = &[entry::<iscsi::Iscsi>(), entry::<load::Load>()];
 
 /// Measure Brunt itself beside its peers, in one run
 pub struct Bench {
@@ -49,8 +50,10 @@ impl clap::Args for Bench {
 
 impl Subcommand for Bench {
     const NAME: &'static str = "bench";
-    const EXAMPLES: &'static [(&'static str, &'static str)] =
-        &[("brunt bench iscsi --quick", "Target and initiator on loopback, in a few seconds")];
+    const EXAMPLES: &'static [(&'static str, &'static str)] = &[
+        ("brunt bench load --only null", "What a request costs the load engine alone"),
+        ("brunt bench iscsi --quick", "Target and initiator on loopback, in a few seconds"),
+    ];
 
     fn run(self, output: &Output) -> Done {
         let subject = SUBJECTS.iter().find(|subject| subject.name == self.subject);

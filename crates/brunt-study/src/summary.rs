@@ -1,0 +1,251 @@
+//! `summary.json`: the one small file of a result that people and scripts read. Written anew after
+//! every run, so that an experiment that was cut short has its finished runs on record.
+//!
+//! Units are part of the names. Percentiles of a point come from the merged histograms of its
+//! runs; the intervals beside them from one figure for each run.
+
+use std::io;
+use std::path::Path;
+
+use brunt_core::Histogram;
+use brunt_load::cost::Cost;
+use brunt_load::record::{OpFigures, RequestStatus};
+use brunt_load::{Outcome, Stopped};
+use serde::{Deserialize, Serialize};
+
+use crate::experiment::Experiment;
+use crate::statistics::Estimate;
+
+/// The file's name in a result's folder.
+pub const FILE_NAME: &str = "summary.json";
+/// Raised when a field changes its meaning.
+pub const FORMAT: u32 = 1;
+
+/// The whole file.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Summary {
+    /// [`FORMAT`].
+    pub format: u32,
+    /// Version of the program.
+    pub brunt: String,
+    /// Whether every run was made and went to its end.
+    pub complete: bool,
+    /// What stopped it, if something did.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub trouble: Option<String>,
+    /// The experiment as run; its `seed` makes the same requests in the same order again.
+    pub experiment: Experiment,
+    /// Each combination, in the order of [`Experiment::points`].
+    pub points: Vec<PointSummary>,
+}
+
+/// One point.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PointSummary {
+    /// Target, workload, and the value on each axis.
+    pub label: String,
+    /// The target's name.
+    pub target: String,
+    /// The workload's name.
+    pub workload: String,
+    /// Axis and value.
+    pub axes: std::collections::BTreeMap<String, String>,
+    /// What the user has to know beside the figures, such as "through the page cache".
+    pub notes: Vec<String>,
+    /// 95 % intervals over runs; `null` without a complete run.
+    pub requests_per_second: Option<Estimate>,
+    /// In bytes a second.
+    pub bytes_per_second: Option<Estimate>,
+    /// Each run's mean response time.
+    pub response_mean_us: Option<Estimate>,
+    /// Each run's p99 of the response time.
+    pub response_p99_us: Option<Estimate>,
+    /// Over all complete runs, merged: from the intended time, retries included.
+    pub response: Option<Latencies>,
+    /// Over all complete runs, merged: from the last sending.
+    pub service: Option<Latencies>,
+    /// Its runs, in the order in which they were made.
+    pub runs: Vec<RunSummary>,
+}
+
+/// One run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RunSummary {
+    /// From 0.
+    pub repetition: u32,
+    /// Its place among all runs of the experiment, from 0.
+    pub order: u32,
+    /// Of its requests.
+    pub seed: u64,
+    /// Why it ended.
+    pub stopped: Stopped,
+    /// How long it was measured.
+    pub measured_s: f64,
+    /// Requests a second.
+    pub requests_per_second: f64,
+    /// Bytes a second.
+    pub bytes_per_second: f64,
+    /// The highest rate that kept its promise, of a rate search; the figures are of that trial.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub rate_found: Option<f64>,
+    /// Of reads and writes together.
+    pub response: Option<Latencies>,
+    /// Of reads and writes together.
+    pub service: Option<Latencies>,
+    /// Reads.
+    pub reads: OpSummary,
+    /// Writes.
+    pub writes: OpSummary,
+    /// How requests ended that did not end well: errors by kind, hanging, skipped.
+    pub losses: std::collections::BTreeMap<String, u64>,
+    /// The first thing that went wrong.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub first_error: Option<String>,
+    /// What measuring cost, for each completed request.
+    pub cost_per_request: CostPerRequest,
+}
+
+/// One kind of operation in a run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct OpSummary {
+    /// Requests that were done.
+    pub completed: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Attempts after the first.
+    pub retries: u64,
+    /// Attempts given up by time-out.
+    pub timeouts: u64,
+    /// From the intended time.
+    pub response: Option<Latencies>,
+}
+
+/// A histogram in a few figures, in microseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[allow(missing_docs)] // the names say it
+pub struct Latencies {
+    pub min_us: f64,
+    pub mean_us: f64,
+    pub p50_us: f64,
+    pub p90_us: f64,
+    pub p99_us: f64,
+    pub p99_9_us: f64,
+    pub p99_99_us: f64,
+    pub max_us: f64,
+}
+
+/// Averages over completed requests.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[allow(missing_docs)] // the names say it
+pub struct CostPerRequest {
+    pub cpu_ns: f64,
+    pub system_calls: f64,
+    pub context_switches: f64,
+}
+
+impl Latencies {
+    /// `None` for an empty histogram.
+    pub fn of(histogram: &Histogram) -> Option<Latencies> {
+        let at = |percent| histogram.percentile(percent).map(|nanos| nanos.0 as f64 / 1e3);
+        Some(Latencies {
+            min_us: histogram.min()?.0 as f64 / 1e3,
+            mean_us: histogram.mean()? / 1e3,
+            p50_us: at(50.0)?,
+            p90_us: at(90.0)?,
+            p99_us: at(99.0)?,
+            p99_9_us: at(99.9)?,
+            p99_99_us: at(99.99)?,
+            max_us: histogram.max()?.0 as f64 / 1e3,
+        })
+    }
+}
+
+impl OpSummary {
+    fn of(figures: &OpFigures) -> OpSummary {
+        let OpFigures { completed, bytes, retries, timeouts, response, .. } = figures;
+        let (completed, bytes, retries, timeouts) = (*completed, *bytes, *retries, *timeouts);
+        OpSummary { completed, bytes, retries, timeouts, response: Latencies::of(response) }
+    }
+}
+
+impl CostPerRequest {
+    fn of(cost: &Cost, completed: u64) -> CostPerRequest {
+        let each = |count: u64| count as f64 / completed.max(1) as f64;
+        CostPerRequest {
+            cpu_ns: each(cost.cpu_nanos()),
+            system_calls: each(cost.system_calls),
+            context_switches: each(cost.switches()),
+        }
+    }
+}
+
+impl RunSummary {
+    /// Of an outcome.
+    pub fn of(
+        outcome: &Outcome,
+        repetition: u32,
+        order: u32,
+        seed: u64,
+        rate_found: Option<f64>,
+    ) -> RunSummary {
+        let figures = &outcome.figures;
+        let name = |status: RequestStatus| {
+            serde_json::to_value(status)
+                .ok()
+                .and_then(|name| name.as_str().map(str::to_string))
+                .unwrap_or_default()
+        };
+        let losses = RequestStatus::ALL
+            .into_iter()
+            .filter(|status| *status != RequestStatus::Good && figures.counts.of(*status) > 0)
+            .map(|status| (name(status), figures.counts.of(status)));
+        RunSummary {
+            repetition,
+            order,
+            seed,
+            stopped: outcome.stopped,
+            measured_s: outcome.end.since(outcome.start).as_secs_f64(),
+            requests_per_second: outcome.requests_per_second,
+            bytes_per_second: outcome.bytes_per_second,
+            rate_found,
+            response: Latencies::of(&figures.response()),
+            service: Latencies::of(&figures.service()),
+            reads: OpSummary::of(&figures.reads),
+            writes: OpSummary::of(&figures.writes),
+            losses: losses.collect(),
+            first_error: outcome.first_error.map(|error| error.to_string()),
+            cost_per_request: CostPerRequest::of(&figures.cost, figures.completed()),
+        }
+    }
+
+    /// Whether it ran as it was meant to.
+    pub fn is_complete(&self) -> bool {
+        !matches!(self.stopped, Stopped::Interrupted | Stopped::DeviceGone)
+    }
+}
+
+impl Summary {
+    /// Puts the file in `folder`: whole or not at all, and on the medium when this returns.
+    ///
+    /// # Errors
+    /// The folder's file system is full or failed; an earlier file is untouched.
+    pub fn write(&self, folder: &Path) -> io::Result<()> {
+        let (path, new) = (folder.join(FILE_NAME), folder.join("summary.json.new"));
+        let text = serde_json::to_string_pretty(self).map_err(io::Error::other)?;
+        let mut file = std::fs::File::create(&new)?;
+        io::Write::write_all(&mut file, text.as_bytes())?;
+        file.sync_all()?;
+        std::fs::rename(&new, &path)
+    }
+
+    /// Reads it back.
+    ///
+    /// # Errors
+    /// There is none, or it is not one; the text says which file.
+    pub fn read(folder: &Path) -> io::Result<Summary> {
+        let path = folder.join(FILE_NAME);
+        let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+        let text = std::fs::read_to_string(&path).map_err(named)?;
+        serde_json::from_str(&text).map_err(|error| named(io::Error::other(error)))
+    }
+}

@@ -1,0 +1,118 @@
+//! `brunt run`: an experiment file in, figures out. Opens targets, keeps what must not be
+//! overwritten, shows progress; the runs themselves are `brunt-study`'s.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use brunt_study::experiment::Experiment;
+use brunt_study::study::{Study, describe, table};
+use brunt_study::summary;
+use serde_json::json;
+
+use super::Subcommand;
+use crate::cli::{Done, Failure, Output};
+use crate::devices;
+
+/// Run an experiment: measure every point as often as the file says, and keep the figures
+///
+/// Results go to a folder, with summary.json written anew after each run: Ctrl-C or a crash loses
+/// the run under way and nothing else.
+#[derive(clap::Args)]
+pub struct Run {
+    /// The experiment (TOML)
+    experiment: PathBuf,
+    /// Folder for the results; default: the experiment's name with ".results"
+    #[arg(long)]
+    out: Option<PathBuf>,
+    /// Only say what would run, how long it takes and what it would overwrite
+    #[arg(long)]
+    check: bool,
+    /// Print the JSON Schema of experiment files instead, for editors
+    #[arg(long)]
+    schema: bool,
+}
+
+impl Subcommand for Run {
+    const NAME: &'static str = "run";
+    const EXAMPLES: &'static [(&'static str, &'static str)] = &[
+        ("brunt run block-sizes.toml --check", "What would run, for how long, and what is overwritten"),
+        ("brunt run block-sizes.toml --out results/monday", "Run it"),
+    ];
+
+    fn run(self, output: &Output) -> Done {
+        if self.schema {
+            let schema = serde_json::to_vec_pretty(&Experiment::schema()).map_err(Failure::failed)?;
+            output.bytes(&schema);
+            return Ok(());
+        }
+        let path = self.experiment.display().to_string();
+        let text = std::fs::read_to_string(&self.experiment)
+            .map_err(|error| Failure::usage(format!("{path}: {error}")))?;
+        let experiment = Experiment::parse(&path, &text).map_err(|error| {
+            let (line, advice) = (error.one_line(), error.help_text().map(str::to_string));
+            output.note(format_args!("{:?}", miette::Report::new(*error)));
+            match advice {
+                Some(advice) => Failure::usage(line).advise(advice),
+                None => Failure::usage(line),
+            }
+        })?;
+        let plan = experiment.plan();
+        let folder = self.out.unwrap_or_else(|| self.experiment.with_extension("results"));
+        let taken = folder.join(summary::FILE_NAME).exists();
+        if self.check {
+            describe(&experiment, &plan).into_iter().for_each(|line| output.line(line));
+            let state = if taken { "exist already; choose another folder" } else { "are written" };
+            output.line(format_args!("results in {} {state}", folder.display()));
+            output.object(&json!({
+                "name": experiment.name,
+                "points": plan.points,
+                "runs": plan.runs.len(),
+                "time_min_s": plan.time_min.as_secs_f64(),
+                "open_ended": plan.open_ended,
+                "written": plan.written,
+                "results": folder,
+                "results_exist": taken,
+            }));
+            return Ok(());
+        }
+        if taken {
+            let what = format!("{} holds results already", folder.display());
+            return Err(Failure::usage(what).advise("choose another folder with --out, or move these away"));
+        }
+        let mut targets = BTreeMap::new();
+        for (name, target) in &experiment.targets {
+            let written = plan.written.iter().find(|(written, _, _)| written == name);
+            let backend = devices::open(&target.url, written.is_none())?;
+            if let Some((_, url, allowed)) = written {
+                devices::guard(backend.as_ref(), *allowed).map_err(|failure| {
+                    failure.advise(format!(
+                        "name it in the experiment if that may be lost: allow_overwrite = [\"{url}\"]"
+                    ))
+                })?;
+            }
+            for note in &backend.info().notes {
+                output.note(format_args!("{name}: {note}"));
+            }
+            targets.insert(name.clone(), backend);
+        }
+        std::fs::create_dir_all(&folder)
+            .map_err(|error| Failure::failed(format!("{}: {error}", folder.display())))?;
+        let stop = output.interrupt_flag();
+        let study = Study::new(experiment, targets, env!("CARGO_PKG_VERSION"), &folder);
+        let summary = study
+            .run(stop, |done, all, label, run| {
+                let p99 = run.response.map_or(f64::NAN, |response| response.p99_us);
+                let rate = run.requests_per_second;
+                output.note(format_args!("[{done}/{all}] {label}: {rate:.0} requests/s, p99 {p99:.1} us"));
+            })
+            .map_err(Failure::failed)?;
+        table(&summary).into_iter().for_each(|line| output.line(line));
+        output.line(format_args!("results in {}", folder.display()));
+        output.object(&serde_json::to_value(&summary).map_err(Failure::failed)?);
+        match &summary.trouble {
+            None => Ok(()),
+            Some(trouble) => Err(Failure::failed(format!("incomplete: {trouble}"))
+                .advise(format!("the finished runs are in {}", folder.display()))),
+        }
+    }
+}
