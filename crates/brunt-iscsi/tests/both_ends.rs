@@ -1,0 +1,141 @@
+//! Both ends together: whatever two sides may agree on, the bytes that a write carries are the bytes
+//! on the medium, and a read brings those back. The medium is looked at behind the target's back.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use brunt_block::backends::memory::{MemoryBackend, SparseMemory};
+use brunt_block::{Buf, Device, Op, Request, Ring, RingConfig, open_url_with};
+use brunt_core::random::Random;
+use brunt_iscsi::initiator;
+use brunt_iscsi::scsi::{LogicalUnit, LunMap, LunOptions};
+use brunt_iscsi::target::{Server, TargetConfig};
+
+const SIZE_BYTES: u64 = 64 << 20;
+
+fn start() -> (Server, Arc<SparseMemory>) {
+    let backend = MemoryBackend::new(SIZE_BYTES, 512).unwrap();
+    let memory = Arc::clone(backend.memory());
+    let unit = LogicalUnit::new(Arc::new(backend), LunOptions::default()).unwrap();
+    let config = TargetConfig { portals: vec!["127.0.0.1:0".parse().unwrap()], ..TargetConfig::default() };
+    (Server::start(config, LunMap::new(vec![(0, unit)])).unwrap(), memory)
+}
+
+/// Writes and reads back `rounds` random ranges of up to `size` bytes with eight requests at a time,
+/// each range its own eighth of the medium.
+fn check(server: &Server, memory: &SparseMemory, options: &str, size: usize) {
+    let question = if options.is_empty() { "" } else { "?" };
+    let url = format!("iscsi://{}/{}/0{question}{options}", server.portals()[0], server.name());
+    let backend =
+        open_url_with(&url, &[initiator::ENTRY], false).unwrap_or_else(|error| panic!("{url}: {error}"));
+    let ring = Ring::new(RingConfig::default()).unwrap();
+    let mut device = backend.open(&ring, 8).unwrap();
+    let mut random = Random::new(size as u64);
+    for round in 0..3 {
+        let ranges: Vec<(u64, usize)> = (0..8)
+            .map(|slot| {
+                // Lengths around the segment sizes, the full one first.
+                let len =
+                    if round == 0 { size } else { (1 + random.below(size as u64 / 512)) as usize * 512 };
+                (slot * (SIZE_BYTES / 8) + random.below(1000) * 512, len)
+            })
+            .collect();
+        let written: Vec<Vec<u8>> = ranges
+            .iter()
+            .map(|&(_, len)| {
+                let mut data = vec![0; len];
+                random.fill(&mut data);
+                data
+            })
+            .collect();
+        let bufs = written.iter().map(|data| {
+            let mut buf = ring.pool().take(data.len());
+            buf.copy_from_slice(data);
+            buf
+        });
+        run(&ring, &mut *device, Op::Write, &ranges, bufs.collect());
+        for (&(offset, len), data) in ranges.iter().zip(&written) {
+            let mut on_medium = vec![0; len];
+            memory.read(offset, &mut on_medium);
+            assert!(on_medium == *data, "{options}: {len} bytes at {offset} were written wrongly");
+        }
+        let bufs = ranges.iter().map(|&(_, len)| Buf::zeroed(len)).collect();
+        let read = run(&ring, &mut *device, Op::Read, &ranges, bufs);
+        for ((buf, data), (offset, len)) in read.iter().zip(&written).zip(&ranges) {
+            assert!(**buf == **data, "{options}: {len} bytes at {offset} were read wrongly");
+        }
+    }
+}
+
+fn run(ring: &Ring, device: &mut dyn Device, op: Op, ranges: &[(u64, usize)], bufs: Vec<Buf>) -> Vec<Buf> {
+    let mut batch: VecDeque<Request> = ranges
+        .iter()
+        .zip(bufs)
+        .enumerate()
+        .map(|(tag, (&(offset, len), buf))| Request {
+            tag: tag as u64,
+            op,
+            offset,
+            len: len as u64,
+            buf,
+            force_unit_access: false,
+        })
+        .collect();
+    let mut done = Vec::new();
+    while done.len() < ranges.len() {
+        device.submit(&mut batch);
+        ring.enter(device.deadline()).unwrap();
+        device.poll(&mut done);
+    }
+    done.sort_by_key(|completion| completion.tag);
+    done.into_iter()
+        .map(|completion| {
+            completion.result.unwrap_or_else(|error| panic!("{op:?} {}: {error}", completion.tag));
+            completion.buf
+        })
+        .collect()
+}
+
+/// The goal: every size from a block to beyond the largest segment, most of all those at the edges of
+/// receive buffers and segments, with nothing special agreed.
+#[test]
+fn every_size() {
+    let (server, memory) = start();
+    for size in [512, 4096, 8192, 65536, (256 << 10) - 512, 256 << 10, (256 << 10) + 512, 1 << 20, 3 << 20] {
+        check(&server, &memory, "", size);
+    }
+    server.shutdown(Duration::from_secs(1));
+}
+
+/// The goal: every combination of the keys that change how data travels.
+#[test]
+fn every_agreement() {
+    let (server, memory) = start();
+    for digests in
+        ["", "header_digest=crc32c&", "data_digest=crc32c&", "header_digest=crc32c&data_digest=crc32c&"]
+    {
+        for unsolicited in
+            ["", "immediate_data=no&", "initial_r2t=yes&", "immediate_data=no&initial_r2t=yes&"]
+        {
+            for limits in ["", "max_recv=4096&", "max_burst=64k&first_burst=16k&outstanding_r2t=1&"] {
+                let options = format!("{digests}{unsolicited}{limits}timeout=20s");
+                check(&server, &memory, &options, 4096);
+                check(&server, &memory, &options, 300 << 10);
+            }
+        }
+    }
+    let stats = server.shutdown(Duration::from_secs(1));
+    assert_eq!(stats.connections_broken, 0);
+}
+
+/// The goal: several connections in a session, and several sessions, serve one LUN.
+#[test]
+fn several_connections_and_sessions() {
+    let (server, memory) = start();
+    for options in ["connections=3", "sessions=2", "connections=2&sessions=2&data_digest=crc32c"] {
+        check(&server, &memory, options, 4096);
+        check(&server, &memory, options, 1 << 20);
+    }
+    server.shutdown(Duration::from_secs(1));
+}
