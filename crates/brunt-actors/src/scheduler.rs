@@ -41,6 +41,9 @@ const LOOK_BEFORE_SLEEP: Duration = Duration::from_micros(50);
 /// take the core at the end of a slice of a few milliseconds anyway, but then with processes in
 /// hand that everybody else has to wait for: the convoy. Costs under 1 µs when nobody wants it.
 const YIELD_EVERY: Duration = Duration::from_micros(250);
+/// A round that took this long says that the kernel put the scheduler aside (or that a handler
+/// took its time; then nothing is lost by waiting with the next offer).
+const PUT_ASIDE: Duration = Duration::from_millis(1);
 /// For how long processes that were just woken may go before those that wait for their turn.
 /// Following a message while it is in the cache is faster, and lets batches build up behind it.
 const HOT_LONGEST: Duration = Duration::from_micros(50);
@@ -157,6 +160,10 @@ impl Scheduler {
         let tick = Clock::Monotonic.now();
         let took = tick.since(self.tick);
         self.tick = tick;
+        if took > PUT_ASIDE {
+            // The kernel took the core meanwhile, so this is a fresh slice: do not give it away.
+            self.yielded_at = tick;
+        }
         if took > ROUND_LONGEST {
             self.batch_count_max = (self.batch_count_max / 2).max(1);
         } else if took < ROUND_SHORTEST && self.batch.len() == self.batch_count_max {
@@ -222,6 +229,9 @@ impl Scheduler {
             home.runnable.store(state.runnable(), Ordering::SeqCst);
             drop(state);
             thread::yield_now();
+            // What others used of the time meanwhile was not ours.
+            self.tick = Clock::Monotonic.now();
+            self.yielded_at = self.tick;
             state = lock(&home.state);
             state.take_in(home, self.outbox.now);
         }
@@ -275,10 +285,7 @@ impl Scheduler {
 
     fn yields_now(&mut self) -> bool {
         let yields = !self.others.is_empty() && self.tick.since(self.yielded_at) >= YIELD_EVERY;
-        if yields {
-            self.yielded_at = self.tick;
-            self.yields += 1;
-        }
+        self.yields += u64::from(yields);
         yields
     }
 
