@@ -1,6 +1,7 @@
 //! `brunt bench`: our own figures, each beside a peer in the same run. One file and one line of the table
 //! for each subject.
 
+mod actors;
 mod bare;
 mod drive;
 mod iscsi;
@@ -14,7 +15,7 @@ use super::{Entry, Subcommand, entry};
 use crate::cli::{Done, Output};
 
 /// What can be measured, in the order of `brunt bench --help`.
-const SUBJECTS: &[Entry] = &[entry::<iscsi::Iscsi>(), entry::<load::Load>()];
+const SUBJECTS: &[Entry] = &[entry::<iscsi::Iscsi>(), entry::<load::Load>(), entry::<actors::Actors>()];
 
 /// Measure Brunt itself beside its peers, in one run
 pub struct Bench {
@@ -53,6 +54,7 @@ impl Subcommand for Bench {
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
         ("brunt bench load --only null", "What a request costs the load engine alone"),
         ("brunt bench iscsi --quick", "Target and initiator on loopback, in a few seconds"),
+        ("brunt bench actors --runs 1", "Messages a second between processes, beside Go and Erlang"),
     ];
 
     fn run(self, output: &Output) -> Done {
