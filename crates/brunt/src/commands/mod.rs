@@ -10,6 +10,7 @@ mod io;
 mod man;
 mod run;
 mod target;
+mod verify;
 
 use clap::{ArgMatches, Args};
 
@@ -21,6 +22,7 @@ pub const COMMANDS: &[Entry] = &[
     entry::<target::Target>(),
     entry::<io::Io>(),
     entry::<run::Run>(),
+    entry::<verify::Verify>(),
     entry::<capture::Capture>(),
     entry::<analyze::Analyze>(),
     entry::<bench::Bench>(),

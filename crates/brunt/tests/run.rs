@@ -1,0 +1,93 @@
+//! `brunt run` and `brunt verify` as a user has them: a file in, figures out, mistakes answered,
+//! losses found.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn brunt(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_brunt")).args(arguments).output().expect("the program runs")
+}
+
+fn folder(name: &str) -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("brunt-run-{name}-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).expect("a folder");
+    folder
+}
+
+fn experiment(folder: &Path, url: &str, more: &str) -> String {
+    let path = folder.join("x.toml");
+    let text = format!(
+        "name = \"x\"\nrepetitions = 2\n[targets.t]\nurl = \"{url}\"\n\
+         [workloads.w]\nread = 0.5\nalign = \"4k\"\nqueue_depth = 4\nstop = {{ requests = 3000 }}\n{more}\n"
+    );
+    std::fs::write(&path, text).expect("a file");
+    path.to_str().expect("a plain path").to_string()
+}
+
+fn json(output: &Output) -> serde_json::Value {
+    serde_json::from_slice(&output.stdout).expect("one JSON object")
+}
+
+/// The goal: `--check` touches nothing, a run leaves its summary, and a second one does not
+/// overwrite it.
+#[test]
+fn run_leaves_a_summary() {
+    let folder = folder("whole");
+    let file = experiment(&folder, "memory:16MiB", "[sweep]\nworkers = [1, 2]");
+    let results = folder.join("results");
+    let out = results.to_str().expect("a plain path");
+    let checked = json(&brunt(&["--json", "run", &file, "--out", out, "--check"]));
+    assert_eq!((&checked["runs"], checked["written"][0][1].as_str()), (&4.into(), Some("memory:16MiB")));
+    assert!(!results.exists());
+    let run = brunt(&["--json", "run", &file, "--out", out]);
+    assert!(run.status.success(), "{run:?}");
+    let summary = json(&run);
+    assert_eq!((&summary["complete"], summary["points"].as_array().map(Vec::len)), (&true.into(), Some(2)));
+    for point in summary["points"].as_array().expect("points") {
+        for run in point["runs"].as_array().expect("runs") {
+            let done = run["reads"]["completed"].as_u64().zip(run["writes"]["completed"].as_u64());
+            assert_eq!(done.map(|(reads, writes)| reads + writes), Some(3000));
+        }
+    }
+    let again = brunt(&["run", &file, "--out", out]);
+    assert_eq!(again.status.code(), Some(2));
+    std::fs::remove_dir_all(&folder).expect("the folder goes");
+}
+
+/// The goal: a mistake is answered with file, line and what would be right, and exit status 2.
+#[test]
+fn mistakes_are_answered() {
+    let folder = folder("mistake");
+    let file = experiment(&folder, "memory:16MiB", "[sweep]\nqueue_dept = [1]");
+    let answer = brunt(&["run", &file]);
+    let said = String::from_utf8_lossy(&answer.stderr);
+    assert_eq!(answer.status.code(), Some(2));
+    assert!(said.contains("x.toml:11: ") && said.contains("did you mean queue_depth?"), "{said}");
+    std::fs::remove_dir_all(&folder).expect("the folder goes");
+}
+
+/// The goal: what was acknowledged and is gone is found; what is there is not complained of.
+#[test]
+fn verify_finds_lost_writes() {
+    let folder = folder("verify");
+    let disk = folder.join("disk.img");
+    let journals = folder.join("journals");
+    let verify = format!("verify = {{ journal = \"{}\" }}", journals.display());
+    let url = format!("file:{}?size=4MiB&create=yes", disk.display());
+    let run = brunt(&["run", &experiment(&folder, &url, &verify)]);
+    assert!(run.status.success(), "{run:?}");
+    // The second run wrote over the first one's blocks, so its journal is the one that counts.
+    let journal = journals.join("run-1");
+    let device = format!("file:{}", disk.display());
+    let judge = || brunt(&["--json", "verify", journal.to_str().expect("a plain path"), &device]);
+    let good = judge();
+    assert!(good.status.success() && json(&good)["kept"].as_u64() > Some(100), "{good:?}");
+    let mut bytes = std::fs::read(&disk).expect("the disk");
+    bytes[..1 << 20].fill(0);
+    std::fs::write(&disk, bytes).expect("the disk");
+    let bad = judge();
+    assert_eq!(bad.status.code(), Some(1));
+    assert!(json(&bad)["lost"].as_u64() > Some(100), "{bad:?}");
+    std::fs::remove_dir_all(&folder).expect("the folder goes");
+}
