@@ -450,7 +450,13 @@ impl Workload {
         }
         if let Some(steady) = steady {
             let (round, interval) = (steady.round.0.as_nanos(), self.interval.0.as_nanos());
-            if round < INTERVAL_MIN.as_nanos() || (interval > 0 && round % interval != 0) {
+            if interval == 0 {
+                wrong(
+                    "interval",
+                    "the steady-state rule looks at intervals; write the round or a part of it",
+                )?;
+            }
+            if round < INTERVAL_MIN.as_nanos() || round % interval != 0 {
                 let what = format!("{} is not a multiple of the interval, {}", steady.round, self.interval);
                 wrong("stop.steady.round", what)?;
             }
@@ -602,6 +608,7 @@ mod tests {
         check(&format!("{stop}\narrival = {{ kind = \"open\", rate = 0 }}"), "arrival.rate");
         check(&format!("{stop}\nread = nan"), "read");
         check("stop = { steady = { round = \"1500ms\" } }", "stop.steady.round");
+        check("interval = \"0\"\nstop = { steady = { round = \"1s\" } }", "interval");
         check(
             &format!(
                 "{stop}\ndistribution = {{ kind = \"hot-zones\", zones = [{{ access = 1, size = 0.5 }}] }}"

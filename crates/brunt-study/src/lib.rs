@@ -3,9 +3,10 @@
 //!
 //! [`experiment`] reads the file and says what is wrong with it; [`study`] makes its runs,
 //! [`summary`] is what is kept of them, and [`statistics`] turns the figures of runs into intervals
-//! and verdicts. The unit everywhere is the run.
+//! and verdicts ([`compare`]). The unit everywhere is the run.
 #![forbid(unsafe_code)]
 
+pub mod compare;
 pub mod experiment;
 pub mod statistics;
 pub mod study;

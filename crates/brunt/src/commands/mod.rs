@@ -5,6 +5,7 @@
 mod analyze;
 mod bench;
 mod capture;
+mod compare;
 mod completions;
 mod io;
 mod man;
@@ -22,6 +23,7 @@ pub const COMMANDS: &[Entry] = &[
     entry::<target::Target>(),
     entry::<io::Io>(),
     entry::<run::Run>(),
+    entry::<compare::Compare>(),
     entry::<verify::Verify>(),
     entry::<capture::Capture>(),
     entry::<analyze::Analyze>(),

@@ -1,0 +1,163 @@
+//! Two results side by side, point by point, and the conditions under which a build should fail.
+//! `brunt compare` prints it.
+//!
+//! The rule: only points of the same label are compared, and Holm's correction is over all
+//! metrics of all points, since a reader looks at all of them.
+
+use crate::statistics::{Better, Comparison, Metric, Verdict, compare};
+use crate::summary::{Latencies, RunSummary, Summary};
+
+/// A figure of a run: its name, which way is up, and how to get it.
+struct Figure {
+    name: &'static str,
+    unit: &'static str,
+    better: Better,
+    get: fn(&RunSummary) -> Option<f64>,
+}
+
+/// What is compared, one line each.
+#[rustfmt::skip]
+const FIGURES: &[Figure] = &[
+    Figure { name: "iops", unit: "requests/s", better: Better::Higher, get: |run| Some(run.requests_per_second) },
+    Figure { name: "mean", unit: "us", better: Better::Lower, get: |run| latency(run, |l| l.mean_us) },
+    Figure { name: "p99", unit: "us", better: Better::Lower, get: |run| latency(run, |l| l.p99_us) },
+    Figure { name: "p99.9", unit: "us", better: Better::Lower, get: |run| latency(run, |l| l.p99_9_us) },
+];
+
+fn latency(run: &RunSummary, get: fn(&Latencies) -> f64) -> Option<f64> {
+    run.response.as_ref().map(get)
+}
+
+/// One metric of one point in both results.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Line {
+    /// The point.
+    pub label: String,
+    /// `iops`, `mean`, `p99`, `p99.9`.
+    pub metric: &'static str,
+    /// Its unit.
+    pub unit: &'static str,
+    /// Which way is up.
+    pub better: Better,
+    /// Figures, tests, verdict.
+    pub comparison: Comparison,
+}
+
+/// Every metric of every point that both have; and the labels that only one has.
+pub fn compare_summaries(a: &Summary, b: &Summary) -> (Vec<Line>, Vec<String>) {
+    let (mut metrics, mut keys, mut alone) = (Vec::new(), Vec::new(), Vec::new());
+    for point in &a.points {
+        let Some(other) = b.points.iter().find(|other| other.label == point.label) else {
+            alone.push(point.label.clone());
+            continue;
+        };
+        for figure in FIGURES {
+            let of = |runs: &[RunSummary]| {
+                runs.iter().filter(|run| run.is_complete()).filter_map(figure.get).collect::<Vec<f64>>()
+            };
+            let name = format!("{} {}", point.label, figure.name);
+            metrics.push(Metric { name, better: figure.better, a: of(&point.runs), b: of(&other.runs) });
+            keys.push((point.label.clone(), figure));
+        }
+    }
+    let only_b = b.points.iter().filter(|point| a.points.iter().all(|other| other.label != point.label));
+    alone.extend(only_b.map(|point| point.label.clone()));
+    let compared = compare(&metrics, a.experiment.seed);
+    let lines = keys.into_iter().zip(compared).map(|((label, figure), comparison)| {
+        let Figure { name: metric, unit, better, .. } = *figure;
+        Line { label, metric, unit, better, comparison }
+    });
+    (lines.collect(), alone)
+}
+
+/// A condition for the exit status: `p99 worse by 10%`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FailIf {
+    metric: &'static str,
+    /// As a share: 0.1 for 10 %.
+    by: f64,
+}
+
+impl std::str::FromStr for FailIf {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<FailIf, String> {
+        let names: Vec<&str> = FIGURES.iter().map(|figure| figure.name).collect();
+        let wrong = |what: &str| {
+            format!("{what}; write for example 'p99 worse by 10%'; metrics are {}", names.join(", "))
+        };
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let [metric, "worse", rest @ ..] = words.as_slice() else { return Err(wrong("not a condition")) };
+        let figure = FIGURES.iter().find(|figure| figure.name == *metric);
+        let figure = figure.ok_or_else(|| wrong(&format!("there is no metric {metric}")))?;
+        let by = match rest {
+            [] => 0.0,
+            ["by", percent] => percent
+                .strip_suffix('%')
+                .and_then(|number| number.parse::<f64>().ok())
+                .filter(|number| (0.0..=1e6).contains(number))
+                .ok_or_else(|| wrong(&format!("'{percent}' is no percentage")))?,
+            _ => return Err(wrong("not a condition")),
+        };
+        Ok(FailIf { metric: figure.name, by: by / 100.0 })
+    }
+}
+
+impl FailIf {
+    /// Whether a line fulfils it: shown to be worse, and the mean worse by more than that share.
+    /// Where no verdict is possible the condition cannot be judged, which counts as failing: a gate
+    /// that nobody can close is none.
+    pub fn fails(&self, line: &Line) -> bool {
+        if line.metric != self.metric {
+            return false;
+        }
+        match line.comparison.verdict {
+            Verdict::TooFewRuns => true,
+            Verdict::Worse => {
+                let means = line.comparison.a.map(|a| a.mean).zip(line.comparison.b.map(|b| b.mean));
+                means.is_none_or(|(a, b)| match line.better {
+                    Better::Higher => b < a * (1.0 - self.by),
+                    Better::Lower => b > a * (1.0 + self.by),
+                })
+            }
+            Verdict::Better | Verdict::NotShown => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(metric: &'static str, better: Better, a: &[f64], b: &[f64]) -> Line {
+        let metrics = [Metric { name: metric.into(), better, a: a.to_vec(), b: b.to_vec() }];
+        let comparison = compare(&metrics, 1).remove(0);
+        Line { label: "x".into(), metric, unit: "us", better, comparison }
+    }
+
+    /// The goal: conditions are read as written, and what is wrong is said.
+    #[test]
+    fn conditions_are_read() {
+        assert_eq!("p99 worse by 10%".parse(), Ok(FailIf { metric: "p99", by: 0.1 }));
+        assert_eq!("iops worse".parse(), Ok(FailIf { metric: "iops", by: 0.0 }));
+        for text in ["", "p98 worse", "p99 better", "p99 worse by 10", "p99 worse by", "p99 worse by -1%"] {
+            assert!(text.parse::<FailIf>().unwrap_err().contains("'p99 worse by 10%'"), "{text}");
+        }
+    }
+
+    /// The goal: a gate closes when something is shown to be worse by enough, and when nothing can be shown.
+    #[test]
+    fn gates_close() {
+        let gate: FailIf = "p99 worse by 10%".parse().unwrap();
+        let base = [100.0, 101.0, 99.0, 100.5];
+        let times = |by: f64| base.map(|value| value * by);
+        let check = |b: &[f64], fails| {
+            assert_eq!(gate.fails(&line("p99", Better::Lower, &base, b)), fails, "{b:?}");
+        };
+        check(&times(1.2), true);
+        check(&times(1.05), false); // worse, but not by enough
+        check(&times(0.5), false);
+        check(&[150.0, 151.0], true); // too few runs to say
+        assert!(!gate.fails(&line("iops", Better::Higher, &base, &times(0.5))), "another metric");
+    }
+}
