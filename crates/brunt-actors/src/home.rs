@@ -31,6 +31,9 @@ pub(crate) struct Home {
     /// Hint for others: what waits in `inbound`, and in the run queue.
     pub waiting: Padded<AtomicUsize>,
     pub runnable: Padded<AtomicUsize>,
+    /// Counts its own scheduler's rounds: one that stands still is held up, by the kernel or by a
+    /// long handler.
+    pub beat: Padded<AtomicU64>,
     /// Its scheduler sleeps, or is about to.
     pub asleep: Padded<AtomicBool>,
 }
@@ -44,6 +47,7 @@ impl Home {
             admitted: Padded::default(),
             waiting: Padded::default(),
             runnable: Padded::default(),
+            beat: Padded::default(),
             asleep: Padded::default(),
         }
     }

@@ -77,6 +77,8 @@ pub(crate) struct Scheduler {
     tick: Nanos,
     yielded_at: Nanos,
     hot_since: Nanos,
+    /// The home stolen from last, and its beat then.
+    robbed: Option<(usize, u64)>,
     /// When the own home's next timer is due.
     due: Nanos,
 }
@@ -111,6 +113,7 @@ impl Scheduler {
             tick,
             yielded_at: tick,
             hot_since: tick,
+            robbed: None,
             due: Nanos::MAX,
         }
     }
@@ -142,7 +145,7 @@ impl Scheduler {
             if self.look_out() {
                 continue;
             }
-            if patience(steal_after, since, 1, looks) && self.steal() {
+            if (self.robs_a_stalled() || patience(steal_after, since, 1, looks)) && self.steal() {
                 steal_after /= 2;
                 idle = None;
                 continue;
@@ -242,6 +245,7 @@ impl Scheduler {
         state.take(count, &mut self.batch);
         self.due = state.due();
         state.counters.rounds += 1;
+        home.beat.store(state.counters.rounds, Ordering::Relaxed);
         state.counters.steals = self.steals;
         state.counters.sleeps = self.sleeps;
         state.counters.yields = self.yields;
@@ -301,6 +305,13 @@ impl Scheduler {
         false
     }
 
+    /// True while the home stolen from last has not moved since: its scheduler will hand over
+    /// nothing, so there is nothing to wait for before the next theft.
+    fn robs_a_stalled(&self) -> bool {
+        let homes = &self.outbox.system.homes;
+        self.robbed.is_some_and(|(victim, beat)| homes[victim].beat.load(Ordering::Relaxed) == beat)
+    }
+
     /// Takes half of what another home has to run, and runs it.
     fn steal(&mut self) -> bool {
         let system = self.outbox.system.clone();
@@ -320,6 +331,7 @@ impl Scheduler {
             drop(state);
             if count > 0 {
                 self.steals += count as u64;
+                self.robbed = Some((victim, home.beat.load(Ordering::Relaxed)));
                 self.batch_home = victim;
                 self.outbox.home = victim as u16;
                 self.run_batch();
