@@ -34,8 +34,10 @@ impl FileKey {
     /// The key of `handle` on `server`.
     #[inline]
     pub fn new(server: Address, handle: FileHandle<'_>) -> FileKey {
-        let seed = (server.0 as u64) ^ ((server.0 >> 64) as u64).rotate_left(32);
-        FileKey(twox_hash::XxHash3_64::oneshot_with_seed(seed, handle.0))
+        // The server is mixed in by SplitMix64's multiplier: a seeded XXH3 costs twice as much.
+        let server = (server.0 as u64) ^ ((server.0 >> 64) as u64).rotate_left(32);
+        let server = server.wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        FileKey(twox_hash::XxHash3_64::oneshot(handle.0) ^ server ^ (server >> 32))
     }
 }
 

@@ -37,22 +37,37 @@ pub struct Rates {
     end_ns: u64,
     width_ns: u64,
     intervals: Vec<Interval>,
+    /// The interval looked at last and where it begins: times come in rows, divisions cost.
+    last: usize,
+    last_from_ns: u64,
 }
 
 impl Default for Rates {
     fn default() -> Rates {
-        Rates { start_ns: None, end_ns: 0, width_ns: WIDTH_NS_MIN, intervals: Vec::new() }
+        Rates {
+            start_ns: None,
+            end_ns: 0,
+            width_ns: WIDTH_NS_MIN,
+            intervals: Vec::new(),
+            last: 0,
+            last_from_ns: u64::MAX,
+        }
     }
 }
 
 impl Rates {
     #[inline]
     fn at(&mut self, time_ns: u64) -> &mut Interval {
+        if time_ns.wrapping_sub(self.last_from_ns) < self.width_ns && self.last_from_ns != u64::MAX {
+            return &mut self.intervals[self.last];
+        }
         let start = *self.start_ns.get_or_insert(time_ns);
         let mut index = (time_ns.saturating_sub(start) / self.width_ns) as usize;
         if index >= self.intervals.len() {
             index = self.grow(time_ns - start);
         }
+        self.last = index;
+        self.last_from_ns = start + index as u64 * self.width_ns;
         &mut self.intervals[index]
     }
 
