@@ -39,11 +39,12 @@ const LOG_REQUESTS: usize = 4096;
 pub trait Timeline {
     /// The time now.
     fn now(&self) -> Nanos;
-    /// Hands queued requests on and waits until something may have completed, or `until`.
+    /// Hands queued requests on and waits until something may have completed, or `until`. For up to
+    /// 50 µs one completion is not enough but `count` are.
     ///
     /// # Errors
     /// The ring's.
-    fn wait(&mut self, until: Nanos) -> io::Result<()>;
+    fn wait(&mut self, count: u32, until: Nanos) -> io::Result<()>;
     /// System calls made for requests so far.
     fn system_calls(&self) -> u64;
 }
@@ -56,8 +57,8 @@ impl Timeline for RingTime<'_> {
     fn now(&self) -> Nanos {
         Clock::Monotonic.now()
     }
-    fn wait(&mut self, until: Nanos) -> io::Result<()> {
-        self.0.enter(until)
+    fn wait(&mut self, count: u32, until: Nanos) -> io::Result<()> {
+        self.0.enter_for(count, until)
     }
     fn system_calls(&self) -> u64 {
         self.0.stats().enters
@@ -110,6 +111,7 @@ struct Rules {
     drain: Duration,
     interval: Option<Duration>,
     skip_after: Duration,
+    reap_batch: u32,
     retry_count: u32,
     retry_delay: Duration,
     retry_on: RetryOn,
@@ -228,6 +230,7 @@ impl Worker {
                     Arrival::Open { skip_after, .. } => skip_after.0,
                     _ => Duration::MAX,
                 },
+                reap_batch: workload.reap_batch,
                 retry_count: workload.retry.count,
                 retry_delay: workload.retry.delay.0,
                 retry_on: workload.retry.on,
@@ -303,7 +306,7 @@ impl Worker {
             if now >= self.phase.drain_until {
                 break;
             }
-            time.wait(self.wait_until(device.deadline(), now))?;
+            time.wait(self.rules.reap_batch, self.wait_until(device.deadline(), now))?;
             device.poll(&mut self.done);
             if !self.done.is_empty() {
                 self.reap(time, recorder);

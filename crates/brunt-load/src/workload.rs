@@ -38,6 +38,9 @@ pub struct Workload {
     pub region: Region,
     /// Requests that one worker keeps outstanding at the most.
     pub queue_depth: u32,
+    /// Wait for so many completions at once, 50 µs at the most: fewer system calls and context
+    /// switches, for latencies that may be told that much too long. 1 tells each as soon as it is there.
+    pub reap_batch: u32,
     /// Threads, each with a queue of its own.
     pub workers: u32,
     /// When requests are made.
@@ -79,6 +82,7 @@ impl Default for Workload {
             align: Size(512),
             region: Region::default(),
             queue_depth: 1,
+            reap_batch: 1,
             workers: 1,
             arrival: Arrival::Closed {},
             burst: None,
@@ -336,6 +340,10 @@ impl Workload {
         self.check_distribution()?;
         if !(1..=QUEUE_DEPTH_MAX).contains(&self.queue_depth) {
             wrong("queue_depth", format!("{} is outside 1 to {QUEUE_DEPTH_MAX}", self.queue_depth))?;
+        }
+        if !(1..=self.queue_depth).contains(&self.reap_batch) {
+            let depth = self.queue_depth;
+            wrong("reap_batch", format!("{} is outside 1 to the queue depth, {depth}", self.reap_batch))?;
         }
         if !(1..=WORKERS_MAX).contains(&self.workers) {
             wrong("workers", format!("{} is outside 1 to {WORKERS_MAX}", self.workers))?;

@@ -504,6 +504,23 @@ queue_depth = [1, 8, 32]
         check("read = 0.7", "read = ", 12, "");
     }
 
+    /// The goal: the examples we ship are right.
+    #[test]
+    fn examples_parse() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
+        let mut count = 0;
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_some_and(|extension| extension == "toml") {
+                let text = std::fs::read_to_string(&path).unwrap();
+                let parsed = Experiment::parse(&path.display().to_string(), &text);
+                assert!(parsed.is_ok(), "{}", parsed.unwrap_err().one_line());
+                count += 1;
+            }
+        }
+        assert!(count >= 2);
+    }
+
     /// The goal: a sweep that would run for a year is refused.
     #[test]
     fn endless_sweeps_are_refused() {

@@ -109,7 +109,7 @@ impl Timeline for SimulatedTime {
     fn now(&self) -> Nanos {
         self.clock.now()
     }
-    fn wait(&mut self, until: Nanos) -> io::Result<()> {
+    fn wait(&mut self, _count: u32, until: Nanos) -> io::Result<()> {
         self.waits += 1;
         assert!(self.waits < 10_000_000, "the loop spins");
         let now = self.clock.now();

@@ -45,6 +45,7 @@ struct Job {
     name: String,
     url: String,
     depth: u32,
+    reap_batch: u32,
     fio: Vec<String>,
 }
 
@@ -114,12 +115,13 @@ impl Load {
             // fio's null engine does not touch the buffer either.
             url: "null:1GiB?fill=no".into(),
             depth: 32,
+            reap_batch: 1,
             fio: words("--ioengine=null --iodepth=32 --size=1g --thread"),
         }];
         let mut files = Vec::new();
         for dir in &self.dir {
             let path = dir.join(format!("brunt-bench-load-{}", std::process::id()));
-            for depth in [32, 1] {
+            for (depth, reap_batch) in [(32, 1), (32, 8), (1, 1)] {
                 let mut fio = words("--ioengine=io_uring --registerfiles --fixedbufs --direct=1");
                 fio.push(format!("--filename={}", path.display()));
                 fio.push(format!("--size={FILE_BYTES}"));
@@ -128,8 +130,10 @@ impl Load {
                     fio.extend(words("--iodepth_batch_submit=32 --iodepth_batch_complete_min=1"));
                     fio.push("--iodepth_batch_complete_max=32".into());
                 }
-                let name = format!("{}, depth {depth}", dir.display());
-                jobs.push(Job { name, url: format!("file:{}", path.display()), depth, fio });
+                let reaping =
+                    if reap_batch > 1 { format!(", reaping {reap_batch} at once") } else { String::new() };
+                let name = format!("{}, depth {depth}{reaping}", dir.display());
+                jobs.push(Job { name, url: format!("file:{}", path.display()), depth, reap_batch, fio });
             }
             let needed =
                 self.only.as_ref().is_none_or(|only| dir.display().to_string().contains(only.as_str()));
@@ -143,6 +147,7 @@ impl Load {
     fn ours(&self, job: &Job) -> Result<Figures, Failure> {
         let workload = Workload {
             queue_depth: job.depth,
+            reap_batch: job.reap_batch,
             align: Size(4096),
             stop: Stop { time: Some(Span(Duration::from_secs_f64(self.seconds))), ..Stop::default() },
             ..Workload::default()
