@@ -46,6 +46,7 @@ struct Job {
     url: String,
     depth: u32,
     reap_batch: u32,
+    file: Option<PathBuf>,
     fio: Vec<String>,
 }
 
@@ -85,10 +86,16 @@ impl Subcommand for Load {
         let version = version.map_err(|error| {
             Failure::failed(format!("cannot run fio: {error}")).advise("install it: apt-get install fio")
         })?;
-        let (jobs, _files) = self.jobs()?;
+        let (jobs, mut files) = (self.jobs(), Vec::<Scratch>::new());
         let wanted = |job: &Job| self.only.as_ref().is_none_or(|only| job.name.contains(only.as_str()));
         let mut answers = Vec::new();
         for job in jobs.iter().filter(|job| wanted(job)) {
+            // Before fio comes and makes one of its own.
+            if let Some(path) = &job.file
+                && files.iter().all(|file| file.0 != *path)
+            {
+                files.push(write_file(path.clone())?);
+            }
             let (mut ours, mut theirs) = (Vec::new(), Vec::new());
             let base = self.fio(job, Duration::from_millis(1), 0.0).map(|(_, cpu)| cpu).unwrap_or(0.0);
             for (side, _) in interleaved(2, self.rounds as usize, 1) {
@@ -108,7 +115,7 @@ impl Subcommand for Load {
 }
 
 impl Load {
-    fn jobs(&self) -> Result<(Vec<Job>, Vec<Scratch>), Failure> {
+    fn jobs(&self) -> Vec<Job> {
         let words = |line: &str| line.split(' ').map(str::to_string).collect::<Vec<_>>();
         let mut jobs = vec![Job {
             name: "null device, depth 32".into(),
@@ -116,9 +123,9 @@ impl Load {
             url: "null:1GiB?fill=no".into(),
             depth: 32,
             reap_batch: 1,
+            file: None,
             fio: words("--ioengine=null --iodepth=32 --size=1g --thread"),
         }];
-        let mut files = Vec::new();
         for dir in &self.dir {
             let path = dir.join(format!("brunt-bench-load-{}", std::process::id()));
             for (depth, reap_batch) in [(32, 1), (32, 8), (1, 1)] {
@@ -133,15 +140,11 @@ impl Load {
                 let reaping =
                     if reap_batch > 1 { format!(", reaping {reap_batch} at once") } else { String::new() };
                 let name = format!("{}, depth {depth}{reaping}", dir.display());
-                jobs.push(Job { name, url: format!("file:{}", path.display()), depth, reap_batch, fio });
-            }
-            let needed =
-                self.only.as_ref().is_none_or(|only| dir.display().to_string().contains(only.as_str()));
-            if needed {
-                files.push(write_file(path)?);
+                let (url, file) = (format!("file:{}", path.display()), Some(path.clone()));
+                jobs.push(Job { name, url, depth, reap_batch, file, fio });
             }
         }
-        Ok((jobs, files))
+        jobs
     }
 
     fn ours(&self, job: &Job) -> Result<Figures, Failure> {
