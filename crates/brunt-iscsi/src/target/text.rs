@@ -82,11 +82,14 @@ impl TextExchange {
 fn answer(text: &[u8], discovery: bool, params: &mut Params, io: &impl Io) -> Result<Vec<u8>, u8> {
     let pairs = parse_pairs(text).map_err(|_| code::reject::PROTOCOL_ERROR)?;
     let mut out = Vec::new();
+    let mut understood = pairs.is_empty();
     for (name, value) in pairs {
         if name == "SendTargets" {
-            send_targets(value, discovery, io, &mut out);
+            send_targets(value, discovery, io, &mut out)?;
+            understood = true;
             continue;
         }
+        understood |= params::find(name).is_some();
         match params::find(name) {
             None if matches!(value, "NotUnderstood" | "Irrelevant" | "Reject") => {}
             None => push_pair(&mut out, name, "NotUnderstood"),
@@ -105,27 +108,37 @@ fn answer(text: &[u8], discovery: bool, params: &mut Params, io: &impl Io) -> Re
             Some(_) => push_pair(&mut out, name, "Reject"),
         }
     }
+    // NotUnderstood is for one key among others (RFC 7143, 6.2). A request of nothing but such keys
+    // is rejected whole: initiators that ask for one thing read no other answer (libiscsi drops
+    // the connection over a key it did not expect).
+    if !understood && !out.is_empty() {
+        return Err(code::reject::PROTOCOL_ERROR);
+    }
     Ok(out)
 }
 
-/// `All` is for discovery sessions; an empty value asks a normal session about its own target
-/// (RFC 7143, appendix C).
-fn send_targets(value: &str, discovery: bool, io: &impl Io, out: &mut Vec<u8>) {
+/// An empty value asks a normal session about its own target (RFC 7143, appendix C). `All` belongs to
+/// discovery sessions, but peers ask for it in normal ones as well and targets answer: what
+/// they may know there is their own target, so that is what they get.
+///
+/// # Errors
+/// To reject: no value of this key, and nothing within a discovery session.
+fn send_targets(value: &str, discovery: bool, io: &impl Io, out: &mut Vec<u8>) -> Result<(), u8> {
     let (name, addresses) = io.describe_target();
-    let asked = match value {
-        "All" => discovery,
-        "" => !discovery,
-        other => other.eq_ignore_ascii_case(&name),
-    };
-    if !asked {
-        // A name we are not has no records; All outside discovery and nothing within are wrong.
-        if value.is_empty() || value == "All" {
-            push_pair(out, "SendTargets", "Reject");
-        }
-        return;
+    let is_name = ["iqn.", "eui.", "naa."]
+        .iter()
+        .any(|kind| value.get(..4).is_some_and(|start| start.eq_ignore_ascii_case(kind)));
+    match value {
+        "All" => {}
+        "" if !discovery => {}
+        other if other.eq_ignore_ascii_case(&name) => {}
+        // A name we are not has no records.
+        _ if is_name => return Ok(()),
+        _ => return Err(code::reject::PROTOCOL_ERROR),
     }
     push_pair(out, "TargetName", &name);
     for address in addresses {
         push_pair(out, "TargetAddress", &address);
     }
+    Ok(())
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use brunt_block::open_url;
-use brunt_core::units::format_size;
+use brunt_core::units::{format_size, parse_size};
 use brunt_iscsi::chap::Credentials;
 use brunt_iscsi::params::DigestPolicy;
 use brunt_iscsi::scsi::{FileStore, LogicalUnit, LunMap, LunOptions};
@@ -29,7 +29,8 @@ pub struct Target {
     /// A device to serve, as LUN 0, 1, … in order: a path, memory:SIZE, null:SIZE, and options
     /// behind commas: thin or thick (provisioning; thick), ro, removable, wb or wt (write-back
     /// or write-through cache; wt), block=512 or block=4096, serial=TEXT, aptpl=FILE (where
-    /// persistent reservations survive a restart).
+    /// persistent reservations survive a restart), sanitize=SIZE (how much SANITIZE erases in a
+    /// second, at most).
     #[arg(long = "lun", value_name = "URL[,OPTION…]", required = true)]
     luns: Vec<String>,
 
@@ -237,10 +238,11 @@ struct LunWords {
     write_back: bool,
     serial: Option<String>,
     aptpl: Option<PathBuf>,
+    sanitize_bytes_per_second: Option<u64>,
 }
 
-const LUN_HELP: &str =
-    "options of --lun are thin, thick, ro, removable, wb, wt, block=512, block=4096, serial=TEXT, aptpl=FILE";
+const LUN_HELP: &str = "options of --lun are thin, thick, ro, removable, wb, wt, block=512, block=4096, \
+    serial=TEXT, aptpl=FILE, sanitize=SIZE";
 
 /// Takes options off the end as long as they are ones, so that a path may hold commas.
 fn parse_lun(text: &str) -> Result<LunWords, Failure> {
@@ -279,6 +281,10 @@ fn parse_lun(text: &str) -> Result<LunWords, Failure> {
                 words.aptpl = Some(PathBuf::from(path));
                 key
             }
+            ("sanitize", Some(size)) if parse_size(size).is_ok_and(|size| size > 0) => {
+                words.sanitize_bytes_per_second = parse_size(size).ok();
+                key
+            }
             // A comma in a path, if there is such a file; a mistake otherwise.
             _ if Path::new(rest).exists() => break,
             _ => return Err(Failure::usage(format!("--lun {text}: '{word}' is no option")).advise(LUN_HELP)),
@@ -309,6 +315,7 @@ fn open(text: &str, lun: usize, target_name: &str) -> Result<Arc<LogicalUnit>, F
         serial: words.serial.unwrap_or_else(|| serial_of(target_name, lun)),
         target_name: target_name.to_string(),
         store: words.aptpl.map(|path| Arc::new(FileStore::new(path)) as _),
+        sanitize_bytes_per_second: words.sanitize_bytes_per_second,
         ..LunOptions::default()
     };
     LogicalUnit::new(backend, options).map_err(|error| Failure::usage(format!("--lun {text}: {error}")))
@@ -341,13 +348,20 @@ mod tests {
             "file:x?size=1M,ro,block=512",
             LunWords { read_only: true, ..plain("file:x?size=1M&block=512") },
         );
+        check("x,sanitize=8MiB", LunWords { sanitize_bytes_per_second: Some(8 << 20), ..plain("x") });
         check("x,aptpl=/a/b", LunWords { aptpl: Some("/a/b".into()), ..plain("x") });
     }
 
     /// The goal: mistakes are named.
     #[test]
     fn wrong_lun_options() {
-        for text in ["memory:1GiB,fast", "null:1M,block=520", "null:1M,thin,thick", "null:1M,serial="] {
+        for text in [
+            "memory:1GiB,fast",
+            "null:1M,block=520",
+            "null:1M,thin,thick",
+            "null:1M,serial=",
+            "null:1M,sanitize=0",
+        ] {
             assert!(parse_lun(text).is_err(), "{text}");
         }
         assert!(credentials("nocolon").is_err());

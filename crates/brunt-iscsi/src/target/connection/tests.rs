@@ -588,8 +588,9 @@ fn text() {
     assert_eq!(ask(true, 8192, "SendTargets", "iqn.t"), all);
     assert_eq!(ask(true, 8192, "SendTargets", "iqn.other"), "");
     assert_eq!(ask(false, 8192, "SendTargets", ""), all);
-    assert_eq!(ask(false, 8192, "SendTargets", "All"), "SendTargets=Reject;");
-    assert_eq!(ask(false, 8192, "X-key", "1"), "X-key=NotUnderstood;");
+    assert_eq!(ask(false, 8192, "SendTargets", "All"), all);
+    // Two pairs: the second makes it a request that is answered.
+    assert_eq!(ask(false, 8192, "X-key", "1\0SendTargets="), format!("X-key=NotUnderstood;{all}"));
     assert_eq!(ask(false, 8192, "MaxBurstLength", "512"), "MaxBurstLength=Reject;");
 }
 
