@@ -103,7 +103,7 @@ fn drive(
     let clock = Clock::Monotonic;
 
     let (cpu, switches) = usage(libc::RUSAGE_SELF);
-    let calls = ring.stats().enters;
+    let calls = ring.stats().system_calls;
     let begin = clock.now();
     let end = begin.after(time);
     let mut now = begin;
@@ -136,7 +136,7 @@ fn drive(
     Figures {
         per_second: count / seconds,
         cpu_us: (cpu_after - cpu) * 1e6 / count,
-        system_calls: Some((ring.stats().enters - calls) as f64 / count),
+        system_calls: Some((ring.stats().system_calls - calls) as f64 / count),
         context_switches: (switches_after - switches) as f64 / count,
         latency_us_mean: latencies.sum as f64 / count / 1000.0,
         latency_us_p99: latencies.percentile_us(0.99),

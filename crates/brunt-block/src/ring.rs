@@ -67,8 +67,8 @@ impl Default for RingConfig {
 /// What a ring did, for the self-cost beside results.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RingStats {
-    /// `io_uring_enter` system calls.
-    pub enters: u64,
+    /// System calls: `io_uring_enter`, and `sched_yield` while it polls.
+    pub system_calls: u64,
     /// Requests handed to the kernel.
     pub submitted: u64,
     /// Completions seen.
@@ -100,6 +100,8 @@ struct RingInner {
     sockets: Cell<u32>,
     /// Whether the last wait was short enough to have been worth polling for.
     poll_pays: Cell<bool>,
+    /// Waits not to poll in, because another thread wanted this core.
+    poll_pause: Cell<u32>,
 }
 
 #[derive(Default)]
@@ -157,6 +159,12 @@ struct Wake {
 }
 
 const WAKE_PORT: u64 = 0xffff;
+/// A polling thread asks so often whether another wants its core.
+const YIELD_EVERY: Duration = Duration::from_micros(4);
+/// Nobody did when asking took no longer than this.
+const YIELD_ALONE_MAX: Duration = Duration::from_micros(3);
+/// When somebody did, so many waits go by without polling.
+const POLL_PAUSE_WAITS: u32 = 100;
 const USER_BITS: u32 = 48;
 const FILE_SLOTS: u32 = 64;
 /// How long [`Ring::enter_for`] waits for more than one completion before one is enough.
@@ -215,6 +223,7 @@ impl Ring {
                 lingers,
                 sockets: Cell::new(0),
                 poll_pays: Cell::new(true),
+                poll_pause: Cell::new(0),
             }),
         })
     }
@@ -304,7 +313,7 @@ impl Ring {
         }
         if let Some(idle) = self.inner.config.sqpoll_idle_ms {
             // With a kernel thread at work, completions show without a call for as long as it is awake.
-            if self.look(Duration::from_millis(u64::from(idle)), until)? {
+            if self.look(Duration::from_millis(u64::from(idle)), until, false)? {
                 return Ok(());
             }
         } else if self.busy_poll(until)? {
@@ -345,14 +354,21 @@ impl Ring {
         if nanos == 0 || self.inner.sockets.get() == 0 || !self.inner.poll_pays.get() {
             return Ok(false);
         }
+        if let Some(left) = self.inner.poll_pause.get().checked_sub(1) {
+            self.inner.poll_pause.set(left);
+            return Ok(false);
+        }
         let Some(_turn) = PollTurn::take() else { return Ok(false) };
-        self.look(Duration::from_nanos(nanos), until)
+        self.look(Duration::from_nanos(nanos), until, true)
     }
 
     /// Submits, then looks for completions for `time`, with a system call only when the kernel says that it has
-    /// work to run in one. Whether the wait is over.
-    fn look(&self, time: Duration, until: Nanos) -> io::Result<bool> {
-        let end = Clock::Monotonic.now().after(time);
+    /// work to run in one. Whether the wait is over. With `polite`, other threads that wait for this core get it,
+    /// the peer that is to answer perhaps among them, and looking pauses for some waits.
+    fn look(&self, time: Duration, until: Nanos, polite: bool) -> io::Result<bool> {
+        let mut now = Clock::Monotonic.now();
+        let end = now.after(time);
+        let mut yield_at = now.after(YIELD_EVERY);
         loop {
             // Looking at the clock costs as much as some dozen looks at the queue.
             for _ in 0..64 {
@@ -362,12 +378,25 @@ impl Ring {
                 }
                 std::hint::spin_loop();
             }
-            let now = Clock::Monotonic.now();
+            now = Clock::Monotonic.now();
             if now >= until {
                 return Ok(true);
             }
             if now >= end {
                 return Ok(false);
+            }
+            if polite && now >= yield_at {
+                std::thread::yield_now();
+                let mut stats = self.inner.stats.get();
+                stats.system_calls += 1;
+                self.inner.stats.set(stats);
+                let back = Clock::Monotonic.now();
+                if back.since(now) > YIELD_ALONE_MAX {
+                    self.inner.poll_pause.set(POLL_PAUSE_WAITS);
+                    self.submit(Wait::No)?;
+                    return Ok(self.is_done());
+                }
+                yield_at = back.after(YIELD_EVERY);
             }
         }
     }
@@ -435,7 +464,7 @@ impl Ring {
                 }
             };
             let mut stats = self.inner.stats.get();
-            stats.enters += 1;
+            stats.system_calls += 1;
             self.inner.stats.set(stats);
             match outcome {
                 Ok(_) => {}

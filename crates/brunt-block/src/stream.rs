@@ -21,9 +21,12 @@ use crate::{Buf, Port, Ring};
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 /// The kernel takes at most so many pieces in one call (UIO_MAXIOV).
 const PIECES_MAX: usize = 1024;
-/// Behind a payload that goes to its place, so much is received along with it: the next header, and
-/// small PDUs whole. More would have to be copied out again.
+/// Behind a long payload that goes to its place, so much is received along with it: the next header,
+/// and small PDUs whole. More would have to be copied out again.
 const TAIL_BYTES: usize = 4096;
+/// A payload of which less is missing than this is no long one: behind its rest as much is received as
+/// there is room for, because a receive costs more than copying so little.
+const LONG_BYTES_MIN: usize = 16 << 10;
 /// Payload to throw away goes through a buffer of this size.
 const DISCARD_BYTES: usize = 256 << 10;
 
@@ -253,7 +256,11 @@ impl Stream {
                 Place::Discard => (self.discard.as_mut_ptr(), left.min(DISCARD_BYTES)),
             };
             call.pieces.push(libc::iovec { iov_base: base.cast(), iov_len: len });
-            room = if len == left { room.min(TAIL_BYTES) } else { 0 };
+            room = match len {
+                len if len < left => 0,
+                LONG_BYTES_MIN.. => room.min(TAIL_BYTES),
+                _ => room,
+            };
             self.receiving_placed = len;
         }
         if room > 0 {

@@ -61,7 +61,7 @@ impl Timeline for RingTime<'_> {
         self.0.enter_for(count, until)
     }
     fn system_calls(&self) -> u64 {
-        self.0.stats().enters
+        self.0.stats().system_calls
     }
 }
 

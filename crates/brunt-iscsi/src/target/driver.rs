@@ -163,7 +163,7 @@ fn serve(
     let result = io.serve(&mut connection, &mut reader, &session, live);
     let mut window = session.window();
     connection.on_end(&mut window, &mut io);
-    live.set(connection.counters(), ring.stats().enters);
+    live.set(connection.counters(), ring.stats().system_calls);
     result
 }
 
@@ -252,7 +252,7 @@ impl SocketIo<'_> {
             if let Some(other) = turn.filter(|&other| other != self.connection_id) {
                 self.shared.table.tell_turn(other);
             }
-            live.set(connection.counters(), self.ring.stats().enters);
+            live.set(connection.counters(), self.ring.stats().system_calls);
             self.units.submit();
             self.stream.flush();
             if connection.is_closing() {

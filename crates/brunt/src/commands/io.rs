@@ -415,7 +415,7 @@ impl<'a> Run<'a> {
         }
         let health = device.health();
         let complete = self.seen.requests == self.count && next == self.count;
-        let system_calls = stats.enters - start_stats.enters;
+        let system_calls = stats.system_calls - start_stats.system_calls;
         self.report(elapsed, cost, system_calls, &health, complete)
     }
 

@@ -42,7 +42,7 @@ pub fn measure(
     };
     let mut batch: VecDeque<Request> = (0..depth).map(|_| request(ring.pool().take(size))).collect();
     let mut done = Vec::with_capacity(depth as usize);
-    let (begin, cpu, calls) = (Instant::now(), thread_cpu(), ring.stats().enters);
+    let (begin, cpu, calls) = (Instant::now(), thread_cpu(), ring.stats().system_calls);
     let mut requests = 0;
     let mut elapsed = Duration::ZERO;
     while elapsed < time || device.outstanding() > 0 {
@@ -62,7 +62,7 @@ pub fn measure(
         requests,
         elapsed,
         client_cpu: Some(thread_cpu().saturating_sub(cpu)),
-        client_calls: Some(ring.stats().enters - calls),
+        client_calls: Some(ring.stats().system_calls - calls),
         ..Sample::default()
     })
 }
