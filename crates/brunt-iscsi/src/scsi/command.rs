@@ -106,8 +106,11 @@ impl Refused {
     pub(super) const OUT_OF_RANGE: Refused = Refused::illegal(0x21, 0x00);
     /// PARAMETER LIST LENGTH ERROR.
     pub(super) const LIST_LENGTH: Refused = Refused::illegal(0x1a, 0x00);
-    /// INVALID FIELD IN COMMAND INFORMATION UNIT: the data-out does not fit the CDB.
+    /// INVALID FIELD IN COMMAND INFORMATION UNIT: the data-out ends within a block.
     pub(super) const DATA_LENGTH: Refused = Refused::illegal(0x0e, 0x03);
+    /// INVALID FIELD IN CDB, without a pointer: the CDB does not describe the data-out, and neither
+    /// of the two is wrong by itself.
+    pub(super) const DATA_MISMATCH: Refused = Refused::illegal(0x24, 0x00);
 
     /// What a device's failure means for the initiator.
     pub(super) fn device(error: DeviceError, writing: bool) -> Refused {

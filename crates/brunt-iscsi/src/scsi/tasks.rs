@@ -487,10 +487,8 @@ impl TaskSet {
                     return Err(Refused::field(1));
                 }
                 let range = self.range_of(cdb, &transfer)?;
-                if range.len == 0 {
-                    return Ok(Plan::Answer(DataIn::None));
-                }
                 let len = match transfer.byte_check {
+                    0 if range.len == 0 => return Ok(Plan::Answer(DataIn::None)),
                     0 => {
                         let job = Box::new(Verify { range, against: Against::Nothing, at: 0 });
                         return Ok(Plan::Job { job, range, lock: Lock::Share });
@@ -498,7 +496,8 @@ impl TaskSet {
                     1 => range.len as u32,
                     _ => self.unit.block_bytes(),
                 };
-                Ok(Plan::Collect { len, range, lock: Lock::Share })
+                exactly(len, data_out_len)?;
+                self.collect_or_nothing(len, range, Lock::Share)
             }
             op::WRITE_AND_VERIFY_10 | op::WRITE_AND_VERIFY_12 | op::WRITE_AND_VERIFY_16 => {
                 let transfer = Transfer::decode(cdb);
@@ -510,6 +509,7 @@ impl TaskSet {
             }
             op::ORWRITE_16 => {
                 let range = self.range_of(cdb, &Transfer::decode(cdb))?;
+                exactly(range.len as u32, data_out_len)?;
                 self.collect_or_nothing(range.len as u32, range, Lock::Exclude)
             }
             op::COMPARE_AND_WRITE => {
@@ -517,10 +517,7 @@ impl TaskSet {
                 transfer.blocks = u32::from(cdb[13]);
                 let range = self.range_of(cdb, &transfer)?;
                 let len = 2 * range.len as u32;
-                if data_out_len != len {
-                    // The number of blocks that does not go with the data.
-                    return Err(Refused::field(13));
-                }
+                exactly(len, data_out_len)?;
                 self.collect_or_nothing(len, range, Lock::Exclude)
             }
             op::WRITE_ATOMIC_16 => {
@@ -538,10 +535,7 @@ impl TaskSet {
                 if !transfer.lba.is_multiple_of(u64::from(physical)) {
                     return Err(Refused::field(2));
                 }
-                // Half an atomic write is none.
-                if data_out_len < range.len as u32 {
-                    return Err(Refused::DATA_LENGTH);
-                }
+                exactly(range.len as u32, data_out_len)?;
                 self.collect_or_nothing(range.len as u32, range, Lock::Exclude)
             }
             op::WRITE_SAME_10 | op::WRITE_SAME_16 => self.plan_write_same(cdb, data_out_len),
@@ -580,9 +574,7 @@ impl TaskSet {
             let job = self.fill(vec![range], how, Buf::empty());
             return Ok(Plan::Job { job, range, lock: Lock::Exclude });
         }
-        if data_out_len != block_bytes {
-            return Err(Refused::DATA_LENGTH);
-        }
+        exactly(block_bytes, data_out_len)?;
         Ok(Plan::Collect { len: block_bytes, range, lock: Lock::Exclude })
     }
 
@@ -738,9 +730,10 @@ impl TaskSet {
                 if block && data.len() == self.unit.block_bytes() as usize {
                     return ready(Box::new(Verify { range, against: Against::Block(data), at: 0 }));
                 }
-                let range = if block { return Err(Refused::DATA_LENGTH) } else { self.cut(range, &data)? };
-                let job = Box::new(Verify { range, against: Against::Data(data), at: 0 });
-                Ok(Ready::Job { job, range, lock })
+                if block || !whole {
+                    return Err(Refused::DATA_MISMATCH);
+                }
+                ready(Box::new(Verify { range, against: Against::Data(data), at: 0 }))
             }
             op::WRITE_AND_VERIFY_10 | op::WRITE_AND_VERIFY_12 | op::WRITE_AND_VERIFY_16 => {
                 let range = self.cut(range, &data)?;
@@ -752,17 +745,14 @@ impl TaskSet {
                 Ok(Ready::Job { job, range, lock })
             }
             op::ORWRITE_16 => {
-                let range = self.cut(range, &data)?;
-                if range.len == 0 {
-                    return Ok(Ready::Answer(DataIn::None));
+                if !whole {
+                    return Err(Refused::DATA_MISMATCH);
                 }
-                let job =
-                    Box::new(ReadModifyWrite { range, data, compare: false, force, at: 0, writing: false });
-                Ok(Ready::Job { job, range, lock })
+                ready(Box::new(ReadModifyWrite { range, data, compare: false, force, at: 0, writing: false }))
             }
             op::COMPARE_AND_WRITE => {
                 if data.len() as u64 != 2 * range.len {
-                    return Err(Refused::DATA_LENGTH);
+                    return Err(Refused::DATA_MISMATCH);
                 }
                 ready(Box::new(ReadModifyWrite { range, data, compare: true, force, at: 0, writing: false }))
             }
@@ -777,7 +767,7 @@ impl TaskSet {
                 };
                 ready(self.fill(vec![range], how, data))
             }
-            _ => Err(Refused::DATA_LENGTH),
+            _ => Err(Refused::DATA_MISMATCH),
         }
     }
 
@@ -1303,6 +1293,14 @@ enum Plan {
 enum Ready {
     Answer(DataIn),
     Job { job: Box<dyn Job>, range: Range, lock: Lock },
+}
+
+/// Whether the initiator sends exactly what the CDB describes. READ and WRITE move what both ends
+/// have room for and tell the residual; but where data is compared, combined, repeated or written
+/// as one, a length that differs means that initiator and target disagree about what is compared
+/// (or combined, …) with what. Any part of it that was done would be a guess: nothing is.
+fn exactly(described: u32, data_out_len: u32) -> Result<(), Refused> {
+    if described == data_out_len { Ok(()) } else { Err(Refused::DATA_MISMATCH) }
 }
 
 /// NACA in the control byte: ACA is none of ours (NORMACA is zero).

@@ -228,6 +228,36 @@ fn read_and_write() {
     });
 }
 
+/// The goal: where data is compared, combined, repeated or written as one, data-out of another length
+/// than the CDB describes is refused, and the medium is as it was.
+#[test]
+fn lengths_that_disagree() {
+    both(&thin(), |c| {
+        c.write(0, &bytes(8, 1));
+        let mut compare_and_write = cdb16(op::COMPARE_AND_WRITE, 0, 0, 0);
+        compare_and_write[13] = 2;
+        let mut atomic = cdb16(op::WRITE_ATOMIC_16, 0, 0, 0);
+        atomic[13] = 2;
+        let check = |c: &mut Client, cdb: &[u8], blocks: usize| {
+            // The first of them would compare equal and be written.
+            let data = [bytes(2, 1), bytes(6, 9)].concat();
+            for len in [0, 200, BLOCK * (blocks - 1), BLOCK * blocks - 1, BLOCK * (blocks + 1)] {
+                if len != blocks * BLOCK {
+                    assert_eq!(c.code_with(cdb, &data[..len]), FIELD, "{:#x}, {len} bytes", cdb[0]);
+                }
+            }
+            assert_eq!(c.read(0, 8), bytes(8, 1), "{:#x}", cdb[0]);
+        };
+        check(c, &compare_and_write, 4);
+        check(c, &atomic, 2);
+        check(c, &cdb16(op::ORWRITE_16, 0, 0, 2), 2);
+        check(c, &cdb10(op::WRITE_SAME_10, 0, 0, 2), 1);
+        check(c, &cdb16(op::WRITE_SAME_16, 0x08, 0, 2), 1);
+        check(c, &cdb10(op::VERIFY_10, 0x02, 0, 2), 2);
+        check(c, &cdb16(op::VERIFY_16, 0x06, 0, 2), 1);
+    });
+}
+
 /// The goal: bounds, protection fields and lengths are checked before anything happens.
 #[test]
 fn bounds() {
@@ -324,7 +354,7 @@ fn read_modify_write() {
         atomic[13] = 8;
         assert_eq!(c.code_with(&atomic, &bytes(8, 6)), GOOD);
         assert_eq!(c.read(8, 8), bytes(8, 6));
-        assert_eq!(c.code_with(&atomic, &bytes(7, 6)), LENGTH);
+        assert_eq!(c.code_with(&atomic, &bytes(7, 6)), FIELD);
         atomic[13] = 4;
         assert_eq!(c.code_with(&atomic, &bytes(4, 6)), FIELD);
         atomic[13] = 8;
@@ -342,7 +372,7 @@ fn fill_and_unmap() {
         c.write(0, &[1; 64 * BLOCK]);
         c.good(&cdb10(op::WRITE_SAME_10, 0, 8, 4), &bytes(1, 5));
         assert_eq!(c.read(7, 6), [vec![1; BLOCK], bytes(1, 5).repeat(4), vec![1; BLOCK]].concat());
-        assert_eq!(c.code_with(&cdb10(op::WRITE_SAME_10, 0, 8, 4), &bytes(2, 5)), LENGTH);
+        assert_eq!(c.code_with(&cdb10(op::WRITE_SAME_10, 0, 8, 4), &bytes(2, 5)), FIELD);
         assert_eq!(c.code_with(&cdb10(op::WRITE_SAME_10, 0x18, 8, 4), &bytes(1, 5)), FIELD);
         assert_eq!(c.code_with(&cdb10(op::WRITE_SAME_10, 0x01, 8, 4), &[]), FIELD);
         // Unaligned unmapping leaves the neighbours alone.
