@@ -100,7 +100,7 @@ pub struct TargetStats {
     /// Of all connections together.
     pub counters: Counters,
     /// System calls of all connections' rings.
-    pub ring_enters: u64,
+    pub system_calls: u64,
     /// Logins refused with a status.
     pub logins_refused: u64,
     /// Logins that were not completed: dropped for age or number, or closed by the peer.
@@ -549,7 +549,7 @@ fn add(stats: &mut TargetStats, live: &LiveCounters) {
     sum.rejects += counters.rejects;
     sum.digest_errors += counters.digest_errors;
     sum.ignored += counters.ignored;
-    stats.ring_enters += enters;
+    stats.system_calls += enters;
 }
 
 /// A line for the operator; the target goes on.

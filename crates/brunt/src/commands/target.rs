@@ -175,7 +175,7 @@ fn summarize(stats: &TargetStats, name: &str, portals: &[String], output: &Outpu
         "refused_logins": stats.logins_refused,
         "dropped_logins": stats.logins_dropped,
         "broken_connections": stats.connections_broken,
-        "ring_enters": stats.ring_enters,
+        "system_calls": stats.system_calls,
     }));
 }
 

@@ -3,7 +3,7 @@
 //! Peers that are not installed are said to be missing; nothing here is compared with numbers
 //! from another day or machine.
 
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
@@ -110,7 +110,7 @@ impl Subcommand for Iscsi {
                 .advise(format!("rows are: {}", names.join(", "))));
         }
         let failed = |error: io::Error| Failure::failed(error);
-        let own = OwnTarget::start().map_err(failed)?;
+        let own = OwnTarget::start(false).map_err(failed)?;
         let mut tgts = Vec::new();
         let mut contestants = contestants_of_ours(&own)?;
         if !self.quick {
@@ -140,7 +140,13 @@ impl Subcommand for Iscsi {
             }
             table.push(report(row, &contestants, &samples, output));
         }
-        output.object(&json!({ "rounds": rounds, "seconds": time.as_secs_f64(), "rows": table }));
+        let calls = if self.quick { None } else { Some(target_calls(time).map_err(failed)?) };
+        if let Some(calls) = calls {
+            output.line(format!(
+                "the target makes {calls:.2} system calls for a 4 KiB read at depth 32 (null)"
+            ));
+        }
+        output.object(&json!({ "rounds": rounds, "seconds": time.as_secs_f64(), "rows": table, "target_system_calls": calls }));
         Ok(())
     }
 }
@@ -183,6 +189,24 @@ impl Contestant {
     }
 }
 
+/// What a target counted itself, in a run of its own: system calls for a command.
+fn target_calls(time: Duration) -> io::Result<f64> {
+    let mut target = OwnTarget::start(true)?;
+    let device = crate::devices::open(&format!("{}/0", target.url), false)
+        .map_err(|_| io::Error::other("our own target cannot be reached"))?;
+    drive::measure(&device, Direction::Read, 4 << 10, 32, time)?;
+    drop(device);
+    let pid = i32::try_from(target.process.id()).ok().and_then(rustix::process::Pid::from_raw);
+    rustix::process::kill_process(pid.expect("a child has a process id"), rustix::process::Signal::TERM)?;
+    let mut said = String::new();
+    target.process.stdout.take().expect("piped").read_to_string(&mut said)?;
+    let stats: Value = serde_json::from_str(&said).map_err(io::Error::other)?;
+    match (stats["system_calls"].as_f64(), stats["commands"].as_f64()) {
+        (Some(calls), Some(commands)) if commands > 0.0 => Ok(calls / commands),
+        _ => Err(io::Error::other("our own target did not say what it did")),
+    }
+}
+
 /// `brunt target` as a process of its own, with a null and a memory LUN.
 struct OwnTarget {
     process: Child,
@@ -190,18 +214,25 @@ struct OwnTarget {
 }
 
 impl OwnTarget {
-    fn start() -> io::Result<OwnTarget> {
+    /// With `json` it says on standard output what it did, when it is ended.
+    fn start(json: bool) -> io::Result<OwnTarget> {
         const NAME: &str = "iqn.2026-11.io.brunt:bench";
         let size = SIZE_BYTES >> 20;
         let mut process = Command::new(std::env::current_exe()?)
             .args(["target", "--portal", "127.0.0.1:0", "--name", NAME])
             .args(["--lun", &format!("null:{size}MiB"), "--lun", &format!("memory:{size}MiB")])
+            .args(json.then_some("--json"))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
+            .stderr(if json { Stdio::piped() } else { Stdio::inherit() })
             .spawn()?;
         let mut portal = String::new();
-        BufReader::new(process.stdout.take().expect("piped")).read_line(&mut portal)?;
-        let portal = portal.trim();
+        // The address comes first, and with --json on the other stream.
+        match process.stderr.take() {
+            Some(stderr) => BufReader::new(stderr).read_line(&mut portal)?,
+            None => BufReader::new(process.stdout.as_mut().expect("piped")).read_line(&mut portal)?,
+        };
+        let portal = portal.split_whitespace().last().unwrap_or_default();
         if portal.is_empty() {
             let _ = process.kill();
             return Err(io::Error::other("our own target did not start; see what it said above"));
