@@ -116,6 +116,10 @@ impl Io for World {
         lun < 2
     }
 
+    fn wants_descriptor_sense(&self, lun: Option<u16>) -> bool {
+        lun == Some(1)
+    }
+
     fn buffer(&mut self, len: usize) -> Buf {
         assert!(len <= WANT_BYTES_MAX as usize, "a buffer of {len} bytes");
         Buf::zeroed(len)

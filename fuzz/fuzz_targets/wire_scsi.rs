@@ -19,7 +19,11 @@ fuzz_target!(|input: &[u8]| {
     let _ = mode::parse_select(
         choice & 1 != 0,
         bytes,
-        &Settings { write_cache: choice & 2 != 0, software_write_protect: choice & 2 != 0 },
+        &Settings {
+            write_cache: choice & 2 != 0,
+            software_write_protect: choice & 2 != 0,
+            descriptor_sense: choice & 2 != 0,
+        },
         1 << 20,
         512,
     );

@@ -34,8 +34,8 @@ pub(super) fn report_luns(cdb: &Cdb, list: impl FnOnce() -> Vec<u8>) -> Result<D
 }
 
 pub(super) fn request_sense(cdb: &Cdb, sense: &Sense) -> DataIn {
-    let bytes = if cdb[1] & 1 != 0 { sense.to_descriptor() } else { sense.to_fixed().to_vec() };
-    cut(bytes, u32::from(cdb[4]))
+    // DESC of the command, whatever D_SENSE says.
+    cut(sense.to_bytes(cdb[1] & 1 != 0), u32::from(cdb[4]))
 }
 
 pub(super) fn inquiry(unit: &LogicalUnit, nexus: &Nexus, cdb: &Cdb) -> Result<DataIn, Refused> {

@@ -178,6 +178,8 @@ pub(super) mod gate {
     pub const PROTECTED: u32 = 8;
     /// WCE is zero: every write is forced.
     pub const FORCE: u32 = 16;
+    /// D_SENSE is one: sense data goes out in descriptor format.
+    pub const DESCRIPTOR_SENSE: u32 = 32;
     /// Concerns READ and WRITE alike.
     pub const CLOSED: u32 = NO_MEDIUM | SANITIZING | SANITIZE_FAILED;
 }
@@ -288,7 +290,7 @@ impl LogicalUnit {
                 nexuses: Vec::new(),
                 reservations,
                 reserved_by: None,
-                settings: Settings { write_cache: options.write_cache, software_write_protect: false },
+                settings: default_settings(&options),
                 medium_loaded: true,
                 sanitize_failed: false,
                 sanitize_unrestricted: false,
@@ -339,6 +341,11 @@ impl LogicalUnit {
             self.refresh(&state);
         }
         blocks
+    }
+
+    /// Sense data goes out in descriptor format (D_SENSE of the control mode page).
+    pub fn wants_descriptor_sense(&self) -> bool {
+        self.gate() & gate::DESCRIPTOR_SENSE != 0
     }
 
     pub(super) fn shape(&self) -> Shape {
@@ -407,7 +414,7 @@ impl LogicalUnit {
     }
 
     pub(super) fn default_settings(&self) -> Settings {
-        Settings { write_cache: self.options.write_cache, software_write_protect: false }
+        default_settings(&self.options)
     }
 
     pub(super) fn write_protected(&self, settings: &Settings) -> bool {
@@ -427,6 +434,7 @@ impl LogicalUnit {
         set(gate::SANITIZE_FAILED, state.sanitize_failed);
         set(gate::PROTECTED, self.write_protected(&state.settings));
         set(gate::FORCE, !state.settings.write_cache);
+        set(gate::DESCRIPTOR_SENSE, state.settings.descriptor_sense);
         self.gate.store(bits, Ordering::Release);
         for entry in &state.nexuses {
             let mut bits = 0;
@@ -826,6 +834,10 @@ impl std::fmt::Debug for LogicalUnit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "LogicalUnit({}, {} blocks)", self.backend.info().name, self.blocks())
     }
+}
+
+fn default_settings(options: &LunOptions) -> Settings {
+    Settings { write_cache: options.write_cache, software_write_protect: false, descriptor_sense: false }
 }
 
 /// Longest parameter list a command may send.

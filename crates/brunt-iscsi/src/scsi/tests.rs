@@ -535,10 +535,13 @@ fn mode_pages() {
     assert_eq!(b.code_with(&cdb10(op::WRITE_10, 0, 0, 1), &[0; BLOCK]), (key::DATA_PROTECT, 0x27, 0x02));
     assert_eq!(b.good(&[op::MODE_SENSE_6, 0x08, 0x0a, 0, 255, 0], &[])[2], 0x90);
     list[4 + 4] &= !0x08;
+    list[4 + 2] |= 0x04;
+    assert!(!unit.wants_descriptor_sense());
     assert_eq!(a.code_with(&select, &list), GOOD);
+    assert!(unit.wants_descriptor_sense());
     assert_eq!(b.code(&[0; 6]), (key::UNIT_ATTENTION, 0x2a, 0x01));
     b.write(0, &[1; BLOCK]);
-    list[4 + 2] ^= 0x04;
+    list[4 + 2] ^= 0x02;
     assert_eq!(a.code_with(&select, &list), PARAMETER);
     assert_eq!(b.code(&[0; 6]), GOOD);
 }

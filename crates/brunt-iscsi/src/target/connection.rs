@@ -50,6 +50,8 @@ pub trait Io {
     fn manage(&mut self, function: u8, lun: Option<u16>) -> Vec<IsDone>;
     /// Whether there is such a logical unit.
     fn has_lun(&self, lun: u16) -> bool;
+    /// Whether a logical unit's sense data goes out in descriptor format.
+    fn wants_descriptor_sense(&self, lun: Option<u16>) -> bool;
     /// A buffer for data-out.
     fn buffer(&mut self, len: usize) -> Buf;
     /// Sends a PDU with little or no data.
@@ -1019,10 +1021,9 @@ impl Connection {
         match outcome.sense {
             None => io.send(response.bhs(), &[]),
             Some(sense) => {
-                let mut data = vec![0, 0];
-                data.extend_from_slice(&sense.to_fixed());
-                let len = data.len() as u16 - 2;
-                data[..2].copy_from_slice(&len.to_be_bytes());
+                let sense = sense.to_bytes(io.wants_descriptor_sense(task.lun));
+                let mut data = (sense.len() as u16).to_be_bytes().to_vec();
+                data.extend_from_slice(&sense);
                 let response = ScsiResponse { data_segment_length: U24::new(data.len() as u32), ..response };
                 io.send(response.bhs(), &data);
             }

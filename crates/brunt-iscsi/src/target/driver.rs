@@ -458,6 +458,11 @@ impl Io for SocketIo<'_> {
         self.shared.luns.get(lun).is_some()
     }
 
+    fn wants_descriptor_sense(&self, lun: Option<u16>) -> bool {
+        let unit = lun.and_then(|lun| self.shared.luns.get(lun));
+        unit.is_some_and(|unit| unit.wants_descriptor_sense())
+    }
+
     fn buffer(&mut self, len: usize) -> Buf {
         self.ring.pool().take(len)
     }

@@ -11,6 +11,8 @@ pub struct Settings {
     pub write_cache: bool,
     /// SWP: the application client asked for write protection.
     pub software_write_protect: bool,
+    /// D_SENSE: sense data goes out in descriptor format.
+    pub descriptor_sense: bool,
 }
 
 /// The page control field of MODE SENSE.
@@ -40,10 +42,11 @@ fn push_page(out: &mut Vec<u8>, code: u8, settings: &Settings, changeable: bool)
     match code {
         CACHING => page[2] = if changeable || settings.write_cache { 0x04 } else { 0 },
         CONTROL => {
+            page[2] = if changeable || settings.descriptor_sense { 0x04 } else { 0 };
             page[4] = if changeable || settings.software_write_protect { 0x08 } else { 0 };
             if !changeable {
                 // Queue algorithm modifier 1: commands may be reordered. No log pages: GLTSD.
-                page[2] = 0x02;
+                page[2] |= 0x02;
                 page[3] = 0x10;
             }
         }
@@ -196,7 +199,10 @@ pub fn parse_select(
         }
         match code {
             CACHING => settings.write_cache = page[2] & 0x04 != 0,
-            CONTROL => settings.software_write_protect = page[4] & 0x08 != 0,
+            CONTROL => {
+                settings.descriptor_sense = page[2] & 0x04 != 0;
+                settings.software_write_protect = page[4] & 0x08 != 0;
+            }
             _ => {}
         }
         at += page.len();
@@ -208,7 +214,8 @@ pub fn parse_select(
 mod tests {
     use super::*;
 
-    const NOW: Settings = Settings { write_cache: false, software_write_protect: false };
+    const NOW: Settings =
+        Settings { write_cache: false, software_write_protect: false, descriptor_sense: false };
 
     fn list(ten: bool, change: impl Fn(&mut Vec<u8>)) -> Vec<u8> {
         let pages = pages(ALL_PAGES, 0, &NOW, PageControl::Current).unwrap();
@@ -226,11 +233,12 @@ mod tests {
             let changed = list(ten, |l| {
                 l[at + 2] |= 0x04;
                 l[at + 20 + 4] |= 0x08;
+                l[at + 20 + 2] |= 0x04;
             });
-            let both = Settings { write_cache: true, software_write_protect: true };
-            assert_eq!(parse_select(ten, &changed, &NOW, 1000, 512), Ok(both));
-            // D_SENSE is not changeable, the block length neither, page 3F not selectable.
-            for (byte, flip) in [(at + 22, 0x04), (at - 1, 0x01), (at, 0x37), (at + 1, 1)] {
+            let every = Settings { write_cache: true, software_write_protect: true, descriptor_sense: true };
+            assert_eq!(parse_select(ten, &changed, &NOW, 1000, 512), Ok(every));
+            // GLTSD is not changeable, the block length neither, page 3F not selectable.
+            for (byte, flip) in [(at + 22, 0x02), (at - 1, 0x01), (at, 0x37), (at + 1, 1)] {
                 let wrong = list(ten, |l| l[byte] ^= flip);
                 let sense = parse_select(ten, &wrong, &NOW, 1000, 512).unwrap_err();
                 assert_eq!((sense.key, sense.asc), (key::ILLEGAL_REQUEST, 0x26), "byte {byte}");

@@ -128,6 +128,11 @@ impl Sense {
         bytes
     }
 
+    /// In the format that D_SENSE of the control mode page asks for (SPC-4, 7.5.8).
+    pub fn to_bytes(&self, descriptor_sense: bool) -> Vec<u8> {
+        if descriptor_sense { self.to_descriptor() } else { self.to_fixed().to_vec() }
+    }
+
     /// Descriptor format (SPC-4, 4.5.2): header, information, sense-key-specific.
     pub fn to_descriptor(&self) -> Vec<u8> {
         let mut bytes =

@@ -85,6 +85,10 @@ impl Io for Fake {
         lun == 0
     }
 
+    fn wants_descriptor_sense(&self, _lun: Option<u16>) -> bool {
+        false
+    }
+
     fn buffer(&mut self, len: usize) -> Buf {
         Buf::zeroed(len)
     }
