@@ -61,7 +61,9 @@ impl Default for TargetConfig {
             sessions_max: 128,
             half_open_max: 256,
             login_timeout: Duration::from_secs(15),
-            keep_alive: KeepAlive { idle: Duration::from_secs(30), patience: Duration::from_secs(30) },
+            // An initiator without a thread of its own for the connection (libiscsi's tools) answers when
+            // its program calls it again: a minute's pause of the program is no dead peer.
+            keep_alive: KeepAlive { idle: Duration::from_secs(30), patience: Duration::from_secs(90) },
         }
     }
 }
