@@ -115,9 +115,12 @@ pub enum OpenError {
         /// Who uses it.
         by: String,
     },
-    /// It can be opened, but not so.
+    /// It can be opened, but not so: the text, or the file it names, is wrong.
     #[error("{0}")]
     Refused(String),
+    /// The text is right, but who would have to serve it does not: no answer, no login, no memory.
+    #[error("{0}")]
+    Failed(String),
 }
 
 /// The `key=value` pairs of a URL; who knows a key takes it, what is left is an error.

@@ -4,13 +4,14 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use brunt_block::open_url;
 use brunt_iscsi::chap::Credentials;
 use brunt_iscsi::params::DigestPolicy;
 use brunt_iscsi::scsi::{LogicalUnit, LunMap, LunOptions};
-use brunt_iscsi::target::{Server, TargetConfig};
+use brunt_iscsi::target::{Listener, Server, TargetConfig};
 use brunt_wire::iscsi::pdu::{
     BHS_BYTES, Bhs, LoginRequest, NopOut, Opcode, RESERVED_TAG, ScsiCommand, U24, padded,
 };
@@ -196,6 +197,23 @@ fn ten_thousand_half_open_logins() {
     assert!(threads() <= before + 4, "{} threads, {before} before", threads());
     assert_alive(&mut other);
     assert!(server.stats().logins_dropped > 9_000);
+}
+
+/// The goal: who runs a target hears who was refused and why, by name also when it asked for a target
+/// that is not here.
+#[test]
+fn refused_logins_are_told() {
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let server = target(&["null:1MiB"], |config| {
+        let heard = Arc::clone(&heard);
+        config.listener = Listener::new(move |event| heard.lock().unwrap().push(event.to_string()));
+        config.name = "iqn.2026-11.io.brunt:t1".to_string();
+    });
+    let mut socket = connect(&server);
+    socket.write_all(&login_bytes(1)).unwrap();
+    assert!(receive(&mut socket).is_some(), "a login response with a status");
+    assert_eq!(*heard.lock().unwrap(), ["login of \"iqn.2026-11.io.brunt:test\" refused with status 0x0203"]);
+    assert_eq!(server.stats().logins_refused, 1);
 }
 
 /// The goal: at shutdown initiators are asked to log out, and what does not is closed in time.

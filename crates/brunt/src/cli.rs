@@ -144,7 +144,15 @@ pub fn main() -> ExitCode {
         }
     }
     // Clap answers --help and --version with status 0 and mistakes with status 2.
-    let matches = definition().get_matches();
+    let matches = definition().try_get_matches().unwrap_or_else(|error| {
+        // There are no matches to ask; who wants JSON wants it of this failure too.
+        let json = error.use_stderr() && std::env::args_os().any(|word| word == "--json");
+        let output = Output { json, answered: Arc::default(), interrupted: interrupted.clone() };
+        let what = error.to_string();
+        let what = what.lines().next().unwrap_or_default().trim_start_matches("error: ");
+        output.object(&json!({ "error": what, "advice": "try --help" }));
+        error.exit()
+    });
     let output = Output { json: matches.get_flag("json"), answered: Arc::default(), interrupted };
     let (name, arguments) = matches.subcommand().expect("clap requires a subcommand");
     match run(name, arguments, &output) {

@@ -1,6 +1,7 @@
 //! Opens what a device URL names: the backends of `brunt-block`, and a LUN through the initiator.
 //! Every command that takes a device URL comes here.
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 
 use brunt_block::{Backend, OpenError, open_url_with, signature};
@@ -9,11 +10,36 @@ use crate::cli::Failure;
 
 /// Opens a device; `read_only` when nothing will be written.
 pub fn open(url: &str, read_only: bool) -> Result<Arc<dyn Backend>, Failure> {
-    open_url_with(url, &[brunt_iscsi::initiator::ENTRY], read_only).map_err(|error| match error {
-        // What is wrong with the text is one thing, a target that does not answer another.
-        OpenError::Refused(_) | OpenError::Os { .. } | OpenError::InUse { .. } => Failure::failed(error),
-        _ => Failure::usage(error),
-    })
+    open_url_with(url, &[brunt_iscsi::initiator::ENTRY], read_only)
+        .map_err(|error| open_failure(&error, error.to_string()))
+}
+
+/// Opens a device that is only looked at: for writing, so that it is seen whether that is possible, and
+/// read-only when somebody else has it or it may not be written.
+pub fn open_to_look(url: &str) -> Result<Arc<dyn Backend>, Failure> {
+    match open_url_with(url, &[brunt_iscsi::initiator::ENTRY], false) {
+        Err(OpenError::InUse { .. } | OpenError::Os { .. }) => open(url, true),
+        other => other.map_err(|error| open_failure(&error, error.to_string())),
+    }
+}
+
+/// What `error` means for the exit status and what can be done; `what` is how it is said. A wrong text or
+/// file is one thing, a target that does not answer or a full disk another.
+pub fn open_failure(error: &OpenError, what: String) -> Failure {
+    match error {
+        OpenError::Os { path, source, .. } => match source.kind() {
+            ErrorKind::NotFound => Failure::usage(what).advise(format!(
+                "write the path of a file that exists, or make one: {}?size=1GiB&create=yes",
+                path.display()
+            )),
+            ErrorKind::PermissionDenied => Failure::usage(what)
+                .advise("run as a user who may open it, or change its permissions with chmod or chown"),
+            ErrorKind::StorageFull => Failure::failed(what).advise("make room, or choose another place"),
+            _ => Failure::failed(what),
+        },
+        OpenError::Failed(_) | OpenError::InUse { .. } => Failure::failed(what),
+        _ => Failure::usage(what),
+    }
 }
 
 /// Refuses to write to a device that holds something, unless the user said that it may be lost.

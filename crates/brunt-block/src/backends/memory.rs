@@ -256,7 +256,7 @@ pub const ENTRY: BackendEntry = BackendEntry {
         let block_bytes = options.block()?.unwrap_or(512);
         let size_bytes = super::size_of(size, block_bytes)?;
         let backend = MemoryBackend::new(size_bytes, block_bytes)
-            .map_err(|error| OpenError::Refused(format!("memory:{size}: cannot map that much: {error}")))?;
+            .map_err(|error| OpenError::Failed(format!("memory:{size}: cannot map that much: {error}")))?;
         Ok(Arc::new(backend))
     },
 };

@@ -12,17 +12,19 @@ use crate::{DeviceError, DeviceInfo, Op, Request};
 
 /// What the backends without a medium below them have in common. The size is cut to whole blocks.
 fn inline_info(size_bytes: u64, block_bytes: u32) -> DeviceInfo {
+    let left_out = size_bytes % u64::from(block_bytes);
+    let note = format!("the last {left_out} bytes are less than a block and are left out");
     DeviceInfo {
         name: String::new(),
         block_bytes,
-        size_bytes: size_bytes / u64::from(block_bytes) * u64::from(block_bytes),
+        size_bytes: size_bytes - left_out,
         physical_block_bytes: block_bytes.max(4096),
         buffer_align: 1,
         transfer_bytes_max: TRANSFER_BYTES_MAX,
         read_only: false,
         volatile_cache: false,
         unmap: false,
-        notes: Vec::new(),
+        notes: if left_out == 0 { Vec::new() } else { vec![note] },
     }
 }
 

@@ -87,7 +87,7 @@ impl ConnectError {
 
 impl From<ConnectError> for OpenError {
     fn from(error: ConnectError) -> OpenError {
-        OpenError::Refused(error.to_string())
+        OpenError::Failed(error.to_string())
     }
 }
 

@@ -149,7 +149,7 @@ fn refusal(status: u16) -> &'static str {
         INITIATOR_ERROR => "it found an error in our request",
         AUTHENTICATION_FAILURE => "authentication failed; user name or secret is wrong, or one is needed",
         AUTHORIZATION_FAILURE => "this initiator may not use that target; check the target's access list",
-        NOT_FOUND => "it knows no target of that name; 'iscsi-ls' or a discovery lists its names",
+        NOT_FOUND => "it knows no target of that name; 'brunt io targets URL' lists its names",
         TARGET_REMOVED => "that target has been removed",
         UNSUPPORTED_VERSION => "it does not speak version 0 of iSCSI",
         TOO_MANY_CONNECTIONS => "the session has too many connections",

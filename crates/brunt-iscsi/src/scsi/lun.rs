@@ -4,7 +4,7 @@
 //! nexus's flags) and takes no lock unless one of them says that something is the matter.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
 use brunt_block::{Backend, DeviceInfo, Inline};
@@ -248,7 +248,7 @@ pub struct LogicalUnit {
     inline: Inline,
     options: LunOptions,
     shape: Shape,
-    blocks: AtomicU64,
+    blocks: u64,
     gate: AtomicU32,
     state: Mutex<State>,
     map: OnceLock<Weak<LunMap>>,
@@ -284,7 +284,7 @@ impl LogicalUnit {
         let unit = LogicalUnit {
             inline: backend.inline(),
             shape: Shape::of(info),
-            blocks: AtomicU64::new(blocks),
+            blocks,
             gate: AtomicU32::new(0),
             state: Mutex::new(State {
                 nexuses: Vec::new(),
@@ -325,22 +325,7 @@ impl LogicalUnit {
     /// Size in blocks.
     #[inline]
     pub fn blocks(&self) -> u64 {
-        self.blocks.load(Ordering::Relaxed)
-    }
-
-    /// Shows less of the backend, or all again; every nexus is told (CAPACITY DATA HAS CHANGED).
-    /// Sizes beyond the backend are cut to it; the size taken is returned, in blocks.
-    pub fn resize(&self, blocks: u64) -> u64 {
-        let whole = self.backend.info().size_bytes / u64::from(self.shape.block_bytes);
-        let blocks = blocks.clamp(1, whole);
-        let mut state = self.state();
-        if self.blocks.swap(blocks, Ordering::Relaxed) != blocks {
-            for entry in &mut state.nexuses {
-                entry.attentions.push(Attention::CapacityDataHasChanged);
-            }
-            self.refresh(&state);
-        }
-        blocks
+        self.blocks
     }
 
     /// Sense data goes out in descriptor format (D_SENSE of the control mode page).

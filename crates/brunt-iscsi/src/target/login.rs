@@ -335,6 +335,7 @@ impl Login {
         if initiator.is_empty() || initiator.len() > NAME_BYTES_MAX {
             return Err(Refusal(code::INITIATOR_ERROR));
         }
+        self.initiator_name = initiator.to_string();
         self.discovery = match get("SessionType")? {
             None | Some("Normal") => false,
             Some("Discovery") => true,
@@ -347,7 +348,6 @@ impl Login {
             }
             _ => {}
         }
-        self.initiator_name = initiator.to_string();
         let wishes = self.identity.wishes.clone();
         self.negotiation = if request.tsih.get() == 0 {
             Negotiation::new(Role::Target, wishes, self.discovery)

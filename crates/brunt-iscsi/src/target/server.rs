@@ -3,6 +3,7 @@
 //! rule: who has not logged in costs a bounded amount of memory, no thread, and no time of those who have.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
@@ -15,7 +16,7 @@ use brunt_wire::iscsi::pdu::{BHS_BYTES, Bhs};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::connection::{Counters, KeepAlive};
-use super::driver::{self, LiveCounters, Shared};
+use super::driver::{self, DriverError, LiveCounters, Shared};
 use super::login::{Identity, LOGIN_SEGMENT_BYTES_MAX, LoggedIn, Login, Step};
 use super::session::{Reach, SessionTable};
 use crate::chap::{Challenge, Credentials};
@@ -45,6 +46,64 @@ pub struct TargetConfig {
     pub login_timeout: Duration,
     /// How silent initiators are looked after.
     pub keep_alive: KeepAlive,
+    /// Who is told what happens.
+    pub listener: Listener,
+}
+
+/// What an operator wants to know at once; [`TargetStats`] counts it as well.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// A login was answered with a status other than success.
+    LoginRefused {
+        /// Who asked; empty when it did not get so far as to say.
+        initiator: &'a str,
+        /// Class and detail, RFC 7143, 11.13.5.
+        status: u16,
+    },
+    /// A connection ended because its initiator broke the protocol, or for trouble of our own.
+    ConnectionBroken {
+        /// Counted from the target's start.
+        connection: u64,
+        /// Why.
+        error: &'a DriverError,
+    },
+}
+
+impl fmt::Display for Event<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Event::LoginRefused { initiator, status } => {
+                write!(f, "login of {initiator:?} refused with status {status:#06x}")
+            }
+            Event::ConnectionBroken { connection, error } => write!(f, "connection {connection}: {error}"),
+        }
+    }
+}
+
+/// Called for each [`Event`], in the thread where it happens: it must not block for long. The
+/// default hears nothing.
+#[derive(Clone, Default)]
+pub struct Listener(Option<Arc<Hear>>);
+
+type Hear = dyn Fn(&Event<'_>) + Send + Sync;
+
+impl Listener {
+    /// Calls `hear`.
+    pub fn new(hear: impl Fn(&Event<'_>) + Send + Sync + 'static) -> Listener {
+        Listener(Some(Arc::new(hear)))
+    }
+
+    fn tell(&self, event: &Event<'_>) {
+        if let Some(hear) = &self.0 {
+            hear(event);
+        }
+    }
+}
+
+impl fmt::Debug for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "Listener" } else { "no Listener" })
+    }
 }
 
 impl Default for TargetConfig {
@@ -64,6 +123,7 @@ impl Default for TargetConfig {
             // An initiator without a thread of its own for the connection (libiscsi's tools) answers when
             // its program calls it again: a minute's pause of the program is no dead peer.
             keep_alive: KeepAlive { idle: Duration::from_secs(30), patience: Duration::from_secs(90) },
+            listener: Listener::default(),
         }
     }
 }
@@ -285,13 +345,12 @@ impl Acceptor {
     fn run(&mut self) {
         while !self.state.stop.load(Ordering::Acquire) {
             let (ready, accepting) = self.wait();
+            // First those under way, whose places `ready` knows: accepting moves them.
+            self.look(&ready);
+            self.expire();
             if accepting {
                 self.accept();
             }
-            // Who came in or was dropped just now has moved the others: then all are looked at, which their
-            // sockets do not mind.
-            self.look(if accepting { &[] } else { &ready });
-            self.expire();
         }
         for login in self.logins.drain(..) {
             login.abandon(&self.state);
@@ -330,6 +389,15 @@ impl Acceptor {
                 let socket = match listener.accept() {
                     Ok((socket, _)) => socket,
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                    // Gone again before it was accepted.
+                    Err(error)
+                        if matches!(
+                            error.kind(),
+                            io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted
+                        ) =>
+                    {
+                        continue;
+                    }
                     Err(_) => {
                         // Out of descriptors: the oldest half-open login has one to give.
                         if let Some(oldest) = self.logins.pop_front() {
@@ -361,29 +429,28 @@ impl Acceptor {
         }
     }
 
+    /// Only those that are ready cost something: a flood of silent ones must not slow the others down.
     fn look(&mut self, ready: &[bool]) {
-        let mut index = 0;
-        let mut kept = VecDeque::with_capacity(self.logins.len());
-        while let Some(mut login) = self.logins.pop_front() {
-            let is_ready = ready.get(index).copied().unwrap_or(true);
-            index += 1;
-            let fate = if is_ready { login.go_on(&self.state) } else { Fate::Stays };
+        // From the back, so that who leaves moves only those that were looked at.
+        for index in (0..ready.len()).rev().filter(|index| ready[*index]) {
+            let fate = self.logins[index].go_on(&self.state);
+            if matches!(fate, Fate::Stays) {
+                continue;
+            }
+            let login = self.logins.remove(index).expect("it was just looked at");
             match fate {
-                Fate::Stays => kept.push_back(login),
                 Fate::In => self.let_in(login),
-                Fate::Gone => login.abandon(&self.state),
+                _ => login.abandon(&self.state),
             }
         }
-        self.logins = kept;
     }
 
     fn expire(&mut self) {
         let now = Instant::now();
-        for _ in 0..self.logins.len() {
-            let Some(login) = self.logins.pop_front() else { break };
-            if login.deadline > now {
-                self.logins.push_back(login);
-            } else {
+        // Not in the order of their coming: a refused one has less time.
+        for index in (0..self.logins.len()).rev() {
+            if self.logins[index].deadline <= now {
+                let login = self.logins.remove(index).expect("it was just looked at");
                 login.abandon(&self.state);
             }
         }
@@ -410,7 +477,7 @@ impl Acceptor {
             let result = driver::run(*logged_in, socket, &early, &state.shared, &thread_live);
             if let Err(error) = result {
                 lock(&state.totals).past.connections_broken += 1;
-                log(&format!("connection {id}: {error}"));
+                state.config.listener.tell(&Event::ConnectionBroken { connection: id, error: &error });
             }
         });
         if spawned.is_err() {
@@ -494,7 +561,8 @@ impl HalfOpen {
             }
             Step::Refuse(bytes, status) => {
                 state.logins_refused.fetch_add(1, Ordering::Relaxed);
-                log(&format!("login of {:?} refused with status {status:#06x}", self.login.initiator_name()));
+                let initiator = self.login.initiator_name();
+                state.config.listener.tell(&Event::LoginRefused { initiator, status });
                 self.to_send = bytes;
                 self.refuse();
             }
@@ -552,11 +620,6 @@ fn add(stats: &mut TargetStats, live: &LiveCounters) {
     sum.digest_errors += counters.digest_errors;
     sum.ignored += counters.ignored;
     stats.system_calls += enters;
-}
-
-/// A line for the operator; the target goes on.
-fn log(text: &str) {
-    let _ = writeln!(io::stderr(), "brunt target: {text}");
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -41,6 +41,8 @@ enum Action {
     Read {
         #[command(flatten)]
         range: Range,
+        #[command(flatten)]
+        sum: Sum,
         /// Put the data into this file (`-`: standard output).
         #[arg(long, value_name = "FILE", conflicts_with = "random")]
         output: Option<String>,
@@ -49,6 +51,10 @@ enum Action {
     Write {
         #[command(flatten)]
         range: Range,
+        #[command(flatten)]
+        content: Content,
+        #[command(flatten)]
+        sum: Sum,
         /// Write what is in this file (`-`: standard input); the last block is filled with zeros.
         #[arg(long, value_name = "FILE", conflicts_with_all = ["random", "pattern"])]
         input: Option<String>,
@@ -63,6 +69,8 @@ enum Action {
     Verify {
         #[command(flatten)]
         range: Range,
+        #[command(flatten)]
+        content: Content,
     },
     /// Print size, blocks, provisioning, cache, and who made it.
     Capacity {
@@ -102,9 +110,19 @@ struct Range {
     /// What the content and the random order follow from.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+}
+
+/// What data is made or expected.
+#[derive(Args)]
+struct Content {
     /// What is written, and expected by verify.
     #[arg(long, value_enum, default_value_t = Pattern::Seeded)]
     pattern: Pattern,
+}
+
+/// What is made of the data that goes by.
+#[derive(Args)]
+struct Sum {
     /// Checksum of the data in address order; not for random order. It costs processor time.
     #[arg(long, value_enum, default_value_t = Checksum::Sha256)]
     checksum: Checksum,
@@ -140,11 +158,16 @@ impl super::Subcommand for Io {
 
     fn run(self, output: &Output) -> Done {
         match self.action {
-            Action::Read { range, output: file } => Run::new(range, Job::Read { file }, output)?.go(),
-            Action::Write { range, input, fua, overwrite } => {
-                Run::new(range, Job::Write { file: input, fua, overwrite }, output)?.go()
+            Action::Read { range, sum, output: file } => {
+                Run::new(range, Pattern::Seeded, sum.checksum, Job::Read { file }, output)?.go()
             }
-            Action::Verify { range } => Run::new(range, Job::Verify, output)?.go(),
+            Action::Write { range, content, sum, input, fua, overwrite } => {
+                let job = Job::Write { file: input, fua, overwrite };
+                Run::new(range, content.pattern, sum.checksum, job, output)?.go()
+            }
+            Action::Verify { range, content } => {
+                Run::new(range, content.pattern, Checksum::None, Job::Verify, output)?.go()
+            }
             Action::Capacity { url } => capacity(&url, output),
             Action::Targets { url } => targets(&url, output),
         }
@@ -152,8 +175,7 @@ impl super::Subcommand for Io {
 }
 
 fn capacity(url: &str, output: &Output) -> Done {
-    // For writing, so that it is seen whether that is possible; what is in use can still be looked at.
-    let backend = devices::open(url, false).or_else(|_| devices::open(url, true))?;
+    let backend = devices::open_to_look(url)?;
     let info = backend.info();
     let yes = |value| if value { "yes" } else { "no" };
     output.line(&info.name);
@@ -220,6 +242,7 @@ impl Job {
 /// One run over one device.
 struct Run<'a> {
     range: Range,
+    pattern: Pattern,
     job: Job,
     output: &'a Output,
     backend: std::sync::Arc<dyn Backend>,
@@ -267,7 +290,13 @@ struct Slot {
 }
 
 impl<'a> Run<'a> {
-    fn new(range: Range, job: Job, output: &'a Output) -> Result<Run<'a>, Failure> {
+    fn new(
+        range: Range,
+        pattern: Pattern,
+        checksum: Checksum,
+        job: Job,
+        output: &'a Output,
+    ) -> Result<Run<'a>, Failure> {
         let backend = devices::open(&range.url, !matches!(job, Job::Write { .. }))?;
         let info = backend.info();
         let block = u64::from(info.block_bytes);
@@ -317,10 +346,7 @@ impl<'a> Run<'a> {
             return Err(Failure::usage(format!("--count {count}: the range has only {once} requests")));
         }
         // Data that comes around a second time has no place in a checksum of the range.
-        let hashes = !range.random
-            && count <= once
-            && !matches!(job, Job::Verify)
-            && range.checksum == Checksum::Sha256;
+        let hashes = !range.random && count <= once && checksum == Checksum::Sha256;
         let random = Random::for_part(range.seed, u64::MAX);
         Ok(Run {
             job,
@@ -345,6 +371,7 @@ impl<'a> Run<'a> {
             },
             backend,
             range,
+            pattern,
         })
     }
 
@@ -472,7 +499,7 @@ impl<'a> Run<'a> {
                         hash.update(&buf[..got]);
                     }
                 } else {
-                    fill(self.range.pattern, self.range.seed, offset, &mut buf);
+                    fill(self.pattern, self.range.seed, offset, &mut buf);
                     if let Some(hash) = &mut self.hash {
                         hash.update(&buf[..len]);
                     }
@@ -535,7 +562,7 @@ impl<'a> Run<'a> {
             let mut difference = None;
             for (sector, found) in found.chunks(SECTOR_BYTES as usize).enumerate() {
                 let sector_offset = block_offset + sector as u64 * SECTOR_BYTES;
-                fill(self.range.pattern, self.range.seed, sector_offset, &mut expected);
+                fill(self.pattern, self.range.seed, sector_offset, &mut expected);
                 if expected[..found.len()] != *found {
                     let byte = expected.iter().zip(found).position(|(a, b)| a != b).unwrap_or(0) & !7;
                     let eight = |bytes: &[u8]| bytes[byte..byte + 8].try_into().expect("eight bytes");

@@ -10,10 +10,11 @@ use brunt_core::units::{format_size, parse_size};
 use brunt_iscsi::chap::Credentials;
 use brunt_iscsi::params::DigestPolicy;
 use brunt_iscsi::scsi::{FileStore, LogicalUnit, LunMap, LunOptions};
-use brunt_iscsi::target::{Server, StartError, TargetConfig, TargetStats};
+use brunt_iscsi::target::{Listener, Server, StartError, TargetConfig, TargetStats};
 use serde_json::json;
 
 use crate::cli::{Done, Failure, Output};
+use crate::devices;
 
 /// How often the command looks whether it was told to stop.
 const LOOK: Duration = Duration::from_millis(50);
@@ -108,6 +109,10 @@ impl super::Subcommand for Target {
             chap: self.chap.as_deref().map(credentials).transpose()?,
             mutual_chap: self.mutual_chap.as_deref().map(credentials).transpose()?,
             sessions_max: usize::from(self.max_sessions),
+            listener: {
+                let output = output.clone();
+                Listener::new(move |event| output.note(event))
+            },
             ..TargetConfig::default()
         };
         check_name(&self.name)?;
@@ -197,11 +202,27 @@ fn portals(texts: &[String]) -> Result<Vec<SocketAddr>, Failure> {
     Ok(portals)
 }
 
-/// RFC 7143, 4.2.7: one of three types, and no more than 223 bytes without spaces.
+/// RFC 7143, 4.2.7: one of three types, at most 223 bytes, of ASCII what RFC 3722 leaves: lower-case letters,
+/// digits, and `-.:`. An initiator that folds the case would look for another name than an upper-case one.
 fn check_name(name: &str) -> Done {
-    let known = ["iqn.", "eui.", "naa."].iter().any(|prefix| name.starts_with(prefix));
-    let clean = name.bytes().all(|byte| byte.is_ascii_graphic());
-    if known && clean && name.len() <= 223 {
+    let clean =
+        |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.' | b':');
+    let hex = |text: &str, lens: &[usize]| {
+        lens.contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+    };
+    let dated = |text: &str| {
+        let (date, authority) = text.split_once('.').unwrap_or((text, ""));
+        let digits = |text: &str, len| text.len() == len && text.bytes().all(|byte| byte.is_ascii_digit());
+        let date = date.split_once('-').is_some_and(|(year, month)| digits(year, 4) && digits(month, 2));
+        date && !authority.is_empty() && authority.bytes().all(clean)
+    };
+    let is_name = match name.split_once('.') {
+        Some(("iqn", rest)) => dated(rest),
+        Some(("eui", rest)) => hex(rest, &[16]),
+        Some(("naa", rest)) => hex(rest, &[16, 32]),
+        _ => false,
+    };
+    if is_name && name.len() <= 223 {
         return Ok(());
     }
     Err(Failure::usage(format!("--name {name} is not an iSCSI name"))
@@ -306,7 +327,8 @@ fn parse_lun(text: &str) -> Result<LunWords, Failure> {
 
 fn open(text: &str, lun: usize, target_name: &str) -> Result<Arc<LogicalUnit>, Failure> {
     let words = parse_lun(text)?;
-    let backend = open_url(&words.url).map_err(|error| Failure::usage(format!("--lun {text}: {error}")))?;
+    let backend = open_url(&words.url)
+        .map_err(|error| devices::open_failure(&error, format!("--lun {text}: {error}")))?;
     let options = LunOptions {
         thin: words.thin,
         read_only: words.read_only || backend.info().read_only,
@@ -366,9 +388,29 @@ mod tests {
         }
         assert!(credentials("nocolon").is_err());
         assert!(credentials("@/nonexistent/secret").is_err());
-        assert!(check_name("t0").is_err() && check_name("iqn.2026-11.io.brunt:t0").is_ok());
         assert!(portals(&["nowhere".into()]).is_err());
         assert_eq!(portals(&["[::1]:0".into()]).unwrap()[0].port(), 0);
         assert_eq!(portals(&["::1".into()]).unwrap()[0].port(), 3260);
+    }
+
+    /// The goal: a name that initiators could not use is refused before anybody tries.
+    #[test]
+    fn names() {
+        for name in
+            ["iqn.2026-11.io.brunt:t0", "iqn.1992-08.com.x", "eui.02004567A425678D", "naa.52004567ba64678d"]
+        {
+            assert!(check_name(name).is_ok(), "{name}");
+        }
+        let long = format!("iqn.2026-11.io:{}", "a".repeat(223));
+        for name in
+            ["t0", "iqn.", "iqn.brunt", "iqn.2026-11.", "iqn.2026-11.io.brunt:T0", "iqn.26-11.io", &long]
+        {
+            assert!(check_name(name).is_err(), "{name}");
+        }
+        for name in
+            ["iqn.2026-11.io.brunt:a b", "iqn.2026-11.io.brunt:a,1", "eui.1234", "naa.", "IQN.2026-11.io"]
+        {
+            assert!(check_name(name).is_err(), "{name}");
+        }
     }
 }

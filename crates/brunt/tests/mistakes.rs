@@ -1,0 +1,52 @@
+//! What a user gets for a mistake: exit status 2 for what is wrong with the command line or a file, 1 for what
+//! was tried and failed, and a message that says where.
+
+use std::process::{Command, Stdio};
+
+fn brunt(arguments: &[&str]) -> std::process::Output {
+    Command::new(env!("CARGO_BIN_EXE_brunt")).args(arguments).stdin(Stdio::null()).output().unwrap()
+}
+
+/// The goal: scripts can tell a mistake from a failure, and people can tell which mistake.
+#[test]
+fn mistakes_have_their_exit_status() {
+    let check = |arguments: &[&str], status: i32, says: &str| {
+        let output = brunt(arguments);
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(status), "{arguments:?}: {text}");
+        assert!(text.contains(says), "{arguments:?} says:\n{text}");
+        assert!(output.stdout.is_empty(), "{arguments:?}");
+    };
+    check(&["io", "read", "/nonexistent/disk"], 2, "help: write the path of a file that exists");
+    check(&["io", "read", "/"], 2, "neither a file nor a block device");
+    check(&["io", "read", ""], 2, "names nothing");
+    check(&["io", "read", "null:1M", "--pattern", "ones"], 2, "--pattern");
+    check(&["io", "verify", "null:1M", "--checksum", "none"], 2, "--checksum");
+    check(&["io", "read", "null:1M", "--offset", "1M"], 2, "--offset");
+    check(&["io", "read", "memory:1M?fast=yes"], 2, "no option 'fast'");
+    check(&["io", "capacity", "iscsi://127.0.0.1:1/"], 2, "brunt io targets");
+    check(&["io", "capacity", "iscsi://127.0.0.1:1/iqn.2026-11.io.brunt:t0/x"], 2, "LUN");
+    check(&["io", "capacity", "iscsi://127.0.0.1:1/iqn.2026-11.io.brunt:t0/0?sessions=0"], 2, "sessions=0");
+    // Port 1 is nobody's: the target does not answer, which is no mistake of the command line.
+    check(&["io", "capacity", "iscsi://127.0.0.1:1/iqn.2026-11.io.brunt:t0/0?tries=1"], 1, "127.0.0.1:1");
+    // A target that takes no offence would serve for ever: the portal is an address that no host has.
+    let target = |lun| ["target", "--portal", "192.0.2.1:1", "--lun", lun];
+    check(&target("/nonexistent/disk"), 2, "/nonexistent/disk?size=1GiB&create=yes");
+    check(&target("memory:1MiB,fast"), 2, "'fast' is no option");
+    check(&target("memory:1MiB"), 1, "cannot listen on 192.0.2.1:1");
+    check(&target("null:1000"), 1, "LUN 0: the last 488 bytes are less than a block and are left out");
+}
+
+/// The goal: with `--json` a failure is one object on standard output too, whoever finds it.
+#[test]
+fn failures_are_objects_with_json() {
+    for (arguments, says) in [
+        (&["io", "read", "null:1M", "--zork", "--json"][..], "--zork"),
+        (&["--json", "io", "read", "/nonexistent/disk"][..], "/nonexistent/disk"),
+    ] {
+        let output = brunt(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        let object: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert!(object["error"].as_str().unwrap().contains(says), "{object}");
+    }
+}
