@@ -1,9 +1,9 @@
-//! What a stretch of work cost this process: printed beside every result, so that the claim
+//! What a stretch of work cost this process or thread: printed beside every result, so that the claim
 //! "below every cache, few system calls" can be checked on every run.
 
 use std::time::Duration;
 
-/// Resources used since the process began (getrusage); subtract two of them.
+/// Resources used by a process or a thread since it began (getrusage); subtract two of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
     /// Processor time in user mode, all threads.
@@ -20,6 +20,11 @@ impl Cost {
     /// Of this process up to now, all threads.
     pub fn now() -> Cost {
         Cost::of(libc::RUSAGE_SELF)
+    }
+
+    /// Of the calling thread up to now.
+    pub fn of_thread() -> Cost {
+        Cost::of(libc::RUSAGE_THREAD)
     }
 
     /// Of the programs that this process ran and waited for, up to now.

@@ -1,7 +1,6 @@
 //! What a worker itself costs: processor time, context switches and system calls of its own
-//! thread, so that results can be printed beside the price of getting them. This file owns the
-//! one unsafe call.
-#![allow(unsafe_code)]
+//! thread, so that results can be printed beside the price of getting them. The summable and
+//! storable form of `brunt_core::Cost`, with the ring's count beside it.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +15,7 @@ pub struct Cost {
     pub voluntary_switches: u64,
     /// The thread was made to wait.
     pub involuntary_switches: u64,
-    /// `io_uring_enter` calls. The loop makes no others, but for one `getrusage` an interval and the
+    /// The ring's calls. The loop makes no others, but for one `getrusage` an interval and the
     /// writes of a verification journal.
     pub system_calls: u64,
 }
@@ -24,17 +23,12 @@ pub struct Cost {
 impl Cost {
     /// The calling thread's so far; `system_calls` as told by its ring.
     pub fn of_this_thread(system_calls: u64) -> Cost {
-        // SAFETY: an all-zero rusage is a valid value of the plain struct.
-        let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-        // SAFETY: `usage` is ours to fill; RUSAGE_THREAD exists since Linux 2.6.26.
-        let answer = unsafe { libc::getrusage(libc::RUSAGE_THREAD, &mut usage) };
-        assert_eq!(answer, 0, "getrusage has no other way to fail");
-        let nanos = |time: libc::timeval| time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1000;
+        let used = brunt_core::cost::Cost::of_thread();
         Cost {
-            cpu_user_nanos: nanos(usage.ru_utime),
-            cpu_system_nanos: nanos(usage.ru_stime),
-            voluntary_switches: usage.ru_nvcsw as u64,
-            involuntary_switches: usage.ru_nivcsw as u64,
+            cpu_user_nanos: used.user.as_nanos() as u64,
+            cpu_system_nanos: used.system.as_nanos() as u64,
+            voluntary_switches: used.voluntary_switches,
+            involuntary_switches: used.involuntary_switches,
             system_calls,
         }
     }

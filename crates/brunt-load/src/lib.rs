@@ -6,7 +6,7 @@
 //! same seed. [`worker`] is the loop between them and a device; [`session`] runs several of
 //! them in threads and merges what they saw. Figures leave through [`record::Recorder`]; no file
 //! format is known here.
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 pub mod arrival;
 pub mod audit;

@@ -2,18 +2,15 @@
 //! a LUN may be larger than the machine. Served inline: a target sends from it and receives into it.
 //! This file owns the unsafe mapping; what is in it is shared by threads as a disk is.
 
-use std::collections::VecDeque;
 use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use brunt_core::Nanos;
-
-use super::in_range;
+use super::immediate::Immediate;
 use crate::device::Allocation;
 use crate::table::{BackendEntry, OpenError};
-use crate::{Backend, Completion, Device, DeviceError, DeviceInfo, Inline, Op, Request, Ring};
+use crate::{Backend, Device, DeviceError, DeviceInfo, Inline, Op, Request, Ring};
 
 /// The grain of the allocation map: the smallest logical block.
 const GRAIN_BYTES: u64 = 512;
@@ -293,12 +290,17 @@ impl Backend for MemoryBackend {
     }
 
     fn open(&self, _ring: &Ring, depth: u32) -> Result<Box<dyn Device>, DeviceError> {
-        Ok(Box::new(MemoryDevice {
-            info: self.info.clone(),
-            memory: Arc::clone(&self.memory),
-            done: Vec::with_capacity(depth as usize),
-            depth: depth as usize,
-        }))
+        let memory = Arc::clone(&self.memory);
+        Ok(Box::new(Immediate::new(&self.info, depth, move |request: &mut Request| {
+            let (offset, len) = (request.offset, request.len);
+            match request.op {
+                Op::Read => memory.read(offset, &mut request.buf[..len as usize]),
+                Op::Write => memory.write(offset, &request.buf[..len as usize]),
+                Op::Unmap => memory.unmap(offset, len),
+                Op::WriteZeroes => memory.write_zeroes(offset, len),
+                Op::Flush => {}
+            }
+        })))
     }
 
     fn inline(&self) -> Inline {
@@ -307,46 +309,6 @@ impl Backend for MemoryBackend {
 
     fn allocation(&self, offset: u64) -> Option<(Allocation, u64)> {
         Some(self.memory.allocation(offset))
-    }
-}
-
-struct MemoryDevice {
-    info: DeviceInfo,
-    memory: Arc<SparseMemory>,
-    done: Vec<Completion>,
-    depth: usize,
-}
-
-impl Device for MemoryDevice {
-    fn info(&self) -> &DeviceInfo {
-        &self.info
-    }
-
-    fn submit(&mut self, batch: &mut VecDeque<Request>) {
-        while self.done.len() < self.depth {
-            let Some(mut request) = batch.pop_front() else { break };
-            let (offset, len) = (request.offset, request.len);
-            let result = in_range(&self.info, &request).map(|()| match request.op {
-                Op::Read => self.memory.read(offset, &mut request.buf[..len as usize]),
-                Op::Write => self.memory.write(offset, &request.buf[..len as usize]),
-                Op::Unmap => self.memory.unmap(offset, len),
-                Op::WriteZeroes => self.memory.write_zeroes(offset, len),
-                Op::Flush => {}
-            });
-            self.done.push(Completion { tag: request.tag, buf: request.buf, result });
-        }
-    }
-
-    fn poll(&mut self, done: &mut Vec<Completion>) {
-        done.append(&mut self.done);
-    }
-
-    fn outstanding(&self) -> u32 {
-        self.done.len() as u32
-    }
-
-    fn deadline(&self) -> Nanos {
-        if self.done.is_empty() { Nanos::MAX } else { Nanos(0) }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Backends, one file each. Their table is in `crate::table`.
 
 pub mod file;
+mod immediate;
 mod medium;
 pub mod memory;
 pub mod null;

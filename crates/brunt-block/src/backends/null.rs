@@ -1,14 +1,11 @@
 //! `null:SIZE`: drops writes, reads zeros. The diskless mode of papers/iscsi-performance-analysis,
 //! 2.2: what is left of a measurement when the disk is taken away. Served inline.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
-use brunt_core::Nanos;
-
-use super::in_range;
+use super::immediate::Immediate;
 use crate::table::BackendEntry;
-use crate::{Backend, Completion, Device, DeviceError, DeviceInfo, Inline, Op, Request, Ring};
+use crate::{Backend, Device, DeviceError, DeviceInfo, Inline, Op, Request, Ring};
 
 /// The line for the table.
 pub const ENTRY: BackendEntry = BackendEntry {
@@ -52,51 +49,15 @@ impl Backend for NullBackend {
     }
 
     fn open(&self, _ring: &Ring, depth: u32) -> Result<Box<dyn Device>, DeviceError> {
-        Ok(Box::new(NullDevice {
-            info: self.info.clone(),
-            fill: self.fill,
-            done: Vec::with_capacity(depth as usize),
-            depth: depth as usize,
-        }))
+        let fill = self.fill;
+        Ok(Box::new(Immediate::new(&self.info, depth, move |request: &mut Request| {
+            if fill && request.op == Op::Read {
+                request.buf[..request.len as usize].fill(0);
+            }
+        })))
     }
 
     fn inline(&self) -> Inline {
         if self.fill { Inline::Zeros } else { Inline::No }
-    }
-}
-
-struct NullDevice {
-    info: DeviceInfo,
-    fill: bool,
-    done: Vec<Completion>,
-    depth: usize,
-}
-
-impl Device for NullDevice {
-    fn info(&self) -> &DeviceInfo {
-        &self.info
-    }
-
-    fn submit(&mut self, batch: &mut VecDeque<Request>) {
-        while self.done.len() < self.depth {
-            let Some(mut request) = batch.pop_front() else { break };
-            let result = in_range(&self.info, &request);
-            if self.fill && result.is_ok() && request.op == Op::Read {
-                request.buf[..request.len as usize].fill(0);
-            }
-            self.done.push(Completion { tag: request.tag, buf: request.buf, result });
-        }
-    }
-
-    fn poll(&mut self, done: &mut Vec<Completion>) {
-        done.append(&mut self.done);
-    }
-
-    fn outstanding(&self) -> u32 {
-        self.done.len() as u32
-    }
-
-    fn deadline(&self) -> Nanos {
-        if self.done.is_empty() { Nanos::MAX } else { Nanos(0) }
     }
 }

@@ -7,7 +7,9 @@ use std::io::{self, IoSlice, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use super::sample::{Sample, thread_cpu};
+use brunt_core::Cost;
+
+use super::sample::Sample;
 
 const HEADER_BYTES: usize = 48;
 
@@ -42,14 +44,14 @@ pub fn measure(direction: Direction, payload: usize, depth: usize, time: Duratio
 
 /// Answers whole requests until the peer closes; its own CPU time.
 fn serve(mut socket: TcpStream, request: usize, response: usize) -> io::Result<Duration> {
-    let start = thread_cpu();
+    let start = Cost::of_thread();
     let mut counter = Counter::new(request);
     let answer = vec![0u8; response];
     loop {
         let whole = counter.receive(&mut socket)?;
         // The asking side closes with answers under way: then there is nobody to send to.
         if counter.ended || send(&mut socket, &answer, whole).is_err() {
-            return Ok(thread_cpu().saturating_sub(start));
+            return Ok(Cost::of_thread().since(start).cpu());
         }
     }
 }
@@ -64,7 +66,7 @@ fn ask(
     let message = vec![0u8; request];
     let mut counter = Counter::new(response);
     let begin = Instant::now();
-    let cpu = thread_cpu();
+    let cpu = Cost::of_thread();
     let mut requests = 0;
     send(&mut socket, &message, depth)?;
     while begin.elapsed() < time {
@@ -73,7 +75,7 @@ fn ask(
         send(&mut socket, &message, whole)?;
     }
     let elapsed = begin.elapsed();
-    let client_cpu = thread_cpu().saturating_sub(cpu);
+    let client_cpu = Cost::of_thread().since(cpu).cpu();
     Ok(Sample { requests, elapsed, client_cpu: Some(client_cpu), ..Sample::default() })
 }
 

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use brunt_block::{Backend, Op, Request, Ring, RingConfig};
+use brunt_core::Cost;
 use brunt_core::random::Random;
 
 use super::bare::Direction;
-use super::sample::{Sample, thread_cpu};
+use super::sample::Sample;
 
 /// Keeps `depth` requests of `size` bytes going at random places for `time`.
 ///
@@ -42,7 +43,7 @@ pub fn measure(
     };
     let mut batch: VecDeque<Request> = (0..depth).map(|_| request(ring.pool().take(size))).collect();
     let mut done = Vec::with_capacity(depth as usize);
-    let (begin, cpu, calls) = (Instant::now(), thread_cpu(), ring.stats().system_calls);
+    let (begin, cpu, calls) = (Instant::now(), Cost::of_thread(), ring.stats().system_calls);
     let mut requests = 0;
     let mut elapsed = Duration::ZERO;
     while elapsed < time || device.outstanding() > 0 {
@@ -61,7 +62,7 @@ pub fn measure(
     Ok(Sample {
         requests,
         elapsed,
-        client_cpu: Some(thread_cpu().saturating_sub(cpu)),
+        client_cpu: Some(Cost::of_thread().since(cpu).cpu()),
         client_calls: Some(ring.stats().system_calls - calls),
         ..Sample::default()
     })
