@@ -5,14 +5,15 @@
 //! response, no task is answered twice, and R2Ts ask only for what the command announced.
 #![no_main]
 
-use std::collections::HashMap;
-use std::sync::Arc;
+use std::cell::Cell;
+use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
 
 use brunt_block::Buf;
 use brunt_iscsi::params::Wishes;
 use brunt_iscsi::scsi::{Command, DataIn, Outcome};
-use brunt_iscsi::target::connection::{Begun, Connection, DataOut, Destination, Io, Received};
-use brunt_iscsi::target::session::{Barrier, CommandWindow, Reach};
+use brunt_iscsi::target::connection::{Begun, Connection, DataOut, Destination, Io, IsDone, Received};
+use brunt_iscsi::target::session::{CommandWindow, Reach};
 use brunt_wire::iscsi::Opcode;
 use brunt_wire::iscsi::pdu::{BHS_BYTES, Bhs, NopOut, R2t, RESERVED_TAG, ScsiCommand, code, padded};
 use brunt_wire::scsi::sense::{Sense, Status, key};
@@ -27,6 +28,10 @@ struct World {
     moods: [u8; 16],
     mood_index: usize,
     running: Vec<u64>,
+    /// Of these: whose outcome says so.
+    aborted: HashSet<u64>,
+    /// Task management is done: when no aborted command runs any more.
+    is_managed: Rc<Cell<bool>>,
     wanted: HashMap<u64, u32>,
     expected: HashMap<u32, u32>,
     next_stat_sn: Option<u32>,
@@ -39,11 +44,17 @@ impl World {
     }
 
     fn outcome(&mut self, tag: u64) -> Outcome {
-        let good = self.mood() & 1 == 0;
+        let aborted = self.aborted.remove(&tag);
+        self.is_managed.set(self.aborted.is_empty());
+        let good = !aborted && self.mood() & 1 == 0;
         Outcome {
             tag,
-            status: if good { Status::Good } else { Status::CheckCondition },
-            sense: (!good).then(|| Sense::new(key::ILLEGAL_REQUEST, 0x24, 0)),
+            status: match good {
+                true => Status::Good,
+                false if aborted => Status::TaskAborted,
+                false => Status::CheckCondition,
+            },
+            sense: (!good && !aborted).then(|| Sense::new(key::ILLEGAL_REQUEST, 0x24, 0)),
             data_in: match self.mood() & 3 {
                 0 | 1 if !good => DataIn::None,
                 0 => DataIn::None,
@@ -101,16 +112,19 @@ impl Io for World {
         None
     }
 
-    fn abort(&mut self, _lun: Option<u16>, tag: u64) -> bool {
-        let Some(at) = self.running.iter().position(|&running| running == tag) else { return true };
-        if self.mood() & 1 == 0 {
-            self.running.remove(at);
-            return true;
+    fn abort(&mut self, _lun: Option<u16>, tag: u64) {
+        self.wanted.remove(&tag);
+        if self.running.contains(&tag) {
+            self.aborted.insert(tag);
         }
-        false
     }
 
-    fn reset(&mut self, _function: u8, _lun: Option<u16>) {}
+    fn manage(&mut self, _function: u8, _lun: Option<u16>) -> Vec<IsDone> {
+        self.aborted.extend(&self.running);
+        self.is_managed.set(self.aborted.is_empty());
+        let is_managed = Rc::clone(&self.is_managed);
+        vec![Box::new(move || is_managed.get())]
+    }
 
     fn has_lun(&self, lun: u16) -> bool {
         lun < 2
@@ -133,10 +147,6 @@ impl Io for World {
         for (bhs, _, _) in pdus {
             self.sent(bhs);
         }
-    }
-
-    fn abort_elsewhere(&mut self, _reach: Reach, _lun: Option<u16>) -> Option<Arc<Barrier>> {
-        None
     }
 
     fn close_elsewhere(&mut self, _reach: Reach) {}
@@ -188,6 +198,7 @@ fuzz_target!(|input: &[u8]| {
             let tag = world.running.remove(0);
             let outcome = world.outcome(tag);
             connection.on_outcome(outcome, &mut window, &mut world);
+            connection.look_at_functions(&mut window, &mut world);
         }
         assert!(connection.outstanding() <= 4096, "tasks are bounded");
         if connection.is_closing() {

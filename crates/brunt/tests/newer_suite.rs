@@ -1,6 +1,6 @@
 //! What upstream's newest conformance suite asks beyond the releases that Debian ships: CHAP's
-//! encodings (its tests Base64, Base64Oversize, HexName, Base64Name, EncodedI), and COMPARE AND WRITE
-//! from two sessions with aborts in between. Beside them what the shipped suites ask half: DataSN
+//! encodings (its tests Base64, Base64Oversize, HexName, Base64Name, EncodedI), REPORT LUNS, and COMPARE
+//! AND WRITE from two sessions with aborts in between. Beside them what the shipped suites ask half: DataSN
 //! misuse that the connection has to survive, sense formats, lengths that disagree.
 //!
 //! `libiscsi.rs` runs the shipped suites; SANITIZE, WRITE ATOMIC and CmdSN are in them, and
@@ -455,6 +455,27 @@ fn send_targets() {
     }
     assert_eq!(raw.text(&[("SendTargets", "All")]).kind(), Opcode::TextResponse);
     assert_eq!(raw.read(0, &[0; 6], 0).status, Status::Good);
+}
+
+/// The goal: REPORT LUNS names each LUN once; a list that does not fit is cut and says how long it is, but an
+/// allocation length without room for one LUN is refused.
+#[test]
+fn report_luns() {
+    let target = Target::start(&["--lun", "memory:16MiB", "--lun", "memory:16MiB", "--lun", "memory:16MiB"]);
+    let mut raw = login(&target, "luns");
+    for allocation in 0..=64u8 {
+        let cdb = [0xa0, 0, 0, 0, 0, 0, 0, 0, 0, allocation, 0, 0];
+        let ended = raw.read(0, &cdb, allocation.into());
+        if allocation < 16 {
+            let refused = (Status::CheckCondition, Some((key::ILLEGAL_REQUEST, 0x24, 0)));
+            assert_eq!(code_of(&ended), refused, "{allocation} bytes");
+            continue;
+        }
+        let whole: Vec<u8> =
+            [[0, 0, 0, 24, 0, 0, 0, 0], [0; 8], [0, 1, 0, 0, 0, 0, 0, 0], [0, 2, 0, 0, 0, 0, 0, 0]].concat();
+        assert_eq!(ended.status, Status::Good, "{allocation} bytes");
+        assert_eq!(ended.data, whole[..whole.len().min(allocation.into())], "{allocation} bytes");
+    }
 }
 
 /// The goal: CmdSN below and above the window is ignored also when a write comes with its data:
