@@ -146,7 +146,10 @@ impl LoginError {
 fn refusal(status: u16) -> &'static str {
     use code::login::*;
     match status {
-        INITIATOR_ERROR => "it found an error in our request",
+        INITIATOR_ERROR => {
+            "it found an error in our request, or insists on what we do not offer (header_digest=crc32c and \
+             data_digest=crc32c offer digests)"
+        }
         AUTHENTICATION_FAILURE => "authentication failed; user name or secret is wrong, or one is needed",
         AUTHORIZATION_FAILURE => "this initiator may not use that target; check the target's access list",
         NOT_FOUND => "it knows no target of that name; 'brunt io targets URL' lists its names",

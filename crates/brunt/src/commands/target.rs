@@ -116,6 +116,7 @@ impl super::Subcommand for Target {
             ..TargetConfig::default()
         };
         check_name(&self.name)?;
+        check_apart(&self.luns)?;
         config.wishes.header_digest = self.header_digest.policy();
         config.wishes.data_digest = self.data_digest.policy();
         let mut units = Vec::new();
@@ -325,6 +326,47 @@ fn parse_lun(text: &str) -> Result<LunWords, Failure> {
     Ok(words)
 }
 
+/// LUNs must not share what tells them apart or what they keep: an initiator takes two disks of one serial
+/// number for two paths to one disk, and two LUNs over one file do not know of each other's reservations
+/// and atomic commands.
+fn check_apart(luns: &[String]) -> Done {
+    let mut seen: Vec<(usize, LunWords, Option<PathBuf>)> = Vec::new();
+    for (lun, text) in luns.iter().enumerate() {
+        let words = parse_lun(text)?;
+        let place = words.url.split('?').next().unwrap_or_default();
+        let place = place.strip_prefix("file:").unwrap_or(place);
+        let medium = std::fs::canonicalize(place).ok();
+        if let Some(path) = &words.aptpl {
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+            if !folder.unwrap_or(Path::new(".")).is_dir() || path.is_dir() {
+                return Err(Failure::usage(format!(
+                    "--lun {text}: aptpl={} cannot be a file",
+                    path.display()
+                ))
+                .advise("name a file, which need not exist, in a folder that does"));
+            }
+        }
+        for (other, before, other_medium) in &seen {
+            let what = if medium.is_some() && medium == *other_medium {
+                if words.read_only && before.read_only {
+                    continue;
+                }
+                "the same file or device"
+            } else if words.serial.is_some() && words.serial == before.serial {
+                "the same serial"
+            } else if words.aptpl.is_some() && words.aptpl == before.aptpl {
+                "the same aptpl file"
+            } else {
+                continue;
+            };
+            return Err(Failure::usage(format!("--lun {text}: LUN {other} has {what}"))
+                .advise("give each LUN its own; only read-only LUNs (ro) may share a file or device"));
+        }
+        seen.push((lun, words, medium));
+    }
+    Ok(())
+}
+
 fn open(text: &str, lun: usize, target_name: &str) -> Result<Arc<LogicalUnit>, Failure> {
     let words = parse_lun(text)?;
     let backend = open_url(&words.url)
@@ -391,6 +433,27 @@ mod tests {
         assert!(portals(&["nowhere".into()]).is_err());
         assert_eq!(portals(&["[::1]:0".into()]).unwrap()[0].port(), 0);
         assert_eq!(portals(&["::1".into()]).unwrap()[0].port(), 3260);
+    }
+
+    /// The goal: LUNs that would be taken for one another, or spoil each other's data, are refused.
+    #[test]
+    fn luns_are_apart() {
+        let file = std::env::temp_dir().join(format!("brunt-apart-{}", std::process::id()));
+        std::fs::write(&file, [0; 512]).unwrap();
+        let path = file.display();
+        let check = |luns: &[&str], apart: bool| {
+            let luns: Vec<String> = luns.iter().map(|lun| lun.replace("FILE", &path.to_string())).collect();
+            assert_eq!(check_apart(&luns).is_ok(), apart, "{luns:?}");
+        };
+        check(&["memory:1M", "memory:1M", "null:1M,serial=a", "FILE"], true);
+        check(&["null:1M,serial=a", "memory:1M", "memory:1M,serial=a"], false);
+        check(&["FILE", "file:FILE?direct=no"], false);
+        check(&["FILE,ro", "FILE"], false);
+        check(&["FILE,ro", "FILE,ro"], true);
+        check(&["null:1M,aptpl=FILE.pr", "null:1M"], true);
+        check(&["null:1M,aptpl=FILE.pr", "null:1M,aptpl=FILE.pr"], false);
+        check(&["null:1M,aptpl=/nonexistent/folder/pr"], false);
+        std::fs::remove_file(&file).unwrap();
     }
 
     /// The goal: a name that initiators could not use is refused before anybody tries.
