@@ -110,6 +110,31 @@ struct Range {
     /// What the content and the random order follow from.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Who looks for completions.
+    #[arg(long, value_enum, default_value_t = Poll::No)]
+    poll: Poll,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Poll {
+    /// Interrupts wake the thread.
+    No,
+    /// A kernel thread takes submissions (SQPOLL): no system calls, and a core gone.
+    Thread,
+    /// The device's completion queue is polled (IOPOLL): block devices with poll queues, and no iSCSI.
+    Device,
+}
+
+impl Poll {
+    fn ring(self) -> RingConfig {
+        // So long without a request before the kernel's thread sleeps, in milliseconds.
+        const IDLE_MS: u32 = 100;
+        RingConfig {
+            sqpoll_idle_ms: (self == Poll::Thread).then_some(IDLE_MS),
+            iopoll: self == Poll::Device,
+            ..RingConfig::default()
+        }
+    }
 }
 
 /// What data is made or expected.
@@ -376,7 +401,7 @@ impl<'a> Run<'a> {
     }
 
     fn go(mut self) -> Done {
-        let ring = Ring::new(RingConfig::default()).map_err(Failure::failed)?;
+        let ring = Ring::new(self.range.poll.ring()).map_err(Failure::failed)?;
         let depth = self.range.depth;
         let mut device = self.backend.open(&ring, depth).map_err(|error| {
             Failure::failed(format!("{}: cannot open: {error}", self.backend.info().name))
