@@ -103,7 +103,7 @@ impl SparseMemory {
     }
 
     /// The state at `offset` and for how many bytes it holds from there, at least: a run is
-    /// followed for [`RUN_BYTES_MAX`] and no further.
+    /// followed for 32 GiB and no further.
     pub fn allocation(&self, offset: u64) -> (Allocation, u64) {
         let first = offset / GRAIN_BYTES;
         let grains = (self.len / GRAIN_BYTES).min(first + RUN_BYTES_MAX / GRAIN_BYTES);
@@ -128,7 +128,7 @@ impl SparseMemory {
         (state, (end * GRAIN_BYTES).min(self.len) - offset)
     }
 
-    /// Says that the range was written by somebody who used [`SparseMemory::ptr`].
+    /// Says that the range was written by the kernel, for a socket.
     pub fn mark(&self, offset: u64, len: u64) {
         if len == 0 {
             return;

@@ -46,7 +46,7 @@ pub struct Event {
     pub latency_ns: Option<u64>,
     /// Who called.
     pub client: Address,
-    /// What was called, as an index of [`mix::NAMES`].
+    /// What was called, as an index of `mix::NAMES`.
     pub operation: usize,
     /// Whether data moved.
     pub kind: Kind,

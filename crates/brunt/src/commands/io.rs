@@ -87,7 +87,7 @@ enum Action {
 /// Which requests.
 #[derive(Args)]
 struct Range {
-    /// A path, null:SIZE, memory:SIZE, or iscsi://[user%secret@]host[:port]/target-name/lun.
+    /// A path, null:SIZE, memory:SIZE, or `iscsi://[user%secret@]host[:port]/target-name/lun`.
     url: String,
     /// Where the range begins.
     #[arg(long, default_value = "0", value_parser = parse_size)]
