@@ -50,3 +50,23 @@ fn failures_are_objects_with_json() {
         assert!(object["error"].as_str().unwrap().contains(says), "{object}");
     }
 }
+
+/// The goal: input that does not fit is said to be cut, unless that was asked for.
+#[test]
+fn input_longer_than_the_device() {
+    let input = std::env::temp_dir().join(format!("brunt-input-{}", std::process::id()));
+    let check = |bytes: usize, more: &[&str], status: i32| {
+        std::fs::write(&input, vec![7; bytes]).unwrap();
+        let path = input.to_str().expect("UTF-8");
+        let output = brunt(&[&["io", "write", "memory:64KiB", "--input", path][..], more].concat());
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(status), "{bytes} {more:?}: {text}");
+        assert_eq!(text.contains("the rest is not written"), status == 1, "{text}");
+    };
+    check(64 << 10, &[], 0);
+    check((64 << 10) + 1, &[], 1);
+    check((64 << 10) + 1, &["--length", "64k"], 0);
+    check(100 << 10, &["--offset", "32k", "--bs", "12k"], 1);
+    check(5000, &[], 0);
+    std::fs::remove_file(&input).unwrap();
+}

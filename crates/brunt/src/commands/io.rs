@@ -295,6 +295,8 @@ struct Seen {
     wrong_blocks: u64,
     first_wrong: Option<Wrong>,
     padded_bytes: u64,
+    /// The input goes on behind the end of the device.
+    input_left: bool,
 }
 
 /// A block that is not what it should be.
@@ -393,6 +395,7 @@ impl<'a> Run<'a> {
                 wrong_blocks: 0,
                 first_wrong: None,
                 padded_bytes: 0,
+                input_left: false,
             },
             backend,
             range,
@@ -462,11 +465,19 @@ impl<'a> Run<'a> {
         let cost = Cost::now().since(start_cost);
         let stats = ring.stats();
         progress.finish_and_clear();
+        if let (Some(input), None, None) = (&mut self.input, self.range.length, self.range.count)
+            && next == self.count
+        {
+            // Nobody asked for a part of the input: what does not fit is missing.
+            let left = read_full(input, &mut [0]);
+            self.seen.input_left =
+                left.map_err(|error| Failure::failed(format!("cannot read the input: {error}")))? > 0;
+        }
         if let Some(sink) = &mut self.sink {
             sink.flush().map_err(|error| Failure::failed(format!("cannot write the output: {error}")))?;
         }
         let health = device.health();
-        let complete = self.seen.requests == self.count && next == self.count;
+        let complete = self.seen.requests == self.count && next == self.count && !self.seen.input_left;
         let system_calls = stats.system_calls - start_stats.system_calls;
         self.report(elapsed, cost, system_calls, &health, complete)
     }
@@ -753,6 +764,13 @@ impl<'a> Run<'a> {
                 }
                 None => failure,
             });
+        }
+        if seen.input_left {
+            return Err(Failure::failed(format!(
+                "the input is longer than the {} bytes of the device from the offset on; the rest is not written",
+                self.length
+            ))
+            .advise("give --length to write a part of it on purpose"));
         }
         if !complete {
             return Err(Failure::failed("interrupted; what is printed is of the requests made so far"));
