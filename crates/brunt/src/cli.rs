@@ -207,6 +207,24 @@ mod tests {
         }
     }
 
+    /// The goal: what stands below a command has an example in its help as well, and it parses.
+    #[test]
+    fn every_subcommand_has_a_working_example() {
+        for command in COMMANDS {
+            for mut sub in (command.define)().get_subcommands().cloned() {
+                let help = sub.render_long_help().to_string();
+                let start = format!("brunt {} {} ", command.name, sub.get_name());
+                let mut examples =
+                    help.lines().map(str::trim).filter(|line| line.starts_with(&start)).peekable();
+                assert!(examples.peek().is_some(), "{start}has no example:\n{help}");
+                for example in examples {
+                    let parsed = definition().try_get_matches_from(shell_words(example));
+                    assert!(parsed.is_ok(), "{example}: {}", parsed.unwrap_err());
+                }
+            }
+        }
+    }
+
     /// Enough of a shell for the examples: words up to a redirection or pipe.
     fn shell_words(line: &str) -> Vec<String> {
         line.split_whitespace()

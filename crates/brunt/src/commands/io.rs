@@ -38,6 +38,9 @@ pub struct Io {
 #[derive(Subcommand)]
 enum Action {
     /// Read a range, and print what it cost and its checksum.
+    #[command(
+        after_help = "Examples:\n  # the first GiB into a file, with its checksum\n  brunt io read iscsi://127.0.0.1/iqn.2026-11.io.brunt:t0/0 --length 1GiB --bs 1M --output disk.img"
+    )]
     Read {
         #[command(flatten)]
         range: Range,
@@ -48,6 +51,9 @@ enum Action {
         output: Option<String>,
     },
     /// Write a range with content that follows from a seed, or from a file.
+    #[command(
+        after_help = "Examples:\n  # fill a new file, 1 MiB at a time\n  brunt io write 'disk.img?size=1GiB&create=yes' --bs 1M\n  # put an image on a LUN\n  brunt io write iscsi://127.0.0.1/iqn.2026-11.io.brunt:t0/0 --input disk.img --bs 1M"
+    )]
     Write {
         #[command(flatten)]
         range: Range,
@@ -66,6 +72,9 @@ enum Action {
         overwrite: bool,
     },
     /// Read a range and compare it with what `write` made of the same seed and pattern.
+    #[command(
+        after_help = "Examples:\n  # whether all is there that `brunt io write` wrote with seed 7\n  brunt io verify iscsi://127.0.0.1/iqn.2026-11.io.brunt:t0/0 --seed 7"
+    )]
     Verify {
         #[command(flatten)]
         range: Range,
@@ -73,11 +82,17 @@ enum Action {
         content: Content,
     },
     /// Print size, blocks, provisioning, cache, and who made it.
+    #[command(
+        after_help = "Examples:\n  # what a LUN is\n  brunt io capacity iscsi://127.0.0.1/iqn.2026-11.io.brunt:t0/0"
+    )]
     Capacity {
         /// What to look at.
         url: String,
     },
     /// List the targets behind an iSCSI portal (SendTargets).
+    #[command(
+        after_help = "Examples:\n  # which targets there are, and where\n  brunt io targets iscsi://127.0.0.1:3260"
+    )]
     Targets {
         /// `iscsi://[user%secret@]host[:port]`.
         url: String,
