@@ -215,6 +215,8 @@ impl Server {
         for &portal in &config.portals {
             let mut listen = || {
                 let listener = TcpListener::bind(portal)?;
+                // Listening again only changes the backlog.
+                rustix::net::listen(&listener, BACKLOG)?;
                 listener.set_nonblocking(true)?;
                 portals.push(listener.local_addr()?);
                 Ok(listener)
@@ -330,6 +332,11 @@ struct HalfOpen {
     /// Refused: close when `to_send` is out and the peer has closed or time is up.
     refused: bool,
 }
+
+/// Connections that the kernel holds until they are accepted; it takes less where net.core.somaxconn is less.
+/// With the standard library's 128 a flood fills it between two turns of this thread, and then everyone's SYN
+/// is dropped: who knocks waits a second for TCP to send it again.
+const BACKLOG: i32 = 4096;
 
 /// One login PDU with some room: nothing an initiator sends in this phase is longer.
 const RECEIVED_BYTES_MAX: usize = BHS_BYTES + LOGIN_SEGMENT_BYTES_MAX + 4;
