@@ -21,6 +21,10 @@ use crate::{Buf, Port, Ring};
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 /// The kernel takes at most so many pieces in one call (UIO_MAXIOV).
 const PIECES_MAX: usize = 1024;
+/// No piece is added to a call that has so much already. The kernel holds the socket for the whole of a call
+/// and leaves the peer's acknowledgements for its end: `brunt bench iscsi --row "1m read"` under libiscsi's client
+/// gave 5.5 GB/s with 8 MiB a call, 7.7 with 1 MiB, and 4.5 with 128 KiB.
+const CALL_BYTES_MAX: usize = 1 << 20;
 /// Behind a long payload that goes to its place, so much is received along with it: the next header,
 /// and small PDUs whole. More would have to be copied out again.
 const TAIL_BYTES: usize = 4096;
@@ -483,14 +487,16 @@ impl Stream {
         unsafe { self.port.push(entry, USER_SEND) };
     }
 
-    /// The pieces of the flying segments, as many as one call takes.
+    /// The pieces of the flying segments, as many as go into one call.
     fn gather(&mut self) {
         let Batch { segments, bytes, call, .. } = &mut self.flying;
         let pieces = &mut call.pieces;
         pieces.clear();
+        let mut room = CALL_BYTES_MAX;
         let mut add = |base: *const u8, len: usize| {
             pieces.push(libc::iovec { iov_base: base.cast_mut().cast(), iov_len: len });
-            pieces.len() < PIECES_MAX
+            room = room.saturating_sub(len);
+            pieces.len() < PIECES_MAX && room > 0
         };
         'all: for segment in segments.iter() {
             let more = match segment {
