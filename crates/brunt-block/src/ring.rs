@@ -319,6 +319,9 @@ impl Ring {
         } else if self.busy_poll(until)? {
             return Ok(());
         }
+        if self.inner.sockets.get() == 0 {
+            return self.wait(count, until);
+        }
         let begin = Clock::Monotonic.now();
         self.wait(count, until)?;
         // Counted from the end of the polling: what that would have had to add to catch this one.

@@ -14,4 +14,5 @@ pub mod chap;
 pub mod initiator;
 pub mod params;
 pub mod scsi;
+mod tag;
 pub mod target;

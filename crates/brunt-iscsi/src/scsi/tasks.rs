@@ -8,7 +8,7 @@
 
 use std::collections::HashMap;
 use std::collections::VecDeque;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::BuildHasherDefault;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -20,6 +20,8 @@ use brunt_wire::scsi::copy::{self, Amount};
 use brunt_wire::scsi::opcodes::{self, Lookup};
 use brunt_wire::scsi::sense::{Sense, Status, key};
 use brunt_wire::scsi::unmap;
+
+use crate::tag::TagHasher;
 
 use super::attention::Attention;
 use super::command::Refused;
@@ -134,27 +136,6 @@ impl Drop for Mailbox {
                 ticket.finish();
             }
         }
-    }
-}
-
-/// Tags are numbers a transport counts or an initiator made up: one multiplication spreads them.
-#[derive(Default)]
-struct TagHasher(u64);
-
-impl Hasher for TagHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u64(self.0 ^ u64::from(*byte));
-        }
-    }
-
-    fn write_u64(&mut self, value: u64) {
-        let spread = value.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        self.0 = spread ^ spread >> 32;
     }
 }
 

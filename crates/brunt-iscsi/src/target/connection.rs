@@ -4,7 +4,7 @@
 //! reads a clock, and a peer's length or tag is looked up or bounded before it is used.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::BuildHasherDefault;
 use std::time::Duration;
 
 use brunt_block::Buf;
@@ -22,6 +22,7 @@ use super::session::{CommandWindow, Message, Reach, Turn};
 use super::text::TextExchange;
 use crate::params::Params;
 use crate::scsi::{Command, DataIn, Outcome, TaskAttribute};
+use crate::tag::TagHasher;
 
 /// Commands of one connection at once: a session's, and some immediate ones.
 const TASKS_MAX: usize = super::session::SESSION_TASKS_MAX as usize + 64;
@@ -1441,27 +1442,6 @@ fn residual(available: u32, expected: u32) -> (u8, u32) {
         std::cmp::Ordering::Greater => (code::response::OVERFLOW, available - expected),
         std::cmp::Ordering::Less => (code::response::UNDERFLOW, expected - available),
         std::cmp::Ordering::Equal => (0, 0),
-    }
-}
-
-/// Task tags are mostly counters: one multiplication spreads them. An initiator that makes them
-/// collide slows its own connection, by a table of a thousand at most.
-#[derive(Default)]
-struct TagHasher(u64);
-
-impl Hasher for TagHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.write_u32(u32::from(byte));
-        }
-    }
-
-    fn write_u32(&mut self, value: u32) {
-        self.0 = (self.0 ^ u64::from(value)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32);
     }
 }
 

@@ -17,6 +17,7 @@ use brunt_actors::Placement;
 use brunt_actors::bench::{self, Config, Pattern};
 use serde_json::{Value, json};
 
+use super::sample::median;
 use crate::cli::{Done, Failure, Output};
 use crate::commands::Subcommand;
 
@@ -95,7 +96,7 @@ impl Subcommand for Actors {
                         }
                     }
                     let medians: Vec<_> =
-                        contestants.iter().zip(rates).map(|(who, rates)| (*who, median(rates))).collect();
+                        contestants.iter().zip(rates).map(|(who, rates)| (*who, median(&rates))).collect();
                     rows.push(row(output, pattern, threads, load, &medians));
                 }
             }
@@ -130,12 +131,6 @@ fn row(output: &Output, pattern: Pattern, threads: u16, load: bool, rates: &[(Co
         row[contestant.name()] = json!(rate);
     }
     row
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    if values.len() % 2 == 1 { values[middle] } else { (values[middle - 1] + values[middle]) / 2.0 }
 }
 
 fn program_name(pattern: Pattern) -> &'static str {
@@ -311,8 +306,7 @@ mod tests {
     /// The goal: the median is the middle, of two the mean.
     #[test]
     fn medians() {
-        let check =
-            |values: &[f64], expected: f64| assert!((median(values.to_vec()) - expected).abs() < 1e-9);
+        let check = |values: &[f64], expected: f64| assert!((median(values) - expected).abs() < 1e-9);
         check(&[3.0], 3.0);
         check(&[9.0, 1.0, 2.0], 2.0);
         check(&[4.0, 1.0, 2.0, 9.0], 3.0);
