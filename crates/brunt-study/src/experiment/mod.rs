@@ -1,0 +1,230 @@
+//! The experiment file: targets, workloads, sweep, repetitions. Read by `brunt run`, described for
+//! editors by `brunt schema`.
+//!
+//! The rule: a mistake is answered with the file, the line, and what would be right; a key that
+//! does not exist is a mistake. Nothing is opened here: what can be said without the devices is
+//! said before any of them is touched.
+
+mod mistake;
+mod plan;
+
+use std::collections::BTreeMap;
+
+use brunt_load::Workload;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+pub use mistake::FileError;
+use mistake::Source;
+pub use plan::{Plan, Point, Sweep};
+
+/// Most runs of an experiment: a sweep of too many axes is a slip of the pen.
+pub const RUNS_MAX: usize = 100_000;
+/// Most repetitions of a point.
+pub const REPETITIONS_MAX: u32 = 1000;
+/// Largest experiment file in bytes.
+pub const FILE_BYTES_MAX: usize = 1 << 20;
+
+/// An experiment as written.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Experiment {
+    /// What it is called in reports.
+    pub name: String,
+    /// What it is about, in a sentence or two.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub description: String,
+    /// The order of runs and every request follow from it.
+    #[serde(default = "one")]
+    pub seed: u64,
+    /// How often each point is run. Under four a side, comparisons refuse a verdict.
+    #[serde(default = "five")]
+    pub repetitions: u32,
+    /// URLs of devices that may be written although they hold a file system or partition table.
+    #[serde(default)]
+    pub allow_overwrite: Vec<String>,
+    /// What is measured, by a name of your own.
+    pub targets: BTreeMap<String, Target>,
+    /// What is done to it, by a name of your own. Each workload is run against each target.
+    pub workloads: BTreeMap<String, Workload>,
+    /// What is varied over all workloads: every combination is a point.
+    #[serde(default)]
+    pub sweep: Sweep,
+}
+
+/// Something to measure.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Target {
+    /// A path (file or block device), `null:SIZE`, `memory:SIZE`, `iscsi://host/name/lun`.
+    pub url: String,
+}
+
+impl Experiment {
+    /// Reads a file's text and checks everything that can be checked without its devices.
+    ///
+    /// # Errors
+    /// The first mistake, with its place.
+    pub fn parse(name: &str, text: &str) -> Result<Experiment, Box<FileError>> {
+        let source = Source { name, text };
+        if text.len() > FILE_BYTES_MAX {
+            return Err(Source { name, text: "" }.mistake(
+                &[],
+                format!("{} bytes are more than an experiment file has ({FILE_BYTES_MAX})", text.len()),
+                None,
+            ));
+        }
+        let experiment: Experiment = toml::from_str(text).map_err(|error| source.unreadable(&error))?;
+        experiment.check(&source)?;
+        Ok(experiment)
+    }
+
+    fn check(&self, source: &Source<'_>) -> Result<(), Box<FileError>> {
+        let nothing = |key: &str, example: &str| {
+            let help = format!("add one, such as\n{example}");
+            Err(source.mistake(&[key], format!("there are no {key}"), Some(help)))
+        };
+        if self.targets.is_empty() {
+            return nothing("targets", "[targets.disk]\nurl = \"memory:1GiB\"");
+        }
+        if self.workloads.is_empty() {
+            return nothing("workloads", "[workloads.random-read]\nstop = { time = \"10s\" }");
+        }
+        if !(1..=REPETITIONS_MAX).contains(&self.repetitions) {
+            let what = format!("{} repetitions; write 1 to {REPETITIONS_MAX}", self.repetitions);
+            return Err(source.mistake(&["repetitions"], what, None));
+        }
+        for url in &self.allow_overwrite {
+            if !self.targets.values().any(|target| target.url == *url) {
+                let urls: Vec<&str> = self.targets.values().map(|target| target.url.as_str()).collect();
+                let what = format!("allow_overwrite names {url}, which is no target of this experiment");
+                let help = format!("the targets' URLs are {}", urls.join(", "));
+                return Err(source.mistake(&["allow_overwrite"], what, Some(help)));
+            }
+        }
+        for (name, workload) in &self.workloads {
+            if let Err(error) = workload.check() {
+                let mut path = vec!["workloads", name.as_str()];
+                path.extend(error.key.split('.'));
+                return Err(source.mistake(&path, format!("{}: {}", error.key, error.what), None));
+            }
+        }
+        self.check_sweep(source)
+    }
+
+    /// The file's JSON Schema, for editors.
+    pub fn schema() -> schemars::Schema {
+        schemars::schema_for!(Experiment)
+    }
+}
+
+fn one() -> u64 {
+    1
+}
+fn five() -> u32 {
+    5
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use brunt_core::Size;
+    use std::time::Duration;
+
+    const GOOD: &str = r#"
+name = "block sizes"
+repetitions = 4
+allow_overwrite = ["/dev/sdx"]
+
+[targets.disk]
+url = "/dev/sdx"
+[targets.diskless]
+url = "null:1GiB"
+
+[workloads.mixed]
+read = 0.7
+ramp_up = { time = "1s" }
+stop = { time = "10s" }
+
+[sweep]
+block_size = ["4k", "64k"]
+queue_depth = [1, 8, 32]
+"#;
+
+    /// The goal: a sweep is every combination, each repeated, in interleaved order.
+    #[test]
+    fn sweeps_expand() {
+        let experiment = Experiment::parse("good.toml", GOOD).unwrap();
+        let plan = experiment.plan();
+        assert_eq!((plan.points.len(), plan.runs.len()), (12, 48));
+        assert_eq!(plan.points[0].label, "disk mixed block_size=4KiB queue_depth=1");
+        assert_eq!(plan.points[11].workload.queue_depth, 32);
+        assert_eq!(plan.points[11].workload.blocks[0].size, Size(65536));
+        assert_eq!((plan.time_min, plan.open_ended), (Duration::from_secs(48 * 11), false));
+        let disk = ("disk".to_string(), "/dev/sdx".to_string(), true);
+        let diskless = ("diskless".to_string(), "null:1GiB".to_string(), false);
+        assert_eq!(plan.written, [disk, diskless]);
+        assert_eq!(plan.runs, experiment.plan().runs);
+    }
+
+    /// The goal: every mistake names its line, and says what would be right.
+    #[test]
+    fn mistakes_have_their_line() {
+        let check = |from: &str, to: &str, line: usize, said: &str| {
+            assert!(GOOD.contains(from), "{from}");
+            let error = Experiment::parse("bad.toml", &GOOD.replacen(from, to, 1)).unwrap_err();
+            let all = format!("{} {}", error.one_line(), error.help_text().unwrap_or_default());
+            assert!(all.starts_with(&format!("bad.toml:{line}: ")) && all.contains(said), "{to}: {all}");
+            let shown = format!("{:?}", miette::Report::new(*error));
+            assert!(shown.contains("bad.toml"), "{shown}");
+        };
+        check("read = 0.7", "raed = 0.7", 12, "did you mean read?");
+        check("read = 0.7", "read = 7", 12, "from 0 to 1");
+        check("read = 0.7", "read = \"much\"", 12, "expected");
+        check("time = \"10s\"", "time = \"10\"", 14, "known are ns, us, ms");
+        check("time = \"10s\"", "tiem = \"10s\"", 14, "did you mean time?");
+        check("block_size = [\"4k\", \"64k\"]", "block_size = [\"4k\", \"100\"]", 17, "multiple of 512");
+        check("queue_depth = [1, 8, 32]", "queue_depth = [1, 0]", 18, "1 to 4096");
+        check("queue_depth = [1, 8, 32]", "rate = [100]", 18, "not an open loop");
+        check("[\"/dev/sdx\"]", "[\"/dev/sdy\"]", 4, "/dev/sdx, null:1GiB");
+        check("repetitions = 4", "repetitions = 0", 3, "1 to 1000");
+        check("url = \"null:1GiB\"", "uri = \"null:1GiB\"", 9, "did you mean url?");
+        check("name = \"block sizes\"", "", 1, "missing field `name`");
+        check("read = 0.7", "read = ", 12, "");
+    }
+
+    /// The goal: the examples we ship are right.
+    #[test]
+    fn examples_parse() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
+        let mut count = 0;
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_some_and(|extension| extension == "toml") {
+                let text = std::fs::read_to_string(&path).unwrap();
+                let parsed = Experiment::parse(&path.display().to_string(), &text);
+                assert!(parsed.is_ok(), "{}", parsed.unwrap_err().one_line());
+                count += 1;
+            }
+        }
+        assert!(count >= 2);
+    }
+
+    /// The goal: a sweep that would run for a year is refused.
+    #[test]
+    fn endless_sweeps_are_refused() {
+        let axis = |name: &str| format!("{name} = [{}]\n", vec!["0.5"; 200].join(", "));
+        let text = format!("{GOOD}{}{}", axis("read"), axis("sequential"));
+        assert!(Experiment::parse("x.toml", &text).unwrap_err().to_string().contains("runs, more than"));
+    }
+
+    /// The goal: the schema knows every key, and that there are no others.
+    #[test]
+    fn schema_is_strict() {
+        let schema = serde_json::to_string(&Experiment::schema()).unwrap();
+        for key in ["allow_overwrite", "queue_depth", "hot-zones", "skip_after", "dedupable", "rounds_max"] {
+            assert!(schema.contains(key), "{key}");
+        }
+        assert!(schema.contains("\"additionalProperties\":false"));
+    }
+}
