@@ -326,6 +326,14 @@ pub trait Recorder {
 
     /// Some more requests ended; only when the workload has `record_requests`.
     fn requests(&mut self, _batch: &[RequestRecord]) {}
+
+    /// All workers are ready and start at `start`; measuring begins when ramp-up is over.
+    fn starts(&mut self, _start: Nanos) {}
+
+    /// Nothing more can be taken (a full disk): the run ends as if it had been interrupted.
+    fn is_full(&self) -> bool {
+        false
+    }
 }
 
 /// Takes nothing; the outcome says it all.

@@ -269,7 +269,7 @@ impl<'a> Collector<'a> {
     ) -> Result<Outcome, SessionError> {
         let (mut ready, mut starts) = (0, Some(starts));
         loop {
-            if self.stop.load(Ordering::Relaxed) {
+            if self.stop.load(Ordering::Relaxed) || self.recorder.is_full() {
                 self.halt.store(true, Ordering::Relaxed);
             }
             match inbox.recv_timeout(Duration::from_millis(20)) {
@@ -280,6 +280,7 @@ impl<'a> Collector<'a> {
                         starts.take().into_iter().flatten().for_each(|worker| {
                             let _ = worker.send(start);
                         });
+                        self.recorder.starts(start);
                     }
                 }
                 Ok(Message::Interval(worker, interval)) => self.interval(worker, *interval),
@@ -301,6 +302,7 @@ impl<'a> Collector<'a> {
         if let Some(verdict) = self.verdict
             && outcome.stopped <= Stopped::Interrupted
             && !self.stop.load(Ordering::Relaxed)
+            && !self.recorder.is_full()
         {
             outcome.stopped = verdict;
         }

@@ -1,13 +1,14 @@
 //! Experiments: what a person describes in a file, the runs it stands for, and what may be
 //! concluded from them.
 //!
-//! [`experiment`] reads the file and says what is wrong with it; [`study`] makes its runs,
-//! [`summary`] is what is kept of them, and [`statistics`] turns the figures of runs into intervals
+//! [`experiment`] reads the file and says what is wrong with it; [`study`] makes its runs and tells
+//! what happens to [`observe`]'s observers; [`summary`] is what is kept of them, and [`statistics`] turns the figures of runs into intervals
 //! and verdicts ([`compare`]). The unit everywhere is the run.
 #![forbid(unsafe_code)]
 
 pub mod compare;
 pub mod experiment;
+pub mod observe;
 pub mod statistics;
 pub mod study;
 pub mod summary;

@@ -4,20 +4,26 @@
 //! The rule: whatever stops it, the runs that were finished stay on record, and the record says
 //! that it is not all.
 
+mod table;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
 
 use brunt_block::Backend;
-use brunt_core::{Histogram, Size};
+use brunt_core::{Clock, Histogram, Nanos};
 use brunt_load::workload::Arrival;
-use brunt_load::{NoRecorder, Outcome, Session, SessionError};
+use brunt_load::{Interval, Outcome, Recorder, RequestRecord, Session, SessionError};
 
 use crate::experiment::{Experiment, Plan, Point};
+use crate::observe::{Companion, Company, Event, Hub, RunInfo};
 use crate::statistics::Estimate;
 use crate::summary::{FORMAT, Latencies, PointSummary, RunSummary, Summary};
+
+pub use table::{describe, table};
 
 /// Why an experiment ended early.
 #[derive(Debug, thiserror::Error)]
@@ -28,9 +34,19 @@ pub enum StudyError {
         /// The point.
         label: String,
         /// From 0.
-        repetition: usize,
+        repetition: u32,
         /// Why.
         source: SessionError,
+    },
+    /// What goes along with a run failed, before or after it; the run is void.
+    #[error("{label}, repetition {repetition}: {what}")]
+    Companion {
+        /// The point.
+        label: String,
+        /// From 0.
+        repetition: u32,
+        /// What failed, and what to do.
+        what: String,
     },
     /// The results could not be written.
     #[error("cannot write the results: {0}; what was measured before is kept")]
@@ -45,10 +61,39 @@ pub struct Study<'a> {
     summary: Summary,
     /// Histograms of complete runs, by point: response and service.
     merged: Vec<(Histogram, Histogram)>,
+    hub: Arc<Hub>,
+    companions: Vec<Box<dyn Companion>>,
+}
+
+/// Hands a session's figures to the hub, and its start to the companions.
+struct Relay<'a> {
+    hub: &'a Hub,
+    companions: &'a mut [Box<dyn Companion>],
+    ramp_up: Duration,
+    started: bool,
+}
+
+impl Recorder for Relay<'_> {
+    fn interval(&mut self, interval: &Interval) {
+        self.hub.tell(&Event::Interval(interval));
+    }
+    fn requests(&mut self, batch: &[RequestRecord]) {
+        self.hub.tell(&Event::Requests(batch));
+    }
+    fn starts(&mut self, start: Nanos) {
+        self.hub.tell(&Event::RunStarts(start));
+        if !std::mem::replace(&mut self.started, true) {
+            self.companions.iter_mut().for_each(|companion| companion.starts(start, self.ramp_up));
+        }
+    }
+    fn is_full(&self) -> bool {
+        self.hub.failure().is_some()
+    }
 }
 
 impl<'a> Study<'a> {
-    /// Of an experiment whose targets were opened, by name. Results go to `folder`, which exists.
+    /// Of an experiment whose targets were opened, by name, and who goes along and looks on. The
+    /// summary goes to `folder`, which exists.
     ///
     /// # Panics
     /// When a target is missing.
@@ -57,86 +102,141 @@ impl<'a> Study<'a> {
         targets: BTreeMap<String, Arc<dyn Backend>>,
         version: &str,
         folder: &'a Path,
+        company: Company,
     ) -> Study<'a> {
         let plan = experiment.plan();
         let points = plan.points.iter().map(|point| empty(point, targets[&point.target].as_ref())).collect();
         let merged = plan.points.iter().map(|_| (Histogram::new(), Histogram::new())).collect();
         let brunt = version.to_string();
         let summary = Summary { format: FORMAT, brunt, complete: false, trouble: None, experiment, points };
-        Study { plan, targets, folder, summary, merged }
+        let (hub, companions) = (Hub::new(company.observers), company.companions);
+        Study { plan, targets, folder, summary, merged, hub, companions }
     }
 
-    /// Makes all runs, until `stop` is set. `progress` is told each run as it ends: how many are done,
-    /// how many there are, the point's label, the run.
+    /// Makes all runs, until `stop` is set.
     ///
     /// # Errors
     /// With the trouble that ended it; the summary on disk has it too.
-    pub fn run(
-        mut self,
-        stop: &AtomicBool,
-        mut progress: impl FnMut(usize, usize, &str, &RunSummary),
-    ) -> Result<Summary, StudyError> {
+    pub fn run(mut self, stop: &AtomicBool) -> Result<Summary, StudyError> {
         self.summary.write(self.folder)?;
+        self.hub.tell(&Event::Begins(&self.summary));
+        let mut result = self.runs(stop);
+        if let Err(error) = &result {
+            self.summary.trouble = Some(error.to_string());
+        }
+        self.summary.complete = self.summary.trouble.is_none();
+        self.hub.tell(&Event::Ends(&self.summary));
+        // Observers may fail as late as at the end, with what they had not written yet.
+        if let (None, Some(failure)) = (&self.summary.trouble, self.hub.failure()) {
+            (self.summary.complete, self.summary.trouble) = (false, Some(failure));
+        }
+        if let Err(error) = self.summary.write(self.folder) {
+            result = result.and(Err(error.into()));
+        }
+        result.map(|()| self.summary)
+    }
+
+    /// The runs in their order; what ends them early without an error becomes the summary's trouble.
+    fn runs(&mut self, stop: &AtomicBool) -> Result<(), StudyError> {
         let runs = std::mem::take(&mut self.plan.runs);
         for (order, (index, repetition)) in runs.iter().copied().enumerate() {
+            if let Some(failure) = self.hub.failure() {
+                self.summary.trouble = Some(failure);
+                break;
+            }
             if stop.load(Ordering::Relaxed) {
                 self.summary.trouble = Some("interrupted".into());
                 break;
             }
-            let label = self.plan.points[index].label.clone();
-            match self.one(index, repetition, order, stop) {
-                Ok(run) => {
-                    let complete = run.is_complete();
-                    progress(order + 1, runs.len(), &label, &run);
-                    if !complete {
-                        self.summary.trouble = Some(match &run.first_error {
-                            Some(error) => format!("{label}: {error}"),
-                            None => "interrupted".into(),
-                        });
-                    }
-                    self.summary.points[index].runs.push(run);
-                    self.conclude(index);
-                    let last = order + 1 == runs.len() || !complete;
-                    self.summary.complete = last && self.summary.trouble.is_none();
-                    self.summary.write(self.folder)?;
-                    if !complete {
-                        break;
-                    }
-                }
-                Err(source) => {
-                    let error = StudyError::Run { label, repetition, source };
-                    self.summary.trouble = Some(error.to_string());
-                    self.summary.write(self.folder)?;
-                    return Err(error);
-                }
+            let info = RunInfo {
+                order: order as u32,
+                runs: runs.len() as u32,
+                point: index as u32,
+                label: self.plan.points[index].label.clone(),
+                repetition: repetition as u32,
+                // The same requests for every point of a repetition: what differs is what is compared.
+                seed: self.summary.experiment.seed.wrapping_add(repetition as u64),
+                wall: SystemTime::now(),
+                ready: Clock::Monotonic.now(),
+            };
+            self.hub.tell(&Event::RunBegins(&info));
+            let (outcome, run) = self.accompanied(&info, stop)?;
+            self.hub.tell(&Event::RunEnds(&info, &run, &outcome.figures));
+            if outcome.is_complete() {
+                self.merged[index].0.merge(&outcome.figures.response());
+                self.merged[index].1.merge(&outcome.figures.service());
+            } else {
+                let trouble = self.hub.failure().unwrap_or_else(|| match &run.first_error {
+                    Some(error) => format!("{}: {error}", info.label),
+                    None => "interrupted".into(),
+                });
+                self.summary.trouble = Some(trouble);
+            }
+            self.summary.points[index].runs.push(run);
+            self.conclude(index);
+            self.summary.write(self.folder)?;
+            if self.summary.trouble.is_some() {
+                break;
             }
         }
-        self.summary.write(self.folder)?;
-        Ok(self.summary)
+        Ok(())
+    }
+
+    /// One run with its companions, who are gone when this returns.
+    fn accompanied(
+        &mut self,
+        info: &RunInfo,
+        stop: &AtomicBool,
+    ) -> Result<(Outcome, RunSummary), StudyError> {
+        let mut companions = std::mem::take(&mut self.companions);
+        let mut begun = 0;
+        let mut trouble = None;
+        for companion in &mut companions {
+            begun += 1;
+            if let Err(what) = companion.begin(info, &self.hub) {
+                trouble = Some(what);
+                break;
+            }
+        }
+        let made = match trouble {
+            None => Some(self.one(info, &mut companions, stop)),
+            Some(_) => None,
+        };
+        for companion in companions[..begun].iter_mut().rev() {
+            if let Err(what) = companion.end() {
+                trouble.get_or_insert(what);
+            }
+        }
+        self.companions = companions;
+        let (label, repetition) = (info.label.clone(), info.repetition);
+        match (made, trouble) {
+            (Some(Err(source)), _) => Err(StudyError::Run { label, repetition, source }),
+            (_, Some(what)) => Err(StudyError::Companion { label, repetition, what }),
+            (made, None) => Ok(made.into_iter().flatten().next().expect("made unless there was trouble")),
+        }
     }
 
     fn one(
-        &mut self,
-        index: usize,
-        repetition: usize,
-        order: usize,
+        &self,
+        info: &RunInfo,
+        companions: &mut [Box<dyn Companion>],
         stop: &AtomicBool,
-    ) -> Result<RunSummary, SessionError> {
-        let point = &self.plan.points[index];
+    ) -> Result<(Outcome, RunSummary), SessionError> {
+        let point = &self.plan.points[info.point as usize];
         let mut workload = point.workload.clone();
         if let Some(verify) = &mut workload.verify
             && let Some(folder) = &mut verify.journal
         {
-            *folder = folder.join(format!("run-{order}"));
+            *folder = folder.join(format!("run-{}", info.order));
         }
-        // The same requests for every point of a repetition: what differs is what is compared.
-        let seed = self.summary.experiment.seed.wrapping_add(repetition as u64);
         let backend = Arc::clone(&self.targets[&point.target]);
-        let mut session = Session::new(workload, backend, seed);
-        session.run = seed.wrapping_add((order as u64) << 32);
+        let ramp_up = workload.ramp_up.map_or(Duration::ZERO, |ramp_up| ramp_up.time.0);
+        let mut relay = Relay { hub: &self.hub, companions, ramp_up, started: false };
+        let mut session = Session::new(workload, backend, info.seed);
+        session.run = info.seed.wrapping_add(u64::from(info.order) << 32);
         let (outcome, rate_found) = match session.workload.arrival {
             Arrival::Search { .. } => {
-                let (answer, trials) = session.search(stop, &mut NoRecorder)?;
+                let (answer, trials) = session.search(stop, &mut relay)?;
                 // The trial at the answer, or the last one if none kept the promise.
                 let at_answer = |trial: &brunt_load::session::Trial| Some(trial.rate) == answer && trial.kept;
                 let chosen = trials.iter().position(at_answer).or(trials.len().checked_sub(1));
@@ -145,13 +245,10 @@ impl<'a> Study<'a> {
                     None => (Outcome::interrupted(), None),
                 }
             }
-            _ => (session.run(stop, &mut NoRecorder)?, None),
+            _ => (session.run(stop, &mut relay)?, None),
         };
-        if outcome.is_complete() {
-            self.merged[index].0.merge(&outcome.figures.response());
-            self.merged[index].1.merge(&outcome.figures.service());
-        }
-        Ok(RunSummary::of(&outcome, repetition as u32, order as u32, seed, rate_found))
+        let run = RunSummary::of(&outcome, info.repetition, info.order, info.seed, rate_found);
+        Ok((outcome, run))
     }
 
     /// What the complete runs of a point say together.
@@ -189,87 +286,13 @@ fn empty(point: &Point, backend: &dyn Backend) -> PointSummary {
     }
 }
 
-/// The table at the end of `brunt run`, 80 columns wide at the most.
-pub fn table(summary: &Summary) -> Vec<String> {
-    let mut lines = vec![format!(
-        "{:<33} {:>10} {:>5} {:>9} {:>9} {:>9}",
-        "", "requests/s", "±", "MB/s", "mean us", "p99 us"
-    )];
-    for point in &summary.points {
-        let label: String = match point.label.char_indices().nth(80) {
-            Some((end, _)) => point.label[..end].to_string(),
-            None => point.label.clone(),
-        };
-        // A long label has a line of its own.
-        let label = if label.chars().count() > 33 {
-            lines.push(label);
-            String::new()
-        } else {
-            label
-        };
-        let Some(requests) = point.requests_per_second else {
-            lines.push(format!("{label:<33} no complete run"));
-            continue;
-        };
-        let width =
-            requests.relative_half_width().map_or("-".into(), |share| format!("{:.0}%", share * 100.0));
-        let bytes = point.bytes_per_second.map_or(0.0, |bytes| bytes.mean / 1e6);
-        let (mean, p99) =
-            point.response.map_or((f64::NAN, f64::NAN), |response| (response.mean_us, response.p99_us));
-        lines.push(format!(
-            "{label:<33} {:>10.0} {width:>5} {bytes:>9.1} {mean:>9.1} {p99:>9.1}",
-            requests.mean
-        ));
-        let mut losses: BTreeMap<&str, u64> = BTreeMap::new();
-        for (name, count) in point.runs.iter().flat_map(|run| &run.losses) {
-            *losses.entry(name).or_default() += count;
-        }
-        if !losses.is_empty() {
-            let told: Vec<String> = losses.iter().map(|(name, count)| format!("{count} {name}")).collect();
-            lines.push(format!("  losses: {}", told.join(", ")));
-        }
-    }
-    lines
-}
-
-/// What `--check` says: what would run, how long, what would be written.
-pub fn describe(experiment: &Experiment, plan: &Plan) -> Vec<String> {
-    let (points, runs) = (plan.points.len(), plan.runs.len());
-    let mut lines = vec![format!(
-        "{}: {points} points, {} repetitions, {runs} runs (seed {})",
-        experiment.name, experiment.repetitions, experiment.seed
-    )];
-    let (seconds, more) =
-        (plan.time_min.as_secs(), if plan.open_ended { " and what runs without a time need" } else { "" });
-    let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
-    lines.push(format!("takes about {hours}:{minutes:02}:{seconds:02}{more}"));
-    for (name, url, allowed) in &plan.written {
-        let what = match allowed {
-            true => "is overwritten whatever it holds (allow_overwrite)",
-            false => "is written; refused if it holds a file system or partition table",
-        };
-        lines.push(format!("target {name} ({url}) {what}"));
-    }
-    for point in &plan.points {
-        let workload = &point.workload;
-        let blocks: Vec<String> =
-            workload.blocks.iter().map(|block| Size(block.size.0).to_string()).collect();
-        lines.push(format!(
-            "  {}: {} blocks, {:.0}% reads, depth {} x {}",
-            point.label,
-            blocks.join("/"),
-            workload.read * 100.0,
-            workload.queue_depth,
-            workload.workers
-        ));
-    }
-    lines
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::observe::Observer;
     use brunt_block::backends::memory::MemoryBackend;
+    use std::sync::Mutex;
+    use std::sync::atomic::AtomicUsize;
 
     const TEXT: &str = r#"
         name = "small"
@@ -283,10 +306,22 @@ mod tests {
         queue_depth = [1, 16]
     "#;
 
-    fn study(folder: &Path) -> Study<'_> {
+    /// Counts runs, and stops the experiment after some.
+    struct Count(Arc<AtomicUsize>, Arc<AtomicBool>, usize);
+    impl Observer for Count {
+        fn event(&mut self, event: &Event<'_>) -> io::Result<()> {
+            if let Event::RunEnds(..) = event {
+                let seen = self.0.fetch_add(1, Ordering::Relaxed) + 1;
+                self.1.store(seen >= self.2, Ordering::Relaxed);
+            }
+            Ok(())
+        }
+    }
+
+    fn study(folder: &Path, company: Company) -> Study<'_> {
         let experiment = Experiment::parse("small.toml", TEXT).unwrap();
         let memory: Arc<dyn Backend> = Arc::new(MemoryBackend::new(16 << 20, 512).unwrap());
-        Study::new(experiment, BTreeMap::from([("memory".into(), memory)]), "test", folder)
+        Study::new(experiment, BTreeMap::from([("memory".into(), memory)]), "test", folder, company)
     }
 
     fn folder(name: &str) -> std::path::PathBuf {
@@ -300,12 +335,12 @@ mod tests {
     #[test]
     fn an_experiment_from_end_to_end() {
         let folder = folder("whole");
-        let mut told = Vec::new();
-        let summary = study(&folder)
-            .run(&AtomicBool::new(false), |done, all, label, _| told.push((done, all, label.to_string())))
-            .unwrap();
+        let told = Arc::new(AtomicUsize::new(0));
+        let count = Count(told.clone(), Arc::default(), usize::MAX);
+        let company = Company { observers: vec![Box::new(count)], companions: Vec::new() };
+        let summary = study(&folder, company).run(&AtomicBool::new(false)).unwrap();
         assert!(summary.complete && summary.trouble.is_none());
-        assert_eq!(told.len(), 8);
+        assert_eq!(told.load(Ordering::Relaxed), 8);
         let read = Summary::read(&folder).unwrap();
         assert_eq!(read.experiment, summary.experiment);
         assert_eq!((read.complete, read.points.len()), (true, 2));
@@ -326,13 +361,86 @@ mod tests {
     #[test]
     fn an_interrupted_experiment() {
         let folder = folder("cut");
-        let stop = AtomicBool::new(false);
-        let summary =
-            study(&folder).run(&stop, |done, _, _, _| stop.store(done == 3, Ordering::Relaxed)).unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let count = Count(Arc::default(), stop.clone(), 3);
+        let company = Company { observers: vec![Box::new(count)], companions: Vec::new() };
+        let summary = study(&folder, company).run(&stop).unwrap();
         assert!(!summary.complete && summary.trouble.is_some());
         let read = Summary::read(&folder).unwrap();
         assert_eq!(read.points.iter().map(|point| point.runs.len()).sum::<usize>(), 3);
         assert!(!read.complete);
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    /// Writes down what it is told, and fails where it should.
+    struct Along(&'static str, Arc<Mutex<Vec<String>>>, &'static str);
+    impl Along {
+        fn say(&self, what: &str) -> Result<(), String> {
+            self.1.lock().unwrap().push(format!("{} {what}", self.0));
+            if self.2 == what { Err(format!("{} cannot {what}", self.0)) } else { Ok(()) }
+        }
+    }
+    impl Companion for Along {
+        fn begin(&mut self, _run: &RunInfo, _hub: &Arc<Hub>) -> Result<(), String> {
+            self.say("begin")
+        }
+        fn starts(&mut self, _start: Nanos, _ramp_up: Duration) {
+            let _ = self.say("start");
+        }
+        fn end(&mut self) -> Result<(), String> {
+            self.say("end")
+        }
+    }
+
+    /// The goal: companions come and go around each run in opposite orders; one that fails voids the
+    /// run and ends the experiment, and those that had begun are ended all the same.
+    #[test]
+    fn companions_are_always_ended() {
+        let check = |name: &str, fails: &'static str, expected: &[&str], trouble: &str| {
+            let folder = folder(name);
+            let said = Arc::new(Mutex::new(Vec::new()));
+            let along = |name, fails| Box::new(Along(name, said.clone(), fails)) as Box<dyn Companion>;
+            let company = Company {
+                observers: Vec::new(),
+                companions: vec![along("a", ""), along("b", fails), along("c", "")],
+            };
+            let error = study(&folder, company).run(&AtomicBool::new(false)).unwrap_err();
+            assert!(error.to_string().ends_with(trouble), "{error}");
+            assert_eq!(*said.lock().unwrap(), expected);
+            let read = Summary::read(&folder).unwrap();
+            assert!(!read.complete && read.trouble.unwrap().ends_with(trouble));
+            assert!(read.points.iter().all(|point| point.runs.is_empty()));
+            std::fs::remove_dir_all(&folder).unwrap();
+        };
+        check("begin", "begin", &["a begin", "b begin", "b end", "a end"], "b cannot begin");
+        let all =
+            ["a begin", "b begin", "c begin", "a start", "b start", "c start", "c end", "b end", "a end"];
+        check("end", "end", &all, "b cannot end");
+    }
+
+    /// The goal: an observer that can keep nothing more ends the experiment at once, and the summary
+    /// says why.
+    #[test]
+    fn a_full_disk_ends_the_experiment() {
+        struct Full;
+        impl Observer for Full {
+            fn event(&mut self, event: &Event<'_>) -> io::Result<()> {
+                match event {
+                    Event::RunStarts(_) => Err(io::Error::other("intervals: no space left")),
+                    _ => Ok(()),
+                }
+            }
+        }
+        let folder = folder("full");
+        let text = TEXT.replace("stop = { requests = 2000 }", "stop = { time = \"1h\" }");
+        let experiment = Experiment::parse("small.toml", &text).unwrap();
+        let memory: Arc<dyn Backend> = Arc::new(MemoryBackend::new(16 << 20, 512).unwrap());
+        let targets = BTreeMap::from([("memory".into(), memory)]);
+        let company = Company { observers: vec![Box::new(Full)], companions: Vec::new() };
+        let study = Study::new(experiment, targets, "test", &folder, company);
+        let summary = study.run(&AtomicBool::new(false)).unwrap();
+        assert_eq!(summary.trouble.as_deref(), Some("intervals: no space left"));
+        assert!(!Summary::read(&folder).unwrap().complete);
         std::fs::remove_dir_all(&folder).unwrap();
     }
 }

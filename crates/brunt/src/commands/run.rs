@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use brunt_study::experiment::Experiment;
+use brunt_study::observe::{Company, Event, Observer};
 use brunt_study::study::{Study, describe, table};
 use brunt_study::summary;
 use serde_json::json;
@@ -98,14 +99,9 @@ impl Subcommand for Run {
         std::fs::create_dir_all(&folder)
             .map_err(|error| Failure::failed(format!("{}: {error}", folder.display())))?;
         let stop = output.interrupt_flag();
-        let study = Study::new(experiment, targets, env!("CARGO_PKG_VERSION"), &folder);
-        let summary = study
-            .run(stop, |done, all, label, run| {
-                let p99 = run.response.map_or(f64::NAN, |response| response.p99_us);
-                let rate = run.requests_per_second;
-                output.note(format_args!("[{done}/{all}] {label}: {rate:.0} requests/s, p99 {p99:.1} us"));
-            })
-            .map_err(Failure::failed)?;
+        let company = Company { observers: vec![Box::new(Lines(output.clone()))], companions: Vec::new() };
+        let study = Study::new(experiment, targets, env!("CARGO_PKG_VERSION"), &folder, company);
+        let summary = study.run(stop).map_err(Failure::failed)?;
         table(&summary).into_iter().for_each(|line| output.line(line));
         output.line(format_args!("results in {}", folder.display()));
         output.object(&serde_json::to_value(&summary).map_err(Failure::failed)?);
@@ -114,5 +110,19 @@ impl Subcommand for Run {
             Some(trouble) => Err(Failure::failed(format!("incomplete: {trouble}"))
                 .advise(format!("the finished runs are in {}", folder.display()))),
         }
+    }
+}
+
+/// A line for each run as it ends.
+struct Lines(Output);
+
+impl Observer for Lines {
+    fn event(&mut self, event: &Event<'_>) -> std::io::Result<()> {
+        if let Event::RunEnds(info, run, _) = event {
+            let p99 = run.response.map_or(f64::NAN, |response| response.p99_us);
+            let (done, all, rate) = (info.order + 1, info.runs, run.requests_per_second);
+            self.0.note(format_args!("[{done}/{all}] {}: {rate:.0} requests/s, p99 {p99:.1} us", info.label));
+        }
+        Ok(())
     }
 }

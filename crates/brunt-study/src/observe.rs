@@ -1,0 +1,200 @@
+//! What happens in an experiment, told to whoever writes it down or shows it: the results on disk,
+//! the terminal. A [`crate::study::Study`] tells runs and their figures; [`Companion`]s (a prober, a
+//! time line of faults) tell what they see beside them, from their own threads.
+//!
+//! The rule: an observer never delays a worker. What costs time is handed to a thread of the
+//! observer's own; what cannot be kept (a full disk) ends the experiment instead of being lost
+//! in silence.
+
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use brunt_core::Nanos;
+use brunt_load::record::{Figures, Interval, RequestRecord};
+
+use crate::summary::{RunSummary, Summary};
+
+/// A run that is about to be made.
+#[derive(Clone, Debug)]
+pub struct RunInfo {
+    /// Its place among all runs of the experiment, from 0. Names the run everywhere.
+    pub order: u32,
+    /// How many runs there are.
+    pub runs: u32,
+    /// The point's index in [`crate::experiment::Experiment::points`].
+    pub point: u32,
+    /// The point's label.
+    pub label: String,
+    /// From 0.
+    pub repetition: u32,
+    /// Of its requests.
+    pub seed: u64,
+    /// Wall-clock time at which it was made ready.
+    pub wall: SystemTime,
+    /// The same moment on the clock of all other times.
+    pub ready: Nanos,
+}
+
+/// A host's state over a stretch of time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sample {
+    /// Whose: `local`, or a lab host's name.
+    pub host: Arc<str>,
+    /// When the stretch began.
+    pub start: Nanos,
+    /// When it ended: when the counters were read.
+    pub end: Nanos,
+    /// What was read.
+    pub values: Vec<SampleValue>,
+}
+
+/// One figure of a sample.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SampleValue {
+    /// The probe's name: `cpu`, `network`.
+    pub probe: &'static str,
+    /// Which one of several (`cpu0`, `eth0`, `nvme0n1`); empty for all together.
+    pub instance: Arc<str>,
+    /// What, with its unit: `user_share`, `received_bytes_per_s`.
+    pub metric: &'static str,
+    /// How much.
+    pub value: f64,
+}
+
+/// Something that happened.
+#[derive(Clone, Copy, Debug)]
+pub enum Event<'a> {
+    /// Targets are open; no run was made yet. The summary has all points and no run.
+    Begins(&'a Summary),
+    /// A run is being made ready.
+    RunBegins(&'a RunInfo),
+    /// All workers of the run start at this time; with a ramp-up, measuring begins later. A rate
+    /// search starts several times.
+    RunStarts(Nanos),
+    /// A stretch of the run is over, all workers merged.
+    Interval(&'a Interval),
+    /// Requests that ended, when the workload asks for each.
+    Requests(&'a [RequestRecord]),
+    /// A prober has read a host's state.
+    Sample(&'a Sample),
+    /// The run is over; complete or not is for the summary to say. The figures are all of it.
+    RunEnds(&'a RunInfo, &'a RunSummary, &'a Figures),
+    /// The experiment is over: the last event, also of one that failed or was interrupted.
+    Ends(&'a Summary),
+}
+
+/// Takes events. Called from the thread that collects a run's intervals and from companions', one
+/// call at a time.
+pub trait Observer: Send {
+    /// Takes one.
+    ///
+    /// # Errors
+    /// It cannot be kept; the text says where and why. The experiment ends, and this observer is
+    /// told nothing more but [`Event::Ends`].
+    fn event(&mut self, event: &Event<'_>) -> io::Result<()>;
+}
+
+/// Goes along with each run, from before its first request to after its last.
+pub trait Companion {
+    /// A run is about to start; what happens is told to `hub`.
+    ///
+    /// # Errors
+    /// The run cannot be made as the experiment says; the text says why and what to do.
+    fn begin(&mut self, run: &RunInfo, hub: &Arc<Hub>) -> Result<(), String>;
+
+    /// The run's workers start at `start`; measuring begins after `ramp_up`. Called once a run.
+    fn starts(&mut self, _start: Nanos, _ramp_up: Duration) {}
+
+    /// The run is over, however it ended; everything that `begin` did is undone when this returns.
+    ///
+    /// # Errors
+    /// What was meant to happen did not, or could not be undone: the run is void and the experiment
+    /// ends with this text.
+    fn end(&mut self) -> Result<(), String>;
+}
+
+/// Hands events to all observers.
+#[derive(Default)]
+pub struct Hub {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    observers: Vec<Seat>,
+    failure: Option<String>,
+}
+
+struct Seat {
+    observer: Box<dyn Observer>,
+    failed: bool,
+}
+
+impl Hub {
+    /// With its observers, told in this order.
+    pub fn new(observers: Vec<Box<dyn Observer>>) -> Arc<Hub> {
+        let observers = observers.into_iter().map(|observer| Seat { observer, failed: false }).collect();
+        Arc::new(Hub { inner: Mutex::new(Inner { observers, failure: None }) })
+    }
+
+    /// Tells everybody.
+    pub fn tell(&self, event: &Event<'_>) {
+        // An observer that panicked has said so; the others still have to hear the end.
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let Inner { observers, failure } = &mut *inner;
+        for seat in observers {
+            if seat.failed && !matches!(event, Event::Ends(_)) {
+                continue;
+            }
+            if let Err(error) = seat.observer.event(event) {
+                seat.failed = true;
+                failure.get_or_insert(error.to_string());
+            }
+        }
+    }
+
+    /// What the first observer that failed said: nothing more is worth measuring.
+    pub fn failure(&self) -> Option<String> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner).failure.clone()
+    }
+}
+
+/// What an experiment is made of beside its runs, for [`crate::study::Study::new`].
+#[derive(Default)]
+pub struct Company {
+    /// Told everything.
+    pub observers: Vec<Box<dyn Observer>>,
+    /// Begun in this order for each run, ended in the opposite one.
+    pub companions: Vec<Box<dyn Companion>>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Fails at its third event.
+    struct Full(Arc<Mutex<Vec<&'static str>>>);
+    impl Observer for Full {
+        fn event(&mut self, event: &Event<'_>) -> io::Result<()> {
+            let mut seen = self.0.lock().unwrap();
+            seen.push(if matches!(event, Event::Ends(_)) { "end" } else { "event" });
+            if seen.len() == 3 { Err(io::Error::other("disk full")) } else { Ok(()) }
+        }
+    }
+
+    /// The goal: who failed hears nothing more but the end, the others everything, and the failure is
+    /// known.
+    #[test]
+    fn a_failed_observer_is_left_alone() {
+        let (full, fine) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
+        fine.lock().unwrap().extend(["event"; 3]);
+        let hub = Hub::new(vec![Box::new(Full(full.clone())), Box::new(Full(fine.clone()))]);
+        for at in 0..5 {
+            assert_eq!(hub.failure().is_some(), at >= 3);
+            hub.tell(&Event::RunStarts(Nanos(at)));
+        }
+        assert_eq!((full.lock().unwrap().len(), fine.lock().unwrap().len()), (3, 8));
+        assert_eq!(hub.failure().as_deref(), Some("disk full"));
+    }
+}
