@@ -1,9 +1,9 @@
-//! Captured bytes: packet files, frames, transport headers, RPC and NFSv3 messages.
+//! Captured bytes: packet files, frames, transport headers, RPC, NFSv3 and NFSv4 messages.
 #![no_main]
 
 use brunt_wire::cursor::Cursor;
 use brunt_wire::net::{self, Frame};
-use brunt_wire::nfs::{mount, v3};
+use brunt_wire::nfs::{mount, v3, v4};
 use brunt_wire::pcap::{LinkType, PacketFile, Step};
 use brunt_wire::rpc;
 use libfuzzer_sys::fuzz_target;
@@ -56,5 +56,27 @@ fn message(bytes: &[u8]) {
     for procedure in 0..6 {
         let _ = mount::parse_args(procedure, &mut Cursor::new(bytes));
         let _ = mount::parse_results(procedure, &mut Cursor::new(bytes));
+    }    compounds(bytes);
+}
+
+/// The same bytes as a call, as its reply, and as a callback.
+fn compounds(bytes: &[u8]) {
+    let reply = v4::Reply::parse(&mut Cursor::new(bytes)).ok();
+    if let Ok(call) = v4::Call::parse(&mut Cursor::new(bytes)) {
+        assert!(v4::Walk::new(&call, reply.as_ref()).count() <= call.count as usize);
+    }
+    for result in reply.iter().flat_map(|reply| reply.operations()).map_while(Result::ok) {
+        match result.body {
+            v4::ResultBody::Getattr { attributes } => drop(attributes.parse()),
+            v4::ResultBody::Readdir { entries, .. } => {
+                assert_eq!(entries.iter().count() as u32, entries.count());
+                entries.iter().for_each(|entry| drop(entry.attributes.parse()));
+            }
+            v4::ResultBody::ReadPlus { segments, .. } => drop(segments.iter().count()),
+            _ => {}
+        }
+    }
+    if let Ok(callback) = v4::Callback::parse(&mut Cursor::new(bytes)) {
+        assert!(callback.operations().count() <= callback.count as usize);
     }
 }

@@ -3,6 +3,7 @@
 
 pub mod mount;
 pub mod v3;
+pub mod v4;
 
 /// A file handle: opaque bytes that name a file to its server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

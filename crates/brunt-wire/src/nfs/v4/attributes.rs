@@ -1,0 +1,263 @@
+//! Bitmaps and the attribute lists that they describe (`fattr4`).
+//!
+//! A list has a length of its own, so an operation is walked over whatever its attributes are. To
+//! look inside, each attribute that the bitmap names has to be understood, in its order: at one
+//! that is not, the reading of the list ends and [`Attributes::unparsed`] names it.
+
+use crate::nfs::FileHandle;
+use crate::{Cursor, ParseError};
+
+/// Words of a bitmap. 87 attributes fill three; a peer that sends more than eight means no bitmap.
+const BITMAP_WORDS_MAX: u32 = 8;
+/// A list of attributes: ACLs make them long, 64 KiB is what Linux accepts.
+const LIST_BYTES_MAX: u32 = 256 << 10;
+const ACES_MAX: u32 = 8192;
+const STRING_BYTES_MAX: u32 = 4096;
+const ELEMENTS_MAX: u32 = 1024;
+
+/// `bitmap4`: numbers, as set bits of big-endian words.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bitmap<'a>(&'a [u8]);
+
+impl<'a> Bitmap<'a> {
+    /// Reads a bitmap.
+    ///
+    /// # Errors
+    /// Cut short, or longer than any bitmap in use.
+    #[inline]
+    pub fn read(cur: &mut Cursor<'a>) -> Result<Bitmap<'a>, ParseError> {
+        let words = cur.count(BITMAP_WORDS_MAX, "a bitmap has at most 8 words")?;
+        cur.take(words as usize * 4).map(Bitmap)
+    }
+
+    /// Whether `number` is in it.
+    #[inline]
+    pub fn has(&self, number: u32) -> bool {
+        let word = self.0.get(number as usize / 32 * 4..).and_then(|rest| rest.first_chunk::<4>());
+        word.is_some_and(|word| u32::from_be_bytes(*word) >> (number % 32) & 1 == 1)
+    }
+
+    /// Its numbers, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = u32> + use<'a> {
+        let words = self.0.as_chunks::<4>().0;
+        words.iter().zip(0u32..).flat_map(|(word, index)| {
+            let mut left = u32::from_be_bytes(*word);
+            std::iter::from_fn(move || {
+                let bit = left.trailing_zeros();
+                left &= left.wrapping_sub(1);
+                (bit < 32).then_some(index * 32 + bit)
+            })
+        })
+    }
+}
+
+/// `nfstime4`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NfsTime {
+    /// Seconds since 1970.
+    pub seconds: i64,
+    /// Nanoseconds of the second.
+    pub nseconds: u32,
+}
+
+impl NfsTime {
+    #[inline]
+    pub(super) fn read(cur: &mut Cursor<'_>) -> Result<NfsTime, ParseError> {
+        Ok(NfsTime { seconds: cur.u64()? as i64, nseconds: cur.u32()? })
+    }
+}
+
+/// `fattr4`, as the wire has it: which attributes, and their values in a row.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FileAttributes<'a> {
+    /// Which there are.
+    pub mask: Bitmap<'a>,
+    values: &'a [u8],
+}
+
+/// The attributes that are looked at; those that were not sent are `None`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)] // the RFCs' own names
+pub struct Attributes<'a> {
+    pub kind: Option<u32>,
+    pub change: Option<u64>,
+    pub size: Option<u64>,
+    pub fsid: Option<[u64; 2]>,
+    /// Why this entry of a directory has no attributes.
+    pub rdattr_error: Option<u32>,
+    pub handle: Option<FileHandle<'a>>,
+    pub fileid: Option<u64>,
+    pub mode: Option<u32>,
+    pub numlinks: Option<u32>,
+    pub owner: Option<&'a [u8]>,
+    pub owner_group: Option<&'a [u8]>,
+    pub rawdev: Option<[u32; 2]>,
+    pub space_used: Option<u64>,
+    pub time_access: Option<NfsTime>,
+    pub time_metadata: Option<NfsTime>,
+    pub time_modify: Option<NfsTime>,
+    pub mounted_on_fileid: Option<u64>,
+    /// The attribute that is not known, or is damaged: it and those behind it were not looked at.
+    pub unparsed: Option<u32>,
+}
+
+impl<'a> FileAttributes<'a> {
+    /// Reads the list's frame; its values are read by [`FileAttributes::parse`].
+    ///
+    /// # Errors
+    /// Cut short, or too long.
+    #[inline]
+    pub fn read(cur: &mut Cursor<'a>) -> Result<FileAttributes<'a>, ParseError> {
+        let mask = Bitmap::read(cur)?;
+        let values = cur.opaque(LIST_BYTES_MAX, "an attribute list has at most 256 KiB")?;
+        Ok(FileAttributes { mask, values })
+    }
+
+    /// Looks at the values.
+    pub fn parse(&self) -> Attributes<'a> {
+        let mut found = Attributes::default();
+        let mut cur = Cursor::new(self.values);
+        for number in self.mask.iter() {
+            if found.take(number, &mut cur).is_none() {
+                found.unparsed = Some(number);
+                return found;
+            }
+        }
+        found
+    }
+}
+
+impl<'a> Attributes<'a> {
+    /// Takes one attribute; `None` when it is not known or damaged.
+    fn take(&mut self, number: u32, cur: &mut Cursor<'a>) -> Option<()> {
+        match number {
+            1 => self.kind = Some(cur.u32().ok()?),
+            3 => self.change = Some(cur.u64().ok()?),
+            4 => self.size = Some(cur.u64().ok()?),
+            8 => self.fsid = Some([cur.u64().ok()?, cur.u64().ok()?]),
+            11 => self.rdattr_error = Some(cur.u32().ok()?),
+            19 => self.handle = Some(super::args::handle(cur).ok()?),
+            20 => self.fileid = Some(cur.u64().ok()?),
+            33 => self.mode = Some(cur.u32().ok()?),
+            35 => self.numlinks = Some(cur.u32().ok()?),
+            36 => self.owner = Some(string(cur).ok()?),
+            37 => self.owner_group = Some(string(cur).ok()?),
+            41 => self.rawdev = Some([cur.u32().ok()?, cur.u32().ok()?]),
+            45 => self.space_used = Some(cur.u64().ok()?),
+            47 => self.time_access = Some(NfsTime::read(cur).ok()?),
+            52 => self.time_metadata = Some(NfsTime::read(cur).ok()?),
+            53 => self.time_modify = Some(NfsTime::read(cur).ok()?),
+            55 => self.mounted_on_fileid = Some(cur.u64().ok()?),
+            other => skip(other, cur).ok().filter(|known| *known).map(|_| ())?,
+        }
+        Some(())
+    }
+}
+
+fn string<'a>(cur: &mut Cursor<'a>) -> Result<&'a [u8], ParseError> {
+    cur.opaque(STRING_BYTES_MAX, "a string has at most 4096 bytes")
+}
+
+/// Walks over an attribute that nobody looks at; `false` when it is not known.
+fn skip(number: u32, cur: &mut Cursor<'_>) -> Result<bool, ParseError> {
+    match number {
+        // supported_attrs, suppattr_exclcreat
+        0 | 75 => drop(Bitmap::read(cur)?),
+        // Booleans and 32 bits: fh_expire_type, lease_time, aclsupport, maxlink, ...
+        2 | 5..=7 | 9..=10 | 13..=18 | 25..=26 | 28..=29 | 34 | 46 | 65..=66 | 76..=77 | 79 | 82..=83 => {
+            cur.skip(4)?;
+        }
+        // 64 bits: counts of files and bytes, maxread, maxwrite, quotas, space, retention_hold
+        21..=23 | 27 | 30..=31 | 38..=40 | 42..=44 | 73 | 78 => cur.skip(8)?,
+        12 => aces(cur)?,
+        24 => locations(cur)?,
+        32 => drop(string(cur)?),
+        // Times: backup, create, delta, directory notification delays, those of delegations
+        49..=51 | 56..=57 | 84..=85 => cur.skip(12)?,
+        48 | 54 => {
+            if cur.u32()? == 1 {
+                cur.skip(12)?;
+            }
+        }
+        // dacl and sacl: flags before the entries
+        58..=59 => {
+            cur.skip(4)?;
+            aces(cur)?;
+        }
+        60 => cur.skip(16)?,
+        61 => {
+            cur.skip(8)?;
+            string(cur)?;
+            string(cur)?;
+            cur.skip(4 + 12)?;
+        }
+        62 | 64 => {
+            let count = cur.count(ELEMENTS_MAX, "at most 1024 layout types")?;
+            cur.skip(count as usize * 4)?;
+        }
+        63 => {
+            cur.skip(4)?;
+            cur.opaque(LIST_BYTES_MAX, "a layout hint has at most 256 KiB")?;
+        }
+        68 => {
+            for _ in 0..cur.count(ELEMENTS_MAX, "at most 1024 threshold hints")? {
+                cur.skip(4)?;
+                Bitmap::read(cur)?;
+                cur.opaque(LIST_BYTES_MAX, "a hint has at most 256 KiB")?;
+            }
+        }
+        // retention_get, retentevt_get: a duration and at most one time; their setters the other way
+        69 | 71 => {
+            cur.skip(8)?;
+            let times = cur.count(1, "at most one time")?;
+            cur.skip(times as usize * 12)?;
+        }
+        70 | 72 => {
+            cur.skip(4)?;
+            let durations = cur.count(1, "at most one duration")?;
+            cur.skip(durations as usize * 8)?;
+        }
+        74 | 81 => cur.skip(8)?,
+        80 => {
+            cur.skip(8)?;
+            cur.opaque(LIST_BYTES_MAX, "a label has at most 256 KiB")?;
+        }
+        86 => {
+            for _ in 0..5 {
+                Bitmap::read(cur)?;
+            }
+        }
+        _ => return Ok(false),
+    }
+    Ok(true)
+}
+
+fn aces(cur: &mut Cursor<'_>) -> Result<(), ParseError> {
+    for _ in 0..cur.count(ACES_MAX, "an ACL has at most 8192 entries")? {
+        ace(cur)?;
+    }
+    Ok(())
+}
+
+/// `nfsace4`: type, flags, mask, who.
+pub(super) fn ace(cur: &mut Cursor<'_>) -> Result<(), ParseError> {
+    cur.skip(12)?;
+    string(cur).map(|_| ())
+}
+
+fn strings(cur: &mut Cursor<'_>) -> Result<(), ParseError> {
+    for _ in 0..cur.count(ELEMENTS_MAX, "a list has at most 1024 strings")? {
+        string(cur)?;
+    }
+    Ok(())
+}
+
+/// `fs_locations4`: a path, then servers with a path each.
+fn locations(cur: &mut Cursor<'_>) -> Result<(), ParseError> {
+    strings(cur)?;
+    for _ in 0..cur.count(ELEMENTS_MAX, "a list has at most 1024 locations")? {
+        strings(cur)?;
+        strings(cur)?;
+    }
+    Ok(())
+}

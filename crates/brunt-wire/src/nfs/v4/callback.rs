@@ -1,0 +1,146 @@
+//! Callbacks: the server calls its client (CB_COMPOUND), to take delegations back, mostly. In 4.1
+//! they come on the client's own connection.
+
+use super::args::{body, handle, stateid};
+use super::attributes::Bitmap;
+use super::{OPAQUE_BYTES_MAX, OPERATIONS_MAX, Stateid};
+use crate::nfs::FileHandle;
+use crate::{Cursor, ParseError};
+
+/// The arguments of CB_COMPOUND.
+#[derive(Clone, Copy, Debug)]
+pub struct Callback<'a> {
+    /// 0, 1 or 2.
+    pub minor_version: u32,
+    /// How many operations there are.
+    pub count: u32,
+    cur: Cursor<'a>,
+}
+
+/// The arguments of a callback's operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // the RFCs' own names
+pub enum CallbackArgs<'a> {
+    Getattr {
+        object: FileHandle<'a>,
+        mask: Bitmap<'a>,
+    },
+    Recall {
+        stateid: &'a Stateid,
+        truncate: bool,
+        object: FileHandle<'a>,
+    },
+    RecallAny {
+        keep: u32,
+    },
+    RecallSlot {
+        target_highest_slot: u32,
+    },
+    Sequence {
+        session: &'a [u8; 16],
+        sequence: u32,
+        slot: u32,
+    },
+    /// Known by its number, and not looked into: nothing behind it can be found.
+    Other(u32),
+}
+
+impl CallbackArgs<'_> {
+    /// The RFCs' name.
+    pub fn name(&self) -> &'static str {
+        match self {
+            CallbackArgs::Getattr { .. } => "CB_GETATTR",
+            CallbackArgs::Recall { .. } => "CB_RECALL",
+            CallbackArgs::RecallAny { .. } => "CB_RECALL_ANY",
+            CallbackArgs::RecallSlot { .. } => "CB_RECALL_SLOT",
+            CallbackArgs::Sequence { .. } => "CB_SEQUENCE",
+            CallbackArgs::Other(number) => match number {
+                5 => "CB_LAYOUTRECALL",
+                6 => "CB_NOTIFY",
+                7 => "CB_PUSH_DELEG",
+                9 => "CB_RECALLABLE_OBJ_AVAIL",
+                12 => "CB_WANTS_CANCELLED",
+                13 => "CB_NOTIFY_LOCK",
+                14 => "CB_NOTIFY_DEVICEID",
+                15 => "CB_OFFLOAD",
+                _ => "CB_ILLEGAL",
+            },
+        }
+    }
+}
+
+impl<'a> Callback<'a> {
+    /// Reads up to the first operation.
+    ///
+    /// # Errors
+    /// Cut short, or no CB_COMPOUND.
+    pub fn parse(cur: &mut Cursor<'a>) -> Result<Callback<'a>, ParseError> {
+        cur.opaque(OPAQUE_BYTES_MAX, "a tag has at most 1024 bytes")?;
+        let minor_version = cur.u32()?;
+        if minor_version > 2 {
+            return Err(cur.malformed(4, "the minor version is 0 to 2"));
+        }
+        cur.skip(4)?;
+        let count = cur.count(OPERATIONS_MAX, "a compound has at most 1024 operations")?;
+        Ok(Callback { minor_version, count, cur: *cur })
+    }
+
+    /// Its operations; nothing follows one that is not looked into.
+    pub fn operations(&self) -> CallbackOps<'a> {
+        CallbackOps { cur: self.cur, left: self.count }
+    }
+}
+
+/// The operations of a callback.
+#[derive(Clone, Copy, Debug)]
+pub struct CallbackOps<'a> {
+    cur: Cursor<'a>,
+    left: u32,
+}
+
+impl<'a> Iterator for CallbackOps<'a> {
+    type Item = Result<CallbackArgs<'a>, ParseError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.left = self.left.checked_sub(1)?;
+        let args = parse(&mut self.cur);
+        if matches!(args, Err(_) | Ok(CallbackArgs::Other(_))) {
+            self.left = 0;
+        }
+        Some(args)
+    }
+}
+
+fn parse<'a>(cur: &mut Cursor<'a>) -> Result<CallbackArgs<'a>, ParseError> {
+    Ok(match cur.u32()? {
+        3 => CallbackArgs::Getattr { object: handle(cur)?, mask: Bitmap::read(cur)? },
+        4 => CallbackArgs::Recall { stateid: stateid(cur)?, truncate: cur.boolean()?, object: handle(cur)? },
+        8 => {
+            let keep = cur.u32()?;
+            Bitmap::read(cur)?;
+            CallbackArgs::RecallAny { keep }
+        }
+        10 => CallbackArgs::RecallSlot { target_highest_slot: cur.u32()? },
+        11 => {
+            let args =
+                CallbackArgs::Sequence { session: cur.view()?, sequence: cur.u32()?, slot: cur.u32()? };
+            // highest slot, cachethis
+            cur.skip(8)?;
+            // Calls that this one depends on, by session.
+            for _ in 0..super::args::elements(cur)? {
+                cur.skip(16)?;
+                let calls = super::args::elements(cur)?;
+                cur.skip(calls as usize * 8)?;
+            }
+            args
+        }
+        13 => {
+            // CB_NOTIFY_LOCK: the handle, then who waited.
+            handle(cur)?;
+            cur.skip(8)?;
+            body(cur)?;
+            CallbackArgs::Other(13)
+        }
+        other => CallbackArgs::Other(other),
+    })
+}

@@ -1,0 +1,222 @@
+//! Compounds: operations in a row, each working on the file handle that the ones before it left.
+
+use super::args::{self, Args, Claim};
+use super::results::{self, OpResult, ResultBody};
+use super::{OPAQUE_BYTES_MAX, OPERATIONS_MAX, Status};
+use crate::nfs::FileHandle;
+use crate::{Cursor, ParseError};
+
+/// The arguments of COMPOUND.
+#[derive(Clone, Copy, Debug)]
+pub struct Call<'a> {
+    /// What the client calls it; usually empty.
+    pub tag: &'a [u8],
+    /// 0, 1 or 2.
+    pub minor_version: u32,
+    /// How many operations there are.
+    pub count: u32,
+    cur: Cursor<'a>,
+}
+
+/// The results of COMPOUND.
+#[derive(Clone, Copy, Debug)]
+pub struct Reply<'a> {
+    /// That of the last operation that was tried.
+    pub status: Status,
+    /// The call's.
+    pub tag: &'a [u8],
+    /// How many operations were tried: those behind one that failed are not.
+    pub count: u32,
+    cur: Cursor<'a>,
+}
+
+impl<'a> Call<'a> {
+    /// Reads up to the first operation.
+    ///
+    /// # Errors
+    /// Cut short, or no COMPOUND.
+    #[inline]
+    pub fn parse(cur: &mut Cursor<'a>) -> Result<Call<'a>, ParseError> {
+        let tag = cur.opaque(OPAQUE_BYTES_MAX, "a tag has at most 1024 bytes")?;
+        let minor_version = cur.u32()?;
+        if minor_version > 2 {
+            return Err(cur.malformed(4, "the minor version is 0 to 2"));
+        }
+        let count = cur.count(OPERATIONS_MAX, "a compound has at most 1024 operations")?;
+        Ok(Call { tag, minor_version, count, cur: *cur })
+    }
+
+    /// Its operations, in order; the last may be an error, and nothing follows one that is not known.
+    #[inline]
+    pub fn operations(&self) -> Calls<'a> {
+        Calls { cur: self.cur, left: self.count }
+    }
+}
+
+impl<'a> Reply<'a> {
+    /// Reads up to the first operation's results.
+    ///
+    /// # Errors
+    /// Cut short, or no answer to COMPOUND.
+    #[inline]
+    pub fn parse(cur: &mut Cursor<'a>) -> Result<Reply<'a>, ParseError> {
+        let status = Status(cur.u32()?);
+        let tag = cur.opaque(OPAQUE_BYTES_MAX, "a tag has at most 1024 bytes")?;
+        let count = cur.count(OPERATIONS_MAX, "a compound has at most 1024 operations")?;
+        Ok(Reply { status, tag, count, cur: *cur })
+    }
+
+    /// Its operations' results, in order; the last may be an error.
+    #[inline]
+    pub fn operations(&self) -> Replies<'a> {
+        Replies { cur: self.cur, left: self.count }
+    }
+}
+
+/// The operations of a call.
+#[derive(Clone, Copy, Debug)]
+pub struct Calls<'a> {
+    cur: Cursor<'a>,
+    left: u32,
+}
+
+impl<'a> Calls<'a> {
+    /// What lies behind the operations read so far.
+    pub fn rest(&self) -> &'a [u8] {
+        self.cur.rest()
+    }
+}
+
+impl<'a> Iterator for Calls<'a> {
+    type Item = Result<Args<'a>, ParseError>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        self.left = self.left.checked_sub(1)?;
+        let args = args::parse(&mut self.cur);
+        if matches!(args, Err(_) | Ok(Args::Unknown(_))) {
+            self.left = 0;
+        }
+        Some(args)
+    }
+}
+
+/// The results of a reply.
+#[derive(Clone, Copy, Debug)]
+pub struct Replies<'a> {
+    cur: Cursor<'a>,
+    left: u32,
+}
+
+impl<'a> Replies<'a> {
+    /// What lies behind the results read so far.
+    pub fn rest(&self) -> &'a [u8] {
+        self.cur.rest()
+    }
+}
+
+impl<'a> Iterator for Replies<'a> {
+    type Item = Result<OpResult<'a>, ParseError>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        self.left = self.left.checked_sub(1)?;
+        let result = results::parse(&mut self.cur);
+        if matches!(result, Err(_) | Ok(OpResult { body: ResultBody::Unknown, .. })) {
+            self.left = 0;
+        }
+        Some(result)
+    }
+}
+
+/// What the current (or saved) file handle is, as far as the compound tells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Place<'a> {
+    /// None was set.
+    #[default]
+    Unset,
+    /// The root of the server, by PUTROOTFH (or PUTPUBFH).
+    Root,
+    /// This one.
+    Handle(FileHandle<'a>),
+    /// What a name led to; its handle was not asked for, or not yet.
+    Named,
+}
+
+impl<'a> Place<'a> {
+    /// The handle, when it is known.
+    #[inline]
+    pub fn handle(self) -> Option<FileHandle<'a>> {
+        match self {
+            Place::Handle(handle) => Some(handle),
+            _ => None,
+        }
+    }
+}
+
+/// One operation with its answer, and what it worked on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step<'a> {
+    /// What was asked.
+    pub args: Args<'a>,
+    /// What was answered; `None` when the reply was not seen, ended before, or is another's.
+    pub result: Option<OpResult<'a>>,
+    /// The current file handle before it.
+    pub current: Place<'a>,
+    /// The saved file handle before it.
+    pub saved: Place<'a>,
+}
+
+/// A compound's operations with their answers.
+#[derive(Clone, Copy, Debug)]
+pub struct Walk<'a> {
+    calls: Calls<'a>,
+    replies: Option<Replies<'a>>,
+    current: Place<'a>,
+    saved: Place<'a>,
+}
+
+impl<'a> Walk<'a> {
+    /// Over a call and, if there is one, its reply.
+    #[inline]
+    pub fn new(call: &Call<'a>, reply: Option<&Reply<'a>>) -> Walk<'a> {
+        let replies = reply.map(Reply::operations);
+        Walk { calls: call.operations(), replies, current: Place::Unset, saved: Place::Unset }
+    }
+}
+
+impl<'a> Iterator for Walk<'a> {
+    type Item = Step<'a>;
+
+    /// Ends before an operation that cannot be read.
+    #[inline]
+    fn next(&mut self) -> Option<Step<'a>> {
+        let args = self.calls.next()?.ok()?;
+        let result = self.replies.as_mut().and_then(Iterator::next).and_then(Result::ok);
+        // A server answers what it was asked, or ILLEGAL.
+        let result = result.filter(|r| args.op().is_none_or(|op| r.number == op as u32) || r.number == 10044);
+        if result.is_none() {
+            self.replies = None;
+        }
+        let step = Step { args, result, current: self.current, saved: self.saved };
+        if result.is_none_or(|result| result.status == Status::OK) {
+            match args {
+                Args::Putfh { object } => self.current = Place::Handle(object),
+                Args::Putrootfh | Args::Putpubfh => self.current = Place::Root,
+                Args::Lookup { .. } | Args::Lookupp | Args::Create { .. } => self.current = Place::Named,
+                Args::Open { claim, .. } if claim.name().is_some() => self.current = Place::Named,
+                Args::Open { claim: Claim::Previous(_), .. } => {}
+                Args::Other(super::Op::Openattr) => self.current = Place::Named,
+                Args::Savefh => self.saved = self.current,
+                Args::Restorefh => self.current = self.saved,
+                Args::Getfh => {
+                    if let Some(OpResult { body: ResultBody::Getfh { object }, .. }) = result {
+                        self.current = Place::Handle(object);
+                    }
+                }
+                _ => {}
+            }
+        }
+        Some(step)
+    }
+}

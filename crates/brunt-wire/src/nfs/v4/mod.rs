@@ -1,0 +1,82 @@
+//! NFSv4.0, 4.1 and 4.2 (RFC 7530, 8881, 7862; extended attributes of RFC 8276): compounds, their
+//! operations, callbacks. Called by the capture pipeline with the RPC header already read.
+//!
+//! A compound has no length for each operation: to know where one ends, all before it have to be
+//! understood. The one rule: an operation that is not known ends the reading of its compound, and
+//! says so ([`Args::Unknown`], [`ResultBody::Unknown`]); nothing behind it is guessed.
+
+mod args;
+mod attributes;
+mod callback;
+mod compound;
+mod results;
+mod status;
+
+pub use args::{Args, Claim, CreateKind, Locker, OpenCreate, Stateid};
+pub use attributes::{Attributes, Bitmap, FileAttributes, NfsTime};
+pub use callback::{Callback, CallbackArgs, CallbackOps};
+pub use compound::{Call, Calls, Place, Replies, Reply, Step, Walk};
+pub use results::{ChangeInfo, Delegation, Entries, Entry, OpResult, ResultBody, Segment, Segments};
+pub use status::Status;
+
+/// The longest handle of NFSv4 (RFC 8881, 3.1).
+pub const FILE_HANDLE_BYTES_MAX: u32 = 128;
+/// The longest opaque that names an owner, a client or a server (RFC 8881, 3.1).
+pub const OPAQUE_BYTES_MAX: u32 = 1024;
+/// Operations of one compound. The standard sets no limit; clients negotiate a few dozen at most.
+pub const OPERATIONS_MAX: u32 = 1024;
+/// The number of COMPOUND and of CB_COMPOUND.
+pub const PROCEDURE_COMPOUND: u32 = 1;
+
+/// Declares the operations with their numbers and names.
+macro_rules! operations {
+    ($($number:literal $variant:ident $name:literal),* $(,)?) => {
+        /// An operation of NFSv4.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[allow(missing_docs)] // the RFCs' own names
+        #[repr(u16)]
+        pub enum Op { $($variant = $number),* }
+
+        impl Op {
+            /// All of them, by number.
+            pub const ALL: &'static [Op] = &[$(Op::$variant),*];
+
+            /// The RFCs' name, without its prefix.
+            pub const fn name(self) -> &'static str {
+                match self { $(Op::$variant => $name),* }
+            }
+
+            /// By its number.
+            #[inline]
+            pub const fn from_number(number: u32) -> Option<Op> {
+                match number { $($number => Some(Op::$variant),)* _ => None }
+            }
+        }
+    };
+}
+
+operations! {
+    3 Access "ACCESS", 4 Close "CLOSE", 5 Commit "COMMIT", 6 Create "CREATE", 7 Delegpurge "DELEGPURGE",
+    8 Delegreturn "DELEGRETURN", 9 Getattr "GETATTR", 10 Getfh "GETFH", 11 Link "LINK", 12 Lock "LOCK",
+    13 Lockt "LOCKT", 14 Locku "LOCKU", 15 Lookup "LOOKUP", 16 Lookupp "LOOKUPP", 17 Nverify "NVERIFY",
+    18 Open "OPEN", 19 Openattr "OPENATTR", 20 OpenConfirm "OPEN_CONFIRM", 21 OpenDowngrade "OPEN_DOWNGRADE",
+    22 Putfh "PUTFH", 23 Putpubfh "PUTPUBFH", 24 Putrootfh "PUTROOTFH", 25 Read "READ", 26 Readdir "READDIR",
+    27 Readlink "READLINK", 28 Remove "REMOVE", 29 Rename "RENAME", 30 Renew "RENEW", 31 Restorefh "RESTOREFH",
+    32 Savefh "SAVEFH", 33 Secinfo "SECINFO", 34 Setattr "SETATTR", 35 Setclientid "SETCLIENTID",
+    36 SetclientidConfirm "SETCLIENTID_CONFIRM", 37 Verify "VERIFY", 38 Write "WRITE",
+    39 ReleaseLockowner "RELEASE_LOCKOWNER", 40 BackchannelCtl "BACKCHANNEL_CTL",
+    41 BindConnToSession "BIND_CONN_TO_SESSION", 42 ExchangeId "EXCHANGE_ID", 43 CreateSession "CREATE_SESSION",
+    44 DestroySession "DESTROY_SESSION", 45 FreeStateid "FREE_STATEID", 46 GetDirDelegation "GET_DIR_DELEGATION",
+    47 Getdeviceinfo "GETDEVICEINFO", 48 Getdevicelist "GETDEVICELIST", 49 Layoutcommit "LAYOUTCOMMIT",
+    50 Layoutget "LAYOUTGET", 51 Layoutreturn "LAYOUTRETURN", 52 SecinfoNoName "SECINFO_NO_NAME",
+    53 Sequence "SEQUENCE", 54 SetSsv "SET_SSV", 55 TestStateid "TEST_STATEID", 56 WantDelegation "WANT_DELEGATION",
+    57 DestroyClientid "DESTROY_CLIENTID", 58 ReclaimComplete "RECLAIM_COMPLETE", 59 Allocate "ALLOCATE",
+    60 Copy "COPY", 61 CopyNotify "COPY_NOTIFY", 62 Deallocate "DEALLOCATE", 63 IoAdvise "IO_ADVISE",
+    64 Layouterror "LAYOUTERROR", 65 Layoutstats "LAYOUTSTATS", 66 OffloadCancel "OFFLOAD_CANCEL",
+    67 OffloadStatus "OFFLOAD_STATUS", 68 ReadPlus "READ_PLUS", 69 Seek "SEEK", 70 WriteSame "WRITE_SAME",
+    71 Clone "CLONE", 72 Getxattr "GETXATTR", 73 Setxattr "SETXATTR", 74 Listxattrs "LISTXATTRS",
+    75 Removexattr "REMOVEXATTR", 10044 Illegal "ILLEGAL",
+}
+
+#[cfg(test)]
+mod tests;

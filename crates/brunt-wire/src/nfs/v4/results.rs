@@ -1,0 +1,487 @@
+//! What the operations of a compound answer: each begins with its own number and status.
+
+use super::args::{
+    self, Stateid, body, channel, elements, handle, implementation, name, network_address, network_location,
+    opaque, protected_operations, stable_how, stateid,
+};
+use super::attributes::{Bitmap, FileAttributes, ace};
+use super::{Op, Status};
+use crate::nfs::v3::StableHow;
+use crate::nfs::{DATA_BYTES_MAX, FileHandle};
+use crate::{Cursor, Data, ParseError};
+
+/// Pieces of a READ_PLUS reply.
+const SEGMENTS_MAX: u32 = 64 << 10;
+
+/// What one operation answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpResult<'a> {
+    /// The operation's number, as answered.
+    pub number: u32,
+    /// How it went.
+    pub status: Status,
+    /// What came with it.
+    pub body: ResultBody<'a>,
+}
+
+/// `change_info4`: a directory's change attribute before and after.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct ChangeInfo {
+    pub atomic: bool,
+    pub before: u64,
+    pub after: u64,
+}
+
+/// What OPEN handed out beside the open itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delegation<'a> {
+    /// Nothing; in 4.1 perhaps with the reason (`why_no_delegation4`).
+    None(Option<u32>),
+    /// The right to read without asking.
+    Read(&'a Stateid),
+    /// The right to write without asking.
+    Write(&'a Stateid),
+}
+
+/// What follows an operation's status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // the RFCs' own names
+pub enum ResultBody<'a> {
+    /// Nothing, or nothing that anybody looks at.
+    Empty,
+    Access {
+        supported: u32,
+        access: u32,
+    },
+    Getattr {
+        attributes: FileAttributes<'a>,
+    },
+    Getfh {
+        object: FileHandle<'a>,
+    },
+    /// CREATE, LINK, REMOVE, SETXATTR and REMOVEXATTR.
+    Changed {
+        directory: ChangeInfo,
+    },
+    Rename {
+        from: ChangeInfo,
+        to: ChangeInfo,
+    },
+    Open {
+        stateid: &'a Stateid,
+        directory: ChangeInfo,
+        flags: u32,
+        delegation: Delegation<'a>,
+    },
+    /// CLOSE, LOCK, LOCKU, OPEN_CONFIRM and OPEN_DOWNGRADE.
+    State {
+        stateid: &'a Stateid,
+    },
+    Read {
+        eof: bool,
+        data: Data<'a>,
+    },
+    ReadPlus {
+        eof: bool,
+        segments: Segments<'a>,
+    },
+    Readdir {
+        verifier: u64,
+        entries: Entries<'a>,
+        eof: bool,
+    },
+    Readlink {
+        target: &'a [u8],
+    },
+    Write {
+        count: u32,
+        committed: StableHow,
+        verifier: u64,
+    },
+    Commit {
+        verifier: u64,
+    },
+    Copy {
+        count: u64,
+    },
+    Seek {
+        eof: bool,
+        offset: u64,
+    },
+    ExchangeId {
+        client: u64,
+        flags: u32,
+    },
+    CreateSession {
+        session: &'a [u8; 16],
+        slots: u32,
+    },
+    Setclientid {
+        client: u64,
+    },
+    Sequence {
+        session: &'a [u8; 16],
+        sequence: u32,
+        slot: u32,
+        highest_slot: u32,
+        target_highest_slot: u32,
+        flags: u32,
+    },
+    Getxattr {
+        value: &'a [u8],
+    },
+    /// An operation that is not known: nothing behind it can be found.
+    Unknown,
+}
+
+/// The entries of a READDIR reply, already checked, read again on demand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entries<'a> {
+    bytes: &'a [u8],
+    count: u32,
+}
+
+/// One entry of a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry<'a> {
+    /// Where to go on reading after it.
+    pub cookie: u64,
+    /// Its name.
+    pub name: &'a [u8],
+    /// What was asked of it.
+    pub attributes: FileAttributes<'a>,
+}
+
+impl<'a> Entries<'a> {
+    /// How many there are.
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// All of them, in the server's order.
+    pub fn iter(&self) -> impl Iterator<Item = Entry<'a>> + use<'a> {
+        let mut cur = Cursor::new(self.bytes);
+        // They were read once before, so no error is possible here.
+        (0..self.count).map_while(move |_| cur.boolean().and_then(|_| Entries::entry(&mut cur)).ok())
+    }
+
+    fn entry(cur: &mut Cursor<'a>) -> Result<Entry<'a>, ParseError> {
+        Ok(Entry { cookie: cur.u64()?, name: name(cur)?, attributes: FileAttributes::read(cur)? })
+    }
+
+    fn read(cur: &mut Cursor<'a>) -> Result<Entries<'a>, ParseError> {
+        let (bytes, start) = (cur.rest(), cur.at());
+        let mut count = 0;
+        while cur.boolean()? {
+            Entries::entry(cur)?;
+            count += 1;
+        }
+        Ok(Entries { bytes: &bytes[..cur.at() - start], count })
+    }
+}
+
+/// A piece of what READ_PLUS read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Segment<'a> {
+    /// Bytes at this offset of the file.
+    Data(u64, &'a [u8]),
+    /// Zeros: their offset and length.
+    Hole(u64, u64),
+}
+
+/// The pieces of a READ_PLUS reply, already checked, read again on demand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segments<'a> {
+    bytes: &'a [u8],
+    count: u32,
+}
+
+impl<'a> Segments<'a> {
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = Segment<'a>> + use<'a> {
+        let mut cur = Cursor::new(self.bytes);
+        (0..self.count).map_while(move |_| Segments::segment(&mut cur).ok())
+    }
+
+    fn segment(cur: &mut Cursor<'a>) -> Result<Segment<'a>, ParseError> {
+        Ok(match cur.u32()? {
+            0 => Segment::Data(cur.u64()?, cur.opaque(DATA_BYTES_MAX, "a READ_PLUS carries at most 16 MiB")?),
+            1 => Segment::Hole(cur.u64()?, cur.u64()?),
+            _ => return Err(cur.malformed(4, "data_content4 is 0 or 1")),
+        })
+    }
+
+    fn read(cur: &mut Cursor<'a>) -> Result<Segments<'a>, ParseError> {
+        let count = cur.count(SEGMENTS_MAX, "at most 65536 segments")?;
+        let (bytes, start) = (cur.rest(), cur.at());
+        for _ in 0..count {
+            Segments::segment(cur)?;
+        }
+        Ok(Segments { bytes: &bytes[..cur.at() - start], count })
+    }
+}
+
+#[inline]
+fn change(cur: &mut Cursor<'_>) -> Result<ChangeInfo, ParseError> {
+    Ok(ChangeInfo { atomic: cur.boolean()?, before: cur.u64()?, after: cur.u64()? })
+}
+
+/// Reads the next operation's results.
+#[inline]
+pub(super) fn parse<'a>(cur: &mut Cursor<'a>) -> Result<OpResult<'a>, ParseError> {
+    let (number, status) = (cur.u32()?, Status(cur.u32()?));
+    let body = match Op::from_number(number) {
+        Some(op) if status == Status::OK => succeeded(op, cur)?,
+        Some(op) => {
+            failed(op, status, cur)?;
+            ResultBody::Empty
+        }
+        None => ResultBody::Unknown,
+    };
+    Ok(OpResult { number, status, body })
+}
+
+/// What operations say although they failed.
+fn failed(op: Op, status: Status, cur: &mut Cursor<'_>) -> Result<(), ParseError> {
+    match (op, status) {
+        // What was set before it failed.
+        (Op::Setattr, _) => Bitmap::read(cur).map(|_| ()),
+        (Op::Lock | Op::Lockt, Status::DENIED) => {
+            cur.skip(8 + 8 + 4 + 8)?;
+            opaque(cur).map(|_| ())
+        }
+        (Op::Setclientid, Status::CLID_INUSE) => network_address(cur),
+        (Op::Getdeviceinfo, Status::TOOSMALL) | (Op::Layoutget, Status::LAYOUTTRYLATER) => cur.skip(4),
+        (Op::Copy, Status::OFFLOAD_NO_REQS) => cur.skip(8),
+        _ => Ok(()),
+    }
+}
+
+fn succeeded<'a>(op: Op, cur: &mut Cursor<'a>) -> Result<ResultBody<'a>, ParseError> {
+    Ok(match op {
+        Op::Sequence => ResultBody::Sequence {
+            session: cur.view()?,
+            sequence: cur.u32()?,
+            slot: cur.u32()?,
+            highest_slot: cur.u32()?,
+            target_highest_slot: cur.u32()?,
+            flags: cur.u32()?,
+        },
+        Op::Getattr => ResultBody::Getattr { attributes: FileAttributes::read(cur)? },
+        Op::Read => ResultBody::Read {
+            eof: cur.boolean()?,
+            data: cur.data(DATA_BYTES_MAX, "a READ carries at most 16 MiB")?,
+        },
+        Op::Write => {
+            ResultBody::Write { count: cur.u32()?, committed: stable_how(cur)?, verifier: cur.u64()? }
+        }
+        Op::Access => ResultBody::Access { supported: cur.u32()?, access: cur.u32()? },
+        Op::Getfh => ResultBody::Getfh { object: handle(cur)? },
+        Op::Open => open(cur)?,
+        Op::Close | Op::Lock | Op::Locku | Op::OpenConfirm | Op::OpenDowngrade => {
+            ResultBody::State { stateid: stateid(cur)? }
+        }
+        Op::Commit => ResultBody::Commit { verifier: cur.u64()? },
+        Op::Create => {
+            let directory = change(cur)?;
+            Bitmap::read(cur)?;
+            ResultBody::Changed { directory }
+        }
+        Op::Link | Op::Remove | Op::Setxattr | Op::Removexattr => {
+            ResultBody::Changed { directory: change(cur)? }
+        }
+        Op::Rename => ResultBody::Rename { from: change(cur)?, to: change(cur)? },
+        Op::Readdir => {
+            ResultBody::Readdir { verifier: cur.u64()?, entries: Entries::read(cur)?, eof: cur.boolean()? }
+        }
+        Op::Readlink => ResultBody::Readlink { target: args::path(cur)? },
+        Op::ReadPlus => ResultBody::ReadPlus { eof: cur.boolean()?, segments: Segments::read(cur)? },
+        Op::Seek => ResultBody::Seek { eof: cur.boolean()?, offset: cur.u64()? },
+        Op::Copy => {
+            let count = write_response(cur)?;
+            cur.skip(8)?;
+            ResultBody::Copy { count }
+        }
+        Op::WriteSame => ResultBody::Copy { count: write_response(cur)? },
+        Op::Setclientid => {
+            let client = cur.u64()?;
+            cur.skip(8)?;
+            ResultBody::Setclientid { client }
+        }
+        Op::ExchangeId => exchange_id(cur)?,
+        Op::CreateSession => {
+            let session = cur.view()?;
+            cur.skip(8)?;
+            let slots = channel(cur)?;
+            channel(cur)?;
+            ResultBody::CreateSession { session, slots }
+        }
+        Op::Getxattr => ResultBody::Getxattr { value: body(cur)? },
+        other => {
+            skip(other, cur)?;
+            ResultBody::Empty
+        }
+    })
+}
+
+fn open<'a>(cur: &mut Cursor<'a>) -> Result<ResultBody<'a>, ParseError> {
+    let (stateid, directory, flags) = (stateid(cur)?, change(cur)?, cur.u32()?);
+    Bitmap::read(cur)?;
+    Ok(ResultBody::Open { stateid, directory, flags, delegation: delegation(cur)? })
+}
+
+/// `open_delegation4`.
+fn delegation<'a>(cur: &mut Cursor<'a>) -> Result<Delegation<'a>, ParseError> {
+    Ok(match cur.u32()? {
+        0 => Delegation::None(None),
+        1 => {
+            let stateid = stateid(cur)?;
+            cur.skip(4)?;
+            ace(cur)?;
+            Delegation::Read(stateid)
+        }
+        2 => {
+            let stateid = stateid(cur)?;
+            cur.skip(4)?;
+            // Both kinds of limit have 64 bits: a size, or a number of blocks and their size.
+            cur.skip(4 + 8)?;
+            ace(cur)?;
+            Delegation::Write(stateid)
+        }
+        3 => {
+            let why = cur.u32()?;
+            // WND4_CONTENTION and WND4_RESOURCE say whether the server will call back.
+            if matches!(why, 1 | 2) {
+                cur.skip(4)?;
+            }
+            Delegation::None(Some(why))
+        }
+        // Attribute delegations (RFC 9754) are handed out like the others.
+        4 => {
+            let stateid = stateid(cur)?;
+            cur.skip(4)?;
+            ace(cur)?;
+            Delegation::Read(stateid)
+        }
+        5 => {
+            let stateid = stateid(cur)?;
+            cur.skip(4 + 4 + 8)?;
+            ace(cur)?;
+            Delegation::Write(stateid)
+        }
+        _ => return Err(cur.malformed(4, "open_delegation_type4 is 0 to 5")),
+    })
+}
+
+/// `write_response4`: how many bytes.
+fn write_response(cur: &mut Cursor<'_>) -> Result<u64, ParseError> {
+    let ids = cur.count(1, "at most one callback id")?;
+    cur.skip(ids as usize * 16)?;
+    let count = cur.u64()?;
+    cur.skip(4 + 8)?;
+    Ok(count)
+}
+
+fn exchange_id<'a>(cur: &mut Cursor<'a>) -> Result<ResultBody<'a>, ParseError> {
+    let client = cur.u64()?;
+    cur.skip(4)?;
+    let flags = cur.u32()?;
+    match cur.u32()? {
+        0 => {}
+        1 => protected_operations(cur)?,
+        2 => {
+            protected_operations(cur)?;
+            cur.skip(16)?;
+            for _ in 0..elements(cur)? {
+                body(cur)?;
+            }
+        }
+        _ => return Err(cur.malformed(4, "state_protect_how4 is 0 to 2")),
+    }
+    // The server's owner and scope.
+    cur.skip(8)?;
+    opaque(cur)?;
+    opaque(cur)?;
+    implementation(cur)?;
+    Ok(ResultBody::ExchangeId { client, flags })
+}
+
+/// Results that nobody looks at.
+fn skip(op: Op, cur: &mut Cursor<'_>) -> Result<(), ParseError> {
+    match op {
+        Op::Secinfo | Op::SecinfoNoName => {
+            for _ in 0..elements(cur)? {
+                if cur.u32()? == 6 {
+                    opaque(cur)?;
+                    cur.skip(8)?;
+                }
+            }
+            Ok(())
+        }
+        Op::Setattr => Bitmap::read(cur).map(|_| ()),
+        Op::BindConnToSession => cur.skip(24),
+        Op::GetDirDelegation => match cur.u32()? {
+            0 => {
+                cur.skip(8 + 16)?;
+                Bitmap::read(cur)?;
+                protected_operations(cur)
+            }
+            _ => cur.skip(4),
+        },
+        Op::Getdeviceinfo => {
+            cur.skip(4)?;
+            body(cur)?;
+            Bitmap::read(cur).map(|_| ())
+        }
+        Op::Getdevicelist => {
+            cur.skip(16)?;
+            let count = elements(cur)?;
+            cur.skip(count as usize * 16 + 4)
+        }
+        Op::Layoutcommit => {
+            let size = cur.boolean()?;
+            cur.skip(if size { 8 } else { 0 })
+        }
+        Op::Layoutget => {
+            cur.skip(4 + 16)?;
+            for _ in 0..elements(cur)? {
+                cur.skip(8 + 8 + 4 + 4)?;
+                body(cur)?;
+            }
+            Ok(())
+        }
+        Op::Layoutreturn => {
+            let stateid = cur.boolean()?;
+            cur.skip(if stateid { 16 } else { 0 })
+        }
+        Op::SetSsv => body(cur).map(|_| ()),
+        Op::TestStateid => {
+            let count = elements(cur)?;
+            cur.skip(count as usize * 4)
+        }
+        Op::WantDelegation => delegation(cur).map(|_| ()),
+        Op::CopyNotify => {
+            cur.skip(12 + 16)?;
+            for _ in 0..elements(cur)? {
+                network_location(cur)?;
+            }
+            Ok(())
+        }
+        Op::IoAdvise => Bitmap::read(cur).map(|_| ()),
+        Op::OffloadStatus => {
+            cur.skip(8)?;
+            let complete = cur.count(1, "at most one status")?;
+            cur.skip(complete as usize * 4)
+        }
+        Op::Listxattrs => {
+            cur.skip(8)?;
+            for _ in 0..elements(cur)? {
+                name(cur)?;
+            }
+            cur.skip(4)
+        }
+        // All others answer with their status alone.
+        _ => Ok(()),
+    }
+}
