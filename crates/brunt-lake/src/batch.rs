@@ -1,0 +1,435 @@
+//! Rows on their way into a table or out of it, column by column in memory. Memory is kept from one
+//! part to the next: appending allocates only until the columns have grown to their size.
+//!
+//! The rule: a row has a value or a null in every column, in the table's order.
+
+use brunt_core::Nanos;
+
+use crate::table::{Column, Kind, Table};
+
+/// Columns of the same length.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Batch {
+    table: &'static Table,
+    rows: usize,
+    columns: Vec<Cells>,
+}
+
+/// One column's values; a null has an arbitrary value in its place.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Cells {
+    pub values: Values,
+    /// Parquet's definition levels, 1 for a value and 0 for a null; empty unless nullable.
+    pub levels: Vec<i16>,
+    pub nulls: usize,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Values {
+    Ints(Vec<i64>),
+    Floats(Vec<f64>),
+    Bools(Vec<bool>),
+    Texts(Texts),
+}
+
+/// Texts end to end.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Texts {
+    pub bytes: String,
+    /// Where each ends in `bytes`.
+    pub ends: Vec<usize>,
+}
+
+impl Texts {
+    pub fn push(&mut self, text: &str) {
+        self.bytes.push_str(text);
+        self.ends.push(self.bytes.len());
+    }
+
+    pub fn range(&self, row: usize) -> std::ops::Range<usize> {
+        (if row == 0 { 0 } else { self.ends[row - 1] })..self.ends[row]
+    }
+}
+
+impl Cells {
+    fn new(column: &Column) -> Cells {
+        let values = match column.kind {
+            Kind::Int => Values::Ints(Vec::new()),
+            Kind::Float => Values::Floats(Vec::new()),
+            Kind::Bool => Values::Bools(Vec::new()),
+            Kind::Text => Values::Texts(Texts::default()),
+        };
+        Cells { values, levels: Vec::new(), nulls: 0 }
+    }
+
+    fn len(&self) -> usize {
+        match &self.values {
+            Values::Ints(values) => values.len(),
+            Values::Floats(values) => values.len(),
+            Values::Bools(values) => values.len(),
+            Values::Texts(texts) => texts.ends.len(),
+        }
+    }
+
+    fn clear(&mut self) {
+        match &mut self.values {
+            Values::Ints(values) => values.clear(),
+            Values::Floats(values) => values.clear(),
+            Values::Bools(values) => values.clear(),
+            Values::Texts(texts) => {
+                texts.bytes.clear();
+                texts.ends.clear();
+            }
+        }
+        self.levels.clear();
+        self.nulls = 0;
+    }
+
+    fn append(&mut self, other: &Cells) {
+        match (&mut self.values, &other.values) {
+            (Values::Ints(own), Values::Ints(more)) => own.extend_from_slice(more),
+            (Values::Floats(own), Values::Floats(more)) => own.extend_from_slice(more),
+            (Values::Bools(own), Values::Bools(more)) => own.extend_from_slice(more),
+            (Values::Texts(own), Values::Texts(more)) => {
+                let base = own.bytes.len();
+                own.bytes.push_str(&more.bytes);
+                own.ends.extend(more.ends.iter().map(|end| base + end));
+            }
+            _ => unreachable!("batches of one table have the same columns"),
+        }
+        self.levels.extend_from_slice(&other.levels);
+        self.nulls += other.nulls;
+    }
+
+    /// `rows` rows without a value.
+    pub fn fill_nulls(&mut self, rows: usize) {
+        match &mut self.values {
+            Values::Ints(values) => values.resize(rows, 0),
+            Values::Floats(values) => values.resize(rows, 0.0),
+            Values::Bools(values) => values.resize(rows, false),
+            Values::Texts(texts) => texts.ends.resize(rows, 0),
+        }
+        self.levels.resize(rows, 0);
+    }
+
+    /// After a file filled `values` and perhaps `levels`.
+    pub fn complete(&mut self, rows: usize, nullable: bool) {
+        if nullable {
+            self.levels.resize(rows, 1);
+        }
+        self.nulls = self.levels.iter().filter(|level| **level == 0).count();
+    }
+
+    fn bytes(&self) -> usize {
+        let values = match &self.values {
+            Values::Ints(values) => values.len() * 8,
+            Values::Floats(values) => values.len() * 8,
+            Values::Bools(values) => values.len(),
+            Values::Texts(texts) => texts.ends.len() * 8 + texts.bytes.len(),
+        };
+        values + self.levels.len() * 2
+    }
+}
+
+impl Batch {
+    /// An empty one.
+    pub fn new(table: &'static Table) -> Batch {
+        Batch { table, rows: 0, columns: table.columns.iter().map(Cells::new).collect() }
+    }
+
+    /// The table.
+    pub fn table(&self) -> &'static Table {
+        self.table
+    }
+
+    /// How many rows there are.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.rows == 0
+    }
+
+    /// What the values take in memory.
+    pub fn bytes(&self) -> usize {
+        self.columns.iter().map(Cells::bytes).sum()
+    }
+
+    /// Begins a row; give it every value in the table's order, then [`Row::end`].
+    #[inline]
+    pub fn row(&mut self) -> Row<'_> {
+        Row { batch: self, column: 0 }
+    }
+
+    /// A column of integers to append to, when many rows come at once; finish with
+    /// [`Batch::end_rows`]. The column must not be nullable.
+    ///
+    /// # Panics
+    /// It is, or has another type.
+    pub fn ints_mut(&mut self, column: usize) -> &mut Vec<i64> {
+        let Column { name, nullable, .. } = self.table.columns[column];
+        match &mut self.columns[column].values {
+            Values::Ints(values) if !nullable => values,
+            _ => panic!("{}.{name} holds other than integers", self.table.name),
+        }
+    }
+
+    /// Takes in the rows appended by [`Batch::ints_mut`].
+    ///
+    /// # Panics
+    /// The columns have different lengths: our own mistake.
+    pub fn end_rows(&mut self) {
+        self.rows = self.columns.first().map_or(0, Cells::len);
+        for (index, cells) in self.columns.iter().enumerate() {
+            assert_eq!(cells.len(), self.rows, "length of {}", self.name_of(index));
+        }
+    }
+
+    /// Adds all rows of another batch of the same table.
+    ///
+    /// # Panics
+    /// It is of another table.
+    pub fn append(&mut self, other: &Batch) {
+        assert_eq!(self.table, other.table);
+        self.columns.iter_mut().zip(&other.columns).for_each(|(own, more)| own.append(more));
+        self.rows += other.rows;
+    }
+
+    /// Forgets the rows and keeps the memory.
+    pub fn clear(&mut self) {
+        self.columns.iter_mut().for_each(Cells::clear);
+        self.rows = 0;
+    }
+
+    /// The integers of a column; nulls have arbitrary values, see [`Batch::is_null`].
+    ///
+    /// # Panics
+    /// The table has no such column, or it has another type. So for all of these.
+    pub fn ints(&self, column: &str) -> &[i64] {
+        match &self.columns[self.table.index_of(column)].values {
+            Values::Ints(values) => values,
+            _ => panic!("{}.{column} holds no integers", self.table.name),
+        }
+    }
+
+    /// The doubles of a column.
+    pub fn floats(&self, column: &str) -> &[f64] {
+        match &self.columns[self.table.index_of(column)].values {
+            Values::Floats(values) => values,
+            _ => panic!("{}.{column} holds no doubles", self.table.name),
+        }
+    }
+
+    /// The truth values of a column.
+    pub fn bools(&self, column: &str) -> &[bool] {
+        match &self.columns[self.table.index_of(column)].values {
+            Values::Bools(values) => values,
+            _ => panic!("{}.{column} holds no truth values", self.table.name),
+        }
+    }
+
+    /// The texts of a column, row by row.
+    pub fn texts(&self, column: &str) -> impl ExactSizeIterator<Item = &str> {
+        match &self.columns[self.table.index_of(column)].values {
+            Values::Texts(texts) => (0..texts.ends.len()).map(|row| &texts.bytes[texts.range(row)]),
+            _ => panic!("{}.{column} holds no texts", self.table.name),
+        }
+    }
+
+    /// Whether a row has no value in a column.
+    pub fn is_null(&self, column: &str, row: usize) -> bool {
+        self.columns[self.table.index_of(column)].levels.get(row) == Some(&0)
+    }
+
+    pub(crate) fn cells(&self) -> &[Cells] {
+        &self.columns
+    }
+
+    pub(crate) fn cells_mut(&mut self) -> &mut [Cells] {
+        &mut self.columns
+    }
+
+    fn name_of(&self, column: usize) -> String {
+        format!("{}.{}", self.table.name, self.table.columns[column].name)
+    }
+}
+
+/// A row under way.
+#[must_use = "a row counts from its end() on"]
+pub struct Row<'a> {
+    batch: &'a mut Batch,
+    column: usize,
+}
+
+macro_rules! value {
+    ($(#[$doc:meta])* $name:ident, $or_null:ident, $type:ty, $values:ident, $push:expr) => {
+        $(#[$doc])*
+        ///
+        /// # Panics
+        /// The table's next column is of another type.
+        #[inline]
+        pub fn $name(self, value: $type) -> Self {
+            let cells = self.present();
+            match &mut cells.batch.columns[cells.column - 1].values {
+                Values::$values(values) => $push(values, value),
+                _ => cells.wrong(),
+            }
+            cells
+        }
+
+        /// The same, or no value.
+        #[inline]
+        pub fn $or_null(self, value: Option<$type>) -> Self {
+            match value {
+                Some(value) => self.$name(value),
+                None => self.null(),
+            }
+        }
+    };
+}
+
+impl Row<'_> {
+    value!(/// An integer.
+        int, int_or_null, i64, Ints, Vec::push);
+    value!(/// A double.
+        float, float_or_null, f64, Floats, Vec::push);
+    value!(/// A truth value.
+        bool, bool_or_null, bool, Bools, Vec::push);
+    value!(/// A text.
+        text, text_or_null, &str, Texts, Texts::push);
+
+    /// A count or a size as an integer; the largest there is when it does not fit.
+    #[inline]
+    pub fn count(self, value: u64) -> Self {
+        self.int(i64::try_from(value).unwrap_or(i64::MAX))
+    }
+
+    /// The same, or no value.
+    #[inline]
+    pub fn count_or_null(self, value: Option<u64>) -> Self {
+        self.int_or_null(value.map(|value| i64::try_from(value).unwrap_or(i64::MAX)))
+    }
+
+    /// A time in nanoseconds after `origin`, negative before it.
+    #[inline]
+    pub fn nanos_since(self, time: Nanos, origin: Nanos) -> Self {
+        self.int(time.0.wrapping_sub(origin.0) as i64)
+    }
+
+    /// The same, or no value.
+    #[inline]
+    pub fn nanos_since_or_null(self, time: Option<Nanos>, origin: Nanos) -> Self {
+        self.int_or_null(time.map(|time| time.0.wrapping_sub(origin.0) as i64))
+    }
+
+    /// No value.
+    ///
+    /// # Panics
+    /// The table's next column must have one.
+    pub fn null(mut self) -> Self {
+        let Some(column) = self.batch.table.columns.get(self.column) else { self.wrong() };
+        assert!(column.nullable, "{} cannot be null", self.batch.name_of(self.column));
+        let cells = &mut self.batch.columns[self.column];
+        match &mut cells.values {
+            Values::Ints(values) => values.push(0),
+            Values::Floats(values) => values.push(0.0),
+            Values::Bools(values) => values.push(false),
+            Values::Texts(texts) => texts.push(""),
+        }
+        cells.levels.push(0);
+        cells.nulls += 1;
+        self.column += 1;
+        self
+    }
+
+    /// The row is whole.
+    ///
+    /// # Panics
+    /// It is not.
+    #[inline]
+    pub fn end(self) {
+        let table = self.batch.table;
+        assert_eq!(self.column, table.columns.len(), "values in a row of {}", table.name);
+        self.batch.rows += 1;
+    }
+
+    /// Steps to the next column, which gets a value.
+    #[inline]
+    fn present(mut self) -> Self {
+        let Some(column) = self.batch.table.columns.get(self.column) else { self.wrong() };
+        if column.nullable {
+            self.batch.columns[self.column].levels.push(1);
+        }
+        self.column += 1;
+        self
+    }
+
+    #[cold]
+    fn wrong(&self) -> ! {
+        let at = self.column.saturating_sub(1);
+        panic!("a value of another type, or one too many, at {}", self.batch.name_of(at))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: Table = Table {
+        name: "t",
+        doc: "Rows.",
+        columns: &[
+            Column::int("a", "Integers."),
+            Column::float("b", "Doubles.").nullable(),
+            Column::text("c", "Texts.").nullable(),
+            Column::bool("d", "Truth values."),
+        ],
+    };
+
+    /// The goal: what is put in is what comes out, nulls included, one batch after another.
+    #[test]
+    fn rows_in_and_out() {
+        let mut batch = Batch::new(&TABLE);
+        batch.row().count(u64::MAX).float(0.5).text("one").bool(true).end();
+        batch.row().nanos_since(Nanos(3), Nanos(5)).null().text_or_null(None).bool(false).end();
+        let mut both = batch.clone();
+        both.append(&batch);
+        assert_eq!((both.rows(), both.ints("a")), (4, &[i64::MAX, -2, i64::MAX, -2][..]));
+        assert_eq!(both.texts("c").collect::<Vec<_>>(), ["one", "", "one", ""]);
+        assert_eq!((both.is_null("b", 0), both.is_null("b", 3), both.is_null("a", 0)), (false, true, false));
+        assert_eq!((both.floats("b")[2], both.bools("d")), (0.5, &[true, false, true, false][..]));
+        assert_eq!(both.bytes(), 2 * batch.bytes());
+        both.clear();
+        assert_eq!((both, batch.is_empty()), (Batch::new(&TABLE), false));
+    }
+
+    /// The goal: whole columns can be appended at once, and ragged ones are our own mistake.
+    #[test]
+    fn whole_columns() {
+        const PLAIN: Table = Table {
+            name: "p",
+            doc: "Rows.",
+            columns: &[Column::int("a", "Integers."), Column::int("b", "Integers.")],
+        };
+        let mut batch = Batch::new(&PLAIN);
+        batch.ints_mut(0).extend([1, 2]);
+        batch.ints_mut(1).extend([3, 4]);
+        batch.end_rows();
+        assert_eq!(batch.rows(), 2);
+        batch.ints_mut(0).push(5);
+        assert!(std::panic::catch_unwind(move || batch.end_rows()).is_err());
+    }
+
+    /// The goal: a value in the wrong place is refused, not stored.
+    #[test]
+    fn wrong_values_are_refused() {
+        let refused =
+            |fill: fn(Row)| std::panic::catch_unwind(|| fill(Batch::new(&TABLE).row())).expect_err("refused");
+        refused(|row| row.float(1.0).end());
+        refused(|row| row.null().end());
+        refused(|row| row.int(1).end());
+        refused(|row| row.int(1).null().null().bool(true).bool(true).end());
+    }
+}

@@ -1,0 +1,69 @@
+//! Why a table could not be written or read.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Names the file or folder, and what to do about it where that is not plain.
+#[derive(Debug, thiserror::Error)]
+pub enum LakeError {
+    /// The file system, the quota or the limit on file sizes has no room. Parts closed before are
+    /// complete; the rows of the open one are still with the writer, which may try again.
+    #[error(
+        "{}: no room for {bytes} more bytes ({source}); what was written before is kept: make room, or choose another folder",
+        path.display()
+    )]
+    Full {
+        /// The part that did not fit.
+        path: PathBuf,
+        /// Its size.
+        bytes: u64,
+        /// The operating system's word.
+        source: io::Error,
+    },
+    /// The operating system refused for another reason.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The folder has parts of an earlier writer.
+    #[error("{}: holds a table already; choose another folder, or move it away", path.display())]
+    Taken {
+        /// The table's folder.
+        path: PathBuf,
+    },
+    /// Not a Parquet file, or not one of this table.
+    #[error("{}: cannot be read as a part of table {table}: {what}", path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// The table.
+        table: &'static str,
+        /// What is wrong with it.
+        what: String,
+    },
+}
+
+impl LakeError {
+    /// Tells a want of room from other trouble.
+    pub(crate) fn writing(path: &Path, bytes: u64, source: io::Error) -> LakeError {
+        use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+        let path = path.to_path_buf();
+        match source.kind() {
+            StorageFull | QuotaExceeded | FileTooLarge => LakeError::Full { path, bytes, source },
+            _ => LakeError::Io { path, source },
+        }
+    }
+
+    pub(crate) fn io(path: &Path) -> impl FnOnce(io::Error) -> LakeError {
+        let path = path.to_path_buf();
+        |source| LakeError::Io { path, source }
+    }
+
+    /// Whether room was all that was missing, so that the writer can go on once there is some.
+    pub fn is_full(&self) -> bool {
+        matches!(self, LakeError::Full { .. })
+    }
+}

@@ -1,0 +1,31 @@
+//! Tables as folders of Parquet files: what `brunt run` and `brunt capture` write, and what
+//! `brunt report`, `brunt analyze`, DuckDB, pandas and Spark read. The one crate that knows Parquet.
+//!
+//! A [`Table`] describes its columns once; file schema and documentation follow from it. Rows go
+//! into a [`Batch`], column by column in memory; a [`TableWriter`] turns them into *parts*:
+//!
+//! ```text
+//! results/
+//!   intervals/
+//!     part-000000.parquet        complete: one row group and its footer
+//!     part-000001.parquet
+//!     part-000002.parquet.open   being written, and no glob over *.parquet sees it
+//! ```
+//!
+//! The rule: whatever has a part's name is a complete Parquet file. A process that is killed leaves
+//! every part readable without repair, and loses at most the rows of one row group.
+#![forbid(unsafe_code)]
+
+pub mod batch;
+mod encode;
+mod error;
+pub mod markdown;
+pub mod reader;
+pub mod table;
+pub mod writer;
+
+pub use batch::{Batch, Row};
+pub use error::LakeError;
+pub use reader::{TableReader, read_table};
+pub use table::{Coding, Column, Kind, Table};
+pub use writer::{TableWriter, WriterOptions, Written};

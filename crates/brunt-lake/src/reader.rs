@@ -1,0 +1,303 @@
+//! Reads a table's parts back, in order, a bounded number of rows at a time. `brunt report` and
+//! `brunt analyze` call it.
+//!
+//! The rule: a column that an older writer did not know is null where the table lets it be, and an
+//! error otherwise; columns that this reader does not know are passed over.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use parquet::column::reader::ColumnReader;
+use parquet::data_type::ByteArray;
+use parquet::errors::ParquetError;
+use parquet::file::reader::{FileReader, SerializedFileReader};
+
+use crate::batch::{Batch, Cells, Values};
+use crate::encode::{TABLE_KEY, physical};
+use crate::error::LakeError;
+use crate::table::Table;
+
+/// Rows of a batch at the most.
+pub const BATCH_ROWS_MAX: usize = 1 << 16;
+/// What a part's name ends with until it is complete.
+pub(crate) const OPEN_SUFFIX: &str = "open";
+
+/// The number in `part-000007.parquet`; `None` for other names.
+pub(crate) fn part_number(path: &Path) -> Option<u64> {
+    let name = path.file_name()?.to_str()?;
+    name.strip_prefix("part-")?.strip_suffix(".parquet")?.parse().ok()
+}
+
+/// The complete parts of a table in `root`, oldest first; none when there is no such table.
+///
+/// # Errors
+/// The folder cannot be read.
+pub fn parts(root: &Path, table: &Table) -> Result<Vec<PathBuf>, LakeError> {
+    let folder = root.join(table.name);
+    let entries = match std::fs::read_dir(&folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(LakeError::io(&folder)(error)),
+    };
+    let mut parts = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(LakeError::io(&folder))?.path();
+        parts.extend(part_number(&path).map(|number| (number, path)));
+    }
+    parts.sort_unstable();
+    Ok(parts.into_iter().map(|(_, path)| path).collect())
+}
+
+/// Calls `each` with every row of a table, in batches.
+///
+/// # Errors
+/// As [`TableReader::next_batch`].
+pub fn read_table(root: &Path, table: &'static Table, mut each: impl FnMut(&Batch)) -> Result<(), LakeError> {
+    let mut reader = TableReader::open(root, table)?;
+    while let Some(batch) = reader.next_batch()? {
+        each(batch);
+    }
+    Ok(())
+}
+
+/// A table on its way from disk.
+pub struct TableReader {
+    table: &'static Table,
+    parts: VecDeque<PathBuf>,
+    part: Option<Part>,
+    batch: Batch,
+    texts: Vec<ByteArray>,
+}
+
+/// The part under way.
+struct Part {
+    path: PathBuf,
+    file: SerializedFileReader<File>,
+    group: usize,
+    /// A reader for each column of the table, and the rows of the group that are left.
+    columns: Vec<Option<ColumnReader>>,
+    left: u64,
+}
+
+impl TableReader {
+    /// At the beginning of a table in `root`; a missing table has no rows.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub fn open(root: &Path, table: &'static Table) -> Result<TableReader, LakeError> {
+        let parts = parts(root, table)?.into();
+        Ok(TableReader { table, parts, part: None, batch: Batch::new(table), texts: Vec::new() })
+    }
+
+    /// The next rows, at most [`BATCH_ROWS_MAX`]; `None` after the last ones.
+    ///
+    /// # Errors
+    /// A part cannot be read, or is not one of this table.
+    pub fn next_batch(&mut self) -> Result<Option<&Batch>, LakeError> {
+        loop {
+            let Some(part) = &mut self.part else {
+                let Some(path) = self.parts.pop_front() else { return Ok(None) };
+                self.part = Some(Part::open(path, self.table)?);
+                continue;
+            };
+            if part.left > 0 {
+                let rows = part.left.min(BATCH_ROWS_MAX as u64) as usize;
+                self.batch.clear();
+                let columns = self.table.columns.iter().zip(&mut part.columns);
+                for (cells, (column, reader)) in self.batch.cells_mut().iter_mut().zip(columns) {
+                    fill(cells, reader.as_mut(), rows, &mut self.texts)
+                        .map_err(|error| malformed(&part.path, self.table, error))?;
+                    cells.complete(rows, column.nullable);
+                }
+                self.batch.end_rows();
+                part.left -= rows as u64;
+                return Ok(Some(&self.batch));
+            }
+            if !part.next_group(self.table)? {
+                self.part = None;
+            }
+        }
+    }
+}
+
+impl Part {
+    fn open(path: PathBuf, table: &'static Table) -> Result<Part, LakeError> {
+        let file = File::open(&path).map_err(LakeError::io(&path))?;
+        let file = SerializedFileReader::new(file).map_err(|error| malformed(&path, table, error))?;
+        let metadata = file.metadata().file_metadata();
+        let named = metadata.key_value_metadata().into_iter().flatten().find(|pair| pair.key == TABLE_KEY);
+        if named.is_none_or(|pair| pair.value.as_deref() != Some(table.name)) {
+            return Err(malformed(&path, table, "it belongs to another table, or another program"));
+        }
+        let schema = metadata.schema_descr();
+        for column in table.columns {
+            let found = schema.columns().iter().find(|found| found.name() == column.name);
+            let fits = match found {
+                None => column.nullable,
+                Some(found) => {
+                    found.physical_type() == physical(column.kind)
+                        && found.max_rep_level() == 0
+                        && found.max_def_level() <= i16::from(column.nullable)
+                }
+            };
+            if !fits {
+                let what = format!("column {} is missing or of another type", column.name);
+                return Err(malformed(&path, table, what));
+            }
+        }
+        Ok(Part { path, file, group: 0, columns: Vec::new(), left: 0 })
+    }
+
+    fn next_group(&mut self, table: &'static Table) -> Result<bool, LakeError> {
+        if self.group == self.file.num_row_groups() {
+            return Ok(false);
+        }
+        let wrong = |error: ParquetError| malformed(&self.path, table, error);
+        let group = self.file.get_row_group(self.group).map_err(wrong)?;
+        let schema = self.file.metadata().file_metadata().schema_descr();
+        self.columns.clear();
+        for column in table.columns {
+            let index = schema.columns().iter().position(|found| found.name() == column.name);
+            self.columns.push(index.map(|index| group.get_column_reader(index)).transpose().map_err(wrong)?);
+        }
+        self.left = u64::try_from(group.metadata().num_rows())
+            .map_err(|_| malformed(&self.path, table, "a negative number of rows"))?;
+        self.group += 1;
+        Ok(true)
+    }
+}
+
+fn malformed(path: &Path, table: &'static Table, what: impl ToString) -> LakeError {
+    LakeError::Malformed { path: path.to_path_buf(), table: table.name, what: what.to_string() }
+}
+
+/// Reads `rows` values into empty cells; nulls get a value that means nothing.
+fn fill(
+    cells: &mut Cells,
+    reader: Option<&mut ColumnReader>,
+    rows: usize,
+    scratch: &mut Vec<ByteArray>,
+) -> Result<(), ParquetError> {
+    let Some(reader) = reader else {
+        cells.fill_nulls(rows);
+        return Ok(());
+    };
+    let levels = &mut cells.levels;
+    let read = match (&mut cells.values, reader) {
+        (Values::Ints(values), ColumnReader::Int64ColumnReader(reader)) => {
+            let read = reader.read_records(rows, Some(levels), None, values)?;
+            spread(values, levels, rows);
+            read
+        }
+        (Values::Floats(values), ColumnReader::DoubleColumnReader(reader)) => {
+            let read = reader.read_records(rows, Some(levels), None, values)?;
+            spread(values, levels, rows);
+            read
+        }
+        (Values::Bools(values), ColumnReader::BoolColumnReader(reader)) => {
+            let read = reader.read_records(rows, Some(levels), None, values)?;
+            spread(values, levels, rows);
+            read
+        }
+        (Values::Texts(texts), ColumnReader::ByteArrayColumnReader(reader)) => {
+            scratch.clear();
+            let read = reader.read_records(rows, Some(levels), None, scratch)?;
+            let mut present = scratch.drain(..);
+            for row in 0..read.0 {
+                let null = levels.get(row) == Some(&0);
+                let text = if null { None } else { present.next() };
+                texts.push(text.as_ref().map_or(Ok(""), ByteArray::as_utf8)?);
+            }
+            read
+        }
+        _ => return Err(ParquetError::General("a column of another type".into())),
+    };
+    if read.0 != rows {
+        return Err(ParquetError::EOF(format!("a column ends after {} of {rows} rows", read.0)));
+    }
+    Ok(())
+}
+
+/// Moves values to their rows: `values` has those that are not null, packed to the front.
+fn spread<T: Clone + Default>(values: &mut Vec<T>, levels: &[i16], rows: usize) {
+    if values.len() == rows || levels.len() != rows {
+        return;
+    }
+    let mut packed = values.len();
+    values.resize(rows, T::default());
+    for row in (0..rows).rev() {
+        if levels[row] == 1 && packed > 0 {
+            packed -= 1;
+            values.swap(row, packed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::Column;
+    use crate::writer::{TableWriter, WriterOptions};
+
+    const OLD: Table = Table {
+        name: "t",
+        doc: "Rows.",
+        columns: &[Column::int("a", "One."), Column::text("gone", "Two.").nullable()],
+    };
+    const NEW: Table = Table {
+        name: "t",
+        doc: "Rows.",
+        columns: &[Column::text("b", "Three.").nullable(), Column::int("a", "One.").nullable()],
+    };
+    const OTHER: Table = Table { name: "t", doc: "Rows.", columns: &[Column::float("a", "One.")] };
+
+    fn table(name: &str) -> PathBuf {
+        let folder = std::env::temp_dir().join(format!("brunt-lake-reader-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&folder);
+        let mut writer = TableWriter::create(&folder, &OLD, WriterOptions::default()).unwrap();
+        for a in 0..1000 {
+            writer.rows().row().int(a).text("some text").end();
+        }
+        writer.finish().unwrap();
+        folder
+    }
+
+    /// The goal: columns may come and go between versions; a type may not change.
+    #[test]
+    fn older_files_are_read() {
+        let folder = table("older");
+        let mut rows = 0;
+        read_table(&folder, &NEW, |batch| {
+            assert!((0..batch.rows()).all(|row| batch.is_null("b", row) && !batch.is_null("a", row)));
+            assert!(batch.ints("a").iter().copied().eq(0..1000));
+            rows += batch.rows();
+        })
+        .unwrap();
+        assert_eq!(rows, 1000);
+        let error = read_table(&folder, &OTHER, |_| ()).unwrap_err().to_string();
+        assert!(error.contains("part-000000.parquet: ") && error.contains("column a"), "{error}");
+        let missing = Table { name: "missing", ..OTHER };
+        assert_eq!(parts(&folder, &missing).unwrap(), Vec::<PathBuf>::new());
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    /// The goal: a damaged file is an error or other values, never a panic.
+    #[test]
+    fn damage_is_an_error() {
+        let folder = table("damage");
+        let part = folder.join("t/part-000000.parquet");
+        let whole = std::fs::read(&part).unwrap();
+        let mut refused = 0;
+        for at in 0..whole.len() {
+            let mut flipped = whole.clone();
+            flipped[at] ^= 1 << (at % 8);
+            for damaged in [&whole[..at], &flipped[..]] {
+                std::fs::write(&part, damaged).unwrap();
+                refused += usize::from(read_table(&folder, &OLD, |_| ()).is_err());
+            }
+        }
+        assert!(refused > whole.len(), "{refused}");
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}

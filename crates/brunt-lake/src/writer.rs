@@ -1,0 +1,461 @@
+//! Writes a table's parts. Called by the one thread that owns the table, with the time of its clock.
+//!
+//! A part is closed when it has enough rows or bytes. Before that, its rows so far are written as a
+//! complete part of the same name whenever they have waited for `age_max`, so that a slow table has
+//! few files and yet loses little to a crash. Every part appears under its name by a rename.
+//!
+//! The rule: rows stay in memory until the file that has them is complete. When the disk is full they
+//! are still there; the caller makes room and commits again, or gives them up and says so
+//! ([`TableWriter::give_up_rows`]).
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use brunt_core::Nanos;
+
+use crate::batch::Batch;
+use crate::encode::Encoder;
+use crate::error::LakeError;
+use crate::reader::{OPEN_SUFFIX, part_number, parts};
+use crate::table::Table;
+
+/// When parts are closed, and how much of them is kept.
+#[derive(Clone, Debug)]
+pub struct WriterOptions {
+    /// Rows of a part; also what a crash loses at the most.
+    pub rows_max: usize,
+    /// Closes a part early when its values take this much memory.
+    pub bytes_max: usize,
+    /// Rows wait no longer than this for a file.
+    pub age_max: Duration,
+    /// Bytes of all parts of the table on disk; beyond it the oldest are deleted and counted.
+    /// `None`: keep all.
+    pub keep_bytes: Option<u64>,
+}
+
+impl Default for WriterOptions {
+    /// 131072 rows (DuckDB's row groups have 122880), 32 MiB in memory, 10 s, keep all.
+    fn default() -> WriterOptions {
+        WriterOptions {
+            rows_max: 1 << 17,
+            bytes_max: 32 << 20,
+            age_max: Duration::from_secs(10),
+            keep_bytes: None,
+        }
+    }
+}
+
+/// The writer's ledger.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// Rows in complete parts, deleted ones included.
+    pub rows: u64,
+    /// Parts on disk.
+    pub parts: u64,
+    /// Their size.
+    pub bytes: u64,
+    /// Parts deleted to stay within `keep_bytes`.
+    pub parts_deleted: u64,
+    /// Rows given up for want of room.
+    pub rows_lost: u64,
+}
+
+/// One table on its way to disk.
+pub struct TableWriter {
+    folder: PathBuf,
+    options: WriterOptions,
+    encoder: Encoder,
+    rows: Batch,
+    /// The part under way as bytes, reused.
+    file: Vec<u8>,
+    number: u64,
+    /// Rows of `rows` that are in a complete file of the open part, and its size.
+    saved: (usize, u64),
+    /// When the rows that are not were first seen.
+    waiting_since: Option<Nanos>,
+    /// Number and size of closed parts, oldest first.
+    closed: VecDeque<(u64, u64)>,
+    written: Written,
+}
+
+impl TableWriter {
+    /// A new table in `root`, made if it is missing. Leaves an empty part at once, so that readers
+    /// find the table however early the end comes, and a disk without room shows now.
+    ///
+    /// # Errors
+    /// `root` has such a table already, or cannot be written to.
+    pub fn create(
+        root: &Path,
+        table: &'static Table,
+        options: WriterOptions,
+    ) -> Result<TableWriter, LakeError> {
+        let mut writer = TableWriter::resume(root, table, options)?;
+        if writer.number > 0 {
+            return Err(LakeError::Taken { path: writer.folder });
+        }
+        writer.save()?;
+        Ok(writer)
+    }
+
+    /// Goes on after the parts that are there, of which there may be none. What a killed writer was
+    /// about to write is removed.
+    ///
+    /// # Errors
+    /// The folder cannot be made or read.
+    pub fn resume(
+        root: &Path,
+        table: &'static Table,
+        options: WriterOptions,
+    ) -> Result<TableWriter, LakeError> {
+        let folder = root.join(table.name);
+        std::fs::create_dir_all(&folder).map_err(LakeError::io(&folder))?;
+        for entry in std::fs::read_dir(&folder).map_err(LakeError::io(&folder))? {
+            let path = entry.map_err(LakeError::io(&folder))?.path();
+            if path.extension().is_some_and(|extension| extension == OPEN_SUFFIX) {
+                std::fs::remove_file(&path).map_err(LakeError::io(&path))?;
+            }
+        }
+        let mut closed = VecDeque::new();
+        for path in parts(root, table)? {
+            let bytes = std::fs::metadata(&path).map_err(LakeError::io(&path))?.len();
+            closed.push_back((part_number(&path).unwrap_or_default(), bytes));
+        }
+        let parts = closed.len() as u64;
+        let bytes = closed.iter().map(|(_, bytes)| bytes).sum();
+        Ok(TableWriter {
+            folder,
+            options,
+            encoder: Encoder::new(table),
+            rows: Batch::new(table),
+            file: Vec::new(),
+            number: closed.back().map_or(0, |(number, _)| number + 1),
+            saved: (0, 0),
+            waiting_since: None,
+            closed,
+            written: Written { parts, bytes, ..Written::default() },
+        })
+    }
+
+    /// Where to append. Call [`TableWriter::commit`] after a bounded number of rows.
+    #[inline]
+    pub fn rows(&mut self) -> &mut Batch {
+        &mut self.rows
+    }
+
+    /// Writes what is due at `now`: cheap when nothing is.
+    ///
+    /// # Errors
+    /// The disk. The rows are still here, and the next call tries again.
+    #[inline]
+    pub fn commit(&mut self, now: Nanos) -> Result<(), LakeError> {
+        if self.rows.rows() == self.saved.0 {
+            return Ok(());
+        }
+        if self.rows.rows() >= self.options.rows_max || self.rows.bytes() >= self.options.bytes_max {
+            return self.end_part();
+        }
+        let since = *self.waiting_since.get_or_insert(now);
+        if now.since(since) >= self.options.age_max {
+            return self.save();
+        }
+        Ok(())
+    }
+
+    /// Writes whatever is not on disk yet, now.
+    ///
+    /// # Errors
+    /// As [`TableWriter::commit`].
+    pub fn flush(&mut self) -> Result<(), LakeError> {
+        if self.rows.rows() > self.saved.0 { self.save() } else { Ok(()) }
+    }
+
+    /// Writes the last part, durably, and tells what was written.
+    ///
+    /// # Errors
+    /// As [`TableWriter::commit`]; the writer is still there to try again.
+    pub fn finish(&mut self) -> Result<Written, LakeError> {
+        if !self.rows.is_empty() {
+            self.end_part()?;
+        }
+        Ok(self.written())
+    }
+
+    /// Forgets the rows that are in no file, for want of room, and counts them as lost.
+    pub fn give_up_rows(&mut self) {
+        self.written.rows_lost += (self.rows.rows() - self.saved.0) as u64;
+        self.next_part();
+    }
+
+    /// What there is on disk up to now.
+    pub fn written(&self) -> Written {
+        let (rows, bytes) = self.saved;
+        let open = u64::from(bytes > 0);
+        let Written { rows: all, parts, bytes: closed, .. } = self.written;
+        Written { rows: all + rows as u64, parts: parts + open, bytes: closed + bytes, ..self.written }
+    }
+
+    /// The table's folder.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The rows so far as a complete file. It is the next call's, or the end's, to make them durable.
+    fn save(&mut self) -> Result<(), LakeError> {
+        self.put(false)?;
+        self.keep_within_budget();
+        Ok(())
+    }
+
+    /// The same for the last time, and on the medium when this returns.
+    fn end_part(&mut self) -> Result<(), LakeError> {
+        self.put(true)?;
+        self.next_part();
+        self.keep_within_budget();
+        Ok(())
+    }
+
+    fn put(&mut self, durable: bool) -> Result<(), LakeError> {
+        let path = self.path(self.number);
+        let open = path.with_extension(format!("parquet.{OPEN_SUFFIX}"));
+        self.encoder
+            .encode(&self.rows, &mut self.file)
+            .map_err(|error| LakeError::writing(&path, 0, std::io::Error::other(error)))?;
+        let io = |error| LakeError::writing(&path, self.file.len() as u64, error);
+        let write = || {
+            let mut file = File::create(&open)?;
+            file.write_all(&self.file)?;
+            if durable {
+                file.sync_data()?;
+            }
+            std::fs::rename(&open, &path)
+        };
+        if let Err(error) = write() {
+            // What is left of it takes room that others need.
+            let _ = std::fs::remove_file(&open);
+            return Err(io(error));
+        }
+        self.saved = (self.rows.rows(), self.file.len() as u64);
+        self.waiting_since = None;
+        Ok(())
+    }
+
+    /// Begins another part after the one that is complete on disk, if one is.
+    fn next_part(&mut self) {
+        let (rows, bytes) = std::mem::take(&mut self.saved);
+        if bytes > 0 {
+            self.closed.push_back((self.number, bytes));
+            self.number += 1;
+            self.written.rows += rows as u64;
+            self.written.parts += 1;
+            self.written.bytes += bytes;
+        }
+        self.rows.clear();
+        self.waiting_since = None;
+    }
+
+    /// Deletes the oldest closed parts beyond the budget. The newest part stays in any case.
+    fn keep_within_budget(&mut self) {
+        let Some(keep) = self.options.keep_bytes else { return };
+        while self.written.bytes + self.saved.1 > keep
+            && self.closed.len() + usize::from(self.saved.1 > 0) > 1
+        {
+            let Some((number, bytes)) = self.closed.pop_front() else { return };
+            // Somebody else may have deleted it: the budget is kept all the same.
+            let _ = std::fs::remove_file(self.path(number));
+            self.written.parts -= 1;
+            self.written.bytes -= bytes;
+            self.written.parts_deleted += 1;
+        }
+    }
+
+    fn path(&self, number: u64) -> PathBuf {
+        self.folder.join(format!("part-{number:06}.parquet"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reader::read_table;
+    use crate::table::{Coding, Column};
+
+    const TABLE: Table = Table {
+        name: "t",
+        doc: "Rows.",
+        columns: &[
+            Column::int("at_ns", "A time."),
+            Column::int("code", "A code.").coded(Coding::Dictionary).nullable(),
+            Column::float("share", "A share.").nullable(),
+            Column::bool("good", "Whether.").nullable(),
+            Column::text("name", "A name.").nullable(),
+            Column::text("path", "A path.").coded(Coding::Delta),
+        ],
+    };
+
+    struct Folder(PathBuf);
+    impl Folder {
+        fn new(name: &str) -> Folder {
+            let folder = std::env::temp_dir().join(format!("brunt-lake-{name}-{}", std::process::id()));
+            let _ = std::fs::remove_dir_all(&folder);
+            Folder(folder)
+        }
+        fn files(&self) -> Vec<String> {
+            let entries = std::fs::read_dir(self.0.join("t")).unwrap();
+            let mut names: Vec<String> =
+                entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+            names.sort();
+            names
+        }
+        /// The first column of every row there is, after checking the others against it.
+        fn read(&self) -> Vec<i64> {
+            let mut times = Vec::new();
+            read_table(&self.0, &TABLE, |batch| {
+                let (mut names, mut paths) = (batch.texts("name"), batch.texts("path"));
+                for (row, at) in batch.ints("at_ns").iter().copied().enumerate() {
+                    let null = at % 3 == 0;
+                    for column in ["code", "share", "good", "name"] {
+                        assert_eq!(batch.is_null(column, row), null, "{column} of {at}");
+                    }
+                    let name = names.next().unwrap();
+                    assert_eq!(paths.next().unwrap(), format!("/{at}"));
+                    if !null {
+                        assert_eq!(
+                            (batch.ints("code")[row], batch.floats("share")[row]),
+                            (at % 7, at as f64 / 2.0)
+                        );
+                        assert_eq!(
+                            (batch.bools("good")[row], name),
+                            (at % 2 == 0, ["x", "longer"][at as usize % 2])
+                        );
+                    }
+                    times.push(at);
+                }
+            })
+            .unwrap();
+            times
+        }
+    }
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn push(writer: &mut TableWriter, at: i64) {
+        let some = at % 3 != 0;
+        let name = ["x", "longer"][at as usize % 2];
+        let row = writer.rows().row().int(at).int_or_null(some.then_some(at % 7));
+        let row =
+            row.float_or_null(some.then_some(at as f64 / 2.0)).bool_or_null(some.then_some(at % 2 == 0));
+        row.text_or_null(some.then_some(name)).text(&format!("/{at}")).end();
+    }
+
+    fn small(rows_max: usize) -> WriterOptions {
+        WriterOptions { rows_max, ..WriterOptions::default() }
+    }
+
+    /// The goal: rows come back as they were, over parts closed by rows, with nulls of every type.
+    #[test]
+    fn rows_come_back() {
+        let folder = Folder::new("back");
+        let mut writer = TableWriter::create(&folder.0, &TABLE, small(50_000)).unwrap();
+        for at in 0..170_000 {
+            push(&mut writer, at);
+            writer.commit(Nanos(0)).unwrap();
+        }
+        let written = writer.finish().unwrap();
+        assert_eq!((written.rows, written.parts, written.rows_lost), (170_000, 4, 0));
+        assert!(folder.read().into_iter().eq(0..170_000));
+        let on_disk: u64 = folder
+            .files()
+            .iter()
+            .map(|name| std::fs::metadata(folder.0.join("t").join(name)).unwrap().len())
+            .sum();
+        assert_eq!(written.bytes, on_disk);
+    }
+
+    /// The goal: whoever looks at the folder at any moment, as after a SIGKILL, can read it, and no
+    /// row that has waited for `age_max` is missing.
+    #[test]
+    fn every_moment_is_readable() {
+        let folder = Folder::new("moment");
+        let mut writer = TableWriter::create(&folder.0, &TABLE, small(25)).unwrap();
+        assert_eq!(folder.files(), ["part-000000.parquet"]);
+        for at in 0..100 {
+            push(&mut writer, at);
+            // A row each four seconds: three wait, at the most.
+            writer.commit(Nanos(at as u64 * 4_000_000_000)).unwrap();
+            let there = folder.read().len() as i64;
+            assert!((at - 2..=at + 1).contains(&there), "{there} of {at}");
+            assert_eq!(writer.written().rows, there as u64);
+        }
+        assert_eq!(writer.finish().unwrap().parts, 4);
+        assert!(folder.read().into_iter().eq(0..100));
+        assert!(matches!(TableWriter::create(&folder.0, &TABLE, small(25)), Err(LakeError::Taken { .. })));
+    }
+
+    /// The goal: a killed writer's half file is no part, and a resumed one goes on behind the parts.
+    #[test]
+    fn resumed_after_a_kill() {
+        let folder = Folder::new("resume");
+        let mut writer = TableWriter::create(&folder.0, &TABLE, small(2)).unwrap();
+        push(&mut writer, 0);
+        writer.finish().unwrap();
+        std::fs::write(folder.0.join("t/part-000001.parquet.open"), "half").unwrap();
+        assert_eq!(folder.read(), [0]);
+        let mut writer = TableWriter::resume(&folder.0, &TABLE, small(2)).unwrap();
+        push(&mut writer, 1);
+        let written = writer.finish().unwrap();
+        assert_eq!((written.rows, written.parts), (1, 2));
+        assert_eq!((folder.files().len(), folder.read()), (2, vec![0, 1]));
+    }
+
+    /// The goal: a budget keeps the newest rows, and counts what it deleted.
+    #[test]
+    fn the_oldest_parts_go() {
+        let folder = Folder::new("keep");
+        let one = {
+            let mut writer = TableWriter::create(&folder.0, &TABLE, small(10)).unwrap();
+            (0..10).for_each(|at| push(&mut writer, at));
+            writer.finish().unwrap().bytes
+        };
+        std::fs::remove_dir_all(&folder.0).unwrap();
+        let options = WriterOptions { keep_bytes: Some(one * 4), ..small(10) };
+        let mut writer = TableWriter::create(&folder.0, &TABLE, options).unwrap();
+        for at in 0..100 {
+            push(&mut writer, at);
+            writer.commit(Nanos(0)).unwrap();
+        }
+        let written = writer.finish().unwrap();
+        assert_eq!((written.rows, written.parts + written.parts_deleted), (100, 10));
+        assert!(written.bytes <= one * 4 && written.parts >= 2, "{written:?}");
+        assert!(folder.read().into_iter().eq(100 - written.parts as i64 * 10..100));
+    }
+
+    /// The goal: trouble with the disk names the file, loses nothing in memory, and passes when the
+    /// cause has passed. (A folder that is gone stands for the disk here.)
+    #[test]
+    fn trouble_passes() {
+        let folder = Folder::new("trouble");
+        let mut writer = TableWriter::create(&folder.0, &TABLE, small(2)).unwrap();
+        let away = folder.0.join("away");
+        std::fs::rename(folder.0.join("t"), &away).unwrap();
+        push(&mut writer, 0);
+        push(&mut writer, 1);
+        for _ in 0..2 {
+            let error = writer.commit(Nanos(0)).unwrap_err();
+            assert!(error.to_string().contains("part-000000.parquet: ") && !error.is_full(), "{error}");
+        }
+        std::fs::rename(&away, folder.0.join("t")).unwrap();
+        writer.commit(Nanos(0)).unwrap();
+        push(&mut writer, 2);
+        writer.give_up_rows();
+        let written = writer.finish().unwrap();
+        assert_eq!((written.rows, written.rows_lost, folder.read()), (2, 1, vec![0, 1]));
+        let full = LakeError::writing(Path::new("x"), 7, std::io::Error::from_raw_os_error(28));
+        assert!(full.is_full() && full.to_string().contains("no room for 7 more bytes"), "{full}");
+    }
+}
