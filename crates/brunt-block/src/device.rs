@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use brunt_core::Nanos;
-use brunt_wire::scsi::sense::{Sense, Status};
+use brunt_wire::scsi::sense::{Sense, Status, key};
 
 use crate::backends::memory::SparseMemory;
+use crate::handle::Handles;
 use crate::{Buf, Ring};
 
 /// What a request does. Offsets and lengths are whole logical blocks of the device.
@@ -24,7 +25,8 @@ pub enum Op {
     WriteZeroes,
 }
 
-/// One request. `tag` is the caller's and comes back with the completion.
+/// One request. `tag` is the caller's and comes back with the completion; no two requests that are
+/// outstanding on a device have the same.
 #[derive(Debug)]
 pub struct Request {
     /// The caller's own name for it.
@@ -47,7 +49,8 @@ pub struct Request {
 pub struct Completion {
     /// The request's.
     pub tag: u64,
-    /// The request's buffer; after a failed read its content means nothing.
+    /// The request's buffer; after a failed read its content means nothing, unless the error
+    /// [`DeviceError::is_recovered`].
     pub buf: Buf,
     /// Whether it was done.
     pub result: Result<(), DeviceError>,
@@ -80,6 +83,18 @@ pub enum DeviceError {
     /// The device does not do this operation.
     #[error("the device does not support this operation")]
     Unsupported,
+}
+
+impl DeviceError {
+    /// Whether the request was done, and its data is good, all the same: CHECK CONDITION with RECOVERED
+    /// ERROR (SPC-4, table 54).
+    pub fn is_recovered(&self) -> bool {
+        let sense = match self {
+            DeviceError::Scsi { status: Status::CheckCondition, sense: Some(sense) } => sense,
+            _ => return false,
+        };
+        sense.key == key::RECOVERED_ERROR && !sense.deferred
+    }
 }
 
 /// What a device is. Constant while it is open.
@@ -128,6 +143,11 @@ pub trait Backend: Send + Sync {
     /// `None` when the backend does not know.
     fn allocation(&self, _offset: u64) -> Option<(Allocation, u64)> {
         None
+    }
+
+    /// What can be driven in it while it runs. A layer adds its own to those below it.
+    fn handles(&self) -> Handles {
+        Vec::new()
     }
 }
 

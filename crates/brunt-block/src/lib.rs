@@ -13,6 +13,7 @@
 pub mod backends;
 pub mod buffer;
 pub mod device;
+pub mod handle;
 pub mod layers;
 pub mod ring;
 pub mod signature;
@@ -21,6 +22,7 @@ pub mod table;
 
 pub use buffer::{Buf, BufPool};
 pub use device::{Backend, Completion, Device, DeviceError, DeviceInfo, Health, Inline, Op, Request};
+pub use handle::{Handle, Handles};
 pub use ring::{Port, Ring, RingConfig, RingStats, Waker};
 pub use stream::{Lent, Place, Stream, StreamEvent};
 pub use table::{OpenError, open_url, open_url_with};

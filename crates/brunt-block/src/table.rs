@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Options follow the last `?` as `key=value` joined by `&`. Options that name a layer stack it on
-//! the backend, the first nearest to it. What is wrong is answered with what would be right.
+//! the backend, the first nearest to it, and may be there several times. What is wrong is answered with what would be right.
 
 use std::io;
 use std::path::PathBuf;
@@ -19,13 +19,13 @@ use brunt_core::units::{UnitError, parse_size};
 
 use crate::Backend;
 use crate::backends::{file, memory, null};
-use crate::layers::delayed;
+use crate::layers::{delayed, fault, retry};
 
 /// All backends of this crate. Others ([`open_url_with`]) come from the crates above.
 pub static BACKENDS: &[BackendEntry] = &[null::ENTRY, memory::ENTRY, file::ENTRY];
 
 /// All layers.
-pub static LAYERS: &[LayerEntry] = &[delayed::ENTRY];
+pub static LAYERS: &[LayerEntry] = &[delayed::ENTRY, fault::ENTRY, retry::ENTRY];
 
 /// What opening gives.
 pub type Opened = Result<Arc<dyn Backend>, OpenError>;
@@ -139,7 +139,8 @@ impl Options {
                 value: String::new(),
                 wanted: format!("options are written key=value, as in {pair}=yes"),
             })?;
-            if pairs.iter().any(|(known, _)| known == key) {
+            let is_layer = LAYERS.iter().any(|layer| layer.name == key);
+            if !is_layer && pairs.iter().any(|(known, _)| known == key) {
                 return Err(OpenError::RepeatedOption(key.to_string()));
             }
             pairs.push((key.to_string(), value.to_string()));

@@ -166,6 +166,10 @@ impl Backend for DelayedBackend {
     fn allocation(&self, offset: u64) -> Option<(Allocation, u64)> {
         self.inner.allocation(offset)
     }
+
+    fn handles(&self) -> crate::Handles {
+        self.inner.handles()
+    }
 }
 
 struct Slot {

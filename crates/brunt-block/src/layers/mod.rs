@@ -1,3 +1,5 @@
-//! Layers, one file each: something stacked on a device. Their table is in `crate::table`.
+//! Layers, one file (or folder) each: something stacked on a device. Their table is in `crate::table`.
 
 pub mod delayed;
+pub mod fault;
+pub mod retry;

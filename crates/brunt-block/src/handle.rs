@@ -1,0 +1,32 @@
+//! What can be driven in a stack of layers while it runs: faults, retries, an array. The time line of
+//! an experiment and a target's control channel find them by name.
+
+use std::sync::Arc;
+
+use crate::layers::fault::FaultSwitch;
+use crate::layers::retry::RetrySwitch;
+
+/// One thing that can be driven.
+#[derive(Clone, Debug)]
+pub enum Handle {
+    /// Faults of a layer.
+    Faults(Arc<FaultSwitch>),
+    /// Retries of a layer.
+    Retries(Arc<RetrySwitch>),
+}
+
+/// Handles with their names, the outermost first: `fault`, `retry`, and below an array's member 2
+/// `2/fault`.
+pub type Handles = Vec<(String, Handle)>;
+
+/// The handle of that name: all of it, or what stands behind its last `/` where only one ends so.
+pub fn find<'a>(handles: &'a Handles, name: &str) -> Option<&'a Handle> {
+    if let Some((_, handle)) = handles.iter().find(|(known, _)| known == name) {
+        return Some(handle);
+    }
+    let mut ending = handles.iter().filter(|(known, _)| known.rsplit('/').next() == Some(name));
+    match (ending.next(), ending.next()) {
+        (Some((_, handle)), None) => Some(handle),
+        _ => None,
+    }
+}

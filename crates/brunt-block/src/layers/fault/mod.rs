@@ -1,0 +1,400 @@
+//! `fault=…`: a device on which things go wrong, when a URL, a time line or a control channel says so
+//! ([`spec`] has the words, [`switch`] the hand). Sits anywhere in a stack: below `delay` an error takes
+//! as long as a request, above it none; below `retry` it is what a controller tries to overcome.
+//!
+//! The rule: with nothing armed, requests pass as they are, for one look at a number a batch. A
+//! request that is hit is told from the others by its tag, which is why tags of outstanding requests
+//! are unique.
+
+pub mod spec;
+pub mod switch;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use brunt_core::random::Random;
+use brunt_core::{Clock, Nanos};
+use brunt_wire::scsi::sense::Status;
+
+pub use spec::{Fault, Kind, Ops};
+pub use switch::{Armed, FaultSwitch};
+
+use crate::backends::in_range;
+use crate::device::Allocation;
+use crate::handle::{Handle, Handles};
+use crate::table::{LayerEntry, OpenError, bad_value};
+use crate::{Backend, Completion, Device, DeviceError, DeviceInfo, Health, Op, Request, Ring};
+
+/// How soon a request that hangs is let go when its fault is taken away.
+const HANG_LOOK: Duration = Duration::from_millis(5);
+
+/// The line for the table.
+pub const ENTRY: LayerEntry = LayerEntry {
+    name: "fault",
+    help: "off, or faults with ; between them: medium-error hardware-error recovered-error aborted-command busy \
+           reservation-conflict slow:TIME slow:xN hang drop torn:BLOCKS corrupt, then ,p=0.1 ,op=read+write \
+           ,lba=0-99 ,every=N ,times=N ,seed=N; and name=NAME",
+    example: "aborted-command,p=0.1,op=read,seed=7;name=disk",
+    wrap: |inner, value| Ok(Arc::new(parse(inner, value)?)),
+};
+
+fn parse(inner: Arc<dyn Backend>, text: &str) -> Result<FaultBackend, OpenError> {
+    let (mut name, mut faults, mut off) = ("fault", Vec::new(), false);
+    for part in text.split(';') {
+        match part.trim() {
+            "off" => off = true,
+            part => match part.strip_prefix("name=") {
+                Some(word) if !word.is_empty() && !word.contains(['/', ',']) => name = word,
+                Some(_) => return Err(bad_value("fault", text, "a name has no / and no , in it")),
+                None => faults.push(Fault::parse(part)?),
+            },
+        }
+    }
+    if off != faults.is_empty() || faults.len() > switch::ARMED_MAX {
+        return Err(bad_value("fault", text, "write off, or one to 64 faults with ; between them"));
+    }
+    let switch = FaultSwitch::new(name);
+    for fault in faults {
+        switch.arm(fault);
+    }
+    Ok(FaultBackend::new(inner, switch, Clock::Monotonic))
+}
+
+/// A backend whose requests are hit by what is armed.
+pub struct FaultBackend {
+    inner: Arc<dyn Backend>,
+    info: DeviceInfo,
+    switch: Arc<FaultSwitch>,
+    clock: Clock,
+    opened: AtomicU64,
+}
+
+impl FaultBackend {
+    /// Puts the faults of `switch` in front of `inner`.
+    pub fn new(inner: Arc<dyn Backend>, switch: Arc<FaultSwitch>, clock: Clock) -> FaultBackend {
+        let mut info = inner.info().clone();
+        for armed in switch.armed() {
+            info.notes.push(format!("injected fault: {}", armed.fault));
+        }
+        FaultBackend { inner, info, switch, clock, opened: AtomicU64::new(0) }
+    }
+}
+
+impl Backend for FaultBackend {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn open(&self, ring: &Ring, depth: u32) -> Result<Box<dyn Device>, DeviceError> {
+        let capacity = depth as usize;
+        Ok(Box::new(FaultDevice {
+            inner: self.inner.open(ring, depth)?,
+            info: self.info.clone(),
+            switch: Arc::clone(&self.switch),
+            part: self.opened.fetch_add(1, Ordering::Relaxed),
+            clock: self.clock.clone(),
+            depth: capacity,
+            // Not a generation that the switch has: the first look fetches what is armed.
+            generation: u64::MAX,
+            active: Vec::new(),
+            below: VecDeque::with_capacity(capacity),
+            held: Vec::new(),
+            marked: Vec::new(),
+            ready: Vec::new(),
+            late: Vec::new(),
+            above: Vec::new(),
+        }))
+    }
+
+    fn allocation(&self, offset: u64) -> Option<(Allocation, u64)> {
+        self.inner.allocation(offset)
+    }
+
+    fn handles(&self) -> Handles {
+        let own = (self.switch.name().to_string(), Handle::Faults(Arc::clone(&self.switch)));
+        std::iter::once(own).chain(self.inner.handles()).collect()
+    }
+}
+
+/// A fault as this device sees it.
+struct Active {
+    armed: Arc<Armed>,
+    random: Random,
+}
+
+/// A request on its way down.
+struct Held {
+    request: Request,
+    until: Until,
+}
+
+enum Until {
+    Time(Nanos),
+    /// That this fault is taken away.
+    Gone(u64),
+}
+
+/// What is done to a request when it comes back from below.
+struct Mark {
+    tag: u64,
+    effect: Effect,
+}
+
+enum Effect {
+    /// Answered with this error, if it went well.
+    Report(DeviceError),
+    /// Held back until it took so many times as long.
+    Stretch { start: Nanos, factor: f64 },
+    /// This bit is turned. For a read it is the damage; for a write the caller gets back what it gave.
+    Flip { bit: u64 },
+}
+
+struct FaultDevice {
+    inner: Box<dyn Device>,
+    info: DeviceInfo,
+    switch: Arc<FaultSwitch>,
+    /// Which of the backend's devices this is.
+    part: u64,
+    clock: Clock,
+    depth: usize,
+    generation: u64,
+    active: Vec<Active>,
+    below: VecDeque<Request>,
+    held: Vec<Held>,
+    marked: Vec<Mark>,
+    ready: Vec<Completion>,
+    /// With the time when they are due.
+    late: Vec<(Nanos, Completion)>,
+    above: Vec<Completion>,
+}
+
+impl Device for FaultDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    #[inline]
+    fn submit(&mut self, batch: &mut VecDeque<Request>) {
+        self.look();
+        if self.active.is_empty() && self.kept() == 0 {
+            return self.inner.submit(batch);
+        }
+        while self.outstanding() as usize + self.below.len() < self.depth {
+            let Some(request) = batch.pop_front() else { break };
+            self.admit(request);
+        }
+        self.pass_down();
+    }
+
+    #[inline]
+    fn poll(&mut self, done: &mut Vec<Completion>) {
+        self.look();
+        if self.kept() == 0 && self.marked.is_empty() {
+            return self.inner.poll(done);
+        }
+        self.poll_slowly(done);
+    }
+
+    fn outstanding(&self) -> u32 {
+        self.inner.outstanding() + self.kept() as u32
+    }
+
+    fn deadline(&self) -> Nanos {
+        if self.kept() == 0 {
+            return self.inner.deadline();
+        }
+        if !self.ready.is_empty() {
+            return Nanos(0);
+        }
+        let held = self.held.iter().map(|held| match held.until {
+            Until::Time(time) => time,
+            Until::Gone(_) => self.clock.now().after(HANG_LOOK),
+        });
+        let late = self.late.iter().map(|(due, _)| *due);
+        held.chain(late).min().unwrap_or(Nanos::MAX).min(self.inner.deadline())
+    }
+
+    fn cancel(&mut self, tag: u64) {
+        let Some(index) = self.held.iter().position(|held| held.request.tag == tag) else {
+            return self.inner.cancel(tag);
+        };
+        let buf = self.held.swap_remove(index).request.buf;
+        let aborted = DeviceError::Scsi { status: Status::TaskAborted, sense: None };
+        self.ready.push(Completion { tag, buf, result: Err(aborted) });
+    }
+
+    fn health(&self) -> Health {
+        self.inner.health()
+    }
+}
+
+impl FaultDevice {
+    /// Requests that neither the device below nor the caller has.
+    #[inline]
+    fn kept(&self) -> usize {
+        self.held.len() + self.ready.len() + self.late.len()
+    }
+
+    /// Sees what was armed and what was taken away since the last time.
+    #[inline]
+    fn look(&mut self) {
+        if self.switch.generation() != self.generation {
+            self.fetch();
+        }
+    }
+
+    #[cold]
+    fn fetch(&mut self) {
+        self.generation = self.switch.generation();
+        let mut before = std::mem::take(&mut self.active);
+        for armed in self.switch.armed() {
+            let known = before.iter().position(|active| active.armed.id == armed.id);
+            self.active.push(match known {
+                Some(index) => before.swap_remove(index),
+                // Faults of one seed do not toss the same coins.
+                None => {
+                    let seed = armed.fault.seed ^ armed.id.rotate_left(32);
+                    Active { random: Random::for_part(seed, self.part), armed }
+                }
+            });
+        }
+    }
+
+    /// One request, hit or not.
+    fn admit(&mut self, request: Request) {
+        match self.hit(&request) {
+            Some(index) => self.inject(index, request),
+            None => self.below.push_back(request),
+        }
+    }
+
+    /// The fault that hits a request, if one does.
+    fn hit(&mut self, request: &Request) -> Option<usize> {
+        let block_bytes = self.info.block_bytes;
+        for (index, active) in self.active.iter_mut().enumerate() {
+            let fault = &active.armed.fault;
+            // What is wrong in itself is answered as ever.
+            let hits = fault.is_about(request, block_bytes)
+                && in_range(&self.info, request).is_ok()
+                && active.armed.counts_in()
+                && (fault.probability >= 1.0 || active.random.chance(fault.probability))
+                && active.armed.take();
+            if hits {
+                return Some(index);
+            }
+        }
+        None
+    }
+
+    #[cold]
+    fn inject(&mut self, index: usize, mut request: Request) {
+        let block_bytes = self.info.block_bytes;
+        let Active { armed, random } = &mut self.active[index];
+        let (tag, fault) = (request.tag, &armed.fault);
+        let answer = |request: Request, result| Completion { tag: request.tag, buf: request.buf, result };
+        match fault.kind {
+            Kind::MediumError
+            | Kind::HardwareError
+            | Kind::AbortedCommand
+            | Kind::Busy
+            | Kind::ReservationConflict => {
+                let error = fault.error(&request, block_bytes).expect("these kinds are errors");
+                return self.ready.push(answer(request, Err(error)));
+            }
+            Kind::Drop => return self.ready.push(answer(request, Ok(()))),
+            Kind::Hang => return self.held.push(Held { until: Until::Gone(armed.id), request }),
+            Kind::Slow(by) => {
+                let until = Until::Time(self.clock.now().after(by));
+                return self.held.push(Held { until, request });
+            }
+            Kind::RecoveredError => {
+                let error = fault.error(&request, block_bytes).expect("this kind is an error");
+                self.marked.push(Mark { tag, effect: Effect::Report(error) });
+            }
+            Kind::SlowBy(factor) => {
+                let start = self.clock.now();
+                self.marked.push(Mark { tag, effect: Effect::Stretch { start, factor } });
+            }
+            Kind::Torn { blocks } => request.len = u64::from(blocks) * u64::from(block_bytes),
+            Kind::Corrupt => {
+                let bit = random.below(request.len * 8);
+                if request.op == Op::Write {
+                    flip(&mut request.buf, bit);
+                }
+                self.marked.push(Mark { tag, effect: Effect::Flip { bit } });
+            }
+        }
+        self.below.push_back(request);
+    }
+
+    /// Requests whose time has come, then down with them.
+    fn pass_down(&mut self) {
+        if !self.held.is_empty() {
+            let now = self.clock.now();
+            let mut index = 0;
+            while index < self.held.len() {
+                let over = match self.held[index].until {
+                    Until::Time(time) => time <= now,
+                    Until::Gone(id) => self.active.iter().all(|active| active.armed.id != id),
+                };
+                if over {
+                    let held = self.held.remove(index);
+                    self.below.push_back(held.request);
+                } else {
+                    index += 1;
+                }
+            }
+        }
+        if !self.below.is_empty() {
+            self.inner.submit(&mut self.below);
+            assert!(self.below.is_empty(), "the device below has room for what was admitted");
+        }
+    }
+
+    #[cold]
+    fn poll_slowly(&mut self, done: &mut Vec<Completion>) {
+        self.pass_down();
+        done.append(&mut self.ready);
+        let mut above = std::mem::take(&mut self.above);
+        self.inner.poll(&mut above);
+        for mut one in above.drain(..) {
+            let Some(index) = self.marked.iter().position(|mark| mark.tag == one.tag) else {
+                done.push(one);
+                continue;
+            };
+            match self.marked.swap_remove(index).effect {
+                Effect::Report(error) => one.result = one.result.and(Err(error)),
+                Effect::Flip { bit } => flip(&mut one.buf, bit),
+                Effect::Stretch { start, factor } => {
+                    let took = self.clock.now().since(start);
+                    // A float that is too large ends at the end of the time line.
+                    let due = start.0.saturating_add((took.as_nanos() as f64 * factor) as u64);
+                    self.late.push((Nanos(due), one));
+                    continue;
+                }
+            }
+            done.push(one);
+        }
+        self.above = above;
+        if !self.late.is_empty() {
+            let now = self.clock.now();
+            let mut index = 0;
+            while index < self.late.len() {
+                if self.late[index].0 <= now {
+                    done.push(self.late.remove(index).1);
+                } else {
+                    index += 1;
+                }
+            }
+        }
+    }
+}
+
+fn flip(bytes: &mut [u8], bit: u64) {
+    bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,143 @@
+//! The hand on the faults of one layer: arms and disarms them while requests run, and counts what
+//! they did. Shared by the layer's devices (one a thread) and whoever drives the time line.
+//!
+//! The rule: a device looks at one number a batch; only when it changed does it take the lock.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::spec::Fault;
+
+/// Most faults of one layer at once.
+pub const ARMED_MAX: usize = 64;
+
+/// A fault that is armed, or was.
+#[derive(Debug)]
+pub struct Armed {
+    /// Its number in this switch; never used again.
+    pub id: u64,
+    /// What it does.
+    pub fault: Fault,
+    /// Requests that it was about.
+    pub(super) seen: AtomicU64,
+    /// Requests that it hit.
+    pub(super) injected: AtomicU64,
+}
+
+impl Armed {
+    /// Requests that it was about, before coins and counts.
+    pub fn seen(&self) -> u64 {
+        self.seen.load(Ordering::Relaxed)
+    }
+
+    /// Requests that it hit.
+    pub fn injected(&self) -> u64 {
+        self.injected.load(Ordering::Relaxed)
+    }
+
+    /// Whether the request that is about to be counted is one of those: the n-th, and not one too many.
+    #[inline]
+    pub(super) fn counts_in(&self) -> bool {
+        let number = self.seen.fetch_add(1, Ordering::Relaxed) + 1;
+        self.fault.every == 1 || number.is_multiple_of(self.fault.every)
+    }
+
+    /// Takes one of the times that are left.
+    #[inline]
+    pub(super) fn take(&self) -> bool {
+        let Some(times) = self.fault.times else {
+            self.injected.fetch_add(1, Ordering::Relaxed);
+            return true;
+        };
+        self.injected
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| (count < times).then_some(count + 1))
+            .is_ok()
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct FaultSwitch {
+    name: String,
+    /// Changes with the table.
+    generation: AtomicU64,
+    table: Mutex<Table>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    last_id: u64,
+    armed: Vec<Arc<Armed>>,
+    /// Of faults that are no longer armed.
+    injected_before: u64,
+}
+
+impl FaultSwitch {
+    /// A switch with nothing armed. The name tells it from others of the same device.
+    pub fn new(name: &str) -> Arc<FaultSwitch> {
+        Arc::new(FaultSwitch {
+            name: name.to_string(),
+            generation: AtomicU64::new(0),
+            table: Mutex::default(),
+        })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// From now on requests are hit; `None` when [`ARMED_MAX`] are armed.
+    pub fn arm(&self, fault: Fault) -> Option<Arc<Armed>> {
+        let mut table = self.lock();
+        if table.armed.len() >= ARMED_MAX {
+            return None;
+        }
+        table.last_id += 1;
+        let id = table.last_id;
+        let armed = Arc::new(Armed { id, fault, seen: AtomicU64::new(0), injected: AtomicU64::new(0) });
+        table.armed.push(Arc::clone(&armed));
+        self.generation.fetch_add(1, Ordering::Release);
+        Some(armed)
+    }
+
+    /// Takes a fault away, with the requests that hang on it. Whether it was armed.
+    pub fn disarm(&self, id: u64) -> bool {
+        let mut table = self.lock();
+        let Some(index) = table.armed.iter().position(|armed| armed.id == id) else { return false };
+        let gone = table.armed.remove(index);
+        table.injected_before += gone.injected();
+        self.generation.fetch_add(1, Ordering::Release);
+        true
+    }
+
+    /// Takes all away; how many there were.
+    pub fn clear(&self) -> usize {
+        let mut table = self.lock();
+        let gone = std::mem::take(&mut table.armed);
+        table.injected_before += gone.iter().map(|armed| armed.injected()).sum::<u64>();
+        self.generation.fetch_add(1, Ordering::Release);
+        gone.len()
+    }
+
+    /// What is armed now, the oldest first: of two faults that are about a request, the older one hits it.
+    pub fn armed(&self) -> Vec<Arc<Armed>> {
+        self.lock().armed.clone()
+    }
+
+    /// Requests hit so far, by any fault.
+    pub fn injected(&self) -> u64 {
+        let table = self.lock();
+        table.injected_before + table.armed.iter().map(|armed| armed.injected()).sum::<u64>()
+    }
+
+    /// Changes whenever [`FaultSwitch::armed`] does.
+    #[inline]
+    pub(super) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

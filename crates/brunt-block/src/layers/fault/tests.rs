@@ -1,0 +1,232 @@
+//! Every kind of fault on a memory device, on a clock that is moved by hand.
+
+use super::*;
+use crate::backends::memory::MemoryBackend;
+use crate::{Buf, RingConfig, open_url};
+use brunt_wire::scsi::sense::{Sense, key};
+
+struct Bench {
+    device: Box<dyn Device>,
+    switch: Arc<FaultSwitch>,
+    clock: Clock,
+    ring: Ring,
+}
+
+impl Bench {
+    fn new(faults: &[&str]) -> Bench {
+        let (switch, clock) = (FaultSwitch::new("fault"), Clock::manual());
+        for fault in faults {
+            switch.arm(Fault::parse(fault).unwrap()).unwrap();
+        }
+        let memory = Arc::new(MemoryBackend::new(1 << 20, 512).unwrap());
+        let backend = FaultBackend::new(memory, Arc::clone(&switch), clock.clone());
+        let ring = Ring::new(RingConfig::default()).unwrap();
+        Bench { device: backend.open(&ring, 16).unwrap(), switch, clock, ring }
+    }
+
+    fn submit(&mut self, tag: u64, op: Op, lba: u64, blocks: u64, fill: u8) {
+        let len = blocks * 512;
+        let mut buf = if matches!(op, Op::Read | Op::Write) { self.ring.pool().take(len as usize) } else { Buf::empty() };
+        buf.fill(fill);
+        let request = Request { tag, op, offset: lba * 512, len, buf, force_unit_access: false };
+        self.device.submit(&mut VecDeque::from([request]));
+    }
+
+    fn poll(&mut self) -> Vec<Completion> {
+        let mut done = Vec::new();
+        self.device.poll(&mut done);
+        done
+    }
+
+    /// One request to its end, on whatever time it takes.
+    fn one(&mut self, op: Op, lba: u64, blocks: u64, fill: u8) -> Completion {
+        self.submit(9, op, lba, blocks, fill);
+        for _ in 0..100 {
+            if let Some(one) = self.poll().pop() {
+                assert_eq!((one.tag, self.device.outstanding()), (9, 0));
+                return one;
+            }
+            let wait = self.device.deadline().since(self.clock.now());
+            self.clock.advance(wait);
+        }
+        panic!("the request hangs");
+    }
+
+    /// Which of 100 reads fail.
+    fn failures(&mut self) -> Vec<usize> {
+        (0..100).filter(|_| self.one(Op::Read, 0, 1, 0).result.is_err()).collect()
+    }
+}
+
+/// The goal: errors are what SCSI calls them, the information field names the block, and nothing was
+/// done to the medium.
+#[test]
+fn errors_are_sense_data() {
+    let check = |fault: &str, op: Op, status: Status, sense: Option<Sense>| {
+        let mut bench = Bench::new(&[]);
+        bench.one(Op::Write, 0, 64, 0x11).result.unwrap();
+        let armed = bench.switch.arm(Fault::parse(fault).unwrap()).unwrap();
+        assert_eq!(bench.one(op, 8, 8, 0x22).result, Err(DeviceError::Scsi { status, sense }), "{fault} {op:?}");
+        assert_eq!((armed.injected(), bench.switch.injected()), (1, 1));
+        assert!(bench.switch.disarm(armed.id) && !bench.switch.disarm(armed.id));
+        let read = bench.one(Op::Read, 0, 64, 0);
+        assert!(read.result.is_ok() && read.buf.iter().all(|byte| *byte == 0x11), "{fault} {op:?}");
+        assert_eq!(bench.switch.injected(), 1);
+    };
+    let sense = |key, asc, ascq| Some(Sense::new(key, asc, ascq));
+    let at = |key, asc, ascq, lba| Some(Sense::new(key, asc, ascq).with_information(lba));
+    let checked = Status::CheckCondition;
+    check("medium-error", Op::Read, checked, at(key::MEDIUM_ERROR, 0x11, 0, 8));
+    check("medium-error,lba=10-20", Op::Write, checked, at(key::MEDIUM_ERROR, 0x0c, 0, 10));
+    check("medium-error,op=unmap", Op::WriteZeroes, checked, at(key::MEDIUM_ERROR, 0x0c, 0, 8));
+    check("hardware-error", Op::Flush, checked, sense(key::HARDWARE_ERROR, 0x44, 0));
+    check("aborted-command", Op::Write, checked, sense(key::ABORTED_COMMAND, 0x4b, 0));
+    check("busy", Op::Read, Status::Busy, None);
+    check("reservation-conflict", Op::Unmap, Status::ReservationConflict, None);
+}
+
+/// The goal: a recovered error is told, and done.
+#[test]
+fn recovered_is_done() {
+    let mut bench = Bench::new(&["recovered-error"]);
+    let write = bench.one(Op::Write, 0, 8, 0x33);
+    assert!(write.result.unwrap_err().is_recovered());
+    let read = bench.one(Op::Read, 0, 8, 0);
+    assert!(read.result.unwrap_err().is_recovered());
+    assert!(read.buf.iter().all(|byte| *byte == 0x33));
+}
+
+/// The goal: which requests are hit is what was said: by place, by operation, by count.
+#[test]
+fn conditions() {
+    let check = |fault: &str, op: Op, lba: u64, blocks: u64, hit: bool| {
+        let result = Bench::new(&[fault]).one(op, lba, blocks, 0).result;
+        assert_eq!(result.is_err(), hit, "{fault}: {op:?} of {blocks} at {lba}");
+    };
+    check("busy,lba=10-19", Op::Read, 9, 1, false);
+    check("busy,lba=10-19", Op::Read, 9, 2, true);
+    check("busy,lba=10-19", Op::Read, 19, 5, true);
+    check("busy,lba=10-19", Op::Read, 20, 5, false);
+    check("busy,lba=10-19", Op::Flush, 0, 0, true);
+    check("busy,op=write", Op::Read, 0, 1, false);
+    check("busy,op=read+write", Op::Write, 0, 1, true);
+    check("busy,op=unmap", Op::WriteZeroes, 0, 1, true);
+    check("busy,p=0", Op::Read, 0, 1, false);
+    assert_eq!(Bench::new(&["busy,every=30,times=2"]).failures(), [29, 59]);
+    assert_eq!(Bench::new(&["busy,times=3"]).failures(), [0, 1, 2]);
+    // The older one first, then what it leaves.
+    assert_eq!(Bench::new(&["busy,times=1", "medium-error,times=1"]).failures(), [0, 1]);
+}
+
+/// The goal: the same seed hits the same requests, another one others, and as many as were asked for.
+#[test]
+fn seeded() {
+    let hits = |fault: &str| Bench::new(&[fault]).failures();
+    let hit = hits("busy,p=0.5,seed=3");
+    assert_eq!(hit, hits("busy,p=0.5,seed=3"));
+    assert_ne!(hit, hits("busy,p=0.5,seed=4"));
+    assert!((30..=70).contains(&hit.len()), "{}", hit.len());
+}
+
+/// The goal: slow is as slow as was said, and faults can be changed under way.
+#[test]
+fn slow() {
+    let mut bench = Bench::new(&["slow:10ms"]);
+    bench.one(Op::Read, 0, 1, 0).result.unwrap();
+    assert_eq!(bench.clock.now(), Nanos(10_000_000));
+    bench.switch.clear();
+    bench.one(Op::Read, 0, 1, 0).result.unwrap();
+    assert_eq!(bench.clock.now(), Nanos(10_000_000));
+    bench.switch.arm(Fault::parse("slow:x3").unwrap());
+    // Below it takes no time on this clock, so only what passes meanwhile is stretched.
+    bench.submit(1, Op::Read, 0, 1, 0);
+    bench.clock.advance(Duration::from_millis(2));
+    assert!(bench.poll().is_empty());
+    assert_eq!(bench.device.deadline(), Nanos(16_000_000));
+    bench.clock.advance(Duration::from_millis(4));
+    assert_eq!((bench.poll().len(), bench.device.outstanding()), (1, 0));
+}
+
+/// The goal: what hangs stays until its fault is taken away, then it is done; cancelled it is given up.
+#[test]
+fn hang_and_release() {
+    let mut bench = Bench::new(&["hang,op=write"]);
+    bench.submit(1, Op::Write, 0, 8, 0x44);
+    bench.submit(2, Op::Write, 8, 8, 0x55);
+    bench.submit(3, Op::Read, 0, 1, 0);
+    assert_eq!(bench.poll().iter().map(|one| one.tag).collect::<Vec<_>>(), [3]);
+    bench.clock.advance(Duration::from_secs(3600));
+    assert!(bench.poll().is_empty());
+    assert_eq!(bench.device.outstanding(), 2);
+    bench.device.cancel(2);
+    let aborted = Err(DeviceError::Scsi { status: Status::TaskAborted, sense: None });
+    assert_eq!(bench.poll().iter().map(|one| (one.tag, one.result)).collect::<Vec<_>>(), [(2, aborted)]);
+    bench.switch.clear();
+    let mut done = bench.poll();
+    done.extend(bench.poll());
+    assert_eq!(done.iter().map(|one| (one.tag, one.result)).collect::<Vec<_>>(), [(1, Ok(()))]);
+    let read = bench.one(Op::Read, 0, 16, 0);
+    assert!(read.buf[..4096].iter().all(|byte| *byte == 0x44));
+    assert!(read.buf[4096..].iter().all(|byte| *byte == 0));
+}
+
+/// The goal: lies are lies: acknowledged, and not, not all, or not rightly done; the caller's buffer
+/// comes back as it was given.
+#[test]
+fn lies() {
+    let lie = |fault: &str| {
+        let mut bench = Bench::new(&[]);
+        bench.one(Op::Write, 0, 8, 0x11).result.unwrap();
+        bench.switch.arm(Fault::parse(fault).unwrap());
+        let write = bench.one(Op::Write, 0, 8, 0x22);
+        assert!(write.result.is_ok() && write.buf.iter().all(|byte| *byte == 0x22), "{fault}");
+        bench.switch.clear();
+        bench.one(Op::Read, 0, 8, 0).buf.to_vec()
+    };
+    assert!(lie("drop").iter().all(|byte| *byte == 0x11));
+    let torn = lie("torn:3");
+    assert!(torn[..1536].iter().all(|byte| *byte == 0x22) && torn[1536..].iter().all(|byte| *byte == 0x11));
+    assert!(lie("torn:8").iter().all(|byte| *byte == 0x22), "eight of eight is whole");
+    let wrong_bits = |bytes: &[u8]| bytes.iter().map(|byte| (byte ^ 0x22).count_ones()).sum::<u32>();
+    assert_eq!(wrong_bits(&lie("corrupt,op=write")), 1);
+    let mut bench = Bench::new(&["corrupt,op=read"]);
+    bench.one(Op::Write, 0, 8, 0x22).result.unwrap();
+    assert_eq!(wrong_bits(&bench.one(Op::Read, 0, 8, 0).buf), 1);
+    bench.switch.clear();
+    assert_eq!(wrong_bits(&bench.one(Op::Read, 0, 8, 0).buf), 0);
+}
+
+/// The goal: bad requests are answered as ever, and a device never takes more than its depth.
+#[test]
+fn limits() {
+    let mut bench = Bench::new(&["hang"]);
+    assert_eq!(bench.one(Op::Read, 5000, 1, 0).result, Err(DeviceError::OutOfRange));
+    let request = |tag| Request { tag, op: Op::Flush, offset: 0, len: 0, buf: Buf::empty(), force_unit_access: false };
+    let mut batch: VecDeque<_> = (0..20).map(request).collect();
+    bench.device.submit(&mut batch);
+    assert_eq!((bench.device.outstanding(), batch.len()), (16, 4));
+    bench.switch.clear();
+    bench.device.submit(&mut batch);
+    assert_eq!((bench.device.outstanding(), batch.len()), (16, 4));
+    let mut done = bench.poll();
+    while bench.device.outstanding() > 0 || !batch.is_empty() {
+        bench.device.submit(&mut batch);
+        done.extend(bench.poll());
+    }
+    assert_eq!(done.len(), 20);
+}
+
+/// The goal: names, several faults, and several layers come out of a URL; what cannot be meant does not.
+#[test]
+fn urls() {
+    let backend = open_url("null:1MiB?fault=busy,p=0.1;slow:1ms;name=low&retry=3&fault=off").unwrap();
+    let handles = backend.handles();
+    let names: Vec<_> = handles.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["fault", "retry", "low"]);
+    let Some(Handle::Faults(low)) = crate::handle::find(&handles, "low") else { panic!("no faults") };
+    assert_eq!(low.armed().len(), 2);
+    assert!(backend.info().notes.iter().any(|note| note.contains("slow:1ms")));
+    for text in ["", "off;busy", "name=x", "busy;name=", "busy;name=a/b", "nonsense"] {
+        assert!(open_url(&format!("null:1MiB?fault={text}")).is_err(), "'{text}' was taken");
+    }
+}
