@@ -299,6 +299,17 @@ fn memory_delayed() {
     conforms("memory:8MiB?delay=exp:5us,servers=2");
 }
 
+/// The goal: a layer with nothing armed is not there; faults that the layers above overcome are not seen.
+#[test]
+fn memory_with_faults() {
+    conforms("memory:8MiB?fault=off");
+    conforms("memory:8MiB?fault=slow:20us,p=0.3,seed=5");
+    conforms("memory:8MiB?fault=slow:x3,p=0.3&delay=const:5us&fault=slow:x2,p=0.1");
+    conforms("memory:8MiB?retry=3,off");
+    conforms("memory:8MiB?fault=aborted-command,p=0.5,seed=1;medium-error,every=7&retry=200");
+    conforms("memory:8MiB?fault=recovered-error,p=0.5&delay=uniform:1us-20us&retry=3,delay=10us");
+}
+
 fn file_in(parent: &Path) {
     let folder = Folder::new(parent);
     for (index, options) in [

@@ -655,7 +655,8 @@ impl Worker {
         slot.buf = completion.buf;
         self.outstanding -= 1;
         let planned = slot.planned;
-        if completion.result.is_err() || slot.timed_out {
+        let failed = completion.result.is_err_and(|error| !error.is_recovered());
+        if failed || slot.timed_out {
             return self.failed(index, completion.result.err(), now);
         }
         let mut status = RequestStatus::Good;

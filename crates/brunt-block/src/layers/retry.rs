@@ -278,13 +278,7 @@ impl Device for RetryDevice {
 }
 
 impl RetryDevice {
-    fn answer(
-        &mut self,
-        index: u32,
-        buf: Buf,
-        result: Result<(), DeviceError>,
-        done: &mut Vec<Completion>,
-    ) {
+    fn answer(&mut self, index: u32, buf: Buf, result: Result<(), DeviceError>, done: &mut Vec<Completion>) {
         let slot = &mut self.slots[index as usize];
         slot.taken = false;
         done.push(Completion { tag: slot.tag, buf, result });
@@ -378,7 +372,8 @@ mod tests {
         fn write(&mut self, fill: u8) -> Result<(), DeviceError> {
             let mut buf = self.ring.pool().take(4096);
             buf.fill(fill);
-            let request = Request { tag: 77, op: Op::Write, offset: 4096, len: 4096, buf, force_unit_access: true };
+            let request =
+                Request { tag: 77, op: Op::Write, offset: 4096, len: 4096, buf, force_unit_access: true };
             self.device.submit(&mut VecDeque::from([request]));
             let mut done = Vec::new();
             while done.is_empty() {

@@ -68,7 +68,9 @@ pub struct Counts {
     pub timeouts: u64,
     /// LUN resets sent because an abort was not answered.
     pub resets: u64,
-    /// The status and sense that last made a request be sent again.
+    /// Requests that were done, and told a recovered error.
+    pub recovered: u64,
+    /// The status and sense that last made a request be sent again, or were recovered from.
     pub last: Option<(Status, Option<Sense>)>,
 }
 
@@ -856,8 +858,19 @@ impl Session {
         if underflow > expected {
             return Err(Violation("a residual larger than the transfer"));
         }
+        let all_data = task.command.direction != Direction::In || received == expected - underflow;
+        let sense = Sense::parse(sense);
+        let failure = DeviceError::Scsi { status, sense };
+        // A recovered error is a success that left a note; its data follows all the same (SPC-4, 4.5.6).
+        let recovered = failure.is_recovered() && all_data;
+        if recovered {
+            self.counts.recovered += 1;
+            self.counts.last = Some((status, sense));
+        }
+        let status = if recovered { Status::Good } else { status };
+        let task = &self.tasks[usize::from(index)];
         let is_good = status == Status::Good;
-        if is_good && task.command.direction == Direction::In && received != expected - underflow {
+        if is_good && !all_data {
             return Err(Violation("good status before all data"));
         }
         let short = underflow > 0 || flags & code::response::OVERFLOW != 0;
@@ -867,7 +880,7 @@ impl Session {
             // residual of a parameter list or of WRITE SAME in various ways; tgt is one.)
             Outcome::Failed(DeviceError::Os(EIO))
         } else {
-            Outcome::Scsi { status, sense: Sense::parse(sense) }
+            Outcome::Scsi { status, sense }
         };
         self.answer(index, outcome);
         Ok(())

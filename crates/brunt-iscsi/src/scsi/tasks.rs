@@ -1066,6 +1066,15 @@ impl TaskSet {
         match &mut task.work {
             Work::Read => {
                 let len = task.range.len as u32;
+                // A recovered error is told, and the data with it.
+                if let Err(error) = result
+                    && error.is_recovered()
+                    && let Refused::Check(sense) = Refused::device(error, false)
+                {
+                    let mut outcome = self.finish_now(slot, Ok(DataIn::Buf(buf, len)));
+                    (outcome.status, outcome.sense) = (Status::CheckCondition, Some(sense));
+                    return self.finished.push(outcome);
+                }
                 let result = result.map_err(|error| Refused::device(error, false));
                 self.finish(slot, result.map(|()| DataIn::Buf(buf, len)));
             }
@@ -1074,6 +1083,8 @@ impl TaskSet {
                 self.finish(slot, result.map(|()| DataIn::None));
             }
             Work::Job(job) => {
+                // Of several steps, one that was recovered ends none of them.
+                let result = result.or_else(|error| if error.is_recovered() { Ok(()) } else { Err(error) });
                 let step = job.step(Some(IoDone { buf, result }), self.ring.pool());
                 self.follow(slot, step);
             }

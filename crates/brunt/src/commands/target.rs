@@ -307,8 +307,9 @@ fn parse_lun(text: &str) -> Result<LunWords, Failure> {
                 words.sanitize_bytes_per_second = parse_size(size).ok();
                 key
             }
-            // A comma in a path, if there is such a file; a mistake otherwise.
-            _ if Path::new(rest).exists() => break,
+            // A comma in a path, if there is such a file, or among a URL's own options, which the URL's
+            // reader judges; a mistake otherwise.
+            _ if Path::new(rest).exists() || rest.contains(['?', '[']) => break,
             _ => return Err(Failure::usage(format!("--lun {text}: '{word}' is no option")).advise(LUN_HELP)),
         };
         if seen.contains(&group) {
@@ -413,6 +414,14 @@ mod tests {
             LunWords { read_only: true, ..plain("file:x?size=1M&block=512") },
         );
         check("x,sanitize=8MiB", LunWords { sanitize_bytes_per_second: Some(8 << 20), ..plain("x") });
+        check(
+            "memory:1M?fault=busy,p=0.5&delay=exp:1ms,servers=4",
+            plain("memory:1M?fault=busy,p=0.5&delay=exp:1ms,servers=4"),
+        );
+        check(
+            "array:raid0,[null:1M],[null:1M],ro",
+            LunWords { read_only: true, ..plain("array:raid0,[null:1M],[null:1M]") },
+        );
         check("x,aptpl=/a/b", LunWords { aptpl: Some("/a/b".into()), ..plain("x") });
     }
 

@@ -155,8 +155,8 @@ impl Fault {
                     }
                 }
                 "op" => {
-                    fault.ops =
-                        Ops::parse(value).ok_or_else(|| wrong("op is read, write, flush, unmap, or several with +"))?;
+                    fault.ops = Ops::parse(value)
+                        .ok_or_else(|| wrong("op is read, write, flush, unmap, or several with +"))?;
                 }
                 "lba" => {
                     let (first, last) = value.split_once('-').unwrap_or((value, value));

@@ -26,7 +26,11 @@ impl Bench {
 
     fn submit(&mut self, tag: u64, op: Op, lba: u64, blocks: u64, fill: u8) {
         let len = blocks * 512;
-        let mut buf = if matches!(op, Op::Read | Op::Write) { self.ring.pool().take(len as usize) } else { Buf::empty() };
+        let mut buf = if matches!(op, Op::Read | Op::Write) {
+            self.ring.pool().take(len as usize)
+        } else {
+            Buf::empty()
+        };
         buf.fill(fill);
         let request = Request { tag, op, offset: lba * 512, len, buf, force_unit_access: false };
         self.device.submit(&mut VecDeque::from([request]));
@@ -66,7 +70,11 @@ fn errors_are_sense_data() {
         let mut bench = Bench::new(&[]);
         bench.one(Op::Write, 0, 64, 0x11).result.unwrap();
         let armed = bench.switch.arm(Fault::parse(fault).unwrap()).unwrap();
-        assert_eq!(bench.one(op, 8, 8, 0x22).result, Err(DeviceError::Scsi { status, sense }), "{fault} {op:?}");
+        assert_eq!(
+            bench.one(op, 8, 8, 0x22).result,
+            Err(DeviceError::Scsi { status, sense }),
+            "{fault} {op:?}"
+        );
         assert_eq!((armed.injected(), bench.switch.injected()), (1, 1));
         assert!(bench.switch.disarm(armed.id) && !bench.switch.disarm(armed.id));
         let read = bench.one(Op::Read, 0, 64, 0);
@@ -201,7 +209,8 @@ fn lies() {
 fn limits() {
     let mut bench = Bench::new(&["hang"]);
     assert_eq!(bench.one(Op::Read, 5000, 1, 0).result, Err(DeviceError::OutOfRange));
-    let request = |tag| Request { tag, op: Op::Flush, offset: 0, len: 0, buf: Buf::empty(), force_unit_access: false };
+    let request =
+        |tag| Request { tag, op: Op::Flush, offset: 0, len: 0, buf: Buf::empty(), force_unit_access: false };
     let mut batch: VecDeque<_> = (0..20).map(request).collect();
     bench.device.submit(&mut batch);
     assert_eq!((bench.device.outstanding(), batch.len()), (16, 4));

@@ -1,0 +1,50 @@
+//! Measure the measurer: a device that lies has to be found out by the verification of a load, and
+//! one that does not lie must not be suspected.
+
+use std::sync::atomic::AtomicBool;
+
+use brunt_block::open_url;
+use brunt_load::record::RequestStatus;
+use brunt_load::workload::{Stop, Verify};
+use brunt_load::{NoRecorder, Session, Workload};
+
+/// Verified random reads and writes on a device: how many reads did not hold what was written, and how
+/// many requests failed.
+fn verify(url: &str) -> (u64, u64) {
+    let workload = Workload {
+        read: 0.5,
+        queue_depth: 8,
+        stop: Stop { requests: Some(10_000), ..Stop::default() },
+        verify: Some(Verify::default()),
+        ..Workload::default()
+    };
+    let session = Session::new(workload, open_url(url).unwrap(), 1);
+    let outcome = session.run(&AtomicBool::new(false), &mut NoRecorder).unwrap();
+    let counts = outcome.figures.counts;
+    let wrong = counts.of(RequestStatus::Miscompare);
+    (wrong, counts.errors() - wrong)
+}
+
+/// The goal: every way of losing or changing data silently is seen.
+#[test]
+fn lies_are_found_out() {
+    for lie in ["corrupt,op=read", "corrupt,op=write", "drop", "torn:1"] {
+        let (wrong, failed) = verify(&format!("memory:4MiB?fault={lie},p=0.02,seed=3"));
+        assert!(wrong > 0, "{lie} went unseen");
+        assert_eq!(failed, 0, "{lie}");
+    }
+}
+
+/// The goal: errors are errors and lateness is lateness; neither is taken for a lie.
+#[test]
+fn honest_trouble_is_no_lie() {
+    let check = |faults: &str, fails: bool| {
+        let (wrong, failed) = verify(&format!("memory:4MiB?fault={faults}"));
+        assert_eq!((wrong, failed > 0), (0, fails), "{faults}");
+    };
+    check("off", false);
+    check("medium-error,p=0.02,seed=4", true);
+    check("recovered-error,p=0.2", false);
+    check("slow:100us,p=0.1", false);
+    check("aborted-command,p=0.2&retry=20", false);
+}
