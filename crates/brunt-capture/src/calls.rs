@@ -98,6 +98,8 @@ struct Slot {
     record_id: u64,
     time_ns: u64,
     peers: Peers,
+    /// The header in `message`, read when the call was registered.
+    header: rpc::CallLayout,
     message: Vec<u8>,
     elided_at: Option<usize>,
     damaged: bool,
@@ -201,7 +203,7 @@ impl<S: Sink> Matcher<S> {
                             self.update(token, bytes, elided_at, true);
                             Some(token)
                         }
-                        None => self.register(context, call.xid, bytes, elided_at, true, time_ns, ledger),
+                        None => self.register(context, &call, bytes, elided_at, true, time_ns, ledger),
                     }
                 };
                 let at = body_at(&call, call.body_at).filter(|_| is(&call, v3::Procedure::Write));
@@ -223,9 +225,7 @@ impl<S: Sink> Matcher<S> {
                 let key = context.key(context.direction ^ 1, reply.xid);
                 let Some(&slot) = self.by_key.get(&key) else { return Begun::Skip };
                 let slot = &self.slots[slot as usize];
-                let Ok(rpc::Message::Call(call)) = rpc::parse(&slot.message) else {
-                    return Begun::Whole(None);
-                };
+                let Some(call) = slot.header.of(&slot.message) else { return Begun::Whole(None) };
                 let at = body_at(&call, reply.body_at)
                     .filter(|_| reply.status == rpc::ReplyStatus::Success && is(&call, v3::Procedure::Read));
                 let Some(at) = at else { return Begun::Whole(None) };
@@ -279,12 +279,11 @@ impl<S: Sink> Matcher<S> {
             bytes = &bytes[..at + data.at];
             found = Some((FileKey::new(context.forward.server.address, file), offset, data));
         }
-        let token =
-            self.register(context, call.xid, bytes, elided_at, message.damaged, message.time_ns, ledger);
+        let token = self.register(context, call, bytes, elided_at, message.damaged, message.time_ns, ledger);
         if let Some((file, offset, data)) = found {
             let record_id = token.map_or(u64::MAX, |token| token.record_id);
             let target = DataTarget { record_id, file, offset, write: true };
-            self.sum_whole(&target, data.bytes, ledger);
+            sum_whole(&mut self.sums, &mut self.sink, &target, data.bytes, ledger);
         }
     }
 
@@ -303,16 +302,15 @@ impl<S: Sink> Matcher<S> {
         ledger.calls_answered += 1;
         ledger.calls_open -= 1;
         self.unlink(index);
-        let slot = std::mem::take(&mut self.slots[index as usize]);
-        self.emit(&slot, Some((message, reply)), ledger);
-        self.put_back(index, slot);
+        self.emit(index, Some((message, reply)), ledger);
+        self.put_back(index);
     }
 
     /// Parses both sides and hands the operation on.
-    fn emit(&mut self, slot: &Slot, reply: Option<(&MessageEnd<'_>, &rpc::Reply<'_>)>, ledger: &mut Ledger) {
-        let Ok(rpc::Message::Call(call)) = rpc::parse(&slot.message) else {
-            unreachable!("only calls with a whole header are registered")
-        };
+    fn emit(&mut self, index: u32, reply: Option<(&MessageEnd<'_>, &rpc::Reply<'_>)>, ledger: &mut Ledger) {
+        let Matcher { sink, slots, sums, .. } = self;
+        let slot = &slots[index as usize];
+        let call = slot.header.of(&slot.message).expect("only calls with a whole header are registered");
         let mut malformed = |error: ParseError, damaged: bool| {
             if !damaged || matches!(error, ParseError::Malformed(_)) {
                 ledger.bodies_malformed += 1;
@@ -366,10 +364,10 @@ impl<S: Sink> Matcher<S> {
                 && data.len > 0
             {
                 let target = read_target(slot, &call);
-                self.sum_whole(&target, data.bytes, ledger);
+                sum_whole(sums, sink, &target, data.bytes, ledger);
             }
         }
-        self.sink.on_operation(&Operation {
+        sink.on_operation(&Operation {
             record_id: slot.record_id,
             call_time_ns: slot.time_ns,
             reply_time_ns: reply.map(|(message, _)| message.time_ns),
@@ -383,17 +381,6 @@ impl<S: Sink> Matcher<S> {
             call_whole: !slot.damaged && slot.data_missing == 0,
             reply_whole: reply.is_some_and(|(message, _)| !message.damaged && message.data_missing == 0),
         });
-    }
-
-    fn sum_whole(&mut self, target: &DataTarget, bytes: &[u8], ledger: &mut Ledger) {
-        ledger.data_bytes += bytes.len() as u64;
-        if bytes.len() < crate::checksum::BLOCK_BYTES {
-            return;
-        }
-        let (sums, sink) = (&mut self.sums, &mut self.sink);
-        sums.start(target.offset);
-        sums.update(bytes, |at, run| emit_run(sink, ledger, target, at, run));
-        sums.finish(|at, run| emit_run(sink, ledger, target, at, run));
     }
 
     /// Sums for data that comes in pieces.
@@ -431,7 +418,7 @@ impl<S: Sink> Matcher<S> {
     fn register(
         &mut self,
         context: &Context,
-        xid: rpc::Xid,
+        call: &rpc::Call<'_>,
         bytes: &[u8],
         elided_at: Option<usize>,
         damaged: bool,
@@ -439,7 +426,7 @@ impl<S: Sink> Matcher<S> {
         ledger: &mut Ledger,
     ) -> Option<Token> {
         ledger.calls += 1;
-        let key = context.key(context.direction, xid);
+        let key = context.key(context.direction, call.xid);
         if self.by_key.len() >= self.waiting_max {
             ledger.calls_evicted += 1;
             self.give_up(self.oldest, ledger);
@@ -476,21 +463,17 @@ impl<S: Sink> Matcher<S> {
         let kept = &bytes[..bytes.len().min(CALL_BYTES_KEPT_MAX)];
         slot.message.clear();
         slot.message.extend_from_slice(kept);
-        let message = std::mem::take(&mut slot.message);
-        let damaged = damaged || kept.len() < bytes.len();
-        *slot = Slot {
-            key,
-            record_id,
-            time_ns,
-            peers: context.forward,
-            message,
-            elided_at,
-            damaged,
-            data_missing: 0,
-            outstanding,
-            previous,
-            next,
-        };
+        slot.key = key;
+        slot.record_id = record_id;
+        slot.time_ns = time_ns;
+        slot.peers = context.forward;
+        slot.header = call.layout();
+        slot.elided_at = elided_at;
+        slot.damaged = damaged || kept.len() < bytes.len();
+        slot.data_missing = 0;
+        slot.outstanding = outstanding;
+        slot.previous = previous;
+        slot.next = next;
         match previous {
             NONE => self.oldest = index,
             previous => self.slots[previous as usize].next = index,
@@ -532,11 +515,13 @@ impl<S: Sink> Matcher<S> {
         }
     }
 
-    fn put_back(&mut self, index: u32, mut slot: Slot) {
+    fn put_back(&mut self, index: u32) {
+        let slot = &mut self.slots[index as usize];
         slot.message.clear();
-        slot.message.shrink_to(SLOT_BYTES_MAX);
+        if slot.message.capacity() > SLOT_BYTES_MAX {
+            slot.message.shrink_to(SLOT_BYTES_MAX);
+        }
         slot.next = self.free;
-        self.slots[index as usize] = slot;
         self.free = index;
     }
 
@@ -544,10 +529,9 @@ impl<S: Sink> Matcher<S> {
     fn give_up(&mut self, index: u32, ledger: &mut Ledger) {
         ledger.calls_open -= 1;
         self.unlink(index);
-        let slot = std::mem::take(&mut self.slots[index as usize]);
-        self.by_key.remove(&slot.key);
-        self.emit(&slot, None, ledger);
-        self.put_back(index, slot);
+        self.by_key.remove(&self.slots[index as usize].key);
+        self.emit(index, None, ledger);
+        self.put_back(index);
     }
 
     /// Gives up calls that have waited too long.
@@ -582,6 +566,23 @@ fn read_target(slot: &Slot, call: &rpc::Call<'_>) -> DataTarget {
             _ => (FileKey(0), u64::MAX),
         };
     DataTarget { record_id: slot.record_id, file, offset, write: false }
+}
+
+/// Sums data that is there as a whole.
+fn sum_whole<S: Sink>(
+    sums: &mut BlockSums,
+    sink: &mut S,
+    target: &DataTarget,
+    bytes: &[u8],
+    ledger: &mut Ledger,
+) {
+    ledger.data_bytes += bytes.len() as u64;
+    if bytes.len() < crate::checksum::BLOCK_BYTES {
+        return;
+    }
+    sums.start(target.offset);
+    sums.update(bytes, |at, run| emit_run(sink, ledger, target, at, run));
+    sums.finish(|at, run| emit_run(sink, ledger, target, at, run));
 }
 
 #[inline]

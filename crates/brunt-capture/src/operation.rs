@@ -128,6 +128,9 @@ pub trait Sink {
     /// A packet was seen.
     #[inline]
     fn on_packet(&mut self, _time_ns: u64, _wire_len: u32) {}
+    /// Everything that was at hand has been worked off: what was put by is due now.
+    #[inline]
+    fn on_batch_end(&mut self) {}
 }
 
 impl<A: Sink, B: Sink> Sink for (A, B) {
@@ -145,5 +148,10 @@ impl<A: Sink, B: Sink> Sink for (A, B) {
     fn on_packet(&mut self, time_ns: u64, wire_len: u32) {
         self.0.on_packet(time_ns, wire_len);
         self.1.on_packet(time_ns, wire_len);
+    }
+    #[inline]
+    fn on_batch_end(&mut self) {
+        self.0.on_batch_end();
+        self.1.on_batch_end();
     }
 }

@@ -108,6 +108,7 @@ impl<S: Sink> Pipeline<S> {
         }
         let stages = &mut self.stages;
         stages.matcher.expire(self.now_ns, &mut stages.ledger);
+        stages.matcher.sink.on_batch_end();
     }
 
     /// The capture is over: gives up what waits; hands back the sink and the counters.
@@ -118,6 +119,7 @@ impl<S: Sink> Pipeline<S> {
         let stages = &mut self.stages;
         stages.ledger.fragmented_packets_lost += self.defragmenter.waiting() as u64;
         stages.matcher.finish(&mut stages.ledger);
+        stages.matcher.sink.on_batch_end();
         (self.stages.matcher.sink, self.stages.ledger)
     }
 

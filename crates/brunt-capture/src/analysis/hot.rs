@@ -114,6 +114,11 @@ impl Weight for PairEntry {
     }
 }
 
+#[inline]
+fn client_key(client: Address) -> u64 {
+    spread(client.0 as u64 ^ ((client.0 >> 64) as u64).rotate_left(32))
+}
+
 /// The tables.
 #[derive(Debug)]
 pub struct Hot {
@@ -135,12 +140,31 @@ impl Hot {
         }
     }
 
+    /// Looks at the entries that these events will change, and at nothing else: looks that do not
+    /// depend on one another wait for memory together.
+    pub(super) fn warm(&self, events: &[Event]) {
+        let mut seen = 0;
+        for event in events {
+            let Some(key) = event.file else { continue };
+            if let Some(file) = self.files.get(key.0) {
+                seen ^= file.load.operations;
+                if let (Some(latency), Some(ns)) = (&file.latency, event.latency_ns) {
+                    seen ^= latency.peek(ns);
+                }
+            }
+            if let Some(pair) = self.pairs.get(key.0 ^ client_key(event.client)) {
+                seen ^= pair.getattrs;
+            }
+        }
+        std::hint::black_box(seen);
+    }
+
     /// Adds an operation. For READ and WRITE: whether it begins where the same client's last
     /// one on the file ended.
     #[inline]
     pub(super) fn on_event(&mut self, event: &Event) -> bool {
         self.total.add(event);
-        let client_key = spread(event.client.0 as u64 ^ ((event.client.0 >> 64) as u64).rotate_left(32));
+        let client_key = client_key(event.client);
         let client = self.clients.entry(client_key);
         client.address = event.client;
         client.load.add(event);

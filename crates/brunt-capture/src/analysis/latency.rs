@@ -55,6 +55,12 @@ impl Latency {
         self.max_ns = self.max_ns.max(ns);
     }
 
+    /// The counter that such a latency would change.
+    #[inline]
+    pub(super) fn peek(&self, ns: u64) -> u64 {
+        u64::from(self.counts[bucket(ns)])
+    }
+
     /// How many there are.
     pub fn count(&self) -> u64 {
         self.count

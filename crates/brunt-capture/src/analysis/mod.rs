@@ -37,6 +37,10 @@ pub enum Kind {
     Other,
 }
 
+/// Events that are put by and then worked on in a row, so that the processor waits for the memory
+/// of many tables' entries at once instead of for one after the other.
+const EVENTS_PENDING: usize = 64;
+
 /// An operation reduced to what the analyses look at.
 #[derive(Clone, Copy, Debug)]
 pub struct Event {
@@ -71,6 +75,7 @@ pub struct Analysis {
     profile: profile::Profile,
     errors: errors::Errors,
     duplicates: duplicates::Duplicates,
+    pending: Vec<Event>,
 }
 
 impl Default for Analysis {
@@ -89,7 +94,24 @@ impl Analysis {
             profile: profile::Profile::default(),
             errors: errors::Errors::default(),
             duplicates: duplicates::Duplicates::default(),
+            pending: Vec::with_capacity(EVENTS_PENDING),
         }
+    }
+
+    /// Works off what was put by.
+    fn settle(&mut self) {
+        let Analysis { rates, mix, hot, profile, errors, pending, .. } = self;
+        hot.warm(pending);
+        for event in pending.iter() {
+            rates.on_event(event);
+            mix.on_event(event);
+            let sequential = hot.on_event(event);
+            profile.on_event(event, sequential);
+            if let Some(status) = event.error {
+                errors.on_error(event, status);
+            }
+        }
+        pending.clear();
     }
 }
 
@@ -140,15 +162,16 @@ fn event(operation: &Operation<'_>) -> Event {
 
 impl Sink for Analysis {
     fn on_operation(&mut self, operation: &Operation<'_>) {
-        let event = event(operation);
-        self.rates.on_event(&event);
-        self.mix.on_event(&event);
-        let sequential = self.hot.on_event(&event);
+        self.pending.push(event(operation));
         self.hot.learn_names(operation);
-        self.profile.on_event(&event, sequential);
-        if let Some(status) = event.error {
-            self.errors.on_error(&event, status);
+        if self.pending.len() == EVENTS_PENDING {
+            self.settle();
         }
+    }
+
+    #[inline]
+    fn on_batch_end(&mut self) {
+        self.settle();
     }
 
     fn on_checksums(&mut self, run: &ChecksumRun<'_>) {

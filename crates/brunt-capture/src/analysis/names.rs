@@ -4,6 +4,7 @@ use brunt_wire::net::Address;
 use brunt_wire::nfs::{FileHandle, mount, v3};
 
 use super::hot::Hot;
+use super::sketch::spread;
 use crate::operation::{Body, FileKey, Operation};
 
 /// Directories above a file that are followed.
@@ -16,6 +17,8 @@ pub struct Name {
     pub parent: Option<FileKey>,
     /// The name, or the path of an export.
     pub name: Box<[u8]>,
+    /// A hash of both: the same name comes again and again, and need not be looked up to be known.
+    hash: u64,
 }
 
 impl Hot {
@@ -72,9 +75,10 @@ impl Hot {
     }
 
     fn learn(&mut self, file: FileKey, parent: Option<FileKey>, name: &[u8]) {
+        let hash = twox_hash::XxHash3_64::oneshot(name) ^ parent.map_or(0, |parent| spread(parent.0));
         let known = &mut self.files.entry(file.0).name;
-        if known.as_ref().is_none_or(|known| *known.name != *name || known.parent != parent) {
-            *known = Some(Name { parent, name: name.into() });
+        if known.as_ref().is_none_or(|known| known.hash != hash) {
+            *known = Some(Name { parent, name: name.into(), hash });
         }
     }
 

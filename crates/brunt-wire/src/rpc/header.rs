@@ -30,9 +30,10 @@ impl RecordMark {
 }
 
 /// How a caller says who it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AuthFlavor {
     /// AUTH_NONE.
+    #[default]
     None,
     /// AUTH_SYS: a uid and gids.
     Sys,
@@ -44,6 +45,34 @@ pub enum AuthFlavor {
     Tls,
     /// Another one.
     Other(u32),
+}
+
+impl AuthFlavor {
+    /// From the wire's number.
+    #[inline]
+    pub const fn from_number(number: u32) -> AuthFlavor {
+        match number {
+            0 => AuthFlavor::None,
+            1 => AuthFlavor::Sys,
+            2 => AuthFlavor::Short,
+            6 => AuthFlavor::Gss,
+            7 => AuthFlavor::Tls,
+            other => AuthFlavor::Other(other),
+        }
+    }
+
+    /// The wire's number.
+    #[inline]
+    pub const fn number(self) -> u32 {
+        match self {
+            AuthFlavor::None => 0,
+            AuthFlavor::Sys => 1,
+            AuthFlavor::Short => 2,
+            AuthFlavor::Gss => 6,
+            AuthFlavor::Tls => 7,
+            AuthFlavor::Other(other) => other,
+        }
+    }
 }
 
 /// Flavour and body of a credential or verifier.
@@ -85,6 +114,55 @@ pub struct Call<'a> {
     pub verifier: OpaqueAuth<'a>,
     /// Where the arguments start, in bytes from the start of the message.
     pub body_at: usize,
+}
+
+/// A call's header without its bytes: what to keep beside a copy of the message, so that it need
+/// not be read again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CallLayout {
+    xid: Xid,
+    program: u32,
+    version: u32,
+    procedure: u32,
+    flavors: [AuthFlavor; 2],
+    lens: [u16; 2],
+    body_at: u16,
+}
+
+impl Call<'_> {
+    /// Where everything lies. A header has at most 40 bytes and two bodies of 400.
+    #[inline]
+    pub fn layout(&self) -> CallLayout {
+        CallLayout {
+            xid: self.xid,
+            program: self.program,
+            version: self.version,
+            procedure: self.procedure,
+            flavors: [self.credentials.flavor, self.verifier.flavor],
+            lens: [self.credentials.body.len() as u16, self.verifier.body.len() as u16],
+            body_at: self.body_at as u16,
+        }
+    }
+}
+
+impl CallLayout {
+    /// The header, from a copy of the message it was read from; `None` when that is shorter.
+    #[inline]
+    pub fn of<'a>(&self, message: &'a [u8]) -> Option<Call<'a>> {
+        let [credentials_len, verifier_len] = self.lens.map(usize::from);
+        let header = message.get(..usize::from(self.body_at))?;
+        let verifier_at = CREDENTIALS_AT + credentials_len.next_multiple_of(4) + 8;
+        let body = |at: usize, len: usize| header.get(at..at + len);
+        Some(Call {
+            xid: self.xid,
+            program: self.program,
+            version: self.version,
+            procedure: self.procedure,
+            credentials: OpaqueAuth { flavor: self.flavors[0], body: body(CREDENTIALS_AT, credentials_len)? },
+            verifier: OpaqueAuth { flavor: self.flavors[1], body: body(verifier_at, verifier_len)? },
+            body_at: usize::from(self.body_at),
+        })
+    }
 }
 
 /// Whether the server ran the call.
@@ -131,6 +209,74 @@ pub enum Message<'a> {
 /// Cut short, or no RPC.
 #[inline]
 pub fn parse(bytes: &[u8]) -> Result<Message<'_>, ParseError> {
+    // Almost every header is whole and ordinary: read with a check for each of its parts instead
+    // of one for each word. What is not goes the careful way, which says what is wrong.
+    match whole(bytes) {
+        Some(message) => Ok(message),
+        None => parse_any(bytes),
+    }
+}
+
+/// Where a call's fixed words end and the body of its credentials begins.
+const CREDENTIALS_AT: usize = 32;
+
+#[inline]
+fn word(bytes: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+/// The opaque at `at`: its body, and where what follows its padding begins.
+#[inline]
+fn whole_auth(bytes: &[u8], flavor: u32, len: u32, at: usize) -> Option<(OpaqueAuth<'_>, usize)> {
+    if len > AUTH_BYTES_MAX {
+        return None;
+    }
+    let body = bytes.get(at..at + len as usize)?;
+    Some((
+        OpaqueAuth { flavor: AuthFlavor::from_number(flavor), body },
+        at + (len as usize).next_multiple_of(4),
+    ))
+}
+
+#[inline]
+fn whole(bytes: &[u8]) -> Option<Message<'_>> {
+    let fixed = bytes.first_chunk::<20>()?;
+    let xid = Xid(word(fixed, 0));
+    if word(fixed, 4) == 0 {
+        let fixed = bytes.first_chunk::<CREDENTIALS_AT>()?;
+        if word(fixed, 8) != 2 {
+            return None;
+        }
+        let (credentials, at) = whole_auth(bytes, word(fixed, 24), word(fixed, 28), CREDENTIALS_AT)?;
+        let lead = bytes.get(at..)?.first_chunk::<8>()?;
+        let (verifier, body_at) = whole_auth(bytes, word(lead, 0), word(lead, 4), at + 8)?;
+        let (program, version, procedure) = (word(fixed, 12), word(fixed, 16), word(fixed, 20));
+        return (body_at <= bytes.len()).then_some(Message::Call(Call {
+            xid,
+            program,
+            version,
+            procedure,
+            credentials,
+            verifier,
+            body_at,
+        }));
+    }
+    // A reply that was accepted and succeeded.
+    if word(fixed, 4) != 1 || word(fixed, 8) != 0 {
+        return None;
+    }
+    let (verifier, at) = whole_auth(bytes, word(fixed, 12), word(fixed, 16), 20)?;
+    let accepted = u32::from_be_bytes(*bytes.get(at..)?.first_chunk()?);
+    (accepted == 0).then_some(Message::Reply(Reply {
+        xid,
+        status: ReplyStatus::Success,
+        verifier: Some(verifier),
+        body_at: at + 4,
+    }))
+}
+
+#[cold]
+fn parse_any(bytes: &[u8]) -> Result<Message<'_>, ParseError> {
     let mut cur = Cursor::new(bytes);
     let xid = Xid(cur.u32()?);
     match cur.u32()? {
@@ -181,14 +327,7 @@ fn reply<'a>(mut cur: Cursor<'a>, xid: Xid) -> Result<Reply<'a>, ParseError> {
 
 #[inline]
 fn auth<'a>(cur: &mut Cursor<'a>) -> Result<OpaqueAuth<'a>, ParseError> {
-    let flavor = match cur.u32()? {
-        0 => AuthFlavor::None,
-        1 => AuthFlavor::Sys,
-        2 => AuthFlavor::Short,
-        6 => AuthFlavor::Gss,
-        7 => AuthFlavor::Tls,
-        other => AuthFlavor::Other(other),
-    };
+    let flavor = AuthFlavor::from_number(cur.u32()?);
     Ok(OpaqueAuth { flavor, body: cur.opaque(AUTH_BYTES_MAX, "credentials have at most 400 bytes")? })
 }
 

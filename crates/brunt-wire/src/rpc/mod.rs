@@ -5,7 +5,8 @@
 mod header;
 
 pub use header::{
-    AuthFlavor, Call, MARK_BYTES, Message, OpaqueAuth, RecordMark, Reply, ReplyStatus, SysCredentials, parse,
+    AuthFlavor, Call, CallLayout, MARK_BYTES, Message, OpaqueAuth, RecordMark, Reply, ReplyStatus,
+    SysCredentials, parse,
 };
 
 /// The port mapper.

@@ -53,3 +53,17 @@ fn nonsense() {
     check(8, 3);
     check(28, 401);
 }
+
+/// The goal: a header rebuilt from its layout is the header that was read, also with a verifier.
+#[test]
+fn layouts() {
+    let check = |bytes: &[u8]| {
+        let Ok(Message::Call(call)) = parse(bytes) else { panic!("{:?}", parse(bytes)) };
+        let layout = call.layout();
+        assert_eq!(layout.of(bytes), Some(call));
+        assert_eq!(layout.of(&bytes[..call.body_at - 1]), None);
+    };
+    check(&call_bytes()[MARK_BYTES..]);
+    let words = [9u32, 0, 2, 100_003, 3, 6, 6, 5, 0x0101_0101, 0x0200_0000, 6, 3, 0x0707_0700, 0xffff_ffff];
+    check(&words.iter().flat_map(|w| w.to_be_bytes()).collect::<Vec<_>>());
+}
