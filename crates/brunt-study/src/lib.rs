@@ -9,6 +9,7 @@
 pub mod compare;
 pub mod experiment;
 pub mod observe;
+pub mod probe;
 pub mod statistics;
 pub mod study;
 pub mod summary;

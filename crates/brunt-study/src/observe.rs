@@ -112,6 +112,10 @@ pub trait Companion {
     /// What was meant to happen did not, or could not be undone: the run is void and the experiment
     /// ends with this text.
     fn end(&mut self) -> Result<(), String>;
+
+    /// Adds what it saw of the run that ended to the run's summary. Called after every `end`, when the
+    /// run was not void.
+    fn sum_up(&mut self, _run: &mut RunSummary) {}
 }
 
 /// Hands events to all observers.

@@ -103,6 +103,9 @@ pub struct RunSummary {
     pub first_error: Option<String>,
     /// What measuring cost, for each completed request.
     pub cost_per_request: CostPerRequest,
+    /// What hosts did meanwhile; `None` when the experiment has no probes.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub probes: Option<crate::probe::Record>,
 }
 
 /// One kind of operation in a run.
@@ -215,6 +218,7 @@ impl RunSummary {
             losses: losses.collect(),
             first_error: outcome.first_error.map(|error| error.to_string()),
             cost_per_request: CostPerRequest::of(&figures.cost, figures.completed()),
+            probes: None,
         }
     }
 

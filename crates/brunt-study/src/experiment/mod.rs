@@ -18,6 +18,8 @@ pub use mistake::FileError;
 use mistake::Source;
 pub use plan::{Plan, Point, Sweep};
 
+use crate::probe::Probes;
+
 /// Most runs of an experiment: a sweep of too many axes is a slip of the pen.
 pub const RUNS_MAX: usize = 100_000;
 /// Most repetitions of a point.
@@ -50,6 +52,9 @@ pub struct Experiment {
     /// What is varied over all workloads: every combination is a point.
     #[serde(default)]
     pub sweep: Sweep,
+    /// What is recorded of hosts meanwhile: processor, memory, network, disks, once a second.
+    #[serde(default)]
+    pub probes: Probes,
 }
 
 /// Something to measure.
@@ -108,6 +113,9 @@ impl Experiment {
                 path.extend(error.key.split('.'));
                 return Err(source.mistake(&path, format!("{}: {}", error.key, error.what), None));
             }
+        }
+        if let Err((key, what)) = self.probes.check() {
+            return Err(source.mistake(&["probes", key], what, None));
         }
         self.check_sweep(source)
     }
@@ -189,6 +197,9 @@ queue_depth = [1, 8, 32]
         check("[\"/dev/sdx\"]", "[\"/dev/sdy\"]", 4, "/dev/sdx, null:1GiB");
         check("repetitions = 4", "repetitions = 0", 3, "1 to 1000");
         check("url = \"null:1GiB\"", "uri = \"null:1GiB\"", 9, "did you mean url?");
+        let probes = "[probes]\ninterval = \"1ms\"\n[sweep]";
+        check("[sweep]", probes, 17, "write 10ms to 1h");
+        check("[sweep]", "[probes]\nonly = [\"gpu\"]\n[sweep]", 17, "there are cpu, activity");
         check("name = \"block sizes\"", "", 1, "missing field `name`");
         check("read = 0.7", "read = ", 12, "");
     }

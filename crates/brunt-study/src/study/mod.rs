@@ -198,7 +198,7 @@ impl<'a> Study<'a> {
                 break;
             }
         }
-        let made = match trouble {
+        let mut made = match trouble {
             None => Some(self.one(info, &mut companions, stop)),
             Some(_) => None,
         };
@@ -206,6 +206,9 @@ impl<'a> Study<'a> {
             if let Err(what) = companion.end() {
                 trouble.get_or_insert(what);
             }
+        }
+        if let (Some(Ok((_, run))), None) = (&mut made, &trouble) {
+            companions.iter_mut().for_each(|companion| companion.sum_up(run));
         }
         self.companions = companions;
         let (label, repetition) = (info.label.clone(), info.repetition);

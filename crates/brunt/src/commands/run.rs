@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use brunt_study::experiment::Experiment;
-use brunt_study::observe::{Company, Event, Observer};
+use brunt_study::observe::{Companion, Company, Event, Observer};
+use brunt_study::probe::{Prober, Watch};
 use brunt_study::study::{Study, describe, table};
 use brunt_study::summary;
 use serde_json::json;
@@ -99,7 +100,12 @@ impl Subcommand for Run {
         std::fs::create_dir_all(&folder)
             .map_err(|error| Failure::failed(format!("{}: {error}", folder.display())))?;
         let stop = output.interrupt_flag();
-        let company = Company { observers: vec![Box::new(Lines(output.clone()))], companions: Vec::new() };
+        let watch = Watch::default();
+        let mut companions: Vec<Box<dyn Companion>> = Vec::new();
+        if experiment.probes.is_on() {
+            companions.push(Box::new(Prober::new(&experiment.probes, &watch)));
+        }
+        let company = Company { observers: vec![Box::new(Lines(output.clone()))], companions };
         let study = Study::new(experiment, targets, env!("CARGO_PKG_VERSION"), &folder, company);
         let summary = study.run(stop).map_err(Failure::failed)?;
         table(&summary).into_iter().for_each(|line| output.line(line));

@@ -1,0 +1,72 @@
+//! Processor time by what it went to, of all CPUs together and of each. From `/proc/stat`
+//! (proc(5)): ticks of a hundredth of a second, so a stretch of 100 ms tells a CPU's share to
+//! about 10 %.
+//!
+//! The rule: shares are of the time that the kernel accounted for, so they add up to one whatever
+//! the stretch.
+
+use std::time::Duration;
+
+use super::figures::{INSTANCES_MAX, Malformed, Rows, Sink, Texts, numbers, pairs};
+use super::{Metric, Probe, headline, metric_of};
+
+pub struct Cpu;
+
+/// user, nice, system, idle, iowait, irq, softirq, steal. Time of guests is in user and nice already.
+const FIELDS: usize = 8;
+
+impl Probe for Cpu {
+    const NAME: &'static str = "cpu";
+    const HELP: &'static str = "processor time by what it went to, overall and per CPU";
+    const FILES: &'static [&'static str] = &["/proc/stat"];
+    const METRICS: &'static [Metric] = &[
+        headline("busy_share", "neither idle nor waiting for devices"),
+        headline("user_share", "in user mode, nice included"),
+        headline("system_share", "in the kernel, interrupts apart"),
+        headline("interrupt_share", "in hardware and software interrupts"),
+        headline("iowait_share", "idle while a task waited for a device"),
+        headline("steal_share", "taken by the hypervisor for others"),
+        metric_of("idle_share", "idle with nothing to wait for"),
+    ];
+    type Reading = Rows<FIELDS>;
+
+    fn parse(texts: &Texts<'_>) -> Result<Rows<FIELDS>, Malformed> {
+        let mut rows = Rows::new();
+        for line in texts.need(0)?.lines() {
+            let Some(rest) = line.strip_prefix("cpu") else { continue };
+            let mut fields = rest.split_ascii_whitespace();
+            // `cpu  1 2 …` is all of them, `cpu0 1 2 …` is one.
+            let name = if rest.starts_with(' ') { "" } else { fields.next().unwrap_or_default() };
+            let name = if name.is_empty() { String::new() } else { format!("cpu{name}") };
+            rows.push((name.into(), numbers(fields, line)?));
+            if rows.len() > INSTANCES_MAX {
+                break;
+            }
+        }
+        match rows.is_empty() {
+            true => Err(Malformed::new("no line of a CPU", "")),
+            false => Ok(rows),
+        }
+    }
+
+    fn figures(before: &Rows<FIELDS>, now: &Rows<FIELDS>, _elapsed: Duration, sink: &mut Sink<'_>) {
+        for (name, before, now) in pairs(before, now) {
+            // Idle and iowait may go back a little (Documentation/filesystems/proc.rst): then nothing
+            // went to them.
+            let ticks: [u64; FIELDS] = std::array::from_fn(|index| now[index].saturating_sub(before[index]));
+            let [user, nice, system, idle, iowait, irq, softirq, steal] = ticks.map(|count| count as f64);
+            let all: f64 = user + nice + system + idle + iowait + irq + softirq + steal;
+            if all == 0.0 {
+                // Shorter than a tick, or a CPU that is switched off.
+                continue;
+            }
+            sink.put_of(name, "busy_share", (all - idle - iowait) / all);
+            sink.put_of(name, "user_share", (user + nice) / all);
+            sink.put_of(name, "system_share", system / all);
+            sink.put_of(name, "interrupt_share", (irq + softirq) / all);
+            sink.put_of(name, "iowait_share", iowait / all);
+            sink.put_of(name, "steal_share", steal / all);
+            sink.put_of(name, "idle_share", idle / all);
+        }
+    }
+}

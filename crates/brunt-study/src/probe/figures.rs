@@ -1,0 +1,202 @@
+//! From counters to figures: what differs between two readings, by time. All probes use it.
+//!
+//! The rule: a counter that went back has wrapped at 32 bits when it stood near there, and has been
+//! reset otherwise; of a reset nothing is known, so there is no figure, and it is counted.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::observe::SampleValue;
+
+/// Most instances (CPUs, interfaces, disks) that a probe tells apart; the others are left out.
+pub const INSTANCES_MAX: usize = 1024;
+
+/// A text that is not what the kernel documents.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what} (in '{line}')")]
+pub struct Malformed {
+    /// What is wrong.
+    pub what: &'static str,
+    /// The line, or its begin.
+    pub line: String,
+}
+
+impl Malformed {
+    /// Something about a line.
+    pub fn new(what: &'static str, line: &str) -> Malformed {
+        Malformed { what, line: line.chars().take(60).collect() }
+    }
+}
+
+/// What a probe's files hold, in their order.
+pub struct Texts<'a>(pub &'a [Option<Cow<'a, str>>]);
+
+impl Texts<'_> {
+    /// The text of a file, if it is there.
+    pub fn get(&self, index: usize) -> Option<&str> {
+        self.0.get(index)?.as_deref()
+    }
+
+    /// The text of a file that has to be there.
+    ///
+    /// # Errors
+    /// It is not.
+    pub fn need(&self, index: usize) -> Result<&str, Malformed> {
+        self.get(index).ok_or(Malformed { what: "the file is missing", line: String::new() })
+    }
+}
+
+/// Counters of several instances.
+pub type Rows<const N: usize> = Vec<(Arc<str>, [u64; N])>;
+
+/// The whole numbers of a line's fields from its begin on; fields that are no numbers end it.
+///
+/// # Errors
+/// There are fewer than `N`.
+pub fn numbers<'a, const N: usize>(
+    fields: impl Iterator<Item = &'a str>,
+    line: &str,
+) -> Result<[u64; N], Malformed> {
+    let mut numbers = [0; N];
+    let mut fields = fields.map_while(|field| field.parse().ok());
+    for number in &mut numbers {
+        *number = fields.next().ok_or_else(|| Malformed::new("too few numbers", line))?;
+    }
+    Ok(numbers)
+}
+
+/// The number behind a name in a text of `name value` lines; `None` when this kernel has no such line.
+///
+/// # Errors
+/// It is no number.
+pub fn named(text: &str, name: &str) -> Result<Option<u64>, Malformed> {
+    for line in text.lines() {
+        let Some(rest) = line.strip_prefix(name) else { continue };
+        if !rest.starts_with([' ', ':', '\t']) {
+            continue;
+        }
+        let value = rest.trim_start_matches(':').split_ascii_whitespace().next().unwrap_or_default();
+        return value.parse().map(Some).map_err(|_| Malformed::new("not a number", line));
+    }
+    Ok(None)
+}
+
+/// How far a counter went; `None` when it was reset. 32 bits are the size of the kernel's millisecond
+/// counters, and of every `unsigned long` on a 32-bit machine.
+pub fn advance(before: u64, now: u64) -> Option<u64> {
+    const WRAP: u64 = 1 << 32;
+    match now.checked_sub(before) {
+        Some(difference) => Some(difference),
+        // More than half of the range back is a wrap; less is a reset.
+        None if before < WRAP && before - now > WRAP / 2 => Some(now + WRAP - before),
+        None => None,
+    }
+}
+
+/// Takes a probe's figures.
+pub struct Sink<'a> {
+    probe: &'static str,
+    /// Of one of several things of a kind, such as a process.
+    owner: Arc<str>,
+    values: &'a mut Vec<SampleValue>,
+    resets: &'a mut u64,
+}
+
+impl<'a> Sink<'a> {
+    /// For the figures of `probe`; `owner` is the instance of those that name none.
+    pub fn new(
+        probe: &'static str,
+        owner: Arc<str>,
+        values: &'a mut Vec<SampleValue>,
+        resets: &'a mut u64,
+    ) -> Sink<'a> {
+        Sink { probe, owner, values, resets }
+    }
+
+    /// A figure of all together, or of the probe's one thing.
+    pub fn put(&mut self, metric: &'static str, value: f64) {
+        let owner = Arc::clone(&self.owner);
+        self.put_of(&owner, metric, value);
+    }
+
+    /// A figure of one of several.
+    pub fn put_of(&mut self, instance: &Arc<str>, metric: &'static str, value: f64) {
+        if value.is_finite() {
+            let instance = Arc::clone(instance);
+            self.values.push(SampleValue { probe: self.probe, instance, metric, value });
+        }
+    }
+
+    /// How fast a counter ran, in `unit`s a second.
+    pub fn rate(&mut self, metric: &'static str, counters: (u64, u64), unit: f64, elapsed: Duration) {
+        let owner = Arc::clone(&self.owner);
+        self.rate_of(&owner, metric, counters, unit, elapsed);
+    }
+
+    /// How fast one of several counters ran, in `unit`s a second.
+    pub fn rate_of(
+        &mut self,
+        instance: &Arc<str>,
+        metric: &'static str,
+        (before, now): (u64, u64),
+        unit: f64,
+        elapsed: Duration,
+    ) {
+        match advance(before, now) {
+            Some(count) => self.put_of(instance, metric, count as f64 * unit / elapsed.as_secs_f64()),
+            None => *self.resets += 1,
+        }
+    }
+}
+
+/// Each instance that is in both readings. They mostly come in the same order.
+pub fn pairs<'a, const N: usize>(
+    before: &'a Rows<N>,
+    now: &'a Rows<N>,
+) -> impl Iterator<Item = (&'a Arc<str>, &'a [u64; N], &'a [u64; N])> {
+    now.iter().enumerate().filter_map(|(index, (name, counters))| {
+        let same = before.get(index).filter(|(other, _)| other == name);
+        let (_, earlier) = same.or_else(|| before.iter().find(|(other, _)| other == name))?;
+        Some((name, earlier, counters))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The goal: wraps are counted through, resets are not taken for traffic.
+    #[test]
+    fn counters_wrap_and_reset() {
+        let check = |before, now, expected| assert_eq!(advance(before, now), expected, "{before} {now}");
+        check(5, 9, Some(4));
+        check(u64::MAX - 1, u64::MAX, Some(1));
+        check(u64::from(u32::MAX), 0, Some(1));
+        check(u64::from(u32::MAX) - 9, 10, Some(20));
+        check(1000, 3, None);
+        check(1 << 40, 3, None);
+        check((1 << 31) + 10, 20, None);
+    }
+
+    /// The goal: an instance is found wherever it went, and a new one has no figure yet.
+    #[test]
+    fn instances_pair_by_name() {
+        let rows = |names: &[(&str, u64)]| -> Rows<1> {
+            names.iter().map(|(name, count)| ((*name).into(), [*count])).collect()
+        };
+        let (before, now) = (rows(&[("a", 1), ("b", 2)]), rows(&[("b", 5), ("c", 9), ("a", 1)]));
+        let found: Vec<_> = pairs(&before, &now).map(|(name, a, b)| (&**name, b[0] - a[0])).collect();
+        assert_eq!(found, [("b", 3), ("a", 0)]);
+    }
+
+    /// The goal: a name is not found inside a longer one, and a line without its number is an error.
+    #[test]
+    fn names_are_whole() {
+        assert_eq!(named("nr_freed 7\nnr_free 9\n", "nr_free"), Ok(Some(9)));
+        assert_eq!(named("Swap:   12 kB\n", "Swap"), Ok(Some(12)));
+        assert_eq!(named("a 1\n", "b"), Ok(None));
+        assert!(named("a x\n", "a").is_err() && named("a\n", "a").is_ok_and(|found| found.is_none()));
+        assert!(numbers::<2>("1 x 2".split(' '), "1 x 2").is_err());
+    }
+}

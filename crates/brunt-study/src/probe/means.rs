@@ -1,0 +1,115 @@
+//! Means of a run's samples, for `summary.json`; every single sample goes to the result's tables.
+//!
+//! The rule: a sample counts for as long as it lasted, and a figure that was not told in a stretch
+//! (a share of nothing) has no part in its mean.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use brunt_core::Nanos;
+
+use super::metric;
+use crate::observe::Sample;
+
+/// Of everything that samples told.
+#[derive(Default)]
+pub struct Means {
+    means: BTreeMap<Key, Mean>,
+}
+
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    host: Arc<str>,
+    probe: &'static str,
+    instance: Arc<str>,
+    metric: &'static str,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Mean {
+    sum: f64,
+    seconds: f64,
+}
+
+impl Means {
+    /// Adds a sample for as much of it as was after `measured_from`.
+    pub fn add(&mut self, sample: &Sample, measured_from: Nanos) {
+        let seconds = sample.end.since(sample.start.max(measured_from)).as_secs_f64();
+        if seconds == 0.0 {
+            return;
+        }
+        for value in &sample.values {
+            let (host, instance) = (Arc::clone(&sample.host), Arc::clone(&value.instance));
+            let key = Key { host, probe: value.probe, instance, metric: value.metric };
+            let mean = self.means.entry(key).or_default();
+            mean.sum += value.value * seconds;
+            mean.seconds += seconds;
+        }
+    }
+
+    /// Those that belong in the summary, by host and by `probe.metric` or `probe.instance.metric`.
+    pub fn by_host(&self) -> BTreeMap<String, BTreeMap<String, f64>> {
+        let mut hosts: BTreeMap<String, BTreeMap<String, f64>> = BTreeMap::new();
+        for (key, mean) in &self.means {
+            let wanted = metric(key.probe, key.metric).is_some_and(|(_, metric)| metric.summary);
+            if !wanted || self.is_part_of_a_total(key) || self.is_idle(key) {
+                continue;
+            }
+            let dot = if key.instance.is_empty() { "" } else { "." };
+            let name = format!("{}{dot}{}.{}", key.probe, key.instance, key.metric);
+            hosts.entry(key.host.to_string()).or_default().insert(name, mean.sum / mean.seconds);
+        }
+        hosts
+    }
+
+    /// Whether the same is told of all instances together (CPUs): that is enough here.
+    fn is_part_of_a_total(&self, key: &Key) -> bool {
+        let total = Key { instance: "".into(), ..key.clone() };
+        !key.instance.is_empty() && self.means.contains_key(&total)
+    }
+
+    /// Whether nothing happened there: an interface nobody used, a disk at rest.
+    fn is_idle(&self, key: &Key) -> bool {
+        let first = Key { metric: "", ..key.clone() };
+        let of_this = |other: &Key| {
+            (&other.host, other.probe, &other.instance) == (&key.host, key.probe, &key.instance)
+        };
+        matches!(key.probe, "disk" | "network")
+            && self.means.range(first..).take_while(|(other, _)| of_this(other)).all(|(_, m)| m.sum == 0.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observe::SampleValue;
+
+    /// The goal: means are weighted by time, from the begin of measuring on, and rest, parts of a
+    /// total and details are left to the tables.
+    #[test]
+    fn means_are_over_time() {
+        let mut means = Means::default();
+        let value = |probe, instance: &str, metric, value| SampleValue {
+            probe,
+            instance: instance.into(),
+            metric,
+            value,
+        };
+        for (start, end, busy) in [(0, 10, 1.0), (10, 30, 0.1), (30, 40, 0.7)] {
+            let values = vec![
+                value("cpu", "", "busy_share", busy),
+                value("cpu", "cpu0", "busy_share", busy),
+                value("cpu", "", "idle_share", 1.0 - busy),
+                value("disk", "vda", "reads_per_s", 0.0),
+                value("disk", "vdb", "reads_per_s", 7.0),
+                value("disk", "vdb", "writes_per_s", 0.0),
+            ];
+            means.add(&Sample { host: "a".into(), start: Nanos(start), end: Nanos(end), values }, Nanos(10));
+        }
+        let hosts = means.by_host();
+        let names: Vec<_> = hosts["a"].keys().collect();
+        assert_eq!(names, ["cpu.busy_share", "disk.vdb.reads_per_s", "disk.vdb.writes_per_s"]);
+        assert!((hosts["a"]["cpu.busy_share"] - 0.3).abs() < 1e-12);
+        assert!((hosts["a"]["disk.vdb.reads_per_s"] - 7.0).abs() < 1e-12);
+    }
+}

@@ -1,0 +1,160 @@
+//! Probes: what a host does while it is measured (papers/spek.md, 2.2). A [`Sampler`] reads the
+//! kernel's counters and turns two readings into figures of the time between them; a [`Prober`]
+//! does so at an interval, on the clock of the run.
+//!
+//! To add one: a file here with an `impl Probe` for it (its name, one-line help, files and metrics,
+//! and two pure functions: text to reading, two readings to figures), a captured text in
+//! `testdata/proc/`, and one line in [`PROBES`].
+//!
+//! The rule: what the kernel does not tell is said once as a note and is no figure; nothing is
+//! made up, and a zero means zero.
+
+mod activity;
+mod cpu;
+mod disk;
+mod figures;
+mod means;
+mod memory;
+mod network;
+mod pressure;
+mod prober;
+mod process;
+mod sampler;
+mod settings;
+mod source;
+mod tcp;
+mod watch;
+
+use std::time::Duration;
+
+pub use figures::{Malformed, Sink, Texts};
+pub use prober::{LOCAL, Prober, Record, Schedule};
+pub use sampler::Sampler;
+pub use settings::{INTERVAL_MAX, INTERVAL_MIN, Probes};
+pub use watch::{Network, Subject, Watch, Watching};
+
+/// All probes.
+#[rustfmt::skip]
+pub static PROBES: &[Entry] = &[
+    entry::<cpu::Cpu>(),
+    entry::<activity::Activity>(),
+    entry::<memory::Memory>(),
+    entry::<network::Network>(),
+    entry::<tcp::Tcp>(),
+    entry::<disk::Disk>(),
+    entry::<pressure::Pressure>(),
+    entry::<process::Process>(),
+];
+
+/// What a figure is called, and means.
+#[derive(Clone, Copy, Debug)]
+pub struct Metric {
+    /// With its unit: `user_share`, `received_bytes_per_s`.
+    pub name: &'static str,
+    /// One line.
+    pub help: &'static str,
+    /// Whether its mean over a run belongs in `summary.json`.
+    pub summary: bool,
+}
+
+/// Of what a probe's figures are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// All of the machine: lab hosts on one machine share them.
+    Machine,
+    /// The network namespace: each lab host has its own.
+    Namespace,
+    /// One process that is watched.
+    Process,
+}
+
+/// One kind of probe. The files' texts come in the order of [`Probe::FILES`], `None` for one that
+/// is not there.
+pub trait Probe: Send + 'static {
+    /// Its name in results and in `[probes] only = […]`.
+    const NAME: &'static str;
+    /// One line.
+    const HELP: &'static str;
+    /// Whose figures they are.
+    const SCOPE: Scope = Scope::Machine;
+    /// Which files it reads; `{net}` is the namespace's folder, `{process}` the process's.
+    const FILES: &'static [&'static str];
+    /// Everything that it may tell.
+    const METRICS: &'static [Metric];
+    /// What a text says: counters and gauges, as they are.
+    type Reading: Send;
+
+    /// Reads the texts.
+    ///
+    /// # Errors
+    /// They are not what the kernel documents; never panics, whatever they hold.
+    fn parse(texts: &Texts<'_>) -> Result<Self::Reading, Malformed>;
+
+    /// The figures of the time between two readings.
+    fn figures(before: &Self::Reading, now: &Self::Reading, elapsed: Duration, sink: &mut Sink<'_>);
+}
+
+/// One line of [`PROBES`], made by [`entry`].
+pub struct Entry {
+    /// See [`Probe::NAME`].
+    pub name: &'static str,
+    /// See [`Probe::HELP`].
+    pub help: &'static str,
+    /// See [`Probe::SCOPE`].
+    pub scope: Scope,
+    /// See [`Probe::FILES`].
+    pub files: &'static [&'static str],
+    /// See [`Probe::METRICS`].
+    pub metrics: &'static [Metric],
+    make: fn() -> Box<dyn Running>,
+}
+
+const fn entry<P: Probe>() -> Entry {
+    Entry {
+        name: P::NAME,
+        help: P::HELP,
+        scope: P::SCOPE,
+        files: P::FILES,
+        metrics: P::METRICS,
+        make: || Box::new(Last::<P>(None)),
+    }
+}
+
+/// The metric of a name, for those who get names from elsewhere (a file, another process).
+pub fn metric(probe: &str, name: &str) -> Option<(&'static Entry, &'static Metric)> {
+    let entry = PROBES.iter().find(|entry| entry.name == probe)?;
+    Some((entry, entry.metrics.iter().find(|metric| metric.name == name)?))
+}
+
+/// A probe at work: it knows its last reading.
+trait Running: Send {
+    /// Takes the texts of now; tells the figures since the last time, of which the first has none.
+    fn step(&mut self, texts: &Texts<'_>, elapsed: Duration, sink: &mut Sink<'_>) -> Result<(), Malformed>;
+}
+
+struct Last<P: Probe>(Option<P::Reading>);
+
+impl<P: Probe> Running for Last<P> {
+    fn step(&mut self, texts: &Texts<'_>, elapsed: Duration, sink: &mut Sink<'_>) -> Result<(), Malformed> {
+        // After a text that could not be read, the next figures would span two stretches: none then.
+        let before = self.0.take();
+        let now = P::parse(texts)?;
+        if let Some(before) = before {
+            P::figures(&before, &now, elapsed, sink);
+        }
+        self.0 = Some(now);
+        Ok(())
+    }
+}
+
+const fn metric_of(name: &'static str, help: &'static str) -> Metric {
+    Metric { name, help, summary: false }
+}
+
+/// A metric whose mean is in `summary.json`.
+const fn headline(name: &'static str, help: &'static str) -> Metric {
+    Metric { name, help, summary: true }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,65 @@
+//! Packets and bytes each way, errors and drops, for each interface of a network namespace. From
+//! `net/dev` (proc(5)).
+//!
+//! A drop here is the interface's: what TCP lost and sent again is the probe `tcp`'s.
+
+use std::time::Duration;
+
+use super::figures::{INSTANCES_MAX, Malformed, Rows, Sink, Texts, numbers, pairs};
+use super::{Metric, Probe, Scope, headline, metric_of};
+
+pub struct Network;
+
+/// Eight counters of receiving, eight of sending.
+const FIELDS: usize = 16;
+/// Lines above the first interface.
+const HEAD_LINES: usize = 2;
+
+/// Which counter a metric is.
+const RATES: [(usize, &str); 8] = [
+    (0, "received_bytes_per_s"),
+    (1, "received_packets_per_s"),
+    (2, "receive_errors_per_s"),
+    (3, "receive_drops_per_s"),
+    (8, "sent_bytes_per_s"),
+    (9, "sent_packets_per_s"),
+    (10, "send_errors_per_s"),
+    (11, "send_drops_per_s"),
+];
+
+impl Probe for Network {
+    const NAME: &'static str = "network";
+    const HELP: &'static str = "packets and bytes each way of each interface";
+    const SCOPE: Scope = Scope::Namespace;
+    const FILES: &'static [&'static str] = &["{net}/dev"];
+    const METRICS: &'static [Metric] = &[
+        headline("received_bytes_per_s", "bytes that came in"),
+        headline("received_packets_per_s", "packets that came in"),
+        metric_of("receive_errors_per_s", "packets that came in damaged"),
+        headline("receive_drops_per_s", "packets that came in and were dropped"),
+        headline("sent_bytes_per_s", "bytes that went out"),
+        headline("sent_packets_per_s", "packets that went out"),
+        metric_of("send_errors_per_s", "packets that could not go out"),
+        headline("send_drops_per_s", "packets that were dropped on their way out"),
+    ];
+    type Reading = Rows<FIELDS>;
+
+    fn parse(texts: &Texts<'_>) -> Result<Rows<FIELDS>, Malformed> {
+        let lines = texts.need(0)?.lines().skip(HEAD_LINES).filter(|line| !line.trim().is_empty());
+        let rows = lines.take(INSTANCES_MAX).map(|line| {
+            // `eth0:123` has no space when the number is long; a name may hold a colon (`eth0:1`).
+            let split = line.rsplit_once(':').ok_or_else(|| Malformed::new("no colon after the name", line));
+            let (name, rest) = split?;
+            Ok((name.trim().into(), numbers(rest.split_ascii_whitespace(), line)?))
+        });
+        rows.collect()
+    }
+
+    fn figures(before: &Rows<FIELDS>, now: &Rows<FIELDS>, elapsed: Duration, sink: &mut Sink<'_>) {
+        for (name, before, now) in pairs(before, now) {
+            for (field, metric) in RATES {
+                sink.rate_of(name, metric, (before[field], now[field]), 1.0, elapsed);
+            }
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! Samples everything that is watched at an interval, in a thread of its own, for as long as a run
+//! lasts. A [`crate::study::Study`] has it as a companion; samples go to its hub as events.
+//!
+//! The rule: a sample has the times at which it was taken. One that comes late is counted, and the
+//! times after it stay where they were; those that it missed are not made up for.
+//!
+//! What it costs is part of every result: see [`Record::cpu_us_per_sample`].
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use brunt_core::cost::Cost;
+use brunt_core::{Clock, Nanos};
+use serde::{Deserialize, Serialize};
+
+use super::Probes;
+use super::means::Means;
+use super::sampler::{Misreadings, Sampler};
+use super::watch::{Subject, Watch, Watching};
+use crate::observe::{Companion, Event, Hub, RunInfo, Sample};
+use crate::summary::RunSummary;
+
+/// The name of the machine that the runner runs on, in samples.
+pub const LOCAL: &str = "local";
+/// A sample is late when it comes this share of the interval after its time, or the least of it.
+const LATE_SHARE: u32 = 10;
+const LATE_MIN: Duration = Duration::from_millis(1);
+
+/// Reads counters while runs are made.
+pub struct Prober {
+    probes: Probes,
+    watch: Watch,
+    _own: [Watching; 2],
+    thread: Option<(Arc<Control>, JoinHandle<Record>)>,
+    record: Option<Record>,
+}
+
+/// What the probes saw of one run, for `summary.json`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// Samples that were meant to be taken this often.
+    pub interval_s: f64,
+    /// Samples that were taken of each host.
+    pub samples: u64,
+    /// Of those, how many came late by more than a tenth of the interval.
+    pub late: u64,
+    /// Samples that were not taken, because the one before took so long to come.
+    pub missed: u64,
+    /// Counters that went back; each cost one figure.
+    pub resets: u64,
+    /// Texts of the kernel that could not be understood.
+    pub unreadable: u64,
+    /// The probes' own cost: processor time of the prober for each sample.
+    pub cpu_us_per_sample: f64,
+    /// The same as a share of one CPU.
+    pub cpu_share: f64,
+    /// What is not among the figures, and why.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub notes: Vec<String>,
+    /// By host, then by `probe.metric` or `probe.instance.metric`: means over the time that was
+    /// measured. Disks and interfaces where nothing happened are left out.
+    pub hosts: BTreeMap<String, BTreeMap<String, f64>>,
+}
+
+/// When samples are due.
+#[derive(Clone, Debug)]
+pub struct Schedule {
+    due: Nanos,
+    interval: Duration,
+    /// Samples that came late.
+    pub late: u64,
+    /// Samples that were never taken.
+    pub missed: u64,
+}
+
+impl Schedule {
+    /// The first one is due at `first`.
+    pub fn new(first: Nanos, interval: Duration) -> Schedule {
+        Schedule { due: first, interval, late: 0, missed: 0 }
+    }
+
+    /// When the next one is.
+    pub fn due(&self) -> Nanos {
+        self.due
+    }
+
+    /// From now on they are due at `first` and in intervals from there.
+    pub fn begin_again(&mut self, first: Nanos) {
+        self.due = first;
+    }
+
+    /// One was taken at `now`, at its time or later.
+    pub fn taken(&mut self, now: Nanos) {
+        if now.since(self.due) > (self.interval / LATE_SHARE).max(LATE_MIN) {
+            self.late += 1;
+        }
+        let whole = now.since(self.due).as_nanos() / self.interval.as_nanos().max(1);
+        self.missed += whole as u64;
+        self.due = self.due.after(self.interval.saturating_mul(whole as u32 + 1));
+    }
+}
+
+impl Prober {
+    /// For an experiment. What is watched beside this machine and this process is up to `watch`.
+    pub fn new(probes: &Probes, watch: &Watch) -> Prober {
+        let machine = watch.add(Subject::Machine { host: LOCAL.into() });
+        let runner = watch.process(LOCAL, "runner", std::process::id());
+        let (probes, watch) = (probes.clone(), watch.clone());
+        Prober { probes, watch, _own: [machine, runner], thread: None, record: None }
+    }
+
+    /// Takes samples until [`Prober::stop`], each told to `take`.
+    ///
+    /// # Errors
+    /// There is no thread for it.
+    pub fn start(&mut self, take: impl FnMut(&Sample) + Send + 'static) -> io::Result<()> {
+        assert!(self.thread.is_none(), "one run at a time");
+        let control = Arc::new(Control::default());
+        let mut work = Work {
+            control: Arc::clone(&control),
+            watch: self.watch.clone(),
+            probes: self.probes.clone(),
+            version: None,
+            samplers: BTreeMap::new(),
+            means: Means::default(),
+            measured_from: Nanos(0),
+            record: Record::default(),
+            misreadings: Misreadings::default(),
+            take: Box::new(take),
+        };
+        // The first reading is the begin of the first stretch: it is taken before this returns.
+        let cost = Cost::of_thread();
+        work.round(&Clock::Monotonic);
+        let prepared = Cost::of_thread().since(cost);
+        let thread = std::thread::Builder::new().name("prober".into());
+        let thread = thread.spawn(move || work.run(prepared))?;
+        self.thread = Some((control, thread));
+        Ok(())
+    }
+
+    /// Samples are due at `first` and in intervals from there; what comes before is not of the run's
+    /// means.
+    pub fn measure_from(&self, first: Nanos) {
+        if let Some((control, _)) = &self.thread {
+            control.change(|orders| orders.measure_from = Some(first));
+        }
+    }
+
+    /// Takes a last sample and ends; what was seen.
+    pub fn stop(&mut self) -> Option<Record> {
+        let (control, thread) = self.thread.take()?;
+        control.change(|orders| orders.stop = true);
+        match thread.join() {
+            Ok(record) => Some(record),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    }
+}
+
+impl Companion for Prober {
+    fn begin(&mut self, _run: &RunInfo, hub: &Arc<Hub>) -> Result<(), String> {
+        let hub = Arc::clone(hub);
+        self.start(move |sample| hub.tell(&Event::Sample(sample)))
+            .map_err(|error| format!("the prober has no thread: {error}"))
+    }
+
+    fn starts(&mut self, start: Nanos, ramp_up: Duration) {
+        self.measure_from(start.after(ramp_up));
+    }
+
+    fn end(&mut self) -> Result<(), String> {
+        self.record = self.stop();
+        Ok(())
+    }
+
+    fn sum_up(&mut self, run: &mut RunSummary) {
+        run.probes = self.record.take();
+    }
+}
+
+impl Drop for Prober {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// What the thread is told.
+#[derive(Default)]
+struct Control {
+    orders: Mutex<Orders>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Orders {
+    stop: bool,
+    measure_from: Option<Nanos>,
+}
+
+impl Control {
+    fn change(&self, how: impl FnOnce(&mut Orders)) {
+        how(&mut self.orders.lock().unwrap_or_else(PoisonError::into_inner));
+        self.changed.notify_all();
+    }
+
+    /// Waits until `due` or for orders.
+    fn wait(&self, due: Nanos) -> Orders {
+        let mut orders = self.orders.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            let left = due.since(Clock::Monotonic.now());
+            if left.is_zero() || orders.stop || orders.measure_from.is_some() {
+                return Orders { stop: orders.stop, measure_from: orders.measure_from.take() };
+            }
+            orders = self.changed.wait_timeout(orders, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+/// The thread's part.
+struct Work {
+    control: Arc<Control>,
+    watch: Watch,
+    probes: Probes,
+    version: Option<u64>,
+    samplers: BTreeMap<u64, Sampler>,
+    means: Means,
+    measured_from: Nanos,
+    record: Record,
+    /// Of samplers that are gone.
+    misreadings: Misreadings,
+    take: Box<dyn FnMut(&Sample) + Send>,
+}
+
+impl Work {
+    fn run(mut self, prepared: Cost) -> Record {
+        let begin = Clock::Monotonic.now();
+        let interval = self.probes.interval.0;
+        let mut schedule = Schedule::new(begin.after(interval), interval);
+        loop {
+            let orders = self.control.wait(schedule.due());
+            if let Some(first) = orders.measure_from {
+                self.measured_from = first;
+                schedule.begin_again(first);
+            }
+            let now = Clock::Monotonic.now();
+            if orders.stop || now >= schedule.due() {
+                if !orders.stop {
+                    schedule.taken(now);
+                }
+                self.round(&Clock::Monotonic);
+                self.record.samples += 1;
+            }
+            if orders.stop {
+                break;
+            }
+        }
+        let Record { samples, .. } = self.record;
+        let cpu = (Cost::of_thread().cpu() + prepared.cpu()).as_secs_f64();
+        for sampler in self.samplers.values() {
+            self.misreadings.resets += sampler.misreadings().resets;
+            self.misreadings.unreadable += sampler.misreadings().unreadable;
+        }
+        let hosts = self.means.by_host();
+        Record {
+            interval_s: interval.as_secs_f64(),
+            late: schedule.late,
+            missed: schedule.missed,
+            resets: self.misreadings.resets,
+            unreadable: self.misreadings.unreadable,
+            cpu_us_per_sample: cpu * 1e6 / samples.max(1) as f64,
+            cpu_share: cpu / Clock::Monotonic.now().since(begin).as_secs_f64(),
+            hosts,
+            ..self.record
+        }
+    }
+
+    /// One sample of everybody.
+    fn round(&mut self, clock: &Clock) {
+        self.look_who_is_there();
+        for sampler in self.samplers.values_mut() {
+            if let Some(sample) = sampler.sample(clock) {
+                self.means.add(&sample, self.measured_from);
+                (self.take)(&sample);
+            }
+            self.record.notes.append(&mut sampler.take_notes());
+        }
+    }
+
+    fn look_who_is_there(&mut self) {
+        let Some((version, subjects)) = self.watch.changed(self.version) else { return };
+        self.version = Some(version);
+        let misread = &mut self.misreadings;
+        self.samplers.retain(|id, sampler| {
+            let stays = subjects.iter().any(|(other, _)| other == id);
+            if !stays {
+                misread.resets += sampler.misreadings().resets;
+                misread.unreadable += sampler.misreadings().unreadable;
+            }
+            stays
+        });
+        let chosen = self.probes.chosen();
+        for (id, subject) in &subjects {
+            if self.samplers.contains_key(id) {
+                continue;
+            }
+            match Sampler::open(subject, &chosen) {
+                Ok(sampler) => {
+                    self.samplers.insert(*id, sampler);
+                }
+                Err(error) => {
+                    let host = subject.host();
+                    self.record.notes.push(format!("{host}: its network cannot be watched: {error}"));
+                }
+            }
+        }
+    }
+}

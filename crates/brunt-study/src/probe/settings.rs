@@ -1,0 +1,92 @@
+//! `[probes]` of an experiment file.
+
+use std::time::Duration;
+
+use brunt_core::Span;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Entry, PROBES};
+
+/// Shortest interval: the kernel counts processor time in ticks of 10 ms.
+pub const INTERVAL_MIN: Duration = Duration::from_millis(10);
+/// Longest interval.
+pub const INTERVAL_MAX: Duration = Duration::from_secs(3600);
+
+/// What is recorded of hosts while they are measured.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Probes {
+    /// Hosts' counters are read this often, 10 ms to 1 h; 0 for never.
+    pub interval: Span,
+    /// Only these: cpu, activity, memory, network, tcp, disk, pressure, process. All by default.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub only: Vec<String>,
+}
+
+impl Default for Probes {
+    fn default() -> Probes {
+        Probes { interval: Span(Duration::from_secs(1)), only: Vec::new() }
+    }
+}
+
+impl Probes {
+    /// Whether anything is recorded.
+    pub fn is_on(&self) -> bool {
+        !self.interval.0.is_zero()
+    }
+
+    /// The probes that were chosen, in the table's order.
+    pub fn chosen(&self) -> Vec<&'static Entry> {
+        let chosen = |entry: &&Entry| self.only.is_empty() || self.only.iter().any(|name| name == entry.name);
+        PROBES.iter().filter(chosen).collect()
+    }
+
+    /// The first mistake: the key, and what is wrong and would be right.
+    ///
+    /// # Errors
+    /// See above.
+    pub fn check(&self) -> Result<(), (&'static str, String)> {
+        if self.is_on() && !(INTERVAL_MIN..=INTERVAL_MAX).contains(&self.interval.0) {
+            let what = format!("{}: write 10ms to 1h, or 0s to switch probes off", self.interval);
+            return Err(("interval", what));
+        }
+        for name in &self.only {
+            if !PROBES.iter().any(|entry| entry.name == name) {
+                let known: Vec<&str> = PROBES.iter().map(|entry| entry.name).collect();
+                return Err(("only", format!("there is no probe {name}; there are {}", known.join(", "))));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The goal: what cannot be is answered with what could.
+    #[test]
+    fn mistakes_are_answered() {
+        let check = |interval: &str, only: &[&str], expected: &str| {
+            let interval = interval.parse().unwrap();
+            let probes = Probes { interval, only: only.iter().map(|name| (*name).into()).collect() };
+            let said = probes.check().map_or_else(|(key, what)| format!("{key}: {what}"), |()| "good".into());
+            assert!(said.contains(expected), "{said}");
+        };
+        check("1s", &[], "good");
+        check("0s", &["cpu"], "good");
+        check("1ms", &[], "interval: 1ms: write 10ms");
+        check("2h", &[], "to 1h");
+        check("1s", &["cpu", "gpu"], "only: there is no probe gpu; there are cpu, activity");
+    }
+
+    /// The goal: the help of `only` names every probe there is.
+    #[test]
+    fn help_names_all() {
+        let schema = serde_json::to_string(&schemars::schema_for!(Probes)).unwrap();
+        for entry in PROBES {
+            assert!(schema.contains(entry.name), "{}", entry.name);
+        }
+    }
+}

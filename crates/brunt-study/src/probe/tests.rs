@@ -1,0 +1,436 @@
+//! Goldens, broken texts, and the whole of it against a real kernel.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use brunt_core::Clock;
+
+use super::sampler::Misreadings;
+use super::*;
+use crate::observe::{Sample, SampleValue};
+
+/// Captured texts, by the names of files as probes know them.
+fn golden(file: &str) -> &'static str {
+    match file {
+        "/proc/stat" => include_str!("../../testdata/proc/stat"),
+        "/proc/meminfo" => include_str!("../../testdata/proc/meminfo"),
+        "/proc/vmstat" => include_str!("../../testdata/proc/vmstat"),
+        "/proc/diskstats" => include_str!("../../testdata/proc/diskstats"),
+        "/proc/pressure/cpu" => include_str!("../../testdata/proc/pressure-cpu"),
+        "/proc/pressure/memory" => include_str!("../../testdata/proc/pressure-memory"),
+        "/proc/pressure/io" => include_str!("../../testdata/proc/pressure-io"),
+        "{net}/dev" => include_str!("../../testdata/proc/net-dev"),
+        "{net}/snmp" => include_str!("../../testdata/proc/net-snmp"),
+        "{net}/netstat" => include_str!("../../testdata/proc/net-netstat"),
+        "{process}/stat" => include_str!("../../testdata/proc/process-stat"),
+        "{process}/task/*/status" => include_str!("../../testdata/proc/process-status"),
+        other => panic!("{other} has no captured text in testdata/proc"),
+    }
+}
+
+/// The figures between two sets of texts, two seconds apart.
+fn between(entry: &Entry, before: &[String], now: &[String]) -> (Vec<SampleValue>, u64) {
+    let (mut values, mut resets) = (Vec::new(), 0);
+    let mut probe = (entry.make)();
+    for texts in [before, now] {
+        let texts: Vec<_> = texts.iter().map(|text| Some(Cow::from(text.as_str()))).collect();
+        let mut sink = Sink::new(entry.name, "".into(), &mut values, &mut resets);
+        probe.step(&Texts(&texts), Duration::from_secs(2), &mut sink).unwrap();
+    }
+    (values, resets)
+}
+
+fn texts(entry: &Entry) -> Vec<String> {
+    entry.files.iter().map(|file| golden(file).to_string()).collect()
+}
+
+/// A golden with pieces replaced, each of which has to be there.
+fn changed(file: &str, changes: &[(&str, &str)]) -> String {
+    changes.iter().fold(golden(file).to_string(), |text, (from, to)| {
+        assert!(text.contains(from), "{file} lacks {from}");
+        text.replacen(from, to, 1)
+    })
+}
+
+fn find<'a>(values: &'a [SampleValue], instance: &str, metric: &str) -> Option<&'a SampleValue> {
+    values.iter().find(|value| &*value.instance == instance && value.metric == metric)
+}
+
+#[track_caller]
+fn check(values: &[SampleValue], instance: &str, metric: &str, expected: f64) {
+    let found = find(values, instance, metric).unwrap_or_else(|| panic!("no {instance} {metric}"));
+    let error = (found.value - expected).abs();
+    assert!(error <= 1e-9 * expected.abs().max(1.0), "{instance} {metric}: {} not {expected}", found.value);
+}
+
+fn entry_of(name: &str) -> &'static Entry {
+    PROBES.iter().find(|entry| entry.name == name).unwrap()
+}
+
+/// The goal: every line of the table can be used: names are unique, help is there, each file has a
+/// captured text, and that text gives figures that are declared, with rates of zero where nothing
+/// changed.
+#[test]
+fn the_table_is_whole() {
+    let mut names = std::collections::HashSet::new();
+    for entry in PROBES {
+        assert!(names.insert(entry.name), "{} is there twice", entry.name);
+        assert!(!entry.help.is_empty() && !entry.help.contains('\n') && !entry.files.is_empty());
+        let mut metrics = std::collections::HashSet::new();
+        for metric in entry.metrics {
+            assert!(metrics.insert(metric.name) && !metric.help.is_empty(), "{}", metric.name);
+            let units = [
+                "_per_s",
+                "_share",
+                "_bytes",
+                "_us",
+                "_cpus",
+                "_tasks",
+                "queue_mean",
+                "in_flight",
+                "threads",
+            ];
+            assert!(units.iter().any(|unit| metric.name.ends_with(unit)), "{} has no unit", metric.name);
+        }
+        let (values, resets) = between(entry, &texts(entry), &texts(entry));
+        assert_eq!(resets, 0);
+        // Of CPUs, no time passed: there are no shares of it.
+        assert_eq!(values.is_empty(), entry.name == "cpu", "{}", entry.name);
+        for value in &values {
+            assert!(metrics.contains(value.metric), "{} {} is not declared", entry.name, value.metric);
+            assert!(!value.metric.ends_with("_per_s") || value.value == 0.0, "{value:?}");
+            assert!(super::metric(entry.name, value.metric).is_some());
+        }
+    }
+}
+
+/// The goal: figures are what the difference of two texts comes to, by hand.
+#[test]
+fn figures_by_hand() {
+    let cpu = entry_of("cpu");
+    let now = changed(
+        "/proc/stat",
+        &[(
+            "cpu0 514107 40259 151912 422681 49096 0 21902 883",
+            "cpu0 514147 40269 151932 422701 49106 0 21907 880",
+        )],
+    );
+    let (values, _) = between(cpu, &texts(cpu), &[now]);
+    // 40 user, 10 nice, 20 system, 20 idle, 10 iowait, 5 softirq; steal went back and counts as nothing.
+    check(&values, "cpu0", "user_share", 50.0 / 105.0);
+    check(&values, "cpu0", "busy_share", 75.0 / 105.0);
+    check(&values, "cpu0", "interrupt_share", 5.0 / 105.0);
+    check(&values, "cpu0", "steal_share", 0.0);
+    assert!(find(&values, "cpu1", "user_share").is_none());
+
+    let network = entry_of("network");
+    let now = changed("{net}/dev", &[("eth0: 1772288513   56661", "eth0: 1772290513   56671")]);
+    let (values, _) = between(network, &texts(network), &[now]);
+    check(&values, "eth0", "received_bytes_per_s", 1000.0);
+    check(&values, "eth0", "received_packets_per_s", 5.0);
+    check(&values, "lo", "sent_bytes_per_s", 0.0);
+
+    let tcp = entry_of("tcp");
+    let now = changed("{net}/snmp", &[("184993300 184850207 128464", "184993300 184850297 128474")]);
+    let (values, _) = between(tcp, &texts(tcp), &[now, golden("{net}/netstat").into()]);
+    check(&values, "", "sent_segments_per_s", 45.0);
+    check(&values, "", "retransmitted_segments_per_s", 5.0);
+    check(&values, "", "retransmitted_share", 0.1);
+    check(&values, "", "timeouts_per_s", 0.0);
+
+    let disk = entry_of("disk");
+    let vda = "vda 10997712 122215 146402252 3648640 1291308 412374 218822829 1560933 0 252572 5267919";
+    let later = "vda 10997812 122215 146403052 3648840 1291308 412374 218822829 1560933 7 254072 5268919";
+    let (values, _) = between(disk, &texts(disk), &[changed("/proc/diskstats", &[(vda, later)])]);
+    check(&values, "vda", "reads_per_s", 50.0);
+    check(&values, "vda", "read_bytes_per_s", 800.0 * 512.0 / 2.0);
+    check(&values, "vda", "read_time_mean_us", 2000.0);
+    check(&values, "vda", "busy_share", 0.75);
+    check(&values, "vda", "queue_mean", 0.5);
+    check(&values, "vda", "in_flight", 7.0);
+    assert!(find(&values, "vda", "write_time_mean_us").is_none());
+    // It never had a request.
+    assert!(find(&values, "loop1", "reads_per_s").is_none());
+
+    let pressure = entry_of("pressure");
+    let mut now = texts(pressure);
+    now[2] = changed("/proc/pressure/io", &[("total=2599796572", "total=2600296572")]);
+    let (values, _) = between(pressure, &texts(pressure), &now);
+    check(&values, "io", "some_share", 0.25);
+
+    let memory = entry_of("memory");
+    let mut now = texts(memory);
+    now[1] = changed("/proc/vmstat", &[("pswpout 0", "pswpout 10")]);
+    let (values, _) = between(memory, &texts(memory), &now);
+    check(&values, "", "free_bytes", 11_594_888.0 * 1024.0);
+    check(&values, "", "shared_bytes", 352_892.0 * 1024.0);
+    check(&values, "", "swap_used_bytes", 0.0);
+    check(&values, "", "swapped_out_bytes_per_s", 5.0 * rustix::param::page_size() as f64);
+
+    let process = entry_of("process");
+    // A thread went, and a new one came with what it did since.
+    let now = [
+        changed("{process}/stat", &[(" 1100 300 ", " 1300 350 ")]),
+        changed(
+            "{process}/task/*/status",
+            &[("Pid:\t4243", "Pid:\t4299"), ("switches:\t90", "switches:\t100")],
+        ),
+    ];
+    let (values, _) = between(process, &texts(process), &now);
+    check(&values, "", "user_cpus", 1.0);
+    check(&values, "", "system_cpus", 0.25);
+    check(&values, "", "threads", 3.0);
+    check(&values, "", "voluntary_switches_per_s", (10.0 + 7.0) / 2.0);
+}
+
+/// The goal: counters that wrap at 32 bits go on, a reset costs its figure and is counted.
+#[test]
+fn resets_are_counted() {
+    let network = entry_of("network");
+    let (values, resets) = between(
+        network,
+        &[changed("{net}/dev", &[("eth0: 1772288513   56661", "eth0: 4294967290   56661")])],
+        &[changed("{net}/dev", &[("eth0: 1772288513   56661", "eth0: 14   12")])],
+    );
+    check(&values, "eth0", "received_bytes_per_s", 10.0);
+    assert!(find(&values, "eth0", "received_packets_per_s").is_none());
+    assert_eq!(resets, 1);
+}
+
+/// The goal: texts cut at any byte, with any line gone, or with nonsense for numbers, are read or
+/// refused, never a panic, and figures stay finite.
+#[test]
+fn broken_texts() {
+    let nonsense = ["", "-1", "x", "18446744073709551616", "1e9", ":", "(", "total=", "\u{fffd}"];
+    for entry in PROBES {
+        let whole = texts(entry);
+        let try_it = |broken: Vec<String>| {
+            let (mut values, mut resets) = (Vec::new(), 0);
+            let mut probe = (entry.make)();
+            for texts in [&whole, &broken, &whole] {
+                let texts: Vec<_> = texts.iter().map(|text| Some(Cow::from(text.as_str()))).collect();
+                let mut sink = Sink::new(entry.name, "".into(), &mut values, &mut resets);
+                let _ = probe.step(&Texts(&texts), Duration::from_secs(1), &mut sink);
+            }
+            assert!(values.iter().all(|value| value.value.is_finite()));
+        };
+        for (index, text) in whole.iter().enumerate() {
+            let with = |new: String| {
+                let mut broken = whole.clone();
+                broken[index] = new;
+                try_it(broken);
+            };
+            for end in 0..text.len().min(2000) {
+                with(text[..end].to_string());
+            }
+            for gone in 0..text.lines().count() {
+                let keep = text.lines().enumerate().filter(|(line, _)| *line != gone);
+                with(keep.map(|(_, line)| format!("{line}\n")).collect());
+            }
+            for (place, word) in text.split_ascii_whitespace().enumerate().step_by(3).take(200) {
+                for other in nonsense {
+                    let words = text.split(' ').enumerate();
+                    with(words.map(|(at, w)| format!("{} ", if at == place { other } else { w })).collect());
+                }
+                assert!(!word.is_empty());
+            }
+            // A file that went away.
+            let missing: Vec<_> = whole
+                .iter()
+                .enumerate()
+                .map(|(at, t)| (at != index).then(|| Cow::from(t.as_str())))
+                .collect();
+            let (mut values, mut resets) = (Vec::new(), 0);
+            let mut sink = Sink::new(entry.name, "".into(), &mut values, &mut resets);
+            let _ = (entry.make)().step(&Texts(&missing), Duration::from_secs(1), &mut sink);
+        }
+    }
+}
+
+/// The goal: samples keep their times, late ones are counted, and lost ones are not made up for.
+#[test]
+fn schedules_do_not_drift() {
+    let millis = |millis: u64| brunt_core::Nanos(millis * 1_000_000);
+    let mut schedule = Schedule::new(millis(100), Duration::from_millis(100));
+    let mut check = |now: u64, late: u64, missed: u64, due: u64| {
+        schedule.taken(millis(now));
+        assert_eq!((schedule.late, schedule.missed, schedule.due()), (late, missed, millis(due)), "{now}");
+    };
+    check(100, 0, 0, 200);
+    check(205, 0, 0, 300);
+    check(315, 1, 0, 400);
+    check(750, 2, 3, 800);
+    check(800, 2, 3, 900);
+}
+
+fn machine(probes: &[&'static Entry]) -> Sampler {
+    Sampler::open(&Subject::Machine { host: "here".into() }, probes).unwrap()
+}
+
+/// The goal: on this kernel everything is read without complaint, and what this test does shows:
+/// a busy CPU, packets over loopback, and a process's own time and switches.
+#[test]
+fn real_work_shows() {
+    let all: Vec<_> = PROBES.iter().collect();
+    let mut here = machine(&all);
+    let pid = std::process::id();
+    let mut own =
+        Sampler::open(&Subject::Process { host: "here".into(), name: "test".into(), pid }, &all).unwrap();
+    let clock = Clock::Monotonic;
+    assert!(here.sample(&clock).is_none() && own.sample(&clock).is_none());
+
+    // 200 ms of this thread's processor time, 500 datagrams, 100 sleeps.
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.connect(socket.local_addr().unwrap()).unwrap();
+    let (mut buf, payload) = ([0; 2000], [7; 1000]);
+    for _ in 0..500 {
+        assert_eq!(socket.send(&payload).unwrap(), 1000);
+        assert_eq!(socket.recv(&mut buf).unwrap(), 1000);
+    }
+    for _ in 0..100 {
+        std::thread::sleep(Duration::from_micros(50));
+    }
+    let spent = brunt_core::cost::Cost::of_thread();
+    while brunt_core::cost::Cost::of_thread().since(spent).cpu() < Duration::from_millis(200) {
+        std::hint::black_box(payload.iter().map(|byte| u64::from(*byte)).sum::<u64>());
+    }
+
+    let sample = here.sample(&clock).unwrap();
+    let seconds = sample.end.since(sample.start).as_secs_f64();
+    let of = |sample: &Sample, instance: &str, metric: &str| {
+        find(&sample.values, instance, metric).unwrap_or_else(|| panic!("no {instance} {metric}")).value
+    };
+    // Others may have worked too, but not less than this was done. A tick is 10 ms.
+    let cpus = std::thread::available_parallelism().unwrap().get() as f64;
+    assert!(of(&sample, "", "busy_share") * seconds * cpus >= 0.15, "{sample:?}");
+    // Rates are of the time between the readings of their file, which is not quite the sample's.
+    assert!(of(&sample, "lo", "received_packets_per_s") * seconds >= 490.0);
+    assert!(of(&sample, "lo", "sent_bytes_per_s") * seconds >= 490.0 * 1028.0);
+    assert!(of(&sample, "", "context_switches_per_s") * seconds >= 98.0);
+    assert!(of(&sample, "", "free_bytes") > 0.0);
+
+    let mine = own.sample(&clock).unwrap();
+    let seconds = mine.end.since(mine.start).as_secs_f64();
+    assert!((of(&mine, "test", "user_cpus") + of(&mine, "test", "system_cpus")) * seconds >= 0.15);
+    assert!(of(&mine, "test", "voluntary_switches_per_s") * seconds >= 98.0);
+    assert_eq!((here.misreadings(), own.misreadings()), Default::default());
+    assert_eq!(here.misreadings(), Misreadings::default());
+}
+
+/// The goal: a process that is not there is said once and makes no figures; one that ends falls
+/// silent.
+#[test]
+fn processes_end() {
+    let all: Vec<_> = PROBES.iter().collect();
+    let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+    let subject = Subject::Process { host: "here".into(), name: "child".into(), pid: child.id() };
+    let mut sampler = Sampler::open(&subject, &all).unwrap();
+    assert!(sampler.sample(&Clock::Monotonic).is_none());
+    let sample = sampler.sample(&Clock::Monotonic).unwrap();
+    assert!(sample.values.iter().all(|value| &*value.instance == "child"));
+    assert_eq!(find(&sample.values, "child", "threads").unwrap().value, 1.0);
+    assert!(find(&sample.values, "child", "voluntary_switches_per_s").is_some());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(sampler.sample(&Clock::Monotonic).is_none() && sampler.is_empty());
+    assert_eq!(sampler.take_notes().len(), 1);
+    // The files of a process that is gone cannot be opened, and that is all.
+    let mut nobody = Sampler::open(&subject, &all).unwrap();
+    assert!(nobody.is_empty() && nobody.sample(&Clock::Monotonic).is_none());
+}
+
+/// The goal: a prober tells every stretch once, without gaps, from its start to its stop, and the
+/// record's means are of the part that was measured.
+#[test]
+fn a_prober_covers_its_run() {
+    let probes = Probes { interval: "20ms".parse().unwrap(), ..Probes::default() };
+    let watch = Watch::default();
+    let mut prober = Prober::new(&probes, &watch);
+    let (told, samples) = std::sync::mpsc::channel();
+    let begin = Clock::Monotonic.now();
+    prober.start(move |sample: &Sample| told.send(sample.clone()).unwrap()).unwrap();
+    prober.measure_from(Clock::Monotonic.now().after(Duration::from_millis(10)));
+    let mut seen: Vec<Sample> = Vec::new();
+    while seen.iter().filter(|sample| is_machine(sample)).count() < 4 {
+        seen.push(samples.recv().unwrap());
+    }
+    let end = Clock::Monotonic.now();
+    let record = prober.stop().unwrap();
+    seen.extend(samples.iter());
+    let machine: Vec<_> = seen.iter().filter(|sample| is_machine(sample)).collect();
+    assert!(machine[0].start >= begin && machine.last().unwrap().end >= end);
+    assert!(machine.windows(2).all(|pair| pair[0].end == pair[1].start && pair[1].start < pair[1].end));
+    assert_eq!(record.samples, machine.len() as u64);
+    assert!(record.cpu_us_per_sample > 0.0 && record.cpu_share < 1.0, "{record:?}");
+    let here = &record.hosts[LOCAL];
+    assert!((0.0..=1.0).contains(&here["cpu.busy_share"]) && here["process.runner.threads"] >= 1.0);
+    assert!(!here.keys().any(|key| key.contains("cpu0")));
+    assert!(prober.stop().is_none());
+}
+
+fn is_machine(sample: &Sample) -> bool {
+    sample.values.iter().any(|value| value.probe == "memory")
+}
+
+/// The goal: a host of the lab has its own interfaces and counters, and not the machine's.
+#[test]
+fn another_network() {
+    let child = std::process::Command::new("unshare")
+        .args(["--user", "--map-root-user", "--net", "sleep", "60"])
+        .stdout(std::process::Stdio::null())
+        .spawn();
+    let Ok(mut child) = child else {
+        assert!(std::env::var_os("BRUNT_REQUIRE_ALL").is_none(), "unshare is missing");
+        println!("skipped: needs util-linux");
+        return;
+    };
+    let pid = child.id();
+    let other = || {
+        let own = std::fs::read_link("/proc/self/ns/net").ok();
+        std::fs::read_link(format!("/proc/{pid}/ns/net")).ok() != own
+    };
+    for _ in 0..500 {
+        if other() || child.try_wait().unwrap().is_some() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    if child.try_wait().unwrap().is_some() || !other() {
+        let _ = child.kill();
+        let _ = child.wait();
+        assert!(std::env::var_os("BRUNT_REQUIRE_ALL").is_none(), "no user namespaces here");
+        println!("skipped: needs user namespaces");
+        return;
+    }
+    let probes: Vec<_> = PROBES.iter().collect();
+    let namespace = std::fs::File::open(format!("/proc/{pid}/ns/net")).unwrap();
+    for network in [Network::OfProcess(pid), Network::Namespace(Arc::new(namespace.into()))] {
+        let subject = Subject::Host { host: "other".into(), network: network.clone() };
+        let mut sampler = match Sampler::open(&subject, &probes) {
+            Ok(sampler) => sampler,
+            // Entering a namespace needs privilege; looking at a process's does not.
+            Err(error) => {
+                assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
+                assert!(matches!(network, Network::Namespace(_)));
+                continue;
+            }
+        };
+        sampler.sample(&Clock::Monotonic);
+        let sample = sampler.sample(&Clock::Monotonic).unwrap();
+        let interfaces: std::collections::BTreeSet<_> =
+            sample.values.iter().filter(|value| value.probe == "network").map(|v| &*v.instance).collect();
+        assert_eq!(
+            interfaces
+                .into_iter()
+                .filter(|name| *name != "lo" && !name.contains("tunl") && !name.starts_with("ifb"))
+                .count(),
+            0,
+            "{network:?}"
+        );
+        assert!(sample.values.iter().all(|value| matches!(value.probe, "network" | "tcp")));
+        assert_eq!(&*sample.host, "other");
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
