@@ -5,7 +5,7 @@ use brunt_wire::cursor::Cursor;
 use brunt_wire::net::{self, Frame};
 use brunt_wire::nfs::{mount, v3, v4};
 use brunt_wire::pcap::{LinkType, PacketFile, Step};
-use brunt_wire::rpc;
+use brunt_wire::{raw, rpc};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -26,6 +26,9 @@ fuzz_target!(|bytes: &[u8]| {
         assert!(used > 0, "no progress");
         let Some(next) = rest.get(used..) else { break };
         rest = next;
+    }
+    if let Ok(header) = raw::Header::parse(bytes) {
+        assert_eq!(header.encode(), bytes[..raw::HEADER_BYTES], "a raw header is what it was parsed from");
     }
     message(bytes);
 });

@@ -17,6 +17,7 @@ pub mod handle;
 pub mod layers;
 pub mod ring;
 pub mod signature;
+pub mod socket;
 pub mod stream;
 pub mod table;
 

@@ -18,11 +18,11 @@ use std::sync::Arc;
 use brunt_core::units::{UnitError, parse_size};
 
 use crate::Backend;
-use crate::backends::{file, memory, null};
+use crate::backends::{file, memory, null, tcp};
 use crate::layers::{delayed, fault, retry};
 
 /// All backends of this crate. Others ([`open_url_with`]) come from the crates above.
-pub static BACKENDS: &[BackendEntry] = &[null::ENTRY, memory::ENTRY, file::ENTRY];
+pub static BACKENDS: &[BackendEntry] = &[null::ENTRY, memory::ENTRY, file::ENTRY, tcp::ENTRY];
 
 /// All layers.
 pub static LAYERS: &[LayerEntry] = &[delayed::ENTRY, fault::ENTRY, retry::ENTRY];
@@ -285,6 +285,7 @@ mod tests {
     fn tables_are_whole() {
         let folder = std::env::temp_dir().join(format!("brunt-table-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
+        let sink = tcp::Sink::start(tcp::SinkConfig::default()).unwrap();
         let mut names = HashSet::new();
         for entry in BACKENDS {
             assert!(names.insert(entry.name), "{} is there twice", entry.name);
@@ -292,6 +293,7 @@ mod tests {
             assert!(entry.options.iter().all(|(key, help)| !key.is_empty() && !help.is_empty()));
             assert!(entry.example.starts_with(entry.name));
             let example = entry.example.replace("/tmp", folder.to_str().unwrap());
+            let example = example.replace("127.0.0.1:5260", &sink.address().to_string());
             let backend = open_url(&example).unwrap();
             assert!(backend.info().size_bytes > 0 && !backend.info().name.is_empty());
             for (key, _) in entry.options {
@@ -314,7 +316,7 @@ mod tests {
             let error = open_url(url).err().unwrap_or_else(|| panic!("{url} opened")).to_string();
             assert!(error.contains(words), "{url}: '{error}' does not say '{words}'");
         };
-        check("nul:1GiB", "there are null, memory, file");
+        check("nul:1GiB", "there are null, memory, file, tcp");
         check("http://host/disk", "no backend 'http'");
         check("null:", "names nothing");
         check("", "names nothing");

@@ -8,6 +8,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use brunt_block::backends::tcp::{Sink, SinkConfig};
 use brunt_block::{
     Backend, Buf, Completion, Device, DeviceError, Inline, Op, OpenError, Request, Ring, RingConfig, open_url,
 };
@@ -97,7 +98,8 @@ fn conforms(url: &str) {
     let info = backend.info();
     assert_eq!(info.size_bytes, SIZE_BYTES, "{url}");
     println!("{url}: {:?}", info.notes);
-    let zeros = matches!(backend.inline(), Inline::Zeros) || url.starts_with("null:");
+    let zeros =
+        matches!(backend.inline(), Inline::Zeros) || url.starts_with("null:") || url.starts_with("tcp:");
     limits(url, &*backend);
     wrong_requests(url, &*backend);
     boundaries(url, &*backend, zeros);
@@ -340,6 +342,18 @@ fn file_in_memory() {
     } else {
         skip("/dev/shm");
     }
+}
+
+/// The goal: the network alone is a device like any other, on one connection or several.
+#[test]
+fn tcp() {
+    let sink = Sink::start(SinkConfig::default()).unwrap();
+    let url = format!("tcp://{}?size=8MiB", sink.address());
+    conforms(&url);
+    conforms(&format!("{url}&connections=3&block=4096&send_buffer=64k&receive_buffer=64k"));
+    let stats = sink.shutdown();
+    assert_eq!(stats.broken, 0, "{stats:?}");
+    assert!(stats.requests > 10_000 && stats.received_bytes > 1 << 20 && stats.sent_bytes > 1 << 20);
 }
 
 /// The goal: a read-only file answers writes with an error and everything else as ever.

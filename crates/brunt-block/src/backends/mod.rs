@@ -5,6 +5,7 @@ mod immediate;
 mod medium;
 pub mod memory;
 pub mod null;
+pub mod tcp;
 
 use brunt_core::units::parse_size;
 

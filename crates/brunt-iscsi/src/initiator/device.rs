@@ -17,6 +17,7 @@ use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use brunt_block::socket::SocketOptions;
 use brunt_block::table::{BackendEntry, Opened, Options};
 use brunt_block::{
     Backend, Completion, Device, DeviceError, DeviceInfo, Health, Lent, OpenError, Place, Request, Ring,
@@ -105,6 +106,14 @@ impl Initiator {
                 params.max_outstanding_r2t
             ),
         ];
+        if config.sockets != SocketOptions::default() {
+            for socket in &established.sockets {
+                config.sockets.apply(socket).map_err(|error| {
+                    ConnectError::Io(config.address.clone(), "setting its socket's options", error)
+                })?;
+            }
+            notes.extend(config.sockets.complaint(&established.sockets[0]));
+        }
         if facts.unmap_by != UnmapBy::Nothing && !facts.unmapped_reads_zeros {
             notes.push("unmapped blocks need not read as zeros (LBPRZ=0)".to_string());
         }
@@ -336,8 +345,10 @@ impl Link {
         let Established { sockets, attachment, facts } = established;
         let mut connections = Vec::with_capacity(sockets.len());
         for (socket, (_, params, _)) in sockets.into_iter().zip(&attachment.connections) {
+            let stream = Stream::new(&self.ring, socket, RX_BYTES)?;
+            self.config.sockets.apply(stream.socket())?;
             connections.push(Connection {
-                stream: Stream::new(&self.ring, socket, RX_BYTES)?,
+                stream,
                 state: Receiving::Header,
                 header_digest: params.header_digest,
                 data_digest: params.data_digest,

@@ -11,6 +11,7 @@
 
 use std::time::Duration;
 
+use brunt_block::socket::SocketOptions;
 use brunt_block::table::{OpenError, Options};
 use brunt_core::units::parse_duration;
 use brunt_wire::iscsi::pdu::lun_field;
@@ -42,6 +43,9 @@ pub const OPTIONS: &[(&str, &str)] = &[
     ("max_burst", "MaxBurstLength; default 16MiB less one page"),
     ("first_burst", "FirstBurstLength; default 256KiB"),
     ("outstanding_r2t", "MaxOutstandingR2T; default 8"),
+    ("send_buffer", "size of the socket's send buffer; default: the kernel's choice"),
+    ("receive_buffer", "size of the socket's receive buffer; default: the kernel's choice"),
+    ("no_delay", "yes (default): no PDU waits for company; no"),
 ];
 
 /// Where a portal is.
@@ -109,6 +113,8 @@ pub struct Config {
     pub keepalive: Duration,
     /// How often a request is sent at the most.
     pub tries: u32,
+    /// Of every connection in full feature phase.
+    pub sockets: SocketOptions,
 }
 
 impl Config {
@@ -212,6 +218,7 @@ impl Config {
             reconnect: time(options, "reconnect", "60s", Duration::ZERO)?,
             keepalive: time(options, "keepalive", "5s", Duration::from_millis(1))?,
             tries: number(options, "tries", 8, 1, 1_000_000)? as u32,
+            sockets: SocketOptions::take(options)?,
         })
     }
 }
@@ -378,5 +385,6 @@ mod tests {
         check("iscsi://h/iqn.a/1?data_digest=md5", "crc32c");
         check("iscsi://h/iqn.a/1?timeout=30", "30");
         check("iscsi://h/iqn.a/1?max_recv=100", "512");
+        check("iscsi://h/iqn.a/1?send_buffer=0", "1 byte");
     }
 }

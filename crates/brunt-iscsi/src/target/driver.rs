@@ -8,6 +8,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use brunt_block::socket::SocketOptions;
 use brunt_block::stream::Lent;
 use brunt_block::{Buf, Inline, Place, Ring, RingConfig, Stream};
 use brunt_core::Clock;
@@ -46,6 +47,8 @@ pub struct Shared {
     pub portal_group_tag: u16,
     /// Of all connections.
     pub keep_alive: KeepAlive,
+    /// Of all connections in full feature phase.
+    pub sockets: SocketOptions,
 }
 
 /// A connection's counters for others to read.
@@ -137,6 +140,7 @@ fn serve(
     let ring = Ring::new(RingConfig { entries: 256, ..RingConfig::default() })?;
     let local = socket.local_addr()?;
     let mut stream = Stream::new(&ring, socket, RX_BYTES.max(early.len()))?;
+    shared.sockets.apply(stream.socket())?;
     stream.preload(early);
     handle.set_waker(ring.waker());
     let depth = if session.is_discovery() { 0 } else { SESSION_TASKS_MAX };

@@ -12,6 +12,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use brunt_block::socket::SocketOptions;
 use brunt_wire::iscsi::pdu::{BHS_BYTES, Bhs};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -46,6 +47,8 @@ pub struct TargetConfig {
     pub login_timeout: Duration,
     /// How silent initiators are looked after.
     pub keep_alive: KeepAlive,
+    /// Of connections that have logged in.
+    pub sockets: SocketOptions,
     /// Who is told what happens.
     pub listener: Listener,
 }
@@ -123,6 +126,7 @@ impl Default for TargetConfig {
             // An initiator without a thread of its own for the connection (libiscsi's tools) answers when
             // its program calls it again: a minute's pause of the program is no dead peer.
             keep_alive: KeepAlive { idle: Duration::from_secs(30), patience: Duration::from_secs(90) },
+            sockets: SocketOptions::default(),
             listener: Listener::default(),
         }
     }
@@ -233,7 +237,8 @@ impl Server {
             wishes: config.wishes.clone(),
         };
         let table = SessionTable::new(&config.name, portal_group_tag, config.sessions_max);
-        let shared = Shared { table, luns, portals, portal_group_tag, keep_alive: config.keep_alive };
+        let (keep_alive, sockets) = (config.keep_alive, config.sockets);
+        let shared = Shared { table, luns, portals, portal_group_tag, keep_alive, sockets };
         let state = Arc::new(State {
             shared,
             identity: Arc::new(identity),

@@ -10,6 +10,7 @@ mod completions;
 mod io;
 mod man;
 mod run;
+mod sink;
 mod target;
 mod verify;
 
@@ -21,6 +22,7 @@ use crate::cli::{Done, Output};
 #[rustfmt::skip]
 pub const COMMANDS: &[Entry] = &[
     entry::<target::Target>(),
+    entry::<sink::Sink>(),
     entry::<io::Io>(),
     entry::<run::Run>(),
     entry::<compare::Compare>(),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use brunt_block::open_url;
+use brunt_block::socket::SocketOptions;
 use brunt_core::units::{format_size, parse_size};
 use brunt_iscsi::chap::Credentials;
 use brunt_iscsi::params::DigestPolicy;
@@ -63,6 +64,14 @@ pub struct Target {
     /// Sessions at once.
     #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u16).range(1..))]
     max_sessions: u16,
+
+    /// Size of each connection's send buffer; the kernel's choice otherwise.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    send_buffer: Option<u64>,
+
+    /// Size of each connection's receive buffer; the kernel's choice otherwise.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    receive_buffer: Option<u64>,
 }
 
 /// [`DigestPolicy`] as the command line says it.
@@ -109,6 +118,11 @@ impl super::Subcommand for Target {
             chap: self.chap.as_deref().map(credentials).transpose()?,
             mutual_chap: self.mutual_chap.as_deref().map(credentials).transpose()?,
             sessions_max: usize::from(self.max_sessions),
+            sockets: SocketOptions {
+                send_buffer_bytes: self.send_buffer.map(|bytes| bytes as usize),
+                receive_buffer_bytes: self.receive_buffer.map(|bytes| bytes as usize),
+                ..SocketOptions::default()
+            },
             listener: {
                 let output = output.clone();
                 Listener::new(move |event| output.note(event))
@@ -185,7 +199,8 @@ fn summarize(stats: &TargetStats, name: &str, portals: &[String], output: &Outpu
     }));
 }
 
-fn portals(texts: &[String]) -> Result<Vec<SocketAddr>, Failure> {
+/// The addresses that `--portal` names.
+pub(super) fn portals(texts: &[String]) -> Result<Vec<SocketAddr>, Failure> {
     let mut portals = Vec::new();
     for text in texts {
         let wrong = |what: String| {

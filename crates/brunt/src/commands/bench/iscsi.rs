@@ -112,7 +112,9 @@ impl Subcommand for Iscsi {
         let failed = |error: io::Error| Failure::failed(error);
         let own = OwnTarget::start(false).map_err(failed)?;
         let mut tgts = Vec::new();
+        let sink = OwnSink::start().map_err(failed)?;
         let mut contestants = contestants_of_ours(&own)?;
+        contestants.push(device(DEVICE_TCP, &sink.url, sink.process.id())?);
         if !self.quick {
             add_peers(&mut contestants, &mut tgts, &own, output)?;
         }
@@ -213,6 +215,32 @@ struct OwnTarget {
     url: String,
 }
 
+/// `brunt sink` as a process of its own.
+struct OwnSink {
+    process: Child,
+    url: String,
+}
+
+impl OwnSink {
+    fn start() -> io::Result<OwnSink> {
+        let mut process = Command::new(std::env::current_exe()?)
+            .args(["sink", "--portal", "127.0.0.1:0"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let mut portal = String::new();
+        BufReader::new(process.stdout.as_mut().expect("piped")).read_line(&mut portal)?;
+        Ok(OwnSink { process, url: format!("tcp://{}", portal.trim()) })
+    }
+}
+
+impl Drop for OwnSink {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
 impl OwnTarget {
     /// With `json` it says on standard output what it did, when it is ended.
     fn start(json: bool) -> io::Result<OwnTarget> {
@@ -258,6 +286,7 @@ const TUNED_NULL: &str = "tgt tuned, our initiator, null";
 const TUNED_MEMORY: &str = "tgt tuned, our initiator, memory";
 const BARE: &str = "bare TCP pair";
 const RAW_TCP: &str = "raw TCP (iperf3)";
+const DEVICE_TCP: &str = "our tcp device and sink";
 
 fn contestants_of_ours(own: &OwnTarget) -> Result<Vec<Contestant>, Failure> {
     let pid = own.process.id();
@@ -390,6 +419,8 @@ fn verdicts(row: &Row, contestants: &[Contestant], samples: &[Vec<Sample>]) -> V
             reached: ratio >= goal,
         })
     };
+    // The bare pair throws payloads away where a device brings each to its request's buffer.
+    let network = [at_least(DEVICE_TCP, BARE, 0.5), at_least(DEVICE_TCP, RAW_TCP, 0.85)];
     let found = match row.goal {
         Goal::TimesTgt(goal) => {
             vec![
@@ -410,6 +441,7 @@ fn verdicts(row: &Row, contestants: &[Contestant], samples: &[Vec<Sample>]) -> V
     };
     found
         .into_iter()
+        .chain(network)
         .flatten()
         .map(|v| Verdict {
             text: format!("{} ({})", v.text, if v.reached { "reached" } else { "missed" }),

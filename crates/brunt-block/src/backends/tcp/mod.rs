@@ -1,0 +1,590 @@
+//! `tcp://host:port`: raw network throughput with the transfer sizes of block requests, netperf's role
+//! beside a disk, a diskless and a full target (papers/iscsi-performance-analysis, Figures 4 to 7).
+//! A read is a header answered by a header and N bytes, a write a header and N bytes answered by a header,
+//! up to the queue depth at once; `brunt_wire::raw` has the frames, 16 bytes each way. At the other end
+//! is a [`Sink`], which keeps nothing: reads are zeros, and a place on this device means nothing.
+//!
+//! The one rule: a connection that is lost is not made again. What is measured is one network path
+//! as it is; afterwards every request ends with [`DeviceError::Gone`].
+
+mod sink;
+
+use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use brunt_core::units::parse_duration;
+use brunt_core::{Clock, Nanos};
+use brunt_wire::ParseError;
+use brunt_wire::raw::{HEADER_BYTES, Header, Kind, TRANSFER_BYTES_MAX};
+
+pub use sink::{Sink, SinkConfig, SinkListener, SinkStats};
+
+use super::in_range;
+use crate::socket::SocketOptions;
+use crate::table::{BackendEntry, OpenError, Opened, Options, bad_value};
+use crate::{
+    Backend, Buf, Completion, Device, DeviceError, DeviceInfo, Health, Lent, Op, Place, Request, Ring, Stream,
+};
+
+/// Where a sink listens when it is not told otherwise.
+pub const PORT: u16 = 5260;
+/// Room for what is received and not placed, at both ends: many answers of 4 KiB at once, and it stays in
+/// the second-level cache.
+const RX_BYTES: usize = 256 << 10;
+/// A payload of which so much is still to come is received where it belongs; less is copied, which
+/// costs less than a receive of its own.
+const PLACE_BYTES_MIN: usize = 16 << 10;
+/// Connections of one thread's device at most.
+const CONNECTIONS_MAX: u32 = 16;
+
+/// The line for the table.
+pub const ENTRY: BackendEntry = BackendEntry {
+    name: "tcp",
+    help: "the network alone: transfers of a block device's sizes, to and from 'brunt sink'",
+    example: "tcp://127.0.0.1:5260",
+    options: &[
+        ("size", "the size that it pretends to have; default 1TiB"),
+        ("block", "logical block in bytes, 512 (default) or 4096"),
+        ("connections", "connections for each thread, 1 to 16; default 1"),
+        ("timeout", "how long connecting, or one request, may take; default 30s"),
+        ("send_buffer", "size of the socket's send buffer; default: the kernel's choice"),
+        ("receive_buffer", "size of the socket's receive buffer; default: the kernel's choice"),
+        ("no_delay", "yes (default): no message waits for company; no"),
+    ],
+    open: |place, options| -> Opened { Ok(Arc::new(TcpBackend::open(Config::take(place, options)?)?)) },
+};
+
+/// What a URL says.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Name or address of the sink's host.
+    pub host: String,
+    /// Its port.
+    pub port: u16,
+    /// What the device pretends to have, in bytes.
+    pub size_bytes: u64,
+    /// Logical block in bytes.
+    pub block_bytes: u32,
+    /// Of each thread's device.
+    pub connections: u32,
+    /// Of connecting, and of one request.
+    pub timeout: Duration,
+    /// Of every socket.
+    pub sockets: SocketOptions,
+}
+
+impl Config {
+    fn take(place: &str, options: &mut Options) -> Result<Config, OpenError> {
+        let refuse = || {
+            OpenError::Refused(format!(
+                "'tcp:{place}' names no sink; write tcp://host:port, such as {}",
+                ENTRY.example
+            ))
+        };
+        let rest = place.strip_prefix("//").ok_or_else(refuse)?.trim_end_matches('/');
+        let (host, port) = match rest.strip_prefix('[') {
+            Some(rest) => rest.split_once(']').ok_or_else(refuse)?,
+            None => rest.split_at(rest.find(':').unwrap_or(rest.len())),
+        };
+        let port = match port.strip_prefix(':') {
+            Some(port) => port.parse().ok().filter(|port| *port > 0).ok_or_else(refuse)?,
+            None if port.is_empty() => PORT,
+            None => return Err(refuse()),
+        };
+        if host.is_empty() || host.contains('/') {
+            return Err(refuse());
+        }
+        let block_bytes = options.block()?.unwrap_or(512);
+        let size = options.take("size").unwrap_or_else(|| "1TiB".to_string());
+        let connections = match options.take("connections") {
+            None => 1,
+            Some(text) => match text.parse() {
+                Ok(count @ 1..=CONNECTIONS_MAX) => count,
+                _ => return Err(bad_value("connections", &text, "write a number from 1 to 16")),
+            },
+        };
+        let timeout = options.take("timeout").unwrap_or_else(|| "30s".to_string());
+        let timeout = match parse_duration(&timeout)? {
+            time if time >= Duration::from_millis(1) => time,
+            _ => return Err(bad_value("timeout", &timeout, "write a time of at least 1ms")),
+        };
+        Ok(Config {
+            host: host.to_string(),
+            port,
+            size_bytes: super::size_of(&size, block_bytes)?,
+            block_bytes,
+            connections,
+            timeout,
+            sockets: SocketOptions::take(options)?,
+        })
+    }
+
+    fn name(&self) -> String {
+        match self.host.contains(':') {
+            true => format!("tcp://[{}]:{}", self.host, self.port),
+            false => format!("tcp://{}:{}", self.host, self.port),
+        }
+    }
+
+    /// A connection to a sink that said hello; blocking.
+    fn connect(&self) -> io::Result<TcpStream> {
+        let deadline = Instant::now() + self.timeout;
+        let left = || deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+        let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+        let mut connected = None;
+        for address in (self.host.as_str(), self.port).to_socket_addrs()? {
+            match TcpStream::connect_timeout(&address, left()) {
+                Ok(socket) => {
+                    connected = Some(socket);
+                    break;
+                }
+                Err(error) => last = error,
+            }
+        }
+        let mut socket = connected.ok_or(last)?;
+        self.sockets.apply(&socket)?;
+        socket.set_write_timeout(Some(left()))?;
+        socket.write_all(&Header::hello().encode())?;
+        let mut bytes = [0; HEADER_BYTES];
+        let mut at = 0;
+        while at < bytes.len() {
+            // Anew for each piece: who trickles bytes does not get more time for it.
+            socket.set_read_timeout(Some(left()))?;
+            match socket.read(&mut bytes[at..]) {
+                Ok(0) => {
+                    return Err(io::Error::other("it closed the connection: no brunt sink listens there"));
+                }
+                Ok(count) => at += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return Err(io::Error::new(io::ErrorKind::TimedOut, "no brunt sink answers there"));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        match Header::parse(&bytes) {
+            Ok(Header { kind: Kind::Hello, len: TRANSFER_BYTES_MAX, .. }) => {}
+            _ => return Err(io::Error::other("what listens there is no brunt sink of this version")),
+        }
+        socket.set_read_timeout(None)?;
+        socket.set_write_timeout(None)?;
+        Ok(socket)
+    }
+}
+
+/// A sink that answered once.
+pub struct TcpBackend {
+    config: Config,
+    info: DeviceInfo,
+    /// The connection that found that out, for the first device.
+    spare: Mutex<Option<TcpStream>>,
+}
+
+impl TcpBackend {
+    /// Connects and looks.
+    ///
+    /// # Errors
+    /// Nobody answers, or it is no sink.
+    pub fn open(config: Config) -> Result<TcpBackend, OpenError> {
+        let name = config.name();
+        let socket = config
+            .connect()
+            .map_err(|error| OpenError::Failed(format!("{name}: {error}; start one with 'brunt sink'")))?;
+        let mut info =
+            DeviceInfo { name, unmap: true, ..super::inline_info(config.size_bytes, config.block_bytes) };
+        info.transfer_bytes_max = TRANSFER_BYTES_MAX;
+        info.notes.push(format!(
+            "the network alone: {HEADER_BYTES} bytes of header each way, nothing is stored, reads are zeros"
+        ));
+        info.notes.extend(config.sockets.complaint(&socket));
+        Ok(TcpBackend { config, info, spare: Mutex::new(Some(socket)) })
+    }
+}
+
+impl Backend for TcpBackend {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn open(&self, ring: &Ring, depth: u32) -> Result<Box<dyn Device>, DeviceError> {
+        if ring.config().iopoll {
+            return Err(DeviceError::Unsupported); // sockets are not polled
+        }
+        let os = |error: io::Error| error.raw_os_error().map_or(DeviceError::Gone, DeviceError::Os);
+        let mut links = Vec::new();
+        for _ in 0..self.config.connections {
+            let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let socket = match spare {
+                Some(socket) => socket,
+                None => self.config.connect().map_err(os)?,
+            };
+            let mut stream = Stream::new(ring, socket, RX_BYTES).map_err(os)?;
+            stream.socket().set_nodelay(self.config.sockets.no_delay).map_err(os)?;
+            stream.arm();
+            links.push(Link {
+                stream: Some(stream),
+                tasks: VecDeque::with_capacity(depth as usize),
+                answered: 0,
+                next_tag: 0,
+                placing: false,
+            });
+        }
+        Ok(Box::new(TcpDevice {
+            info: self.info.clone(),
+            links,
+            refused: Vec::with_capacity(depth as usize),
+            depth,
+            timeout: self.config.timeout,
+            health: Health::default(),
+            clock: Clock::Monotonic,
+        }))
+    }
+}
+
+/// One thread's connections.
+struct TcpDevice {
+    info: DeviceInfo,
+    links: Vec<Link>,
+    /// Completions of requests that never went out.
+    refused: Vec<Completion>,
+    depth: u32,
+    timeout: Duration,
+    health: Health,
+    clock: Clock,
+}
+
+struct Link {
+    /// `None` when it was lost.
+    stream: Option<Stream>,
+    /// In the order in which they were sent, which is that of their answers.
+    tasks: VecDeque<Task>,
+    /// How many of them, from the front, were answered and are not completed yet.
+    answered: usize,
+    next_tag: u64,
+    /// The payload of the first task that is not answered is being received into its buffer.
+    placing: bool,
+}
+
+struct Task {
+    /// The caller's.
+    tag: u64,
+    answer: Header,
+    buf: Buf,
+    /// The buffer of a write while the stream has it.
+    lent: Option<Lent>,
+    due: Nanos,
+}
+
+impl Device for TcpDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn submit(&mut self, batch: &mut VecDeque<Request>) {
+        if batch.is_empty() {
+            return;
+        }
+        let due = self.clock.now().after(self.timeout);
+        let mut room = self.depth - self.outstanding();
+        while room > 0
+            && let Some(request) = batch.pop_front()
+        {
+            room -= 1;
+            let moves_data = matches!(request.op, Op::Read | Op::Write);
+            let fault = match in_range(&self.info, &request) {
+                Ok(()) if moves_data && request.len > u64::from(TRANSFER_BYTES_MAX) => {
+                    Some(DeviceError::OutOfRange)
+                }
+                Ok(()) => None,
+                Err(error) => Some(error),
+            };
+            let open = self.links.iter_mut().filter(|link| link.stream.is_some());
+            let link = open.min_by_key(|link| link.tasks.len());
+            match (fault, link) {
+                (None, Some(link)) => link.send(request, due),
+                (fault, _) => {
+                    let Request { tag, buf, .. } = request;
+                    self.refused.push(Completion {
+                        tag,
+                        buf,
+                        result: Err(fault.unwrap_or(DeviceError::Gone)),
+                    });
+                }
+            }
+        }
+        self.links.iter_mut().for_each(Link::flush);
+    }
+
+    fn poll(&mut self, done: &mut Vec<Completion>) {
+        done.append(&mut self.refused);
+        let now = self.clock.now();
+        for link in &mut self.links {
+            let Some(stream) = &mut link.stream else { continue };
+            let event = stream.poll();
+            let mut end = None;
+            if event.received
+                && let Err(what) = link.receive()
+            {
+                end = Some((DeviceError::Gone, what));
+            }
+            if end.is_none() && event.ended {
+                end = Some((DeviceError::Gone, "the connection was lost"));
+            }
+            let first_open = link.tasks.get(link.answered);
+            if end.is_none() && first_open.is_some_and(|task| now >= task.due) {
+                self.health.timeouts += 1;
+                end = Some((DeviceError::TimedOut, "no answer in time"));
+            }
+            if let Some((error, what)) = end {
+                self.health.trouble = Some(format!("{}: {what}", self.info.name));
+                link.end(error, done);
+                continue;
+            }
+            link.complete(done);
+            link.flush();
+        }
+    }
+
+    fn outstanding(&self) -> u32 {
+        (self.refused.len() + self.links.iter().map(|link| link.tasks.len()).sum::<usize>()) as u32
+    }
+
+    fn deadline(&self) -> Nanos {
+        if !self.refused.is_empty() {
+            return Nanos(0);
+        }
+        let dues = self.links.iter().filter_map(|link| Some(link.tasks.get(link.answered)?.due));
+        dues.min().unwrap_or(Nanos::MAX)
+    }
+
+    fn health(&self) -> Health {
+        self.health.clone()
+    }
+}
+
+impl Link {
+    fn send(&mut self, request: Request, due: Nanos) {
+        let stream = self.stream.as_mut().expect("an open link was chosen");
+        let (kind, len) = match request.op {
+            Op::Read => (Kind::Read, request.len as u32),
+            Op::Write => (Kind::Write, request.len as u32),
+            Op::Flush | Op::Unmap | Op::WriteZeroes => (Kind::Touch, 0),
+        };
+        let header = Header { kind, len, tag: self.next_tag };
+        self.next_tag = self.next_tag.wrapping_add(1);
+        stream.push_bytes(&header.encode());
+        let answer = header.answer().expect("a request has an answer");
+        let mut task = Task { tag: request.tag, answer, buf: request.buf, lent: None, due };
+        if kind == Kind::Write && len > 0 {
+            let lent = stream.lend(std::mem::take(&mut task.buf));
+            stream.push_lent(lent, 0, len as usize);
+            task.lent = Some(lent);
+        }
+        self.tasks.push_back(task);
+    }
+
+    fn flush(&mut self) {
+        if let Some(stream) = &mut self.stream {
+            stream.flush();
+            stream.arm();
+        }
+    }
+
+    /// Takes every answer that is there.
+    fn receive(&mut self) -> Result<(), &'static str> {
+        let Some(stream) = &mut self.stream else { return Ok(()) };
+        loop {
+            if self.placing {
+                let Some(Place::Buf(buf)) = stream.take_placed() else { return Ok(()) };
+                self.tasks[self.answered].buf = buf;
+                self.placing = false;
+                self.answered += 1;
+                continue;
+            }
+            let bytes = stream.bytes();
+            let header = match Header::parse(bytes) {
+                Ok(header) => header,
+                Err(ParseError::Incomplete(_)) => return Ok(()),
+                Err(ParseError::Malformed(malformed)) => return Err(malformed.what),
+            };
+            let task = self.tasks.get_mut(self.answered).ok_or("the sink answered what nobody asked")?;
+            if header != task.answer {
+                return Err("the sink answered another request than the next one");
+            }
+            let (len, have) = (header.payload_len(), bytes.len() - HEADER_BYTES);
+            if have >= len {
+                task.buf[..len].copy_from_slice(&bytes[HEADER_BYTES..HEADER_BYTES + len]);
+                stream.consume(HEADER_BYTES + len);
+                self.answered += 1;
+            } else if len - have >= PLACE_BYTES_MIN || HEADER_BYTES + len > stream.rx_capacity() {
+                stream.consume(HEADER_BYTES);
+                stream.place(Place::Buf(std::mem::take(&mut task.buf)), 0, len);
+                self.placing = true;
+            } else {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Completes what was answered and has its buffer back.
+    fn complete(&mut self, done: &mut Vec<Completion>) {
+        let Some(stream) = &mut self.stream else { return };
+        while self.answered > 0 {
+            let front = self.tasks.front_mut().expect("answered tasks are tasks");
+            if let Some(lent) = front.lent {
+                // Answered, but the end of its sending was not told yet: a moment later, then.
+                let Some(buf) = stream.reclaim(lent) else { return };
+                front.buf = buf;
+            }
+            let Some(Task { tag, buf, .. }) = self.tasks.pop_front() else { return };
+            self.answered -= 1;
+            done.push(Completion { tag, buf, result: Ok(()) });
+        }
+    }
+
+    /// The connection is over: everything comes back, with `error` unless it was answered.
+    fn end(&mut self, error: DeviceError, done: &mut Vec<Completion>) {
+        let Some(mut stream) = self.stream.take() else { return };
+        if let Some(Place::Buf(buf)) = stream.abort()
+            && let Some(task) = self.tasks.get_mut(self.answered)
+        {
+            task.buf = buf;
+        }
+        for (index, task) in self.tasks.drain(..).enumerate() {
+            let buf = match task.lent {
+                Some(lent) => stream.reclaim(lent).expect("an aborted stream gives everything back"),
+                None => task.buf,
+            };
+            let result = if index < self.answered { Ok(()) } else { Err(error) };
+            done.push(Completion { tag: task.tag, buf, result });
+        }
+        (self.answered, self.placing) = (0, false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::RingConfig;
+    use crate::table::open_url;
+    use std::net::{Shutdown, TcpListener};
+
+    /// The goal: addresses and options arrive; what is wrong is said with what would be right.
+    #[test]
+    fn urls() {
+        let check = |url: &str, words: &str| {
+            let error = open_url(url).err().unwrap_or_else(|| panic!("{url} opened")).to_string();
+            assert!(error.contains(words), "{url}: '{error}' does not say '{words}'");
+        };
+        check("tcp:host:1", "tcp://host:port");
+        check("tcp://:1", "tcp://host:port");
+        check("tcp://host:0", "tcp://host:port");
+        check("tcp://host:x", "tcp://host:port");
+        check("tcp://[::1", "tcp://host:port");
+        check("tcp://host:1/disk", "tcp://host:port");
+        check("tcp://127.0.0.1:1?connections=17", "1 to 16");
+        check("tcp://127.0.0.1:1?timeout=0", "1ms");
+        check("tcp://127.0.0.1:1?send_buffer=0", "1 byte");
+        check("tcp://127.0.0.1:1?no_delay=maybe", "yes or no");
+        check("tcp://127.0.0.1:1?size=1", "less than one block");
+        check("tcp://127.0.0.1:1", "brunt sink");
+        let config = |url: &str| Config::take(url, &mut Options::default()).unwrap();
+        assert_eq!(config("//[::1]").name(), "tcp://[::1]:5260");
+        assert_eq!(config("//host:9/").name(), "tcp://host:9");
+    }
+
+    /// A server that says `script` whatever it is sent, then nothing more, and reads until the end.
+    fn impostor(script: Vec<u8>) -> (String, std::thread::JoinHandle<()>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("tcp://{}?timeout=5s", listener.local_addr().unwrap());
+        let thread = std::thread::spawn(move || {
+            let (mut socket, _) = listener.accept().unwrap();
+            let mut hello = [0; HEADER_BYTES];
+            socket.read_exact(&mut hello).unwrap();
+            socket.write_all(&script).unwrap();
+            socket.shutdown(Shutdown::Write).unwrap();
+            let _ = socket.read_to_end(&mut Vec::new());
+        });
+        (url, thread)
+    }
+
+    /// The goal: whatever a sink sends, every request comes back once, and nothing panics or waits for ever.
+    #[test]
+    fn hostile_sinks() {
+        let hello = Header::hello().encode().to_vec();
+        let answer = |kind, len, tag| Header { kind, len, tag }.encode().to_vec();
+        let mut wrong_version = answer(Kind::Data, 4096, 0);
+        wrong_version[3] = 9;
+        let check = |after: Vec<u8>, words: &str| {
+            let (url, thread) = impostor([hello.clone(), after].concat());
+            let backend = open_url(&url).unwrap();
+            let ring = Ring::new(RingConfig::default()).unwrap();
+            let mut device = backend.open(&ring, 4).unwrap();
+            let request = |tag| Request {
+                tag,
+                op: if tag == 0 { Op::Read } else { Op::Write },
+                offset: 0,
+                len: 4096,
+                buf: ring.pool().take(4096),
+                force_unit_access: false,
+            };
+            let mut batch = VecDeque::from([request(0), request(1)]);
+            let mut done = Vec::new();
+            device.submit(&mut batch);
+            while device.outstanding() > 0 {
+                ring.enter(device.deadline()).unwrap();
+                device.poll(&mut done);
+            }
+            let mut tags: Vec<u64> = done.iter().map(|one| one.tag).collect();
+            tags.sort_unstable();
+            assert_eq!(tags, [0, 1], "{words}");
+            assert!(done.iter().all(|one| one.buf.len() == 4096), "{words}");
+            assert!(done.iter().any(|one| one.result == Err(DeviceError::Gone)), "{words}");
+            let trouble = device.health().trouble.unwrap();
+            assert!(trouble.contains(words), "'{trouble}' does not say '{words}'");
+            // A device that lost its path says so at once.
+            batch.push_back(request(2));
+            device.submit(&mut batch);
+            device.poll(&mut done);
+            assert_eq!(done.pop().unwrap().result, Err(DeviceError::Gone));
+            drop(device);
+            thread.join().unwrap();
+        };
+        check(vec![0xff; 16], "kind of message");
+        check(answer(Kind::Data, 512, 0), "another request");
+        check(answer(Kind::Data, 4096, 1), "another request");
+        check(answer(Kind::Done, 0, 0), "another request");
+        check(wrong_version, "version 1");
+        let mut long = answer(Kind::Data, 4096, 0);
+        long[4] = 0xff;
+        check(long, "at most 16 MiB");
+        // The first answer is whole, the second is cut off.
+        let cut = [answer(Kind::Data, 4096, 0), vec![0; 4096], answer(Kind::Done, 0, 1)].concat();
+        check(cut[..cut.len() - 8].to_vec(), "the connection was lost");
+        // Nor is a payload that ends in the middle, short or long enough to be placed.
+        check(cut[..HEADER_BYTES + 100].to_vec(), "the connection was lost");
+    }
+
+    /// The goal: who is no sink is told from one that is slow.
+    #[test]
+    fn strangers() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("tcp://{}?timeout=200ms", listener.local_addr().unwrap());
+        let thread = std::thread::spawn(move || {
+            let (mut mail, _) = listener.accept().unwrap();
+            mail.read_exact(&mut [0; HEADER_BYTES]).unwrap();
+            mail.write_all(b"220 mail.example.org ESMTP\r\n").unwrap();
+            let silent = listener.accept().unwrap().0;
+            std::thread::sleep(Duration::from_millis(400));
+            drop(silent);
+        });
+        let error = |url: &str| open_url(url).err().expect("no sink").to_string();
+        assert!(error(&url).contains("no brunt sink of this version"), "{}", error(&url));
+        let silent = error(&url);
+        assert!(silent.contains("answers"), "{silent}");
+        thread.join().unwrap();
+    }
+}

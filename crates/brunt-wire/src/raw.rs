@@ -1,0 +1,208 @@
+//! The frames of raw network requests: what is left of a storage protocol when commands, sessions and
+//! digests are taken away. The `tcp` device and its sink speak it, to measure what the network
+//! alone does with transfers of a block device's sizes (netperf's role in
+//! papers/iscsi-performance-analysis, 2.1).
+//!
+//! Each message is a [`Header`] of 16 bytes, and for some of them a payload that means nothing:
+//!
+//! ```text
+//! hello              each way once, first; a number that strangers do not send, a version, a limit
+//! read, N bytes      header →            ← header and N bytes
+//! write, N bytes     header and N bytes →            ← header
+//! touch              header →            ← header     (a flush, an unmap: requests without data)
+//! ```
+//!
+//! Answers come in the order of their requests and carry their tag. The one rule: a length over
+//! [`TRANSFER_BYTES_MAX`] is malformed, whoever says it.
+
+use zerocopy::byteorder::big_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::{Malformed, ParseError};
+
+/// Bytes of a header.
+pub const HEADER_BYTES: usize = 16;
+/// The longest payload.
+pub const TRANSFER_BYTES_MAX: u32 = 16 << 20;
+/// The tag of a hello.
+pub const MAGIC: u64 = u64::from_be_bytes(*b"BruntRaw");
+/// The version of these frames.
+pub const VERSION: u16 = 1;
+
+/// What a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The first message each way; `len` is the longest payload that its sender takes.
+    Hello,
+    /// Asks for `len` bytes.
+    Read,
+    /// Brings `len` bytes.
+    Write,
+    /// Asks for an answer and nothing else; `len` is 0.
+    Touch,
+    /// The answer to a read, with `len` bytes behind it.
+    Data,
+    /// The answer to a write or a touch; `len` is 0.
+    Done,
+}
+
+impl Kind {
+    const ALL: [Kind; 6] = [Kind::Hello, Kind::Read, Kind::Write, Kind::Touch, Kind::Data, Kind::Done];
+
+    fn number(self) -> u8 {
+        Kind::ALL.iter().position(|kind| *kind == self).expect("all kinds are in the table") as u8
+    }
+}
+
+/// The bytes of a header.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct Raw {
+    kind: u8,
+    reserved: u8,
+    version: U16,
+    len: U32,
+    tag: U64,
+}
+
+/// A message's header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// What it is.
+    pub kind: Kind,
+    /// See [`Kind`]; in bytes.
+    pub len: u32,
+    /// A request's own name, which its answer repeats; [`MAGIC`] of a hello.
+    pub tag: u64,
+}
+
+impl Header {
+    /// The first message of either side.
+    pub fn hello() -> Header {
+        Header { kind: Kind::Hello, len: TRANSFER_BYTES_MAX, tag: MAGIC }
+    }
+
+    /// The header at the front of `bytes`.
+    ///
+    /// # Errors
+    /// There are less than 16 bytes, or they are not what this version allows.
+    #[inline]
+    pub fn parse(bytes: &[u8]) -> Result<Header, ParseError> {
+        let Ok((raw, _)) = Raw::ref_from_prefix(bytes) else {
+            return Err(ParseError::Incomplete(HEADER_BYTES));
+        };
+        let malformed = |offset, what| Err(Malformed::new(offset, what).into());
+        let Some(&kind) = Kind::ALL.get(usize::from(raw.kind)) else {
+            return malformed(0, "a kind of message from 0 to 5");
+        };
+        if raw.version.get() != VERSION || raw.reserved != 0 {
+            return malformed(1, "version 1 of raw network requests");
+        }
+        let len = raw.len.get();
+        if len > TRANSFER_BYTES_MAX {
+            return malformed(4, "a length of at most 16 MiB");
+        }
+        if len > 0 && matches!(kind, Kind::Touch | Kind::Done) {
+            return malformed(4, "no length where there is no payload");
+        }
+        if kind == Kind::Hello && raw.tag.get() != MAGIC {
+            return malformed(8, "the number of a hello");
+        }
+        Ok(Header { kind, len, tag: raw.tag.get() })
+    }
+
+    /// Its 16 bytes.
+    #[inline]
+    pub fn encode(&self) -> [u8; HEADER_BYTES] {
+        let raw = Raw {
+            kind: self.kind.number(),
+            reserved: 0,
+            version: U16::new(VERSION),
+            len: U32::new(self.len),
+            tag: U64::new(self.tag),
+        };
+        zerocopy::transmute!(raw)
+    }
+
+    /// How many bytes follow this header.
+    pub fn payload_len(&self) -> usize {
+        if matches!(self.kind, Kind::Write | Kind::Data) { self.len as usize } else { 0 }
+    }
+
+    /// The answer that this request gets; `None` for what is no request.
+    pub fn answer(&self) -> Option<Header> {
+        let (kind, len) = match self.kind {
+            Kind::Read => (Kind::Data, self.len),
+            Kind::Write | Kind::Touch => (Kind::Done, 0),
+            Kind::Hello | Kind::Data | Kind::Done => return None,
+        };
+        Some(Header { kind, len, tag: self.tag })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all() -> Vec<Header> {
+        let header = |kind, len| Header { kind, len, tag: 0x0102_0304_0506_0708 };
+        vec![
+            Header::hello(),
+            header(Kind::Read, 4096),
+            header(Kind::Write, TRANSFER_BYTES_MAX),
+            header(Kind::Touch, 0),
+            header(Kind::Data, 512),
+            header(Kind::Done, 0),
+        ]
+    }
+
+    /// The goal: what is encoded is parsed as what it was, and nothing shorter is.
+    #[test]
+    fn round_trips() {
+        for header in all() {
+            let bytes = header.encode();
+            assert_eq!(Header::parse(&bytes), Ok(header));
+            for end in 0..HEADER_BYTES {
+                assert_eq!(Header::parse(&bytes[..end]), Err(ParseError::Incomplete(HEADER_BYTES)));
+            }
+        }
+    }
+
+    /// The goal: the bytes on the wire stay what they are.
+    #[test]
+    fn golden() {
+        let write = Header { kind: Kind::Write, len: 0x1000, tag: 7 };
+        assert_eq!(write.encode(), [2, 0, 0, 1, 0, 0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 7]);
+    }
+
+    /// The goal: what this version does not allow is refused where it stands.
+    #[test]
+    fn refused() {
+        let check = |header: Header, at: usize, byte: u8, offset: usize| {
+            let mut bytes = header.encode();
+            bytes[at] = byte;
+            match Header::parse(&bytes) {
+                Err(ParseError::Malformed(malformed)) => assert_eq!(malformed.offset, offset, "{bytes:?}"),
+                other => panic!("{bytes:?}: {other:?}"),
+            }
+        };
+        check(Header::hello(), 0, 6, 0);
+        check(Header::hello(), 1, 1, 1);
+        check(Header::hello(), 3, 2, 1);
+        check(Header::hello(), 4, 0x80, 4);
+        check(Header::hello(), 15, 0, 8);
+        check(Header { kind: Kind::Touch, len: 0, tag: 0 }, 7, 1, 4);
+    }
+
+    /// The goal: every request has its answer, and no answer has one.
+    #[test]
+    fn answers() {
+        for header in all() {
+            let is_request = matches!(header.kind, Kind::Read | Kind::Write | Kind::Touch);
+            assert_eq!(header.answer().is_some(), is_request, "{header:?}");
+            if let Some(answer) = header.answer() {
+                assert_eq!((answer.tag, answer.answer()), (header.tag, None));
+            }
+        }
+    }
+}
