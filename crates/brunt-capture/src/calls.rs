@@ -2,12 +2,14 @@
 //! [`crate::records`] and, for UDP, by the pipeline. The one rule: a reply belongs to a call
 //! only on the same connection, in the other direction, with the same xid.
 
-use brunt_wire::nfs::{mount, v3};
+use brunt_wire::cursor::padding;
+use brunt_wire::nfs::{FileHandle, mount, v3, v4};
 use brunt_wire::{Cursor, ParseError, rpc};
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
 use crate::checksum::BlockSums;
+use crate::compound::{self, Moved};
 use crate::ledger::Ledger;
 use crate::operation::{Body, ChecksumRun, FileKey, Operation, Peers, Sink};
 
@@ -73,6 +75,18 @@ pub struct DataTarget {
     file: FileKey,
     offset: u64,
     write: bool,
+}
+
+impl DataTarget {
+    fn new(record_id: u64, peers: &Peers, moved: &Moved<'_>, write: bool) -> DataTarget {
+        DataTarget { write, ..DataTarget::at(record_id, peers, moved.file, moved.offset) }
+    }
+
+    /// Data that was read. What belongs to no known file has no place.
+    fn at(record_id: u64, peers: &Peers, file: Option<FileHandle<'_>>, offset: u64) -> DataTarget {
+        let file = file.map_or(FileKey(0), |file| FileKey::new(peers.server.address, file));
+        DataTarget { record_id, file, offset, write: false }
+    }
 }
 
 /// A message that is over.
@@ -156,6 +170,75 @@ fn cursor(bytes: &[u8], at: usize, elided_at: Option<usize>) -> Cursor<'_> {
     }
 }
 
+/// The data that a call carries; its place counts from the start of the message.
+#[inline]
+fn written<'a>(call: &rpc::Call<'_>, message: &'a [u8]) -> Result<Option<Moved<'a>>, ParseError> {
+    let v3 = is(call, v3::Procedure::Write);
+    if !v3 && !compound::is_compound(call) {
+        return Ok(None);
+    }
+    let Some(at) = body_at(call, call.body_at) else { return Ok(None) };
+    let mut cur = cursor(message, at, None);
+    let moved = match v3 {
+        true => v3::parse_args(v3::Procedure::Write, &mut cur).map(|args| match args {
+            v3::Args::Write { file, offset, data, .. } => Some(Moved { file: Some(file), offset, data }),
+            _ => None,
+        }),
+        false => compound::written(cur),
+    };
+    place(moved, at)
+}
+
+/// Counts from the start of the message what counted from the start of its body.
+#[inline]
+fn place(
+    moved: Result<Option<Moved<'_>>, ParseError>,
+    body_at: usize,
+) -> Result<Option<Moved<'_>>, ParseError> {
+    match moved {
+        Ok(Some(mut moved)) => {
+            moved.data.at += body_at;
+            Ok(Some(moved))
+        }
+        Err(ParseError::Incomplete(need)) => Err(ParseError::Incomplete(body_at + need)),
+        other => other,
+    }
+}
+
+/// The data that a reply carries: whose it is, its place in the message, and its length.
+#[inline]
+fn read(
+    slot: &Slot,
+    call: &rpc::Call<'_>,
+    reply: &rpc::Reply<'_>,
+    message: &[u8],
+) -> Result<Option<(DataTarget, usize, u32)>, ParseError> {
+    let v3 = is(call, v3::Procedure::Read);
+    if reply.status != rpc::ReplyStatus::Success || !(v3 || compound::is_compound(call)) {
+        return Ok(None);
+    }
+    let (Some(at), Some(asked_at)) = (body_at(call, reply.body_at), body_at(call, call.body_at)) else {
+        return Ok(None);
+    };
+    let mut cur = cursor(message, at, None);
+    if !v3 {
+        let asked = cursor(&slot.message, asked_at, slot.elided_at);
+        let moved = place(compound::answered(asked, cur), at)?;
+        return Ok(moved.map(|moved| {
+            let target = DataTarget::new(slot.record_id, &slot.peers, &moved, false);
+            (target, moved.data.at, moved.data.len)
+        }));
+    }
+    match v3::parse_results(v3::Procedure::Read, &mut cur) {
+        Ok(v3::Results { body: v3::ResultBody::Read { data, .. }, .. }) => {
+            Ok(Some((read_target(slot, call), at + data.at, data.len)))
+        }
+        Err(ParseError::Incomplete(need)) => Err(ParseError::Incomplete(at + need)),
+        Ok(_) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 impl<S: Sink> Matcher<S> {
     /// At most `waiting_max` calls wait, each at most `timeout_ns`.
     pub fn new(sink: S, waiting_max: usize, timeout_ns: u64) -> Matcher<S> {
@@ -206,18 +289,15 @@ impl<S: Sink> Matcher<S> {
                         None => self.register(context, &call, bytes, elided_at, true, time_ns, ledger),
                     }
                 };
-                let at = body_at(&call, call.body_at).filter(|_| is(&call, v3::Procedure::Write));
-                let Some(at) = at else { return Begun::Whole(register(None, prefix.len())) };
-                match v3::parse_args(v3::Procedure::Write, &mut cursor(prefix, at, None)) {
-                    Ok(v3::Args::Write { file, offset, data, .. }) => {
-                        let data_at = at + data.at;
+                match written(&call, prefix) {
+                    Ok(Some(moved)) => {
+                        let data_at = moved.data.at;
                         let token = register(Some(data_at), data_at);
-                        let file = FileKey::new(context.forward.server.address, file);
                         let record_id = token.map_or(u64::MAX, |token| token.record_id);
-                        let target = DataTarget { record_id, file, offset, write: true };
-                        Begun::Data { token, at: data_at, len: data.len, target }
+                        let target = DataTarget::new(record_id, &context.forward, &moved, true);
+                        Begun::Data { token, at: data_at, len: moved.data.len, target }
                     }
-                    Err(ParseError::Incomplete(need)) => Begun::Need(at + need),
+                    Err(ParseError::Incomplete(need)) => Begun::Need(need),
                     _ => Begun::Whole(register(None, prefix.len())),
                 }
             }
@@ -226,15 +306,9 @@ impl<S: Sink> Matcher<S> {
                 let Some(&slot) = self.by_key.get(&key) else { return Begun::Skip };
                 let slot = &self.slots[slot as usize];
                 let Some(call) = slot.header.of(&slot.message) else { return Begun::Whole(None) };
-                let at = body_at(&call, reply.body_at)
-                    .filter(|_| reply.status == rpc::ReplyStatus::Success && is(&call, v3::Procedure::Read));
-                let Some(at) = at else { return Begun::Whole(None) };
-                match v3::parse_results(v3::Procedure::Read, &mut cursor(prefix, at, None)) {
-                    Ok(v3::Results { body: v3::ResultBody::Read { data, .. }, .. }) => {
-                        let target = read_target(slot, &call);
-                        Begun::Data { token: None, at: at + data.at, len: data.len, target }
-                    }
-                    Err(ParseError::Incomplete(need)) => Begun::Need(at + need),
+                match read(slot, &call, &reply, prefix) {
+                    Ok(Some((target, at, len))) => Begun::Data { token: None, at, len, target },
+                    Err(ParseError::Incomplete(need)) => Begun::Need(need),
                     _ => Begun::Whole(None),
                 }
             }
@@ -266,24 +340,29 @@ impl<S: Sink> Matcher<S> {
             }
             return;
         }
-        let mut bytes = message.bytes;
-        let mut elided_at = message.elided_at;
-        let mut found = None;
-        if is(call, v3::Procedure::Write)
-            && elided_at.is_none()
-            && let Some(at) = body_at(call, call.body_at)
-            && let Ok(v3::Args::Write { file, offset, data, .. }) =
-                v3::parse_args(v3::Procedure::Write, &mut cursor(bytes, at, None))
-        {
-            elided_at = Some(at + data.at);
-            bytes = &bytes[..at + data.at];
-            found = Some((FileKey::new(context.forward.server.address, file), offset, data));
-        }
+        // What came as a whole is kept without its data, too.
+        let found = match message.elided_at {
+            None => written(call, message.bytes).ok().flatten(),
+            Some(_) => None,
+        };
+        let (bytes, behind) = match &found {
+            Some(moved) => {
+                let data_end = moved.data.at + moved.data.bytes.len() + padding(moved.data.bytes.len());
+                (&message.bytes[..moved.data.at], message.bytes.get(data_end..).unwrap_or(&[]))
+            }
+            None => (message.bytes, &[][..]),
+        };
+        let elided_at = found.map(|moved| moved.data.at).or(message.elided_at);
         let token = self.register(context, call, bytes, elided_at, message.damaged, message.time_ns, ledger);
-        if let Some((file, offset, data)) = found {
+        if let Some(moved) = found {
+            if let Some(slot) = token.and_then(|token| self.slot_of(token)) {
+                let kept = &behind[..behind.len().min(CALL_BYTES_KEPT_MAX)];
+                slot.message.extend_from_slice(kept);
+                slot.damaged |= kept.len() < behind.len();
+            }
             let record_id = token.map_or(u64::MAX, |token| token.record_id);
-            let target = DataTarget { record_id, file, offset, write: true };
-            sum_whole(&mut self.sums, &mut self.sink, &target, data.bytes, ledger);
+            let target = DataTarget::new(record_id, &context.forward, &moved, true);
+            sum_whole(&mut self.sums, &mut self.sink, &target, moved.data.bytes, ledger);
         }
     }
 
@@ -338,6 +417,26 @@ impl<S: Sink> Matcher<S> {
                 });
                 Body::Nfs3 { procedure, args, results }
             }
+            (rpc::PROGRAM_NFS, 4, _) if compound::is_compound(&call) => {
+                status = results.and_then(|(mut cur, _)| cur.u32().ok());
+                let asked = args.and_then(|mut cur| {
+                    v4::Call::parse(&mut cur).map_err(|e| malformed(e, slot.damaged)).ok()
+                });
+                let answered = results.and_then(|(mut cur, damaged)| {
+                    v4::Reply::parse(&mut cur).map_err(|e| malformed(e, damaged)).ok()
+                });
+                Body::Nfs4 { call: asked, reply: answered }
+            }
+            (rpc::PROGRAM_NFS, 4, None | Some(v3::Procedure::Null)) => Body::Nfs4 { call: None, reply: None },
+            _ if compound::may_be_callback(&call) => {
+                match args.map(|mut cur| v4::Callback::parse(&mut cur)) {
+                    Some(Ok(callback)) => {
+                        status = results.and_then(|(mut cur, _)| cur.u32().ok());
+                        Body::Nfs4Callback { call: callback }
+                    }
+                    _ => Body::Opaque,
+                }
+            }
             (rpc::PROGRAM_MOUNT, 3, _) => {
                 if call.procedure == 1 {
                     status = results.and_then(|(mut cur, _)| cur.u32().ok());
@@ -366,6 +465,10 @@ impl<S: Sink> Matcher<S> {
                 let target = read_target(slot, &call);
                 sum_whole(sums, sink, &target, data.bytes, ledger);
             }
+        }
+        if let Body::Nfs4 { call: Some(asked), reply: answered } = &body {
+            let message = reply.map(|(message, _)| message);
+            walk_compound(sums, sink, slot, asked, answered.as_ref(), message, ledger);
         }
         sink.on_operation(&Operation {
             record_id: slot.record_id,
@@ -550,6 +653,52 @@ impl<S: Sink> Matcher<S> {
         while self.oldest != NONE {
             ledger.calls_open_at_end += 1;
             self.give_up(self.oldest, ledger);
+        }
+    }
+}
+
+/// Sums the data that came within a compound's messages, and counts what could not be read.
+fn walk_compound<S: Sink>(
+    sums: &mut BlockSums,
+    sink: &mut S,
+    slot: &Slot,
+    call: &v4::Call<'_>,
+    reply: Option<&v4::Reply<'_>>,
+    message: Option<&MessageEnd<'_>>,
+    ledger: &mut Ledger,
+) {
+    let mut walk = v4::Walk::new(call, reply);
+    let mut streamed = message.is_some_and(|message| message.elided_at.is_some());
+    for step in walk.by_ref() {
+        if let Some(moved) = compound::read_step(&step) {
+            // The first READ's data went by in pieces, when any did.
+            if !std::mem::take(&mut streamed) && !moved.data.bytes.is_empty() {
+                let target = DataTarget::new(slot.record_id, &slot.peers, &moved, false);
+                sum_whole(sums, sink, &target, moved.data.bytes, ledger);
+            }
+            continue;
+        }
+        match step.result.map(|result| result.body) {
+            Some(v4::ResultBody::ReadPlus { segments, .. }) => {
+                for segment in segments.iter() {
+                    let v4::Segment::Data(offset, bytes) = segment else { continue };
+                    let target = DataTarget::at(slot.record_id, &slot.peers, step.current.handle(), offset);
+                    sum_whole(sums, sink, &target, bytes, ledger);
+                }
+            }
+            Some(v4::ResultBody::Getattr { attributes }) => {
+                ledger.attributes_unparsed += u64::from(attributes.parse().unparsed.is_some());
+            }
+            _ => {}
+        }
+    }
+    let damaged = [slot.damaged, message.is_none_or(|message| message.damaged)];
+    for (end, damaged) in [walk.call_end(), walk.reply_end()].into_iter().zip(damaged) {
+        match end {
+            None => {}
+            Some(v4::End::Unknown(_)) => ledger.compounds_unparsed += 1,
+            Some(v4::End::Error(ParseError::Incomplete(_))) if damaged => {}
+            Some(v4::End::Error(_)) => ledger.bodies_malformed += 1,
         }
     }
 }

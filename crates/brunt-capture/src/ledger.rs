@@ -73,6 +73,10 @@ pub struct Ledger {
     pub replies_unmatched: u64,
     /// Bodies that could not be read to their end although they were there.
     pub bodies_malformed: u64,
+    /// NFSv4 compounds with an operation that is not known: what stands behind it was not read.
+    pub compounds_unparsed: u64,
+    /// NFSv4 attribute lists with an attribute that is not known: what stands behind it was not read.
+    pub attributes_unparsed: u64,
     /// Bytes of READ and WRITE data that went by.
     pub data_bytes: u64,
     /// Bytes of READ and WRITE data that lay in holes.
@@ -110,6 +114,7 @@ impl Ledger {
             segments_reordered bytes_retransmitted holes hole_bytes stream_jumps slow_mode_entries
             slow_mode_bytes not_rpc_bytes records_damaged records_lost records_oversized calls
             calls_repeated calls_answered calls_timed_out calls_evicted calls_open_at_end calls_open
-            replies replies_unmatched bodies_malformed data_bytes data_bytes_missing blocks_summed);
+            replies replies_unmatched bodies_malformed compounds_unparsed
+            attributes_unparsed data_bytes data_bytes_missing blocks_summed);
     }
 }

@@ -14,6 +14,7 @@
 pub mod analysis;
 pub mod calls;
 pub mod checksum;
+pub mod compound;
 pub mod defragment;
 pub mod driver;
 pub mod flow;

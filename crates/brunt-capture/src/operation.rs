@@ -2,7 +2,7 @@
 //! trace) take them. The one rule: everything borrows; a sink copies what it keeps.
 
 use brunt_wire::net::{Address, Endpoint};
-use brunt_wire::nfs::{FileHandle, mount, v3};
+use brunt_wire::nfs::{FileHandle, mount, v3, v4};
 use brunt_wire::rpc;
 
 /// What carried a call.
@@ -62,6 +62,18 @@ pub enum Body<'a> {
         args: Option<mount::Args<'a>>,
         /// What was answered.
         results: Option<mount::Results<'a>>,
+    },
+    /// A compound of NFSv4.0, 4.1 or 4.2: [`v4::Walk`] goes through its operations. NULL has neither.
+    Nfs4 {
+        /// What was asked.
+        call: Option<v4::Call<'a>>,
+        /// What was answered.
+        reply: Option<v4::Reply<'a>>,
+    },
+    /// An NFSv4 server calls its client: here [`Peers::client`] is the server.
+    Nfs4Callback {
+        /// What is asked.
+        call: v4::Callback<'a>,
     },
     /// A program or version that is not looked into, or encrypted.
     Opaque,

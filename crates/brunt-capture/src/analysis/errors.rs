@@ -3,16 +3,34 @@
 use std::collections::HashMap;
 
 use brunt_wire::net::Address;
+use brunt_wire::nfs::{v3, v4};
 
 use super::Event;
 
 /// Combinations that are told apart; more are counted together.
 const COMBINATIONS_MAX: usize = 8192;
 
+/// A status and whose it is: the versions share most numbers, not all, and not the names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NfsStatus {
+    /// The number.
+    pub status: u32,
+    /// Whether NFSv4 said it.
+    pub v4: bool,
+}
+
+impl NfsStatus {
+    /// The RFC's name, or the number.
+    pub fn name(self) -> String {
+        let name = if self.v4 { v4::Status(self.status).name() } else { v3::Status(self.status).name() };
+        name.map_or(self.status.to_string(), str::to_string)
+    }
+}
+
 /// Errors by operation, status and client.
 #[derive(Debug, Default)]
 pub struct Errors {
-    by_client: HashMap<(usize, u32, Address), u64>,
+    by_client: HashMap<(usize, NfsStatus, Address), u64>,
     not_told_apart: u64,
 }
 
@@ -22,7 +40,7 @@ pub struct Storm {
     /// Index of the operation.
     pub operation: usize,
     /// What it fails with.
-    pub status: u32,
+    pub status: NfsStatus,
     /// How often.
     pub count: u64,
     /// How many clients.
@@ -34,6 +52,7 @@ pub struct Storm {
 impl Errors {
     #[cold]
     pub(super) fn on_error(&mut self, event: &Event, status: u32) {
+        let status = NfsStatus { status, v4: event.v4 };
         let key = (event.operation, status, event.client);
         if self.by_client.len() < COMBINATIONS_MAX || self.by_client.contains_key(&key) {
             *self.by_client.entry(key).or_default() += 1;
@@ -44,7 +63,7 @@ impl Errors {
 
     /// Errors by operation and status, the most frequent first.
     pub fn storms(&self) -> Vec<Storm> {
-        let mut storms: HashMap<(usize, u32), Storm> = HashMap::new();
+        let mut storms: HashMap<(usize, NfsStatus), Storm> = HashMap::new();
         for (&(operation, status, client), &count) in &self.by_client {
             let storm = storms.entry((operation, status)).or_insert(Storm {
                 operation,

@@ -1,7 +1,6 @@
 //! What an administrator should be told, in words, each with its evidence. A finding is made
 //! only when its threshold is passed, and says the figures it rests on.
 
-use brunt_wire::nfs::v3;
 use serde::Serialize;
 
 use super::{Analysis, mix};
@@ -64,14 +63,14 @@ fn error_storms(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
     for storm in analysis.errors.storms() {
         let of_all = percent(storm.count, calls);
         let of_these = percent(storm.count, analysis.mix.of(storm.operation).calls);
-        let name = mix::NAMES[storm.operation];
+        let name = mix::name(storm.operation);
         // Looking for names that are not there is how programs search their paths.
-        let ordinary = matches!((name, storm.status), ("LOOKUP", 2) | ("ACCESS", 2));
+        let ordinary = matches!((name, storm.status.status), ("LOOKUP" | "ACCESS" | "OPEN", 2));
         let threshold = if ordinary { 20.0 } else { 1.0 };
         if of_all < threshold || storm.count < 50 {
             continue;
         }
-        let status = v3::Status(storm.status).name().map_or(storm.status.to_string(), str::to_string);
+        let status = storm.status.name();
         findings.push(Finding {
             kind: "error-storm",
             text: format!(
@@ -83,7 +82,7 @@ fn error_storms(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
                 storm.first.0,
                 storm.first.1
             ),
-            advice: match storm.status {
+            advice: match storm.status.status {
                 70 => "A stale handle never becomes valid again: remount on those clients or restart what holds the file open.",
                 13 | 1 => "Programs that are refused and try again: check permissions and the export's options.",
                 28 | 69 => "Writes fail for want of room: free space or raise the quota.",

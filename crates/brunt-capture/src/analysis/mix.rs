@@ -1,5 +1,7 @@
 //! Which operations there are, how long each takes, how many fail.
 
+use brunt_wire::nfs::v4;
+
 use super::{Event, Latency};
 
 /// Index of MOUNT's operations.
@@ -7,8 +9,15 @@ pub const MOUNT: usize = 22;
 /// Index of all others.
 pub const OTHER: usize = 23;
 
-/// Names of operations, by index: NFSv3's procedures, MOUNT, others.
-pub const NAMES: [&str; 24] = [
+/// Index of NFSv4's callbacks.
+pub const CALLBACK: usize = 24;
+/// NFSv4's own operations follow, by their numbers; the last stands for ILLEGAL.
+const V4_FIRST: usize = 25;
+const V4_LAST: usize = V4_FIRST + 76;
+const INDEXES: usize = V4_LAST + 1;
+
+/// Names of the first operations, by index: NFSv3's procedures, MOUNT, others, callbacks.
+const NAMES: [&str; V4_FIRST] = [
     "NULL",
     "GETATTR",
     "SETATTR",
@@ -33,7 +42,38 @@ pub const NAMES: [&str; 24] = [
     "COMMIT",
     "MOUNT",
     "other RPC",
+    "CALLBACK",
 ];
+
+/// An operation's name.
+pub fn name(index: usize) -> &'static str {
+    match index.checked_sub(V4_FIRST) {
+        None => NAMES[index],
+        Some(number) => v4::Op::from_number(number as u32).map_or("ILLEGAL", v4::Op::name),
+    }
+}
+
+/// The index of an operation of NFSv4: that of NFSv3's procedure where both mean the same.
+pub fn of_v4(op: v4::Op) -> usize {
+    use v4::Op;
+    match op {
+        Op::Getattr => 1,
+        Op::Setattr => 2,
+        Op::Lookup => 3,
+        Op::Access => 4,
+        Op::Readlink => 5,
+        Op::Read => 6,
+        Op::Write => 7,
+        Op::Create => 8,
+        Op::Remove => 12,
+        Op::Rename => 14,
+        Op::Link => 15,
+        Op::Readdir => 16,
+        Op::Commit => 21,
+        Op::Illegal => V4_LAST,
+        other => V4_FIRST + other as usize,
+    }
+}
 
 /// One operation's figures.
 #[derive(Clone, Debug, Default)]
@@ -51,9 +91,15 @@ pub struct Operations {
 }
 
 /// All operations.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Mix {
-    by_index: [Operations; 24],
+    by_index: Box<[Operations]>,
+}
+
+impl Default for Mix {
+    fn default() -> Mix {
+        Mix { by_index: vec![Operations::default(); INDEXES].into() }
+    }
 }
 
 impl Mix {
@@ -71,7 +117,7 @@ impl Mix {
 
     /// Figures by index.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, &Operations)> {
-        NAMES.into_iter().zip(&self.by_index)
+        (0..INDEXES).map(name).zip(&self.by_index)
     }
 
     /// All calls.
@@ -82,5 +128,19 @@ impl Mix {
     /// One operation's figures.
     pub fn of(&self, index: usize) -> &Operations {
         &self.by_index[index]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The goal: each operation has a place and its own name there.
+    #[test]
+    fn names() {
+        for op in v4::Op::ALL {
+            assert_eq!(name(of_v4(*op)), op.name());
+        }
+        assert_eq!(Mix::default().iter().count(), INDEXES);
     }
 }

@@ -24,6 +24,7 @@ pub use sketch::HyperLogLog;
 use brunt_wire::net::Address;
 use brunt_wire::nfs::v3;
 
+use crate::compound;
 use crate::operation::{Body, ChecksumRun, FileKey, Operation, Sink};
 
 /// What an operation does with data.
@@ -50,7 +51,7 @@ pub struct Event {
     pub latency_ns: Option<u64>,
     /// Who called.
     pub client: Address,
-    /// What was called, as an index of `mix::NAMES`.
+    /// What was called, as an index that `mix::name` knows.
     pub operation: usize,
     /// Whether data moved.
     pub kind: Kind,
@@ -62,6 +63,8 @@ pub struct Event {
     pub bytes: u32,
     /// What went wrong.
     pub error: Option<u32>,
+    /// Whether it is NFSv4's: its statuses have other names.
+    pub v4: bool,
     /// Calls waiting when this one was made, itself included.
     pub outstanding: u32,
 }
@@ -127,6 +130,7 @@ fn event(operation: &Operation<'_>) -> Event {
         offset: 0,
         bytes: 0,
         error: operation.status.filter(|status| *status != 0),
+        v4: false,
         outstanding: operation.outstanding,
     };
     match &operation.body {
@@ -154,7 +158,30 @@ fn event(operation: &Operation<'_>) -> Event {
                 _ => {}
             }
         }
+        Body::Nfs4 { call, reply } => {
+            event.v4 = true;
+            event.operation = v3::Procedure::Null as usize;
+            if let Some(call) = call {
+                let gist = compound::gist(call, reply.as_ref());
+                let server = operation.peers.server.address;
+                event.operation = gist.op.map_or(mix::OTHER, mix::of_v4);
+                event.file = gist.file.map(|handle| FileKey::new(server, handle));
+                event.offset = gist.offset;
+                event.bytes = gist.bytes;
+                event.kind = match gist.direction {
+                    Some(compound::Direction::Read) => Kind::Read,
+                    Some(compound::Direction::Write) => Kind::Write,
+                    None => Kind::Other,
+                };
+            } else if operation.call.procedure != 0 {
+                event.operation = mix::OTHER;
+            }
+        }
         Body::Mount { .. } => event.operation = mix::MOUNT,
+        Body::Nfs4Callback { .. } => {
+            event.v4 = true;
+            event.operation = mix::CALLBACK;
+        }
         Body::Opaque => {}
     }
     event

@@ -1,7 +1,7 @@
 //! Names of files from the replies that carry a name with a handle, and paths from those.
 
 use brunt_wire::net::Address;
-use brunt_wire::nfs::{FileHandle, mount, v3};
+use brunt_wire::nfs::{FileHandle, mount, v3, v4};
 
 use super::hot::Hot;
 use super::sketch::spread;
@@ -21,6 +21,15 @@ pub struct Name {
     hash: u64,
 }
 
+/// Where a compound is, as its operations lead it.
+#[derive(Clone, Copy)]
+enum At<'a> {
+    Nowhere,
+    File(FileKey),
+    /// What this name in this directory led to.
+    Below(FileKey, &'a [u8]),
+}
+
 impl Hot {
     /// Looks for names that go with handles.
     pub(super) fn learn_names(&mut self, operation: &Operation<'_>) {
@@ -29,6 +38,7 @@ impl Hot {
             Body::Nfs3 { args: Some(args), results: Some(results), .. } => {
                 self.learn_nfs(server, args, &results.body);
             }
+            Body::Nfs4 { call: Some(call), reply: Some(reply) } => self.learn_compound(server, call, reply),
             Body::Mount {
                 args: Some(mount::Args::Mount(path)),
                 results: Some(mount::Results::Mounted(root)),
@@ -71,6 +81,67 @@ impl Hot {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// Names lead from handle to handle: what a name led to is known by its handle once GETFH asked.
+    fn learn_compound(&mut self, server: Address, call: &v4::Call<'_>, reply: &v4::Reply<'_>) {
+        let key = |handle: FileHandle<'_>| FileKey::new(server, handle);
+        // Stands for the root's handle until that is seen.
+        let root = key(FileHandle(b""));
+        let (mut at, mut saved) = (At::Nowhere, At::Nowhere);
+        for step in v4::Walk::new(call, Some(reply)) {
+            let Some(result) = step.result.filter(|result| result.status == v4::Status::OK) else { return };
+            match (step.args, result.body) {
+                (v4::Args::Putfh { object }, _) => at = At::File(key(object)),
+                (v4::Args::Putrootfh | v4::Args::Putpubfh, _) => at = At::File(root),
+                (v4::Args::Savefh, _) => saved = at,
+                (v4::Args::Restorefh, _) => at = saved,
+                (v4::Args::Lookupp, _) => at = At::Nowhere,
+                (v4::Args::Lookup { name } | v4::Args::Create { name, .. }, _) => at = self.down(at, name),
+                (v4::Args::Open { claim, .. }, _) => {
+                    at = claim.name().map_or(at, |name| self.down(at, name));
+                }
+                (v4::Args::Getfh, v4::ResultBody::Getfh { object }) => {
+                    match at {
+                        At::Below(parent, name) => self.learn(key(object), Some(parent), name),
+                        At::File(file) if file == root => {
+                            // As `mount` shows it.
+                            for file in [root, key(object)] {
+                                self.learn(file, None, format!("{server}:").as_bytes());
+                            }
+                        }
+                        _ => {}
+                    }
+                    at = At::File(key(object));
+                }
+                (v4::Args::Readdir { .. }, v4::ResultBody::Readdir { entries, .. }) => {
+                    let Some(parent) = self.place(at) else { continue };
+                    for entry in entries.iter() {
+                        if let Some(handle) = entry.attributes.parse().handle {
+                            self.learn(key(handle), Some(parent), entry.name);
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn down<'n>(&mut self, at: At<'n>, name: &'n [u8]) -> At<'n> {
+        self.place(at).map_or(At::Nowhere, |parent| At::Below(parent, name))
+    }
+
+    /// The key of where a compound is; made up from the name when no handle is known.
+    fn place(&mut self, at: At<'_>) -> Option<FileKey> {
+        match at {
+            At::Nowhere => None,
+            At::File(file) => Some(file),
+            At::Below(parent, name) => {
+                let place = FileKey(spread(parent.0 ^ twox_hash::XxHash3_64::oneshot(name)));
+                self.learn(place, Some(parent), name);
+                Some(place)
+            }
         }
     }
 

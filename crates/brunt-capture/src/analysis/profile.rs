@@ -128,6 +128,7 @@ mod tests {
                     offset: i * 65536,
                     bytes: 65536,
                     error: None,
+                    v4: false,
                     outstanding: 4,
                 };
                 profile.on_event(&event, pass == 2);

@@ -501,6 +501,13 @@ impl Report {
             l.calls_repeated
         );
         let _ = writeln!(o, "  replies {} seen, {} without their call", l.replies, l.replies_unmatched);
+        if l.compounds_unparsed + l.attributes_unparsed > 0 {
+            let _ = writeln!(
+                o,
+                "  NFSv4   {} compounds with unknown operations, {} attribute lists with unknown attributes",
+                l.compounds_unparsed, l.attributes_unparsed
+            );
+        }
         if l.bodies_malformed + l.not_rpc_bytes > 0 {
             let _ = writeln!(
                 o,

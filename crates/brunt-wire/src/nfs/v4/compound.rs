@@ -4,7 +4,7 @@ use super::args::{self, Args, Claim};
 use super::results::{self, OpResult, ResultBody};
 use super::{OPAQUE_BYTES_MAX, OPERATIONS_MAX, Status};
 use crate::nfs::FileHandle;
-use crate::{Cursor, ParseError};
+use crate::{Cursor, Malformed, ParseError};
 
 /// The arguments of COMPOUND.
 #[derive(Clone, Copy, Debug)]
@@ -174,6 +174,17 @@ pub struct Walk<'a> {
     replies: Option<Replies<'a>>,
     current: Place<'a>,
     saved: Place<'a>,
+    call_end: Option<End>,
+    reply_end: Option<End>,
+}
+
+/// Why a compound was not read to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// An operation that is not known.
+    Unknown(u32),
+    /// One that is cut short or malformed.
+    Error(ParseError),
 }
 
 impl<'a> Walk<'a> {
@@ -181,7 +192,45 @@ impl<'a> Walk<'a> {
     #[inline]
     pub fn new(call: &Call<'a>, reply: Option<&Reply<'a>>) -> Walk<'a> {
         let replies = reply.map(Reply::operations);
-        Walk { calls: call.operations(), replies, current: Place::Unset, saved: Place::Unset }
+        let (current, saved) = (Place::Unset, Place::Unset);
+        Walk { calls: call.operations(), replies, current, saved, call_end: None, reply_end: None }
+    }
+
+    /// Why the call was read no further; `None` while nothing was wrong.
+    #[inline]
+    pub fn call_end(&self) -> Option<End> {
+        self.call_end
+    }
+
+    /// Why the reply was read no further; `None` while nothing was wrong.
+    #[inline]
+    pub fn reply_end(&self) -> Option<End> {
+        self.reply_end
+    }
+
+    #[inline]
+    fn next_result(&mut self, args: &Args<'a>) -> Option<OpResult<'a>> {
+        match self.replies.as_mut()?.next()? {
+            // A server answers what it was asked, or ILLEGAL.
+            Ok(result) if args.op().is_none_or(|op| result.number == op as u32 || result.number == 10044) => {
+                if result.body == ResultBody::Unknown {
+                    self.reply_end = Some(End::Unknown(result.number));
+                    self.replies = None;
+                }
+                Some(result)
+            }
+            Ok(_) => {
+                let what = "the answer is to another operation";
+                self.reply_end = Some(End::Error(Malformed::new(0, what).into()));
+                self.replies = None;
+                None
+            }
+            Err(error) => {
+                self.reply_end = Some(End::Error(error));
+                self.replies = None;
+                None
+            }
+        }
     }
 }
 
@@ -191,13 +240,17 @@ impl<'a> Iterator for Walk<'a> {
     /// Ends before an operation that cannot be read.
     #[inline]
     fn next(&mut self) -> Option<Step<'a>> {
-        let args = self.calls.next()?.ok()?;
-        let result = self.replies.as_mut().and_then(Iterator::next).and_then(Result::ok);
-        // A server answers what it was asked, or ILLEGAL.
-        let result = result.filter(|r| args.op().is_none_or(|op| r.number == op as u32) || r.number == 10044);
-        if result.is_none() {
-            self.replies = None;
+        let args = match self.calls.next()? {
+            Ok(args) => args,
+            Err(error) => {
+                self.call_end = Some(End::Error(error));
+                return None;
+            }
+        };
+        if let Args::Unknown(number) = args {
+            self.call_end = Some(End::Unknown(number));
         }
+        let result = self.next_result(&args);
         let step = Step { args, result, current: self.current, saved: self.saved };
         if result.is_none_or(|result| result.status == Status::OK) {
             match args {

@@ -15,7 +15,7 @@ mod status;
 pub use args::{Args, Claim, CreateKind, Locker, OpenCreate, Stateid};
 pub use attributes::{Attributes, Bitmap, FileAttributes, NfsTime};
 pub use callback::{Callback, CallbackArgs, CallbackOps};
-pub use compound::{Call, Calls, Place, Replies, Reply, Step, Walk};
+pub use compound::{Call, Calls, End, Place, Replies, Reply, Step, Walk};
 pub use results::{ChangeInfo, Delegation, Entries, Entry, OpResult, ResultBody, Segment, Segments};
 pub use status::Status;
 

@@ -1,0 +1,193 @@
+//! NFSv4's compounds as the pipeline and the analyses need them: where file data lies in one, and
+//! what one is mainly about. Called by [`crate::calls`] and the analyses. The one rule: what stands
+//! behind an operation that is not known does not exist.
+
+use brunt_wire::nfs::{FileHandle, v4};
+use brunt_wire::{Cursor, Data, ParseError, rpc};
+
+/// A WRITE or the answer to a READ within a compound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moved<'a> {
+    /// Which file; `None` when the compound got there by names only.
+    pub file: Option<FileHandle<'a>>,
+    /// Where in the file, in bytes.
+    pub offset: u64,
+    /// The data; its place counts from where the cursor began.
+    pub data: Data<'a>,
+}
+
+/// Whether a call is one of NFSv4's COMPOUND.
+#[inline]
+pub fn is_compound(call: &rpc::Call<'_>) -> bool {
+    call.program == rpc::PROGRAM_NFS && call.version == 4 && call.procedure == v4::PROCEDURE_COMPOUND
+}
+
+/// Whether a call may be a server's to its client: the client chose the program's number.
+#[inline]
+pub fn may_be_callback(call: &rpc::Call<'_>) -> bool {
+    let transient = rpc::PROGRAM_TRANSIENT_FIRST..=rpc::PROGRAM_TRANSIENT_LAST;
+    transient.contains(&call.program) && call.procedure == v4::PROCEDURE_COMPOUND
+}
+
+/// The first WRITE of a call that begins at `cur`.
+///
+/// # Errors
+/// Cut short before its data, or malformed.
+#[inline]
+pub fn written<'a>(mut cur: Cursor<'a>) -> Result<Option<Moved<'a>>, ParseError> {
+    let call = v4::Call::parse(&mut cur)?;
+    let mut walk = v4::Walk::new(&call, None);
+    for step in walk.by_ref() {
+        if let v4::Args::Write { offset, data, .. } = step.args {
+            return Ok(Some(Moved { file: step.current.handle(), offset, data }));
+        }
+    }
+    match walk.call_end() {
+        Some(v4::End::Error(error)) => Err(error),
+        _ => Ok(None),
+    }
+}
+
+/// The first READ of a call that its reply answers with data.
+///
+/// # Errors
+/// The reply is cut short before the data, or malformed.
+#[inline]
+pub fn answered<'a>(mut call: Cursor<'a>, mut reply: Cursor<'a>) -> Result<Option<Moved<'a>>, ParseError> {
+    let Ok(call) = v4::Call::parse(&mut call) else { return Ok(None) };
+    if !call.operations().any(|args| matches!(args, Ok(v4::Args::Read { .. }))) {
+        return Ok(None);
+    }
+    let reply = v4::Reply::parse(&mut reply)?;
+    let mut walk = v4::Walk::new(&call, Some(&reply));
+    for step in walk.by_ref() {
+        if let Some(moved) = read_step(&step) {
+            return Ok(Some(moved));
+        }
+    }
+    match walk.reply_end() {
+        Some(v4::End::Error(error)) => Err(error),
+        _ => Ok(None),
+    }
+}
+
+/// The data that a step read, if it is a READ that went well.
+#[inline]
+pub fn read_step<'a>(step: &v4::Step<'a>) -> Option<Moved<'a>> {
+    let v4::Args::Read { offset, .. } = step.args else { return None };
+    let v4::ResultBody::Read { data, .. } = step.result?.body else { return None };
+    Some(Moved { file: step.current.handle(), offset, data })
+}
+
+/// What moves data in a compound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// READ and READ_PLUS.
+    Read,
+    /// WRITE.
+    Write,
+}
+
+/// A compound reduced to the operation that it is about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Gist<'a> {
+    /// The operation: that which moves data; else the one the others prepare or follow.
+    pub op: Option<v4::Op>,
+    /// The file or directory it works on.
+    pub file: Option<FileHandle<'a>>,
+    /// Whether it moves data.
+    pub direction: Option<Direction>,
+    /// Where in the file, in bytes.
+    pub offset: u64,
+    /// Bytes of file data that the whole compound moved.
+    pub bytes: u32,
+}
+
+/// How much an operation says about what the client wanted: handles are moved about and attributes
+/// asked for along with nearly everything.
+fn importance(op: v4::Op) -> u8 {
+    use v4::Op::*;
+    match op {
+        Putfh | Putrootfh | Putpubfh | Savefh | Restorefh | Getfh => 1,
+        Sequence => 2,
+        Getattr => 3,
+        Lookup | Lookupp | Access | Verify | Nverify => 4,
+        Read | Write | ReadPlus => 6,
+        _ => 5,
+    }
+}
+
+/// Reduces a compound.
+#[inline]
+pub fn gist<'a>(call: &v4::Call<'a>, reply: Option<&v4::Reply<'a>>) -> Gist<'a> {
+    let mut gist = Gist::default();
+    let mut best = 0;
+    for step in v4::Walk::new(call, reply) {
+        let Some(op) = step.args.op() else { break };
+        let moved = match (step.args, step.result.map(|result| result.body)) {
+            (v4::Args::Read { .. }, Some(v4::ResultBody::Read { data, .. })) => data.len,
+            (v4::Args::ReadPlus { .. }, Some(v4::ResultBody::ReadPlus { segments, .. })) => {
+                segments.iter().fold(0, |sum, segment| match segment {
+                    v4::Segment::Data(_, bytes) => sum + bytes.len() as u32,
+                    v4::Segment::Hole(..) => sum,
+                })
+            }
+            (v4::Args::Write { .. }, Some(v4::ResultBody::Write { count, .. })) => count,
+            // Without a reply, what was sent.
+            (v4::Args::Write { data, .. }, None) if reply.is_none() => data.len,
+            _ => 0,
+        };
+        gist.bytes = gist.bytes.saturating_add(moved);
+        // The first of its kind; of LOOKUPs in a row the last, which names the file.
+        let importance = importance(op);
+        if importance < best || (importance == best && op != v4::Op::Lookup) {
+            continue;
+        }
+        best = importance;
+        gist.op = Some(op);
+        gist.file = step.current.handle();
+        (gist.direction, gist.offset) = match step.args {
+            v4::Args::Read { offset, .. } | v4::Args::ReadPlus { offset, .. } => {
+                (Some(Direction::Read), offset)
+            }
+            v4::Args::Write { offset, .. } => (Some(Direction::Write), offset),
+            _ => (None, 0),
+        };
+    }
+    gist
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(words: &[u32]) -> Vec<u8> {
+        words.iter().flat_map(|word| word.to_be_bytes()).collect()
+    }
+
+    /// The goal: a compound is counted as what the client wanted of it.
+    #[test]
+    fn gists() {
+        let sequence = [53, 1, 2, 3, 4, 5, 0, 7, 0];
+        let putfh = [22, 4, 0x6162_6364];
+        let getattr = [9, 1, 0x18];
+        let check = |ops: &[&[u32]], expected: v4::Op| {
+            let mut message = vec![0, 1, ops.len() as u32];
+            ops.iter().for_each(|op| message.extend_from_slice(op));
+            let bytes = words(&message);
+            let call = v4::Call::parse(&mut Cursor::new(&bytes)).unwrap();
+            let gist = gist(&call, None);
+            assert_eq!(gist.op, Some(expected));
+            if expected != v4::Op::Sequence {
+                assert_eq!(gist.file, Some(FileHandle(b"abcd")), "{expected:?}");
+            }
+        };
+        check(&[&sequence], v4::Op::Sequence);
+        check(&[&sequence, &putfh, &getattr], v4::Op::Getattr);
+        check(&[&sequence, &putfh, &[3, 31], &getattr], v4::Op::Access);
+        check(&[&sequence, &putfh, &[15, 1, 0x6100_0000], &[10], &getattr], v4::Op::Lookup);
+        check(&[&sequence, &putfh, &[25, 0, 0, 0, 0, 0, 4096, 512], &getattr], v4::Op::Read);
+        check(&[&putfh, &[38, 0, 0, 0, 0, 0, 8, 2, 4, 7], &getattr], v4::Op::Write);
+        check(&[&sequence, &putfh, &[4, 0, 0, 0, 0, 0]], v4::Op::Close);
+    }
+}
