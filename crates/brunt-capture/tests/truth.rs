@@ -4,10 +4,9 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use brunt_capture::{Body, ChecksumRun, Limits, Operation, Sink, run_file};
+use common::tshark;
 
 /// Calls and replies that were there as a whole, by procedure and by status.
 #[derive(Default)]
@@ -54,33 +53,6 @@ fn counts_equal_tsharks() {
             .collect();
         assert_eq!(counts(&path).by_procedure, truth, "{name}");
     }
-}
-
-/// Runs tshark on a capture; lines of tab-separated fields.
-fn tshark(path: &Path, filter: &str, fields: &[&str]) -> Option<Vec<Vec<String>>> {
-    static RUNS: AtomicU32 = AtomicU32::new(0);
-    let run = RUNS.fetch_add(1, Ordering::Relaxed);
-    let plain = std::env::temp_dir().join(format!("brunt-truth-{}-{run}.pcap", std::process::id()));
-    let mut input = zstd::Decoder::new(std::fs::File::open(path).unwrap()).unwrap();
-    std::io::copy(&mut input, &mut std::fs::File::create(&plain).unwrap()).unwrap();
-    let mut command = Command::new("tshark");
-    command.arg("-r").arg(&plain).args(["-o", "tcp.reassemble_out_of_order:TRUE", "-Y", filter]);
-    command.args(["-T", "fields", "-E", "occurrence=a", "-E", "aggregator=|"]);
-    fields.iter().for_each(|field| {
-        command.args(["-e", field]);
-    });
-    let output = command.output();
-    let _ = std::fs::remove_file(&plain);
-    let output = match output {
-        Ok(output) if output.status.success() => output,
-        other => {
-            assert!(std::env::var_os("BRUNT_REQUIRE_ALL").is_none(), "tshark: {other:?}");
-            println!("skipped: needs tshark (Debian package tshark)");
-            return None;
-        }
-    };
-    let text = String::from_utf8(output.stdout).unwrap();
-    Some(text.lines().map(|line| line.split('\t').map(str::to_string).collect()).collect())
 }
 
 /// What both sides say of a call or a reply: each field as tshark prints it.

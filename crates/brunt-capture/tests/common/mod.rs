@@ -2,6 +2,8 @@
 #![allow(dead_code)] // each test uses its part
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use brunt_capture::{Batch, FileSource};
 use brunt_wire::pcap::{CapturedPacket, LinkType};
@@ -12,6 +14,11 @@ pub type Packet = (u64, u32, LinkType, Vec<u8>);
 /// The piece that is always there: a thousand packets out of the middle of `retx-small`.
 pub fn small_piece() -> PathBuf {
     repository().join("testdata/nfs3-small.pcap.zst")
+}
+
+/// NFSv4 in all three minor versions: Linux 6.1 and libnfs 4.0 with nfs-ganesha 4.3.
+pub fn small_compounds() -> PathBuf {
+    repository().join("testdata/nfs4-small.pcap.zst")
 }
 
 fn repository() -> &'static Path {
@@ -49,4 +56,31 @@ pub fn packets(path: &Path) -> Vec<Packet> {
 pub fn numbered(index: usize, packet: &Packet) -> CapturedPacket<'_> {
     let (_, wire_len, link, bytes) = packet;
     CapturedPacket { time_ns: index as u64 * 1000, wire_len: *wire_len, interface: 0, link: *link, bytes }
+}
+
+/// Runs tshark on a capture; lines of tab-separated fields.
+pub fn tshark(path: &Path, filter: &str, fields: &[&str]) -> Option<Vec<Vec<String>>> {
+    static RUNS: AtomicU32 = AtomicU32::new(0);
+    let run = RUNS.fetch_add(1, Ordering::Relaxed);
+    let plain = std::env::temp_dir().join(format!("brunt-truth-{}-{run}.pcap", std::process::id()));
+    let mut input = zstd::Decoder::new(std::fs::File::open(path).unwrap()).unwrap();
+    std::io::copy(&mut input, &mut std::fs::File::create(&plain).unwrap()).unwrap();
+    let mut command = Command::new("tshark");
+    command.arg("-r").arg(&plain).args(["-o", "tcp.reassemble_out_of_order:TRUE", "-Y", filter]);
+    command.args(["-T", "fields", "-E", "occurrence=a", "-E", "aggregator=|"]);
+    fields.iter().for_each(|field| {
+        command.args(["-e", field]);
+    });
+    let output = command.output();
+    let _ = std::fs::remove_file(&plain);
+    let output = match output {
+        Ok(output) if output.status.success() => output,
+        other => {
+            assert!(std::env::var_os("BRUNT_REQUIRE_ALL").is_none(), "tshark: {other:?}");
+            println!("skipped: needs tshark (Debian package tshark)");
+            return None;
+        }
+    };
+    let text = String::from_utf8(output.stdout).unwrap();
+    Some(text.lines().map(|line| line.split('\t').map(str::to_string).collect()).collect())
 }
