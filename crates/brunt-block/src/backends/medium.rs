@@ -48,8 +48,6 @@ pub(super) struct Medium {
     pub physical_block_bytes: u32,
     /// In memory, in bytes.
     pub buffer_align: usize,
-    /// The file system starts requests without waiting; otherwise the kernel's workers wait for them.
-    pub nowait: bool,
     /// Holes can be punched, and free space.
     pub punch: bool,
     pub notes: Vec<String>,
@@ -112,13 +110,11 @@ pub(super) fn open(path: &Path, options: &FileOptions) -> Result<Medium, OpenErr
         false => (metadata.blksize() as u32).min(4096),
     };
     let punch = !read_only && if block_device { discards(metadata.rdev()) } else { punches(&file, whole) };
-    let nowait = starts_without_waiting(&file, block_bytes);
-    if !nowait {
+    if !starts_without_waiting(&file, block_bytes) {
         notes.push("no asynchronous requests here: each costs the kernel a worker thread's time".to_string());
     }
     Ok(Medium {
         block_device,
-        nowait,
         direct,
         read_only,
         size_bytes: whole,
