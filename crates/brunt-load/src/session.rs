@@ -158,7 +158,8 @@ impl Session {
     }
 
     /// Finds the highest rate at which the workload's promise is kept; the answer and every trial.
-    /// Each trial runs for the workload's `stop.time` after its ramp-up.
+    /// Each trial runs for the workload's `stop.time` after its ramp-up. A search that was interrupted
+    /// has no answer, and the trial that was cut short is its last.
     ///
     /// # Errors
     /// As [`Session::run`].
@@ -180,7 +181,9 @@ impl Session {
             session.workload.arrival = Arrival::Open { rate, process, skip_after };
             let outcome = session.run(stop, recorder)?;
             if !outcome.is_complete() {
-                break;
+                // Cut short: it says nothing about the rate, but what it saw is kept.
+                trials.push(Trial { rate, kept: false, outcome });
+                return Ok((None, trials));
             }
             let counts = outcome.figures.counts;
             let clean = counts.errors() == 0

@@ -381,7 +381,7 @@ fn another_network() {
         .stdout(std::process::Stdio::null())
         .spawn();
     let Ok(mut child) = child else {
-        assert!(std::env::var_os("BRUNT_REQUIRE_ALL").is_none(), "unshare is missing");
+        assert!(std::env::var_os("BRUNT_REQUIRE_ALL").is_none_or(|value| value != "1"), "unshare is missing");
         println!("skipped: needs util-linux");
         return;
     };
@@ -399,7 +399,10 @@ fn another_network() {
     if child.try_wait().unwrap().is_some() || !other() {
         let _ = child.kill();
         let _ = child.wait();
-        assert!(std::env::var_os("BRUNT_REQUIRE_ALL").is_none(), "no user namespaces here");
+        assert!(
+            std::env::var_os("BRUNT_REQUIRE_ALL").is_none_or(|value| value != "1"),
+            "no user namespaces here"
+        );
         println!("skipped: needs user namespaces");
         return;
     }

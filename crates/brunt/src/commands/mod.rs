@@ -10,6 +10,7 @@ mod completions;
 mod io;
 mod man;
 mod run;
+mod schema;
 mod sink;
 mod target;
 mod verify;
@@ -25,6 +26,7 @@ pub const COMMANDS: &[Entry] = &[
     entry::<sink::Sink>(),
     entry::<io::Io>(),
     entry::<run::Run>(),
+    entry::<schema::Schema>(),
     entry::<compare::Compare>(),
     entry::<verify::Verify>(),
     entry::<capture::Capture>(),

@@ -29,9 +29,6 @@ pub struct Run {
     /// Only say what would run, how long it takes and what it would overwrite
     #[arg(long)]
     check: bool,
-    /// Print the JSON Schema of experiment files instead, for editors
-    #[arg(long)]
-    schema: bool,
 }
 
 impl Subcommand for Run {
@@ -42,11 +39,6 @@ impl Subcommand for Run {
     ];
 
     fn run(self, output: &Output) -> Done {
-        if self.schema {
-            let schema = serde_json::to_vec_pretty(&Experiment::schema()).map_err(Failure::failed)?;
-            output.bytes(&schema);
-            return Ok(());
-        }
         let path = self.experiment.display().to_string();
         let text = std::fs::read_to_string(&self.experiment)
             .map_err(|error| Failure::usage(format!("{path}: {error}")))?;

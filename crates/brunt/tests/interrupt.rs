@@ -1,0 +1,169 @@
+//! Ctrl-C at any moment of `brunt run`: what was measured is kept, readable, and marked as not all;
+//! a second one ends the program at once. And the rate search from a file to its answer.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use brunt_core::random::Random;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+/// Longer than anything here takes, also on a machine that is busy with other things.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A run under way, in a folder of its own; both are gone with this, also when a test fails.
+struct Run {
+    child: Child,
+    folder: PathBuf,
+}
+
+impl Run {
+    fn start(name: &str, experiment: &str) -> Run {
+        let folder = std::env::temp_dir().join(format!("brunt-interrupt-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let file = folder.join("x.toml");
+        std::fs::write(&file, experiment).expect("a file");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_brunt"));
+        command.arg("run").arg(&file).arg("--out").arg(folder.join("results"));
+        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the program runs");
+        let run = Run { child, folder };
+        // From its first summary on there are results to lose.
+        let summary = run.results().join("summary.json");
+        wait_for(|| summary.exists().then_some(()));
+        run
+    }
+
+    fn results(&self) -> PathBuf {
+        self.folder.join("results")
+    }
+
+    fn interrupt(&self) {
+        let pid = Pid::from_child(&self.child);
+        // It may have ended already.
+        let _ = kill_process(pid, Signal::INT);
+    }
+
+    fn end(&mut self) -> ExitStatus {
+        wait_for(|| self.child.try_wait().expect("a child of ours"))
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+#[track_caller]
+fn wait_for<T>(mut what: impl FnMut() -> Option<T>) -> T {
+    let end = std::time::Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = what() {
+            return found;
+        }
+        assert!(std::time::Instant::now() < end, "waited in vain");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn summary(results: &Path) -> Value {
+    let text = std::fs::read_to_string(results.join("summary.json")).expect("a summary");
+    serde_json::from_str(&text).expect("whole")
+}
+
+/// An experiment whose workload takes `more`.
+fn experiment(url: &str, repetitions: u32, more: &str) -> String {
+    format!(
+        "name = \"x\"\nrepetitions = {repetitions}\n[targets.t]\nurl = \"{url}\"\n\
+         [workloads.w]\ninterval = \"50ms\"\n{more}\n[probes]\ninterval = \"50ms\"\n"
+    )
+}
+
+/// Runs of a summary, in the order in which they were made.
+fn runs(summary: &Value) -> Vec<Value> {
+    summary["points"][0]["runs"].as_array().expect("runs").clone()
+}
+
+/// The goal: at whatever moment, the program ends by itself with status 1, and the summary is whole,
+/// says that it is not all, and has every finished run; only the last one may be cut short.
+#[test]
+fn interrupted_at_any_moment() {
+    let hour = "stop = { time = \"1h\" }";
+    let cases: [(&str, &str, u32, String); 4] = [
+        ("ramp-up", "memory:16MiB", 3, format!("ramp_up = {{ time = \"1h\" }}\n{hour}")),
+        ("within", "memory:16MiB?delay=const:1ms", 3, hour.into()),
+        ("between", "memory:16MiB", 1000, "stop = { requests = 1 }".into()),
+        (
+            "search",
+            "memory:16MiB?delay=const:1ms,servers=1",
+            3,
+            "arrival = { kind = \"search\", percentile = 99, limit = \"50ms\", tolerance = 0.001 }\n\
+             stop = { time = \"100ms\" }"
+                .into(),
+        ),
+    ];
+    let seed = u64::from(std::process::id());
+    println!("seed {seed}");
+    let mut random = Random::new(seed);
+    for round in 0..2 {
+        for (name, url, repetitions, more) in &cases {
+            let mut run = Run::start(&format!("{name}-{round}"), &experiment(url, *repetitions, more));
+            std::thread::sleep(Duration::from_millis(random.below(250)));
+            run.interrupt();
+            let status = run.end();
+            let summary = summary(&run.results());
+            assert_eq!(status.code(), Some(1), "{name}: {summary:#}");
+            let said = (&summary["complete"], &summary["trouble"]);
+            assert_eq!(said, (&false.into(), &"interrupted".into()), "{name}");
+            let runs = runs(&summary);
+            assert!(runs.len() < *repetitions as usize || *name != "between", "{name}");
+            for (index, made) in runs.iter().enumerate() {
+                assert_eq!(made["order"], index, "{name}");
+                let cut = made["stopped"] == "interrupted";
+                assert!(!cut || index + 1 == runs.len(), "{name}: a run went on after the interrupt");
+                assert!(cut || *name == "between" || *name == "search", "{name}: {made:#}");
+                assert!(*name != "search" || cut == made["rate_found"].is_null(), "{made:#}");
+            }
+        }
+    }
+}
+
+/// The goal: who presses Ctrl-C again does not wait for a device that does not answer, and what was
+/// kept before is readable still.
+#[test]
+fn interrupted_twice() {
+    let more = "queue_depth = 4\ndrain = \"1h\"\nstop = { time = \"1h\" }";
+    let mut run = Run::start("twice", &experiment("memory:16MiB?delay=const:1h", 3, more));
+    let status = wait_for(|| {
+        run.interrupt();
+        std::thread::sleep(Duration::from_millis(20));
+        run.child.try_wait().expect("a child of ours")
+    });
+    assert_eq!(status.code(), Some(130));
+    assert_eq!(summary(&run.results())["complete"], false);
+}
+
+/// The goal: the highest rate under a promise is found through the whole program: four servers of
+/// 10 ms do 400 requests a second, and neither much more nor much less is the answer.
+#[test]
+fn a_rate_search_finds_the_capacity() {
+    const CAPACITY: f64 = 400.0;
+    let more = "queue_depth = 256\nstop = { time = \"500ms\" }\n\
+                arrival = { kind = \"search\", percentile = 95, limit = \"100ms\", rate = 100, \
+                process = \"constant\", tolerance = 0.1 }";
+    let url = "memory:16MiB?delay=const:10ms,servers=4";
+    let mut run = Run::start("capacity", &experiment(url, 1, more));
+    let status = run.end();
+    let summary = summary(&run.results());
+    assert_eq!((status.code(), &summary["complete"]), (Some(0), &true.into()), "{summary:#}");
+    let made = &runs(&summary)[0];
+    let found = made["rate_found"].as_f64().expect("a rate");
+    // In half a second a rate r is behind by (r / 400 - 1) * 500 ms at its end: 100 ms at 480 a second.
+    assert!((0.5 * CAPACITY..1.3 * CAPACITY).contains(&found), "{found}");
+    let seen = made["requests_per_second"].as_f64().expect("a rate");
+    assert!((seen / found - 1.0).abs() < 0.25, "{seen} at {found}");
+}
