@@ -2,14 +2,17 @@
 //! concluded from them.
 //!
 //! [`experiment`] reads the file and says what is wrong with it; [`study`] makes its runs and tells
-//! what happens to [`observe`]'s observers; [`summary`] is what is kept of them, and [`statistics`] turns the figures of runs into intervals
-//! and verdicts ([`compare`]). The unit everywhere is the run.
+//! what happens to [`observe`]'s observers, while a [`timeline`] breaks things; [`summary`] is what
+//! is kept of them, [`degradation`] says what the faults cost, and [`statistics`] turns the figures of
+//! runs into intervals and verdicts ([`compare`]). The unit everywhere is the run.
 #![forbid(unsafe_code)]
 
 pub mod compare;
+pub mod degradation;
 pub mod experiment;
 pub mod observe;
 pub mod probe;
 pub mod statistics;
 pub mod study;
 pub mod summary;
+pub mod timeline;

@@ -14,6 +14,7 @@ use brunt_core::Nanos;
 use brunt_load::record::{Figures, Interval, RequestRecord};
 
 use crate::summary::{RunSummary, Summary};
+use crate::timeline::TimeLine;
 
 /// A run that is about to be made.
 #[derive(Clone, Debug)]
@@ -62,6 +63,33 @@ pub struct SampleValue {
     pub value: f64,
 }
 
+/// A fault of the time line, as far as it has come. All times are on the run's clock.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FaultRecord {
+    /// Its place in the experiment's `fault` list, from 0.
+    pub index: u32,
+    /// What it is called.
+    pub name: String,
+    /// Its kind: `storage`, `link`, `cpu`.
+    pub kind: &'static str,
+    /// Where: a target's name, a link's, a host's.
+    pub place: String,
+    /// What it does.
+    pub what: String,
+    /// When it was put in place.
+    pub start: Nanos,
+    /// When it was seen to be there.
+    pub shown: Nanos,
+    /// What was seen.
+    pub shown_by: String,
+    /// When it was taken away; `None` while it is there.
+    pub end: Option<Nanos>,
+    /// When it was seen to be gone.
+    pub gone: Option<Nanos>,
+    /// What was seen.
+    pub gone_by: String,
+}
+
 /// Something that happened.
 #[derive(Clone, Copy, Debug)]
 pub enum Event<'a> {
@@ -78,6 +106,8 @@ pub enum Event<'a> {
     Requests(&'a [RequestRecord]),
     /// A prober has read a host's state.
     Sample(&'a Sample),
+    /// A fault was put in place and shown; told again, with its end, when it is gone.
+    Fault(&'a FaultRecord),
     /// The run is over; complete or not is for the summary to say. The figures are all of it.
     RunEnds(&'a RunInfo, &'a RunSummary, &'a Figures),
     /// The experiment is over: the last event, also of one that failed or was interrupted.
@@ -171,6 +201,8 @@ pub struct Company {
     pub observers: Vec<Box<dyn Observer>>,
     /// Begun in this order for each run, ended in the opposite one.
     pub companions: Vec<Box<dyn Companion>>,
+    /// The experiment's faults: begun last and ended first.
+    pub timeline: Option<TimeLine>,
 }
 
 #[cfg(test)]

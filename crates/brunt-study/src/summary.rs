@@ -7,13 +7,15 @@
 use std::io;
 use std::path::Path;
 
-use brunt_core::Histogram;
+use brunt_core::{Histogram, Nanos};
 use brunt_load::cost::Cost;
 use brunt_load::record::{OpFigures, RequestStatus};
 use brunt_load::{Outcome, Stopped};
 use serde::{Deserialize, Serialize};
 
+use crate::degradation::{self, Degradation, OverRuns, Span, Stretch};
 use crate::experiment::Experiment;
+use crate::observe::FaultRecord;
 use crate::statistics::Estimate;
 
 /// The file's name in a result's folder.
@@ -64,6 +66,9 @@ pub struct PointSummary {
     pub response: Option<Latencies>,
     /// Over all complete runs, merged: from the last sending.
     pub service: Option<Latencies>,
+    /// What each fault cost, over all complete runs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub degradation: Vec<OverRuns>,
     /// Its runs, in the order in which they were made.
     pub runs: Vec<RunSummary>,
 }
@@ -106,6 +111,66 @@ pub struct RunSummary {
     /// What hosts did meanwhile; `None` when the experiment has no probes.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub probes: Option<crate::probe::Record>,
+    /// What went wrong on purpose.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub faults: Vec<FaultSummary>,
+}
+
+/// One fault of a run. Times in seconds from the start of measuring, negative before it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct FaultSummary {
+    /// Its place in the experiment's `fault` list, from 0.
+    pub index: u32,
+    /// What it is called.
+    pub name: String,
+    /// Its kind.
+    pub kind: String,
+    /// Where.
+    pub place: String,
+    /// What it does.
+    pub what: String,
+    /// When it was put in place.
+    pub start_s: f64,
+    /// When it had been seen to be there.
+    pub shown_s: f64,
+    /// What was seen.
+    pub shown_by: String,
+    /// When it was taken away.
+    pub end_s: Option<f64>,
+    /// When it had been seen to be gone.
+    pub gone_s: Option<f64>,
+    /// What was seen.
+    pub gone_by: String,
+    /// What it cost; `null` without a baseline before it (a sticky fault).
+    pub cost: Option<Degradation>,
+}
+
+impl FaultSummary {
+    /// Of the faults of a run that was measured from `start` to `end`, with its intervals.
+    pub fn of(records: &[FaultRecord], start: Nanos, end: Nanos, series: &[Stretch]) -> Vec<FaultSummary> {
+        let seconds = |at: Nanos| (at.0 as f64 - start.0 as f64) / 1e9;
+        let span = |record: &FaultRecord| Span {
+            start_s: seconds(record.start),
+            // One that was taken away after the run lasted as long as the run.
+            end_s: record.end.filter(|at| *at < end).map(seconds),
+        };
+        let spans: Vec<Span> = records.iter().map(span).collect();
+        let summary = |(at, record): (usize, &FaultRecord)| FaultSummary {
+            index: record.index,
+            name: record.name.clone(),
+            kind: record.kind.to_string(),
+            place: record.place.clone(),
+            what: record.what.clone(),
+            start_s: seconds(record.start),
+            shown_s: seconds(record.shown),
+            shown_by: record.shown_by.clone(),
+            end_s: record.end.map(seconds),
+            gone_s: record.gone.map(seconds),
+            gone_by: record.gone_by.clone(),
+            cost: degradation::of_run(series, &spans, at),
+        };
+        records.iter().enumerate().map(summary).collect()
+    }
 }
 
 /// One kind of operation in a run.
@@ -219,6 +284,7 @@ impl RunSummary {
             first_error: outcome.first_error.map(|error| error.to_string()),
             cost_per_request: CostPerRequest::of(&figures.cost, figures.completed()),
             probes: None,
+            faults: Vec::new(),
         }
     }
 

@@ -5,6 +5,7 @@
 //! does not exist is a mistake. Nothing is opened here: what can be said without the devices is
 //! said before any of them is touched.
 
+mod fault;
 mod mistake;
 mod plan;
 
@@ -14,6 +15,7 @@ use brunt_load::Workload;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use fault::{FAULTS_MAX, FaultEntry};
 pub use mistake::FileError;
 use mistake::Source;
 pub use plan::{Plan, Point, Sweep};
@@ -55,6 +57,9 @@ pub struct Experiment {
     /// What is recorded of hosts meanwhile: processor, memory, network, disks, once a second.
     #[serde(default)]
     pub probes: Probes,
+    /// What goes wrong during each run, and when.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fault: Vec<FaultEntry>,
 }
 
 /// Something to measure.
@@ -117,6 +122,7 @@ impl Experiment {
         if let Err((key, what)) = self.probes.check() {
             return Err(source.mistake(&["probes", key], what, None));
         }
+        self.check_faults(source)?;
         self.check_sweep(source)
     }
 

@@ -16,12 +16,14 @@ use std::time::{Duration, SystemTime};
 use brunt_block::Backend;
 use brunt_core::{Clock, Histogram, Nanos};
 use brunt_load::workload::Arrival;
-use brunt_load::{Interval, Outcome, Recorder, RequestRecord, Session, SessionError};
+use brunt_load::{Interval, Outcome, Recorder, RequestRecord, Session, SessionError, Stopped};
 
+use crate::degradation::{Degradation, Stretch, over_runs};
 use crate::experiment::{Experiment, Plan, Point};
 use crate::observe::{Companion, Company, Event, Hub, RunInfo};
 use crate::statistics::Estimate;
-use crate::summary::{FORMAT, Latencies, PointSummary, RunSummary, Summary};
+use crate::summary::{FORMAT, FaultSummary, Latencies, PointSummary, RunSummary, Summary};
+use crate::timeline::{RunLog, TimeLine};
 
 pub use table::{describe, table};
 
@@ -63,6 +65,8 @@ pub struct Study<'a> {
     merged: Vec<(Histogram, Histogram)>,
     hub: Arc<Hub>,
     companions: Vec<Box<dyn Companion>>,
+    /// The time line's word on the run under way; it is the last of the companions.
+    faults: Option<Arc<RunLog>>,
 }
 
 /// Hands a session's figures to the hub, and its start to the companions.
@@ -71,11 +75,21 @@ struct Relay<'a> {
     companions: &'a mut [Box<dyn Companion>],
     ramp_up: Duration,
     started: bool,
+    /// Begin, end, requests and bytes of each interval, when faults are to be seen in them.
+    series: Option<Vec<(Nanos, Nanos, u64, u64)>>,
 }
+
+/// A run that was made: its outcome, its summary, its intervals (begin, end, requests, bytes).
+type Made = (Outcome, RunSummary, Vec<(Nanos, Nanos, u64, u64)>);
 
 impl Recorder for Relay<'_> {
     fn interval(&mut self, interval: &Interval) {
         self.hub.tell(&Event::Interval(interval));
+        if let Some(series) = &mut self.series {
+            let figures = &interval.figures;
+            let bytes = figures.reads.bytes + figures.writes.bytes;
+            series.push((interval.start, interval.end, figures.completed(), bytes));
+        }
     }
     fn requests(&mut self, batch: &[RequestRecord]) {
         self.hub.tell(&Event::Requests(batch));
@@ -109,8 +123,10 @@ impl<'a> Study<'a> {
         let merged = plan.points.iter().map(|_| (Histogram::new(), Histogram::new())).collect();
         let brunt = version.to_string();
         let summary = Summary { format: FORMAT, brunt, complete: false, trouble: None, experiment, points };
-        let (hub, companions) = (Hub::new(company.observers), company.companions);
-        Study { plan, targets, folder, summary, merged, hub, companions }
+        let (hub, mut companions) = (Hub::new(company.observers), company.companions);
+        let faults = company.timeline.as_ref().map(TimeLine::log);
+        companions.extend(company.timeline.map(|timeline| Box::new(timeline) as Box<dyn Companion>));
+        Study { plan, targets, folder, summary, merged, hub, companions, faults }
     }
 
     /// Makes all runs, until `stop` is set.
@@ -166,9 +182,11 @@ impl<'a> Study<'a> {
                 self.merged[index].0.merge(&outcome.figures.response());
                 self.merged[index].1.merge(&outcome.figures.service());
             } else {
+                // Of a run that somebody stopped, errors (a fault's, perhaps) are not why it ended.
+                let gone = run.stopped == Stopped::DeviceGone;
                 let trouble = self.hub.failure().unwrap_or_else(|| match &run.first_error {
-                    Some(error) => format!("{}: {error}", info.label),
-                    None => "interrupted".into(),
+                    Some(error) if gone => format!("{}: {error}", info.label),
+                    _ => "interrupted".into(),
                 });
                 self.summary.trouble = Some(trouble);
             }
@@ -202,20 +220,37 @@ impl<'a> Study<'a> {
             None => Some(self.one(info, &mut companions, stop)),
             Some(_) => None,
         };
+        if let Some(faults) = &self.faults {
+            let complete =
+                made.as_ref().is_some_and(|made| made.as_ref().is_ok_and(|made| made.0.is_complete()));
+            faults.run_was_complete(complete);
+        }
         for companion in companions[..begun].iter_mut().rev() {
             if let Err(what) = companion.end() {
                 trouble.get_or_insert(what);
             }
         }
-        if let (Some(Ok((_, run))), None) = (&mut made, &trouble) {
+        if let (Some(Ok((_, run, _))), None) = (&mut made, &trouble) {
             companions.iter_mut().for_each(|companion| companion.sum_up(run));
         }
         self.companions = companions;
+        if let (Some(faults), Some(Ok((outcome, run, series)))) = (&self.faults, &mut made) {
+            let seconds = |at: Nanos| (at.0 as f64 - outcome.start.0 as f64) / 1e9;
+            let stretch = |&(start, end, requests, bytes): &(Nanos, Nanos, u64, u64)| Stretch {
+                start_s: seconds(start),
+                end_s: seconds(end),
+                requests,
+                bytes,
+            };
+            let series: Vec<Stretch> = series.iter().map(stretch).collect();
+            run.faults = FaultSummary::of(&faults.take(), outcome.start, outcome.end, &series);
+        }
         let (label, repetition) = (info.label.clone(), info.repetition);
         match (made, trouble) {
             (Some(Err(source)), _) => Err(StudyError::Run { label, repetition, source }),
             (_, Some(what)) => Err(StudyError::Companion { label, repetition, what }),
-            (made, None) => Ok(made.into_iter().flatten().next().expect("made unless there was trouble")),
+            (Some(Ok((outcome, run, _))), None) => Ok((outcome, run)),
+            (None, None) => unreachable!("made unless there was trouble"),
         }
     }
 
@@ -224,7 +259,7 @@ impl<'a> Study<'a> {
         info: &RunInfo,
         companions: &mut [Box<dyn Companion>],
         stop: &AtomicBool,
-    ) -> Result<(Outcome, RunSummary), SessionError> {
+    ) -> Result<Made, SessionError> {
         let point = &self.plan.points[info.point as usize];
         let mut workload = point.workload.clone();
         if let Some(verify) = &mut workload.verify
@@ -234,7 +269,8 @@ impl<'a> Study<'a> {
         }
         let backend = Arc::clone(&self.targets[&point.target]);
         let ramp_up = workload.ramp_up.map_or(Duration::ZERO, |ramp_up| ramp_up.time.0);
-        let mut relay = Relay { hub: &self.hub, companions, ramp_up, started: false };
+        let series = self.faults.is_some().then(Vec::new);
+        let mut relay = Relay { hub: &self.hub, companions, ramp_up, started: false, series };
         let mut session = Session::new(workload, backend, info.seed);
         session.run = info.seed.wrapping_add(u64::from(info.order) << 32);
         let (outcome, rate_found) = match session.workload.arrival {
@@ -251,7 +287,7 @@ impl<'a> Study<'a> {
             _ => (session.run(stop, &mut relay)?, None),
         };
         let run = RunSummary::of(&outcome, info.repetition, info.order, info.seed, rate_found);
-        Ok((outcome, run))
+        Ok((outcome, run, relay.series.unwrap_or_default()))
     }
 
     /// What the complete runs of a point say together.
@@ -267,6 +303,12 @@ impl<'a> Study<'a> {
         let p99 = over(&|run| run.response.map(|latencies| latencies.p99_us));
         (point.requests_per_second, point.bytes_per_second) = (requests, bytes);
         (point.response_mean_us, point.response_p99_us) = (mean, p99);
+        let mut costs: BTreeMap<u32, (String, Vec<Degradation>)> = BTreeMap::new();
+        for fault in complete.iter().flat_map(|run| &run.faults) {
+            let (_, seen) = costs.entry(fault.index).or_insert_with(|| (fault.name.clone(), Vec::new()));
+            seen.extend(fault.cost);
+        }
+        point.degradation = costs.into_values().map(|(name, costs)| over_runs(&name, &costs)).collect();
         point.response = Latencies::of(&self.merged[index].0);
         point.service = Latencies::of(&self.merged[index].1);
     }
@@ -285,6 +327,7 @@ fn empty(point: &Point, backend: &dyn Backend) -> PointSummary {
         response_p99_us: None,
         response: None,
         service: None,
+        degradation: Vec::new(),
         runs: Vec::new(),
     }
 }
@@ -340,7 +383,7 @@ mod tests {
         let folder = folder("whole");
         let told = Arc::new(AtomicUsize::new(0));
         let count = Count(told.clone(), Arc::default(), usize::MAX);
-        let company = Company { observers: vec![Box::new(count)], companions: Vec::new() };
+        let company = Company { observers: vec![Box::new(count)], companions: Vec::new(), timeline: None };
         let summary = study(&folder, company).run(&AtomicBool::new(false)).unwrap();
         assert!(summary.complete && summary.trouble.is_none());
         assert_eq!(told.load(Ordering::Relaxed), 8);
@@ -366,7 +409,7 @@ mod tests {
         let folder = folder("cut");
         let stop = Arc::new(AtomicBool::new(false));
         let count = Count(Arc::default(), stop.clone(), 3);
-        let company = Company { observers: vec![Box::new(count)], companions: Vec::new() };
+        let company = Company { observers: vec![Box::new(count)], companions: Vec::new(), timeline: None };
         let summary = study(&folder, company).run(&stop).unwrap();
         assert!(!summary.complete && summary.trouble.is_some());
         let read = Summary::read(&folder).unwrap();
@@ -406,6 +449,7 @@ mod tests {
             let company = Company {
                 observers: Vec::new(),
                 companions: vec![along("a", ""), along("b", fails), along("c", "")],
+                timeline: None,
             };
             let error = study(&folder, company).run(&AtomicBool::new(false)).unwrap_err();
             assert!(error.to_string().ends_with(trouble), "{error}");
@@ -439,7 +483,7 @@ mod tests {
         let experiment = Experiment::parse("small.toml", &text).unwrap();
         let memory: Arc<dyn Backend> = Arc::new(MemoryBackend::new(16 << 20, 512).unwrap());
         let targets = BTreeMap::from([("memory".into(), memory)]);
-        let company = Company { observers: vec![Box::new(Full)], companions: Vec::new() };
+        let company = Company { observers: vec![Box::new(Full)], companions: Vec::new(), timeline: None };
         let study = Study::new(experiment, targets, "test", &folder, company);
         let summary = study.run(&AtomicBool::new(false)).unwrap();
         assert_eq!(summary.trouble.as_deref(), Some("intervals: no space left"));

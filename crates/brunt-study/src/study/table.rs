@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use brunt_core::Size;
 
+use crate::degradation::OverRuns;
 use crate::experiment::{Experiment, Plan};
+use crate::statistics::Estimate;
 use crate::summary::Summary;
 
 /// The table at the end of `brunt run`, 80 columns wide at the most.
@@ -46,8 +48,29 @@ pub fn table(summary: &Summary) -> Vec<String> {
             let told: Vec<String> = losses.iter().map(|(name, count)| format!("{count} {name}")).collect();
             lines.push(format!("  losses: {}", told.join(", ")));
         }
+        for fault in &point.degradation {
+            lines.extend(cost(fault));
+        }
     }
     lines
+}
+
+/// What a fault cost, in two lines.
+fn cost(fault: &OverRuns) -> [String; 2] {
+    let name: String = fault.fault.chars().take(70).collect();
+    let (Some(depth), Some(lost)) = (fault.depth, fault.lost_requests) else {
+        return [format!("  fault {name}:"), "    no baseline before it to compare with".to_string()];
+    };
+    let half = |estimate: &Estimate| estimate.high.map_or(0.0, |high| high - estimate.mean);
+    let share = format!("{:.1}% ± {:.1} of the rate lost", depth.mean * 100.0, half(&depth) * 100.0);
+    let answer = |what: &str, seconds: &Option<Estimate>, never: usize| match (seconds, never) {
+        (Some(seconds), 0) => format!("{what} after {:.2} s", seconds.mean),
+        (Some(seconds), never) => format!("{what} after {:.2} s (not in {never} runs)", seconds.mean),
+        (None, _) => format!("not {what}"),
+    };
+    let seen = answer("seen", &fault.detected_s, fault.not_detected);
+    let back = answer("back", &fault.recovered_s, fault.not_recovered);
+    [format!("  fault {name}:"), format!("    {share}, {:.0} requests; {seen}, {back}", lost.mean)]
 }
 
 /// What `--check` says: what would run, how long, what would be written.
@@ -80,6 +103,15 @@ pub fn describe(experiment: &Experiment, plan: &Plan) -> Vec<String> {
             workload.queue_depth,
             workload.workers
         ));
+    }
+    for fault in &experiment.fault {
+        let time = |time: Option<brunt_core::Span>| time.map(|time| time.to_string());
+        let when = match (time(fault.at), time(fault.lasts)) {
+            (None, _) => "for the whole run".to_string(),
+            (Some(at), None) => format!("from {at} on"),
+            (Some(at), Some(lasts)) => format!("at {at} for {lasts}"),
+        };
+        lines.push(format!("fault on {}: {} {when}", fault.place(), fault.what()));
     }
     lines
 }

@@ -9,6 +9,7 @@ use brunt_study::observe::{Companion, Company, Event, Observer};
 use brunt_study::probe::{Prober, Watch};
 use brunt_study::study::{Study, describe, table};
 use brunt_study::summary;
+use brunt_study::timeline::TimeLine;
 use serde_json::json;
 
 use super::Subcommand;
@@ -89,6 +90,10 @@ impl Subcommand for Run {
             }
             targets.insert(name.clone(), backend);
         }
+        let timeline = match experiment.fault.is_empty() {
+            true => None,
+            false => Some(TimeLine::new(&experiment, &mut targets).map_err(Failure::usage)?),
+        };
         std::fs::create_dir_all(&folder)
             .map_err(|error| Failure::failed(format!("{}: {error}", folder.display())))?;
         let stop = output.interrupt_flag();
@@ -97,7 +102,7 @@ impl Subcommand for Run {
         if experiment.probes.is_on() {
             companions.push(Box::new(Prober::new(&experiment.probes, &watch)));
         }
-        let company = Company { observers: vec![Box::new(Lines(output.clone()))], companions };
+        let company = Company { observers: vec![Box::new(Lines(output.clone()))], companions, timeline };
         let study = Study::new(experiment, targets, env!("CARGO_PKG_VERSION"), &folder, company);
         let summary = study.run(stop).map_err(Failure::failed)?;
         table(&summary).into_iter().for_each(|line| output.line(line));

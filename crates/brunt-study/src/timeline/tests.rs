@@ -1,0 +1,192 @@
+//! Experiments with faults on a memory device, from the file's text to the summary.
+
+use super::*;
+use crate::observe::{Company, Observer};
+use crate::study::{Study, StudyError};
+use crate::summary::Summary;
+use brunt_block::open_url;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let folder = std::env::temp_dir().join(format!("brunt-timeline-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(&folder).unwrap();
+        Folder(folder)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Keeps the fault events; raises `stop` when a fault has begun.
+struct Watch(Arc<Mutex<Vec<FaultRecord>>>, Option<Arc<AtomicBool>>);
+
+impl Observer for Watch {
+    fn event(&mut self, event: &Event<'_>) -> std::io::Result<()> {
+        if let Event::Fault(record) = event {
+            self.0.lock().unwrap().push((*record).clone());
+            if let Some(stop) = &self.1 {
+                stop.store(true, Ordering::Relaxed);
+            }
+        }
+        Ok(())
+    }
+}
+
+struct Ran {
+    result: Result<Summary, StudyError>,
+    told: Vec<FaultRecord>,
+    backend: Arc<dyn Backend>,
+}
+
+/// Runs an experiment of one target with these faults; `stop` ends it when the first fault shows.
+fn run(name: &str, url: &str, workload: &str, faults: &str, stop: bool) -> Ran {
+    let text = format!(
+        "name = \"x\"\nrepetitions = 2\n[targets.disk]\nurl = \"{url}\"\n[workloads.load]\n{workload}\n{faults}"
+    );
+    let experiment =
+        Experiment::parse("x.toml", &text).unwrap_or_else(|error| panic!("{}", error.one_line()));
+    let mut targets = BTreeMap::from([("disk".to_string(), open_url(url).unwrap())]);
+    let timeline = TimeLine::new(&experiment, &mut targets).unwrap();
+    let backend = Arc::clone(&targets["disk"]);
+    let (folder, told, flag) = (Folder::new(name), Arc::default(), Arc::new(AtomicBool::new(false)));
+    let watch = Watch(Arc::clone(&told), stop.then(|| Arc::clone(&flag)));
+    let company =
+        Company { observers: vec![Box::new(watch)], companions: Vec::new(), timeline: Some(timeline) };
+    let result = Study::new(experiment, targets, "test", &folder.0, company).run(&flag);
+    let told = std::mem::take(&mut *told.lock().unwrap());
+    Ran { result, told, backend }
+}
+
+impl Ran {
+    fn nothing_is_left(&self) {
+        for (name, handle) in self.backend.handles() {
+            if let Handle::Faults(switch) = handle {
+                assert!(switch.armed().is_empty(), "{name} still has faults");
+            }
+        }
+    }
+}
+
+const LOAD: &str = "interval = \"50ms\"\nstop = { time = \"1200ms\" }";
+const TRANSIENT: &str = "[[fault]]\nname = \"burst\"\ntarget = \"disk\"\nstorage = \"aborted-command,p=0.5\"\nat = \"400ms\"\nfor = \"300ms\"";
+
+/// The goal: a transient fault is there in its time and no other, is told twice, is in the summary with
+/// its cost, and leaves nothing behind.
+#[test]
+fn transient() {
+    let ran = run("transient", "memory:16MiB?delay=const:100us", LOAD, TRANSIENT, false);
+    ran.nothing_is_left();
+    let summary = ran.result.unwrap();
+    assert!(summary.complete, "{:?}", summary.trouble);
+    assert_eq!(ran.told.len(), 4);
+    assert!(ran.told[0].end.is_none() && ran.told[1].end.is_some());
+    let point = &summary.points[0];
+    for run in &point.runs {
+        let [fault] = run.faults.as_slice() else { panic!("one fault a run") };
+        assert_eq!((fault.name.as_str(), fault.kind.as_str()), ("burst", "storage"));
+        assert!(fault.start_s >= 0.4 && fault.shown_s >= fault.start_s && fault.shown_by.starts_with("hit "));
+        assert!(fault.end_s.unwrap() >= 0.7 && fault.gone_s > fault.end_s);
+        assert!(run.losses["scsi"] > 0);
+        assert!(fault.cost.unwrap().baseline.requests_per_second > 0.0);
+    }
+    assert_eq!((point.degradation.len(), point.degradation[0].runs), (1, 2));
+    assert!(crate::study::table(&summary).iter().any(|line| line.contains("fault burst")));
+}
+
+/// The goal: a sticky fault is there for every request, in a layer that the URL names.
+#[test]
+fn sticky() {
+    let fault = "[[fault]]\ntarget = \"disk\"\nlayer = \"low\"\nstorage = \"medium-error,every=2\"";
+    let ran = run(
+        "sticky",
+        "memory:16MiB?fault=off;name=low&fault=off",
+        "stop = { requests = 2000 }",
+        fault,
+        false,
+    );
+    ran.nothing_is_left();
+    for run in &ran.result.unwrap().points[0].runs {
+        assert_eq!((run.losses["scsi"], run.reads.completed), (1000, 1000));
+        assert!(run.faults[0].start_s < 0.0 && run.faults[0].cost.is_none());
+    }
+}
+
+/// The goal: two faults at once, each with its own record.
+#[test]
+fn several() {
+    let faults = format!(
+        "{TRANSIENT}\n[[fault]]\ntarget = \"disk\"\nstorage = \"slow:1ms\"\nat = \"500ms\"\nfor = \"400ms\""
+    );
+    let ran = run("several", "memory:16MiB?delay=const:100us", LOAD, &faults, false);
+    ran.nothing_is_left();
+    let summary = ran.result.unwrap();
+    let names: Vec<_> = summary.points[0].runs[0].faults.iter().map(|fault| fault.name.clone()).collect();
+    assert_eq!(names, ["burst", "slow:1ms"]);
+}
+
+/// The goal, the canary: a fault that does not happen makes the experiment fail, however it came about.
+#[test]
+fn what_does_not_show_fails() {
+    let check = |name: &str, workload: &str, fault: &str, said: &str| {
+        let ran = run(name, "memory:16MiB?delay=const:100us", workload, fault, false);
+        ran.nothing_is_left();
+        let text = ran.result.err().unwrap_or_else(|| panic!("{name} went through")).to_string();
+        assert!(text.contains(said), "{name}: {text}");
+    };
+    let timed = |storage: &str| {
+        format!("[[fault]]\ntarget = \"disk\"\nstorage = \"{storage}\"\nat = \"100ms\"\nfor = \"200ms\"")
+    };
+    let load = "stop = { time = \"500ms\" }\nread = 1.0";
+    check("flush", load, &timed("medium-error,op=flush"), "hit none");
+    check("write", load, &timed("drop"), "of 0 requests that it is about");
+    check("never", load, &timed("busy,p=0"), "did not show");
+    check(
+        "elsewhere",
+        "region = { length = \"1MiB\" }\nstop = { time = \"500ms\" }",
+        &timed("busy,lba=30000-30001"),
+        "did not show",
+    );
+    check("late", "stop = { requests = 10 }", &timed("busy"), "over before it began");
+    let sticky = "[[fault]]\ntarget = \"disk\"\nstorage = \"drop\"";
+    check("sticky", load, sticky, "did not show");
+}
+
+/// The goal: an experiment that is interrupted while a fault is there says that, and takes it away.
+#[test]
+fn interrupted() {
+    let ran = run("interrupted", "memory:16MiB", LOAD, TRANSIENT, true);
+    ran.nothing_is_left();
+    let summary = ran.result.unwrap();
+    assert_eq!(summary.trouble.as_deref(), Some("interrupted"));
+    assert!(ran.told[1].end.is_some());
+}
+
+/// The goal: a layer that is not there, or not the only one, is a mistake with a way out.
+#[test]
+fn layers_are_found() {
+    let check = |url: &str, layer: &str, said: Option<&str>| {
+        let text = format!(
+            "name = \"x\"\n[targets.disk]\nurl = \"{url}\"\n[workloads.load]\nstop = {{ requests = 1 }}\n[[fault]]\ntarget = \"disk\"\n{layer}\nstorage = \"busy\""
+        );
+        let experiment = Experiment::parse("x.toml", &text).unwrap();
+        let mut targets = BTreeMap::from([("disk".to_string(), open_url(url).unwrap())]);
+        match (TimeLine::new(&experiment, &mut targets), said) {
+            (Err(error), Some(said)) => assert!(error.contains(said), "{error}"),
+            (result, said) => assert!(result.is_ok() && said.is_none(), "{url} {layer}"),
+        }
+    };
+    check("null:1MiB", "", None);
+    check("null:1MiB?fault=off", "", None);
+    check("null:1MiB?fault=off;name=a&fault=off;name=b", "layer = \"b\"", None);
+    check("null:1MiB?fault=off;name=a&fault=off;name=b", "", Some("layer = one of b, a"));
+    check("null:1MiB?fault=off;name=a", "layer = \"b\"", Some("there are a"));
+    check("null:1MiB", "layer = \"b\"", Some("?fault=off;name=b"));
+}
