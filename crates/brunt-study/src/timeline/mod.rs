@@ -61,8 +61,11 @@ struct Line {
 pub struct TimeLine {
     lines: Vec<Line>,
     log: Arc<RunLog>,
-    threads: Vec<(SyncSender<Order>, JoinHandle<Result<(), String>>)>,
+    threads: Vec<Running>,
 }
+
+/// A fault's thread, and how to tell it something.
+type Running = (SyncSender<Order>, JoinHandle<Result<(), String>>);
 
 /// What a study and its time line tell each other about the run under way.
 #[derive(Default)]
