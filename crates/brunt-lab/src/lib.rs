@@ -6,5 +6,15 @@
 
 pub mod fault;
 pub mod faults;
+mod host;
+mod lab;
+pub mod link;
+mod netlink;
+pub mod stage;
+mod sys;
 
 pub use fault::{Fault, FaultError, Proof};
+pub use host::Host;
+pub use lab::{Carrier, HOSTS_MAX, LINKS_MAX, Lab, LabError, LinkConfig};
+pub use link::{Link, LinkHandle};
+pub use stage::Stage;

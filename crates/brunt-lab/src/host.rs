@@ -1,0 +1,96 @@
+//! Hosts: network namespaces held by a descriptor. Threads enter one, processes start in one.
+//!
+//! The rule: the namespace goes when nobody holds it and nothing runs in it; it has no name in the
+//! file system that could be left behind.
+
+use std::fs::File;
+use std::io;
+use std::net::Ipv4Addr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::Command;
+use std::sync::Arc;
+
+use crate::netlink::{DeviceConfig, Netlink};
+use crate::sys;
+
+/// A machine of the lab; clones are the same machine.
+#[derive(Clone, Debug)]
+pub struct Host {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    name: String,
+    address: Ipv4Addr,
+    namespace: OwnedFd,
+}
+
+impl Host {
+    /// A new namespace with nothing but a loopback device that has this address.
+    pub(crate) fn new(name: &str, address: Ipv4Addr) -> io::Result<Host> {
+        let made = std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                sys::unshare(libc::CLONE_NEWNET)?;
+                let namespace = OwnedFd::from(File::open("/proc/thread-self/ns/net")?);
+                // No packets but those of an experiment: IPv6 would look for neighbours and routers, and
+                // move the numbers by which packets are lost. A kernel without IPv6 has no such file.
+                let _ = std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
+                let mut netlink = Netlink::open()?;
+                let index = netlink.index_of("lo")?;
+                netlink.set_up(index, &DeviceConfig::default())?;
+                netlink.add_address(index, address)?;
+                Ok(namespace)
+            });
+            thread.join().unwrap_or_else(|_| Err(io::Error::other("the thread that makes a host panicked")))
+        });
+        let namespace = made?;
+        Ok(Host { inner: Arc::new(Inner { name: name.to_string(), address, namespace }) })
+    }
+
+    /// Its name in the experiment.
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    /// Where it is reached from hosts that have a link to it.
+    pub fn address(&self) -> Ipv4Addr {
+        self.inner.address
+    }
+
+    /// The calling thread works on this host from now on: sockets that it opens, threads and
+    /// processes that it starts. There is no way back; end the thread instead.
+    ///
+    /// # Errors
+    /// The kernel refuses, which it does not in a lab of one's own.
+    pub fn enter(&self) -> io::Result<()> {
+        sys::enter_network(self.inner.namespace.as_fd())
+    }
+
+    /// The process that `command` will start runs on this host.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn place(&self, command: &mut Command) -> io::Result<()> {
+        sys::enter_network_on_spawn(command, self.inner.namespace.try_clone()?);
+        Ok(())
+    }
+
+    /// Does something on this host, on a thread of its own that then ends.
+    ///
+    /// # Errors
+    /// What `work` answers, or that the host cannot be entered.
+    pub fn run<T: Send>(&self, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                self.enter()?;
+                work()
+            });
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+
+    pub(crate) fn namespace(&self) -> &OwnedFd {
+        &self.inner.namespace
+    }
+}

@@ -1,0 +1,284 @@
+//! A lab put together: hosts by name, links between them.
+//!
+//! Built inside a [`crate::stage`]. The rule: dropping a [`Lab`] takes its links away; its hosts go
+//! with the last who uses them.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::Ipv4Addr;
+use std::os::fd::{AsFd, OwnedFd};
+
+use brunt_core::Clock;
+
+use crate::host::Host;
+use crate::link::{Device, Direction, Link, LinkHandle, LinkParts, LinkReport, Settings};
+use crate::netlink::{DeviceConfig, DeviceStats, Netlink};
+use crate::sys;
+
+/// Most hosts of a lab; their addresses are 10.77.0.1 and up.
+pub const HOSTS_MAX: usize = 250;
+/// Most links of a lab: each has a thread.
+pub const LINKS_MAX: usize = 64;
+/// Packets that wait in a host's device for the link's thread. Far more than a socket sends at once,
+/// and counted when it was not enough.
+const DEVICE_QUEUE_PACKETS: u32 = 16_384;
+/// Most bytes under way in one direction: a second of 4 Gb/s.
+const HELD_BYTES_MAX: usize = 512 << 20;
+
+/// Why a lab does not stand.
+#[derive(Debug, thiserror::Error)]
+pub enum LabError {
+    /// The machine refused.
+    #[error("cannot {what} ({source}){}", advice(.source))]
+    System {
+        /// What was tried.
+        what: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The description cannot be built.
+    #[error("{0}")]
+    Description(String),
+}
+
+fn advice(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => {
+            "; is there a /dev/net/tun? modprobe tun makes it, a container needs --device /dev/net/tun"
+        }
+        Some(libc::EPERM | libc::EACCES) => "; /dev/net/tun has to be readable and writable for you",
+        _ => "",
+    }
+}
+
+/// A link as an experiment describes it.
+#[derive(Clone, Debug)]
+pub struct LinkConfig {
+    /// Its name.
+    pub name: String,
+    /// The hosts at its ends.
+    pub between: [String; 2],
+    /// From the first to the second, and back.
+    pub settings: [Settings; 2],
+    /// Largest IP packet in bytes: 1500, or 9000 for jumbo frames.
+    pub mtu: u32,
+    /// Chance follows from it.
+    pub seed: u64,
+    /// Who carries the packets.
+    pub carrier: Carrier,
+}
+
+/// Who carries a link's packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Carrier {
+    /// Brunt, which cuts trains of segments where their fates differ.
+    #[default]
+    Brunt,
+    /// Brunt, and hosts cut segments themselves, so that each packet comes alone: no segmentation offload.
+    BruntWireSize,
+    /// The kernel's netem on a veth pair.
+    Netem,
+    /// A veth pair and nothing else; its settings have to be clear.
+    Bare,
+}
+
+/// Hosts and links that stand.
+#[derive(Debug)]
+pub struct Lab {
+    hosts: BTreeMap<String, Host>,
+    links: Vec<Placed>,
+    clock: Clock,
+}
+
+/// A link and the devices at its ends.
+#[derive(Debug)]
+struct Placed {
+    link: Link,
+    devices: [Device; 2],
+    /// What the devices had counted when the link was made.
+    start: [DeviceStats; 2],
+}
+
+impl Lab {
+    /// Hosts of these names, without links.
+    ///
+    /// # Errors
+    /// A name twice, too many, or the machine refuses.
+    pub fn new<'a>(hosts: impl IntoIterator<Item = &'a str>, clock: Clock) -> Result<Lab, LabError> {
+        let mut made = BTreeMap::new();
+        for (index, name) in hosts.into_iter().enumerate() {
+            if index >= HOSTS_MAX {
+                return Err(LabError::Description(format!("more than {HOSTS_MAX} hosts")));
+            }
+            let address = Ipv4Addr::new(10, 77, 0, index as u8 + 1);
+            let host =
+                Host::new(name, address).map_err(|source| failed(format!("make host {name}"), source))?;
+            if made.insert(name.to_string(), host).is_some() {
+                return Err(LabError::Description(format!("host {name} is there twice")));
+            }
+        }
+        Ok(Lab { hosts: made, links: Vec::new(), clock })
+    }
+
+    /// The host of this name.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn host(&self, name: &str) -> Result<&Host, LabError> {
+        self.hosts.get(name).ok_or_else(|| {
+            let known: Vec<&str> = self.hosts.keys().map(String::as_str).collect();
+            LabError::Description(format!("there is no host {name}; there are {}", known.join(", ")))
+        })
+    }
+
+    /// Joins two hosts.
+    ///
+    /// # Errors
+    /// A host that is not there or joined already, or the machine refuses.
+    pub fn add_link(&mut self, config: &LinkConfig) -> Result<LinkHandle, LabError> {
+        let [first, second] = &config.between;
+        let hosts = [self.host(first)?.clone(), self.host(second)?.clone()];
+        if first == second {
+            return Err(LabError::Description(format!("link {} joins {first} to itself", config.name)));
+        }
+        if self.links.len() >= LINKS_MAX {
+            return Err(LabError::Description(format!("more than {LINKS_MAX} links")));
+        }
+        if config.carrier == Carrier::Bare && config.settings.iter().any(|settings| !settings.is_clear()) {
+            return Err(LabError::Description(format!(
+                "link {} is a bare wire, which does nothing",
+                config.name
+            )));
+        }
+        let number = self.links.len() as u8;
+        let on = |side: usize, source| {
+            failed(format!("make link {} on host {}", config.name, hosts[side].name()), source)
+        };
+        let mut taps = Vec::new();
+        match config.carrier {
+            Carrier::Brunt | Carrier::BruntWireSize => {
+                for (side, host) in hosts.iter().enumerate() {
+                    taps.push(host.run(|| open_tap(number, config)).map_err(|source| on(side, source))?);
+                }
+            }
+            Carrier::Netem | Carrier::Bare => hosts[0]
+                .run(|| {
+                    let name = device_name(number);
+                    Netlink::open()?.add_veth(&name, hosts[1].namespace().as_fd(), &name)
+                })
+                .map_err(|source| on(0, source))?,
+        }
+        let mut devices = Vec::new();
+        for side in 0..2 {
+            let index = connect(&hosts[side], &hosts[1 - side], number, side as u8, config)
+                .map_err(|source| on(side, source))?;
+            devices.push(Device { host: hosts[side].clone(), index });
+        }
+        let devices: [Device; 2] = devices.try_into().expect("two ends");
+        let mut start = [DeviceStats::default(); 2];
+        for (start, device) in start.iter_mut().zip(&devices) {
+            *start = device.stats().map_err(|source| failed("read a device's counts".into(), source))?;
+        }
+        let clock = self.clock.clone();
+        let name = &config.name;
+        let settings = config.settings.clone();
+        let started = match config.carrier {
+            Carrier::Netem => Link::in_kernel(name, devices.clone(), Some(settings), clock),
+            Carrier::Bare => Link::in_kernel(name, devices.clone(), None, clock),
+            Carrier::Brunt | Carrier::BruntWireSize => Link::start(LinkParts {
+                name: name.clone(),
+                taps: taps.try_into().expect("two ends"),
+                settings,
+                seed: config.seed,
+                held_bytes_max: HELD_BYTES_MAX,
+                clock,
+            }),
+        };
+        let link = started.map_err(|source| failed(format!("start link {name}"), source))?;
+        let handle = link.handle();
+        self.links.push(Placed { link, devices, start });
+        Ok(handle)
+    }
+
+    /// The link of this name.
+    pub fn link(&self, name: &str) -> Option<LinkHandle> {
+        self.links.iter().map(|placed| placed.link.handle()).find(|handle| handle.name() == name)
+    }
+
+    /// All links.
+    pub fn links(&self) -> impl Iterator<Item = LinkHandle> {
+        self.links.iter().map(|placed| placed.link.handle())
+    }
+
+    /// What each link did, the losses of its devices among what was not meant.
+    ///
+    /// # Errors
+    /// A device's counts cannot be read.
+    pub fn reports(&self) -> Result<Vec<(String, LinkReport)>, LabError> {
+        let report = |placed: &Placed| {
+            let handle = placed.link.handle();
+            let mut report = handle.report();
+            let [first, second] = [0, 1].map(|side| {
+                let now = placed.devices[side].stats()?;
+                let start = placed.start[side];
+                io::Result::Ok((now.tx_dropped - start.tx_dropped, now.rx_dropped - start.rx_dropped))
+            });
+            let ((first_sent, first_got), (second_sent, second_got)) = (first?, second?);
+            report.there.unmeant_device = first_sent + second_got;
+            report.back.unmeant_device = second_sent + first_got;
+            Ok((handle.name().to_string(), report))
+        };
+        let reports: io::Result<Vec<_>> = self.links.iter().map(report).collect();
+        reports.map_err(|source| failed("read the counts of a link's devices".into(), source))
+    }
+
+    /// Both directions' settings from now on.
+    ///
+    /// # Errors
+    /// As for [`LinkHandle::change`].
+    pub fn change(&self, name: &str, settings: [Settings; 2]) -> Result<(), LabError> {
+        let link =
+            self.link(name).ok_or_else(|| LabError::Description(format!("there is no link {name}")))?;
+        for (direction, settings) in [Direction::There, Direction::Back].into_iter().zip(settings) {
+            link.change(direction, settings)
+                .map_err(|source| failed(format!("change link {name}"), source))?;
+        }
+        Ok(())
+    }
+}
+
+fn failed(what: String, source: io::Error) -> LabError {
+    LabError::System { what, source }
+}
+
+fn device_name(number: u8) -> String {
+    format!("link{number}")
+}
+
+/// A TAP device in the namespace of the calling thread.
+fn open_tap(number: u8, config: &LinkConfig) -> io::Result<OwnedFd> {
+    let tap = sys::open_tap(&device_name(number))?;
+    let cut_here = config.carrier == Carrier::Brunt;
+    let offload = libc::TUN_F_CSUM | if cut_here { libc::TUN_F_TSO4 | libc::TUN_F_TSO_ECN } else { 0 };
+    sys::set_tap_offload(tap.as_fd(), offload)?;
+    Ok(tap)
+}
+
+/// Makes the device of one end ready: up, and the way to `other`.
+fn connect(host: &Host, other: &Host, number: u8, side: u8, config: &LinkConfig) -> io::Result<u32> {
+    // Locally administered; link and side make it unique in the lab.
+    let address = |side: u8| [0x02, 0x42, 0x52, 0x54, number, side];
+    host.run(|| {
+        let mut netlink = Netlink::open()?;
+        let index = netlink.index_of(&device_name(number))?;
+        let device = DeviceConfig {
+            mtu: Some(config.mtu),
+            queue_packets: Some(DEVICE_QUEUE_PACKETS),
+            address: Some(address(side)),
+        };
+        netlink.set_up(index, &device)?;
+        netlink.add_route(index, other.address(), host.address())?;
+        netlink.add_neighbour(index, other.address(), address(1 - side))?;
+        Ok(index)
+    })
+}

@@ -1,0 +1,357 @@
+//! The thread of a link: takes frames from one host's device, asks the rules, and hands them to the
+//! other host's device when they are due. Two directions, one thread, one core.
+//!
+//! The rule: no decision is made here. Trains are cut only where the fates of their segments differ.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use brunt_core::{Clock, Nanos};
+
+use super::counters::{Counters, add, raise};
+use super::packet::{self, Train, VNET_HEADER_BYTES};
+use super::rules::{Delivery, Rules, Verdict};
+use super::schedule::Schedule;
+use super::settings::Settings;
+use crate::sys;
+
+/// Largest frame: 64 KiB of IP, Ethernet, and the virtio-net header.
+const FRAME_BYTES_MAX: usize = (64 << 10) + 14 + VNET_HEADER_BYTES;
+/// Frames taken from one device before the other has its turn.
+const BATCH: usize = 64;
+/// Timers of the kernel come this late at the most on an idle machine; closer times are spun for.
+const SPIN: Duration = Duration::from_micros(60);
+/// After its last frame a link looks for another one so long before it sleeps: to wake it costs more
+/// than that, and an answer mostly comes at once.
+const IDLE_SPIN: Duration = Duration::from_micros(50);
+/// Segments of a train whose last bits arrive within this time are handed over together, as a network
+/// card that moderates its interrupts does.
+const TOGETHER: Duration = Duration::from_micros(20);
+
+/// One direction as its thread and its handle share it.
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    pub(super) counters: Counters,
+    /// Settings to take over, and how many times there were new ones.
+    pub(super) next: Mutex<Option<Settings>>,
+    pub(super) wanted: AtomicU64,
+    /// How many of them hold, and since when.
+    pub(super) applied: AtomicU64,
+    pub(super) applied_at: AtomicU64,
+}
+
+/// What a link's thread has in common with its handle.
+#[derive(Debug)]
+pub(super) struct Control {
+    pub(super) lanes: [Shared; 2],
+    pub(super) stop: AtomicBool,
+    /// Nanoseconds in which it had work, of those in which it lived.
+    pub(super) busy_nanos: AtomicU64,
+    pub(super) lived_nanos: AtomicU64,
+    pub(super) wake: OwnedFd,
+}
+
+impl Control {
+    /// Lets the thread look at what changed.
+    pub(super) fn wake(&self) {
+        // It cannot be full: the counter holds 64 bits.
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    }
+}
+
+/// One direction.
+struct Lane {
+    from: RawFd,
+    to: RawFd,
+    rules: Rules,
+    under_way: Schedule<Frame>,
+    /// Bytes of the frames under way.
+    held_bytes: usize,
+    held_bytes_max: usize,
+    /// Where the next frame is read into.
+    buffer: Box<[u8]>,
+    spare: Spare,
+    seen: u64,
+}
+
+/// A frame under way: the virtio-net header, then Ethernet.
+#[derive(Debug)]
+struct Frame {
+    bytes: Vec<u8>,
+    due: Nanos,
+    packets: u32,
+}
+
+/// Buffers to be used again, by size.
+#[derive(Default)]
+struct Spare {
+    small: Vec<Vec<u8>>,
+    large: Vec<Vec<u8>>,
+}
+
+/// Holds a packet of a standard Ethernet.
+const SMALL_BYTES: usize = 2048;
+
+impl Spare {
+    fn take(&mut self, bytes: usize) -> Vec<u8> {
+        let (kept, size) = match bytes <= SMALL_BYTES {
+            true => (&mut self.small, SMALL_BYTES),
+            false => (&mut self.large, FRAME_BYTES_MAX),
+        };
+        kept.pop().unwrap_or_else(|| Vec::with_capacity(size))
+    }
+
+    fn give(&mut self, mut buffer: Vec<u8>) {
+        buffer.clear();
+        match buffer.capacity() {
+            SMALL_BYTES => self.small.push(buffer),
+            _ => self.large.push(buffer),
+        }
+    }
+}
+
+/// Everything a link's thread needs.
+pub(super) struct Driver {
+    pub(super) taps: [OwnedFd; 2],
+    pub(super) control: Arc<Control>,
+    pub(super) settings: [Settings; 2],
+    pub(super) seed: u64,
+    /// Most bytes under way in a direction.
+    pub(super) held_bytes_max: usize,
+    pub(super) clock: Clock,
+}
+
+impl Driver {
+    /// Until it is told to stop.
+    pub(super) fn run(self) -> io::Result<()> {
+        sys::exact_timers();
+        let Driver { taps, control, settings, seed, held_bytes_max, clock } = self;
+        let fds = [taps[0].as_raw_fd(), taps[1].as_raw_fd()];
+        let mut direction = 0;
+        let mut lanes = settings.map(|settings| {
+            let this = direction;
+            direction += 1;
+            // Each direction has its own chance; for_part keeps them apart.
+            let own = brunt_core::random::Random::for_part(seed, this as u64).next_u64();
+            Lane {
+                from: fds[this],
+                to: fds[1 - this],
+                rules: Rules::new(settings, own),
+                under_way: Schedule::new(),
+                held_bytes: 0,
+                held_bytes_max,
+                buffer: vec![0; FRAME_BYTES_MAX].into_boxed_slice(),
+                spare: Spare::default(),
+                seen: 0,
+            }
+        });
+        let polled = [fds[0], fds[1], control.wake.as_raw_fd()];
+        let start = clock.now();
+        let mut last_work = start;
+        let mut turn = start;
+        loop {
+            let mut worked = false;
+            for (lane, shared) in lanes.iter_mut().zip(&control.lanes) {
+                lane.change(shared, &clock);
+                worked |= lane.take_in(shared, &clock)?;
+                worked |= lane.hand_over(shared, &clock)?;
+            }
+            let now = clock.now();
+            if worked {
+                add(&control.busy_nanos, now.0 - turn.0);
+                last_work = now;
+            }
+            turn = now;
+            control.lived_nanos.store(now.0 - start.0, Ordering::Relaxed);
+            if worked || now.since(last_work) < IDLE_SPIN {
+                std::hint::spin_loop();
+                continue;
+            }
+            if control.stop.load(Ordering::Acquire) {
+                return Ok(());
+            }
+            let due = lanes.iter().filter_map(|lane| lane.under_way.next_due()).min();
+            let timeout = due.map(|due| due.since(now).saturating_sub(SPIN));
+            if timeout.is_none_or(|timeout| !timeout.is_zero()) {
+                sys::wait_readable(&polled, timeout)?;
+                drain(&control.wake);
+                turn = clock.now();
+            }
+        }
+    }
+}
+
+impl Lane {
+    /// Takes over new settings.
+    fn change(&mut self, shared: &Shared, clock: &Clock) {
+        let wanted = shared.wanted.load(Ordering::Acquire);
+        if wanted == self.seen {
+            return;
+        }
+        self.seen = wanted;
+        let next = shared.next.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+        if let Some(settings) = next {
+            self.rules.change(settings);
+        }
+        shared.applied_at.store(clock.now().0, Ordering::Release);
+        shared.applied.store(wanted, Ordering::Release);
+    }
+
+    /// Takes what the sending host has, a batch at the most; whether there was anything.
+    fn take_in(&mut self, shared: &Shared, clock: &Clock) -> io::Result<bool> {
+        let counters = &shared.counters;
+        for count in 0..BATCH {
+            let Some(bytes) = sys::read_frame(self.from, &mut self.buffer)? else { return Ok(count > 0) };
+            if bytes <= VNET_HEADER_BYTES {
+                continue;
+            }
+            let train = Train::parse(&self.buffer[..bytes]);
+            let packets = train.map_or(1, |train| train.segments);
+            let headers = train.map_or(0, |train| (train.segments - 1) * train.header_bytes);
+            add(&counters.frames_in, 1);
+            add(&counters.packets, packets as u64);
+            add(&counters.bytes, (bytes - VNET_HEADER_BYTES + headers) as u64);
+            if self.rules.is_clear() && self.under_way.len() == 0 {
+                self.rules.pass(packets as u64);
+                send(self.to, &self.buffer[..bytes], packets as u32, counters);
+                continue;
+            }
+            let now = clock.now();
+            match train {
+                None => self.take_packet(bytes, now, shared),
+                Some(train) => self.take_train(bytes, train, now, shared),
+            }
+        }
+        Ok(true)
+    }
+
+    fn take_packet(&mut self, bytes: usize, now: Nanos, shared: &Shared) {
+        let counters = &shared.counters;
+        let Some(delivery) = judge(&mut self.rules, now, bytes - VNET_HEADER_BYTES, counters) else { return };
+        let mut frame = self.spare.take(bytes);
+        frame.extend_from_slice(&self.buffer[..bytes]);
+        self.keep(frame, delivery, 1, shared);
+    }
+
+    /// Asks for each segment, and keeps those together that arrive together.
+    fn take_train(&mut self, bytes: usize, train: Train, now: Nanos, shared: &Shared) {
+        let mut run: Option<(usize, usize, Delivery, Nanos)> = None;
+        for segment in 0..train.segments {
+            let verdict = judge(&mut self.rules, now, train.frame_bytes(segment), &shared.counters);
+            if let (Some((_, count, together, first)), Some(this)) = (&mut run, verdict)
+                && together.is_plain()
+                && this.is_plain()
+                && this.due >= *first
+                && this.due.since(*first) <= TOGETHER
+            {
+                *count += 1;
+                together.due = together.due.max(this.due);
+                continue;
+            }
+            self.cut(bytes, train, run.take(), shared);
+            run = verdict.map(|delivery| (segment, 1, delivery, delivery.due));
+        }
+        self.cut(bytes, train, run, shared);
+    }
+
+    fn cut(
+        &mut self,
+        bytes: usize,
+        train: Train,
+        run: Option<(usize, usize, Delivery, Nanos)>,
+        shared: &Shared,
+    ) {
+        let Some((first, count, delivery, _)) = run else { return };
+        let mut frame = self.spare.take(VNET_HEADER_BYTES + train.header_bytes + count * train.segment_bytes);
+        if count == train.segments {
+            frame.extend_from_slice(&self.buffer[..bytes]);
+        } else {
+            train.cut(&self.buffer[..bytes], first, count, &mut frame);
+        }
+        self.keep(frame, delivery, count as u32, shared);
+    }
+
+    /// Puts a frame on its way, a second time where it arrives twice.
+    fn keep(&mut self, mut bytes: Vec<u8>, delivery: Delivery, packets: u32, shared: &Shared) {
+        if let Some(pick) = delivery.corrupt {
+            packet::corrupt(&mut bytes, pick);
+        }
+        let copy = delivery.duplicate.then(|| {
+            let mut copy = self.spare.take(bytes.len());
+            copy.extend_from_slice(&bytes);
+            copy
+        });
+        for bytes in std::iter::once(bytes).chain(copy) {
+            if self.held_bytes + bytes.capacity() > self.held_bytes_max {
+                add(&shared.counters.unmeant_no_buffer, u64::from(packets));
+                self.spare.give(bytes);
+                continue;
+            }
+            self.held_bytes += bytes.capacity();
+            self.under_way.push(delivery.due, Frame { bytes, due: delivery.due, packets });
+        }
+        raise(&shared.counters.queued_max, self.under_way.len() as u64);
+    }
+
+    /// Hands over what is due; whether there was anything.
+    fn hand_over(&mut self, shared: &Shared, clock: &Clock) -> io::Result<bool> {
+        let Some(due) = self.under_way.next_due() else { return Ok(false) };
+        let now = clock.now();
+        if due > now {
+            return Ok(false);
+        }
+        let mut handed = 0;
+        while let Some(frame) = self.under_way.pop_due(now) {
+            let late = now.0 - frame.due.0;
+            add(&shared.counters.late_nanos, late);
+            raise(&shared.counters.late_nanos_max, late);
+            send(self.to, &frame.bytes, frame.packets, &shared.counters);
+            self.held_bytes -= frame.bytes.capacity();
+            self.spare.give(frame.bytes);
+            handed += 1;
+            if handed == BATCH {
+                break;
+            }
+        }
+        Ok(handed > 0)
+    }
+}
+
+/// Asks the rules and counts what they say; `None` when the packet does not arrive.
+fn judge(rules: &mut Rules, now: Nanos, frame_bytes: usize, counters: &Counters) -> Option<Delivery> {
+    let delivery = match rules.on_packet(now, frame_bytes as u32) {
+        Verdict::Deliver(delivery) => delivery,
+        Verdict::Lost => {
+            add(&counters.lost, 1);
+            return None;
+        }
+        Verdict::QueueFull => {
+            add(&counters.queue_full, 1);
+            return None;
+        }
+    };
+    add(&counters.corrupted, u64::from(delivery.corrupt.is_some()));
+    add(&counters.duplicated, u64::from(delivery.duplicate));
+    add(&counters.held, u64::from(delivery.held));
+    Some(delivery)
+}
+
+fn send(to: RawFd, frame: &[u8], packets: u32, counters: &Counters) {
+    match sys::write_frame(to, frame) {
+        Ok(()) => {
+            add(&counters.frames_out, 1);
+            add(&counters.delivered, u64::from(packets));
+        }
+        // The host has no memory for it, or does not take frames like it: counted, never silent.
+        Err(_) => add(&counters.unmeant_refused, u64::from(packets)),
+    }
+}
+
+fn drain(wake: &OwnedFd) {
+    let mut count = [0u8; 8];
+    // Nothing to read is the usual case.
+    let _ = rustix::io::read(wake, &mut count);
+}

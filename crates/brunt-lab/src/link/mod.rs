@@ -1,0 +1,258 @@
+//! A wire between two hosts, in user space: a TAP device in each, and one thread that carries frames
+//! from one to the other as its settings say.
+//!
+//! Where an experiment asks for it, the kernel's own emulator (netem) on a veth pair instead.
+//!
+//! Called by [`crate::Lab`] and by whoever changes a link while packets are under way. Segments that a
+//! host left to be cut (segmentation offload) count as the packets that would be on the wire: each has
+//! its own fate, and trains of them stay together only where they share it.
+//!
+//! The rule: a packet is lost because the settings say so, or it is counted as not meant to be.
+
+mod counters;
+mod driver;
+pub(crate) mod netem;
+mod packet;
+mod presets;
+mod rules;
+mod schedule;
+mod settings;
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use brunt_core::{Clock, Nanos};
+use serde::Serialize;
+
+pub use counters::Counts;
+pub use packet::VNET_HEADER_BYTES;
+pub use presets::{PRESETS, Preset, preset};
+pub use rules::{Delivery, FRAME_OVERHEAD_BYTES, Rules, Verdict};
+pub use settings::{BitRate, Bursts, JitterShape, Settings, SettingsError};
+
+use driver::{Control, Driver, Shared};
+
+use crate::host::Host;
+use crate::netlink::{DeviceStats, Netlink};
+
+/// How long a link's thread gets to take over new settings; it looks at least this often.
+const CHANGE_PATIENCE: Duration = Duration::from_secs(2);
+/// A link that was busy for more of its life than this was probably what held an experiment back.
+const BUSY_SHARE_MAX: f64 = 0.9;
+
+/// Which way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Direction {
+    /// From the first host named to the second.
+    There = 0,
+    /// From the second to the first.
+    Back = 1,
+}
+
+/// A running link. Dropping it ends its thread and takes both devices away; those of the kernel's
+/// wires go with their hosts.
+#[derive(Debug)]
+pub struct Link {
+    handle: LinkHandle,
+    thread: Option<JoinHandle<io::Result<()>>>,
+}
+
+/// A hand on a link's settings and counts; clones are the same link.
+#[derive(Clone, Debug)]
+pub struct LinkHandle {
+    name: Arc<str>,
+    carrier: Carrier,
+    clock: Clock,
+}
+
+/// Who carries the frames.
+#[derive(Clone, Debug)]
+enum Carrier {
+    /// A thread of ours.
+    Thread(Arc<Control>),
+    /// The kernel: a veth pair with netem on each end.
+    Netem(Arc<[Device; 2]>),
+    /// The kernel: a veth pair and nothing else.
+    Bare,
+}
+
+/// A device on a host.
+#[derive(Clone, Debug)]
+pub(crate) struct Device {
+    pub host: Host,
+    pub index: u32,
+}
+
+impl Device {
+    pub(crate) fn stats(&self) -> io::Result<DeviceStats> {
+        self.host.run(|| Netlink::open()?.stats(self.index))
+    }
+
+    fn set_netem(&self, settings: &Settings) -> io::Result<()> {
+        let options = netem::options(settings).map_err(|error| io::Error::other(error.to_string()))?;
+        let set = self.host.run(|| Netlink::open()?.set_qdisc(self.index, "netem", &options));
+        set.map_err(|error| match error.raw_os_error() {
+            Some(libc::ENOENT | libc::EOPNOTSUPP) => io::Error::new(
+                error.kind(),
+                "this kernel has no netem: modprobe sch_netem as root, or leave out netem to use Brunt's own links",
+            ),
+            _ => error,
+        })
+    }
+}
+
+/// What a link did, for a report.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct LinkReport {
+    /// From the first host to the second.
+    pub there: Counts,
+    /// From the second to the first.
+    pub back: Counts,
+    /// Share of the time in which its thread had work.
+    pub busy: f64,
+}
+
+impl LinkReport {
+    /// What makes figures of this link doubtful, in words for a report; empty when nothing does.
+    pub fn trouble(&self) -> Vec<String> {
+        let mut trouble = Vec::new();
+        for (counts, way) in [(&self.there, "there"), (&self.back, "back")] {
+            if counts.unmeant() > 0 {
+                trouble.push(format!(
+                    "{} packets {way} were lost that were not meant to be: {} for want of buffers, {} refused by the host, \
+                     {} dropped by its device",
+                    counts.unmeant(),
+                    counts.unmeant_no_buffer,
+                    counts.unmeant_refused,
+                    counts.unmeant_device
+                ));
+            }
+        }
+        if self.busy > BUSY_SHARE_MAX {
+            trouble.push(format!(
+                "the emulation of the link was busy for {:.0}% of the time: it, not what it emulates, may be the bottleneck",
+                self.busy * 100.0
+            ));
+        }
+        trouble
+    }
+}
+
+/// What [`Link::start`] needs.
+pub(crate) struct LinkParts {
+    pub name: String,
+    pub taps: [OwnedFd; 2],
+    pub settings: [Settings; 2],
+    pub seed: u64,
+    pub held_bytes_max: usize,
+    pub clock: Clock,
+}
+
+impl Link {
+    /// Leaves the frames to the kernel, with netem or without anything between the devices.
+    pub(crate) fn in_kernel(
+        name: &str,
+        devices: [Device; 2],
+        netem: Option<[Settings; 2]>,
+        clock: Clock,
+    ) -> io::Result<Link> {
+        let carrier = match netem {
+            None => Carrier::Bare,
+            Some(settings) => {
+                for (device, settings) in devices.iter().zip(&settings) {
+                    device.set_netem(settings)?;
+                }
+                Carrier::Netem(Arc::new(devices))
+            }
+        };
+        Ok(Link { handle: LinkHandle { name: name.into(), carrier, clock }, thread: None })
+    }
+
+    /// Starts the thread between two devices.
+    pub(crate) fn start(parts: LinkParts) -> io::Result<Link> {
+        let flags = rustix::event::EventfdFlags::NONBLOCK | rustix::event::EventfdFlags::CLOEXEC;
+        let control = Arc::new(Control {
+            lanes: [Shared::default(), Shared::default()],
+            stop: AtomicBool::new(false),
+            busy_nanos: AtomicU64::new(0),
+            lived_nanos: AtomicU64::new(0),
+            wake: rustix::event::eventfd(0, flags)?,
+        });
+        let LinkParts { name, taps, settings, seed, held_bytes_max, clock } = parts;
+        let driver =
+            Driver { taps, control: control.clone(), settings, seed, held_bytes_max, clock: clock.clone() };
+        let thread = std::thread::Builder::new().name(format!("link {name}")).spawn(|| driver.run())?;
+        let carrier = Carrier::Thread(control);
+        Ok(Link { handle: LinkHandle { name: name.into(), carrier, clock }, thread: Some(thread) })
+    }
+
+    /// To change it and to read its counts.
+    pub fn handle(&self) -> LinkHandle {
+        self.handle.clone()
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        if let Carrier::Thread(control) = &self.handle.carrier {
+            control.stop.store(true, Ordering::Release);
+            control.wake();
+        }
+        if let Some(thread) = self.thread.take() {
+            // A failed thread has been seen by whoever waited for its packets.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl LinkHandle {
+    /// The link's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Changes one direction while packets are under way, and waits until it holds; returns since when.
+    ///
+    /// # Errors
+    /// The link's thread has ended, or netem does not have these settings.
+    pub fn change(&self, direction: Direction, settings: Settings) -> io::Result<Nanos> {
+        let control = match &self.carrier {
+            Carrier::Thread(control) => control,
+            Carrier::Netem(devices) => {
+                devices[direction as usize].set_netem(&settings)?;
+                return Ok(self.clock.now());
+            }
+            Carrier::Bare => return Err(io::Error::other(format!("link {} is a bare wire", self.name))),
+        };
+        let shared = &control.lanes[direction as usize];
+        let wanted = {
+            let mut next = shared.next.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            *next = Some(settings);
+            shared.wanted.fetch_add(1, Ordering::AcqRel) + 1
+        };
+        control.wake();
+        let asked = self.clock.now();
+        while shared.applied.load(Ordering::Acquire) < wanted {
+            if self.clock.now().since(asked) > CHANGE_PATIENCE {
+                return Err(io::Error::other(format!("the thread of link {} does not answer", self.name)));
+            }
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        Ok(Nanos(shared.applied_at.load(Ordering::Acquire)))
+    }
+
+    /// What it did so far. The kernel's links count nothing here.
+    pub fn report(&self) -> LinkReport {
+        let Carrier::Thread(control) = &self.carrier else { return LinkReport::default() };
+        let lived = control.lived_nanos.load(Ordering::Relaxed).max(1);
+        LinkReport {
+            there: control.lanes[0].counters.read(),
+            back: control.lanes[1].counters.read(),
+            busy: control.busy_nanos.load(Ordering::Relaxed) as f64 / lived as f64,
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! A frame as a TAP device gives it: a virtio-net header, then Ethernet. One that is longer than the
+//! link's MTU is a *train*: TCP segments in a row under one header, which the host left to be cut
+//! (segmentation offload). Here it is cut, with complete headers for each piece.
+//!
+//! The rule: what leaves here is what the host's own network card would have put on the wire.
+
+/// `struct virtio_net_hdr_v1` (virtio 1.2, 5.1.6), in the machine's byte order.
+pub const VNET_HEADER_BYTES: usize = 12;
+const ETHERNET_BYTES: usize = 14;
+const TCP_CHECKSUM_OFFSET: usize = 16;
+const NEEDS_CHECKSUM: u8 = 1;
+const GSO_NONE: u8 = 0;
+const GSO_TCP4: u8 = 1;
+const GSO_ECN: u8 = 0x80;
+const TCP_FIN: u8 = 1;
+const TCP_PSH: u8 = 8;
+const TCP_CWR: u8 = 0x80;
+
+/// How a train is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Train {
+    /// Headers of each segment, Ethernet's included.
+    pub header_bytes: usize,
+    /// TCP payload of each but the last.
+    pub segment_bytes: usize,
+    /// Segments; at least two.
+    pub segments: usize,
+    /// Frame without the virtio-net header.
+    frame_bytes: usize,
+    ip_header_bytes: usize,
+}
+
+impl Train {
+    /// Length on the wire of a segment, Ethernet header included.
+    pub fn frame_bytes(&self, segment: usize) -> usize {
+        let payload = self.frame_bytes - self.header_bytes;
+        let here = if segment + 1 < self.segments {
+            self.segment_bytes
+        } else {
+            payload - (self.segments - 1) * self.segment_bytes
+        };
+        self.header_bytes + here
+    }
+
+    /// Whether the frame, virtio-net header first, is a train, and how it is cut. `None` is a packet.
+    pub fn parse(buffer: &[u8]) -> Option<Train> {
+        let (header, frame) = buffer.split_at_checked(VNET_HEADER_BYTES)?;
+        if header[1] & !GSO_ECN != GSO_TCP4 {
+            return None;
+        }
+        let segment_bytes = usize::from(u16::from_ne_bytes([header[4], header[5]]));
+        let ip_header_bytes = usize::from(frame.get(ETHERNET_BYTES)? & 0xf) * 4;
+        let tcp = ETHERNET_BYTES + ip_header_bytes;
+        let header_bytes = tcp + usize::from(frame.get(tcp + 12)? >> 4) * 4;
+        let payload = frame.len().checked_sub(header_bytes)?;
+        if segment_bytes == 0 || payload <= segment_bytes || ip_header_bytes < 20 || header_bytes < tcp + 20 {
+            return None;
+        }
+        let segments = payload.div_ceil(segment_bytes);
+        Some(Train { header_bytes, segment_bytes, segments, frame_bytes: frame.len(), ip_header_bytes })
+    }
+
+    /// Writes `count` segments of a train, from `first` on, as a frame of its own: a packet, or a
+    /// shorter train.
+    pub fn cut(&self, buffer: &[u8], first: usize, count: usize, into: &mut Vec<u8>) {
+        let frame = &buffer[VNET_HEADER_BYTES..];
+        let begin = self.header_bytes + first * self.segment_bytes;
+        let end = (begin + count * self.segment_bytes).min(frame.len());
+        into.clear();
+        into.extend_from_slice(&buffer[..VNET_HEADER_BYTES + self.header_bytes]);
+        into.extend_from_slice(&frame[begin..end]);
+        if count == 1 {
+            into[1] = GSO_NONE;
+            into[4..6].fill(0);
+        }
+        let frame = &mut into[VNET_HEADER_BYTES..];
+        let ip_bytes = frame.len() - ETHERNET_BYTES;
+        let ip = &mut frame[ETHERNET_BYTES..][..self.ip_header_bytes];
+        ip[2..4].copy_from_slice(&(ip_bytes as u16).to_be_bytes());
+        let id = u16::from_be_bytes([ip[4], ip[5]]).wrapping_add(first as u16);
+        ip[4..6].copy_from_slice(&id.to_be_bytes());
+        ip[10..12].fill(0);
+        let sum = !fold(add(0, ip));
+        ip[10..12].copy_from_slice(&sum.to_be_bytes());
+        let addresses = add(0, &ip[12..20]);
+        let tcp = &mut frame[ETHERNET_BYTES + self.ip_header_bytes..];
+        let sequence = u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]]);
+        let sequence = sequence.wrapping_add((first * self.segment_bytes) as u32);
+        tcp[4..8].copy_from_slice(&sequence.to_be_bytes());
+        if first + count < self.segments {
+            tcp[13] &= !(TCP_FIN | TCP_PSH);
+        }
+        if first > 0 {
+            tcp[13] &= !TCP_CWR;
+        }
+        // Left to be finished, as the train was: the pseudo-header's part stands in the field.
+        let pseudo = addresses + u64::from(libc::IPPROTO_TCP as u16) + tcp.len() as u64;
+        let sum = fold(pseudo);
+        tcp[TCP_CHECKSUM_OFFSET..TCP_CHECKSUM_OFFSET + 2].copy_from_slice(&sum.to_be_bytes());
+    }
+}
+
+/// Finishes the checksum that the host left to the card, and then flips one bit behind the Ethernet
+/// header, which `pick` chooses: the receiver's checksum gets to see it. Not for trains.
+pub fn corrupt(buffer: &mut [u8], pick: u64) {
+    complete_checksum(buffer);
+    let Some(bytes) = buffer.len().checked_sub(VNET_HEADER_BYTES + ETHERNET_BYTES).filter(|bytes| *bytes > 0)
+    else {
+        return;
+    };
+    let bit = ((u128::from(pick) * (bytes as u128 * 8)) >> 64) as usize;
+    buffer[VNET_HEADER_BYTES + ETHERNET_BYTES + bit / 8] ^= 1 << (bit % 8);
+}
+
+fn complete_checksum(buffer: &mut [u8]) {
+    if buffer[0] & NEEDS_CHECKSUM == 0 {
+        // Whatever was said of its checksum (that it had been seen to be right) holds no more.
+        buffer[0] = 0;
+        return;
+    }
+    let start = usize::from(u16::from_ne_bytes([buffer[6], buffer[7]]));
+    let place = start + usize::from(u16::from_ne_bytes([buffer[8], buffer[9]]));
+    let (header, frame) = buffer.split_at_mut(VNET_HEADER_BYTES);
+    if place + 2 > frame.len() {
+        return;
+    }
+    // UDP writes a sum of zero as all ones, which is the same number (RFC 768); for TCP both are right.
+    let sum = match !fold(add(0, &frame[start..])) {
+        0 => 0xffff,
+        sum => sum,
+    };
+    frame[place..place + 2].copy_from_slice(&sum.to_be_bytes());
+    header[..10].fill(0);
+}
+
+/// Adds big-endian 16-bit words (RFC 1071).
+fn add(mut sum: u64, bytes: &[u8]) -> u64 {
+    let mut words = bytes.chunks_exact(2);
+    for word in &mut words {
+        sum += u64::from(u16::from_be_bytes([word[0], word[1]]));
+    }
+    match words.remainder() {
+        [last] => sum + (u64::from(*last) << 8),
+        _ => sum,
+    }
+}
+
+fn fold(mut sum: u64) -> u16 {
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    sum as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAYLOAD: usize = 4000;
+    const SEGMENT: usize = 1448;
+
+    /// A train as a host sends it: IPv4, TCP with a timestamp option, checksum left to the card.
+    fn train() -> Vec<u8> {
+        let mut buffer = vec![NEEDS_CHECKSUM, GSO_TCP4, 66, 0];
+        buffer.extend((SEGMENT as u16).to_ne_bytes());
+        buffer.extend(34u16.to_ne_bytes());
+        buffer.extend(16u16.to_ne_bytes());
+        buffer.extend([0, 0]);
+        buffer.extend([2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0]);
+        buffer.extend([0x45, 0, 0, 0, 0x12, 0x34, 0x40, 0, 64, 6, 0, 0, 10, 77, 0, 1, 10, 77, 0, 2]);
+        buffer.extend([0x9c, 0x40, 0x0c, 0xbc, 0xff, 0xff, 0xff, 0xf0, 0, 0, 0, 9]);
+        buffer.extend([0x80, TCP_PSH | 0x10 | TCP_CWR, 1, 0, 0, 0, 0, 0]);
+        buffer.extend([1, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 2]);
+        buffer.extend((0..PAYLOAD).map(|byte| byte as u8));
+        buffer
+    }
+
+    /// What a receiver's checksums say: IP's, and TCP's over the pseudo-header.
+    fn sums_are_right(frame: &[u8]) -> bool {
+        let ip = &frame[14..34];
+        let tcp = &frame[34..];
+        let pseudo = add(0, &ip[12..20]) + 6 + tcp.len() as u64;
+        fold(add(0, ip)) == 0xffff && fold(add(pseudo, tcp)) == 0xffff
+    }
+
+    /// The goal: the segments of a train are packets with the right lengths, numbers, flags and
+    /// checksums, and their payloads are the train's, byte for byte.
+    #[test]
+    fn trains_are_cut_into_packets() {
+        let buffer = train();
+        let train = Train::parse(&buffer).unwrap();
+        assert_eq!((train.header_bytes, train.segments), (66, 3));
+        let mut payload = Vec::new();
+        for segment in 0..3 {
+            let mut packet = Vec::new();
+            train.cut(&buffer, segment, 1, &mut packet);
+            assert_eq!(Train::parse(&packet), None);
+            complete_checksum(&mut packet);
+            let frame = &packet[VNET_HEADER_BYTES..];
+            assert_eq!(frame.len(), train.frame_bytes(segment));
+            assert!(sums_are_right(frame), "segment {segment}");
+            assert_eq!(usize::from(u16::from_be_bytes([frame[16], frame[17]])), frame.len() - 14);
+            assert_eq!(u16::from_be_bytes([frame[18], frame[19]]), 0x1234 + segment as u16);
+            let sequence = u32::from_be_bytes(frame[38..42].try_into().unwrap());
+            assert_eq!(sequence, 0xffff_fff0u32.wrapping_add((segment * SEGMENT) as u32));
+            assert_eq!(frame[47] & TCP_PSH != 0, segment == 2, "only the last pushes");
+            assert_eq!(frame[47] & TCP_CWR != 0, segment == 0, "only the first says CWR");
+            payload.extend_from_slice(&frame[66..]);
+        }
+        assert_eq!(payload, buffer[VNET_HEADER_BYTES + 66..]);
+    }
+
+    /// The goal: what is cut out of a train's middle is a train itself, and cuts into the same packets.
+    #[test]
+    fn a_part_of_a_train_is_a_train() {
+        let buffer = train();
+        let whole = Train::parse(&buffer).unwrap();
+        let mut part = Vec::new();
+        whole.cut(&buffer, 1, 2, &mut part);
+        let cut = Train::parse(&part).unwrap();
+        assert_eq!(cut.segments, 2);
+        for segment in 0..2 {
+            let (mut one, mut other) = (Vec::new(), Vec::new());
+            whole.cut(&buffer, segment + 1, 1, &mut one);
+            cut.cut(&part, segment, 1, &mut other);
+            assert_eq!(one, other);
+        }
+    }
+
+    /// The goal: whichever bit is flipped, a checksum of the receiver sees it.
+    #[test]
+    fn every_flipped_bit_is_seen() {
+        let buffer = train();
+        let train = Train::parse(&buffer).unwrap();
+        let mut packet = Vec::new();
+        train.cut(&buffer, 2, 1, &mut packet);
+        let bits = (packet.len() - VNET_HEADER_BYTES - ETHERNET_BYTES) * 8;
+        let mut flipped = std::collections::BTreeSet::new();
+        for bit in 0..bits as u64 {
+            let pick = ((u128::from(bit) << 64) / bits as u128) as u64 + 1;
+            let mut corrupted = packet.clone();
+            corrupt(&mut corrupted, pick);
+            assert_eq!(corrupted[0], 0, "nothing vouches for its checksum");
+            assert!(!sums_are_right(&corrupted[VNET_HEADER_BYTES..]), "bit {bit}");
+            flipped.insert(corrupted);
+        }
+        assert_eq!(flipped.len(), bits);
+    }
+
+    /// The goal: a frame cut short anywhere, or with any header byte wrong, is no train or one that can
+    /// be cut without running out of it.
+    #[test]
+    fn broken_trains_do_no_harm() {
+        let buffer = train();
+        let mut into = Vec::new();
+        let mut check = |buffer: &[u8]| {
+            if let Some(train) = Train::parse(buffer) {
+                for segment in 0..train.segments {
+                    assert!(train.frame_bytes(segment) > train.header_bytes);
+                    train.cut(buffer, segment, 1, &mut into);
+                }
+            }
+        };
+        for length in 0..buffer.len() {
+            check(&buffer[..length]);
+        }
+        for place in 0..VNET_HEADER_BYTES + 66 {
+            for value in [0, 1, 0x0f, 0x45, 0x4f, 0xf0, 0xff] {
+                let mut broken = buffer.clone();
+                broken[place] = value;
+                check(&broken);
+            }
+        }
+    }
+}

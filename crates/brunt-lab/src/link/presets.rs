@@ -1,0 +1,66 @@
+//! Links that others measured or used, by name. One entry of the table each.
+
+use std::time::Duration;
+
+use brunt_core::Span;
+
+use super::settings::Settings;
+
+/// Settings with a source.
+#[derive(Clone, Copy, Debug)]
+pub struct Preset {
+    /// What an experiment writes.
+    pub name: &'static str,
+    /// In a line.
+    pub help: &'static str,
+    /// Where the values come from.
+    pub source: &'static str,
+    /// The values, for each direction.
+    pub settings: fn() -> Settings,
+}
+
+/// All presets.
+pub const PRESETS: &[Preset] = &[
+    Preset {
+        name: "lan",
+        help: "a wire without any trouble",
+        source: "nothing is changed",
+        settings: Settings::default,
+    },
+    Preset {
+        name: "paxson-wan",
+        help: "losses, corruption and reordering of the Internet of the nineties; add your own delay",
+        source: "V. Paxson, End-to-end Internet packet dynamics, IEEE/ACM Transactions on Networking 7(3), 1999, \
+                 as used in section 5 of the iSCSI performance analysis: 2.7% lost, 0.02% corrupted, 2.0% reordered",
+        settings: || Settings { loss: 0.027, corrupt: 0.0002, reorder: 0.02, ..Settings::default() },
+    },
+    Preset {
+        name: "four-sites",
+        help: "between two of four data centres: 10 ms each way",
+        source: "the latency configuration of the distributed storage study (its figure 3): four groups of nodes, \
+                 no delay within a group, 10 ms in each direction between groups",
+        settings: || Settings { delay: Span(Duration::from_millis(10)), ..Settings::default() },
+    },
+];
+
+/// The preset of this name.
+pub fn preset(name: &str) -> Option<&'static Preset> {
+    PRESETS.iter().find(|preset| preset.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The goal: names are unique, every preset says what it is and where it comes from, and its
+    /// values can be.
+    #[test]
+    fn every_preset_has_a_source() {
+        for (index, this) in PRESETS.iter().enumerate() {
+            assert!(PRESETS[..index].iter().all(|other| other.name != this.name), "{} twice", this.name);
+            assert!(!this.help.is_empty() && !this.source.is_empty(), "{}", this.name);
+            assert_eq!((this.settings)().check(), Ok(()), "{}", this.name);
+            assert_eq!(preset(this.name).map(|found| found.help), Some(this.help));
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! The few requests to rtnetlink (rtnetlink(7)) that a lab needs: a link up with its address, MTU and
+//! queue, a neighbour, a route, a veth pair, netem, and what a link dropped.
+//!
+//! The rule: a [`Netlink`] speaks to the namespace in which its thread was when it was opened, for
+//! ever after. Every request waits for the kernel's answer.
+
+use std::io;
+use std::net::Ipv4Addr;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with};
+
+/// Longest answer: a link with all its statistics has about 2 KiB.
+const ANSWER_BYTES_MAX: usize = 32 << 10;
+const HEADER_BYTES: usize = 16;
+
+// linux/rtnetlink.h, linux/if_link.h, linux/pkt_sched.h; what libc does not name.
+const IFLA_STATS64: u16 = 23;
+const TCA_KIND: u16 = 1;
+const TCA_OPTIONS: u16 = 2;
+const VETH_INFO_PEER: u16 = 1;
+
+/// What a device counted (`struct rtnl_link_stats64`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct DeviceStats {
+    /// Packets that the host's stack took from the device and dropped.
+    pub rx_dropped: u64,
+    /// Packets that the host sent and the device had no place for.
+    pub tx_dropped: u64,
+}
+
+/// A conversation with the kernel about one network namespace.
+pub(crate) struct Netlink {
+    socket: OwnedFd,
+    sequence: u32,
+}
+
+impl Netlink {
+    /// About the namespace of the calling thread.
+    pub(crate) fn open() -> io::Result<Netlink> {
+        let socket = socket_with(
+            AddressFamily::NETLINK,
+            SocketType::DGRAM,
+            SocketFlags::CLOEXEC,
+            None, // protocol 0: NETLINK_ROUTE
+        )?;
+        Ok(Netlink { socket, sequence: 0 })
+    }
+
+    /// The index of a device.
+    pub(crate) fn index_of(&mut self, name: &str) -> io::Result<u32> {
+        let mut request = Request::new(libc::RTM_GETLINK, 0, &link_header(0, 0, 0));
+        request.text(libc::IFLA_IFNAME, name);
+        let answer = self.ask(request)?;
+        let index = answer.get(HEADER_BYTES + 4..HEADER_BYTES + 8);
+        index.map(word).ok_or_else(|| io::Error::other("rtnetlink answered without a link"))
+    }
+
+    /// Brings a device up, and gives it what is stated.
+    pub(crate) fn set_up(&mut self, index: u32, device: &DeviceConfig) -> io::Result<()> {
+        let up = libc::IFF_UP as u32;
+        let mut request = Request::new(libc::RTM_NEWLINK, 0, &link_header(index, up, up));
+        if let Some(mtu) = device.mtu {
+            request.attribute(libc::IFLA_MTU, &mtu.to_ne_bytes());
+        }
+        if let Some(packets) = device.queue_packets {
+            request.attribute(libc::IFLA_TXQLEN, &packets.to_ne_bytes());
+        }
+        if let Some(address) = device.address {
+            request.attribute(libc::IFLA_ADDRESS, &address);
+        }
+        self.ask(request).map(drop)
+    }
+
+    /// Gives a device an address, alone in its subnet.
+    pub(crate) fn add_address(&mut self, index: u32, address: Ipv4Addr) -> io::Result<()> {
+        let [a, b, c, d] = index.to_ne_bytes();
+        let header = [libc::AF_INET as u8, 32, 0, libc::RT_SCOPE_UNIVERSE, a, b, c, d];
+        let mut request = Request::new(libc::RTM_NEWADDR, CREATE, &header);
+        request.attribute(libc::IFA_LOCAL, &address.octets());
+        request.attribute(libc::IFA_ADDRESS, &address.octets());
+        self.ask(request).map(drop)
+    }
+
+    /// Sends packets for `to` out of a device, as coming from `source`.
+    pub(crate) fn add_route(&mut self, index: u32, to: Ipv4Addr, source: Ipv4Addr) -> io::Result<()> {
+        // struct rtmsg: family, bits of destination and source, tos, table, protocol, scope, type, flags.
+        let [table, protocol] = [libc::RT_TABLE_MAIN, libc::RTPROT_STATIC];
+        let mut header = vec![libc::AF_INET as u8, 32, 0, 0, table, protocol];
+        header.extend([libc::RT_SCOPE_LINK, libc::RTN_UNICAST, 0, 0, 0, 0]);
+        let mut request = Request::new(libc::RTM_NEWROUTE, CREATE, &header);
+        request.attribute(libc::RTA_DST, &to.octets());
+        request.attribute(libc::RTA_PREFSRC, &source.octets());
+        request.attribute(libc::RTA_OIF, &index.to_ne_bytes());
+        self.ask(request).map(drop)
+    }
+
+    /// Says for good which Ethernet address a neighbour has, so that no ARP is lost on a bad link.
+    pub(crate) fn add_neighbour(&mut self, index: u32, to: Ipv4Addr, address: [u8; 6]) -> io::Result<()> {
+        let mut header = vec![libc::AF_INET as u8, 0, 0, 0];
+        header.extend(index.to_ne_bytes());
+        header.extend(libc::NUD_PERMANENT.to_ne_bytes());
+        header.extend([0, libc::RTN_UNICAST]);
+        let mut request = Request::new(libc::RTM_NEWNEIGH, CREATE, &header);
+        request.attribute(libc::NDA_DST, &to.octets());
+        request.attribute(libc::NDA_LLADDR, &address);
+        self.ask(request).map(drop)
+    }
+
+    /// A veth pair: one end here, the other in another namespace.
+    pub(crate) fn add_veth(&mut self, name: &str, there: BorrowedFd<'_>, peer: &str) -> io::Result<()> {
+        let mut request = Request::new(libc::RTM_NEWLINK, CREATE, &link_header(0, 0, 0));
+        request.text(libc::IFLA_IFNAME, name);
+        request.nest(libc::IFLA_LINKINFO, |info| {
+            info.text(libc::IFLA_INFO_KIND, "veth");
+            info.nest(libc::IFLA_INFO_DATA, |data| {
+                data.nest(VETH_INFO_PEER, |other| {
+                    other.bytes.extend(link_header(0, 0, 0));
+                    other.text(libc::IFLA_IFNAME, peer);
+                    other.attribute(libc::IFLA_NET_NS_FD, &there.as_raw_fd().to_ne_bytes());
+                });
+            });
+        });
+        self.ask(request).map(drop)
+    }
+
+    /// Puts a queueing discipline at a device's root, or in place of the one of the same kind.
+    pub(crate) fn set_qdisc(&mut self, index: u32, kind: &str, options: &[u8]) -> io::Result<()> {
+        let mut header = vec![0; 4];
+        header.extend(index.to_ne_bytes());
+        header.extend(0x0001_0000u32.to_ne_bytes()); // handle 1:
+        header.extend(u32::MAX.to_ne_bytes()); // TC_H_ROOT
+        header.extend([0; 4]);
+        let mut request = Request::new(libc::RTM_NEWQDISC, CREATE | libc::NLM_F_REPLACE, &header);
+        request.text(TCA_KIND, kind);
+        request.attribute(TCA_OPTIONS, options);
+        self.ask(request).map(drop)
+    }
+
+    /// What a device counted so far.
+    pub(crate) fn stats(&mut self, index: u32) -> io::Result<DeviceStats> {
+        let answer = self.ask(Request::new(libc::RTM_GETLINK, 0, &link_header(index, 0, 0)))?;
+        let found = attributes(&answer[(HEADER_BYTES + 16).min(answer.len())..])
+            .find(|(kind, _)| *kind == IFLA_STATS64)
+            .ok_or_else(|| io::Error::other("rtnetlink answered without statistics"))?;
+        // rx_packets, tx_packets, rx_bytes, tx_bytes, rx_errors, tx_errors, rx_dropped, tx_dropped.
+        let field = |index: usize| {
+            let bytes = found.1.get(index * 8..index * 8 + 8);
+            bytes.map_or(0, |bytes| u64::from_ne_bytes(bytes.try_into().expect("eight bytes")))
+        };
+        Ok(DeviceStats { rx_dropped: field(6), tx_dropped: field(7) })
+    }
+
+    /// Sends a request and returns its answer; for an acknowledgement, an empty one.
+    fn ask(&mut self, mut request: Request) -> io::Result<Vec<u8>> {
+        self.sequence += 1;
+        let length = request.bytes.len() as u32;
+        request.bytes[0..4].copy_from_slice(&length.to_ne_bytes());
+        request.bytes[8..12].copy_from_slice(&self.sequence.to_ne_bytes());
+        send(&self.socket, &request.bytes, SendFlags::empty())?;
+        let mut data = Vec::new();
+        loop {
+            let mut buffer = vec![0; ANSWER_BYTES_MAX];
+            let (count, _) = recv(&self.socket, &mut buffer[..], RecvFlags::empty())?;
+            let mut rest = &buffer[..count];
+            while rest.len() >= HEADER_BYTES {
+                let length = (word(&rest[0..4]) as usize).clamp(HEADER_BYTES, rest.len());
+                let (message, after) = rest.split_at(length);
+                rest = &after[(length.next_multiple_of(4) - length).min(after.len())..];
+                if word(&message[8..12]) != self.sequence {
+                    continue;
+                }
+                let kind = u16::from_ne_bytes([message[4], message[5]]);
+                if kind != libc::NLMSG_ERROR as u16 {
+                    data = message.to_vec();
+                    continue;
+                }
+                // An error of zero is the acknowledgement, and comes last.
+                let code = message.get(HEADER_BYTES..HEADER_BYTES + 4).map_or(0, |code| word(code) as i32);
+                return if code == 0 { Ok(data) } else { Err(io::Error::from_raw_os_error(-code)) };
+            }
+        }
+    }
+}
+
+/// What a device is given when it is brought up.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct DeviceConfig {
+    pub mtu: Option<u32>,
+    pub queue_packets: Option<u32>,
+    pub address: Option<[u8; 6]>,
+}
+
+const CREATE: libc::c_int = libc::NLM_F_CREATE | libc::NLM_F_EXCL;
+
+struct Request {
+    bytes: Vec<u8>,
+}
+
+impl Request {
+    fn new(kind: u16, flags: libc::c_int, header: &[u8]) -> Request {
+        // Replacing and "only when new" contradict each other.
+        let exclusive = if flags & libc::NLM_F_REPLACE != 0 { libc::NLM_F_EXCL } else { 0 };
+        let flags = (flags & !exclusive | libc::NLM_F_REQUEST | libc::NLM_F_ACK) as u16;
+        let mut bytes = vec![0; HEADER_BYTES];
+        bytes[4..6].copy_from_slice(&kind.to_ne_bytes());
+        bytes[6..8].copy_from_slice(&flags.to_ne_bytes());
+        bytes.extend(header);
+        Request { bytes }
+    }
+
+    fn attribute(&mut self, kind: u16, value: &[u8]) {
+        self.nest(kind, |request| request.bytes.extend(value));
+    }
+
+    fn text(&mut self, kind: u16, value: &str) {
+        self.nest(kind, |request| {
+            request.bytes.extend(value.as_bytes());
+            request.bytes.push(0);
+        });
+    }
+
+    /// An attribute whose value is what `fill` adds.
+    fn nest(&mut self, kind: u16, fill: impl FnOnce(&mut Request)) {
+        let start = self.bytes.len();
+        self.bytes.extend([0, 0]);
+        self.bytes.extend(kind.to_ne_bytes());
+        fill(self);
+        let length = (self.bytes.len() - start) as u16;
+        self.bytes[start..start + 2].copy_from_slice(&length.to_ne_bytes());
+        self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
+    }
+}
+
+/// `struct ifinfomsg`.
+fn link_header(index: u32, flags: u32, change: u32) -> Vec<u8> {
+    let mut header = vec![0; 4];
+    header.extend(index.to_ne_bytes());
+    header.extend(flags.to_ne_bytes());
+    header.extend(change.to_ne_bytes());
+    header
+}
+
+fn word(bytes: &[u8]) -> u32 {
+    u32::from_ne_bytes(bytes.try_into().expect("four bytes"))
+}
+
+/// Kinds and values of a run of attributes; ends at one whose length cannot be.
+fn attributes(mut rest: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    std::iter::from_fn(move || {
+        let length = usize::from(u16::from_ne_bytes([*rest.first()?, *rest.get(1)?]));
+        let kind = u16::from_ne_bytes([*rest.get(2)?, *rest.get(3)?]);
+        let value = rest.get(4..length)?;
+        rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
+        Some((kind, value))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The goal: attributes read back as they were written, padding and nesting included, and a
+    /// length that cannot be ends the reading instead of the program.
+    #[test]
+    fn attributes_round_trip() {
+        let mut request = Request::new(libc::RTM_NEWLINK, 0, &[]);
+        request.text(3, "eth0");
+        request.nest(18, |inner| inner.attribute(1, &[9]));
+        let written = &request.bytes[HEADER_BYTES..];
+        let read: Vec<_> = attributes(written).collect();
+        assert_eq!(read, [(3, &b"eth0\0"[..]), (18, &[5, 0, 1, 0, 9, 0, 0, 0][..])]);
+        for cut in 0..written.len() {
+            assert!(attributes(&written[..cut]).count() <= 2);
+        }
+        assert_eq!(attributes(&[2, 0, 1, 0, 7]).count(), 0);
+    }
+
+    /// The goal: the kernel takes a request as it is written here: the loopback device of whatever
+    /// namespace the tests run in is found by its name.
+    #[test]
+    fn finds_the_loopback_device() {
+        let mut netlink = Netlink::open().unwrap();
+        let index = netlink.index_of("lo").unwrap();
+        assert_eq!(index, 1);
+        netlink.stats(index).unwrap();
+        assert_eq!(netlink.index_of("nosuchdevice").unwrap_err().raw_os_error(), Some(libc::ENODEV));
+    }
+}

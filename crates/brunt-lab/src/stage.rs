@@ -1,0 +1,155 @@
+//! Where a lab stands: the program itself, started again as the first process of new user, process,
+//! network and mount namespaces. No root is needed for it; root works too.
+//!
+//! Called by commands that need a lab, before they start any thread: a program with threads cannot
+//! enter a user namespace. The rule: whatever ends either process ends everything. When the inner
+//! one dies, the kernel kills what else runs in its process namespace, and the network namespaces
+//! go with the last process in them; when the outer one dies, the inner one is killed.
+
+use std::env;
+use std::fs;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, ExitCode};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::sys;
+
+/// Tells the inner process that it is one, and which descriptor its parent holds the other end of.
+const MARK: &str = "BRUNT_STAGE";
+
+/// On which side of the door the caller is.
+#[derive(Debug)]
+pub enum Stage {
+    /// In the namespaces: go on, hosts and links can be made.
+    Inside,
+    /// The inner process did everything and ended like this: end likewise.
+    Done(ExitCode),
+}
+
+/// Why there is no stage.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot make the namespaces of a lab: {what} ({source})")]
+pub struct StageError {
+    what: &'static str,
+    source: io::Error,
+    advice: String,
+}
+
+impl StageError {
+    /// Which setting forbids it, and how to run instead.
+    pub fn advice(&self) -> &str {
+        &self.advice
+    }
+}
+
+/// Starts this program again in namespaces of its own, with the same arguments, and waits for it;
+/// signals that are sent to the outer process reach the inner one. In the inner process, returns at
+/// once.
+///
+/// # Errors
+/// The system forbids user namespaces, or the program has threads already.
+pub fn enter() -> Result<Stage, StageError> {
+    match env::var(MARK).ok().filter(|_| std::process::id() == 1) {
+        Some(descriptor) => arrive(&descriptor).map(|()| Stage::Inside),
+        None => depart().map(Stage::Done),
+    }
+}
+
+/// The inner side: makes sure of the parent, and looks at its own processes only.
+fn arrive(descriptor: &str) -> Result<(), StageError> {
+    let failed = |what, source| StageError { what, source, advice: String::new() };
+    // No thread was started yet, so nobody reads the environment meanwhile.
+    sys::remove_variable(MARK);
+    let number: i32 = descriptor
+        .parse()
+        .map_err(|_| failed("the mark is broken", io::Error::other(descriptor.to_string())))?;
+    let parent = sys::adopt(number).map_err(|error| failed("the parent's descriptor is not there", error))?;
+    // The parent died before it could be told to take us along?
+    let mut polled = [PollFd::new(&parent, PollFlags::IN)];
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut polled, Some(&at_once)).map_err(|error| failed("cannot poll", error.into()))?;
+    if polled[0].revents().intersects(PollFlags::HUP) {
+        return Err(failed("the parent is gone", io::ErrorKind::BrokenPipe.into()));
+    }
+    // A /proc that shows our processes under our numbers. Where a container masks parts of /proc the
+    // kernel refuses; then /proc/self works still, and nothing here needs more.
+    let _ = sys::mount_proc();
+    Ok(())
+}
+
+/// The outer side: makes the namespaces, starts the inner process in them, and waits.
+fn depart() -> Result<ExitCode, StageError> {
+    let failed = |what| move |source: io::Error| StageError { what, advice: advice(&source), source };
+    let (inner, outer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
+        .map_err(|error| failed("no pipe")(error.into()))?;
+    rustix::io::fcntl_setfd(&inner, rustix::io::FdFlags::empty())
+        .map_err(|error| failed("no pipe")(error.into()))?;
+    let program = env::current_exe().map_err(failed("cannot find this program's file"))?;
+    let all = libc::CLONE_NEWPID | libc::CLONE_NEWNET | libc::CLONE_NEWNS;
+    // Root keeps its own user namespace, in which it may do more: real devices, real-time priorities.
+    let privileged = rustix::process::geteuid().is_root() && sys::unshare(all).is_ok();
+    if !privileged {
+        let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        sys::unshare(all | libc::CLONE_NEWUSER).map_err(failed("unshare failed"))?;
+        // user_namespaces(7): without the first, an unprivileged process may not write the third.
+        let maps = [
+            ("/proc/self/setgroups", "deny".to_string()),
+            ("/proc/self/uid_map", format!("0 {user} 1")),
+            ("/proc/self/gid_map", format!("0 {group} 1")),
+        ];
+        for (file, text) in maps {
+            fs::write(file, text).map_err(failed("the user of a new user namespace cannot be mapped"))?;
+        }
+    }
+    let signals =
+        sys::Signals::block(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGCHLD])
+            .map_err(failed("cannot block signals"))?;
+    let mut command = Command::new(program);
+    command.args(env::args_os().skip(1)).env(MARK, inner.as_raw_fd().to_string());
+    sys::die_with_parent(&mut command);
+    let mut child = command.spawn().map_err(failed("cannot start this program again"))?;
+    drop(inner);
+    loop {
+        if let Some(status) = child.try_wait().map_err(failed("cannot wait"))? {
+            drop(outer);
+            let code = status.code().or(status.signal().map(|signal| 128 + signal)).unwrap_or(1);
+            return Ok(ExitCode::from(code as u8));
+        }
+        let (signal, sent) = signals.wait().map_err(failed("cannot wait for signals"))?;
+        // What the terminal sends it sends to the inner process, too.
+        if signal != libc::SIGCHLD && sent {
+            let pid = rustix::process::Pid::from_child(&child);
+            if let Some(signal) = rustix::process::Signal::from_named_raw(signal) {
+                let _ = rustix::process::kill_process(pid, signal);
+            }
+        }
+    }
+}
+
+/// What forbids it here: the settings of this very machine, then what usually does.
+fn advice(error: &io::Error) -> String {
+    if error.raw_os_error() == Some(libc::EINVAL) {
+        return "this is a mistake in Brunt: the program has threads already".to_string();
+    }
+    let setting = |name: &str| {
+        let text = fs::read_to_string(format!("/proc/sys/{}", name.replace('.', "/"))).ok()?;
+        text.trim().parse::<u64>().ok()
+    };
+    let forbidding = [
+        ("kernel.unprivileged_userns_clone", 0, "1"),
+        ("kernel.apparmor_restrict_unprivileged_userns", 1, "0"),
+        ("user.max_user_namespaces", 0, "1000"),
+        ("user.max_net_namespaces", 0, "1000"),
+    ];
+    for (name, forbids, allows) in forbidding {
+        if setting(name) == Some(forbids) {
+            return format!("sysctl {name} is {forbids}: sudo sysctl -w {name}={allows}, or run as root");
+        }
+    }
+    "user namespaces are forbidden here: run as root; in a container, docker run --cap-add SYS_ADMIN \
+     --cap-add NET_ADMIN --security-opt seccomp=unconfined --device /dev/net/tun"
+        .to_string()
+}

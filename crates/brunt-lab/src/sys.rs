@@ -1,0 +1,188 @@
+//! The calls that need `unsafe`: namespaces, TAP devices, waiting for signals. All of it is here, and
+//! every function is safe to call.
+
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::time::Duration;
+
+fn check(result: libc::c_int) -> io::Result<libc::c_int> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// Leaves namespaces for new ones; `flags` of clone(2).
+pub(crate) fn unshare(flags: libc::c_int) -> io::Result<()> {
+    // SAFETY: integers only. Callers pass CLONE_NEW* flags, none of which takes memory or
+    // descriptors away from other threads.
+    check(unsafe { libc::unshare(flags) }).map(drop)
+}
+
+/// The calling thread enters the network namespace of this descriptor.
+pub(crate) fn enter_network(namespace: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: integers only; the descriptor is open as long as it is borrowed.
+    check(unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) }).map(drop)
+}
+
+/// The process that `command` will start runs in this network namespace from its first instruction.
+/// The namespace has to stay open until it is spawned.
+pub(crate) fn enter_network_on_spawn(command: &mut Command, namespace: OwnedFd) {
+    // SAFETY: between fork and exec it calls setns only, which is a bare system call.
+    unsafe { command.pre_exec(move || enter_network(namespace.as_fd())) };
+}
+
+/// The process that `command` will start is killed when the calling *thread* ends, and gets these
+/// signals unblocked.
+pub(crate) fn die_with_parent(command: &mut Command) {
+    // SAFETY: between fork and exec it makes bare system calls only, on memory of its own.
+    unsafe {
+        command.pre_exec(|| {
+            check(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL))?;
+            let mut none = std::mem::zeroed::<libc::sigset_t>();
+            libc::sigemptyset(&mut none);
+            check(libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut())).map(drop)
+        });
+    }
+}
+
+/// Signals that wait until somebody asks for them.
+pub(crate) struct Signals(libc::sigset_t);
+
+impl Signals {
+    /// Blocks these signals for this thread and those that it starts.
+    pub(crate) fn block(signals: &[libc::c_int]) -> io::Result<Signals> {
+        // SAFETY: a zeroed set is valid to be emptied, and all calls get memory of this frame.
+        unsafe {
+            let mut set = std::mem::zeroed::<libc::sigset_t>();
+            libc::sigemptyset(&mut set);
+            for signal in signals {
+                check(libc::sigaddset(&mut set, *signal))?;
+            }
+            check(libc::sigprocmask(libc::SIG_BLOCK, &set, std::ptr::null_mut()))?;
+            Ok(Signals(set))
+        }
+    }
+
+    /// The next one, and whether a process sent it (rather than the kernel, as for Ctrl-C).
+    pub(crate) fn wait(&self) -> io::Result<(libc::c_int, bool)> {
+        loop {
+            // SAFETY: the set is initialised, the info is of this frame and filled by the call.
+            let (signal, code) = unsafe {
+                let mut info = std::mem::zeroed::<libc::siginfo_t>();
+                (libc::sigwaitinfo(&self.0, &mut info), info.si_code)
+            };
+            match check(signal) {
+                Ok(signal) => return Ok((signal, code <= 0)),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// A TAP device with virtio-net headers of [`crate::link::VNET_HEADER_BYTES`] in front of each frame, made in
+/// the network namespace of the calling thread. Closing the last descriptor removes it.
+pub(crate) fn open_tap(name: &str) -> io::Result<OwnedFd> {
+    let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::CLOEXEC;
+    let tap = rustix::fs::open("/dev/net/tun", flags, rustix::fs::Mode::empty())?;
+    assert!(name.len() < libc::IFNAMSIZ, "an interface has at most 15 letters");
+    // SAFETY: zeros are a valid ifreq.
+    let mut request = unsafe { std::mem::zeroed::<libc::ifreq>() };
+    for (place, letter) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *place = letter as libc::c_char;
+    }
+    let kind = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
+    request.ifr_ifru.ifru_flags = kind as libc::c_short;
+    let header = crate::link::VNET_HEADER_BYTES as libc::c_int;
+    // SAFETY: each ioctl reads exactly the type that its number names (linux/if_tun.h).
+    unsafe {
+        check(libc::ioctl(tap.as_raw_fd(), libc::TUNSETIFF, &request))?;
+        check(libc::ioctl(tap.as_raw_fd(), libc::TUNSETVNETHDRSZ, &header))?;
+    }
+    Ok(tap)
+}
+
+/// Which packets the host may leave to be finished behind a TAP: `TUN_F_*` of linux/if_tun.h.
+pub(crate) fn set_tap_offload(tap: BorrowedFd<'_>, offload: libc::c_uint) -> io::Result<()> {
+    // SAFETY: an ioctl that takes an integer.
+    check(unsafe { libc::ioctl(tap.as_raw_fd(), libc::TUNSETOFFLOAD, libc::c_ulong::from(offload)) })
+        .map(drop)
+}
+
+/// Timers of the calling thread to the nanosecond, instead of the usual 50 µs late.
+pub(crate) fn exact_timers() {
+    // SAFETY: integers only.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
+}
+
+/// Reads a frame into `into`; `None` when there is none now.
+pub(crate) fn read_frame(tap: RawFd, into: &mut [u8]) -> io::Result<Option<usize>> {
+    // SAFETY: the kernel writes at most the slice's length into it.
+    let count = unsafe { libc::read(tap, into.as_mut_ptr().cast(), into.len()) };
+    if count >= 0 {
+        return Ok(Some(count as usize));
+    }
+    let error = io::Error::last_os_error();
+    match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(None),
+        _ => Err(error),
+    }
+}
+
+/// Writes one frame.
+pub(crate) fn write_frame(tap: RawFd, frame: &[u8]) -> io::Result<()> {
+    // SAFETY: the kernel reads at most the slice's length from it.
+    let count = unsafe { libc::write(tap, frame.as_ptr().cast(), frame.len()) };
+    if count < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Waits until one of the descriptors is readable, or `timeout` is over.
+pub(crate) fn wait_readable(fds: &[RawFd; 3], timeout: Option<Duration>) -> io::Result<()> {
+    let mut polled = fds.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
+    let time = timeout.map(|timeout| libc::timespec {
+        tv_sec: timeout.as_secs().min(3600) as libc::time_t,
+        tv_nsec: i64::from(timeout.subsec_nanos()),
+    });
+    let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: the array and the time live in this frame; no signal mask.
+    let result = unsafe { libc::ppoll(polled.as_mut_ptr(), 3, time, std::ptr::null()) };
+    match check(result) {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// A /proc of this process namespace, seen by this mount namespace only.
+pub(crate) fn mount_proc() -> io::Result<()> {
+    let none = std::ptr::null();
+    // SAFETY: all strings end in zero; the kernel keeps none of them. Private first, so that the
+    // mount does not spread to where we came from.
+    unsafe {
+        check(libc::mount(none, c"/".as_ptr(), none, libc::MS_REC | libc::MS_PRIVATE, none.cast()))?;
+        let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
+        check(libc::mount(c"proc".as_ptr(), c"/proc".as_ptr(), c"proc".as_ptr(), flags, none.cast()))
+            .map(drop)
+    }
+}
+
+/// Takes over a descriptor that was handed down by number.
+pub(crate) fn adopt(number: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: F_GETFD only asks whether it is open.
+    check(unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) })?;
+    // SAFETY: it is open, and the process that left it for us told nobody else of it.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+/// Removes a variable from the environment.
+///
+/// # Panics
+/// When other threads might read it meanwhile: only the first thread may call this, and before others.
+pub(crate) fn remove_variable(name: &str) {
+    let threads = std::fs::read_dir("/proc/self/task").map_or(1, Iterator::count);
+    assert!(threads <= 1, "the environment is changed before threads are started");
+    // SAFETY: there is no other thread, as was just seen.
+    unsafe { std::env::remove_var(name) };
+}

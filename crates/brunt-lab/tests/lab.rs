@@ -1,0 +1,219 @@
+//! Hosts and links as they stand in the kernel: real sockets over real devices. The program starts
+//! itself again in namespaces of its own, so it has a `main` instead of the usual harness.
+//!
+//! The rule: nothing here is timed but for a generous upper bound; accuracy is `brunt bench link`'s.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use brunt_core::{Clock, Span};
+use brunt_lab::link::{Direction, Settings};
+use brunt_lab::{Carrier, Host, Lab, LinkConfig, Stage, stage};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn main() -> ExitCode {
+    match stage::enter() {
+        Ok(Stage::Inside) => {}
+        Ok(Stage::Done(code)) => return code,
+        Err(error) => {
+            assert!(std::env::var("BRUNT_REQUIRE_ALL").is_err(), "{error}: {}", error.advice());
+            println!("skipped: needs user namespaces ({error}; {})", error.advice());
+            return ExitCode::SUCCESS;
+        }
+    }
+    if !std::path::Path::new("/dev/net/tun").exists() {
+        assert!(std::env::var("BRUNT_REQUIRE_ALL").is_err(), "needs /dev/net/tun");
+        println!("skipped: needs /dev/net/tun");
+        return ExitCode::SUCCESS;
+    }
+    let tests: [(&str, fn()); 6] = [
+        ("the_kernels_own_wires", the_kernels_own_wires),
+        ("bytes_arrive_whole", bytes_arrive_whole),
+        ("delay_shows_both_ways", delay_shows_both_ways),
+        ("loss_changes_under_way", loss_changes_under_way),
+        ("corruption_is_caught_by_checksums", corruption_is_caught_by_checksums),
+        ("processes_run_on_hosts", processes_run_on_hosts),
+    ];
+    for (name, test) in tests {
+        let start = Instant::now();
+        test();
+        println!("test {name} ... ok ({:.2} s)", start.elapsed().as_secs_f64());
+    }
+    ExitCode::SUCCESS
+}
+
+fn lab(settings: [Settings; 2], mtu: u32, carrier: Carrier) -> (Lab, Host, Host) {
+    let mut lab = Lab::new(["a", "b"], Clock::default()).unwrap();
+    let between = ["a".to_string(), "b".to_string()];
+    lab.add_link(&LinkConfig { name: "wire".into(), between, settings, mtu, seed: 7, carrier }).unwrap();
+    let (a, b) = (lab.host("a").unwrap().clone(), lab.host("b").unwrap().clone());
+    (lab, a, b)
+}
+
+fn of(text: &str) -> Settings {
+    let settings: Settings = toml::from_str(text).unwrap();
+    settings.check().unwrap();
+    settings
+}
+
+/// Sends `bytes` of a pattern over TCP and checks every one of them at the other end.
+fn transfer(from: &Host, to: &Host, bytes: usize) {
+    let listener = to.run(|| TcpListener::bind((to.address(), 0))).unwrap();
+    let address = listener.local_addr().unwrap();
+    let pattern: Vec<u8> = (0..251u8).cycle().take(251 * 512).collect();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut socket = from.run(|| TcpStream::connect_timeout(&address, PATIENCE)).unwrap();
+            socket.set_write_timeout(Some(PATIENCE)).unwrap();
+            let mut left = bytes;
+            while left > 0 {
+                let count = left.min(pattern.len());
+                socket.write_all(&pattern[..count]).unwrap();
+                left -= count;
+            }
+        });
+        let (mut socket, _) = listener.accept().unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut buffer = vec![0; 1 << 20];
+        let mut got = 0;
+        loop {
+            let count = socket.read(&mut buffer).unwrap();
+            if count == 0 {
+                break;
+            }
+            check(&buffer[..count], got, &pattern);
+            got += count;
+        }
+        assert_eq!(got, bytes);
+    });
+}
+
+/// The goal: TCP's bytes arrive as they were sent, whatever the link does to packets and however
+/// segments come: in trains, in jumbo frames, or alone.
+fn bytes_arrive_whole() {
+    let all = "delay = '200us'\njitter = '100us'\nkeep_order = false\nloss = 0.01\ncorrupt = 0.01\n\
+               duplicate = 0.01\nreorder = 0.01\nrate = '2Gb/s'";
+    let cases = [("", 8 << 20), ("delay = '100us'", 8 << 20), (all, 2 << 20)];
+    for (text, bytes) in cases {
+        for (mtu, carrier) in [(1500, Carrier::Brunt), (9000, Carrier::Brunt), (1500, Carrier::BruntWireSize)]
+        {
+            let (lab, a, b) = lab([of(text), of(text)], mtu, carrier);
+            transfer(&a, &b, bytes);
+            transfer(&b, &a, bytes);
+            let (_, report) = lab.reports().unwrap().remove(0);
+            assert_eq!((report.there.unmeant(), report.back.unmeant()), (0, 0), "{text}: {report:?}");
+            assert!(report.there.packets as usize > bytes / mtu as usize, "{report:?}");
+            assert_eq!(report.there.lost > 0, text == all, "{report:?}");
+            if carrier == Carrier::BruntWireSize {
+                assert_eq!(report.there.frames_in, report.there.packets, "{report:?}");
+            }
+        }
+    }
+}
+
+/// Whole slices at a time: a byte at a time would make the receiver the slowest part.
+fn check(mut bytes: &[u8], at: usize, pattern: &[u8]) {
+    let mut place = at % pattern.len();
+    while !bytes.is_empty() {
+        let count = bytes.len().min(pattern.len() - place);
+        assert!(bytes[..count] == pattern[place..place + count], "behind byte {at}");
+        bytes = &bytes[count..];
+        place = 0;
+    }
+}
+
+/// Sockets that talk to each other.
+fn pair(a: &Host, b: &Host) -> (UdpSocket, UdpSocket) {
+    let [first, second] = [a, b].map(|host| {
+        let socket = host.run(|| UdpSocket::bind((host.address(), 0))).unwrap();
+        socket.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+        socket
+    });
+    let addresses: [SocketAddr; 2] = [first.local_addr().unwrap(), second.local_addr().unwrap()];
+    first.connect(addresses[1]).unwrap();
+    second.connect(addresses[0]).unwrap();
+    (first, second)
+}
+
+/// The goal: each direction has its own delay; a round trip takes the sum.
+fn delay_shows_both_ways() {
+    let (_lab, a, b) = lab([of("delay = '10ms'"), of("delay = '25ms'")], 1500, Carrier::Brunt);
+    let (first, second) = pair(&a, &b);
+    let mut buffer = [0; 16];
+    let start = Instant::now();
+    first.send(b"ping").unwrap();
+    second.recv(&mut buffer).unwrap();
+    let there = start.elapsed();
+    second.send(b"pong").unwrap();
+    first.recv(&mut buffer).unwrap();
+    let both = start.elapsed();
+    assert!(there >= Duration::from_millis(10) && both >= Duration::from_millis(35), "{there:?} {both:?}");
+}
+
+/// The goal: the kernel's bare wire carries, and netem, where the kernel has it, delays; where it does
+/// not, the error says what to do.
+fn the_kernels_own_wires() {
+    let (_lab, a, b) = lab([of(""), of("")], 1500, Carrier::Bare);
+    transfer(&a, &b, 1 << 20);
+    let mut lab = Lab::new(["a", "b"], Clock::default()).unwrap();
+    let config = LinkConfig {
+        name: "wire".into(),
+        between: ["a".into(), "b".into()],
+        settings: [of("delay = '5ms'"), of("delay = '5ms'")],
+        mtu: 1500,
+        seed: 7,
+        carrier: Carrier::Netem,
+    };
+    match lab.add_link(&config) {
+        Ok(_) => {
+            let (first, second) = pair(lab.host("a").unwrap(), lab.host("b").unwrap());
+            let start = Instant::now();
+            first.send(b"probe").unwrap();
+            second.recv(&mut [0; 16]).unwrap();
+            assert!(start.elapsed() >= Duration::from_millis(5));
+        }
+        Err(error) => assert!(error.to_string().contains("modprobe sch_netem"), "{error}"),
+    }
+}
+
+/// The goal: settings change while sockets stay open: nothing arrives under full loss, all before
+/// and after.
+fn loss_changes_under_way() {
+    let (lab, a, b) = lab([of(""), of("")], 1500, Carrier::Brunt);
+    let (first, second) = pair(&a, &b);
+    let link = lab.link("wire").unwrap();
+    let mut buffer = [0; 16];
+    for (text, arrives) in [("", true), ("loss = 1.0", false), ("", true)] {
+        link.change(Direction::There, of(text)).unwrap();
+        first.send(b"probe").unwrap();
+        assert_eq!(second.recv(&mut buffer).is_ok(), arrives, "{text}");
+    }
+    assert_eq!(link.report().there.lost, 1);
+}
+
+/// The goal: a flipped bit does not reach the receiver's program: its checksums drop the packet.
+fn corruption_is_caught_by_checksums() {
+    let (lab, a, b) = lab([of("corrupt = 1.0"), of("")], 1500, Carrier::Brunt);
+    let (first, second) = pair(&a, &b);
+    for _ in 0..50 {
+        first.send(&[0x5a; 1000]).unwrap();
+    }
+    let mut buffer = [0; 2000];
+    assert!(second.recv(&mut buffer).is_err());
+    assert_eq!(lab.link("wire").unwrap().report().there.corrupted, 50);
+}
+
+/// The goal: a process started on a host sees that host's devices and no others.
+fn processes_run_on_hosts() {
+    let (_lab, a, _) =
+        lab([of("delay = '1ms'"), Settings { delay: Span(PATIENCE / 4), ..of("") }], 1500, Carrier::Brunt);
+    let mut command = std::process::Command::new("cat");
+    command.arg("/proc/self/net/dev");
+    a.place(&mut command).unwrap();
+    let output = command.output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("link0:") && text.contains("lo:") && text.lines().count() == 4, "{text}");
+}
