@@ -19,6 +19,7 @@ use brunt_study::statistics::{Ratio, interleaved};
 use serde_json::{Value, json};
 
 use super::Subcommand;
+use super::sample::median;
 use crate::cli::{Done, Failure, Output};
 
 const FILE_BYTES: u64 = 1 << 30;
@@ -224,7 +225,7 @@ fn print(output: &Output, job: &Job, version: &str, ours: &[Figures], theirs: &[
     );
     let mut sides = Vec::new();
     for (who, runs) in [("brunt", ours), (version, theirs)] {
-        let middle = |get: fn(&Figures) -> f64| median(of(runs, get));
+        let middle = |get: fn(&Figures) -> f64| median(&of(runs, get));
         let calls = runs[0].system_calls.map(|_| middle(|run| run.system_calls.unwrap_or(f64::NAN)));
         output.line(format_args!(
             "  {who:<9} {:>11.0} {:>9.0} {:>7} {:>9.4} {:>10.2} {:>10.2}",
@@ -258,9 +259,4 @@ fn print(output: &Output, job: &Job, version: &str, ours: &[Figures], theirs: &[
         show(mean)
     ));
     json!({ "job": job.name, "sides": sides, "rate_ratio": rate, "cpu_ratio": cpu, "mean_latency_ratio": mean })
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_unstable_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
