@@ -12,6 +12,7 @@ pub mod degradation;
 pub mod experiment;
 pub mod observe;
 pub mod probe;
+pub mod role;
 pub mod statistics;
 pub mod study;
 pub mod summary;

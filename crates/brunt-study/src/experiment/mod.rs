@@ -8,6 +8,7 @@
 mod fault;
 mod mistake;
 mod plan;
+mod target;
 
 use std::collections::BTreeMap;
 
@@ -19,6 +20,7 @@ pub use fault::{FAULTS_MAX, FaultEntry};
 pub use mistake::FileError;
 use mistake::Source;
 pub use plan::{Plan, Point, Sweep};
+pub use target::{LUNS_MAX, Serve, TARGET_NAME, Target};
 
 use crate::probe::Probes;
 
@@ -62,14 +64,6 @@ pub struct Experiment {
     pub fault: Vec<FaultEntry>,
 }
 
-/// Something to measure.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Target {
-    /// A path (file or block device), `null:SIZE`, `memory:SIZE`, `iscsi://host/name/lun`.
-    pub url: String,
-}
-
 impl Experiment {
     /// Reads a file's text and checks everything that can be checked without its devices.
     ///
@@ -104,9 +98,14 @@ impl Experiment {
             let what = format!("{} repetitions; write 1 to {REPETITIONS_MAX}", self.repetitions);
             return Err(source.mistake(&["repetitions"], what, None));
         }
+        for (name, target) in &self.targets {
+            if let Err((key, what, help)) = target.check() {
+                return Err(source.mistake(&["targets", name, key], format!("target {name}: {what}"), help));
+            }
+        }
         for url in &self.allow_overwrite {
-            if !self.targets.values().any(|target| target.url == *url) {
-                let urls: Vec<&str> = self.targets.values().map(|target| target.url.as_str()).collect();
+            if !self.targets.values().any(|target| target.place() == url) {
+                let urls: Vec<&str> = self.targets.values().map(Target::place).collect();
                 let what = format!("allow_overwrite names {url}, which is no target of this experiment");
                 let help = format!("the targets' URLs are {}", urls.join(", "));
                 return Err(source.mistake(&["allow_overwrite"], what, Some(help)));
@@ -208,6 +207,9 @@ queue_depth = [1, 8, 32]
         check("[sweep]", "[probes]\nonly = [\"gpu\"]\n[sweep]", 17, "there are cpu, activity");
         check("name = \"block sizes\"", "", 1, "missing field `name`");
         check("read = 0.7", "read = ", 12, "");
+        check("url = \"null:1GiB\"", "serve = 7", 9, "a LUN such as");
+        check("url = \"null:1GiB\"", "serve = \"tcp\"\nlun = 2", 10, "no LUNs");
+        check("url = \"null:1GiB\"", "", 8, "neither a url");
     }
 
     /// The goal: the examples we ship are right.

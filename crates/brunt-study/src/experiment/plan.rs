@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::mistake::{FileError, Source};
-use super::{Experiment, RUNS_MAX, Target};
+use super::{Experiment, RUNS_MAX};
 use crate::statistics::interleaved;
 
 /// The axes. An empty one leaves the workload's own value.
@@ -44,7 +44,7 @@ pub struct Point {
     pub label: String,
     /// The target's name.
     pub target: String,
-    /// Its URL.
+    /// Its URL, or what is served for it.
     pub url: String,
     /// The workload's name.
     pub workload_name: String,
@@ -111,12 +111,12 @@ impl Experiment {
     /// Every combination of target, workload and axes, in the order of the file's names.
     pub fn points(&self) -> Vec<Point> {
         let mut points = Vec::new();
-        for (target, Target { url }) in &self.targets {
+        for (name, target) in &self.targets {
             for (workload_name, workload) in &self.workloads {
                 points.push(Point {
                     label: String::new(),
-                    target: target.clone(),
-                    url: url.clone(),
+                    target: name.clone(),
+                    url: target.place().to_string(),
                     workload_name: workload_name.clone(),
                     axes: Vec::new(),
                     workload: workload.clone(),
@@ -158,7 +158,8 @@ impl Experiment {
         let writes =
             |name: &String| points.iter().any(|point| point.target == *name && point.workload.read < 1.0);
         let written = self.targets.iter().filter(|(name, _)| writes(name)).map(|(name, target)| {
-            (name.clone(), target.url.clone(), self.allow_overwrite.contains(&target.url))
+            let place = target.place().to_string();
+            (name.clone(), place.clone(), self.allow_overwrite.contains(&place))
         });
         Plan { written: written.collect(), points, runs, time_min, open_ended }
     }

@@ -84,6 +84,18 @@ pub fn describe(experiment: &Experiment, plan: &Plan) -> Vec<String> {
         (plan.time_min.as_secs(), if plan.open_ended { " and what runs without a time need" } else { "" });
     let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
     lines.push(format!("takes about {hours}:{minutes:02}:{seconds:02}{more}"));
+    for (name, target) in &experiment.targets {
+        match &target.serve {
+            Some(serve) if serve.is_sink() => {
+                lines.push(format!("target {name} is a sink of its own (brunt sink)"))
+            }
+            Some(serve) => lines.push(format!(
+                "target {name} is served by a process of its own (brunt target): {}",
+                serve.luns().join(" ")
+            )),
+            None => {}
+        }
+    }
     for (name, url, allowed) in &plan.written {
         let what = match allowed {
             true => "is overwritten whatever it holds (allow_overwrite)",

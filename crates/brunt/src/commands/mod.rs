@@ -9,6 +9,7 @@ mod compare;
 mod completions;
 mod io;
 mod man;
+mod role;
 mod run;
 mod schema;
 mod sink;

@@ -3,10 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use brunt_study::experiment::Experiment;
 use brunt_study::observe::{Companion, Company, Event, Observer};
 use brunt_study::probe::{Prober, Watch};
+use brunt_study::role::{Here, Role, Roles};
 use brunt_study::study::{Study, describe, table};
 use brunt_study::summary;
 use brunt_study::timeline::TimeLine;
@@ -75,9 +77,22 @@ impl Subcommand for Run {
             return Err(Failure::usage(what).advise("choose another folder with --out, or move these away"));
         }
         let mut targets = BTreeMap::new();
+        let mut roles = Vec::new();
         for (name, target) in &experiment.targets {
             let written = plan.written.iter().find(|(written, _, _)| written == name);
-            let backend = devices::open(&target.url, written.is_none())?;
+            let url = match &target.serve {
+                None => target.url.clone(),
+                Some(serve) => {
+                    let role = Role::serve(name, serve, Arc::new(Here)).map_err(|error| {
+                        Failure::failed(format!("target {error}"))
+                            .advise(format!("see what [targets.{name}] serves"))
+                    })?;
+                    let url = target.url_at(role.address());
+                    roles.push(Arc::new(role));
+                    url
+                }
+            };
+            let backend = devices::open(&url, written.is_none())?;
             if let Some((_, url, allowed)) = written {
                 devices::guard(backend.as_ref(), *allowed).map_err(|failure| {
                     failure.advise(format!(
@@ -99,12 +114,18 @@ impl Subcommand for Run {
         let stop = output.interrupt_flag();
         let watch = Watch::default();
         let mut companions: Vec<Box<dyn Companion>> = Vec::new();
+        if !roles.is_empty() {
+            companions.push(Box::new(Roles::new(roles.clone(), &watch)));
+        }
         if experiment.probes.is_on() {
             companions.push(Box::new(Prober::new(&experiment.probes, &watch)));
         }
         let company = Company { observers: vec![Box::new(Lines(output.clone()))], companions, timeline };
         let study = Study::new(experiment, targets, env!("CARGO_PKG_VERSION"), &folder, company);
         let summary = study.run(stop).map_err(Failure::failed)?;
+        for role in &roles {
+            role.shutdown().map_err(Failure::failed)?;
+        }
         table(&summary).into_iter().for_each(|line| output.line(line));
         output.line(format_args!("results in {}", folder.display()));
         output.object(&serde_json::to_value(&summary).map_err(Failure::failed)?);

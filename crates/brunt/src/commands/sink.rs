@@ -7,6 +7,7 @@ use brunt_block::socket::SocketOptions;
 use brunt_core::units::{format_size, parse_size};
 use serde_json::json;
 
+use super::role::Role;
 use super::target::portals;
 use crate::cli::{Done, Failure, Output};
 
@@ -32,6 +33,9 @@ pub struct Sink {
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     receive_buffer: Option<u64>,
 
+    #[command(flatten)]
+    role: Role,
+
     /// Let short messages wait for company (no TCP_NODELAY).
     #[arg(long)]
     delay: bool,
@@ -52,6 +56,7 @@ impl super::Subcommand for Sink {
     ];
 
     fn run(self, output: &Output) -> Done {
+        self.role.bind()?;
         let portal = portals(std::slice::from_ref(&self.portal))?[0];
         let listener = {
             let output = output.clone();

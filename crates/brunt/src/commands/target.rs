@@ -14,6 +14,7 @@ use brunt_iscsi::scsi::{FileStore, LogicalUnit, LunMap, LunOptions};
 use brunt_iscsi::target::{Listener, Server, StartError, TargetConfig, TargetStats};
 use serde_json::json;
 
+use super::role::Role;
 use crate::cli::{Done, Failure, Output};
 use crate::devices;
 
@@ -72,6 +73,9 @@ pub struct Target {
     /// Size of each connection's receive buffer; the kernel's choice otherwise.
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     receive_buffer: Option<u64>,
+
+    #[command(flatten)]
+    role: Role,
 }
 
 /// [`DigestPolicy`] as the command line says it.
@@ -112,6 +116,7 @@ impl super::Subcommand for Target {
     ];
 
     fn run(self, output: &Output) -> Done {
+        self.role.bind()?;
         let mut config = TargetConfig {
             portals: portals(&self.portals)?,
             name: self.name.clone(),

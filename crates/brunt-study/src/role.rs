@@ -1,0 +1,477 @@
+//! Roles: parts of the one program that an experiment starts as processes, a target or a sink, on this host
+//! or another one ([`Place`] says how). Started by `brunt run` for `serve = …`; frozen, killed and started
+//! again by faults.
+//!
+//! The rule: a role ends with the experiment, however that ends, and one that ends before is noticed. A run in
+//! which a role died unasked is void, and says what the role said last.
+
+use std::collections::VecDeque;
+use std::io::{self, BufRead, BufReader, Read};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::experiment::{Serve, TARGET_NAME};
+use crate::observe::{Companion, Hub, RunInfo};
+use crate::probe::{Watch, Watching};
+
+/// A role that does not listen after this is given up: a large memory LUN takes a moment.
+const START_TIME: Duration = Duration::from_secs(20);
+/// A role has so long to end when it is asked to; then it is killed.
+const END_TIME: Duration = Duration::from_secs(5);
+/// Lines of its standard error that are kept for messages.
+const LINES_MAX: usize = 20;
+/// A longer line is cut.
+const LINE_BYTES_MAX: usize = 2000;
+
+/// Where a role is started.
+pub trait Place: Send + Sync {
+    /// The host's name in messages and samples.
+    fn host(&self) -> &str;
+
+    /// Where roles on this host listen so that the experiment reaches them.
+    fn address(&self) -> IpAddr;
+
+    /// This program, on that host.
+    ///
+    /// # Errors
+    /// It is not to be found.
+    fn program(&self) -> io::Result<PathBuf> {
+        std::env::current_exe()
+    }
+
+    /// Makes `command` run there.
+    ///
+    /// # Errors
+    /// The host is not there any more.
+    fn place(&self, command: &mut Command) -> io::Result<()>;
+}
+
+/// This host: roles listen on loopback.
+#[derive(Clone, Copy, Debug)]
+pub struct Here;
+
+impl Place for Here {
+    fn host(&self) -> &str {
+        crate::probe::LOCAL
+    }
+
+    fn address(&self) -> IpAddr {
+        IpAddr::V4(Ipv4Addr::LOCALHOST)
+    }
+
+    fn place(&self, _command: &mut Command) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Why a role does not play.
+#[derive(Debug, thiserror::Error)]
+pub enum RoleError {
+    /// It could not be started, signalled or waited for.
+    #[error("{name}: cannot {what}: {source}")]
+    Os {
+        /// The role.
+        name: String,
+        /// "be started", for example.
+        what: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+    /// It ended before it listened, or did not listen in time.
+    #[error("{name}: {what}{}", said(.lines))]
+    Start {
+        /// The role.
+        name: String,
+        /// What it did instead.
+        what: String,
+        /// What it said last on its standard error.
+        lines: Vec<String>,
+    },
+    /// It ended, and nobody had asked it to.
+    #[error("{name} ended unexpectedly ({status}){}", said(.lines))]
+    Died {
+        /// The role.
+        name: String,
+        /// How.
+        status: String,
+        /// What it said last on its standard error.
+        lines: Vec<String>,
+    },
+}
+
+fn said(lines: &[String]) -> String {
+    if lines.is_empty() { ", without a word".to_string() } else { format!(": {}", lines.join("; ")) }
+}
+
+/// A process that plays a role. Dropping it ends it. Shared between the experiment and its faults.
+pub struct Role {
+    name: String,
+    place: Arc<dyn Place>,
+    arguments: Vec<String>,
+    address: SocketAddr,
+    process: Mutex<Process>,
+    lines: Arc<Mutex<VecDeque<String>>>,
+}
+
+struct Process {
+    child: Child,
+    /// Somebody ended it on purpose, and has not started it again.
+    ended: bool,
+    frozen: bool,
+    /// Reads what it says, until it closes its ends.
+    readers: Vec<JoinHandle<()>>,
+}
+
+impl Role {
+    /// Starts this program with `arguments`, on a port of its own choice, and waits until it listens.
+    /// The role says its address on its first line.
+    ///
+    /// # Errors
+    /// It does not start; the text has what it said.
+    pub fn start(name: &str, arguments: &[String], place: Arc<dyn Place>) -> Result<Role, RoleError> {
+        let lines = Arc::default();
+        let (process, address) = launch(name, arguments, place.as_ref(), 0, &lines)?;
+        let arguments = arguments.to_vec();
+        Ok(Role { name: name.to_string(), place, arguments, address, process: Mutex::new(process), lines })
+    }
+
+    /// The role that serves what an experiment's target asks for.
+    ///
+    /// # Errors
+    /// As [`Role::start`].
+    pub fn serve(name: &str, serve: &Serve, place: Arc<dyn Place>) -> Result<Role, RoleError> {
+        Role::start(name, &arguments_of(serve), place)
+    }
+
+    /// What it is called in messages.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Where it plays.
+    pub fn host(&self) -> &str {
+        self.place.host()
+    }
+
+    /// Where it listens; the same after a restart.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Its process, which a restart changes.
+    pub fn pid(&self) -> u32 {
+        self.process().child.id()
+    }
+
+    /// Whether it plays as it should.
+    ///
+    /// # Errors
+    /// It died, and nobody had asked it to.
+    pub fn check(&self) -> Result<(), RoleError> {
+        let mut process = self.process();
+        if process.ended {
+            return Ok(());
+        }
+        match process.child.try_wait() {
+            Ok(None) => Ok(()),
+            Ok(Some(status)) => {
+                process.readers.drain(..).for_each(|reader| drop(reader.join()));
+                let (name, status) = (self.name.clone(), status.to_string());
+                Err(RoleError::Died { name, status, lines: self.lines() })
+            }
+            Err(source) => Err(self.os("be looked after", source)),
+        }
+    }
+
+    /// Stops it where it is: it answers nobody, and its connections stay open.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub fn freeze(&self) -> Result<(), RoleError> {
+        self.signal(Signal::STOP, "be frozen")?;
+        self.process().frozen = true;
+        Ok(())
+    }
+
+    /// Lets it go on.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub fn thaw(&self) -> Result<(), RoleError> {
+        self.signal(Signal::CONT, "be thawed")?;
+        self.process().frozen = false;
+        Ok(())
+    }
+
+    /// Whether it is frozen.
+    pub fn is_frozen(&self) -> bool {
+        self.process().frozen
+    }
+
+    /// Kills it, as a power failure would; its connections break. Nothing is wrong when it is gone already.
+    pub fn kill(&self) {
+        self.process().end();
+    }
+
+    /// Starts it again where it listened before, after a [`Role::kill`] or a death.
+    ///
+    /// # Errors
+    /// As [`Role::start`].
+    pub fn restart(&self) -> Result<(), RoleError> {
+        let mut process = self.process();
+        process.end();
+        let port = self.address.port();
+        let (next, _) = launch(&self.name, &self.arguments, self.place.as_ref(), port, &self.lines)?;
+        *process = next;
+        Ok(())
+    }
+
+    /// Asks it to end, and waits; kills it when it takes too long.
+    ///
+    /// # Errors
+    /// It had died before.
+    pub fn shutdown(&self) -> Result<(), RoleError> {
+        let died = self.check();
+        let mut process = self.process();
+        if died.is_ok() && !process.ended {
+            if let Some(pid) = pid_of(&process.child) {
+                let _ = kill_process(pid, Signal::TERM);
+                // A frozen process takes no signal but this one and SIGKILL.
+                let _ = kill_process(pid, Signal::CONT);
+            }
+            let begin = Instant::now();
+            while begin.elapsed() < END_TIME && matches!(process.child.try_wait(), Ok(None)) {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+        process.end();
+        died
+    }
+
+    fn signal(&self, signal: Signal, what: &'static str) -> Result<(), RoleError> {
+        self.check()?;
+        let gone = || io::Error::new(io::ErrorKind::NotFound, "it was ended");
+        let process = self.process();
+        let pid = pid_of(&process.child).filter(|_| !process.ended).ok_or_else(|| self.os(what, gone()))?;
+        kill_process(pid, signal).map_err(|error| self.os(what, error.into()))
+    }
+
+    fn os(&self, what: &'static str, source: io::Error) -> RoleError {
+        RoleError::Os { name: self.name.clone(), what, source }
+    }
+
+    fn lines(&self) -> Vec<String> {
+        lock(&self.lines).iter().cloned().collect()
+    }
+
+    fn process(&self) -> MutexGuard<'_, Process> {
+        lock(&self.process)
+    }
+}
+
+impl Drop for Role {
+    fn drop(&mut self) {
+        let _ = self.shutdown();
+    }
+}
+
+impl Process {
+    fn end(&mut self) {
+        self.ended = true;
+        self.frozen = false;
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        self.readers.drain(..).for_each(|reader| drop(reader.join()));
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn pid_of(child: &Child) -> Option<Pid> {
+    i32::try_from(child.id()).ok().and_then(Pid::from_raw)
+}
+
+/// The command line of the role that serves this.
+fn arguments_of(serve: &Serve) -> Vec<String> {
+    if serve.is_sink() {
+        return vec!["sink".into()];
+    }
+    let mut arguments = vec!["target".to_string(), "--name".into(), TARGET_NAME.into()];
+    for lun in serve.luns() {
+        arguments.extend(["--lun".to_string(), lun.clone()]);
+    }
+    arguments
+}
+
+fn launch(
+    name: &str,
+    arguments: &[String],
+    place: &dyn Place,
+    port: u16,
+    lines: &Arc<Mutex<VecDeque<String>>>,
+) -> Result<(Process, SocketAddr), RoleError> {
+    let os = |what, source| RoleError::Os { name: name.to_string(), what, source };
+    let program = place.program().map_err(|error| os("find this program", error))?;
+    let mut command = Command::new(program);
+    command
+        .args(arguments)
+        .args(["--portal", &SocketAddr::new(place.address(), port).to_string()])
+        .args(["--parent", &std::process::id().to_string()])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        // Ctrl-C is for the experiment, which ends its roles when it has no more use for them.
+        .process_group(0);
+    place.place(&mut command).map_err(|error| os("be placed on its host", error))?;
+    let mut child = spawn(command).map_err(|error| os("be started", error))?;
+    lock(lines).clear();
+    let stderr = child.stderr.take().expect("piped");
+    let kept = Arc::clone(lines);
+    let mut readers = vec![std::thread::spawn(move || keep_lines(BufReader::new(stderr), &kept))];
+    let (sender, first) = channel();
+    let stdout = child.stdout.take().expect("piped");
+    readers.push(std::thread::spawn(move || first_line(stdout, &sender)));
+    let process = Process { child, ended: false, frozen: false, readers };
+    let fail = |mut process: Process, what: String| {
+        process.end();
+        let lines = lock(lines).iter().cloned().collect();
+        Err(RoleError::Start { name: name.to_string(), what, lines })
+    };
+    let line = match first.recv_timeout(START_TIME) {
+        Ok(line) => line,
+        Err(RecvTimeoutError::Timeout) => {
+            return fail(process, format!("it does not listen after {START_TIME:?}"));
+        }
+        Err(RecvTimeoutError::Disconnected) => {
+            return fail(process, "it ended before it listened".to_string());
+        }
+    };
+    match line.trim().parse() {
+        Ok(address) => Ok((process, address)),
+        Err(_) => fail(process, format!("its first line is no address: '{}'", line.trim())),
+    }
+}
+
+/// Sends the first line, if there is one, and reads on until the end, so that the role never waits for us.
+fn first_line(stdout: ChildStdout, sender: &Sender<String>) {
+    let mut stdout = BufReader::new(stdout);
+    let mut line = Vec::new();
+    let _ = stdout.by_ref().take(LINE_BYTES_MAX as u64).read_until(b'\n', &mut line);
+    if line.ends_with(b"\n") {
+        let _ = sender.send(String::from_utf8_lossy(&line).into_owned());
+    }
+    let _ = io::copy(&mut stdout, &mut io::sink());
+}
+
+fn keep_lines(mut from: impl BufRead, kept: &Mutex<VecDeque<String>>) {
+    let mut line = Vec::new();
+    while let Ok(count) = from.by_ref().take(LINE_BYTES_MAX as u64).read_until(b'\n', &mut line) {
+        if count == 0 {
+            return;
+        }
+        let mut kept = lock(kept);
+        if kept.len() == LINES_MAX {
+            kept.pop_front();
+        }
+        kept.push_back(String::from_utf8_lossy(&line).trim().to_string());
+        line.clear();
+    }
+}
+
+/// Starts processes from one thread that lives as long as this program: the kernel ends a role (PR_SET_PDEATHSIG)
+/// with the *thread* that started it, and a fault's thread is gone after its run.
+static SPAWNER: LazyLock<Mutex<Sender<Order>>> = LazyLock::new(|| {
+    let (sender, orders): (_, Receiver<Order>) = channel();
+    let work = move || {
+        for (mut command, answer) in orders {
+            let _ = answer.send(command.spawn());
+        }
+    };
+    // When there is no thread to be had, the receiver is dropped and every order fails.
+    let _ = std::thread::Builder::new().name("roles".into()).spawn(work);
+    Mutex::new(sender)
+});
+
+type Order = (Command, Sender<io::Result<Child>>);
+
+fn spawn(command: Command) -> io::Result<Child> {
+    let (sender, answer) = channel();
+    let failed = || io::Error::other("the thread that starts processes is gone");
+    lock(&SPAWNER).send((command, sender)).map_err(|_| failed())?;
+    answer.recv().map_err(|_| failed())?
+}
+
+/// Goes along with each run: a role that died unasked voids it. Has roles watched by the prober meanwhile.
+pub struct Roles {
+    roles: Vec<Arc<Role>>,
+    watch: Watch,
+    watching: Vec<(u32, Watching)>,
+}
+
+impl Roles {
+    /// Looks after these.
+    pub fn new(roles: Vec<Arc<Role>>, watch: &Watch) -> Roles {
+        Roles { roles, watch: watch.clone(), watching: Vec::new() }
+    }
+
+    fn check(&self) -> Result<(), String> {
+        self.roles.iter().try_for_each(|role| role.check().map_err(|error| error.to_string()))
+    }
+}
+
+impl Companion for Roles {
+    fn begin(&mut self, _run: &RunInfo, _hub: &Arc<Hub>) -> Result<(), String> {
+        self.check()?;
+        let pids: Vec<u32> = self.roles.iter().map(|role| role.pid()).collect();
+        if !self.watching.iter().map(|(pid, _)| pid).eq(&pids) {
+            let watch =
+                |role: &Arc<Role>| (role.pid(), self.watch.process(role.host(), role.name(), role.pid()));
+            self.watching = self.roles.iter().map(watch).collect();
+        }
+        Ok(())
+    }
+
+    fn end(&mut self) -> Result<(), String> {
+        self.check()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The goal: what a target asks for becomes the command line that a person would write.
+    #[test]
+    fn command_lines() {
+        let check = |serve: Serve, words: &str| assert_eq!(arguments_of(&serve).join(" "), words);
+        check(Serve::One("tcp".into()), "sink");
+        check(Serve::One("null:1T".into()), &format!("target --name {TARGET_NAME} --lun null:1T"));
+        check(
+            Serve::Luns(vec!["a,ro".into(), "tcp".into()]),
+            &format!("target --name {TARGET_NAME} --lun a,ro --lun tcp"),
+        );
+    }
+
+    /// The goal: what a process says is kept in bounds, whatever it says.
+    #[test]
+    fn lines_are_bounded() {
+        let kept = Mutex::new(VecDeque::new());
+        let mut text = vec![b'x'; 10 * LINE_BYTES_MAX];
+        text.extend(b"\nlast\n");
+        (0..100).for_each(|line| text.splice(0..0, format!("{line}\n").into_bytes()).for_each(drop));
+        keep_lines(&text[..], &kept);
+        let kept = kept.into_inner().unwrap();
+        assert_eq!((kept.len(), kept.back().map(String::as_str)), (LINES_MAX, Some("last")));
+        assert!(kept.iter().all(|line| line.len() <= LINE_BYTES_MAX));
+    }
+}
