@@ -10,6 +10,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use brunt_core::Clock;
 
+use crate::faults::LinkChange;
 use crate::host::Host;
 use crate::link::{Device, Direction, Link, LinkHandle, LinkParts, LinkReport, Settings};
 use crate::netlink::{DeviceConfig, DeviceStats, Netlink};
@@ -95,6 +96,7 @@ pub struct Lab {
 struct Placed {
     link: Link,
     devices: [Device; 2],
+    settings: [Settings; 2],
     /// What the devices had counted when the link was made.
     start: [DeviceStats; 2],
 }
@@ -196,7 +198,7 @@ impl Lab {
         };
         let link = started.map_err(|source| failed(format!("start link {name}"), source))?;
         let handle = link.handle();
-        self.links.push(Placed { link, devices, start });
+        self.links.push(Placed { link, devices, settings: config.settings.clone(), start });
         Ok(handle)
     }
 
@@ -232,19 +234,35 @@ impl Lab {
         reports.map_err(|source| failed("read the counts of a link's devices".into(), source))
     }
 
-    /// Both directions' settings from now on.
+    /// Both directions' settings from now on, and what a fault returns to.
     ///
     /// # Errors
     /// As for [`LinkHandle::change`].
-    pub fn change(&self, name: &str, settings: [Settings; 2]) -> Result<(), LabError> {
-        let link =
-            self.link(name).ok_or_else(|| LabError::Description(format!("there is no link {name}")))?;
-        for (direction, settings) in [Direction::There, Direction::Back].into_iter().zip(settings) {
-            link.change(direction, settings)
-                .map_err(|source| failed(format!("change link {name}"), source))?;
+    pub fn change(&mut self, name: &str, settings: [Settings; 2]) -> Result<(), LabError> {
+        let placed = self.links.iter_mut().find(|placed| placed.link.handle().name() == name);
+        let placed = placed.ok_or_else(|| no_link(name))?;
+        for (direction, settings) in [Direction::There, Direction::Back].into_iter().zip(&settings) {
+            let changed = placed.link.handle().change(direction, settings.clone());
+            changed.map_err(|source| failed(format!("change link {name}"), source))?;
         }
+        placed.settings = settings;
         Ok(())
     }
+
+    /// A fault of this link: other settings for a while.
+    ///
+    /// # Errors
+    /// There is no such link.
+    pub fn link_fault(&self, name: &str, during: [Settings; 2]) -> Result<LinkChange, LabError> {
+        let placed = self.links.iter().find(|placed| placed.link.handle().name() == name);
+        let placed = placed.ok_or_else(|| no_link(name))?;
+        let hosts = [placed.devices[0].host.clone(), placed.devices[1].host.clone()];
+        Ok(LinkChange::new(placed.link.handle(), hosts, placed.settings.clone(), during))
+    }
+}
+
+fn no_link(name: &str) -> LabError {
+    LabError::Description(format!("there is no link {name}"))
 }
 
 fn failed(what: String, source: io::Error) -> LabError {

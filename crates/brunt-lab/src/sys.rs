@@ -186,3 +186,35 @@ pub(crate) fn remove_variable(name: &str) {
     // SAFETY: there is no other thread, as was just seen.
     unsafe { std::env::remove_var(name) };
 }
+
+/// Anonymous memory that is present and cannot be swapped out.
+pub(crate) struct LockedMemory {
+    start: *mut libc::c_void,
+    bytes: usize,
+}
+
+// SAFETY: the mapping belongs to this value alone, and any thread may unmap it.
+unsafe impl Send for LockedMemory {}
+
+impl LockedMemory {
+    pub(crate) fn new(bytes: usize) -> io::Result<LockedMemory> {
+        let (protection, flags) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: a new anonymous mapping where the kernel likes; nothing is replaced.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0) };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let memory = LockedMemory { start, bytes };
+        // SAFETY: the mapping is ours and that long. Locking faults every page in.
+        check(unsafe { libc::mlock(memory.start, memory.bytes) })?;
+        Ok(memory)
+    }
+}
+
+impl Drop for LockedMemory {
+    fn drop(&mut self) {
+        // SAFETY: nobody else knows the address. Unmapping unlocks.
+        unsafe { libc::munmap(self.start, self.bytes) };
+    }
+}

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use brunt_core::{Clock, Span};
 use brunt_lab::link::{Direction, Settings};
-use brunt_lab::{Carrier, Host, Lab, LinkConfig, Stage, stage};
+use brunt_lab::{Carrier, Fault, FaultError, Host, Lab, LinkConfig, Stage, stage};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -29,7 +29,8 @@ fn main() -> ExitCode {
         println!("skipped: needs /dev/net/tun");
         return ExitCode::SUCCESS;
     }
-    let tests: [(&str, fn()); 6] = [
+    let tests: [(&str, fn()); 7] = [
+        ("link_faults_are_proven", link_faults_are_proven),
         ("the_kernels_own_wires", the_kernels_own_wires),
         ("bytes_arrive_whole", bytes_arrive_whole),
         ("delay_shows_both_ways", delay_shows_both_ways),
@@ -151,6 +152,28 @@ fn delay_shows_both_ways() {
     first.recv(&mut buffer).unwrap();
     let both = start.elapsed();
     assert!(there >= Duration::from_millis(10) && both >= Duration::from_millis(35), "{there:?} {both:?}");
+}
+
+/// The goal: each trouble of a link is seen by probes while it lasts and not afterwards; one that does
+/// nothing that could be seen is an error (the canary).
+fn link_faults_are_proven() {
+    let (lab, _, _) = lab([of("delay = '1ms'"), of("delay = '1ms'")], 1500, Carrier::Brunt);
+    let clock = Clock::default();
+    for text in ["delay = '8ms'", "delay = '1ms'\nloss = 0.05", "delay = '1ms'\nduplicate = 0.1"] {
+        let mut fault = lab.link_fault("wire", [of(text), of("delay = '1ms'")]).unwrap();
+        let proof = fault.inject(&clock).unwrap();
+        assert!(proof.what.contains("there: ") && !proof.what.contains("back: "), "{proof:?}");
+        fault.remove(&clock).unwrap();
+    }
+    let mut fault =
+        lab.link_fault("wire", [of("delay = '1ms'\nloss = 0.0000001"), of("delay = '1ms'")]).unwrap();
+    let error = fault.inject(&clock).unwrap_err();
+    assert!(matches!(error, FaultError::NotShown { .. }), "{error}");
+    // Dropped without having been removed: the link is as before.
+    let mut fault = lab.link_fault("wire", [of("loss = 1.0"), of("loss = 1.0")]).unwrap();
+    fault.inject(&clock).unwrap();
+    drop(fault);
+    transfer(lab.host("a").unwrap(), lab.host("b").unwrap(), 1 << 20);
 }
 
 /// The goal: the kernel's bare wire carries, and netem, where the kernel has it, delays; where it does

@@ -1,5 +1,13 @@
-//! Controller faults: trouble of a whole host or of a process of ours. One file each.
+//! Controller and network faults: trouble of a whole host, of a process of ours, of a link. One file each.
 
+mod cpu;
 mod freeze;
+mod kill;
+mod link;
+mod memory;
 
+pub use cpu::CpuHog;
 pub use freeze::Freeze;
+pub use kill::{Kill, Restart};
+pub use link::LinkChange;
+pub use memory::MemoryHog;
