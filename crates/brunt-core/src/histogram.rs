@@ -110,6 +110,11 @@ impl Histogram {
             .map(|bucket| (Nanos(bucket.value_iterated_to()), bucket.count_since_last_iteration()))
     }
 
+    /// The shortest latency that is counted in the same bucket as `latency`.
+    pub fn bucket_low(&self, latency: Nanos) -> Nanos {
+        Nanos(self.counts.lowest_equivalent(latency.0))
+    }
+
     /// Counts a bucket read from a file. The sum, minimum and maximum are then those of the
     /// bucket's edge, 0.1 % off at the most.
     pub fn record_bucket(&mut self, latency: Nanos, count: u64) {
@@ -175,6 +180,12 @@ mod tests {
         all.buckets().for_each(|(nanos, count)| read.record_bucket(nanos, count));
         assert!(merged.buckets().eq(all.buckets()) && read.buckets().eq(all.buckets()));
         assert_eq!((merged.min(), merged.max(), merged.mean()), (all.min(), all.max(), all.mean()));
+        let mut end = None;
+        for (high, _) in all.buckets() {
+            let low = all.bucket_low(high);
+            assert!(Some(low) > end && low <= high && high.0 as f64 <= low.0 as f64 * 1.001 + 1.0);
+            end = Some(high);
+        }
         merged.clear();
         assert!(merged.is_empty() && merged.percentile(50.0).is_none() && merged.mean().is_none());
     }

@@ -27,5 +27,5 @@ pub mod writer;
 pub use batch::{Batch, Row};
 pub use error::LakeError;
 pub use reader::{TableReader, read_table};
-pub use table::{Coding, Column, Kind, Table};
+pub use table::{Coding, Column, Kind, Table, columns};
 pub use writer::{TableWriter, WriterOptions, Written};

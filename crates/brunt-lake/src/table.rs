@@ -94,6 +94,25 @@ impl Column {
     }
 }
 
+/// Several lists of columns as one of `N`, for tables that share groups of columns.
+///
+/// # Panics
+/// They are not `N` together; the compiler says so.
+pub const fn columns<const N: usize>(groups: &[&[Column]]) -> [Column; N] {
+    let mut all = [Column::bool("", ""); N];
+    let (mut group, mut filled) = (0, 0);
+    while group < groups.len() {
+        let mut index = 0;
+        while index < groups[group].len() {
+            all[filled] = groups[group][index];
+            (index, filled) = (index + 1, filled + 1);
+        }
+        group += 1;
+    }
+    assert!(filled == N);
+    all
+}
+
 impl Kind {
     /// As SQL engines call it.
     pub fn sql(self) -> &'static str {

@@ -197,6 +197,11 @@ impl TableWriter {
         Written { rows: all + rows as u64, parts: parts + open, bytes: closed + bytes, ..self.written }
     }
 
+    /// The table's name.
+    pub fn name(&self) -> &'static str {
+        self.rows.table().name
+    }
+
     /// The table's folder.
     pub fn folder(&self) -> &Path {
         &self.folder

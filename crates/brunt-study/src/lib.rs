@@ -3,8 +3,9 @@
 //!
 //! [`experiment`] reads the file and says what is wrong with it; [`study`] makes its runs and tells
 //! what happens to [`observe`]'s observers, while a [`timeline`] breaks things; [`summary`] is what
-//! is kept of them, [`degradation`] says what the faults cost, and [`statistics`] turns the figures of
-//! runs into intervals and verdicts ([`compare`]). The unit everywhere is the run.
+//! people read of them, [`results`] the tables that programs read, [`degradation`] says what the
+//! faults cost, and [`statistics`] turns the figures of runs into intervals and verdicts
+//! ([`compare`]). The unit everywhere is the run.
 #![forbid(unsafe_code)]
 
 pub mod compare;
@@ -12,6 +13,7 @@ pub mod degradation;
 pub mod experiment;
 pub mod observe;
 pub mod probe;
+pub mod results;
 pub mod role;
 pub mod statistics;
 pub mod study;

@@ -163,12 +163,15 @@ struct Inner {
 struct Seat {
     observer: Box<dyn Observer>,
     failed: bool,
+    /// It was the first of all that failed.
+    first: bool,
 }
 
 impl Hub {
     /// With its observers, told in this order.
     pub fn new(observers: Vec<Box<dyn Observer>>) -> Arc<Hub> {
-        let observers = observers.into_iter().map(|observer| Seat { observer, failed: false }).collect();
+        let observers =
+            observers.into_iter().map(|observer| Seat { observer, failed: false, first: false }).collect();
         Arc::new(Hub { inner: Mutex::new(Inner { observers, failure: None }) })
     }
 
@@ -182,13 +185,18 @@ impl Hub {
                 continue;
             }
             if let Err(error) = seat.observer.event(event) {
+                // The last word of the observer that failed first is the better one: it knows by then
+                // what could still be saved.
+                if seat.first || failure.is_none() {
+                    *failure = Some(error.to_string());
+                    seat.first = true;
+                }
                 seat.failed = true;
-                failure.get_or_insert(error.to_string());
             }
         }
     }
 
-    /// What the first observer that failed said: nothing more is worth measuring.
+    /// What the first observer that failed said last: nothing more is worth measuring.
     pub fn failure(&self) -> Option<String> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner).failure.clone()
     }
@@ -214,13 +222,18 @@ mod tests {
     impl Observer for Full {
         fn event(&mut self, event: &Event<'_>) -> io::Result<()> {
             let mut seen = self.0.lock().unwrap();
-            seen.push(if matches!(event, Event::Ends(_)) { "end" } else { "event" });
-            if seen.len() == 3 { Err(io::Error::other("disk full")) } else { Ok(()) }
+            let event = if matches!(event, Event::Ends(_)) { "end" } else { "event" };
+            seen.push(event);
+            match (seen.len(), event) {
+                (3, _) => Err(io::Error::other("disk full")),
+                (_, "end") if seen.len() == 4 => Err(io::Error::other("disk full; 7 rows lost")),
+                _ => Ok(()),
+            }
         }
     }
 
     /// The goal: who failed hears nothing more but the end, the others everything, and the failure is
-    /// known.
+    /// known by its last word.
     #[test]
     fn a_failed_observer_is_left_alone() {
         let (full, fine) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
@@ -232,5 +245,11 @@ mod tests {
         }
         assert_eq!((full.lock().unwrap().len(), fine.lock().unwrap().len()), (3, 8));
         assert_eq!(hub.failure().as_deref(), Some("disk full"));
+        let text = "name = \"x\"\n[targets.t]\nurl = \"null:1MiB\"\n[workloads.w]\nstop = { requests = 1 }";
+        let experiment = crate::experiment::Experiment::parse("x.toml", text).unwrap();
+        let (brunt, points) = (String::new(), Vec::new());
+        let summary = Summary { format: 1, brunt, complete: false, trouble: None, experiment, points };
+        hub.tell(&Event::Ends(&summary));
+        assert_eq!(hub.failure().as_deref(), Some("disk full; 7 rows lost"));
     }
 }

@@ -93,6 +93,9 @@ pub struct RunSummary {
     /// The highest rate that kept its promise, of a rate search; the figures are of that trial.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub rate_found: Option<f64>,
+    /// Which trial of a rate search the figures are of, from 0; 0 for all other runs.
+    #[serde(default)]
+    pub trial: u32,
     /// Of reads and writes together.
     pub response: Option<Latencies>,
     /// Of reads and writes together.
@@ -276,6 +279,7 @@ impl RunSummary {
             requests_per_second: outcome.requests_per_second,
             bytes_per_second: outcome.bytes_per_second,
             rate_found,
+            trial: 0,
             response: Latencies::of(&figures.response()),
             service: Latencies::of(&figures.service()),
             reads: OpSummary::of(&figures.reads),

@@ -141,9 +141,13 @@ impl<'a> Study<'a> {
             self.summary.trouble = Some(error.to_string());
         }
         self.summary.complete = self.summary.trouble.is_none();
+        let before = self.hub.failure();
         self.hub.tell(&Event::Ends(&self.summary));
-        // Observers may fail as late as at the end, with what they had not written yet.
-        if let (None, Some(failure)) = (&self.summary.trouble, self.hub.failure()) {
+        // Observers may fail as late as at the end, with what they had not written yet; or say then
+        // what their failure came to.
+        if let Some(failure) = self.hub.failure()
+            && (self.summary.trouble.is_none() || self.summary.trouble == before)
+        {
             (self.summary.complete, self.summary.trouble) = (false, Some(failure));
         }
         if let Err(error) = self.summary.write(self.folder) {
@@ -273,12 +277,14 @@ impl<'a> Study<'a> {
         let mut relay = Relay { hub: &self.hub, companions, ramp_up, started: false, series };
         let mut session = Session::new(workload, backend, info.seed);
         session.run = info.seed.wrapping_add(u64::from(info.order) << 32);
+        let mut trial = 0;
         let (outcome, rate_found) = match session.workload.arrival {
             Arrival::Search { .. } => {
                 let (answer, trials) = session.search(stop, &mut relay)?;
                 // The trial at the answer, or the last one if none kept the promise.
                 let at_answer = |trial: &brunt_load::session::Trial| Some(trial.rate) == answer && trial.kept;
                 let chosen = trials.iter().position(at_answer).or(trials.len().checked_sub(1));
+                trial = chosen.unwrap_or(0) as u32;
                 match chosen.and_then(|index| trials.into_iter().nth(index)) {
                     Some(trial) => (trial.outcome, answer),
                     None => (Outcome::interrupted(), None),
@@ -287,7 +293,7 @@ impl<'a> Study<'a> {
             _ => (session.run(stop, &mut relay)?, None),
         };
         let run = RunSummary::of(&outcome, info.repetition, info.order, info.seed, rate_found);
-        Ok((outcome, run, relay.series.unwrap_or_default()))
+        Ok((outcome, RunSummary { trial, ..run }, relay.series.unwrap_or_default()))
     }
 
     /// What the complete runs of a point say together.

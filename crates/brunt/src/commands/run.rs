@@ -8,6 +8,7 @@ use std::sync::Arc;
 use brunt_study::experiment::Experiment;
 use brunt_study::observe::{Companion, Company, Event, Observer};
 use brunt_study::probe::{Prober, Watch};
+use brunt_study::results::Results;
 use brunt_study::role::{Here, Role, Roles};
 use brunt_study::study::{Study, describe, table};
 use brunt_study::summary;
@@ -120,7 +121,10 @@ impl Subcommand for Run {
         if experiment.probes.is_on() {
             companions.push(Box::new(Prober::new(&experiment.probes, &watch)));
         }
-        let company = Company { observers: vec![Box::new(Lines(output.clone()))], companions, timeline };
+        let results = Results::create(&folder, &text)
+            .map_err(|error| Failure::failed(format!("cannot write the results: {error}")))?;
+        let observers: Vec<Box<dyn Observer>> = vec![Box::new(results), Box::new(Lines(output.clone()))];
+        let company = Company { observers, companions, timeline };
         let study = Study::new(experiment, targets, env!("CARGO_PKG_VERSION"), &folder, company);
         let summary = study.run(stop).map_err(Failure::failed)?;
         for role in &roles {

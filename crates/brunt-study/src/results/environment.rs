@@ -1,0 +1,194 @@
+//! Table `environment`: on what, with what, and of what the results are. Read once, before the
+//! first run; what cannot be read is left out.
+
+use std::fs::read_to_string;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use brunt_lake::{Batch, Coding, Column, Table};
+
+use crate::summary::Summary;
+
+/// See its doc.
+pub const TABLE: Table = Table {
+    name: "environment",
+    doc: "One row for each thing known about the machine, the program and the targets when the experiment \
+          began.",
+    columns: &[
+        Column::text("subject", "`machine`, `brunt`, `experiment`, or `target` and its name."),
+        Column::text("key", "What is told, such as `kernel` or `mount_options`."),
+        Column::text("value", "What it is.").coded(Coding::Delta),
+    ],
+};
+
+/// Longest value in bytes: a file under /proc or /sys is what the kernel makes it.
+const VALUE_BYTES_MAX: usize = 1 << 20;
+
+/// Everything known. `text` is the experiment as its user wrote it.
+pub fn append(rows: &mut Batch, summary: &Summary, text: &str) {
+    let mut tell = |subject: &str, key: &str, value: &str| {
+        let end = (0..=VALUE_BYTES_MAX.min(value.len())).rev().find(|end| value.is_char_boundary(*end));
+        rows.row().text(subject).text(key).text(&value[..end.unwrap_or(0)]).end();
+    };
+    machine(&mut |key, value| tell("machine", key, value));
+    tell("brunt", "version", &summary.brunt);
+    let experiment = &summary.experiment;
+    tell("experiment", "name", &experiment.name);
+    tell("experiment", "seed", &experiment.seed.to_string());
+    tell("experiment", "text", &without_secrets(text));
+    for (name, target) in &experiment.targets {
+        let subject = format!("target {name}");
+        tell(&subject, "url", &without_secrets(&target.url));
+        let path = target.url.strip_prefix("file:").unwrap_or(&target.url);
+        let path = path.split('?').next().unwrap_or_default();
+        file(Path::new(path), &mut |key, value| tell(&subject, key, value));
+        let point = summary.points.iter().find(|point| point.target == *name);
+        for note in point.iter().flat_map(|point| &point.notes) {
+            tell(&subject, "note", note);
+        }
+    }
+}
+
+fn machine(tell: &mut dyn FnMut(&str, &str)) {
+    let mut file = |key: &str, path: &str| {
+        if let Ok(text) = read_to_string(path) {
+            tell(key, text.trim());
+        }
+    };
+    file("host", "/proc/sys/kernel/hostname");
+    file("kernel", "/proc/version");
+    file("kernel_options", "/proc/cmdline");
+    file("governor", "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
+    file("turbo_disabled", "/sys/devices/system/cpu/intel_pstate/no_turbo");
+    file("clock_source", "/sys/devices/system/clocksource/clocksource0/current_clocksource");
+    file("transparent_hugepages", "/sys/kernel/mm/transparent_hugepage/enabled");
+    let of = |path: &str, key: &str| {
+        let text = read_to_string(path).ok()?;
+        let line = text.lines().find(|line| line.split(':').next().map(str::trim) == Some(key))?;
+        line.split_once(':').map(|(_, value)| value.trim().to_string())
+    };
+    if let Some(model) = of("/proc/cpuinfo", "model name") {
+        tell("cpu", &model);
+    }
+    if let Some(memory) = of("/proc/meminfo", "MemTotal") {
+        tell("memory", &memory);
+    }
+    if let Ok(cpus) = std::thread::available_parallelism() {
+        tell("cpus", &cpus.to_string());
+    }
+    tell("architecture", std::env::consts::ARCH);
+}
+
+/// The mount that holds a file, or the queue of a block device.
+fn file(path: &Path, tell: &mut dyn FnMut(&str, &str)) {
+    let Ok(path) = path.canonicalize() else { return };
+    let Ok(metadata) = path.metadata() else { return };
+    let device = if metadata.rdev() == 0 { metadata.dev() } else { metadata.rdev() };
+    let (major, minor) = (device >> 8 & 0xfff, device & 0xff | device >> 12 & 0xfff00);
+    if metadata.rdev() == 0
+        && let Ok(mounts) = read_to_string("/proc/self/mountinfo")
+        && let Some(mount) = mount_of(&mounts, &path)
+    {
+        tell("mount_point", mount.point);
+        tell("file_system", mount.kind);
+        tell("mount_source", mount.source);
+        tell("mount_options", &format!("{},{}", mount.options, mount.super_options));
+    }
+    for name in ["scheduler", "rotational", "write_cache", "nr_requests", "logical_block_size"] {
+        let at = format!("/sys/dev/block/{major}:{minor}");
+        // A partition's queue is its disk's.
+        let texts = ["queue", "../queue"].map(|queue| read_to_string(format!("{at}/{queue}/{name}")));
+        if let Some(text) = texts.into_iter().flatten().next() {
+            tell(&format!("queue_{name}"), text.trim());
+        }
+    }
+}
+
+struct Mount<'a> {
+    point: &'a str,
+    options: &'a str,
+    kind: &'a str,
+    source: &'a str,
+    super_options: &'a str,
+}
+
+/// The last mount of the longest mount point above `path` (proc_pid_mountinfo(5)).
+fn mount_of<'a>(mounts: &'a str, path: &Path) -> Option<Mount<'a>> {
+    let parse = |line: &'a str| {
+        let (before, after) = line.split_once(" - ")?;
+        let mut before = before.split(' ').skip(4);
+        let (point, options) = (before.next()?, before.next()?);
+        let mut after = after.split(' ');
+        let (kind, source, super_options) = (after.next()?, after.next()?, after.next()?);
+        path.starts_with(point).then_some(Mount { point, options, kind, source, super_options })
+    };
+    mounts.lines().filter_map(parse).max_by_key(|mount| mount.point.len())
+}
+
+/// The same with the secret of each `scheme://user%secret@host` replaced.
+fn without_secrets(text: &str) -> String {
+    let mut clean = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("://") {
+        let (head, tail) = rest.split_at(at + 3);
+        clean.push_str(head);
+        // What ends a URL in a TOML file.
+        let end = tail.find(|c: char| c.is_whitespace() || "\"',/".contains(c)).unwrap_or(tail.len());
+        let authority = &tail[..end];
+        match (authority.find('%'), authority.rfind('@')) {
+            (Some(percent), Some(at)) if percent < at => {
+                clean.push_str(&authority[..=percent]);
+                clean.push_str("***");
+                clean.push_str(&authority[at..]);
+            }
+            _ => clean.push_str(authority),
+        }
+        rest = &tail[end..];
+    }
+    clean.push_str(rest);
+    clean
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The goal: results can be passed on without passwords.
+    #[test]
+    fn secrets_are_left_out() {
+        let check = |text: &str, expected: &str| assert_eq!(without_secrets(text), expected);
+        check("iscsi://me%secret@host:3260/iqn/0", "iscsi://me%***@host:3260/iqn/0");
+        check(
+            "url = \"iscsi://a%b@c/d/0\" # and iscsi://e%f@g, no more",
+            "url = \"iscsi://a%***@c/d/0\" # and iscsi://e%***@g, no more",
+        );
+        check("iscsi://host/iqn%2a@x/0 50% @ most", "iscsi://host/iqn%2a@x/0 50% @ most");
+    }
+
+    /// The goal: a file's mount is the innermost one, the last of several on one point.
+    #[test]
+    fn the_innermost_mount() {
+        let mounts = "22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw,errors=remount-ro\n\
+                      30 22 0:26 / /data rw - xfs /dev/sdb rw,noquota\n\
+                      31 30 0:27 / /data ro,nosuid shared:2 master:1 - tmpfs none rw,size=1g\n";
+        let check = |path: &str, kind: &str, options: &str| {
+            let mount = mount_of(mounts, Path::new(path)).unwrap();
+            assert_eq!((mount.kind, mount.options), (kind, options), "{path}");
+        };
+        check("/data/file", "tmpfs", "ro,nosuid");
+        check("/database", "ext4", "rw,relatime");
+        assert_eq!(mount_of(mounts, Path::new("/data/x")).unwrap().super_options, "rw,size=1g");
+        assert!(mount_of("nonsense", Path::new("/")).is_none());
+    }
+
+    /// The goal: on a real machine the kernel is told, and a file's file system.
+    #[test]
+    fn this_machine() {
+        let mut told = Vec::new();
+        machine(&mut |key, value| told.push((key.to_string(), value.to_string())));
+        assert!(told.iter().any(|(key, value)| key == "kernel" && value.starts_with("Linux")), "{told:?}");
+        let mut told = Vec::new();
+        file(&std::env::current_exe().unwrap(), &mut |key, value| told.push(format!("{key}={value}")));
+        assert!(told.iter().any(|line| line.starts_with("file_system=")), "{told:?}");
+    }
+}

@@ -1,0 +1,99 @@
+//! Groups of columns that several tables share, each with the function that fills it.
+
+use brunt_core::Histogram;
+use brunt_lake::{Column, Row};
+use brunt_load::cost::Cost;
+use brunt_load::record::{Counts, OpFigures, RequestStatus};
+
+/// What was done.
+pub const DONE: &[Column] = &[
+    Column::int("completed", "Requests that were done."),
+    Column::int("bytes", "Their bytes."),
+    Column::int(
+        "late",
+        "Of `completed`, those that came after the end of measuring: their latency counts, their throughput does not.",
+    ),
+    Column::int("late_bytes", "The bytes of `late`."),
+    Column::int("retries", "Attempts after the first, of all requests."),
+    Column::int("timeouts", "Attempts given up by the workload's time-out."),
+];
+
+/// How requests ended that were not done: a column for each [`RequestStatus`] but the good one.
+pub const LOST: &[Column] = &[
+    Column::int("scsi_errors", "Requests that failed with a SCSI status."),
+    Column::int("os_errors", "Requests that the operating system refused."),
+    Column::int("out_of_range", "Requests outside the device."),
+    Column::int("timed_out", "Requests given up after the last time-out."),
+    Column::int("gone", "Requests that failed because the device is gone."),
+    Column::int("unsupported", "Requests that the device cannot do."),
+    Column::int("miscompares", "Reads whose data was not what had been written."),
+    Column::int("hanging", "Requests that were not answered when the run ended."),
+    Column::int("skipped", "Requests that were due but not sent in time, or at all."),
+];
+
+/// Response and service times, exact mean and maximum, percentiles at most 0.1 % too long.
+pub const TIMES: &[Column] = &[
+    Column::float("response_mean_ns", "Mean response time: from when a request was due to its completion, retries included; null if none was done.").nullable(),
+    Column::int("response_p50_ns", "Median of the response time.").nullable(),
+    Column::int("response_p90_ns", "90th percentile of it.").nullable(),
+    Column::int("response_p99_ns", "99th percentile of it.").nullable(),
+    Column::int("response_p99_9_ns", "99.9th percentile of it.").nullable(),
+    Column::int("response_max_ns", "Longest response time.").nullable(),
+    Column::float("service_mean_ns", "Mean service time: from the last sending to the completion; null if none was done.").nullable(),
+    Column::int("service_p50_ns", "Median of the service time.").nullable(),
+    Column::int("service_p90_ns", "90th percentile of it.").nullable(),
+    Column::int("service_p99_ns", "99th percentile of it.").nullable(),
+    Column::int("service_p99_9_ns", "99.9th percentile of it.").nullable(),
+    Column::int("service_max_ns", "Longest service time.").nullable(),
+];
+
+/// What measuring cost, all workers together.
+pub const COST: &[Column] = &[
+    Column::int("cpu_user_ns", "Processor time of the workers in user mode."),
+    Column::int("cpu_system_ns", "Processor time of the workers in the kernel."),
+    Column::int("voluntary_switches", "Context switches because a worker waited."),
+    Column::int("involuntary_switches", "Context switches because a worker's time was up."),
+    Column::int(
+        "system_calls",
+        "System calls of the workers' rings; the loop makes no others but one an interval.",
+    ),
+];
+
+/// Fills [`DONE`] with the sum of several.
+pub fn done<'a>(row: Row<'a>, ops: &[&OpFigures]) -> Row<'a> {
+    let sum = |get: fn(&OpFigures) -> u64| ops.iter().map(|op| get(op)).sum();
+    row.count(sum(|op| op.completed))
+        .count(sum(|op| op.bytes))
+        .count(sum(|op| op.late))
+        .count(sum(|op| op.late_bytes))
+        .count(sum(|op| op.retries))
+        .count(sum(|op| op.timeouts))
+}
+
+/// Fills [`LOST`].
+pub fn lost<'a>(row: Row<'a>, counts: &Counts) -> Row<'a> {
+    let not_good = RequestStatus::ALL.into_iter().filter(|status| *status != RequestStatus::Good);
+    not_good.fold(row, |row, status| row.count(counts.of(status)))
+}
+
+/// Fills [`TIMES`].
+pub fn times<'a>(row: Row<'a>, response: &Histogram, service: &Histogram) -> Row<'a> {
+    [response, service].into_iter().fold(row, |row, times| {
+        let at = |percent| times.percentile(percent).map(|nanos| nanos.0);
+        row.float_or_null(times.mean())
+            .count_or_null(at(50.0))
+            .count_or_null(at(90.0))
+            .count_or_null(at(99.0))
+            .count_or_null(at(99.9))
+            .count_or_null(times.max().map(|nanos| nanos.0))
+    })
+}
+
+/// Fills [`COST`].
+pub fn cost<'a>(row: Row<'a>, cost: &Cost) -> Row<'a> {
+    row.count(cost.cpu_user_nanos)
+        .count(cost.cpu_system_nanos)
+        .count(cost.voluntary_switches)
+        .count(cost.involuntary_switches)
+        .count(cost.system_calls)
+}

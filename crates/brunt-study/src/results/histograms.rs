@@ -1,0 +1,145 @@
+//! Table `histograms`: what percentiles of any merge are computed from, in SQL.
+//!
+//! Short intervals are put together to stretches of a second: an hour at 10 ms would be half a
+//! gigabyte otherwise, and the percentiles of each interval are in `intervals` already.
+
+use std::time::Duration;
+
+use brunt_core::{Histogram, Nanos};
+use brunt_lake::{Batch, Column, Table};
+use brunt_load::Interval;
+use brunt_load::record::OpFigures;
+
+use super::Moment;
+
+/// Shortest stretch but for the last one.
+const STRETCH_MIN: Duration = Duration::from_secs(1);
+
+/// See its doc.
+pub const TABLE: Table = Table {
+    name: "histograms",
+    doc: "How many requests took how long: one row for each stretch of a run, operation and bucket that \
+          counted any. A stretch is a report interval, or as many as make a second. Buckets are the same \
+          everywhere, at most 0.1 % wide, and may be added up over stretches, operations and runs. \
+          (A latency beyond 2^43 ns, 2.4 hours, is in the last bucket.)",
+    columns: &[
+        Column::int("run", "The run."),
+        Column::int("trial", "The trial of a rate search, from 0; 0 in other runs."),
+        Column::int("start_ns", "Begin of the stretch, since the workers of the run started."),
+        Column::int("end_ns", "End of the stretch."),
+        Column::text("op", "`read` or `write`."),
+        Column::int("low_ns", "Shortest latency that is counted in the bucket."),
+        Column::int("high_ns", "Longest one: what a percentile that falls into the bucket is said to be."),
+        Column::int("responses", "Requests with this response time."),
+        Column::int("services", "Requests with this service time."),
+    ],
+};
+
+/// Puts intervals together.
+#[derive(Default)]
+pub struct Stretch {
+    /// Begin and end; `None` when empty.
+    span: Option<(Nanos, Nanos)>,
+    reads: Times,
+    writes: Times,
+}
+
+#[derive(Default)]
+struct Times {
+    response: Histogram,
+    service: Histogram,
+}
+
+impl Times {
+    fn add(&mut self, figures: &OpFigures) {
+        self.response.merge(&figures.response);
+        self.service.merge(&figures.service);
+    }
+}
+
+impl Stretch {
+    /// Takes an interval in, and writes the stretch when it is long enough.
+    pub fn add(&mut self, rows: &mut Batch, moment: &Moment, interval: &Interval) {
+        let start = self.span.map_or(interval.start, |(start, _)| start);
+        self.span = Some((start, interval.end));
+        self.reads.add(&interval.figures.reads);
+        self.writes.add(&interval.figures.writes);
+        if interval.end.since(start) >= STRETCH_MIN {
+            self.end(rows, moment);
+        }
+    }
+
+    /// Writes what there is.
+    pub fn end(&mut self, rows: &mut Batch, moment: &Moment) {
+        let Some((start, end)) = self.span.take() else { return };
+        for (op, times) in [("read", &mut self.reads), ("write", &mut self.writes)] {
+            let (mut responses, mut services) =
+                (times.response.buckets().peekable(), times.service.buckets().peekable());
+            loop {
+                let next = |latency: Option<&(Nanos, u64)>| latency.map_or(Nanos::MAX, |(high, _)| *high);
+                let high = next(responses.peek()).min(next(services.peek()));
+                if high == Nanos::MAX {
+                    break;
+                }
+                let count = |bucket: Option<(Nanos, u64)>| bucket.map_or(0, |(_, count)| count);
+                let response = count(responses.next_if(|(at, _)| *at == high));
+                let service = count(services.next_if(|(at, _)| *at == high));
+                rows.row()
+                    .count(moment.run.into())
+                    .count(moment.trial.into())
+                    .nanos_since(start, moment.origin)
+                    .nanos_since(end, moment.origin)
+                    .text(op)
+                    .count(times.response.bucket_low(high).0)
+                    .count(high.0)
+                    .count(response)
+                    .count(service)
+                    .end();
+            }
+            drop((responses, services));
+            times.response.clear();
+            times.service.clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use brunt_load::record::Figures;
+
+    /// The goal: 10 ms intervals become stretches of a second, and nothing is lost or counted twice.
+    #[test]
+    fn stretches_add_up() {
+        let (mut rows, mut stretch) = (Batch::new(&TABLE), Stretch::default());
+        let moment = Moment { run: 3, trial: 0, origin: Nanos(1000) };
+        let (mut responses, mut services) = (0, 0);
+        for index in 0..250u64 {
+            let mut figures = Figures::default();
+            for request in 0..index % 4 {
+                figures.reads.response.record(Nanos(1000 * (request + 1) * 7));
+                figures.reads.service.record(Nanos(1000 * (request + 1)));
+                figures.writes.service.record(Nanos(500));
+                (responses, services) = (responses + 1, services + 2);
+            }
+            let (start, end) = (1000 + index * 10_000_000, 1000 + (index + 1) * 10_000_000);
+            let interval = Interval { index, start: Nanos(start), end: Nanos(end), figures };
+            stretch.add(&mut rows, &moment, &interval);
+        }
+        stretch.end(&mut rows, &moment);
+        stretch.end(&mut rows, &moment);
+        assert_eq!(rows.ints("responses").iter().sum::<i64>(), responses);
+        assert_eq!(rows.ints("services").iter().sum::<i64>(), services);
+        let mut spans: Vec<(i64, i64)> =
+            rows.ints("start_ns").iter().copied().zip(rows.ints("end_ns").iter().copied()).collect();
+        spans.dedup();
+        assert_eq!(
+            spans,
+            [(0, 1_000_000_000), (1_000_000_000, 2_000_000_000), (2_000_000_000, 2_500_000_000)]
+        );
+        let (low, high) = (rows.ints("low_ns"), rows.ints("high_ns"));
+        assert!(low.iter().zip(high).all(|(low, high)| low <= high));
+        // Each stretch has three latencies of each kind for reads, one of writes, no bucket twice.
+        assert_eq!(rows.rows(), 3 * (3 + 3 + 1));
+    }
+}

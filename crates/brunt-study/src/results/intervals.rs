@@ -1,0 +1,72 @@
+//! Tables `intervals` and `interval_ops`.
+
+use brunt_core::Histogram;
+use brunt_lake::{Batch, Column, Row, Table, columns};
+use brunt_load::Interval;
+
+use super::Moment;
+use super::figures::{COST, DONE, LOST, TIMES, cost, done, lost, times};
+
+const WHEN: &[Column] = &[
+    Column::int("run", "The run."),
+    Column::int("trial", "The trial of a rate search, from 0; 0 in other runs."),
+    Column::int("interval", "Its number in the run, from 0."),
+    Column::int(
+        "start_ns",
+        "Its begin, since the workers of the run started; ramp-up comes before the first one.",
+    ),
+    Column::int("end_ns", "Its end; the last one may be short, or long when answers were waited for."),
+];
+
+/// See its doc.
+pub const TABLE: Table = Table {
+    name: "intervals",
+    doc: "One row for each report interval of a run, all workers and operations together. A request belongs \
+          to the interval in which it was completed.",
+    columns: &columns::<37>(&[WHEN, DONE, LOST, TIMES, COST]),
+};
+
+/// See its doc.
+pub const OPS: Table = Table {
+    name: "interval_ops",
+    doc: "The same for each kind of operation that was done or tried in the interval.",
+    columns: &columns::<24>(&[WHEN, &[Column::text("op", "`read` or `write`.")], DONE, TIMES]),
+};
+
+/// Fills both tables; `scratch` holds reads and writes together.
+pub fn append(
+    all: &mut Batch,
+    ops: &mut Batch,
+    moment: &Moment,
+    interval: &Interval,
+    scratch: &mut [Histogram; 2],
+) {
+    let figures = &interval.figures;
+    let (reads, writes) = (&figures.reads, &figures.writes);
+    let [response, service] = scratch;
+    for (both, of_reads, of_writes) in [
+        (&mut *response, &reads.response, &writes.response),
+        (&mut *service, &reads.service, &writes.service),
+    ] {
+        both.clear();
+        both.merge(of_reads);
+        both.merge(of_writes);
+    }
+    let row = lost(done(begin(all, moment, interval), &[reads, writes]), &figures.counts);
+    cost(times(row, response, service), &figures.cost).end();
+    for (name, op) in [("read", reads), ("write", writes)] {
+        if op.completed + op.retries + op.timeouts > 0 {
+            let row = done(begin(ops, moment, interval).text(name), &[op]);
+            times(row, &op.response, &op.service).end();
+        }
+    }
+}
+
+fn begin<'a>(rows: &'a mut Batch, moment: &Moment, interval: &Interval) -> Row<'a> {
+    rows.row()
+        .count(moment.run.into())
+        .count(moment.trial.into())
+        .count(interval.index)
+        .nanos_since(interval.start, moment.origin)
+        .nanos_since(interval.end, moment.origin)
+}

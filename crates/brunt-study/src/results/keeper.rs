@@ -1,0 +1,227 @@
+//! The thread that writes the tables: events in, rows out. Knows no workers, only what it is told.
+//!
+//! The rule: after the first trouble nothing more is measured (the observer says so), but what was
+//! told until then is still written as far as there is room, and what is lost is counted.
+
+use std::io;
+use std::path::Path;
+use std::sync::PoisonError;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
+use std::time::Duration;
+
+use brunt_core::{Clock, Histogram, Nanos};
+use brunt_lake::{Batch, LakeError, Table, TableWriter, WriterOptions};
+
+use super::histograms::Stretch;
+use super::room::Room;
+use super::{Message, Moment, Spare, TABLES, Trouble};
+use super::{environment, faults, histograms, intervals, points, probes, requests, runs};
+use crate::observe::{FaultRecord, RunInfo, Sample};
+
+/// Rows that wait are looked at as often as this.
+const TICK: Duration = Duration::from_secs(1);
+/// Samples from before a run's start that are held until it is known; older ones go first.
+const SAMPLES_MAX: usize = 4096;
+
+/// The writers, and where the experiment is.
+pub struct Keeper {
+    tables: Tables,
+    text: String,
+    run: Option<Run>,
+    stretch: Stretch,
+    scratch: [Histogram; 2],
+    trouble: Trouble,
+    error: Option<LakeError>,
+    room: Room,
+}
+
+/// One writer for each of [`TABLES`].
+struct Tables(Vec<TableWriter>);
+
+/// The run under way.
+struct Run {
+    info: RunInfo,
+    /// Once the workers start.
+    moment: Option<Moment>,
+    /// From before that.
+    samples: Vec<Sample>,
+    /// In place.
+    faults: Vec<FaultRecord>,
+}
+
+impl Tables {
+    fn of(&mut self, table: &Table) -> &mut Batch {
+        self.0[place(table)].rows()
+    }
+
+    /// Two at once.
+    fn both(&mut self, first: &Table, second: &Table) -> [&mut Batch; 2] {
+        let both = self.0.get_disjoint_mut([place(first), place(second)]);
+        both.expect("two tables").map(TableWriter::rows)
+    }
+}
+
+fn place(table: &Table) -> usize {
+    TABLES.iter().position(|known| known.name == table.name).expect("every table is in TABLES")
+}
+
+impl Keeper {
+    /// With empty tables.
+    pub fn create(folder: &Path, text: &str, trouble: Trouble) -> io::Result<Keeper> {
+        let room = Room::take(folder)?;
+        let create = |table| TableWriter::create(folder, table, WriterOptions::default());
+        let tables = TABLES.iter().map(|table| create(table)).collect::<Result<_, _>>().map_err(plain)?;
+        Ok(Keeper {
+            tables: Tables(tables),
+            text: text.to_string(),
+            run: None,
+            stretch: Stretch::default(),
+            scratch: Default::default(),
+            trouble,
+            error: None,
+            room,
+        })
+    }
+
+    /// Works until the other side of `inbox` is gone, then completes the tables.
+    pub fn keep(mut self, inbox: &Receiver<Message>, spares: &SyncSender<Spare>) -> io::Result<()> {
+        loop {
+            match inbox.recv_timeout(TICK) {
+                Ok(message) => self.take(message, spares),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return self.finish(),
+            }
+            if self.error.is_none()
+                && let Err(error) = self.commit()
+            {
+                self.fail(error);
+            }
+        }
+    }
+
+    fn take(&mut self, message: Message, spares: &SyncSender<Spare>) {
+        match message {
+            Message::Begins(summary) => {
+                let [points, axes] = self.tables.both(&points::TABLE, &points::AXES);
+                points::append(points, axes, &summary);
+                environment::append(self.tables.of(&environment::TABLE), &summary, &self.text);
+            }
+            Message::RunBegins(info) => {
+                self.run = Some(Run { info, moment: None, samples: Vec::new(), faults: Vec::new() })
+            }
+            Message::RunStarts(start) => self.start(start),
+            Message::Interval(interval) => {
+                if let Some(moment) = self.moment() {
+                    let [all, ops] = self.tables.both(&intervals::TABLE, &intervals::OPS);
+                    intervals::append(all, ops, &moment, &interval, &mut self.scratch);
+                    self.stretch.add(self.tables.of(&histograms::TABLE), &moment, &interval);
+                }
+                let _ = spares.try_send(Spare::Interval(interval));
+            }
+            Message::Requests(batch) => {
+                if let Some(moment) = self.moment() {
+                    requests::append(self.tables.of(&requests::TABLE), &moment, &batch);
+                }
+                let _ = spares.try_send(Spare::Requests(batch));
+            }
+            Message::Sample(sample) => match self.moment() {
+                Some(moment) => probes::append(self.tables.of(&probes::TABLE), &moment, &sample),
+                None => {
+                    let Some(run) = &mut self.run else { return };
+                    if run.samples.len() == SAMPLES_MAX {
+                        run.samples.remove(0);
+                    }
+                    run.samples.push(sample);
+                }
+            },
+            Message::Fault(fault) => {
+                // Told when it was seen to be there, and again when it is gone.
+                let Some(run) = &mut self.run else { return };
+                run.faults.retain(|open| open.index != fault.index);
+                run.faults.push(fault);
+            }
+            Message::RunEnds(ended) => {
+                let (info, run, figures, waited) = *ended;
+                self.end_run();
+                runs::append(self.tables.of(&runs::TABLE), &info, &run, &figures, waited);
+            }
+        }
+    }
+
+    /// Writes what was held until the run's end, whether that was told or not (a void run).
+    fn end_run(&mut self) {
+        // A run that ended before its start has its zero where it was made ready.
+        if let Some(Run { info, moment: None, .. }) = &self.run {
+            self.start(info.ready);
+        }
+        if let Some(Run { moment: Some(moment), faults, .. }) = self.run.take() {
+            self.stretch.end(self.tables.of(&histograms::TABLE), &moment);
+            let rows = self.tables.of(&faults::TABLE);
+            faults.iter().for_each(|fault| faults::append(rows, &moment, fault));
+        }
+    }
+
+    fn moment(&self) -> Option<Moment> {
+        self.run.as_ref()?.moment
+    }
+
+    /// The workers start, of a rate search not for the first time.
+    fn start(&mut self, start: Nanos) {
+        let Some(run) = &mut self.run else { return };
+        match &mut run.moment {
+            Some(moment) => {
+                self.stretch.end(self.tables.of(&histograms::TABLE), moment);
+                moment.trial += 1;
+            }
+            None => {
+                let moment = Moment { run: run.info.order, trial: 0, origin: start };
+                run.moment = Some(moment);
+                let rows = self.tables.of(&probes::TABLE);
+                run.samples.drain(..).for_each(|sample| probes::append(rows, &moment, &sample));
+            }
+        }
+    }
+
+    fn commit(&mut self) -> Result<(), LakeError> {
+        let now = Clock::Monotonic.now();
+        self.tables.0.iter_mut().try_for_each(|table| table.commit(now))
+    }
+
+    /// The first trouble: says so, and gives back the room that was kept for the tables' end.
+    fn fail(&mut self, error: LakeError) {
+        self.room.give_back();
+        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_string());
+        self.error = Some(error);
+    }
+
+    /// Completes every table as far as there is room; the largest one comes last.
+    fn finish(mut self) -> io::Result<()> {
+        self.end_run();
+        let mut lost = Vec::new();
+        let (requests, others): (Vec<_>, Vec<_>) = std::mem::take(&mut self.tables.0)
+            .into_iter()
+            .partition(|table| table.name() == requests::TABLE.name);
+        for mut table in others.into_iter().chain(requests) {
+            let done = match table.finish() {
+                Err(error) if self.error.is_none() => {
+                    self.fail(error);
+                    table.finish()
+                }
+                other => other,
+            };
+            if done.is_err() {
+                table.give_up_rows();
+                lost.push(format!("{} of {}", table.written().rows_lost, table.name()));
+            }
+        }
+        let Some(error) = self.error else { return Ok(()) };
+        let told = if lost.is_empty() { String::new() } else { format!("; rows lost: {}", lost.join(", ")) };
+        let error = plain(error);
+        Err(io::Error::new(error.kind(), format!("{error}{told}")))
+    }
+}
+
+fn plain(error: LakeError) -> io::Error {
+    let kind = if error.is_full() { io::ErrorKind::StorageFull } else { io::ErrorKind::Other };
+    io::Error::new(kind, error.to_string())
+}

@@ -1,0 +1,68 @@
+//! Tables `points` and `axes`: what the experiment's runs are runs of.
+
+use brunt_core::{Size, Span};
+use brunt_lake::{Batch, Column, Table};
+
+use crate::summary::Summary;
+
+/// See its doc.
+pub const TABLE: Table = Table {
+    name: "points",
+    doc: "One row for each point: a workload against a target, with a value on each axis of the sweep.",
+    columns: &[
+        Column::int("point", "Its number, from 0."),
+        Column::text("label", "Names of target and workload, and the value on each axis."),
+        Column::text("target", "Name of the target."),
+        Column::text("workload", "Name of the workload."),
+    ],
+};
+
+/// See its doc.
+pub const AXES: Table = Table {
+    name: "axes",
+    doc: "One row for each point and axis that was varied.",
+    columns: &[
+        Column::int("point", "The point."),
+        Column::text("axis", "Name of the axis, such as `block_size`."),
+        Column::text("value", "The value as written, such as `4k`."),
+        Column::float(
+            "number",
+            "The value as a number, in bytes or seconds where it has a unit; null if it is none.",
+        )
+        .nullable(),
+    ],
+};
+
+/// All points of an experiment, in both tables.
+pub fn append(points: &mut Batch, axes: &mut Batch, summary: &Summary) {
+    for (index, point) in summary.points.iter().enumerate() {
+        let index = index as u64;
+        points.row().count(index).text(&point.label).text(&point.target).text(&point.workload).end();
+        for (axis, value) in &point.axes {
+            axes.row().count(index).text(axis).text(value).float_or_null(number(value)).end();
+        }
+    }
+}
+
+fn number(value: &str) -> Option<f64> {
+    let bytes = || value.parse::<Size>().ok().map(|size| size.0 as f64);
+    let seconds = || value.parse::<Span>().ok().map(|span| span.0.as_secs_f64());
+    value.parse().ok().or_else(bytes).or_else(seconds).filter(|number: &f64| number.is_finite())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The goal: an axis can be plotted, whatever its unit.
+    #[test]
+    fn values_are_numbers() {
+        let check = |value: &str, expected: Option<f64>| assert_eq!(number(value), expected, "{value}");
+        check("8", Some(8.0));
+        check("0.25", Some(0.25));
+        check("4k", Some(4096.0));
+        check("10ms", Some(0.01));
+        check("memory", None);
+        check("nan", None);
+    }
+}

@@ -1,0 +1,95 @@
+//! Table `requests`, of workloads with `record_requests`.
+
+use brunt_block::Op;
+use brunt_lake::{Batch, Coding, Column, Table};
+use brunt_load::RequestRecord;
+use brunt_load::record::RequestStatus;
+
+use super::Moment;
+
+/// See its doc.
+pub const TABLE: Table = Table {
+    name: "requests",
+    doc: "One row for each request of workloads that have `record_requests = true`; empty otherwise. \
+          Response time is `completed_ns - intended_ns`, service time `completed_ns - sent_ns`.",
+    columns: &[
+        Column::int("run", "The run."),
+        Column::int("trial", "The trial of a rate search, from 0; 0 in other runs."),
+        Column::int("worker", "Whose it was, from 0."),
+        Column::int(
+            "sequence",
+            "Its place in the worker's sequence; the same seed makes the same request there again.",
+        ),
+        Column::text("op", "`read` or `write`."),
+        Column::int("offset_bytes", "Where on the device.").coded(Coding::Plain),
+        Column::int("len_bytes", "How much.").coded(Coding::Dictionary),
+        Column::int(
+            "intended_ns",
+            "When it was due (open loop) or made (closed loop), since the workers of the run started.",
+        ),
+        Column::int("sent_ns", "When its last attempt was handed to the device; null if it never was.")
+            .nullable(),
+        Column::int("completed_ns", "When its last attempt came back; null if it never did.").nullable(),
+        Column::int("retries", "Attempts after the first."),
+        Column::text("status", "How it ended: `good`, or the kind of error or loss."),
+    ],
+};
+
+/// Some requests of a run.
+pub fn append(rows: &mut Batch, moment: &Moment, requests: &[RequestRecord]) {
+    for request in requests {
+        rows.row()
+            .count(moment.run.into())
+            .count(moment.trial.into())
+            .count(request.worker.into())
+            .count(request.index)
+            .text(op_name(request.op))
+            .count(request.offset)
+            .count(request.len)
+            .nanos_since(request.intended, moment.origin)
+            .nanos_since_or_null(request.sent, moment.origin)
+            .nanos_since_or_null(request.completed, moment.origin)
+            .count(request.retries.into())
+            .text(status_name(request.status))
+            .end();
+    }
+}
+
+fn op_name(op: Op) -> &'static str {
+    match op {
+        Op::Read => "read",
+        Op::Write => "write",
+        Op::Flush => "flush",
+        Op::Unmap => "unmap",
+        Op::WriteZeroes => "write-zeroes",
+    }
+}
+
+/// As in `summary.json`.
+fn status_name(status: RequestStatus) -> &'static str {
+    match status {
+        RequestStatus::Good => "good",
+        RequestStatus::Scsi => "scsi",
+        RequestStatus::Os => "os",
+        RequestStatus::OutOfRange => "out-of-range",
+        RequestStatus::TimedOut => "timed-out",
+        RequestStatus::Gone => "gone",
+        RequestStatus::Unsupported => "unsupported",
+        RequestStatus::Miscompare => "miscompare",
+        RequestStatus::Hanging => "hanging",
+        RequestStatus::Skipped => "skipped",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The goal: a status has one name, here and in `summary.json`.
+    #[test]
+    fn statuses_have_one_name() {
+        for status in RequestStatus::ALL {
+            assert_eq!(serde_json::to_value(status).unwrap(), status_name(status));
+        }
+    }
+}

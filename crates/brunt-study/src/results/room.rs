@@ -1,0 +1,80 @@
+//! Room on the disk that is given up when there is no other: so that after "disk full" the rows in
+//! memory and the last `summary.json` can still be written.
+//!
+//! The rule: taken before the first run, given back in steps, gone at the end.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use brunt_core::random::Random;
+
+/// For the open parts of all tables; those of `requests` are the largest, some 2 MB.
+const TABLES_BYTES: usize = 4 << 20;
+/// For `summary.json`.
+const SUMMARY_BYTES: usize = 1 << 20;
+
+/// Two files that hold nothing.
+pub struct Room {
+    /// Given back from the end.
+    files: Vec<PathBuf>,
+}
+
+impl Room {
+    /// Takes room in `folder`.
+    ///
+    /// # Errors
+    /// There is none, or the folder cannot be written to.
+    pub fn take(folder: &Path) -> io::Result<Room> {
+        let mut room = Room { files: Vec::new() };
+        for (name, bytes) in [("room-for-summary", SUMMARY_BYTES), ("room-for-tables", TABLES_BYTES)] {
+            let path = folder.join(format!("{name}.reserved"));
+            room.files.push(path.clone());
+            // A file system that compresses would store zeros as nothing.
+            let mut content = vec![0; bytes];
+            Random::new(1).fill(&mut content);
+            File::create(&path)
+                .and_then(|mut file| file.write_all(&content).and_then(|()| file.sync_data()))
+                .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
+        }
+        Ok(room)
+    }
+
+    /// Gives the next part back: first the tables', then the summary's.
+    pub fn give_back(&mut self) {
+        if let Some(path) = self.files.pop() {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        while !self.files.is_empty() {
+            self.give_back();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The goal: room is real bytes, comes back in two steps, and leaves nothing behind.
+    #[test]
+    fn room_comes_back() {
+        let folder = std::env::temp_dir().join(format!("brunt-study-room-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let taken = || -> u64 {
+            let entries = std::fs::read_dir(&folder).unwrap();
+            entries.map(|entry| entry.unwrap().metadata().unwrap().len()).sum()
+        };
+        let mut room = Room::take(&folder).unwrap();
+        assert_eq!(taken(), (TABLES_BYTES + SUMMARY_BYTES) as u64);
+        room.give_back();
+        assert_eq!(taken(), SUMMARY_BYTES as u64);
+        drop(room);
+        assert_eq!(taken(), 0);
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}

@@ -1,0 +1,61 @@
+//! Table `runs`.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use brunt_lake::{Batch, Column, Table, columns};
+use brunt_load::record::Figures;
+
+use super::figures::{COST, DONE, LOST, TIMES, cost, done, lost, times};
+use crate::observe::RunInfo;
+use crate::summary::RunSummary;
+
+/// See its doc.
+pub const TABLE: Table = Table {
+    name: "runs",
+    doc: "One row for each run that ended, complete or not. The unit of every confidence interval is the run.",
+    columns: &columns::<45>(&[
+        &[
+            Column::int("run", "Its place among all runs of the experiment, from 0; names the run in all tables."),
+            Column::int("point", "The point it is a run of."),
+            Column::int("repetition", "How many runs of the point there were before, by the plan."),
+            Column::int("seed", "All its requests follow from this number."),
+            Column::int("began_unix_ns", "Wall-clock time at which it was made ready, since 1970 (UTC)."),
+            Column::text("stopped", "Why it ended: `done`, `steady`, `not-steady`, `interrupted`, `device-gone`."),
+            Column::bool("complete", "Whether it ran as it was meant to; others are no evidence."),
+            Column::int("measured_ns", "How long it was measured, ramp-up and waiting at the end not included."),
+            Column::float("requests_per_second", "Throughput: the sum of each worker's own."),
+            Column::float("bytes_per_second", "The same in bytes."),
+            Column::float("rate_found", "Of a rate search: the highest rate that kept its promise; null if none did, and for other runs.")
+                .nullable(),
+            Column::int("trial", "Of a rate search: the trial that this row's figures are of; 0 otherwise."),
+            Column::int("results_wait_ns", "How long the thread that collects figures waited for the results to be written. Above a few milliseconds the writing may have slowed the workers down."),
+        ],
+        DONE,
+        LOST,
+        TIMES,
+        COST,
+    ]),
+};
+
+/// One run.
+pub fn append(rows: &mut Batch, info: &RunInfo, run: &RunSummary, figures: &Figures, waited: Duration) {
+    let began = info.wall.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let name = serde_json::to_value(run.stopped).ok();
+    let row = rows
+        .row()
+        .count(info.order.into())
+        .count(info.point.into())
+        .count(info.repetition.into())
+        .int(info.seed as i64)
+        .count(began.as_nanos() as u64)
+        .text(name.as_ref().and_then(|name| name.as_str()).unwrap_or_default())
+        .bool(run.is_complete())
+        .count((run.measured_s * 1e9).round() as u64)
+        .float(run.requests_per_second)
+        .float(run.bytes_per_second)
+        .float_or_null(run.rate_found)
+        .count(run.trial.into())
+        .count(waited.as_nanos() as u64);
+    let row = lost(done(row, &[&figures.reads, &figures.writes]), &figures.counts);
+    cost(times(row, &figures.response(), &figures.service()), &figures.cost).end();
+}
