@@ -137,6 +137,7 @@ pub struct Matcher<S> {
     waiting_max: usize,
     timeout_ns: u64,
     next_record_id: u64,
+    record_id_step: u64,
     sums: BlockSums,
     #[allow(clippy::vec_box)] // the boxes move to connections and back
     spare_sums: Vec<Box<BlockSums>>,
@@ -240,8 +241,9 @@ fn read(
 }
 
 impl<S: Sink> Matcher<S> {
-    /// At most `waiting_max` calls wait, each at most `timeout_ns`.
-    pub fn new(sink: S, waiting_max: usize, timeout_ns: u64) -> Matcher<S> {
+    /// At most `waiting_max` calls wait, each at most `timeout_ns`. Records are numbered from the first
+    /// of `record_ids`, the second apart.
+    pub fn new(sink: S, waiting_max: usize, timeout_ns: u64, record_ids: (u64, u64)) -> Matcher<S> {
         Matcher {
             sink,
             by_key: HashMap::with_hasher(FixedState::default()),
@@ -251,7 +253,8 @@ impl<S: Sink> Matcher<S> {
             newest: NONE,
             waiting_max: waiting_max.clamp(1, NONE as usize - 1),
             timeout_ns,
-            next_record_id: 0,
+            next_record_id: record_ids.0,
+            record_id_step: record_ids.1,
             sums: BlockSums::default(),
             spare_sums: Vec::new(),
         }
@@ -558,7 +561,7 @@ impl<S: Sink> Matcher<S> {
             index
         };
         let record_id = self.next_record_id;
-        self.next_record_id += 1;
+        self.next_record_id += self.record_id_step;
         ledger.calls_open += 1;
         let outstanding = self.by_key.len() as u32;
         let (previous, next) = (self.newest, NONE);

@@ -9,7 +9,7 @@
 //!
 //! Each stage is a plain state machine that is fed; whoever drives it (one thread, an actor)
 //! brings the batches. A connection belongs to one pipeline, so pipelines share nothing.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)] // but for `live::sys`, which owns the kernel's ring
 
 pub mod analysis;
 pub mod calls;
@@ -19,8 +19,11 @@ pub mod defragment;
 pub mod driver;
 pub mod flow;
 pub mod ledger;
+pub mod live;
 pub mod memory;
 pub mod operation;
+pub mod parallel;
+pub mod parcel;
 pub mod pipeline;
 pub mod reassembly;
 pub mod records;
@@ -30,5 +33,6 @@ pub use analysis::{Analysis, Report};
 pub use driver::{Outcome, run_file};
 pub use ledger::Ledger;
 pub use operation::{Body, ChecksumRun, FileKey, Operation, Peers, Protocol, Sink};
+pub use parallel::{FileShares, ParallelError, Parsers, Shares, run_file_parallel};
 pub use pipeline::{Limits, Pipeline};
 pub use source::{Batch, FileSource, PacketRef, SourceError};

@@ -28,6 +28,23 @@ pub struct Limits {
     pub call_timeout_ns: u64,
     /// Bytes kept of what is incomplete: segments out of order, heads of messages.
     pub kept_bytes: usize,
+    /// The first record's number and the distance to the next: pipelines that work side by side give
+    /// out different ones.
+    pub record_ids: (u64, u64),
+}
+
+impl Limits {
+    /// What pipeline `index` of `count` may use, so that all together keep to these limits.
+    pub fn share(&self, index: usize, count: usize) -> Limits {
+        let (first, step) = self.record_ids;
+        Limits {
+            connections: self.connections.div_ceil(count),
+            calls_waiting: self.calls_waiting.div_ceil(count),
+            kept_bytes: self.kept_bytes / count,
+            record_ids: (first + index as u64 * step, step * count as u64),
+            ..*self
+        }
+    }
 }
 
 impl Default for Limits {
@@ -37,6 +54,7 @@ impl Default for Limits {
             calls_waiting: 64 << 10,
             call_timeout_ns: 60_000_000_000,
             kept_bytes: 48 << 20,
+            record_ids: (0, 1),
         }
     }
 }
@@ -78,7 +96,7 @@ impl<S: Sink> Pipeline<S> {
             flows: Flows::new(limits.connections),
             defragmenter: Defragmenter::default(),
             stages: Stages {
-                matcher: Matcher::new(sink, limits.calls_waiting, limits.call_timeout_ns),
+                matcher: Matcher::new(sink, limits.calls_waiting, limits.call_timeout_ns, limits.record_ids),
                 ledger: Ledger::default(),
                 memory: Memory::new(limits.kept_bytes),
             },
@@ -103,7 +121,12 @@ impl<S: Sink> Pipeline<S> {
 
     /// Works on a batch.
     pub fn on_batch(&mut self, batch: &Batch) {
-        for packet in batch.packets() {
+        self.on_packets(batch.packets());
+    }
+
+    /// Works on packets that were captured together.
+    pub fn on_packets<'p>(&mut self, packets: impl Iterator<Item = CapturedPacket<'p>>) {
+        for packet in packets {
             self.on_packet(&packet);
         }
         let stages = &mut self.stages;

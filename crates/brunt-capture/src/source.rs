@@ -10,7 +10,7 @@ use brunt_wire::pcap::{CapturedPacket, LinkType, PacketFile, Step};
 
 /// Bytes read at a time. Half of a core's L2 cache: reading from the page cache then is a copy
 /// into the cache, and the parsers never wait for memory.
-const CHUNK_BYTES: usize = 512 << 10;
+pub(crate) const CHUNK_BYTES: usize = 512 << 10;
 
 /// Why a source stopped.
 #[derive(Debug, thiserror::Error)]
@@ -46,6 +46,8 @@ pub struct PacketRef {
     pub wire_len: u32,
     /// Which interface.
     pub interface: u32,
+    /// Which of a parcel's regions it lies in; zero where there is one.
+    pub region: u16,
     /// How its first bytes are to be read.
     pub link: LinkType,
 }
@@ -135,8 +137,32 @@ impl FileSource {
     /// # Errors
     /// The file cannot be read or is damaged; the batch then holds what came before.
     pub fn fill(&mut self, batch: &mut Batch) -> Result<bool, SourceError> {
-        batch.packets.clear();
-        let Batch { bytes, packets } = batch;
+        self.fill_chunk(&mut batch.bytes, &mut batch.packets)
+    }
+
+    /// Moves what was read of the next packet from the chunk that was filled last to the one that
+    /// will be filled next.
+    pub fn carry(&mut self, from: &[u8], to: &mut Vec<u8>) {
+        let tail = &from[self.used..self.filled];
+        if to.len() < tail.len() {
+            to.resize(tail.len(), 0);
+        }
+        to[..tail.len()].copy_from_slice(tail);
+        self.filled = tail.len();
+        self.used = 0;
+    }
+
+    /// As [`FileSource::fill`], with the parts of a batch; [`FileSource::carry`] lets another chunk
+    /// take over.
+    ///
+    /// # Errors
+    /// The file cannot be read or is damaged; the list then holds what came before.
+    pub fn fill_chunk(
+        &mut self,
+        bytes: &mut Vec<u8>,
+        packets: &mut Vec<PacketRef>,
+    ) -> Result<bool, SourceError> {
+        packets.clear();
         bytes.copy_within(self.used..self.filled, 0);
         self.filled -= self.used;
         self.used = 0;
@@ -183,6 +209,7 @@ impl FileSource {
                             len: packet.bytes.len() as u32,
                             wire_len: packet.wire_len,
                             interface: packet.interface,
+                            region: 0,
                             link: packet.link,
                         });
                         self.used += used;

@@ -77,6 +77,16 @@ impl<V: Weight + Default> Bounded<V> {
         Some(&self.entries[index as usize].1)
     }
 
+    /// Takes in another table: `add` adds an entry to the one of the same key. Their bounds are
+    /// the same, so what does not fit goes as a newcomer's place would: the lightest first.
+    pub fn merge(&mut self, other: Bounded<V>, mut add: impl FnMut(&mut V, V)) {
+        self.evicted += other.evicted;
+        self.evicted_weight += other.evicted_weight;
+        for (key, value) in other.entries {
+            add(self.entry(key), value);
+        }
+    }
+
     /// All entries.
     pub fn iter(&self) -> impl Iterator<Item = (u64, &V)> {
         self.entries.iter().map(|(key, value)| (*key, value))

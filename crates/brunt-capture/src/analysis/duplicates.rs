@@ -42,6 +42,15 @@ impl Duplicates {
         }
     }
 
+    pub(super) fn merge(&mut self, other: &Duplicates) {
+        for index in 0..2 {
+            self.blocks[index] += other.blocks[index];
+            self.zeros[index] += other.zeros[index];
+        }
+        self.contents.merge(&other.contents);
+        self.placed.merge(&other.placed);
+    }
+
     /// Blocks read and blocks written.
     pub fn blocks(&self) -> [u64; 2] {
         self.blocks

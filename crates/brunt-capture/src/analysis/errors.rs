@@ -61,6 +61,17 @@ impl Errors {
         }
     }
 
+    pub(super) fn merge(&mut self, other: Errors) {
+        self.not_told_apart += other.not_told_apart;
+        for (key, count) in other.by_client {
+            if self.by_client.len() < COMBINATIONS_MAX || self.by_client.contains_key(&key) {
+                *self.by_client.entry(key).or_default() += count;
+            } else {
+                self.not_told_apart += count;
+            }
+        }
+    }
+
     /// Errors by operation and status, the most frequent first.
     pub fn storms(&self) -> Vec<Storm> {
         let mut storms: HashMap<(usize, NfsStatus), Storm> = HashMap::new();

@@ -140,6 +140,36 @@ impl Hot {
         }
     }
 
+    /// Adds what another pipeline saw.
+    pub(super) fn merge(&mut self, other: Hot) {
+        self.total.merge(&other.total);
+        self.clients.merge(other.clients, |mine, theirs| {
+            mine.address = theirs.address;
+            mine.load.merge(&theirs.load);
+            mine.latency.merge(&theirs.latency);
+            mine.transfers += theirs.transfers;
+            mine.misaligned += theirs.misaligned;
+            mine.errors += theirs.errors;
+        });
+        self.files.merge(other.files, |mine, theirs| {
+            mine.load.merge(&theirs.load);
+            match (&mut mine.latency, theirs.latency) {
+                (Some(mine), Some(theirs)) => mine.merge(&theirs),
+                (mine @ None, Some(theirs)) => *mine = Some(theirs),
+                (_, None) => {}
+            }
+            if mine.name.is_none() {
+                mine.name = theirs.name;
+            }
+        });
+        self.pairs.merge(other.pairs, |mine, theirs| {
+            mine.client = theirs.client;
+            mine.file = theirs.file;
+            mine.load.merge(&theirs.load);
+            mine.getattrs += theirs.getattrs;
+        });
+    }
+
     /// Looks at the entries that these events will change, and at nothing else: looks that do not
     /// depend on one another wait for memory together.
     pub(super) fn warm(&self, events: &[Event]) {

@@ -61,6 +61,16 @@ impl Latency {
         u64::from(self.counts[bucket(ns)])
     }
 
+    /// Adds another's.
+    pub fn merge(&mut self, other: &Latency) {
+        for (mine, theirs) in self.counts.iter_mut().zip(other.counts.iter()) {
+            *mine = mine.saturating_add(*theirs);
+        }
+        self.count += other.count;
+        self.sum_ns = self.sum_ns.saturating_add(other.sum_ns);
+        self.max_ns = self.max_ns.max(other.max_ns);
+    }
+
     /// How many there are.
     pub fn count(&self) -> u64 {
         self.count

@@ -115,6 +115,16 @@ impl Mix {
         }
     }
 
+    pub(super) fn merge(&mut self, other: &Mix) {
+        for (mine, theirs) in self.by_index.iter_mut().zip(&other.by_index) {
+            mine.calls += theirs.calls;
+            mine.replies += theirs.replies;
+            mine.errors += theirs.errors;
+            mine.bytes += theirs.bytes;
+            mine.latency.merge(&theirs.latency);
+        }
+    }
+
     /// Figures by index.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, &Operations)> {
         (0..INDEXES).map(name).zip(&self.by_index)

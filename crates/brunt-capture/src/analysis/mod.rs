@@ -101,6 +101,18 @@ impl Analysis {
         }
     }
 
+    /// Adds what another pipeline saw of the same traffic; both are over.
+    pub fn merge(&mut self, mut other: Analysis) {
+        self.settle();
+        other.settle();
+        self.rates.merge(&other.rates);
+        self.mix.merge(&other.mix);
+        self.profile.merge(&other.profile, self.rates.duration_s());
+        self.errors.merge(other.errors);
+        self.duplicates.merge(&other.duplicates);
+        self.hot.merge(other.hot);
+    }
+
     /// Works off what was put by.
     fn settle(&mut self) {
         let Analysis { rates, mix, hot, profile, errors, pending, .. } = self;

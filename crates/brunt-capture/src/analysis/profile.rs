@@ -31,8 +31,10 @@ pub struct Profile {
     pub metadata: u64,
     random_reads: HyperLogLog,
     all: HyperLogLog,
-    outstanding_sum: u64,
+    outstanding_sum: f64,
     outstanding_max: u32,
+    /// All latencies together: how long something waited, and with how much else, on average.
+    waited_ns: u64,
     operations: u64,
 }
 
@@ -40,7 +42,8 @@ impl Profile {
     #[inline]
     pub(super) fn on_event(&mut self, event: &Event, sequential: bool) {
         self.operations += 1;
-        self.outstanding_sum += u64::from(event.outstanding);
+        self.outstanding_sum += f64::from(event.outstanding);
+        self.waited_ns = self.waited_ns.saturating_add(event.latency_ns.unwrap_or(0));
         self.outstanding_max = self.outstanding_max.max(event.outstanding);
         if event.kind == Kind::Other {
             self.metadata += 1;
@@ -64,6 +67,33 @@ impl Profile {
         }
     }
 
+    /// Adds what another pipeline saw in the same `duration_s`. Each counted the calls that waited
+    /// with itself only; beside them, a call found the other's average (Little's law: the time that
+    /// its calls waited, by the time there was).
+    pub(super) fn merge(&mut self, other: &Profile, duration_s: f64) {
+        for (mine, theirs) in self.transfers.iter_mut().zip(&other.transfers) {
+            mine.operations += theirs.operations;
+            mine.bytes += theirs.bytes;
+            mine.sequential += theirs.sequential;
+            for (mine, theirs) in mine.by_size.iter_mut().zip(&theirs.by_size) {
+                *mine += theirs;
+            }
+        }
+        let average = |profile: &Profile| match duration_s {
+            0.0 => 0.0,
+            duration_s => profile.waited_ns as f64 * 1e-9 / duration_s,
+        };
+        self.outstanding_sum += other.outstanding_sum
+            + self.operations as f64 * average(other)
+            + other.operations as f64 * average(self);
+        self.outstanding_max = self.outstanding_max.max(other.outstanding_max);
+        self.waited_ns = self.waited_ns.saturating_add(other.waited_ns);
+        self.metadata += other.metadata;
+        self.operations += other.operations;
+        self.random_reads.merge(&other.random_reads);
+        self.all.merge(&other.all);
+    }
+
     /// Bytes touched by READs that were not sequential: what a cache would have to hold.
     pub fn random_read_working_set_bytes(&self) -> u64 {
         self.random_reads.count() * WORKING_SET_BLOCK_BYTES
@@ -74,9 +104,10 @@ impl Profile {
         self.all.count() * WORKING_SET_BLOCK_BYTES
     }
 
-    /// Calls that waited at a time, as each call found it: mean and most.
+    /// Calls that waited at a time, as each call found it: mean and most (with several pipelines: the
+    /// most in one of them).
     pub fn outstanding(&self) -> (f64, u32) {
-        (self.outstanding_sum as f64 / self.operations.max(1) as f64, self.outstanding_max)
+        (self.outstanding_sum / self.operations.max(1) as f64, self.outstanding_max)
     }
 }
 

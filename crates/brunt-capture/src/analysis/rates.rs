@@ -30,12 +30,15 @@ impl Interval {
     }
 }
 
-/// All intervals.
+/// All intervals. They begin at multiples of their width since 1970, so that those of several
+/// pipelines can be added.
 #[derive(Debug)]
 pub struct Rates {
     start_ns: Option<u64>,
     end_ns: u64,
     width_ns: u64,
+    /// When the first interval begins, in widths.
+    first: u64,
     intervals: Vec<Interval>,
     /// The interval looked at last and where it begins: times come in rows, divisions cost.
     last: usize,
@@ -48,6 +51,7 @@ impl Default for Rates {
             start_ns: None,
             end_ns: 0,
             width_ns: WIDTH_NS_MIN,
+            first: 0,
             intervals: Vec::new(),
             last: 0,
             last_from_ns: u64::MAX,
@@ -61,30 +65,70 @@ impl Rates {
         if time_ns.wrapping_sub(self.last_from_ns) < self.width_ns && self.last_from_ns != u64::MAX {
             return &mut self.intervals[self.last];
         }
-        let start = *self.start_ns.get_or_insert(time_ns);
-        let mut index = (time_ns.saturating_sub(start) / self.width_ns) as usize;
-        if index >= self.intervals.len() {
-            index = self.grow(time_ns - start);
-        }
-        self.last = index;
-        self.last_from_ns = start + index as u64 * self.width_ns;
-        &mut self.intervals[index]
+        self.find(time_ns)
     }
 
     #[cold]
-    fn grow(&mut self, since_start_ns: u64) -> usize {
-        while since_start_ns / self.width_ns >= INTERVALS_MAX as u64 {
-            self.width_ns *= 2;
-            let folded = self.intervals.chunks(2).map(|pair| {
-                let mut sum = pair[0];
-                pair.get(1).inspect(|second| sum.add(second));
-                sum
-            });
-            self.intervals = folded.collect();
+    fn find(&mut self, time_ns: u64) -> &mut Interval {
+        self.start_ns = Some(self.start_ns.map_or(time_ns, |start| start.min(time_ns)));
+        let index = self.make_room(time_ns);
+        self.last = index;
+        self.last_from_ns = (self.first + index as u64) * self.width_ns;
+        &mut self.intervals[index]
+    }
+
+    /// The interval of a time, with all between it and those that are there.
+    fn make_room(&mut self, time_ns: u64) -> usize {
+        if self.intervals.is_empty() {
+            self.first = time_ns / self.width_ns;
         }
-        let index = (since_start_ns / self.width_ns) as usize;
-        self.intervals.resize(index + 1, Interval::default());
-        index
+        loop {
+            let at = time_ns / self.width_ns;
+            let first = self.first.min(at);
+            let end = (self.first + self.intervals.len() as u64).max(at + 1);
+            if end - first > INTERVALS_MAX as u64 {
+                self.fold();
+                continue;
+            }
+            // Packets of several interfaces may come a little before the first.
+            let before = (self.first - first) as usize;
+            self.intervals.splice(0..0, std::iter::repeat_n(Interval::default(), before));
+            self.first = first;
+            self.intervals.resize((end - first) as usize, Interval::default());
+            return (at - first) as usize;
+        }
+    }
+
+    /// Makes pairs of intervals one.
+    fn fold(&mut self) {
+        if !self.first.is_multiple_of(2) {
+            self.first -= 1;
+            self.intervals.insert(0, Interval::default());
+        }
+        self.width_ns *= 2;
+        self.first /= 2;
+        let folded = self.intervals.chunks(2).map(|pair| {
+            let mut sum = pair[0];
+            pair.get(1).inspect(|second| sum.add(second));
+            sum
+        });
+        self.intervals = folded.collect();
+        self.last_from_ns = u64::MAX;
+    }
+
+    /// Adds what another pipeline saw.
+    pub(super) fn merge(&mut self, other: &Rates) {
+        let Some(start) = other.start_ns else { return };
+        self.start_ns = Some(self.start_ns.map_or(start, |mine| mine.min(start)));
+        self.end_ns = self.end_ns.max(other.end_ns);
+        while self.width_ns < other.width_ns {
+            self.fold();
+        }
+        for (index, interval) in (other.first..).zip(&other.intervals) {
+            let index = self.make_room(index * other.width_ns);
+            self.intervals[index].add(interval);
+        }
+        self.last_from_ns = u64::MAX;
     }
 
     #[inline]
@@ -115,9 +159,15 @@ impl Rates {
         self.start_ns.unwrap_or(0)
     }
 
-    /// The intervals and their width in nanoseconds.
+    /// The intervals and their width in nanoseconds. The first begins at a multiple of the width,
+    /// at or before the first packet.
     pub fn intervals(&self) -> (&[Interval], u64) {
         (&self.intervals, self.width_ns)
+    }
+
+    /// When the first interval begins: nanoseconds since 1970.
+    pub fn first_from_ns(&self) -> u64 {
+        self.first * self.width_ns
     }
 }
 
@@ -136,5 +186,24 @@ mod tests {
         assert!(intervals.len() <= INTERVALS_MAX && width > WIDTH_NS_MIN);
         assert_eq!(intervals.iter().map(|i| i.wire_bytes).sum::<u64>(), 10_000_000);
         assert_eq!(rates.duration_s(), 99_999.0);
+    }
+    /// The goal: what two pipelines saw adds up to what one would have seen, whoever began first.
+    #[test]
+    fn merges() {
+        let start = 1_700_000_000_123_456_789u64;
+        let (mut one, mut halves) = (Rates::default(), [Rates::default(), Rates::default()]);
+        for i in 0..5000u64 {
+            // The second half begins late and ends early.
+            let half = usize::from(i % 3 == 1 && (500..4000).contains(&i));
+            for rates in [&mut one, &mut halves[half]] {
+                rates.on_packet(start + i * 7_000_000, 100);
+            }
+        }
+        let [mut a, mut b] = halves;
+        b.merge(&a);
+        assert_eq!((b.intervals(), b.first_from_ns()), (one.intervals(), one.first_from_ns()));
+        assert_eq!((b.start_ns(), b.duration_s()), (one.start_ns(), one.duration_s()));
+        a.merge(&Rates::default());
+        assert_eq!(a.start_ns(), start);
     }
 }

@@ -175,7 +175,7 @@ fn latency_row(latency: &Latency) -> LatencyRow {
 }
 
 /// Ranks `all` by operations, bytes and time; `name` is asked for the top only.
-fn rank<T: Copy>(
+fn rank<T: Copy + Ord>(
     all: Vec<(T, Load, Option<LatencyRow>)>,
     total: &Load,
     forgotten: u64,
@@ -186,7 +186,8 @@ fn rank<T: Copy>(
     let mut shares = [0.0; 2];
     let keys: [fn(&Load) -> u64; 3] = [|l| l.operations, |l| l.bytes, |l| l.time_ns];
     for (which, key) in keys.into_iter().enumerate() {
-        order.sort_by_key(|&i| std::cmp::Reverse(key(&all[i].1)));
+        // Equal ones in an order that does not depend on who was seen first.
+        order.sort_unstable_by_key(|&i| (std::cmp::Reverse(key(&all[i].1)), all[i].0));
         let first = &order[..order.len().min(RANKED)];
         if let Some(share) = shares.get_mut(which) {
             let sum: u64 = first.iter().map(|&i| key(&all[i].1)).sum();
@@ -309,7 +310,9 @@ impl Analysis {
                 .iter()
                 .enumerate()
                 .map(|(index, i)| IntervalRow {
-                    from_s: (index as u64 * width_ns) as f64 / 1e9,
+                    from_s: (self.rates.first_from_ns() + index as u64 * width_ns)
+                        .saturating_sub(self.rates.start_ns()) as f64
+                        / 1e9,
                     width_s: width_ns as f64 / 1e9,
                     operations: i.operations,
                     wire_bytes: i.wire_bytes,

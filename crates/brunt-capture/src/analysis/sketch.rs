@@ -29,6 +29,13 @@ impl HyperLogLog {
         }
     }
 
+    /// Adds all that another saw.
+    pub fn merge(&mut self, other: &HyperLogLog) {
+        for (mine, theirs) in self.registers.iter_mut().zip(other.registers.iter()) {
+            *mine = (*mine).max(*theirs);
+        }
+    }
+
     /// About how many different ones there were (Ertl, algorithm 6).
     pub fn count(&self) -> u64 {
         const RANK_MAX: usize = (64 - BITS) as usize;

@@ -1,0 +1,186 @@
+//! A live capture from its first packet to its last: rings in, parcels out.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use super::merge::Merge;
+use super::ring::{self, BLOCK_AGE, Ring, RingCounters};
+use super::{LiveError, LiveOptions};
+use crate::operation::Sink;
+use crate::parallel::{ParallelError, Parsers, Shares};
+use crate::parcel::Pool;
+
+/// How long to wait for packets before looking whether it is time to stop.
+const PATIENCE: Duration = Duration::from_millis(50);
+/// A ring that had no block is complete up to this long ago: twice a block's age, and as much again
+/// for a kernel whose timer is late.
+const LATE: Duration = Duration::from_millis(4 * BLOCK_AGE.as_millis() as u64);
+/// How often the kernel is asked what it dropped.
+const ASK_EVERY: Duration = Duration::from_millis(250);
+
+/// Rings on interfaces, ready to be read.
+pub struct LiveCapture {
+    rings: Vec<Ring>,
+    pool: Pool,
+    /// Times that no parcel was free: the parsers were behind.
+    pool_waits: u64,
+    names: Vec<String>,
+}
+
+/// What a capture's reader has to say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LiveReport {
+    /// All rings together.
+    pub counters: RingCounters,
+    /// Times that no parcel was free: the parsers were behind.
+    pub pool_waits: u64,
+}
+
+impl LiveCapture {
+    /// Opens all interfaces for `parsers` parsers. Packets are captured from now on.
+    ///
+    /// # Errors
+    /// An interface is not there or not to be had; says what to do.
+    pub fn open(
+        interfaces: &[String],
+        options: &LiveOptions,
+        parsers: usize,
+    ) -> Result<LiveCapture, LiveError> {
+        let mut rings = Vec::new();
+        for (number, name) in (0u32..).zip(interfaces) {
+            let first = Ring::open(name, number, options, (options.rings > 1).then_some(0))?;
+            let group = first.group().unwrap_or(0);
+            rings.push(first);
+            for _ in 1..options.rings.max(1) {
+                rings.push(Ring::open(name, number, options, Some(group))?);
+            }
+        }
+        for ring in &rings {
+            ring.start(options).map_err(|source| LiveError::Io {
+                interface: interfaces.join(", "),
+                what: "attach the filter",
+                source,
+            })?;
+        }
+        // A parcel holds a block at least, so more parcels than blocks are never under way.
+        let blocks = (options.ring_bytes / super::BLOCK_BYTES).max(2) * rings.len();
+        let pool = Pool::new(blocks + 1, parsers, 0);
+        Ok(LiveCapture { rings, pool, pool_waits: 0, names: interfaces.to_vec() })
+    }
+
+    /// Parcels there are: what [`Parsers::start`] wants to know.
+    pub fn parcels(&self) -> usize {
+        self.pool.count()
+    }
+
+    /// Bytes of all rings: the memory that packets are captured into.
+    pub fn ring_bytes(&self, options: &LiveOptions) -> usize {
+        (options.ring_bytes / super::BLOCK_BYTES).max(2) * super::BLOCK_BYTES * self.rings.len()
+    }
+
+    /// What was counted until now.
+    pub fn report(&self) -> LiveReport {
+        let mut report = LiveReport { pool_waits: self.pool_waits, ..LiveReport::default() };
+        for counters in self.rings.iter().map(|ring| ring.counters) {
+            report.counters.offered += counters.offered;
+            report.counters.dropped += counters.dropped;
+            report.counters.seen += counters.seen;
+            report.counters.hardware_times += counters.hardware_times;
+            report.counters.tags_restored += counters.tags_restored;
+        }
+        report
+    }
+
+    /// Reads until `go_on` says no; then what is still in the rings, so that everything until then is
+    /// analysed. `go_on` is called a few times a second at least, with the capture and its parsers.
+    ///
+    /// # Errors
+    /// An interface went away, or a parser failed. What was captured until then is lost to neither.
+    pub fn run<S: Sink + Send + 'static>(
+        mut self,
+        parsers: Parsers<S>,
+        mut go_on: impl FnMut(&LiveCapture, &Parsers<S>) -> bool,
+    ) -> Result<(Shares<S>, LiveReport, Option<LiveError>), ParallelError> {
+        let mut merge = Merge::new(self.rings.len());
+        let mut trouble = None;
+        let mut asked = Instant::now();
+        while go_on(&self, &parsers) {
+            match self.read_round(&mut merge, &parsers) {
+                Ok(true) => {}
+                Ok(false) => {
+                    if let Err(source) = ring::wait(&self.rings, PATIENCE) {
+                        trouble = Some(self.error(source));
+                        break;
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+            if asked.elapsed() >= ASK_EVERY {
+                asked = Instant::now();
+                self.count_drops();
+            }
+        }
+        self.rings.iter().for_each(|ring| drop(ring.stop()));
+        // The last blocks are handed over when they are old enough.
+        let end = Instant::now() + 2 * LATE;
+        while self.read_round(&mut merge, &parsers)? || Instant::now() < end {
+            let _ = ring::wait(&self.rings, BLOCK_AGE);
+        }
+        (0..self.rings.len()).for_each(|ring| merge.quiet_until(ring, u64::MAX));
+        self.deliver(&mut merge, &parsers)?;
+        self.count_drops();
+        let mut shares = parsers.finish()?;
+        let report = self.report();
+        shares.ledger.packets_dropped += report.counters.dropped;
+        Ok((shares, report, trouble))
+    }
+
+    fn error(&self, source: std::io::Error) -> LiveError {
+        LiveError::Io { interface: self.names.join(", "), what: "capture", source }
+    }
+
+    fn count_drops(&mut self) {
+        for ring in &mut self.rings {
+            // An interface that is gone has been noticed by the wait.
+            let _ = ring.count_drops();
+        }
+    }
+
+    /// Reads what the rings have now; `false` when that was nothing.
+    fn read_round<S: Sink + Send + 'static>(
+        &mut self,
+        merge: &mut Merge,
+        parsers: &Parsers<S>,
+    ) -> Result<bool, ParallelError> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let mut any = false;
+        for (index, ring) in self.rings.iter_mut().enumerate() {
+            match ring.read() {
+                Some(block) => {
+                    merge.push(index, block);
+                    any = true;
+                }
+                None => merge.quiet_until(index, now.saturating_sub(LATE).as_nanos() as u64),
+            }
+        }
+        self.deliver(merge, parsers)?;
+        Ok(any)
+    }
+
+    fn deliver<S: Sink + Send + 'static>(
+        &mut self,
+        merge: &mut Merge,
+        parsers: &Parsers<S>,
+    ) -> Result<(), ParallelError> {
+        let mut parcel = match self.pool.take_within(Duration::ZERO) {
+            Some(parcel) => parcel,
+            None => {
+                self.pool_waits += 1;
+                self.pool.take()
+            }
+        };
+        match merge.drain(&mut parcel, parsers.router()) {
+            Some(_) => parsers.deliver(parcel),
+            None => Ok(()),
+        }
+    }
+}

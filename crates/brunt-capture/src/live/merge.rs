@@ -1,0 +1,74 @@
+//! Puts the packets of several rings into one order. A tap shows the two directions of a link on two
+//! interfaces: a reply must not be looked at before its call only because its ring was read first.
+//! The one rule: a packet goes on when no other ring can bring an older one any more.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::ring::ReadBlock;
+use crate::live::RingBlock;
+use crate::parcel::{Parcel, Region, Router};
+use crate::source::PacketRef;
+
+/// Blocks of one ring, oldest first.
+#[derive(Debug, Default)]
+struct Queue {
+    blocks: VecDeque<(Arc<RingBlock>, VecDeque<PacketRef>)>,
+    /// Nothing older than this will come.
+    complete_ns: u64,
+}
+
+/// The blocks of all rings that are not worked off.
+#[derive(Debug)]
+pub struct Merge {
+    queues: Vec<Queue>,
+}
+
+impl Merge {
+    /// For so many rings.
+    pub fn new(rings: usize) -> Merge {
+        Merge { queues: (0..rings).map(|_| Queue::default()).collect() }
+    }
+
+    /// Takes in a block of ring `ring`.
+    pub fn push(&mut self, ring: usize, read: ReadBlock) {
+        let queue = &mut self.queues[ring];
+        if let Some(last) = read.packets.last() {
+            queue.complete_ns = queue.complete_ns.max(last.time_ns);
+            queue.blocks.push_back((Arc::new(read.block), read.packets.into()));
+        }
+    }
+
+    /// Ring `ring` had nothing to read at a time when all packets until `time_ns` would have been there.
+    pub fn quiet_until(&mut self, ring: usize, time_ns: u64) {
+        let queue = &mut self.queues[ring];
+        queue.complete_ns = queue.complete_ns.max(time_ns);
+    }
+
+    /// Puts all packets that can go on into a parcel, the oldest first. Returns the time of the last.
+    pub fn drain(&mut self, parcel: &mut Parcel, router: &Router) -> Option<u64> {
+        let until = self.queues.iter().map(|queue| queue.complete_ns).min()?;
+        let mut regions: Vec<Option<u16>> = vec![None; self.queues.len()];
+        let mut last = None;
+        loop {
+            let heads = self.queues.iter().enumerate().filter_map(|(index, queue)| {
+                let first = queue.blocks.front()?.1.front()?;
+                Some((first.time_ns, index))
+            });
+            let Some((time_ns, index)) = heads.min().filter(|(time_ns, _)| *time_ns <= until) else {
+                return last;
+            };
+            let (block, packets) = self.queues[index].blocks.front_mut().expect("it has a head");
+            let region =
+                *regions[index].get_or_insert_with(|| parcel.add_region(Region::Ring(block.clone())));
+            let mut packet = packets.pop_front().expect("it has a head");
+            packet.region = region;
+            parcel.route(router, packet);
+            last = Some(time_ns);
+            if packets.is_empty() {
+                self.queues[index].blocks.pop_front();
+                regions[index] = None;
+            }
+        }
+    }
+}

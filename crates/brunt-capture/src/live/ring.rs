@@ -1,0 +1,296 @@
+//! A ring of packets (AF_PACKET, TPACKET_V3): the kernel writes packets into blocks that it hands
+//! over when they are full or 10 ms old. Driven by the capture's reader thread. The one rule: what
+//! the kernel had no room for is asked for and counted.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use brunt_wire::pcap::LinkType;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::sys::{self, RingBlock, RingMap, TakenBlock};
+use super::{LiveError, LiveOptions, filter};
+use crate::source::PacketRef;
+
+/// A block is handed over when it is this old, full or not.
+pub const BLOCK_AGE: Duration = Duration::from_millis(10);
+/// Bytes of a block. Larger than any packet, and small enough that one is worked off in the cache.
+pub const BLOCK_BYTES: usize = 1 << 20;
+/// Room for a VLAN tag before each packet, where it is put back.
+const TAG_BYTES: usize = 4;
+const ETH_P_ALL: u16 = 0x0003;
+/// A filter that nothing passes.
+const NOTHING: [libc::sock_filter; 1] = [libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: 0 }];
+
+/// A live interface's ring.
+#[derive(Debug)]
+pub struct Ring {
+    fd: OwnedFd,
+    map: Arc<RingMap>,
+    block_count: usize,
+    next: usize,
+    interface: u32,
+    link: LinkType,
+    /// Counted since the ring was opened.
+    pub counters: RingCounters,
+}
+
+/// What a ring has seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RingCounters {
+    /// Packets that passed the filter, as the kernel counts them: those dropped included.
+    pub offered: u64,
+    /// Packets that the ring had no room for.
+    pub dropped: u64,
+    /// Packets that were read from the ring.
+    pub seen: u64,
+    /// Packets whose time is the network card's.
+    pub hardware_times: u64,
+    /// Packets whose VLAN tag was put back.
+    pub tags_restored: u64,
+}
+
+/// Packets of a block, and the block.
+#[derive(Debug)]
+pub struct ReadBlock {
+    /// The memory.
+    pub block: RingBlock,
+    /// Where in it; regions are the caller's to number.
+    pub packets: Vec<PacketRef>,
+}
+
+impl Ring {
+    /// Opens a ring on `name`, the capture's interface number `interface`. With `fanout` it joins
+    /// that group of rings.
+    pub(super) fn open(
+        name: &str,
+        interface: u32,
+        options: &LiveOptions,
+        fanout: Option<u16>,
+    ) -> Result<Ring, LiveError> {
+        let fail = |what: &'static str| {
+            move |source: io::Error| LiveError::Io { interface: name.to_string(), what, source }
+        };
+        let link = link_type(name)?;
+        let fd = sys::socket().map_err(|error| LiveError::of_socket(name, error))?;
+        let index = sys::interface_index(name).map_err(fail("find the interface"))?;
+        let set = |option: i32, value: i32| sys::set_option(&fd, libc::SOL_PACKET, option, &value);
+        set(libc::PACKET_VERSION, libc::tpacket_versions::TPACKET_V3 as i32)
+            .map_err(fail("use TPACKET_V3"))?;
+        set(libc::PACKET_RESERVE, TAG_BYTES as i32).map_err(fail("reserve room for VLAN tags"))?;
+        if options.hardware_times {
+            set(libc::PACKET_TIMESTAMP, libc::SOF_TIMESTAMPING_RAW_HARDWARE as i32)
+                .map_err(fail("take the network card's times"))?;
+        }
+        // On the loopback every packet goes out and comes in: seen once is enough.
+        if is_loopback(name) {
+            set(libc::PACKET_IGNORE_OUTGOING, 1).map_err(fail("leave out outgoing packets"))?;
+        }
+        let block_count = (options.ring_bytes / BLOCK_BYTES).max(2);
+        let request = libc::tpacket_req3 {
+            tp_block_size: BLOCK_BYTES as u32,
+            tp_block_nr: block_count as u32,
+            tp_frame_size: 2048,
+            tp_frame_nr: (block_count * (BLOCK_BYTES / 2048)) as u32,
+            tp_retire_blk_tov: BLOCK_AGE.as_millis() as u32,
+            tp_sizeof_priv: 0,
+            tp_feature_req_word: 0,
+        };
+        sys::set_option(&fd, libc::SOL_PACKET, libc::PACKET_RX_RING, &request)
+            .map_err(fail("allocate the ring (is there memory for it?)"))?;
+        let map = RingMap::new(&fd, BLOCK_BYTES, block_count).map_err(fail("map the ring"))?;
+        // Nothing yet: what came before a ring joins its group would be seen by each of them.
+        sys::attach_filter(&fd, &NOTHING).map_err(fail("attach a filter"))?;
+        if options.promiscuous {
+            let request = libc::packet_mreq {
+                mr_ifindex: index,
+                mr_type: libc::PACKET_MR_PROMISC as u16,
+                mr_alen: 0,
+                mr_address: [0; 8],
+            };
+            sys::set_option(&fd, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &request)
+                .map_err(fail("make the interface promiscuous"))?;
+        }
+        sys::bind(&fd, index, ETH_P_ALL).map_err(fail("bind to the interface"))?;
+        let mut ring = Ring {
+            fd,
+            map: Arc::new(map),
+            block_count,
+            next: 0,
+            interface,
+            link,
+            counters: RingCounters::default(),
+        };
+        if let Some(group) = fanout {
+            ring.join(group).map_err(fail("share the interface among rings"))?;
+        }
+        Ok(ring)
+    }
+
+    /// Shares the interface's packets with the other rings of `group` (zero: a new one). The kernel's
+    /// hash is the same for both directions of a connection; fragments are put together before.
+    fn join(&mut self, group: u16) -> io::Result<()> {
+        let mut flags = libc::PACKET_FANOUT_HASH | libc::PACKET_FANOUT_FLAG_DEFRAG;
+        if group == 0 {
+            flags |= libc::PACKET_FANOUT_FLAG_UNIQUEID;
+        }
+        let value = u32::from(group) | flags << 16;
+        sys::set_option(&self.fd, libc::SOL_PACKET, libc::PACKET_FANOUT, &value)
+    }
+
+    /// The fan-out group that this ring is in.
+    pub(super) fn group(&self) -> io::Result<u16> {
+        sys::fanout_id(&self.fd)
+    }
+
+    /// Takes the next block, if the kernel has handed it over.
+    pub fn read(&mut self) -> Option<ReadBlock> {
+        let mut taken = self.map.take(self.next)?;
+        self.next = (self.next + 1) % self.block_count;
+        let packets = self.walk(&mut taken);
+        self.counters.seen += packets.len() as u64;
+        Some(ReadBlock { block: taken.share(), packets })
+    }
+
+    fn walk(&mut self, taken: &mut TakenBlock) -> Vec<PacketRef> {
+        let bytes = taken.bytes_mut();
+        // Behind version, private offset and status: how many packets, and where the first begins.
+        let (count, mut at) = (word(bytes, 12), word(bytes, 16) as usize);
+        let mut packets = Vec::with_capacity(count as usize);
+        for _ in 0..count {
+            let next = word(bytes, at);
+            let (seconds, nanoseconds) = (word(bytes, at + 4), word(bytes, at + 8));
+            let (mut len, mut wire_len) = (word(bytes, at + 12), word(bytes, at + 16));
+            let status = word(bytes, at + 20);
+            let mut frame = at + usize::from(half(bytes, at + 24));
+            if status & libc::TP_STATUS_VLAN_VALID != 0 && self.link == LinkType::Ethernet && len >= 12 {
+                let tag = word(bytes, at + 32) as u16;
+                let protocol = match half(bytes, at + 36) {
+                    protocol if status & libc::TP_STATUS_VLAN_TPID_VALID != 0 => protocol,
+                    _ => 0x8100,
+                };
+                frame = restore_tag(bytes, frame, protocol, tag);
+                (len, wire_len) = (len + TAG_BYTES as u32, wire_len + TAG_BYTES as u32);
+                self.counters.tags_restored += 1;
+            }
+            self.counters.hardware_times += u64::from(status & libc::TP_STATUS_TS_RAW_HARDWARE != 0);
+            packets.push(PacketRef {
+                time_ns: u64::from(seconds) * 1_000_000_000 + u64::from(nanoseconds),
+                at: frame as u32,
+                len,
+                wire_len,
+                interface: self.interface,
+                region: 0,
+                link: self.link,
+            });
+            at += next as usize;
+        }
+        packets
+    }
+
+    /// Asks the kernel what it had no room for.
+    ///
+    /// # Errors
+    /// The interface is gone.
+    pub fn count_drops(&mut self) -> io::Result<()> {
+        let (offered, dropped) = sys::statistics(&self.fd)?;
+        self.counters.offered += offered;
+        self.counters.dropped += dropped;
+        Ok(())
+    }
+
+    /// Receives packets from now on.
+    pub(super) fn start(&self, options: &LiveOptions) -> io::Result<()> {
+        sys::attach_filter(&self.fd, &filter::program(&options.ports, options.snap_bytes))
+    }
+
+    /// Receives nothing more; what is in the ring can still be read.
+    pub(super) fn stop(&self) -> io::Result<()> {
+        sys::attach_filter(&self.fd, &NOTHING)
+    }
+}
+
+/// Waits until a ring has a block; `false` when none had in time.
+pub(super) fn wait(rings: &[Ring], time: Duration) -> io::Result<bool> {
+    let mut fds: Vec<PollFd<'_>> = rings.iter().map(|ring| PollFd::new(&ring.fd, PollFlags::IN)).collect();
+    let time = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) };
+    match poll(&mut fds, Some(&time)) {
+        Ok(count) => {
+            if fds.iter().any(|fd| fd.revents().intersects(PollFlags::ERR | PollFlags::HUP)) {
+                return Err(io::Error::new(io::ErrorKind::NotConnected, "the interface went down or away"));
+            }
+            Ok(count > 0)
+        }
+        Err(rustix::io::Errno::INTR) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn word(bytes: &[u8], at: usize) -> u32 {
+    u32::from_ne_bytes(*bytes[at..].first_chunk().expect("the kernel's offsets lie within the block"))
+}
+
+fn half(bytes: &[u8], at: usize) -> u16 {
+    u16::from_ne_bytes(*bytes[at..].first_chunk().expect("the kernel's offsets lie within the block"))
+}
+
+/// Puts a VLAN tag back where the card or the kernel took it out: the addresses move into the room
+/// before the frame. Returns where it begins now.
+fn restore_tag(bytes: &mut [u8], frame: usize, protocol: u16, tag: u16) -> usize {
+    let start = frame - TAG_BYTES;
+    bytes.copy_within(frame..frame + 12, start);
+    bytes[start + 12..start + 14].copy_from_slice(&protocol.to_be_bytes());
+    bytes[start + 14..start + 16].copy_from_slice(&tag.to_be_bytes());
+    start
+}
+
+fn is_loopback(name: &str) -> bool {
+    matches!(hardware_type(name), Some(772))
+}
+
+fn hardware_type(name: &str) -> Option<u32> {
+    std::fs::read_to_string(format!("/sys/class/net/{name}/type")).ok()?.trim().parse().ok()
+}
+
+/// How an interface's packets begin.
+fn link_type(name: &str) -> Result<LinkType, LiveError> {
+    // Names come from the command line: nothing but a name may get into the path.
+    let none = || LiveError::NoInterface(name.to_string());
+    if name.is_empty() || name.contains(['/', '\0']) || name == "." || name == ".." {
+        return Err(none());
+    }
+    match hardware_type(name).ok_or_else(none)? {
+        // Ethernet; the loopback, whose addresses are zero.
+        1 | 772 => Ok(LinkType::Ethernet),
+        // tun and other tunnels without a link header.
+        65534 | 768 | 776 | 778 => Ok(LinkType::Raw),
+        kind => Err(LiveError::Link { interface: name.to_string(), kind }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The goal: the tag stands behind the addresses, and the frame begins four bytes earlier.
+    #[test]
+    fn tags() {
+        let mut bytes = vec![0xee; 4];
+        bytes.extend(1..=12u8);
+        bytes.extend([0x08, 0x00, 0x45]);
+        assert_eq!(restore_tag(&mut bytes, 4, 0x8100, 0x2064), 0);
+        assert_eq!(bytes[..12], (1..=12u8).collect::<Vec<_>>());
+        assert_eq!(bytes[12..], [0x81, 0x00, 0x20, 0x64, 0x08, 0x00, 0x45]);
+    }
+
+    /// The goal: the layout that is read by offsets is the kernel's.
+    #[test]
+    fn layout() {
+        assert_eq!(std::mem::offset_of!(libc::tpacket3_hdr, tp_status), 20);
+        assert_eq!(std::mem::offset_of!(libc::tpacket3_hdr, tp_mac), 24);
+        assert_eq!(std::mem::offset_of!(libc::tpacket3_hdr, hv1), 28);
+        assert_eq!(std::mem::offset_of!(libc::tpacket_hdr_v1, offset_to_first_pkt) + 8, 16);
+    }
+}

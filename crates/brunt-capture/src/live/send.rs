@@ -1,0 +1,54 @@
+//! Sends frames out of an interface as they are, as fast as it takes them: the other end of a test
+//! of live capture.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use super::LiveError;
+use super::sys;
+
+/// An interface that frames go out of.
+#[derive(Debug)]
+pub struct Transmitter {
+    fd: OwnedFd,
+}
+
+impl Transmitter {
+    /// Opens an interface for sending.
+    ///
+    /// # Errors
+    /// There is no such interface, or the right to do so is missing.
+    pub fn open(name: &str) -> Result<Transmitter, LiveError> {
+        let fail = |what: &'static str| {
+            move |source: io::Error| LiveError::Io { interface: name.to_string(), what, source }
+        };
+        let fd = sys::socket().map_err(|error| LiveError::of_socket(name, error))?;
+        let index = sys::interface_index(name).map_err(fail("find the interface"))?;
+        // Straight to the driver: no queueing discipline reorders or drops on the way.
+        sys::set_option(&fd, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, &1i32)
+            .map_err(fail("bypass the queueing discipline"))?;
+        sys::bind(&fd, index, 0).map_err(fail("bind to the interface"))?;
+        Ok(Transmitter { fd })
+    }
+
+    /// Sends frames, link header first; all of them. Returns how many times the interface had no room.
+    ///
+    /// # Errors
+    /// A frame is larger than the interface's MTU allows, or the interface is gone.
+    pub fn send(&self, frames: &[&[u8]]) -> io::Result<u64> {
+        let (mut rest, mut full) = (frames, 0);
+        while !rest.is_empty() {
+            match sys::send_many(&self.fd, rest) {
+                Ok(sent) => rest = &rest[sent..],
+                Err(error)
+                    if matches!(error.raw_os_error(), Some(libc::ENOBUFS | libc::EAGAIN | libc::EINTR)) =>
+                {
+                    full += 1;
+                    std::thread::yield_now();
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(full)
+    }
+}

@@ -1,0 +1,239 @@
+//! The kernel's side of packet sockets: the ring that it shares with us, socket options, sending
+//! many frames at once. The only module of this crate with unsafe code. The one rule: a block of the
+//! ring is looked at between the kernel's handing it over and our giving it back, and its bytes are
+//! changed only before they are shared.
+#![allow(unsafe_code)]
+
+use std::ffi::CString;
+use std::io;
+use std::mem::{size_of, size_of_val, zeroed};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+/// Where the status word lies in a block's description (`tpacket_hdr_v1`).
+const STATUS_AT: usize = 8;
+
+fn check(result: libc::c_int) -> io::Result<libc::c_int> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// A packet socket that receives nothing yet.
+pub(super) fn socket() -> io::Result<OwnedFd> {
+    // SAFETY: no memory is passed; the descriptor is new and ours alone.
+    unsafe {
+        let fd = check(libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0))?;
+        Ok(OwnedFd::from_raw_fd(fd))
+    }
+}
+
+/// Sets an option of `SOL_PACKET` or `SOL_SOCKET`; `T` has the layout that the kernel wants.
+pub(super) fn set_option<T: Copy>(fd: &OwnedFd, level: i32, name: i32, value: &T) -> io::Result<()> {
+    // SAFETY: the kernel reads `size_of::<T>()` bytes of a living value.
+    let result = unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            level,
+            name,
+            std::ptr::from_ref(value).cast(),
+            size_of::<T>() as libc::socklen_t,
+        )
+    };
+    check(result).map(|_| ())
+}
+
+/// Packets that came since the last time this was asked, and those of them that were dropped.
+pub(super) fn statistics(fd: &OwnedFd) -> io::Result<(u64, u64)> {
+    // SAFETY: plain integers, for which zero is a value; the kernel writes at most `len` bytes.
+    unsafe {
+        let mut stats: libc::tpacket_stats_v3 = zeroed();
+        let mut len = size_of_val(&stats) as libc::socklen_t;
+        check(libc::getsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_PACKET,
+            libc::PACKET_STATISTICS,
+            (&raw mut stats).cast(),
+            &raw mut len,
+        ))?;
+        Ok((u64::from(stats.tp_packets), u64::from(stats.tp_drops)))
+    }
+}
+
+/// Which fan-out group the kernel chose for this socket.
+pub(super) fn fanout_id(fd: &OwnedFd) -> io::Result<u16> {
+    let mut value: libc::c_int = 0;
+    let mut len = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes into a living integer.
+    let result = unsafe {
+        libc::getsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_PACKET,
+            libc::PACKET_FANOUT,
+            (&raw mut value).cast(),
+            &raw mut len,
+        )
+    };
+    check(result).map(|_| value as u16)
+}
+
+/// Attaches a filter: only what it lets through, and as much of it as it says, reaches the socket.
+pub(super) fn attach_filter(fd: &OwnedFd, program: &[libc::sock_filter]) -> io::Result<()> {
+    let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_ptr().cast_mut() };
+    // The kernel copies the instructions while it is called, and does not change them.
+    set_option(fd, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
+}
+
+/// The number of an interface.
+pub(super) fn interface_index(name: &str) -> io::Result<i32> {
+    let name = CString::new(name).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+    // SAFETY: the name is a living string that ends with a zero.
+    let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
+    if index == 0 { Err(io::Error::last_os_error()) } else { Ok(index as i32) }
+}
+
+/// Binds a socket to an interface: packets come from now on (and with protocol zero, never).
+pub(super) fn bind(fd: &OwnedFd, interface: i32, protocol: u16) -> io::Result<()> {
+    // SAFETY: plain integers, for which zero is a value.
+    let mut address: libc::sockaddr_ll = unsafe { zeroed() };
+    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_protocol = protocol.to_be();
+    address.sll_ifindex = interface;
+    // SAFETY: the kernel reads as many bytes as the address has.
+    let result = unsafe {
+        libc::bind(
+            fd.as_raw_fd(),
+            (&raw const address).cast(),
+            size_of::<libc::sockaddr_ll>() as libc::socklen_t,
+        )
+    };
+    check(result).map(|_| ())
+}
+
+/// The ring's memory, shared with the kernel.
+#[derive(Debug)]
+pub(super) struct RingMap {
+    start: NonNull<u8>,
+    block_bytes: usize,
+    block_count: usize,
+    /// Blocks that were taken and not given back.
+    taken: Box<[AtomicBool]>,
+}
+
+// SAFETY: the memory belongs to the process until the map is dropped; the kernel's and our turns at
+// a block are told apart by its status word, which is accessed atomically, and ours by `taken`.
+unsafe impl Send for RingMap {}
+// SAFETY: as above: `take` gives out each block once until it comes back.
+unsafe impl Sync for RingMap {}
+
+impl RingMap {
+    /// Maps the ring of a socket that `PACKET_RX_RING` was set on.
+    pub(super) fn new(fd: &OwnedFd, block_bytes: usize, block_count: usize) -> io::Result<RingMap> {
+        // SAFETY: the kernel chooses the place; nothing of ours is replaced.
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                block_bytes * block_count,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED | libc::MAP_POPULATE,
+                fd.as_raw_fd(),
+                0,
+            )
+        };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let start = NonNull::new(start.cast()).expect("mapped somewhere");
+        let taken = (0..block_count).map(|_| AtomicBool::new(false)).collect();
+        Ok(RingMap { start, block_bytes, block_count, taken })
+    }
+
+    fn block(&self, index: usize) -> NonNull<u8> {
+        assert!(index < self.block_count);
+        // SAFETY: within the map, by the assertion.
+        unsafe { self.start.add(index * self.block_bytes) }
+    }
+
+    fn status(&self, index: usize) -> &AtomicU32 {
+        // SAFETY: blocks begin at page boundaries, so the word is aligned; both sides access it as
+        // one word, and it lives as long as the map.
+        unsafe { AtomicU32::from_ptr(self.block(index).add(STATUS_AT).cast().as_ptr()) }
+    }
+
+    /// Takes block `index` if the kernel has handed it over and nobody has it.
+    pub(super) fn take(self: &Arc<Self>, index: usize) -> Option<TakenBlock> {
+        if self.taken[index].load(Ordering::Acquire)
+            || self.status(index).load(Ordering::Acquire) & libc::TP_STATUS_USER == 0
+        {
+            return None;
+        }
+        self.taken[index].store(true, Ordering::Relaxed);
+        Some(TakenBlock(RingBlock { map: self.clone(), index }))
+    }
+}
+
+impl Drop for RingMap {
+    fn drop(&mut self) {
+        // SAFETY: the map is ours, and blocks that were taken hold the map, so none is left.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.block_bytes * self.block_count) };
+    }
+}
+
+/// A block that only its taker has yet: its bytes may be changed.
+pub(super) struct TakenBlock(RingBlock);
+
+impl TakenBlock {
+    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
+        let map = &self.0.map;
+        // SAFETY: the kernel has handed the block over, `take` gave it to nobody else, and `self`
+        // is borrowed for as long as the bytes are.
+        unsafe { std::slice::from_raw_parts_mut(map.block(self.0.index).as_ptr(), map.block_bytes) }
+    }
+
+    pub(super) fn share(self) -> RingBlock {
+        self.0
+    }
+}
+
+/// A block of packets. Dropped, it goes back to the kernel.
+#[derive(Debug)]
+pub struct RingBlock {
+    map: Arc<RingMap>,
+    index: usize,
+}
+
+impl RingBlock {
+    /// All its bytes.
+    #[inline]
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: the kernel does not touch the block until it is given back, which takes this value;
+        // nobody changes it any more.
+        unsafe { std::slice::from_raw_parts(self.map.block(self.index).as_ptr(), self.map.block_bytes) }
+    }
+}
+
+impl Drop for RingBlock {
+    fn drop(&mut self) {
+        self.map.status(self.index).store(libc::TP_STATUS_KERNEL, Ordering::Release);
+        self.map.taken[self.index].store(false, Ordering::Release);
+    }
+}
+
+/// Frames sent by one call at most.
+pub(super) const SENT_AT_ONCE_MAX: usize = 64;
+
+/// Sends frames; returns how many went out. Fewer: the next one had no room or was refused.
+pub(super) fn send_many(fd: &OwnedFd, frames: &[&[u8]]) -> io::Result<usize> {
+    let frames = &frames[..frames.len().min(SENT_AT_ONCE_MAX)];
+    // SAFETY: plain pointers and integers, for which zero is a value.
+    let (mut parts, mut messages): ([libc::iovec; SENT_AT_ONCE_MAX], [libc::mmsghdr; SENT_AT_ONCE_MAX]) =
+        unsafe { (zeroed(), zeroed()) };
+    for ((frame, part), message) in frames.iter().zip(&mut parts).zip(&mut messages) {
+        *part = libc::iovec { iov_base: frame.as_ptr().cast_mut().cast(), iov_len: frame.len() };
+        message.msg_hdr.msg_iov = part;
+        message.msg_hdr.msg_iovlen = 1;
+    }
+    // SAFETY: each message points to its part, each part to a living frame that is only read.
+    let sent = unsafe { libc::sendmmsg(fd.as_raw_fd(), messages.as_mut_ptr(), frames.len() as u32, 0) };
+    check(sent).map(|sent| sent as usize)
+}

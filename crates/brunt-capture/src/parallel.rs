@@ -1,0 +1,233 @@
+//! Several parsers at once, each a process of `brunt-actors` with a pipeline of its own. A reader
+//! (a thread) fills parcels and hands them to the parsers whose connections are in them. The one
+//! rule: parsers share nothing; what they found is merged when they are done.
+//!
+//! ```text
+//!   file or ring ──reader──► parcel ──┬─► parser 0: pipeline, sink ──┐
+//!        ▲                            └─► parser 1: pipeline, sink ──┴─► merged by the caller
+//!        └────────── memory comes back when the last one is done ◄───
+//! ```
+//!
+//! When the parsers are behind, a file's reader waits for memory; a ring fills, and the kernel
+//! counts what it drops.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
+
+use brunt_actors::{Address, Builder, Context, Options, Process, Shutdown, Snapshot, System};
+
+use crate::ledger::Ledger;
+use crate::operation::Sink;
+use crate::parcel::{Parcel, Pool, Router};
+use crate::pipeline::{Limits, Pipeline};
+use crate::source::{CHUNK_BYTES, FileSource, SourceError};
+
+/// Parcels of a file under way for each parser, and for the reader. With half a megabyte each they
+/// stay in the cache that cores share.
+const PARCELS_EACH: usize = 4;
+/// How long the parsers may take to work off what is under way when a capture ends.
+const DRAIN_TIME: Duration = Duration::from_secs(120);
+
+/// What came of a capture that several parsers shared.
+#[derive(Debug)]
+pub struct Shares<S> {
+    /// Each parser's sink.
+    pub sinks: Vec<S>,
+    /// All counters together.
+    pub ledger: Ledger,
+}
+
+/// Why a capture by several parsers failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ParallelError {
+    /// The source.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// A parser ended before its time: a defect of brunt.
+    #[error("a parser failed: {0}")]
+    Parser(String),
+}
+
+type Question<S> = Box<dyn FnOnce(usize, &Pipeline<S>) + Send>;
+
+/// What a parser takes.
+pub enum Work<S> {
+    /// Packets, perhaps of others too.
+    Parcel(Arc<Parcel>),
+    /// Something somebody wants to know, with the parser's number.
+    Look(Question<S>),
+}
+
+struct Parser<S> {
+    index: usize,
+    pipeline: Option<Pipeline<S>>,
+    results: SyncSender<(usize, S, Ledger)>,
+}
+
+impl<S: Sink + Send + 'static> Process for Parser<S> {
+    type Message = Work<S>;
+
+    fn handle(&mut self, work: Work<S>, _: &mut Context<'_, Work<S>>) {
+        let pipeline = self.pipeline.as_mut().expect("it is taken at the end");
+        match work {
+            Work::Parcel(parcel) => pipeline.on_packets(parcel.packets(self.index)),
+            Work::Look(question) => question(self.index, pipeline),
+        }
+    }
+
+    fn finish(&mut self, _: &mut Context<'_, Work<S>>) {
+        let (sink, ledger) = self.pipeline.take().expect("it is taken once").finish();
+        // Nobody listens when the capture was given up.
+        let _ = self.results.send((self.index, sink, ledger));
+    }
+}
+
+/// The parsers of a capture.
+pub struct Parsers<S> {
+    system: System,
+    addresses: Vec<Address<Work<S>>>,
+    results: Receiver<(usize, S, Ledger)>,
+    router: Router,
+}
+
+impl<S: Sink + Send + 'static> Parsers<S> {
+    /// Starts one parser for each sink, on as many schedulers; each has its share of `limits`. At
+    /// most `parcels` are under way.
+    pub fn start(sinks: Vec<S>, limits: Limits, parcels: usize) -> Parsers<S> {
+        let count = sinks.len();
+        let system = Builder::default().schedulers(count).start();
+        let (sender, results) = sync_channel(count);
+        let addresses = (0..)
+            .zip(sinks)
+            .map(|(index, sink)| {
+                let pipeline = Pipeline::new(sink, limits.share(index, count));
+                let parser = Parser { index, pipeline: Some(pipeline), results: sender.clone() };
+                // An inbox refuses from half its capacity on; the pool is what bounds it.
+                let options = Options::named(format!("parser {index}")).on_scheduler(index);
+                system.spawn(parser, options.capacity(4 * parcels as u32))
+            })
+            .collect();
+        Parsers { system, addresses, results, router: Router::default() }
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.addresses.len()
+    }
+
+    /// Who gets which packet.
+    pub fn router(&self) -> &Router {
+        &self.router
+    }
+
+    /// Hands a parcel to those who have packets in it. Waits while their inboxes are full.
+    ///
+    /// # Errors
+    /// A parser is gone.
+    pub fn deliver(&self, parcel: Parcel) -> Result<(), ParallelError> {
+        let parcel = Arc::new(parcel);
+        for (index, address) in self.addresses.iter().enumerate() {
+            if parcel.count(index) > 0 && address.send(Work::Parcel(parcel.clone())).is_err() {
+                return Err(self.failure());
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks every parser something, in its turn; answers come by whatever the question holds.
+    pub fn look(&self, question: impl Fn(usize, &Pipeline<S>) + Clone + Send + 'static) {
+        for address in &self.addresses {
+            // One that is behind is not asked: a picture is not worth waiting for.
+            let _ = address.try_send(Work::Look(Box::new(question.clone())));
+        }
+    }
+
+    /// Queue lengths and rates.
+    pub fn snapshot(&self) -> Snapshot {
+        self.system.snapshot()
+    }
+
+    fn failure(&self) -> ParallelError {
+        let failures = self.system.failures();
+        ParallelError::Parser(failures.first().map_or("it is gone".into(), ToString::to_string))
+    }
+
+    /// Works off what is under way and ends.
+    ///
+    /// # Errors
+    /// A parser failed.
+    pub fn finish(self) -> Result<Shares<S>, ParallelError> {
+        let report = self.system.shutdown(Shutdown::Drain(DRAIN_TIME));
+        if let Some(failure) = report.failures.first() {
+            return Err(ParallelError::Parser(failure.to_string()));
+        }
+        let mut shares: Vec<(usize, S, Ledger)> = self.results.try_iter().collect();
+        if shares.len() != self.addresses.len() {
+            return Err(ParallelError::Parser("it did not end in time".into()));
+        }
+        shares.sort_by_key(|(index, ..)| *index);
+        let mut ledger = Ledger::default();
+        shares.iter().for_each(|(.., share)| ledger.merge(share));
+        Ok(Shares { sinks: shares.into_iter().map(|(_, sink, _)| sink).collect(), ledger })
+    }
+}
+
+/// What came of a file.
+#[derive(Debug)]
+pub struct FileShares<S> {
+    /// The sinks and counters.
+    pub shares: Shares<S>,
+    /// Set when the file ended in damage: the rest of it was not seen.
+    pub damage: Option<SourceError>,
+    /// Bytes after the last whole packet: the file was cut while it was written.
+    pub cut_bytes: usize,
+}
+
+/// Runs a capture file through as many parsers as there are sinks, until its end or until `stop`
+/// says so. The calling thread reads.
+///
+/// # Errors
+/// The file cannot be opened, nothing in it can be read, or a parser failed.
+pub fn run_file_parallel<S: Sink + Send + 'static>(
+    path: &Path,
+    sinks: Vec<S>,
+    limits: Limits,
+    mut stop: impl FnMut() -> bool,
+) -> Result<FileShares<S>, ParallelError> {
+    let mut source = FileSource::open(path)?;
+    let parcels = PARCELS_EACH * (sinks.len() + 1);
+    let pool = Pool::new(parcels, sinks.len(), CHUNK_BYTES);
+    let parsers = Parsers::start(sinks, limits, parcels);
+    let (mut packets, mut damage, mut seen) = (Vec::new(), None, false);
+    let mut parcel = pool.take();
+    while !stop() {
+        let chunk = parcel.chunk().expect("a file's parcels have a chunk");
+        let more = match source.fill_chunk(chunk, &mut packets) {
+            Ok(more) => more,
+            Err(error) => {
+                damage = Some(error);
+                false
+            }
+        };
+        seen |= !packets.is_empty();
+        for packet in packets.drain(..) {
+            parcel.route(parsers.router(), packet);
+        }
+        if !more {
+            parsers.deliver(parcel)?;
+            break;
+        }
+        // The first part of the next packet goes along to the next chunk.
+        let mut next = pool.take();
+        source.carry(parcel.chunk().expect("as above"), next.chunk().expect("as above"));
+        parsers.deliver(parcel)?;
+        parcel = next;
+    }
+    let shares = parsers.finish()?;
+    match damage {
+        Some(error) if !seen => Err(error.into()),
+        damage => Ok(FileShares { shares, damage, cut_bytes: source.cut_bytes() }),
+    }
+}

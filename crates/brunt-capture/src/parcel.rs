@@ -1,0 +1,182 @@
+//! What travels from a reader to the parsers: packets as places in shared memory. The memory is
+//! allocated when a capture starts; a parcel that nobody holds any more goes back to its pool, and
+//! blocks of a ring back to the kernel. The one rule: no packet's bytes are copied on the way.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::time::Duration;
+
+use brunt_wire::net::{Endpoint, Frame, Transport, parse_frame, parse_transport};
+use brunt_wire::pcap::CapturedPacket;
+use foldhash::fast::RandomState;
+
+use crate::flow::FlowKey;
+use crate::live::RingBlock;
+use crate::operation::Protocol;
+use crate::source::PacketRef;
+
+/// Memory that packets lie in.
+#[derive(Debug)]
+pub enum Region {
+    /// A piece of a file.
+    Chunk(Vec<u8>),
+    /// A block of a kernel's ring; it goes back to the kernel when nobody holds it.
+    Ring(Arc<RingBlock>),
+}
+
+impl Region {
+    #[inline]
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Region::Chunk(bytes) => bytes,
+            Region::Ring(block) => block.bytes(),
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Parts {
+    regions: Vec<Region>,
+    /// One list for each parser, in the order of capture.
+    lists: Vec<Vec<PacketRef>>,
+}
+
+/// Packets for all parsers, with the memory they lie in.
+#[derive(Debug)]
+pub struct Parcel {
+    parts: Parts,
+    home: SyncSender<Parts>,
+}
+
+impl Parcel {
+    /// The packets for parser `index`.
+    #[inline]
+    pub fn packets(&self, index: usize) -> impl Iterator<Item = CapturedPacket<'_>> {
+        let Parts { regions, lists } = &self.parts;
+        lists[index].iter().map(|p| CapturedPacket {
+            time_ns: p.time_ns,
+            wire_len: p.wire_len,
+            interface: p.interface,
+            link: p.link,
+            bytes: &regions[usize::from(p.region)].bytes()[p.at as usize..][..p.len as usize],
+        })
+    }
+
+    /// How many packets parser `index` has.
+    pub fn count(&self, index: usize) -> usize {
+        self.parts.lists[index].len()
+    }
+
+    /// Takes in memory; packets refer to it by the number that this returns.
+    pub fn add_region(&mut self, region: Region) -> u16 {
+        self.parts.regions.push(region);
+        (self.parts.regions.len() - 1) as u16
+    }
+
+    /// The piece of a file that this parcel owns, for a reader to fill.
+    pub fn chunk(&mut self) -> Option<&mut Vec<u8>> {
+        self.parts.regions.iter_mut().find_map(|region| match region {
+            Region::Chunk(bytes) => Some(bytes),
+            Region::Ring(_) => None,
+        })
+    }
+
+    /// Puts a packet on the list of the parser that its connection belongs to.
+    #[inline]
+    pub fn route(&mut self, router: &Router, packet: PacketRef) {
+        let Parts { regions, lists } = &mut self.parts;
+        let index = match lists.len() {
+            1 => 0,
+            count => {
+                let bytes = regions[usize::from(packet.region)].bytes();
+                let bytes = &bytes[packet.at as usize..][..packet.len as usize];
+                router.index(&packet, bytes, count)
+            }
+        };
+        lists[index].push(packet);
+    }
+}
+
+impl Drop for Parcel {
+    fn drop(&mut self) {
+        let mut parts = std::mem::take(&mut self.parts);
+        parts.regions.retain(|region| matches!(region, Region::Chunk(_)));
+        parts.lists.iter_mut().for_each(Vec::clear);
+        match self.home.try_send(parts) {
+            Ok(()) | Err(TrySendError::Disconnected(_)) => {}
+            Err(TrySendError::Full(_)) => unreachable!("more parcels came back than were made"),
+        }
+    }
+}
+
+/// All parcels there are.
+#[derive(Debug)]
+pub struct Pool {
+    back: SyncSender<Parts>,
+    free: Receiver<Parts>,
+    count: usize,
+}
+
+impl Pool {
+    /// `count` parcels for `parsers` parsers; with a chunk of `chunk_bytes` each, if that is not zero.
+    pub fn new(count: usize, parsers: usize, chunk_bytes: usize) -> Pool {
+        let (back, free) = sync_channel(count);
+        for _ in 0..count {
+            let regions = match chunk_bytes {
+                0 => Vec::new(),
+                bytes => vec![Region::Chunk(vec![0; bytes])],
+            };
+            let parts = Parts { regions, lists: vec![Vec::new(); parsers] };
+            back.send(parts).expect("the channel has room for all parcels");
+        }
+        Pool { back, free, count }
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// An empty parcel; waits while all are under way.
+    pub fn take(&self) -> Parcel {
+        let parts = self.free.recv().expect("the pool holds one end itself");
+        Parcel { parts, home: self.back.clone() }
+    }
+
+    /// An empty parcel, if one comes back in time.
+    pub fn take_within(&self, time: Duration) -> Option<Parcel> {
+        let parts = self.free.recv_timeout(time).ok()?;
+        Some(Parcel { parts, home: self.back.clone() })
+    }
+
+    /// Waits until all parcels are back; `false` when they are not, in time.
+    pub fn wait_whole(&self, time: Duration) -> bool {
+        let parcels: Vec<Parcel> = (0..self.count).map_while(|_| self.take_within(time)).collect();
+        parcels.len() == self.count
+    }
+}
+
+/// Chooses the parser of a packet: both directions of a connection have the same.
+#[derive(Clone, Debug, Default)]
+pub struct Router {
+    hasher: RandomState,
+}
+
+impl Router {
+    #[inline]
+    fn index(&self, packet: &PacketRef, bytes: &[u8], count: usize) -> usize {
+        let Ok(Frame::Ip(ip)) = parse_frame(packet.link, bytes, packet.wire_len) else { return 0 };
+        // Fragments have no ports, but for the first; datagrams are what gets fragmented. So these
+        // go by their addresses alone, and pieces meet their whole.
+        let ports = match (&ip.fragment, parse_transport(ip.protocol, ip.payload)) {
+            (None, Ok(Transport::Tcp(tcp))) => [tcp.source_port, tcp.destination_port],
+            _ => [0, 0],
+        };
+        let source = Endpoint { address: ip.source, port: ports[0] };
+        let destination = Endpoint { address: ip.destination, port: ports[1] };
+        let (key, _) = FlowKey::new(source, destination, Protocol::Tcp);
+        // The upper half, as a share of the parsers.
+        let hash = key.symmetric_hash(&self.hasher);
+        (((hash >> 32) * count as u64) >> 32) as usize
+    }
+}

@@ -1,0 +1,78 @@
+//! Several parsers find what one finds.
+
+mod common;
+
+use std::path::Path;
+
+use brunt_capture::{Analysis, Limits, run_file, run_file_parallel};
+use serde_json::Value;
+
+/// The report of all parsers together, as programs see it.
+fn report(path: &Path, parsers: usize) -> Value {
+    let sinks = (0..parsers).map(|_| Analysis::new()).collect();
+    let outcome = run_file_parallel(path, sinks, Limits::default(), || false).unwrap();
+    assert!(outcome.damage.is_none());
+    outcome.shares.ledger.check().unwrap();
+    let mut sinks = outcome.shares.sinks.into_iter();
+    let mut all = sinks.next().unwrap();
+    sinks.for_each(|sink| all.merge(sink));
+    serde_json::to_value(all.report(&outcome.shares.ledger)).unwrap()
+}
+
+/// Takes out what depends on who was looked at together: calls that waited at a time, and a file's
+/// latencies, which each parser keeps from the file's 32nd operation on.
+fn without_concurrency(mut report: Value) -> (Value, f64) {
+    let profile = report["profile"].as_object_mut().unwrap();
+    let mean = profile.remove("outstanding_mean").unwrap().as_f64().unwrap();
+    profile.remove("outstanding_max").unwrap();
+    for row in report["files"]["top"].as_array_mut().unwrap() {
+        row.as_object_mut().unwrap().remove("latency").unwrap();
+    }
+    (report, mean)
+}
+
+fn check(path: &Path) {
+    let outcome = run_file(path, Analysis::new(), Limits::default(), || false).unwrap();
+    let alone = serde_json::to_value(outcome.sink.report(&outcome.ledger)).unwrap();
+    let (alone, mean) = without_concurrency(alone);
+    for parsers in [1, 2, 5] {
+        let (together, together_mean) = without_concurrency(report(path, parsers));
+        for (key, value) in alone.as_object().unwrap() {
+            assert_eq!(&together[key], value, "{key} of {} by {parsers}", path.display());
+        }
+        // Calls that others' parsers saw are counted by their average.
+        assert!((together_mean / mean - 1.0).abs() < 0.35, "{together_mean} by {parsers}, not {mean}");
+    }
+}
+
+/// The goal: reports are equal, figure by figure, however many parsers share the work.
+#[test]
+fn reports_are_equal() {
+    check(&common::small_piece());
+    check(&common::small_compounds());
+}
+
+/// The goal: the same over tens of thousands of operations, with losses and retransmissions.
+#[test]
+fn reports_are_equal_on_more() {
+    for name in ["retx-small.pcap.zst", "retx-tput.pcap.zst"] {
+        if let Some(path) = common::shared(name) {
+            check(&path);
+        }
+    }
+}
+
+/// The goal: told to stop, everything read until then is worked off and its parts add up.
+#[test]
+fn stopped_early() {
+    let path = common::small_compounds();
+    let mut rounds = 0;
+    let sinks = vec![Analysis::new(), Analysis::new()];
+    let outcome = run_file_parallel(&path, sinks, Limits::default(), || {
+        rounds += 1;
+        rounds > 1
+    });
+    let ledger = outcome.unwrap().shares.ledger;
+    ledger.check().unwrap();
+    assert!(ledger.packets > 0 && ledger.packets < 2000, "{}", ledger.packets);
+}
