@@ -10,10 +10,11 @@
 use std::fmt::Display;
 use std::io::{self, Write};
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use clap::{Arg, ArgAction, ArgMatches};
+use indicatif::ProgressBar;
 use serde_json::{Value, json};
 
 use crate::commands::COMMANDS;
@@ -53,6 +54,8 @@ pub struct Output {
     json: bool,
     answered: Arc<AtomicBool>,
     interrupted: Arc<AtomicBool>,
+    /// What is drawn in place at the bottom of the terminal; notes go above it.
+    above: Arc<Mutex<Option<ProgressBar>>>,
 }
 
 impl Output {
@@ -78,7 +81,18 @@ impl Output {
 
     /// One line on standard error: something the user should know beside the answer.
     pub fn note(&self, text: impl Display) {
-        let _ = writeln!(io::stderr(), "brunt: {text}");
+        let write = || {
+            let _ = writeln!(io::stderr(), "brunt: {text}");
+        };
+        match &*self.above.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(bar) => bar.suspend(write),
+            None => write(),
+        }
+    }
+
+    /// Notes go above this from now on, or just to the end again.
+    pub fn set_above(&self, bar: Option<ProgressBar>) {
+        *self.above.lock().unwrap_or_else(PoisonError::into_inner) = bar;
     }
 
     /// Whether `--json` was given.
@@ -147,13 +161,19 @@ pub fn main() -> ExitCode {
     let matches = definition().try_get_matches().unwrap_or_else(|error| {
         // There are no matches to ask; who wants JSON wants it of this failure too.
         let json = error.use_stderr() && std::env::args_os().any(|word| word == "--json");
-        let output = Output { json, answered: Arc::default(), interrupted: interrupted.clone() };
+        let output = Output {
+            json,
+            answered: Arc::default(),
+            interrupted: interrupted.clone(),
+            above: Arc::default(),
+        };
         let what = error.to_string();
         let what = what.lines().next().unwrap_or_default().trim_start_matches("error: ");
         output.object(&json!({ "error": what, "advice": "try --help" }));
         error.exit()
     });
-    let output = Output { json: matches.get_flag("json"), answered: Arc::default(), interrupted };
+    let json = matches.get_flag("json");
+    let output = Output { json, answered: Arc::default(), interrupted, above: Arc::default() };
     let (name, arguments) = matches.subcommand().expect("clap requires a subcommand");
     match run(name, arguments, &output) {
         Ok(()) => ExitCode::SUCCESS,

@@ -7,6 +7,7 @@
 
 mod cli;
 mod commands;
+mod dashboard;
 mod devices;
 
 fn main() -> std::process::ExitCode {

@@ -70,6 +70,15 @@ pub struct Plan {
     pub written: Vec<(String, String, bool)>,
 }
 
+impl Point {
+    /// How long a run of it takes, as far as its workload says; of a rate search it only says how long
+    /// a trial is.
+    pub fn time(&self) -> Option<Duration> {
+        let (time, bounded) = time_of(&self.workload);
+        (bounded && !matches!(self.workload.arrival, Arrival::Search { .. })).then_some(time)
+    }
+}
+
 impl Experiment {
     pub(super) fn check_sweep(&self, source: &Source<'_>) -> Result<(), Box<FileError>> {
         let axes = &self.sweep;

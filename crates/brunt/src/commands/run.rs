@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use brunt_study::experiment::Experiment;
-use brunt_study::observe::{Companion, Company, Event, Observer};
+use brunt_study::observe::{Companion, Company};
 use brunt_study::probe::{Prober, Watch};
 use brunt_study::results::Results;
 use brunt_study::role::{Here, Role, Roles};
@@ -17,7 +17,7 @@ use serde_json::json;
 
 use super::Subcommand;
 use crate::cli::{Done, Failure, Output};
-use crate::devices;
+use crate::{dashboard, devices};
 
 /// Run an experiment: measure every point as often as the file says, and keep the figures
 ///
@@ -123,8 +123,8 @@ impl Subcommand for Run {
         }
         let results = Results::create(&folder, &text)
             .map_err(|error| Failure::failed(format!("cannot write the results: {error}")))?;
-        let observers: Vec<Box<dyn Observer>> = vec![Box::new(results), Box::new(Lines(output.clone()))];
-        let company = Company { observers, companions, timeline };
+        let view = dashboard::of(&experiment.name, &plan, output);
+        let company = Company { observers: vec![Box::new(results), view], companions, timeline };
         let study = Study::new(experiment, targets, env!("CARGO_PKG_VERSION"), &folder, company);
         let summary = study.run(stop).map_err(Failure::failed)?;
         for role in &roles {
@@ -138,19 +138,5 @@ impl Subcommand for Run {
             Some(trouble) => Err(Failure::failed(format!("incomplete: {trouble}"))
                 .advise(format!("the finished runs are in {}", folder.display()))),
         }
-    }
-}
-
-/// A line for each run as it ends.
-struct Lines(Output);
-
-impl Observer for Lines {
-    fn event(&mut self, event: &Event<'_>) -> std::io::Result<()> {
-        if let Event::RunEnds(info, run, _) = event {
-            let p99 = run.response.map_or(f64::NAN, |response| response.p99_us);
-            let (done, all, rate) = (info.order + 1, info.runs, run.requests_per_second);
-            self.0.note(format_args!("[{done}/{all}] {}: {rate:.0} requests/s, p99 {p99:.1} us", info.label));
-        }
-        Ok(())
     }
 }

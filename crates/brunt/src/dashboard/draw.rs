@@ -1,0 +1,362 @@
+//! The lines that a terminal shows of an experiment under way. A pure function: the same state, time
+//! and look give the same lines.
+//!
+//! The rule: no line is as wide as the terminal, so that none wraps, down to 20 columns.
+
+use std::time::Duration;
+
+use brunt_core::Nanos;
+
+use super::state::State;
+
+/// Narrower than this the lines stay as they are at this width.
+const COLUMNS_MIN: usize = 20;
+/// Wider than this the lines do not become: eyes wander.
+const COLUMNS_MAX: usize = 120;
+/// Columns of a row's name and its figure.
+const NAME: usize = 11;
+const FIGURE: usize = 12;
+
+/// What the terminal can show.
+#[derive(Clone, Debug)]
+pub struct Look {
+    /// Its columns.
+    pub columns: u16,
+    /// It may have colours (<https://no-color.org>).
+    pub colours: bool,
+    /// It has more than ASCII.
+    pub unicode: bool,
+}
+
+impl Look {
+    /// Of the terminal that this program was started on.
+    pub fn of_terminal(columns: u16) -> Look {
+        let colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        // The first that is set counts (locale(7)).
+        let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().filter_map(|name| std::env::var(name).ok());
+        let locale = locale.into_iter().find(|value| !value.is_empty()).unwrap_or_default().to_lowercase();
+        Look { columns, colours, unicode: locale.contains("utf-8") || locale.contains("utf8") }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Paint {
+    Bold,
+    Dim,
+    Green,
+    Red,
+}
+
+/// A line under construction: what is beyond the width is cut.
+struct Line<'a> {
+    look: &'a Look,
+    text: String,
+    room: usize,
+}
+
+impl Line<'_> {
+    fn put(&mut self, text: &str) {
+        let fits: String = text.chars().filter(|letter| !letter.is_control()).take(self.room).collect();
+        self.room -= fits.chars().count();
+        self.text += &fits;
+    }
+
+    fn paint(&mut self, paint: Paint, text: &str) {
+        if !self.look.colours {
+            return self.put(text);
+        }
+        self.text += match paint {
+            Paint::Bold => "\x1b[1m",
+            Paint::Dim => "\x1b[2m",
+            Paint::Green => "\x1b[32m",
+            Paint::Red => "\x1b[31m",
+        };
+        self.put(text);
+        self.text += "\x1b[0m";
+    }
+}
+
+/// The experiment as it stands at `now`.
+pub fn draw(state: &State, now: Nanos, look: &Look) -> Vec<String> {
+    let width = usize::from(look.columns).clamp(COLUMNS_MIN, COLUMNS_MAX) - 1;
+    let line = || Line { look, text: String::new(), room: width };
+    let mut lines = Vec::new();
+
+    let mut head = line();
+    head.paint(Paint::Bold, &state.name);
+    let place = (state.done + 1).min(state.runs);
+    head.put(&format!("  run {place} of {}", state.runs));
+    lines.push(head);
+    if let Some(run) = &state.run {
+        let mut label = line();
+        label.put(&run.label);
+        lines.push(label);
+    }
+    let mut progress = line();
+    let left = match state.left(now) {
+        Some(left) => format!(" {} left", clock(left)),
+        None => String::new(),
+    };
+    let share = state.progress(now);
+    let after = format!(" {:>3.0}%  {}{left}", share * 100.0, clock(state.elapsed(now)));
+    bar(&mut progress, share, width.saturating_sub(after.len()).min(60));
+    progress.put(&after);
+    lines.push(progress);
+
+    match state.history.back() {
+        None => {
+            let mut waiting = line();
+            let what =
+                if state.started.is_some() { "ramping up, or no interval yet" } else { "getting ready" };
+            waiting.paint(Paint::Dim, what);
+            lines.push(waiting);
+        }
+        Some(last) => {
+            let rates: Vec<f64> = state.history.iter().map(|stretch| stretch.requests_per_second).collect();
+            lines.push(row(line(), "requests/s", &grouped(last.requests_per_second), &rates, true));
+            lines.push(row(line(), "MB/s", &format!("{:.1}", last.bytes_per_second / 1e6), &[], true));
+            let tails: Vec<f64> = state.history.iter().map(|stretch| stretch.p99_us.unwrap_or(0.0)).collect();
+            let p99 = last.p99_us.map_or_else(|| "-".into(), micros);
+            lines.push(row(line(), "p99", &p99, &tails, false));
+        }
+    }
+
+    let mut troubles = line();
+    let losses = state.losses();
+    if losses.is_empty() {
+        troubles.put("no errors");
+    }
+    for (index, (what, count)) in losses.iter().enumerate() {
+        troubles.put(if index > 0 { ", " } else { "" });
+        troubles.paint(Paint::Red, &format!("{} {what}", grouped(*count as f64)));
+    }
+    if let Some(cpu) = state.cpu {
+        troubles.put(&format!("   CPU {:.0}%", cpu * 100.0));
+        if let Some(own) = state.runner_cpus {
+            troubles.put(&format!(" (ours {own:.2})"));
+        }
+    }
+    lines.push(troubles);
+    if !state.faults.is_empty() {
+        let mut faults = line();
+        let names: Vec<&str> = state.faults.values().map(String::as_str).collect();
+        faults.paint(Paint::Red, &format!("under {}", names.join(", ")));
+        lines.push(faults);
+    }
+    let mut help = line();
+    help.paint(Paint::Dim, "Ctrl-C ends it and keeps what was measured");
+    lines.push(help);
+    lines.into_iter().map(|line| line.text).collect()
+}
+
+/// A figure with its name and its time line, as much of it as fits.
+fn row<'a>(mut line: Line<'a>, name: &str, figure: &str, history: &[f64], more_is_better: bool) -> Line<'a> {
+    line.put(&format!("{name:<NAME$}"));
+    line.paint(Paint::Bold, &format!("{figure:>FIGURE$}"));
+    line.put("  ");
+    let room = line.room;
+    let shown = &history[history.len().saturating_sub(room)..];
+    let paint = if more_is_better { Paint::Green } else { Paint::Dim };
+    if !shown.is_empty() && room > 0 {
+        line.paint(paint, &sparkline(shown, line.look.unicode));
+    }
+    line
+}
+
+/// A progress bar of so many columns.
+fn bar(line: &mut Line<'_>, share: f64, columns: usize) {
+    if columns < 4 {
+        return;
+    }
+    let inner = columns - 2;
+    let done = ((share * inner as f64).round() as usize).min(inner);
+    let (full, empty) = if line.look.unicode { ("━", "─") } else { ("#", "-") };
+    line.put("[");
+    line.paint(Paint::Green, &full.repeat(done));
+    line.paint(Paint::Dim, &empty.repeat(inner - done));
+    line.put("]");
+}
+
+/// One letter for each value, from zero to the largest.
+fn sparkline(values: &[f64], unicode: bool) -> String {
+    let steps: &[char] = if unicode {
+        &['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█']
+    } else {
+        &['_', '.', '-', '=', '+', '*', '%', '#']
+    };
+    let top = values.iter().copied().fold(0.0, f64::max);
+    let step = |value: f64| {
+        let place = if top > 0.0 { value / top * (steps.len() - 1) as f64 } else { 0.0 };
+        steps[(place.round() as usize).min(steps.len() - 1)]
+    };
+    values.iter().map(|value| step(*value)).collect()
+}
+
+/// `1,234,567`.
+fn grouped(value: f64) -> String {
+    let digits = format!("{value:.0}");
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Three figures and a unit.
+fn micros(us: f64) -> String {
+    match us {
+        us if us < 10.0 => format!("{us:.2} us"),
+        us if us < 1e3 => format!("{us:.0} us"),
+        us if us < 1e4 => format!("{:.2} ms", us / 1e3),
+        us if us < 1e6 => format!("{:.0} ms", us / 1e3),
+        us => format!("{:.1} s", us / 1e6),
+    }
+}
+
+/// `1:02:03`, `2:03`.
+fn clock(time: Duration) -> String {
+    let seconds = time.as_secs();
+    let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    if hours > 0 { format!("{hours}:{minutes:02}:{seconds:02}") } else { format!("{minutes}:{seconds:02}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::state::tests::{at, info, interval, state};
+    use super::*;
+    use brunt_study::observe::{Event, FaultRecord, Sample, SampleValue};
+
+    fn plain(columns: u16) -> Look {
+        Look { columns, colours: false, unicode: true }
+    }
+
+    fn fault(end: Option<Nanos>) -> FaultRecord {
+        FaultRecord {
+            index: 0,
+            name: "stall".into(),
+            kind: "storage",
+            place: "disk".into(),
+            what: "stalls".into(),
+            start: at(2000),
+            shown: at(2000),
+            shown_by: "a late read".into(),
+            end,
+            gone: end,
+            gone_by: String::new(),
+        }
+    }
+
+    /// A run in its fourth second, the third of which was slow and had errors.
+    fn under_way() -> State {
+        let mut state = state();
+        state.event(&Event::RunBegins(&info(0, 0)), at(0));
+        state.event(&Event::RunStarts(at(0)), at(0));
+        for (index, reads, us) in [(0, 8000, 100), (1, 8000, 110), (2, 1000, 9000), (3, 4000, 150)] {
+            let mut interval = interval(index, 1000, reads, us);
+            if index == 2 {
+                interval.figures.counts.by_status[brunt_load::record::RequestStatus::Os as usize] = 1234;
+            }
+            state.event(&Event::Interval(&interval), at(index * 1000 + 1000));
+        }
+        let value = |probe, instance: &str, metric, value| SampleValue {
+            probe,
+            instance: instance.into(),
+            metric,
+            value,
+        };
+        let values = vec![
+            value("cpu", "", "busy_share", 0.5),
+            value("cpu", "cpu0", "busy_share", 1.0),
+            value("process", "runner", "user_cpus", 0.75),
+            value("process", "runner", "system_cpus", 0.25),
+        ];
+        let sample = Sample { host: "local".into(), start: at(0), end: at(1000), values };
+        state.event(&Event::Sample(&sample), at(4000));
+        state.event(&Event::Fault(&fault(None)), at(4000));
+        state
+    }
+
+    /// The goal: what is shown is what happened, to the letter.
+    #[test]
+    fn eighty_columns() {
+        let lines = draw(&under_way(), at(4000), &plain(80));
+        let expected = [
+            "block sizes  run 1 of 4",
+            "disk w queue_depth=0",
+            "[━━━━━━────────────────────────────────────────────────────]  10%  0:04 0:36 left",
+            "requests/s        4,000  ██▂▅",
+            "MB/s               16.4  ",
+            "p99              150 us  ▁▁█▁",
+            "1,234 errors   CPU 50% (ours 1.00)",
+            "under stall at disk",
+            "Ctrl-C ends it and keeps what was measured",
+        ];
+        assert_eq!(lines.len(), expected.len(), "{lines:#?}");
+        for (line, expected) in lines.iter().zip(expected) {
+            if expected.starts_with('[') {
+                assert!(line.starts_with("[━━━━━") && line.ends_with("]  10%  0:04 0:36 left"), "{line}");
+            } else {
+                assert_eq!(line, expected);
+            }
+        }
+    }
+
+    /// The goal: a fault is shown for as long as it is there.
+    #[test]
+    fn faults_come_and_go() {
+        let mut state = under_way();
+        let shown = |state: &State| draw(state, at(4000), &plain(80)).iter().any(|l| l.contains("stall"));
+        assert!(shown(&state) && state.interval_line(at(4000)).ends_with(", under stall at disk"));
+        state.event(&Event::Fault(&fault(Some(at(4000)))), at(4000));
+        assert!(!shown(&state));
+    }
+
+    /// The goal: no line reaches the right edge, whatever the width, the labels and the moment, in
+    /// colour and without; and colour adds nothing but colour.
+    #[test]
+    fn every_width() {
+        let mut early = state();
+        let mut states = vec![under_way()];
+        early.event(&Event::RunBegins(&info(3, 1)), at(0));
+        early.name = "a name\nwith \x1b[31m control and many, many letters ".repeat(9);
+        states.push(early);
+        states.push(state());
+        for state in &states {
+            for columns in 1..200u16 {
+                for unicode in [true, false] {
+                    let lines = draw(state, at(5000), &Look { columns, colours: false, unicode });
+                    let coloured = draw(state, at(5000), &Look { columns, colours: true, unicode });
+                    for (line, coloured) in lines.iter().zip(&coloured) {
+                        assert!(line.chars().count() < usize::from(columns.max(20)), "{columns}: {line}");
+                        assert!(unicode || line.is_ascii(), "{line}");
+                        assert!(!line.contains(['\n', '\x1b']));
+                        let mut bare = coloured.clone();
+                        for code in ["\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[32m"] {
+                            bare = bare.replace(code, "");
+                        }
+                        assert_eq!(bare, *line);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The goal: figures that people read at a glance.
+    #[test]
+    fn figures_are_short() {
+        let check = |shown: String, expected: &str| assert_eq!(shown, expected);
+        check(grouped(0.0), "0");
+        check(grouped(999.4), "999");
+        check(grouped(1_234_567.0), "1,234,567");
+        check(micros(4.321), "4.32 us");
+        check(micros(4321.0), "4.32 ms");
+        check(micros(43_210.0), "43 ms");
+        check(micros(4_321_000.0), "4.3 s");
+        check(clock(Duration::from_secs(3723)), "1:02:03");
+        check(sparkline(&[0.0, 1.0, 0.5], false), "_#+");
+        check(sparkline(&[0.0, 0.0], true), "▁▁");
+    }
+}

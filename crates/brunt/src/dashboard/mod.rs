@@ -1,0 +1,152 @@
+//! What `brunt run` shows while it runs: on a terminal a few lines that are drawn anew in place,
+//! elsewhere a plain line for each run and one every ten seconds of a long one.
+//!
+//! The rule: workers are not disturbed, and neither is the terminal. Events only change a few
+//! numbers; drawing is a thread of its own, ten times a second at the most. The terminal's modes
+//! stay as they are, so that there is nothing to restore whatever ends the program.
+
+mod draw;
+mod state;
+
+use std::io::{self, IsTerminal};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use brunt_core::{Clock, Nanos};
+use brunt_study::experiment::Plan;
+use brunt_study::observe::{Event, Observer};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::cli::Output;
+use draw::{Look, draw};
+use state::State;
+
+/// Between two drawings.
+const DRAW_EVERY: Duration = Duration::from_millis(100);
+/// Between two plain lines of one run.
+const LINE_EVERY: Duration = Duration::from_secs(10);
+/// Width of a terminal that does not say.
+const COLUMNS: u16 = 80;
+
+/// The view of an experiment that is about to run: an observer for it.
+pub fn of(name: &str, plan: &Plan, output: &Output) -> Box<dyn Observer> {
+    let state = State::new(name, plan, Clock::Monotonic.now());
+    // Who cannot move the cursor gets lines.
+    let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb" || term.is_empty());
+    if io::stderr().is_terminal() && !dumb {
+        Box::new(Dashboard::new(state, output.clone()))
+    } else {
+        Box::new(Lines { state, output: output.clone(), said: Nanos(0) })
+    }
+}
+
+/// A line for each run as it ends, and while it is long.
+struct Lines {
+    state: State,
+    output: Output,
+    /// When there was a line last.
+    said: Nanos,
+}
+
+impl Observer for Lines {
+    fn event(&mut self, event: &Event<'_>) -> io::Result<()> {
+        let now = Clock::Monotonic.now();
+        self.state.event(event, now);
+        match event {
+            Event::RunStarts(start) => self.said = self.said.max(*start),
+            Event::Interval(_) if now.since(self.said) >= LINE_EVERY => {
+                self.said = now;
+                self.output.note(self.state.interval_line(now));
+            }
+            Event::RunEnds(info, run, _) => self.output.note(state::run_line(info, run)),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// Drawn in place.
+struct Dashboard {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+    output: Output,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    over: Mutex<bool>,
+    ended: Condvar,
+    bar: ProgressBar,
+}
+
+impl Dashboard {
+    fn new(state: State, output: Output) -> Dashboard {
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(20));
+        bar.set_style(ProgressStyle::with_template("{msg}").expect("the template is right"));
+        let shared = Shared { state: Mutex::new(state), over: Mutex::new(false), ended: Condvar::new(), bar };
+        let shared = Arc::new(shared);
+        output.set_above(Some(shared.bar.clone()));
+        let thread = std::thread::Builder::new().name("dashboard".into());
+        let drawn = Arc::clone(&shared);
+        // Without a thread there is no view, and the experiment goes on.
+        let thread = thread.spawn(move || drawn.keep_drawing()).ok();
+        Dashboard { shared, thread, output }
+    }
+
+    /// Takes the view away; what is printed next stands where it was.
+    fn end(&mut self) {
+        *lock(&self.shared.over) = true;
+        self.shared.ended.notify_all();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        self.output.set_above(None);
+        self.shared.bar.finish_and_clear();
+    }
+}
+
+impl Observer for Dashboard {
+    fn event(&mut self, event: &Event<'_>) -> io::Result<()> {
+        lock(&self.shared.state).event(event, Clock::Monotonic.now());
+        match event {
+            Event::RunEnds(info, run, _) => self.output.note(state::run_line(info, run)),
+            Event::Ends(_) => self.end(),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Dashboard {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl Shared {
+    fn keep_drawing(&self) {
+        let mut over = lock(&self.over);
+        while !*over {
+            let (rows, columns) = window();
+            let mut lines = draw(&lock(&self.state), Clock::Monotonic.now(), &Look::of_terminal(columns));
+            lines.truncate(usize::from(rows.saturating_sub(1)).max(1));
+            self.bar.set_message(lines.join("\n"));
+            self.bar.tick();
+            over = self.ended.wait_timeout(over, DRAW_EVERY).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+/// Rows and columns; asked anew each time, since windows are resized.
+fn window() -> (u16, u16) {
+    match rustix::termios::tcgetwinsize(io::stderr()) {
+        Ok(size) if size.ws_col > 0 => (size.ws_row.max(2), size.ws_col),
+        _ => (24, COLUMNS),
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A view that panicked has said so; the experiment's events still have to go somewhere.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,346 @@
+//! An experiment as far as it has come: what the views of `brunt run` show. Events in, numbers out;
+//! no terminal here, and time is given.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use brunt_core::{Histogram, Nanos};
+use brunt_load::record::{Counts, Interval, RequestStatus};
+use brunt_study::experiment::Plan;
+use brunt_study::observe::{Event, RunInfo, Sample};
+use brunt_study::probe::LOCAL;
+use brunt_study::summary::RunSummary;
+
+/// Stretches that are remembered for the time lines: more than a terminal has columns.
+const HISTORY_MAX: usize = 256;
+/// A stretch is at least so long: finding a percentile costs a tenth of a millisecond.
+const STRETCH_MIN: Duration = Duration::from_millis(100);
+
+/// How far it is, and how it goes.
+pub struct State {
+    /// The experiment's name.
+    pub name: String,
+    /// How many runs there are.
+    pub runs: usize,
+    /// How many are over.
+    pub done: usize,
+    /// Of the run under way, or the last one.
+    pub run: Option<RunInfo>,
+    /// When its workers started.
+    pub started: Option<Nanos>,
+    /// What it did lately.
+    pub history: VecDeque<Stretch>,
+    /// How its requests ended.
+    pub counts: Counts,
+    /// Its attempts after the first.
+    pub retries: u64,
+    /// Its requests that came after its end.
+    pub late: u64,
+    /// Faults that are in place now: their index, name and place.
+    pub faults: BTreeMap<u32, String>,
+    /// Busy share of this machine's CPUs, and the runner's own CPUs.
+    pub cpu: Option<f64>,
+    /// See above.
+    pub runner_cpus: Option<f64>,
+    begin: Nanos,
+    run_began: Nanos,
+    /// For each run in its order, its point; and how long each point is said to take.
+    order: Vec<usize>,
+    stated: Vec<Option<Duration>>,
+    /// How long finished runs took: their number and sum, by point.
+    took: BTreeMap<usize, (u32, Duration)>,
+    open: Open,
+}
+
+/// A part of a run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Stretch {
+    /// In requests a second.
+    pub requests_per_second: f64,
+    /// In bytes a second.
+    pub bytes_per_second: f64,
+    /// Of the response time; `None` when nothing came.
+    pub p99_us: Option<f64>,
+}
+
+/// A stretch that is being put together from intervals.
+#[derive(Default)]
+struct Open {
+    requests: u64,
+    bytes: u64,
+    length: Duration,
+    response: Histogram,
+}
+
+impl State {
+    /// At the begin of an experiment.
+    pub fn new(name: &str, plan: &Plan, now: Nanos) -> State {
+        State {
+            name: name.to_string(),
+            runs: plan.runs.len(),
+            done: 0,
+            run: None,
+            started: None,
+            history: VecDeque::new(),
+            counts: Counts::default(),
+            retries: 0,
+            late: 0,
+            faults: BTreeMap::new(),
+            cpu: None,
+            runner_cpus: None,
+            begin: now,
+            run_began: now,
+            order: plan.runs.iter().map(|(point, _)| *point).collect(),
+            stated: plan.points.iter().map(|point| point.time()).collect(),
+            took: BTreeMap::new(),
+            open: Open::default(),
+        }
+    }
+
+    /// Takes an event in.
+    pub fn event(&mut self, event: &Event<'_>, now: Nanos) {
+        match event {
+            Event::RunBegins(info) => {
+                self.run = Some((*info).clone());
+                (self.started, self.run_began) = (None, now);
+                (self.counts, self.retries, self.late) = (Counts::default(), 0, 0);
+                self.history.clear();
+                self.open = Open::default();
+            }
+            Event::RunStarts(start) => self.started = self.started.or(Some(*start)),
+            Event::Interval(interval) => self.interval(interval),
+            Event::Sample(sample) => self.sample(sample),
+            Event::Fault(fault) => {
+                let name = format!("{} at {}", fault.name, fault.place);
+                match fault.end {
+                    None => self.faults.insert(fault.index, name),
+                    Some(_) => self.faults.remove(&fault.index),
+                };
+            }
+            Event::RunEnds(info, _, _) => {
+                self.faults.clear();
+                self.done = info.order as usize + 1;
+                let took = self.took.entry(info.point as usize).or_default();
+                *took = (took.0 + 1, took.1 + now.since(self.run_began));
+            }
+            Event::Begins(_) | Event::Requests(_) | Event::Ends(_) => {}
+        }
+    }
+
+    fn interval(&mut self, interval: &Interval) {
+        let figures = &interval.figures;
+        for (sum, count) in self.counts.by_status.iter_mut().zip(figures.counts.by_status) {
+            *sum += count;
+        }
+        self.retries += figures.reads.retries + figures.writes.retries;
+        self.late += figures.reads.late + figures.writes.late;
+        let open = &mut self.open;
+        open.requests += figures.completed_in_time();
+        open.bytes += figures.bytes_in_time();
+        open.length += interval.end.since(interval.start);
+        open.response.merge(&figures.reads.response);
+        open.response.merge(&figures.writes.response);
+        if open.length < STRETCH_MIN {
+            return;
+        }
+        let seconds = open.length.as_secs_f64();
+        if self.history.len() == HISTORY_MAX {
+            self.history.pop_front();
+        }
+        self.history.push_back(Stretch {
+            requests_per_second: open.requests as f64 / seconds,
+            bytes_per_second: open.bytes as f64 / seconds,
+            p99_us: open.response.percentile(99.0).map(|nanos| nanos.0 as f64 / 1e3),
+        });
+        (open.requests, open.bytes, open.length) = (0, 0, Duration::ZERO);
+        open.response.clear();
+    }
+
+    fn sample(&mut self, sample: &Sample) {
+        if &*sample.host != LOCAL {
+            return;
+        }
+        let mut own = None;
+        for value in &sample.values {
+            match (value.probe, &*value.instance, value.metric) {
+                ("cpu", "", "busy_share") => self.cpu = Some(value.value),
+                ("process", "runner", "user_cpus" | "system_cpus") => {
+                    own = Some(own.unwrap_or(0.0) + value.value);
+                }
+                _ => {}
+            }
+        }
+        self.runner_cpus = own.or(self.runner_cpus);
+    }
+
+    /// How long the experiment has been going on.
+    pub fn elapsed(&self, now: Nanos) -> Duration {
+        now.since(self.begin)
+    }
+
+    /// How long it will go on: from what finished runs of the same point took, else what their
+    /// workload says, else what runs took so far. `None` as long as nobody can say.
+    pub fn left(&self, now: Nanos) -> Option<Duration> {
+        let mut left = Duration::ZERO;
+        for (place, point) in self.order.iter().enumerate().skip(self.done) {
+            let expected = self.expected(*point)?;
+            let under_way = self.run.as_ref().is_some_and(|run| run.order as usize == place);
+            let spent = if under_way { now.since(self.run_began) } else { Duration::ZERO };
+            left += expected.saturating_sub(spent);
+        }
+        Some(left)
+    }
+
+    fn expected(&self, point: usize) -> Option<Duration> {
+        if let Some((count, sum)) = self.took.get(&point) {
+            return Some(*sum / *count);
+        }
+        if let Some(stated) = self.stated[point] {
+            return Some(stated);
+        }
+        let (count, sum) =
+            self.took.values().fold((0, Duration::ZERO), |all, took| (all.0 + took.0, all.1 + took.1));
+        (count > 0).then(|| sum / count)
+    }
+
+    /// How much of the experiment is behind, 0 to 1: by time, or by runs as long as time is unknown.
+    pub fn progress(&self, now: Nanos) -> f64 {
+        match self.left(now) {
+            Some(left) if self.done < self.runs => {
+                let (elapsed, left) = (self.elapsed(now).as_secs_f64(), left.as_secs_f64());
+                // A run that takes longer than expected is not over.
+                (elapsed / (elapsed + left).max(1e-9)).min(0.99)
+            }
+            _ => self.done as f64 / self.runs.max(1) as f64,
+        }
+    }
+
+    /// What went wrong in the run under way, each with its count; nothing is left out but zeros.
+    pub fn losses(&self) -> Vec<(&'static str, u64)> {
+        let of = |status| self.counts.of(status);
+        [
+            ("errors", self.counts.errors()),
+            ("skipped", of(RequestStatus::Skipped)),
+            ("hanging", of(RequestStatus::Hanging)),
+            ("retries", self.retries),
+            ("late", self.late),
+        ]
+        .into_iter()
+        .filter(|(_, count)| *count > 0)
+        .collect()
+    }
+
+    /// A plain line of a long run.
+    pub fn interval_line(&self, now: Nanos) -> String {
+        let Some(run) = &self.run else { return self.name.clone() };
+        let (place, all) = (run.order + 1, run.runs);
+        let seconds = self.started.map_or(0, |start| now.since(start).as_secs());
+        let mut line = format!("[{place}/{all}] {}: {seconds} s", run.label);
+        if let Some(stretch) = self.history.back() {
+            line += &format!(", {:.0} requests/s", stretch.requests_per_second);
+            if let Some(p99) = stretch.p99_us {
+                line += &format!(", p99 {p99:.1} us");
+            }
+        }
+        for (what, count) in self.losses() {
+            line += &format!(", {count} {what}");
+        }
+        for fault in self.faults.values() {
+            line += &format!(", under {fault}");
+        }
+        line
+    }
+}
+
+/// The line of a run that is over.
+pub fn run_line(info: &RunInfo, run: &RunSummary) -> String {
+    let (done, all, rate) = (info.order + 1, info.runs, run.requests_per_second);
+    let mut line = format!("[{done}/{all}] {}: {rate:.0} requests/s", info.label);
+    if let Some(response) = run.response {
+        line += &format!(", p99 {:.1} us", response.p99_us);
+    }
+    if !run.is_complete() {
+        line += ", cut short";
+    }
+    for (what, count) in &run.losses {
+        line += &format!(", {count} {what}");
+    }
+    line
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+    use brunt_load::record::Figures;
+    use brunt_study::experiment::Experiment;
+    use std::time::SystemTime;
+
+    pub const TEXT: &str = "name = \"block sizes\"\nrepetitions = 2\n[targets.disk]\nurl = \"null:1GiB\"\n\
+                            [workloads.w]\nstop = { time = \"10s\" }\n[sweep]\nqueue_depth = [1, 8]\n";
+
+    pub fn at(millis: u64) -> Nanos {
+        Nanos(millis * 1_000_000)
+    }
+
+    pub fn info(order: u32, point: u32) -> RunInfo {
+        RunInfo {
+            order,
+            runs: 4,
+            point,
+            label: format!("disk w queue_depth={point}"),
+            repetition: 0,
+            seed: 1,
+            wall: SystemTime::UNIX_EPOCH,
+            ready: Nanos(0),
+        }
+    }
+
+    /// An interval with so many reads of 4 KiB of so many microseconds.
+    pub fn interval(index: u64, millis: u64, reads: u64, us: u64) -> Interval {
+        let mut figures = Figures::default();
+        for _ in 0..reads {
+            figures.reads.response.record(Nanos(us * 1000));
+        }
+        (figures.reads.completed, figures.reads.bytes) = (reads, reads * 4096);
+        figures.counts.by_status[RequestStatus::Good as usize] = reads;
+        Interval { index, start: at(index * millis), end: at((index + 1) * millis), figures }
+    }
+
+    pub fn state() -> State {
+        State::new("block sizes", &Experiment::parse("x.toml", TEXT).unwrap().plan(), at(0))
+    }
+
+    /// The goal: short intervals make one stretch, with the percentile of all of them.
+    #[test]
+    fn stretches_are_long_enough() {
+        let mut state = state();
+        state.event(&Event::RunBegins(&info(0, 0)), at(0));
+        for index in 0..20 {
+            let us = if index % 10 == 9 { 5000 } else { 100 };
+            state.event(&Event::Interval(&interval(index, 10, 50, us)), at(index * 10));
+        }
+        assert_eq!(state.history.len(), 2);
+        assert!((state.history[0].requests_per_second - 5000.0).abs() < 1.0);
+        assert!(state.history[0].p99_us.unwrap() > 4900.0);
+        assert!((state.history[1].bytes_per_second - 5000.0 * 4096.0).abs() < 4096.0);
+    }
+
+    /// The goal: time left is what is stated until runs tell better, and never runs out early.
+    #[test]
+    fn time_left_is_learned() {
+        let mut state = state();
+        assert_eq!(state.left(at(0)), Some(Duration::from_secs(40)));
+        let first = info(0, state.order[0] as u32);
+        state.event(&Event::RunBegins(&first), at(0));
+        assert_eq!(state.left(at(4000)), Some(Duration::from_secs(36)));
+        assert!((state.progress(at(4000)) - 0.1).abs() < 1e-9);
+        // It took longer than it said; so will the other of the same point.
+        let (stated, took) = (Duration::from_secs(10), Duration::from_secs(14));
+        assert_eq!(state.left(at(14_000)), Some(stated * 3));
+        let mut took_point = state.took.clone();
+        took_point.insert(first.point as usize, (1, took));
+        (state.took, state.done) = (took_point, 1);
+        assert_eq!(state.left(at(14_000)), Some(stated * 2 + took));
+        assert!(state.progress(at(10_000_000)) <= 0.99);
+    }
+}
