@@ -1,0 +1,162 @@
+//! Numbers for people, three figures each: `386 MB/s`, `1.24 ms`, `± 0.4 %`. The page's script
+//! (`assets/page.js`) formats ticks and tooltips by the same rules.
+//!
+//! The rule: a unit says what the stored number counts, and every place of a page that shows it
+//! comes through here, so that one quantity never appears in two ways.
+
+use serde::Serialize;
+
+/// What a number counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Unit {
+    /// A latency, in microseconds; shown as ns, µs, ms or s.
+    Micros,
+    /// A place on a time line, in seconds; shown as seconds, or minutes and seconds.
+    Seconds,
+    /// Bytes; shown in binary units: block sizes, memory.
+    Bytes,
+    /// Bytes a second; shown in decimal units, as networks and disks are sold.
+    BytesPerSecond,
+    /// Events a second; shown with k and M.
+    PerSecond,
+    /// A share from 0 to 1; shown in percent.
+    Share,
+    /// How many; or a number without a unit.
+    Count,
+    /// A cumulative share as its number of nines (2 is 99 %); shown in percent.
+    Nines,
+}
+
+impl Unit {
+    /// A value of this unit.
+    pub fn show(self, value: f64) -> String {
+        if !value.is_finite() {
+            return "–".into();
+        }
+        if value < 0.0 {
+            return format!("−{}", self.show(-value));
+        }
+        match self {
+            Unit::Micros => scaled(value * 1e3, &[(1.0, " ns"), (1e3, " µs"), (1e6, " ms"), (1e9, " s")]),
+            Unit::Seconds => seconds(value),
+            Unit::Bytes => scaled(
+                value,
+                &[(1.0, " B"), (K, " KiB"), (K * K, " MiB"), (K * K * K, " GiB"), (K * K * K * K, " TiB")],
+            ),
+            Unit::BytesPerSecond => scaled(
+                value,
+                &[(1.0, " B/s"), (1e3, " kB/s"), (1e6, " MB/s"), (1e9, " GB/s"), (1e12, " TB/s")],
+            ),
+            Unit::PerSecond => scaled(value, &[(1.0, "/s"), (1e3, " k/s"), (1e6, " M/s"), (1e9, " G/s")]),
+            Unit::Share => format!("{} %", three(value * 100.0)),
+            Unit::Count => count(value),
+            Unit::Nines => nines(value),
+        }
+    }
+}
+
+const K: f64 = 1024.0;
+
+fn scaled(value: f64, units: &[(f64, &str)]) -> String {
+    // What rounds up to the next unit is written in it: 1.00 ms, not 1,000 µs.
+    let step = units.windows(2).map(|pair| pair[1].0 / pair[0].0).next().unwrap_or(1.0);
+    let fits = |scale: f64| value / scale < step * 0.9995;
+    let (scale, unit) = units.iter().find(|(scale, _)| fits(*scale)).unwrap_or(&units[units.len() - 1]);
+    format!("{}{unit}", three(value / scale))
+}
+
+/// Three figures, whole numbers as such, thousands apart.
+pub fn three(value: f64) -> String {
+    if value == value.trunc() && value.abs() < 1e15 {
+        return grouped(value);
+    }
+    let size = value.abs();
+    match size {
+        _ if size >= 99.95 => grouped(value.round()),
+        _ if size >= 9.995 => format!("{value:.1}"),
+        _ if size >= 0.9995 => format!("{value:.2}"),
+        _ if size >= 0.00095 => format!("{value:.3}"),
+        _ => format!("{value:.1e}"),
+    }
+}
+
+/// A whole number with commas; one with a fraction by [`three`].
+pub fn count(value: f64) -> String {
+    if value == value.trunc() { grouped(value) } else { three(value) }
+}
+
+fn grouped(value: f64) -> String {
+    let digits = format!("{:.0}", value.abs());
+    let mut text = String::from(if value < 0.0 { "−" } else { "" });
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+fn seconds(value: f64) -> String {
+    if value < 120.0 {
+        return format!("{} s", three(value));
+    }
+    let whole = value.round() as u64;
+    let (hours, minutes, seconds) = (whole / 3600, whole / 60 % 60, whole % 60);
+    if hours > 0 {
+        format!("{hours}:{minutes:02}:{seconds:02} h")
+    } else {
+        format!("{minutes}:{seconds:02} min")
+    }
+}
+
+fn nines(value: f64) -> String {
+    let share = 1.0 - 10f64.powf(-value);
+    let decimals = (value.ceil() as usize).saturating_sub(2).clamp(0, 9);
+    // A share below one is never rounded up to 100 %.
+    let floor = 10f64.powi(decimals as i32);
+    format!("{:.decimals$} %", (share * 100.0 * floor + 1e-6).floor() / floor)
+}
+
+/// "± 0.4 %", the half width of an interval as a share of its mean.
+pub fn plus_minus(share: f64) -> String {
+    format!(
+        "± {} %",
+        if share * 100.0 >= 10.0 { three((share * 100.0).round()) } else { format!("{:.1}", share * 100.0) }
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The goal: every unit changes scale where a reader expects it, with three figures.
+    #[test]
+    fn numbers_for_people() {
+        let check =
+            |unit: Unit, value: f64, shown: &str| assert_eq!(unit.show(value), shown, "{unit:?} {value}");
+        check(Unit::Micros, 0.25, "250 ns");
+        check(Unit::Micros, 84.234, "84.2 µs");
+        check(Unit::Micros, 999.97, "1.00 ms");
+        check(Unit::Micros, 1243.0, "1.24 ms");
+        check(Unit::Micros, 2_500_000.0, "2.50 s");
+        check(Unit::BytesPerSecond, 386_123_456.0, "386 MB/s");
+        check(Unit::Bytes, 4096.0, "4 KiB");
+        check(Unit::Bytes, 1.5 * 1024.0 * 1024.0, "1.50 MiB");
+        check(Unit::PerSecond, 20_123.0, "20.1 k/s");
+        check(Unit::PerSecond, 12.0, "12/s");
+        check(Unit::Share, 0.1234, "12.3 %");
+        check(Unit::Count, 1_234_567.0, "1,234,567");
+        check(Unit::Count, 0.5, "0.500");
+        check(Unit::Seconds, 61.5, "61.5 s");
+        check(Unit::Seconds, 3723.0, "1:02:03 h");
+        check(Unit::Nines, 0.0, "0 %");
+        check(Unit::Nines, 1.0, "90 %");
+        check(Unit::Nines, 3.0, "99.9 %");
+        check(Unit::Nines, 3.5, "99.96 %");
+        check(Unit::Count, -3.0, "−3");
+        check(Unit::Micros, f64::NAN, "–");
+        assert_eq!((plus_minus(0.0042), plus_minus(0.31)), ("± 0.4 %".into(), "± 31 %".into()));
+    }
+}

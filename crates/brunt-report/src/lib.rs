@@ -1,0 +1,11 @@
+//! Pages: what `brunt report` writes. One HTML file each, with its charts and data inside, for people
+//! who would rather look than read; it opens from a disk or a mail, without a network.
+//!
+//! [`page`] and [`chart`] say what is on a page, [`format`] how numbers look, [`html`] makes the
+//! file. [`experiment`] fills a page from the results of `brunt run`.
+#![forbid(unsafe_code)]
+
+pub mod chart;
+pub mod format;
+pub mod html;
+pub mod page;
