@@ -170,7 +170,7 @@ const rangeOf = (axis, min, max) => {
 // ---- Charts.
 const live = new Map(); // figure -> its plot
 const groups = new Map(); // name of a shared axis -> its plots
-let paper = false, spreading = false;
+let paper = false;
 
 const widthOf = plot => paper ? 660 : Math.max(120, Math.floor(plot.clientWidth));
 
@@ -180,16 +180,19 @@ const build = figure => {
   const heat = spec.heat, narrow = widthOf(plot) < 430;
   const xs = heat ? heat.columns.slice(0, -1) : spec.xs;
   const data = heat ? [xs, xs.map(() => null)] : [xs, ...spec.series.map(s => s.values)];
-  const [x0, x1] = heat ? [heat.columns[0], heat.columns[heat.columns.length - 1]] : extent([xs]);
+  const [x0, x1] = spec.stretch ? spec.stretch : heat ? [heat.columns[0], heat.columns[heat.columns.length - 1]] : extent([xs]);
   const xRange = spec.kind === "lines" ? rangeOf({ ...spec.x, scale: spec.x.scale === "log" ? "log" : "linear" }, x0, x1) : [x0, x1 > x0 ? x1 : x0 + 1];
   const yValues = u => {
     // Of the stretch that is shown, and of the lines that are shown.
-    const from = u ? u.scales.x.min : -Infinity, to = u ? u.scales.x.max : Infinity, lists = [];
+    const [from, to] = u.view || [-Infinity, Infinity], lists = [];
     spec.series.forEach((s, i) => {
-      if (u && u.series[i + 1] && u.series[i + 1].show === false) return;
+      if (u.series[i + 1].show === false) return;
       for (const list of [s.values, s.low || [], s.high || []]) lists.push(list.filter((_, j) => xs[j] >= from && xs[j] <= to));
     });
-    return extent(lists);
+    if (spec.y.scale !== "log") return extent(lists);
+    // No logarithm shows an interval down to zero: it is cut a little below the lowest mean.
+    const floor = extent(lists.filter((_, i) => i % 3 === 0).map(list => list.filter(v => v > 0)))[0] / 3;
+    return extent(lists.map(list => list.filter(v => v != null).map(v => Math.max(v, floor))));
   };
   const yRange = u => heat ? [heat.rows[0], heat.rows[heat.rows.length - 1]] : rangeOf(spec.y, ...yValues(u));
 
@@ -198,12 +201,12 @@ const build = figure => {
   const opts = {
     width: widthOf(plot), height: spec.height, legend: { show: false }, padding: [10, narrow ? 12 : 18, 0, 0],
     cursor: {
-      y: false, drag: { x: true, y: false, setScale: true }, focus: { prox: -1 },
+      y: false, drag: { x: true, y: false, setScale: false }, focus: { prox: -1 },
       points: { size: 7, width: 1.5, stroke: (u, i) => seriesColour(spec, i - 1), fill: () => colours.panel },
       ...(spec.sync ? { sync: { key: spec.sync, setSeries: false, scales: ["x", null] } } : {}),
     },
     scales: {
-      x: { time: false, distr: spec.x.scale === "log" ? 3 : 1, range: (u, min, max) => u.zoomed ? [min, max] : xRange },
+      x: { time: false, distr: spec.x.scale === "log" ? 3 : 1, range: u => u.view || xRange },
       y: { distr: spec.y.scale === "log" ? 3 : 1, range: u => yRange(u) },
     },
     axes: [
@@ -218,10 +221,10 @@ const build = figure => {
         filter: (u, splits) => splits, values: (u, splits) => tickLabels(spec.x.unit, splits, spec.x.scale !== "log" && !spec.x.ticks),
       },
       {
-        ...common, size: narrow ? 58 : 70, grid: { stroke: () => colours.grid, width: 1, show: spec.kind !== "heat" },
+        ...common, size: spec.y.unit === "nines" ? 84 : narrow ? 58 : 70, grid: { stroke: () => colours.grid, width: 1, show: spec.kind !== "heat" },
         splits: (u, _, min, max) => {
           const most = Math.max(2, Math.floor(spec.height / 42));
-          if (spec.y.unit === "nines") return [0, 0.30103, 1, 2, 3, 4, 5, 6, 7, 8, 9].filter(v => v <= max);
+          if (spec.y.unit === "nines") return (max < 5 ? [0, 0.30103, 1, 2, 3, 4] : [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]).filter(v => v <= max);
           return spec.y.scale === "log" ? logTicks(min, max, most) : evenTicks(min, max, most);
         },
         filter: (u, splits) => splits, values: (u, splits) => tickLabels(spec.y.unit, splits, spec.y.scale !== "log"),
@@ -236,40 +239,37 @@ const build = figure => {
       drawClear: [u => drawBelow(u, spec)],
       draw: [u => drawAbove(u, spec)],
       setCursor: [u => tip(u, spec, figure)],
-      setScale: [(u, key) => { if (key === "x") spread(u, spec); }],
+      setSelect: [u => {
+        if (u.select.width > 4) look(u, spec, [u.posToVal(u.select.left, "x"), u.posToVal(u.select.left + u.select.width, "x")]);
+        u.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+      }],
     },
   };
   plot.replaceChildren();
   const u = new uPlot(opts, data, plot);
-  u.full = xRange; u.hidden = new Set();
   live.set(figure, u);
   if (spec.sync) groups.set(spec.sync, (groups.get(spec.sync) || new Set()).add(u));
   u.root.setAttribute("aria-hidden", "true");
   u.tip = make("div", "tip"); u.tip.hidden = true; u.over.append(u.tip);
-  // Dragging chooses a stretch; the range function has to know that it was a choice.
-  u.over.addEventListener("mousedown", () => { u.zoomed = true; }, true);
-  u.over.addEventListener("dblclick", () => wide(u, spec), true);
+  u.over.addEventListener("dblclick", () => look(u, spec, null), true);
   u.over.addEventListener("mouseenter", () => { u.hovered = true; });
   u.over.addEventListener("mouseleave", () => { u.hovered = false; });
   const back = make("button", "zoom", "Whole"); back.type = "button"; back.hidden = true; back.title = "Show the whole axis again";
-  back.addEventListener("click", () => wide(u, spec));
+  back.addEventListener("click", () => look(u, spec, null));
   u.back = back; plot.append(back);
   legend(figure, spec, u);
 };
 
 const seriesColour = (spec, i) => spec.series[i] ? colours[keyOf(spec.series[i].role)] : colours.soft;
 
-// A stretch chosen on one chart is shown by all of its axis.
-const spread = (u, spec) => {
-  const { min, max } = u.scales.x;
-  if (u.back && u.full) u.back.hidden = !(u.zoomed && (min > u.full[0] || max < u.full[1]));
-  if (spreading || !spec.sync || !u.zoomed) return;
-  spreading = true;
-  for (const other of groups.get(spec.sync) || []) if (other !== u) { other.zoomed = true; other.setScale("x", { min, max }); }
-  spreading = false;
-};
-const wide = (u, spec) => {
-  for (const one of spec.sync ? groups.get(spec.sync) : [u]) { one.zoomed = false; one.setScale("x", { min: one.full[0], max: one.full[1] }); if (one.back) one.back.hidden = true; }
+// A stretch chosen on one chart is shown by all of its axis; null shows the whole.
+const look = (u, spec, view) => {
+  for (const one of spec.sync ? groups.get(spec.sync) : [u]) {
+    one.view = view;
+    one.back.hidden = !view;
+    one.redraw(true, true);
+    one.setScale("x", view ? { min: view[0], max: view[1] } : { min: null, max: null });
+  }
 };
 
 const drawBelow = (u, spec) => {
@@ -312,10 +312,10 @@ const drawAbove = (u, spec) => {
         const x = u.valToPos(v, "x", true), y = u.valToPos(s.values[j], "y", true);
         if (x < left - ratio || x > left + width + ratio) return;
         if (s.low && s.low[j] != null && s.high[j] != null) {
-          const floor = spec.y.scale === "log" ? u.scales.y.min : Math.max(u.scales.y.min, s.low[j]);
-          const a = u.valToPos(Math.max(floor, s.low[j]), "y", true), b = u.valToPos(s.high[j], "y", true);
+          const cut = s.low[j] < u.scales.y.min;
+          const a = u.valToPos(cut ? u.scales.y.min : s.low[j], "y", true), b = u.valToPos(s.high[j], "y", true);
           whiskers.moveTo(x, a); whiskers.lineTo(x, b);
-          whiskers.moveTo(x - cap, a); whiskers.lineTo(x + cap, a);
+          if (!cut) { whiskers.moveTo(x - cap, a); whiskers.lineTo(x + cap, a); }
           whiskers.moveTo(x - cap, b); whiskers.lineTo(x + cap, b);
         }
         const mark = new Path2D(); markOf(s.role)(mark, x, y, r); marks.addPath(mark);
@@ -425,7 +425,7 @@ const tip = (u, spec, figure) => {
 const keys = (figure, event) => {
   const u = live.get(figure), step = { ArrowLeft: -1, ArrowRight: 1, Home: -Infinity, End: Infinity }[event.key];
   if (!u) return;
-  if (event.key === "Escape") { u.setCursor({ left: -10, top: -10 }); return; }
+  if (event.key === "Escape") { u.setCursor({ left: -10, top: -10 }, true, true); return; }
   if (step === undefined) return;
   event.preventDefault();
   const last = u.data[0].length - 1;
@@ -433,7 +433,7 @@ const keys = (figure, event) => {
   u.spoken = true;
   const heat = charts[+figure.dataset.chart].heat;
   const v = heat ? (heat.columns[u.at] + heat.columns[u.at + 1]) / 2 : u.data[0][u.at];
-  u.setCursor({ left: u.valToPos(v, "x"), top: u.over.clientHeight / 2 });
+  u.setCursor({ left: u.valToPos(v, "x"), top: u.over.clientHeight / 2 }, true, true);
 };
 
 // ---- The same as a table, made when somebody asks for it.

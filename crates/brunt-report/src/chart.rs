@@ -143,6 +143,9 @@ pub struct Chart {
     /// Charts of one name share their cursor and their stretch of x.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sync: Option<String>,
+    /// Where x begins and ends; as far as the places go if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stretch: Option<(f64, f64)>,
     /// In CSS pixels.
     pub height: u32,
 }
@@ -151,8 +154,9 @@ impl Chart {
     /// A chart of measured places.
     pub fn lines(title: impl Into<String>, x: Axis, y: Axis, xs: Vec<f64>, series: Vec<Series>) -> Chart {
         let (title, caption, kind) = (title.into(), String::new(), Kind::Lines);
-        let (fills, spans, heat, sync) = (Vec::new(), Vec::new(), None, None);
-        Chart { title, caption, kind, x, y, xs, series, fills, spans, heat, sync, height: 260 }
+        let (fills, spans) = (Vec::new(), Vec::new());
+        let (heat, sync, stretch) = (None, None, None);
+        Chart { title, caption, kind, x, y, xs, series, fills, spans, heat, sync, stretch, height: 260 }
     }
 
     /// A chart of curves.

@@ -26,7 +26,7 @@ pub fn render(page: &Page) -> String {
     let sections: Vec<Markup> = page.sections.iter().map(|section| body.section(section)).collect();
     let data = embed(&Data { charts: body.charts });
     let policy = format!(
-        "default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{}'; base-uri 'none'; form-action \
+        "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{}'; base-uri 'none'; form-action \
          'none'",
         base64(&Sha256::digest(SCRIPT)),
     );

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod chart;
+pub mod experiment;
 pub mod format;
 pub mod html;
 pub mod page;

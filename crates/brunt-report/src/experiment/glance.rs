@@ -1,0 +1,181 @@
+//! The opening box: what was measured, on what, the headline figures, and what one has to know
+//! before trusting them.
+
+use std::collections::BTreeMap;
+
+use brunt_load::workload::Arrival;
+use brunt_study::statistics::RUNS_MIN;
+use brunt_study::summary::{PointSummary, Summary};
+
+use super::details::Details;
+use super::losses;
+use super::points::{Points, told};
+use crate::format::{Unit, count, plus_minus};
+use crate::page::{Card, Glance, Notice, Tone};
+
+/// Headline figures at the most; the table has all.
+const CARDS_MAX: usize = 6;
+/// An interval wider than this, up and down, is worth a warning.
+const WIDE: f64 = 0.10;
+
+pub(super) fn glance(summary: &Summary, points: &Points<'_>, details: &Details) -> Glance {
+    Glance {
+        facts: facts(summary, details),
+        cards: cards(summary, points),
+        notices: notices(summary, points),
+    }
+}
+
+fn plural(number: usize, word: &str) -> String {
+    format!("{number} {word}{}", if number == 1 { "" } else { "s" })
+}
+
+fn facts(summary: &Summary, details: &Details) -> Vec<(String, String)> {
+    let experiment = &summary.experiment;
+    let mut facts = Vec::new();
+    let mut measured = format!(
+        "{} × {}",
+        plural(experiment.targets.len(), "target"),
+        plural(experiment.workloads.len(), "workload")
+    );
+    let axes: Vec<&String> = summary.points.first().map_or(Vec::new(), |point| point.axes.keys().collect());
+    for axis in axes {
+        let mut values: Vec<&String> =
+            summary.points.iter().filter_map(|point| point.axes.get(axis)).collect();
+        values.sort();
+        values.dedup();
+        measured += &format!(" × {} of {}", plural(values.len(), "value"), axis.replace('_', " "));
+    }
+    let made: usize = summary.points.iter().map(|point| point.runs.len()).sum();
+    let planned = summary.points.len() * experiment.repetitions as usize;
+    measured += &format!(
+        " = {}, {} each; {made} of {planned} runs made",
+        plural(summary.points.len(), "point"),
+        plural(experiment.repetitions as usize, "run"),
+    );
+    facts.push(("Measured".into(), measured));
+    for (name, target) in &experiment.targets {
+        facts.push((format!("Target {name}"), target.url.clone()));
+    }
+    for (name, workload) in &experiment.workloads {
+        facts.push((format!("Workload {name}"), super::method::workload(workload, experiment)));
+    }
+    if !details.environment.is_empty() {
+        let told: Vec<String> = details.environment.iter().take(4).map(|(_, text)| text.clone()).collect();
+        facts.push(("On".into(), told.join(" · ")));
+    }
+    facts
+}
+
+/// One for each target and workload: the point with the highest throughput, or, where the rate was
+/// given, the latency at the highest rate.
+fn cards(summary: &Summary, points: &Points<'_>) -> Vec<Card> {
+    let mut groups: BTreeMap<(&str, &str), Vec<&PointSummary>> = BTreeMap::new();
+    for point in points.all {
+        groups.entry((&point.target, &point.workload)).or_default().push(point);
+    }
+    let several = summary.experiment.workloads.len() > 1;
+    let cards = groups.into_iter().filter_map(|((target, workload), group)| {
+        let best = group.into_iter().filter(|point| point.requests_per_second.is_some()).max_by(|a, b| {
+            let rate = |point: &PointSummary| point.bytes_per_second.map_or(0.0, |rate| rate.mean);
+            rate(a).total_cmp(&rate(b))
+        })?;
+        let name = if several { format!("{target} · {workload}") } else { target.to_string() };
+        let open = summary
+            .experiment
+            .workloads
+            .get(workload)
+            .is_some_and(|w| matches!(w.arrival, Arrival::Open { .. }));
+        let rate = best.requests_per_second?;
+        let (rate, rate_pm) = told(&rate, Unit::PerSecond);
+        let rate = rate.replace("/s", " requests/s");
+        let mut details = Vec::new();
+        let p99 = best.response_p99_us.map(|p99| told(&p99, Unit::Micros));
+        let (value, uncertainty) = match (&p99, open) {
+            (Some((p99, pm)), true) => {
+                details.push(("throughput".to_string(), format!("{rate} {rate_pm}")));
+                (format!("p99 {p99}"), pm.clone())
+            }
+            _ => (rate, rate_pm),
+        };
+        if let Some(bytes) = best.bytes_per_second {
+            let (bytes, pm) = told(&bytes, Unit::BytesPerSecond);
+            details.push(("transfer".into(), format!("{bytes} {pm}")));
+        }
+        if let Some(mean) = best.response_mean_us {
+            let (mean, pm) = told(&mean, Unit::Micros);
+            details.push(("mean response".into(), format!("{mean} {pm}")));
+        }
+        if let (Some((p99, pm)), false) = (p99, open) {
+            details.push(("p99".into(), format!("{p99} {pm}")));
+        }
+        if let Some(response) = best.response {
+            let shown =
+                format!("{} · {}", Unit::Micros.show(response.p99_9_us), Unit::Micros.show(response.max_us));
+            details.push(("p99.9 · slowest".into(), shown));
+        }
+        if let Some(place) = points.place_of(best) {
+            details.push((if open { "at" } else { "highest, at" }.into(), place));
+        }
+        Some(Card { name, value, uncertainty, details })
+    });
+    cards.take(CARDS_MAX).collect()
+}
+
+fn notices(summary: &Summary, points: &Points<'_>) -> Vec<Notice> {
+    let mut notices = Vec::new();
+    let made: usize = summary.points.iter().map(|point| point.runs.len()).sum();
+    let planned = summary.points.len() * summary.experiment.repetitions as usize;
+    if !summary.complete {
+        let why = summary.trouble.as_deref().map_or(String::new(), |why| format!(": {why}"));
+        notices.push(Notice::new(
+            Tone::Bad,
+            format!("Incomplete{why}. {made} of {planned} runs were made; figures are of those that went to their end."),
+        ));
+    }
+    let lost = losses::total(summary);
+    if lost > 0 {
+        let all: u64 = summary.points.iter().flat_map(|point| &point.runs).map(losses::requests).sum();
+        let share = Unit::Share.show(lost as f64 / all.max(1) as f64);
+        let text = format!(
+            "{} of {} requests ({share}) did not end well; see Losses.",
+            count(lost as f64),
+            count(all as f64)
+        );
+        notices.push(Notice::new(Tone::Warning, text));
+    }
+    if summary.experiment.repetitions < RUNS_MIN as u32 {
+        let text = format!(
+            "Fewer than {RUNS_MIN} runs a point: intervals are wide or missing, and comparisons refuse a verdict."
+        );
+        notices.push(Notice::new(Tone::Warning, text));
+    }
+    let widths = summary
+        .points
+        .iter()
+        .filter_map(|point| Some((point, point.requests_per_second?.relative_half_width()?)));
+    let mut wide: Vec<(&PointSummary, f64)> = widths.filter(|(_, width)| *width > WIDE).collect();
+    wide.sort_by(|a, b| b.1.total_cmp(&a.1));
+    if let Some((point, width)) = wide.first() {
+        let text = format!(
+            "At {} of {} the interval of throughput is wider than {}; the widest is {}, at {}.",
+            wide.len(),
+            plural(summary.points.len(), "point"),
+            plus_minus(WIDE),
+            plus_minus(*width),
+            points.full_name(point)
+        );
+        notices.push(Notice::new(Tone::Warning, text));
+    }
+    let mut told: Vec<&String> = summary.points.iter().flat_map(|point| &point.notes).collect();
+    told.sort();
+    told.dedup();
+    notices.extend(told.into_iter().map(|note| Notice::new(Tone::Note, note.clone())));
+    if summary.complete && lost == 0 {
+        notices.insert(
+            0,
+            Notice::new(Tone::Good, format!("Complete: {made} of {planned} runs, and no request lost.")),
+        );
+    }
+    notices
+}

@@ -1,0 +1,48 @@
+//! The page of an experiment: what `brunt run` writes at its end and `brunt report` writes again.
+//!
+//! The rule: every figure comes from the results as they are on disk; nothing is measured, guessed
+//! or smoothed here, and what is missing is said where it would have been.
+
+mod cost;
+mod details;
+mod distribution;
+mod glance;
+mod losses;
+mod method;
+mod points;
+mod sweep;
+mod targets;
+mod timeline;
+
+use brunt_study::summary::Summary;
+
+pub use details::{Details, IntervalDetails, Probe, RunDetails};
+
+use crate::page::Page;
+use points::Points;
+
+/// The page of a result, with what its tables add to the summary.
+pub fn page(summary: &Summary, details: &Details) -> Page {
+    let points = Points::of(summary);
+    let mut page = Page {
+        kind: "Experiment".into(),
+        title: summary.experiment.name.clone(),
+        description: summary.experiment.description.clone(),
+        made_by: format!("Brunt {}", summary.brunt),
+        glance: glance::glance(summary, &points, details),
+        sections: Vec::new(),
+    };
+    let sections = [
+        Some(sweep::section(&points)),
+        targets::section(summary, &points),
+        Some(distribution::section(&points, details)),
+        Some(timeline::section(summary, details)),
+        Some(sweep::table(&points)),
+        Some(losses::section(summary)),
+        Some(cost::section(summary)),
+        Some(method::section(summary, details)),
+        Some(method::reproduce(summary)),
+    ];
+    page.sections = sections.into_iter().flatten().filter(|section| !section.blocks.is_empty()).collect();
+    page
+}

@@ -1,0 +1,228 @@
+//! The points of an experiment as a reader sees them: which axis goes across, which tells lines
+//! apart, and what their values are as numbers.
+
+use brunt_core::units;
+use brunt_study::statistics::Estimate;
+use brunt_study::summary::{PointSummary, Summary};
+
+use crate::chart::{Axis, Scale, Series};
+use crate::format::{Unit, plus_minus};
+
+/// Axes a reader would put across, the likeliest first.
+const ACROSS: &[&str] = &["block_size", "queue_depth", "rate", "workers", "read", "sequential"];
+
+/// An axis: its key, how it is called, its unit.
+fn known(key: &str) -> (&str, Unit) {
+    match key {
+        "block_size" => ("block size", Unit::Bytes),
+        "queue_depth" => ("requests outstanding (each worker)", Unit::Count),
+        "workers" => ("workers", Unit::Count),
+        "read" => ("share of reads", Unit::Share),
+        "sequential" => ("share of sequential requests", Unit::Share),
+        "rate" => ("requests asked for", Unit::PerSecond),
+        _ => (key, Unit::Count),
+    }
+}
+
+/// A value of an axis as a number and its unit; `None` for words.
+fn number(key: &str, value: &str) -> Option<(f64, Unit)> {
+    let (_, unit) = known(key);
+    if unit == Unit::Bytes {
+        return Some((units::parse_size(value).ok()? as f64, unit));
+    }
+    if let Ok(number) = value.parse::<f64>() {
+        return number.is_finite().then_some((number, unit));
+    }
+    // Axes of the lab and of faults: "20ms", "64KiB".
+    if let Ok(time) = units::parse_duration(value) {
+        return Some((time.as_secs_f64() * 1e6, Unit::Micros));
+    }
+    units::parse_size(value).ok().map(|bytes| (bytes as f64, Unit::Bytes))
+}
+
+/// The points, and the axis that goes across their charts.
+pub(super) struct Points<'a> {
+    /// As in the summary.
+    pub all: &'a [PointSummary],
+    /// The key and values of the axis that goes across.
+    pub across: Option<Across>,
+    /// Dimensions beside it that have more than one value: these tell points apart.
+    pub others: Vec<String>,
+}
+
+/// The axis that goes across.
+pub(super) struct Across {
+    /// Its key in the experiment.
+    pub key: String,
+    /// How it is called.
+    pub label: String,
+    /// Of its values.
+    pub unit: Unit,
+    /// Its values, rising.
+    pub values: Vec<f64>,
+}
+
+impl Across {
+    /// The axis of a chart.
+    pub fn axis(&self) -> Axis {
+        let (first, last) = (self.values[0], self.values[self.values.len() - 1]);
+        // Over less than a factor of five an even scale reads better.
+        let scale = if first > 0.0 && last / first >= 5.0 { Scale::Log } else { Scale::Linear };
+        Axis { ticks: self.values.clone(), ..Axis::new(&self.label, self.unit, scale) }
+    }
+
+    /// A point's place on it.
+    fn place(&self, point: &PointSummary) -> Option<usize> {
+        let (value, _) = number(&self.key, point.axes.get(&self.key)?)?;
+        self.values.iter().position(|known| *known == value)
+    }
+}
+
+/// Points that form one line.
+pub(super) struct Line<'a> {
+    /// What tells it apart from others; empty if there is one line only.
+    pub name: String,
+    /// Points by their place across.
+    pub points: Vec<Option<&'a PointSummary>>,
+}
+
+impl<'a> Points<'a> {
+    pub fn of(summary: &'a Summary) -> Points<'a> {
+        let all = &summary.points[..];
+        let distinct = |of: &dyn Fn(&PointSummary) -> String| {
+            let mut values: Vec<String> = all.iter().map(of).collect();
+            values.sort();
+            values.dedup();
+            values.len()
+        };
+        let mut keys: Vec<String> = all.iter().flat_map(|point| point.axes.keys().cloned()).collect();
+        keys.sort();
+        keys.dedup();
+        let rank = |key: &String| ACROSS.iter().position(|known| known == key).unwrap_or(ACROSS.len());
+        keys.sort_by_key(|key| rank(key));
+        let across = keys.iter().find_map(|key| {
+            let numbers: Option<Vec<(f64, Unit)>> =
+                all.iter().map(|point| number(key, point.axes.get(key)?)).collect();
+            let numbers = numbers?;
+            let unit = numbers.first()?.1;
+            let mut values: Vec<f64> = numbers.iter().map(|(value, _)| *value).collect();
+            values.sort_by(f64::total_cmp);
+            values.dedup();
+            let label = known(key).0.to_string();
+            (values.len() > 1 && numbers.iter().all(|(_, other)| *other == unit)).then(|| Across {
+                key: key.clone(),
+                label,
+                unit,
+                values,
+            })
+        });
+        let mut others = Vec::new();
+        if distinct(&|point| point.target.clone()) > 1 {
+            others.push("target".to_string());
+        }
+        if distinct(&|point| point.workload.clone()) > 1 {
+            others.push("workload".to_string());
+        }
+        for key in keys {
+            let is_across = across.as_ref().is_some_and(|across| across.key == key);
+            if !is_across && distinct(&|point| point.axes.get(&key).cloned().unwrap_or_default()) > 1 {
+                others.push(key);
+            }
+        }
+        Points { all, across, others }
+    }
+
+    /// A point's value of a dimension.
+    fn value<'p>(point: &'p PointSummary, dimension: &str) -> &'p str {
+        match dimension {
+            "target" => &point.target,
+            "workload" => &point.workload,
+            key => point.axes.get(key).map_or("", String::as_str),
+        }
+    }
+
+    /// What tells a point apart from the others, the axis across left out.
+    pub fn name(&self, point: &PointSummary) -> String {
+        let words = self.others.iter().map(|dimension| {
+            let value = Self::value(point, dimension);
+            match dimension.as_str() {
+                "target" | "workload" => value.to_string(),
+                key => format!("{} {}", short(key), shown(key, value)),
+            }
+        });
+        words.collect::<Vec<String>>().join(", ")
+    }
+
+    /// The same with the axis across.
+    pub fn full_name(&self, point: &PointSummary) -> String {
+        let name = self.name(point);
+        let place = self.place_of(point);
+        match (name.is_empty(), place) {
+            (false, Some(place)) => format!("{name}, {place}"),
+            (true, Some(place)) => place,
+            (false, None) => name,
+            (true, None) => format!("{} {}", point.target, point.workload),
+        }
+    }
+
+    /// Where a point stands across: "block size 4 KiB".
+    pub fn place_of(&self, point: &PointSummary) -> Option<String> {
+        let across = self.across.as_ref()?;
+        let value = point.axes.get(&across.key)?;
+        Some(format!("{} {}", short(&across.key), shown(&across.key, value)))
+    }
+
+    /// The lines across the axis, in the order of the experiment.
+    pub fn lines(&self) -> Vec<Line<'a>> {
+        let Some(across) = &self.across else { return Vec::new() };
+        let mut lines: Vec<Line<'a>> = Vec::new();
+        for point in self.all {
+            let Some(place) = across.place(point) else { continue };
+            let name = self.name(point);
+            let index = lines.iter().position(|line| line.name == name).unwrap_or_else(|| {
+                lines.push(Line { name, points: vec![None; across.values.len()] });
+                lines.len() - 1
+            });
+            lines[index].points[place] = Some(point);
+        }
+        lines
+    }
+}
+
+impl Line<'_> {
+    /// Its estimates as a series.
+    pub fn series(
+        &self,
+        role: crate::chart::Role,
+        get: impl Fn(&PointSummary) -> Option<Estimate>,
+        factor: f64,
+    ) -> Series {
+        let estimates: Vec<Option<Estimate>> = self.points.iter().map(|point| point.and_then(&get)).collect();
+        let of = |part: &dyn Fn(&Estimate) -> Option<f64>| {
+            let values = estimates.iter().map(|estimate| estimate.as_ref().and_then(part));
+            values.map(|value| value.map(|value| value * factor)).collect::<Vec<Option<f64>>>()
+        };
+        let name = if self.name.is_empty() { "all".to_string() } else { self.name.clone() };
+        let (low, high) = (of(&|e| e.low), of(&|e| e.high));
+        Series { low, high, ..Series::new(name, role, of(&|e| Some(e.mean))) }
+    }
+}
+
+/// A dimension in a word or two.
+fn short(key: &str) -> String {
+    match key {
+        "queue_depth" => "depth".into(),
+        "read" => "reads".into(),
+        key => key.replace('_', " "),
+    }
+}
+
+/// A value of an axis as people write it.
+fn shown(key: &str, value: &str) -> String {
+    number(key, value).map_or(value.to_string(), |(number, unit)| unit.show(number))
+}
+
+/// An estimate's mean in its unit, and "± 0.4 %".
+pub(super) fn told(estimate: &Estimate, unit: Unit) -> (String, String) {
+    (unit.show(estimate.mean), estimate.relative_half_width().map_or(String::new(), plus_minus))
+}

@@ -1,0 +1,119 @@
+//! Targets side by side: each against the first, point by point, with what may be concluded.
+
+use brunt_study::statistics::{Better, Metric, Verdict, compare};
+use brunt_study::summary::{PointSummary, RunSummary, Summary};
+
+use super::points::Points;
+use crate::format::{Unit, three};
+use crate::page::{Block, Cell, Section, Table, Tone};
+
+/// Lines of the comparison; more are left out, and that is said.
+const LINES_MAX: usize = 400;
+
+/// What is compared.
+struct Figure {
+    name: &'static str,
+    unit: Unit,
+    better: Better,
+    get: fn(&RunSummary) -> Option<f64>,
+}
+
+/// `None` with a single target.
+pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section> {
+    let first = summary.experiment.targets.keys().next()?;
+    if summary.experiment.targets.len() < 2 {
+        return None;
+    }
+    let twin = |point: &PointSummary| {
+        points.all.iter().find(|other| {
+            other.target == *first && other.workload == point.workload && other.axes == point.axes
+        })
+    };
+    let figures = [
+        Figure {
+            name: "requests",
+            unit: Unit::PerSecond,
+            better: Better::Higher,
+            get: |run| Some(run.requests_per_second),
+        },
+        Figure {
+            name: "p99",
+            unit: Unit::Micros,
+            better: Better::Lower,
+            get: |run| Some(run.response?.p99_us),
+        },
+    ];
+    let (mut metrics, mut keys) = (Vec::new(), Vec::new());
+    for point in points.all.iter().filter(|point| point.target != *first) {
+        let Some(base) = twin(point) else { continue };
+        for Figure { name, unit, better, get } in &figures {
+            let of = |point: &PointSummary| -> Vec<f64> {
+                point.runs.iter().filter(|run| run.is_complete()).filter_map(*get).collect()
+            };
+            metrics.push(Metric { name: name.to_string(), better: *better, a: of(base), b: of(point) });
+            keys.push((point, *name, *unit));
+        }
+    }
+    let compared = compare(&metrics, summary.experiment.seed);
+    let rows: Vec<Vec<Cell>> = keys
+        .iter()
+        .zip(&compared)
+        .take(LINES_MAX)
+        .map(|((point, name, unit), comparison)| {
+            let mean = |estimate: Option<brunt_study::statistics::Estimate>| {
+                estimate.map_or(Cell::Empty, |estimate| Cell::number(unit.show(estimate.mean)))
+            };
+            let ratio = comparison.ratio.map_or(Cell::Empty, |ratio| {
+                Cell::Estimate(
+                    format!("× {}", three(ratio.ratio)),
+                    format!("{} to {}", three(ratio.low), three(ratio.high)),
+                )
+            });
+            vec![
+                Cell::text(points.full_name(point)),
+                Cell::text(*name),
+                mean(comparison.a),
+                mean(comparison.b),
+                ratio,
+                verdict(comparison.verdict),
+            ]
+        })
+        .collect();
+    let mut section = Section::new("Targets compared");
+    if rows.is_empty() {
+        return None;
+    }
+    section.prose(format!(
+        "Each target against {first}, at the same workload and axes. Ratios have 95 % bootstrap intervals; verdicts are \
+         by Welch's test with Holm's correction over all {} lines.",
+        compared.len()
+    ));
+    let columns = vec![
+        "point".into(),
+        "figure".into(),
+        first.clone(),
+        "this target".into(),
+        "ratio".into(),
+        "verdict".into(),
+    ];
+    section.blocks.push(Block::Table(Table {
+        caption: format!("Against {first}"),
+        columns,
+        rows,
+        folded: false,
+    }));
+    if compared.len() > LINES_MAX {
+        section.prose(format!("The first {LINES_MAX} of {} lines.", compared.len()));
+    }
+    Some(section)
+}
+
+/// A verdict as a cell.
+pub(crate) fn verdict(verdict: Verdict) -> Cell {
+    match verdict {
+        Verdict::Better => Cell::Verdict(Tone::Good, "better".into()),
+        Verdict::Worse => Cell::Verdict(Tone::Bad, "worse".into()),
+        Verdict::NotShown => Cell::Verdict(Tone::Note, "no difference shown".into()),
+        Verdict::TooFewRuns => Cell::Verdict(Tone::Warning, "too few runs".into()),
+    }
+}

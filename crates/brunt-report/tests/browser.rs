@@ -1,0 +1,106 @@
+//! Pages in a real browser: they load without a complaint or a request, draw every chart, fit phones
+//! and screens, and print. With BRUNT_PAGES set to a folder, pages and pictures are left there.
+
+mod support;
+
+use std::path::Path;
+
+use brunt_report::experiment::Details;
+use brunt_report::html;
+use support::browser::Browser;
+
+/// Counts charts on show, and those whose canvas is blank where lines belong: no pixel differs from its
+/// background inside of the axes.
+const BLANK: &str = "(() => {
+    const blank = [];
+    let count = 0;
+    for (const figure of document.querySelectorAll('figure.chart')) {
+        if (figure.closest('[hidden]')) continue;
+        count++;
+        const canvas = figure.querySelector('canvas'), over = figure.querySelector('.u-over');
+        if (!canvas || !over) { blank.push(figure.innerText + ': not drawn'); continue; }
+        const ratio = canvas.width / canvas.clientWidth, pixels = canvas.getContext('2d').getImageData(
+            over.offsetLeft * ratio, over.offsetTop * ratio, over.clientWidth * ratio, over.clientHeight * ratio).data;
+        // Grid lines are grey; what a chart shows has a hue.
+        let coloured = 0;
+        for (let i = 0; i < pixels.length; i += 4) {
+            const [r, g, b, a] = pixels.slice(i, i + 4);
+            if (a > 60 && Math.max(r, g, b) - Math.min(r, g, b) > 40) coloured++;
+        }
+        if (coloured < 40) blank.push(figure.querySelector('figcaption').innerText + ': ' + coloured);
+    }
+    return { count, blank };
+})()";
+
+/// Elements that make the page wider than its window.
+const WIDE: &str = "(() => {
+    const width = document.documentElement.clientWidth;
+    if (document.documentElement.scrollWidth <= width) return [];
+    return [...document.querySelectorAll('body *')].filter(e => e.getBoundingClientRect().right > width + 1)
+        .map(e => e.tagName + '.' + e.className).slice(0, 9);
+})()";
+
+/// Looks at a page in every way; `charts` is how many it shows at least.
+fn check(browser: &mut Browser, folder: &Path, name: &str, page: &str, charts: u64) {
+    let file = folder.join(format!("{name}.html"));
+    std::fs::write(&file, page).unwrap();
+    if let Some(pages) = std::env::var_os("BRUNT_PAGES") {
+        std::fs::write(Path::new(&pages).join(format!("{name}.html")), page).unwrap();
+    }
+    for (width, dark) in [(1280, false), (1280, true), (360, false), (360, true)] {
+        browser.open(&file, width, dark);
+        let way = format!("{name} at {width}{}", if dark { " dark" } else { "" });
+        let found = browser.evaluate(BLANK);
+        assert_eq!(found["blank"], serde_json::json!([]), "{way}");
+        assert!(found["count"].as_u64().unwrap() >= charts, "{way}: {}", found["count"]);
+        assert_eq!(browser.evaluate(WIDE), serde_json::json!([]), "{way} is too wide");
+        let shade = "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)[0] < 100";
+        assert_eq!(browser.evaluate(shade), dark, "{way}");
+        let kind = if dark { "dark" } else { "light" };
+        browser.picture(&format!("{name}-{width}-{kind}"), if width < 500 { 2400 } else { 1700 });
+    }
+    let paper = browser.print();
+    assert!(paper.starts_with(b"%PDF-") && paper.len() > 10_000, "{name}: {} bytes of PDF", paper.len());
+    if let Some(pages) = std::env::var_os("BRUNT_PAGES") {
+        std::fs::write(Path::new(&pages).join(format!("{name}.pdf")), &paper).unwrap();
+    }
+    assert_eq!(browser.complaints, Vec::<String>::new(), "{name}");
+}
+
+/// The goal: pages of experiments, whole and bare, in light and dark, on screens, phones and paper.
+#[test]
+fn experiments_in_a_browser() {
+    let folder = support::folder("browser");
+    let Some(mut browser) = Browser::start(&folder) else { return };
+
+    let sizes = support::run("block sizes", "block_size = [\"512\", \"4k\", \"16k\", \"64k\"]", 4);
+    let page = brunt_report::experiment::page(&sizes, &support::details(&sizes));
+    check(&mut browser, &folder, "sizes", &html::render(&page), 10);
+
+    // Cursors move together; keys read values aloud; a table is made when it is asked for.
+    browser.open(&folder.join("sizes.html"), 1280, false);
+    let seen = browser.evaluate(
+        "(() => {
+            const figure = [...document.querySelectorAll('figure.chart')].find(f => f.querySelector('.fault') && !f.closest('[hidden]'));
+            const plot = figure.querySelector('.plot');
+            for (let i = 0; i < 3; i++) plot.dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowRight', bubbles: true }));
+            figure.querySelector('details').open = true;
+            return new Promise(done => setTimeout(() => done({
+                spoken: figure.querySelector('[aria-live]').textContent,
+                tips: [...document.querySelectorAll('.tip')].filter(tip => !tip.hidden).length,
+                rows: figure.querySelectorAll('details tbody tr').length,
+            }), 200));
+        })()",
+    );
+    assert!(seen["spoken"].as_str().unwrap().starts_with("time: 2.50 s. requests "), "{seen}");
+    assert!(seen["tips"].as_u64().unwrap() >= 5 && seen["rows"] == 120, "{seen}");
+
+    // One repetition, no axis, no tables: sentences where figures would be.
+    let bare = support::run("bare", "", 1);
+    let details = Details { missing: Some("The result has no tables.".into()), ..Details::default() };
+    let page = html::render(&brunt_report::experiment::page(&bare, &details));
+    assert!(page.contains("The result has no tables."));
+    check(&mut browser, &folder, "bare", &page, 0);
+    drop(browser);
+    std::fs::remove_dir_all(&folder).unwrap();
+}

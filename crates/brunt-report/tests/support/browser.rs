@@ -1,0 +1,186 @@
+//! Headless Chromium, driven over its own pipe (the DevTools protocol, a JSON object and a zero byte
+//! a message), so that a test needs no network, no port and no other program.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use serde_json::{Value, json};
+
+/// A browser with one page open.
+pub struct Browser {
+    child: Child,
+    to: File,
+    from: BufReader<File>,
+    folder: PathBuf,
+    session: Option<String>,
+    next: u64,
+    /// What the page complained about: console errors, exceptions, requests that left the file.
+    pub complaints: Vec<String>,
+}
+
+impl Browser {
+    /// Starts one; `None` where there is no Chromium, which is a failure where everything is required.
+    pub fn start(folder: &Path) -> Option<Browser> {
+        let found = Command::new("chromium").arg("--version").stderr(Stdio::null()).output();
+        if !found.is_ok_and(|output| output.status.success()) {
+            assert!(std::env::var_os("BRUNT_REQUIRE_ALL").is_none(), "chromium is required here");
+            println!("skipped: needs chromium");
+            return None;
+        }
+        let (to, from) = (folder.join("to"), folder.join("from"));
+        let made = Command::new("mkfifo").arg(&to).arg(&from).status().unwrap();
+        assert!(made.success());
+        // The browser reads file descriptor 3 and writes 4.
+        let script = "exec chromium --headless=new --no-sandbox --disable-gpu --no-first-run \
+            --disable-dev-shm-usage --disable-background-networking --force-color-profile=srgb \
+            --user-data-dir=\"$1\" --remote-debugging-pipe about:blank 3<\"$2\" 4>\"$3\"";
+        let child = Command::new("sh")
+            .args(["-c", script, "sh"])
+            .args([&folder.join("profile"), &to, &from])
+            .env("HOME", folder)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let to = File::options().write(true).open(&to).unwrap();
+        let from = BufReader::new(File::open(&from).unwrap());
+        let folder = folder.to_path_buf();
+        let (session, complaints) = (None, Vec::new());
+        let mut browser = Browser { child, to, from, folder, session, next: 0, complaints };
+        let target = browser.call("Target.createTarget", json!({ "url": "about:blank" }))["targetId"].clone();
+        let attached = browser.call("Target.attachToTarget", json!({ "targetId": target, "flatten": true }));
+        browser.session = Some(attached["sessionId"].as_str().unwrap().to_string());
+        for domain in ["Page", "Runtime", "Network", "Log"] {
+            browser.call(&format!("{domain}.enable"), json!({}));
+        }
+        Some(browser)
+    }
+
+    /// Calls a method and waits for its answer; events on the way are looked at.
+    pub fn call(&mut self, method: &str, params: Value) -> Value {
+        self.next += 1;
+        let mut message = json!({ "id": self.next, "method": method, "params": params });
+        if let Some(session) = &self.session {
+            message["sessionId"] = json!(session);
+        }
+        self.to.write_all(format!("{message}\0").as_bytes()).unwrap();
+        loop {
+            let answer = self.receive();
+            if answer["id"] == self.next {
+                assert!(answer["error"].is_null(), "{method}: {}", answer["error"]);
+                return answer["result"].clone();
+            }
+        }
+    }
+
+    /// Waits for an event.
+    pub fn wait(&mut self, method: &str) {
+        while self.receive()["method"] != method {}
+    }
+
+    fn receive(&mut self) -> Value {
+        let mut bytes = Vec::new();
+        self.from.read_until(0, &mut bytes).unwrap();
+        assert!(bytes.pop().is_some(), "the browser is gone");
+        let message: Value = serde_json::from_slice(&bytes).unwrap();
+        let params = &message["params"];
+        match message["method"].as_str() {
+            Some("Runtime.exceptionThrown") => self.complaints.push(params["exceptionDetails"].to_string()),
+            Some("Runtime.consoleAPICalled") if params["type"] == "error" || params["type"] == "warning" => {
+                self.complaints.push(params["args"].to_string());
+            }
+            Some("Log.entryAdded") => self.complaints.push(params["entry"].to_string()),
+            Some("Network.requestWillBeSent") => {
+                let url = params["request"]["url"].as_str().unwrap_or_default();
+                if !url.starts_with("file:") && !url.starts_with("about:") && !url.starts_with("data:") {
+                    self.complaints.push(format!("request to {url}"));
+                }
+            }
+            _ => {}
+        }
+        message
+    }
+
+    /// Opens a file at a width, in light or dark.
+    pub fn open(&mut self, page: &Path, width: u32, dark: bool) {
+        let scale = if width < 500 { 2 } else { 1 };
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            json!({ "width": width, "height": 900, "deviceScaleFactor": scale, "mobile": width < 500 }),
+        );
+        let scheme = if dark { "dark" } else { "light" };
+        let features = json!([{ "name": "prefers-color-scheme", "value": scheme }]);
+        self.call("Emulation.setEmulatedMedia", json!({ "features": features }));
+        self.call("Page.navigate", json!({ "url": format!("file://{}", page.display()) }));
+        self.wait("Page.loadEventFired");
+        // Two frames: what a resize observer does has been done.
+        self.evaluate(
+            "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))",
+        );
+    }
+
+    /// Evaluates an expression, or awaits it.
+    pub fn evaluate(&mut self, expression: &str) -> Value {
+        let params = json!({ "expression": expression, "returnByValue": true, "awaitPromise": true });
+        let result = self.call("Runtime.evaluate", params);
+        assert!(result["exceptionDetails"].is_null(), "{expression}: {}", result["exceptionDetails"]);
+        result["result"]["value"].clone()
+    }
+
+    /// Writes pictures of the whole page, in pieces of a height, where BRUNT_PAGES says.
+    pub fn picture(&mut self, name: &str, piece: u64) {
+        let Some(folder) = std::env::var_os("BRUNT_PAGES") else { return };
+        let size = self.call("Page.getLayoutMetrics", json!({}))["cssContentSize"].clone();
+        let (width, height) = (size["width"].as_f64().unwrap(), size["height"].as_f64().unwrap() as u64);
+        for (index, top) in (0..height).step_by(piece as usize).enumerate() {
+            let clip =
+                json!({ "x": 0, "y": top, "width": width, "height": piece.min(height - top), "scale": 1 });
+            let params = json!({ "clip": clip, "captureBeyondViewport": true });
+            let data = self.call("Page.captureScreenshot", params)["data"].as_str().unwrap().to_string();
+            std::fs::write(Path::new(&folder).join(format!("{name}-{index}.png")), decode(&data)).unwrap();
+        }
+    }
+
+    /// The page as it is printed.
+    pub fn print(&mut self) -> Vec<u8> {
+        let params = json!({ "printBackground": true, "preferCSSPageSize": true });
+        decode(self.call("Page.printToPDF", params)["data"].as_str().unwrap())
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        self.session = None;
+        let _ = self.to.write_all(b"{\"id\":0,\"method\":\"Browser.close\"}\0");
+        for _ in 0..100 {
+            if let Ok(Some(_)) = self.child.try_wait() {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = std::fs::remove_dir_all(self.folder.join("profile"));
+    }
+}
+
+/// Base64 (RFC 4648, 4) to bytes.
+fn decode(text: &str) -> Vec<u8> {
+    let value = |byte: u8| match byte {
+        b'A'..=b'Z' => byte - b'A',
+        b'a'..=b'z' => byte - b'a' + 26,
+        b'0'..=b'9' => byte - b'0' + 52,
+        b'+' => 62,
+        _ => 63,
+    };
+    let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
+    for chunk in text.trim_end_matches('=').as_bytes().chunks(4) {
+        let bits = chunk.iter().fold(0u32, |bits, byte| bits << 6 | u32::from(value(*byte)))
+            << (6 * (4 - chunk.len()));
+        bytes.extend(&bits.to_be_bytes()[1..chunk.len()]);
+    }
+    bytes
+}
