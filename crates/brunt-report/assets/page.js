@@ -172,7 +172,8 @@ const live = new Map(); // figure -> its plot
 const groups = new Map(); // name of a shared axis -> its plots
 let paper = false;
 
-const widthOf = plot => paper ? 660 : Math.max(120, Math.floor(plot.clientWidth));
+// On paper the column is 695 pixels wide, or half of it.
+const widthOf = plot => paper ? (plot.closest(".grid > figure:not(:last-child:nth-child(odd))") ? 322 : 672) : Math.max(120, Math.floor(plot.clientWidth));
 
 const build = figure => {
   if (live.has(figure)) return;
@@ -198,6 +199,7 @@ const build = figure => {
 
   const font = (narrow ? 11 : 12) + "px " + getComputedStyle(document.body).fontFamily;
   const common = { stroke: () => colours.soft, font, labelFont: font, labelGap: 0, ticks: { stroke: () => colours.line, width: 1, size: 4 }, gap: 4 };
+  const xLabel = spec.x.unit === "seconds" ? spec.x.label + (xRange[1] < 120 ? " (s)" : xRange[1] < 3600 ? " (min:s)" : " (h:min:s)") : spec.x.label;
   const opts = {
     width: widthOf(plot), height: spec.height, legend: { show: false }, padding: [10, narrow ? 12 : 18, 0, 0],
     cursor: {
@@ -211,7 +213,7 @@ const build = figure => {
     },
     axes: [
       {
-        ...common, label: spec.x.label, labelSize: 18, size: 26, grid: { show: spec.kind !== "heat", stroke: () => colours.grid, width: 1 },
+        ...common, label: xLabel, labelSize: 18, size: 26, grid: { show: spec.kind !== "heat", stroke: () => colours.grid, width: 1 },
         splits: (u, _, min, max) => {
           const width = u.bbox.width / devicePixelRatio || 500, most = Math.max(2, Math.floor(width / (narrow ? 62 : 84)));
           if (spec.x.ticks) return thinTicks(u, spec.x.ticks, spec.x, min, max, width, narrow ? 40 : 48);
@@ -443,7 +445,7 @@ const dataTable = (details, spec) => {
   const name = text => { const th = make("th", "num", text); th.scope = "col"; head.append(th); };
   name(spec.x.label);
   const row = (at, values) => {
-    const tr = body.insertRow(), th = make("th", "num", at); th.scope = "row"; tr.append(th);
+    const tr = body.insertRow(), th = make("th", "num", at); th.scope = "row"; th.style.minWidth = "0"; tr.append(th);
     for (const value of values) { const td = tr.insertCell(); td.className = "num"; td.textContent = value; }
   };
   if (spec.heat) {

@@ -59,6 +59,12 @@ fn check(browser: &mut Browser, folder: &Path, name: &str, page: &str, charts: u
         let kind = if dark { "dark" } else { "light" };
         browser.picture(&format!("{name}-{width}-{kind}"), if width < 500 { 2400 } else { 1700 });
     }
+    // A4 less its margins; wider content would make the printer shrink everything.
+    browser.open(&file, 695, false);
+    browser.call("Emulation.setEmulatedMedia", serde_json::json!({ "media": "print" }));
+    browser.evaluate("dispatchEvent(new Event('beforeprint'))");
+    assert_eq!(browser.evaluate(WIDE), serde_json::json!([]), "{name} is too wide for paper");
+    browser.open(&file, 1280, false);
     let paper = browser.print();
     assert!(paper.starts_with(b"%PDF-") && paper.len() > 10_000, "{name}: {} bytes of PDF", paper.len());
     if let Some(pages) = std::env::var_os("BRUNT_PAGES") {

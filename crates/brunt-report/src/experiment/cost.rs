@@ -5,7 +5,7 @@ use brunt_study::statistics::Estimate;
 use brunt_study::summary::{CostPerRequest, Summary};
 
 use super::points::{Points, told};
-use crate::format::{Unit, three};
+use crate::format::Unit;
 use crate::page::{Block, Cell, Section, Table};
 
 /// A share of a request's mean response time that our own processor time should stay under.
@@ -33,7 +33,7 @@ pub(super) fn section(summary: &Summary) -> Section {
                 large += 1;
             }
             let plain = |estimate: Option<Estimate>| {
-                estimate.map_or(Cell::Empty, |estimate| Cell::number(three(estimate.mean)))
+                estimate.map_or(Cell::Empty, |estimate| Cell::number(format!("{:.4}", estimate.mean)))
             };
             Some(vec![
                 Cell::text(points.full_name(point)),

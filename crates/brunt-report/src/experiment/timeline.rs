@@ -270,7 +270,7 @@ fn probes(probes: &[Probe], places: usize) -> Vec<Chart> {
             // As many places as a time line has, by the same rule.
             let each = xs.len().div_ceil(places.max(2) / 2).max(1);
             let thinned = xs.len() > places;
-            let series = members
+            let series: Vec<Series> = members
                 .iter()
                 .enumerate()
                 .map(|(index, probe)| {
@@ -303,14 +303,21 @@ fn probes(probes: &[Probe], places: usize) -> Vec<Chart> {
                 xs
             };
             let of = if several { format!(" of {host}") } else { String::new() };
-            let what = match unit {
+            let word = match unit {
                 Unit::Share => "share",
                 Unit::BytesPerSecond => "bytes a second",
                 Unit::PerSecond => "events a second",
                 Unit::Bytes => "bytes",
-                _ => "value",
+                Unit::Micros => "time",
+                _ => "how many",
             };
-            let mut title = name.to_string();
+            // A line alone has no legend: its name stands at the axis.
+            let what = match &series[..] {
+                [only] => format!("{}, {word}", only.name),
+                _ => word.to_string(),
+            };
+            let mut title =
+                if matches!(name, "cpu" | "tcp") { name.to_uppercase() } else { name.to_string() };
             title[..1].make_ascii_uppercase();
             let chart = Chart::curves(
                 format!("{title}{of}"),

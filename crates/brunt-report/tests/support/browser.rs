@@ -113,7 +113,7 @@ impl Browser {
         );
         let scheme = if dark { "dark" } else { "light" };
         let features = json!([{ "name": "prefers-color-scheme", "value": scheme }]);
-        self.call("Emulation.setEmulatedMedia", json!({ "features": features }));
+        self.call("Emulation.setEmulatedMedia", json!({ "media": "", "features": features }));
         self.call("Page.navigate", json!({ "url": format!("file://{}", page.display()) }));
         self.wait("Page.loadEventFired");
         // Two frames: what a resize observer does has been done.
