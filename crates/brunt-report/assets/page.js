@@ -162,7 +162,7 @@ const rangeOf = (axis, min, max) => {
     return [min / pad, Math.max(max, min) * pad];
   }
   if (axis.unit === "nines") return [0, max * 1.04 || 1];
-  if (axis.scale === "from-zero") return [Math.min(0, min), max > 0 ? max * 1.07 : 1];
+  if (axis.scale === "from-zero") return [0, max > 0 ? max * 1.07 : 1];
   const pad = (max - min) * .06 || Math.abs(max) * .1 || 1;
   return [min >= 0 ? Math.max(0, min - pad) : min - pad, max + pad];
 };

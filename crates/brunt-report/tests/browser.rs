@@ -80,6 +80,7 @@ fn experiments_in_a_browser() {
     let Some(mut browser) = Browser::start(&folder) else { return };
 
     let sizes = support::run("block sizes", "block_size = [\"512\", \"4k\", \"16k\", \"64k\"]", 4);
+    let sizes = support::with_faults(sizes);
     let page = brunt_report::experiment::page(&sizes, &support::details(&sizes));
     check(&mut browser, &folder, "sizes", &html::render(&page), 10);
 

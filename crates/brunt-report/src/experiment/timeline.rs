@@ -32,7 +32,7 @@ const PROBES_MAX: usize = 8;
 pub(super) fn section(summary: &Summary, details: &Details) -> Section {
     let mut section = Section::new("Over time");
     let points = Points::of(summary);
-    let mut shown: Vec<(String, &RunDetails, u32)> = Vec::new();
+    let mut shown: Vec<(String, &RunSummary, &RunDetails)> = Vec::new();
     let all: usize = summary.points.iter().map(|point| point.runs.len()).sum();
     for point in summary.points.iter().take(POINTS_MAX) {
         let known = |run: &&RunSummary| details.runs.get(&run.order).is_some_and(|d| d.intervals.len() > 1);
@@ -53,7 +53,7 @@ pub(super) fn section(summary: &Summary, details: &Details) -> Section {
                 run.repetition + 1,
                 point.runs.len()
             );
-            shown.push((name, &details.runs[&run.order], run.order));
+            shown.push((name, run, &details.runs[&run.order]));
         }
     }
     if shown.is_empty() {
@@ -68,7 +68,8 @@ pub(super) fn section(summary: &Summary, details: &Details) -> Section {
             "Of each point the run of median throughput is shown; the tables beside this page have all.",
         );
     }
-    let options = shown.into_iter().map(|(name, run, order)| (name, blocks(run, order, places))).collect();
+    let options =
+        shown.into_iter().map(|(name, run, details)| (name, blocks(run, details, places))).collect();
     section.blocks.push(Block::Choice(Choice { label: "Run".into(), options }));
     section
 }
@@ -126,14 +127,15 @@ fn ends(values: impl Iterator<Item = f64>) -> [Option<f64>; 2] {
     }
 }
 
-fn blocks(run: &RunDetails, order: u32, places: usize) -> Vec<Block> {
-    let (intervals, faults) = (&run.intervals[..], &run.faults[..]);
-    let sync = format!("run-{order}");
+fn blocks(run: &RunSummary, details: &RunDetails, places: usize) -> Vec<Block> {
+    let intervals = &details.intervals[..];
+    let faults = super::faults::spans(run, intervals[intervals.len() - 1].end_s);
+    let sync = format!("run-{}", run.order);
     let line = Line::of(intervals, places);
     let stretch = (0f64.min(intervals[0].start_s), intervals[intervals.len() - 1].end_s);
     let time = || Axis::new("time", Unit::Seconds, Scale::Linear);
     let finish =
-        |chart: Chart, height: u32| Chart { height, stretch: Some(stretch), ..chart.on(&sync, faults) };
+        |chart: Chart, height: u32| Chart { height, stretch: Some(stretch), ..chart.on(&sync, &faults) };
     let lasts = |i: &IntervalDetails| (i.end_s - i.start_s).max(1e-9);
     let length = intervals.iter().map(lasts).fold(0.0, f64::max);
     let told = if line.thinned {
@@ -193,7 +195,7 @@ fn blocks(run: &RunDetails, order: u32, places: usize) -> Vec<Block> {
             160,
         )));
     }
-    let charts = probes(&run.probes, places);
+    let charts = probes(&details.probes, places);
     if charts.is_empty() {
         blocks.push(Block::Missing("No probes were recorded beside this run.".into()));
     } else {

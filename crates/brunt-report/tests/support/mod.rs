@@ -11,12 +11,11 @@ use std::sync::atomic::AtomicBool;
 use brunt_block::Backend;
 use brunt_block::backends::memory::MemoryBackend;
 use brunt_core::{Histogram, Nanos};
-use brunt_report::chart::Span;
 use brunt_report::experiment::{Details, IntervalDetails, Probe, RunDetails};
 use brunt_study::experiment::Experiment;
 use brunt_study::observe::Company;
 use brunt_study::study::Study;
-use brunt_study::summary::Summary;
+use brunt_study::summary::{FaultSummary, Summary};
 
 /// A folder of a test's own.
 pub fn folder(name: &str) -> PathBuf {
@@ -54,6 +53,27 @@ pub fn run(name: &str, sweep: &str, repetitions: u32) -> Summary {
     let study = Study::new(experiment, targets, "0.0.0-test", &folder, Company::default());
     let summary = study.run(&AtomicBool::new(false)).unwrap();
     std::fs::remove_dir_all(&folder).unwrap();
+    summary
+}
+
+/// A fault in every run, to go with the time lines.
+pub fn with_faults(mut summary: Summary) -> Summary {
+    for run in summary.points.iter_mut().flat_map(|point| &mut point.runs) {
+        run.faults.push(FaultSummary {
+            index: 0,
+            name: "slow".into(),
+            kind: "slow".into(),
+            place: "memory".into(),
+            what: "storage slower, × 12".into(),
+            start_s: 50.0,
+            shown_s: 50.1,
+            shown_by: "a read took 9 ms".into(),
+            end_s: Some(70.0),
+            gone_s: Some(70.1),
+            gone_by: "a read took 80 us".into(),
+            cost: None,
+        });
+    }
     summary
 }
 
@@ -125,6 +145,5 @@ fn time_line(shift: f64, all: &mut Histogram) -> RunDetails {
         probe("cpu", "", "context_switches_per_s", switches),
         probe("network", "eth0", "received_bytes_per_s", received),
     ];
-    run.faults = vec![Span { from: 50.0, to: 70.0, label: "slow storage, × 12".into() }];
     run
 }

@@ -9,6 +9,7 @@ mod compare;
 mod completions;
 mod io;
 mod man;
+mod report;
 mod role;
 mod run;
 mod schema;
@@ -27,6 +28,7 @@ pub const COMMANDS: &[Entry] = &[
     entry::<sink::Sink>(),
     entry::<io::Io>(),
     entry::<run::Run>(),
+    entry::<report::Report>(),
     entry::<schema::Schema>(),
     entry::<compare::Compare>(),
     entry::<verify::Verify>(),

@@ -11,11 +11,11 @@ use brunt_study::probe::{Prober, Watch};
 use brunt_study::results::Results;
 use brunt_study::role::{Here, Role, Roles};
 use brunt_study::study::{Study, describe, table};
-use brunt_study::summary;
+use brunt_study::summary::{self, Summary};
 use brunt_study::timeline::TimeLine;
 use serde_json::json;
 
-use super::Subcommand;
+use super::{Subcommand, report};
 use crate::cli::{Done, Failure, Output};
 use crate::{dashboard, devices};
 
@@ -126,7 +126,15 @@ impl Subcommand for Run {
         let view = dashboard::of(&experiment.name, &plan, output);
         let company = Company { observers: vec![Box::new(results), view], companions, timeline };
         let study = Study::new(experiment, targets, env!("CARGO_PKG_VERSION"), &folder, company);
-        let summary = study.run(stop).map_err(Failure::failed)?;
+        let result = study.run(stop);
+        // Whatever ended it: the page is of what is on disk.
+        let page = folder.join(report::FILE_NAME);
+        let made = Summary::read(&folder).and_then(|summary| report::write(&summary, &folder, &page));
+        match &made {
+            Ok(_) => output.note(format_args!("report in {}", page.display())),
+            Err(error) => output.note(format_args!("no report: {}: {error}", page.display())),
+        }
+        let summary = result.map_err(Failure::failed)?;
         for role in &roles {
             role.shutdown().map_err(Failure::failed)?;
         }
