@@ -55,10 +55,12 @@ pub fn render(page: &Page) -> String {
                     @if !page.description.is_empty() { p.lede { (page.description) } }
                     section #glance aria-label="At a glance" {
                         (notices(&glance.notices))
-                        @if !glance.cards.is_empty() {
-                            div.cards { @for card in &glance.cards { (self::card(card)) } }
+                        div.single[glance.cards.len() == 1] {
+                            @if !glance.cards.is_empty() {
+                                div.cards { @for card in &glance.cards { (self::card(card)) } }
+                            }
+                            (facts(&glance.facts))
                         }
-                        (facts(&glance.facts))
                     }
                     noscript { p.notice.warning { "Charts are drawn by the script inside this file; without it, tables remain." } }
                     nav aria-label="Contents" {
@@ -260,9 +262,12 @@ fn table(table: &Table) -> Markup {
         let mut cells = table.rows.iter().filter_map(|row| row.get(column));
         cells.any(|cell| matches!(cell, Cell::Number(_) | Cell::Estimate(..)))
     };
+    // Short names stand on one line; long ones are broken, but not into slivers.
+    let long = |row: &Vec<Cell>| matches!(row.first(), Some(Cell::Text(text)) if text.chars().count() > 28);
+    let long = table.rows.iter().any(long);
     let inner = html! {
         div.scroll tabindex="0" role="group" aria-label=(table.caption) {
-            table {
+            table.long[long] {
                 caption.sr[table.folded] { (table.caption) }
                 thead { tr { @for (index, column) in table.columns.iter().enumerate() {
                     th.num[numeric(index)] scope="col" { (column) }

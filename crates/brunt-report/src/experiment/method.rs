@@ -1,6 +1,5 @@
 //! How it was measured, where, and how to measure it again.
 
-use brunt_core::Size;
 use brunt_load::Workload;
 use brunt_load::workload::{Arrival, Process};
 use brunt_study::experiment::Experiment;
@@ -18,8 +17,12 @@ pub(super) fn workload(workload: &Workload, experiment: &Experiment) -> String {
     if sweep.block_size.is_empty() {
         let weights: f64 = workload.blocks.iter().map(|block| block.weight).sum();
         let blocks = workload.blocks.iter().map(|block| match workload.blocks.len() {
-            1 => Size(block.size.0).to_string(),
-            _ => format!("{} ({})", Size(block.size.0), Unit::Share.show(block.weight / weights)),
+            1 => Unit::Bytes.show(block.size.0 as f64),
+            _ => format!(
+                "{} ({})",
+                Unit::Bytes.show(block.size.0 as f64),
+                Unit::Share.show(block.weight / weights)
+            ),
         });
         words.push(blocks.collect::<Vec<String>>().join(" + "));
     }

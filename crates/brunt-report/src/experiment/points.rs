@@ -15,7 +15,7 @@ const ACROSS: &[&str] = &["block_size", "queue_depth", "rate", "workers", "read"
 fn known(key: &str) -> (&str, Unit) {
     match key {
         "block_size" => ("block size", Unit::Bytes),
-        "queue_depth" => ("requests outstanding (each worker)", Unit::Count),
+        "queue_depth" => ("queue depth", Unit::Count),
         "workers" => ("workers", Unit::Count),
         "read" => ("share of reads", Unit::Share),
         "sequential" => ("share of sequential requests", Unit::Share),

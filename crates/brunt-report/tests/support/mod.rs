@@ -79,13 +79,13 @@ pub fn with_faults(mut summary: Summary) -> Summary {
 
 /// Time lines for every run: two minutes by the second, with a dip and a peak of latency at a fault.
 pub fn details(summary: &Summary) -> Details {
-    let mut details = Details::default();
-    details.environment = vec![
+    let environment = vec![
         ("Host".into(), "bench-7".into()),
         ("Kernel".into(), "Linux 6.1.0".into()),
         ("Processor".into(), "2 × Example 9000 at 2.6 GHz, governor performance".into()),
         ("Memory".into(), "8 GiB".into()),
     ];
+    let mut details = Details { environment, ..Details::default() };
     for (index, point) in summary.points.iter().enumerate() {
         let mut all = Histogram::new();
         for run in &point.runs {
