@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use crate::layers::array::ArrayControl;
 use crate::layers::fault::FaultSwitch;
 use crate::layers::retry::RetrySwitch;
 
@@ -13,6 +14,8 @@ pub enum Handle {
     Faults(Arc<FaultSwitch>),
     /// Retries of a layer.
     Retries(Arc<RetrySwitch>),
+    /// Members of an array.
+    Array(Arc<ArrayControl>),
 }
 
 /// Handles with their names, the outermost first: `fault`, `retry`, and below an array's member 2

@@ -6,6 +6,7 @@
 //! memory:64MiB?block=4096                   with an option
 //! /dev/nvme0n1    file:disk.img             a path is a file or block device
 //! file:disk.img?size=1GiB&create=yes&delay=const:100us
+//! array:raid1,[memory:1GiB?fault=off],[memory:1GiB]?retry=3      devices within, in brackets
 //! ```
 //!
 //! Options follow the last `?` as `key=value` joined by `&`. Options that name a layer stack it on
@@ -19,10 +20,10 @@ use brunt_core::units::{UnitError, parse_size};
 
 use crate::Backend;
 use crate::backends::{file, memory, null, tcp};
-use crate::layers::{delayed, fault, retry};
+use crate::layers::{array, delayed, fault, retry};
 
 /// All backends of this crate. Others ([`open_url_with`]) come from the crates above.
-pub static BACKENDS: &[BackendEntry] = &[null::ENTRY, memory::ENTRY, file::ENTRY, tcp::ENTRY];
+pub static BACKENDS: &[BackendEntry] = &[null::ENTRY, memory::ENTRY, file::ENTRY, tcp::ENTRY, array::ENTRY];
 
 /// All layers.
 pub static LAYERS: &[LayerEntry] = &[delayed::ENTRY, fault::ENTRY, retry::ENTRY];
@@ -127,6 +128,9 @@ pub enum OpenError {
 #[derive(Debug, Default)]
 pub struct Options {
     pairs: Vec<(String, String)>,
+    /// With which devices within are opened.
+    more: Vec<BackendEntry>,
+    read_only: bool,
 }
 
 impl Options {
@@ -145,7 +149,15 @@ impl Options {
             }
             pairs.push((key.to_string(), value.to_string()));
         }
-        Ok(Options { pairs })
+        Ok(Options { pairs, ..Options::default() })
+    }
+
+    /// Opens a device that is part of this one, by its URL.
+    ///
+    /// # Errors
+    /// As [`open_url`].
+    pub fn open(&self, url: &str) -> Opened {
+        open_url_with(url, &self.more, self.read_only)
     }
 
     /// Adds a pair, over one of the same key.
@@ -215,12 +227,15 @@ pub fn open_url(text: &str) -> Opened {
 /// See [`OpenError`].
 pub fn open_url_with(text: &str, more: &[BackendEntry], read_only: bool) -> Opened {
     let text = text.trim();
-    let (place, options) = match text.rsplit_once('?') {
+    // Options of a device in brackets are its own.
+    let outside = if text.ends_with(']') { None } else { Some(text.rfind(']').map_or(0, |at| at + 1)) };
+    let (place, options) = match outside.and_then(|from| Some(from + text[from..].rfind('?')?)) {
         // A path may have a question mark of its own; options have an equals sign.
-        Some((place, options)) if options.contains('=') => (place, options),
+        Some(at) if text[at..].contains('=') => (&text[..at], &text[at + 1..]),
         _ => (text, ""),
     };
     let mut options = Options::parse(options)?;
+    (options.more, options.read_only) = (more.to_vec(), read_only);
     let mut layers = Vec::new();
     for pair in std::mem::take(&mut options.pairs) {
         match LAYERS.iter().find(|layer| layer.name == pair.0) {

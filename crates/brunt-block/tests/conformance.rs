@@ -312,6 +312,24 @@ fn memory_with_faults() {
     conforms("memory:8MiB?fault=recovered-error,p=0.5&delay=uniform:1us-20us&retry=3,delay=10us");
 }
 
+/// The goal: arrays are devices like others: whole, degraded from the first request on, and rebuilding.
+#[test]
+fn arrays() {
+    let members = |count: u64, size: &str, rest: &str| {
+        let one = format!(",[memory:{size}{rest}]");
+        one.repeat(count as usize)
+    };
+    conforms(&format!("array:raid0,chunk=64k{}", members(2, "4MiB", "")));
+    conforms(&format!("array:raid1,chunk=64k{}", members(2, "8MiB", "?delay=uniform:1us-20us")));
+    conforms(&format!("array:raid5,chunk=64k{}", members(5, "2MiB", "")));
+    conforms(&format!("array:raid5,chunk=4k{}", members(3, "4MiB", "?fault=busy,op=read,p=0.01&retry=20")));
+    let dead = "?fault=hardware-error";
+    conforms(&format!("array:raid1,chunk=64k{}{}", members(1, "8MiB", ""), members(1, "8MiB", dead)));
+    conforms(&format!("array:raid5,chunk=64k{}{}", members(2, "4MiB", ""), members(1, "4MiB", dead)));
+    let spare = ",spare=[memory:4MiB],rebuild=10MB";
+    conforms(&format!("array:raid5,chunk=64k{}{}{spare}", members(1, "4MiB", dead), members(2, "4MiB", "")));
+}
+
 fn file_in(parent: &Path) {
     let folder = Folder::new(parent);
     for (index, options) in [

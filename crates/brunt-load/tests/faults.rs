@@ -48,3 +48,14 @@ fn honest_trouble_is_no_lie() {
     check("slow:100us,p=0.1", false);
     check("aborted-command,p=0.2&retry=20", false);
 }
+
+/// The goal: an array that loses a member under load, runs degraded and rebuilds meanwhile loses nothing.
+#[test]
+fn arrays_keep_their_word() {
+    let dies = "?fault=hardware-error,op=write,every=2000,times=1";
+    for (level, others) in [("raid1", 1), ("raid5", 2), ("raid5", 4)] {
+        let others = ",[memory:4MiB]".repeat(others);
+        let url = format!("array:{level},rebuild=20MB,[memory:4MiB{dies}]{others},spare=[memory:4MiB]");
+        assert_eq!(verify(&url), (0, 0), "{level}");
+    }
+}

@@ -1,0 +1,143 @@
+//! Where an array keeps which bytes: pure arithmetic. A *stripe* is one chunk of every slot; slots are the
+//! places that members fill.
+
+/// The levels (SNIA DDF 2.0, 4.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// Striping: no redundancy.
+    Raid0,
+    /// Mirroring: every slot holds everything.
+    Raid1,
+    /// Striping with rotating parity, left-symmetric (what Linux's md uses by default).
+    Raid5,
+}
+
+impl Level {
+    /// As written in a URL.
+    pub fn parse(text: &str) -> Option<Level> {
+        Some(match text {
+            "raid0" => Level::Raid0,
+            "raid1" => Level::Raid1,
+            "raid5" => Level::Raid5,
+            _ => return None,
+        })
+    }
+
+    /// As written in a URL.
+    pub fn name(self) -> &'static str {
+        match self {
+            Level::Raid0 => "raid0",
+            Level::Raid1 => "raid1",
+            Level::Raid5 => "raid5",
+        }
+    }
+
+    /// Fewest members.
+    pub fn members_min(self) -> usize {
+        match self {
+            Level::Raid0 | Level::Raid1 => 2,
+            Level::Raid5 => 3,
+        }
+    }
+}
+
+/// The shape of an array.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Its level.
+    pub level: Level,
+    /// How many slots.
+    pub slots: usize,
+    /// Bytes of a chunk, a power of two.
+    pub chunk_bytes: u64,
+    /// Whole stripes.
+    pub stripes: u64,
+}
+
+/// A part of a request that lies in one chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The stripe.
+    pub stripe: u64,
+    /// The slot that holds the data; for RAID 1 any.
+    pub slot: usize,
+    /// Where in every member of the stripe.
+    pub member_offset: u64,
+    /// Bytes, to the end of the chunk at most.
+    pub len: u64,
+}
+
+impl Layout {
+    /// Slots of a stripe that hold data of its own.
+    pub fn data_slots(&self) -> usize {
+        match self.level {
+            Level::Raid0 => self.slots,
+            Level::Raid1 => 1,
+            Level::Raid5 => self.slots - 1,
+        }
+    }
+
+    /// Bytes of data in a stripe.
+    pub fn stripe_bytes(&self) -> u64 {
+        self.data_slots() as u64 * self.chunk_bytes
+    }
+
+    /// What the array holds.
+    pub fn size_bytes(&self) -> u64 {
+        self.stripes * self.stripe_bytes()
+    }
+
+    /// The slot that holds a stripe's parity (RAID 5).
+    pub fn parity_slot(&self, stripe: u64) -> usize {
+        self.slots - 1 - (stripe % self.slots as u64) as usize
+    }
+
+    /// The slot that holds the data chunk `index` of a stripe.
+    pub fn data_slot(&self, stripe: u64, index: usize) -> usize {
+        match self.level {
+            Level::Raid0 | Level::Raid1 => index,
+            Level::Raid5 => (self.parity_slot(stripe) + 1 + index) % self.slots,
+        }
+    }
+
+    /// The first part of `len` bytes from `offset` on.
+    pub fn place(&self, offset: u64, len: u64) -> Place {
+        let chunk = offset / self.chunk_bytes;
+        let within = offset % self.chunk_bytes;
+        let (stripe, index) = (chunk / self.data_slots() as u64, chunk % self.data_slots() as u64);
+        Place {
+            stripe,
+            slot: self.data_slot(stripe, index as usize),
+            member_offset: stripe * self.chunk_bytes + within,
+            len: len.min(self.chunk_bytes - within),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The goal: every byte has a place of its own, none of them on the parity, and parity goes round.
+    #[test]
+    fn places_are_apart() {
+        for (level, slots) in [(Level::Raid0, 3), (Level::Raid5, 3), (Level::Raid5, 5)] {
+            let layout = Layout { level, slots, chunk_bytes: 4096, stripes: 10 };
+            let mut taken = std::collections::HashSet::new();
+            let mut offset = 0;
+            while offset < layout.size_bytes() {
+                let place = layout.place(offset, 1 << 20);
+                assert_eq!((place.len, place.member_offset), (4096, place.stripe * 4096));
+                assert!(taken.insert((place.stripe, place.slot)));
+                assert!(level != Level::Raid5 || place.slot != layout.parity_slot(place.stripe));
+                offset += place.len;
+            }
+            assert_eq!(taken.len() as u64, 10 * layout.data_slots() as u64);
+        }
+        let layout = Layout { level: Level::Raid5, slots: 4, chunk_bytes: 4096, stripes: 10 };
+        assert_eq!((0..5).map(|stripe| layout.parity_slot(stripe)).collect::<Vec<_>>(), [3, 2, 1, 0, 3]);
+        // Left-symmetric: the first data chunk follows the parity.
+        assert_eq!(layout.data_slot(1, 0), 3);
+        assert_eq!(layout.place(5000, 9000), Place { stripe: 0, slot: 1, member_offset: 904, len: 3192 });
+    }
+}

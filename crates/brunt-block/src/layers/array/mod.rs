@@ -1,0 +1,255 @@
+//! `array:…`: devices made into one, with redundancy: RAID 0, 1 and 5 with hot spares. A member fails by
+//! an error of its own (a fault layer's, perhaps) or by command; the array goes on without it, degraded,
+//! and rebuilds onto a spare while requests go on (papers/spek.md, 3.3.3, Figure 13).
+//!
+//! ```text
+//! array:raid5,chunk=64k,[memory:1GiB],[memory:1GiB],[memory:1GiB],spare=[memory:1GiB]
+//! array:raid1,rebuild=50MB,[disk0.img?fault=off;name=d0],[disk1.img?fault=off;name=d1]
+//! ```
+//!
+//! Members are device URLs of their own in brackets, so that they nest. What a member does:
+//! - a read that fails is made good from the others and counted; after 16 of them the member is out;
+//! - a write that fails puts it out at once, since it is no longer in step;
+//! - a request that is cancelled while it writes puts out the member that did not answer.
+//!
+//! The rule: parity and data change under their stripe's lock, so that within a run there is no write
+//! hole. Nothing is kept on the members about the array: a new process begins with all of them in step.
+
+mod device;
+mod layout;
+mod rebuild;
+mod state;
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use brunt_core::units::{format_size, parse_size};
+
+pub use layout::Level;
+pub use state::{ArrayControl, ArrayStatus};
+
+use crate::handle::{Handle, Handles};
+use crate::table::{BackendEntry, OpenError, Opened, Options, bad_value};
+use crate::{Backend, Device, DeviceError, DeviceInfo, Ring};
+use layout::Layout;
+
+const FORMS: &str = "write array:raid5,chunk=64k,[MEMBER],[MEMBER],[MEMBER],spare=[MEMBER] with device URLs in the \
+     brackets; raid0, raid1 or raid5; and rebuild=BYTES-A-SECOND (0: no limit), auto=no, name=NAME";
+const CHUNK_BYTES: u64 = 64 << 10;
+const CHUNK_BYTES_MAX: u64 = 4 << 20;
+/// What Linux's md does by default (dev.raid.speed_limit_max).
+const REBUILD_BYTES_PER_SECOND: u64 = 200_000_000;
+
+/// The line for the table.
+pub const ENTRY: BackendEntry = BackendEntry {
+    name: "array",
+    help: "RAID of other devices: raid0, raid1 or raid5, then ,chunk=64k ,rebuild=BYTES-A-SECOND ,auto=no ,name=NAME, \
+           members as [URL] and spares as spare=[URL]",
+    example: "array:raid5,chunk=64k,[memory:1MiB],[memory:1MiB],[memory:1MiB],spare=[memory:1MiB]",
+    options: &[],
+    open,
+};
+
+fn open(text: &str, options: &mut Options) -> Opened {
+    let wrong = |what: &str| bad_value("array", text, what);
+    let mut words = split(text).ok_or_else(|| wrong("a bracket is not closed"))?.into_iter();
+    let level = words.next().and_then(Level::parse).ok_or_else(|| wrong(FORMS))?;
+    let (mut members, mut spares) = (Vec::new(), Vec::new());
+    let (mut chunk_bytes, mut rate, mut automatic, mut name) =
+        (CHUNK_BYTES, REBUILD_BYTES_PER_SECOND, true, "array");
+    for word in words {
+        let inside =
+            |word: &str| word.strip_prefix('[').and_then(|word| word.strip_suffix(']')).map(str::to_string);
+        if let Some(member) = inside(word) {
+            members.push(options.open(&member)?);
+        } else if let Some(spare) = word.strip_prefix("spare=").and_then(inside) {
+            spares.push(options.open(&spare)?);
+        } else {
+            match word.split_once('=') {
+                Some(("chunk", size)) => chunk_bytes = parse_size(size)?,
+                Some(("rebuild", size)) => rate = parse_size(size)?,
+                Some(("auto", "yes")) => automatic = true,
+                Some(("auto", "no")) => automatic = false,
+                Some(("name", word)) if !word.is_empty() && !word.contains('/') => name = word,
+                _ => return Err(wrong(FORMS)),
+            }
+        }
+    }
+    Ok(Arc::new(ArrayBackend::new(level, chunk_bytes, members, spares, rate, automatic, name)?))
+}
+
+/// Words with commas between them, those within brackets left alone; `None` when brackets do not match.
+fn split(text: &str) -> Option<Vec<&str>> {
+    let (mut words, mut depth, mut start) = (Vec::new(), 0usize, 0);
+    for (at, byte) in text.bytes().enumerate() {
+        match byte {
+            b'[' => depth += 1,
+            b']' => depth = depth.checked_sub(1)?,
+            b',' if depth == 0 => {
+                words.push(&text[start..at]);
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    words.push(&text[start..]);
+    (depth == 0).then_some(words)
+}
+
+/// See the module.
+pub struct ArrayBackend {
+    members: Vec<Arc<dyn Backend>>,
+    layout: Layout,
+    info: DeviceInfo,
+    name: String,
+    control: Arc<ArrayControl>,
+    rebuilder: Option<JoinHandle<()>>,
+}
+
+impl ArrayBackend {
+    /// An array of `members`, all of them in step, and `spares`. `rate` is how fast it rebuilds, in bytes a
+    /// second (0: no limit); `automatic` whether a spare is taken without being told.
+    ///
+    /// # Errors
+    /// There are too few members, they do not fit together, or the chunk is no power of two from a block to
+    /// 4 MiB.
+    pub fn new(
+        level: Level,
+        chunk_bytes: u64,
+        members: Vec<Arc<dyn Backend>>,
+        spares: Vec<Arc<dyn Backend>>,
+        rate: u64,
+        automatic: bool,
+        name: &str,
+    ) -> Result<ArrayBackend, OpenError> {
+        let refused = |what: String| Err(OpenError::Refused(format!("array: {what}")));
+        if members.len() < level.members_min() {
+            return refused(format!(
+                "{} needs at least {} members in brackets",
+                level.name(),
+                level.members_min()
+            ));
+        }
+        let slots = members.len();
+        let all: Vec<Arc<dyn Backend>> = members.into_iter().chain(spares).collect();
+        if all.len() > state::DEVICES_MAX {
+            return refused(format!("{} members and spares; at most {} work", all.len(), state::DEVICES_MAX));
+        }
+        let infos: Vec<&DeviceInfo> = all.iter().map(|member| member.info()).collect();
+        let block_bytes = infos[0].block_bytes;
+        if let Some(other) = infos.iter().find(|info| info.block_bytes != block_bytes) {
+            return refused(format!(
+                "{} has blocks of {} bytes, {} of {block_bytes}; make them the same with block=",
+                other.name, other.block_bytes, infos[0].name
+            ));
+        }
+        if let Some(read_only) = infos.iter().find(|info| info.read_only && level != Level::Raid0) {
+            return refused(format!("{} is read-only", read_only.name));
+        }
+        if !chunk_bytes.is_power_of_two()
+            || !(u64::from(block_bytes)..=CHUNK_BYTES_MAX).contains(&chunk_bytes)
+        {
+            return refused("a chunk is a power of two, from a block to 4MiB".to_string());
+        }
+        let stripes = infos.iter().map(|info| info.size_bytes / chunk_bytes).min().unwrap_or(0);
+        let layout = Layout { level, slots, chunk_bytes, stripes };
+        if stripes == 0 {
+            return refused("the smallest member has less than a chunk".to_string());
+        }
+        let names: Vec<String> = infos.iter().map(|info| info.name.clone()).collect();
+        let mut notes = vec![format!(
+            "{} of {slots} members with chunks of {}, {} spares",
+            level.name(),
+            format_size(chunk_bytes),
+            all.len() - slots
+        )];
+        for (index, info) in infos.iter().enumerate() {
+            notes.extend(info.notes.iter().map(|note| format!("member {index}: {note}")));
+        }
+        let info = DeviceInfo {
+            name: format!("array:{} of {}", level.name(), names[..slots].join(", ")),
+            block_bytes,
+            size_bytes: layout.size_bytes(),
+            physical_block_bytes: infos
+                .iter()
+                .map(|info| info.physical_block_bytes)
+                .max()
+                .unwrap_or(block_bytes),
+            buffer_align: infos.iter().map(|info| info.buffer_align).max().unwrap_or(1),
+            transfer_bytes_max: crate::backends::TRANSFER_BYTES_MAX,
+            read_only: infos.iter().any(|info| info.read_only),
+            volatile_cache: infos.iter().any(|info| info.volatile_cache),
+            unmap: level != Level::Raid5 && infos.iter().all(|info| info.unmap),
+            notes,
+        };
+        let control = ArrayControl::new(layout, names, rate, automatic);
+        let rebuilder = {
+            let (control, members) = (Arc::clone(&control), all.clone());
+            let thread = std::thread::Builder::new().name("rebuild".to_string());
+            thread
+                .spawn(move || rebuild::run(&control, layout, &members))
+                .map_err(|error| OpenError::Failed(format!("array: no thread for rebuilds: {error}")))?
+        };
+        Ok(ArrayBackend {
+            members: all,
+            layout,
+            info,
+            name: name.to_string(),
+            control,
+            rebuilder: Some(rebuilder),
+        })
+    }
+
+    /// The hand on it.
+    pub fn control(&self) -> &Arc<ArrayControl> {
+        &self.control
+    }
+}
+
+impl Backend for ArrayBackend {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn open(&self, ring: &Ring, depth: u32) -> Result<Box<dyn Device>, DeviceError> {
+        let device =
+            device::ArrayDevice::open(&self.members, &self.control, self.layout, &self.info, ring, depth)?;
+        Ok(Box::new(device))
+    }
+
+    fn handles(&self) -> Handles {
+        let mut handles = vec![(self.name.clone(), Handle::Array(Arc::clone(&self.control)))];
+        for (index, member) in self.members.iter().enumerate() {
+            handles.extend(
+                member.handles().into_iter().map(|(name, handle)| (format!("{index}/{name}"), handle)),
+            );
+        }
+        handles
+    }
+}
+
+impl Drop for ArrayBackend {
+    fn drop(&mut self) {
+        self.control.close();
+        if let Some(thread) = self.rebuilder.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// `sum ^= other`, as far as both go. Eight bytes at a time; the compiler makes it sixteen or more.
+fn xor(sum: &mut [u8], other: &[u8]) {
+    let mut left = sum.chunks_exact_mut(8);
+    let mut right = other.chunks_exact(8);
+    for (sum, other) in (&mut left).zip(&mut right) {
+        let value = u64::from_ne_bytes((&*sum).try_into().expect("eight bytes"))
+            ^ u64::from_ne_bytes(other.try_into().expect("eight bytes"));
+        sum.copy_from_slice(&value.to_ne_bytes());
+    }
+    for (sum, other) in left.into_remainder().iter_mut().zip(right.remainder()) {
+        *sum ^= other;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,394 @@
+//! What an array knows of its members, shared by its devices (one a thread), the rebuild and whoever
+//! drives it. Which member fills which slot changes; stripe locks keep a change from coming between the
+//! steps of a write.
+//!
+//! The rule: who decides where to read or write a stripe does so after it has the stripe's lock, from a
+//! state fetched then. A rebuilt stripe counts as such before its lock is let go.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+use super::layout::{Layout, Level};
+use crate::DeviceError;
+
+/// Most members and spares together.
+pub const DEVICES_MAX: usize = 32;
+/// Read errors that a member is forgiven; one more and it has failed.
+pub const READ_ERRORS_MAX: u32 = 16;
+/// Stripe locks; stripes that fall on the same one wait for each other without need.
+const LOCKS: u64 = 4096;
+const EXCLUSIVE: u32 = 1 << 31;
+
+/// What fills a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Slot {
+    /// The device of this number, in step.
+    Good(usize),
+    /// Nothing.
+    Failed,
+    /// The device of this number; stripes below the watermark are in step.
+    Rebuilding(usize),
+}
+
+/// A rebuild: which slot, onto which device, and the number of the rebuild.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Work {
+    pub slot: usize,
+    pub device: usize,
+    epoch: u64,
+}
+
+/// A copy of the state, good until the generation changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct View {
+    /// By slot.
+    pub slots: Vec<Slot>,
+}
+
+/// What an array is doing, for a report.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ArrayStatus {
+    /// `raid5`, for example.
+    pub level: &'static str,
+    /// `optimal`, `degraded`, `rebuilding` or `failed`.
+    pub state: &'static str,
+    /// By slot: the device's name and what it is: `good`, `failed`, `rebuilding`.
+    pub slots: Vec<(String, &'static str)>,
+    /// Names of the spares that are left.
+    pub spares: Vec<String>,
+    /// Bytes of a member that are rebuilt, and of all; while it rebuilds.
+    pub rebuilt_bytes: Option<(u64, u64)>,
+    /// Rebuilds that came to their end.
+    pub rebuilds: u64,
+    /// Requests (parts of them) that were served without the member that should have.
+    pub degraded_requests: u64,
+    /// Read errors of members that the others made good.
+    pub read_errors: u64,
+    /// The last trouble, in words.
+    pub trouble: Option<String>,
+}
+
+/// The hand on an array.
+#[derive(Debug)]
+pub struct ArrayControl {
+    layout: Layout,
+    names: Vec<String>,
+    generation: AtomicU64,
+    state: Mutex<State>,
+    /// Something for the rebuilder to look at.
+    news: Condvar,
+    /// Stripes below it are in step on the device that is rebuilt.
+    watermark: AtomicU64,
+    /// Bytes a second for a rebuild; 0 is as fast as it goes.
+    rate: AtomicU64,
+    locks: Box<[AtomicU32]>,
+    pub(super) degraded_requests: AtomicU64,
+    pub(super) read_errors: AtomicU64,
+}
+
+#[derive(Debug)]
+struct State {
+    slots: Vec<Slot>,
+    spares: Vec<usize>,
+    /// By device.
+    errors: Vec<u32>,
+    /// A spare is taken as soon as a member fails.
+    automatic: bool,
+    rebuilds: u64,
+    /// Counts rebuilds begun, so that one that was overtaken cannot speak for the next.
+    epoch: u64,
+    /// A rebuild that nobody has begun to work on.
+    wanted: bool,
+    /// The array goes away.
+    closing: bool,
+    trouble: Option<String>,
+}
+
+impl ArrayControl {
+    pub(super) fn new(layout: Layout, names: Vec<String>, rate: u64, automatic: bool) -> Arc<ArrayControl> {
+        let (slots, devices) = (layout.slots, names.len());
+        let state = State {
+            slots: (0..slots).map(Slot::Good).collect(),
+            spares: (slots..devices).collect(),
+            errors: vec![0; devices],
+            automatic,
+            rebuilds: 0,
+            epoch: 0,
+            wanted: false,
+            closing: false,
+            trouble: None,
+        };
+        Arc::new(ArrayControl {
+            layout,
+            names,
+            generation: AtomicU64::new(0),
+            state: Mutex::new(state),
+            news: Condvar::new(),
+            watermark: AtomicU64::new(0),
+            rate: AtomicU64::new(rate),
+            locks: (0..LOCKS).map(|_| AtomicU32::new(0)).collect(),
+            degraded_requests: AtomicU64::new(0),
+            read_errors: AtomicU64::new(0),
+        })
+    }
+
+    /// Takes a member out: from now on nothing is read from it or written to it. A spare takes its
+    /// place, if there is one and the array does that by itself.
+    ///
+    /// # Errors
+    /// There is no such slot, or nothing in it.
+    pub fn fail(&self, slot: usize) -> Result<(), String> {
+        let mut state = self.lock();
+        match state.slots.get(slot) {
+            None => Err(format!("there is no member {slot}; there are 0 to {}", self.layout.slots - 1)),
+            Some(Slot::Failed) => Err(format!("member {slot} has failed already")),
+            Some(_) => {
+                self.drop_out(&mut state, slot, "told to fail");
+                Ok(())
+            }
+        }
+    }
+
+    /// Begins to rebuild a failed slot onto a spare.
+    ///
+    /// # Errors
+    /// Nothing has failed, there is no spare, a rebuild goes on already, or there is nothing to rebuild from.
+    pub fn rebuild(&self) -> Result<(), String> {
+        let mut state = self.lock();
+        self.begin_rebuild(&mut state)
+    }
+
+    /// Puts devices that fill no slot back as spares: what has failed was replaced by a new one. How many.
+    pub fn replace(&self) -> usize {
+        let mut state = self.lock();
+        let used = |state: &State, device: usize| {
+            state.spares.contains(&device)
+                || state
+                    .slots
+                    .iter()
+                    .any(|slot| matches!(slot, Slot::Good(d) | Slot::Rebuilding(d) if *d == device))
+        };
+        let free: Vec<usize> = (0..self.names.len()).filter(|device| !used(&state, *device)).collect();
+        for device in &free {
+            state.errors[*device] = 0;
+            state.spares.push(*device);
+        }
+        free.len()
+    }
+
+    /// Sets how fast a rebuild may go, in bytes a second of the member that is rebuilt; 0 is as fast as it can.
+    pub fn set_rate(&self, bytes_per_second: u64) {
+        self.rate.store(bytes_per_second, Ordering::Relaxed);
+    }
+
+    /// As [`ArrayControl::set_rate`].
+    pub fn rate(&self) -> u64 {
+        self.rate.load(Ordering::Relaxed)
+    }
+
+    /// What goes on.
+    pub fn status(&self) -> ArrayStatus {
+        let state = self.lock();
+        let name = |device: usize| self.names[device].clone();
+        let word = |slot: &Slot| match slot {
+            Slot::Good(device) => (name(*device), "good"),
+            Slot::Failed => (String::new(), "failed"),
+            Slot::Rebuilding(device) => (name(*device), "rebuilding"),
+        };
+        let missing = state.slots.iter().filter(|slot| !matches!(slot, Slot::Good(_))).count();
+        let rebuilding = state.slots.iter().any(|slot| matches!(slot, Slot::Rebuilding(_)));
+        let done = self.watermark.load(Ordering::Relaxed) * self.layout.chunk_bytes;
+        ArrayStatus {
+            level: self.layout.level.name(),
+            state: match () {
+                () if missing == 0 => "optimal",
+                () if missing > self.tolerated() => "failed",
+                () if rebuilding => "rebuilding",
+                () => "degraded",
+            },
+            slots: state.slots.iter().map(word).collect(),
+            spares: state.spares.iter().map(|device| name(*device)).collect(),
+            rebuilt_bytes: rebuilding.then_some((done, self.layout.stripes * self.layout.chunk_bytes)),
+            rebuilds: state.rebuilds,
+            degraded_requests: self.degraded_requests.load(Ordering::Relaxed),
+            read_errors: self.read_errors.load(Ordering::Relaxed),
+            trouble: state.trouble.clone(),
+        }
+    }
+
+    /// Members that may be missing.
+    pub(super) fn tolerated(&self) -> usize {
+        match self.layout.level {
+            Level::Raid0 => 0,
+            Level::Raid1 => self.layout.slots - 1,
+            Level::Raid5 => 1,
+        }
+    }
+
+    /// Takes a share of a stripe, or all of it; whether it could be had. Nobody waits inside.
+    pub(super) fn try_lock(&self, stripe: u64, exclusive: bool) -> bool {
+        let lock = &self.locks[(stripe % LOCKS) as usize];
+        if exclusive {
+            return lock.compare_exchange(0, EXCLUSIVE, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        }
+        if lock.fetch_add(1, Ordering::AcqRel) & EXCLUSIVE != 0 {
+            lock.fetch_sub(1, Ordering::AcqRel);
+            return false;
+        }
+        true
+    }
+
+    pub(super) fn unlock(&self, stripe: u64, exclusive: bool) {
+        let lock = &self.locks[(stripe % LOCKS) as usize];
+        if exclusive {
+            // Not a store: others may just be undoing their attempt at a share.
+            lock.fetch_sub(EXCLUSIVE, Ordering::AcqRel);
+        } else {
+            lock.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Changes with the view.
+    #[inline]
+    pub(super) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    pub(super) fn view(&self) -> View {
+        View { slots: self.lock().slots.clone() }
+    }
+
+    /// The device that holds a slot's part of a stripe now, in step.
+    #[inline]
+    pub(super) fn holder(&self, view: &View, slot: usize, stripe: u64) -> Option<usize> {
+        match view.slots[slot] {
+            Slot::Good(device) => Some(device),
+            Slot::Rebuilding(device) => (stripe < self.watermark.load(Ordering::Acquire)).then_some(device),
+            Slot::Failed => None,
+        }
+    }
+
+    /// A device failed a read that others will make good, or a write.
+    pub(super) fn blame(&self, device: usize, error: DeviceError, writing: bool) {
+        let mut state = self.lock();
+        state.errors[device] += 1;
+        if !writing {
+            self.read_errors.fetch_add(1, Ordering::Relaxed);
+        }
+        let grave = writing || matches!(error, DeviceError::Gone) || state.errors[device] > READ_ERRORS_MAX;
+        let slot = state
+            .slots
+            .iter()
+            .position(|slot| matches!(slot, Slot::Good(d) | Slot::Rebuilding(d) if *d == device));
+        if let (true, Some(slot)) = (grave, slot) {
+            self.drop_out(&mut state, slot, &error.to_string());
+        }
+    }
+
+    fn drop_out(&self, state: &mut State, slot: usize, why: &str) {
+        let device = match state.slots[slot] {
+            Slot::Good(device) | Slot::Rebuilding(device) => device,
+            Slot::Failed => return,
+        };
+        state.slots[slot] = Slot::Failed;
+        state.trouble = Some(format!("member {slot} ({}) failed: {why}", self.names[device]));
+        self.generation.fetch_add(1, Ordering::Release);
+        if state.automatic {
+            let _ = self.begin_rebuild(state);
+        }
+    }
+
+    fn begin_rebuild(&self, state: &mut State) -> Result<(), String> {
+        let missing = state.slots.iter().filter(|slot| !matches!(slot, Slot::Good(_))).count();
+        if state.slots.iter().any(|slot| matches!(slot, Slot::Rebuilding(_))) {
+            return Err("a rebuild goes on already".to_string());
+        }
+        let Some(slot) = state.slots.iter().position(|slot| *slot == Slot::Failed) else {
+            return Err("no member has failed".to_string());
+        };
+        if missing > self.tolerated() {
+            return Err(format!("{missing} members have failed: there is nothing to rebuild from"));
+        }
+        if state.spares.is_empty() {
+            return Err("there is no spare".to_string());
+        }
+        let spare = state.spares.remove(0);
+        // Before anybody can see the slot as one that is rebuilt.
+        self.watermark.store(0, Ordering::Release);
+        state.slots[slot] = Slot::Rebuilding(spare);
+        state.wanted = true;
+        state.epoch += 1;
+        self.generation.fetch_add(1, Ordering::Release);
+        self.news.notify_all();
+        Ok(())
+    }
+
+    /// Waits for a rebuild to do; `None` when the array goes away.
+    pub(super) fn wait_for_work(&self) -> Option<Work> {
+        let mut state = self.lock();
+        loop {
+            if state.closing {
+                return None;
+            }
+            if std::mem::replace(&mut state.wanted, false) {
+                let epoch = state.epoch;
+                let found = state.slots.iter().enumerate().find_map(|(slot, filled)| match filled {
+                    Slot::Rebuilding(device) => Some(Work { slot, device: *device, epoch }),
+                    _ => None,
+                });
+                if found.is_some() {
+                    return found;
+                }
+            }
+            state = self.news.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// The array goes away: rebuilds end where they are.
+    pub(super) fn close(&self) {
+        self.lock().closing = true;
+        self.news.notify_all();
+    }
+
+    /// Whether a rebuild is still what the array needs.
+    pub(super) fn is_current(&self, work: Work) -> bool {
+        let state = self.lock();
+        !state.closing && state.epoch == work.epoch && state.slots[work.slot] == Slot::Rebuilding(work.device)
+    }
+
+    /// A stripe is in step on the device that is rebuilt. While the stripe is locked.
+    pub(super) fn rebuilt(&self, work: Work, stripe: u64) {
+        let state = self.lock();
+        if state.epoch == work.epoch && state.slots[work.slot] == Slot::Rebuilding(work.device) {
+            self.watermark.store(stripe + 1, Ordering::Release);
+        }
+    }
+
+    /// All stripes are.
+    pub(super) fn rebuild_done(&self, work: Work) {
+        let mut state = self.lock();
+        if state.epoch == work.epoch && state.slots[work.slot] == Slot::Rebuilding(work.device) {
+            state.slots[work.slot] = Slot::Good(work.device);
+            state.rebuilds += 1;
+            self.generation.fetch_add(1, Ordering::Release);
+            if state.automatic && state.slots.contains(&Slot::Failed) {
+                let _ = self.begin_rebuild(&mut state);
+            }
+        }
+    }
+
+    /// It cannot go on: a source cannot be read.
+    pub(super) fn rebuild_stopped(&self, work: Work, why: &str) {
+        let mut state = self.lock();
+        if state.epoch == work.epoch && state.slots[work.slot] == Slot::Rebuilding(work.device) {
+            state.slots[work.slot] = Slot::Failed;
+            state.spares.push(work.device);
+            state.trouble = Some(format!("the rebuild of member {} stopped: {why}", work.slot));
+            self.generation.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,347 @@
+//! Arrays against a plain model of the medium, while members fail, lie dead, are replaced and rebuilt.
+
+use super::*;
+use crate::handle::find;
+use crate::layers::fault::{Fault, FaultSwitch};
+use crate::{Buf, Completion, Op, Request, RingConfig, open_url};
+use brunt_core::random::Random;
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+const CHUNK: u64 = 4096;
+/// Of a test that waits for a rebuild.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+struct Bench {
+    backend: Arc<dyn Backend>,
+    device: Box<dyn Device>,
+    ring: Ring,
+    control: Arc<ArrayControl>,
+    random: Random,
+    medium: Vec<u8>,
+    name: String,
+}
+
+impl Bench {
+    fn new(url: &str, seed: u64) -> Bench {
+        let backend = open_url(url).unwrap_or_else(|error| panic!("{url}: {error}"));
+        let Some(Handle::Array(control)) = find(&backend.handles(), "array").cloned() else {
+            panic!("no array")
+        };
+        let ring = Ring::new(RingConfig::default()).unwrap();
+        let device = backend.open(&ring, 8).unwrap();
+        let medium = vec![0; backend.info().size_bytes as usize];
+        Bench {
+            backend,
+            device,
+            ring,
+            control,
+            random: Random::new(seed),
+            medium,
+            name: format!("{url}, seed {seed}"),
+        }
+    }
+
+    fn faults(&self, name: &str) -> Arc<FaultSwitch> {
+        match find(&self.backend.handles(), name) {
+            Some(Handle::Faults(switch)) => Arc::clone(switch),
+            other => panic!("{name}: {other:?}"),
+        }
+    }
+
+    fn run(&mut self, requests: Vec<Request>) -> Vec<Completion> {
+        let (mut batch, mut done) = (VecDeque::from(requests), Vec::new());
+        let begin = Instant::now();
+        while !batch.is_empty() || self.device.outstanding() > 0 {
+            self.device.submit(&mut batch);
+            self.ring.enter(self.device.deadline()).unwrap();
+            self.device.poll(&mut done);
+            assert!(begin.elapsed() < PATIENCE, "{}: requests hang", self.name);
+        }
+        done.sort_by_key(|one| one.tag);
+        done
+    }
+
+    fn request(&self, tag: u64, op: Op, offset: u64, len: u64) -> Request {
+        let moves = matches!(op, Op::Read | Op::Write);
+        let buf = if moves { self.ring.pool().take(len as usize) } else { Buf::empty() };
+        Request { tag, op, offset, len, buf, force_unit_access: false }
+    }
+
+    /// Some random requests that do not overlap, checked against the medium. How many failed.
+    fn work(&mut self, rounds: usize) -> usize {
+        let mut failed = 0;
+        for _ in 0..rounds {
+            let size = self.medium.len() as u64;
+            let (mut requests, mut ranges) = (Vec::new(), Vec::<(u64, u64)>::new());
+            for tag in 0..8 {
+                let longest = if self.random.chance(0.2) { 80 } else { 12 };
+                let blocks = 1 + self.random.below(longest);
+                let offset = self.random.below(size / 512) * 512;
+                let len = (blocks * 512).min(size - offset);
+                if ranges.iter().any(|(from, to)| offset < *to && *from < offset + len) {
+                    continue;
+                }
+                ranges.push((offset, offset + len));
+                let op = match self.random.below(10) {
+                    0..4 => Op::Read,
+                    4..9 => Op::Write,
+                    _ => Op::WriteZeroes,
+                };
+                let mut request = self.request(tag, op, offset, len);
+                if op == Op::Write {
+                    self.random.fill(&mut request.buf);
+                }
+                requests.push(request);
+            }
+            let wanted: Vec<_> = requests
+                .iter()
+                .map(|one| (one.tag, one.op, one.offset as usize, one.len as usize, one.buf.to_vec()))
+                .collect();
+            for one in self.run(requests) {
+                let (_, op, offset, len, data) = wanted.iter().find(|(tag, ..)| *tag == one.tag).unwrap();
+                let there = &mut self.medium[*offset..offset + len];
+                if one.result.is_err() {
+                    failed += 1;
+                    continue;
+                }
+                match op {
+                    Op::Read => assert!(one.buf[..] == *there, "{}: {len} bytes at {offset}", self.name),
+                    Op::Write => there.copy_from_slice(data),
+                    _ => there.fill(0),
+                }
+            }
+        }
+        failed
+    }
+
+    /// All data is what it should be.
+    fn check_all(&mut self) {
+        let request = self.request(1, Op::Read, 0, self.medium.len() as u64);
+        let one = self.run(vec![request]).pop().unwrap();
+        assert_eq!(one.result, Ok(()), "{}", self.name);
+        let wrong = one.buf.chunks(512).zip(self.medium.chunks(512)).position(|(a, b)| a != b);
+        assert_eq!(wrong, None, "{}: block", self.name);
+    }
+
+    /// Works until the array is whole again.
+    fn work_until_whole(&mut self) -> usize {
+        let (begin, mut failed) = (Instant::now(), 0);
+        while self.control.status().state != "optimal" {
+            failed += self.work(1);
+            assert!(begin.elapsed() < PATIENCE, "{}: {:?}", self.name, self.control.status());
+        }
+        failed
+    }
+}
+
+fn url(level: &str, members: usize, spares: usize, options: &str) -> String {
+    let mut url = format!("array:{level},chunk={CHUNK}{options}");
+    for index in 0..members {
+        url += &format!(",[memory:256KiB?fault=off;name=d{index}]");
+    }
+    for index in 0..spares {
+        url += &format!(",spare=[memory:256KiB?fault=off;name=s{index}]");
+    }
+    url
+}
+
+/// The goal: one member after another fails and is rebuilt onto the spare while writes go on, until none
+/// of the first ones is left; every byte is right at every stage.
+#[test]
+fn fail_and_rebuild() {
+    for (level, members) in [("raid1", 2), ("raid5", 3), ("raid5", 5)] {
+        let mut bench = Bench::new(&url(level, members, 1, ",rebuild=20MB"), 7);
+        assert_eq!(bench.work(50), 0);
+        for slot in 0..members {
+            bench.control.fail(slot).unwrap();
+            assert_eq!(bench.control.status().state, "rebuilding");
+            assert_eq!(bench.work(5), 0, "{level}");
+            bench.check_all();
+            assert_eq!(bench.work_until_whole(), 0, "{level}");
+            bench.check_all();
+            assert_eq!(bench.control.replace(), 1, "the failed one is the next spare");
+        }
+        let status = bench.control.status();
+        assert_eq!((status.rebuilds, status.spares.len()), (members as u64, 1), "{status:?}");
+        assert!(status.degraded_requests > 0);
+    }
+}
+
+/// The goal: without a spare the array stays degraded, serves all, and only a second failure stops it; of
+/// stripes nothing is left after the first.
+#[test]
+fn too_many_failures() {
+    for (level, members) in [("raid1", 2), ("raid5", 4)] {
+        let mut bench = Bench::new(&url(level, members, 0, ""), 3);
+        assert_eq!(bench.work(30), 0);
+        bench.control.fail(1).unwrap();
+        assert_eq!(bench.control.status().state, "degraded");
+        assert_eq!(bench.work(30), 0, "{level}");
+        bench.check_all();
+        assert!(bench.control.rebuild().unwrap_err().contains("no spare"));
+        bench.control.fail(0).unwrap();
+        assert_eq!(bench.control.status().state, "failed");
+        let request = bench.request(1, Op::Read, 0, bench.medium.len() as u64);
+        assert!(bench.run(vec![request])[0].result.is_err());
+        assert!(bench.control.fail(0).unwrap_err().contains("already"));
+        assert!(bench.control.fail(9).unwrap_err().contains("0 to"));
+    }
+    let mut striped = Bench::new(&url("raid0", 3, 0, ""), 3);
+    assert_eq!(striped.work(30), 0);
+    striped.check_all();
+    striped.control.fail(2).unwrap();
+    assert_eq!(striped.control.status().state, "failed");
+    let request = striped.request(1, Op::Read, 0, striped.medium.len() as u64);
+    assert!(striped.run(vec![request])[0].result.is_err());
+}
+
+/// The goal: read errors are made good from the others until there are too many; a failed write puts a
+/// member out at once; either way no caller is told and no byte is wrong.
+#[test]
+fn members_with_errors() {
+    for level in ["raid1", "raid5"] {
+        let mut bench = Bench::new(&url(level, 3, 0, ""), 11);
+        assert_eq!(bench.work(20), 0);
+        bench.faults("d1").arm(Fault::parse("medium-error,op=read,times=5").unwrap());
+        assert_eq!(bench.work(50), 0);
+        let status = bench.control.status();
+        assert_eq!((status.state, status.read_errors), ("optimal", 5), "{level}");
+        bench.check_all();
+        bench.faults("d2").arm(Fault::parse("hardware-error,op=write,times=1").unwrap());
+        assert_eq!(bench.work(50), 0);
+        let status = bench.control.status();
+        assert_eq!((status.state, status.slots[2].1), ("degraded", "failed"), "{level}");
+        assert!(status.trouble.unwrap().contains("hardware error"));
+        bench.check_all();
+    }
+}
+
+/// The goal: whatever goes wrong with one member at a time, in whatever order, reads see what was written.
+#[test]
+fn random_trouble() {
+    for seed in 0..12 {
+        let (level, members) = [("raid1", 2), ("raid1", 3), ("raid5", 3), ("raid5", 4)][seed as usize % 4];
+        let mut bench = Bench::new(&url(level, members, 1, ",rebuild=0"), seed);
+        for _ in 0..6 {
+            let victim = bench.random.below(members as u64) as usize;
+            let trouble = [
+                "medium-error,p=0.3",
+                "busy,op=read,p=0.2",
+                "hardware-error,op=write,p=0.1",
+                "slow:200us,p=0.2",
+            ];
+            let trouble = trouble[bench.random.below(4) as usize];
+            let switch = bench.faults(&format!("d{victim}"));
+            let fault = Fault { seed, ..Fault::parse(trouble).unwrap() };
+            let armed = switch.arm(fault).unwrap();
+            assert_eq!(bench.work(8), 0, "{} {trouble}", bench.name);
+            switch.disarm(armed.id);
+            if bench.control.status().state == "optimal" && bench.random.chance(0.5) {
+                bench.control.fail(victim).unwrap();
+            }
+            assert_eq!(bench.work(8), 0, "{}", bench.name);
+            // A spare that was the victim itself is out as well.
+            bench.control.replace();
+            if bench.control.status().state == "degraded" {
+                bench.control.rebuild().unwrap();
+            }
+            assert_eq!(bench.work_until_whole(), 0, "{}", bench.name);
+            bench.check_all();
+            bench.control.replace();
+        }
+    }
+}
+
+/// The goal: two threads, a failing member and a rebuild at once leave every byte right; and the parity
+/// with it, seen by a second failure.
+#[test]
+fn two_threads_and_a_rebuild() {
+    for level in ["raid1", "raid5"] {
+        let backend = open_url(&url(level, 3, 1, ",rebuild=5MB")).unwrap();
+        let Some(Handle::Array(control)) = find(&backend.handles(), "array").cloned() else {
+            panic!("no array")
+        };
+        let half = backend.info().size_bytes / 2;
+        let write = |backend: Arc<dyn Backend>, part: u64, rounds: u8| {
+            std::thread::spawn(move || {
+                let ring = Ring::new(RingConfig::default()).unwrap();
+                let mut device = backend.open(&ring, 8).unwrap();
+                for round in 0..rounds {
+                    let requests = (0..half / 2048).map(|index| {
+                        let mut buf = ring.pool().take(2048);
+                        buf.fill(round ^ index as u8);
+                        // The two threads take turns within every stripe.
+                        let offset = index * 4096 + part * 2048;
+                        Request {
+                            tag: index,
+                            op: Op::Write,
+                            offset,
+                            len: 2048,
+                            buf,
+                            force_unit_access: false,
+                        }
+                    });
+                    let (mut batch, mut done) = (requests.collect::<VecDeque<_>>(), Vec::new());
+                    while !batch.is_empty() || device.outstanding() > 0 {
+                        device.submit(&mut batch);
+                        ring.enter(device.deadline()).unwrap();
+                        device.poll(&mut done);
+                    }
+                    assert!(done.iter().all(|one| one.result.is_ok()));
+                }
+            })
+        };
+        let rounds = 12;
+        let threads = [write(Arc::clone(&backend), 0, rounds), write(Arc::clone(&backend), 1, rounds)];
+        std::thread::sleep(Duration::from_millis(5));
+        control.fail(0).unwrap();
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        let begin = Instant::now();
+        while control.status().state != "optimal" {
+            assert!(begin.elapsed() < PATIENCE, "{level}: {:?}", control.status());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        for failed in [None, Some(1)] {
+            if let Some(slot) = failed {
+                control.fail(slot).unwrap();
+            }
+            let mut bench = Bench::new("array:raid1,[memory:64KiB],[memory:64KiB]", 0);
+            bench.device = backend.open(&bench.ring, 8).unwrap();
+            let request = bench.request(1, Op::Read, 0, half * 2);
+            let read = bench.run(vec![request]).pop().unwrap();
+            for (index, piece) in read.buf.chunks(2048).enumerate() {
+                let expected = (rounds - 1) ^ (index / 2) as u8;
+                assert!(
+                    piece.iter().all(|byte| *byte == expected),
+                    "{level}, {failed:?} failed: piece {index}"
+                );
+            }
+        }
+    }
+}
+
+/// The goal: what cannot be an array is refused, with what would be one.
+#[test]
+fn mistakes() {
+    let check = |text: &str, said: &str| {
+        let error = open_url(text).err().unwrap_or_else(|| panic!("{text} opened")).to_string();
+        assert!(error.contains(said), "{text}: {error}");
+    };
+    check("array:", "names nothing");
+    check("array:raid6,[null:1MiB]", "raid0, raid1 or raid5");
+    check("array:raid1,[null:1MiB]", "at least 2");
+    check("array:raid5,[null:1MiB],[null:1MiB]", "at least 3");
+    check("array:raid1,[null:1MiB],[null:1MiB", "not closed");
+    check("array:raid1,[null:1MiB],[null:1MiB?block=4096]", "block=");
+    check("array:raid1,chunk=5k,[null:1MiB],[null:1MiB]", "power of two");
+    check("array:raid1,chunk=64k,[null:32k],[null:1MiB]", "less than a chunk");
+    check("array:raid1,fast=yes,[null:1MiB],[null:1MiB]", "rebuild=");
+    check("array:raid1,[nul:1MiB],[null:1MiB]", "there is no backend 'nul'");
+    check("array:raid1,[null:1MiB],[null:1MiB]?speed=9", "no option 'speed'");
+    let nested = "array:raid0,[array:raid1,[memory:1MiB?fault=off],[memory:1MiB]],[memory:1MiB?delay=const:1us]?retry=3";
+    let names: Vec<String> = open_url(nested).unwrap().handles().into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["retry", "array", "0/array", "0/0/fault"]);
+}
