@@ -317,8 +317,7 @@ impl ArrayDevice {
         (part.stripe, part.slot, part.member_offset) = (stripe, slot, member_offset);
         part.len = if part.full { self.layout.chunk_bytes } else { len };
         let taken = if part.full { whole } else { len };
-        part.direct =
-            taken == task.len && self.layout.level != Level::Raid5 || (!writes && taken == task.len);
+        part.direct = taken == task.len && (!writes || self.layout.level != Level::Raid5);
         task.cursor += taken;
     }
 
