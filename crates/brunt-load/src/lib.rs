@@ -4,7 +4,8 @@
 //! Start reading at [`workload`], the description. [`generator`] turns it into a sequence of
 //! requests and [`arrival`] into times, both without I/O and the same on every machine for the
 //! same seed. [`worker`] is the loop between them and a device; [`session`] runs several of
-//! them in threads and merges what they saw. Figures leave through [`record::Recorder`]; no file
+//! them in threads and merges what they saw. [`filesystem`] drives a mounted
+//! directory instead of a device. Figures leave through [`record::Recorder`]; no file
 //! format is known here.
 #![forbid(unsafe_code)]
 
@@ -12,6 +13,7 @@ pub mod arrival;
 pub mod audit;
 pub mod cost;
 pub mod data;
+pub mod filesystem;
 pub mod generator;
 pub mod pattern;
 pub mod record;

@@ -54,6 +54,9 @@ pub enum SessionError {
     /// The workload makes no sense, or not on this device.
     #[error(transparent)]
     Workload(#[from] WorkloadError),
+    /// A phase on a file system failed.
+    #[error(transparent)]
+    FileSystem(#[from] crate::filesystem::FileSystemError),
     /// A worker could not open the device.
     #[error("worker {worker} cannot open {device}: {source}")]
     Open {

@@ -9,6 +9,7 @@ use std::path::Path;
 
 use brunt_core::{Histogram, Nanos};
 use brunt_load::cost::Cost;
+use brunt_load::filesystem::PageCache;
 use brunt_load::record::{OpFigures, RequestStatus};
 use brunt_load::{Outcome, Stopped};
 use serde::{Deserialize, Serialize};
@@ -109,6 +110,9 @@ pub struct RunSummary {
     /// The first thing that went wrong.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub first_error: Option<String>,
+    /// The page cache's part, of a phase on a file system.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub page_cache: Option<PageCache>,
     /// What measuring cost, for each completed request.
     pub cost_per_request: CostPerRequest,
     /// What hosts did meanwhile; `None` when the experiment has no probes.
@@ -286,6 +290,7 @@ impl RunSummary {
             writes: OpSummary::of(&figures.writes),
             losses: losses.collect(),
             first_error: outcome.first_error.map(|error| error.to_string()),
+            page_cache: None,
             cost_per_request: CostPerRequest::of(&figures.cost, figures.completed()),
             probes: None,
             faults: Vec::new(),

@@ -13,6 +13,7 @@ mod target;
 use std::collections::BTreeMap;
 
 use brunt_load::Workload;
+use brunt_load::filesystem::FileSystemLoad;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -50,9 +51,15 @@ pub struct Experiment {
     #[serde(default)]
     pub allow_overwrite: Vec<String>,
     /// What is measured, by a name of your own.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub targets: BTreeMap<String, Target>,
     /// What is done to it, by a name of your own. Each workload is run against each target.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub workloads: BTreeMap<String, Workload>,
+    /// Mounted directories and what is done to files in them, by a name of your own: each phase is a
+    /// point. Not swept.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub filesystems: BTreeMap<String, FileSystemLoad>,
     /// What is varied over all workloads: every combination is a point.
     #[serde(default)]
     pub sweep: Sweep,
@@ -88,10 +95,11 @@ impl Experiment {
             let help = format!("add one, such as\n{example}");
             Err(source.mistake(&[key], format!("there are no {key}"), Some(help)))
         };
-        if self.targets.is_empty() {
+        let blocks = !self.targets.is_empty() || !self.workloads.is_empty() || self.filesystems.is_empty();
+        if blocks && self.targets.is_empty() {
             return nothing("targets", "[targets.disk]\nurl = \"memory:1GiB\"");
         }
-        if self.workloads.is_empty() {
+        if blocks && self.workloads.is_empty() {
             return nothing("workloads", "[workloads.random-read]\nstop = { time = \"10s\" }");
         }
         if !(1..=REPETITIONS_MAX).contains(&self.repetitions) {
@@ -116,6 +124,16 @@ impl Experiment {
                 let mut path = vec!["workloads", name.as_str()];
                 path.extend(error.key.split('.'));
                 return Err(source.mistake(&path, format!("{}: {}", error.key, error.what), None));
+            }
+        }
+        for (name, load) in &self.filesystems {
+            if let Err(error) = load.check() {
+                let path = ["filesystems", name.as_str(), error.key];
+                return Err(source.mistake(&path, format!("{}: {}", error.key, error.what), None));
+            }
+            if self.targets.contains_key(name) {
+                let what = format!("{name} is a target and a file system: results could not tell them apart");
+                return Err(source.mistake(&["filesystems", name], what, Some("rename one of them".into())));
             }
         }
         if let Err((key, what)) = self.probes.check() {
@@ -210,6 +228,28 @@ queue_depth = [1, 8, 32]
         check("url = \"null:1GiB\"", "serve = 7", 9, "a LUN such as");
         check("url = \"null:1GiB\"", "serve = \"tcp\"\nlun = 2", 10, "no LUNs");
         check("url = \"null:1GiB\"", "", 8, "neither a url");
+    }
+
+    /// The goal: each phase of a file system is a point, beside those of targets or alone; it is not swept.
+    #[test]
+    fn phases_are_points() {
+        let folder = "[filesystems.home]\ndirectory = \"/home\"\nphases = [\"seeks\", \"rewrite\"]\n";
+        let experiment = Experiment::parse("x.toml", &format!("{GOOD}{folder}")).unwrap();
+        let plan = experiment.plan();
+        assert_eq!((plan.points.len(), plan.runs.len(), plan.open_ended), (14, 56, true));
+        assert_eq!(
+            (plan.points[12].label.as_str(), plan.points[13].label.as_str()),
+            ("home seeks", "home rewrite")
+        );
+        assert_eq!(
+            Experiment::parse("x.toml", &format!("name = \"x\"\n{folder}")).unwrap().points().len(),
+            2
+        );
+        let error = |text: String| Experiment::parse("x.toml", &text).unwrap_err().one_line();
+        let clash = error(format!("{GOOD}{}", folder.replace("home]", "disk]")));
+        assert!(clash.contains("x.toml:19: disk is a target and a file system"), "{clash}");
+        let seekers = error(format!("{GOOD}{folder}seekers = 0"));
+        assert!(seekers.contains("x.toml:22: seekers: "), "{seekers}");
     }
 
     /// The goal: the examples we ship are right.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use brunt_core::Size;
 use brunt_load::Workload;
+use brunt_load::filesystem::Phase;
 use brunt_load::workload::{Arrival, BlockSize};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -50,8 +51,11 @@ pub struct Point {
     pub workload_name: String,
     /// Axis and value.
     pub axes: Vec<(&'static str, String)>,
-    /// The workload, swept.
+    /// The workload, swept; means nothing where there is a phase.
     pub workload: Workload,
+    /// What is done to a file system, in place of a workload against a target.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub phase: Option<Phase>,
 }
 
 /// What an experiment comes to.
@@ -93,6 +97,7 @@ impl Experiment {
         let points = lengths.iter().map(|length| (*length).max(1)).fold(1usize, usize::saturating_mul);
         let all = points
             .saturating_mul(self.targets.len() * self.workloads.len())
+            .saturating_add(self.filesystems.values().map(|load| load.phases.len()).sum())
             .saturating_mul(self.repetitions as usize);
         if all > RUNS_MAX {
             let what = format!("these axes make {all} runs, more than {RUNS_MAX}");
@@ -108,7 +113,9 @@ impl Experiment {
             return Err(source.mistake(&["sweep", "rate"], what, Some(help)));
         }
         for point in self.points() {
-            if let Err(error) = point.workload.check() {
+            if point.phase.is_none()
+                && let Err(error) = point.workload.check()
+            {
                 let axis = point.axes.iter().map(|(axis, _)| *axis).find(|axis| touches(axis, error.key));
                 let path = ["sweep", axis.unwrap_or(error.key)];
                 return Err(source.mistake(&path, format!("{}: {}", point.label, error), None));
@@ -129,6 +136,7 @@ impl Experiment {
                     workload_name: workload_name.clone(),
                     axes: Vec::new(),
                     workload: workload.clone(),
+                    phase: None,
                 });
             }
         }
@@ -145,6 +153,17 @@ impl Experiment {
                 *rate = *new;
             }
         });
+        for (name, load) in &self.filesystems {
+            points.extend(load.phases.iter().map(|phase| Point {
+                label: String::new(),
+                target: name.clone(),
+                url: load.directory.display().to_string(),
+                workload_name: phase.name().to_string(),
+                axes: Vec::new(),
+                workload: Workload::default(),
+                phase: Some(*phase),
+            }));
+        }
         for point in &mut points {
             point.label = format!("{} {}", point.target, point.workload_name);
             for (axis, value) in &point.axes {
@@ -160,7 +179,10 @@ impl Experiment {
         let runs = interleaved(points.len(), self.repetitions as usize, self.seed);
         let (mut time_min, mut open_ended) = (Duration::ZERO, false);
         for point in &points {
-            let (time, bounded) = time_of(&point.workload);
+            let (time, bounded) = match point.phase {
+                None => time_of(&point.workload),
+                Some(_) => (Duration::ZERO, false),
+            };
             time_min += time * self.repetitions;
             open_ended |= !bounded;
         }

@@ -15,6 +15,7 @@ use std::time::{Duration, SystemTime};
 
 use brunt_block::Backend;
 use brunt_core::{Clock, Histogram, Nanos};
+use brunt_load::filesystem::{FileSystem, FileSystemError};
 use brunt_load::workload::Arrival;
 use brunt_load::{Interval, Outcome, Recorder, RequestRecord, Session, SessionError, Stopped};
 
@@ -50,6 +51,9 @@ pub enum StudyError {
         /// What failed, and what to do.
         what: String,
     },
+    /// A file system cannot be used.
+    #[error(transparent)]
+    FileSystem(#[from] FileSystemError),
     /// The results could not be written.
     #[error("cannot write the results: {0}; what was measured before is kept")]
     Write(#[from] io::Error),
@@ -59,6 +63,8 @@ pub enum StudyError {
 pub struct Study<'a> {
     plan: Plan,
     targets: BTreeMap<String, Arc<dyn Backend>>,
+    /// Open while runs are made.
+    filesystems: BTreeMap<String, FileSystem>,
     folder: &'a Path,
     summary: Summary,
     /// Histograms of complete runs, by point: response and service.
@@ -119,14 +125,20 @@ impl<'a> Study<'a> {
         company: Company,
     ) -> Study<'a> {
         let plan = experiment.plan();
-        let points = plan.points.iter().map(|point| empty(point, targets[&point.target].as_ref())).collect();
+        let notes = |point: &Point| match point.phase {
+            None => targets[&point.target].info().notes.clone(),
+            // Told once it is open.
+            Some(_) => Vec::new(),
+        };
+        let points = plan.points.iter().map(|point| empty(point, notes(point))).collect();
         let merged = plan.points.iter().map(|_| (Histogram::new(), Histogram::new())).collect();
         let brunt = version.to_string();
         let summary = Summary { format: FORMAT, brunt, complete: false, trouble: None, experiment, points };
         let (hub, mut companions) = (Hub::new(company.observers), company.companions);
         let faults = company.timeline.as_ref().map(TimeLine::log);
         companions.extend(company.timeline.map(|timeline| Box::new(timeline) as Box<dyn Companion>));
-        Study { plan, targets, folder, summary, merged, hub, companions, faults }
+        let filesystems = BTreeMap::new();
+        Study { plan, targets, filesystems, folder, summary, merged, hub, companions, faults }
     }
 
     /// Makes all runs, until `stop` is set.
@@ -134,9 +146,15 @@ impl<'a> Study<'a> {
     /// # Errors
     /// With the trouble that ended it; the summary on disk has it too.
     pub fn run(mut self, stop: &AtomicBool) -> Result<Summary, StudyError> {
+        self.open_filesystems()?;
         self.summary.write(self.folder)?;
         self.hub.tell(&Event::Begins(&self.summary));
         let mut result = self.runs(stop);
+        for filesystem in std::mem::take(&mut self.filesystems).into_values() {
+            if let Err(error) = filesystem.close() {
+                self.summary.trouble.get_or_insert(error.to_string());
+            }
+        }
         if let Err(error) = &result {
             self.summary.trouble = Some(error.to_string());
         }
@@ -154,6 +172,19 @@ impl<'a> Study<'a> {
             result = result.and(Err(error.into()));
         }
         result.map(|()| self.summary)
+    }
+
+    fn open_filesystems(&mut self) -> Result<(), StudyError> {
+        for (name, load) in &self.summary.experiment.filesystems {
+            let filesystem = FileSystem::open(load)?;
+            for (point, summary) in self.plan.points.iter().zip(&mut self.summary.points) {
+                if point.phase.is_some() && point.target == *name {
+                    summary.notes = filesystem.notes().to_vec();
+                }
+            }
+            self.filesystems.insert(name.clone(), filesystem);
+        }
+        Ok(())
     }
 
     /// The runs in their order; what ends them early without an error becomes the summary's trouble.
@@ -259,12 +290,23 @@ impl<'a> Study<'a> {
     }
 
     fn one(
-        &self,
+        &mut self,
         info: &RunInfo,
         companions: &mut [Box<dyn Companion>],
         stop: &AtomicBool,
     ) -> Result<Made, SessionError> {
         let point = &self.plan.points[info.point as usize];
+        if let Some(phase) = point.phase {
+            let series = self.faults.is_some().then(Vec::new);
+            let ramp_up = Duration::ZERO;
+            let mut relay = Relay { hub: &self.hub, companions, ramp_up, started: false, series };
+            let filesystem =
+                self.filesystems.get_mut(&point.target).expect("they were opened before the runs");
+            let (outcome, page_cache) = filesystem.run(phase, info.seed, stop, &mut relay)?;
+            let mut run = RunSummary::of(&outcome, info.repetition, info.order, info.seed, None);
+            run.page_cache = Some(page_cache);
+            return Ok((outcome, run, relay.series.unwrap_or_default()));
+        }
         let mut workload = point.workload.clone();
         if let Some(verify) = &mut workload.verify
             && let Some(folder) = &mut verify.journal
@@ -305,10 +347,25 @@ impl<'a> Study<'a> {
         };
         let requests = over(&|run| Some(run.requests_per_second));
         let bytes = over(&|run| Some(run.bytes_per_second));
-        let mean = over(&|run| run.response.map(|latencies| latencies.mean_us));
+        let response_mean = over(&|run| run.response.map(|latencies| latencies.mean_us));
         let p99 = over(&|run| run.response.map(|latencies| latencies.p99_us));
+        let shares: Vec<f64> = complete.iter().filter_map(|run| run.page_cache?.read_share).collect();
+        let flushes: Vec<f64> =
+            complete.iter().filter_map(|run| Some(run.page_cache?.flush_s / run.measured_s)).collect();
+        let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64 * 100.0;
+        let mut cache = Vec::new();
+        if !shares.is_empty() {
+            cache.push(format!("{:.1} % of what was read came from it", mean(&shares)));
+        }
+        if flushes.iter().any(|share| *share > 0.0) {
+            cache.push(format!("fsync at the end took {:.1} % of the time", mean(&flushes)));
+        }
+        if !cache.is_empty() {
+            point.notes.retain(|note| !note.starts_with(PAGE_CACHE));
+            point.notes.push(format!("{PAGE_CACHE}{}", cache.join("; ")));
+        }
         (point.requests_per_second, point.bytes_per_second) = (requests, bytes);
-        (point.response_mean_us, point.response_p99_us) = (mean, p99);
+        (point.response_mean_us, point.response_p99_us) = (response_mean, p99);
         let mut costs: BTreeMap<u32, (String, Vec<Degradation>)> = BTreeMap::new();
         for fault in complete.iter().flat_map(|run| &run.faults) {
             let (_, seen) = costs.entry(fault.index).or_insert_with(|| (fault.name.clone(), Vec::new()));
@@ -320,13 +377,16 @@ impl<'a> Study<'a> {
     }
 }
 
-fn empty(point: &Point, backend: &dyn Backend) -> PointSummary {
+/// How the note about it begins.
+const PAGE_CACHE: &str = "page cache: ";
+
+fn empty(point: &Point, notes: Vec<String>) -> PointSummary {
     PointSummary {
         label: point.label.clone(),
         target: point.target.clone(),
         workload: point.workload_name.clone(),
         axes: point.axes.iter().map(|(axis, value)| (axis.to_string(), value.clone())).collect(),
-        notes: backend.info().notes.clone(),
+        notes,
         requests_per_second: None,
         bytes_per_second: None,
         response_mean_us: None,

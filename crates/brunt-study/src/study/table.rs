@@ -105,6 +105,10 @@ pub fn describe(experiment: &Experiment, plan: &Plan) -> Vec<String> {
     }
     for point in &plan.points {
         let workload = &point.workload;
+        if point.phase.is_some() {
+            lines.push(format!("  {}: in {}", point.label, point.url));
+            continue;
+        }
         let blocks: Vec<String> =
             workload.blocks.iter().map(|block| Size(block.size.0).to_string()).collect();
         lines.push(format!(

@@ -1,0 +1,102 @@
+//! What part the page cache had in a phase, and what a directory is on.
+//!
+//! Reads: the kernel counts for each thread what it asked for (`rchar`) and what was fetched from storage for it
+//! (`read_bytes`), read-ahead included; what was asked for and not fetched came from the cache. That works on
+//! every file system and needs no privilege, where mincore and cachestat tell what is cached, not
+//! what was served from there. Writes go to the cache first in any case; what matters is whether the phase
+//! waited for the medium: the time of its fsync is told.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+/// The page cache's part in a phase.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PageCache {
+    /// Share of the bytes read that came from the page cache, 0 to 1; `None` for a phase that reads none, or
+    /// where the kernel does not tell.
+    pub read_share: Option<f64>,
+    /// Seconds that the fsync at the end took, which are part of the phase's time.
+    pub flush_s: f64,
+}
+
+/// The calling thread's account.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ThreadIo {
+    /// Bytes fetched from storage.
+    fetched_bytes: u64,
+}
+
+impl ThreadIo {
+    pub(super) fn now() -> Option<ThreadIo> {
+        let text = std::fs::read_to_string("/proc/thread-self/io").ok()?;
+        let line = text.lines().find_map(|line| line.strip_prefix("read_bytes:"))?;
+        Some(ThreadIo { fetched_bytes: line.trim().parse().ok()? })
+    }
+
+    /// The share of `bytes` that did not come from storage between the two.
+    pub(super) fn cached_share(before: Option<ThreadIo>, after: Option<ThreadIo>, bytes: u64) -> Option<f64> {
+        let fetched = after?.fetched_bytes.checked_sub(before?.fetched_bytes)?;
+        (bytes > 0).then(|| 1.0 - (fetched as f64 / bytes as f64).min(1.0))
+    }
+}
+
+/// This machine's memory in bytes.
+pub(super) fn memory_bytes() -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    kib.unwrap_or(0) * 1024
+}
+
+/// The kind of file system that a directory is on, as mount(8) calls it.
+pub(super) fn kind_of(directory: &Path) -> String {
+    let directory = directory.canonicalize().unwrap_or_else(|_| directory.to_path_buf());
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    kind_in(&mounts, &directory)
+}
+
+fn kind_in(mounts: &str, directory: &Path) -> String {
+    let mut found = ("", 0);
+    for line in mounts.lines() {
+        let mut words = line.split(' ').skip(1);
+        let (Some(place), Some(kind)) = (words.next(), words.next()) else { continue };
+        // The last of two mounts on one place covers the first.
+        if directory.starts_with(place.replace("\\040", " ")) && place.len() >= found.1 {
+            found = (kind, place.len());
+        }
+    }
+    if found.0.is_empty() { "an unknown file system".to_string() } else { found.0.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The goal: the nearest mount counts.
+    #[test]
+    fn kinds() {
+        let mounts =
+            "/dev/a / ext4 rw 0 0\nt /tmp tmpfs rw 0 0\nn /tmp/my\\040nfs nfs4 rw 0 0\nt /tmp tmpfs rw 0 0\n";
+        let check = |directory: &str, kind: &str| assert_eq!(kind_in(mounts, Path::new(directory)), kind);
+        check("/home", "ext4");
+        check("/tmp", "tmpfs");
+        check("/tmpfile", "ext4");
+        check("/tmp/my nfs/x", "nfs4");
+        assert!(memory_bytes() > 1 << 20);
+    }
+
+    /// The goal: shares are of what was read, and read-ahead beyond it is no negative share.
+    #[test]
+    fn shares() {
+        let at = |fetched_bytes| Some(ThreadIo { fetched_bytes });
+        let check = |fetched: u64, bytes, share| {
+            assert_eq!(ThreadIo::cached_share(at(10), at(10 + fetched), bytes), share)
+        };
+        check(0, 100, Some(1.0));
+        check(25, 100, Some(0.75));
+        check(300, 100, Some(0.0));
+        check(0, 0, None);
+        assert_eq!(ThreadIo::cached_share(None, at(1), 1), None);
+    }
+}

@@ -1,0 +1,107 @@
+//! Takes the time of each request of a phase, and reports intervals. The end of one request is the begin
+//! of the next: a closed loop of one.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use brunt_block::Op;
+use brunt_core::{Clock, Nanos};
+
+use crate::cost::Cost;
+use crate::record::{Figures, Interval, Outcome, Recorder, RequestStatus, Stopped};
+
+pub(super) struct Meter<'a> {
+    stop: &'a AtomicBool,
+    recorder: &'a mut dyn Recorder,
+    /// Zero: all at the end.
+    interval: Duration,
+    begin: Nanos,
+    last: Nanos,
+    open: Interval,
+    total: Figures,
+    calls: u64,
+    cost: Cost,
+    cut: bool,
+}
+
+impl<'a> Meter<'a> {
+    pub(super) fn new(
+        start: Nanos,
+        interval: Duration,
+        stop: &'a AtomicBool,
+        recorder: &'a mut dyn Recorder,
+    ) -> Meter<'a> {
+        Meter {
+            stop,
+            recorder,
+            interval,
+            begin: start,
+            last: start,
+            open: Interval { index: 0, start, end: start, figures: Figures::default() },
+            total: Figures::default(),
+            calls: 0,
+            cost: Cost::of_this_thread(0),
+            cut: false,
+        }
+    }
+
+    /// Whether somebody wants it to stop. Asked before each request.
+    pub(super) fn is_over(&mut self) -> bool {
+        self.cut = self.cut || self.stop.load(Ordering::Relaxed) || self.recorder.is_full();
+        self.cut
+    }
+
+    /// So many system calls were made.
+    pub(super) fn calls(&mut self, count: u64) {
+        self.calls += count;
+    }
+
+    /// A request that began where the one before ended is done now.
+    pub(super) fn request(&mut self, op: Op, bytes: u64) {
+        let now = Clock::Monotonic.now();
+        let latency = Nanos(now.0 - self.last.0);
+        self.last = now;
+        let figures = self.open.figures.op(op);
+        figures.completed += 1;
+        figures.bytes += bytes;
+        figures.service.record(latency);
+        figures.response.record(latency);
+        self.open.figures.counts.by_status[RequestStatus::Good as usize] += 1;
+        if !self.interval.is_zero() && now >= self.open.start.after(self.interval) {
+            self.report(now);
+        }
+    }
+
+    fn report(&mut self, now: Nanos) {
+        let cost = Cost::of_this_thread(self.calls);
+        self.open.figures.cost = cost.since(&self.cost);
+        self.cost = cost;
+        self.open.end = now;
+        self.recorder.interval(&self.open);
+        self.total.merge(&self.open.figures);
+        self.open.figures.clear();
+        self.open.start = now;
+        self.open.index += 1;
+    }
+
+    /// The phase ended at `end`, what it still had to flush included.
+    pub(super) fn finish(mut self, end: Nanos) -> Outcome {
+        self.is_over();
+        self.report(end);
+        let seconds = end.since(self.begin).as_secs_f64().max(1e-9);
+        Outcome {
+            start: self.begin,
+            end,
+            requests_per_second: self.total.completed() as f64 / seconds,
+            bytes_per_second: self.total.bytes_in_time() as f64 / seconds,
+            figures: self.total,
+            stopped: if self.cut { Stopped::Interrupted } else { Stopped::Done },
+            first_error: None,
+        }
+    }
+}
+
+/// All of an outcome as one interval.
+pub(super) fn interval_of(outcome: &Outcome, start: Nanos) -> Interval {
+    Interval { index: 0, start, end: outcome.end, figures: outcome.figures.clone() }
+}

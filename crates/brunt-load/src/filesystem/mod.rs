@@ -1,0 +1,591 @@
+//! Load on a mounted file system, Bonnie's role (papers/iscsi-performance-analysis, Figure 8; papers/spek.md,
+//! Figure 1): characters and blocks written, rewritten and read, random seeks, files created, looked up and
+//! unlinked. Each [`Phase`] is a run of its own with the figures of any other run, and says what part the page
+//! cache had in it ([`PageCache`]).
+//!
+//! Called by experiments with `[filesystems.NAME]`. The rule: nothing is touched that was not made here. All files
+//! are in a folder that is made anew; the data file is unlinked as soon as it is open, so that not even a
+//! SIGKILL leaves it behind.
+
+mod cache;
+mod meter;
+mod names;
+mod settings;
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use brunt_block::{Buf, Op};
+use brunt_core::random::Random;
+use brunt_core::units::format_size;
+use brunt_core::{Clock, Nanos};
+use rustix::fs::{Advice, OFlags, fadvise, statvfs};
+
+pub use cache::PageCache;
+use cache::ThreadIo;
+use meter::Meter;
+use names::Names;
+pub use settings::{FileSystemLoad, Fsync, Phase};
+
+use crate::record::{Outcome, Recorder};
+
+/// What characters go through, as a C library's buffer has it; whole blocks of any disk.
+const CHARACTERS_BYTES: usize = 4096;
+/// What is written at once where time does not count.
+const FILL_BYTES: usize = 1 << 20;
+
+/// Why a phase could not be.
+#[derive(Debug, thiserror::Error)]
+pub enum FileSystemError {
+    /// The operating system refused.
+    #[error("{}: cannot {what}: {source}", path.display())]
+    Os {
+        /// Where.
+        path: PathBuf,
+        /// "create a file", for example.
+        what: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+    /// It would not fit.
+    #[error("{}: a file of {} does not fit, {} are free; write a smaller file_size", path.display(), format_size(*.wanted), format_size(*.free))]
+    Full {
+        /// Where.
+        path: PathBuf,
+        /// Bytes.
+        wanted: u64,
+        /// Bytes.
+        free: u64,
+    },
+}
+
+type Result<T> = std::result::Result<T, FileSystemError>;
+
+/// A folder of our own on the file system, and what is in it.
+pub struct FileSystem {
+    load: FileSystemLoad,
+    folder: PathBuf,
+    file: File,
+    /// So much of the file is written.
+    written_bytes: u64,
+    size_bytes: u64,
+    names: Names,
+    notes: Vec<String>,
+}
+
+impl FileSystem {
+    /// Makes the folder and the data file.
+    ///
+    /// # Errors
+    /// The directory is not there, cannot be written, or has no room.
+    pub fn open(load: &FileSystemLoad) -> Result<FileSystem> {
+        let directory = &load.directory;
+        let os = |what| move |source| FileSystemError::Os { path: directory.clone(), what, source };
+        let memory_bytes = cache::memory_bytes();
+        let block = load.block.0;
+        let size_bytes = match load.file_size {
+            Some(size) => size.0,
+            None => (memory_bytes as f64 * load.times_memory) as u64,
+        } / block
+            * block;
+        let room = statvfs(directory.as_path()).map_err(|error| os("be used")(error.into()))?;
+        let free = room.f_bavail.saturating_mul(room.f_frsize);
+        if load.phases.iter().any(|phase| phase.uses_file()) && size_bytes > free {
+            return Err(FileSystemError::Full { path: directory.clone(), wanted: size_bytes, free });
+        }
+        let folder = own_folder(directory).map_err(os("make a folder"))?;
+        let made =
+            make_file(&folder, load.direct).and_then(|file| Ok((file, Names::new(&folder, load.files)?)));
+        let (file, names) = match made {
+            Ok(made) => made,
+            Err(source) => {
+                let _ = std::fs::remove_dir(&folder);
+                return Err(os(if load.direct { "create a file with O_DIRECT" } else { "create a file" })(
+                    source,
+                ));
+            }
+        };
+        let times = size_bytes as f64 / memory_bytes.max(1) as f64;
+        let notes = vec![
+            format!(
+                "{}: {}, file of {} ({times:.2} of this machine's memory), {}",
+                directory.display(),
+                cache::kind_of(directory),
+                format_size(size_bytes),
+                if load.direct { "O_DIRECT: below the page cache" } else { "through the page cache" },
+            ),
+            match load.fsync {
+                Fsync::None => {
+                    "no fsync: what was written may still be in the page cache when a phase ends".into()
+                }
+                Fsync::End => "fsync at the end of a phase is part of its time".to_string(),
+                Fsync::Each => "fsync after every write".into(),
+            },
+        ];
+        Ok(FileSystem { load: load.clone(), folder, file, written_bytes: 0, size_bytes, names, notes })
+    }
+
+    /// What the user has to know beside the figures.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// Makes ready what the phase needs, which does not count, then runs it until it is done or `stop` is
+    /// set. A request is a block (also of characters), a seek, or a file.
+    ///
+    /// # Errors
+    /// The file system's; figures of such a phase would be of something else.
+    pub fn run(
+        &mut self,
+        phase: Phase,
+        seed: u64,
+        stop: &AtomicBool,
+        recorder: &mut dyn Recorder,
+    ) -> Result<(Outcome, PageCache)> {
+        let path = self.load.directory.clone();
+        let os = |what| move |source| FileSystemError::Os { path: path.clone(), what, source };
+        if !self.prepare(phase, stop).map_err(os.clone()("prepare a phase"))? {
+            return Ok((Outcome::interrupted(), PageCache::default()));
+        }
+        if phase == Phase::Seeks {
+            return self.seek(seed, stop, recorder).map_err(os(phase.doing()));
+        }
+        let order = if phase.uses_file() { Vec::new() } else { self.names.order(phase, seed) };
+        let before = ThreadIo::now();
+        let start = Clock::Monotonic.now();
+        recorder.starts(start);
+        let mut meter = Meter::new(start, self.load.interval.0, stop, recorder);
+        match phase {
+            Phase::WriteCharacters => self.write_characters(&mut meter),
+            Phase::WriteBlocks => self.write_blocks(&mut meter),
+            Phase::Rewrite => self.rewrite(&mut meter),
+            Phase::ReadCharacters => self.read_characters(&mut meter),
+            Phase::ReadBlocks => self.read_blocks(&mut meter),
+            Phase::Seeks => unreachable!("seeks have threads of their own"),
+            _ => self.names.walk(phase, &order, &self.load, &mut meter),
+        }
+        .map_err(os.clone()(phase.doing()))?;
+        let flush_begin = Clock::Monotonic.now();
+        if phase.writes() && self.load.fsync == Fsync::End && !meter.is_over() {
+            let flushed = if phase.uses_file() { self.file.sync_all() } else { self.names.sync() };
+            flushed.map_err(os("fsync"))?;
+            meter.calls(1);
+        }
+        let end = Clock::Monotonic.now();
+        let flush_s = end.since(flush_begin).as_secs_f64();
+        let outcome = meter.finish(end);
+        let read_share = ThreadIo::cached_share(before, ThreadIo::now(), outcome.figures.reads.bytes);
+        Ok((outcome, PageCache { read_share: read_share.filter(|_| phase.uses_file()), flush_s }))
+    }
+
+    /// Ends it: everything that was made is gone when this returns.
+    ///
+    /// # Errors
+    /// Something could not be removed, or somebody else put a file into our folder, which stays then.
+    pub fn close(mut self) -> Result<()> {
+        self.clean()
+    }
+
+    fn clean(&mut self) -> Result<()> {
+        if self.folder.as_os_str().is_empty() {
+            return Ok(());
+        }
+        let path = std::mem::take(&mut self.folder);
+        let emptied = self.names.make(false, &AtomicBool::new(false)).map(drop);
+        let removed = emptied.and_then(|()| std::fs::remove_dir(&path));
+        removed.map_err(|source| FileSystemError::Os { path, what: "be removed", source })
+    }
+
+    /// What has to be there before the phase; false when it was interrupted.
+    fn prepare(&mut self, phase: Phase, stop: &AtomicBool) -> io::Result<bool> {
+        if !phase.uses_file() {
+            let there = !matches!(phase, Phase::CreateSequential | Phase::CreateRandom);
+            return self.names.make(there, stop);
+        }
+        if matches!(phase, Phase::WriteCharacters | Phase::WriteBlocks) {
+            self.file.set_len(0)?;
+            self.file.sync_all()?;
+            self.written_bytes = 0;
+            return Ok(true);
+        }
+        let mut chunk = Buf::zeroed(FILL_BYTES);
+        Random::new(1).fill(&mut chunk);
+        while self.written_bytes < self.size_bytes {
+            if stop.load(Ordering::Relaxed) {
+                return Ok(false);
+            }
+            let len = (self.size_bytes - self.written_bytes).min(FILL_BYTES as u64) as usize;
+            chunk[..8].copy_from_slice(&self.written_bytes.to_le_bytes());
+            self.file.write_all_at(&chunk[..len], self.written_bytes)?;
+            self.written_bytes += len as u64;
+        }
+        if self.load.drop_cache {
+            // Only clean pages are dropped.
+            self.file.sync_all()?;
+            fadvise(&self.file, 0, None, Advice::DontNeed)?;
+        }
+        Ok(true)
+    }
+
+    fn blocks(&self) -> u64 {
+        self.size_bytes / self.load.block.0
+    }
+
+    fn block(&self) -> Buf {
+        let mut block = Buf::zeroed(self.load.block.0 as usize);
+        Random::new(2).fill(&mut block);
+        block
+    }
+
+    fn after_write(&self, meter: &mut Meter<'_>) -> io::Result<()> {
+        if self.load.fsync == Fsync::Each {
+            self.file.sync_data()?;
+            meter.calls(1);
+        }
+        Ok(())
+    }
+
+    fn write_characters(&mut self, meter: &mut Meter<'_>) -> io::Result<()> {
+        let block = self.block();
+        let mut out = Characters { buf: Buf::zeroed(CHARACTERS_BYTES), at: 0, offset: 0, calls: 0 };
+        for index in 0..self.blocks() {
+            if meter.is_over() {
+                break;
+            }
+            for &byte in block.iter() {
+                out.put(&self.file, byte)?;
+            }
+            if self.load.fsync == Fsync::Each {
+                out.flush(&self.file)?;
+            }
+            self.after_write(meter)?;
+            self.written_bytes = (index + 1) * block.len() as u64;
+            meter.calls(std::mem::take(&mut out.calls));
+            meter.request(Op::Write, block.len() as u64);
+        }
+        out.flush(&self.file)?;
+        meter.calls(out.calls);
+        Ok(())
+    }
+
+    fn write_blocks(&mut self, meter: &mut Meter<'_>) -> io::Result<()> {
+        let mut block = self.block();
+        for index in 0..self.blocks() {
+            if meter.is_over() {
+                break;
+            }
+            let offset = index * block.len() as u64;
+            block[..8].copy_from_slice(&offset.to_le_bytes());
+            self.file.write_all_at(&block, offset)?;
+            self.after_write(meter)?;
+            self.written_bytes = offset + block.len() as u64;
+            meter.calls(1);
+            meter.request(Op::Write, block.len() as u64);
+        }
+        Ok(())
+    }
+
+    fn rewrite(&mut self, meter: &mut Meter<'_>) -> io::Result<()> {
+        let mut block = self.block();
+        for index in 0..self.blocks() {
+            if meter.is_over() {
+                break;
+            }
+            let offset = index * block.len() as u64;
+            self.file.read_exact_at(&mut block, offset)?;
+            block[0] = block[0].wrapping_add(1);
+            self.file.write_all_at(&block, offset)?;
+            self.after_write(meter)?;
+            meter.calls(2);
+            meter.request(Op::Write, block.len() as u64);
+        }
+        Ok(())
+    }
+
+    fn read_characters(&mut self, meter: &mut Meter<'_>) -> io::Result<()> {
+        let len = self.load.block.0;
+        let mut from =
+            Characters { buf: Buf::zeroed(CHARACTERS_BYTES), at: CHARACTERS_BYTES, offset: 0, calls: 0 };
+        let mut counts = [0u64; 256];
+        for _ in 0..self.blocks() {
+            if meter.is_over() {
+                break;
+            }
+            for _ in 0..len {
+                // Something has to be done with a character, as Bonnie does, or there would be none.
+                counts[usize::from(from.get(&self.file)?)] += 1;
+            }
+            meter.calls(std::mem::take(&mut from.calls));
+            meter.request(Op::Read, len);
+        }
+        std::hint::black_box(counts);
+        Ok(())
+    }
+
+    fn read_blocks(&mut self, meter: &mut Meter<'_>) -> io::Result<()> {
+        let mut block = self.block();
+        for index in 0..self.blocks() {
+            if meter.is_over() {
+                break;
+            }
+            let offset = index * block.len() as u64;
+            self.file.read_exact_at(&mut block, offset)?;
+            meter.calls(1);
+            meter.request(Op::Read, block.len() as u64);
+        }
+        Ok(())
+    }
+
+    /// Several threads seek and read, and write back every tenth block, as Bonnie's seekers do.
+    fn seek(
+        &mut self,
+        seed: u64,
+        stop: &AtomicBool,
+        recorder: &mut dyn Recorder,
+    ) -> io::Result<(Outcome, PageCache)> {
+        let start = Clock::Monotonic.now();
+        recorder.starts(start);
+        let seekers = u64::from(self.load.seekers);
+        let this = &*self;
+        let parts: io::Result<Vec<(Outcome, Option<f64>)>> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..seekers)
+                .map(|seeker| {
+                    let seeks = this.load.seeks / seekers + u64::from(seeker < this.load.seeks % seekers);
+                    let random = Random::for_part(seed, seeker);
+                    scope.spawn(move || this.seeker(random, seeks, start, stop))
+                })
+                .collect();
+            threads.into_iter().map(|thread| thread.join().expect("a seeker does not panic")).collect()
+        });
+        let parts = parts?;
+        let bytes: u64 = parts.iter().map(|(outcome, _)| outcome.figures.reads.bytes).sum();
+        let cached =
+            parts.iter().map(|(outcome, share)| share.map(|s| s * outcome.figures.reads.bytes as f64));
+        let read_share = cached.sum::<Option<f64>>().map(|cached| cached / bytes.max(1) as f64);
+        let mut whole: Option<Outcome> = None;
+        for (outcome, _) in parts {
+            match &mut whole {
+                None => whole = Some(outcome),
+                Some(whole) => whole.merge(&outcome),
+            }
+        }
+        let mut outcome = whole.expect("there is a seeker");
+        let flush_begin = Clock::Monotonic.now();
+        if self.load.fsync == Fsync::End && outcome.is_complete() {
+            self.file.sync_all()?;
+        }
+        outcome.end = Clock::Monotonic.now();
+        let seconds = outcome.end.since(start).as_secs_f64();
+        outcome.requests_per_second = outcome.figures.completed() as f64 / seconds;
+        outcome.bytes_per_second = outcome.figures.bytes_in_time() as f64 / seconds;
+        recorder.interval(&meter::interval_of(&outcome, start));
+        let flush_s = outcome.end.since(flush_begin).as_secs_f64();
+        Ok((outcome, PageCache { read_share, flush_s }))
+    }
+
+    fn seeker(
+        &self,
+        mut random: Random,
+        seeks: u64,
+        start: Nanos,
+        stop: &AtomicBool,
+    ) -> io::Result<(Outcome, Option<f64>)> {
+        let before = ThreadIo::now();
+        let mut nobody = crate::NoRecorder;
+        let mut meter = Meter::new(start, std::time::Duration::ZERO, stop, &mut nobody);
+        let mut block = self.block();
+        for seek in 0..seeks {
+            if meter.is_over() {
+                break;
+            }
+            let offset = random.below(self.blocks()) * block.len() as u64;
+            self.file.read_exact_at(&mut block, offset)?;
+            meter.calls(1);
+            meter.request(Op::Read, block.len() as u64);
+            if seek % 10 == 9 {
+                block[0] = block[0].wrapping_add(1);
+                self.file.write_all_at(&block, offset)?;
+                self.after_write(&mut meter)?;
+                meter.calls(1);
+                meter.request(Op::Write, block.len() as u64);
+            }
+        }
+        let outcome = meter.finish(Clock::Monotonic.now());
+        let share = ThreadIo::cached_share(before, ThreadIo::now(), outcome.figures.reads.bytes);
+        Ok((outcome, share))
+    }
+}
+
+impl Drop for FileSystem {
+    fn drop(&mut self) {
+        let _ = self.clean();
+    }
+}
+
+/// Characters through a small buffer: what a C library's `putc` and `getc` do.
+struct Characters {
+    buf: Buf,
+    at: usize,
+    offset: u64,
+    calls: u64,
+}
+
+impl Characters {
+    /// A call for each character is what this phase is about.
+    #[inline(never)]
+    fn put(&mut self, file: &File, byte: u8) -> io::Result<()> {
+        self.buf[self.at] = byte;
+        self.at += 1;
+        if self.at < self.buf.len() {
+            return Ok(());
+        }
+        self.flush(file)
+    }
+
+    fn flush(&mut self, file: &File) -> io::Result<()> {
+        if self.at > 0 {
+            file.write_all_at(&self.buf[..self.at], self.offset)?;
+            self.offset += self.at as u64;
+            self.calls += 1;
+            self.at = 0;
+        }
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn get(&mut self, file: &File) -> io::Result<u8> {
+        if self.at == self.buf.len() {
+            file.read_exact_at(&mut self.buf, self.offset)?;
+            self.offset += self.buf.len() as u64;
+            self.calls += 1;
+            self.at = 0;
+        }
+        self.at += 1;
+        Ok(self.buf[self.at - 1])
+    }
+}
+
+/// A folder that nobody had before.
+fn own_folder(directory: &Path) -> io::Result<PathBuf> {
+    for number in 0..1000 {
+        let folder = directory.join(format!(".brunt-{}-{number}", std::process::id()));
+        match std::fs::create_dir(&folder) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+            Ok(()) => return Ok(folder),
+        }
+    }
+    Err(io::Error::new(io::ErrorKind::AlreadyExists, "a thousand folders of that name are there"))
+}
+
+/// A file without a name.
+fn make_file(folder: &Path, direct: bool) -> io::Result<File> {
+    let path = folder.join("data");
+    let flags = if direct { OFlags::DIRECT.bits() as i32 } else { 0 };
+    let file = OpenOptions::new().read(true).write(true).create_new(true).custom_flags(flags).open(&path);
+    // Some file systems refuse O_DIRECT after they have made the file.
+    match (file, std::fs::remove_file(&path)) {
+        (Err(error), _) | (Ok(_), Err(error)) => Err(error),
+        (Ok(file), Ok(())) => Ok(file),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::NoRecorder;
+    use crate::record::Stopped;
+    use brunt_core::Size;
+
+    fn directory(name: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("brunt-fs-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).unwrap();
+        path
+    }
+
+    fn small(directory: &Path) -> FileSystemLoad {
+        FileSystemLoad {
+            file_size: Some(Size(256 << 10)),
+            seeks: 101,
+            files: 50,
+            ..FileSystemLoad::new(directory)
+        }
+    }
+
+    /// The goal: every phase does what it says, in any order, and nothing is left behind.
+    #[test]
+    fn phases_do_their_work() {
+        let directory = directory("phases");
+        std::fs::write(directory.join("theirs"), "untouched").unwrap();
+        for fsync in [Fsync::None, Fsync::End, Fsync::Each] {
+            let load = FileSystemLoad { fsync, ..small(&directory) };
+            let mut system = FileSystem::open(&load).unwrap();
+            let stop = AtomicBool::new(false);
+            // Backwards as well: a phase makes what it needs.
+            for phase in Phase::ALL.into_iter().chain(Phase::ALL.into_iter().rev()) {
+                let (outcome, cache) = system.run(phase, 7, &stop, &mut NoRecorder).unwrap();
+                assert_eq!(outcome.stopped, Stopped::Done, "{phase:?}");
+                let (reads, writes) = (&outcome.figures.reads, &outcome.figures.writes);
+                let (done, bytes) = (outcome.figures.completed(), reads.bytes + writes.bytes);
+                let expected = match phase {
+                    Phase::Seeks => (101 + 10, 111 * 8192),
+                    _ if phase.uses_file() => (32, 256 << 10),
+                    _ => (50, 0),
+                };
+                assert_eq!((done, bytes), expected, "{phase:?} {fsync:?}");
+                assert_eq!(reads.completed == 0, phase.writes() && phase != Phase::Seeks, "{phase:?}");
+                assert_eq!(outcome.figures.response().count(), done);
+                assert!(outcome.requests_per_second > 0.0 && outcome.figures.cost.system_calls >= done / 2);
+                assert!(cache.read_share.is_none_or(|share| (0.0..=1.0).contains(&share)));
+            }
+            system.close().unwrap();
+        }
+        let left: Vec<_> = std::fs::read_dir(&directory).unwrap().flatten().map(|e| e.file_name()).collect();
+        assert_eq!(left, ["theirs"]);
+        assert_eq!(std::fs::read(directory.join("theirs")).unwrap(), b"untouched");
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
+
+    /// The goal: what is interrupted says so, and leaves nothing behind either.
+    #[test]
+    fn interrupted() {
+        let directory = directory("stop");
+        let mut system = FileSystem::open(&small(&directory)).unwrap();
+        let stop = AtomicBool::new(true);
+        for phase in Phase::ALL {
+            let (outcome, _) = system.run(phase, 1, &stop, &mut NoRecorder).unwrap();
+            assert_eq!(outcome.stopped, Stopped::Interrupted, "{phase:?}");
+        }
+        drop(system);
+        assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 0);
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
+
+    /// The goal: somebody else's file in our folder is left alone, and that is said.
+    #[test]
+    fn others_files_stay() {
+        let directory = directory("others");
+        let system = FileSystem::open(&small(&directory)).unwrap();
+        let theirs = system.folder.join("theirs");
+        std::fs::write(&theirs, "x").unwrap();
+        assert!(system.close().unwrap_err().to_string().contains("cannot be removed"));
+        assert!(theirs.exists());
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
+
+    /// The goal: a place that cannot be used is answered before anything is measured.
+    #[test]
+    fn refused() {
+        let error = |load: &FileSystemLoad| FileSystem::open(load).err().unwrap().to_string();
+        assert!(error(&FileSystemLoad::new(Path::new("/nowhere"))).contains("/nowhere: cannot be used"));
+        let directory = directory("full");
+        let load = FileSystemLoad { file_size: Some(Size(1 << 60)), ..small(&directory) };
+        assert!(error(&load).contains("does not fit"));
+        assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 0);
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
+}

@@ -1,0 +1,277 @@
+//! `[filesystems.NAME]`: which directory, which phases, how large.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use brunt_core::{Size, Span};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::workload::{INTERVAL_MAX, INTERVAL_MIN, WorkloadError};
+
+/// Most files of the phases that make some.
+pub const FILES_MAX: u64 = 10_000_000;
+
+/// Load on a mounted directory.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FileSystemLoad {
+    /// Where: a directory on the file system to measure. Everything happens in a new folder in it.
+    pub directory: PathBuf,
+    /// What is done; each is a point of the experiment. All by default.
+    #[serde(default = "all")]
+    pub phases: Vec<Phase>,
+    /// Size of the data file; `times_memory` if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file_size: Option<Size>,
+    /// Size of the data file as a multiple of this machine's memory: from 2 on the page cache cannot
+    /// hold enough of it to matter.
+    #[serde(default = "two")]
+    pub times_memory: f64,
+    /// What is read and written at once.
+    #[serde(default = "eight_kib")]
+    pub block: Size,
+    /// Random seeks, all threads together; every tenth block is written back.
+    #[serde(default = "eight_thousand")]
+    pub seeks: u64,
+    /// Threads that seek.
+    #[serde(default = "five")]
+    pub seekers: u32,
+    /// Files that are created, looked up and unlinked.
+    #[serde(default = "sixteen_ki")]
+    pub files: u64,
+    /// When written data has to be on the medium.
+    #[serde(default)]
+    pub fsync: Fsync,
+    /// Open the data file with O_DIRECT: below the page cache.
+    #[serde(default)]
+    pub direct: bool,
+    /// Ask the kernel to forget the data file's pages before a phase that reads it.
+    #[serde(default = "yes")]
+    pub drop_cache: bool,
+    /// Figures are reported for every interval of this length; 0: all at the end. Seeks report at the end.
+    #[serde(default = "second")]
+    pub interval: Span,
+}
+
+/// When written data has to be on the medium.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Fsync {
+    /// Whenever the kernel likes: the phase measures memory, too.
+    None,
+    /// At the end of a phase, as part of its time.
+    #[default]
+    End,
+    /// After every write, or file.
+    Each,
+}
+
+/// One thing that is done to a file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Phase {
+    /// Write the file a character at a time, through a buffer of 4 KiB.
+    WriteCharacters,
+    /// Write the file a block at a time.
+    WriteBlocks,
+    /// Read each block, change it, write it back.
+    Rewrite,
+    /// Read the file a character at a time, through a buffer of 4 KiB.
+    ReadCharacters,
+    /// Read the file a block at a time.
+    ReadBlocks,
+    /// Read blocks at random places.
+    Seeks,
+    /// Create files in the order of their names.
+    CreateSequential,
+    /// Look them up in that order.
+    StatSequential,
+    /// Unlink them in that order.
+    UnlinkSequential,
+    /// Create files in a random order of their names.
+    CreateRandom,
+    /// Look them up in a random order.
+    StatRandom,
+    /// Unlink them in a random order.
+    UnlinkRandom,
+}
+
+impl Phase {
+    /// All, in Bonnie's order.
+    pub const ALL: [Phase; 12] = [
+        Phase::WriteCharacters,
+        Phase::WriteBlocks,
+        Phase::Rewrite,
+        Phase::ReadCharacters,
+        Phase::ReadBlocks,
+        Phase::Seeks,
+        Phase::CreateSequential,
+        Phase::StatSequential,
+        Phase::UnlinkSequential,
+        Phase::CreateRandom,
+        Phase::StatRandom,
+        Phase::UnlinkRandom,
+    ];
+
+    /// As it is written in files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Phase::WriteCharacters => "write-characters",
+            Phase::WriteBlocks => "write-blocks",
+            Phase::Rewrite => "rewrite",
+            Phase::ReadCharacters => "read-characters",
+            Phase::ReadBlocks => "read-blocks",
+            Phase::Seeks => "seeks",
+            Phase::CreateSequential => "create-sequential",
+            Phase::StatSequential => "stat-sequential",
+            Phase::UnlinkSequential => "unlink-sequential",
+            Phase::CreateRandom => "create-random",
+            Phase::StatRandom => "stat-random",
+            Phase::UnlinkRandom => "unlink-random",
+        }
+    }
+
+    /// Whether it is about the data file, and not about names.
+    pub fn uses_file(self) -> bool {
+        self <= Phase::Seeks
+    }
+
+    /// Whether it changes something.
+    pub fn writes(self) -> bool {
+        use Phase::{ReadBlocks, ReadCharacters, StatRandom, StatSequential};
+        !matches!(self, ReadCharacters | ReadBlocks | StatSequential | StatRandom)
+    }
+
+    /// What it cannot do when it fails, for messages.
+    pub(super) fn doing(self) -> &'static str {
+        match self {
+            Phase::WriteCharacters | Phase::WriteBlocks => "write its file",
+            Phase::Rewrite => "rewrite its file",
+            Phase::ReadCharacters | Phase::ReadBlocks | Phase::Seeks => "read its file",
+            Phase::CreateSequential | Phase::CreateRandom => "create files",
+            Phase::StatSequential | Phase::StatRandom => "look files up",
+            Phase::UnlinkSequential | Phase::UnlinkRandom => "unlink files",
+        }
+    }
+}
+
+impl FileSystemLoad {
+    /// All phases on `directory`, as a file that says no more.
+    pub fn new(directory: &Path) -> FileSystemLoad {
+        FileSystemLoad {
+            directory: directory.to_path_buf(),
+            phases: all(),
+            file_size: None,
+            times_memory: two(),
+            block: eight_kib(),
+            seeks: eight_thousand(),
+            seekers: five(),
+            files: sixteen_ki(),
+            fsync: Fsync::default(),
+            direct: false,
+            drop_cache: true,
+            interval: second(),
+        }
+    }
+
+    /// Whether it makes sense, whatever the directory.
+    ///
+    /// # Errors
+    /// The first key that does not.
+    pub fn check(&self) -> Result<(), WorkloadError> {
+        let wrong = |key, what: &str| Err(WorkloadError { key, what: what.to_string() });
+        let mut phases = self.phases.clone();
+        phases.sort_unstable();
+        phases.dedup();
+        if phases.is_empty() || phases.len() != self.phases.len() {
+            return wrong("phases", "write at least one phase, and each once");
+        }
+        let block = self.block.0;
+        if !(512..=16 << 20).contains(&block) || !block.is_multiple_of(512) {
+            return wrong("block", "write a multiple of 512 bytes, up to 16MiB");
+        }
+        if self.direct && !block.is_multiple_of(4096) {
+            return wrong("block", "O_DIRECT wants a multiple of 4096 bytes");
+        }
+        if self.file_size.is_some_and(|size| size.0 < block.max(4096)) {
+            return wrong("file_size", "write a size of at least a block and 4KiB");
+        }
+        if !(0.001..=1000.0).contains(&self.times_memory) {
+            return wrong("times_memory", "write a number from 0.001 to 1000");
+        }
+        if self.seeks == 0 || self.seekers == 0 || self.seekers > 256 {
+            return wrong("seekers", "write 1 to 256 seekers, and at least one seek");
+        }
+        if !(1..=FILES_MAX).contains(&self.files) {
+            return wrong("files", "write 1 to 10000000 files");
+        }
+        let interval = self.interval.0;
+        if !interval.is_zero() && !(INTERVAL_MIN..=INTERVAL_MAX).contains(&interval) {
+            return wrong("interval", "write 0, or 10ms to 1h");
+        }
+        Ok(())
+    }
+}
+
+fn all() -> Vec<Phase> {
+    Phase::ALL.to_vec()
+}
+fn two() -> f64 {
+    2.0
+}
+fn eight_kib() -> Size {
+    Size(8192)
+}
+fn eight_thousand() -> u64 {
+    8000
+}
+fn five() -> u32 {
+    5
+}
+fn sixteen_ki() -> u64 {
+    16_384
+}
+fn yes() -> bool {
+    true
+}
+fn second() -> Span {
+    Span(Duration::from_secs(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The goal: a file of one line means all of Bonnie, and mistakes name their key.
+    #[test]
+    fn settings() {
+        let load: FileSystemLoad = toml::from_str("directory = \"/x\"").unwrap();
+        assert_eq!((load.check(), &load), (Ok(()), &FileSystemLoad::new(Path::new("/x"))));
+        let check = |line: &str, key: &str| {
+            let load: FileSystemLoad = toml::from_str(&format!("directory = \"/x\"\n{line}")).unwrap();
+            assert_eq!(load.check().unwrap_err().key, key, "{line}");
+        };
+        check("phases = []", "phases");
+        check("phases = [\"seeks\", \"seeks\"]", "phases");
+        check("block = \"1000\"", "block");
+        check("direct = true\nblock = \"512\"", "block");
+        check("file_size = \"4k\"", "file_size");
+        check("times_memory = 0", "times_memory");
+        check("seekers = 0", "seekers");
+        check("files = 0", "files");
+        check("interval = \"1ms\"", "interval");
+        for phase in Phase::ALL {
+            assert_eq!(serde_name(phase), phase.name());
+        }
+    }
+
+    fn serde_name(phase: Phase) -> String {
+        #[derive(Serialize)]
+        struct One {
+            phase: Phase,
+        }
+        let text = toml::to_string(&One { phase }).unwrap();
+        text.split('"').nth(1).unwrap().to_string()
+    }
+}
