@@ -10,3 +10,4 @@ pub mod experiment;
 pub mod format;
 pub mod html;
 pub mod page;
+pub mod thin;

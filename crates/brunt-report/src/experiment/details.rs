@@ -1,65 +1,72 @@
-//! What a result's tables add to its summary: environment, time lines, histograms, probes.
-//! A reader of tables fills it; the sections of the page look into it.
+//! What a result's tables add to its summary: environment, time lines, histograms, probes. Read a
+//! batch of rows at a time and thinned out on the way, so that a day of intervals needs no more
+//! memory than a minute of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
-use brunt_core::Histogram;
-use brunt_study::summary::Summary;
+use brunt_core::{Histogram, Nanos};
+use brunt_lake::{LakeError, read_table};
+use brunt_study::results::{environment, histograms, intervals, probes};
+use brunt_study::summary::{RunSummary, Summary};
+
+use super::{distribution, timeline};
+use crate::thin::{Map, Thin};
 
 /// All of it. The default is a result without tables.
 #[derive(Default)]
 pub struct Details {
-    /// Why there is nothing here, if there is nothing: a sentence.
+    /// Why something is not here: a sentence.
     pub missing: Option<String>,
     /// Host, kernel, processors: word and text.
     pub environment: Vec<(String, String)>,
     /// Response times of each point's complete runs together, by the point's index.
     pub response: BTreeMap<usize, Histogram>,
-    /// By the run's place among all runs.
+    /// Those that the page shows, by their place among all runs.
     pub runs: BTreeMap<u32, RunDetails>,
 }
 
-impl Details {
-    /// From a result's folder. What cannot be read is missing, with the reason: a page without time
-    /// lines is better than none.
-    pub fn read(_folder: &Path, _summary: &Summary) -> Details {
-        Details { missing: Some("This result has no tables of its intervals.".into()), ..Details::default() }
-    }
-}
-
-/// Of one run.
-#[derive(Default)]
+/// Of one run. Times are seconds from the start of measuring.
 pub struct RunDetails {
-    /// In order.
-    pub intervals: Vec<IntervalDetails>,
+    /// Places that a time line may have.
+    places: usize,
+    /// Figures of intervals, in the order of [`Interval::figures`].
+    pub line: Thin<7>,
+    /// The longest interval, in seconds.
+    pub interval_s: f64,
+    /// How many requests took how long.
+    pub map: Map,
     /// What the hosts did meanwhile.
     pub probes: Vec<Probe>,
 }
 
-/// A stretch of a run. Times are seconds from the start of measuring.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct IntervalDetails {
+/// A stretch of a run.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Interval {
     /// Begin.
     pub start_s: f64,
     /// End.
     pub end_s: f64,
     /// Requests done in it.
     pub completed: u64,
-    /// Their bytes.
-    pub bytes: u64,
     /// Requests that ended badly: errors, hanging, skipped.
     pub lost: u64,
     /// Attempts after the first.
     pub retries: u64,
     /// p50, p99, p99.9 and the maximum of the response time, in microseconds.
-    pub percentiles_us: Option<[f64; 4]>,
-    /// Lower ends of buckets in microseconds, and their counts; empty if there is no histogram.
-    pub buckets: Vec<(f64, u64)>,
+    pub response_us: [Option<f64>; 4],
+}
+
+impl Interval {
+    /// Requests, lost and retried a second, then the response time.
+    fn figures(&self) -> [Option<f64>; 7] {
+        let rate = |count: u64| Some(count as f64 / (self.end_s - self.start_s).max(1e-9));
+        let [p50, p99, p99_9, max] = self.response_us;
+        [rate(self.completed), rate(self.lost), rate(self.retries), p50, p99, p99_9, max]
+    }
 }
 
 /// One figure of a host over time.
-#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Probe {
     /// Whose.
     pub host: String,
@@ -69,6 +76,279 @@ pub struct Probe {
     pub instance: String,
     /// What, with its unit: `user_share`.
     pub metric: String,
-    /// End of each stretch in seconds from the start of measuring, and the value in it.
-    pub values: Vec<(f64, f64)>,
+    /// Its values.
+    pub line: Thin<1>,
+}
+
+impl RunDetails {
+    /// Empty, with time lines of about so many places.
+    pub fn new(places: usize) -> RunDetails {
+        let (line, map, probes) = (Thin::new(places), Map::default(), Vec::new());
+        RunDetails { places, line, interval_s: 0.0, map, probes }
+    }
+
+    /// The next interval.
+    pub fn interval(&mut self, interval: &Interval) {
+        let lasts = interval.end_s - interval.start_s;
+        // The rest that a run ends with may be too short for a rate that means anything.
+        if lasts > self.interval_s * 0.1 {
+            self.interval_s = self.interval_s.max(lasts);
+            self.line.push(interval.start_s, interval.end_s, interval.figures());
+        }
+    }
+
+    /// The next value of one figure of a host.
+    pub fn sample(&mut self, of: [&str; 4], start_s: f64, end_s: f64, value: f64) {
+        let same = |probe: &&mut Probe| {
+            [&probe.host, &probe.probe, &probe.instance, &probe.metric].map(String::as_str) == of
+        };
+        let line = match self.probes.iter_mut().find(same) {
+            Some(probe) => &mut probe.line,
+            None => {
+                let [host, probe, instance, metric] = of.map(str::to_string);
+                self.probes.push(Probe { host, probe, instance, metric, line: Thin::new(self.places) });
+                let last = self.probes.len() - 1;
+                &mut self.probes[last].line
+            }
+        };
+        line.push(start_s, end_s, [Some(value)]);
+    }
+}
+
+impl Details {
+    /// From a result's folder. What cannot be read is missing, with the reason: a page without time
+    /// lines is better than none.
+    pub fn read(folder: &Path, summary: &Summary) -> Details {
+        let chosen = timeline::chosen(summary);
+        let places = timeline::places(chosen.len());
+        let runs = chosen.iter().map(|(_, run)| (run.order, RunDetails::new(places)));
+        let mut details = Details { runs: runs.collect(), ..Details::default() };
+        if let Err(error) = details.fill(folder, summary) {
+            details.missing = Some(format!("A table could not be read: {error}."));
+        } else if details.runs.values().all(|run| run.line.pushed() == 0) {
+            details.missing = Some("The result has no table of intervals.".into());
+        }
+        details
+    }
+
+    fn fill(&mut self, folder: &Path, summary: &Summary) -> Result<(), LakeError> {
+        self.read_environment(folder)?;
+        let trials: HashMap<i64, i64> =
+            all_runs(summary).map(|(_, run)| (i64::from(run.order), i64::from(run.trial))).collect();
+        let origins = self.read_intervals(folder, &trials)?;
+        self.read_histograms(folder, summary, &trials, &origins)?;
+        self.read_probes(folder, &origins)
+    }
+
+    /// Fills the time lines; when measuring began in each run, since its workers started.
+    fn read_intervals(
+        &mut self,
+        folder: &Path,
+        trials: &HashMap<i64, i64>,
+    ) -> Result<HashMap<i64, i64>, LakeError> {
+        let mut origins: HashMap<i64, i64> = HashMap::new();
+        read_table(folder, &intervals::TABLE, |batch| {
+            let int = |column: &'static str| batch.ints(column);
+            let (runs, trial, start, end) = (int("run"), int("trial"), int("start_ns"), int("end_ns"));
+            let (completed, retries) = (int("completed"), int("retries"));
+            let lost: Vec<&[i64]> = LOST.iter().map(|column| int(column)).collect();
+            let times = ["response_p50_ns", "response_p99_ns", "response_p99_9_ns", "response_max_ns"];
+            let known = times.map(int);
+            for row in 0..batch.rows() {
+                let Some(run) = self.runs.get_mut(&(runs[row] as u32)) else { continue };
+                if trials.get(&runs[row]) != Some(&trial[row]) {
+                    continue;
+                }
+                let origin = *origins.entry(runs[row]).or_insert(start[row]);
+                let seconds = |at: i64| (at - origin) as f64 / 1e9;
+                let mut response_us = [None; 4];
+                for (value, (name, column)) in response_us.iter_mut().zip(times.iter().zip(known)) {
+                    *value = (!batch.is_null(name, row)).then(|| column[row] as f64 / 1e3);
+                }
+                run.interval(&Interval {
+                    start_s: seconds(start[row]),
+                    end_s: seconds(end[row]),
+                    completed: completed[row] as u64,
+                    lost: lost.iter().map(|column| column[row] as u64).sum(),
+                    retries: retries[row] as u64,
+                    response_us,
+                });
+            }
+        })?;
+        Ok(origins)
+    }
+
+    /// Fills the maps, and the distributions of those points that the page shows.
+    fn read_histograms(
+        &mut self,
+        folder: &Path,
+        summary: &Summary,
+        trials: &HashMap<i64, i64>,
+        origins: &HashMap<i64, i64>,
+    ) -> Result<(), LakeError> {
+        let complete = all_runs(summary).filter(|(_, run)| run.is_complete());
+        let points: HashMap<i64, usize> = complete
+            .filter(|(point, _)| *point < distribution::POINTS_MAX)
+            .map(|(point, run)| (i64::from(run.order), point))
+            .collect();
+        let mut last = None;
+        read_table(folder, &histograms::TABLE, |batch| {
+            let int = |column: &'static str| batch.ints(column);
+            let (runs, trial, start, end) = (int("run"), int("trial"), int("start_ns"), int("end_ns"));
+            let (high, responses) = (int("high_ns"), int("responses"));
+            for row in 0..batch.rows() {
+                let count = responses[row] as u64;
+                if count == 0 || trials.get(&runs[row]) != Some(&trial[row]) {
+                    continue;
+                }
+                if let Some(point) = points.get(&runs[row]) {
+                    self.response.entry(*point).or_default().record_bucket(Nanos(high[row] as u64), count);
+                }
+                if let (Some(run), Some(origin)) =
+                    (self.runs.get_mut(&(runs[row] as u32)), origins.get(&runs[row]))
+                {
+                    // Rows of a stretch stand together, reads before writes.
+                    if last.replace((runs[row], start[row])) != Some((runs[row], start[row])) {
+                        run.map.stretch((start[row] - origin) as f64 / 1e9, (end[row] - origin) as f64 / 1e9);
+                    }
+                    run.map.count(high[row] as f64 / 1e3, count);
+                }
+            }
+        })
+    }
+
+    fn read_probes(&mut self, folder: &Path, origins: &HashMap<i64, i64>) -> Result<(), LakeError> {
+        read_table(folder, &probes::TABLE, |batch| {
+            let (runs, start, end) = (batch.ints("run"), batch.ints("start_ns"), batch.ints("end_ns"));
+            let values = batch.floats("value");
+            let texts = batch
+                .texts("host")
+                .zip(batch.texts("probe"))
+                .zip(batch.texts("instance").zip(batch.texts("metric")));
+            for (row, ((host, probe), (instance, metric))) in texts.enumerate() {
+                if !super::hosts::is_shown(probe, metric) {
+                    continue;
+                }
+                let run = self.runs.get_mut(&(runs[row] as u32));
+                if let (Some(run), Some(origin)) = (run, origins.get(&runs[row])) {
+                    let seconds = |at: i64| (at - origin) as f64 / 1e9;
+                    run.sample(
+                        [host, probe, instance, metric],
+                        seconds(start[row]),
+                        seconds(end[row]),
+                        values[row],
+                    );
+                }
+            }
+        })
+    }
+
+    fn read_environment(&mut self, folder: &Path) -> Result<(), LakeError> {
+        let mut known: Vec<(String, String, String)> = Vec::new();
+        read_table(folder, &environment::TABLE, |batch| {
+            let rows = batch.texts("subject").zip(batch.texts("key")).zip(batch.texts("value"));
+            known.extend(rows.map(|((subject, key), value)| (subject.into(), key.into(), value.into())));
+        })?;
+        self.environment = told(&known);
+        Ok(())
+    }
+}
+
+/// Columns of `intervals` that count requests that ended badly.
+const LOST: [&str; 9] = [
+    "scsi_errors",
+    "os_errors",
+    "out_of_range",
+    "timed_out",
+    "gone",
+    "unsupported",
+    "miscompares",
+    "hanging",
+    "skipped",
+];
+
+/// Every run with its point's index.
+fn all_runs(summary: &Summary) -> impl Iterator<Item = (usize, &RunSummary)> {
+    let points = summary.points.iter().enumerate();
+    points.flat_map(|(index, point)| point.runs.iter().map(move |run| (index, run)))
+}
+
+/// The environment in the words of a reader, what matters most first.
+fn told(known: &[(String, String, String)]) -> Vec<(String, String)> {
+    let machine = |key: &str| {
+        let found = known.iter().find(|(subject, known, _)| subject == "machine" && known == key);
+        found.map(|(_, _, value)| value.as_str())
+    };
+    let mut told: Vec<(String, String)> = Vec::new();
+    let mut tell = |word: &str, text: Option<String>| told.extend(text.map(|text| (word.to_string(), text)));
+    tell("Host", machine("host").map(str::to_string));
+    let cpus = machine("cpus").map_or(String::new(), |cpus| format!("{cpus} × "));
+    let cpu = machine("cpu").or(machine("architecture"));
+    let governor = machine("governor").map_or(String::new(), |governor| format!(", governor {governor}"));
+    tell("Processors", cpu.map(|cpu| format!("{cpus}{cpu}{governor}")));
+    let kilobytes = |text: &str| text.strip_suffix(" kB")?.trim().parse::<f64>().ok();
+    tell(
+        "Memory",
+        machine("memory").and_then(kilobytes).map(|kb| crate::format::Unit::Bytes.show(kb * 1024.0)),
+    );
+    // "Linux version 6.1.0-13-amd64 (who built it, with what)"
+    let kernel = |text: &str| text.split(" (").next().unwrap_or(text).replace(" version", "");
+    tell("Kernel", machine("kernel").map(kernel));
+    for (subject, key, value) in known {
+        let named = matches!(
+            key.as_str(),
+            "host" | "cpu" | "cpus" | "architecture" | "governor" | "memory" | "kernel"
+        );
+        let elsewhere =
+            matches!(key.as_str(), "url" | "note") || subject == "experiment" || subject == "brunt";
+        if (subject == "machine" && named) || elsewhere {
+            continue;
+        }
+        let word = key.replace('_', " ");
+        let of = if subject == "machine" { word } else { format!("{subject}, {word}") };
+        let mut of = of;
+        if of.is_char_boundary(1) {
+            of[..1].make_ascii_uppercase();
+        }
+        told.push((of, value.clone()));
+    }
+    told
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use brunt_study::results;
+
+    /// The goal: the columns that stand for losses are those of the table, all of them.
+    #[test]
+    fn losses_are_the_tables() {
+        let named: Vec<&str> = results::intervals::TABLE.columns.iter().map(|column| column.name).collect();
+        let from = named.iter().position(|name| *name == LOST[0]).unwrap();
+        assert_eq!(named[from..from + LOST.len()], LOST);
+        assert_eq!(named[from + LOST.len()], "response_mean_ns");
+    }
+
+    /// The goal: a machine in a reader's words.
+    #[test]
+    fn machines_in_words() {
+        let row =
+            |subject: &str, key: &str, value: &str| (subject.to_string(), key.to_string(), value.to_string());
+        let told = told(&[
+            row("machine", "kernel", "Linux version 6.1.0-13-amd64 (debian) #1 SMP"),
+            row("machine", "cpu", "Example 9000"),
+            row("machine", "cpus", "2"),
+            row("machine", "memory", "8140124 kB"),
+            row("experiment", "text", "name = 1"),
+            row("target disk", "mount_options", "rw"),
+        ]);
+        let line = |word: &str, text: &str| (word.to_string(), text.to_string());
+        let expected = [
+            line("Processors", "2 × Example 9000"),
+            line("Memory", "7.76 GiB"),
+            line("Kernel", "Linux 6.1.0-13-amd64"),
+            line("Target disk, mount options", "rw"),
+        ];
+        assert_eq!(told, expected);
+    }
 }

@@ -12,6 +12,8 @@ use crate::page::{Block, Section};
 const CURVES_MAX: usize = 8;
 /// Charts; what is beyond is in the table of all points.
 const CHARTS_MAX: usize = 12;
+/// Points that are shown.
+pub(super) const POINTS_MAX: usize = CURVES_MAX * CHARTS_MAX;
 /// Places across for each factor of ten: steps of 3 %.
 const PLACES_PER_DECADE: f64 = 80.0;
 
@@ -41,11 +43,9 @@ pub(super) fn section(points: &Points<'_>, details: &Details) -> Section {
          is ten times rarer. A curve ends where its slowest request is.",
     ));
     section.blocks.extend(charts.into_iter().chain(last).map(Block::of));
-    if parts.len() > CHARTS_MAX {
-        section.prose(format!(
-            "{} more points are in the table of all points.",
-            known.len() - CHARTS_MAX * CURVES_MAX
-        ));
+    if points.all.len() > POINTS_MAX {
+        let more = points.all.len() - POINTS_MAX;
+        section.prose(format!("{more} more points are in the table of all points."));
     }
     section
 }

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use brunt_load::workload::Arrival;
+use brunt_study::results::environment::without_secrets;
 use brunt_study::statistics::RUNS_MIN;
 use brunt_study::summary::{PointSummary, Summary};
 
@@ -55,7 +56,7 @@ fn facts(summary: &Summary, details: &Details) -> Vec<(String, String)> {
     );
     facts.push(("Measured".into(), measured));
     for (name, target) in &experiment.targets {
-        facts.push((format!("Target {name}"), target.url.clone()));
+        facts.push((format!("Target {name}"), without_secrets(&target.url)));
     }
     for (name, workload) in &experiment.workloads {
         facts.push((format!("Workload {name}"), super::method::workload(workload, experiment)));

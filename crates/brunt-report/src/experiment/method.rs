@@ -3,6 +3,7 @@
 use brunt_load::Workload;
 use brunt_load::workload::{Arrival, Process};
 use brunt_study::experiment::Experiment;
+use brunt_study::results::environment::without_secrets;
 use brunt_study::statistics::{ALPHA, RESAMPLES, RUNS_MIN};
 use brunt_study::summary::Summary;
 
@@ -99,9 +100,10 @@ pub(super) fn reproduce(summary: &Summary) -> Section {
         summary.brunt, summary.experiment.seed
     ));
     match toml::to_string_pretty(&summary.experiment) {
-        Ok(text) => {
-            section.blocks.push(Block::Code("experiment.toml, with every default written out".into(), text))
-        }
+        Ok(text) => section.blocks.push(Block::Code(
+            "experiment.toml, with every default written out".into(),
+            without_secrets(&text),
+        )),
         Err(error) => section
             .blocks
             .push(Block::Missing(format!("It cannot be written as TOML ({error}); see summary.json."))),

@@ -8,6 +8,7 @@ mod details;
 mod distribution;
 mod faults;
 mod glance;
+mod hosts;
 mod losses;
 mod method;
 mod points;
@@ -17,7 +18,7 @@ mod timeline;
 
 use brunt_study::summary::Summary;
 
-pub use details::{Details, IntervalDetails, Probe, RunDetails};
+pub use details::{Details, Interval, Probe, RunDetails};
 
 use crate::page::Page;
 use points::Points;

@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicBool;
 use brunt_block::Backend;
 use brunt_block::backends::memory::MemoryBackend;
 use brunt_core::{Histogram, Nanos};
-use brunt_report::experiment::{Details, IntervalDetails, Probe, RunDetails};
+use brunt_report::experiment::{Details, Interval, RunDetails};
 use brunt_study::experiment::Experiment;
 use brunt_study::observe::Company;
 use brunt_study::study::Study;
@@ -97,8 +97,7 @@ pub fn details(summary: &Summary) -> Details {
 }
 
 fn time_line(shift: f64, all: &mut Histogram) -> RunDetails {
-    let mut run = RunDetails::default();
-    let (mut user, mut received) = (Vec::new(), Vec::new());
+    let mut run = RunDetails::new(100);
     for second in 0..120u32 {
         let at = f64::from(second);
         let slow = if (50..70).contains(&second) { 12.0 } else { 1.0 };
@@ -113,37 +112,26 @@ fn time_line(shift: f64, all: &mut Histogram) -> RunDetails {
             })
             .collect();
         buckets.sort_by(|a, b| a.0.total_cmp(&b.0));
+        run.map.stretch(at, at + 1.0);
         for (us, count) in &buckets {
             all.record_bucket(Nanos((us * 1e3) as u64), *count);
+            run.map.count(*us, *count);
         }
-        let percentile = |rank: usize| buckets[rank].0;
-        run.intervals.push(IntervalDetails {
-            start_s: at,
-            end_s: at + 1.0,
-            completed,
-            bytes: completed * 4096,
-            lost: if slow > 1.0 { 12 } else { 0 },
-            retries: if slow > 1.0 { 40 } else { 0 },
-            percentiles_us: Some([percentile(49), percentile(97), percentile(98), percentile(99)]),
-            buckets,
-        });
-        user.push((at + 1.0, 0.35 + 0.1 * (at / 7.0).sin()));
-        received.push((at + 1.0, completed as f64 * 4096.0));
+        let (lost, retries) = if slow > 1.0 { (12, 40) } else { (0, 0) };
+        let response_us = [49, 97, 98, 99].map(|rank| Some(buckets[rank].0));
+        run.interval(&Interval { start_s: at, end_s: at + 1.0, completed, lost, retries, response_us });
+        let user = 0.35 + 0.1 * (at / 7.0).sin();
+        let bytes = completed as f64 * 4096.0;
+        let samples = [
+            (["local", "cpu", "", "user_share"], user),
+            (["local", "cpu", "", "system_share"], user / 2.5),
+            (["local", "activity", "", "context_switches_per_s"], bytes / 4e4),
+            (["local", "network", "eth0", "received_bytes_per_s"], bytes),
+            (["local", "memory", "", "swapped_in_bytes_per_s"], 0.0),
+        ];
+        for (of, value) in samples {
+            run.sample(of, at, at + 1.0, value);
+        }
     }
-    let probe = |probe: &str, instance: &str, metric: &str, values: Vec<(f64, f64)>| Probe {
-        host: "local".into(),
-        probe: probe.into(),
-        instance: instance.into(),
-        metric: metric.into(),
-        values,
-    };
-    let system = user.iter().map(|(at, value)| (*at, value / 2.5)).collect();
-    let switches = received.iter().map(|(at, value)| (*at, value / 4e4)).collect();
-    run.probes = vec![
-        probe("cpu", "", "user_share", user),
-        probe("cpu", "", "system_share", system),
-        probe("cpu", "", "context_switches_per_s", switches),
-        probe("network", "eth0", "received_bytes_per_s", received),
-    ];
     run
 }

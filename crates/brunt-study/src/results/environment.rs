@@ -125,8 +125,8 @@ fn mount_of<'a>(mounts: &'a str, path: &Path) -> Option<Mount<'a>> {
     mounts.lines().filter_map(parse).max_by_key(|mount| mount.point.len())
 }
 
-/// The same with the secret of each `scheme://user%secret@host` replaced.
-fn without_secrets(text: &str) -> String {
+/// The same with the secret of each `scheme://user%secret@host` replaced: for whatever is shown or kept.
+pub fn without_secrets(text: &str) -> String {
     let mut clean = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find("://") {

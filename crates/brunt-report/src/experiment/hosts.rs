@@ -1,0 +1,130 @@
+//! What hosts did while a run was measured: a panel for each of the questions one asks first. The
+//! table `probes` has every figure.
+
+use super::details::Probe;
+use crate::chart::{Axis, Chart, Role, Scale, Series};
+use crate::format::Unit;
+
+/// Lines of a panel at the most: those with the highest values.
+const LINES_MAX: usize = 6;
+
+/// Figures that stand in one chart: title, unit, what the values are, and metrics with their names.
+struct Panel {
+    title: &'static str,
+    unit: Unit,
+    label: &'static str,
+    probe: &'static str,
+    metrics: &'static [(&'static str, &'static str)],
+}
+
+#[rustfmt::skip]
+const PANELS: &[Panel] = &[
+    Panel { title: "Processors", unit: Unit::Share, label: "share of all processors' time", probe: "cpu", metrics: &[("user_share", "user"), ("system_share", "system"), ("interrupt_share", "interrupts"), ("iowait_share", "waiting for devices"), ("steal_share", "taken by the hypervisor")] },
+    Panel { title: "Interrupts and context switches", unit: Unit::PerSecond, label: "a second", probe: "activity", metrics: &[("interrupts_per_s", "interrupts"), ("context_switches_per_s", "context switches")] },
+    Panel { title: "Our processes", unit: Unit::Count, label: "processors in use", probe: "process", metrics: &[("user_cpus", "user"), ("system_cpus", "system")] },
+    Panel { title: "Network", unit: Unit::BytesPerSecond, label: "bytes a second", probe: "network", metrics: &[("received_bytes_per_s", "received"), ("sent_bytes_per_s", "sent")] },
+    Panel { title: "Packets", unit: Unit::PerSecond, label: "packets a second", probe: "network", metrics: &[("received_packets_per_s", "received"), ("sent_packets_per_s", "sent"), ("receive_drops_per_s", "dropped coming in"), ("send_drops_per_s", "dropped going out")] },
+    Panel { title: "TCP segments sent again", unit: Unit::PerSecond, label: "a second", probe: "tcp", metrics: &[("retransmitted_segments_per_s", "sent again"), ("timeouts_per_s", "time-outs")] },
+    Panel { title: "Disks", unit: Unit::BytesPerSecond, label: "bytes a second", probe: "disk", metrics: &[("read_bytes_per_s", "read"), ("written_bytes_per_s", "written")] },
+    Panel { title: "Disks' busy time", unit: Unit::Share, label: "share of the time", probe: "disk", metrics: &[("busy_share", "busy")] },
+    Panel { title: "Memory", unit: Unit::Bytes, label: "bytes", probe: "memory", metrics: &[("free_bytes", "free"), ("shared_bytes", "shared"), ("buffered_bytes", "buffered"), ("cached_bytes", "cached"), ("swap_used_bytes", "swap in use")] },
+    Panel { title: "Swap", unit: Unit::BytesPerSecond, label: "bytes a second", probe: "memory", metrics: &[("swapped_in_bytes_per_s", "read back"), ("swapped_out_bytes_per_s", "written")] },
+    Panel { title: "Standing still for want of something", unit: Unit::Share, label: "share of the time", probe: "pressure", metrics: &[("some_share", "")] },
+];
+
+/// Whether a panel shows this figure.
+pub(super) fn is_shown(probe: &str, metric: &str) -> bool {
+    PANELS.iter().any(|panel| panel.probe == probe && panel.metrics.iter().any(|(name, _)| *name == metric))
+}
+
+/// The panels that have something to show, by host; and the titles of those that were zero throughout.
+pub(super) fn charts(probes: &[Probe]) -> (Vec<Chart>, Vec<String>) {
+    let mut hosts: Vec<&str> = probes.iter().map(|probe| probe.host.as_str()).collect();
+    hosts.sort_unstable();
+    hosts.dedup();
+    let (mut charts, mut idle) = (Vec::new(), Vec::new());
+    for host in &hosts {
+        for panel in PANELS {
+            let of = if hosts.len() > 1 { format!(" of {host}") } else { String::new() };
+            let members: Vec<(&Probe, &str)> = probes
+                .iter()
+                .filter(|probe| probe.host == *host && probe.probe == panel.probe && probe.line.pushed() > 1)
+                .filter_map(|probe| {
+                    let (_, name) = panel.metrics.iter().find(|(metric, _)| *metric == probe.metric)?;
+                    Some((probe, *name))
+                })
+                .collect();
+            // Where there is a line for all together, those of single processors say little more.
+            let whole = members.iter().any(|(probe, _)| probe.instance.is_empty());
+            let members: Vec<(&Probe, &str)> =
+                members.into_iter().filter(|(probe, _)| !whole || probe.instance.is_empty()).collect();
+            if members.is_empty() {
+                continue;
+            }
+            let (zero, members): (Vec<_>, Vec<_>) =
+                members.into_iter().partition(|(probe, _)| probe.line.is_zero(0));
+            if members.is_empty() {
+                idle.push(format!("{}{of}", panel.title));
+                continue;
+            }
+            charts.push(chart(panel, &of, members, zero.len()));
+        }
+    }
+    (charts, idle)
+}
+
+fn chart(panel: &Panel, of: &str, mut members: Vec<(&Probe, &str)>, zero: usize) -> Chart {
+    let most = |probe: &Probe| probe.line.values(0).into_iter().flatten().fold(0.0, f64::max);
+    let left_out = members.len().saturating_sub(LINES_MAX);
+    if left_out > 0 {
+        members.sort_by(|a, b| most(b.0).total_cmp(&most(a.0)));
+        members.truncate(LINES_MAX);
+    }
+    // Figures of one host are read together; where one was not told, its line has a gap.
+    let mut xs: Vec<f64> = members.iter().flat_map(|(probe, _)| probe.line.places()).collect();
+    xs.sort_by(f64::total_cmp);
+    xs.dedup_by(|a, b| (*a - *b).abs() < 1e-6);
+    let series = members.iter().enumerate().map(|(index, (probe, name))| {
+        let name = match (probe.instance.as_str(), *name) {
+            ("", name) => name.to_string(),
+            (instance, "") => instance.to_string(),
+            (instance, name) => format!("{instance} {name}"),
+        };
+        let mut known = probe.line.places().into_iter().zip(probe.line.values(0)).peekable();
+        let values = xs.iter().map(|x| known.next_if(|(at, _)| *at < x + 1e-6).and_then(|(_, value)| value));
+        Series::new(name, Role::Nominal(index), values.collect())
+    });
+    let series: Vec<Series> = series.collect();
+    // A line alone has no legend: its name stands at the axis.
+    let label = match &series[..] {
+        [only] => format!("{}, {}", only.name, panel.label),
+        _ => panel.label.to_string(),
+    };
+    let mut caption = String::new();
+    if left_out > 0 {
+        caption += &format!("The {LINES_MAX} with the highest values of {}. ", LINES_MAX + left_out);
+    }
+    if zero > 0 {
+        caption += &format!("Zero throughout: {zero} more.");
+    }
+    let x = Axis::new("time", Unit::Seconds, Scale::Linear);
+    let y = Axis::new(label, panel.unit, Scale::FromZero);
+    Chart::curves(format!("{}{of}", panel.title), x, y, xs, series).caption(caption)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use brunt_study::probe::PROBES;
+
+    /// The goal: panels ask for figures that probes tell.
+    #[test]
+    fn panels_name_what_there_is() {
+        for panel in PANELS {
+            let probe = PROBES.iter().find(|entry| entry.name == panel.probe).expect(panel.title);
+            for (metric, _) in panel.metrics {
+                assert!(probe.metrics.iter().any(|known| known.name == *metric), "{} {metric}", panel.title);
+            }
+        }
+    }
+}
