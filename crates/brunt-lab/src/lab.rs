@@ -249,6 +249,21 @@ impl Lab {
         Ok(())
     }
 
+    /// As [`Lab::change`], and lets chance begin again from `seed`: for a new run.
+    ///
+    /// # Errors
+    /// As for [`LinkHandle::change`].
+    pub fn restart(&mut self, name: &str, settings: [Settings; 2], seed: u64) -> Result<(), LabError> {
+        let placed = self.links.iter_mut().find(|placed| placed.link.handle().name() == name);
+        let placed = placed.ok_or_else(|| no_link(name))?;
+        for (direction, settings) in [Direction::There, Direction::Back].into_iter().zip(&settings) {
+            let changed = placed.link.handle().restart(direction, settings.clone(), seed);
+            changed.map_err(|source| failed(format!("change link {name}"), source))?;
+        }
+        placed.settings = settings;
+        Ok(())
+    }
+
     /// A fault of this link: other settings for a while.
     ///
     /// # Errors

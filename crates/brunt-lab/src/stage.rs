@@ -11,7 +11,7 @@ use std::fs;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Command, ExitCode};
+use std::process::Command;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -25,8 +25,8 @@ const MARK: &str = "BRUNT_STAGE";
 pub enum Stage {
     /// In the namespaces: go on, hosts and links can be made.
     Inside,
-    /// The inner process did everything and ended like this: end likewise.
-    Done(ExitCode),
+    /// The inner process did everything and ended with this status: end likewise.
+    Done(u8),
 }
 
 /// Why there is no stage.
@@ -81,7 +81,7 @@ fn arrive(descriptor: &str) -> Result<(), StageError> {
 }
 
 /// The outer side: makes the namespaces, starts the inner process in them, and waits.
-fn depart() -> Result<ExitCode, StageError> {
+fn depart() -> Result<u8, StageError> {
     let failed = |what| move |source: io::Error| StageError { what, advice: advice(&source), source };
     let (inner, outer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
         .map_err(|error| failed("no pipe")(error.into()))?;
@@ -116,7 +116,7 @@ fn depart() -> Result<ExitCode, StageError> {
         if let Some(status) = child.try_wait().map_err(failed("cannot wait"))? {
             drop(outer);
             let code = status.code().or(status.signal().map(|signal| 128 + signal)).unwrap_or(1);
-            return Ok(ExitCode::from(code as u8));
+            return Ok(code as u8);
         }
         let (signal, sent) = signals.wait().map_err(failed("cannot wait for signals"))?;
         // What the terminal sends it sends to the inner process, too.

@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 fn main() -> ExitCode {
     match stage::enter() {
         Ok(Stage::Inside) => {}
-        Ok(Stage::Done(code)) => return code,
+        Ok(Stage::Done(status)) => return ExitCode::from(status),
         Err(error) => {
             assert!(std::env::var("BRUNT_REQUIRE_ALL").is_err(), "{error}: {}", error.advice());
             println!("skipped: needs user namespaces ({error}; {})", error.advice());

@@ -11,6 +11,7 @@
 pub mod compare;
 pub mod degradation;
 pub mod experiment;
+pub mod lab;
 pub mod observe;
 pub mod probe;
 pub mod results;

@@ -118,6 +118,12 @@ pub struct RunSummary {
     /// What hosts did meanwhile; `None` when the experiment has no probes.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub probes: Option<crate::probe::Record>,
+    /// What the links of the lab did to packets.
+    #[serde(default, skip_serializing_if = "std::collections::BTreeMap::is_empty")]
+    pub links: std::collections::BTreeMap<String, brunt_lab::link::LinkReport>,
+    /// What makes the figures doubtful: a link that was busy all the time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub doubts: Vec<String>,
     /// What went wrong on purpose.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<FaultSummary>,
@@ -293,6 +299,8 @@ impl RunSummary {
             page_cache: None,
             cost_per_request: CostPerRequest::of(&figures.cost, figures.completed()),
             probes: None,
+            links: std::collections::BTreeMap::new(),
+            doubts: Vec::new(),
             faults: Vec::new(),
         }
     }

@@ -9,6 +9,7 @@ mod cli;
 mod commands;
 mod dashboard;
 mod devices;
+mod lab;
 
 fn main() -> std::process::ExitCode {
     cli::main()

@@ -36,11 +36,18 @@ const TOGETHER: Duration = Duration::from_micros(20);
 pub(super) struct Shared {
     pub(super) counters: Counters,
     /// Settings to take over, and how many times there were new ones.
-    pub(super) next: Mutex<Option<Settings>>,
+    pub(super) next: Mutex<Option<Change>>,
     pub(super) wanted: AtomicU64,
     /// How many of them hold, and since when.
     pub(super) applied: AtomicU64,
     pub(super) applied_at: AtomicU64,
+}
+
+/// New settings, and a seed where chance begins again with them.
+#[derive(Debug)]
+pub(super) struct Change {
+    pub(super) settings: Settings,
+    pub(super) seed: Option<u64>,
 }
 
 /// What a link's thread has in common with its handle.
@@ -134,8 +141,7 @@ impl Driver {
         let mut lanes = settings.map(|settings| {
             let this = direction;
             direction += 1;
-            // Each direction has its own chance; for_part keeps them apart.
-            let own = brunt_core::random::Random::for_part(seed, this as u64).next_u64();
+            let own = direction_seed(seed, this as u64);
             Lane {
                 from: fds[this],
                 to: fds[1 - this],
@@ -193,8 +199,10 @@ impl Lane {
         }
         self.seen = wanted;
         let next = shared.next.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
-        if let Some(settings) = next {
-            self.rules.change(settings);
+        match next {
+            Some(Change { settings, seed: None }) => self.rules.change(settings),
+            Some(Change { settings, seed: Some(seed) }) => self.rules = Rules::new(settings, seed),
+            None => {}
         }
         shared.applied_at.store(clock.now().0, Ordering::Release);
         shared.applied.store(wanted, Ordering::Release);
@@ -348,6 +356,11 @@ fn send(to: RawFd, frame: &[u8], packets: u32, counters: &Counters) {
         // The host has no memory for it, or does not take frames like it: counted, never silent.
         Err(_) => add(&counters.unmeant_refused, u64::from(packets)),
     }
+}
+
+/// Each direction has its own chance.
+pub(super) fn direction_seed(seed: u64, direction: u64) -> u64 {
+    brunt_core::random::Random::for_part(seed, direction).next_u64()
 }
 
 fn drain(wake: &OwnedFd) {

@@ -26,7 +26,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use brunt_core::{Clock, Nanos};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 pub use counters::Counts;
 pub use packet::VNET_HEADER_BYTES;
@@ -34,7 +34,7 @@ pub use presets::{PRESETS, Preset, preset};
 pub use rules::{Delivery, FRAME_OVERHEAD_BYTES, Rules, Verdict};
 pub use settings::{BitRate, Bursts, JitterShape, Settings, SettingsError};
 
-use driver::{Control, Driver, Shared};
+use driver::{Change, Control, Driver, Shared};
 
 use crate::host::Host;
 use crate::netlink::{DeviceStats, Netlink};
@@ -106,7 +106,7 @@ impl Device {
 }
 
 /// What a link did, for a report.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LinkReport {
     /// From the first host to the second.
     pub there: Counts,
@@ -117,6 +117,15 @@ pub struct LinkReport {
 }
 
 impl LinkReport {
+    /// What came since `earlier`; the busy share is the latest.
+    pub fn since(&self, earlier: &LinkReport) -> LinkReport {
+        LinkReport {
+            there: self.there.since(&earlier.there),
+            back: self.back.since(&earlier.back),
+            busy: self.busy,
+        }
+    }
+
     /// What makes figures of this link doubtful, in words for a report; empty when nothing does.
     pub fn trouble(&self) -> Vec<String> {
         let mut trouble = Vec::new();
@@ -220,18 +229,33 @@ impl LinkHandle {
     /// # Errors
     /// The link's thread has ended, or netem does not have these settings.
     pub fn change(&self, direction: Direction, settings: Settings) -> io::Result<Nanos> {
+        self.apply(direction, Change { settings, seed: None })
+    }
+
+    /// As [`LinkHandle::change`], and numbers the packets from the start again, so that a run that is made
+    /// again meets the same chance. What is still under way arrives as it would have.
+    ///
+    /// # Errors
+    /// As for [`LinkHandle::change`].
+    pub fn restart(&self, direction: Direction, settings: Settings, seed: u64) -> io::Result<Nanos> {
+        let seed = driver::direction_seed(seed, direction as u64);
+        self.apply(direction, Change { settings, seed: Some(seed) })
+    }
+
+    fn apply(&self, direction: Direction, change: Change) -> io::Result<Nanos> {
         let control = match &self.carrier {
             Carrier::Thread(control) => control,
             Carrier::Netem(devices) => {
-                devices[direction as usize].set_netem(&settings)?;
+                devices[direction as usize].set_netem(&change.settings)?;
                 return Ok(self.clock.now());
             }
+            Carrier::Bare if change.settings.is_clear() => return Ok(self.clock.now()),
             Carrier::Bare => return Err(io::Error::other(format!("link {} is a bare wire", self.name))),
         };
         let shared = &control.lanes[direction as usize];
         let wanted = {
             let mut next = shared.next.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            *next = Some(settings);
+            *next = Some(change);
             shared.wanted.fetch_add(1, Ordering::AcqRel) + 1
         };
         control.wake();

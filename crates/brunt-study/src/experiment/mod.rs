@@ -6,6 +6,7 @@
 //! said before any of them is touched.
 
 mod fault;
+mod lab;
 mod mistake;
 mod plan;
 mod target;
@@ -18,6 +19,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use fault::{FAULTS_MAX, FaultEntry};
+pub use lab::{CarrierName, LabEntry, LinkBack, LinkEntry};
 pub use mistake::FileError;
 use mistake::Source;
 pub use plan::{Plan, Point, Sweep};
@@ -60,6 +62,9 @@ pub struct Experiment {
     /// point. Not swept.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub filesystems: BTreeMap<String, FileSystemLoad>,
+    /// Hosts and links of the experiment's own, on which it is made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lab: Option<LabEntry>,
     /// What is varied over all workloads: every combination is a point.
     #[serde(default)]
     pub sweep: Sweep,
@@ -140,7 +145,8 @@ impl Experiment {
             return Err(source.mistake(&["probes", key], what, None));
         }
         self.check_faults(source)?;
-        self.check_sweep(source)
+        self.check_sweep(source)?;
+        self.check_lab(source)
     }
 
     /// The file's JSON Schema, for editors.

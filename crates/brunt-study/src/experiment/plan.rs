@@ -1,9 +1,11 @@
 //! What an experiment comes to: its sweep as points, its points as runs, in the order in which they
 //! are made.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use brunt_core::Size;
+use brunt_core::{Size, Span};
+use brunt_lab::link::{BitRate, Settings as LinkSettings};
 use brunt_load::Workload;
 use brunt_load::filesystem::Phase;
 use brunt_load::workload::{Arrival, BlockSize};
@@ -36,6 +38,15 @@ pub struct Sweep {
     /// Requests a second; the workloads have to be open loops.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rate: Vec<f64>,
+    /// Delay of every link of the lab, each way.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub link_delay: Vec<Span>,
+    /// Share of packets that every link of the lab loses, each way.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub link_loss: Vec<f64>,
+    /// Rate of every link of the lab, each way.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub link_rate: Vec<BitRate>,
 }
 
 /// One combination: a workload as swept, against a target.
@@ -53,6 +64,9 @@ pub struct Point {
     pub axes: Vec<(&'static str, String)>,
     /// The workload, swept; means nothing where there is a phase.
     pub workload: Workload,
+    /// The links of the lab, swept: there and back.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub links: BTreeMap<String, [LinkSettings; 2]>,
     /// What is done to a file system, in place of a workload against a target.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
@@ -93,6 +107,9 @@ impl Experiment {
             axes.read.len(),
             axes.sequential.len(),
             axes.rate.len(),
+            axes.link_delay.len(),
+            axes.link_loss.len(),
+            axes.link_rate.len(),
         ];
         let points = lengths.iter().map(|length| (*length).max(1)).fold(1usize, usize::saturating_mul);
         let all = points
@@ -126,6 +143,8 @@ impl Experiment {
 
     /// Every combination of target, workload and axes, in the order of the file's names.
     pub fn points(&self) -> Vec<Point> {
+        let links = self.lab.iter().flat_map(|lab| &lab.links);
+        let links: BTreeMap<_, _> = links.map(|(name, link)| (name.clone(), link.settings())).collect();
         let mut points = Vec::new();
         for (name, target) in &self.targets {
             for (workload_name, workload) in &self.workloads {
@@ -136,6 +155,7 @@ impl Experiment {
                     workload_name: workload_name.clone(),
                     axes: Vec::new(),
                     workload: workload.clone(),
+                    links: links.clone(),
                     phase: None,
                 });
             }
@@ -153,6 +173,11 @@ impl Experiment {
                 *rate = *new;
             }
         });
+        vary_links(&mut points, "link_delay", &axes.link_delay, |link, delay| link.delay = *delay);
+        vary_links(&mut points, "link_loss", &axes.link_loss, |link, loss| {
+            (link.loss, link.loss_bursts) = (*loss, None);
+        });
+        vary_links(&mut points, "link_rate", &axes.link_rate, |link, rate| link.rate = Some(*rate));
         for (name, load) in &self.filesystems {
             points.extend(load.phases.iter().map(|phase| Point {
                 label: String::new(),
@@ -162,6 +187,7 @@ impl Experiment {
                 axes: Vec::new(),
                 workload: Workload::default(),
                 phase: Some(*phase),
+                links: links.clone(),
             }));
         }
         for point in &mut points {
@@ -205,19 +231,41 @@ fn touches(axis: &str, key: &str) -> bool {
     }
 }
 
-/// Replaces each point by one for each value of an axis.
+/// Replaces each point by one for each value of an axis of the workload.
 fn vary<T: std::fmt::Display>(
     points: &mut Vec<Point>,
     axis: &'static str,
     values: &[T],
     set: impl Fn(&mut Workload, &T),
 ) {
+    vary_points(points, axis, values, |point, value| set(&mut point.workload, value));
+}
+
+/// Replaces each point by one for each value of an axis of every link.
+fn vary_links<T: std::fmt::Display>(
+    points: &mut Vec<Point>,
+    axis: &'static str,
+    values: &[T],
+    set: impl Fn(&mut LinkSettings, &T),
+) {
+    vary_points(points, axis, values, |point, value| {
+        point.links.values_mut().flatten().for_each(|link| set(link, value));
+    });
+}
+
+/// Replaces each point by one for each value of an axis.
+fn vary_points<T: std::fmt::Display>(
+    points: &mut Vec<Point>,
+    axis: &'static str,
+    values: &[T],
+    set: impl Fn(&mut Point, &T),
+) {
     if values.is_empty() {
         return;
     }
     let with = |point: &Point, value: &T| {
         let mut point = point.clone();
-        set(&mut point.workload, value);
+        set(&mut point, value);
         point.axes.push((axis, value.to_string()));
         point
     };

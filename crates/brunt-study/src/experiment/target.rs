@@ -34,6 +34,9 @@ pub struct Target {
     /// `brunt target --lun` takes it, a list of them, or `tcp` for the network alone (`brunt sink`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serve: Option<Serve>,
+    /// The host of the lab on which it is served.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
     /// Which of the served LUNs is measured; the first one by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lun: Option<u16>,
@@ -102,7 +105,12 @@ impl Target {
                 let what = "it has neither a url nor something to serve".to_string();
                 return Err(("url", what, help("add url = \"memory:1GiB\", or serve = \"memory:1GiB\"")));
             }
-            for (key, there) in [("lun", self.lun.is_some()), ("options", self.options.is_some())] {
+            let there = [
+                ("lun", self.lun.is_some()),
+                ("options", self.options.is_some()),
+                ("host", self.host.is_some()),
+            ];
+            for (key, there) in there {
                 if there {
                     let what = format!("{key} belongs to what is served; this target has a url");
                     return Err((key, what, help("write it into the url")));

@@ -9,7 +9,7 @@ use brunt_study::experiment::Experiment;
 use brunt_study::observe::{Companion, Company};
 use brunt_study::probe::{Prober, Watch};
 use brunt_study::results::Results;
-use brunt_study::role::{Here, Role, Roles};
+use brunt_study::role::{Here, Place, Role, Roles};
 use brunt_study::study::{Study, describe, table};
 use brunt_study::summary::{self, Summary};
 use brunt_study::timeline::TimeLine;
@@ -17,7 +17,7 @@ use serde_json::json;
 
 use super::{Subcommand, report};
 use crate::cli::{Done, Failure, Output};
-use crate::{dashboard, devices};
+use crate::{dashboard, devices, lab};
 
 /// Run an experiment: measure every point as often as the file says, and keep the figures
 ///
@@ -77,6 +77,10 @@ impl Subcommand for Run {
             let what = format!("{} holds results already", folder.display());
             return Err(Failure::usage(what).advise("choose another folder with --out, or move these away"));
         }
+        let lab = match &experiment.lab {
+            None => None,
+            Some(entry) => Some(lab::enter(entry, experiment.seed)?),
+        };
         let mut targets = BTreeMap::new();
         let mut roles = Vec::new();
         for (name, target) in &experiment.targets {
@@ -84,7 +88,11 @@ impl Subcommand for Run {
             let url = match &target.serve {
                 None => target.url.clone(),
                 Some(serve) => {
-                    let role = Role::serve(name, serve, Arc::new(Here)).map_err(|error| {
+                    let place: Arc<dyn Place> = match (&lab, &target.host) {
+                        (Some(lab), Some(host)) => lab.place(host).map_err(Failure::usage)?,
+                        _ => Arc::new(Here),
+                    };
+                    let role = Role::serve(name, serve, place).map_err(|error| {
                         Failure::failed(format!("target {error}"))
                             .advise(format!("see what [targets.{name}] serves"))
                     })?;
@@ -115,6 +123,7 @@ impl Subcommand for Run {
         let stop = output.interrupt_flag();
         let watch = Watch::default();
         let mut companions: Vec<Box<dyn Companion>> = Vec::new();
+        companions.extend(lab.as_ref().map(|lab| lab.companion(&experiment)));
         if !roles.is_empty() {
             companions.push(Box::new(Roles::new(roles.clone(), &watch)));
         }

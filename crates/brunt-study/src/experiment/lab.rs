@@ -1,0 +1,356 @@
+//! `[lab]`: hosts of the experiment's own, and the links between them.
+//!
+//! ```toml
+//! [lab]
+//! hosts = ["client", "server"]
+//! worker = "client"                     # where requests are made; the first host by default
+//! [lab.links.wan]
+//! between = ["client", "server"]
+//! preset = "paxson-wan"
+//! delay = "10ms"                        # on top of the preset, both ways
+//! back = { rate = "100Mb/s" }           # only from the second host to the first
+//!
+//! [targets.remote]
+//! serve = "memory:1GiB"
+//! host = "server"
+//!
+//! [sweep]
+//! link_delay = ["0", "5ms", "20ms"]     # of every link, both ways
+//! ```
+
+use std::collections::BTreeMap;
+
+use brunt_core::{Size, Span};
+use brunt_lab::link::{BitRate, Bursts, JitterShape, PRESETS, Settings, SettingsError, preset};
+use brunt_lab::{Carrier, HOSTS_MAX, LINKS_MAX};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::Experiment;
+use super::mistake::{FileError, Source};
+
+/// Largest IP packet that a link may carry, in bytes.
+const MTU_MAX: u32 = 9000;
+/// Smallest: what every host has to take (RFC 791).
+const MTU_MIN: u32 = 576;
+
+/// Hosts and links.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LabEntry {
+    /// Network namespaces that stand for machines, by names of your own.
+    pub hosts: Vec<String>,
+    /// The host on which requests are made and probes look; the first by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker: Option<String>,
+    /// Wires between two hosts, by names of your own.
+    #[serde(default)]
+    pub links: BTreeMap<String, LinkEntry>,
+}
+
+/// Who carries the packets of a link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum CarrierName {
+    /// Brunt. Hosts leave segments to be cut, as with a card that does it; a loss hits one packet.
+    #[default]
+    Brunt,
+    /// Brunt, and hosts cut segments themselves: every packet comes alone.
+    WireSize,
+    /// The kernel's netem, which has to have it.
+    Netem,
+    /// A bare pair of devices, which does nothing.
+    Bare,
+}
+
+impl CarrierName {
+    pub(crate) fn carrier(self) -> Carrier {
+        match self {
+            CarrierName::Brunt => Carrier::Brunt,
+            CarrierName::WireSize => Carrier::BruntWireSize,
+            CarrierName::Netem => Carrier::Netem,
+            CarrierName::Bare => Carrier::Bare,
+        }
+    }
+}
+
+/// Defines what may be said of a link once for both directions and once for one of them.
+macro_rules! settings_keys {
+    ($($(#[$doc:meta])* $key:ident: $type:ty => $set:expr,)*) => {
+        /// A link. What it says of packets holds both ways.
+        #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+        #[serde(deny_unknown_fields)]
+        pub struct LinkEntry {
+            /// The hosts at its ends.
+            pub between: [String; 2],
+            /// Settings to begin with, by name: lan, paxson-wan, four-sites.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub preset: Option<String>,
+            /// Largest IP packet in bytes: 1500 by default, 9000 for jumbo frames.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub mtu: Option<u32>,
+            /// Who carries its packets.
+            #[serde(default)]
+            pub carrier: CarrierName,
+            /// What is different from the second host to the first.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub back: Option<LinkBack>,
+            $($(#[$doc])* #[serde(default, skip_serializing_if = "Option::is_none")] pub $key: Option<$type>,)*
+        }
+
+        /// One direction of a link, where it is different.
+        #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+        #[serde(deny_unknown_fields)]
+        pub struct LinkBack {
+            $($(#[$doc])* #[serde(default, skip_serializing_if = "Option::is_none")] pub $key: Option<$type>,)*
+        }
+
+        impl LinkEntry {
+            fn lay_over(&self, settings: &mut Settings) {
+                $(if let Some(value) = &self.$key { ($set)(settings, value.clone()); })*
+            }
+        }
+
+        impl LinkBack {
+            fn lay_over(&self, settings: &mut Settings) {
+                $(if let Some(value) = &self.$key { ($set)(settings, value.clone()); })*
+            }
+        }
+    };
+}
+
+settings_keys! {
+    /// Time from the last bit sent to the last bit received.
+    delay: Span => |settings: &mut Settings, value| settings.delay = value,
+    /// How much the delay varies; `jitter_shape` says what the number means.
+    jitter: Span => |settings: &mut Settings, value| settings.jitter = value,
+    /// uniform (evenly within ± jitter), normal (its standard deviation), pareto (its mean; never early).
+    jitter_shape: JitterShape => |settings: &mut Settings, value| settings.jitter_shape = value,
+    /// Whether packets keep their order under jitter; they do by default.
+    keep_order: bool => |settings: &mut Settings, value| settings.keep_order = value,
+    /// Share of packets lost, each for itself.
+    loss: f64 => |settings: &mut Settings, value| settings.loss = value,
+    /// Loss in bursts instead (Gilbert-Elliott).
+    loss_bursts: Bursts => |settings: &mut Settings, value| settings.loss_bursts = Some(value),
+    /// Share of packets in which a bit is flipped, after all checksums.
+    corrupt: f64 => |settings: &mut Settings, value| settings.corrupt = value,
+    /// Share of packets that arrive twice.
+    duplicate: f64 => |settings: &mut Settings, value| settings.duplicate = value,
+    /// Share of packets held back, so that later ones overtake them.
+    reorder: f64 => |settings: &mut Settings, value| settings.reorder = value,
+    /// How long those are held back; 1 ms by default.
+    reorder_by: Span => |settings: &mut Settings, value| settings.reorder_by = value,
+    /// Bits a second of the line, with all that a frame takes of a wire; none: as fast as the machine.
+    rate: BitRate => |settings: &mut Settings, value| settings.rate = Some(value),
+    /// Bytes that wait in front of a line with a rate, 1 MiB by default; more is dropped and counted.
+    queue: Size => |settings: &mut Settings, value| settings.queue = value,
+    /// Packets that wait there, if they are bounded as well.
+    queue_packets: u32 => |settings: &mut Settings, value| settings.queue_packets = Some(value),
+}
+
+impl LinkEntry {
+    /// From the first host to the second, and back.
+    pub fn settings(&self) -> [Settings; 2] {
+        let start = self.preset.as_deref().and_then(preset);
+        let mut there = start.map_or_else(Settings::default, |preset| (preset.settings)());
+        self.lay_over(&mut there);
+        let mut back = there.clone();
+        if let Some(other) = &self.back {
+            other.lay_over(&mut back);
+        }
+        [there, back]
+    }
+
+    /// Largest IP packet, in bytes.
+    pub fn mtu(&self) -> u32 {
+        self.mtu.unwrap_or(1500)
+    }
+}
+
+impl LabEntry {
+    /// Where requests are made.
+    pub fn worker(&self) -> &str {
+        self.worker.as_deref().or(self.hosts.first().map(String::as_str)).unwrap_or_default()
+    }
+}
+
+impl Experiment {
+    pub(super) fn check_lab(&self, source: &Source<'_>) -> Result<(), Box<FileError>> {
+        let wrong = |path: &[&str], what: String, help: Option<&str>| {
+            Err(source.mistake(path, what, help.map(str::to_string)))
+        };
+        let Some(lab) = &self.lab else {
+            if let Some((name, _)) = self.targets.iter().find(|(_, target)| target.host.is_some()) {
+                let what = format!("target {name} is on a host, but there is no lab");
+                return wrong(&["targets", name, "host"], what, Some("add [lab] with hosts and links"));
+            }
+            let axes = &self.sweep;
+            for (axis, swept) in [
+                ("link_delay", !axes.link_delay.is_empty()),
+                ("link_loss", !axes.link_loss.is_empty()),
+                ("link_rate", !axes.link_rate.is_empty()),
+            ] {
+                if swept {
+                    let what = format!("{axis} is swept, but there is no link");
+                    return wrong(&["sweep", axis], what, Some("add [lab] with hosts and links"));
+                }
+            }
+            return Ok(());
+        };
+        let hosts = lab.hosts.join(", ");
+        if lab.hosts.is_empty() || lab.hosts.len() > HOSTS_MAX {
+            let what = format!("{} hosts; write 1 to {HOSTS_MAX}", lab.hosts.len());
+            return wrong(&["lab", "hosts"], what, Some("hosts = [\"client\", \"server\"]"));
+        }
+        if let Some(name) =
+            lab.hosts.iter().enumerate().find_map(|(index, name)| {
+                (name.is_empty() || lab.hosts[..index].contains(name)).then_some(name)
+            })
+        {
+            return wrong(&["lab", "hosts"], format!("host '{name}' is empty or there twice"), None);
+        }
+        let known = |name: &str| lab.hosts.iter().any(|host| host == name);
+        if !known(lab.worker()) {
+            let what = format!("there is no host {}; there are {hosts}", lab.worker());
+            return wrong(&["lab", "worker"], what, None);
+        }
+        if lab.links.len() > LINKS_MAX {
+            return wrong(&["lab", "links"], format!("more than {LINKS_MAX} links"), None);
+        }
+        for (name, link) in &lab.links {
+            let path = ["lab", "links", name.as_str()];
+            let at = |key| [path[0], path[1], path[2], key];
+            if let Some(host) = link.between.iter().find(|host| !known(host)) {
+                return wrong(&at("between"), format!("there is no host {host}; there are {hosts}"), None);
+            }
+            if link.between[0] == link.between[1] {
+                return wrong(&at("between"), format!("{} is joined to itself", link.between[0]), None);
+            }
+            if let Some(unknown) = link.preset.as_deref().filter(|name| preset(name).is_none()) {
+                let names: Vec<&str> = PRESETS.iter().map(|preset| preset.name).collect();
+                let what = format!("there is no preset {unknown}; there are {}", names.join(", "));
+                return wrong(&at("preset"), what, None);
+            }
+            if !(MTU_MIN..=MTU_MAX).contains(&link.mtu()) {
+                let what = format!("an MTU of {}; write {MTU_MIN} to {MTU_MAX}", link.mtu());
+                return wrong(&at("mtu"), what, Some("1500, or 9000 for jumbo frames"));
+            }
+            for settings in link.settings() {
+                if let Err(SettingsError { key, what }) = settings.check() {
+                    return wrong(&at(key), format!("{key}: {what}"), None);
+                }
+                if link.carrier == CarrierName::Bare && !settings.is_clear() {
+                    let what = "a bare wire does nothing to packets";
+                    return wrong(&at("carrier"), what.into(), Some("leave carrier out"));
+                }
+            }
+        }
+        for (name, target) in &self.targets {
+            let path = ["targets", name.as_str(), "host"];
+            match &target.host {
+                Some(host) if !known(host) => {
+                    return wrong(&path, format!("there is no host {host}; there are {hosts}"), None);
+                }
+                None if target.serve.is_some() => {
+                    let what = format!("target {name} is served, but not said on which host of the lab");
+                    return wrong(&path, what, Some(&format!("write host = one of {hosts}")));
+                }
+                Some(host) if host != lab.worker() && !lab.joins(lab.worker(), host) => {
+                    let what = format!("no link joins {} and {host}", lab.worker());
+                    return wrong(&path, what, Some("add one under [lab.links]"));
+                }
+                _ => {}
+            }
+        }
+        for point in self.points() {
+            for settings in point.links.values().flatten() {
+                if let Err(SettingsError { key, what }) = settings.check() {
+                    let axis = format!("link_{key}");
+                    return wrong(&["sweep", &axis], format!("{}: {key}: {what}", point.label), None);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl LabEntry {
+    fn joins(&self, first: &str, second: &str) -> bool {
+        self.links.values().any(|link| {
+            let [one, other] = &link.between;
+            (one == first && other == second) || (one == second && other == first)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const GOOD: &str = r#"
+name = "a lab"
+[lab]
+hosts = ["client", "server"]
+[lab.links.wan]
+between = ["client", "server"]
+preset = "paxson-wan"
+delay = "10ms"
+back = { delay = "20ms", rate = "100Mb/s" }
+[targets.remote]
+serve = "memory:16MiB"
+host = "server"
+[workloads.mixed]
+stop = { time = "1s" }
+[sweep]
+link_loss = [0.0, 0.01]
+link_delay = ["1ms", "5ms"]
+"#;
+
+    /// The goal: a preset is where a link begins, its own keys go over it, the way back over both, and
+    /// a sweep over all.
+    #[test]
+    fn settings_lie_over_each_other() {
+        let experiment = Experiment::parse("lab.toml", GOOD).unwrap();
+        let [there, back] = experiment.lab.as_ref().unwrap().links["wan"].settings();
+        assert_eq!((there.loss, there.corrupt, there.reorder), (0.027, 0.0002, 0.02));
+        assert_eq!((there.delay.0, back.delay.0), (Duration::from_millis(10), Duration::from_millis(20)));
+        assert_eq!((there.rate, back.rate), (None, Some(BitRate(100_000_000))));
+        let points = experiment.points();
+        assert_eq!(points.len(), 4);
+        assert_eq!(points[3].label, "remote mixed link_delay=5ms link_loss=0.01");
+        let [there, back] = &points[3].links["wan"];
+        assert_eq!((there.loss, back.loss, there.delay.0), (0.01, 0.01, Duration::from_millis(5)));
+        assert_eq!(back.rate, Some(BitRate(100_000_000)));
+    }
+
+    /// The goal: every mistake is found before a namespace is made, at its line.
+    #[test]
+    fn mistakes_have_their_line() {
+        let check = |from: &str, to: &str, line: usize, said: &str| {
+            assert!(GOOD.contains(from), "{from}");
+            let error = Experiment::parse("bad.toml", &GOOD.replacen(from, to, 1)).unwrap_err();
+            let all = format!("{} {}", error.one_line(), error.help_text().unwrap_or_default());
+            assert!(all.starts_with(&format!("bad.toml:{line}: ")) && all.contains(said), "{to}: {all}");
+        };
+        check("hosts = [\"client\", \"server\"]", "hosts = [\"a\", \"a\"]", 4, "there twice");
+        check("[\"client\", \"server\"]\n[", "[\"client\", \"server\"]\nworker = \"x\"\n[", 5, "no host x");
+        check("between = [\"client\", \"server\"]", "between = [\"client\", \"x\"]", 6, "no host x");
+        check("between = [\"client\", \"server\"]", "between = [\"client\", \"client\"]", 6, "to itself");
+        check("paxson-wan", "paxson", 7, "there are lan, paxson-wan, four-sites");
+        check("delay = \"10ms\"", "delay = \"11s\"", 8, "longer than 10s");
+        check("delay = \"10ms\"", "delya = \"10ms\"", 8, "did you mean delay?");
+        check("delay = \"10ms\"", "mtu = 100", 8, "write 576 to 9000");
+        check("delay = \"10ms\"", "carrier = \"bare\"", 8, "does nothing");
+        check("host = \"server\"", "host = \"x\"", 12, "no host x");
+        check("host = \"server\"\n", "", 10, "not said on which host");
+        check("link_loss = [0.0, 0.01]", "link_loss = [0.0, 1.1]", 16, "is no share");
+        let start = GOOD.find("[lab]").unwrap();
+        let end = GOOD.find("[targets").unwrap();
+        let without = format!("{}{}", &GOOD[..start], &GOOD[end..]);
+        assert!(Experiment::parse("x", &without).unwrap_err().to_string().contains("there is no lab"));
+        let without = without.replace("host = \"server\"\n", "");
+        assert!(Experiment::parse("x", &without).unwrap_err().to_string().contains("there is no link"));
+    }
+}

@@ -1,0 +1,26 @@
+//! Puts a command on the stage of a lab: the program starts itself again in namespaces of its own, and
+//! the command goes on there. Called before any thread is started.
+
+use brunt_lab::{Stage, stage};
+use brunt_study::experiment::LabEntry;
+use brunt_study::lab::Standing;
+
+use crate::cli::Failure;
+
+/// Namespaces of our own for this process and all that it starts. Returns in the inner process only; the
+/// outer one ends here, as the inner one did.
+pub fn on_stage() -> Result<(), Failure> {
+    match stage::enter() {
+        Ok(Stage::Inside) => Ok(()),
+        Ok(Stage::Done(status)) => std::process::exit(i32::from(status)),
+        Err(error) => Err(Failure::failed(&error).advise(error.advice())),
+    }
+}
+
+/// Builds the lab of an experiment, and puts this thread on the workers' host.
+pub fn enter(entry: &LabEntry, seed: u64) -> Result<Standing, Failure> {
+    on_stage()?;
+    let lab = Standing::build(entry, seed).map_err(Failure::failed)?;
+    lab.enter().map_err(|error| Failure::failed(format!("cannot enter host {}: {error}", entry.worker())))?;
+    Ok(lab)
+}
