@@ -16,9 +16,13 @@ macro_rules! counters {
         }
 
         impl Counts {
-            /// What came since `earlier`.
+            /// What came since `earlier`; the largest of a kind stay those since the start.
             pub fn since(&self, earlier: &Counts) -> Counts {
-                Counts { $($name: self.$name.saturating_sub(earlier.$name),)* }
+                Counts {
+                    late_nanos_max: self.late_nanos_max,
+                    queued_max: self.queued_max,
+                    ..Counts { $($name: self.$name.saturating_sub(earlier.$name),)* }
+                }
             }
         }
 

@@ -48,6 +48,9 @@ pub fn table(summary: &Summary) -> Vec<String> {
             let told: Vec<String> = losses.iter().map(|(name, count)| format!("{count} {name}")).collect();
             lines.push(format!("  losses: {}", told.join(", ")));
         }
+        let mut doubts: Vec<&String> = point.runs.iter().flat_map(|run| &run.doubts).collect();
+        doubts.dedup();
+        lines.extend(doubts.first().map(|doubt| format!("  doubtful: {doubt}")));
         for fault in &point.degradation {
             lines.extend(cost(fault));
         }
