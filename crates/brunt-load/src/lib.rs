@@ -11,6 +11,7 @@
 
 pub mod arrival;
 pub mod audit;
+pub mod calibrate;
 pub mod cost;
 pub mod data;
 pub mod filesystem;

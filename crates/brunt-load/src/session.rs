@@ -145,7 +145,8 @@ impl Session {
         let block = (self.workload.block_bytes_max().max(4096) as usize).next_power_of_two();
         let arena_bytes = (block * depth as usize).min(ARENA_BYTES_MAX);
         let entries = depth.next_power_of_two().max(8);
-        let ring = Ring::new(RingConfig { arena_bytes, entries, ..self.ring.clone() }).map_err(io)?;
+        let config = self.workload.ring.config(self.ring.clone());
+        let ring = Ring::new(RingConfig { arena_bytes, entries, ..config }).map_err(io)?;
         let seat = Seat { worker, workers: self.workload.workers, seed: self.seed };
         let ready = Worker::new(&self.workload, info, seat, self.run, ring.pool())?;
         let mut device = self.backend.open(&ring, depth).map_err(|source| SessionError::Open {

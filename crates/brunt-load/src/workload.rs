@@ -9,6 +9,8 @@ use brunt_core::{Size, Span};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::calibrate::RingMode;
+
 /// Deepest queue of one worker.
 pub const QUEUE_DEPTH_MAX: u32 = 4096;
 /// Most workers of one run.
@@ -43,6 +45,9 @@ pub struct Workload {
     pub reap_batch: u32,
     /// Threads, each with a queue of its own.
     pub workers: u32,
+    /// How requests are handed to the kernel: "auto" measures which way is the fastest.
+    #[serde(skip_serializing_if = "is_default")]
+    pub ring: RingMode,
     /// When requests are made.
     pub arrival: Arrival,
     /// Requests come in bursts with pauses between them.
@@ -84,6 +89,7 @@ impl Default for Workload {
             queue_depth: 1,
             reap_batch: 1,
             workers: 1,
+            ring: RingMode::default(),
             arrival: Arrival::Closed {},
             burst: None,
             ramp_up: None,
@@ -556,6 +562,10 @@ fn twenty_five() -> u32 {
 }
 fn ten_seconds() -> Span {
     Span(std::time::Duration::from_secs(10))
+}
+
+fn is_default(mode: &RingMode) -> bool {
+    *mode == RingMode::default()
 }
 
 #[cfg(test)]

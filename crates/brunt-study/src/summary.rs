@@ -8,6 +8,7 @@ use std::io;
 use std::path::Path;
 
 use brunt_core::{Histogram, Nanos};
+use brunt_load::calibrate::RingChoice;
 use brunt_load::cost::Cost;
 use brunt_load::filesystem::PageCache;
 use brunt_load::record::{OpFigures, RequestStatus};
@@ -55,6 +56,9 @@ pub struct PointSummary {
     pub axes: std::collections::BTreeMap<String, String>,
     /// What the user has to know beside the figures, such as "through the page cache".
     pub notes: Vec<String>,
+    /// How workers' rings worked, and why so.
+    #[serde(default)]
+    pub ring: RingChoice,
     /// 95 % intervals over runs; `null` without a complete run.
     pub requests_per_second: Option<Estimate>,
     /// In bytes a second.

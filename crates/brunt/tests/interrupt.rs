@@ -93,8 +93,9 @@ fn runs(summary: &Value) -> Vec<Value> {
 #[test]
 fn interrupted_at_any_moment() {
     let hour = "stop = { time = \"1h\" }";
-    let cases: [(&str, &str, u32, String); 4] = [
+    let cases: [(&str, &str, u32, String); 5] = [
         ("ramp-up", "memory:16MiB", 3, format!("ramp_up = {{ time = \"1h\" }}\n{hour}")),
+        ("choosing a ring", "memory:16MiB", 1, format!("ring = \"auto\"\n{hour}")),
         ("within", "memory:16MiB?delay=const:1ms", 3, hour.into()),
         ("between", "memory:16MiB", 1000, "stop = { requests = 1 }".into()),
         (
@@ -111,7 +112,10 @@ fn interrupted_at_any_moment() {
     let mut random = Random::new(seed);
     for round in 0..2 {
         for (name, url, repetitions, more) in &cases {
-            let mut run = Run::start(&format!("{name}-{round}"), &experiment(url, *repetitions, more));
+            let mut run = Run::start(
+                &format!("{}-{round}", name.replace(' ', "-")),
+                &experiment(url, *repetitions, more),
+            );
             std::thread::sleep(Duration::from_millis(random.below(250)));
             run.interrupt();
             let status = run.end();

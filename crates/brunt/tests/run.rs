@@ -91,3 +91,34 @@ fn verify_finds_lost_writes() {
     assert!(json(&bad)["lost"].as_u64() > Some(100), "{bad:?}");
     std::fs::remove_dir_all(&folder).expect("the folder goes");
 }
+
+/// The goal: rings work as the file says, which shows in the system calls that requests cost; and
+/// where the file leaves it open, what was chosen and why is on record.
+#[test]
+fn rings_work_as_stated() {
+    let folder = folder("rings");
+    let disk = folder.join("disk.img");
+    std::fs::write(&disk, vec![7; 1 << 20]).expect("a disk");
+    let url = format!("file:{}", disk.display());
+    let system_calls = |mode: &str| {
+        let text = format!(
+            "name = \"x\"\nrepetitions = 1\n[targets.t]\nurl = \"{url}\"\n[workloads.w]\n\
+             ring = \"{mode}\"\nstop = {{ requests = 2000 }}\n[probes]\ninterval = \"0s\"\n"
+        );
+        let file = folder.join(format!("{mode}.toml"));
+        std::fs::write(&file, text).expect("a file");
+        let run = brunt(&["--json", "run", file.to_str().expect("a plain path")]);
+        assert!(run.status.success(), "{run:?}");
+        let point = &json(&run)["points"][0];
+        let calls = point["runs"][0]["cost_per_request"]["system_calls"].as_f64();
+        (point["ring"].clone(), calls.expect("a figure"))
+    };
+    let (ring, calls) = system_calls("interrupt");
+    assert!(ring["mode"] == "interrupt" && calls > 0.9, "{calls}");
+    let (ring, calls) = system_calls("sqpoll");
+    assert!(ring["mode"] == "sqpoll" && calls < 0.5, "{calls}");
+    let (ring, _) = system_calls("auto");
+    assert_eq!(ring["trials"].as_array().map(Vec::len), Some(3), "{ring:#}");
+    assert!(ring["mode"] != "auto" && ring["why"].as_str().is_some_and(|why| why.contains("interrupt ")));
+    std::fs::remove_dir_all(&folder).expect("the folder goes");
+}

@@ -15,6 +15,7 @@ use std::time::{Duration, SystemTime};
 
 use brunt_block::Backend;
 use brunt_core::{Clock, Histogram, Nanos};
+use brunt_load::calibrate::{RingChoice, RingMode};
 use brunt_load::filesystem::{FileSystem, FileSystemError};
 use brunt_load::workload::Arrival;
 use brunt_load::{Interval, Outcome, Recorder, RequestRecord, Session, SessionError, Stopped};
@@ -199,6 +200,14 @@ impl<'a> Study<'a> {
                 self.summary.trouble = Some("interrupted".into());
                 break;
             }
+            let chosen = self.ring_is_chosen(index, stop).map_err(|source| {
+                let label = self.plan.points[index].label.clone();
+                StudyError::Run { label, repetition: repetition as u32, source }
+            })?;
+            if !chosen {
+                self.summary.trouble = Some("interrupted".into());
+                break;
+            }
             let info = RunInfo {
                 order: order as u32,
                 runs: runs.len() as u32,
@@ -233,6 +242,23 @@ impl<'a> Study<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Measures how the rings of a point should work, if its workload leaves that open and it was not
+    /// done yet. `false` when `stop` was set meanwhile.
+    fn ring_is_chosen(&mut self, index: usize, stop: &AtomicBool) -> Result<bool, SessionError> {
+        if self.summary.points[index].ring.mode != RingMode::Auto {
+            return Ok(true);
+        }
+        let point = &self.plan.points[index];
+        let backend = Arc::clone(&self.targets[&point.target]);
+        let session = Session::new(point.workload.clone(), backend, self.summary.experiment.seed);
+        let choice = session.choose_ring(stop)?;
+        let chosen = choice.is_some();
+        if let Some(choice) = choice {
+            self.summary.points[index].ring = choice;
+        }
+        Ok(chosen)
     }
 
     /// One run with its companions, who are gone when this returns.
@@ -308,6 +334,7 @@ impl<'a> Study<'a> {
             return Ok((outcome, run, relay.series.unwrap_or_default()));
         }
         let mut workload = point.workload.clone();
+        workload.ring = self.summary.points[info.point as usize].ring.mode;
         if let Some(verify) = &mut workload.verify
             && let Some(folder) = &mut verify.journal
         {
@@ -387,6 +414,7 @@ fn empty(point: &Point, notes: Vec<String>) -> PointSummary {
         workload: point.workload_name.clone(),
         axes: point.axes.iter().map(|(axis, value)| (axis.to_string(), value.clone())).collect(),
         notes,
+        ring: RingChoice::stated(point.workload.ring),
         requests_per_second: None,
         bytes_per_second: None,
         response_mean_us: None,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use brunt_core::Size;
+use brunt_load::calibrate::RingMode;
 
 use crate::degradation::OverRuns;
 use crate::experiment::{Experiment, Plan};
@@ -40,6 +41,10 @@ pub fn table(summary: &Summary) -> Vec<String> {
             "{label:<33} {:>10.0} {width:>5} {bytes:>9.1} {mean:>9.1} {p99:>9.1}",
             requests.mean
         ));
+        if !point.ring.trials.is_empty() || point.ring.mode != RingMode::default() {
+            let said = format!("  ring: {}, {}", point.ring.mode.name(), point.ring.why);
+            lines.push(said.chars().take(80).collect());
+        }
         let mut losses: BTreeMap<&str, u64> = BTreeMap::new();
         for (name, count) in point.runs.iter().flat_map(|run| &run.losses) {
             *losses.entry(name).or_default() += count;

@@ -1,0 +1,231 @@
+//! How a ring hands requests over and learns that they are done, and which way is the fastest for a
+//! workload on a device. Experiments say `ring = "auto"` to have it measured.
+//!
+//! The rule: the choice is by rate, measured here and now and told with every figure it came from.
+//! Another way than interrupts has to be clearly faster, since it takes a core for itself.
+//!
+//! Nothing is written: trials read, whatever the workload does, for there is one way of handing over
+//! for both.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use brunt_block::RingConfig;
+use brunt_core::Span;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::record::NoRecorder;
+use crate::session::{Session, SessionError};
+use crate::workload::{Arrival, RampUp, Stop};
+
+/// Trials of each mode; the one in the middle counts.
+pub const ROUNDS: usize = 3;
+/// Length of a trial, after [`TRIAL_RAMP`].
+const TRIAL: Duration = Duration::from_millis(200);
+const TRIAL_RAMP: Duration = Duration::from_millis(50);
+/// So much faster than interrupts another mode has to be.
+const MARGIN: f64 = 1.05;
+/// The kernel's thread sleeps after so long without a request.
+const SQPOLL_IDLE_MS: u32 = 100;
+
+/// How a worker's ring works.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum RingMode {
+    /// A system call hands requests over, and interrupts tell that they are done.
+    #[default]
+    Interrupt,
+    /// A thread of the kernel takes requests over (SQPOLL): no system calls, and a core gone.
+    Sqpoll,
+    /// The device is asked until requests are done (IOPOLL): block devices with poll queues only.
+    Poll,
+    /// The fastest of these, measured before the first run of each point: some two seconds.
+    Auto,
+}
+
+impl RingMode {
+    /// Those that a ring can have.
+    pub const ALL: [RingMode; 3] = [RingMode::Interrupt, RingMode::Sqpoll, RingMode::Poll];
+
+    /// Its name in files.
+    pub fn name(self) -> &'static str {
+        match self {
+            RingMode::Interrupt => "interrupt",
+            RingMode::Sqpoll => "sqpoll",
+            RingMode::Poll => "poll",
+            RingMode::Auto => "auto",
+        }
+    }
+
+    /// `base` in this mode; a mode that was never chosen is by interrupts.
+    pub fn config(self, base: RingConfig) -> RingConfig {
+        match self {
+            RingMode::Interrupt | RingMode::Auto => base,
+            RingMode::Sqpoll => RingConfig { sqpoll_idle_ms: Some(SQPOLL_IDLE_MS), ..base },
+            RingMode::Poll => RingConfig { iopoll: true, ..base },
+        }
+    }
+}
+
+/// The mode of a point, and why.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RingChoice {
+    /// The mode that its runs have.
+    pub mode: RingMode,
+    /// In words.
+    pub why: String,
+    /// What was measured for it: the median of each mode.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub trials: Vec<RingTrial>,
+}
+
+/// One mode, tried.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RingTrial {
+    /// Which.
+    pub mode: RingMode,
+    /// Reads a second, the median of [`ROUNDS`]; `None` when it does not work here.
+    pub requests_per_second: Option<f64>,
+    /// Why it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+impl RingChoice {
+    /// Of a workload that names its mode.
+    pub fn stated(mode: RingMode) -> RingChoice {
+        RingChoice { mode, why: "as the workload says".into(), trials: Vec::new() }
+    }
+
+    /// From the rates of trials: interrupts unless another mode is clearly faster.
+    pub fn of(trials: Vec<RingTrial>) -> RingChoice {
+        let rate_of =
+            |mode| trials.iter().find(|trial| trial.mode == mode).and_then(|trial| trial.requests_per_second);
+        let usual = rate_of(RingMode::Interrupt);
+        let better = |trial: &&RingTrial| {
+            trial.requests_per_second.is_some_and(|rate| usual.is_none_or(|usual| rate > usual * MARGIN))
+        };
+        let rate = |trial: &&RingTrial| trial.requests_per_second.unwrap_or(0.0);
+        let fastest = trials.iter().filter(better).max_by(|a, b| rate(a).total_cmp(&rate(b)));
+        let mode = fastest.map_or(RingMode::Interrupt, |trial| trial.mode);
+        let told: Vec<String> = trials
+            .iter()
+            .map(|trial| match trial.requests_per_second {
+                Some(rate) => format!("{} {rate:.0}/s", trial.mode.name()),
+                None => format!("{} not here", trial.mode.name()),
+            })
+            .collect();
+        RingChoice { mode, why: format!("measured: {}", told.join(", ")), trials }
+    }
+}
+
+impl Session {
+    /// Measures every mode with reads of the workload's blocks at its depth and chooses one; `None`
+    /// when `stop` was set meanwhile.
+    ///
+    /// # Errors
+    /// Not even the usual mode works: the workload's or the device's error.
+    pub fn choose_ring(&self, stop: &AtomicBool) -> Result<Option<RingChoice>, SessionError> {
+        let mut rates: [Vec<f64>; RingMode::ALL.len()] = Default::default();
+        let mut errors: [Option<String>; RingMode::ALL.len()] = Default::default();
+        // Interleaved, so that a machine that slows down does so for all of them.
+        for _ in 0..ROUNDS {
+            for (place, mode) in RingMode::ALL.into_iter().enumerate() {
+                if errors[place].is_some() {
+                    continue;
+                }
+                match self.try_ring(mode, stop) {
+                    Ok(rate) => rates[place].push(rate),
+                    Err(Failed::Here(error)) if mode == RingMode::Interrupt => return Err(error),
+                    Err(Failed::Here(error)) => errors[place] = Some(error.to_string()),
+                    Err(Failed::Requests(what)) => errors[place] = Some(what),
+                }
+                if stop.load(Ordering::Relaxed) {
+                    return Ok(None);
+                }
+            }
+        }
+        let trials = RingMode::ALL.into_iter().zip(rates.iter_mut()).zip(errors);
+        let trials = trials.map(|((mode, rates), error)| {
+            rates.sort_unstable_by(f64::total_cmp);
+            let median = rates.get(rates.len() / 2).copied();
+            RingTrial { mode, requests_per_second: median.filter(|_| error.is_none()), error }
+        });
+        Ok(Some(RingChoice::of(trials.collect())))
+    }
+
+    /// The rate of a short trial.
+    fn try_ring(&self, mode: RingMode, stop: &AtomicBool) -> Result<f64, Failed> {
+        let mut trial = self.clone();
+        let workload = &mut trial.workload;
+        (workload.ring, workload.read, workload.arrival) = (mode, 1.0, Arrival::Closed {});
+        (workload.burst, workload.verify, workload.record_requests) = (None, None, false);
+        workload.ramp_up = Some(RampUp { requests: 0, time: Span(TRIAL_RAMP) });
+        workload.stop = Stop { time: Some(Span(TRIAL)), ..Stop::default() };
+        workload.interval = Span(Duration::ZERO);
+        let outcome = trial.run(stop, &mut NoRecorder).map_err(Failed::Here)?;
+        match outcome.first_error {
+            Some(error) if outcome.figures.counts.errors() > 0 => Err(Failed::Requests(error.to_string())),
+            _ => Ok(outcome.requests_per_second),
+        }
+    }
+}
+
+/// How a trial can fail.
+enum Failed {
+    /// The ring or the device could not be opened so.
+    Here(SessionError),
+    /// Its requests failed.
+    Requests(String),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Workload;
+    use brunt_block::backends::memory::MemoryBackend;
+    use std::sync::Arc;
+
+    /// The goal: interrupts stay unless another mode is clearly faster, and what does not work is not
+    /// chosen.
+    #[test]
+    fn the_clearly_fastest_is_chosen() {
+        let check = |rates: [Option<f64>; 3], expected: RingMode, said: &str| {
+            let trials = RingMode::ALL.into_iter().zip(rates).map(|(mode, requests_per_second)| {
+                let error = requests_per_second.is_none().then(|| "no".to_string());
+                RingTrial { mode, requests_per_second, error }
+            });
+            let choice = RingChoice::of(trials.collect());
+            assert!(choice.mode == expected && choice.why.contains(said), "{choice:?}");
+        };
+        check([Some(1000.0), Some(1020.0), None], RingMode::Interrupt, "poll not here");
+        check([Some(1000.0), Some(1100.0), None], RingMode::Sqpoll, "sqpoll 1100/s");
+        check([Some(1000.0), Some(1100.0), Some(1200.0)], RingMode::Poll, "interrupt 1000/s");
+        check([Some(500_000.0), Some(200_000.0), Some(0.0)], RingMode::Interrupt, "measured");
+        check([None, None, None], RingMode::Interrupt, "not here");
+    }
+
+    /// The goal: all that works is measured, a write workload's device is only read, and a user who
+    /// interrupts is obeyed.
+    #[test]
+    fn modes_are_measured() {
+        let workload = Workload {
+            read: 0.0,
+            queue_depth: 8,
+            ring: RingMode::Auto,
+            stop: Stop { requests: Some(1), ..Stop::default() },
+            ..Workload::default()
+        };
+        let memory = Arc::new(MemoryBackend::new(16 << 20, 512).unwrap());
+        let session = Session::new(workload, memory.clone(), 1);
+        let choice = session.choose_ring(&AtomicBool::new(false)).unwrap().unwrap();
+        assert_eq!(choice.trials.len(), 3);
+        assert!(choice.trials[0].requests_per_second.is_some_and(|rate| rate > 0.0), "{choice:?}");
+        for trial in &choice.trials {
+            assert!(trial.requests_per_second.is_some() != trial.error.is_some(), "{choice:?}");
+        }
+        assert_ne!(choice.mode, RingMode::Auto);
+        assert!(session.choose_ring(&AtomicBool::new(true)).unwrap().is_none());
+    }
+}
