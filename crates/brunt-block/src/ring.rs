@@ -88,6 +88,9 @@ struct RingInner {
     arena_registered: bool,
     files: RefCell<FileTable>,
     stats: Cell<RingStats>,
+    /// How many requests there had been when the kernel's thread was woken last: once is enough for
+    /// all of them, however long it takes to get a core.
+    woken_for: Cell<u64>,
     config: RingConfig,
     wake: Option<Wake>,
     /// Completions that lie in ports and were not taken.
@@ -216,6 +219,7 @@ impl Ring {
                 arena_registered,
                 files: RefCell::new(FileTable { slots }),
                 stats: Cell::default(),
+                woken_for: Cell::new(0),
                 config,
                 wake,
                 ready: Cell::new(0),
@@ -442,8 +446,9 @@ impl Ring {
         };
         let waits = !matches!(wait, Wait::No);
         let sqpoll = self.inner.config.sqpoll_idle_ms.is_some();
-        let calls =
-            waits || task_work || self.inner.config.iopoll || (queued > 0 && (!sqpoll || needs_wakeup));
+        let made = self.inner.stats.get().submitted;
+        let wakes = needs_wakeup && self.inner.woken_for.get() != made;
+        let calls = waits || task_work || self.inner.config.iopoll || (queued > 0 && (!sqpoll || wakes));
         if calls {
             let submitter = uring.submitter();
             let outcome = match wait {
@@ -470,6 +475,7 @@ impl Ring {
             stats.system_calls += 1;
             self.inner.stats.set(stats);
             match outcome {
+                Ok(_) if needs_wakeup => self.inner.woken_for.set(made),
                 Ok(_) => {}
                 Err(error)
                     if matches!(
