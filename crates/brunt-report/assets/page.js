@@ -57,7 +57,7 @@ const show = (unit, v) => {
   return three(v);
 };
 const plain = v => {
-  const text = Math.abs(v) >= 1e4 ? grouped(v) : String(+v.toPrecision(6));
+  const text = Math.abs(v) >= 1e4 ? grouped(v) : String(+v.toPrecision(4));
   return text.replace("-", "−");
 };
 // Labels of ticks: one unit along an axis with even steps, a fitting one for each on others.
@@ -132,6 +132,11 @@ const evenTicks = (min, max, most) => {
   const ticks = [];
   for (let v = Math.ceil(min / step - 1e-9) * step; v <= max + step * 1e-9; v += step) ticks.push(+v.toPrecision(12));
   return ticks;
+};
+// Even steps in the unit that the axis is labelled with: 1024s do not fall on tens.
+const unitTicks = (unit, min, max, most) => {
+  const scale = unit in SCALES ? scaleOf(unit, max)[0] : 1;
+  return evenTicks(min / scale, max / scale, most).map(v => v * scale);
 };
 const clockTicks = (min, max, most) => {
   const rough = (max - min) / Math.max(1, most);
@@ -213,21 +218,22 @@ const build = figure => {
     },
     axes: [
       {
-        ...common, label: xLabel, labelSize: 18, size: 26, grid: { show: spec.kind !== "heat", stroke: () => colours.grid, width: 1 },
+        // Low panels that share an axis leave its name to the tall ones.
+        ...common, ...(spec.sync && spec.height < 150 ? {} : { label: xLabel, labelSize: 18 }), size: 26, grid: { show: spec.kind !== "heat", stroke: () => colours.grid, width: 1 },
         splits: (u, _, min, max) => {
           const width = u.bbox.width / devicePixelRatio || 500, most = Math.max(2, Math.floor(width / (narrow ? 62 : 84)));
           if (spec.x.ticks) return thinTicks(u, spec.x.ticks, spec.x, min, max, width, narrow ? 40 : 48);
           if (spec.x.unit === "seconds") return clockTicks(min, max, most);
-          return spec.x.scale === "log" ? logTicks(min, max, most) : evenTicks(min, max, most);
+          return spec.x.scale === "log" ? logTicks(min, max, most) : unitTicks(spec.x.unit, min, max, most);
         },
         filter: (u, splits) => splits, values: (u, splits) => tickLabels(spec.x.unit, splits, spec.x.scale !== "log" && !spec.x.ticks),
       },
       {
         ...common, size: spec.y.unit === "nines" ? 84 : narrow ? 58 : 70, grid: { stroke: () => colours.grid, width: 1, show: spec.kind !== "heat" },
         splits: (u, _, min, max) => {
-          const most = Math.max(2, Math.floor(spec.height / 42));
+          const most = Math.max(3, Math.floor(spec.height / 40));
           if (spec.y.unit === "nines") return (max < 5 ? [0, 0.30103, 1, 2, 3, 4] : [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]).filter(v => v <= max);
-          return spec.y.scale === "log" ? logTicks(min, max, most) : evenTicks(min, max, most);
+          return spec.y.scale === "log" ? logTicks(min, max, most) : unitTicks(spec.y.unit, min, max, most);
         },
         filter: (u, splits) => splits, values: (u, splits) => tickLabels(spec.y.unit, splits, spec.y.scale !== "log"),
       },

@@ -111,3 +111,17 @@ fn experiments_in_a_browser() {
     drop(browser);
     std::fs::remove_dir_all(&folder).unwrap();
 }
+
+/// The goal: any page on disk can be looked at: BRUNT_LOOK names a file, BRUNT_PAGES where pictures go.
+#[test]
+fn look_at_a_page() {
+    let Some(page) = std::env::var_os("BRUNT_LOOK") else { return };
+    let folder = support::folder("look");
+    let Some(mut browser) = Browser::start(&folder) else { return };
+    for (width, dark) in [(1280, false), (1280, true), (360, false)] {
+        browser.open(Path::new(&page), width, dark);
+        browser.picture(&format!("look-{width}-{dark}"), if width < 500 { 2400 } else { 1700 });
+    }
+    drop(browser);
+    std::fs::remove_dir_all(&folder).unwrap();
+}

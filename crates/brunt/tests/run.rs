@@ -52,6 +52,16 @@ fn run_leaves_a_summary() {
     }
     let again = brunt(&["run", &file, "--out", out]);
     assert_eq!(again.status.code(), Some(2));
+    // Its page, and the same again from what is on disk.
+    let page = std::fs::read_to_string(results.join("report.html")).expect("a page");
+    assert!(
+        page.contains("Complete: 4 of 4 runs") && page.contains("workers 2") && page.contains("Cumulative")
+    );
+    let elsewhere = folder.join("again.html");
+    let made = json(&brunt(&["--json", "report", out, "-o", elsewhere.to_str().expect("a plain path")]));
+    assert_eq!(made["bytes"].as_u64(), Some(page.len() as u64));
+    assert_eq!(std::fs::read_to_string(&elsewhere).expect("a page"), page);
+    assert_eq!(brunt(&["report", folder.to_str().expect("a plain path")]).status.code(), Some(2));
     std::fs::remove_dir_all(&folder).expect("the folder goes");
 }
 

@@ -29,7 +29,7 @@ const PANELS: &[Panel] = &[
     Panel { title: "Disks' busy time", unit: Unit::Share, label: "share of the time", probe: "disk", metrics: &[("busy_share", "busy")] },
     Panel { title: "Memory", unit: Unit::Bytes, label: "bytes", probe: "memory", metrics: &[("free_bytes", "free"), ("shared_bytes", "shared"), ("buffered_bytes", "buffered"), ("cached_bytes", "cached"), ("swap_used_bytes", "swap in use")] },
     Panel { title: "Swap", unit: Unit::BytesPerSecond, label: "bytes a second", probe: "memory", metrics: &[("swapped_in_bytes_per_s", "read back"), ("swapped_out_bytes_per_s", "written")] },
-    Panel { title: "Standing still for want of something", unit: Unit::Share, label: "share of the time", probe: "pressure", metrics: &[("some_share", "")] },
+    Panel { title: "Pressure", unit: Unit::Share, label: "share of the time that tasks stood still for want of", probe: "pressure", metrics: &[("some_share", "")] },
 ];
 
 /// Whether a panel shows this figure.

@@ -83,7 +83,7 @@ fn blocks(run: &RunSummary, details: &RunDetails) -> Vec<Block> {
     let stretch = Some((begin.min(0.0), end));
     let time = || Axis::new("time", Unit::Seconds, Scale::Linear);
     let finish = |chart: Chart, height: u32| Block::of(Chart { height, stretch, ..chart.on(&sync, &faults) });
-    let length = Unit::Seconds.show(details.interval_s);
+    let length = Unit::Micros.show(details.interval_s * 1e6);
     let mut told = format!("{} intervals of {length}.", count(line.pushed() as f64));
     if line.each() > 1 {
         told += &format!(" Drawn as the lowest and the highest of every {} together.", line.each());
@@ -126,7 +126,7 @@ fn blocks(run: &RunSummary, details: &RunDetails) -> Vec<Block> {
         blocks.push(Block::Missing("Hosts: no probe was read beside this run.".into()));
     } else {
         blocks.push(Block::Heading("Hosts meanwhile".into()));
-        blocks.extend(panels.into_iter().map(|chart| finish(chart, 140)));
+        blocks.extend(panels.into_iter().map(|chart| finish(chart, 120)));
         if !idle.is_empty() {
             blocks.push(Block::Prose(format!("Zero throughout: {}.", idle.join(", "))));
         }
