@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 pub mod compare;
+pub mod control;
 pub mod degradation;
 pub mod experiment;
 pub mod lab;

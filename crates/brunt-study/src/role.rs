@@ -6,18 +6,20 @@
 //! which a role died unasked is void, and says what the role said last.
 
 use std::collections::VecDeque;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use rustix::thread::{CpuSet, sched_setaffinity};
 
+use crate::control::{Answer, Controls, Order};
 use crate::experiment::{Serve, TARGET_NAME};
 use crate::observe::{Companion, Hub, RunInfo};
 use crate::probe::{Watch, Watching};
@@ -26,8 +28,12 @@ use crate::probe::{Watch, Watching};
 const START_TIME: Duration = Duration::from_secs(20);
 /// A role has so long to end when it is asked to; then it is killed.
 const END_TIME: Duration = Duration::from_secs(5);
+/// An order has to be answered in this time.
+const ANSWER_TIME: Duration = Duration::from_secs(5);
 /// Lines of its standard error that are kept for messages.
 const LINES_MAX: usize = 20;
+/// A longer line of its standard output is no answer.
+const ANSWER_BYTES_MAX: usize = 1 << 16;
 /// A longer line is cut.
 const LINE_BYTES_MAX: usize = 2000;
 
@@ -118,6 +124,7 @@ pub struct Role {
     arguments: Vec<String>,
     address: SocketAddr,
     process: Mutex<Process>,
+    control: Mutex<ControlLine>,
     lines: Arc<Mutex<VecDeque<String>>>,
 }
 
@@ -130,6 +137,13 @@ struct Process {
     readers: Vec<JoinHandle<()>>,
 }
 
+/// Where a role takes orders, and what it says on its standard output after its first line. Apart from the
+/// process, which has to be thawed while somebody waits for an answer.
+struct ControlLine {
+    orders: Option<ChildStdin>,
+    answers: Receiver<String>,
+}
+
 impl Role {
     /// Starts this program with `arguments`, on a port of its own choice, and waits until it listens.
     /// The role says its address on its first line.
@@ -138,9 +152,10 @@ impl Role {
     /// It does not start; the text has what it said.
     pub fn start(name: &str, arguments: &[String], place: Arc<dyn Place>) -> Result<Role, RoleError> {
         let lines = Arc::default();
-        let (process, address) = launch(name, arguments, place.as_ref(), 0, &lines)?;
-        let arguments = arguments.to_vec();
-        Ok(Role { name: name.to_string(), place, arguments, address, process: Mutex::new(process), lines })
+        let (process, control, address) = launch(name, arguments, place.as_ref(), 0, &lines)?;
+        let (arguments, name) = (arguments.to_vec(), name.to_string());
+        let (process, control) = (Mutex::new(process), Mutex::new(control));
+        Ok(Role { name, place, arguments, address, process, control, lines })
     }
 
     /// The role that serves what an experiment's target asks for.
@@ -169,6 +184,48 @@ impl Role {
     /// Its process, which a restart changes.
     pub fn pid(&self) -> u32 {
         self.process().child.id()
+    }
+
+    /// Has a target carry out an order. A frozen one does not answer.
+    ///
+    /// # Errors
+    /// It is gone, or does not answer in time.
+    pub fn ask(&self, order: &Order) -> io::Result<Answer> {
+        let mut control = lock(&self.control);
+        let mut line = serde_json::to_vec(order).map_err(io::Error::other)?;
+        line.push(b'\n');
+        // What came too late for an earlier order answers nobody.
+        while control.answers.try_recv().is_ok() {}
+        let orders = control.orders.as_mut().ok_or_else(|| io::Error::other("it takes no orders"))?;
+        orders.write_all(&line)?;
+        let begin = Instant::now();
+        while let Some(left) = ANSWER_TIME.checked_sub(begin.elapsed()) {
+            let Ok(line) = control.answers.recv_timeout(left) else { break };
+            // Further portals are said on lines of their own.
+            if let Ok(answer) = serde_json::from_str(&line) {
+                return Ok(answer);
+            }
+        }
+        Err(io::Error::new(io::ErrorKind::TimedOut, format!("{} does not answer its orders", self.name)))
+    }
+
+    /// Keeps all its threads, and those that they start, on these cores.
+    ///
+    /// # Errors
+    /// It is gone, or there are no such cores.
+    pub fn pin(&self, cores: &[usize]) -> io::Result<()> {
+        let mut set = CpuSet::new();
+        cores.iter().filter(|core| **core < CpuSet::MAX_CPU).for_each(|core| set.set(*core));
+        for entry in std::fs::read_dir(format!("/proc/{}/task", self.pid()))? {
+            let thread =
+                entry?.file_name().to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw);
+            match sched_setaffinity(thread, &set) {
+                // A thread may end meanwhile.
+                Ok(()) | Err(rustix::io::Errno::SRCH) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
     }
 
     /// Whether it plays as it should.
@@ -229,8 +286,9 @@ impl Role {
         let mut process = self.process();
         process.end();
         let port = self.address.port();
-        let (next, _) = launch(&self.name, &self.arguments, self.place.as_ref(), port, &self.lines)?;
+        let (next, control, _) = launch(&self.name, &self.arguments, self.place.as_ref(), port, &self.lines)?;
         *process = next;
+        *lock(&self.control) = control;
         Ok(())
     }
 
@@ -277,6 +335,12 @@ impl Role {
     }
 }
 
+impl Controls for Role {
+    fn ask(&self, order: &Order) -> io::Result<Answer> {
+        Role::ask(self, order)
+    }
+}
+
 impl Drop for Role {
     fn drop(&mut self) {
         let _ = self.shutdown();
@@ -306,7 +370,7 @@ fn arguments_of(serve: &Serve) -> Vec<String> {
     if serve.is_sink() {
         return vec!["sink".into()];
     }
-    let mut arguments = vec!["target".to_string(), "--name".into(), TARGET_NAME.into()];
+    let mut arguments = vec!["target".to_string(), "--control".into(), "--name".into(), TARGET_NAME.into()];
     for lun in serve.luns() {
         arguments.extend(["--lun".to_string(), lun.clone()]);
     }
@@ -319,7 +383,7 @@ fn launch(
     place: &dyn Place,
     port: u16,
     lines: &Arc<Mutex<VecDeque<String>>>,
-) -> Result<(Process, SocketAddr), RoleError> {
+) -> Result<(Process, ControlLine, SocketAddr), RoleError> {
     let os = |what, source| RoleError::Os { name: name.to_string(), what, source };
     let program = place.program().map_err(|error| os("find this program", error))?;
     let mut command = Command::new(program);
@@ -327,7 +391,7 @@ fn launch(
         .args(arguments)
         .args(["--portal", &SocketAddr::new(place.address(), port).to_string()])
         .args(["--parent", &std::process::id().to_string()])
-        .stdin(Stdio::null())
+        .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         // Ctrl-C is for the experiment, which ends its roles when it has no more use for them.
@@ -340,7 +404,8 @@ fn launch(
     let mut readers = vec![std::thread::spawn(move || keep_lines(BufReader::new(stderr), &kept))];
     let (sender, first) = channel();
     let stdout = child.stdout.take().expect("piped");
-    readers.push(std::thread::spawn(move || first_line(stdout, &sender)));
+    readers.push(std::thread::spawn(move || tell_lines(BufReader::new(stdout), &sender)));
+    let orders = child.stdin.take();
     let process = Process { child, ended: false, frozen: false, readers };
     let fail = |mut process: Process, what: String| {
         process.end();
@@ -357,20 +422,23 @@ fn launch(
         }
     };
     match line.trim().parse() {
-        Ok(address) => Ok((process, address)),
+        Ok(address) => Ok((process, ControlLine { orders, answers: first }, address)),
         Err(_) => fail(process, format!("its first line is no address: '{}'", line.trim())),
     }
 }
 
-/// Sends the first line, if there is one, and reads on until the end, so that the role never waits for us.
-fn first_line(stdout: ChildStdout, sender: &Sender<String>) {
-    let mut stdout = BufReader::new(stdout);
+/// Sends every whole line, and reads on until the end, so that the role never waits for us.
+fn tell_lines(mut stdout: impl BufRead, sender: &Sender<String>) {
     let mut line = Vec::new();
-    let _ = stdout.by_ref().take(LINE_BYTES_MAX as u64).read_until(b'\n', &mut line);
-    if line.ends_with(b"\n") {
-        let _ = sender.send(String::from_utf8_lossy(&line).into_owned());
+    while let Ok(count) = stdout.by_ref().take(ANSWER_BYTES_MAX as u64).read_until(b'\n', &mut line) {
+        if count == 0 {
+            return;
+        }
+        if line.ends_with(b"\n") {
+            let _ = sender.send(String::from_utf8_lossy(&line).into_owned());
+        }
+        line.clear();
     }
-    let _ = io::copy(&mut stdout, &mut io::sink());
 }
 
 fn keep_lines(mut from: impl BufRead, kept: &Mutex<VecDeque<String>>) {
@@ -390,8 +458,8 @@ fn keep_lines(mut from: impl BufRead, kept: &Mutex<VecDeque<String>>) {
 
 /// Starts processes from one thread that lives as long as this program: the kernel ends a role (PR_SET_PDEATHSIG)
 /// with the *thread* that started it, and a fault's thread is gone after its run.
-static SPAWNER: LazyLock<Mutex<Sender<Order>>> = LazyLock::new(|| {
-    let (sender, orders): (_, Receiver<Order>) = channel();
+static SPAWNER: LazyLock<Mutex<Sender<Birth>>> = LazyLock::new(|| {
+    let (sender, orders): (_, Receiver<Birth>) = channel();
     let work = move || {
         for (mut command, answer) in orders {
             let _ = answer.send(command.spawn());
@@ -402,7 +470,7 @@ static SPAWNER: LazyLock<Mutex<Sender<Order>>> = LazyLock::new(|| {
     Mutex::new(sender)
 });
 
-type Order = (Command, Sender<io::Result<Child>>);
+type Birth = (Command, Sender<io::Result<Child>>);
 
 fn spawn(command: Command) -> io::Result<Child> {
     let (sender, answer) = channel();
@@ -455,10 +523,10 @@ mod tests {
     fn command_lines() {
         let check = |serve: Serve, words: &str| assert_eq!(arguments_of(&serve).join(" "), words);
         check(Serve::One("tcp".into()), "sink");
-        check(Serve::One("null:1T".into()), &format!("target --name {TARGET_NAME} --lun null:1T"));
+        check(Serve::One("null:1T".into()), &format!("target --control --name {TARGET_NAME} --lun null:1T"));
         check(
             Serve::Luns(vec!["a,ro".into(), "tcp".into()]),
-            &format!("target --name {TARGET_NAME} --lun a,ro --lun tcp"),
+            &format!("target --control --name {TARGET_NAME} --lun a,ro --lun tcp"),
         );
     }
 

@@ -10,12 +10,27 @@
 //! [[fault]]                             # sticky: without a time, for the whole run
 //! target = "disk"
 //! storage = "slow:1ms"
+//!
+//! [[fault]]                             # a member of the target's array; over when the array is whole again
+//! target = "array"
+//! member = 1
+//! at = "5s"
+//!
+//! [[fault]]                             # the controller: 98% of the cores that the target is kept on
+//! target = "served"
+//! cpu = 0.98
+//! cores = [1]
+//! at = "5s"
+//! for = "5s"
 //! ```
+//!
+//! `memory = "1GiB"` locks memory, `freeze = true` stops the served target's process, `kill = true` kills it
+//! and starts it again at the end.
 
 use std::time::Duration;
 
 use brunt_block::layers::fault::Fault as StorageFault;
-use brunt_core::Span;
+use brunt_core::{Size, Span};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -25,7 +40,7 @@ use super::mistake::{FileError, Source};
 /// Most faults of an experiment.
 pub const FAULTS_MAX: usize = 64;
 
-/// One fault. Exactly one key says what it is: `storage`, `member` (…).
+/// One fault. Exactly one key says what it is: `storage`, `member`, `cpu`, `memory`, `freeze` or `kill`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct FaultEntry {
@@ -39,7 +54,8 @@ pub struct FaultEntry {
     /// How long it lasts; until the end of the run by default.
     #[serde(rename = "for", skip_serializing_if = "Option::is_none")]
     pub lasts: Option<Span>,
-    /// Which of the experiment's targets it is about. Runs against others go on without it.
+    /// Which of the experiment's targets it is about; runs against others go on without it. Faults of the
+    /// whole machine (`cpu`, `memory`) may leave it out: then they are about all.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub target: String,
     /// The layer of the target's device, by its name, when there is more than one of that kind.
@@ -49,25 +65,61 @@ pub struct FaultEntry {
     /// `slow:10ms`, `hang`. Without such a layer in the target's URL one is put on top.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub storage: Option<String>,
+    /// Takes this member out of the target's array, from 0. Over when the array is whole again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub member: Option<usize>,
+    /// Takes this share (0 to 1) of the processor away, by competing for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<f64>,
+    /// Of these cores; all of them by default. A target that the experiment serves is kept on them, with and
+    /// without the fault.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub cores: Vec<usize>,
+    /// Takes so much memory away and locks it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<Size>,
+    /// Stops the process of a target that the experiment serves; its connections stay open.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub freeze: bool,
+    /// Kills the process of a target that the experiment serves, and starts it again when it is over.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub kill: bool,
 }
 
 impl FaultEntry {
     /// What it does, in a word or two.
     pub fn what(&self) -> String {
-        match &self.storage {
-            Some(storage) => storage.clone(),
-            None => "nothing".to_string(),
+        match (&self.storage, self.member, self.cpu, self.memory) {
+            (Some(storage), ..) => storage.clone(),
+            (_, Some(member), ..) => format!("member {member} fails"),
+            (_, _, Some(share), _) => format!("{}% of the processor taken", share * 100.0),
+            (_, _, _, Some(size)) => format!("{size} of memory taken"),
+            _ if self.freeze => "freeze".to_string(),
+            _ => "kill".to_string(),
         }
     }
 
     /// Its kind, one word: the key that says what it is.
     pub fn kind(&self) -> &'static str {
-        "storage"
+        self.kinds().first().copied().unwrap_or("none")
     }
 
-    /// Where it is: a target's name.
+    /// All keys of that sort that are there.
+    fn kinds(&self) -> Vec<&'static str> {
+        let all = [
+            ("storage", self.storage.is_some()),
+            ("member", self.member.is_some()),
+            ("cpu", self.cpu.is_some()),
+            ("memory", self.memory.is_some()),
+            ("freeze", self.freeze),
+            ("kill", self.kill),
+        ];
+        all.into_iter().filter(|(_, there)| *there).map(|(name, _)| name).collect()
+    }
+
+    /// Where it is: a target's name, or the machine.
     pub fn place(&self) -> String {
-        self.target.clone()
+        if self.target.is_empty() { "this machine".to_string() } else { self.target.clone() }
     }
 
     /// What reports call it.
@@ -92,42 +144,78 @@ impl Experiment {
             return wrong(FAULTS_MAX, format!("more than {FAULTS_MAX} faults"), "leave some out");
         }
         for (index, fault) in self.fault.iter().enumerate() {
-            if !self.targets.contains_key(&fault.target) {
+            let kind = match fault.kinds().as_slice() {
+                [one] => *one,
+                [] => {
+                    let help =
+                        "write what, such as storage = \"medium-error,p=0.1\", cpu = 0.98 or freeze = true";
+                    return wrong(index, "it does nothing".into(), help);
+                }
+                several => {
+                    let what = format!("{} are several faults", several.join(" and "));
+                    return wrong(index, what, "write a [[fault]] for each, at the same time if need be");
+                }
+            };
+            let machine = matches!(kind, "cpu" | "memory") && fault.target.is_empty();
+            let Some(target) = self.targets.get(&fault.target).filter(|_| !machine) else {
+                if machine {
+                    self.check_times(index, fault, source)?;
+                    continue;
+                }
                 let names: Vec<&str> = self.targets.keys().map(String::as_str).collect();
                 let what = format!("there is no target '{}'", fault.target);
                 return wrong(index, what, &format!("write target = one of {}", names.join(", ")));
-            }
-            let Some(storage) = &fault.storage else {
-                return wrong(
-                    index,
-                    "it does nothing".into(),
-                    "write what, such as storage = \"medium-error,p=0.1\"",
-                );
             };
-            if let Err(error) = StorageFault::parse(storage) {
+            if let Some(Err(error)) = fault.storage.as_deref().map(StorageFault::parse) {
                 return wrong(index, error.to_string(), "the same words as in a device's fault= option");
             }
-            if fault.lasts.is_some_and(|lasts| lasts.0.is_zero()) {
-                return wrong(index, "it lasts no time".into(), "write for = \"5s\", or leave it out");
+            if matches!(kind, "freeze" | "kill") && target.serve.is_none() {
+                let what = format!("{kind} is for a process of the experiment's own; this target has a url");
+                return wrong(index, what, "write serve = … instead of url = … for the target");
             }
-            if fault.lasts.is_some() && fault.at.is_none() {
-                return wrong(index, "it ends, but does not begin".into(), "write at = \"0s\" as well");
+            if fault.cpu.is_some_and(|share| !(0.01..=1.0).contains(&share)) {
+                return wrong(index, "cpu is a share, 0.01 to 1".into(), "write cpu = 0.98");
             }
-            let ends = |time: Duration| {
-                let (begin, end) = fault.times();
-                begin.is_some_and(|begin| begin >= time) || end.is_some_and(|end| end > time)
-            };
-            let late = self.workloads.iter().find_map(|(name, workload)| {
-                workload.stop.time.filter(|time| ends(time.0)).map(|time| (name, time))
-            });
-            if let Some((name, time)) = late {
-                let what = format!("workload {name} is over after {time}, before the fault is");
-                return wrong(
-                    index,
-                    what,
-                    "begin and end it within the workload's stop.time, or let it last until the end",
-                );
+            if !fault.cores.is_empty() && kind != "cpu" {
+                return wrong(index, "cores belong to a cpu fault".into(), "write cpu = 0.98 beside them");
             }
+            if fault.layer.is_some() && !matches!(kind, "storage" | "member") {
+                return wrong(index, format!("{kind} is about no layer"), "leave layer out");
+            }
+            self.check_times(index, fault, source)?;
+        }
+        Ok(())
+    }
+
+    fn check_times(
+        &self,
+        index: usize,
+        fault: &FaultEntry,
+        source: &Source<'_>,
+    ) -> Result<(), Box<FileError>> {
+        let wrong = |what: String, help: &str| {
+            let what = format!("fault {}: {what}", index + 1);
+            Err(source.mistake(&["fault"], what, Some(help.to_string())))
+        };
+        if fault.lasts.is_some_and(|lasts| lasts.0.is_zero()) {
+            return wrong("it lasts no time".into(), "write for = \"5s\", or leave it out");
+        }
+        if fault.lasts.is_some() && fault.at.is_none() {
+            return wrong("it ends, but does not begin".into(), "write at = \"0s\" as well");
+        }
+        let ends = |time: Duration| {
+            let (begin, end) = fault.times();
+            begin.is_some_and(|begin| begin >= time) || end.is_some_and(|end| end > time)
+        };
+        let late = self.workloads.iter().find_map(|(name, workload)| {
+            workload.stop.time.filter(|time| ends(time.0)).map(|time| (name, time))
+        });
+        if let Some((name, time)) = late {
+            let what = format!("workload {name} is over after {time}, before the fault is");
+            return wrong(
+                what,
+                "begin and end it within the workload's stop.time, or let it last until the end",
+            );
         }
         Ok(())
     }

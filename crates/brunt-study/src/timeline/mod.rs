@@ -5,6 +5,7 @@
 //! The rule: a fault that was not seen makes the run void, whatever the reason: a measurement of
 //! trouble that was not there is worse than none. Whatever ends a run, its faults end with it.
 
+mod member;
 mod storage;
 
 use std::collections::BTreeMap;
@@ -14,12 +15,16 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use brunt_block::layers::fault::{Fault as Words, FaultBackend, FaultSwitch};
-use brunt_block::{Backend, Handle, handle};
+use brunt_block::{Backend, Handle};
 use brunt_core::{Clock, Nanos};
 use brunt_lab::Proof;
+use brunt_lab::faults::{CpuHog, Freeze, Kill, MemoryHog};
 
+use crate::control::{Controls, Local, Order as Ask};
 use crate::experiment::{Experiment, FaultEntry};
 use crate::observe::{Companion, Event, FaultRecord, Hub, RunInfo};
+use crate::role::Role;
+use member::MemberFault;
 use storage::StorageFault;
 
 /// How often a fault is looked for that does not show yet.
@@ -46,8 +51,37 @@ pub(crate) trait Trouble: Send {
     fn take_away(&mut self) -> Result<Proof, String>;
 }
 
+/// Trouble of the lab: shown as soon as it is in place.
+struct LabTrouble {
+    fault: Box<dyn brunt_lab::Fault>,
+    proof: Option<Proof>,
+}
+
+impl Trouble for LabTrouble {
+    fn describe(&self) -> String {
+        self.fault.describe()
+    }
+
+    fn put(&mut self) -> Result<Nanos, String> {
+        let proof = self.fault.inject(&Clock::Monotonic).map_err(|error| error.to_string())?;
+        Ok(self.proof.insert(proof).at)
+    }
+
+    fn look(&mut self) -> Result<Option<Proof>, String> {
+        Ok(self.proof.clone())
+    }
+
+    fn seen_instead(&self) -> String {
+        "nothing".to_string()
+    }
+
+    fn take_away(&mut self) -> Result<Proof, String> {
+        self.fault.remove(&Clock::Monotonic).map_err(|error| error.to_string())
+    }
+}
+
 /// Makes a fault ready for a run.
-type Make = Box<dyn Fn() -> Box<dyn Trouble> + Send>;
+type Make = Box<dyn Fn() -> Result<Box<dyn Trouble>, String> + Send>;
 
 /// One line of the time line.
 struct Line {
@@ -105,21 +139,24 @@ enum Order {
 }
 
 impl TimeLine {
-    /// Finds what the experiment's faults are about. A target that storage faults need a layer on gets
-    /// one.
+    /// Finds what the experiment's faults are about; `roles` are the targets that it serves itself. A device
+    /// of this process that storage faults need a layer on gets one.
     ///
     /// # Errors
     /// A fault names a layer that is not there, or none where there are several.
     pub fn new(
         experiment: &Experiment,
         targets: &mut BTreeMap<String, Arc<dyn Backend>>,
+        roles: &BTreeMap<String, Arc<Role>>,
     ) -> Result<TimeLine, String> {
         let points = experiment.points();
         let mut lines = Vec::new();
         for entry in &experiment.fault {
-            let backend = targets.get_mut(&entry.target).ok_or("a fault's target is not open")?;
-            let make = make(entry, backend).map_err(|what| format!("fault '{}': {what}", entry.label()))?;
-            let meant = points.iter().enumerate().filter(|(_, point)| point.target == entry.target);
+            let make = make(entry, experiment, targets, roles)
+                .map_err(|what| format!("fault '{}': {what}", entry.label()))?;
+            let everywhere = entry.target.is_empty();
+            let meant =
+                points.iter().enumerate().filter(|(_, point)| everywhere || point.target == entry.target);
             let points = meant.map(|(index, _)| index as u32).collect();
             lines.push(Line { entry: entry.clone(), points, make });
         }
@@ -131,44 +168,86 @@ impl TimeLine {
     }
 }
 
-fn make(entry: &FaultEntry, backend: &mut Arc<dyn Backend>) -> Result<Make, String> {
-    let words = entry.storage.as_deref().unwrap_or_default();
-    let fault = Words::parse(words).map_err(|error| error.to_string())?;
-    let switch = switch_of(entry, backend)?;
-    Ok(Box::new(move || Box::new(StorageFault::new(Arc::clone(&switch), fault.clone()))))
-}
-
-/// The switch of the layer that a fault is for; a new layer on top when there is none at all.
-fn switch_of(entry: &FaultEntry, backend: &mut Arc<dyn Backend>) -> Result<Arc<FaultSwitch>, String> {
-    let handles = backend.handles();
-    let layers: Vec<(&str, &Arc<FaultSwitch>)> = handles
-        .iter()
-        .filter_map(|(name, handle)| match handle {
-            Handle::Faults(switch) => Some((name.as_str(), switch)),
-            _ => None,
-        })
-        .collect();
-    let names = || layers.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
-    match (&entry.layer, layers.as_slice()) {
-        (None, [(_, switch)]) => Ok(Arc::clone(switch)),
-        (None, []) => {
-            let switch = FaultSwitch::new("fault");
-            let inner = Arc::clone(backend);
-            *backend = Arc::new(FaultBackend::new(inner, Arc::clone(&switch), Clock::Monotonic));
-            Ok(switch)
+fn make(
+    entry: &FaultEntry,
+    experiment: &Experiment,
+    targets: &mut BTreeMap<String, Arc<dyn Backend>>,
+    roles: &BTreeMap<String, Arc<Role>>,
+) -> Result<Make, String> {
+    let role = roles.get(&entry.target).cloned();
+    let lab = |fault: Box<dyn brunt_lab::Fault>| {
+        Ok(Box::new(LabTrouble { fault, proof: None }) as Box<dyn Trouble>)
+    };
+    let served = || role.clone().ok_or("only a target that the experiment serves has a process");
+    Ok(match entry.kind() {
+        "cpu" => {
+            let share = entry.cpu.unwrap_or_default();
+            let all = std::thread::available_parallelism().map_or(1, usize::from);
+            let cores = if entry.cores.is_empty() { (0..all).collect() } else { entry.cores.clone() };
+            Box::new(move || {
+                if let Some(role) = &role {
+                    role.pin(&cores)
+                        .map_err(|error| format!("the target cannot be kept on {cores:?}: {error}"))?;
+                }
+                lab(Box::new(CpuHog::new(share, &cores)))
+            })
         }
-        (None, _) => {
-            Err(format!("target {} has several fault layers; write layer = one of {}", entry.target, names()))
+        "memory" => {
+            let bytes = entry.memory.map_or(0, |size| size.0);
+            Box::new(move || lab(Box::new(MemoryHog::new(bytes))))
         }
-        (Some(layer), _) => match handle::find(&handles, layer) {
-            Some(Handle::Faults(switch)) => Ok(Arc::clone(switch)),
-            _ if layers.is_empty() => Err(format!(
-                "target {} has no fault layer; add ?fault=off;name={layer} to its URL",
-                entry.target
-            )),
-            _ => Err(format!("target {} has no fault layer '{layer}'; there are {}", entry.target, names())),
-        },
-    }
+        "freeze" => {
+            let role = served()?;
+            Box::new(move || lab(Box::new(Freeze::new(role.pid()))))
+        }
+        "kill" => {
+            let role = served()?;
+            Box::new(move || {
+                let again = Arc::clone(&role);
+                let restart = move || again.restart().map(|()| again.pid()).map_err(std::io::Error::other);
+                lab(Box::new(Kill::new(role.pid(), Box::new(restart))))
+            })
+        }
+        kind => {
+            let lun = experiment.targets.get(&entry.target).and_then(|target| target.lun).unwrap_or(0);
+            let (layer, is_storage) = (entry.layer.clone(), kind == "storage");
+            let controls: Arc<dyn Controls> = match role {
+                Some(role) => role,
+                None => {
+                    let backend = targets.get_mut(&entry.target).ok_or("its target is not open")?;
+                    let bare =
+                        !backend.handles().iter().any(|(_, handle)| matches!(handle, Handle::Faults(_)));
+                    if is_storage && bare && layer.is_none() {
+                        let (inner, switch) = (Arc::clone(backend), FaultSwitch::new("fault"));
+                        *backend = Arc::new(FaultBackend::new(inner, switch, Clock::Monotonic));
+                    }
+                    Arc::new(Local::new([(lun, backend.handles())]))
+                }
+            };
+            // A layer that is not there is said before the first run.
+            if is_storage {
+                let words = entry.storage.as_deref().unwrap_or_default();
+                let fault = Words::parse(words).map_err(|error| error.to_string())?;
+                let probe = Ask::Look { lun, layer: layer.clone(), id: u64::MAX };
+                if let Err(why) = controls.must(&probe)
+                    && !why.starts_with("no fault")
+                {
+                    return Err(why);
+                }
+                Box::new(move || {
+                    let (controls, layer, fault) = (Arc::clone(&controls), layer.clone(), fault.clone());
+                    Ok(Box::new(StorageFault { controls, lun, layer, fault, armed: None }))
+                })
+            } else {
+                let member = entry.member.unwrap_or_default();
+                controls.must(&Ask::Replace { lun, layer: layer.clone() })?;
+                Box::new(move || {
+                    let (controls, layer) = (Arc::clone(&controls), layer.clone());
+                    Ok(Box::new(MemberFault { controls, lun, layer, member, failed: None }))
+                })
+            }
+        }
+    })
 }
 
 impl Companion for TimeLine {
@@ -181,7 +260,8 @@ impl Companion for TimeLine {
             let entry = line.entry.clone();
             let (orders, inbox) = sync_channel(2);
             let (hub, log) = (Arc::clone(hub), Arc::clone(&self.log));
-            let (trouble, orders_in) = ((line.make)(), Orders { inbox, over: false });
+            let trouble = (line.make)().map_err(|what| format!("fault '{}': {what}", line.entry.label()))?;
+            let orders_in = Orders { inbox, over: false };
             let actor = Actor { index: index as u32, entry, trouble, hub, log, orders: orders_in };
             let (ready, is_ready) = sync_channel(1);
             let thread = std::thread::Builder::new()

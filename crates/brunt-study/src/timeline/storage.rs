@@ -1,31 +1,39 @@
-//! A storage fault on the time line: armed at a layer's switch, shown by the requests of the run that
-//! it hits, gone when no more are hit. Requests of its own it makes none: they would be part of what is
-//! measured, and a fault that hits nobody's request is not part of it.
+//! A storage fault on the time line: armed at a layer, shown by the requests of the run that it hits, gone
+//! when no more are hit. Requests of its own it makes none: they would be part of what is measured, and a
+//! fault that hits nobody's request is not part of it.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use brunt_block::layers::fault::{Armed, Fault, FaultSwitch};
+use brunt_block::layers::fault::Fault;
 use brunt_core::{Clock, Nanos};
 use brunt_lab::Proof;
 
 use super::Trouble;
-
-/// How long no request may be hit before the fault counts as gone.
-const QUIET: Duration = Duration::from_millis(20);
-/// How long it may take until that is so.
-const GONE_MAX: Duration = Duration::from_secs(1);
+use crate::control::{Answer, Controls, LayerStatus, Order};
 
 /// See the module.
 pub(super) struct StorageFault {
-    switch: Arc<FaultSwitch>,
-    fault: Fault,
-    armed: Option<(Arc<Armed>, Nanos)>,
+    pub controls: Arc<dyn Controls>,
+    pub lun: u16,
+    pub layer: Option<String>,
+    pub fault: Fault,
+    pub armed: Option<Armed>,
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct Armed {
+    id: u64,
+    at: Nanos,
+    seen: u64,
 }
 
 impl StorageFault {
-    pub(super) fn new(switch: Arc<FaultSwitch>, fault: Fault) -> StorageFault {
-        StorageFault { switch, fault, armed: None }
+    fn counts(&self, armed: Armed) -> Result<(u64, u64), String> {
+        let order = Order::Look { lun: self.lun, layer: self.layer.clone(), id: armed.id };
+        match self.controls.must(&order)? {
+            Answer::Counts { seen, injected } => Ok((seen, injected)),
+            other => Err(format!("an answer to another question: {other:?}")),
+        }
     }
 }
 
@@ -35,17 +43,21 @@ impl Trouble for StorageFault {
     }
 
     fn put(&mut self) -> Result<Nanos, String> {
-        let now = Clock::Monotonic.now();
-        let armed = self.switch.arm(self.fault.clone()).ok_or("too many faults are armed at this layer")?;
-        self.armed = Some((armed, now));
-        Ok(now)
+        let at = Clock::Monotonic.now();
+        let fault = self.fault.to_string();
+        match self.controls.must(&Order::Arm { lun: self.lun, layer: self.layer.clone(), fault })? {
+            Answer::Armed { id } => self.armed = Some(Armed { id, at, seen: 0 }),
+            other => return Err(format!("an answer to another question: {other:?}")),
+        }
+        Ok(at)
     }
 
     fn look(&mut self) -> Result<Option<Proof>, String> {
-        let Some((armed, at)) = &self.armed else { return Ok(None) };
-        let (seen, injected) = (armed.seen(), armed.injected());
+        let Some(armed) = self.armed else { return Ok(None) };
+        let (seen, injected) = self.counts(armed)?;
+        self.armed = Some(Armed { seen, ..armed });
         Ok((injected > 0).then(|| Proof {
-            at: *at,
+            at: armed.at,
             seen: Clock::Monotonic.now(),
             what: format!("hit {injected} of the first {seen} requests it is about"),
             value: Some(injected as f64),
@@ -53,36 +65,39 @@ impl Trouble for StorageFault {
     }
 
     fn seen_instead(&self) -> String {
-        let seen = self.armed.as_ref().map_or(0, |(armed, _)| armed.seen());
+        let seen = self.armed.as_ref().map_or(0, |armed| armed.seen);
         format!("of {seen} requests that it is about it hit none")
     }
 
     fn take_away(&mut self) -> Result<Proof, String> {
-        let Some((armed, _)) = self.armed.take() else { return Err("it is not there".to_string()) };
+        let Some(armed) = self.armed.take() else { return Err("it is not there".to_string()) };
         let at = Clock::Monotonic.now();
-        self.switch.disarm(armed.id);
-        // A device sees it at its next look; a request under way may still be hit.
-        let mut hit = armed.injected();
-        loop {
-            std::thread::sleep(QUIET);
-            let now = armed.injected();
-            if now == hit {
-                break;
-            }
-            if Clock::Monotonic.now().since(at) > GONE_MAX {
-                return Err(format!("it is not gone: {} more requests were hit", now - hit));
-            }
-            hit = now;
+        let order = Order::Disarm { lun: self.lun, layer: self.layer.clone(), id: armed.id };
+        let Answer::Counts { injected, .. } = self.controls.must(&order)? else {
+            return Err("an answer to another question".to_string());
+        };
+        // Seen from outside: nothing like it is armed any more.
+        let Answer::Status { layers } = self.controls.must(&Order::Status { lun: self.lun })? else {
+            return Err("an answer to another question".to_string());
+        };
+        let words = self.fault.to_string();
+        let still = layers.iter().find(|(name, layer)| {
+            let here = self.layer.as_deref().is_none_or(|wanted| *name == wanted);
+            here && matches!(layer, LayerStatus::Fault { armed, .. } if armed.contains(&words))
+        });
+        if let Some((name, _)) = still {
+            return Err(format!("it is not gone: layer {name} has it still"));
         }
-        let (seen, what) = (Clock::Monotonic.now(), format!("{hit} requests hit, then none for {QUIET:?}"));
-        Ok(Proof { at, seen, what, value: Some(hit as f64) })
+        let what = format!("{injected} requests hit; nothing of it is armed");
+        Ok(Proof { at, seen: Clock::Monotonic.now(), what, value: Some(injected as f64) })
     }
 }
 
 impl Drop for StorageFault {
     fn drop(&mut self) {
-        if let Some((armed, _)) = &self.armed {
-            self.switch.disarm(armed.id);
+        if let Some(armed) = self.armed {
+            let order = Order::Disarm { lun: self.lun, layer: self.layer.clone(), id: armed.id };
+            let _ = self.controls.ask(&order);
         }
     }
 }

@@ -83,6 +83,7 @@ impl Subcommand for Run {
         };
         let mut targets = BTreeMap::new();
         let mut roles = Vec::new();
+        let mut roles_by_target = BTreeMap::new();
         for (name, target) in &experiment.targets {
             let written = plan.written.iter().find(|(written, _, _)| written == name);
             let url = match &target.serve {
@@ -97,7 +98,9 @@ impl Subcommand for Run {
                             .advise(format!("see what [targets.{name}] serves"))
                     })?;
                     let url = target.url_at(role.address());
-                    roles.push(Arc::new(role));
+                    let role = Arc::new(role);
+                    roles_by_target.insert(name.clone(), Arc::clone(&role));
+                    roles.push(role);
                     url
                 }
             };
@@ -116,7 +119,9 @@ impl Subcommand for Run {
         }
         let timeline = match experiment.fault.is_empty() {
             true => None,
-            false => Some(TimeLine::new(&experiment, &mut targets).map_err(Failure::usage)?),
+            false => {
+                Some(TimeLine::new(&experiment, &mut targets, &roles_by_target).map_err(Failure::usage)?)
+            }
         };
         std::fs::create_dir_all(&folder)
             .map_err(|error| Failure::failed(format!("{}: {error}", folder.display())))?;

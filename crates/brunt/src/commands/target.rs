@@ -1,5 +1,6 @@
 //! `brunt target`: serves devices over iSCSI until it is told to stop.
 
+use std::io::{BufRead, Read};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use brunt_iscsi::chap::Credentials;
 use brunt_iscsi::params::DigestPolicy;
 use brunt_iscsi::scsi::{FileStore, LogicalUnit, LunMap, LunOptions};
 use brunt_iscsi::target::{Listener, Server, StartError, TargetConfig, TargetStats};
+use brunt_study::control::{self, Local};
 use serde_json::json;
 
 use super::role::Role;
@@ -74,6 +76,13 @@ pub struct Target {
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     receive_buffer: Option<u64>,
 
+    /// Take orders on standard input while serving, a line of JSON each, and answer each with a line on
+    /// standard output: faults armed and disarmed, retries switched, members of arrays failed and rebuilt,
+    /// counts asked for. {"do":"arm","lun":0,"fault":"medium-error,p=0.5"} is one; the LUN needs a layer
+    /// for it, such as memory:1GiB?fault=off.
+    #[arg(long)]
+    control: bool,
+
     #[command(flatten)]
     role: Role,
 }
@@ -110,6 +119,14 @@ impl super::Subcommand for Target {
             "two LUNs on a free port; the port is on the first line of the output",
         ),
         (
+            "brunt target --lun 'memory:1GiB?fault=medium-error,p=0.01,op=read;name=disk&retry=5' --control",
+            "a disk with bad spots behind a controller that tries again; both can be changed while it serves",
+        ),
+        (
+            "brunt target --lun 'array:raid5,[a.img],[b.img],[c.img],spare=[d.img]' --control",
+            "an array of files; {\"do\":\"fail\",\"lun\":0,\"member\":1} on its input takes one out",
+        ),
+        (
             "brunt target --lun memory:1GiB --chap @secret.txt --portal 0.0.0.0:3260",
             "for initiators on the network that know the user and secret in secret.txt",
         ),
@@ -117,6 +134,10 @@ impl super::Subcommand for Target {
 
     fn run(self, output: &Output) -> Done {
         self.role.bind()?;
+        if self.control && output.is_json() {
+            return Err(Failure::usage("--control and --json both want standard output for themselves")
+                .advise("leave --json out: answers to orders are JSON anyway"));
+        }
         let mut config = TargetConfig {
             portals: portals(&self.portals)?,
             name: self.name.clone(),
@@ -139,11 +160,13 @@ impl super::Subcommand for Target {
         config.wishes.header_digest = self.header_digest.policy();
         config.wishes.data_digest = self.data_digest.policy();
         let mut units = Vec::new();
+        let mut handles = Vec::new();
         for (lun, text) in self.luns.iter().enumerate() {
             let unit = open(text, lun, &self.name)?;
             for note in &unit.backend().info().notes {
                 output.note(format!("LUN {lun}: {note}"));
             }
+            handles.push((lun as u16, unit.backend().handles()));
             units.push((lun as u16, unit));
         }
         let server = Server::start(config, LunMap::new(units)).map_err(|error| match error {
@@ -162,6 +185,9 @@ impl super::Subcommand for Target {
                 output.note(format!("listening on {portal}"));
             }
         }
+        if self.control {
+            take_orders(Local::new(handles), output)?;
+        }
         while !output.is_interrupted() {
             std::thread::sleep(LOOK);
         }
@@ -170,6 +196,28 @@ impl super::Subcommand for Target {
         summarize(&stats, &self.name, &addresses, output);
         Ok(())
     }
+}
+
+/// Has a thread carry out what comes in on standard input. It ends with the input, or with the process.
+fn take_orders(devices: Local, output: &Output) -> Done {
+    let output = output.clone();
+    let work = move || {
+        let mut input = std::io::stdin().lock();
+        let mut line = Vec::new();
+        let longest = control::LINE_BYTES_MAX as u64 + 1;
+        while let Ok(count) = input.by_ref().take(longest).read_until(b'\n', &mut line) {
+            if count == 0 {
+                return;
+            }
+            let text = String::from_utf8_lossy(&line);
+            if !text.trim().is_empty() {
+                output.line(devices.line(text.trim()));
+            }
+            line.clear();
+        }
+    };
+    let thread = std::thread::Builder::new().name("control".into()).spawn(work);
+    thread.map(drop).map_err(|error| Failure::failed(format!("no thread for --control: {error}")))
 }
 
 fn summarize(stats: &TargetStats, name: &str, portals: &[String], output: &Output) {

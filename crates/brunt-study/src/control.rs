@@ -1,0 +1,422 @@
+//! The messages by which faults, retries and arrays of a device are driven: in this process through its
+//! handles, in a served target through a line of JSON on its standard input, answered by one on its standard
+//! output (`brunt target --control`).
+//!
+//! ```text
+//! {"do":"arm","lun":0,"fault":"medium-error,p=0.5"}     {"answer":"armed","id":1}
+//! {"do":"look","lun":0,"id":1}                          {"answer":"counts","seen":812,"injected":403}
+//! {"do":"disarm","lun":0,"id":1}                        {"answer":"counts","seen":4101,"injected":2050}
+//! {"do":"fail","lun":0,"member":1}                      {"answer":"done"}
+//! {"do":"status","lun":0}                               {"answer":"status","layers":{…}}
+//! {"do":"rebuild","lun":0}                              {"answer":"refused","why":"no member has failed"}
+//! ```
+//!
+//! `layer` names one of several layers of a kind (`"layer":"2/fault"`). Every line is answered, in order;
+//! what is no message is refused with what would be one.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use brunt_block::layers::array::{ArrayControl, ArrayStatus};
+use brunt_block::layers::fault::{Fault, FaultSwitch};
+use brunt_block::layers::retry::RetrySwitch;
+use brunt_block::{Handle, Handles, handle};
+use serde::{Deserialize, Serialize};
+
+/// Longest line of a message in bytes.
+pub const LINE_BYTES_MAX: usize = 4096;
+
+/// What is to be done. The LUN is 0 where there is but one device.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
+#[allow(missing_docs)] // the fields are the same everywhere: which LUN, which layer
+pub enum Order {
+    /// Puts a fault in place, in the words of the `fault=` option.
+    Arm {
+        lun: u16,
+        #[serde(default)]
+        layer: Option<String>,
+        fault: String,
+    },
+    /// Takes it away.
+    Disarm {
+        lun: u16,
+        #[serde(default)]
+        layer: Option<String>,
+        id: u64,
+    },
+    /// Asks for its counts.
+    Look {
+        lun: u16,
+        #[serde(default)]
+        layer: Option<String>,
+        id: u64,
+    },
+    /// Takes all faults of a layer away.
+    Clear {
+        lun: u16,
+        #[serde(default)]
+        layer: Option<String>,
+    },
+    /// Switches retries on or off.
+    Retry {
+        lun: u16,
+        #[serde(default)]
+        layer: Option<String>,
+        on: bool,
+    },
+    /// Takes a member out of an array.
+    Fail {
+        lun: u16,
+        #[serde(default)]
+        layer: Option<String>,
+        member: usize,
+    },
+    /// Begins to rebuild onto a spare.
+    Rebuild {
+        lun: u16,
+        #[serde(default)]
+        layer: Option<String>,
+    },
+    /// Has what failed replaced by new devices, which become spares.
+    Replace {
+        lun: u16,
+        #[serde(default)]
+        layer: Option<String>,
+    },
+    /// Sets how fast an array rebuilds; 0: as fast as it can.
+    Rate {
+        lun: u16,
+        #[serde(default)]
+        layer: Option<String>,
+        bytes_per_second: u64,
+    },
+    /// Asks what goes on in all layers of a LUN.
+    Status { lun: u16 },
+}
+
+/// What comes back.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "answer", rename_all = "kebab-case")]
+pub enum Answer {
+    /// The fault's number.
+    Armed {
+        /// For `disarm` and `look`.
+        id: u64,
+    },
+    /// Of a fault.
+    Counts {
+        /// Requests that it was about.
+        seen: u64,
+        /// Requests that it hit.
+        injected: u64,
+    },
+    /// So it is.
+    Done,
+    /// By the layer's name.
+    Status {
+        /// What goes on.
+        layers: BTreeMap<String, LayerStatus>,
+    },
+    /// It is not.
+    Refused {
+        /// And what would be.
+        why: String,
+    },
+}
+
+/// What goes on in a layer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum LayerStatus {
+    /// A fault layer.
+    Fault {
+        /// What is armed, in words.
+        armed: Vec<String>,
+        /// Requests hit so far.
+        injected: u64,
+    },
+    /// A retry layer.
+    Retry {
+        /// Whether it is on.
+        on: bool,
+        /// Requests sent again, as often as they were.
+        retries: u64,
+        /// Requests that went well after a retry.
+        overcome: u64,
+        /// Failures that the caller was told of.
+        told: u64,
+    },
+    /// An array.
+    Array {
+        /// `optimal`, `degraded`, `rebuilding` or `failed`.
+        state: String,
+        /// By slot: `good`, `failed` or `rebuilding`.
+        members: Vec<String>,
+        /// How many are left.
+        spares: usize,
+        /// Bytes of a member that are rebuilt, and of all.
+        rebuilt_bytes: Option<(u64, u64)>,
+        /// How fast it rebuilds at most, in bytes a second; 0: no limit.
+        rebuild_bytes_per_second: u64,
+        /// Rebuilds that came to their end.
+        rebuilds: u64,
+        /// Requests served without the member that should have.
+        degraded_requests: u64,
+        /// Read errors that were made good.
+        read_errors: u64,
+        /// The last trouble.
+        trouble: Option<String>,
+    },
+}
+
+impl LayerStatus {
+    fn of_array(status: ArrayStatus, rate: u64) -> LayerStatus {
+        LayerStatus::Array {
+            state: status.state.to_string(),
+            members: status.slots.iter().map(|(_, word)| word.to_string()).collect(),
+            spares: status.spares.len(),
+            rebuilt_bytes: status.rebuilt_bytes,
+            rebuild_bytes_per_second: rate,
+            rebuilds: status.rebuilds,
+            degraded_requests: status.degraded_requests,
+            read_errors: status.read_errors,
+            trouble: status.trouble,
+        }
+    }
+}
+
+/// Who carries orders out.
+pub trait Controls: Send + Sync {
+    /// Has an order carried out; a refusal is an answer.
+    ///
+    /// # Errors
+    /// It could not be asked.
+    fn ask(&self, order: &Order) -> io::Result<Answer>;
+
+    /// The same, where a refusal is a failure too.
+    ///
+    /// # Errors
+    /// It could not be asked, or refused.
+    fn must(&self, order: &Order) -> Result<Answer, String> {
+        match self.ask(order) {
+            Ok(Answer::Refused { why }) => Err(why),
+            Ok(answer) => Ok(answer),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
+
+/// Devices of this process.
+pub struct Local {
+    /// By LUN.
+    devices: BTreeMap<u16, Handles>,
+}
+
+impl Local {
+    /// With the handles of each LUN.
+    pub fn new(devices: impl IntoIterator<Item = (u16, Handles)>) -> Local {
+        Local { devices: devices.into_iter().collect() }
+    }
+
+    /// Carries out a line of JSON; the answer is one.
+    pub fn line(&self, line: &str) -> String {
+        let answer = match serde_json::from_str(line) {
+            Ok(order) => self.obey(&order),
+            Err(error) => {
+                let example = r#"{"do":"status","lun":0}"#;
+                Answer::Refused {
+                    why: format!("no message: {error}; write one object a line, such as {example}"),
+                }
+            }
+        };
+        serde_json::to_string(&answer)
+            .unwrap_or_else(|error| format!("{{\"answer\":\"refused\",\"why\":\"{error}\"}}"))
+    }
+
+    fn obey(&self, order: &Order) -> Answer {
+        self.carry_out(order).unwrap_or_else(|why| Answer::Refused { why })
+    }
+
+    fn carry_out(&self, order: &Order) -> Result<Answer, String> {
+        Ok(match order {
+            Order::Arm { lun, layer, fault } => {
+                let fault = Fault::parse(fault).map_err(|error| error.to_string())?;
+                let armed =
+                    self.faults(*lun, layer)?.arm(fault).ok_or("too many faults are armed at this layer")?;
+                Answer::Armed { id: armed.id }
+            }
+            Order::Look { lun, layer, id } | Order::Disarm { lun, layer, id } => {
+                let switch = self.faults(*lun, layer)?;
+                let armed = switch.armed().into_iter().find(|armed| armed.id == *id);
+                let armed = armed.ok_or_else(|| format!("no fault {id} is armed"))?;
+                if matches!(order, Order::Disarm { .. }) {
+                    switch.disarm(*id);
+                }
+                Answer::Counts { seen: armed.seen(), injected: armed.injected() }
+            }
+            Order::Clear { lun, layer } => {
+                self.faults(*lun, layer)?.clear();
+                Answer::Done
+            }
+            Order::Retry { lun, layer, on } => {
+                self.retries(*lun, layer)?.set(*on);
+                Answer::Done
+            }
+            Order::Fail { lun, layer, member } => {
+                self.array(*lun, layer)?.fail(*member)?;
+                Answer::Done
+            }
+            Order::Rebuild { lun, layer } => {
+                self.array(*lun, layer)?.rebuild()?;
+                Answer::Done
+            }
+            Order::Replace { lun, layer } => {
+                self.array(*lun, layer)?.replace();
+                Answer::Done
+            }
+            Order::Rate { lun, layer, bytes_per_second } => {
+                self.array(*lun, layer)?.set_rate(*bytes_per_second);
+                Answer::Done
+            }
+            Order::Status { lun } => {
+                let status = |handle: &Handle| match handle {
+                    Handle::Faults(switch) => LayerStatus::Fault {
+                        armed: switch.armed().iter().map(|armed| armed.fault.to_string()).collect(),
+                        injected: switch.injected(),
+                    },
+                    Handle::Retries(switch) => LayerStatus::Retry {
+                        on: switch.is_on(),
+                        retries: switch.retries(),
+                        overcome: switch.overcome(),
+                        told: switch.told(),
+                    },
+                    Handle::Array(control) => LayerStatus::of_array(control.status(), control.rate()),
+                };
+                let layers = self.device(*lun)?.iter().map(|(name, handle)| (name.clone(), status(handle)));
+                Answer::Status { layers: layers.collect() }
+            }
+        })
+    }
+
+    fn device(&self, lun: u16) -> Result<&Handles, String> {
+        self.devices.get(&lun).ok_or_else(|| {
+            let luns: Vec<String> = self.devices.keys().map(ToString::to_string).collect();
+            format!("there is no LUN {lun}; there are {}", luns.join(", "))
+        })
+    }
+
+    fn faults(&self, lun: u16, layer: &Option<String>) -> Result<&FaultSwitch, String> {
+        let found = self.layer(lun, layer, "fault", "?fault=off", |handle| match handle {
+            Handle::Faults(switch) => Some(switch),
+            _ => None,
+        });
+        found.map(AsRef::as_ref)
+    }
+
+    fn retries(&self, lun: u16, layer: &Option<String>) -> Result<&RetrySwitch, String> {
+        let found = self.layer(lun, layer, "retry", "?retry=5,off", |handle| match handle {
+            Handle::Retries(switch) => Some(switch),
+            _ => None,
+        });
+        found.map(AsRef::as_ref)
+    }
+
+    fn array(&self, lun: u16, layer: &Option<String>) -> Result<&ArrayControl, String> {
+        let found = self.layer(lun, layer, "array", "array:raid1,[…],[…]", |handle| match handle {
+            Handle::Array(control) => Some(control),
+            _ => None,
+        });
+        found.map(AsRef::as_ref)
+    }
+
+    /// The layer of that name, or the only one of its kind.
+    fn layer<'a, T>(
+        &'a self,
+        lun: u16,
+        name: &Option<String>,
+        kind: &str,
+        example: &str,
+        of_kind: impl Fn(&'a Handle) -> Option<&'a T>,
+    ) -> Result<&'a T, String> {
+        let handles = self.device(lun)?;
+        let known: Vec<(&str, &T)> =
+            handles.iter().filter_map(|(name, handle)| Some((name.as_str(), of_kind(handle)?))).collect();
+        let names = || known.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+        match (name, known.as_slice()) {
+            (_, []) => Err(format!("this device has no {kind} layer; add one to its URL, such as {example}")),
+            (None, [(_, one)]) => Ok(one),
+            (None, _) => Err(format!("there are several {kind} layers; say which: layer = {}", names())),
+            (Some(name), _) => handle::find(handles, name)
+                .and_then(of_kind)
+                .ok_or_else(|| format!("there is no {kind} layer '{name}'; there are {}", names())),
+        }
+    }
+}
+
+impl Controls for Local {
+    fn ask(&self, order: &Order) -> io::Result<Answer> {
+        Ok(self.obey(order))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use brunt_block::open_url;
+
+    fn local(url: &str) -> Local {
+        Local::new([(0, open_url(url).unwrap().handles())])
+    }
+
+    /// The goal: a conversation as a script would have it, word for word.
+    #[test]
+    fn lines() {
+        let member = "[memory:1MiB?fault=off]";
+        let url =
+            format!("array:raid1,rebuild=0,{member},{member},spare=[memory:1MiB]?retry=3,off&fault=off");
+        let local = local(&url);
+        let check = |line: &str, answer: &str| assert_eq!(local.line(line), answer, "{line}");
+        check(r#"{"do":"arm","lun":0,"layer":"fault","fault":"busy,p=0.5"}"#, r#"{"answer":"armed","id":1}"#);
+        check(
+            r#"{"do":"look","lun":0,"layer":"fault","id":1}"#,
+            r#"{"answer":"counts","seen":0,"injected":0}"#,
+        );
+        check(
+            r#"{"do":"disarm","lun":0,"layer":"fault","id":1}"#,
+            r#"{"answer":"counts","seen":0,"injected":0}"#,
+        );
+        check(r#"{"do":"retry","lun":0,"on":true}"#, r#"{"answer":"done"}"#);
+        check(r#"{"do":"rate","lun":0,"bytes_per_second":1000}"#, r#"{"answer":"done"}"#);
+        check(r#"{"do":"rebuild","lun":0}"#, r#"{"answer":"refused","why":"no member has failed"}"#);
+        check(r#"{"do":"fail","lun":0,"member":1}"#, r#"{"answer":"done"}"#);
+        let status: Answer = serde_json::from_str(&local.line(r#"{"do":"status","lun":0}"#)).unwrap();
+        let Answer::Status { layers } = status else { panic!("{status:?}") };
+        assert_eq!(layers.keys().collect::<Vec<_>>(), ["0/fault", "1/fault", "array", "fault", "retry"]);
+        assert!(matches!(&layers["retry"], LayerStatus::Retry { on: true, .. }));
+        assert!(matches!(&layers["array"], LayerStatus::Array { state, .. } if state == "rebuilding"));
+    }
+
+    /// The goal: whatever is wrong is refused, with what would be right.
+    #[test]
+    fn refusals() {
+        let check = |url: &str, line: &str, said: &str| {
+            let answer = local(url).line(line);
+            assert!(
+                answer.starts_with(r#"{"answer":"refused""#) && answer.contains(said),
+                "{line}: {answer}"
+            );
+        };
+        let arm = r#"{"do":"arm","lun":0,"fault":"busy"}"#;
+        check("null:1MiB", arm, "?fault=off");
+        check("null:1MiB?fault=off;name=a&fault=off;name=b", arm, "layer = b, a");
+        check("null:1MiB?fault=off", r#"{"do":"arm","lun":1,"fault":"busy"}"#, "there are 0");
+        check("null:1MiB?fault=off", r#"{"do":"arm","lun":0,"fault":"bussy"}"#, "medium-error");
+        check("null:1MiB?fault=off", r#"{"do":"arm","lun":0,"layer":"x","fault":"busy"}"#, "there are fault");
+        check("null:1MiB?fault=off", r#"{"do":"disarm","lun":0,"id":3}"#, "no fault 3");
+        check("null:1MiB", r#"{"do":"fail","lun":0,"member":1}"#, "array:raid1");
+        check("null:1MiB", r#"{"do":"explode","lun":0}"#, "no message");
+        check("null:1MiB", "hello", "no message");
+        check("null:1MiB", r#"{"do":"status","lun":0,"loud":true}"#, "no message");
+    }
+}

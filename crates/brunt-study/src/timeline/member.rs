@@ -1,0 +1,158 @@
+//! A member of an array that fails on the time line. Shown by the array's state; over when a spare was
+//! rebuilt and the array is whole again. At the end of a run the failed member is replaced and what is left
+//! of the rebuild is made at full speed, so that the next run begins with a whole array.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use brunt_core::units::format_size;
+use brunt_core::{Clock, Nanos};
+use brunt_lab::Proof;
+
+use super::Trouble;
+use crate::control::{Answer, Controls, LayerStatus, Order};
+
+/// A rebuild at full speed has to be done in this time.
+const REBUILD_MAX: Duration = Duration::from_secs(120);
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// See the module.
+pub(super) struct MemberFault {
+    pub controls: Arc<dyn Controls>,
+    pub lun: u16,
+    pub layer: Option<String>,
+    pub member: usize,
+    pub failed: Option<Nanos>,
+}
+
+/// What the array says of itself.
+struct Seen {
+    state: String,
+    members: Vec<String>,
+    degraded: u64,
+    rate: u64,
+    trouble: Option<String>,
+    rebuilt: Option<(u64, u64)>,
+}
+
+impl MemberFault {
+    fn status(&self) -> Result<Seen, String> {
+        let Answer::Status { layers } = self.controls.must(&Order::Status { lun: self.lun })? else {
+            return Err("an answer to another question".to_string());
+        };
+        let found = layers.into_iter().find_map(|(name, layer)| match layer {
+            LayerStatus::Array {
+                state,
+                members,
+                degraded_requests,
+                rebuild_bytes_per_second,
+                trouble,
+                rebuilt_bytes,
+                ..
+            } if self.layer.as_ref().is_none_or(|wanted| name == *wanted) => Some(Seen {
+                state,
+                members,
+                degraded: degraded_requests,
+                rate: rebuild_bytes_per_second,
+                trouble,
+                rebuilt: rebuilt_bytes,
+            }),
+            _ => None,
+        });
+        found.ok_or_else(|| "the array is not there".to_string())
+    }
+
+    fn order(&self, make: impl Fn(u16, Option<String>) -> Order) -> Result<(), String> {
+        self.controls.must(&make(self.lun, self.layer.clone())).map(drop)
+    }
+
+    /// The failed member is replaced, and the array made whole, as fast as it goes.
+    fn repair(&self) -> Result<Seen, String> {
+        let rate = self.status()?.rate;
+        self.order(|lun, layer| Order::Replace { lun, layer })?;
+        self.order(|lun, layer| Order::Rate { lun, layer, bytes_per_second: 0 })?;
+        let begin = Clock::Monotonic.now();
+        let whole = loop {
+            let seen = self.status()?;
+            if seen.state == "optimal" {
+                break Ok(seen);
+            }
+            if seen.state == "failed" || Clock::Monotonic.now().since(begin) > REBUILD_MAX {
+                let trouble = seen.trouble.unwrap_or_default();
+                break Err(format!("the array is {} and does not come back: {trouble}", seen.state));
+            }
+            if seen.state == "degraded" {
+                // Overtaken by one that began by itself is as good.
+                let _ = self.order(|lun, layer| Order::Rebuild { lun, layer });
+            }
+            std::thread::sleep(LOOK_EVERY);
+        };
+        self.order(|lun, layer| Order::Rate { lun, layer, bytes_per_second: rate })?;
+        whole
+    }
+}
+
+impl Trouble for MemberFault {
+    fn describe(&self) -> String {
+        format!("member {} fails", self.member)
+    }
+
+    fn put(&mut self) -> Result<Nanos, String> {
+        let seen = self.status()?;
+        if seen.state != "optimal" {
+            return Err(format!("the array is {} already", seen.state));
+        }
+        let at = Clock::Monotonic.now();
+        let member = self.member;
+        self.order(|lun, layer| Order::Fail { lun, layer, member })?;
+        self.failed = Some(at);
+        Ok(at)
+    }
+
+    fn look(&mut self) -> Result<Option<Proof>, String> {
+        let Some(at) = self.failed else { return Ok(None) };
+        let seen = self.status()?;
+        let word = seen.members.get(self.member).map_or("not there", String::as_str);
+        // So quick a rebuild that it was never seen is still one.
+        let shows = word != "good" || seen.trouble.is_some();
+        let what = format!(
+            "member {} is {word}, the array {}, {} requests without it",
+            self.member, seen.state, seen.degraded
+        );
+        Ok(shows.then(|| Proof { at, seen: Clock::Monotonic.now(), what, value: Some(seen.degraded as f64) }))
+    }
+
+    fn seen_instead(&self) -> String {
+        "the array is as it was".to_string()
+    }
+
+    fn is_over(&self) -> bool {
+        self.status().is_ok_and(|seen| seen.state == "optimal")
+    }
+
+    fn take_away(&mut self) -> Result<Proof, String> {
+        if self.failed.take().is_none() {
+            return Err("it is not there".to_string());
+        }
+        let at = Clock::Monotonic.now();
+        let before = self.status()?;
+        let seen = self.repair()?;
+        let how = match before.rebuilt {
+            Some((done, all)) => {
+                format!("the rest ({} of {}) rebuilt after it", format_size(all - done), format_size(all))
+            }
+            None if before.state == "optimal" => "rebuilt by itself".to_string(),
+            None => "rebuilt after it".to_string(),
+        };
+        let what = format!("the array is whole: {how}; {} requests without a member", seen.degraded);
+        Ok(Proof { at, seen: Clock::Monotonic.now(), what, value: Some(seen.degraded as f64) })
+    }
+}
+
+impl Drop for MemberFault {
+    fn drop(&mut self) {
+        if self.failed.is_some() {
+            let _ = self.repair();
+        }
+    }
+}
