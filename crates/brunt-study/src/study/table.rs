@@ -10,40 +10,52 @@ use crate::experiment::{Experiment, Plan};
 use crate::statistics::Estimate;
 use crate::summary::Summary;
 
-/// The table at the end of `brunt run`, 80 columns wide at the most.
+/// Columns of a terminal.
+const WIDTH: usize = 80;
+/// Columns of a point's name in its row; a longer one has a line of its own.
+const LABEL: usize = 21;
+
+/// The table at the end of `brunt run`, [`WIDTH`] columns wide at the most. Response times are from
+/// the intended time with retries, the service time is from the last sending; ± is half of the 95 %
+/// interval over runs.
 pub fn table(summary: &Summary) -> Vec<String> {
-    let mut lines = vec![format!(
-        "{:<33} {:>10} {:>5} {:>9} {:>9} {:>9}",
-        "", "requests/s", "±", "MB/s", "mean us", "p99 us"
-    )];
+    let row = |cells: [&str; 8]| {
+        let [label, rate, rate_width, bytes, mean, p99, p99_width, service] = cells;
+        format!(
+            "{label:<LABEL$}{rate:>11}{rate_width:>5}{bytes:>9}{mean:>10}{p99:>10}{p99_width:>5}{service:>9}"
+        )
+    };
+    let mut lines = vec![
+        row(["", "", "", "", "response", "", "", "service"]),
+        row(["", "requests/s", "±", "MB/s", "mean us", "p99 us", "±", "p99 us"]),
+    ];
     for point in &summary.points {
-        let label: String = match point.label.char_indices().nth(80) {
-            Some((end, _)) => point.label[..end].to_string(),
-            None => point.label.clone(),
-        };
-        // A long label has a line of its own.
-        let label = if label.chars().count() > 33 {
-            lines.push(label);
-            String::new()
-        } else {
-            label
-        };
+        let mut label = cut(&point.label);
+        if label.chars().count() > LABEL {
+            lines.push(std::mem::take(&mut label));
+        }
         let Some(requests) = point.requests_per_second else {
-            lines.push(format!("{label:<33} no complete run"));
+            lines.push(format!("{label:<LABEL$}  no complete run"));
             continue;
         };
-        let width =
-            requests.relative_half_width().map_or("-".into(), |share| format!("{:.0}%", share * 100.0));
-        let bytes = point.bytes_per_second.map_or(0.0, |bytes| bytes.mean / 1e6);
-        let (mean, p99) =
-            point.response.map_or((f64::NAN, f64::NAN), |response| (response.mean_us, response.p99_us));
-        lines.push(format!(
-            "{label:<33} {:>10.0} {width:>5} {bytes:>9.1} {mean:>9.1} {p99:>9.1}",
-            requests.mean
-        ));
+        let width = |estimate: Option<Estimate>| {
+            let share = estimate.and_then(|estimate| estimate.relative_half_width());
+            share.map_or("-".into(), |share| format!("{:.0}%", share * 100.0))
+        };
+        let figure = |value: Option<f64>| value.map_or("-".into(), figure);
+        lines.push(row([
+            &label,
+            &format!("{:.0}", requests.mean),
+            &width(Some(requests)),
+            &figure(point.bytes_per_second.map(|bytes| bytes.mean / 1e6)),
+            &figure(point.response.map(|response| response.mean_us)),
+            &figure(point.response.map(|response| response.p99_us)),
+            &width(point.response_p99_us),
+            &figure(point.service.map(|service| service.p99_us)),
+        ]));
         if !point.ring.trials.is_empty() || point.ring.mode != RingMode::default() {
             let said = format!("  ring: {}, {}", point.ring.mode.name(), point.ring.why);
-            lines.push(said.chars().take(80).collect());
+            lines.push(cut(&said));
         }
         let mut losses: BTreeMap<&str, u64> = BTreeMap::new();
         for (name, count) in point.runs.iter().flat_map(|run| &run.losses) {
@@ -51,16 +63,26 @@ pub fn table(summary: &Summary) -> Vec<String> {
         }
         if !losses.is_empty() {
             let told: Vec<String> = losses.iter().map(|(name, count)| format!("{count} {name}")).collect();
-            lines.push(format!("  losses: {}", told.join(", ")));
+            lines.push(cut(&format!("  losses: {}", told.join(", "))));
         }
         let mut doubts: Vec<&String> = point.runs.iter().flat_map(|run| &run.doubts).collect();
         doubts.dedup();
-        lines.extend(doubts.first().map(|doubt| format!("  doubtful: {doubt}")));
+        lines.extend(doubts.first().map(|doubt| cut(&format!("  doubtful: {doubt}"))));
         for fault in &point.degradation {
             lines.extend(cost(fault));
         }
     }
     lines
+}
+
+/// As much of a line as fits.
+fn cut(line: &str) -> String {
+    line.chars().take(WIDTH).collect()
+}
+
+/// A figure in at most nine letters: with a decimal as long as that says something.
+fn figure(value: f64) -> String {
+    if value.abs() < 100_000.0 { format!("{value:.1}") } else { format!("{value:.0}") }
 }
 
 /// What a fault cost, in two lines.
@@ -111,6 +133,10 @@ pub fn describe(experiment: &Experiment, plan: &Plan) -> Vec<String> {
         };
         lines.push(format!("target {name} ({url}) {what}"));
     }
+    if experiment.probes.is_on() {
+        let names: Vec<&str> = experiment.probes.chosen().iter().map(|probe| probe.name).collect();
+        lines.push(format!("probes every {}: {}", experiment.probes.interval, names.join(", ")));
+    }
     for point in &plan.points {
         let workload = &point.workload;
         if point.phase.is_some() {
@@ -138,4 +164,18 @@ pub fn describe(experiment: &Experiment, plan: &Plan) -> Vec<String> {
         lines.push(format!("fault on {}: {} {when}", fault.place(), fault.what()));
     }
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The goal: figures of any size keep to their columns.
+    #[test]
+    fn figures_fit() {
+        for value in [0.0, 0.04, 9.96, 99_999.9, 100_000.0, 86_400e6 / 100.0] {
+            assert!(figure(value).len() <= 9, "{value}: {}", figure(value));
+        }
+        assert_eq!((figure(12.34).as_str(), figure(123_456.7).as_str()), ("12.3", "123457"));
+    }
 }
