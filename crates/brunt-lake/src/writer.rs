@@ -37,10 +37,11 @@ pub struct WriterOptions {
 }
 
 impl Default for WriterOptions {
-    /// 131072 rows (DuckDB's row groups have 122880), 32 MiB in memory, 10 s, keep all.
+    /// 122880 rows (as DuckDB's row groups), 32 MiB in memory, 10 s, keep all. With that many, the
+    /// columns have grown to 131072 values, which leaves room for the batch that closes the part.
     fn default() -> WriterOptions {
         WriterOptions {
-            rows_max: 1 << 17,
+            rows_max: 122_880,
             bytes_max: 32 << 20,
             age_max: Duration::from_secs(10),
             keep_bytes: None,

@@ -1,3 +1,5 @@
+use brunt_lake::markdown;
+
 use super::*;
 
 /// The goal: every table is described as the others are.
@@ -9,5 +11,19 @@ fn tables_are_described() {
     assert_eq!(names.len(), TABLES.len());
     for table in TABLES {
         assert_eq!(table.mistakes(), Vec::<String>::new());
+    }
+}
+
+/// The goal: the page has every table and column, and none that is not there. With
+/// `BRUNT_WRITE_DOCS=1` the page is put right instead.
+#[test]
+fn the_page_has_all_tables() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/results.md");
+    let page = std::fs::read_to_string(&path).unwrap();
+    let (written, described) = (markdown::between_marks(&page).unwrap(), markdown::sections(TABLES));
+    if std::env::var_os("BRUNT_WRITE_DOCS").is_some() {
+        std::fs::write(&path, page.replacen(written, &described, 1)).unwrap();
+    } else {
+        assert!(written == described, "docs/results.md is behind: run this test with BRUNT_WRITE_DOCS=1");
     }
 }

@@ -1,0 +1,44 @@
+#!/bin/bash
+# DuckDB as PyPI ships it, in an environment of its own: what the queries of docs/results.md are
+# tested with.
+#
+#   duckdb.sh --prepare    fetch it (network)
+#   duckdb.sh --ready      exit 0 when prepared
+#   duckdb.sh FOLDER       in FOLDER, run the statements on standard input, a JSON list of texts;
+#                          the answer is a JSON list, for each statement its rows as objects
+set -euo pipefail
+cd "$(dirname "$0")/.."
+DIR=$(realpath -m "${BRUNT_TOOLS:-${CARGO_TARGET_DIR:-target}/tools}/duckdb")
+VERSION=2.0.0
+
+ready() { [ -e "$DIR/version-$VERSION" ]; }
+
+prepare() {
+  rm -rf "$DIR"; mkdir -p "$(dirname "$DIR")"
+  python3 -m venv "$DIR"
+  "$DIR/bin/pip" install --quiet --disable-pip-version-check "duckdb==$VERSION"
+  "$DIR/bin/python" -c 'import duckdb; duckdb.connect().execute("select 1").fetchall()'
+  touch "$DIR/version-$VERSION"
+}
+
+case ${1:-} in
+  --prepare) ready || prepare ;;
+  --ready) ready ;;
+  "") sed -n '2,8p' "$0"; exit 2 ;;
+  *)
+    cd -- "$1"
+    exec "$DIR/bin/python" -c '
+import duckdb, json, sys
+connection = duckdb.connect()
+answers = []
+for statement in json.load(sys.stdin):
+    try:
+        rows = connection.execute(statement)
+        names = [column[0] for column in rows.description or []]
+        answers.append([dict(zip(names, row)) for row in rows.fetchall()])
+    except duckdb.Error as error:
+        sys.exit(f"{error}\nin: {statement}")
+json.dump(answers, sys.stdout, default=str)
+'
+    ;;
+esac
