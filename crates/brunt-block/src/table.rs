@@ -268,7 +268,9 @@ pub fn open_url_with(text: &str, more: &[BackendEntry], read_only: bool) -> Open
             entry.example
         )));
     }
-    if read_only && entry.options.iter().any(|(key, _)| *key == "read_only") {
+    // A file that is to be made is written, whatever is done to it afterwards.
+    let made = options.pairs.iter().any(|(key, _)| key == "create");
+    if read_only && !made && entry.options.iter().any(|(key, _)| *key == "read_only") {
         options.set("read_only", "yes");
     }
     if let Some((option, _)) =

@@ -12,6 +12,7 @@ pub mod compare;
 pub mod control;
 pub mod degradation;
 pub mod experiment;
+pub mod fio;
 pub mod lab;
 pub mod observe;
 pub mod probe;

@@ -116,6 +116,19 @@ impl Experiment {
                 return Err(source.mistake(&["targets", name, key], format!("target {name}: {what}"), help));
             }
         }
+        for (name, target) in &self.targets {
+            let unknown = |workload: &&String| !self.workloads.contains_key(*workload);
+            if let Some(unknown) = target.workloads.iter().flatten().find(unknown) {
+                let what = format!("target {name}: there is no workload {unknown}");
+                let known: Vec<&str> = self.workloads.keys().map(String::as_str).collect();
+                let help = Some(format!("there are {}", known.join(", ")));
+                return Err(source.mistake(&["targets", name, "workloads"], what, help));
+            }
+            if target.workloads.as_ref().is_some_and(Vec::is_empty) {
+                let what = format!("target {name} has no workload");
+                return Err(source.mistake(&["targets", name, "workloads"], what, None));
+            }
+        }
         for url in &self.allow_overwrite {
             if !self.targets.values().any(|target| target.place() == url) {
                 let urls: Vec<&str> = self.targets.values().map(Target::place).collect();
@@ -234,6 +247,8 @@ queue_depth = [1, 8, 32]
         check("url = \"null:1GiB\"", "serve = 7", 9, "a LUN such as");
         check("url = \"null:1GiB\"", "serve = \"tcp\"\nlun = 2", 10, "no LUNs");
         check("url = \"null:1GiB\"", "", 8, "neither a url");
+        let only = "url = \"null:1GiB\"\nworkloads = [\"mixt\"]";
+        check("url = \"null:1GiB\"", only, 10, "no workload mixt");
     }
 
     /// The goal: each phase of a file system is a point, beside those of targets or alone; it is not swept.

@@ -147,7 +147,8 @@ impl Experiment {
         let links: BTreeMap<_, _> = links.map(|(name, link)| (name.clone(), link.settings())).collect();
         let mut points = Vec::new();
         for (name, target) in &self.targets {
-            for (workload_name, workload) in &self.workloads {
+            let wanted = |name: &String| target.workloads.as_ref().is_none_or(|names| names.contains(name));
+            for (workload_name, workload) in self.workloads.iter().filter(|(name, _)| wanted(name)) {
                 points.push(Point {
                     label: String::new(),
                     target: name.clone(),

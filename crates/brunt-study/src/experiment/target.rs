@@ -43,6 +43,9 @@ pub struct Target {
     /// Options of the URL with which what is served is opened: `sessions=2&send_buffer=64k`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub options: Option<String>,
+    /// Names of the workloads that are run against this target; all by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workloads: Option<Vec<String>>,
 }
 
 /// What an experiment serves itself.

@@ -7,6 +7,7 @@ mod bench;
 mod capture;
 mod compare;
 mod completions;
+mod import_fio;
 mod io;
 mod man;
 mod report;
@@ -31,6 +32,7 @@ pub const COMMANDS: &[Entry] = &[
     entry::<report::Report>(),
     entry::<schema::Schema>(),
     entry::<compare::Compare>(),
+    entry::<import_fio::ImportFio>(),
     entry::<verify::Verify>(),
     entry::<capture::Capture>(),
     entry::<analyze::Analyze>(),

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use brunt_study::experiment::Experiment;
-use brunt_study::observe::{Companion, Company};
+use brunt_study::fio::FioJson;
+use brunt_study::observe::{Companion, Company, Observer};
 use brunt_study::probe::{Prober, Watch};
 use brunt_study::results::Results;
 use brunt_study::role::{Here, Place, Role, Roles};
@@ -33,6 +34,19 @@ pub struct Run {
     /// Only say what would run, how long it takes and what it would overwrite
     #[arg(long)]
     check: bool,
+    /// What is printed at the end: a table, or figures in the shape of fio's JSON, in which a point
+    /// is a job; json+ has all buckets of its histograms
+    #[arg(long, value_enum, default_value = "table", value_name = "FORMAT")]
+    output_format: OutputFormat,
+}
+
+/// What `--output-format` names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum OutputFormat {
+    Table,
+    FioJson,
+    #[value(name = "fio-json+")]
+    FioJsonPlus,
 }
 
 impl Subcommand for Run {
@@ -40,6 +54,7 @@ impl Subcommand for Run {
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
         ("brunt run block-sizes.toml --check", "What would run, for how long, and what is overwritten"),
         ("brunt run block-sizes.toml --out results/monday", "Run it"),
+        ("brunt run block-sizes.toml --output-format fio-json", "For dashboards that read fio's output"),
     ];
 
     fn run(self, output: &Output) -> Done {
@@ -138,7 +153,13 @@ impl Subcommand for Run {
         let results = Results::create(&folder, &text)
             .map_err(|error| Failure::failed(format!("cannot write the results: {error}")))?;
         let view = dashboard::of(&experiment.name, &plan, output);
-        let company = Company { observers: vec![Box::new(results), view], companions, timeline };
+        let mut observers: Vec<Box<dyn Observer>> = vec![Box::new(results), view];
+        let fio = match self.output_format {
+            OutputFormat::Table => None,
+            format => Some(FioJson::new(&plan, format == OutputFormat::FioJsonPlus)),
+        };
+        observers.extend(fio.clone().map(|fio| Box::new(fio) as Box<dyn Observer>));
+        let company = Company { observers, companions, timeline };
         let study = Study::new(experiment, targets, env!("CARGO_PKG_VERSION"), &folder, company);
         let result = study.run(stop);
         // Whatever ended it: the page is of what is on disk.
@@ -152,8 +173,17 @@ impl Subcommand for Run {
         for role in &roles {
             role.shutdown().map_err(Failure::failed)?;
         }
-        table(&summary).into_iter().for_each(|line| output.line(line));
-        output.line(format_args!("results in {}", folder.display()));
+        match fio {
+            Some(fio) if !output.is_json() => {
+                let document = fio.document(env!("CARGO_PKG_VERSION"));
+                let text = serde_json::to_string_pretty(&document).map_err(Failure::failed)?;
+                output.bytes(format!("{text}\n").as_bytes());
+            }
+            _ => {
+                table(&summary).into_iter().for_each(|line| output.line(line));
+                output.line(format_args!("results in {}", folder.display()));
+            }
+        }
         output.object(&serde_json::to_value(&summary).map_err(Failure::failed)?);
         match &summary.trouble {
             None => Ok(()),

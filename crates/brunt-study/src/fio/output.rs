@@ -1,0 +1,368 @@
+//! Figures in the shape of fio's JSON (`--output-format=json` of fio 3.33), for dashboards and scripts that
+//! read it. A point is a job; the complete runs of a point are one: bytes, requests and time add up,
+//! histograms are merged.
+//!
+//! Where fio has a figure and we do not, the field is there and counts nothing (`slat_ns` with `N: 0`,
+//! `iodepth_submit`); nothing is invented. `clat_ns` is the service time, `lat_ns` begins when a request
+//! was due.
+
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use brunt_core::Histogram;
+use brunt_load::record::{Figures, OpFigures};
+use brunt_load::workload::Arrival;
+use serde_json::{Map, Value, json};
+
+use crate::experiment::{Plan, Point};
+use crate::observe::{Event, Observer};
+
+/// fio's default list, in percent.
+const PERCENTILES: [f64; 17] =
+    [1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95, 99.99];
+/// The upper ends of fio's coarse buckets, in each unit.
+const LATENCIES: [u64; 10] = [2, 4, 10, 20, 50, 100, 250, 500, 750, 1000];
+const DEPTHS: [(u32, &str); 7] =
+    [(1, "1"), (2, "2"), (4, "4"), (8, "8"), (16, "16"), (32, "32"), (u32::MAX, ">=64")];
+const SUBMITTED: [&str; 7] = ["0", "4", "8", "16", "32", "64", ">=64"];
+
+/// Collects what the document needs. Clones are the same collection: one observes, one is kept.
+#[derive(Clone)]
+pub struct FioJson(Arc<Mutex<State>>);
+
+struct State {
+    jobs: Vec<Job>,
+    /// The point whose run is under way, and its intervals so far: (iops, bytes/s) of reads and writes.
+    current: usize,
+    open: Vec<[(f64, f64); 2]>,
+    /// json+: with every bucket of the histograms.
+    bins: bool,
+}
+
+struct Job {
+    point: Point,
+    figures: Figures,
+    measured_s: f64,
+    samples: Vec<[(f64, f64); 2]>,
+    error: bool,
+}
+
+impl FioJson {
+    /// Of the runs of a plan; with the histograms' bins (fio's `json+`) or without.
+    pub fn new(plan: &Plan, bins: bool) -> FioJson {
+        let job = |point: &Point| Job {
+            point: point.clone(),
+            figures: Figures::default(),
+            measured_s: 0.0,
+            samples: Vec::new(),
+            error: false,
+        };
+        let jobs = plan.points.iter().map(job).collect();
+        FioJson(Arc::new(Mutex::new(State { jobs, current: 0, open: Vec::new(), bins })))
+    }
+
+    /// The document so far.
+    pub fn document(&self, version: &str) -> Value {
+        let state = self.state();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let jobs: Vec<Value> =
+            state.jobs.iter().enumerate().map(|(index, job)| job.json(index, state.bins)).collect();
+        json!({
+            "fio version": format!("brunt-{version}"),
+            "timestamp": now.as_secs(),
+            "timestamp_ms": now.as_millis() as u64,
+            "time": calendar(now.as_secs()),
+            "global options": {},
+            "jobs": jobs,
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Observer for FioJson {
+    fn event(&mut self, event: &Event<'_>) -> io::Result<()> {
+        let mut state = self.state();
+        let state = &mut *state;
+        match event {
+            Event::RunBegins(info) => {
+                state.current = info.point as usize;
+                state.open.clear();
+            }
+            Event::Interval(interval) => {
+                let seconds = interval.end.since(interval.start).as_secs_f64();
+                if seconds > 0.0 {
+                    let rates = |op: &OpFigures| (op.completed as f64 / seconds, op.bytes as f64 / seconds);
+                    state.open.push([rates(&interval.figures.reads), rates(&interval.figures.writes)]);
+                }
+            }
+            Event::RunEnds(_, run, figures) => {
+                let job = &mut state.jobs[state.current];
+                job.error |= run.first_error.is_some();
+                if run.is_complete() {
+                    job.figures.merge(figures);
+                    job.measured_s += run.measured_s;
+                    job.samples.append(&mut state.open);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+impl Job {
+    fn json(&self, index: usize, bins: bool) -> Value {
+        let Job { point, figures, measured_s, .. } = self;
+        let thread_s = (measured_s * f64::from(point.workload.workers)).max(1e-9);
+        let share = |nanos: u64| nanos as f64 / 1e9 / thread_s * 100.0;
+        let all = figures.response();
+        let mut job = json!({
+            "jobname": point.label,
+            "groupid": index,
+            "error": if self.error { 5 } else { 0 }, // EIO, as of any device that failed
+            "eta": 0,
+            "elapsed": measured_s.ceil() as u64,
+            "job options": options(point),
+            "read": self.direction(Some(0), bins),
+            "write": self.direction(Some(1), bins),
+            "trim": self.direction(None, bins),
+            "sync": { "total_ios": 0, "lat_ns": latency(&Histogram::new(), Some(false), false) },
+            "job_runtime": milliseconds(*measured_s),
+            "usr_cpu": share(figures.cost.cpu_user_nanos),
+            "sys_cpu": share(figures.cost.cpu_system_nanos),
+            "ctx": figures.cost.switches(),
+            "majf": 0,
+            "minf": 0,
+            "iodepth_level": depths(point),
+            "iodepth_submit": nothing(SUBMITTED),
+            "iodepth_complete": nothing(SUBMITTED),
+            "latency_depth": point.workload.queue_depth,
+            "latency_target": 0,
+            "latency_percentile": 100.0,
+            "latency_window": 0,
+        });
+        let shares = coarse(&all);
+        for (unit, shares) in ["latency_ns", "latency_us", "latency_ms"].into_iter().zip(shares) {
+            job[unit] = Value::Object(shares);
+        }
+        job
+    }
+
+    /// Reads, writes, or what there is none of.
+    fn direction(&self, side: Option<usize>, bins: bool) -> Value {
+        let none = OpFigures::default();
+        let op = match side {
+            Some(0) => &self.figures.reads,
+            Some(_) => &self.figures.writes,
+            None => &none,
+        };
+        let seconds = if op.completed > 0 { self.measured_s } else { 0.0 };
+        let rate = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
+        let samples = |pick: fn(&(f64, f64)) -> f64| -> Vec<f64> {
+            let side = side.filter(|_| op.completed > 0);
+            side.map(|side| self.samples.iter().map(|sample| pick(&sample[side])).collect())
+                .unwrap_or_default()
+        };
+        let (iops, bw) = (spread(&samples(|sample| sample.0)), spread(&samples(|sample| sample.1 / 1024.0)));
+        json!({
+            "io_bytes": op.bytes,
+            "io_kbytes": op.bytes / 1024,
+            "bw_bytes": rate(op.bytes) as u64,
+            "bw": (rate(op.bytes) / 1024.0) as u64,
+            "iops": rate(op.completed),
+            "runtime": milliseconds(seconds),
+            "total_ios": op.completed,
+            "short_ios": 0,
+            "drop_ios": 0,
+            "slat_ns": latency(&Histogram::new(), None, false),
+            "clat_ns": latency(&op.service, Some(true), bins),
+            "lat_ns": latency(&op.response, Some(false), bins),
+            "bw_min": bw.min as u64,
+            "bw_max": bw.max as u64,
+            // All workers' together already: the whole of it.
+            "bw_agg": if bw.count > 0 { 100.0 } else { 0.0 },
+            "bw_mean": bw.mean,
+            "bw_dev": bw.deviation,
+            "bw_samples": bw.count,
+            "iops_min": iops.min as u64,
+            "iops_max": iops.max as u64,
+            "iops_mean": iops.mean,
+            "iops_stddev": iops.deviation,
+            "iops_samples": iops.count,
+        })
+    }
+}
+
+/// A histogram as fio tells one; percentiles where fio has them, bins where json+ has.
+fn latency(histogram: &Histogram, percentiles: Option<bool>, bins: bool) -> Value {
+    let at = |nanos: Option<brunt_core::Nanos>| nanos.map_or(0, |nanos| nanos.0);
+    let mean = histogram.mean().unwrap_or(0.0);
+    let count = histogram.count();
+    let squares: f64 =
+        histogram.buckets().map(|(nanos, count)| (nanos.0 as f64 - mean).powi(2) * count as f64).sum();
+    let mut told = json!({
+        "min": at(histogram.min()),
+        "max": at(histogram.max()),
+        "mean": mean,
+        "stddev": if count > 1 { (squares / (count - 1) as f64).sqrt() } else { 0.0 },
+        "N": count,
+    });
+    if percentiles == Some(true) && count > 0 {
+        let each = |percent: &f64| (format!("{percent:.6}"), json!(at(histogram.percentile(*percent))));
+        told["percentile"] = Value::Object(PERCENTILES.iter().map(each).collect());
+        if bins {
+            let bins = histogram.buckets().map(|(nanos, count)| (nanos.0.to_string(), json!(count)));
+            told["bins"] = Value::Object(bins.collect());
+        }
+    }
+    told
+}
+
+/// Percent of all requests in fio's coarse buckets of nanoseconds, microseconds and milliseconds.
+fn coarse(histogram: &Histogram) -> [Map<String, Value>; 3] {
+    let mut ends: Vec<(usize, String, u64)> = Vec::new();
+    for (unit, nanos) in [1, 1_000, 1_000_000].into_iter().enumerate() {
+        ends.extend(LATENCIES.iter().map(|end| (unit, end.to_string(), end * nanos)));
+    }
+    ends.push((2, "2000".to_string(), 2_000_000_000));
+    ends.push((2, ">=2000".to_string(), u64::MAX));
+    let mut counts = vec![0u64; ends.len()];
+    for (nanos, count) in histogram.buckets() {
+        let index = ends.partition_point(|(_, _, end)| *end <= nanos.0).min(ends.len() - 1);
+        counts[index] += count;
+    }
+    let mut shares = [Map::new(), Map::new(), Map::new()];
+    for ((unit, name, _), count) in ends.into_iter().zip(counts) {
+        shares[unit].insert(name, json!(count as f64 * 100.0 / histogram.count().max(1) as f64));
+    }
+    shares
+}
+
+/// A closed loop keeps its depth; how many an open loop has outstanding is not recorded.
+fn depths(point: &Point) -> Value {
+    let depth = point.workload.queue_depth;
+    let closed = matches!(point.workload.arrival, Arrival::Closed {});
+    // fio counts a depth under the largest of these that it reaches.
+    let level = DEPTHS.iter().rposition(|(level, _)| *level <= depth).unwrap_or(0);
+    let level = if depth >= 64 { DEPTHS.len() - 1 } else { level };
+    let share = |index| if closed && index == level { 100.0 } else { 0.0 };
+    Value::Object(
+        DEPTHS.iter().enumerate().map(|(index, (_, name))| (name.to_string(), json!(share(index)))).collect(),
+    )
+}
+
+fn nothing<const N: usize>(names: [&str; N]) -> Value {
+    Value::Object(names.into_iter().map(|name| (name.to_string(), json!(0.0))).collect())
+}
+
+/// What a job file would say of it.
+fn options(point: &Point) -> Value {
+    let workload = &point.workload;
+    let sequential = workload.sequential > 0.5;
+    let rw = match (workload.read, sequential) {
+        (1.0, true) => "read",
+        (1.0, false) => "randread",
+        (0.0, true) => "write",
+        (0.0, false) => "randwrite",
+        (_, true) => "rw",
+        (_, false) => "randrw",
+    };
+    let total: f64 = workload.blocks.iter().map(|block| block.weight).sum();
+    let sizes: Vec<String> = match workload.blocks.as_slice() {
+        [one] => vec![one.size.0.to_string()],
+        many => {
+            many.iter().map(|block| format!("{}/{:.0}", block.size.0, block.weight / total * 100.0)).collect()
+        }
+    };
+    json!({
+        "name": point.label,
+        "filename": point.url,
+        "rw": rw,
+        "bs": sizes.join(":"),
+        "iodepth": workload.queue_depth.to_string(),
+        "numjobs": workload.workers.to_string(),
+    })
+}
+
+struct Spread {
+    min: f64,
+    max: f64,
+    mean: f64,
+    deviation: f64,
+    count: usize,
+}
+
+fn spread(values: &[f64]) -> Spread {
+    let count = values.len();
+    let mean = values.iter().sum::<f64>() / count.max(1) as f64;
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    Spread {
+        min: values.iter().copied().reduce(f64::min).unwrap_or(0.0),
+        max: values.iter().copied().reduce(f64::max).unwrap_or(0.0),
+        mean,
+        deviation: if count > 1 { (squares / (count - 1) as f64).sqrt() } else { 0.0 },
+        count,
+    }
+}
+
+fn milliseconds(seconds: f64) -> u64 {
+    (seconds * 1e3).round() as u64
+}
+
+/// `Sun Nov 22 01:17:52 2026`, UTC. Days to a date by Howard Hinnant's civil_from_days.
+fn calendar(seconds: u64) -> String {
+    const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"]; // 1 January 1970 was a Thursday
+    const MONTHS: [&str; 12] =
+        ["Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec", "Jan", "Feb"];
+    let (day, second) = (seconds / 86_400, seconds % 86_400);
+    let shifted = day + 719_468; // from 1 March of year 0
+    let (era, of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month = (5 * of_year + 2) / 153;
+    let date = of_year - (153 * month + 2) / 5 + 1;
+    let year = era * 400 + year_of_era + u64::from(month >= 10);
+    format!(
+        "{} {} {date:2} {:02}:{:02}:{:02} {year}",
+        DAYS[(day % 7) as usize],
+        MONTHS[month as usize],
+        second / 3600,
+        second / 60 % 60,
+        second % 60
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use brunt_core::Nanos;
+
+    /// The goal: dates as ctime(3) writes them.
+    #[test]
+    fn dates() {
+        assert_eq!(calendar(0), "Thu Jan  1 00:00:00 1970");
+        assert_eq!(calendar(951_782_399), "Mon Feb 28 23:59:59 2000");
+        assert_eq!(calendar(951_782_400), "Tue Feb 29 00:00:00 2000");
+        assert_eq!(calendar(1_795_310_272), "Sun Nov 22 01:17:52 2026");
+    }
+
+    /// The goal: every latency is in one coarse bucket, the right one.
+    #[test]
+    fn coarse_buckets() {
+        let mut histogram = Histogram::new();
+        for nanos in [1, 3, 1_500, 3_000_000, 5_000_000_000] {
+            histogram.record(Nanos(nanos));
+        }
+        let [ns, us, ms] = coarse(&histogram);
+        assert_eq!((&ns["2"], &ns["4"], &us["2"]), (&json!(20.0), &json!(20.0), &json!(20.0)));
+        assert_eq!((&ms["4"], &ms[">=2000"], &ms["2000"]), (&json!(20.0), &json!(20.0), &json!(0.0)));
+        let told = latency(&histogram, Some(true), true);
+        assert_eq!(told["N"], json!(5));
+        assert_eq!(told["percentile"].as_object().map(Map::len), Some(17));
+        assert_eq!(told["bins"].as_object().map(Map::len), Some(5));
+    }
+}
