@@ -1,9 +1,10 @@
-//! What do reassembly, sums and analyses cost beside reading the file? Three passes over one
-//! capture in the page cache: `cargo run --release -p brunt-capture --example speed FILE [REPEATS]`.
+//! What do reassembly, sums, analyses and the trace cost beside reading the file? Four passes over one
+//! capture in the page cache (the trace goes to a folder beside it and is removed): `cargo run --release -p brunt-capture --example speed FILE [REPEATS]`.
 
 use std::path::Path;
 use std::time::Instant;
 
+use brunt_capture::trace::{Recorder, TraceOptions};
 use brunt_capture::{Analysis, Batch, ChecksumRun, FileSource, Limits, Operation, Sink, run_file};
 
 /// Takes operations and does nothing with them.
@@ -36,9 +37,28 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let report = outcome.sink.report(&outcome.ledger);
         Ok((report.ledger.wire_bytes, report.operations))
     };
+    let trace = |path: &Path| -> Result<(u64, u64), Box<dyn std::error::Error>> {
+        let folder = path.with_extension("trace");
+        let _ = std::fs::remove_dir_all(&folder);
+        let recorder = Recorder::create(&folder, &TraceOptions::default())?;
+        let mut outcome = run_file(path, (Analysis::new(), recorder), Limits::default(), || false)?;
+        let (analysis, recorder) = outcome.sink;
+        let (summary, error) = recorder.finish(&mut outcome.ledger);
+        if let Some(error) = error {
+            return Err(error.into());
+        }
+        let report = analysis.report(&outcome.ledger);
+        let smaller = outcome.ledger.wire_bytes as f64 / summary.bytes as f64;
+        println!("{} rows, {} bytes: {smaller:.1} times smaller", summary.rows, summary.bytes);
+        Ok((report.ledger.wire_bytes, report.operations))
+    };
     type Pass<'a> = &'a dyn Fn(&Path) -> Result<(u64, u64), Box<dyn std::error::Error>>;
-    let passes: [(&str, Pass<'_>); 3] =
-        [("packets only", &read), ("operations and sums", &operations), ("and all analyses", &analyses)];
+    let passes: [(&str, Pass<'_>); 4] = [
+        ("packets only", &read),
+        ("operations and sums", &operations),
+        ("and all analyses", &analyses),
+        ("and the trace", &trace),
+    ];
     let mut base = 0.0;
     for (name, pass) in passes {
         let mut best = f64::INFINITY;

@@ -11,7 +11,7 @@ use hashbrown::HashMap;
 use crate::checksum::BlockSums;
 use crate::compound::{self, Moved};
 use crate::ledger::Ledger;
-use crate::operation::{Body, ChecksumRun, FileKey, Operation, Peers, Sink};
+use crate::operation::{Body, ChecksumRun, FileKey, Operation, Peers, Place, Sink};
 
 /// Bytes of a call's head that are kept until its reply comes. SYMLINK with two long names
 /// and a path stays below it.
@@ -102,6 +102,8 @@ pub struct MessageEnd<'a> {
     pub data_missing: u32,
     /// When its first byte was seen.
     pub time_ns: u64,
+    /// Where it lay.
+    pub place: Place,
     /// Set when [`Matcher::begin`] registered it.
     pub token: Option<Token>,
 }
@@ -111,6 +113,7 @@ struct Slot {
     key: u64,
     record_id: u64,
     time_ns: u64,
+    place: Place,
     peers: Peers,
     /// The header in `message`, read when the call was registered.
     header: rpc::CallLayout,
@@ -289,7 +292,10 @@ impl<S: Sink> Matcher<S> {
                             self.update(token, bytes, elided_at, true);
                             Some(token)
                         }
-                        None => self.register(context, &call, bytes, elided_at, true, time_ns, ledger),
+                        None => {
+                            let seen = (time_ns, Place::default());
+                            self.register(context, &call, bytes, elided_at, true, seen, ledger)
+                        }
                     }
                 };
                 match written(&call, prefix) {
@@ -340,6 +346,7 @@ impl<S: Sink> Matcher<S> {
             self.update(token, message.bytes, message.elided_at, message.damaged);
             if let Some(slot) = self.slot_of(token) {
                 slot.data_missing = message.data_missing;
+                slot.place = message.place;
             }
             return;
         }
@@ -356,7 +363,8 @@ impl<S: Sink> Matcher<S> {
             None => (message.bytes, &[][..]),
         };
         let elided_at = found.map(|moved| moved.data.at).or(message.elided_at);
-        let token = self.register(context, call, bytes, elided_at, message.damaged, message.time_ns, ledger);
+        let seen = (message.time_ns, message.place);
+        let token = self.register(context, call, bytes, elided_at, message.damaged, seen, ledger);
         if let Some(moved) = found {
             if let Some(slot) = token.and_then(|token| self.slot_of(token)) {
                 let kept = &behind[..behind.len().min(CALL_BYTES_KEPT_MAX)];
@@ -486,6 +494,8 @@ impl<S: Sink> Matcher<S> {
             data_missing,
             call_whole: !slot.damaged && slot.data_missing == 0,
             reply_whole: reply.is_some_and(|(message, _)| !message.damaged && message.data_missing == 0),
+            call_place: slot.place,
+            reply_place: reply.map(|(message, _)| message.place),
         });
     }
 
@@ -528,7 +538,7 @@ impl<S: Sink> Matcher<S> {
         bytes: &[u8],
         elided_at: Option<usize>,
         damaged: bool,
-        time_ns: u64,
+        (time_ns, place): (u64, Place),
         ledger: &mut Ledger,
     ) -> Option<Token> {
         ledger.calls += 1;
@@ -572,6 +582,7 @@ impl<S: Sink> Matcher<S> {
         slot.key = key;
         slot.record_id = record_id;
         slot.time_ns = time_ns;
+        slot.place = place;
         slot.peers = context.forward;
         slot.header = call.layout();
         slot.elided_at = elided_at;

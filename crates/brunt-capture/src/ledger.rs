@@ -1,88 +1,124 @@
 //! What was seen, what was lost and where. Every stage counts into it; reports print it. The
 //! one rule: the parts add up ([`Ledger::check`]).
 
+use brunt_lake::Column;
 use serde::Serialize;
 
-/// Counters since the start of a capture.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Ledger {
+/// Declares the counters with what each counts: fields, and columns of a trace.
+macro_rules! counters {
+    ($(#[doc = $doc:literal] $name:ident,)*) => {
+        /// Counters since the start of a capture.
+        #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+        pub struct Ledger {
+            $(#[doc = $doc] pub $name: u64,)*
+        }
+
+        impl Ledger {
+            /// How many counters there are.
+            pub const COUNT: usize = [$(stringify!($name)),*].len();
+
+            /// The columns that keep them: a time, then each counter.
+            pub const COLUMNS: [Column; Ledger::COUNT + 1] = [
+                Column::int("time_ns", "When: nanoseconds since 1970."),
+                $(Column::int(stringify!($name), $doc.split_at(1).1),)*
+            ];
+
+            /// All counters, in the order of the columns.
+            pub fn counters(&self) -> [u64; Ledger::COUNT] {
+                [$(self.$name),*]
+            }
+
+            /// From all counters.
+            pub fn from_counters(counters: [u64; Ledger::COUNT]) -> Ledger {
+                let [$($name),*] = counters;
+                Ledger { $($name),* }
+            }
+        }
+    };
+}
+
+counters! {
     /// Packets given to the pipeline.
-    pub packets: u64,
+    packets,
     /// Their bytes on the wire.
-    pub wire_bytes: u64,
+    wire_bytes,
     /// Packets that a snap length cut.
-    pub packets_cut: u64,
+    packets_cut,
     /// Packets dropped before the pipeline saw them (ring or NIC).
-    pub packets_dropped: u64,
+    packets_dropped,
     /// Packets that are no IP.
-    pub packets_not_ip: u64,
+    packets_not_ip,
     /// IP packets that carry neither TCP nor UDP.
-    pub packets_other_transport: u64,
+    packets_other_transport,
     /// Packets whose headers could not be read.
-    pub packets_unreadable: u64,
+    packets_unreadable,
     /// Fragments of IP packets.
-    pub fragments: u64,
+    fragments,
     /// Packets given up because a fragment was missing, overlapped, or found no room.
-    pub fragmented_packets_lost: u64,
+    fragmented_packets_lost,
 
     /// Connections begun.
-    pub connections: u64,
+    connections,
     /// Connections forgotten to make room for others.
-    pub connections_evicted: u64,
+    connections_evicted,
     /// Segments that came out of order and were put in their place.
-    pub segments_reordered: u64,
+    segments_reordered,
     /// Bytes that came again.
-    pub bytes_retransmitted: u64,
+    bytes_retransmitted,
     /// Gaps in a stream that were given up.
-    pub holes: u64,
+    holes,
     /// Their bytes: packets lost, or cut by the snap length.
-    pub hole_bytes: u64,
+    hole_bytes,
     /// Jumps of a stream too wide to be a hole; read as a new start.
-    pub stream_jumps: u64,
+    stream_jumps,
 
     /// Times a record's start was lost and had to be searched.
-    pub slow_mode_entries: u64,
+    slow_mode_entries,
     /// Bytes searched through.
-    pub slow_mode_bytes: u64,
+    slow_mode_bytes,
     /// Bytes of connections and datagrams that are no RPC.
-    pub not_rpc_bytes: u64,
+    not_rpc_bytes,
     /// Records that were there in part; their operations are kept when the header was there.
-    pub records_damaged: u64,
+    records_damaged,
     /// Records whose RPC header was there in part only, so that nothing is known of them.
-    pub records_lost: u64,
+    records_lost,
     /// Records larger than is kept, so that their end was not looked at.
-    pub records_oversized: u64,
+    records_oversized,
 
     /// Calls seen.
-    pub calls: u64,
+    calls,
     /// Calls that came again with the same number while the first waited.
-    pub calls_repeated: u64,
+    calls_repeated,
     /// Calls whose reply was seen.
-    pub calls_answered: u64,
+    calls_answered,
     /// Calls given up after the time-out.
-    pub calls_timed_out: u64,
+    calls_timed_out,
     /// Calls given up to make room for others.
-    pub calls_evicted: u64,
+    calls_evicted,
     /// Calls still waiting when the capture ended.
-    pub calls_open_at_end: u64,
+    calls_open_at_end,
     /// Calls waiting now.
-    pub calls_open: u64,
+    calls_open,
     /// Replies seen.
-    pub replies: u64,
+    replies,
     /// Replies whose call was never seen: calls lost.
-    pub replies_unmatched: u64,
+    replies_unmatched,
     /// Bodies that could not be read to their end although they were there.
-    pub bodies_malformed: u64,
+    bodies_malformed,
     /// NFSv4 compounds with an operation that is not known: what stands behind it was not read.
-    pub compounds_unparsed: u64,
+    compounds_unparsed,
     /// NFSv4 attribute lists with an attribute that is not known: what stands behind it was not read.
-    pub attributes_unparsed: u64,
+    attributes_unparsed,
     /// Bytes of READ and WRITE data that went by.
-    pub data_bytes: u64,
+    data_bytes,
     /// Bytes of READ and WRITE data that lay in holes.
-    pub data_bytes_missing: u64,
+    data_bytes_missing,
     /// Blocks that were summed.
-    pub blocks_summed: u64,
+    blocks_summed,
+    /// Rows of the trace that found no room, on the disk or on the way to it.
+    trace_rows_lost,
+    /// Parts of the trace deleted to keep within its size.
+    trace_parts_deleted,
 }
 
 impl Ledger {
@@ -108,13 +144,7 @@ impl Ledger {
 
     /// Takes in another pipeline's counters.
     pub fn merge(&mut self, other: &Ledger) {
-        macro_rules! add { ($($field:ident)*) => { $(self.$field += other.$field;)* } }
-        add!(packets wire_bytes packets_cut packets_dropped packets_not_ip packets_other_transport
-            packets_unreadable fragments fragmented_packets_lost connections connections_evicted
-            segments_reordered bytes_retransmitted holes hole_bytes stream_jumps slow_mode_entries
-            slow_mode_bytes not_rpc_bytes records_damaged records_lost records_oversized calls
-            calls_repeated calls_answered calls_timed_out calls_evicted calls_open_at_end calls_open
-            replies replies_unmatched bodies_malformed compounds_unparsed
-            attributes_unparsed data_bytes data_bytes_missing blocks_summed);
+        let (mine, others) = (self.counters(), other.counters());
+        *self = Ledger::from_counters(std::array::from_fn(|index| mine[index] + others[index]));
     }
 }

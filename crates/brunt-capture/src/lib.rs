@@ -28,9 +28,10 @@ pub mod pipeline;
 pub mod reassembly;
 pub mod records;
 pub mod source;
+pub mod trace;
 
 pub use analysis::{Analysis, Report};
-pub use driver::{Outcome, run_file};
+pub use driver::{Outcome, run_file, run_file_with};
 pub use ledger::Ledger;
 pub use operation::{Body, ChecksumRun, FileKey, Operation, Peers, Protocol, Sink};
 pub use parallel::{FileShares, ParallelError, Parsers, Shares, run_file_parallel};

@@ -5,6 +5,8 @@ use brunt_wire::net::{Address, Endpoint};
 use brunt_wire::nfs::{FileHandle, mount, v3, v4};
 use brunt_wire::rpc;
 
+use crate::ledger::Ledger;
+
 /// What carried a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Protocol {
@@ -106,6 +108,47 @@ pub struct Operation<'a> {
     pub call_whole: bool,
     /// Whether every byte of the reply was seen.
     pub reply_whole: bool,
+    /// Where the call lay.
+    pub call_place: Place,
+    /// Where the reply lay.
+    pub reply_place: Option<Place>,
+}
+
+/// Where a message lay in the packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// Bytes of data in its first packet before its RPC header.
+    pub at: u32,
+    /// Bytes of the message, file data included, as its record marks say.
+    pub len: u32,
+}
+
+/// A packet as a trace keeps it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Packet {
+    /// When it was captured: nanoseconds since 1970.
+    pub time_ns: u64,
+    /// Which interface of the capture.
+    pub interface: u32,
+    /// Its length on the wire, in bytes.
+    pub wire_len: u32,
+    /// Bytes that a snap length cut.
+    pub missing: u32,
+    /// Destination, then source, when the link has both.
+    pub macs: Option<[u8; 12]>,
+    /// The innermost VLAN.
+    pub vlan: Option<u16>,
+    /// Sender and receiver, and the transport's number, when it is IP. Without ports (zero) when
+    /// the transport has none, or they are in another fragment.
+    pub ends: Option<(Endpoint, Endpoint, u8)>,
+    /// Whether it is a fragment.
+    pub is_fragment: bool,
+    /// Sequence number and control bits, when it is TCP.
+    pub tcp: Option<(u32, u8)>,
+    /// Bytes of data above TCP or UDP, as sent.
+    pub payload_len: Option<u32>,
+    /// Whether its data belongs to an RPC message whose header was found.
+    pub in_rpc: bool,
 }
 
 impl Operation<'_> {
@@ -142,7 +185,37 @@ pub trait Sink {
     fn on_packet(&mut self, _time_ns: u64, _wire_len: u32) {}
     /// Everything that was at hand has been worked off: what was put by is due now.
     #[inline]
-    fn on_batch_end(&mut self) {}
+    fn on_batch_end(&mut self, _now_ns: u64, _ledger: &Ledger) {}
+    /// Whether the sink wants [`Sink::on_packet_parsed`]: it costs something.
+    const PACKETS: bool = false;
+    /// What a packet was.
+    #[inline]
+    fn on_packet_parsed(&mut self, _packet: &Packet) {}
+}
+
+/// A sink that may not be there.
+impl<S: Sink> Sink for Option<S> {
+    #[inline]
+    fn on_operation(&mut self, operation: &Operation<'_>) {
+        self.iter_mut().for_each(|sink| sink.on_operation(operation));
+    }
+    #[inline]
+    fn on_checksums(&mut self, run: &ChecksumRun<'_>) {
+        self.iter_mut().for_each(|sink| sink.on_checksums(run));
+    }
+    #[inline]
+    fn on_packet(&mut self, time_ns: u64, wire_len: u32) {
+        self.iter_mut().for_each(|sink| sink.on_packet(time_ns, wire_len));
+    }
+    #[inline]
+    fn on_batch_end(&mut self, now_ns: u64, ledger: &Ledger) {
+        self.iter_mut().for_each(|sink| sink.on_batch_end(now_ns, ledger));
+    }
+    const PACKETS: bool = S::PACKETS;
+    #[inline]
+    fn on_packet_parsed(&mut self, packet: &Packet) {
+        self.iter_mut().for_each(|sink| sink.on_packet_parsed(packet));
+    }
 }
 
 impl<A: Sink, B: Sink> Sink for (A, B) {
@@ -162,8 +235,14 @@ impl<A: Sink, B: Sink> Sink for (A, B) {
         self.1.on_packet(time_ns, wire_len);
     }
     #[inline]
-    fn on_batch_end(&mut self) {
-        self.0.on_batch_end();
-        self.1.on_batch_end();
+    fn on_batch_end(&mut self, now_ns: u64, ledger: &Ledger) {
+        self.0.on_batch_end(now_ns, ledger);
+        self.1.on_batch_end(now_ns, ledger);
+    }
+    const PACKETS: bool = A::PACKETS || B::PACKETS;
+    #[inline]
+    fn on_packet_parsed(&mut self, packet: &Packet) {
+        self.0.on_packet_parsed(packet);
+        self.1.on_packet_parsed(packet);
     }
 }

@@ -12,7 +12,7 @@ use crate::defragment::{Defragmenter, Outcome};
 use crate::flow::{Connection, FlowKey, Flows, Found};
 use crate::ledger::Ledger;
 use crate::memory::Memory;
-use crate::operation::{Peers, Protocol, Sink};
+use crate::operation::{Packet, Peers, Place, Protocol, Sink};
 use crate::reassembly::{Piece, Stream};
 use crate::records::{Records, Shared};
 use crate::source::Batch;
@@ -75,6 +75,15 @@ struct Stages<S> {
     memory: Memory,
 }
 
+/// What an IP packet carried, for [`Packet`].
+#[derive(Clone, Copy, Default)]
+struct Carried {
+    ports: [u16; 2],
+    tcp: Option<(u32, u8)>,
+    payload_len: Option<u32>,
+    in_rpc: bool,
+}
+
 struct DirectionStream<'a, S> {
     records: &'a mut Records,
     matcher: &'a mut Matcher<S>,
@@ -131,7 +140,7 @@ impl<S: Sink> Pipeline<S> {
         }
         let stages = &mut self.stages;
         stages.matcher.expire(self.now_ns, &mut stages.ledger);
-        stages.matcher.sink.on_batch_end();
+        stages.matcher.sink.on_batch_end(self.now_ns, &stages.ledger);
     }
 
     /// The capture is over: gives up what waits; hands back the sink and the counters.
@@ -142,7 +151,7 @@ impl<S: Sink> Pipeline<S> {
         let stages = &mut self.stages;
         stages.ledger.fragmented_packets_lost += self.defragmenter.waiting() as u64;
         stages.matcher.finish(&mut stages.ledger);
-        stages.matcher.sink.on_batch_end();
+        stages.matcher.sink.on_batch_end(self.now_ns, &stages.ledger);
         (self.stages.matcher.sink, self.stages.ledger)
     }
 
@@ -155,13 +164,38 @@ impl<S: Sink> Pipeline<S> {
         ledger.wire_bytes += u64::from(packet.wire_len);
         ledger.packets_cut += u64::from((packet.bytes.len() as u32) < packet.wire_len);
         self.stages.matcher.sink.on_packet(packet.time_ns, packet.wire_len);
-        match parse_frame(packet.link, packet.bytes, packet.wire_len) {
+        let frame = parse_frame(packet.link, packet.bytes, packet.wire_len);
+        let mut carried = Carried::default();
+        match &frame {
             Ok(Frame::Ip(ip)) if ip.fragment.is_none() => {
-                self.on_transport(&ip, ip.payload, packet.time_ns);
+                carried = self.on_transport(ip, ip.payload, packet.time_ns);
             }
-            Ok(Frame::Ip(ip)) => self.on_fragment(&ip, packet.time_ns),
+            Ok(Frame::Ip(ip)) => self.on_fragment(ip, packet.time_ns),
             Ok(Frame::Other(_)) => ledger.packets_not_ip += 1,
             Err(_) => ledger.packets_unreadable += 1,
+        }
+        if S::PACKETS {
+            let ip = match &frame {
+                Ok(Frame::Ip(ip)) => Some(ip),
+                _ => None,
+            };
+            let end = |address, port| Endpoint { address, port };
+            let [source_port, destination_port] = carried.ports;
+            self.stages.matcher.sink.on_packet_parsed(&Packet {
+                time_ns: packet.time_ns,
+                interface: packet.interface,
+                wire_len: packet.wire_len,
+                missing: packet.wire_len.saturating_sub(packet.bytes.len() as u32),
+                macs: ip.and_then(|ip| ip.macs.copied()),
+                vlan: ip.and_then(|ip| ip.vlan),
+                ends: ip.map(|ip| {
+                    (end(ip.source, source_port), end(ip.destination, destination_port), ip.protocol)
+                }),
+                is_fragment: ip.is_some_and(|ip| ip.fragment.is_some()),
+                tcp: carried.tcp,
+                payload_len: carried.payload_len,
+                in_rpc: carried.in_rpc,
+            });
         }
     }
 
@@ -181,19 +215,35 @@ impl<S: Sink> Pipeline<S> {
             Outcome::Lost => ledger.fragmented_packets_lost += 1,
             Outcome::Whole(bytes) => {
                 let payload = Payload { bytes: &bytes, wire_len: bytes.len() };
-                self.on_transport(ip, payload, time_ns);
+                let _ = self.on_transport(ip, payload, time_ns);
                 self.defragmenter.reuse(bytes);
             }
         }
     }
 
     #[inline]
-    fn on_transport(&mut self, ip: &IpPacket<'_>, payload: Payload<'_>, time_ns: u64) {
+    fn on_transport(&mut self, ip: &IpPacket<'_>, payload: Payload<'_>, time_ns: u64) -> Carried {
         match parse_transport(ip.protocol, payload) {
-            Ok(Transport::Tcp(tcp)) => self.on_tcp(ip, &tcp, time_ns),
-            Ok(Transport::Udp(udp)) => self.on_udp(ip, &udp, time_ns),
-            Ok(Transport::Other(_)) => self.stages.ledger.packets_other_transport += 1,
-            Err(_) => self.stages.ledger.packets_unreadable += 1,
+            Ok(Transport::Tcp(tcp)) => Carried {
+                ports: [tcp.source_port, tcp.destination_port],
+                tcp: Some((tcp.seq, tcp.flags.0)),
+                payload_len: Some(tcp.payload.wire_len as u32),
+                in_rpc: self.on_tcp(ip, &tcp, time_ns),
+            },
+            Ok(Transport::Udp(udp)) => Carried {
+                ports: [udp.source_port, udp.destination_port],
+                tcp: None,
+                payload_len: Some(udp.payload.wire_len as u32),
+                in_rpc: self.on_udp(ip, &udp, time_ns),
+            },
+            Ok(Transport::Other(_)) => {
+                self.stages.ledger.packets_other_transport += 1;
+                Carried::default()
+            }
+            Err(_) => {
+                self.stages.ledger.packets_unreadable += 1;
+                Carried::default()
+            }
         }
     }
 
@@ -215,7 +265,7 @@ impl<S: Sink> Pipeline<S> {
     }
 
     #[inline]
-    fn on_tcp(&mut self, ip: &IpPacket<'_>, tcp: &Tcp<'_>, time_ns: u64) {
+    fn on_tcp(&mut self, ip: &IpPacket<'_>, tcp: &Tcp<'_>, time_ns: u64) -> bool {
         let source = Endpoint { address: ip.source, port: tcp.source_port };
         let destination = Endpoint { address: ip.destination, port: tcp.destination_port };
         let (key, direction) = FlowKey::new(source, destination, Protocol::Tcp);
@@ -253,7 +303,9 @@ impl<S: Sink> Pipeline<S> {
                 context: context(source, destination, direction),
             };
             mine.reassembly.on_segment(seq, tcp.payload, time_ns, &mut stream, ledger, memory);
+            return mine.records.in_fast_mode();
         }
+        false
     }
 
     #[cold]
@@ -275,14 +327,14 @@ impl<S: Sink> Pipeline<S> {
         index
     }
 
-    fn on_udp(&mut self, ip: &IpPacket<'_>, udp: &Udp<'_>, time_ns: u64) {
+    fn on_udp(&mut self, ip: &IpPacket<'_>, udp: &Udp<'_>, time_ns: u64) -> bool {
         let source = Endpoint { address: ip.source, port: udp.source_port };
         let destination = Endpoint { address: ip.destination, port: udp.destination_port };
         let (key, direction) = FlowKey::new(source, destination, Protocol::Udp);
         // Not worth a place in the table: DNS and the like.
         if brunt_wire::rpc::parse(udp.payload.bytes).is_err() {
             self.stages.ledger.not_rpc_bytes += udp.payload.wire_len as u64;
-            return;
+            return false;
         }
         let index = self.connection(key, time_ns);
         let connection = self.flows.at(index);
@@ -299,10 +351,11 @@ impl<S: Sink> Pipeline<S> {
             damaged: udp.payload.bytes.len() < udp.payload.wire_len,
             data_missing: 0,
             time_ns,
+            place: Place { at: 0, len: udp.payload.wire_len as u32 },
             token: None,
         };
         let stages = &mut self.stages;
-        stages.matcher.end(&context, &message, &mut stages.ledger);
+        stages.matcher.end(&context, &message, &mut stages.ledger)
     }
 }
 

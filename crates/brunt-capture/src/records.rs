@@ -12,7 +12,7 @@ use crate::calls::{Begun, Context, DataTarget, Matcher, MessageEnd, Token};
 use crate::checksum::BlockSums;
 use crate::ledger::Ledger;
 use crate::memory::Memory;
-use crate::operation::Sink;
+use crate::operation::{Place, Sink};
 use crate::reassembly::Piece;
 
 /// The longest fragment that is believed: 16 MiB of data and its head.
@@ -72,6 +72,7 @@ struct Open {
     /// How long `head` has to be before it is looked at again.
     want: usize,
     time_ns: u64,
+    place: Place,
     token: Option<Token>,
     damaged: bool,
     data_missing: u32,
@@ -89,6 +90,8 @@ pub struct Records {
     mark_len: u8,
     fragment_left: u32,
     fragment_last: bool,
+    /// Bytes of the piece that is worked on: tells where in it a message begins.
+    piece_len: usize,
     open: Open,
     /// The end of what was searched: a header may begin in it.
     tail: Vec<u8>,
@@ -129,7 +132,14 @@ impl Records {
         self.tail.clear();
     }
 
+    /// Whether record marks lead from header to header now.
+    #[inline]
+    pub fn in_fast_mode(&self) -> bool {
+        self.found && matches!(self.state, State::Mark | State::Fragment)
+    }
+
     fn on_data<S: Sink>(&mut self, mut bytes: &[u8], time_ns: u64, shared: &mut Shared<'_, S>) {
+        self.piece_len = bytes.len();
         while !bytes.is_empty() {
             bytes = match self.state {
                 State::Fragment => self.in_fragment(bytes, shared),
@@ -177,6 +187,7 @@ impl Records {
             (RecordMark::from_bytes(self.mark), &bytes[taken..])
         };
         let first = self.open.phase == Phase::Closed;
+        let place = Place { at: self.piece_len.saturating_sub(rest.len()) as u32, len: mark.len };
         if mark.len > FRAGMENT_BYTES_MAX || (first && mark.last && mark.len < REPLY_BYTES_MIN - 4) {
             self.lose(shared);
             return rest;
@@ -190,6 +201,7 @@ impl Records {
                 damaged: false,
                 data_missing: 0,
                 time_ns,
+                place,
                 token: None,
             };
             if !shared.matcher.end(shared.context, &end, shared.ledger) {
@@ -202,7 +214,10 @@ impl Records {
         if first {
             self.open.phase = Phase::Opening;
             self.open.time_ns = time_ns;
+            self.open.place = place;
             self.open.want = 8;
+        } else {
+            self.open.place.len = self.open.place.len.saturating_add(mark.len);
         }
         self.fragment_left = mark.len;
         self.fragment_last = mark.last;
@@ -403,6 +418,7 @@ impl Records {
             damaged: open.damaged,
             data_missing: open.data_missing,
             time_ns: open.time_ns,
+            place: open.place,
             token: open.token,
         };
         let rpc = shared.matcher.end(shared.context, &end, shared.ledger);

@@ -34,6 +34,9 @@ pub struct WriterOptions {
     /// Bytes of all parts of the table on disk; beyond it the oldest are deleted and counted.
     /// `None`: keep all.
     pub keep_bytes: Option<u64>,
+    /// Rows of a part are put in the order of this integer column, and as they came where it is
+    /// equal: what belongs together then takes less room. Nulls come first.
+    pub order: Option<&'static str>,
 }
 
 impl Default for WriterOptions {
@@ -45,6 +48,7 @@ impl Default for WriterOptions {
             bytes_max: 32 << 20,
             age_max: Duration::from_secs(10),
             keep_bytes: None,
+            order: None,
         }
     }
 }
@@ -203,6 +207,11 @@ impl TableWriter {
         self.rows.table().name
     }
 
+    /// The newest closed part and its size.
+    pub fn last_closed(&self) -> Option<(PathBuf, u64)> {
+        self.closed.back().map(|(number, bytes)| (self.path(*number), *bytes))
+    }
+
     /// The table's folder.
     pub fn folder(&self) -> &Path {
         &self.folder
@@ -224,6 +233,9 @@ impl TableWriter {
     }
 
     fn put(&mut self, durable: bool) -> Result<(), LakeError> {
+        if let Some(order) = self.options.order {
+            self.rows.sort_by(order);
+        }
         let path = self.path(self.number);
         let open = path.with_extension(format!("parquet.{OPEN_SUFFIX}"));
         self.encoder

@@ -1,5 +1,7 @@
 //! Which operations there are, how long each takes, how many fail.
 
+use std::collections::HashMap;
+
 use brunt_wire::nfs::v4;
 
 use super::{Event, Latency};
@@ -51,6 +53,14 @@ pub fn name(index: usize) -> &'static str {
         None => NAMES[index],
         Some(number) => v4::Op::from_number(number as u32).map_or("ILLEGAL", v4::Op::name),
     }
+}
+
+/// The index of each name.
+pub fn indexes() -> HashMap<&'static str, usize> {
+    // Where NFSv4 has the same name the first one is meant, and numbers without a name mean ILLEGAL.
+    let mut indexes: HashMap<_, _> = (0..INDEXES).rev().map(|index| (name(index), index)).collect();
+    indexes.insert(v4::Op::Illegal.name(), V4_LAST);
+    indexes
 }
 
 /// The index of an operation of NFSv4: that of NFSv3's procedure where both mean the same.
@@ -150,6 +160,7 @@ mod tests {
     fn names() {
         for op in v4::Op::ALL {
             assert_eq!(name(of_v4(*op)), op.name());
+            assert_eq!(indexes()[op.name()], of_v4(*op));
         }
         assert_eq!(Mix::default().iter().count(), INDEXES);
     }

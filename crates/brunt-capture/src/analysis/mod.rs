@@ -9,8 +9,8 @@ mod errors;
 mod findings;
 mod hot;
 mod latency;
-mod mix;
-mod names;
+pub(crate) mod mix;
+pub(crate) mod names;
 mod profile;
 mod rates;
 mod report;
@@ -25,6 +25,7 @@ use brunt_wire::net::Address;
 use brunt_wire::nfs::v3;
 
 use crate::compound;
+use crate::ledger::Ledger;
 use crate::operation::{Body, ChecksumRun, FileKey, Operation, Sink};
 
 /// What an operation does with data.
@@ -113,8 +114,32 @@ impl Analysis {
         self.hot.merge(other.hot);
     }
 
+    // A stored trace comes in through these: what `Sink` makes of operations is in its tables.
+
+    pub(crate) fn feed_packet(&mut self, time_ns: u64, wire_len: u32) {
+        self.rates.on_packet(time_ns, wire_len);
+    }
+
+    pub(crate) fn feed_event(&mut self, event: Event) {
+        self.pending.push(event);
+    }
+
+    pub(crate) fn feed_name(&mut self, server: Address, file: FileKey, parent: Option<FileKey>, name: &[u8]) {
+        self.hot.learn_of(server, file, parent, name);
+    }
+
+    pub(crate) fn feed_checksums(&mut self, run: &ChecksumRun<'_>) {
+        self.duplicates.on_run(run);
+    }
+
+    pub(crate) fn settle_if_full(&mut self) {
+        if self.pending.len() >= EVENTS_PENDING {
+            self.settle();
+        }
+    }
+
     /// Works off what was put by.
-    fn settle(&mut self) {
+    pub(crate) fn settle(&mut self) {
         let Analysis { rates, mix, hot, profile, errors, pending, .. } = self;
         hot.warm(pending);
         for event in pending.iter() {
@@ -131,7 +156,7 @@ impl Analysis {
 }
 
 /// Reduces an operation.
-fn event(operation: &Operation<'_>) -> Event {
+pub(crate) fn event(operation: &Operation<'_>) -> Event {
     let mut event = Event {
         time_ns: operation.call_time_ns,
         latency_ns: operation.latency_ns(),
@@ -201,15 +226,13 @@ fn event(operation: &Operation<'_>) -> Event {
 
 impl Sink for Analysis {
     fn on_operation(&mut self, operation: &Operation<'_>) {
-        self.pending.push(event(operation));
+        self.feed_event(event(operation));
         self.hot.learn_names(operation);
-        if self.pending.len() == EVENTS_PENDING {
-            self.settle();
-        }
+        self.settle_if_full();
     }
 
     #[inline]
-    fn on_batch_end(&mut self) {
+    fn on_batch_end(&mut self, _: u64, _: &Ledger) {
         self.settle();
     }
 

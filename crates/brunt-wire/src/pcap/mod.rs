@@ -43,6 +43,18 @@ impl LinkType {
             other => LinkType::Other(other),
         }
     }
+
+    /// The registry's number.
+    pub fn number(self) -> u32 {
+        match self {
+            LinkType::Null => 0,
+            LinkType::Ethernet => 1,
+            LinkType::Raw => 101,
+            LinkType::LinuxSll => 113,
+            LinkType::LinuxSll2 => 276,
+            LinkType::Other(other) => other,
+        }
+    }
 }
 
 /// One captured packet.

@@ -9,7 +9,8 @@ use crate::cli::{Done, Failure, Output};
 /// Say what the NFS traffic in a capture file means: rates, latencies, hot files, findings.
 #[derive(clap::Args)]
 pub struct Analyze {
-    /// A capture file: pcap or pcapng, plain, gzip or zstd; `-` reads standard input.
+    /// A capture file: pcap or pcapng, plain, gzip or zstd; `-` reads standard input. Or the folder of a
+    /// trace that `brunt capture --out` wrote.
     file: PathBuf,
 }
 
@@ -18,9 +19,13 @@ impl super::Subcommand for Analyze {
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
         ("brunt analyze nfs.pcap.zst", "print a report of a capture"),
         ("brunt analyze nfs.pcap --json", "the same for programs"),
+        ("brunt analyze DIR", "the same of a trace that was kept"),
     ];
 
     fn run(self, output: &Output) -> Done {
+        if self.file.is_dir() {
+            return super::record::analyze(&self.file, output);
+        }
         report(&self.file, output)
     }
 }

@@ -10,6 +10,7 @@ mod completions;
 mod import_fio;
 mod io;
 mod man;
+mod record;
 mod report;
 mod role;
 mod run;

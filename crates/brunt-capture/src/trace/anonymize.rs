@@ -1,0 +1,127 @@
+//! Pseudonyms in place of names, addresses and ids: a hash under a key that stays with its owner.
+//! Called by the recorder for everything that could tell who or what it was. The rules: the same key
+//! gives the same pseudonyms, in every capture; without the key none can be turned back or tried out
+//! (SipHash-2-4 is made to be unpredictable without its key).
+
+use std::fs;
+use std::hash::Hasher;
+use std::path::Path;
+
+use brunt_wire::net::Address;
+use sha2::{Digest, Sha256};
+use siphasher::sip::SipHasher24;
+
+/// A key that is shorter can be tried out.
+const KEY_BYTES_MIN: usize = 16;
+/// What no key file needs.
+const KEY_BYTES_MAX: u64 = 1 << 20;
+
+/// Makes pseudonyms.
+#[derive(Clone)]
+pub struct Anonymizer {
+    hasher: SipHasher24,
+}
+
+impl std::fmt::Debug for Anonymizer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Anonymizer(key not shown)")
+    }
+}
+
+/// What is hashed, so that a name and an address never have the same pseudonym.
+#[derive(Clone, Copy)]
+enum Domain {
+    Address = 1,
+    Mac,
+    Name,
+    Number,
+    Handle,
+    Sum,
+}
+
+impl Anonymizer {
+    /// With the key in a file: at least 16 bytes that nobody guesses.
+    ///
+    /// # Errors
+    /// Says why the file does not do.
+    pub fn from_file(path: &Path) -> Result<Anonymizer, String> {
+        let tell = |what: String| format!("{}: {what}", path.display());
+        let length = fs::metadata(path).map_err(|error| tell(error.to_string()))?.len();
+        if length > KEY_BYTES_MAX {
+            return Err(tell("a key of more than 1 MiB is no key".into()));
+        }
+        let key = fs::read(path).map_err(|error| tell(error.to_string()))?;
+        Anonymizer::new(&key).map_err(|error| tell(error.into()))
+    }
+
+    /// With this key.
+    ///
+    /// # Errors
+    /// It is too short.
+    pub fn new(key: &[u8]) -> Result<Anonymizer, &'static str> {
+        if key.len() < KEY_BYTES_MIN {
+            return Err("a key has at least 16 bytes, such as `head -c 32 /dev/urandom > FILE` makes");
+        }
+        let digest = Sha256::digest(key);
+        let hasher = SipHasher24::new_with_key(digest.first_chunk().expect("32 bytes"));
+        Ok(Anonymizer { hasher })
+    }
+
+    fn hash(&self, domain: Domain, bytes: &[u8]) -> u64 {
+        let mut hasher = self.hasher;
+        hasher.write(&[domain as u8]);
+        hasher.write(bytes);
+        hasher.finish()
+    }
+
+    /// An address, as one of `fd62::/16`, a range that is nobody's.
+    pub fn address(&self, address: Address) -> Address {
+        Address(0xfd62_u128 << 112 | u128::from(self.hash(Domain::Address, &address.0.to_be_bytes())))
+    }
+
+    /// A MAC address of 48 bits, as one that is locally administered.
+    pub fn mac(&self, mac: u64) -> u64 {
+        (self.hash(Domain::Mac, &mac.to_be_bytes()) & 0x00ff_ffff_ffff) | 0x0200_0000_0000
+    }
+
+    /// A name, path or link: 16 hexadecimal digits.
+    pub fn name(&self, name: &[u8]) -> String {
+        format!("{:016x}", self.hash(Domain::Name, name))
+    }
+
+    /// A number that stands for a user, a group, a file, a file system, a cookie or a verifier. Zero
+    /// stays zero: it is root, or the start, everywhere.
+    pub fn number(&self, number: u64) -> u64 {
+        if number == 0 { 0 } else { self.hash(Domain::Number, &number.to_be_bytes()) >> 1 }
+    }
+
+    /// A key that stands for a handle.
+    pub fn file(&self, file: u64) -> u64 {
+        self.hash(Domain::Handle, &file.to_be_bytes())
+    }
+
+    /// The sum of a block. That of zeros stays: everybody knows zeros.
+    pub fn sum(&self, sum: u64) -> u64 {
+        self.hash(Domain::Sum, &sum.to_be_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The goal: the same key gives the same pseudonyms, another key others, a short key none.
+    #[test]
+    fn keys_decide() {
+        let make = |key: &[u8]| Anonymizer::new(key).unwrap();
+        let (one, two) = (make(b"0123456789abcdef"), make(b"0123456789abcdeg"));
+        assert_eq!(one.name(b"secret"), make(b"0123456789abcdef").name(b"secret"));
+        assert_ne!(one.name(b"secret"), two.name(b"secret"));
+        assert_ne!(one.number(1000), two.number(1000));
+        assert_ne!(one.number(1000), one.file(1000));
+        assert_eq!((one.number(0), one.mac(5) >> 40), (0, 2));
+        assert!(one.address(Address::v4([10, 0, 0, 1])).to_string().starts_with("fd62:"));
+        assert!(i64::try_from(one.number(u64::MAX)).is_ok());
+        assert!(Anonymizer::new(b"short").is_err());
+    }
+}

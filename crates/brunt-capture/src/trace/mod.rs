@@ -1,0 +1,24 @@
+//! A capture as tables, kept for long and read by every data tool: `brunt capture --out DIR` writes
+//! one, `brunt analyze DIR` finds in it what it would have found in the packets.
+//!
+//! ```text
+//!   pipeline ──► recorder ──rows──► lanes (threads) ──► DIR/operations/part-000000.parquet, …
+//! ```
+//!
+//! [`tables`] says what there is, [`recorder`] fills it, [`store`] writes it, [`replay`] reads it. The
+//! rule: what the packets told is there once, and what is not there was counted.
+
+mod anonymize;
+pub mod pcap;
+mod recorder;
+mod replay;
+
+mod store;
+pub mod tables;
+pub mod text;
+
+pub use anonymize::Anonymizer;
+pub use recorder::{Recorder, TraceStatus, TraceSummary};
+
+pub use replay::{ReplayError, Replayed, is_trace, replay};
+pub use store::{OnFull, OnLag, Stop, Tell, TraceOptions};

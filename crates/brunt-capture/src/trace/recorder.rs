@@ -1,0 +1,1015 @@
+//! Turns what the pipeline finds into rows. A sink of the pipeline, beside the analyses; works on
+//! the parser's thread, so it only appends to columns. The one rule: everything that could tell who
+//! or what it was goes through [`Pseudonyms`], so that nothing is forgotten there.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use brunt_lake::{Batch, LakeError, Row, TableWriter, WriterOptions};
+use brunt_wire::net::{Address, Endpoint};
+use brunt_wire::nfs::v3::{self, CreateHow, NodeKind, ResultBody, SetAttributes, SetTime, Wcc};
+use brunt_wire::nfs::{FileHandle, mount, v4};
+use brunt_wire::rpc;
+use foldhash::fast::FixedState;
+use hashbrown::{HashMap, HashSet};
+
+use super::store::{Chunk, LANES, Lane, Shared, TraceOptions};
+use super::{Anonymizer, tables, text};
+use crate::analysis::{Event, Kind, event, names};
+use crate::checksum::{BLOCK_BYTES, sum};
+use crate::ledger::Ledger;
+use crate::operation::{Body, ChecksumRun, FileKey, Operation, Packet, Protocol, Sink};
+
+/// Rows on the way to a lane take about so much memory before they are sent.
+const CHUNK_BYTES: usize = 1 << 20;
+/// Rows are sent after so much of the capture's time, however few they are.
+const CHUNK_AGE_NS: u64 = 1_000_000_000;
+/// Time between rows of `statistics`.
+const STATISTICS_NS: u64 = 1_000_000_000;
+/// Flows and handles that are known to be in the trace: beyond it all are told again.
+const FLOWS_MAX: usize = 64 << 10;
+const HANDLES_MAX: usize = 1 << 20;
+/// Pipelines number their calls from zero: the number of the pipeline goes above.
+const RING_SHIFT: u32 = 48;
+
+/// Places of tables: lane, and index within it.
+type At = (usize, usize);
+const PACKETS: At = (0, 0);
+const CHECKSUMS: At = (0, 1);
+const ATTRIBUTES: At = (0, 2);
+const BEFORE: At = (0, 3);
+const OPERATIONS: At = (1, 0);
+const FLOWS: At = (1, 1);
+const HANDLES: At = (1, 2);
+const NAMES: At = (1, 3);
+const CHANGES: At = (1, 4);
+const TRANSFERS: At = (1, 5);
+const ACCESSES: At = (1, 6);
+const LISTINGS: At = (1, 7);
+const ENTRIES: At = (1, 8);
+const FILESYSTEMS: At = (1, 9);
+const COMPOUNDS: At = (1, 10);
+const STATISTICS: At = (1, 11);
+
+/// The values of `packets.ring` and of `role`.
+const OBJECT: i64 = 0;
+const DIRECTORY: i64 = 1;
+const SECOND_DIRECTORY: i64 = 2;
+const ENTRY: i64 = 3;
+
+/// What was written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct TraceSummary {
+    /// Rows in all tables.
+    pub rows: u64,
+    /// Bytes of all parts on disk.
+    pub bytes: u64,
+    /// Parts on disk.
+    pub parts: u64,
+    /// Rows that found no room, on the disk or on the way to it.
+    pub rows_lost: u64,
+    /// Parts deleted to keep within the size that was asked for.
+    pub parts_deleted: u64,
+}
+
+/// Tells from elsewhere how a trace is doing.
+#[derive(Clone)]
+pub struct TraceStatus(Arc<Shared>);
+
+impl TraceStatus {
+    /// Whether writing has ended with an error; [`Recorder::finish`] says with which.
+    pub fn has_failed(&self) -> bool {
+        self.0.has_failed()
+    }
+
+    /// Rows lost and parts deleted up to now, into a ledger.
+    pub fn count_into(&self, ledger: &mut Ledger) {
+        ledger.trace_rows_lost = self.0.rows_lost.load(Ordering::Relaxed);
+        ledger.trace_parts_deleted = self.0.parts_deleted.load(Ordering::Relaxed);
+    }
+}
+
+/// What stands in the tables for names, addresses and ids: themselves, or pseudonyms.
+#[derive(Debug)]
+struct Pseudonyms {
+    key: Option<Anonymizer>,
+    zeros: u64,
+}
+
+impl Pseudonyms {
+    #[inline]
+    fn file(&self, file: FileKey) -> i64 {
+        self.key.as_ref().map_or(file.0, |key| key.file(file.0)) as i64
+    }
+
+    #[inline]
+    fn number(&self, number: u64) -> i64 {
+        self.key.as_ref().map_or(number, |key| key.number(number)) as i64
+    }
+
+    #[inline]
+    fn sum(&self, sum: u64) -> i64 {
+        match &self.key {
+            Some(key) if sum != self.zeros => key.sum(sum) as i64,
+            _ => sum as i64,
+        }
+    }
+
+    fn mac(&self, mac: u64) -> i64 {
+        self.key.as_ref().map_or(mac, |key| key.mac(mac)) as i64
+    }
+
+    fn address(&self, address: Address) -> String {
+        self.key.as_ref().map_or(address, |key| key.address(address)).to_string()
+    }
+
+    #[inline]
+    fn name<R>(&self, name: &[u8], with: impl FnOnce(&str) -> R) -> R {
+        match &self.key {
+            // `.` and `..` are no names of anybody's.
+            Some(key) if names::leads_on(name) && !name.is_empty() => with(&key.name(name)),
+            _ => with(&text::from_bytes(name)),
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct FlowEnds {
+    source: Endpoint,
+    destination: Endpoint,
+    protocol: u8,
+}
+
+/// A row as words: see [`Batch::append_words`].
+struct Line<const COLUMNS: usize> {
+    words: [i64; COLUMNS],
+    nulls: i64,
+    at: usize,
+}
+
+impl<const COLUMNS: usize> Default for Line<COLUMNS> {
+    #[inline(always)]
+    fn default() -> Self {
+        Line { words: [0; COLUMNS], nulls: 0, at: 0 }
+    }
+}
+
+// Inlined without exception: then the columns' places are known, and a row is stores and one copy.
+impl<const COLUMNS: usize> Line<COLUMNS> {
+    #[inline(always)]
+    fn int(mut self, value: i64) -> Self {
+        self.words[self.at] = value;
+        self.at += 1;
+        self
+    }
+
+    #[inline(always)]
+    fn int_or_null(mut self, value: Option<i64>) -> Self {
+        self.nulls |= i64::from(value.is_none()) << self.at;
+        self.int(value.unwrap_or(0))
+    }
+
+    #[inline(always)]
+    fn null(self) -> Self {
+        self.int_or_null(None)
+    }
+
+    #[inline(always)]
+    fn bool(self, value: bool) -> Self {
+        self.int(value.into())
+    }
+
+    #[inline(always)]
+    fn bool_or_null(self, value: Option<bool>) -> Self {
+        self.int_or_null(value.map(i64::from))
+    }
+
+    #[inline(always)]
+    fn end(self, words: &mut Vec<i64>) {
+        debug_assert_eq!(self.at, COLUMNS);
+        words.extend_from_slice(&self.words);
+        words.push(self.nulls);
+    }
+}
+
+/// Fills the tables.
+pub struct Recorder {
+    lanes: Vec<Lane>,
+    chunks: Vec<Vec<Chunk>>,
+    shared: Arc<Shared>,
+    pseudonyms: Pseudonyms,
+    flows: HashMap<FlowEnds, i64, FixedState>,
+    last_flow: Option<(FlowEnds, i64)>,
+    next_flow: i64,
+    handles: HashSet<u64, FixedState>,
+    ring: u64,
+    sent_ns: u64,
+    /// When the next row of `statistics` is due; none was written before the first packet.
+    statistics_ns: Option<u64>,
+    now_ns: u64,
+}
+
+impl std::fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Recorder").field("ring", &self.ring).finish_non_exhaustive()
+    }
+}
+
+fn nanos(time: &v3::NfsTime) -> i64 {
+    i64::from(time.seconds.get()) * 1_000_000_000 + i64::from(time.nseconds.get())
+}
+
+fn mac(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
+}
+
+impl Recorder {
+    /// A new trace in `folder`, made if it is missing.
+    ///
+    /// # Errors
+    /// There is a trace in it, or it cannot be written to.
+    pub fn create(folder: &Path, options: &TraceOptions) -> Result<Recorder, LakeError> {
+        let mut note = TableWriter::create(folder, &tables::NOTES, WriterOptions::default())?;
+        let anonymous = options.anonymizer.is_some();
+        let program = concat!("brunt ", env!("CARGO_PKG_VERSION"));
+        note.rows().row().int(tables::VERSION).text(program).bool(anonymous).end();
+        note.finish()?;
+        let shared = Arc::new(Shared::default());
+        let lanes: Vec<Lane> = (0..LANES.len())
+            .map(|number| Lane::start(number, folder, options, &shared))
+            .collect::<Result<_, _>>()?;
+        Ok(Recorder {
+            chunks: lanes.iter().map(Lane::empty).collect(),
+            lanes,
+            shared,
+            pseudonyms: Pseudonyms { key: options.anonymizer.clone(), zeros: sum(&[0; BLOCK_BYTES]) },
+            flows: HashMap::with_hasher(FixedState::default()),
+            last_flow: None,
+            next_flow: 0,
+            handles: HashSet::with_hasher(FixedState::default()),
+            ring: 0,
+            sent_ns: 0,
+            statistics_ns: None,
+            now_ns: 0,
+        })
+    }
+
+    /// Which pipeline speaks from now on: its number stands in `packets.ring` and above its calls'
+    /// record ids, so that those of several pipelines differ.
+    pub fn set_ring(&mut self, ring: u16) {
+        self.ring = u64::from(ring);
+    }
+
+    /// How the trace is doing, for another thread.
+    pub fn status(&self) -> TraceStatus {
+        TraceStatus(Arc::clone(&self.shared))
+    }
+
+    /// The capture is over: writes what is left, and `ledger` as the last row of `statistics`. Counts
+    /// what was lost into the ledger.
+    ///
+    /// # Errors
+    /// What went wrong first, with what there is all the same.
+    pub fn finish(mut self, ledger: &mut Ledger) -> (TraceSummary, Option<LakeError>) {
+        self.send_all();
+        let mut writers: Vec<Vec<TableWriter>> = self.lanes.iter_mut().map(Lane::finish).collect();
+        TraceStatus(Arc::clone(&self.shared)).count_into(ledger);
+        let statistics = &mut writers[STATISTICS.0][STATISTICS.1];
+        statistics_row(statistics.rows(), self.now_ns, ledger);
+        let mut error = self.shared.take_error();
+        if let Err(last) = statistics.finish() {
+            error.get_or_insert(last);
+        }
+        let mut summary = TraceSummary::default();
+        for writer in writers.iter().flatten() {
+            let written = writer.written();
+            summary.rows += written.rows;
+            summary.parts += written.parts;
+            summary.bytes += written.bytes;
+        }
+        summary.rows_lost = ledger.trace_rows_lost;
+        summary.parts_deleted = ledger.trace_parts_deleted;
+        (summary, error)
+    }
+
+    #[inline]
+    fn row(&mut self, (lane, table): At) -> Row<'_> {
+        self.chunks[lane][table].rows.row()
+    }
+
+    #[inline]
+    fn words(&mut self, (lane, table): At) -> &mut Vec<i64> {
+        &mut self.chunks[lane][table].words
+    }
+
+    fn send(&mut self, lane: usize) {
+        if self.chunks[lane].iter().all(Chunk::is_empty) {
+            return;
+        }
+        let empty = self.lanes[lane].empty();
+        let full = std::mem::replace(&mut self.chunks[lane], empty);
+        self.lanes[lane].send(full);
+    }
+
+    fn send_all(&mut self) {
+        (0..self.lanes.len()).for_each(|lane| self.send(lane));
+    }
+
+    #[inline]
+    fn id(&self, record_id: u64) -> i64 {
+        (record_id | self.ring << RING_SHIFT) as i64
+    }
+
+    #[inline]
+    fn flow(&mut self, source: Endpoint, destination: Endpoint, protocol: u8) -> i64 {
+        let ends = FlowEnds { source, destination, protocol };
+        if let Some((last, flow)) = self.last_flow
+            && last == ends
+        {
+            return flow;
+        }
+        let flow = match self.flows.get(&ends) {
+            Some(flow) => *flow,
+            None => self.new_flow(ends),
+        };
+        self.last_flow = Some((ends, flow));
+        flow
+    }
+
+    #[cold]
+    fn new_flow(&mut self, ends: FlowEnds) -> i64 {
+        if self.flows.len() >= FLOWS_MAX {
+            self.flows.clear();
+        }
+        let flow = self.next_flow | (self.ring << RING_SHIFT) as i64;
+        self.next_flow += 1;
+        self.flows.insert(ends, flow);
+        let source = self.pseudonyms.address(ends.source.address);
+        let destination = self.pseudonyms.address(ends.destination.address);
+        let has_ports = matches!(ends.protocol, 6 | 17 | 132);
+        let port = |end: Endpoint| has_ports.then_some(i64::from(end.port));
+        self.row(FLOWS)
+            .int(flow)
+            .int(ends.protocol.into())
+            .text(&source)
+            .int_or_null(port(ends.source))
+            .text(&destination)
+            .int_or_null(port(ends.destination))
+            .end();
+        flow
+    }
+
+    /// What stands for a handle; tells the handle when it is new.
+    #[inline]
+    fn handle(&mut self, server: Address, handle: FileHandle<'_>) -> i64 {
+        let file = FileKey::new(server, handle);
+        let known = self.pseudonyms.file(file);
+        if !self.handles.contains(&file.0) {
+            self.new_handle(server, handle, file, known);
+        }
+        known
+    }
+
+    #[cold]
+    fn new_handle(&mut self, server: Address, handle: FileHandle<'_>, file: FileKey, known: i64) {
+        if self.handles.len() >= HANDLES_MAX {
+            self.handles.clear();
+        }
+        self.handles.insert(file.0);
+        let server = self.pseudonyms.address(server);
+        let hex = match &self.pseudonyms.key {
+            Some(_) => format!("{known:016x}"),
+            None => handle.0.iter().map(|byte| format!("{byte:02x}")).collect(),
+        };
+        self.row(HANDLES).int(known).text(&server).text(&hex).end();
+    }
+
+    fn record_operation(&mut self, operation: &Operation<'_>, event: &Event) {
+        let peers = &operation.peers;
+        let protocol = if peers.protocol == Protocol::Tcp { 6 } else { 17 };
+        let flow = self.flow(peers.client, peers.server, protocol);
+        let id = self.id(operation.record_id);
+        let file = event.file.map(|file| self.pseudonyms.file(file));
+        let call = &operation.call;
+        let (mut offset, mut asked) = ((event.kind != Kind::Other).then_some(event.offset), None);
+        if let Body::Nfs3 { args: Some(args), .. } = &operation.body {
+            match args {
+                v3::Args::Read { count, .. } => asked = Some(*count),
+                v3::Args::Write { count, .. } => asked = Some(*count),
+                v3::Args::Commit { offset: at, count, .. } => {
+                    (offset, asked) = (Some(*at), Some(*count));
+                }
+                _ => {}
+            }
+        }
+        let direction = match event.kind {
+            Kind::Read => Some(0),
+            Kind::Write => Some(1),
+            Kind::Other => None,
+        };
+        let sys = call.credentials.sys();
+        let uid = sys.map(|sys| self.pseudonyms.number(sys.uid.into()));
+        let gid = sys.map(|sys| self.pseudonyms.number(sys.gid.into()));
+        let reply = operation.reply.as_ref().zip(operation.reply_place);
+        Line::<{ tables::OPERATIONS.columns.len() }>::default()
+            .int(id)
+            .int(operation.call_time_ns as i64)
+            .int_or_null(operation.latency_ns().map(|ns| ns as i64))
+            .int(flow)
+            .int(call.xid.0.into())
+            .int(call.program.into())
+            .int(call.version.into())
+            .int(call.procedure.into())
+            .int(event.operation as i64)
+            .int_or_null(operation.reply.as_ref().map(|reply| rpc_status(reply.status)))
+            .int_or_null(operation.status.map(i64::from))
+            .int(call.credentials.flavor.number().into())
+            .int_or_null(uid)
+            .int_or_null(gid)
+            .int_or_null(file)
+            .int_or_null(direction)
+            .int_or_null(offset.map(|offset| offset as i64))
+            .int_or_null(asked.map(i64::from))
+            .int(event.bytes.into())
+            .int(operation.outstanding.into())
+            .int(operation.data_missing.into())
+            .bool(operation.call_whole)
+            .bool(operation.reply_whole)
+            .int(operation.call_place.at.into())
+            .int(call.body_at as i64)
+            .int(operation.call_place.len.into())
+            .int_or_null(reply.map(|(_, place)| place.at.into()))
+            .int_or_null(reply.map(|(header, _)| header.body_at as i64))
+            .int_or_null(reply.map(|(_, place)| place.len.into()))
+            .end(self.words(OPERATIONS));
+    }
+
+    fn attributes(&mut self, id: i64, role: i64, entry: Option<i64>, attributes: Option<&v3::Attributes>) {
+        let Some(a) = attributes else { return };
+        let hide = &self.pseudonyms;
+        let owner = [hide.number(a.uid.get().into()), hide.number(a.gid.get().into())];
+        let places = [hide.number(a.fsid.get()), hide.number(a.fileid.get())];
+        Line::<{ tables::ATTRIBUTES.columns.len() }>::default()
+            .int(id)
+            .int(role)
+            .int_or_null(entry)
+            .int(a.file_type.get().into())
+            .int(a.mode.get().into())
+            .int(a.nlink.get().into())
+            .int(owner[0])
+            .int(owner[1])
+            .int(a.size.get() as i64)
+            .int(a.used.get() as i64)
+            .int(a.rdev[0].get().into())
+            .int(a.rdev[1].get().into())
+            .int(places[0])
+            .int(places[1])
+            .int(nanos(&a.atime))
+            .int(nanos(&a.mtime))
+            .int(nanos(&a.ctime))
+            .end(self.words(ATTRIBUTES));
+    }
+
+    fn wcc(&mut self, id: i64, role: i64, wcc: &Wcc<'_>) {
+        if let Some(before) = wcc.before {
+            Line::<{ tables::BEFORE.columns.len() }>::default()
+                .int(id)
+                .int(role)
+                .int(before.size.get() as i64)
+                .int(nanos(&before.mtime))
+                .int(nanos(&before.ctime))
+                .end(self.words(BEFORE));
+        }
+        self.attributes(id, role, None, wcc.after);
+    }
+
+    fn name(
+        &mut self,
+        id: i64,
+        position: i64,
+        directory: Option<i64>,
+        name: Option<&[u8]>,
+        leads_to: Option<i64>,
+        target: Option<&[u8]>,
+    ) {
+        let Recorder { pseudonyms, chunks, .. } = self;
+        let row = chunks[NAMES.0][NAMES.1].rows.row().int(id).int(position).int_or_null(directory);
+        let row = match name {
+            Some(name) => pseudonyms.name(name, |name| row.text(name)),
+            None => row.null(),
+        };
+        let row = row.int_or_null(leads_to);
+        match target {
+            Some(target) => pseudonyms.name(target, |target| row.text(target)).end(),
+            None => row.null().end(),
+        }
+    }
+
+    #[allow(clippy::too_many_arguments)] // the parts of a row, each with its own default
+    fn change(
+        &mut self,
+        id: i64,
+        how: Option<i64>,
+        kind: Option<i64>,
+        set: &SetAttributes<'_>,
+        guard: Option<&v3::NfsTime>,
+        verifier: Option<u64>,
+        device: Option<[u32; 2]>,
+    ) {
+        let time = |time: &SetTime<'_>| match time {
+            SetTime::DontChange => (0, None),
+            SetTime::ServerTime => (1, None),
+            SetTime::ClientTime(time) => (2, Some(nanos(time))),
+        };
+        let (atime, mtime) = (time(&set.atime), time(&set.mtime));
+        let uid = set.uid.map(|uid| self.pseudonyms.number(uid.into()));
+        let gid = set.gid.map(|gid| self.pseudonyms.number(gid.into()));
+        let verifier = verifier.map(|verifier| self.pseudonyms.number(verifier));
+        self.row(CHANGES)
+            .int(id)
+            .int_or_null(how)
+            .int_or_null(kind)
+            .int_or_null(set.mode.map(i64::from))
+            .int_or_null(uid)
+            .int_or_null(gid)
+            .int_or_null(set.size.map(|size| size as i64))
+            .int(atime.0)
+            .int_or_null(atime.1)
+            .int(mtime.0)
+            .int_or_null(mtime.1)
+            .int_or_null(guard.map(nanos))
+            .int_or_null(verifier)
+            .int_or_null(device.map(|device| device[0].into()))
+            .int_or_null(device.map(|device| device[1].into()))
+            .end();
+    }
+
+    fn record_nfs3(
+        &mut self,
+        id: i64,
+        server: Address,
+        args: Option<&v3::Args<'_>>,
+        results: Option<&ResultBody<'_>>,
+    ) {
+        if let Some(args) = args {
+            self.record_args(id, server, args, results);
+        }
+        match results {
+            None | Some(ResultBody::Empty) => {}
+            Some(ResultBody::Failed { attributes, wcc }) => {
+                // LINK's object and directory, RENAME's two, or what one there is.
+                let rename = matches!(args, Some(v3::Args::Rename { .. }));
+                let object = matches!(
+                    args,
+                    Some(v3::Args::Setattr { .. } | v3::Args::Write { .. } | v3::Args::Commit { .. })
+                );
+                self.attributes(id, OBJECT, None, *attributes);
+                self.wcc(id, if object { OBJECT } else { DIRECTORY }, &wcc[0]);
+                self.wcc(id, if rename { SECOND_DIRECTORY } else { DIRECTORY }, &wcc[1]);
+            }
+            Some(ResultBody::Getattr { attributes }) => self.attributes(id, OBJECT, None, Some(attributes)),
+            Some(ResultBody::Changed { wcc }) => {
+                let object = matches!(args, None | Some(v3::Args::Setattr { .. }));
+                self.wcc(id, if object { OBJECT } else { DIRECTORY }, wcc);
+            }
+            Some(ResultBody::Write { wcc, .. } | ResultBody::Commit { wcc, .. }) => {
+                self.wcc(id, OBJECT, wcc);
+            }
+            Some(ResultBody::Lookup { attributes, dir, .. }) => {
+                self.attributes(id, OBJECT, None, *attributes);
+                self.attributes(id, DIRECTORY, None, *dir);
+            }
+            Some(
+                ResultBody::Access { attributes, .. }
+                | ResultBody::Readlink { attributes, .. }
+                | ResultBody::Read { attributes, .. }
+                | ResultBody::Fsstat { attributes, .. }
+                | ResultBody::Fsinfo { attributes, .. }
+                | ResultBody::Pathconf { attributes, .. },
+            ) => self.attributes(id, OBJECT, None, *attributes),
+            Some(ResultBody::Created { attributes, dir, .. } | ResultBody::Link { attributes, dir }) => {
+                self.attributes(id, OBJECT, None, *attributes);
+                self.wcc(id, DIRECTORY, dir);
+            }
+            Some(ResultBody::Rename { from, to }) => {
+                self.wcc(id, DIRECTORY, from);
+                self.wcc(id, SECOND_DIRECTORY, to);
+            }
+            Some(ResultBody::Readdir { dir, entries, .. }) => {
+                self.attributes(id, OBJECT, None, *dir);
+                for (index, entry) in (0..).zip(entries.iter()) {
+                    let file = entry.handle.map(|handle| self.handle(server, handle));
+                    self.entry(id, index, entry.fileid, entry.name, entry.cookie, file);
+                    self.attributes(id, ENTRY, Some(index), entry.attributes);
+                }
+            }
+        }
+        if let Some(results) = results {
+            self.record_filesystem(id, results);
+        }
+    }
+
+    fn entry(&mut self, id: i64, index: i64, fileid: u64, name: &[u8], cookie: u64, file: Option<i64>) {
+        let Recorder { pseudonyms, chunks, .. } = self;
+        let (fileid, cookie) = (pseudonyms.number(fileid), pseudonyms.number(cookie));
+        let row = chunks[ENTRIES.0][ENTRIES.1].rows.row().int(id).int(index).int(fileid);
+        pseudonyms.name(name, |name| row.text(name)).int(cookie).int_or_null(file).end();
+    }
+
+    fn record_args(
+        &mut self,
+        id: i64,
+        server: Address,
+        args: &v3::Args<'_>,
+        results: Option<&ResultBody<'_>>,
+    ) {
+        let created = match results {
+            Some(ResultBody::Created { object: Some(object), .. } | ResultBody::Lookup { object, .. }) => {
+                Some(self.handle(server, *object))
+            }
+            _ => None,
+        };
+        let directory = args.handle().map(|handle| self.handle(server, handle));
+        match *args {
+            v3::Args::Null | v3::Args::Getattr { .. } => {}
+            v3::Args::Fsstat { .. } | v3::Args::Fsinfo { .. } | v3::Args::Pathconf { .. } => {}
+            v3::Args::Setattr { ref attributes, guard, .. } => {
+                self.change(id, None, None, attributes, guard, None, None);
+            }
+            v3::Args::Lookup { what } => self.name(id, 0, directory, Some(what.name), created, None),
+            v3::Args::Access { access, .. } => {
+                let granted = match results {
+                    Some(ResultBody::Access { access, .. }) => Some(i64::from(*access)),
+                    _ => None,
+                };
+                Line::<{ tables::ACCESSES.columns.len() }>::default()
+                    .int(id)
+                    .int(access.into())
+                    .int_or_null(granted)
+                    .end(self.words(ACCESSES));
+            }
+            v3::Args::Readlink { .. } => {
+                let target = match results {
+                    Some(ResultBody::Readlink { target, .. }) => Some(*target),
+                    _ => None,
+                };
+                self.name(id, 0, None, None, None, target);
+            }
+            v3::Args::Read { .. } => {
+                let eof = match results {
+                    Some(ResultBody::Read { eof, .. }) => Some(*eof),
+                    _ => None,
+                };
+                Line::<{ tables::TRANSFERS.columns.len() }>::default()
+                    .int(id)
+                    .null()
+                    .null()
+                    .null()
+                    .bool_or_null(eof)
+                    .end(self.words(TRANSFERS));
+            }
+            v3::Args::Write { stable, .. } => {
+                let (mut committed, mut seen) = (None, None);
+                if let Some(ResultBody::Write { committed: how, verifier, .. }) = results {
+                    (committed, seen) = (Some(*how as i64), Some(self.pseudonyms.number(*verifier)));
+                }
+                let row = Line::<{ tables::TRANSFERS.columns.len() }>::default().int(id).int(stable as i64);
+                row.int_or_null(committed).int_or_null(seen).null().end(self.words(TRANSFERS));
+            }
+            v3::Args::Commit { .. } => {
+                let seen = match results {
+                    Some(ResultBody::Commit { verifier, .. }) => Some(self.pseudonyms.number(*verifier)),
+                    _ => None,
+                };
+                Line::<{ tables::TRANSFERS.columns.len() }>::default()
+                    .int(id)
+                    .null()
+                    .null()
+                    .int_or_null(seen)
+                    .null()
+                    .end(self.words(TRANSFERS));
+            }
+            v3::Args::Create { place, ref how } => {
+                self.name(id, 0, directory, Some(place.name), created, None);
+                match how {
+                    CreateHow::Unchecked(set) => self.change(id, Some(0), None, set, None, None, None),
+                    CreateHow::Guarded(set) => self.change(id, Some(1), None, set, None, None, None),
+                    CreateHow::Exclusive(verifier) => {
+                        self.change(
+                            id,
+                            Some(2),
+                            None,
+                            &SetAttributes::default(),
+                            None,
+                            Some(*verifier),
+                            None,
+                        );
+                    }
+                }
+            }
+            v3::Args::Mkdir { place, ref attributes } => {
+                self.name(id, 0, directory, Some(place.name), created, None);
+                self.change(id, None, None, attributes, None, None, None);
+            }
+            v3::Args::Symlink { place, ref attributes, target } => {
+                self.name(id, 0, directory, Some(place.name), created, Some(target));
+                self.change(id, None, None, attributes, None, None, None);
+            }
+            v3::Args::Mknod { place, ref what } => {
+                self.name(id, 0, directory, Some(place.name), created, None);
+                let none = SetAttributes::default();
+                let (kind, set, device) = match what {
+                    NodeKind::Device(kind, set, device) => (kind, set, Some(*device)),
+                    NodeKind::Pipe(kind, set) => (kind, set, None),
+                    NodeKind::Other(kind) => (kind, &none, None),
+                };
+                self.change(id, None, Some(file_type(*kind)), set, None, None, device);
+            }
+            v3::Args::Remove { object } | v3::Args::Rmdir { object } => {
+                self.name(id, 0, directory, Some(object.name), None, None);
+            }
+            v3::Args::Rename { from, to } => {
+                self.name(id, 0, directory, Some(from.name), None, None);
+                let second = self.handle(server, to.dir);
+                self.name(id, 1, Some(second), Some(to.name), None, None);
+            }
+            v3::Args::Link { link, .. } => {
+                let place = self.handle(server, link.dir);
+                self.name(id, 0, Some(place), Some(link.name), None, None);
+            }
+            v3::Args::Readdir { cookie, cookie_verifier, count, .. } => {
+                self.listing(id, cookie, cookie_verifier, None, count, results);
+            }
+            v3::Args::Readdirplus { cookie, cookie_verifier, dir_count, max_count, .. } => {
+                self.listing(id, cookie, cookie_verifier, Some(dir_count), max_count, results);
+            }
+        }
+    }
+
+    fn listing(
+        &mut self,
+        id: i64,
+        cookie: u64,
+        asked: u64,
+        names_max: Option<u32>,
+        max: u32,
+        results: Option<&ResultBody<'_>>,
+    ) {
+        let answer = match results {
+            Some(ResultBody::Readdir { cookie_verifier, eof, .. }) => Some((*cookie_verifier, *eof)),
+            _ => None,
+        };
+        let hide = &self.pseudonyms;
+        let (cookie, asked) = (hide.number(cookie), hide.number(asked));
+        let verifier = answer.map(|(verifier, _)| hide.number(verifier));
+        self.row(LISTINGS)
+            .int(id)
+            .int(cookie)
+            .int(asked)
+            .int_or_null(names_max.map(i64::from))
+            .int(max.into())
+            .int_or_null(verifier)
+            .bool_or_null(answer.map(|(_, eof)| eof))
+            .end();
+    }
+
+    fn record_filesystem(&mut self, id: i64, results: &ResultBody<'_>) {
+        let (mut ints, mut flags) = ([None; 19], [None; 4]);
+        match *results {
+            ResultBody::Fsstat {
+                total_bytes,
+                free_bytes,
+                available_bytes,
+                total_files,
+                free_files,
+                available_files,
+                invariant_sec,
+                ..
+            } => {
+                let all = [
+                    total_bytes,
+                    free_bytes,
+                    available_bytes,
+                    total_files,
+                    free_files,
+                    available_files,
+                    invariant_sec.into(),
+                ];
+                ints[..7].copy_from_slice(&all.map(Some));
+            }
+            ResultBody::Fsinfo {
+                read_max,
+                read_preferred,
+                read_multiple,
+                write_max,
+                write_preferred,
+                write_multiple,
+                dir_preferred,
+                file_size_max,
+                ref time_delta,
+                properties,
+                ..
+            } => {
+                let sizes = [
+                    read_max,
+                    read_preferred,
+                    read_multiple,
+                    write_max,
+                    write_preferred,
+                    write_multiple,
+                    dir_preferred,
+                ];
+                ints[7..14].copy_from_slice(&sizes.map(|size| Some(size.into())));
+                let rest = [file_size_max, nanos(time_delta) as u64, properties.into()];
+                ints[14..17].copy_from_slice(&rest.map(Some));
+            }
+            ResultBody::Pathconf {
+                link_max,
+                name_max,
+                no_trunc,
+                chown_restricted,
+                case_insensitive,
+                case_preserving,
+                ..
+            } => {
+                ints[17..].copy_from_slice(&[Some(link_max.into()), Some(name_max.into())]);
+                flags = [no_trunc, chown_restricted, case_insensitive, case_preserving].map(Some);
+            }
+            _ => return,
+        }
+        let row = ints.into_iter().fold(self.row(FILESYSTEMS).int(id), Row::count_or_null);
+        flags.into_iter().fold(row, Row::bool_or_null).end();
+    }
+
+    fn record_compound(
+        &mut self,
+        id: i64,
+        operation: &Operation<'_>,
+        call: &v4::Call<'_>,
+        reply: Option<&v4::Reply<'_>>,
+    ) {
+        let server = operation.peers.server.address;
+        for (position, step) in (0..).zip(v4::Walk::new(call, reply)) {
+            let Some(op) = step.args.op() else { break };
+            let (offset, asked) = match step.args {
+                v4::Args::Read { offset, count, .. } | v4::Args::Commit { offset, count } => {
+                    (Some(offset), Some(u64::from(count)))
+                }
+                v4::Args::Write { offset, data, .. } => (Some(offset), Some(u64::from(data.len))),
+                _ => (None, None),
+            };
+            let moved = match step.result.map(|result| result.body) {
+                Some(v4::ResultBody::Read { data, .. }) => Some(u64::from(data.len)),
+                Some(v4::ResultBody::Write { count, .. }) => Some(u64::from(count)),
+                _ => None,
+            };
+            let place = match step.args {
+                v4::Args::Putfh { object } => Some(object),
+                _ => step.current.handle(),
+            };
+            let file = place.map(|handle| self.handle(server, handle));
+            self.row(COMPOUNDS)
+                .int(id)
+                .int(position)
+                .text(op.name())
+                .int_or_null(file)
+                .count_or_null(offset)
+                .count_or_null(asked)
+                .count_or_null(moved)
+                .int_or_null(step.result.map(|result| result.status.0.into()))
+                .end();
+        }
+        // What it says of names.
+        let mut position = 0;
+        names::each_name(operation, &mut |file, parent, name| {
+            let leads_to = self.pseudonyms.file(file);
+            let directory = parent.map(|parent| self.pseudonyms.file(parent));
+            self.name(id, position, directory, Some(name), Some(leads_to), None);
+            position += 1;
+        });
+    }
+}
+
+fn rpc_status(status: rpc::ReplyStatus) -> i64 {
+    match status {
+        rpc::ReplyStatus::Success => 0,
+        rpc::ReplyStatus::ProgUnavail => 1,
+        rpc::ReplyStatus::ProgMismatch => 2,
+        rpc::ReplyStatus::ProcUnavail => 3,
+        rpc::ReplyStatus::GarbageArgs => 4,
+        rpc::ReplyStatus::SystemErr => 5,
+        rpc::ReplyStatus::RpcMismatch => 6,
+        rpc::ReplyStatus::AuthError(_) => 7,
+    }
+}
+
+fn file_type(kind: v3::FileType) -> i64 {
+    match kind {
+        v3::FileType::Regular => 1,
+        v3::FileType::Directory => 2,
+        v3::FileType::BlockDevice => 3,
+        v3::FileType::CharacterDevice => 4,
+        v3::FileType::Symlink => 5,
+        v3::FileType::Socket => 6,
+        v3::FileType::Fifo => 7,
+        v3::FileType::Other(other) => other.into(),
+    }
+}
+
+fn statistics_row(batch: &mut Batch, now_ns: u64, ledger: &Ledger) {
+    ledger.counters().into_iter().fold(batch.row().int(now_ns as i64), Row::count).end();
+}
+
+impl Sink for Recorder {
+    fn on_operation(&mut self, operation: &Operation<'_>) {
+        let event = event(operation);
+        self.record_operation(operation, &event);
+        let id = self.id(operation.record_id);
+        let server = operation.peers.server.address;
+        match &operation.body {
+            Body::Nfs3 { args, results, .. } => {
+                self.record_nfs3(id, server, args.as_ref(), results.as_ref().map(|results| &results.body));
+            }
+            Body::Nfs4 { call: Some(call), reply } => {
+                self.record_compound(id, operation, call, reply.as_ref())
+            }
+            Body::Mount {
+                args: Some(mount::Args::Mount(path) | mount::Args::Unmount(path)),
+                results,
+                ..
+            } => {
+                let root = match results {
+                    Some(mount::Results::Mounted(root)) => Some(self.handle(server, *root)),
+                    _ => None,
+                };
+                self.name(id, 0, None, Some(path), root, None);
+            }
+            Body::Mount { .. } | Body::Nfs4 { .. } | Body::Nfs4Callback { .. } | Body::Opaque => {}
+        }
+    }
+
+    fn on_checksums(&mut self, run: &ChecksumRun<'_>) {
+        let id = (run.record_id != u64::MAX).then(|| self.id(run.record_id));
+        let file = self.pseudonyms.file(run.file);
+        let Recorder { pseudonyms, chunks, .. } = self;
+        let words = &mut chunks[CHECKSUMS.0][CHECKSUMS.1].words;
+        for (offset, sum) in (run.offset..).step_by(BLOCK_BYTES).zip(run.sums) {
+            let line = Line::<5>::default().int_or_null(id).int(file).bool(run.write);
+            line.int(offset as i64).int(pseudonyms.sum(*sum)).end(words);
+        }
+    }
+
+    const PACKETS: bool = true;
+
+    fn on_packet_parsed(&mut self, packet: &Packet) {
+        if self.statistics_ns.is_none() {
+            // The first packet's time is when the capture began.
+            self.statistics_ns = Some(packet.time_ns + STATISTICS_NS);
+            let statistics = &mut self.chunks[STATISTICS.0][STATISTICS.1].rows;
+            statistics_row(statistics, packet.time_ns, &Ledger::default());
+        }
+        let flow =
+            packet.ends.map(|(source, destination, protocol)| self.flow(source, destination, protocol));
+        let macs = packet.macs.map(|macs| {
+            let (destination, source) = macs.split_at(6);
+            [self.pseudonyms.mac(mac(source)), self.pseudonyms.mac(mac(destination))]
+        });
+        let ring = self.ring as i64;
+        Line::<{ tables::PACKETS.columns.len() }>::default()
+            .int(packet.time_ns as i64)
+            .int_or_null(flow)
+            .int(packet.interface.into())
+            .int(ring)
+            .int_or_null(macs.map(|macs| macs[0]))
+            .int_or_null(macs.map(|macs| macs[1]))
+            .int_or_null(packet.vlan.map(i64::from))
+            .int(packet.wire_len.into())
+            .int(packet.missing.into())
+            .bool(packet.is_fragment)
+            .int_or_null(packet.tcp.map(|(seq, _)| seq.into()))
+            .int_or_null(packet.tcp.map(|(_, flags)| flags.into()))
+            .int_or_null(packet.payload_len.map(i64::from))
+            .bool(packet.in_rpc)
+            .end(self.words(PACKETS));
+    }
+
+    fn on_batch_end(&mut self, now_ns: u64, ledger: &Ledger) {
+        self.now_ns = now_ns;
+        if self.statistics_ns.is_some_and(|due| now_ns >= due) {
+            self.statistics_ns = Some(now_ns + STATISTICS_NS);
+            let mut ledger = ledger.clone();
+            self.status().count_into(&mut ledger);
+            statistics_row(&mut self.chunks[STATISTICS.0][STATISTICS.1].rows, now_ns, &ledger);
+        }
+        if now_ns.saturating_sub(self.sent_ns) >= CHUNK_AGE_NS {
+            self.sent_ns = now_ns;
+            return self.send_all();
+        }
+        for lane in 0..self.lanes.len() {
+            if self.chunks[lane].iter().map(Chunk::bytes).sum::<usize>() >= CHUNK_BYTES {
+                self.send(lane);
+            }
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! A stored trace through the analyses: `brunt analyze DIR`. Rows become the events that the packets
+//! were, in their order, so that the same findings come out. The one rule: what a trace does not
+//! have any more (parts deleted to save room, rows lost) is told, not made up.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
+use std::path::Path;
+
+use brunt_lake::{Batch, Column, LakeError, Table, TableReader, read_table, reader};
+use brunt_wire::net::Address;
+
+use super::{tables, text};
+use crate::analysis::{Analysis, Event, Kind, mix, names};
+use crate::ledger::Ledger;
+use crate::operation::{ChecksumRun, FileKey};
+
+/// Rows that belong to a call stand at most so many calls from it: that many may wait for replies.
+const CALLS_APART_MAX: i64 = 1 << 17;
+
+/// Why a trace cannot be analysed.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplayError {
+    /// There is none in the folder.
+    #[error("{0} holds no trace: `brunt capture --out` writes one")]
+    NoTrace(String),
+    /// Another version wrote it.
+    #[error("the trace is of version {found}, this program reads version {}", tables::VERSION)]
+    Version {
+        /// Its version.
+        found: i64,
+    },
+    /// A table cannot be read.
+    #[error(transparent)]
+    Lake(#[from] LakeError),
+}
+
+/// What came of a trace.
+#[derive(Debug)]
+pub struct Replayed {
+    /// The analyses, with all operations.
+    pub analysis: Analysis,
+    /// The loss ledger as the capture wrote it.
+    pub ledger: Ledger,
+    /// What cannot be known from this trace, in sentences.
+    pub notes: Vec<String>,
+}
+
+/// Some columns of a table: what is not named is not read.
+const fn column(table: &Table, name: &str) -> Column {
+    let mut index = 0;
+    loop {
+        let (one, other) = (table.columns[index].name.as_bytes(), name.as_bytes());
+        let mut at = 0;
+        while at < one.len() && at < other.len() && one[at] == other[at] {
+            at += 1;
+        }
+        if at == one.len() && at == other.len() {
+            return table.columns[index];
+        }
+        index += 1;
+    }
+}
+
+macro_rules! view {
+    ($name:ident of $table:ident: $($column:literal)*) => {
+        const $name: Table = Table {
+            columns: &[$(column(&tables::$table, $column)),*],
+            ..tables::$table
+        };
+    };
+}
+
+view!(OPERATIONS of OPERATIONS: "record_id" "call_time_ns" "latency_ns" "flow" "program" "version"
+    "operation" "status" "file" "direction" "offset_bytes" "moved_bytes" "outstanding");
+view!(PACKETS of PACKETS: "time_ns" "wire_bytes");
+view!(NAMES of NAMES: "record_id" "file" "name" "leads_to");
+view!(ENTRIES of ENTRIES: "record_id" "name" "file");
+
+/// Whether a folder holds a trace.
+pub fn is_trace(folder: &Path) -> bool {
+    reader::parts(folder, &tables::NOTES).is_ok_and(|parts| !parts.is_empty())
+}
+
+/// Runs a trace through the analyses.
+///
+/// # Errors
+/// The folder holds none, or one that cannot be read.
+pub fn replay(folder: &Path) -> Result<Replayed, ReplayError> {
+    if !is_trace(folder) {
+        return Err(ReplayError::NoTrace(folder.display().to_string()));
+    }
+    let (mut version, mut anonymous) = (tables::VERSION, false);
+    read_table(folder, &tables::NOTES, |batch| {
+        version = batch.ints("version").first().copied().unwrap_or(version);
+        anonymous = batch.bools("anonymous").first().copied().unwrap_or(false);
+    })?;
+    if version != tables::VERSION {
+        return Err(ReplayError::Version { found: version });
+    }
+    let mut notes = missing_parts(folder)?;
+    if anonymous {
+        notes.push("names, addresses and ids are pseudonyms".into());
+    }
+    let (start_ns, ledger) = statistics(folder)?;
+    if ledger.trace_rows_lost > 0 {
+        notes.push(format!("{} rows found no room when the trace was written", ledger.trace_rows_lost));
+    }
+    let mut analysis = Analysis::new();
+    packets(folder, start_ns, &mut analysis)?;
+    operations(folder, &flows(folder)?, &mut analysis)?;
+    read_table(folder, &tables::CHECKSUMS, |batch| {
+        let (files, offsets, sums) = (batch.ints("file"), batch.ints("offset_bytes"), batch.ints("sum"));
+        for (row, write) in batch.bools("write").iter().enumerate() {
+            analysis.feed_checksums(&ChecksumRun {
+                record_id: 0,
+                file: FileKey(files[row] as u64),
+                write: *write,
+                offset: offsets[row] as u64,
+                sums: &[sums[row] as u64],
+            });
+        }
+    })?;
+    analysis.settle();
+    Ok(Replayed { analysis, ledger, notes })
+}
+
+/// Which tables do not begin with their first part any more.
+fn missing_parts(folder: &Path) -> Result<Vec<String>, ReplayError> {
+    let mut gone = Vec::new();
+    for table in tables::TABLES {
+        let parts = reader::parts(folder, table)?;
+        let whole = parts.first().is_some_and(|path| path.ends_with("part-000000.parquet"));
+        if !whole {
+            gone.push(table.name);
+        }
+    }
+    Ok(match gone.is_empty() {
+        true => Vec::new(),
+        false => vec![format!(
+            "the oldest parts of {} were deleted: the ledger covers the whole capture, the rest what is left",
+            gone.join(", ")
+        )],
+    })
+}
+
+/// When the capture began, and its last word on what was seen and lost.
+fn statistics(folder: &Path) -> Result<(Option<u64>, Ledger), ReplayError> {
+    let (mut start, mut ledger) = (None, Ledger::default());
+    read_table(folder, &tables::STATISTICS, |batch| {
+        let Some(last) = batch.rows().checked_sub(1) else { return };
+        start.get_or_insert(batch.ints("time_ns")[0] as u64);
+        let columns = &tables::STATISTICS.columns[1..];
+        ledger =
+            Ledger::from_counters(std::array::from_fn(|index| batch.ints(columns[index].name)[last] as u64));
+    })?;
+    Ok((start, ledger))
+}
+
+fn packets(folder: &Path, start_ns: Option<u64>, analysis: &mut Analysis) -> Result<(), ReplayError> {
+    let first = reader::parts(folder, &PACKETS)?.into_iter().next();
+    if let Some(start_ns) = start_ns
+        && first.is_some_and(|path| path.ends_with("part-000000.parquet"))
+    {
+        analysis.feed_packet(start_ns, 0);
+    }
+    read_table(folder, &PACKETS, |batch| {
+        for (time, bytes) in batch.ints("time_ns").iter().zip(batch.ints("wire_bytes")) {
+            analysis.feed_packet(*time as u64, *bytes as u32);
+        }
+    })?;
+    Ok(())
+}
+
+/// Client and server of each flow of calls.
+fn flows(folder: &Path) -> Result<HashMap<i64, [Address; 2]>, ReplayError> {
+    let mut flows = HashMap::new();
+    read_table(folder, &tables::FLOWS, |batch| {
+        let ends = batch.texts("source").zip(batch.texts("destination"));
+        for (flow, (source, destination)) in batch.ints("flow").iter().zip(ends) {
+            flows.insert(*flow, [address(source), address(destination)]);
+        }
+    })?;
+    Ok(flows)
+}
+
+fn address(text: &str) -> Address {
+    match text.parse() {
+        Ok(IpAddr::V4(v4)) => Address::v4(v4.octets()),
+        Ok(IpAddr::V6(v6)) => Address::v6(v6.octets()),
+        Err(_) => Address::default(),
+    }
+}
+
+/// What a row says of a name.
+struct Named {
+    id: i64,
+    parent: Option<FileKey>,
+    name: String,
+    file: Option<FileKey>,
+}
+
+/// The rows of a table beside those of `operations`: in the same order, none or some for each.
+struct Beside {
+    reader: TableReader,
+    rows: VecDeque<Named>,
+    take: fn(&Batch, &mut VecDeque<Named>),
+}
+
+impl Beside {
+    fn open(
+        folder: &Path,
+        table: &'static Table,
+        take: fn(&Batch, &mut VecDeque<Named>),
+    ) -> Result<Beside, ReplayError> {
+        Ok(Beside { reader: TableReader::open(folder, table)?, rows: VecDeque::new(), take })
+    }
+
+    /// The next row of this call, if there is one.
+    fn next_of(&mut self, id: i64) -> Result<Option<Named>, ReplayError> {
+        loop {
+            let Some(first) = self.rows.front() else {
+                let Some(batch) = self.reader.next_batch()? else { return Ok(None) };
+                (self.take)(batch, &mut self.rows);
+                continue;
+            };
+            if first.id == id {
+                return Ok(self.rows.pop_front());
+            }
+            if (0..CALLS_APART_MAX).contains(&id.saturating_sub(first.id)) || first.id > id {
+                return Ok(None);
+            }
+            // Of a call that is not there any more.
+            self.rows.pop_front();
+        }
+    }
+}
+
+fn take_names(batch: &Batch, rows: &mut VecDeque<Named>) {
+    let (ids, parents, leads) = (batch.ints("record_id"), batch.ints("file"), batch.ints("leads_to"));
+    for (row, name) in batch.texts("name").enumerate() {
+        let key = |column, values: &[i64]| (!batch.is_null(column, row)).then(|| FileKey(values[row] as u64));
+        let (parent, file) = (key("file", parents), key("leads_to", leads));
+        rows.push_back(Named { id: ids[row], parent, name: name.into(), file });
+    }
+}
+
+fn take_entries(batch: &Batch, rows: &mut VecDeque<Named>) {
+    let (ids, files) = (batch.ints("record_id"), batch.ints("file"));
+    for (row, name) in batch.texts("name").enumerate() {
+        let file = (!batch.is_null("file", row)).then(|| FileKey(files[row] as u64));
+        rows.push_back(Named { id: ids[row], parent: None, name: name.into(), file });
+    }
+}
+
+fn operations(
+    folder: &Path,
+    flows: &HashMap<i64, [Address; 2]>,
+    analysis: &mut Analysis,
+) -> Result<(), ReplayError> {
+    let indexes = mix::indexes();
+    let mut beside_names = Beside::open(folder, &NAMES, take_names)?;
+    let mut beside_entries = Beside::open(folder, &ENTRIES, take_entries)?;
+    let mut reader = TableReader::open(folder, &OPERATIONS)?;
+    while let Some(batch) = reader.next_batch()? {
+        let ints = |column| batch.ints(column);
+        let (ids, times, latencies) = (ints("record_id"), ints("call_time_ns"), ints("latency_ns"));
+        let (call_flows, programs, versions) = (ints("flow"), ints("program"), ints("version"));
+        let (statuses, files, directions) = (ints("status"), ints("file"), ints("direction"));
+        let (offsets, moved, outstanding) = (ints("offset_bytes"), ints("moved_bytes"), ints("outstanding"));
+        for (row, operation) in batch.texts("operation").enumerate() {
+            let some = |column, values: &[i64]| (!batch.is_null(column, row)).then(|| values[row]);
+            let operation = indexes.get(operation).copied().unwrap_or(mix::OTHER);
+            let [client, server] = flows.get(&call_flows[row]).copied().unwrap_or_default();
+            let nfs4 = programs[row] == i64::from(brunt_wire::rpc::PROGRAM_NFS) && versions[row] == 4;
+            let file = some("file", files).map(|file| FileKey(file as u64));
+            analysis.feed_event(Event {
+                time_ns: times[row] as u64,
+                latency_ns: some("latency_ns", latencies).map(|ns| ns as u64),
+                client,
+                operation,
+                kind: match some("direction", directions) {
+                    Some(0) => Kind::Read,
+                    Some(_) => Kind::Write,
+                    None => Kind::Other,
+                },
+                file,
+                offset: some("offset_bytes", offsets).unwrap_or(0) as u64,
+                bytes: moved[row] as u32,
+                error: some("status", statuses).filter(|status| *status != 0).map(|status| status as u32),
+                v4: nfs4 || operation == mix::CALLBACK,
+                outstanding: outstanding[row] as u32,
+            });
+            while let Some(named) = beside_names.next_of(ids[row])? {
+                let Some(leads_to) = named.file else { continue };
+                let name = text::to_bytes(&named.name);
+                if names::leads_on(&name) {
+                    analysis.feed_name(server, leads_to, named.parent, &name);
+                }
+            }
+            while let Some(named) = beside_entries.next_of(ids[row])? {
+                let Some(leads_to) = named.file else { continue };
+                let name = text::to_bytes(&named.name);
+                if names::leads_on(&name) {
+                    analysis.feed_name(server, leads_to, file, &name);
+                }
+            }
+            analysis.settle_if_full();
+        }
+    }
+    Ok(())
+}

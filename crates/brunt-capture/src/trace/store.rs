@@ -1,0 +1,375 @@
+//! Rows on their way to disk: threads of their own lay out, compress and write, so that whoever
+//! parses packets never does. Fed by [`super::recorder`] with batches of rows.
+//!
+//! Each thread (a *lane*) owns some of the tables; what is on the way to it is bounded. When the
+//! disk is full the lane tries again or gives up, as told. The one rule: a row that is lost is
+//! counted, wherever it is lost.
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use brunt_core::Nanos;
+use brunt_lake::{Batch, LakeError, Table, TableWriter, WriterOptions};
+
+use super::tables;
+use crate::analysis::mix;
+
+/// Which tables a thread writes: packets, sums and attributes are half of the work.
+pub(super) const LANES: [&[&Table]; 2] = [
+    &[&tables::PACKETS, &tables::CHECKSUMS, &tables::ATTRIBUTES, &tables::BEFORE],
+    &[
+        &tables::OPERATIONS,
+        &tables::FLOWS,
+        &tables::HANDLES,
+        &tables::NAMES,
+        &tables::CHANGES,
+        &tables::TRANSFERS,
+        &tables::ACCESSES,
+        &tables::LISTINGS,
+        &tables::ENTRIES,
+        &tables::FILESYSTEMS,
+        &tables::COMPOUNDS,
+        &tables::STATISTICS,
+    ],
+];
+/// Chunks on the way to a lane.
+const QUEUE_CHUNKS: usize = 4;
+/// How often a full disk is tried again, and waiting rows are looked at.
+const RETRY: Duration = Duration::from_millis(500);
+
+/// What to do when the disk is full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnFull {
+    /// Stop with an error; what was written before is kept.
+    #[default]
+    Stop,
+    /// Wait for room, and go on when there is some.
+    Wait,
+}
+
+/// What to do when the packets come faster than rows can be written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnLag {
+    /// Let whoever parses wait: for files.
+    #[default]
+    Wait,
+    /// Give rows up and count them: for live traffic.
+    Drop,
+}
+
+/// Tells a user something while the capture goes on.
+pub type Tell = Arc<dyn Fn(&str) + Send + Sync>;
+/// Says whether the user wants an end.
+pub type Stop = Arc<dyn Fn() -> bool + Send + Sync>;
+
+/// How a trace is written.
+#[derive(Clone)]
+pub struct TraceOptions {
+    /// Rows of a part.
+    pub rows_max: usize,
+    /// Bytes of a part in memory.
+    pub bytes_max: usize,
+    /// Rows wait no longer than this for a file.
+    pub age_max: Duration,
+    /// Bytes of the trace on disk; beyond it the oldest parts go. `None`: keep all.
+    pub keep_bytes: Option<u64>,
+    /// When the disk is full.
+    pub on_full: OnFull,
+    /// When writing is slower than parsing.
+    pub on_lag: OnLag,
+    /// Pseudonyms instead of names.
+    pub anonymizer: Option<super::Anonymizer>,
+    /// Takes what the user should know.
+    pub tell: Tell,
+    /// Ends a wait for room.
+    pub stop: Stop,
+}
+
+impl Default for TraceOptions {
+    fn default() -> TraceOptions {
+        TraceOptions {
+            rows_max: 1 << 17,
+            bytes_max: 16 << 20,
+            age_max: Duration::from_secs(10),
+            keep_bytes: None,
+            on_full: OnFull::default(),
+            on_lag: OnLag::default(),
+            anonymizer: None,
+            tell: Arc::new(|_| {}),
+            stop: Arc::new(|| false),
+        }
+    }
+}
+
+impl std::fmt::Debug for TraceOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let TraceOptions { rows_max, age_max, keep_bytes, on_full, on_lag, anonymizer, .. } = self;
+        write!(
+            f,
+            "TraceOptions {{ rows_max: {rows_max}, age_max: {age_max:?}, keep_bytes: {keep_bytes:?}, "
+        )?;
+        write!(f, "on_full: {on_full:?}, on_lag: {on_lag:?}, anonymizer: {anonymizer:?} }}")
+    }
+}
+
+/// What the lanes and their feeder know of one another.
+#[derive(Default)]
+pub(super) struct Shared {
+    pub rows_lost: AtomicU64,
+    pub parts_deleted: AtomicU64,
+    failed: AtomicBool,
+    error: Mutex<Option<LakeError>>,
+    /// Closed parts that may be deleted, oldest first, and their bytes.
+    closed: Mutex<(VecDeque<(PathBuf, u64)>, u64)>,
+}
+
+impl Shared {
+    pub fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
+    }
+
+    pub fn take_error(&self) -> Option<LakeError> {
+        self.error.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    fn fail(&self, error: LakeError) {
+        self.error.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        self.failed.store(true, Ordering::Release);
+    }
+
+    /// A part was closed: deletes the oldest ones of all tables as far as they are too many.
+    fn on_closed(&self, part: PathBuf, bytes: u64, keep: u64) {
+        let mut closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
+        let (parts, total) = &mut *closed;
+        parts.push_back((part, bytes));
+        *total += bytes;
+        while *total > keep && parts.len() > 1 {
+            let Some((oldest, bytes)) = parts.pop_front() else { return };
+            // Somebody else may have deleted it: the budget is kept all the same.
+            let _ = std::fs::remove_file(oldest);
+            *total -= bytes;
+            self.parts_deleted.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Tables whose rows others need as long as there are any: they are small, and never deleted.
+fn is_kept(table: &Table) -> bool {
+    [&tables::FLOWS, &tables::HANDLES, &tables::STATISTICS].contains(&table)
+}
+
+/// What lies next to each other in a part.
+fn order_of(table: &Table) -> Option<&'static str> {
+    if *table == tables::PACKETS {
+        Some("flow")
+    } else if *table == tables::ATTRIBUTES {
+        Some("fileid")
+    } else {
+        None
+    }
+}
+
+/// A table's rows on their way to a lane: as columns, or as words where the feeder has no time.
+pub(super) struct Chunk {
+    pub rows: Batch,
+    pub words: Vec<i64>,
+}
+
+impl Chunk {
+    fn new(table: &'static Table) -> Chunk {
+        Chunk { rows: Batch::new(table), words: Vec::new() }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty() && self.words.is_empty()
+    }
+
+    /// What it takes in memory.
+    pub fn bytes(&self) -> usize {
+        self.rows.bytes() + self.words.len() * 8
+    }
+
+    fn count(&self) -> u64 {
+        (self.rows.rows() + self.words.len() / (self.rows.table().columns.len() + 1)) as u64
+    }
+
+    fn clear(&mut self) {
+        self.rows.clear();
+        self.words.clear();
+    }
+}
+
+/// The feeder's end of a lane.
+pub(super) struct Lane {
+    to: Option<SyncSender<Vec<Chunk>>>,
+    back: Receiver<Vec<Chunk>>,
+    thread: Option<JoinHandle<Vec<TableWriter>>>,
+    tables: &'static [&'static Table],
+    shared: Arc<Shared>,
+    on_lag: OnLag,
+}
+
+impl Lane {
+    /// Makes the tables in `folder` and starts the thread.
+    pub fn start(
+        number: usize,
+        folder: &Path,
+        options: &TraceOptions,
+        shared: &Arc<Shared>,
+    ) -> Result<Lane, LakeError> {
+        let tables = LANES[number];
+        let mut writers = Vec::new();
+        for table in tables {
+            let writer_options = WriterOptions {
+                rows_max: options.rows_max,
+                bytes_max: options.bytes_max,
+                age_max: options.age_max,
+                keep_bytes: None,
+                order: order_of(table),
+            };
+            writers.push(TableWriter::create(folder, table, writer_options)?);
+        }
+        let (to, from) = sync_channel(QUEUE_CHUNKS);
+        let (give_back, back) = sync_channel(QUEUE_CHUNKS);
+        let worker = Worker {
+            tables,
+            writers,
+            options: options.clone(),
+            shared: Arc::clone(shared),
+            begun: Instant::now(),
+        };
+        let thread = std::thread::Builder::new()
+            .name(format!("trace-{number}"))
+            .spawn(move || worker.run(&from, &give_back))
+            .map_err(|source| LakeError::Io { path: folder.to_path_buf(), source })?;
+        let shared = Arc::clone(shared);
+        Ok(Lane { to: Some(to), back, thread: Some(thread), tables, shared, on_lag: options.on_lag })
+    }
+
+    /// Empty batches: used ones, if some came back.
+    pub fn empty(&self) -> Vec<Chunk> {
+        self.back.try_recv().unwrap_or_else(|_| self.tables.iter().map(|table| Chunk::new(table)).collect())
+    }
+
+    /// Hands rows on.
+    pub fn send(&mut self, batches: Vec<Chunk>) {
+        let Some(to) = &self.to else { return };
+        let lost = match self.on_lag {
+            OnLag::Wait => to.send(batches).err().map(|error| error.0),
+            OnLag::Drop => match to.try_send(batches) {
+                Ok(()) => None,
+                Err(TrySendError::Full(batches) | TrySendError::Disconnected(batches)) => Some(batches),
+            },
+        };
+        if let Some(batches) = lost {
+            let rows = batches.iter().map(Chunk::count).sum();
+            self.shared.rows_lost.fetch_add(rows, Ordering::Relaxed);
+        }
+    }
+
+    /// No more rows will come: waits until all are written; the tables' writers, finished.
+    pub fn finish(&mut self) -> Vec<TableWriter> {
+        self.to = None;
+        let Some(thread) = self.thread.take() else { return Vec::new() };
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        // Whoever forgets to finish loses nothing but the figures.
+        self.to = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Worker {
+    tables: &'static [&'static Table],
+    writers: Vec<TableWriter>,
+    options: TraceOptions,
+    shared: Arc<Shared>,
+    begun: Instant,
+}
+
+impl Worker {
+    fn run(mut self, from: &Receiver<Vec<Chunk>>, give_back: &SyncSender<Vec<Chunk>>) -> Vec<TableWriter> {
+        loop {
+            match from.recv_timeout(RETRY) {
+                Ok(mut batches) => {
+                    for (index, batch) in batches.iter_mut().enumerate() {
+                        if batch.is_empty() {
+                            continue;
+                        }
+                        if self.shared.has_failed() {
+                            self.shared.rows_lost.fetch_add(batch.count(), Ordering::Relaxed);
+                        } else {
+                            let rows = self.writers[index].rows();
+                            rows.append(&batch.rows);
+                            rows.append_words(&batch.words, |word| mix::name(word as usize));
+                            self.write(index, TableWriter::commit);
+                        }
+                        batch.clear();
+                    }
+                    let _ = give_back.try_send(batches);
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    (0..self.writers.len()).for_each(|index| self.write(index, TableWriter::commit));
+                }
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        for index in 0..self.writers.len() {
+            self.write(index, |writer, _| writer.finish().map(drop));
+        }
+        self.writers
+    }
+
+    /// Commits, and again until it succeeds, if a full disk is to be waited for.
+    fn write(&mut self, index: usize, mut act: impl FnMut(&mut TableWriter, Nanos) -> Result<(), LakeError>) {
+        let mut told = false;
+        while !self.shared.has_failed() {
+            let writer = &mut self.writers[index];
+            let closed_before = writer.last_closed();
+            let now = Nanos(self.begun.elapsed().as_nanos() as u64);
+            match act(writer, now) {
+                Ok(()) => {
+                    if told {
+                        (self.options.tell)(
+                            "there is room again: the trace goes on, nothing is missing from it",
+                        );
+                    }
+                    if let Some(keep) = self.options.keep_bytes
+                        && let Some((part, bytes)) = writer.last_closed()
+                        && closed_before.is_none_or(|(before, _)| before != part)
+                        && !is_kept(self.tables[index])
+                    {
+                        self.shared.on_closed(part, bytes, keep);
+                    }
+                    return;
+                }
+                Err(error)
+                    if error.is_full() && self.options.on_full == OnFull::Wait && !(self.options.stop)() =>
+                {
+                    if !told {
+                        (self.options.tell)(&format!("{error}; waiting for room"));
+                        told = true;
+                    }
+                    std::thread::sleep(RETRY);
+                }
+                Err(error) => self.shared.fail(error),
+            }
+        }
+        // One lane's trouble ends the other too. What was not written is not in the trace.
+        let writer = &mut self.writers[index];
+        let before = writer.written().rows_lost;
+        writer.give_up_rows();
+        self.shared.rows_lost.fetch_add(writer.written().rows_lost - before, Ordering::Relaxed);
+    }
+}

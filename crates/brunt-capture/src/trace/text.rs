@@ -1,0 +1,71 @@
+//! Names are bytes, texts are UTF-8. Called by the recorder and by whoever reads a trace. The one
+//! rule: what is written can be turned back into the very bytes.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+
+/// Bytes as a text: a backslash is doubled, and a byte that is no UTF-8 becomes `\xNN`.
+pub fn from_bytes(bytes: &[u8]) -> Cow<'_, str> {
+    if !bytes.contains(&b'\\')
+        && let Ok(text) = std::str::from_utf8(bytes)
+    {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(bytes.len() + 8);
+    for chunk in bytes.utf8_chunks() {
+        out.push_str(&chunk.valid().replace('\\', "\\\\"));
+        for byte in chunk.invalid() {
+            let _ = write!(out, "\\x{byte:02x}");
+        }
+    }
+    Cow::Owned(out)
+}
+
+/// The bytes that such a text stands for; what was not written so stands for itself.
+pub fn to_bytes(text: &str) -> Cow<'_, [u8]> {
+    if !text.contains('\\') {
+        return Cow::Borrowed(text.as_bytes());
+    }
+    let (mut out, mut rest) = (Vec::with_capacity(text.len()), text.as_bytes());
+    while let Some((&first, after)) = rest.split_first() {
+        rest = after;
+        match (first, after) {
+            (b'\\', [b'\\', after @ ..]) => {
+                out.push(b'\\');
+                rest = after;
+            }
+            (b'\\', [b'x', high, low, after @ ..]) if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {
+                let digit = |c: u8| (c as char).to_digit(16).unwrap_or(0) as u8;
+                out.push(digit(*high) << 4 | digit(*low));
+                rest = after;
+            }
+            _ => out.push(first),
+        }
+    }
+    Cow::Owned(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The goal: ordinary names are themselves, and every other comes back as it was.
+    #[test]
+    fn there_and_back() {
+        let check = |bytes: &[u8], text: &str| {
+            assert_eq!(from_bytes(bytes), text);
+            assert_eq!(to_bytes(text), bytes);
+        };
+        check(b"file1_a.txt", "file1_a.txt");
+        check("Übung".as_bytes(), "Übung");
+        check(b"a\\b", "a\\\\b");
+        check(b"\\x41", "\\\\x41");
+        check(b"caf\xe9\\", "caf\\xe9\\\\");
+        check(b"\xff\xfe", "\\xff\\xfe");
+        for byte in 0..=255 {
+            let bytes = [b'a', byte, b'\\', byte, b'x'];
+            assert_eq!(to_bytes(&from_bytes(&bytes)), &bytes[..], "{byte}");
+        }
+        assert_eq!(to_bytes("odd\\q"), &b"odd\\q"[..]);
+    }
+}

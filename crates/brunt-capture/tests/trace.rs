@@ -1,0 +1,199 @@
+//! A trace holds what the packets told, and nothing it should not.
+
+mod common;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use brunt_capture::trace::{Anonymizer, Recorder, TraceOptions, TraceSummary, replay, tables};
+use brunt_capture::{Analysis, Ledger, Limits, run_file};
+use brunt_lake::read_table;
+
+/// A folder that goes with the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let folder = std::env::temp_dir().join(format!("brunt-trace-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&folder);
+        Folder(folder)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Writes a capture's trace; the report on the packets, as JSON, and what was written.
+fn record(
+    capture: &Path,
+    folder: &Path,
+    options: &TraceOptions,
+) -> (serde_json::Value, Ledger, TraceSummary) {
+    let recorder = Recorder::create(folder, options).unwrap();
+    let mut outcome = run_file(capture, (Analysis::new(), recorder), Limits::default(), || false).unwrap();
+    let (analysis, recorder) = outcome.sink;
+    let (summary, error) = recorder.finish(&mut outcome.ledger);
+    assert!(error.is_none(), "{error:?}");
+    (serde_json::to_value(analysis.report(&outcome.ledger)).unwrap(), outcome.ledger, summary)
+}
+
+fn captures() -> Vec<PathBuf> {
+    let mut all = vec![common::small_piece(), common::small_piece().with_file_name("nfs4-small.pcap.zst")];
+    all.retain(|path| path.exists());
+    let names = ["tput-9000", "retx-small"];
+    all.extend(names.iter().filter_map(|name| common::shared(&format!("{name}.pcap.zst"))));
+    all
+}
+
+/// The goal: the analyses find in the tables what they found in the packets, to the last digit, and
+/// the tables have a row for each packet, call and block that the ledger counts.
+#[test]
+fn analyses_agree() {
+    for capture in captures() {
+        let folder = Folder::new("agree");
+        let (expected, ledger, summary) = record(&capture, &folder.0, &TraceOptions::default());
+        let replayed = replay(&folder.0).unwrap();
+        assert_eq!(replayed.notes, Vec::<String>::new());
+        let found = serde_json::to_value(replayed.analysis.report(&replayed.ledger)).unwrap();
+        for (part, value) in expected.as_object().unwrap() {
+            assert_eq!(&found[part], value, "{part} of {}", capture.display());
+        }
+        let count = |table| {
+            let mut rows = 0;
+            read_table(&folder.0, table, |batch| rows += batch.rows() as u64).unwrap();
+            rows
+        };
+        assert_eq!(count(&tables::PACKETS), ledger.packets);
+        assert_eq!(count(&tables::CHECKSUMS), ledger.blocks_summed);
+        assert_eq!(count(&tables::OPERATIONS) + ledger.calls_repeated, ledger.calls);
+        assert_eq!((summary.rows_lost, summary.parts_deleted), (0, 0));
+    }
+}
+
+/// The goal: with a small budget the oldest parts go, all of them counted, and what is left can
+/// still be analysed, with a note of what is missing.
+#[test]
+fn the_oldest_parts_go() {
+    let folder = Folder::new("keep");
+    let options = TraceOptions { rows_max: 500, keep_bytes: Some(60_000), ..TraceOptions::default() };
+    let (_, ledger, summary) = record(&common::small_piece(), &folder.0, &options);
+    assert!(summary.parts_deleted > 0 && ledger.trace_parts_deleted == summary.parts_deleted);
+    let replayed = replay(&folder.0).unwrap();
+    assert!(replayed.notes[0].contains("were deleted"), "{:?}", replayed.notes);
+    assert_eq!(replayed.ledger, ledger);
+}
+
+/// All files below a folder, as bytes.
+fn files(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut all = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            all.extend(files(&path));
+        } else {
+            let bytes = std::fs::read(&path).unwrap();
+            all.push((path, bytes));
+        }
+    }
+    all
+}
+
+/// Every text of every table, and every integer of those columns that stand for somebody.
+fn contents(folder: &Path) -> (Vec<String>, Vec<(String, i64)>) {
+    let (mut texts, mut numbers) = (Vec::new(), Vec::new());
+    for table in tables::TABLES {
+        read_table(folder, table, |batch| {
+            for column in table.columns {
+                let name = column.name;
+                match column.kind {
+                    brunt_lake::Kind::Text if name != "operation" && name != "program" => {
+                        texts.extend(batch.texts(name).filter(|text| !text.is_empty()).map(str::to_string));
+                    }
+                    brunt_lake::Kind::Int
+                        if ["uid", "gid", "fileid", "fsid", "cookie", "file", "leads_to"].contains(&name)
+                            || name.ends_with("_mac")
+                            || name.starts_with("verifier") =>
+                    {
+                        let values = batch.ints(name).iter().enumerate();
+                        numbers.extend(
+                            values
+                                .filter(|(row, value)| !batch.is_null(name, *row) && **value != 0)
+                                .map(|(_, value)| (name.to_string(), *value)),
+                        );
+                    }
+                    _ => {}
+                }
+            }
+        })
+        .unwrap();
+    }
+    texts.sort_unstable();
+    texts.dedup();
+    numbers.sort_unstable();
+    numbers.dedup();
+    (texts, numbers)
+}
+
+/// The goal: in an anonymous trace stands no name, address, handle or id of the capture, in no column
+/// and in no byte of its files; the same key gives the same pseudonyms; the figures are the same.
+#[test]
+fn anonymous() {
+    let (clear, hidden, again) = (Folder::new("clear"), Folder::new("hidden"), Folder::new("again"));
+    let options = || TraceOptions {
+        anonymizer: Some(Anonymizer::new(b"0123456789abcdef0123").unwrap()),
+        ..TraceOptions::default()
+    };
+    for capture in captures().into_iter().take(2) {
+        let (plain, ..) = record(&capture, &clear.0, &TraceOptions::default());
+        record(&capture, &hidden.0, &options());
+        record(&capture, &again.0, &options());
+        let (texts, numbers) = contents(&clear.0);
+        let (hidden_texts, hidden_numbers) = contents(&hidden.0);
+        assert!(texts.len() > 50 && numbers.len() > 50, "{} {}", texts.len(), numbers.len());
+        let known = |text: &String| text == "." || text == "..";
+        let both: Vec<_> = texts.iter().filter(|text| hidden_texts.contains(text) && !known(text)).collect();
+        assert_eq!(both, Vec::<&String>::new());
+        let both: Vec<_> = numbers.iter().filter(|number| hidden_numbers.contains(number)).collect();
+        assert_eq!(both, Vec::<&(String, i64)>::new());
+        // Short names occur by chance in any compressed file.
+        let long: Vec<_> = texts.iter().filter(|text| text.len() >= 7).collect();
+        for (path, bytes) in files(&hidden.0) {
+            let leak = long.iter().find(|text| memchr::memmem::find(&bytes, text.as_bytes()).is_some());
+            assert_eq!(leak, None, "{}", path.display());
+        }
+        assert_eq!(contents(&again.0), (hidden_texts, hidden_numbers));
+        let replayed = replay(&hidden.0).unwrap();
+        let found = serde_json::to_value(replayed.analysis.report(&replayed.ledger)).unwrap();
+        for part in ["operations", "by_operation", "ledger", "intervals", "duration_s"] {
+            assert_eq!(found[part], plain[part], "{part}");
+        }
+        for folder in [&clear, &hidden, &again] {
+            std::fs::remove_dir_all(&folder.0).unwrap();
+        }
+    }
+}
+
+/// The goal: a disk that is full ends the trace with an error that says so, what was closed before is
+/// readable, and every row that is not there is counted. (A folder that is taken away stands for it.)
+#[test]
+fn trouble_is_told_and_counted() {
+    let folder = Folder::new("trouble");
+    let options =
+        TraceOptions { rows_max: 200, age_max: Duration::from_secs(3600), ..TraceOptions::default() };
+    let recorder = Recorder::create(&folder.0, &options).unwrap();
+    let status = recorder.status();
+    std::fs::remove_dir_all(folder.0.join("packets")).unwrap();
+    let mut outcome =
+        run_file(&common::small_piece(), recorder, Limits::default(), || status.has_failed()).unwrap();
+    let (summary, error) = outcome.sink.finish(&mut outcome.ledger);
+    assert!(error.unwrap().to_string().contains("packets/part-000000.parquet"));
+    assert!(outcome.ledger.trace_rows_lost > 0);
+    assert_eq!(summary.rows_lost, outcome.ledger.trace_rows_lost);
+    let replayed = replay(&folder.0).unwrap();
+    assert_eq!(replayed.ledger, outcome.ledger);
+    assert!(replayed.notes.iter().any(|note| note.contains("found no room")), "{:?}", replayed.notes);
+    assert!(Recorder::create(&folder.0, &options).is_err(), "a folder with a trace is taken");
+}
