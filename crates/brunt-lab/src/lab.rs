@@ -264,6 +264,15 @@ impl Lab {
         Ok(())
     }
 
+    /// The settings that a link has now, there and back.
+    ///
+    /// # Errors
+    /// There is no such link.
+    pub fn settings(&self, name: &str) -> Result<[Settings; 2], LabError> {
+        let placed = self.links.iter().find(|placed| placed.link.handle().name() == name);
+        placed.map(|placed| placed.settings.clone()).ok_or_else(|| no_link(name))
+    }
+
     /// A fault of this link: other settings for a while.
     ///
     /// # Errors

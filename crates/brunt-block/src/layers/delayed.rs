@@ -5,7 +5,8 @@
 //!
 //! Every request is served at once, in parallel, unless `servers=N`: then N requests are in service at
 //! a time and the others queue for the first server that is free. Servers belong to an open device,
-//! that is to a thread.
+//! that is to a thread; with `shared` all threads queue for the same ones, as for one disk: its cost is a
+//! lock for each batch.
 //!
 //! Time comes from the [`Clock`], never from the OS. On the monotonic clock [`Ring::enter`] keeps the
 //! deadline to a few microseconds; on a manual clock a test runs an hour of delays in a millisecond,
@@ -13,8 +14,8 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use brunt_core::random::Random;
@@ -26,13 +27,13 @@ use crate::table::{LayerEntry, OpenError, bad_value};
 use crate::{Backend, Buf, Completion, Device, DeviceError, DeviceInfo, Request, Ring};
 
 const FORMS: &str = "write const:100us, uniform:50us-150us, exp:100us or lognormal:100us,sigma=0.5, \
-                     and after it ,servers=4 or ,seed=7";
+                     and after it ,servers=4 ,shared or ,seed=7";
 const SERVERS_MAX: u32 = 65_536;
 
 /// The line for the table.
 pub const ENTRY: LayerEntry = LayerEntry {
     name: "delay",
-    help: "a service time: const:TIME, uniform:TIME-TIME, exp:MEAN, lognormal:MEAN,sigma=S; then ,servers=N ,seed=N",
+    help: "a service time: const:TIME, uniform:TIME-TIME, exp:MEAN, lognormal:MEAN,sigma=S; then ,servers=N ,shared ,seed=N",
     example: "const:100us",
     wrap: |inner, value| Ok(Arc::new(DelayedBackend::new(inner, parse(value)?, Clock::Monotonic))),
 };
@@ -57,6 +58,8 @@ pub struct Delay {
     pub service: ServiceTime,
     /// Requests in service at once; `None`: all of them.
     pub servers: Option<u32>,
+    /// All open devices queue for the same servers.
+    pub shared: bool,
     /// Of the service times. Each open device draws a sequence of its own from it.
     pub seed: u64,
 }
@@ -66,8 +69,12 @@ fn parse(text: &str) -> Result<Delay, OpenError> {
     let wrong = || bad_value("delay", text, FORMS);
     let mut parts = text.split(',');
     let (kind, times) = parts.next().and_then(|first| first.split_once(':')).ok_or_else(wrong)?;
-    let (mut sigma, mut servers, mut seed) = (None, None, 0);
+    let (mut sigma, mut servers, mut shared, mut seed) = (None, None, false, 0);
     for part in parts {
+        if part == "shared" {
+            shared = true;
+            continue;
+        }
         let (key, value) = part.split_once('=').ok_or_else(wrong)?;
         match key {
             "sigma" => sigma = Some(value.parse::<f64>().map_err(|_| wrong())?),
@@ -96,7 +103,10 @@ fn parse(text: &str) -> Result<Delay, OpenError> {
         }
         _ => return Err(wrong()),
     };
-    Ok(Delay { service, servers, seed })
+    if shared && servers.is_none() {
+        return Err(bad_value("delay", text, "shared needs servers to share, such as servers=1"));
+    }
+    Ok(Delay { service, servers, shared, seed })
 }
 
 impl ServiceTime {
@@ -124,6 +134,14 @@ pub struct DelayedBackend {
     delay: Delay,
     clock: Clock,
     opened: AtomicU64,
+    shared: Option<Servers>,
+}
+
+/// When each server is free.
+type Servers = Arc<Mutex<BinaryHeap<Reverse<u64>>>>;
+
+fn idle(count: u32) -> Servers {
+    Arc::new(Mutex::new((0..count).map(|_| Reverse(0)).collect()))
 }
 
 impl DelayedBackend {
@@ -131,11 +149,13 @@ impl DelayedBackend {
     pub fn new(inner: Arc<dyn Backend>, delay: Delay, clock: Clock) -> DelayedBackend {
         let mut info = inner.info().clone();
         let servers = match delay.servers {
+            Some(count) if delay.shared => format!("{count} at a time for all threads"),
             Some(count) => format!("{count} at a time"),
             None => "all at once".to_string(),
         };
         info.notes.push(format!("emulated service time {:?}, {servers}", delay.service));
-        DelayedBackend { inner, info, delay, clock, opened: AtomicU64::new(0) }
+        let shared = delay.servers.filter(|_| delay.shared).map(idle);
+        DelayedBackend { inner, info, delay, clock, opened: AtomicU64::new(0), shared }
     }
 }
 
@@ -151,7 +171,7 @@ impl Backend for DelayedBackend {
             inner: self.inner.open(ring, depth)?,
             info: self.info.clone(),
             service: self.delay.service,
-            servers: self.delay.servers.map(|count| (0..count).map(|_| Reverse(0)).collect()),
+            servers: self.shared.clone().or_else(|| self.delay.servers.map(idle)),
             random: Random::for_part(self.delay.seed, part),
             clock: self.clock.clone(),
             slots: (0..depth).map(|_| Slot::default()).collect(),
@@ -191,8 +211,7 @@ struct DelayedDevice {
     inner: Box<dyn Device>,
     info: DeviceInfo,
     service: ServiceTime,
-    /// When each server is free.
-    servers: Option<BinaryHeap<Reverse<u64>>>,
+    servers: Option<Servers>,
     random: Random,
     clock: Clock,
     slots: Vec<Slot>,
@@ -212,11 +231,13 @@ impl Device for DelayedDevice {
 
     fn submit(&mut self, batch: &mut VecDeque<Request>) {
         let now = self.clock.now();
+        let mut servers =
+            self.servers.as_ref().map(|servers| servers.lock().unwrap_or_else(PoisonError::into_inner));
         while !batch.is_empty() {
             let Some(index) = self.free.pop() else { break };
             let mut request = batch.pop_front().expect("the batch is not empty");
             let service = self.service.draw(&mut self.random);
-            let start = match &mut self.servers {
+            let start = match &mut servers {
                 Some(servers) => {
                     let mut server = servers.peek_mut().expect("there is at least one server");
                     let start = now.0.max(server.0);
@@ -233,6 +254,7 @@ impl Device for DelayedDevice {
             request.tag = u64::from(index);
             self.below.push_back(request);
         }
+        drop(servers);
         self.exchange();
     }
 
@@ -363,6 +385,22 @@ mod tests {
         assert_eq!(times, [(0, 1), (1, 1), (2, 2), (3, 2), (4, 3)]);
     }
 
+    /// The goal: shared servers are the same for all devices of a backend.
+    #[test]
+    fn shared_servers() {
+        let mut bench = Bench::new("const:1ms,servers=1,shared", 8);
+        let clock = bench.clock.clone();
+        let inner = Arc::new(NullBackend::new(1 << 30, 512));
+        let backend = DelayedBackend::new(inner, parse("const:1ms,servers=1,shared").unwrap(), clock);
+        let mut other = backend.open(&bench.ring, 8).unwrap();
+        bench.device = backend.open(&bench.ring, 8).unwrap();
+        let buf = bench.ring.pool().take(512);
+        let request = Request { tag: 9, op: Op::Read, offset: 0, len: 512, buf, force_unit_access: false };
+        other.submit(&mut VecDeque::from([request]));
+        bench.submit(0..2);
+        assert_eq!(bench.finish(), [(0, 2_000_000), (1, 3_000_000)]);
+    }
+
     /// The goal: the distributions have the means (and the spread) they were given, over hours of
     /// delays.
     #[test]
@@ -416,6 +454,7 @@ mod tests {
             "uniform:1us",
             "uniform:2us-1us",
             "const:1us,servers=0",
+            "const:1us,shared",
             "const:1us,speed=9",
             "gamma:1us",
             "lognormal:1us,sigma=NaN",

@@ -22,6 +22,12 @@
 //! cores = [1]
 //! at = "5s"
 //! for = "5s"
+//!
+//! [[fault]]                             # a link of the lab, both ways
+//! link = "wan"
+//! set = { loss = 0.005 }
+//! at = "10s"
+//! for = "2s"
 //! ```
 //!
 //! `memory = "1GiB"` locks memory, `freeze = true` stops the served target's process, `kill = true` kills it
@@ -34,13 +40,14 @@ use brunt_core::{Size, Span};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Experiment;
 use super::mistake::{FileError, Source};
+use super::{Experiment, LinkBack};
 
 /// Most faults of an experiment.
 pub const FAULTS_MAX: usize = 64;
 
-/// One fault. Exactly one key says what it is: `storage`, `member`, `cpu`, `memory`, `freeze` or `kill`.
+/// One fault. Exactly one key says what it is: `storage`, `member`, `cpu`, `memory`, `freeze`,
+/// `kill` or `link`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct FaultEntry {
@@ -55,7 +62,7 @@ pub struct FaultEntry {
     #[serde(rename = "for", skip_serializing_if = "Option::is_none")]
     pub lasts: Option<Span>,
     /// Which of the experiment's targets it is about; runs against others go on without it. Faults of the
-    /// whole machine (`cpu`, `memory`) may leave it out: then they are about all.
+    /// whole machine or lab (`cpu`, `memory`, `link`) may leave it out: then they are about all.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub target: String,
     /// The layer of the target's device, by its name, when there is more than one of that kind.
@@ -84,6 +91,12 @@ pub struct FaultEntry {
     /// Kills the process of a target that the experiment serves, and starts it again when it is over.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub kill: bool,
+    /// Changes this link of the lab.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub link: Option<String>,
+    /// To these settings, in both directions, over those that it has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub set: Option<LinkBack>,
 }
 
 impl FaultEntry {
@@ -95,6 +108,7 @@ impl FaultEntry {
             (_, _, Some(share), _) => format!("{}% of the processor taken", share * 100.0),
             (_, _, _, Some(size)) => format!("{size} of memory taken"),
             _ if self.freeze => "freeze".to_string(),
+            _ if self.link.is_some() => "other settings".to_string(),
             _ => "kill".to_string(),
         }
     }
@@ -113,13 +127,18 @@ impl FaultEntry {
             ("memory", self.memory.is_some()),
             ("freeze", self.freeze),
             ("kill", self.kill),
+            ("link", self.link.is_some()),
         ];
         all.into_iter().filter(|(_, there)| *there).map(|(name, _)| name).collect()
     }
 
     /// Where it is: a target's name, or the machine.
     pub fn place(&self) -> String {
-        if self.target.is_empty() { "this machine".to_string() } else { self.target.clone() }
+        match &self.link {
+            Some(link) => format!("link {link}"),
+            None if self.target.is_empty() => "this machine".to_string(),
+            None => self.target.clone(),
+        }
     }
 
     /// What reports call it.
@@ -156,7 +175,20 @@ impl Experiment {
                     return wrong(index, what, "write a [[fault]] for each, at the same time if need be");
                 }
             };
-            let machine = matches!(kind, "cpu" | "memory") && fault.target.is_empty();
+            if (kind == "link") != fault.set.is_some() {
+                return wrong(
+                    index,
+                    "link and set belong together".into(),
+                    "write link = \"wan\" and set = { loss = 0.01 }",
+                );
+            }
+            if let Some(link) = &fault.link
+                && !self.lab.as_ref().is_some_and(|lab| lab.links.contains_key(link))
+            {
+                let what = format!("there is no link '{link}'");
+                return wrong(index, what, "write a name from [lab.links.NAME]");
+            }
+            let machine = matches!(kind, "cpu" | "memory" | "link") && fault.target.is_empty();
             let Some(target) = self.targets.get(&fault.target).filter(|_| !machine) else {
                 if machine {
                     self.check_times(index, fault, source)?;

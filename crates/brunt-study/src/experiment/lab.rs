@@ -112,7 +112,8 @@ macro_rules! settings_keys {
         }
 
         impl LinkBack {
-            fn lay_over(&self, settings: &mut Settings) {
+            /// Puts what is said here over these settings.
+            pub fn lay_over(&self, settings: &mut Settings) {
                 $(if let Some(value) = &self.$key { ($set)(settings, value.clone()); })*
             }
         }

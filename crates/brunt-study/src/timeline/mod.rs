@@ -22,6 +22,7 @@ use brunt_lab::faults::{CpuHog, Freeze, Kill, MemoryHog};
 
 use crate::control::{Controls, Local, Order as Ask};
 use crate::experiment::{Experiment, FaultEntry};
+use crate::lab::Standing;
 use crate::observe::{Companion, Event, FaultRecord, Hub, RunInfo};
 use crate::role::Role;
 use member::MemberFault;
@@ -139,8 +140,8 @@ enum Order {
 }
 
 impl TimeLine {
-    /// Finds what the experiment's faults are about; `roles` are the targets that it serves itself. A device
-    /// of this process that storage faults need a layer on gets one.
+    /// Finds what the experiment's faults are about; `roles` are the targets that it serves itself, `lab`
+    /// its hosts and links. A device of this process that storage faults need a layer on gets one.
     ///
     /// # Errors
     /// A fault names a layer that is not there, or none where there are several.
@@ -148,11 +149,12 @@ impl TimeLine {
         experiment: &Experiment,
         targets: &mut BTreeMap<String, Arc<dyn Backend>>,
         roles: &BTreeMap<String, Arc<Role>>,
+        lab: Option<&Standing>,
     ) -> Result<TimeLine, String> {
         let points = experiment.points();
         let mut lines = Vec::new();
         for entry in &experiment.fault {
-            let make = make(entry, experiment, targets, roles)
+            let make = make(entry, experiment, targets, roles, lab)
                 .map_err(|what| format!("fault '{}': {what}", entry.label()))?;
             let everywhere = entry.target.is_empty();
             let meant =
@@ -173,6 +175,7 @@ fn make(
     experiment: &Experiment,
     targets: &mut BTreeMap<String, Arc<dyn Backend>>,
     roles: &BTreeMap<String, Arc<Role>>,
+    lab_of: Option<&Standing>,
 ) -> Result<Make, String> {
     let role = roles.get(&entry.target).cloned();
     let lab = |fault: Box<dyn brunt_lab::Fault>| {
@@ -195,6 +198,19 @@ fn make(
         "memory" => {
             let bytes = entry.memory.map_or(0, |size| size.0);
             Box::new(move || lab(Box::new(MemoryHog::new(bytes))))
+        }
+        "link" => {
+            let name = entry.link.clone().unwrap_or_default();
+            let set = entry.set.clone().unwrap_or_default();
+            let standing = lab_of.cloned().ok_or("there is no lab")?;
+            Box::new(move || {
+                let lab_now = standing.lab();
+                // Laid over what the run has, which a sweep may have changed.
+                let mut settings = lab_now.settings(&name).map_err(|error| error.to_string())?;
+                settings.iter_mut().for_each(|settings| set.lay_over(settings));
+                let fault = lab_now.link_fault(&name, settings).map_err(|error| error.to_string())?;
+                lab(Box::new(fault))
+            })
         }
         "freeze" => {
             let role = served()?;

@@ -54,7 +54,7 @@ fn run(name: &str, url: &str, workload: &str, faults: &str, stop: bool) -> Ran {
     let experiment =
         Experiment::parse("x.toml", &text).unwrap_or_else(|error| panic!("{}", error.one_line()));
     let mut targets = BTreeMap::from([("disk".to_string(), open_url(url).unwrap())]);
-    let timeline = TimeLine::new(&experiment, &mut targets, &BTreeMap::new()).unwrap();
+    let timeline = TimeLine::new(&experiment, &mut targets, &BTreeMap::new(), None).unwrap();
     let backend = Arc::clone(&targets["disk"]);
     let (folder, told, flag) = (Folder::new(name), Arc::default(), Arc::new(AtomicBool::new(false)));
     let watch = Watch(Arc::clone(&told), stop.then(|| Arc::clone(&flag)));
@@ -178,7 +178,7 @@ fn layers_are_found() {
         );
         let experiment = Experiment::parse("x.toml", &text).unwrap();
         let mut targets = BTreeMap::from([("disk".to_string(), open_url(url).unwrap())]);
-        match (TimeLine::new(&experiment, &mut targets, &BTreeMap::new()), said) {
+        match (TimeLine::new(&experiment, &mut targets, &BTreeMap::new(), None), said) {
             (Err(error), Some(said)) => assert!(error.contains(said), "{error}"),
             (result, said) => assert!(result.is_ok() && said.is_none(), "{url} {layer}"),
         }

@@ -134,9 +134,10 @@ impl Subcommand for Run {
         }
         let timeline = match experiment.fault.is_empty() {
             true => None,
-            false => {
-                Some(TimeLine::new(&experiment, &mut targets, &roles_by_target).map_err(Failure::usage)?)
-            }
+            false => Some(
+                TimeLine::new(&experiment, &mut targets, &roles_by_target, lab.as_ref())
+                    .map_err(Failure::usage)?,
+            ),
         };
         std::fs::create_dir_all(&folder)
             .map_err(|error| Failure::failed(format!("{}: {error}", folder.display())))?;
