@@ -5,6 +5,7 @@ mod actors;
 mod bare;
 mod drive;
 mod iscsi;
+mod link;
 mod load;
 mod peers;
 mod sample;
@@ -15,7 +16,8 @@ use super::{Entry, Subcommand, entry};
 use crate::cli::{Done, Output};
 
 /// What can be measured, in the order of `brunt bench --help`.
-const SUBJECTS: &[Entry] = &[entry::<iscsi::Iscsi>(), entry::<load::Load>(), entry::<actors::Actors>()];
+const SUBJECTS: &[Entry] =
+    &[entry::<iscsi::Iscsi>(), entry::<load::Load>(), entry::<link::Link>(), entry::<actors::Actors>()];
 
 /// Measure Brunt itself beside its peers, in one run
 pub struct Bench {

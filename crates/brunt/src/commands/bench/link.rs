@@ -1,0 +1,453 @@
+//! `brunt bench link`: how exact a link of the lab is, and how fast, beside a bare veth pair and netem
+//! in the same run.
+//!
+//! Packets are counted where they arrive, by sockets on the hosts, not by the link itself. The rule:
+//! carriers are measured in turns, again and again, so that whatever else the machine does meets them
+//! all alike; a ratio is of medians.
+
+use std::collections::BTreeSet;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use brunt_core::{Clock, Span};
+use brunt_lab::link::{BitRate, LinkReport, Settings};
+use brunt_lab::{Carrier, Host, Lab, LabError, LinkConfig};
+use serde_json::{Value, json};
+use statrs::distribution::{Binomial, DiscreteCDF};
+
+use super::sample::median;
+use crate::cli::{Done, Failure, Output};
+use crate::commands::Subcommand;
+use crate::lab;
+
+/// Round trips that are set, in milliseconds.
+const ROUND_TRIPS_MS: [u64; 4] = [1, 5, 20, 100];
+/// A measured round trip may differ from the set one by so much, or by this share of it.
+const ROUND_TRIP_SLACK: (Duration, f64) = (Duration::from_micros(100), 0.02);
+/// Packets that may be on their way to a receiver: its socket holds more of the small ones.
+const WINDOW_PACKETS: u64 = 400;
+/// A packet that did not come after this does not come.
+const GONE_AFTER: Duration = Duration::from_millis(20);
+/// Bytes of a TCP sender's write and of a receiver's read.
+const CHUNK_BYTES: usize = 256 << 10;
+/// Flows through the link with a delay: one alone is bound by its socket's buffers.
+const FLOWS: usize = 8;
+/// Nothing takes longer than this.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How exact and how fast the lab's links are, beside a bare veth pair
+///
+/// Needs no root: hosts are network namespaces of its own.
+#[derive(clap::Args)]
+pub struct Link {
+    /// How often each speed is measured; the median counts.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    runs: u32,
+    /// Seconds of each.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=60))]
+    seconds: u64,
+    /// Packets in which losses and the like are counted.
+    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(10_000..=100_000_000))]
+    packets: u64,
+    /// Chance follows from it.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Leave the speed out.
+    #[arg(long)]
+    no_speed: bool,
+    /// Leave the accuracy out.
+    #[arg(long)]
+    no_accuracy: bool,
+}
+
+impl Subcommand for Link {
+    const NAME: &'static str = "link";
+    const EXAMPLES: &'static [(&'static str, &'static str)] = &[
+        ("brunt bench link", "Everything: two minutes"),
+        ("brunt bench link --packets 100000 --runs 1", "The same in less time, less exact"),
+    ];
+
+    fn run(self, output: &Output) -> Done {
+        lab::on_stage()?;
+        let mut result = json!({ "seed": self.seed });
+        let mut wrong = Vec::new();
+        if !self.no_accuracy {
+            output.line("round trips (UDP, both ways half)      set ms  median ms   error us  allowed us");
+            let mut rows = Vec::new();
+            for round_trip_ms in ROUND_TRIPS_MS {
+                rows.push(self.round_trip(round_trip_ms, output, &mut wrong)?);
+            }
+            result["round_trips"] = json!(rows);
+            output.line(format_args!(
+                "shares of {} packets               set      seen   99% interval",
+                self.packets
+            ));
+            let mut rows = Vec::new();
+            for what in ["loss", "corrupt", "duplicate", "reorder"] {
+                rows.push(self.share(what, output, &mut wrong)?);
+            }
+            result["shares"] = json!(rows);
+            result["same_seed_same_losses"] = json!(self.same_losses(output, &mut wrong)?);
+        }
+        if !self.no_speed {
+            result["speed"] = self.speed(output, &mut wrong)?;
+        }
+        result["wrong"] = json!(wrong);
+        output.object(&result);
+        match wrong.is_empty() {
+            true => Ok(()),
+            false => Err(Failure::failed(wrong.join("; "))
+                .advise("measure again on an otherwise idle machine; a loaded one is late")),
+        }
+    }
+}
+
+/// Two hosts and a link.
+struct Pair {
+    lab: Lab,
+    a: Host,
+    b: Host,
+}
+
+impl Pair {
+    fn new(settings: &Settings, carrier: Carrier, seed: u64) -> Result<Pair, LabError> {
+        let mut lab = Lab::new(["a", "b"], Clock::Monotonic)?;
+        lab.add_link(&LinkConfig {
+            name: "wire".into(),
+            between: ["a".into(), "b".into()],
+            settings: [settings.clone(), settings.clone()],
+            mtu: 1500,
+            seed,
+            carrier,
+        })?;
+        let (a, b) = (lab.host("a")?.clone(), lab.host("b")?.clone());
+        Ok(Pair { lab, a, b })
+    }
+
+    fn report(&self) -> Result<LinkReport, Failure> {
+        let (_, report) = self.lab.reports().map_err(Failure::failed)?.remove(0);
+        Ok(report)
+    }
+
+    /// Connected UDP sockets on both hosts.
+    fn sockets(&self) -> io::Result<(UdpSocket, UdpSocket)> {
+        let open = |host: &Host| host.run(|| UdpSocket::bind((host.address(), 0)));
+        let (first, second) = (open(&self.a)?, open(&self.b)?);
+        first.connect(second.local_addr()?)?;
+        second.connect(first.local_addr()?)?;
+        first.set_read_timeout(Some(Duration::from_secs(1)))?;
+        second.set_read_timeout(Some(GONE_AFTER))?;
+        Ok((first, second))
+    }
+
+    /// Times of round trips of small packets, in seconds, sorted.
+    fn ping(&self, count: u32) -> io::Result<Vec<f64>> {
+        let (first, second) = self.sockets()?;
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let echo = scope.spawn(|| {
+                let mut buffer = [0; 64];
+                while !stop.load(Ordering::Relaxed) {
+                    match second.recv(&mut buffer) {
+                        Ok(bytes) => drop(second.send(&buffer[..bytes])),
+                        Err(error) if is_timeout(&error) => {}
+                        Err(error) => return Err(error),
+                    }
+                }
+                Ok(())
+            });
+            let mut times = Vec::new();
+            let mut buffer = [0; 64];
+            let mut asked = Ok(());
+            for _ in 0..count + 3 {
+                let start = Instant::now();
+                asked = first.send(&buffer[..48]).and_then(|_| first.recv(&mut buffer)).map(drop);
+                if asked.is_err() {
+                    break;
+                }
+                times.push(start.elapsed().as_secs_f64());
+                // So that the link, too, is met asleep, as by requests that come now and then.
+                std::thread::sleep(Duration::from_micros(300));
+            }
+            stop.store(true, Ordering::Relaxed);
+            echo.join().expect("the echo does not panic")?;
+            asked?;
+            // The first ones meet cold caches.
+            let mut times = times.split_off(3);
+            times.sort_by(f64::total_cmp);
+            Ok(times)
+        })
+    }
+
+    /// Sends numbered packets from one host to the other; what arrived.
+    fn flood(&self, packets: u64) -> io::Result<Arrived> {
+        let (from, to) = self.sockets()?;
+        let (highest, done) = (AtomicU64::new(0), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let receiver = scope.spawn(|| receive(&to, packets, &highest, &done));
+            let sent = send_numbered(&from, packets, &highest);
+            done.store(true, Ordering::Release);
+            let arrived = receiver.join().expect("the receiver does not panic")?;
+            sent.map(|()| arrived)
+        })
+    }
+
+    /// Bytes a second of TCP in so many flows.
+    fn tcp(&self, flows: usize, time: Duration) -> io::Result<f64> {
+        let listener = self.b.run(|| TcpListener::bind((self.b.address(), 0)))?;
+        let address = listener.local_addr()?;
+        let (received, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let mut senders = Vec::new();
+            let mut receivers = Vec::new();
+            for _ in 0..flows {
+                let mut socket = self.a.run(|| TcpStream::connect_timeout(&address, PATIENCE))?;
+                let (mut other, _) = listener.accept()?;
+                other.set_read_timeout(Some(PATIENCE))?;
+                socket.set_write_timeout(Some(PATIENCE))?;
+                let (received, stop) = (&received, &stop);
+                receivers.push(scope.spawn(move || -> io::Result<()> {
+                    let mut buffer = vec![0; CHUNK_BYTES];
+                    loop {
+                        match other.read(&mut buffer)? {
+                            0 => return Ok(()),
+                            count => drop(received.fetch_add(count as u64, Ordering::Relaxed)),
+                        }
+                    }
+                }));
+                senders.push(scope.spawn(move || -> io::Result<()> {
+                    let buffer = vec![0x5a; CHUNK_BYTES];
+                    while !stop.load(Ordering::Relaxed) {
+                        socket.write_all(&buffer)?;
+                    }
+                    socket.shutdown(Shutdown::Both)
+                }));
+            }
+            // Windows open first.
+            std::thread::sleep(time / 4);
+            let (start, before) = (Instant::now(), received.load(Ordering::Relaxed));
+            std::thread::sleep(time);
+            let rate = (received.load(Ordering::Relaxed) - before) as f64 / start.elapsed().as_secs_f64();
+            stop.store(true, Ordering::Relaxed);
+            for thread in senders.into_iter().chain(receivers) {
+                thread.join().expect("a flow does not panic").or_else(|error| match error.kind() {
+                    ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::NotConnected => Ok(()),
+                    _ => Err(error),
+                })?;
+            }
+            Ok(rate)
+        })
+    }
+}
+
+/// What came of numbered packets.
+#[derive(Default)]
+struct Arrived {
+    missing: BTreeSet<u64>,
+    twice: u64,
+    /// Arrived after one with a higher number (RFC 4737, type-P-reordered).
+    overtaken: u64,
+}
+
+fn send_numbered(from: &UdpSocket, packets: u64, highest: &AtomicU64) -> io::Result<()> {
+    let mut packet = [0; 32];
+    for number in 0..packets {
+        packet[..8].copy_from_slice(&number.to_le_bytes());
+        let waiting = Instant::now();
+        // As many as the receiver's socket holds; after a loss at the end of a window, on after a while.
+        while number > highest.load(Ordering::Acquire) + WINDOW_PACKETS && waiting.elapsed() < GONE_AFTER {
+            std::thread::yield_now();
+        }
+        from.send(&packet)?;
+    }
+    Ok(())
+}
+
+fn receive(to: &UdpSocket, packets: u64, highest: &AtomicU64, done: &AtomicBool) -> io::Result<Arrived> {
+    let mut counts = vec![0u8; packets as usize];
+    let mut arrived = Arrived::default();
+    let mut latest = None;
+    let mut packet = [0; 64];
+    loop {
+        match to.recv(&mut packet) {
+            Ok(_) => {}
+            Err(error) if is_timeout(&error) && done.load(Ordering::Acquire) => break,
+            Err(error) if is_timeout(&error) => continue,
+            Err(error) => return Err(error),
+        }
+        let number = u64::from_le_bytes(packet[..8].try_into().expect("eight bytes"));
+        let Some(count) = counts.get_mut(number as usize) else {
+            return Err(io::Error::other("a packet arrived that was not sent"));
+        };
+        *count = count.saturating_add(1);
+        match *count {
+            1 => arrived.overtaken += u64::from(latest.is_some_and(|latest| number < latest)),
+            _ => arrived.twice += 1,
+        }
+        if latest.is_none_or(|latest| number > latest) {
+            latest = Some(number);
+            highest.store(number, Ordering::Release);
+        }
+    }
+    arrived.missing = (0..packets).filter(|number| counts[*number as usize] == 0).collect();
+    Ok(arrived)
+}
+
+fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
+}
+
+impl Link {
+    fn round_trip(&self, set_ms: u64, output: &Output, wrong: &mut Vec<String>) -> Result<Value, Failure> {
+        let set = Duration::from_millis(set_ms);
+        let settings = Settings { delay: Span(set / 2), ..Settings::default() };
+        let pair = Pair::new(&settings, Carrier::Brunt, self.seed).map_err(Failure::failed)?;
+        let times = pair.ping(if set_ms > 50 { 40 } else { 200 }).map_err(Failure::failed)?;
+        let middle = times[times.len() / 2];
+        let error_us = (middle - set.as_secs_f64()) * 1e6;
+        let allowed_us = (set.as_secs_f64() * ROUND_TRIP_SLACK.1).max(ROUND_TRIP_SLACK.0.as_secs_f64()) * 1e6;
+        output.line(format_args!(
+            "  {:<36} {set_ms:>6} {:>10.3} {error_us:>10.1} {allowed_us:>11.0}",
+            "",
+            middle * 1e3
+        ));
+        if error_us.abs() > allowed_us {
+            wrong.push(format!("a round trip of {set_ms} ms is {error_us:.0} us off"));
+        }
+        Ok(json!({ "set_ms": set_ms, "median_ms": middle * 1e3, "error_us": error_us,
+            "least_ms": times[0] * 1e3, "most_ms": times[times.len() - 1] * 1e3 }))
+    }
+
+    fn share(&self, what: &str, output: &Output, wrong: &mut Vec<String>) -> Result<Value, Failure> {
+        let mut settings = Settings::default();
+        let share = match what {
+            "loss" => 0.027,
+            "corrupt" => 0.0002,
+            "duplicate" => 0.01,
+            _ => 0.02,
+        };
+        match what {
+            "loss" => settings.loss = share,
+            "corrupt" => settings.corrupt = share,
+            "duplicate" => settings.duplicate = share,
+            _ => settings.reorder = share,
+        }
+        let pair = Pair::new(&settings, Carrier::Brunt, self.seed).map_err(Failure::failed)?;
+        let arrived = pair.flood(self.packets).map_err(Failure::failed)?;
+        let report = pair.report()?;
+        let seen = match what {
+            // What is flipped is dropped by the receiver's checksum.
+            "loss" | "corrupt" => arrived.missing.len() as u64,
+            "duplicate" => arrived.twice,
+            _ => arrived.overtaken,
+        };
+        let binomial = Binomial::new(share, self.packets).map_err(Failure::failed)?;
+        let (least, most) = (binomial.inverse_cdf(0.005), binomial.inverse_cdf(0.995));
+        output.line(format_args!(
+            "  {what:<32} {:>8.0} {seen:>8}   {least} to {most}",
+            share * self.packets as f64
+        ));
+        if !(least..=most).contains(&seen) {
+            wrong.push(format!("{what}: {seen} of {}, outside {least} to {most}", self.packets));
+        }
+        if report.there.unmeant() > 0 {
+            wrong.push(format!("{what}: {}", report.trouble().join("; ")));
+        }
+        Ok(json!({ "what": what, "share": share, "packets": self.packets, "seen": seen,
+            "least": least, "most": most, "unmeant": report.there.unmeant() }))
+    }
+
+    fn same_losses(&self, output: &Output, wrong: &mut Vec<String>) -> Result<bool, Failure> {
+        let settings = Settings { loss: 0.027, ..Settings::default() };
+        let packets = self.packets / 10;
+        let lost = |seed| -> Result<BTreeSet<u64>, Failure> {
+            let pair = Pair::new(&settings, Carrier::Brunt, seed).map_err(Failure::failed)?;
+            Ok(pair.flood(packets).map_err(Failure::failed)?.missing)
+        };
+        let (first, again, other) = (lost(self.seed)?, lost(self.seed)?, lost(self.seed.wrapping_add(1))?);
+        let same = first == again && first != other;
+        output.line(format_args!(
+            "the same seed loses the same {} of {packets} packets: {}",
+            first.len(),
+            if same { "yes" } else { "no" }
+        ));
+        if !same {
+            wrong.push("the same seed did not lose the same packets".into());
+        }
+        Ok(same)
+    }
+
+    fn speed(&self, output: &Output, wrong: &mut Vec<String>) -> Result<Value, Failure> {
+        let time = Duration::from_secs(self.seconds);
+        let clear = Settings::default();
+        let delayed = Settings { delay: Span(Duration::from_millis(10)), ..clear.clone() };
+        let lined = Settings { rate: Some(BitRate(1_000_000_000)), ..clear.clone() };
+        let subjects = [
+            ("bare", Carrier::Bare, &clear, 1),
+            ("brunt", Carrier::Brunt, &clear, 1),
+            ("netem", Carrier::Netem, &clear, 1),
+            ("brunt_wire_size", Carrier::BruntWireSize, &clear, 1),
+            ("brunt_10ms_8_flows", Carrier::Brunt, &delayed, FLOWS),
+            ("brunt_1Gb/s", Carrier::Brunt, &lined, 1),
+        ];
+        output.line(format_args!(
+            "speed, medians of {} runs of {} s, in turns: TCP Gb/s, packets/s on the wire, ping us",
+            self.runs, self.seconds
+        ));
+        let mut figures = vec![Vec::new(); subjects.len()];
+        let mut refused = vec![None; subjects.len()];
+        for _ in 0..self.runs {
+            for (index, (_, carrier, settings, flows)) in subjects.iter().enumerate() {
+                if output.is_interrupted() {
+                    return Err(Failure::failed("interrupted before all runs were done"));
+                }
+                let pair = match Pair::new(settings, *carrier, self.seed) {
+                    Ok(pair) => pair,
+                    Err(error) if *carrier == Carrier::Netem => {
+                        refused[index] = Some(error.to_string());
+                        continue;
+                    }
+                    Err(error) => return Err(Failure::failed(error)),
+                };
+                let bytes = pair.tcp(*flows, time).map_err(Failure::failed)?;
+                let report = pair.report()?;
+                let seconds = (time + time / 4).as_secs_f64();
+                let packets = (report.there.packets + report.back.packets) as f64 / seconds;
+                let times = pair.ping(300).map_err(Failure::failed)?;
+                let ping = times[times.len() / 2] * 1e6;
+                let unmeant = report.there.unmeant() + report.back.unmeant();
+                if unmeant > 0 {
+                    wrong.push(format!("{}: {}", subjects[index].0, report.trouble().join("; ")));
+                }
+                figures[index].push((bytes * 8.0 / 1e9, packets, ping, report.busy));
+            }
+        }
+        let mut rows = Vec::new();
+        let of = |index: usize, get: fn(&(f64, f64, f64, f64)) -> f64| -> f64 {
+            median(&figures[index].iter().map(get).collect::<Vec<f64>>())
+        };
+        let bare_ping = of(0, |run| run.2);
+        let bare = of(0, |run| run.0);
+        for (index, (name, ..)) in subjects.iter().enumerate() {
+            if let Some(refused) = &refused[index] {
+                output.line(format_args!("  {name:<20} left out: {refused}"));
+                rows.push(json!({ "carrier": name, "left_out": refused }));
+                continue;
+            }
+            let (gigabits, packets, ping) =
+                (of(index, |run| run.0), of(index, |run| run.1), of(index, |run| run.2));
+            let busy = of(index, |run| run.3);
+            output.line(format_args!(
+                "  {name:<20} {gigabits:>7.2} Gb/s ({:.2}x bare) {packets:>9.0} packets/s  ping {ping:>8.1} us ({:+.1}), busy {:.0}%",
+                gigabits / bare,
+                ping - bare_ping,
+                busy * 100.0
+            ));
+            rows.push(json!({ "carrier": name, "tcp_gigabits": gigabits, "over_bare": gigabits / bare,
+                "packets_per_second": packets, "ping_us": ping, "added_us": ping - bare_ping, "busy": busy }));
+        }
+        Ok(json!(rows))
+    }
+}
