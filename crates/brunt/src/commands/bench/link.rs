@@ -26,10 +26,11 @@ use crate::lab;
 const ROUND_TRIPS_MS: [u64; 4] = [1, 5, 20, 100];
 /// A measured round trip may differ from the set one by so much, or by this share of it.
 const ROUND_TRIP_SLACK: (Duration, f64) = (Duration::from_micros(100), 0.02);
-/// Packets that may be on their way to a receiver: its socket holds more of the small ones.
-const WINDOW_PACKETS: u64 = 400;
+/// Packets that may be on their way to a receiver. Its socket has to hold them: each takes up to 2 KiB
+/// there, and 212992 bytes are what a socket holds by default.
+const WINDOW_PACKETS: u64 = 64;
 /// A packet that did not come after this does not come.
-const GONE_AFTER: Duration = Duration::from_millis(20);
+const GONE_AFTER: Duration = Duration::from_millis(100);
 /// Bytes of a TCP sender's write and of a receiver's read.
 const CHUNK_BYTES: usize = 256 << 10;
 /// Flows through the link with a delay: one alone is bound by its socket's buffers.
@@ -255,10 +256,15 @@ fn send_numbered(from: &UdpSocket, packets: u64, highest: &AtomicU64) -> io::Res
     let mut packet = [0; 32];
     for number in 0..packets {
         packet[..8].copy_from_slice(&number.to_le_bytes());
-        let waiting = Instant::now();
-        // As many as the receiver's socket holds; after a loss at the end of a window, on after a while.
-        while number > highest.load(Ordering::Acquire) + WINDOW_PACKETS && waiting.elapsed() < GONE_AFTER {
-            std::thread::yield_now();
+        // As many as the receiver's socket holds; after a loss of a whole window, on after a while.
+        if number > highest.load(Ordering::Acquire) + WINDOW_PACKETS {
+            let waiting = Instant::now();
+            while number > highest.load(Ordering::Acquire) + WINDOW_PACKETS {
+                if waiting.elapsed() > GONE_AFTER {
+                    break;
+                }
+                std::thread::yield_now();
+            }
         }
         from.send(&packet)?;
     }

@@ -1,0 +1,164 @@
+//! A lab as `brunt run` makes it: killed at any moment it leaves nothing behind, and the same run goes to
+//! its end when it is not killed.
+//!
+//! The rule: what belongs to a run is found by a mark in its environment, which all its processes inherit,
+//! so that tests beside this one do not meddle.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use brunt_core::random::Random;
+
+const MARK: &str = "BRUNT_LAB_TEST";
+/// How long the kernel gets to take everything away.
+const PATIENCE: Duration = Duration::from_secs(10);
+const KILLS: u64 = 20;
+/// So many at once.
+const TOGETHER: u64 = 5;
+const SEED: u64 = 2026;
+
+const EXPERIMENT: &str = r#"
+name = "lab"
+repetitions = 1
+[lab]
+hosts = ["client", "server"]
+[lab.links.wan]
+between = ["client", "server"]
+preset = "four-sites"
+loss = 0.001
+[targets.remote]
+serve = "null:1GiB"
+host = "server"
+[workloads.reads]
+read = 1.0
+queue_depth = 4
+stop = { time = "TIME" }
+"#;
+
+struct Scratch(PathBuf);
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn scratch(name: &str) -> Scratch {
+    let folder = std::env::temp_dir().join(format!("brunt-lab-{name}-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    Scratch(folder)
+}
+
+fn start(folder: &Path, mark: &str, time: &str) -> Child {
+    let file = folder.join(format!("{mark}.toml"));
+    fs::write(&file, EXPERIMENT.replace("TIME", time)).unwrap();
+    Command::new(env!("CARGO_BIN_EXE_brunt"))
+        .arg("run")
+        .arg(&file)
+        .env(MARK, mark)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+/// Process ids and network namespaces of all that belongs to a run.
+fn remains(mark: &str) -> Vec<(u32, String)> {
+    let wanted = format!("{MARK}={mark}");
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc").unwrap().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        // A process that is ended, but not waited for, has no environment any more.
+        let environment = fs::read(entry.path().join("environ")).unwrap_or_default();
+        if environment.split(|byte| *byte == 0).any(|variable| variable == wanted.as_bytes()) {
+            let namespace = fs::read_link(entry.path().join("ns/net"));
+            found.push((pid, namespace.map(|name| name.display().to_string()).unwrap_or_default()));
+        }
+    }
+    found
+}
+
+/// Whether a run can be made here at all; says so when not.
+fn may_run(folder: &Path) -> bool {
+    let child = start(folder, &format!("whole-{}", std::process::id()), "200ms");
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    if output.status.success() {
+        let answer = String::from_utf8_lossy(&output.stdout);
+        assert!(answer.contains("remote reads"), "{answer}");
+        return true;
+    }
+    let forbidden = said.contains("namespaces of a lab") || said.contains("/dev/net/tun");
+    assert!(forbidden && std::env::var("BRUNT_REQUIRE_ALL").is_err(), "{said}");
+    println!("skipped: needs user namespaces and /dev/net/tun ({})", said.trim());
+    false
+}
+
+/// The goal: a run in a lab goes to its end, and one that is killed at a random moment, either of its two
+/// processes, leaves no process behind, and so no namespace, link or target.
+#[test]
+fn killed_runs_leave_nothing_behind() {
+    let scratch = scratch("kill");
+    if !may_run(&scratch.0) {
+        return;
+    }
+    println!("seed {SEED}");
+    let most = std::sync::atomic::AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for lane in 0..TOGETHER {
+            let (folder, most) = (&scratch.0, &most);
+            scope.spawn(move || {
+                let mut random = Random::for_part(SEED, lane);
+                for kill in 0..KILLS / TOGETHER {
+                    let mark = format!("kill-{}-{lane}-{kill}", std::process::id());
+                    let moment = Duration::from_micros(random.below(900_000));
+                    let seen = kill_at(folder, &mark, moment, random.chance(0.3));
+                    most.fetch_max(seen, std::sync::atomic::Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    // The outer and the inner process and the target: else there was nothing to leave behind.
+    assert!(most.into_inner() >= 3, "no run was killed while its target stood");
+}
+
+/// Starts a run, kills it, and waits until nothing is left; how many processes it had.
+fn kill_at(folder: &Path, mark: &str, moment: Duration, inner: bool) -> usize {
+    let mut child = start(folder, mark, "60s");
+    std::thread::sleep(moment);
+    let outer = child.id();
+    let seen = remains(mark).len();
+    let victim = match inner {
+        // Any of the others: the first process of the namespaces, or a target.
+        true => remains(mark).into_iter().map(|(pid, _)| pid).find(|pid| *pid != outer).unwrap_or(outer),
+        false => outer,
+    };
+    let pid = rustix::process::Pid::from_raw(victim as i32).unwrap();
+    let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+    if victim != outer {
+        // A run whose target died ends by itself, with the reason; one whose first process died, at once.
+        let since = Instant::now();
+        while child.try_wait().unwrap().is_none() {
+            if since.elapsed() > PATIENCE {
+                let _ = child.kill();
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+    let _ = child.wait();
+    let since = Instant::now();
+    loop {
+        let left = remains(mark);
+        if left.is_empty() {
+            return seen;
+        }
+        assert!(
+            since.elapsed() < PATIENCE,
+            "killed {victim} (outer {outer}) after {moment:?}, left {left:?}"
+        );
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
