@@ -73,6 +73,7 @@ const tickLabels = (unit, ticks, even) => {
   if (unit === "share") return ticks.map(v => plain(+(v * 100).toPrecision(6)) + " %");
   if (unit === "nines") return ticks.map(nines);
   if (unit === "seconds") {
+    if (most < 1) return ticks.map(v => v === 0 ? "0" : plain(v * 1e3) + " ms");
     if (most < 120) return ticks.map(v => plain(v) + " s");
     const two = n => String(Math.floor(n)).padStart(2, "0");
     return ticks.map(v => most < 3600 ? `${Math.floor(v / 60)}:${two(v % 60)}`
@@ -204,7 +205,7 @@ const build = figure => {
 
   const font = (narrow ? 11 : 12) + "px " + getComputedStyle(document.body).fontFamily;
   const common = { stroke: () => colours.soft, font, labelFont: font, labelGap: 0, ticks: { stroke: () => colours.line, width: 1, size: 4 }, gap: 4 };
-  const xLabel = spec.x.unit === "seconds" ? spec.x.label + (xRange[1] < 120 ? " (s)" : xRange[1] < 3600 ? " (min:s)" : " (h:min:s)") : spec.x.label;
+  const xLabel = spec.x.unit === "seconds" ? spec.x.label + (xRange[1] < 120 ? "" : xRange[1] < 3600 ? " (min:s)" : " (h:min:s)") : spec.x.label;
   const opts = {
     width: widthOf(plot), height: spec.height, legend: { show: false }, padding: [10, narrow ? 12 : 18, 0, 0],
     cursor: {

@@ -2,9 +2,11 @@
 //! who would rather look than read; it opens from a disk or a mail, without a network.
 //!
 //! [`page`] and [`chart`] say what is on a page, [`format`] how numbers look, [`html`] makes the
-//! file. [`experiment`] fills a page from the results of `brunt run`.
+//! file. [`experiment`] fills a page from the results of `brunt run`, [`capture`] from what
+//! `brunt analyze` found in a capture.
 #![forbid(unsafe_code)]
 
+pub mod capture;
 pub mod chart;
 pub mod experiment;
 pub mod format;

@@ -5,6 +5,8 @@ mod support;
 
 use std::path::Path;
 
+use brunt_capture::{Analysis, Limits, run_file};
+use brunt_report::capture::{self, Source};
 use brunt_report::experiment::Details;
 use brunt_report::html;
 use support::browser::Browser;
@@ -108,6 +110,25 @@ fn experiments_in_a_browser() {
     let page = html::render(&brunt_report::experiment::page(&bare, &details));
     assert!(page.contains("The result has no tables."));
     check(&mut browser, &folder, "bare", &page, 0);
+    drop(browser);
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// The goal: a page of a real capture, looked at in the same ways.
+#[test]
+fn captures_in_a_browser() {
+    let folder = support::folder("capture");
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/nfs3-small.pcap.zst");
+    let outcome = run_file(Path::new(file), Analysis::new(), Limits::default(), || false).unwrap();
+    let report = outcome.sink.report(&outcome.ledger);
+    let source =
+        Source { name: "nfs3-small.pcap.zst".into(), version: "0.0.0-test".into(), trouble: Vec::new() };
+    let page = html::render(&capture::page(&report, &source));
+    for text in ["1 client, 308 files", "GETATTR", "Loss ledger", "replies without call"] {
+        assert!(page.contains(text), "{text}");
+    }
+    let Some(mut browser) = Browser::start(&folder) else { return };
+    check(&mut browser, &folder, "capture", &page, 3);
     drop(browser);
     std::fs::remove_dir_all(&folder).unwrap();
 }

@@ -26,6 +26,20 @@ fn report_for_people() {
     }
 }
 
+/// The goal: the same as a page, beside the text.
+#[test]
+fn report_as_a_page() {
+    let page = std::env::temp_dir().join(format!("brunt-analyze-{}.html", std::process::id()));
+    let (file, html) = (capture(), page.to_str().unwrap().to_string());
+    let output = brunt(&["analyze", file.to_str().unwrap(), "--html", &html], Stdio::null());
+    assert!(output.status.success(), "{output:?}");
+    let text = std::fs::read_to_string(&page).unwrap();
+    assert!(text.contains("<title>nfs3-small.pcap.zst") && text.contains("Latency by operation"));
+    std::fs::remove_file(&page).unwrap();
+    let nowhere = brunt(&["analyze", file.to_str().unwrap(), "--html", "/nonexistent/x.html"], Stdio::null());
+    assert_eq!(nowhere.status.code(), Some(1), "{nowhere:?}");
+}
+
 /// The goal: `--json` is one object whose parts add up, also from standard input.
 #[test]
 fn report_for_programs() {

@@ -13,7 +13,7 @@ pub(crate) mod mix;
 pub(crate) mod names;
 mod profile;
 mod rates;
-mod report;
+pub mod report;
 mod sketch;
 
 pub use findings::Finding;

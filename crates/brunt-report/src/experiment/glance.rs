@@ -11,7 +11,7 @@ use brunt_study::summary::{PointSummary, Summary};
 use super::details::Details;
 use super::losses;
 use super::points::{Points, told};
-use crate::format::{Unit, count, plus_minus};
+use crate::format::{Unit, count, plural, plus_minus};
 use crate::page::{Card, Glance, Notice, Tone};
 
 /// Headline figures at the most; the table has all.
@@ -25,10 +25,6 @@ pub(super) fn glance(summary: &Summary, points: &Points<'_>, details: &Details) 
         cards: cards(summary, points),
         notices: notices(summary, points),
     }
-}
-
-fn plural(number: usize, word: &str) -> String {
-    format!("{number} {word}{}", if number == 1 { "" } else { "s" })
 }
 
 fn facts(summary: &Summary, details: &Details) -> Vec<(String, String)> {

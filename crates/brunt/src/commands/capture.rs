@@ -27,6 +27,6 @@ impl super::Subcommand for Capture {
         if self.keep.is_some() {
             return super::record::capture(&self.read, &self.keep, output);
         }
-        super::analyze::report(&self.read, output)
+        super::analyze::report(&self.read, None, output)
     }
 }

@@ -155,12 +155,16 @@ fn failed_pcap(path: &Path, error: &std::io::Error) -> Failure {
 }
 
 /// What a stored trace means.
-pub fn analyze(folder: &Path, output: &Output) -> Done {
+pub fn analyze(folder: &Path, html: Option<&Path>, output: &Output) -> Done {
     let replayed = replay(folder).map_err(Failure::usage)?;
     for note in &replayed.notes {
         output.note(format_args!("{}: {note}", folder.display()));
     }
-    print(&replayed.analysis.report(&replayed.ledger), Vec::new(), output)
+    let report = replayed.analysis.report(&replayed.ledger);
+    if let Some(html) = html {
+        super::analyze::write_page(&report, folder, replayed.notes, html, output)?;
+    }
+    print(&report, Vec::new(), output)
 }
 
 fn print(report: &Report, extra: Vec<(&str, Value)>, output: &Output) -> Done {

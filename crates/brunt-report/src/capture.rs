@@ -1,0 +1,445 @@
+//! The page of a capture: what `brunt analyze --html` writes. Findings in words first, then how it
+//! went over time, what was asked for, by whom and of what, and what was lost on the way.
+
+use brunt_capture::Report;
+use brunt_capture::analysis::Finding;
+use brunt_capture::analysis::report::{HotRow, IntervalRow, LatencyRow, OperationRow, Ranking, TransferRow};
+
+use crate::chart::{Axis, Chart, Role, Scale, Series};
+use crate::format::{Unit, count, plural};
+use crate::page::{Bar, Bars, Block, Card, Cell, Glance, Notice, Page, Section, Table, Tone};
+use crate::thin::Thin;
+
+/// Stretches of a time line.
+const PLACES: usize = 400;
+/// Bars of one figure.
+const BARS_MAX: usize = 16;
+
+/// What is known of a capture beside its figures.
+#[derive(Clone, Debug, Default)]
+pub struct Source {
+    /// Where it comes from: a file's name, an interface.
+    pub name: String,
+    /// The program's version.
+    pub version: String,
+    /// What went wrong while it was read, such as a file that ends too early.
+    pub trouble: Vec<String>,
+}
+
+/// The page.
+pub fn page(report: &Report, source: &Source) -> Page {
+    let sections = [
+        over_time(report),
+        operations(report),
+        workload(report),
+        ranking("Files", &report.files),
+        ranking("Directories", &report.directories),
+        ranking("Clients", &report.clients),
+        ranking("Clients and files", &report.pairs),
+        misaligned(report),
+        ledger(report),
+    ];
+    Page {
+        kind: "Capture".into(),
+        title: source.name.clone(),
+        description: String::new(),
+        made_by: format!("Brunt {}", source.version),
+        glance: glance(report, source),
+        sections: sections.into_iter().flatten().collect(),
+    }
+}
+
+fn glance(report: &Report, source: &Source) -> Glance {
+    let mut notices: Vec<Notice> =
+        source.trouble.iter().map(|what| Notice::new(Tone::Bad, what.clone())).collect();
+    if !report.valid {
+        let text =
+            "The ledger does not add up: this is a defect of Brunt, and nothing here is to be trusted.";
+        notices.push(Notice::new(Tone::Bad, text));
+    }
+    let told = |finding: &Finding| Notice::new(Tone::Warning, format!("{} {}", finding.text, finding.advice));
+    notices.extend(report.findings.iter().map(told));
+    if notices.is_empty() {
+        notices.push(Notice::new(Tone::Good, "Nothing was found that an administrator should worry about."));
+    }
+    let l = &report.ledger;
+    let per_second = |amount: u64| amount as f64 / report.duration_s.max(1e-9);
+    let bytes = |get: fn(&IntervalRow) -> u64| report.intervals.iter().map(get).sum::<u64>();
+    let errors: u64 = report.by_operation.iter().map(|row| row.errors).sum();
+    let data = |read: u64, word: &str| (word.to_string(), Unit::BytesPerSecond.show(per_second(read)));
+    let share = |part: u64, all: u64| Unit::Share.show(part as f64 / all.max(1) as f64);
+    let cards = vec![
+        Card {
+            name: "Operations".into(),
+            value: format!("{} a second", count(report.operations_per_s.round())),
+            uncertainty: String::new(),
+            details: vec![
+                ("all".into(), count(report.operations as f64)),
+                (
+                    "answered with an error".into(),
+                    format!("{} ({})", count(errors as f64), share(errors, report.operations)),
+                ),
+                (
+                    "at a time, mean · most".into(),
+                    format!("{:.1} · {}", report.profile.outstanding_mean, report.profile.outstanding_max),
+                ),
+            ],
+        },
+        Card {
+            name: "On the wire".into(),
+            value: format!("{} Gb/s", crate::format::three(report.wire_gbit_per_s)),
+            uncertainty: String::new(),
+            details: vec![
+                data(bytes(|i| i.read_bytes), "data read"),
+                data(bytes(|i| i.write_bytes), "data written"),
+                ("packets".into(), count(l.packets as f64)),
+            ],
+        },
+        Card {
+            name: "Lost to this report".into(),
+            value: share(l.replies_unmatched, l.calls + l.replies_unmatched) + " of calls",
+            uncertainty: String::new(),
+            details: vec![
+                ("packets dropped".into(), count(l.packets_dropped as f64)),
+                (
+                    "holes in streams".into(),
+                    format!("{} ({})", count(l.holes as f64), Unit::Bytes.show(l.hole_bytes as f64)),
+                ),
+                ("replies without call".into(), count(l.replies_unmatched as f64)),
+            ],
+        },
+    ];
+    let facts = vec![
+        (
+            "Captured".into(),
+            format!("{}, from {}", Unit::Seconds.show(report.duration_s), moment(report.start_ns)),
+        ),
+        (
+            "Seen".into(),
+            format!(
+                "{}, {}, {}",
+                plural(report.clients.count, "client"),
+                plural(report.files.count, "file"),
+                plural(l.connections as usize, "connection")
+            ),
+        ),
+    ];
+    Glance { facts, cards, notices }
+}
+
+/// Nanoseconds since 1970 as a date and time (UTC), by the civil calendar.
+fn moment(unix_ns: u64) -> String {
+    let seconds = unix_ns / 1_000_000_000;
+    let (days, second) = (seconds / 86_400, seconds % 86_400);
+    // Days from 0000-03-01, so that a leap day ends its year; 146,097 days are 400 years.
+    let day = days + 719_468;
+    let (era, of_era) = (day / 146_097, day % 146_097);
+    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month = (5 * of_year + 2) / 153;
+    let (date, month) = (of_year - (153 * month + 2) / 5 + 1, if month < 10 { month + 3 } else { month - 9 });
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{date:02} {hour:02}:{minute:02}:{second:02} UTC")
+}
+
+fn over_time(report: &Report) -> Option<Section> {
+    let mut section = Section::new("Over time");
+    let mut line: Thin<5> = Thin::new(PLACES);
+    for (index, i) in report.intervals.iter().enumerate() {
+        // The first interval begins, and the last one ends, with the capture.
+        let next = report.intervals.get(index + 1).map_or(report.duration_s, |next| next.from_s);
+        let width_s = (next - i.from_s).min(i.width_s).max(1e-9);
+        let rate = |amount: u64| Some(amount as f64 / width_s);
+        let figures =
+            [rate(i.operations), rate(i.read_bytes), rate(i.write_bytes), rate(i.wire_bytes), rate(i.errors)];
+        // A rest of an instant has no rate that means anything.
+        if width_s > i.width_s * 0.1 {
+            line.push(i.from_s, i.from_s + width_s, figures);
+        }
+    }
+    if line.pushed() < 2 {
+        section.blocks.push(Block::Missing("The capture is too short for a time line.".into()));
+        return Some(section);
+    }
+    let width = report.intervals.first().map_or(0.0, |i| i.width_s);
+    let mut told =
+        format!("{} intervals of {}.", count(line.pushed() as f64), Unit::Micros.show(width * 1e6));
+    if line.each() > 1 {
+        told += &format!(" Drawn as the lowest and the highest of every {} together.", line.each());
+    }
+    let curves = |title: &str, label: &str, unit: Unit, series: &[(usize, &str, usize)], height: u32| {
+        let series = series
+            .iter()
+            .map(|(figure, name, role)| Series::new(*name, Role::Nominal(*role), line.values(*figure)));
+        let x = Axis::new("time", Unit::Seconds, Scale::Linear);
+        let chart =
+            Chart::curves(title, x, Axis::new(label, unit, Scale::FromZero), line.places(), series.collect());
+        Chart { height, stretch: line.span(), ..chart.on("capture", &[]) }
+    };
+    let operations =
+        curves("Operations", "operations a second", Unit::PerSecond, &[(0, "operations", 0)], 200);
+    section.chart(operations.caption(told));
+    let data = [(3, "on the wire", 5), (1, "data read", 0), (2, "data written", 1)];
+    section.chart(curves("Bytes", "bytes a second", Unit::BytesPerSecond, &data, 220));
+    if !line.is_zero(4) {
+        section.chart(curves(
+            "Errors",
+            "answers with an error, a second",
+            Unit::PerSecond,
+            &[(4, "errors", 4)],
+            160,
+        ));
+    }
+    Some(section)
+}
+
+fn operations(report: &Report) -> Option<Section> {
+    let mut section = Section::new("Operations");
+    let mut rows: Vec<&OperationRow> = report.by_operation.iter().collect();
+    if rows.is_empty() {
+        section.blocks.push(Block::Missing("No operation was seen.".into()));
+        return Some(section);
+    }
+    rows.sort_by_key(|row| std::cmp::Reverse(row.calls));
+    let bar = |name: &str, value: f64, shown: String, all: f64| Bar {
+        name: name.into(),
+        parts: vec![value],
+        interval: None,
+        shown,
+        uncertainty: Unit::Share.show(value / all.max(f64::MIN_POSITIVE)),
+    };
+    let calls = rows.iter().take(BARS_MAX);
+    let calls =
+        calls.map(|row| bar(row.name, row.calls as f64, count(row.calls as f64), report.operations as f64));
+    let waited = |row: &OperationRow| row.latency.mean_ns as f64 * row.replies as f64 / 1e3;
+    let all: f64 = rows.iter().map(|row| waited(row)).sum();
+    let mut by_time = rows.clone();
+    by_time.sort_by(|a, b| waited(b).total_cmp(&waited(a)));
+    let times = by_time.iter().take(BARS_MAX).filter(|row| waited(row) > 0.0);
+    let times = times.map(|row| bar(row.name, waited(row), Unit::Micros.show(waited(row)), all));
+    let caption = String::new();
+    section.blocks.push(Block::Bars(Bars {
+        title: "Calls".into(),
+        caption,
+        bars: calls.collect(),
+        parts: Vec::new(),
+    }));
+    section.blocks.push(Block::Bars(Bars {
+        title: "Where clients waited".into(),
+        caption: "Calls times their mean latency: which operation to make faster first.".into(),
+        bars: times.collect(),
+        parts: Vec::new(),
+    }));
+    let columns =
+        ["operation", "calls", "share", "errors", "data", "mean", "median", "p90", "p99", "p99.9", "slowest"];
+    let cells = rows.iter().map(|row| {
+        let mut cells = vec![
+            Cell::text(row.name),
+            Cell::number(count(row.calls as f64)),
+            Cell::number(Unit::Share.show(row.calls as f64 / report.operations.max(1) as f64)),
+            Cell::number(count(row.errors as f64)),
+            if row.bytes > 0 { Cell::number(Unit::Bytes.show(row.bytes as f64)) } else { Cell::Empty },
+        ];
+        cells.extend(latencies(&row.latency, row.replies > 0));
+        cells
+    });
+    let rows = cells.collect();
+    let columns = columns.map(String::from).to_vec();
+    section.blocks.push(Block::Table(Table {
+        caption: "Latency by operation".into(),
+        columns,
+        rows,
+        folded: false,
+    }));
+    section.prose(
+        "Latency runs from the call's first packet to the reply's, as seen where the capture was made.",
+    );
+    Some(section)
+}
+
+fn latencies(latency: &LatencyRow, known: bool) -> [Cell; 6] {
+    let LatencyRow { mean_ns, p50_ns, p90_ns, p99_ns, p999_ns, max_ns } = *latency;
+    [mean_ns, p50_ns, p90_ns, p99_ns, p999_ns, max_ns]
+        .map(|ns| if known { Cell::number(Unit::Micros.show(ns as f64 / 1e3)) } else { Cell::Empty })
+}
+
+fn workload(report: &Report) -> Option<Section> {
+    let (p, d) = (&report.profile, &report.duplicates);
+    let mut section = Section::new("Workload");
+    let transfer = |name: &str, t: &TransferRow| {
+        let size = |bytes: u64| Cell::number(Unit::Bytes.show(bytes as f64));
+        vec![
+            Cell::text(name),
+            Cell::number(count(t.operations as f64)),
+            size(t.bytes),
+            Cell::number(Unit::Share.show(t.sequential_share)),
+            size(t.size_p50_bytes),
+            size(t.size_p95_bytes),
+        ]
+    };
+    let columns = ["transfers", "count", "data", "sequential", "half are at most", "95 % are at most"];
+    let rows = vec![transfer("read", &p.read), transfer("write", &p.write)];
+    let columns = columns.map(String::from).to_vec();
+    section.blocks.push(Block::Table(Table {
+        caption: "Reads and writes".into(),
+        columns,
+        rows,
+        folded: false,
+    }));
+    let mut facts = vec![
+        ("Other operations".into(), count(p.metadata_operations as f64)),
+        ("Working set".into(), Unit::Bytes.show(p.working_set_bytes as f64)),
+        ("Of random reads".into(), Unit::Bytes.show(p.random_read_working_set_bytes as f64)),
+    ];
+    if d.blocks_read + d.blocks_written > 0 {
+        facts.push((
+            "Data".into(),
+            format!(
+                "{} blocks of 512 bytes read and {} written; {} were duplicates, {} zeros",
+                count(d.blocks_read as f64),
+                count(d.blocks_written as f64),
+                Unit::Share.show(d.duplicate_share),
+                Unit::Share.show(d.zero_share)
+            ),
+        ));
+    }
+    section.blocks.push(Block::Facts(facts));
+    Some(section)
+}
+
+fn ranking(title: &str, ranking: &Ranking) -> Option<Section> {
+    if ranking.top.is_empty() {
+        return None;
+    }
+    let mut section = Section::new(title);
+    section.prose(format!(
+        "{} in all. The 25 busiest took {} of the operations, the 25 with the most data {} of the bytes.{}",
+        count(ranking.count as f64),
+        Unit::Share.show(ranking.top25_operations_share),
+        Unit::Share.show(ranking.top25_bytes_share),
+        if ranking.forgotten > 0 {
+            format!(" {} light ones were forgotten for want of room.", count(ranking.forgotten as f64))
+        } else {
+            String::new()
+        }
+    ));
+    let bars = |title: &str, get: fn(&HotRow) -> u64, show: &dyn Fn(u64) -> String| {
+        let mut rows: Vec<&HotRow> = ranking.top.iter().filter(|row| get(row) > 0).collect();
+        rows.sort_by_key(|row| std::cmp::Reverse(get(row)));
+        let bars = rows.iter().take(BARS_MAX / 2).map(|row| Bar {
+            name: row.name.clone(),
+            parts: vec![get(row) as f64],
+            shown: show(get(row)),
+            ..Bar::default()
+        });
+        Bars { title: title.into(), bars: bars.collect(), ..Bars::default() }
+    };
+    let by_operations = bars("By operations", |row| row.operations, &|number| count(number as f64));
+    let by_bytes = bars("By data", |row| row.bytes, &|bytes| Unit::Bytes.show(bytes as f64));
+    section.blocks.push(Block::Bars(by_operations));
+    if !by_bytes.bars.is_empty() {
+        section.blocks.push(Block::Bars(by_bytes));
+    }
+    let columns =
+        ["name", "operations", "data", "time waited", "median", "p99", "slowest"].map(String::from).to_vec();
+    let rows = ranking.top.iter().map(|row| {
+        let latency = |get: fn(&LatencyRow) -> u64| match &row.latency {
+            Some(latency) => Cell::number(Unit::Micros.show(get(latency) as f64 / 1e3)),
+            None => Cell::Empty,
+        };
+        vec![
+            Cell::text(&row.name),
+            Cell::number(count(row.operations as f64)),
+            Cell::number(Unit::Bytes.show(row.bytes as f64)),
+            Cell::number(Unit::Micros.show(row.time_ns as f64 / 1e3)),
+            latency(|l| l.p50_ns),
+            latency(|l| l.p99_ns),
+            latency(|l| l.max_ns),
+        ]
+    });
+    let (rows, caption) = (rows.collect(), format!("The heaviest {}", ranking.top.len()));
+    section.blocks.push(Block::Table(Table { caption, columns, rows, folded: true }));
+    Some(section)
+}
+
+fn misaligned(report: &Report) -> Option<Section> {
+    if report.misaligned.is_empty() {
+        return None;
+    }
+    let mut section = Section::new("Misaligned transfers");
+    let rows = report.misaligned.iter().map(|row| {
+        let share = row.misaligned as f64 / row.transfers.max(1) as f64;
+        vec![
+            Cell::text(&row.client),
+            Cell::number(count(row.transfers as f64)),
+            Cell::number(count(row.misaligned as f64)),
+            Cell::number(Unit::Share.show(share)),
+        ]
+    });
+    let columns = ["client", "transfers", "misaligned", "share"].map(String::from).to_vec();
+    let (caption, rows) = ("By client".into(), rows.collect());
+    section.blocks.push(Block::Table(Table { caption, columns, rows, folded: false }));
+    Some(section)
+}
+
+fn ledger(report: &Report) -> Option<Section> {
+    let l = &report.ledger;
+    let mut section = Section::new("Loss ledger");
+    section.prose("Everything that was seen, and everything that was not: calls seen and calls lost add up.");
+    let row = |what: &str, number: u64, means: &str| {
+        vec![Cell::text(what), Cell::number(count(number as f64)), Cell::text(means)]
+    };
+    let bytes = |what: &str, number: u64, means: &str| {
+        vec![Cell::text(what), Cell::number(Unit::Bytes.show(number as f64)), Cell::text(means)]
+    };
+    let rows = vec![
+        row("packets", l.packets, "given to the pipeline"),
+        row("dropped", l.packets_dropped, "before the pipeline saw them: ring or interface"),
+        row("cut", l.packets_cut, "shorter than they were on the wire, by a snap length"),
+        row("unreadable", l.packets_unreadable, "whose headers made no sense"),
+        row("fragments lost", l.fragmented_packets_lost, "packets given up because a fragment was missing"),
+        row("holes", l.holes, "gaps in a stream that were given up"),
+        bytes("bytes in holes", l.hole_bytes, "packets lost, or cut"),
+        row("reordered", l.segments_reordered, "segments that were put in their place"),
+        bytes("sent again", l.bytes_retransmitted, "bytes that came more than once"),
+        row("records damaged", l.records_damaged, "there in part; kept if the header was there"),
+        row("records lost", l.records_lost, "of which nothing is known"),
+        row("searches", l.slow_mode_entries, "times a record's start was lost and had to be searched"),
+        row("calls", l.calls, "seen"),
+        row("answered", l.calls_answered, "with their reply seen"),
+        row("repeated", l.calls_repeated, "came again while the first waited"),
+        row("timed out", l.calls_timed_out, "given up after the time-out"),
+        row("evicted", l.calls_evicted, "given up to make room for others"),
+        row("open", l.calls_open + l.calls_open_at_end, "still waiting at the end"),
+        row("replies", l.replies, "seen"),
+        row("without call", l.replies_unmatched, "whose call was never seen: calls lost"),
+        row("malformed", l.bodies_malformed, "bodies that could not be read to their end"),
+        bytes("other protocols", l.not_rpc_bytes, "bytes that are no RPC"),
+    ];
+    let columns = ["what", "count", "meaning"].map(String::from).to_vec();
+    section.blocks.push(Block::Table(Table {
+        caption: "From packets to replies".into(),
+        columns,
+        rows,
+        folded: false,
+    }));
+    Some(section)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The goal: moments on both sides of leap days and centuries are dated right.
+    #[test]
+    fn moments() {
+        let check = |seconds: u64, shown: &str| assert_eq!(moment(seconds * 1_000_000_000), shown);
+        check(0, "1970-01-01 00:00:00 UTC");
+        check(951_782_399, "2000-02-28 23:59:59 UTC");
+        check(951_782_400, "2000-02-29 00:00:00 UTC");
+        check(1_709_164_800, "2024-02-29 00:00:00 UTC");
+        check(1_767_225_599, "2025-12-31 23:59:59 UTC");
+        check(4_107_542_400, "2100-03-01 00:00:00 UTC");
+    }
+}
