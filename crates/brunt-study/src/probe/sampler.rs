@@ -151,7 +151,6 @@ impl Sampler {
 
     /// Reads everything; the figures of the stretch since the last time, of which the first has none.
     pub fn sample(&mut self, clock: &Clock) -> Option<Sample> {
-        let now = clock.now();
         let mut gone = Vec::new();
         for (index, source) in self.sources.iter_mut().enumerate() {
             if let Err(error) = source.read(clock) {
@@ -174,6 +173,7 @@ impl Sampler {
             }
         }
         self.slots.retain(|slot| slot.sources.iter().any(Option::is_some));
+        let now = self.sources.first().map_or_else(|| clock.now(), Source::read_at);
 
         let mut values: Vec<SampleValue> = Vec::new();
         for slot in &mut self.slots {

@@ -437,3 +437,104 @@ fn another_network() {
     child.kill().unwrap();
     child.wait().unwrap();
 }
+
+/// The goal: rates agree with what the kernel tells elsewhere. A counter of sysfs is read before and
+/// after each sample, so that what a sample counted lies between the least and the most it can be,
+/// whatever else goes on on this machine.
+#[test]
+fn rates_agree_with_sysfs() {
+    let disk = std::fs::read_dir("/sys/block").into_iter().flatten().flatten().find_map(|entry| {
+        let name = entry.file_name().into_string().ok()?;
+        (disk_counter(&name, 0)? > 0).then_some(name)
+    });
+    let clock = Clock::Monotonic;
+    // One file each: a sample's times are exactly its figures' then.
+    let mut samplers = ["network", "disk"].map(|name| machine(&[entry_of(name)]));
+    type Counter = Box<dyn Fn() -> u64>;
+    let mut checks: Vec<(String, &str, Counter)> = Vec::new();
+    for (metric, file) in [
+        ("received_packets_per_s", "rx_packets"),
+        ("received_bytes_per_s", "rx_bytes"),
+        ("sent_packets_per_s", "tx_packets"),
+        ("sent_bytes_per_s", "tx_bytes"),
+    ] {
+        let path = format!("/sys/class/net/lo/statistics/{file}");
+        let read = move || std::fs::read_to_string(&path).unwrap().trim().parse::<u64>().unwrap();
+        checks.push(("lo".into(), metric, Box::new(read)));
+    }
+    if let Some(disk) = disk {
+        for (metric, field) in [("reads_per_s", 0), ("writes_per_s", 4)] {
+            let name = disk.clone();
+            checks.push((disk.clone(), metric, Box::new(move || disk_counter(&name, field).unwrap())));
+        }
+    }
+    let read_all = || checks.iter().map(|(_, _, read)| read()).collect::<Vec<u64>>();
+    let before_first = read_all();
+    samplers.iter_mut().for_each(|sampler| assert!(sampler.sample(&clock).is_none()));
+    let after_first = read_all();
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.connect(socket.local_addr().unwrap()).unwrap();
+    for _ in 0..3000 {
+        socket.send(&[1; 100]).unwrap();
+        socket.recv(&mut [0; 200]).unwrap();
+    }
+    let before_second = read_all();
+    let samples = samplers.each_mut().map(|sampler| sampler.sample(&clock));
+    let after_second = read_all();
+    for (place, (instance, metric, _)) in checks.iter().enumerate() {
+        let of = |sample: &Sample| {
+            let value = find(&sample.values, instance, metric)?.value;
+            Some(value * sample.end.since(sample.start).as_secs_f64())
+        };
+        let counted = samples.iter().flatten().find_map(of).unwrap_or_else(|| panic!("no {metric}"));
+        let least = before_second[place] - after_first[place];
+        let most = after_second[place] - before_first[place];
+        let inside = least..=most;
+        let whole = counted.round() as u64;
+        assert!(inside.contains(&whole), "{instance} {metric}: {counted} not in {inside:?}");
+    }
+}
+
+/// A counter of a disk from sysfs (Documentation/block/stat.rst).
+fn disk_counter(name: &str, field: usize) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/sys/block/{name}/stat")).ok()?;
+    text.split_ascii_whitespace().nth(field)?.parse().ok()
+}
+
+/// The goal: the documentation lists every figure there is, as the table has it. With
+/// `BRUNT_BLESS=1` it is written anew.
+#[test]
+fn documentation_is_complete() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/probes.md");
+    let text = std::fs::read_to_string(path).unwrap();
+    let (head, _) = text.split_once("## Figures\n").expect("docs/probes.md has a part 'Figures'");
+    let mut expected = format!("{head}## Figures\n");
+    for entry in PROBES {
+        let files = entry.files.join("`, `").replace("{net}", "/proc/net").replace("{process}", "/proc/PID");
+        let instance = match entry.name {
+            "cpu" => "empty for all CPUs together, `cpu0`, `cpu1`, …",
+            "network" => "the interface",
+            "disk" => "the block device or partition",
+            "pressure" => "`cpu`, `memory`, `io`",
+            "process" => "`runner`, or the target's name",
+            _ => "always empty",
+        };
+        expected += &format!(
+            "\n### {}\n\n{}. From `{files}`. Instance: {instance}.\n\n| metric | what | mean in summary.json |\n\
+             |---|---|---|\n",
+            entry.name,
+            entry.help[..1].to_uppercase() + &entry.help[1..]
+        );
+        for metric in entry.metrics {
+            let summary = if metric.summary { "yes" } else { "" };
+            expected += &format!("| `{}` | {} | {summary} |\n", metric.name, metric.help);
+        }
+    }
+    if std::env::var_os("BRUNT_BLESS").is_some() {
+        std::fs::write(path, &expected).unwrap();
+    }
+    assert!(
+        text == expected,
+        "docs/probes.md is old; BRUNT_BLESS=1 cargo test -p brunt-study writes it anew"
+    );
+}
