@@ -1,5 +1,5 @@
 //! What do reassembly, sums, analyses and the trace cost beside reading the file? Four passes over one
-//! capture in the page cache (the trace goes to a folder beside it and is removed): `cargo run --release -p brunt-capture --example speed FILE [REPEATS]`.
+//! capture in the page cache (the trace goes to a folder beside it and is removed): `cargo run --release -p brunt-capture --example speed FILE [REPEATS [PASS]]`.
 
 use std::path::Path;
 use std::time::Instant;
@@ -17,7 +17,7 @@ impl Sink for Nothing {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
-    let path = arguments.next().ok_or("usage: speed FILE [REPEATS]")?;
+    let path = arguments.next().ok_or("usage: speed FILE [REPEATS [PASS]]")?;
     let repeats: u32 = arguments.next().map_or(Ok(3), |n| n.parse())?;
     let path = Path::new(&path);
     let read = |path: &Path| -> Result<(u64, u64), Box<dyn std::error::Error>> {
@@ -60,7 +60,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ("and the trace", &trace),
     ];
     let mut base = 0.0;
-    for (name, pass) in passes {
+    let only: Option<usize> = arguments.next().map(|n| n.parse()).transpose()?;
+    for (_, (name, pass)) in (1..).zip(passes).filter(|(number, _)| only.is_none_or(|only| only == *number)) {
         let mut best = f64::INFINITY;
         let mut seen = (0, 0);
         for _ in 0..repeats.max(1) {

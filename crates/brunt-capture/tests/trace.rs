@@ -197,3 +197,19 @@ fn trouble_is_told_and_counted() {
     assert!(replayed.notes.iter().any(|note| note.contains("found no room")), "{:?}", replayed.notes);
     assert!(Recorder::create(&folder.0, &options).is_err(), "a folder with a trace is taken");
 }
+
+/// The goal: `docs/trace.md` shows the tables as they are. With `BRUNT_WRITE_DOCS=1` the page is put
+/// right instead.
+#[test]
+fn the_page_has_all_tables() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/trace.md");
+    let page = std::fs::read_to_string(&path).unwrap();
+    let described = brunt_lake::markdown::sections(&tables::TABLES);
+    let written = brunt_lake::markdown::between_marks(&page).unwrap();
+    if std::env::var_os("BRUNT_WRITE_DOCS").is_some() {
+        let marks = |text: &str| format!("<!-- tables: begin -->\n\n{text}<!-- tables: end -->");
+        std::fs::write(&path, page.replacen(&marks(written), &marks(&described), 1)).unwrap();
+    } else {
+        assert!(written == described, "docs/trace.md is behind: run this test with BRUNT_WRITE_DOCS=1");
+    }
+}

@@ -5,6 +5,7 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use brunt_lake::{Batch, LakeError, Row, TableWriter, WriterOptions};
 use brunt_wire::net::{Address, Endpoint};
@@ -23,8 +24,8 @@ use crate::operation::{Body, ChecksumRun, FileKey, Operation, Packet, Protocol, 
 
 /// Rows on the way to a lane take about so much memory before they are sent.
 const CHUNK_BYTES: usize = 1 << 20;
-/// Rows are sent after so much of the capture's time, however few they are.
-const CHUNK_AGE_NS: u64 = 1_000_000_000;
+/// Rows are sent after so much time, however few they are.
+const CHUNK_AGE: Duration = Duration::from_millis(500);
 /// Time between rows of `statistics`.
 const STATISTICS_NS: u64 = 1_000_000_000;
 /// Flows and handles that are known to be in the trace: beyond it all are told again.
@@ -204,7 +205,7 @@ pub struct Recorder {
     next_flow: i64,
     handles: HashSet<u64, FixedState>,
     ring: u64,
-    sent_ns: u64,
+    sent: Instant,
     /// When the next row of `statistics` is due; none was written before the first packet.
     statistics_ns: Option<u64>,
     now_ns: u64,
@@ -249,7 +250,7 @@ impl Recorder {
             next_flow: 0,
             handles: HashSet::with_hasher(FixedState::default()),
             ring: 0,
-            sent_ns: 0,
+            sent: Instant::now(),
             statistics_ns: None,
             now_ns: 0,
         })
@@ -1002,8 +1003,8 @@ impl Sink for Recorder {
             self.status().count_into(&mut ledger);
             statistics_row(&mut self.chunks[STATISTICS.0][STATISTICS.1].rows, now_ns, &ledger);
         }
-        if now_ns.saturating_sub(self.sent_ns) >= CHUNK_AGE_NS {
-            self.sent_ns = now_ns;
+        if self.sent.elapsed() >= CHUNK_AGE {
+            self.sent = Instant::now();
             return self.send_all();
         }
         for lane in 0..self.lanes.len() {
