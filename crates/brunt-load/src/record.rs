@@ -1,6 +1,8 @@
 //! What a run saw: figures for each interval and for all of it, and the trait through which they
 //! leave. Files, terminals and web pages implement [`Recorder`]; nothing here knows them.
 
+use std::time::Duration;
+
 use brunt_block::{DeviceError, Op};
 use brunt_core::{Histogram, Nanos};
 use serde::{Deserialize, Serialize};
@@ -286,6 +288,8 @@ pub struct Outcome {
     pub stopped: Stopped,
     /// The first thing that went wrong.
     pub first_error: Option<FirstError>,
+    /// How long workers stood still because their figures were not taken fast enough, all together.
+    pub recording_wait: Duration,
 }
 
 impl Outcome {
@@ -299,6 +303,7 @@ impl Outcome {
             bytes_per_second: 0.0,
             stopped: Stopped::Interrupted,
             first_error: None,
+            recording_wait: Duration::ZERO,
         }
     }
 
@@ -316,6 +321,7 @@ impl Outcome {
         self.bytes_per_second += other.bytes_per_second;
         self.stopped = self.stopped.max(other.stopped);
         self.first_error = self.first_error.or(other.first_error);
+        self.recording_wait += other.recording_wait;
     }
 }
 

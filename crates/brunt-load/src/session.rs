@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
 use brunt_block::{Backend, DeviceError, Ring, RingConfig};
@@ -157,8 +157,9 @@ impl Session {
         let _ = messages.send(Message::Ready);
         // No start: another worker could not be made ready.
         let Ok(start) = started.recv() else { return Ok(Outcome::interrupted()) };
-        let mut post = Post { worker, messages };
-        ready.run(device.as_mut(), &mut RingTime(&ring), start, halt, &mut post).map_err(io)
+        let mut post = Post { worker, messages, waited: Duration::ZERO };
+        let outcome = ready.run(device.as_mut(), &mut RingTime(&ring), start, halt, &mut post);
+        outcome.map(|outcome| Outcome { recording_wait: post.waited, ..outcome }).map_err(io)
     }
 
     /// Finds the highest rate at which the workload's promise is kept; the answer and every trial.
@@ -206,14 +207,26 @@ impl Session {
 struct Post<'a> {
     worker: u32,
     messages: &'a SyncSender<Message>,
+    /// For room in the inbox: requests are late for it, which is not the device's doing.
+    waited: Duration,
+}
+
+impl Post<'_> {
+    fn send(&mut self, message: Message) {
+        if let Err(TrySendError::Full(message)) = self.messages.try_send(message) {
+            let begin = Clock::Monotonic.now();
+            let _ = self.messages.send(message);
+            self.waited += Clock::Monotonic.now().since(begin);
+        }
+    }
 }
 
 impl Recorder for Post<'_> {
     fn interval(&mut self, interval: &Interval) {
-        let _ = self.messages.send(Message::Interval(self.worker, Box::new(interval.clone())));
+        self.send(Message::Interval(self.worker, Box::new(interval.clone())));
     }
     fn requests(&mut self, batch: &[RequestRecord]) {
-        let _ = self.messages.send(Message::Requests(batch.to_vec()));
+        self.send(Message::Requests(batch.to_vec()));
     }
 }
 
@@ -429,6 +442,27 @@ mod tests {
         assert_eq!(response.count(), 20_000);
         let longest = kept.1.iter().map(|request| request.completed.unwrap().0 - request.intended.0).max();
         assert_eq!(response.max().map(|max| max.0), longest);
+    }
+
+    /// The goal: a worker that has to wait for its figures to be taken says so, one that has not does
+    /// not.
+    #[test]
+    fn waiting_for_the_recorder_is_told() {
+        let (messages, inbox) = sync_channel(1);
+        let mut post = Post { worker: 0, messages: &messages, waited: Duration::ZERO };
+        post.requests(&[]);
+        assert_eq!(post.waited, Duration::ZERO);
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                std::thread::sleep(Duration::from_millis(20));
+                inbox.iter().take(2).count()
+            });
+            post.requests(&[]);
+        });
+        assert!(post.waited > Duration::ZERO);
+        let mut outcome = Outcome { recording_wait: post.waited, ..Outcome::interrupted() };
+        outcome.merge(&outcome.clone());
+        assert_eq!(outcome.recording_wait, post.waited * 2);
     }
 
     /// The goal: Ctrl-C keeps what there is, and says that it is not all.

@@ -813,6 +813,7 @@ impl Worker {
             end,
             stopped: self.phase.stopped,
             first_error: self.first_error,
+            recording_wait: Duration::ZERO,
         }
     }
 

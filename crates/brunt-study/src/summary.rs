@@ -125,7 +125,11 @@ pub struct RunSummary {
     /// What the links of the lab did to packets.
     #[serde(default, skip_serializing_if = "std::collections::BTreeMap::is_empty")]
     pub links: std::collections::BTreeMap<String, brunt_lab::link::LinkReport>,
-    /// What makes the figures doubtful: a link that was busy all the time.
+    /// How long workers stood still because the record was not written fast enough, all together.
+    #[serde(default)]
+    pub recording_wait_s: f64,
+    /// What makes the figures doubtful: a link that was busy all the time, a record that kept workers
+    /// waiting.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub doubts: Vec<String>,
     /// What went wrong on purpose.
@@ -264,6 +268,16 @@ impl CostPerRequest {
     }
 }
 
+/// Workers waited for the record for more than this share of the run: the rates are too low.
+const RECORDING_WAIT_MAX: f64 = 0.01;
+
+fn slow_record(outcome: &Outcome) -> Option<String> {
+    let (waited, measured) = (outcome.recording_wait.as_secs_f64(), outcome.end.since(outcome.start));
+    (waited > RECORDING_WAIT_MAX * measured.as_secs_f64()).then(|| {
+        format!("workers stood still for {waited:.2} s because the record was not written faster: measure without record_requests, or at a lower rate")
+    })
+}
+
 impl RunSummary {
     /// Of an outcome.
     pub fn of(
@@ -304,7 +318,8 @@ impl RunSummary {
             cost_per_request: CostPerRequest::of(&figures.cost, figures.completed()),
             probes: None,
             links: std::collections::BTreeMap::new(),
-            doubts: Vec::new(),
+            recording_wait_s: outcome.recording_wait.as_secs_f64(),
+            doubts: slow_record(outcome).into_iter().collect(),
             faults: Vec::new(),
         }
     }

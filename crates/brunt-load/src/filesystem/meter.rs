@@ -97,6 +97,7 @@ impl<'a> Meter<'a> {
             figures: self.total,
             stopped: if self.cut { Stopped::Interrupted } else { Stopped::Done },
             first_error: None,
+            recording_wait: Duration::ZERO,
         }
     }
 }

@@ -141,9 +141,9 @@ impl Keeper {
                 run.faults.push(fault);
             }
             Message::RunEnds(ended) => {
-                let (info, run, figures, waited) = *ended;
+                let (info, run, figures) = *ended;
                 self.end_run();
-                runs::append(self.tables.of(&runs::TABLE), &info, &run, &figures, waited);
+                runs::append(self.tables.of(&runs::TABLE), &info, &run, &figures);
             }
         }
     }

@@ -6,8 +6,8 @@
 //! [`TABLES`], and the event that fills it in `keeper.rs`.
 //!
 //! The rule: encoding and disk belong to a thread of their own. The thread that collects a run's
-//! figures copies them into a bounded queue; when that is full it waits, and `runs.results_wait_ns`
-//! says for how long.
+//! figures copies them into a bounded queue. When that stays full, workers wait in the end, and
+//! `runs.recording_wait_ns` says for how long.
 
 pub mod environment;
 pub mod faults;
@@ -23,10 +23,9 @@ pub mod runs;
 
 use std::io;
 use std::path::Path;
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
 use brunt_core::Nanos;
 use brunt_lake::Table;
@@ -76,7 +75,7 @@ enum Message {
     Requests(Vec<RequestRecord>),
     Sample(Sample),
     Fault(FaultRecord),
-    RunEnds(Box<(RunInfo, RunSummary, Figures, Duration)>),
+    RunEnds(Box<(RunInfo, RunSummary, Figures)>),
 }
 
 /// Memory on its way back, to be filled again.
@@ -97,8 +96,6 @@ pub struct Results {
     requests: Vec<Vec<RequestRecord>>,
     keeper: Option<JoinHandle<io::Result<()>>>,
     trouble: Trouble,
-    /// For room in the queue, in the run so far.
-    waited: Duration,
 }
 
 impl Results {
@@ -116,24 +113,14 @@ impl Results {
         let keeper = Some(thread.spawn(move || keeper.keep(&inbox, &give_back))?);
         let (intervals, requests) = (Vec::new(), Vec::new());
         let queue = Some(queue);
-        Ok(Results { queue, spares, intervals, requests, keeper, trouble, waited: Duration::ZERO })
+        Ok(Results { queue, spares, intervals, requests, keeper, trouble })
     }
 
     fn send(&mut self, message: Message) -> io::Result<()> {
         let Some(queue) = &self.queue else { return Ok(()) };
-        if let Err(error) = queue.try_send(message) {
-            let sent = match error {
-                TrySendError::Full(message) => {
-                    let begin = Instant::now();
-                    let sent = queue.send(message);
-                    self.waited += begin.elapsed();
-                    sent.is_ok()
-                }
-                TrySendError::Disconnected(_) => false,
-            };
-            if !sent {
-                return Err(io::Error::other("the thread that writes the results has ended"));
-            }
+        // Full: the collecting thread waits here, and the workers in the end; a run tells for how long.
+        if queue.send(message).is_err() {
+            return Err(io::Error::other("the thread that writes the results has ended"));
         }
         let trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
         trouble.as_ref().map_or(Ok(()), |what| Err(io::Error::other(what.clone())))
@@ -163,10 +150,7 @@ impl Observer for Results {
         self.collect_spares();
         let message = match *event {
             Event::Begins(summary) => Message::Begins(Box::new(summary.clone())),
-            Event::RunBegins(info) => {
-                self.waited = Duration::ZERO;
-                Message::RunBegins(info.clone())
-            }
+            Event::RunBegins(info) => Message::RunBegins(info.clone()),
             Event::RunStarts(start) => Message::RunStarts(start),
             Event::Interval(interval) => Message::Interval(match self.intervals.pop() {
                 // A copy without allocation: the histograms are 270 KiB each.
@@ -187,7 +171,7 @@ impl Observer for Results {
             Event::Sample(sample) => Message::Sample(sample.clone()),
             Event::Fault(fault) => Message::Fault(fault.clone()),
             Event::RunEnds(info, run, figures) => {
-                Message::RunEnds(Box::new((info.clone(), run.clone(), figures.clone(), self.waited)))
+                Message::RunEnds(Box::new((info.clone(), run.clone(), figures.clone())))
             }
             Event::Ends(_) => return self.end(),
         };

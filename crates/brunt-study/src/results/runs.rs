@@ -1,6 +1,6 @@
 //! Table `runs`.
 
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::UNIX_EPOCH;
 
 use brunt_lake::{Batch, Column, Table, columns};
 use brunt_load::record::Figures;
@@ -28,7 +28,7 @@ pub const TABLE: Table = Table {
             Column::float("rate_found", "Of a rate search: the highest rate that kept its promise; null if none did, and for other runs.")
                 .nullable(),
             Column::int("trial", "Of a rate search: the trial that this row's figures are of; 0 otherwise."),
-            Column::int("results_wait_ns", "How long the thread that collects figures waited for the results to be written. Above a few milliseconds the writing may have slowed the workers down."),
+            Column::int("recording_wait_ns", "How long workers stood still because the record was not written fast enough, all together. Beyond a hundredth of the run its rates are too low."),
         ],
         DONE,
         LOST,
@@ -38,7 +38,7 @@ pub const TABLE: Table = Table {
 };
 
 /// One run.
-pub fn append(rows: &mut Batch, info: &RunInfo, run: &RunSummary, figures: &Figures, waited: Duration) {
+pub fn append(rows: &mut Batch, info: &RunInfo, run: &RunSummary, figures: &Figures) {
     let began = info.wall.duration_since(UNIX_EPOCH).unwrap_or_default();
     let name = serde_json::to_value(run.stopped).ok();
     let row = rows
@@ -55,7 +55,7 @@ pub fn append(rows: &mut Batch, info: &RunInfo, run: &RunSummary, figures: &Figu
         .float(run.bytes_per_second)
         .float_or_null(run.rate_found)
         .count(run.trial.into())
-        .count(waited.as_nanos() as u64);
+        .count((run.recording_wait_s * 1e9).round() as u64);
     let row = lost(done(row, &[&figures.reads, &figures.writes]), &figures.counts);
     cost(times(row, &figures.response(), &figures.service()), &figures.cost).end();
 }
