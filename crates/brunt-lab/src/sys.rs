@@ -117,6 +117,12 @@ pub(crate) fn exact_timers() {
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
 }
 
+/// Priority (-20 to 19, lower goes first) of the calling thread alone: Linux has one for each
+/// (setpriority(2), bugs).
+pub(crate) fn raise_priority(nice: i32) -> io::Result<()> {
+    rustix::process::setpriority_process(Some(rustix::thread::gettid()), nice).map_err(io::Error::from)
+}
+
 /// Reads a frame into `into`; `None` when there is none now.
 pub(crate) fn read_frame(tap: RawFd, into: &mut [u8]) -> io::Result<Option<usize>> {
     // SAFETY: the kernel writes at most the slice's length into it.

@@ -1,8 +1,9 @@
 //! A link that changes for a while: more delay, loss, a slower line. Shown by probe packets of its own
 //! between the two hosts: what arrives late, not at all, twice or out of turn.
 //!
-//! The rule: each trouble that the settings name has to be seen on the packets of a probe, and when it
-//! is over, on none. One too seldom for a probe is shown by the link's own counts of other traffic.
+//! The rule: a delay has to be seen on the packets of a probe; what happens to single packets, by the
+//! link's counts of what it did to them and to other traffic, because on a busy machine a probe packet
+//! may be missing for other reasons. When it is over, neither may be seen any more.
 
 use std::io;
 use std::net::UdpSocket;
@@ -71,20 +72,24 @@ impl LinkChange {
         Ok(since)
     }
 
+    fn counts(&self, way: usize) -> Counts {
+        let report = self.link.report();
+        [report.there, report.back][way]
+    }
+
     /// Probes one direction until what `settings` name was seen; `Err` says what was seen instead.
     fn look(&self, way: usize, clock: &Clock) -> io::Result<Result<String, String>> {
         let settings = &self.during[way];
         if settings == &self.before[way] {
             return Ok(Ok(String::new()));
         }
-        let counts = |report: crate::link::LinkReport| [report.there, report.back][way];
-        let start = counts(self.link.report());
+        let start = self.counts(way);
         let mut all = Seen::default();
         let mut probe = Probe::new(&self.hosts[way], &self.hosts[1 - way])?;
         for round in 1..=ROUNDS_MAX {
             let wait = settings.delay.0 + settings.jitter.0 * 4 + settings.reorder_by.0 + LATE;
             all.add(probe.round(clock, wait)?);
-            let carried = counts(self.link.report()).since(&start);
+            let carried = self.counts(way).since(&start);
             let missing = missing(settings, &self.before[way], &all, &carried);
             if missing.is_empty() {
                 return Ok(Ok(all.to_string()));
@@ -107,12 +112,15 @@ impl LinkChange {
         let mut quiet = 0;
         let mut all = Seen::default();
         for _ in 0..ROUNDS_MAX {
+            let start = self.counts(way);
             let seen = probe.round(clock, wait)?;
+            let carried = self.counts(way).since(&start);
             let lossless = settings.loss_share() + settings.corrupt == 0.0;
             let single = settings.duplicate == 0.0;
             let slow = during.delay.0 > settings.delay.0
                 && u128::from(seen.least) >= during.delay.0.as_nanos().max(1) + during.jitter.0.as_nanos();
-            let still = (lossless && seen.missing > 0) || (single && seen.twice > 0) || slow;
+            let lost = carried.lost + carried.corrupted;
+            let still = (lossless && lost > 0) || (single && carried.duplicated > 0) || slow;
             // A packet that was on its way when the fault ended counts as the fault's.
             quiet = if still { 0 } else { quiet + 1 };
             all = seen;
@@ -184,7 +192,8 @@ fn missing(settings: &Settings, before: &Settings, seen: &Seen, carried: &Counts
         missing.push("delay");
     }
     let lossy = settings.loss_share() + settings.corrupt > 0.0;
-    if lossy && seen.missing == 0 && carried.lost + carried.corrupted == 0 {
+    // A probe packet may be missing because the machine is busy; what the link lost, it lost.
+    if lossy && carried.lost + carried.corrupted == 0 {
         missing.push("loss");
     }
     if settings.duplicate > 0.0 && seen.twice == 0 && carried.duplicated == 0 {

@@ -12,6 +12,7 @@ use std::time::Duration;
 use brunt_core::{Clock, Nanos};
 
 use super::counters::{Counters, add, raise};
+use super::merge::{Merger, Written};
 use super::packet::{self, Train, VNET_HEADER_BYTES};
 use super::rules::{Delivery, Rules, Verdict};
 use super::schedule::Schedule;
@@ -72,7 +73,7 @@ impl Control {
 /// One direction.
 struct Lane {
     from: RawFd,
-    to: RawFd,
+    out: Merger,
     rules: Rules,
     under_way: Schedule<Frame>,
     /// Bytes of the frames under way.
@@ -135,6 +136,8 @@ impl Driver {
     /// Until it is told to stop.
     pub(super) fn run(self) -> io::Result<()> {
         sys::exact_timers();
+        // A wire does not wait for a busy machine; where that is not allowed, it may have to.
+        let _ = sys::raise_priority(-20);
         let Driver { taps, control, settings, seed, held_bytes_max, clock } = self;
         let fds = [taps[0].as_raw_fd(), taps[1].as_raw_fd()];
         let mut direction = 0;
@@ -144,7 +147,7 @@ impl Driver {
             let own = direction_seed(seed, this as u64);
             Lane {
                 from: fds[this],
-                to: fds[1 - this],
+                out: Merger::new(fds[1 - this]),
                 rules: Rules::new(settings, own),
                 under_way: Schedule::new(),
                 held_bytes: 0,
@@ -211,8 +214,11 @@ impl Lane {
     /// Takes what the sending host has, a batch at the most; whether there was anything.
     fn take_in(&mut self, shared: &Shared, clock: &Clock) -> io::Result<bool> {
         let counters = &shared.counters;
-        for count in 0..BATCH {
-            let Some(bytes) = sys::read_frame(self.from, &mut self.buffer)? else { return Ok(count > 0) };
+        let mut written = Written::default();
+        let mut count = 0;
+        while count < BATCH {
+            let Some(bytes) = sys::read_frame(self.from, &mut self.buffer)? else { break };
+            count += 1;
             if bytes <= VNET_HEADER_BYTES {
                 continue;
             }
@@ -224,7 +230,7 @@ impl Lane {
             add(&counters.bytes, (bytes - VNET_HEADER_BYTES + headers) as u64);
             if self.rules.is_clear() && self.under_way.len() == 0 {
                 self.rules.pass(packets as u64);
-                send(self.to, &self.buffer[..bytes], packets as u32, counters);
+                self.out.push(&self.buffer[..bytes], packets as u32, &mut written);
                 continue;
             }
             let now = clock.now();
@@ -233,7 +239,9 @@ impl Lane {
                 Some(train) => self.take_train(bytes, train, now, shared),
             }
         }
-        Ok(true)
+        self.out.flush(&mut written);
+        note(&written, counters);
+        Ok(count > 0)
     }
 
     fn take_packet(&mut self, bytes: usize, now: Nanos, shared: &Shared) {
@@ -312,11 +320,12 @@ impl Lane {
             return Ok(false);
         }
         let mut handed = 0;
+        let mut written = Written::default();
         while let Some(frame) = self.under_way.pop_due(now) {
             let late = now.0 - frame.due.0;
             add(&shared.counters.late_nanos, late);
             raise(&shared.counters.late_nanos_max, late);
-            send(self.to, &frame.bytes, frame.packets, &shared.counters);
+            self.out.push(&frame.bytes, frame.packets, &mut written);
             self.held_bytes -= frame.bytes.capacity();
             self.spare.give(frame.bytes);
             handed += 1;
@@ -324,6 +333,8 @@ impl Lane {
                 break;
             }
         }
+        self.out.flush(&mut written);
+        note(&written, &shared.counters);
         Ok(handed > 0)
     }
 }
@@ -347,15 +358,11 @@ fn judge(rules: &mut Rules, now: Nanos, frame_bytes: usize, counters: &Counters)
     Some(delivery)
 }
 
-fn send(to: RawFd, frame: &[u8], packets: u32, counters: &Counters) {
-    match sys::write_frame(to, frame) {
-        Ok(()) => {
-            add(&counters.frames_out, 1);
-            add(&counters.delivered, u64::from(packets));
-        }
-        // The host has no memory for it, or does not take frames like it: counted, never silent.
-        Err(_) => add(&counters.unmeant_refused, u64::from(packets)),
-    }
+/// Counts what was written. What the host has no memory for, or does not take: counted, never silent.
+fn note(written: &Written, counters: &Counters) {
+    add(&counters.frames_out, written.frames);
+    add(&counters.delivered, written.packets);
+    add(&counters.unmeant_refused, written.refused);
 }
 
 /// Each direction has its own chance.

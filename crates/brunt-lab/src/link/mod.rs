@@ -11,6 +11,7 @@
 
 mod counters;
 mod driver;
+mod merge;
 pub(crate) mod netem;
 mod packet;
 mod presets;

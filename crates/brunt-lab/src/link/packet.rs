@@ -6,14 +6,14 @@
 
 /// `struct virtio_net_hdr_v1` (virtio 1.2, 5.1.6), in the machine's byte order.
 pub const VNET_HEADER_BYTES: usize = 12;
-const ETHERNET_BYTES: usize = 14;
+pub(super) const ETHERNET_BYTES: usize = 14;
 const TCP_CHECKSUM_OFFSET: usize = 16;
-const NEEDS_CHECKSUM: u8 = 1;
-const GSO_NONE: u8 = 0;
-const GSO_TCP4: u8 = 1;
+pub(super) const NEEDS_CHECKSUM: u8 = 1;
+pub(super) const GSO_NONE: u8 = 0;
+pub(super) const GSO_TCP4: u8 = 1;
 const GSO_ECN: u8 = 0x80;
 const TCP_FIN: u8 = 1;
-const TCP_PSH: u8 = 8;
+pub(super) const TCP_PSH: u8 = 8;
 const TCP_CWR: u8 = 0x80;
 
 /// How a train is cut.
@@ -93,11 +93,30 @@ impl Train {
         if first > 0 {
             tcp[13] &= !TCP_CWR;
         }
-        // Left to be finished, as the train was: the pseudo-header's part stands in the field.
-        let pseudo = addresses + u64::from(libc::IPPROTO_TCP as u16) + tcp.len() as u64;
-        let sum = fold(pseudo);
-        tcp[TCP_CHECKSUM_OFFSET..TCP_CHECKSUM_OFFSET + 2].copy_from_slice(&sum.to_be_bytes());
+        leave_checksum(addresses, tcp);
     }
+}
+
+/// The checksum is left to be finished, as the host left it: the pseudo-header's part stands in the field.
+fn leave_checksum(addresses: u64, tcp: &mut [u8]) {
+    let sum = fold(addresses + u64::from(libc::IPPROTO_TCP as u16) + tcp.len() as u64);
+    tcp[TCP_CHECKSUM_OFFSET..TCP_CHECKSUM_OFFSET + 2].copy_from_slice(&sum.to_be_bytes());
+}
+
+/// Makes a train of a packet's headers (IPv4 without options, TCP) and the payloads of several, each but
+/// the last of `segment_bytes`.
+pub(super) fn seal_train(buffer: &mut [u8], header_bytes: usize, segment_bytes: usize) {
+    let (vnet, frame) = buffer.split_at_mut(VNET_HEADER_BYTES);
+    vnet[1] = GSO_TCP4;
+    vnet[2..4].copy_from_slice(&(header_bytes as u16).to_ne_bytes());
+    vnet[4..6].copy_from_slice(&(segment_bytes as u16).to_ne_bytes());
+    let ip_bytes = frame.len() - ETHERNET_BYTES;
+    let (ip, tcp) = frame[ETHERNET_BYTES..].split_at_mut(20);
+    ip[2..4].copy_from_slice(&(ip_bytes as u16).to_be_bytes());
+    ip[10..12].fill(0);
+    let sum = !fold(add(0, ip));
+    ip[10..12].copy_from_slice(&sum.to_be_bytes());
+    leave_checksum(add(0, &ip[12..20]), tcp);
 }
 
 /// Finishes the checksum that the host left to the card, and then flips one bit behind the Ethernet
@@ -153,14 +172,14 @@ fn fold(mut sum: u64) -> u16 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     const PAYLOAD: usize = 4000;
     const SEGMENT: usize = 1448;
 
     /// A train as a host sends it: IPv4, TCP with a timestamp option, checksum left to the card.
-    fn train() -> Vec<u8> {
+    pub(in super::super) fn train() -> Vec<u8> {
         let mut buffer = vec![NEEDS_CHECKSUM, GSO_TCP4, 66, 0];
         buffer.extend((SEGMENT as u16).to_ne_bytes());
         buffer.extend(34u16.to_ne_bytes());

@@ -1,0 +1,233 @@
+//! Packets of one TCP flow that leave one after the other are handed to the host as one train, as its
+//! network card would after receiving them (generic receive offload): the host's stack is then asked
+//! once for many. On the link itself they were packets, each with its own fate.
+//!
+//! The rule: only what could be cut into the very same packets again is put together; order is kept.
+
+use std::io;
+use std::os::fd::RawFd;
+
+use super::packet::{ETHERNET_BYTES, GSO_NONE, NEEDS_CHECKSUM, TCP_PSH, VNET_HEADER_BYTES, seal_train};
+use crate::sys;
+
+/// Longest train: what fits into the length of an IP packet.
+const TRAIN_BYTES_MAX: usize = (64 << 10) - 1 + ETHERNET_BYTES;
+/// Only these flags: data, the last of it perhaps pushed.
+const TCP_ACK: u8 = 0x10;
+
+/// Frames on their last step, to one device.
+pub(super) struct Merger {
+    to: RawFd,
+    /// What waits to be written; empty when nothing does.
+    train: Vec<u8>,
+    packets: u32,
+    header_bytes: usize,
+    segment_bytes: usize,
+    next_sequence: u32,
+    /// Nothing may follow: the last segment was short, or pushed.
+    closed: bool,
+}
+
+/// What became of frames that were written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Written {
+    /// Frames and packets that the host took.
+    pub(super) frames: u64,
+    pub(super) packets: u64,
+    /// Packets that it refused.
+    pub(super) refused: u64,
+}
+
+/// Where things are in a packet that may be merged.
+struct Segment {
+    header_bytes: usize,
+    sequence: u32,
+    pushed: bool,
+}
+
+impl Merger {
+    pub(super) fn new(to: RawFd) -> Merger {
+        Merger {
+            to,
+            train: Vec::with_capacity(VNET_HEADER_BYTES + TRAIN_BYTES_MAX),
+            packets: 0,
+            header_bytes: 0,
+            segment_bytes: 0,
+            next_sequence: 0,
+            closed: true,
+        }
+    }
+
+    /// A frame, virtio-net header first, that stands for so many packets.
+    pub(super) fn push(&mut self, frame: &[u8], packets: u32, written: &mut Written) {
+        let Some(segment) = Segment::parse(frame) else {
+            self.flush(written);
+            return note(sys::write_frame(self.to, frame), packets, written);
+        };
+        let payload = frame.len() - VNET_HEADER_BYTES - segment.header_bytes;
+        if self.takes(frame, &segment, payload) {
+            self.train.extend_from_slice(&frame[VNET_HEADER_BYTES + segment.header_bytes..]);
+            if segment.pushed {
+                self.train[VNET_HEADER_BYTES + ETHERNET_BYTES + 20 + 13] |= TCP_PSH;
+            }
+            self.packets += 1;
+        } else {
+            self.flush(written);
+            self.train.extend_from_slice(frame);
+            self.packets = packets;
+            self.header_bytes = segment.header_bytes;
+            self.segment_bytes = payload;
+        }
+        self.next_sequence = segment.sequence.wrapping_add(payload as u32);
+        self.closed = segment.pushed || payload < self.segment_bytes;
+    }
+
+    /// Hands over what waits.
+    pub(super) fn flush(&mut self, written: &mut Written) {
+        if self.train.is_empty() {
+            return;
+        }
+        if self.packets > 1 {
+            seal_train(&mut self.train, self.header_bytes, self.segment_bytes);
+        }
+        note(sys::write_frame(self.to, &self.train), self.packets, written);
+        self.train.clear();
+        self.packets = 0;
+    }
+
+    /// Whether a packet goes on where the train ends.
+    fn takes(&self, frame: &[u8], segment: &Segment, payload: usize) -> bool {
+        if self.train.is_empty()
+            || self.closed
+            || segment.sequence != self.next_sequence
+            || segment.header_bytes != self.header_bytes
+            || payload > self.segment_bytes
+            || self.train.len() + payload > VNET_HEADER_BYTES + TRAIN_BYTES_MAX
+        {
+            return false;
+        }
+        let header = |bytes: &[u8]| -> [u8; 54] {
+            let mut header: [u8; 54] = bytes[VNET_HEADER_BYTES..][..54].try_into().expect("long enough");
+            // What differs from segment to segment: IP's length, number and checksum; TCP's sequence number,
+            // PSH, checksum.
+            for range in [16..20, 24..26, 38..42, 50..52] {
+                header[range].fill(0);
+            }
+            header[47] &= !TCP_PSH;
+            header
+        };
+        let options = VNET_HEADER_BYTES + 54..VNET_HEADER_BYTES + self.header_bytes;
+        header(&self.train) == header(frame) && self.train[options.clone()] == frame[options]
+    }
+}
+
+fn note(result: io::Result<()>, packets: u32, written: &mut Written) {
+    match result {
+        Ok(()) => {
+            written.frames += 1;
+            written.packets += u64::from(packets);
+        }
+        Err(_) => written.refused += u64::from(packets),
+    }
+}
+
+impl Segment {
+    /// Of a packet of IPv4 and TCP with data, whose checksum was left to be finished: nobody touched it.
+    fn parse(frame: &[u8]) -> Option<Segment> {
+        let (vnet, packet) = frame.split_at_checked(VNET_HEADER_BYTES)?;
+        let ip = packet.get(ETHERNET_BYTES..)?;
+        let tcp = ip.get(20..)?;
+        let is_tcp4 = packet.get(12..14)? == [8, 0] && ip[0] == 0x45 && ip[9] == 6;
+        if vnet[0] != NEEDS_CHECKSUM || vnet[1] != GSO_NONE || !is_tcp4 || ip[6] & 0x3f != 0 || ip[7] != 0 {
+            return None;
+        }
+        let header_bytes = ETHERNET_BYTES + 20 + usize::from(tcp.get(12)? >> 4) * 4;
+        let flags = tcp[13];
+        if header_bytes < 54 || packet.len() <= header_bytes || flags & !TCP_PSH != TCP_ACK {
+            return None;
+        }
+        let sequence = u32::from_be_bytes(tcp[4..8].try_into().expect("four bytes"));
+        Some(Segment { header_bytes, sequence, pushed: flags & TCP_PSH != 0 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd;
+
+    use rustix::fs::{MemfdFlags, memfd_create};
+
+    use super::super::packet::Train;
+    use super::super::packet::tests::train;
+    use super::*;
+
+    /// What a merger writes for these frames.
+    fn merged(frames: &[Vec<u8>]) -> (Vec<u8>, Written) {
+        let file = memfd_create("merged", MemfdFlags::CLOEXEC).unwrap();
+        let mut merger = Merger::new(file.as_raw_fd());
+        let mut written = Written::default();
+        for frame in frames {
+            merger.push(frame, 1, &mut written);
+        }
+        merger.flush(&mut written);
+        let mut file = std::fs::File::from(file);
+        let mut bytes = Vec::new();
+        io::Seek::rewind(&mut file).unwrap();
+        io::Read::read_to_end(&mut file, &mut bytes).unwrap();
+        (bytes, written)
+    }
+
+    fn packets() -> Vec<Vec<u8>> {
+        let mut whole = train();
+        // CWR is said by the first of a train only, and a packet with it is not merged.
+        whole[VNET_HEADER_BYTES + 47] &= 0x7f;
+        let cut = Train::parse(&whole).unwrap();
+        (0..cut.segments)
+            .map(|segment| {
+                let mut packet = Vec::new();
+                cut.cut(&whole, segment, 1, &mut packet);
+                packet
+            })
+            .collect()
+    }
+
+    /// The goal: the packets of a train become a train that is cut into the very same packets.
+    #[test]
+    fn merging_undoes_cutting() {
+        let packets = packets();
+        let (bytes, written) = merged(&packets);
+        assert_eq!(written, Written { frames: 1, packets: 3, refused: 0 });
+        let again = Train::parse(&bytes).unwrap();
+        assert_eq!(again.segments, 3);
+        for (segment, packet) in packets.iter().enumerate() {
+            let mut cut = Vec::new();
+            again.cut(&bytes, segment, 1, &mut cut);
+            assert_eq!(cut, *packet, "segment {segment}");
+        }
+    }
+
+    /// The goal: what is out of order, of another flow, with other options, or was touched stays alone.
+    #[test]
+    fn only_neighbours_are_merged() {
+        let check = |what: &str, change: &dyn Fn(&mut Vec<Vec<u8>>), frames: u64| {
+            let mut packets = packets();
+            change(&mut packets);
+            let all: usize = packets.iter().map(Vec::len).sum();
+            let (bytes, written) = merged(&packets);
+            assert_eq!(written.frames, frames, "{what}");
+            assert_eq!(written.packets, packets.len() as u64, "{what}");
+            assert_eq!(frames == packets.len() as u64, bytes.len() == all, "{what}");
+        };
+        let at = |place: usize| VNET_HEADER_BYTES + place;
+        check("as they are", &|_| {}, 1);
+        check("out of order", &|packets| packets.swap(0, 1), 3);
+        check("one missing", &|packets| drop(packets.remove(1)), 2);
+        check("twice", &|packets| packets.insert(1, packets[0].clone()), 2);
+        check("another port", &|packets| packets[1][at(35)] ^= 1, 3);
+        check("another timestamp", &|packets| packets[1][at(61)] ^= 1, 3);
+        check("another acknowledgement", &|packets| packets[2][at(45)] ^= 1, 2);
+        check("a finished checksum", &|packets| packets[1][0] = 0, 3);
+        check("pushed in the middle", &|packets| packets[0][at(47)] |= TCP_PSH, 2);
+        check("the end of the flow", &|packets| packets[2][at(47)] |= 1, 2);
+    }
+}
