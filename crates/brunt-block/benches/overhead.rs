@@ -266,6 +266,14 @@ struct Job {
     file: Option<PathBuf>,
 }
 
+impl Job {
+    /// The same over an array of so many members.
+    fn in_array(mut self, members: usize) -> Job {
+        self.url = format!("array:raid0,chunk=64k{}", format!(",[{}]", self.url).repeat(members));
+        self
+    }
+}
+
 fn main() {
     let mut seconds = 2.0;
     let mut rounds = 3;
@@ -286,14 +294,21 @@ fn main() {
         folders = vec![PathBuf::from("/dev/shm"), std::env::temp_dir()];
     }
     let time = Duration::from_secs_f64(seconds);
-    let mut jobs = vec![Job {
-        name: "null device".to_string(),
-        url: format!("null:{FILE_BYTES}"),
+    // What a layer costs a request: the null device alone, then below layers that do nothing.
+    let alone = |name: &str, layers: &str| Job {
+        name: name.to_string(),
+        url: format!("null:{FILE_BYTES}{layers}"),
         depth: 32,
         batch: 32,
         config: RingConfig::default(),
         file: None,
-    }];
+    };
+    let mut jobs = vec![
+        alone("null device", ""),
+        alone("null device, idle fault layer", "?fault=off"),
+        alone("null device, retry layer", "?retry=3"),
+        alone("null device, raid0 of 2", "").in_array(2),
+    ];
     let mut files = Vec::new();
     for folder in folders {
         let file = folder.join(format!("brunt-overhead-{}.img", std::process::id()));

@@ -85,11 +85,11 @@ fn figure(value: f64) -> String {
     if value.abs() < 100_000.0 { format!("{value:.1}") } else { format!("{value:.0}") }
 }
 
-/// What a fault cost, in two lines.
-fn cost(fault: &OverRuns) -> [String; 2] {
+/// What a fault cost, in two or three lines.
+fn cost(fault: &OverRuns) -> Vec<String> {
     let name: String = fault.fault.chars().take(70).collect();
     let (Some(depth), Some(lost)) = (fault.depth, fault.lost_requests) else {
-        return [format!("  fault {name}:"), "    no baseline before it to compare with".to_string()];
+        return vec![format!("  fault {name}:"), "    no baseline before it to compare with".to_string()];
     };
     let half = |estimate: &Estimate| estimate.high.map_or(0.0, |high| high - estimate.mean);
     let share = format!("{:.1}% ± {:.1} of the rate lost", depth.mean * 100.0, half(&depth) * 100.0);
@@ -100,7 +100,13 @@ fn cost(fault: &OverRuns) -> [String; 2] {
     };
     let seen = answer("seen", &fault.detected_s, fault.not_detected);
     let back = answer("back", &fault.recovered_s, fault.not_recovered);
-    [format!("  fault {name}:"), format!("    {share}, {:.0} requests; {seen}, {back}", lost.mean)]
+    let mut lines =
+        vec![format!("  fault {name}:"), format!("    {share}, {:.0} requests; {seen}, {back}", lost.mean)];
+    if lines[1].chars().count() > 80 {
+        lines[1] = format!("    {share}, {:.0} requests", lost.mean);
+        lines.push(format!("    {seen}, {back}"));
+    }
+    lines
 }
 
 /// What `--check` says: what would run, how long, what would be written.

@@ -36,6 +36,32 @@ struct Seen {
 }
 
 impl MemberFault {
+    fn array(&self) -> Array<'_> {
+        Array { controls: self.controls.as_ref(), lun: self.lun, layer: self.layer.as_deref() }
+    }
+}
+
+/// An array, from outside.
+struct Array<'a> {
+    controls: &'a dyn Controls,
+    lun: u16,
+    layer: Option<&'a str>,
+}
+
+/// Has arrays of a device that are not whole made so, as fast as it goes: before a run.
+pub(super) fn make_whole(controls: &dyn Controls, lun: u16) -> Result<(), String> {
+    let Answer::Status { layers } = controls.must(&Order::Status { lun })? else {
+        return Err("an answer to another question".to_string());
+    };
+    for (name, layer) in &layers {
+        if matches!(layer, LayerStatus::Array { state, .. } if state != "optimal") {
+            Array { controls, lun, layer: Some(name) }.repair()?;
+        }
+    }
+    Ok(())
+}
+
+impl Array<'_> {
     fn status(&self) -> Result<Seen, String> {
         let Answer::Status { layers } = self.controls.must(&Order::Status { lun: self.lun })? else {
             return Err("an answer to another question".to_string());
@@ -49,7 +75,7 @@ impl MemberFault {
                 trouble,
                 rebuilt_bytes,
                 ..
-            } if self.layer.as_ref().is_none_or(|wanted| name == *wanted) => Some(Seen {
+            } if self.layer.is_none_or(|wanted| name == wanted) => Some(Seen {
                 state,
                 members,
                 degraded: degraded_requests,
@@ -63,7 +89,7 @@ impl MemberFault {
     }
 
     fn order(&self, make: impl Fn(u16, Option<String>) -> Order) -> Result<(), String> {
-        self.controls.must(&make(self.lun, self.layer.clone())).map(drop)
+        self.controls.must(&make(self.lun, self.layer.map(str::to_string))).map(drop)
     }
 
     /// The failed member is replaced, and the array made whole, as fast as it goes.
@@ -98,20 +124,20 @@ impl Trouble for MemberFault {
     }
 
     fn put(&mut self) -> Result<Nanos, String> {
-        let seen = self.status()?;
+        let seen = self.array().status()?;
         if seen.state != "optimal" {
             return Err(format!("the array is {} already", seen.state));
         }
         let at = Clock::Monotonic.now();
         let member = self.member;
-        self.order(|lun, layer| Order::Fail { lun, layer, member })?;
+        self.array().order(|lun, layer| Order::Fail { lun, layer, member })?;
         self.failed = Some(at);
         Ok(at)
     }
 
     fn look(&mut self) -> Result<Option<Proof>, String> {
         let Some(at) = self.failed else { return Ok(None) };
-        let seen = self.status()?;
+        let seen = self.array().status()?;
         let word = seen.members.get(self.member).map_or("not there", String::as_str);
         // So quick a rebuild that it was never seen is still one.
         let shows = word != "good" || seen.trouble.is_some();
@@ -127,7 +153,7 @@ impl Trouble for MemberFault {
     }
 
     fn is_over(&self) -> bool {
-        self.status().is_ok_and(|seen| seen.state == "optimal")
+        self.array().status().is_ok_and(|seen| seen.state == "optimal")
     }
 
     fn take_away(&mut self) -> Result<Proof, String> {
@@ -135,8 +161,8 @@ impl Trouble for MemberFault {
             return Err("it is not there".to_string());
         }
         let at = Clock::Monotonic.now();
-        let before = self.status()?;
-        let seen = self.repair()?;
+        let before = self.array().status()?;
+        let seen = self.array().repair()?;
         let how = match before.rebuilt {
             Some((done, all)) => {
                 format!("the rest ({} of {}) rebuilt after it", format_size(all - done), format_size(all))
@@ -152,7 +178,7 @@ impl Trouble for MemberFault {
 impl Drop for MemberFault {
     fn drop(&mut self) {
         if self.failed.is_some() {
-            let _ = self.repair();
+            let _ = self.array().repair();
         }
     }
 }

@@ -90,6 +90,8 @@ struct Line {
     /// Points of the experiment (by index) against its target.
     points: Vec<u32>,
     make: Make,
+    /// Who drives the layers of its device, and its LUN.
+    controls: Option<(Arc<dyn Controls>, u16)>,
 }
 
 /// The faults of an experiment. See the module.
@@ -154,13 +156,13 @@ impl TimeLine {
         let points = experiment.points();
         let mut lines = Vec::new();
         for entry in &experiment.fault {
-            let make = make(entry, experiment, targets, roles, lab)
+            let (make, controls) = make(entry, experiment, targets, roles, lab)
                 .map_err(|what| format!("fault '{}': {what}", entry.label()))?;
             let everywhere = entry.target.is_empty();
             let meant =
                 points.iter().enumerate().filter(|(_, point)| everywhere || point.target == entry.target);
             let points = meant.map(|(index, _)| index as u32).collect();
-            lines.push(Line { entry: entry.clone(), points, make });
+            lines.push(Line { entry: entry.clone(), points, make, controls });
         }
         Ok(TimeLine { lines, log: Arc::default(), threads: Vec::new() })
     }
@@ -176,13 +178,14 @@ fn make(
     targets: &mut BTreeMap<String, Arc<dyn Backend>>,
     roles: &BTreeMap<String, Arc<Role>>,
     lab_of: Option<&Standing>,
-) -> Result<Make, String> {
+) -> Result<(Make, Option<(Arc<dyn Controls>, u16)>), String> {
     let role = roles.get(&entry.target).cloned();
     let lab = |fault: Box<dyn brunt_lab::Fault>| {
         Ok(Box::new(LabTrouble { fault, proof: None }) as Box<dyn Trouble>)
     };
     let served = || role.clone().ok_or("only a target that the experiment serves has a process");
-    Ok(match entry.kind() {
+    let mut driver = None;
+    let make: Make = match entry.kind() {
         "cpu" => {
             let share = entry.cpu.unwrap_or_default();
             let all = std::thread::available_parallelism().map_or(1, usize::from);
@@ -240,6 +243,7 @@ fn make(
                     Arc::new(Local::new([(lun, backend.handles())]))
                 }
             };
+            driver = Some((Arc::clone(&controls), lun));
             // A layer that is not there is said before the first run.
             if is_storage {
                 let words = entry.storage.as_deref().unwrap_or_default();
@@ -263,12 +267,17 @@ fn make(
                 })
             }
         }
-    })
+    };
+    Ok((make, driver))
 }
 
 impl Companion for TimeLine {
     fn begin(&mut self, run: &RunInfo, hub: &Arc<Hub>) -> Result<(), String> {
         self.log.take();
+        // What a fault of the run before has put out of an array is replaced.
+        for (controls, lun) in self.lines.iter().filter_map(|line| line.controls.as_ref()) {
+            member::make_whole(controls.as_ref(), *lun).map_err(|what| format!("before the run: {what}"))?;
+        }
         for (index, line) in self.lines.iter().enumerate() {
             if !line.points.contains(&run.point) {
                 continue;
