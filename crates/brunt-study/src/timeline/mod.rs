@@ -91,8 +91,11 @@ struct Line {
     points: Vec<u32>,
     make: Make,
     /// Who drives the layers of its device, and its LUN.
-    controls: Option<(Arc<dyn Controls>, u16)>,
+    controls: Option<Driver>,
 }
+
+/// Who drives the layers of a device, and its LUN.
+type Driver = (Arc<dyn Controls>, u16);
 
 /// The faults of an experiment. See the module.
 pub struct TimeLine {
@@ -178,7 +181,7 @@ fn make(
     targets: &mut BTreeMap<String, Arc<dyn Backend>>,
     roles: &BTreeMap<String, Arc<Role>>,
     lab_of: Option<&Standing>,
-) -> Result<(Make, Option<(Arc<dyn Controls>, u16)>), String> {
+) -> Result<(Make, Option<Driver>), String> {
     let role = roles.get(&entry.target).cloned();
     let lab = |fault: Box<dyn brunt_lab::Fault>| {
         Ok(Box::new(LabTrouble { fault, proof: None }) as Box<dyn Trouble>)
