@@ -90,6 +90,14 @@ impl Host {
         })
     }
 
+    /// The namespace, for who looks at its counters.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn descriptor(&self) -> io::Result<OwnedFd> {
+        self.inner.namespace.try_clone()
+    }
+
     pub(crate) fn namespace(&self) -> &OwnedFd {
         &self.inner.namespace
     }

@@ -16,7 +16,7 @@ const ROUNDS: usize = 20;
 const SAMPLES: u32 = 100;
 
 fn main() {
-    let machine = Subject::Machine { host: "here".into() };
+    let machine = Subject::Machine { host: "here".into(), with_network: true };
     let runner = Subject::Process { host: "here".into(), name: "runner".into(), pid: std::process::id() };
     println!("{:<10} {:>12} {:>14} {:>8}", "probe", "us a sample", "of it reading", "ratio");
     let all: Vec<&'static Entry> = PROBES.iter().filter(|entry| entry.scope != Scope::Process).collect();

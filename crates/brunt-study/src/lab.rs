@@ -17,6 +17,7 @@ use brunt_lab::{Host, Lab, LabError, LinkConfig};
 
 use crate::experiment::{Experiment, LabEntry};
 use crate::observe::{Companion, Hub, RunInfo};
+use crate::probe::{Network, Watch, Watching};
 use crate::role::Place;
 use crate::summary::RunSummary;
 
@@ -25,6 +26,7 @@ use crate::summary::RunSummary;
 pub struct Standing {
     lab: Arc<Mutex<Lab>>,
     worker: Host,
+    hosts: Vec<Host>,
 }
 
 impl Standing {
@@ -45,7 +47,8 @@ impl Standing {
             })?;
         }
         let worker = lab.host(entry.worker())?.clone();
-        Ok(Standing { lab: Arc::new(Mutex::new(lab)), worker })
+        let hosts = entry.hosts.iter().map(|name| lab.host(name).cloned()).collect::<Result<_, _>>()?;
+        Ok(Standing { lab: Arc::new(Mutex::new(lab)), worker, hosts })
     }
 
     /// The calling thread, and all that it starts from now on, works on the workers' host.
@@ -62,6 +65,18 @@ impl Standing {
     /// There is no such host.
     pub fn place(&self, host: &str) -> Result<Arc<dyn Place>, LabError> {
         Ok(Arc::new(OnHost(self.lab().host(host)?.clone())))
+    }
+
+    /// Has the network of every host watched by a prober.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn watched(&self, watch: &Watch) -> io::Result<Vec<Watching>> {
+        let watched = |host: &Host| {
+            let network = Network::Namespace(Arc::new(host.descriptor()?));
+            Ok(watch.host(host.name(), network))
+        };
+        self.hosts.iter().map(watched).collect()
     }
 
     /// Sets the links for each run of this experiment.

@@ -106,7 +106,16 @@ impl Schedule {
 impl Prober {
     /// For an experiment. What is watched beside this machine and this process is up to `watch`.
     pub fn new(probes: &Probes, watch: &Watch) -> Prober {
-        let machine = watch.add(Subject::Machine { host: LOCAL.into() });
+        Prober::on(probes, watch, true)
+    }
+
+    /// For an experiment in a lab, whose hosts `watch` has: of this machine all but its network.
+    pub fn in_lab(probes: &Probes, watch: &Watch) -> Prober {
+        Prober::on(probes, watch, false)
+    }
+
+    fn on(probes: &Probes, watch: &Watch, with_network: bool) -> Prober {
+        let machine = watch.add(Subject::Machine { host: LOCAL.into(), with_network });
         let runner = watch.process(LOCAL, "runner", std::process::id());
         let (probes, watch) = (probes.clone(), watch.clone());
         Prober { probes, watch, _own: [machine, runner], thread: None, record: None }

@@ -73,6 +73,7 @@ impl Sampler {
 
     fn open_here(subject: &Subject, probes: &[&'static Entry]) -> Sampler {
         let (scopes, network, process): (&[Scope], _, _) = match subject {
+            Subject::Machine { with_network: false, .. } => (&[Scope::Machine], String::new(), String::new()),
             Subject::Machine { .. } => (&[Scope::Machine, Scope::Namespace], thread_network(), String::new()),
             Subject::Host { network: Network::OfProcess(pid), .. } => {
                 (&[Scope::Namespace], format!("/proc/{pid}/net"), String::new())

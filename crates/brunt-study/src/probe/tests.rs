@@ -265,7 +265,7 @@ fn schedules_do_not_drift() {
 }
 
 fn machine(probes: &[&'static Entry]) -> Sampler {
-    Sampler::open(&Subject::Machine { host: "here".into() }, probes).unwrap()
+    Sampler::open(&Subject::Machine { host: "here".into(), with_network: true }, probes).unwrap()
 }
 
 /// The goal: on this kernel everything is read without complaint, and what this test does shows:

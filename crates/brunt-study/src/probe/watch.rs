@@ -18,10 +18,13 @@ pub enum Network {
 /// Somebody to watch.
 #[derive(Clone, Debug)]
 pub enum Subject {
-    /// This machine with its own network.
+    /// This machine.
     Machine {
         /// Its name in samples.
         host: Arc<str>,
+        /// Whether the network that the prober finds itself in is the machine's own. In a lab it is one
+        /// of the lab's hosts, who are told each by its name.
+        with_network: bool,
     },
     /// A host of the lab on this machine: what is the machine's is told once, by the machine.
     Host {
@@ -45,7 +48,9 @@ impl Subject {
     /// The host's name.
     pub fn host(&self) -> &Arc<str> {
         match self {
-            Subject::Machine { host } | Subject::Host { host, .. } | Subject::Process { host, .. } => host,
+            Subject::Machine { host, .. } | Subject::Host { host, .. } | Subject::Process { host, .. } => {
+                host
+            }
         }
     }
 }

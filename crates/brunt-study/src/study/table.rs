@@ -1,12 +1,13 @@
 //! What a terminal gets of an experiment: the plan before it, the table after it, 80 columns wide.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use brunt_core::Size;
 use brunt_load::calibrate::RingMode;
 
 use crate::degradation::OverRuns;
 use crate::experiment::{Experiment, Plan};
+use crate::probe::Record;
 use crate::statistics::Estimate;
 use crate::summary::Summary;
 
@@ -14,6 +15,8 @@ use crate::summary::Summary;
 const WIDTH: usize = 80;
 /// Columns of a point's name in its row; a longer one has a line of its own.
 const LABEL: usize = 21;
+/// Notes of probes that are shown; all are in the summary.
+const NOTES_MAX: usize = 5;
 
 /// The table at the end of `brunt run`, [`WIDTH`] columns wide at the most. Response times are from
 /// the intended time with retries, the service time is from the last sending; ± is half of the 95 %
@@ -72,6 +75,33 @@ pub fn table(summary: &Summary) -> Vec<String> {
             lines.extend(cost(fault));
         }
     }
+    lines.extend(probes(summary));
+    lines
+}
+
+/// What the probes could not tell, each thing once.
+fn probes(summary: &Summary) -> Vec<String> {
+    let records =
+        || summary.points.iter().flat_map(|point| &point.runs).filter_map(|run| run.probes.as_ref());
+    let sum = |get: fn(&Record) -> u64| records().map(get).sum::<u64>();
+    let counts = [
+        (sum(|record| record.late), "samples late"),
+        (sum(|record| record.missed), "missed"),
+        (sum(|record| record.resets), "counters reset"),
+        (sum(|record| record.unreadable), "texts unreadable"),
+    ];
+    let told: Vec<String> = counts
+        .iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, what)| format!("{count} {what}"))
+        .collect();
+    let mut lines = Vec::new();
+    if !told.is_empty() {
+        let all = sum(|record| record.samples);
+        lines.push(cut(&format!("probes: of {all} samples: {}", told.join(", "))));
+    }
+    let notes: BTreeSet<&String> = records().flat_map(|record| &record.notes).collect();
+    lines.extend(notes.into_iter().take(NOTES_MAX).map(|note| cut(&format!("probes: {note}"))));
     lines
 }
 

@@ -148,8 +148,16 @@ impl Subcommand for Run {
         if !roles.is_empty() {
             companions.push(Box::new(Roles::new(roles.clone(), &watch)));
         }
+        let mut watching = Vec::new();
         if experiment.probes.is_on() {
-            companions.push(Box::new(Prober::new(&experiment.probes, &watch)));
+            let prober = match &lab {
+                None => Prober::new(&experiment.probes, &watch),
+                Some(lab) => {
+                    watching = lab.watched(&watch).map_err(Failure::failed)?;
+                    Prober::in_lab(&experiment.probes, &watch)
+                }
+            };
+            companions.push(Box::new(prober));
         }
         let results = Results::create(&folder, &text)
             .map_err(|error| Failure::failed(format!("cannot write the results: {error}")))?;
@@ -163,6 +171,7 @@ impl Subcommand for Run {
         let company = Company { observers, companions, timeline };
         let study = Study::new(experiment, targets, env!("CARGO_PKG_VERSION"), &folder, company);
         let result = study.run(stop);
+        drop(watching);
         // Whatever ended it: the page is of what is on disk.
         let page = folder.join(report::FILE_NAME);
         let made = Summary::read(&folder).and_then(|summary| report::write(&summary, &folder, &page));
