@@ -96,28 +96,23 @@ struct Frame {
 /// Buffers to be used again, by size.
 #[derive(Default)]
 struct Spare {
-    small: Vec<Vec<u8>>,
-    large: Vec<Vec<u8>>,
+    kept: [Vec<Vec<u8>>; 3],
 }
 
-/// Holds a packet of a standard Ethernet.
-const SMALL_BYTES: usize = 2048;
+/// A packet of a standard Ethernet; one of a jumbo frame, or a short train; the longest train. A buffer
+/// counts as held with its whole size, so a packet should not lie in one of 64 KiB.
+const SIZES: [usize; 3] = [2048, 10 << 10, FRAME_BYTES_MAX];
 
 impl Spare {
     fn take(&mut self, bytes: usize) -> Vec<u8> {
-        let (kept, size) = match bytes <= SMALL_BYTES {
-            true => (&mut self.small, SMALL_BYTES),
-            false => (&mut self.large, FRAME_BYTES_MAX),
-        };
-        kept.pop().unwrap_or_else(|| Vec::with_capacity(size))
+        let class = SIZES.iter().position(|size| bytes <= *size).expect("no frame is longer");
+        self.kept[class].pop().unwrap_or_else(|| Vec::with_capacity(SIZES[class]))
     }
 
     fn give(&mut self, mut buffer: Vec<u8>) {
         buffer.clear();
-        match buffer.capacity() {
-            SMALL_BYTES => self.small.push(buffer),
-            _ => self.large.push(buffer),
-        }
+        let class = SIZES.iter().position(|size| buffer.capacity() <= *size).unwrap_or(SIZES.len() - 1);
+        self.kept[class].push(buffer);
     }
 }
 
