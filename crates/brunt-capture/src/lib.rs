@@ -30,9 +30,10 @@ pub mod records;
 pub mod source;
 pub mod trace;
 
-pub use analysis::{Analysis, Report};
+pub use analysis::{Analysed, Analysis, Glance, Report};
 pub use driver::{Outcome, run_file, run_file_with};
 pub use ledger::Ledger;
+pub use live::{LiveCapture, LiveError, LiveOptions, LiveReport, Transmitter};
 pub use operation::{Body, ChecksumRun, FileKey, Operation, Peers, Protocol, Sink};
 pub use parallel::{FileShares, ParallelError, Parsers, Shares, run_file_parallel};
 pub use pipeline::{Limits, Pipeline};

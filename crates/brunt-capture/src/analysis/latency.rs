@@ -86,6 +86,15 @@ impl Latency {
         self.max_ns
     }
 
+    /// How many were shorter than `2^octave` times 1,024 nanoseconds.
+    pub fn count_below(&self, octave: u32) -> u64 {
+        let end = match octave.checked_sub(STEP_BITS) {
+            None => 1 << octave,
+            Some(above) => (above as usize + 1) * STEPS,
+        };
+        self.counts[..end.min(BUCKETS)].iter().map(|count| u64::from(*count)).sum()
+    }
+
     /// The value below which the share `q` lies, in nanoseconds.
     pub fn quantile_ns(&self, q: f64) -> u64 {
         let rank = ((q * self.count as f64).ceil() as u64).clamp(1, self.count.max(1));
@@ -116,6 +125,10 @@ mod tests {
             let exact = all[(q * all.len() as f64) as usize - 1] as f64;
             let found = latency.quantile_ns(q) as f64;
             assert!((found - exact).abs() <= exact * 0.0625 + 1024.0, "{q}: {found} {exact}");
+        }
+        for octave in [0, 2, 3, 7, 12, 20] {
+            let exact = all.iter().filter(|ns| **ns < 1024 << octave).count() as u64;
+            assert_eq!(latency.count_below(octave), exact, "2^{octave}");
         }
         latency.record(u64::MAX);
         assert_eq!(latency.max_ns(), u64::MAX);

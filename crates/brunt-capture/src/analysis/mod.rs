@@ -7,6 +7,7 @@ mod bounded;
 mod duplicates;
 mod errors;
 mod findings;
+mod glance;
 mod hot;
 mod latency;
 pub(crate) mod mix;
@@ -17,6 +18,8 @@ pub mod report;
 mod sketch;
 
 pub use findings::Finding;
+pub use glance::{Analysed, Glance, OperationGlance};
+pub use hot::Load;
 pub use latency::Latency;
 pub use report::Report;
 pub use sketch::HyperLogLog;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::merge::Merge;
-use super::ring::{self, BLOCK_AGE, Ring, RingCounters};
+use super::ring::{self, BLOCK_AGE, Fanout, Ring, RingCounters};
 use super::{LiveError, LiveOptions};
 use crate::operation::Sink;
 use crate::parallel::{ParallelError, Parsers, Shares};
@@ -24,6 +24,8 @@ pub struct LiveCapture {
     /// Times that no parcel was free: the parsers were behind.
     pool_waits: u64,
     names: Vec<String>,
+    /// What the interfaces had lost before the capture began.
+    card_losses: u64,
 }
 
 /// What a capture's reader has to say.
@@ -33,6 +35,24 @@ pub struct LiveReport {
     pub counters: RingCounters,
     /// Times that no parcel was free: the parsers were behind.
     pub pool_waits: u64,
+    /// Packets that the interfaces lost before the ring could see them; whether they would have passed
+    /// the filter nobody knows.
+    pub card_losses: u64,
+}
+
+/// What the interfaces say that they lost since they were made: dropped and overrun.
+fn card_losses(names: &[String]) -> u64 {
+    let Ok(text) = std::fs::read_to_string("/proc/self/net/dev") else { return 0 };
+    let of = |line: &str| -> Option<u64> {
+        let (name, counters) = line.split_once(':')?;
+        if !names.iter().any(|other| other == name.trim()) {
+            return None;
+        }
+        // bytes, packets, errors, dropped, overrun, ...
+        let number = |at| counters.split_whitespace().nth(at)?.parse::<u64>().ok();
+        Some(number(3)? + number(4)?)
+    };
+    text.lines().filter_map(of).sum()
 }
 
 impl LiveCapture {
@@ -47,11 +67,15 @@ impl LiveCapture {
     ) -> Result<LiveCapture, LiveError> {
         let mut rings = Vec::new();
         for (number, name) in (0u32..).zip(interfaces) {
-            let first = Ring::open(name, number, options, (options.rings > 1).then_some(0))?;
-            let group = first.group().unwrap_or(0);
-            rings.push(first);
-            for _ in 1..options.rings.max(1) {
-                rings.push(Ring::open(name, number, options, Some(group))?);
+            let alone = options.rings <= 1;
+            rings.push(Ring::open(name, number, options, if alone { Fanout::Alone } else { Fanout::Begin })?);
+            for _ in 1..options.rings {
+                let group = rings[rings.len() - 1].group().map_err(|source| LiveError::Io {
+                    interface: name.clone(),
+                    what: "share the interface among rings",
+                    source,
+                })?;
+                rings.push(Ring::open(name, number, options, Fanout::Join(group))?);
             }
         }
         for ring in &rings {
@@ -64,7 +88,8 @@ impl LiveCapture {
         // A parcel holds a block at least, so more parcels than blocks are never under way.
         let blocks = (options.ring_bytes / super::BLOCK_BYTES).max(2) * rings.len();
         let pool = Pool::new(blocks + 1, parsers, 0);
-        Ok(LiveCapture { rings, pool, pool_waits: 0, names: interfaces.to_vec() })
+        let (names, card_losses) = (interfaces.to_vec(), card_losses(interfaces));
+        Ok(LiveCapture { rings, pool, pool_waits: 0, names, card_losses })
     }
 
     /// Parcels there are: what [`Parsers::start`] wants to know.
@@ -79,7 +104,8 @@ impl LiveCapture {
 
     /// What was counted until now.
     pub fn report(&self) -> LiveReport {
-        let mut report = LiveReport { pool_waits: self.pool_waits, ..LiveReport::default() };
+        let card_losses = card_losses(&self.names).saturating_sub(self.card_losses);
+        let mut report = LiveReport { pool_waits: self.pool_waits, card_losses, ..LiveReport::default() };
         for counters in self.rings.iter().map(|ring| ring.counters) {
             report.counters.offered += counters.offered;
             report.counters.dropped += counters.dropped;

@@ -71,7 +71,7 @@ pub enum LiveError {
         /// The interface.
         interface: String,
         /// What the kernel says that it is (`ARPHRD_*`).
-        kind: u32,
+        kind: u16,
     },
     /// The operating system said no.
     #[error("cannot {what} on {interface}: {source}")]

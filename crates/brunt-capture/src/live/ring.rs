@@ -37,6 +37,15 @@ pub struct Ring {
     pub counters: RingCounters,
 }
 
+/// Whether a ring has its interface to itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fanout {
+    Alone,
+    /// It begins a group. The kernel numbers these from zero.
+    Begin,
+    Join(u16),
+}
+
 /// What a ring has seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RingCounters {
@@ -62,20 +71,20 @@ pub struct ReadBlock {
 }
 
 impl Ring {
-    /// Opens a ring on `name`, the capture's interface number `interface`. With `fanout` it joins
-    /// that group of rings.
+    /// Opens a ring on `name`, the capture's interface number `interface`.
     pub(super) fn open(
         name: &str,
         interface: u32,
         options: &LiveOptions,
-        fanout: Option<u16>,
+        fanout: Fanout,
     ) -> Result<Ring, LiveError> {
         let fail = |what: &'static str| {
             move |source: io::Error| LiveError::Io { interface: name.to_string(), what, source }
         };
-        let link = link_type(name)?;
         let fd = sys::socket().map_err(|error| LiveError::of_socket(name, error))?;
-        let index = sys::interface_index(name).map_err(fail("find the interface"))?;
+        let index = sys::interface_index(name).map_err(|_| LiveError::NoInterface(name.to_string()))?;
+        let kind = sys::hardware_type(&fd, name).map_err(fail("ask for the kind of link"))?;
+        let link = link_type(name, kind)?;
         let set = |option: i32, value: i32| sys::set_option(&fd, libc::SOL_PACKET, option, &value);
         set(libc::PACKET_VERSION, libc::tpacket_versions::TPACKET_V3 as i32)
             .map_err(fail("use TPACKET_V3"))?;
@@ -85,7 +94,7 @@ impl Ring {
                 .map_err(fail("take the network card's times"))?;
         }
         // On the loopback every packet goes out and comes in: seen once is enough.
-        if is_loopback(name) {
+        if kind == LOOPBACK {
             set(libc::PACKET_IGNORE_OUTGOING, 1).map_err(fail("leave out outgoing packets"))?;
         }
         let block_count = (options.ring_bytes / BLOCK_BYTES).max(2);
@@ -123,19 +132,23 @@ impl Ring {
             link,
             counters: RingCounters::default(),
         };
-        if let Some(group) = fanout {
-            ring.join(group).map_err(fail("share the interface among rings"))?;
+        if fanout != Fanout::Alone {
+            ring.join(fanout).map_err(fail("share the interface among rings"))?;
         }
         Ok(ring)
     }
 
-    /// Shares the interface's packets with the other rings of `group` (zero: a new one). The kernel's
-    /// hash is the same for both directions of a connection; fragments are put together before.
-    fn join(&mut self, group: u16) -> io::Result<()> {
+    /// Shares the interface's packets with the other rings of a group. The kernel's hash is the same for
+    /// both directions of a connection; fragments are put together before.
+    fn join(&mut self, fanout: Fanout) -> io::Result<()> {
         let mut flags = libc::PACKET_FANOUT_HASH | libc::PACKET_FANOUT_FLAG_DEFRAG;
-        if group == 0 {
-            flags |= libc::PACKET_FANOUT_FLAG_UNIQUEID;
-        }
+        let group = match fanout {
+            Fanout::Join(group) => group,
+            _ => {
+                flags |= libc::PACKET_FANOUT_FLAG_UNIQUEID;
+                0
+            }
+        };
         let value = u32::from(group) | flags << 16;
         sys::set_option(&self.fd, libc::SOL_PACKET, libc::PACKET_FANOUT, &value)
     }
@@ -246,27 +259,16 @@ fn restore_tag(bytes: &mut [u8], frame: usize, protocol: u16, tag: u16) -> usize
     start
 }
 
-fn is_loopback(name: &str) -> bool {
-    matches!(hardware_type(name), Some(772))
-}
-
-fn hardware_type(name: &str) -> Option<u32> {
-    std::fs::read_to_string(format!("/sys/class/net/{name}/type")).ok()?.trim().parse().ok()
-}
+const LOOPBACK: u16 = 772;
 
 /// How an interface's packets begin.
-fn link_type(name: &str) -> Result<LinkType, LiveError> {
-    // Names come from the command line: nothing but a name may get into the path.
-    let none = || LiveError::NoInterface(name.to_string());
-    if name.is_empty() || name.contains(['/', '\0']) || name == "." || name == ".." {
-        return Err(none());
-    }
-    match hardware_type(name).ok_or_else(none)? {
+fn link_type(interface: &str, kind: u16) -> Result<LinkType, LiveError> {
+    match kind {
         // Ethernet; the loopback, whose addresses are zero.
-        1 | 772 => Ok(LinkType::Ethernet),
+        1 | LOOPBACK => Ok(LinkType::Ethernet),
         // tun and other tunnels without a link header.
         65534 | 768 | 776 | 778 => Ok(LinkType::Raw),
-        kind => Err(LiveError::Link { interface: name.to_string(), kind }),
+        kind => Err(LiveError::Link { interface: interface.to_string(), kind }),
     }
 }
 

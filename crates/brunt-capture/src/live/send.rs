@@ -23,7 +23,7 @@ impl Transmitter {
             move |source: io::Error| LiveError::Io { interface: name.to_string(), what, source }
         };
         let fd = sys::socket().map_err(|error| LiveError::of_socket(name, error))?;
-        let index = sys::interface_index(name).map_err(fail("find the interface"))?;
+        let index = sys::interface_index(name).map_err(|_| LiveError::NoInterface(name.to_string()))?;
         // Straight to the driver: no queueing discipline reorders or drops on the way.
         sys::set_option(&fd, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, &1i32)
             .map_err(fail("bypass the queueing discipline"))?;

@@ -92,6 +92,23 @@ pub(super) fn interface_index(name: &str) -> io::Result<i32> {
     if index == 0 { Err(io::Error::last_os_error()) } else { Ok(index as i32) }
 }
 
+/// What an interface is (`ARPHRD_*`). Asked of the socket: sysfs shows the namespace it was mounted in.
+pub(super) fn hardware_type(fd: &OwnedFd, name: &str) -> io::Result<u16> {
+    // SAFETY: plain integers, for which zero is a value.
+    let mut request: libc::ifreq = unsafe { zeroed() };
+    // One byte is left for the zero at the end.
+    if name.len() >= request.ifr_name.len() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    // SAFETY: the kernel reads the name and writes an address into a living request.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::SIOCGIFHWADDR, &raw mut request) })?;
+    // SAFETY: the call that succeeded filled in this member.
+    Ok(unsafe { request.ifr_ifru.ifru_hwaddr.sa_family })
+}
+
 /// Binds a socket to an interface: packets come from now on (and with protocol zero, never).
 pub(super) fn bind(fd: &OwnedFd, interface: i32, protocol: u16) -> io::Result<()> {
     // SAFETY: plain integers, for which zero is a value.

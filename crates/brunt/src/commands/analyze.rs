@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use brunt_capture::{Analysis, Limits, Report, run_file};
+use brunt_capture::{
+    Analysis, Limits, ParallelError, Report, Shares, SourceError, run_file, run_file_parallel,
+};
 use brunt_report::capture::{self, Source};
 
 use crate::cli::{Done, Failure, Output};
@@ -16,6 +18,10 @@ pub struct Analyze {
     /// Write the report as a page with charts as well: one HTML file that needs nothing else
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+
+    /// Parsers that share the connections of a capture file, beside the thread that reads it.
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    workers: u16,
 }
 
 impl super::Subcommand for Analyze {
@@ -31,47 +37,61 @@ impl super::Subcommand for Analyze {
         if self.file.is_dir() {
             return super::record::analyze(&self.file, self.html.as_deref(), output);
         }
-        report(&self.file, self.html.as_deref(), output)
+        report(&self.file, usize::from(self.workers), self.html.as_deref(), output)
     }
 }
 
-/// Runs a file through the pipeline and prints what the analyses found.
-pub(super) fn report(file: &Path, html: Option<&Path>, output: &Output) -> Done {
-    let outcome = run_file(file, Analysis::new(), Limits::default(), || output.is_interrupted())
-        .map_err(|error| Failure::usage(error).advise("Check the file with `capinfos` or `tcpdump -r`"))?;
-    let report: Report = outcome.sink.report(&outcome.ledger);
-    if outcome.cut_bytes > 0 {
-        output.note(format_args!("the file ends {} bytes into a packet: it was cut", outcome.cut_bytes));
+/// Runs a file through as many pipelines as there are workers and prints what the analyses found.
+pub(super) fn report(file: &Path, workers: usize, html: Option<&Path>, output: &Output) -> Done {
+    let mistake =
+        |error: SourceError| Failure::usage(error).advise("Check the file with `capinfos` or `tcpdump -r`");
+    let stop = || output.is_interrupted();
+    let (shares, damage, cut_bytes) = if workers == 1 {
+        let outcome = run_file(file, Analysis::new(), Limits::default(), stop).map_err(mistake)?;
+        let shares = Shares { sinks: vec![outcome.sink], ledger: outcome.ledger };
+        (shares, outcome.damage, outcome.cut_bytes)
+    } else {
+        let sinks = (0..workers).map(|_| Analysis::new()).collect();
+        let outcome =
+            run_file_parallel(file, sinks, Limits::default(), stop).map_err(|error| match error {
+                ParallelError::Source(error) => mistake(error),
+                error => Failure::failed(error),
+            })?;
+        (outcome.shares, outcome.damage, outcome.cut_bytes)
+    };
+    if cut_bytes > 0 {
+        output.note(format_args!("the file ends {cut_bytes} bytes into a packet: it was cut"));
     }
     if output.is_interrupted() {
         output.note("interrupted: the report covers what was read until then");
     }
-    for line in report.text().lines() {
-        output.line(line);
-    }
+    let report = merged(shares.sinks).report(&shares.ledger);
     if let Some(html) = html {
         let mut trouble = Vec::new();
         if output.is_interrupted() {
             trouble.push("Interrupted: this covers what was read until then.".to_string());
         }
-        if outcome.cut_bytes > 0 {
-            trouble.push(format!("The file ends {} bytes into a packet: it was cut.", outcome.cut_bytes));
+        if cut_bytes > 0 {
+            trouble.push(format!("The file ends {cut_bytes} bytes into a packet: it was cut."));
         }
-        trouble
-            .extend(outcome.damage.iter().map(|damage| format!("{damage}; this covers what came before.")));
+        trouble.extend(damage.iter().map(|damage| format!("{damage}; this covers what came before.")));
         write_page(&report, file, trouble, html, output)?;
     }
-    let value = serde_json::to_value(&report).map_err(|error| Failure::failed(error.to_string()))?;
-    output.object(&value);
-    if !report.valid {
-        return Err(Failure::failed("the ledger does not add up: the report is invalid"));
-    }
-    match outcome.damage {
+    super::record::print(&report, Vec::new(), output)?;
+    match damage {
         Some(damage) => {
             Err(Failure::usage(damage).advise("The report above covers what came before the damage"))
         }
         None => Ok(()),
     }
+}
+
+/// What all parsers found together.
+pub(super) fn merged(sinks: Vec<Analysis>) -> Analysis {
+    let mut sinks = sinks.into_iter();
+    let mut all = sinks.next().expect("there is one parser at least");
+    sinks.for_each(|sink| all.merge(sink));
+    all
 }
 
 /// The report as a page; `trouble` is what went wrong while the capture was read.

@@ -62,7 +62,7 @@ impl KeepArgs {
     }
 
     /// Begins the trace, if one is asked for.
-    fn recorder(&self, output: &Output) -> Result<Option<Recorder>, Failure> {
+    pub(super) fn recorder(&self, output: &Output) -> Result<Option<Recorder>, Failure> {
         let Some(folder) = &self.out else { return Ok(None) };
         let anonymizer = self.anonymize.as_deref().map(Anonymizer::from_file).transpose();
         let (tell, stop) = (output.clone(), output.clone());
@@ -103,26 +103,7 @@ pub fn capture(file: &Path, keep: &KeepArgs, output: &Output) -> Done {
     let mut outcome = outcome
         .map_err(|error| Failure::usage(error).advise("Check the file with `capinfos` or `tcpdump -r`"))?;
     let (analysis, recorder) = outcome.sink;
-    let mut extra = Vec::new();
-    let mut failure = None;
-    if let Some(recorder) = recorder {
-        let (summary, error) = recorder.finish(&mut outcome.ledger);
-        let folder = keep.out.as_deref().unwrap_or(Path::new("."));
-        output.note(format_args!(
-            "{}: {} rows in {} parts, {} bytes: {:.1} times smaller than the packets on the wire",
-            folder.display(),
-            summary.rows,
-            summary.parts,
-            summary.bytes,
-            outcome.ledger.wire_bytes as f64 / summary.bytes.max(1) as f64
-        ));
-        if summary.rows_lost > 0 {
-            output.note(format_args!("{} rows found no room and are not in the trace", summary.rows_lost));
-        }
-        extra.push(("trace", serde_json::to_value(summary).unwrap_or_default()));
-        failure =
-            error.map(|error| Failure::failed(error).advise("The report covers what was read until then"));
-    }
+    let (extra, mut failure) = finish(recorder, keep, &mut outcome.ledger, output);
     if let (Some(writer), Some(path)) = (packets, &keep.pcap) {
         let written = match trouble {
             Some(error) => Err(error),
@@ -150,6 +131,34 @@ pub fn capture(file: &Path, keep: &KeepArgs, output: &Output) -> Done {
     }
 }
 
+/// What a report says beside its figures.
+type Extra = Vec<(&'static str, Value)>;
+
+/// Ends the trace, if there is one: what the report says of it, and what went wrong.
+pub(super) fn finish(
+    recorder: Option<Recorder>,
+    keep: &KeepArgs,
+    ledger: &mut brunt_capture::Ledger,
+    output: &Output,
+) -> (Extra, Option<Failure>) {
+    let Some(recorder) = recorder else { return (Vec::new(), None) };
+    let (summary, error) = recorder.finish(ledger);
+    let folder = keep.out.as_deref().unwrap_or(Path::new("."));
+    output.note(format_args!(
+        "{}: {} rows in {} parts, {} bytes: {:.1} times smaller than the packets on the wire",
+        folder.display(),
+        summary.rows,
+        summary.parts,
+        summary.bytes,
+        ledger.wire_bytes as f64 / summary.bytes.max(1) as f64
+    ));
+    if summary.rows_lost > 0 {
+        output.note(format_args!("{} rows found no room and are not in the trace", summary.rows_lost));
+    }
+    let extra = vec![("trace", serde_json::to_value(summary).unwrap_or_default())];
+    (extra, error.map(|error| Failure::failed(error).advise("The report covers what was read until then")))
+}
+
 fn failed_pcap(path: &Path, error: &std::io::Error) -> Failure {
     Failure::failed(format!("{}: {error}", path.display())).advise("Choose another file with --pcap")
 }
@@ -167,7 +176,7 @@ pub fn analyze(folder: &Path, html: Option<&Path>, output: &Output) -> Done {
     print(&report, Vec::new(), output)
 }
 
-fn print(report: &Report, extra: Vec<(&str, Value)>, output: &Output) -> Done {
+pub(super) fn print(report: &Report, extra: Extra, output: &Output) -> Done {
     for line in report.text().lines() {
         output.line(line);
     }

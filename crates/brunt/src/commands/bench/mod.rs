@@ -3,6 +3,7 @@
 
 mod actors;
 mod bare;
+mod capture;
 mod drive;
 mod iscsi;
 mod link;
@@ -16,8 +17,13 @@ use super::{Entry, Subcommand, entry};
 use crate::cli::{Done, Output};
 
 /// What can be measured, in the order of `brunt bench --help`.
-const SUBJECTS: &[Entry] =
-    &[entry::<iscsi::Iscsi>(), entry::<load::Load>(), entry::<link::Link>(), entry::<actors::Actors>()];
+const SUBJECTS: &[Entry] = &[
+    entry::<iscsi::Iscsi>(),
+    entry::<load::Load>(),
+    entry::<link::Link>(),
+    entry::<actors::Actors>(),
+    entry::<capture::Capture>(),
+];
 
 /// Measure Brunt itself beside its peers, in one run
 pub struct Bench {

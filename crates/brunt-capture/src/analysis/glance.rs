@@ -1,0 +1,147 @@
+//! What a watcher wants to see while a capture runs: counters since its start, and the hottest few. A
+//! pipeline makes one when asked; those of several are added. Cheap enough for every second.
+
+use brunt_wire::net::Address;
+
+use super::hot::Load;
+use super::{Analysis, Latency};
+use crate::ledger::Ledger;
+use crate::operation::{FileKey, Sink};
+use crate::pipeline::Pipeline;
+
+/// Entries of each list.
+const HOT: usize = 32;
+
+/// One operation since the start.
+#[derive(Clone, Debug)]
+pub struct OperationGlance {
+    /// Its name.
+    pub name: &'static str,
+    /// Calls.
+    pub calls: u64,
+    /// Replies with a status that is not OK.
+    pub errors: u64,
+    /// Bytes of file data.
+    pub bytes: u64,
+    /// How long it took.
+    pub latency: Latency,
+}
+
+/// Counters since the start of a capture.
+#[derive(Clone, Debug, Default)]
+pub struct Glance {
+    /// What was seen and lost.
+    pub ledger: Ledger,
+    /// Bytes kept of what is incomplete.
+    pub kept_bytes: u64,
+    /// Operations of which there was at least one.
+    pub operations: Vec<OperationGlance>,
+    /// Bytes read and written.
+    pub data_bytes: [u64; 2],
+    /// The files with the most operations, and their paths.
+    pub files: Vec<(FileKey, String, Load)>,
+    /// The clients with the most operations.
+    pub clients: Vec<(Address, Load)>,
+}
+
+/// A sink with analyses in it.
+pub trait Analysed {
+    /// The analyses.
+    fn analysis(&self) -> &Analysis;
+}
+
+impl Analysed for Analysis {
+    fn analysis(&self) -> &Analysis {
+        self
+    }
+}
+
+impl<B> Analysed for (Analysis, B) {
+    fn analysis(&self) -> &Analysis {
+        &self.0
+    }
+}
+
+/// The heaviest of many, by operations.
+fn heaviest<T>(mut all: Vec<(T, Load)>) -> Vec<(T, Load)> {
+    let key = |entry: &(T, Load)| std::cmp::Reverse(entry.1.operations);
+    if all.len() > HOT {
+        all.select_nth_unstable_by_key(HOT, key);
+        all.truncate(HOT);
+    }
+    all.sort_by_key(key);
+    all
+}
+
+impl Glance {
+    /// What a pipeline has seen until now.
+    pub fn of<S: Sink + Analysed>(pipeline: &Pipeline<S>) -> Glance {
+        let analysis = pipeline.sink().analysis();
+        let hot = &analysis.hot;
+        let operations = analysis.mix.iter().filter(|(_, o)| o.calls > 0);
+        let files = hot.files.iter().filter(|(_, f)| f.load.operations > 0);
+        Glance {
+            ledger: pipeline.ledger().clone(),
+            kept_bytes: pipeline.kept_bytes() as u64,
+            operations: operations
+                .map(|(name, o)| OperationGlance {
+                    name,
+                    calls: o.calls,
+                    errors: o.errors,
+                    bytes: o.bytes,
+                    latency: o.latency.clone(),
+                })
+                .collect(),
+            data_bytes: [analysis.profile.transfers[0].bytes, analysis.profile.transfers[1].bytes],
+            files: heaviest(files.map(|(key, f)| (FileKey(key), f.load)).collect())
+                .into_iter()
+                .map(|(key, load)| (key, hot.path(key), load))
+                .collect(),
+            clients: heaviest(hot.clients.iter().map(|(_, c)| (c.address, c.load)).collect()),
+        }
+    }
+
+    /// Adds what another pipeline has seen.
+    pub fn merge(&mut self, other: Glance) {
+        self.ledger.merge(&other.ledger);
+        self.kept_bytes += other.kept_bytes;
+        for theirs in other.operations {
+            match self.operations.iter_mut().find(|mine| mine.name == theirs.name) {
+                Some(mine) => {
+                    mine.calls += theirs.calls;
+                    mine.errors += theirs.errors;
+                    mine.bytes += theirs.bytes;
+                    mine.latency.merge(&theirs.latency);
+                }
+                None => self.operations.push(theirs),
+            }
+        }
+        for (mine, theirs) in self.data_bytes.iter_mut().zip(other.data_bytes) {
+            *mine += theirs;
+        }
+        for (key, path, load) in other.files {
+            match self.files.iter_mut().find(|mine| mine.0 == key) {
+                Some(mine) => mine.2.merge(&load),
+                None => self.files.push((key, path, load)),
+            }
+        }
+        self.files.sort_by_key(|file| std::cmp::Reverse(file.2.operations));
+        for (address, load) in other.clients {
+            match self.clients.iter_mut().find(|mine| mine.0 == address) {
+                Some(mine) => mine.1.merge(&load),
+                None => self.clients.push((address, load)),
+            }
+        }
+        self.clients.sort_by_key(|client| std::cmp::Reverse(client.1.operations));
+    }
+
+    /// Calls seen, by all operations.
+    pub fn calls(&self) -> u64 {
+        self.operations.iter().map(|operation| operation.calls).sum()
+    }
+
+    /// Failures seen, by all operations.
+    pub fn errors(&self) -> u64 {
+        self.operations.iter().map(|operation| operation.errors).sum()
+    }
+}

@@ -1,0 +1,116 @@
+//! `brunt bench capture`: a capture file sent out of an interface, as fast as that takes it: what a
+//! live capture on the wire's other end is held against.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use brunt_capture::{Batch, FileSource, LiveError, Transmitter};
+use brunt_core::quantity::Span;
+use serde_json::json;
+
+use super::super::Subcommand;
+use crate::cli::{Done, Failure, Output};
+
+/// Frames sent by one call.
+const BATCH: usize = 64;
+/// A file is held in memory while it is sent.
+const FILE_BYTES_MAX: usize = 4 << 30;
+
+/// Send a capture file out of an interface, for a capture on the wire's other end to see.
+#[derive(clap::Args)]
+pub struct Capture {
+    /// A capture file: pcap or pcapng, plain, gzip or zstd.
+    file: PathBuf,
+
+    /// The interface. Best one of a network namespace made for this.
+    #[arg(long, value_name = "INTERFACE")]
+    replay: String,
+
+    /// Send the file so often.
+    #[arg(long, value_name = "COUNT", default_value_t = 1)]
+    times: u32,
+
+    /// Send for this long instead.
+    #[arg(long = "for", value_name = "TIME", conflicts_with = "times")]
+    duration: Option<Span>,
+
+    /// Send at most so many gigabits a second; without it, as fast as the interface takes them.
+    #[arg(long, value_name = "GBIT")]
+    rate: Option<f64>,
+}
+
+impl Subcommand for Capture {
+    const NAME: &'static str = "capture";
+    const EXAMPLES: &'static [(&'static str, &'static str)] = &[
+        ("brunt bench capture nfs.pcap --replay veth0", "as fast as the interface takes it"),
+        ("brunt bench capture nfs.pcap --replay veth0 --for 10m --rate 2", "2 Gb/s for ten minutes"),
+    ];
+
+    fn run(self, output: &Output) -> Done {
+        if self.rate.is_some_and(|rate| rate.is_nan() || rate <= 0.0) {
+            return Err(Failure::usage("--rate is a number of gigabits above zero"));
+        }
+        let (bytes, frames) = self.load()?;
+        let sender = Transmitter::open(&self.replay).map_err(|error| match error {
+            LiveError::NotAllowed { .. } => Failure::failed(error),
+            error => Failure::usage(error),
+        })?;
+        let frames: Vec<&[u8]> = frames.iter().map(|(at, len)| &bytes[*at..at + len]).collect();
+        let started = Instant::now();
+        let end = self.duration.map(|duration| started + duration.0);
+        let (mut sent, mut sent_bytes, mut full) = (0u64, 0u64, 0u64);
+        let mut round = 0;
+        'rounds: while end.map_or(round < self.times, |end| Instant::now() < end) {
+            round += 1;
+            for batch in frames.chunks(BATCH) {
+                if output.is_interrupted() || end.is_some_and(|end| Instant::now() >= end) {
+                    break 'rounds;
+                }
+                full += sender.send(batch).map_err(|error| {
+                    Failure::failed(format!("cannot send on {}: {error}", self.replay))
+                        .advise("Raise the interface's MTU to the largest packet's (`ip link set … mtu …`)")
+                })?;
+                sent += batch.len() as u64;
+                sent_bytes += batch.iter().map(|frame| frame.len() as u64).sum::<u64>();
+                if let Some(rate) = self.rate {
+                    let due = started + Duration::from_secs_f64(sent_bytes as f64 * 8e-9 / rate);
+                    std::thread::sleep(due.saturating_duration_since(Instant::now()));
+                }
+            }
+        }
+        let seconds = started.elapsed().as_secs_f64();
+        let gbit = sent_bytes as f64 * 8e-9 / seconds;
+        output.line(format_args!(
+            "{sent} packets sent in {seconds:.3} s: {gbit:.3} Gb/s, {:.0} packets/s; the interface was full {full} times",
+            sent as f64 / seconds
+        ));
+        output.object(&json!({
+            "packets": sent, "bytes": sent_bytes, "seconds": seconds, "gbit_per_s": gbit, "interface_full": full,
+        }));
+        Ok(())
+    }
+}
+
+/// Where a frame lies, and its length.
+type Place = (usize, usize);
+
+impl Capture {
+    /// The file's packets, one behind the other.
+    fn load(&self) -> Result<(Vec<u8>, Vec<Place>), Failure> {
+        let mut source = FileSource::open(&self.file).map_err(Failure::usage)?;
+        let (mut batch, mut bytes, mut frames) = (Batch::default(), Vec::new(), Vec::new());
+        while source.fill(&mut batch).map_err(Failure::usage)? {
+            for packet in batch.packets() {
+                if bytes.len() + packet.bytes.len() > FILE_BYTES_MAX {
+                    return Err(Failure::usage(format!("{} holds more than 4 GiB", self.file.display())));
+                }
+                frames.push((bytes.len(), packet.bytes.len()));
+                bytes.extend_from_slice(packet.bytes);
+            }
+        }
+        if frames.is_empty() {
+            return Err(Failure::usage(format!("{} holds no packets", self.file.display())));
+        }
+        Ok((bytes, frames))
+    }
+}

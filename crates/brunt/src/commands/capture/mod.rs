@@ -1,0 +1,189 @@
+//! `brunt capture`: packets to storage operations, from files and from live interfaces.
+
+mod metrics;
+mod view;
+mod watch;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use brunt_capture::trace::{Recorder, TraceStatus};
+use brunt_capture::{Analysis, Limits, LiveCapture, LiveError, LiveOptions, Parsers};
+use brunt_core::quantity::{Size, Span};
+
+use super::record::{self, KeepArgs};
+use crate::cli::{Done, Failure, Output};
+use watch::Watch;
+
+/// Rebuild NFS operations from captured packets and report on them.
+#[derive(clap::Args)]
+pub struct Capture {
+    /// Read packets from this file (pcap or pcapng, plain, gzip or zstd); `-` is standard input.
+    #[arg(
+        short = 'r',
+        long = "read",
+        value_name = "FILE",
+        conflicts_with = "interfaces",
+        required_unless_present = "interfaces"
+    )]
+    read: Option<PathBuf>,
+
+    /// Capture on this interface; may be given again for another one (the two sides of a tap).
+    #[arg(short = 'i', long = "interface", value_name = "INTERFACE")]
+    interfaces: Vec<String>,
+
+    /// Stop after this time and report; Ctrl-C does so at any time.
+    #[arg(long = "for", value_name = "TIME", requires = "interfaces")]
+    duration: Option<Span>,
+
+    /// Parsers that share the connections; 1 is the fastest for a file when there is one core.
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    workers: u16,
+
+    /// Memory for packets that wait to be parsed, for each ring.
+    #[arg(long, value_name = "SIZE", default_value = "128MiB", requires = "interfaces")]
+    ring: Size,
+
+    /// Rings that share each interface by connection: more when one core cannot empty it.
+    #[arg(long, value_name = "COUNT", default_value_t = 1, requires = "interfaces",
+          value_parser = clap::value_parser!(u16).range(1..=64))]
+    rings: u16,
+
+    /// Let the kernel pass only packets from or to this port (may be repeated, 32 at most). Without it
+    /// all are looked at: RPC is recognised on any port.
+    #[arg(long = "port", value_name = "PORT", requires = "interfaces")]
+    ports: Vec<u16>,
+
+    /// Capture this much of each packet. Checksums need all of it; file handles and names 512 bytes.
+    #[arg(long, value_name = "SIZE", default_value = "256KiB", requires = "interfaces")]
+    snap: Size,
+
+    /// Leave out packets to other hosts (a mirror port shows nothing else).
+    #[arg(long, requires = "interfaces")]
+    no_promiscuous: bool,
+
+    /// Take the network card's time stamps, where its clock is turned on. One interface only: its clock
+    /// need not agree with the host's.
+    #[arg(long, requires = "interfaces")]
+    hardware_times: bool,
+
+    /// Serve metrics for Prometheus at this address while capturing (port 0 picks a free one).
+    #[arg(long, value_name = "ADDRESS", requires = "interfaces")]
+    metrics: Option<SocketAddr>,
+
+    /// Print a line now and then instead of the live view.
+    #[arg(long, requires = "interfaces")]
+    plain: bool,
+
+    #[command(flatten)]
+    keep: KeepArgs,
+}
+
+impl super::Subcommand for Capture {
+    const NAME: &'static str = "capture";
+    const EXAMPLES: &'static [(&'static str, &'static str)] = &[
+        ("brunt capture -r nfs.pcapng.gz", "read a capture file"),
+        ("brunt capture -r -", "read what `tcpdump -w -` writes into the pipe"),
+        ("brunt capture -r nfs.pcap --out DIR --keep 500GB", "keep what is found as tables"),
+        ("brunt capture -i eth1 --for 10m", "watch a mirror port for ten minutes, then report"),
+        ("brunt capture -i eth1 -i eth2 --metrics 127.0.0.1:9400", "both sides of a tap, with metrics"),
+    ];
+
+    fn run(self, output: &Output) -> Done {
+        match &self.read {
+            Some(file) if self.keep.is_some() => {
+                if self.workers > 1 {
+                    return Err(Failure::usage(
+                        "--out and --pcap are written by one parser: leave out --workers",
+                    ));
+                }
+                super::record::capture(file, &self.keep, output)
+            }
+            Some(file) => super::analyze::report(file, usize::from(self.workers), None, output),
+            None => self.live(output),
+        }
+    }
+}
+
+impl Capture {
+    fn live(&self, output: &Output) -> Done {
+        if self.ports.len() > brunt_capture::live::PORTS_MAX {
+            return Err(Failure::usage(format!("{} ports: at most 32 can be filtered", self.ports.len())));
+        }
+        if self.hardware_times && self.interfaces.len() > 1 {
+            return Err(Failure::usage("--hardware-times is for one interface: clocks of two cards differ"));
+        }
+        if let Some(twice) = self.interfaces.iter().find(|name| count(&self.interfaces, name) > 1) {
+            return Err(Failure::usage(format!("-i {twice} is given twice: its packets would count twice")));
+        }
+        if self.keep.pcap.is_some() {
+            return Err(Failure::usage("--pcap writes the packets of files only")
+                .advise("Write what is found as tables with --out, or packets with tcpdump"));
+        }
+        if self.keep.out.is_some() && self.workers > 1 {
+            return Err(Failure::usage("--out is written by one parser: leave out --workers"));
+        }
+        let options = LiveOptions {
+            ring_bytes: self.ring.0 as usize,
+            rings: usize::from(self.rings),
+            snap_bytes: u32::try_from(self.snap.0).unwrap_or(u32::MAX).max(64),
+            promiscuous: !self.no_promiscuous,
+            hardware_times: self.hardware_times,
+            ports: self.ports.clone(),
+        };
+        let workers = usize::from(self.workers);
+        let mut watch = Watch::start(workers, self.metrics, self.plain, output)?;
+        let capture =
+            LiveCapture::open(&self.interfaces, &options, workers).map_err(|error| match error {
+                LiveError::NotAllowed { .. } => Failure::failed(error),
+                error => Failure::usage(error),
+            })?;
+        output.note(format_args!(
+            "capturing on {}: {} of ring, {workers} parser{}, {}",
+            self.interfaces.join(", "),
+            brunt_core::units::format_size(capture.ring_bytes(&options) as u64),
+            if workers == 1 { "" } else { "s" },
+            if self.ports.is_empty() { "all ports".into() } else { format!("ports {:?}", self.ports) }
+        ));
+        let mut recorder = self.keep.recorder(output)?;
+        let status = recorder.as_ref().map(Recorder::status);
+        let sinks = (0..workers).map(|_| (Analysis::new(), recorder.take())).collect();
+        let parsers = Parsers::start(sinks, Limits::default(), capture.parcels());
+        let end = self.duration.map(|duration| Instant::now() + duration.0);
+        let result = capture.run(parsers, |capture, parsers| {
+            watch.tick(capture, parsers);
+            let failed = status.as_ref().is_some_and(TraceStatus::has_failed);
+            !output.is_interrupted() && !failed && end.is_none_or(|end| Instant::now() < end)
+        });
+        watch.finish();
+        let (mut shares, live, trouble) = result.map_err(Failure::failed)?;
+        output.note(format_args!(
+            "the kernel offered {} packets, {} of them had no room in the ring; times are {}",
+            live.counters.offered,
+            live.counters.dropped,
+            if live.counters.hardware_times > 0 { "the network card's" } else { "the kernel's" }
+        ));
+        if live.card_losses > 0 {
+            output.note(format_args!(
+                "the interfaces lost {} packets before the ring saw them (`ethtool -G` gives a card more buffers)",
+                live.card_losses
+            ));
+        }
+        let (analyses, recorders): (Vec<_>, Vec<_>) = shares.sinks.into_iter().unzip();
+        let recorder = recorders.into_iter().flatten().next();
+        let (extra, failure) = record::finish(recorder, &self.keep, &mut shares.ledger, output);
+        record::print(&super::analyze::merged(analyses).report(&shares.ledger), extra, output)?;
+        if let Some(failure) = failure {
+            return Err(failure);
+        }
+        match trouble {
+            Some(error) => Err(Failure::failed(error).advise("The report above covers what came before")),
+            None => Ok(()),
+        }
+    }
+}
+
+fn count(names: &[String], name: &str) -> usize {
+    names.iter().filter(|other| *other == name).count()
+}

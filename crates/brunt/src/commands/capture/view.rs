@@ -1,0 +1,228 @@
+//! The live view: a screen like `top`'s on a terminal, lines elsewhere.
+
+use std::io::IsTerminal;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use brunt_capture::analysis::Load;
+use brunt_core::units::format_size;
+use ratatui::DefaultTerminal;
+use ratatui::Frame;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyModifiers};
+use ratatui::layout::{Constraint, Layout};
+use ratatui::style::{Color, Style};
+use ratatui::text::Line;
+use ratatui::widgets::{Block, Paragraph, Row, Table};
+
+use super::watch::Picture;
+use crate::cli::Output;
+
+/// Without a terminal, a line each so many pictures: ten seconds.
+const LINE_EVERY: u32 = 10;
+
+/// Where pictures are shown.
+pub struct View {
+    terminal: Option<DefaultTerminal>,
+    output: Output,
+    /// The one before, that rates are counted from.
+    before: Picture,
+    shown: u32,
+}
+
+impl View {
+    /// The terminal's screen when there is one and nobody asked for lines.
+    pub fn new(plain: bool, output: &Output) -> View {
+        let wanted = !plain && !output.is_json() && std::io::stdout().is_terminal();
+        let terminal = wanted.then(ratatui::try_init).and_then(Result::ok);
+        View { terminal, output: output.clone(), before: Picture::default(), shown: 0 }
+    }
+
+    /// Shows a picture.
+    pub fn show(&mut self, picture: &Picture) {
+        self.shown += 1;
+        if let Some(terminal) = &mut self.terminal {
+            let before = &self.before;
+            // A terminal that is gone shows nothing; the capture goes on.
+            let _ = terminal.draw(|frame| draw(frame, picture, before));
+            self.before = picture.clone();
+        } else if self.shown.is_multiple_of(LINE_EVERY) {
+            self.output.note(line(picture, &self.before));
+            self.before = picture.clone();
+        }
+    }
+
+    /// Looks for `q` and Ctrl-C, which the terminal does not turn into a signal while it is drawn on.
+    pub fn keys(&mut self) {
+        if self.terminal.is_none() {
+            return;
+        }
+        while event::poll(Duration::ZERO).unwrap_or(false) {
+            if let Ok(Event::Key(key)) = event::read() {
+                let interrupt =
+                    key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
+                if interrupt || key.code == KeyCode::Char('q') {
+                    self.output.interrupt_flag().store(true, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+}
+
+impl Drop for View {
+    fn drop(&mut self) {
+        if self.terminal.take().is_some() {
+            ratatui::restore();
+        }
+    }
+}
+
+/// What happened between two pictures, by the second.
+struct Rates {
+    operations: f64,
+    errors: f64,
+    gbit: f64,
+    packets: f64,
+    data: [f64; 2],
+    seconds: f64,
+}
+
+impl Rates {
+    fn between(now: &Picture, before: &Picture) -> Rates {
+        let seconds = (now.at_s - before.at_s).max(1e-3);
+        let (g, b) = (&now.glance, &before.glance);
+        let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds;
+        Rates {
+            operations: rate(g.calls(), b.calls()),
+            errors: rate(g.errors(), b.errors()),
+            gbit: rate(g.ledger.wire_bytes, b.ledger.wire_bytes) * 8e-9,
+            packets: rate(g.ledger.packets, b.ledger.packets),
+            data: [rate(g.data_bytes[0], b.data_bytes[0]), rate(g.data_bytes[1], b.data_bytes[1])],
+            seconds,
+        }
+    }
+}
+
+fn bytes(rate: f64) -> String {
+    format_size(rate as u64)
+}
+
+/// A picture as a line.
+fn line(now: &Picture, before: &Picture) -> String {
+    let rates = Rates::between(now, before);
+    format!(
+        "{:.0} s: {:.0} op/s, {:.3} Gb/s, read {}/s, written {}/s, {:.0} errors/s; {} calls seen, {} packets \
+         dropped, {} parcels wait",
+        now.at_s,
+        rates.operations,
+        rates.gbit,
+        bytes(rates.data[0]),
+        bytes(rates.data[1]),
+        rates.errors,
+        now.glance.calls(),
+        now.live.counters.dropped,
+        now.queued.iter().sum::<u32>()
+    )
+}
+
+fn draw(frame: &mut Frame<'_>, now: &Picture, before: &Picture) {
+    let rates = Rates::between(now, before);
+    let [head, operations, files, clients, ledger] = Layout::vertical([
+        Constraint::Length(2),
+        Constraint::Length(9),
+        Constraint::Min(5),
+        Constraint::Length(7),
+        Constraint::Length(5),
+    ])
+    .areas(frame.area());
+    let title = format!(
+        "brunt capture  {:>6.0} s   {:>9.0} op/s   {:>7.3} Gb/s   {:>9.0} packets/s   {:.0} errors/s",
+        now.at_s, rates.operations, rates.gbit, rates.packets, rates.errors
+    );
+    let data = format!("read {}/s   written {}/s   (q stops)", bytes(rates.data[0]), bytes(rates.data[1]));
+    frame.render_widget(Paragraph::new(vec![Line::from(title), Line::from(data)]), head);
+
+    let mut busiest: Vec<_> = now.glance.operations.iter().collect();
+    busiest.sort_by_key(|operation| std::cmp::Reverse(operation.calls));
+    let rows = busiest.iter().map(|o| {
+        let earlier = before.glance.operations.iter().find(|other| other.name == o.name);
+        let calls = o.calls.saturating_sub(earlier.map_or(0, |earlier| earlier.calls));
+        Row::new([
+            o.name.to_string(),
+            format!("{:.0}", calls as f64 / rates.seconds),
+            o.calls.to_string(),
+            o.errors.to_string(),
+            time(o.latency.quantile_ns(0.5)),
+            time(o.latency.quantile_ns(0.99)),
+        ])
+    });
+    let widths = [18, 10, 12, 10, 10, 10].map(Constraint::Length);
+    let header = Row::new(["operation", "/s", "calls", "errors", "median", "99 %"]).style(HEADING);
+    frame.render_widget(Table::new(rows, widths).header(header), operations);
+
+    let before_files = |key| before.glance.files.iter().find(|file| file.0 == key).map(|file| file.2);
+    let rows =
+        now.glance.files.iter().map(|(key, path, load)| hot(path, load, before_files(*key), rates.seconds));
+    hot_table(frame, files, "hottest files", rows);
+    let before_clients =
+        |key| before.glance.clients.iter().find(|client| client.0 == key).map(|client| client.1);
+    let rows = now
+        .glance
+        .clients
+        .iter()
+        .map(|(address, load)| hot(&address.to_string(), load, before_clients(*address), rates.seconds));
+    hot_table(frame, clients, "hottest clients", rows);
+
+    let (l, c) = (&now.glance.ledger, &now.live.counters);
+    let lines = [
+        format!(
+            "packets {} seen, {} dropped by the ring, {} unreadable",
+            l.packets, c.dropped, l.packets_unreadable
+        ),
+        format!(
+            "streams {} holes of {}, {} searches; kept {}",
+            l.holes,
+            format_size(l.hole_bytes),
+            l.slow_mode_entries,
+            format_size(now.glance.kept_bytes)
+        ),
+        format!(
+            "calls   {} seen, {} open, {} timed out; {} replies without call",
+            l.calls, l.calls_open, l.calls_timed_out, l.replies_unmatched
+        ),
+        format!("backlog {:?} parcels by parser; pool exhausted {} times", now.queued, now.live.pool_waits),
+    ];
+    let style = if c.dropped > 0 { Style::new().fg(Color::Red) } else { Style::new() };
+    let block = Block::new().title("ledger").style(style);
+    frame.render_widget(Paragraph::new(lines.map(Line::from).to_vec()).block(block), ledger);
+}
+
+const HEADING: Style = Style::new().fg(Color::Cyan);
+
+fn hot(name: &str, load: &Load, before: Option<Load>, seconds: f64) -> Row<'static> {
+    let before = before.unwrap_or_default();
+    let operations = load.operations.saturating_sub(before.operations) as f64 / seconds;
+    let moved = load.bytes.saturating_sub(before.bytes) as f64 / seconds;
+    // The end of a path tells files apart.
+    let count = name.chars().count();
+    let name: String = name.chars().skip(count.saturating_sub(50)).collect();
+    Row::new([name, format!("{operations:.0}"), format!("{}/s", bytes(moved)), load.operations.to_string()])
+}
+
+fn hot_table<'a>(
+    frame: &mut Frame<'_>,
+    area: ratatui::layout::Rect,
+    title: &'a str,
+    rows: impl Iterator<Item = Row<'a>>,
+) {
+    let widths = [52, 10, 12, 12].map(Constraint::Length);
+    let header = Row::new([title, "op/s", "data", "op"]).style(HEADING);
+    frame.render_widget(Table::new(rows, widths).header(header), area);
+}
+
+fn time(ns: u64) -> String {
+    match ns {
+        0..1_000_000 => format!("{:.0} us", ns as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1} ms", ns as f64 / 1e6),
+        _ => format!("{:.1} s", ns as f64 / 1e9),
+    }
+}

@@ -1,0 +1,138 @@
+//! Asks the parsers of a capture now and then, and shows what they say: on the terminal, as lines,
+//! as metrics. Runs on a thread of its own: the reader of packets waits for nobody who looks.
+
+use std::net::SocketAddr;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use brunt_capture::{Analysed, Glance, LiveCapture, LiveReport, Parsers, Sink};
+
+use super::{metrics, view};
+use crate::cli::{Failure, Output};
+
+/// How often the parsers are asked.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// The capture at one time.
+#[derive(Clone, Debug, Default)]
+pub struct Picture {
+    /// Since the start, in seconds.
+    pub at_s: f64,
+    /// What the parsers have seen.
+    pub glance: Glance,
+    /// What the rings have.
+    pub live: LiveReport,
+    /// Parcels that wait, by parser.
+    pub queued: Vec<u32>,
+    /// Messages that the parsers handled.
+    pub messages: u64,
+}
+
+enum News {
+    /// The next round: what the reader knows itself.
+    Round { at_s: f64, live: LiveReport, queued: Vec<u32>, messages: u64 },
+    /// What a parser has seen.
+    Seen(usize, Box<Glance>),
+}
+
+/// Shows a capture while it runs.
+pub struct Watch {
+    news: Option<Sender<News>>,
+    thread: Option<JoinHandle<()>>,
+    started: Instant,
+    next: Instant,
+    server: Option<metrics::Server>,
+}
+
+impl Watch {
+    /// Starts watching `parsers` parsers.
+    pub fn start(
+        parsers: usize,
+        metrics: Option<SocketAddr>,
+        plain: bool,
+        output: &Output,
+    ) -> Result<Watch, Failure> {
+        let page = Arc::new(Mutex::new(metrics::page(&Picture::default())));
+        let server = metrics.map(|address| metrics::Server::start(address, page.clone())).transpose()?;
+        if let Some(server) = &server {
+            output.note(format_args!("metrics at http://{}/metrics", server.address()));
+        }
+        let (sender, news) = channel();
+        let output = output.clone();
+        let thread = std::thread::Builder::new()
+            .name("watch".into())
+            .spawn(move || show(&news, parsers, &page, plain, &output))
+            .map_err(|error| Failure::failed(format!("cannot start a thread: {error}")))?;
+        let now = Instant::now();
+        Ok(Watch { news: Some(sender), thread: Some(thread), started: now, next: now + EVERY, server })
+    }
+
+    /// Asks the parsers when it is time to. Never waits.
+    pub fn tick<S: Sink + Analysed + Send + 'static>(&mut self, capture: &LiveCapture, parsers: &Parsers<S>) {
+        let now = Instant::now();
+        if now < self.next {
+            return;
+        }
+        self.next = (self.next + EVERY).max(now);
+        let Some(news) = &self.news else { return };
+        let snapshot = parsers.snapshot();
+        let round = News::Round {
+            at_s: (now - self.started).as_secs_f64(),
+            live: capture.report(),
+            queued: snapshot.processes.iter().map(|process| process.queued).collect(),
+            messages: snapshot.messages(),
+        };
+        // Whoever looks may have gone; the capture goes on.
+        let _ = news.send(round);
+        let news = news.clone();
+        parsers.look(move |index, pipeline| {
+            let _ = news.send(News::Seen(index, Box::new(Glance::of(pipeline))));
+        });
+    }
+
+    /// Ends the view; the terminal is as it was before.
+    pub fn finish(&mut self) {
+        self.news = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        self.server = None;
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}
+
+/// The watching thread: puts pictures together and shows them.
+fn show(news: &Receiver<News>, parsers: usize, page: &Mutex<String>, plain: bool, output: &Output) {
+    let mut view = view::View::new(plain, output);
+    let mut glances: Vec<Option<Box<Glance>>> = vec![None; parsers];
+    let mut picture = Picture::default();
+    loop {
+        match news.recv_timeout(Duration::from_millis(100)) {
+            Ok(News::Round { at_s, live, queued, messages }) => {
+                picture = Picture { at_s, live, queued, messages, ..picture };
+            }
+            Ok(News::Seen(index, glance)) => {
+                glances[index] = Some(glance);
+                // Shown when all have answered: rates of some of them would be no rates.
+                if glances.iter().all(Option::is_some) {
+                    let mut all = Glance::default();
+                    glances.iter_mut().filter_map(Option::take).for_each(|glance| all.merge(*glance));
+                    all.ledger.packets_dropped = picture.live.counters.dropped;
+                    picture.glance = all;
+                    *page.lock().unwrap_or_else(PoisonError::into_inner) = metrics::page(&picture);
+                    view.show(&picture);
+                }
+            }
+            Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {}
+            Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => return,
+        }
+        view.keys();
+    }
+}

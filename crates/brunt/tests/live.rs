@@ -1,0 +1,180 @@
+//! Live capture over a pair of virtual interfaces in a network namespace of the test's own: what a
+//! file says, the wire says too, and what the ring had no room for is counted.
+
+mod support;
+
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+use support::{need, root, skip};
+
+/// Runs a script in a new user and network namespace, where `BRUNT` is the program and `v0`, `v1` are
+/// the ends of a wire. `None` when this machine cannot make one.
+fn namespace(script: &str) -> Option<String> {
+    for (program, package) in [("unshare", "util-linux"), ("ip", "iproute2"), ("curl", "curl")] {
+        need(program, package)?;
+    }
+    let setup = "set -e
+        echo 1 >/proc/sys/net/ipv6/conf/all/disable_ipv6; echo 1 >/proc/sys/net/ipv6/conf/default/disable_ipv6
+        ip link set lo up
+        ip link add v0 mtu 9000 type veth peer name v1 mtu 9000
+        ip link set v0 arp off up; ip link set v1 arp off up
+        ";
+    let possible = Command::new("unshare").args(["-rn", "bash", "-c", setup]).output().expect("unshare");
+    if !possible.status.success() {
+        skip("user and network namespaces with veth (see sysctl kernel.unprivileged_userns_clone)");
+        return None;
+    }
+    let output = Command::new("unshare")
+        .args(["-rn", "bash", "-c", &format!("{setup}{script}")])
+        .env("BRUNT", env!("CARGO_BIN_EXE_brunt"))
+        .env("DATA", root().join("testdata"))
+        .stdin(Stdio::null())
+        .output()
+        .expect("unshare");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
+    Some(text)
+}
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+fn count(report: &Value, name: &str) -> u64 {
+    report["ledger"][name].as_u64().unwrap_or_else(|| panic!("{name}: {report}"))
+}
+
+/// Starts a capture, waits until it captures, replays a file, stops it by Ctrl-C, prints its report.
+const CAPTURE: &str = r#"
+    live() { # interface, file, options...
+        local interface=$1 file=$2; shift 2
+        "$BRUNT" --json capture -i $interface --plain "$@" >/tmp/report.$$ 2>/tmp/notes.$$ & local capture=$!
+        for i in $(seq 300); do grep -q ^'brunt: capturing' /tmp/notes.$$ && break; sleep .05; done
+        "$BRUNT" bench capture "$file" --replay ${PEER:-v0} >/tmp/sent.$$
+        sleep .2; kill -INT $capture; wait $capture || { cat /tmp/notes.$$ >&2; exit 1; }
+        cat /tmp/report.$$; rm -f /tmp/report.$$ /tmp/notes.$$
+    }
+"#;
+
+/// The goal: a capture replayed over a wire gives the file's operations, by one parser and by three,
+/// with one ring and with two that share the interface; nothing is dropped, all is accounted for.
+#[test]
+fn the_wire_says_what_the_file_says() {
+    for (file, options) in [
+        ("nfs3-small.pcap.zst", ""),
+        ("nfs4-small.pcap.zst", "--workers 3"),
+        ("nfs4-small.pcap.zst", "--workers 2 --rings 2 --ring 8MiB"),
+        ("nfs4-small.pcap.zst", "--port 2049"),
+    ] {
+        let script = format!("{CAPTURE} live v1 $DATA/{file} {options}");
+        let Some(text) = namespace(&script) else { return };
+        let live = json(&text);
+        let path = root().join("testdata").join(file);
+        let from_file =
+            Command::new(env!("CARGO_BIN_EXE_brunt")).args(["--json", "analyze"]).arg(path).output();
+        let from_file = json(&String::from_utf8_lossy(&from_file.expect("brunt").stdout));
+        assert_eq!(count(&live, "packets_dropped"), 0, "{file} {options}");
+        for name in ["packets", "calls", "calls_answered", "replies", "data_bytes", "blocks_summed", "holes"]
+        {
+            assert_eq!(count(&live, name), count(&from_file, name), "{name} of {file} {options}");
+        }
+        let names = |report: &Value| -> Vec<(String, u64)> {
+            let rows = report["by_operation"].as_array().expect("rows");
+            rows.iter().map(|r| (r["name"].to_string(), r["calls"].as_u64().expect("a count"))).collect()
+        };
+        assert_eq!(names(&live), names(&from_file), "{file} {options}");
+    }
+}
+
+/// The goal: on the loopback, where each packet goes out and comes in, it is seen once.
+#[test]
+fn the_loopback_is_seen_once() {
+    let script = format!("{CAPTURE} PEER=lo live lo $DATA/nfs3-small.pcap.zst; cat /tmp/sent.$$");
+    let Some(text) = namespace(&script) else { return };
+    let (report, sent) = text.rsplit_once("}\n").expect("a report, then what was sent");
+    let sent: u64 = sent.split_whitespace().find_map(|word| word.parse().ok()).expect("a count");
+    let report = json(&format!("{report}}}"));
+    assert_eq!(count(&report, "packets"), sent);
+}
+
+/// The goal: with a ring of two blocks and a parser that is stopped, packets are lost, and those seen
+/// and those dropped are all that were sent.
+#[test]
+fn what_has_no_room_is_counted() {
+    let script = r#"
+        "$BRUNT" --json capture -i v1 --plain --ring 2MiB >/tmp/report.$$ 2>/tmp/notes.$$ & capture=$!
+        for i in $(seq 300); do grep -q ^'brunt: capturing' /tmp/notes.$$ && break; sleep .05; done
+        kill -STOP $capture
+        "$BRUNT" bench capture "$DATA/nfs4-small.pcap.zst" --replay v0 --times 5 >/tmp/sent.$$
+        kill -CONT $capture; sleep .2; kill -INT $capture; wait $capture
+        cat /tmp/report.$$; cat /tmp/sent.$$; rm -f /tmp/report.$$ /tmp/notes.$$ /tmp/sent.$$
+    "#;
+    let Some(text) = namespace(script) else { return };
+    let (report, sent) = text.rsplit_once("}\n").expect("a report, then what was sent");
+    let sent: u64 = sent.split_whitespace().find_map(|word| word.parse().ok()).expect("a count");
+    let report = json(&format!("{report}}}"));
+    let (seen, dropped) = (count(&report, "packets"), count(&report, "packets_dropped"));
+    assert!(dropped > 0, "{seen} seen of {sent}, none dropped");
+    assert_eq!(seen + dropped, sent);
+    let finding =
+        report["findings"].as_array().expect("findings").iter().any(|f| f["kind"] == "capture-loss");
+    assert!(finding, "losses are told: {}", report["findings"]);
+}
+
+/// The goal: metrics are in Prometheus's format, as its own tool sees it, and count what went by.
+#[test]
+fn metrics_are_prometheus() {
+    if need("promtool", "prometheus").is_none() {
+        return;
+    }
+    let script = r#"
+        "$BRUNT" --json capture -i v1 --plain --workers 2 --metrics 127.0.0.1:0 >/tmp/report.$$ 2>/tmp/notes.$$ & capture=$!
+        for i in $(seq 300); do grep -q ^'brunt: capturing' /tmp/notes.$$ && break; sleep .05; done
+        "$BRUNT" bench capture "$DATA/nfs4-small.pcap.zst" --replay v0 >/dev/null
+        url=$(sed -n 's/^brunt: metrics at //p' /tmp/notes.$$)
+        for i in $(seq 100); do
+            curl -sf $url >/tmp/page.$$; grep -q 'operation="READ"' /tmp/page.$$ && break; sleep .1
+        done
+        kill -INT $capture; wait $capture
+        promtool check metrics </tmp/page.$$ >&2
+        cat /tmp/page.$$; rm -f /tmp/report.$$ /tmp/notes.$$ /tmp/page.$$
+    "#;
+    let Some(text) = namespace(script) else { return };
+    let value = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.unwrap_or_else(|| panic!("{name} in\n{text}")).parse::<f64>().expect("a number")
+    };
+    assert_eq!(value("brunt_nfs_operations_total{operation=\"READ\"}"), 40.0);
+    assert_eq!(value("brunt_nfs_latency_seconds_count{operation=\"READ\"}"), 40.0);
+    assert_eq!(value("brunt_nfs_latency_seconds_bucket{operation=\"READ\",le=\"+Inf\"}"), 40.0);
+    assert_eq!(value("brunt_capture_packets_dropped_total"), 0.0);
+    assert!(value("brunt_capture_packets_total") > 2000.0);
+}
+
+/// The goal: who may not capture is told how to.
+#[test]
+fn without_the_right_the_error_says_how() {
+    // No user namespace maps root here, so capabilities are those of whoever runs the tests.
+    let status = std::fs::read_to_string("/proc/self/status").expect("proc");
+    let capabilities = status.lines().find_map(|line| line.strip_prefix("CapEff:")).expect("a line");
+    let capabilities = u64::from_str_radix(capabilities.trim(), 16).expect("hex");
+    let mut command = if capabilities >> 13 & 1 == 1 {
+        if need("setpriv", "util-linux").is_none() {
+            return;
+        }
+        let mut command = Command::new("setpriv");
+        command.args(["--bounding-set", "-net_raw", "--inh-caps", "-net_raw", env!("CARGO_BIN_EXE_brunt")]);
+        command
+    } else {
+        Command::new(env!("CARGO_BIN_EXE_brunt"))
+    };
+    let output = command.args(["capture", "-i", "lo", "--for", "1s"]).output().expect("brunt");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("CAP_NET_RAW") && text.contains("setcap"), "{text}");
+    let output = Command::new(env!("CARGO_BIN_EXE_brunt")).args(["capture", "-i", "none9"]).output();
+    let output = output.expect("brunt");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && text.contains("no interface none9"), "{text}");
+}
