@@ -25,9 +25,9 @@ const BLANK: &str = "(() => {
             over.offsetLeft * ratio, over.offsetTop * ratio, over.clientWidth * ratio, over.clientHeight * ratio).data;
         // Grid lines are grey; what a chart shows has a hue.
         let coloured = 0;
-        for (let i = 0; i < pixels.length; i += 4) {
-            const [r, g, b, a] = pixels.slice(i, i + 4);
-            if (a > 60 && Math.max(r, g, b) - Math.min(r, g, b) > 40) coloured++;
+        for (let i = 0; i < pixels.length && coloured < 40; i += 4) {
+            const r = pixels[i], g = pixels[i + 1], b = pixels[i + 2];
+            if (pixels[i + 3] > 60 && Math.max(r, g, b) - Math.min(r, g, b) > 40) coloured++;
         }
         if (coloured < 40) blank.push(figure.querySelector('figcaption').innerText + ': ' + coloured);
     }
@@ -103,6 +103,10 @@ fn experiments_in_a_browser() {
     );
     assert!(seen["spoken"].as_str().unwrap().starts_with("time: 2.50 s. requests "), "{seen}");
     assert!(seen["tips"].as_u64().unwrap() >= 5 && seen["rows"] == 120, "{seen}");
+
+    let other = support::run("block sizes again", "block_size = [\"512\", \"4k\", \"16k\", \"64k\"]", 4);
+    let page = brunt_report::experiment::comparison(("before", &sizes), ("after", &other));
+    check(&mut browser, &folder, "comparison", &html::render(&page), 4);
 
     // One repetition, no axis, no tables: sentences where figures would be.
     let bare = support::run("bare", "", 1);

@@ -3,6 +3,7 @@
 //! The rule: every figure comes from the results as they are on disk; nothing is measured, guessed
 //! or smoothed here, and what is missing is said where it would have been.
 
+mod comparison;
 mod cost;
 mod details;
 mod distribution;
@@ -18,6 +19,7 @@ mod timeline;
 
 use brunt_study::summary::Summary;
 
+pub use comparison::comparison;
 pub use details::{Details, Interval, Probe, RunDetails};
 
 use crate::page::Page;

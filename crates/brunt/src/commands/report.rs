@@ -22,7 +22,10 @@ pub const FILE_NAME: &str = "report.html";
 pub struct Report {
     /// Folder of the result
     folder: PathBuf,
-    /// Where the page goes; default: report.html in the folder
+    /// Folder of a second result: the page lays it beside the first, with the verdicts of `brunt
+    /// compare`
+    other: Option<PathBuf>,
+    /// Where the page goes; default: report.html in the folder, or comparison.html in the second's
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -32,28 +35,46 @@ impl Subcommand for Report {
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
         ("brunt report quick.results", "Make quick.results/report.html"),
         ("brunt report quick.results -o monday.html", "Make it elsewhere"),
+        ("brunt report before.results after.results", "Two results side by side"),
     ];
 
     fn run(self, output: &Output) -> Done {
-        let summary = Summary::read(&self.folder).map_err(|error| {
-            Failure::usage(error).advise("name a folder that `brunt run` has written results to")
-        })?;
-        let file = self.output.unwrap_or_else(|| self.folder.join(FILE_NAME));
-        let bytes = write(&summary, &self.folder, &file)
-            .map_err(|error| Failure::failed(format!("{}: {error}", file.display())))?;
+        let read = |folder: &Path| {
+            Summary::read(folder).map_err(|error| {
+                Failure::usage(error).advise("name a folder that `brunt run` has written results to")
+            })
+        };
+        let summary = read(&self.folder)?;
+        let (text, file) = match &self.other {
+            None => (page(&summary, &self.folder), self.folder.join(FILE_NAME)),
+            Some(folder) => {
+                let other = read(folder)?;
+                let (a, b) = (self.folder.display().to_string(), folder.display().to_string());
+                let page = experiment::comparison((&a, &summary), (&b, &other));
+                (html::render(&page), folder.join("comparison.html"))
+            }
+        };
+        let file = self.output.unwrap_or(file);
+        put(&text, &file).map_err(|error| Failure::failed(format!("{}: {error}", file.display())))?;
         output.line(format_args!("report in {}", file.display()));
-        output.object(&json!({ "report": file, "bytes": bytes, "complete": summary.complete }));
+        output.object(&json!({ "report": file, "bytes": text.len(), "complete": summary.complete }));
         Ok(())
     }
 }
 
-/// Writes the page of a result to `file`, whole or not at all; its length.
-pub(super) fn write(summary: &Summary, folder: &Path, file: &Path) -> std::io::Result<usize> {
-    let details = Details::read(folder, summary);
-    let text = html::render(&experiment::page(summary, &details));
+/// Writes the page of a result to `file`.
+pub(super) fn write(summary: &Summary, folder: &Path, file: &Path) -> std::io::Result<()> {
+    put(&page(summary, folder), file)
+}
+
+fn page(summary: &Summary, folder: &Path) -> String {
+    html::render(&experiment::page(summary, &Details::read(folder, summary)))
+}
+
+/// Whole or not at all.
+fn put(text: &str, file: &Path) -> std::io::Result<()> {
     let mut new = file.as_os_str().to_owned();
     new.push(".new");
-    std::fs::write(&new, &text)?;
-    std::fs::rename(&new, file)?;
-    Ok(text.len())
+    std::fs::write(&new, text)?;
+    std::fs::rename(&new, file)
 }

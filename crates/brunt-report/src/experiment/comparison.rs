@@ -1,0 +1,181 @@
+//! Two results side by side, with what may be concluded: what `brunt report A B` writes. The verdicts
+//! are those of `brunt compare`.
+
+use brunt_study::compare::{Line, compare_summaries};
+use brunt_study::statistics::{Estimate, RUNS_MIN, Verdict};
+use brunt_study::summary::{PointSummary, Summary};
+
+use super::points::{Points, told};
+use super::targets;
+use crate::chart::{Axis, Chart, Role, Scale, Series};
+use crate::format::{Unit, plural, three};
+use crate::page::{Block, Cell, Glance, Notice, Page, Section, Table, Tone};
+
+/// Charts at the most; the table has every point.
+const CHARTS_MAX: usize = 24;
+/// Lines of the table at the most.
+const LINES_MAX: usize = 2000;
+
+/// The page of results `a` and `b`, each with the name it goes by.
+pub fn comparison(a: (&str, &Summary), b: (&str, &Summary)) -> Page {
+    let (lines, alone) = compare_summaries(a.1, b.1);
+    let sections = [verdicts(&lines, a.0, b.0), side_by_side(a, b), only_one(&alone)];
+    Page {
+        kind: "Comparison".into(),
+        title: format!("{} and {}", a.0, b.0),
+        description: "Ratios are of the second to the first.".into(),
+        made_by: format!("Brunt {}", b.1.brunt),
+        glance: glance(a, b, &lines),
+        sections: sections.into_iter().filter(|section| !section.blocks.is_empty()).collect(),
+    }
+}
+
+fn glance(a: (&str, &Summary), b: (&str, &Summary), lines: &[Line]) -> Glance {
+    let mut notices = Vec::new();
+    for (name, summary) in [a, b] {
+        if !summary.complete {
+            let text = format!("{name} is incomplete; its finished runs are compared.");
+            notices.push(Notice::new(Tone::Bad, text));
+        }
+    }
+    if lines.is_empty() {
+        notices.push(Notice::new(Tone::Bad, "The two have no point in common."));
+    }
+    let kinds = [
+        (Verdict::Worse, Tone::Bad, "worse"),
+        (Verdict::Better, Tone::Good, "better"),
+        (Verdict::NotShown, Tone::Note, "not shown to differ"),
+        (Verdict::TooFewRuns, Tone::Warning, "without a verdict, for want of runs"),
+    ];
+    for (verdict, tone, words) in kinds {
+        let found = lines.iter().filter(|line| line.comparison.verdict == verdict).count();
+        if found > 0 {
+            let text = format!("{} of {}: {words}.", plural(found, "figure"), lines.len());
+            notices.push(Notice::new(tone, text));
+        }
+    }
+    let facts = [("First", a), ("Second", b)].map(|(word, (name, summary))| {
+        let runs: usize = summary.points.iter().map(|point| point.runs.len()).sum();
+        let (points, runs) = (plural(summary.points.len(), "point"), plural(runs, "run"));
+        let (what, seed) = (&summary.experiment.name, summary.experiment.seed);
+        (word.to_string(), format!("{name}: {what}; {points}, {runs}, seed {seed}, Brunt {}", summary.brunt))
+    });
+    Glance { facts: facts.to_vec(), cards: Vec::new(), notices }
+}
+
+/// The unit that a line's figures are shown in, and the factor to it.
+fn unit_of(line: &Line) -> Unit {
+    if line.unit == "us" { Unit::Micros } else { Unit::PerSecond }
+}
+
+fn verdicts(lines: &[Line], a: &str, b: &str) -> Section {
+    let mut section = Section::new("Verdicts");
+    if lines.is_empty() {
+        return section;
+    }
+    section.prose(format!(
+        "By Welch's test with Holm's correction over all {} figures; none under {RUNS_MIN} runs a side. Ratios have \
+         95 % bootstrap intervals. No difference shown does not mean there is none: the interval says how large it \
+         may still be.",
+        lines.len()
+    ));
+    let estimate = |known: Option<Estimate>, unit: Unit| {
+        known.map_or(Cell::Empty, |known| {
+            let (value, uncertainty) = told(&known, unit);
+            Cell::Estimate(value, uncertainty)
+        })
+    };
+    let rows = lines.iter().take(LINES_MAX).map(|line| {
+        let (comparison, unit) = (&line.comparison, unit_of(line));
+        let ratio = comparison.ratio.map_or(Cell::Empty, |ratio| {
+            let interval = format!("{} to {}", three(ratio.low), three(ratio.high));
+            Cell::Estimate(format!("× {}", three(ratio.ratio)), interval)
+        });
+        vec![
+            Cell::text(&line.label),
+            Cell::text(line.metric),
+            estimate(comparison.a, unit),
+            estimate(comparison.b, unit),
+            ratio,
+            comparison.p_holm.map_or(Cell::Empty, |p| Cell::number(format!("{p:.4}"))),
+            targets::verdict(comparison.verdict),
+        ]
+    });
+    let columns = vec![
+        "point".into(),
+        "figure".into(),
+        a.to_string(),
+        b.to_string(),
+        "ratio".into(),
+        "p (Holm)".into(),
+        "verdict".into(),
+    ];
+    let (caption, rows) = ("Every figure of every point that both have".into(), rows.collect());
+    section.blocks.push(Block::Table(Table { caption, columns, rows, folded: false }));
+    if lines.len() > LINES_MAX {
+        section.prose(format!("The first {LINES_MAX} of {}.", lines.len()));
+    }
+    section
+}
+
+type Get = fn(&PointSummary) -> Option<Estimate>;
+
+/// A chart for each line that both have, of throughput and of p99.
+fn side_by_side(a: (&str, &Summary), b: (&str, &Summary)) -> Section {
+    let mut section = Section::new("Side by side");
+    let (first, second) = (Points::of(a.1), Points::of(b.1));
+    let (Some(across), Some(other)) = (&first.across, &second.across) else { return section };
+    if (&across.key, &across.values) != (&other.key, &other.values) {
+        section
+            .blocks
+            .push(Block::Missing("The two were swept over different values; see the table.".into()));
+        return section;
+    }
+    let figures: [(&str, &str, Unit, Scale, Get); 2] = [
+        ("Requests", "requests a second", Unit::PerSecond, Scale::FromZero, |point| {
+            point.requests_per_second
+        }),
+        ("p99", "p99 of the response time", Unit::Micros, Scale::Log, |point| point.response_p99_us),
+    ];
+    let others = second.lines();
+    let mut charts = Vec::new();
+    for line in first.lines() {
+        let Some(twin) = others.iter().find(|twin| twin.name == line.name) else { continue };
+        for (title, label, unit, scale, get) in figures {
+            let series = [(a.0, 0, &line), (b.0, 1, twin)].map(|(name, role, line)| {
+                let series = line.series(Role::Nominal(role), get, 1.0);
+                Series { name: name.to_string(), ..series }
+            });
+            let of = if line.name.is_empty() { String::new() } else { format!(": {}", line.name) };
+            let y = Axis::new(label, unit, scale);
+            let chart = Chart::lines(
+                format!("{title}{of}"),
+                across.axis(),
+                y,
+                across.values.clone(),
+                series.to_vec(),
+            );
+            charts.push(chart);
+        }
+    }
+    charts.retain(|chart| !chart.is_empty());
+    if charts.is_empty() {
+        return section;
+    }
+    section.prose("Marks are means over runs, whiskers their 95 % intervals (Student's t).");
+    let left_out = charts.len().saturating_sub(CHARTS_MAX);
+    charts.truncate(CHARTS_MAX);
+    section.blocks.push(Block::Charts(charts));
+    if left_out > 0 {
+        section.prose(format!("{left_out} more charts were left out; the table has every point."));
+    }
+    section
+}
+
+fn only_one(alone: &[String]) -> Section {
+    let mut section = Section::new("In one result only");
+    if !alone.is_empty() {
+        section.blocks.push(Block::Code("Points that could not be compared".into(), alone.join("\n")));
+    }
+    section
+}
