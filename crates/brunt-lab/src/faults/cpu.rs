@@ -5,6 +5,9 @@
 //! Where the machine allows a raised priority (root, or `ulimit -e`), a few with priority -19 get it;
 //! elsewhere there are so many of them that their part is at least the share.
 //!
+//! Where the kernel first shares a core among sessions (`kernel.sched_autogroup_enabled`) or control
+//! groups, threads win only against those of their own: programs started elsewhere keep their part.
+//!
 //! The rule: what counts is the processor time that the threads really got, measured by the kernel; it
 //! is reported beside the share that was asked for, and too little of it is an error.
 
