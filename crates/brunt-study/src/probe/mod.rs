@@ -94,7 +94,7 @@ pub trait Probe: Send + 'static {
     fn figures(before: &Self::Reading, now: &Self::Reading, elapsed: Duration, sink: &mut Sink<'_>);
 }
 
-/// One line of [`PROBES`], made by [`entry`].
+/// One line of [`PROBES`].
 pub struct Entry {
     /// See [`Probe::NAME`].
     pub name: &'static str,

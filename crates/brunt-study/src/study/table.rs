@@ -18,7 +18,7 @@ const LABEL: usize = 21;
 /// Notes of probes that are shown; all are in the summary.
 const NOTES_MAX: usize = 5;
 
-/// The table at the end of `brunt run`, [`WIDTH`] columns wide at the most. Response times are from
+/// The table at the end of `brunt run`, 80 columns wide at the most. Response times are from
 /// the intended time with retries, the service time is from the last sending; ± is half of the 95 %
 /// interval over runs.
 pub fn table(summary: &Summary) -> Vec<String> {
