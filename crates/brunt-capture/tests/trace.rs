@@ -176,6 +176,31 @@ fn anonymous() {
     }
 }
 
+/// The goal: a trace whose files are damaged is refused or read as far as it goes; nothing panics.
+#[test]
+fn damage_is_an_error() {
+    let folder = Folder::new("damage");
+    record(&common::small_piece(), &folder.0, &TraceOptions::default());
+    let mut random = brunt_core::random::Random::new(17);
+    let mut refused = 0;
+    for (path, whole) in files(&folder.0) {
+        for cut in [true, false] {
+            let mut bytes = whole.clone();
+            let at = random.below(bytes.len() as u64) as usize;
+            if cut {
+                bytes.truncate(at);
+            } else {
+                bytes[at] ^= 1 << random.below(8);
+            }
+            std::fs::write(&path, &bytes).unwrap();
+            refused += usize::from(replay(&folder.0).is_err());
+        }
+        std::fs::write(&path, whole).unwrap();
+    }
+    assert!(refused > 5, "{refused}");
+    assert!(replay(&folder.0).is_ok());
+}
+
 /// The goal: a disk that is full ends the trace with an error that says so, what was closed before is
 /// readable, and every row that is not there is counted. (A folder that is taken away stands for it.)
 #[test]

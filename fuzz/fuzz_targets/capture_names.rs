@@ -1,0 +1,12 @@
+//! Names of a trace: whatever bytes a name has, its text gives them back; whatever a text says, it is read.
+#![no_main]
+
+use brunt_capture::trace::text;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    assert_eq!(text::to_bytes(&text::from_bytes(bytes)), bytes);
+    if let Ok(said) = std::str::from_utf8(bytes) {
+        let _ = text::to_bytes(said);
+    }
+});
