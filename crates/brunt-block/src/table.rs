@@ -212,6 +212,23 @@ pub(crate) fn bad_value(option: &str, value: &str, wanted: &str) -> OpenError {
     OpenError::BadValue { option: option.to_string(), value: value.to_string(), wanted: wanted.to_string() }
 }
 
+/// All that can be opened and stacked, for a command's help; `more` as for [`open_url_with`].
+pub fn help(more: &[BackendEntry]) -> String {
+    let mut text = String::from("Devices (options behind ? as key=value, joined by &):");
+    for entry in BACKENDS.iter().chain(more) {
+        text += &format!("\n  {}\n      {}", entry.example, entry.help);
+        for (key, help) in entry.options {
+            text += &format!("\n      {key}: {help}");
+        }
+    }
+    text +=
+        "\nLayers, options of any device; the first is nearest to it, and they may be there several times:";
+    for layer in LAYERS {
+        text += &format!("\n  ?{}={}\n      {}", layer.name, layer.example, layer.help);
+    }
+    text
+}
+
 /// Opens what a URL names.
 ///
 /// # Errors
@@ -324,6 +341,16 @@ mod tests {
             assert!(matches!(backend.inline(), crate::Inline::No), "data must not pass {} by", layer.name);
         }
         std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    /// The goal: the help leaves nothing out.
+    #[test]
+    fn help_is_whole() {
+        let text = help(&[]);
+        for name in BACKENDS.iter().map(|entry| entry.name).chain(LAYERS.iter().map(|layer| layer.name)) {
+            assert!(text.contains(&format!("  {name}:")) || text.contains(&format!("  ?{name}=")), "{name}");
+        }
+        assert!(text.contains("spare=[URL]") && text.contains("reservation-conflict"));
     }
 
     /// The goal: a mistake is answered with what would be right.

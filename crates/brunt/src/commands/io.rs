@@ -187,6 +187,7 @@ enum Checksum {
 
 impl super::Subcommand for Io {
     const NAME: &'static str = "io";
+    const NAMES_DEVICES: bool = true;
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
         ("brunt io capacity iscsi://127.0.0.1/iqn.2026-11.io.brunt:t0/0", "what is behind an iSCSI URL"),
         ("brunt io write memory:1GiB --bs 1M --depth 8", "how fast memory takes data"),

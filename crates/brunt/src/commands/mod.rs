@@ -48,6 +48,8 @@ pub trait Subcommand: Args {
     const NAME: &'static str;
     /// Command lines and what each is for; the help ends with them. A test parses every one.
     const EXAMPLES: &'static [(&'static str, &'static str)];
+    /// Whether its arguments name devices: then `--help` ends with all that there are.
+    const NAMES_DEVICES: bool = false;
     /// Does it. Prints through `output` only.
     fn run(self, output: &Output) -> Done;
 }
@@ -70,7 +72,12 @@ fn define<C: Subcommand>() -> clap::Command {
     for (line, purpose) in C::EXAMPLES {
         examples += &format!("\n  # {purpose}\n  {line}");
     }
-    C::augment_args(clap::Command::new(C::NAME)).after_help(examples)
+    let command = C::augment_args(clap::Command::new(C::NAME));
+    if C::NAMES_DEVICES {
+        let devices = brunt_block::table::help(&[brunt_iscsi::initiator::ENTRY]);
+        return command.after_long_help(format!("{examples}\n\n{devices}")).after_help(examples);
+    }
+    command.after_help(examples)
 }
 
 fn run<C: Subcommand>(matches: &ArgMatches, output: &Output) -> Done {

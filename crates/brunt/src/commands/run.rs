@@ -51,6 +51,7 @@ enum OutputFormat {
 
 impl Subcommand for Run {
     const NAME: &'static str = "run";
+    const NAMES_DEVICES: bool = true;
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
         ("brunt run block-sizes.toml --check", "What would run, for how long, and what is overwritten"),
         ("brunt run block-sizes.toml --out results/monday", "Run it"),

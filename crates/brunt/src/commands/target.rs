@@ -109,6 +109,7 @@ impl Digest {
 
 impl super::Subcommand for Target {
     const NAME: &'static str = "target";
+    const NAMES_DEVICES: bool = true;
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
         (
             "brunt target --lun null:1TiB",
