@@ -104,6 +104,38 @@ fn experiments_in_a_browser() {
     assert!(seen["spoken"].as_str().unwrap().starts_with("time: 2.50 s. requests "), "{seen}");
     assert!(seen["tips"].as_u64().unwrap() >= 5 && seen["rows"] == 120, "{seen}");
 
+    // Dragging over one chart looks closer on all of its axis; a button shows the whole again.
+    let place = browser.evaluate(
+        "(() => {
+            const figure = [...document.querySelectorAll('figure.chart')].find(f => f.querySelector('.fault') && !f.closest('[hidden]'));
+            figure.scrollIntoView({ block: 'center' });
+            const box = figure.querySelector('.u-over').getBoundingClientRect();
+            return [box.left, box.top + box.height / 2, box.width];
+        })()",
+    );
+    let [x, y, width] = [0, 1, 2].map(|index| place[index].as_f64().unwrap());
+    for (kind, share) in
+        [("mousePressed", 0.2), ("mouseMoved", 0.4), ("mouseMoved", 0.6), ("mouseReleased", 0.6)]
+    {
+        let at = serde_json::json!({ "type": kind, "x": x + width * share, "y": y, "button": "left", "buttons": 1, "clickCount": 1 });
+        browser.call("Input.dispatchMouseEvent", at);
+    }
+    let closer = "[...document.querySelectorAll('.zoom')].filter(button => !button.hidden).length";
+    let zoomed = browser.evaluate(closer).as_u64().unwrap();
+    assert!(zoomed >= 5, "{zoomed} charts look closer");
+    browser.evaluate("[...document.querySelectorAll('.zoom')].find(button => !button.hidden).click()");
+    assert_eq!(browser.evaluate(closer), 0);
+    // Names in a legend hide their lines; the button makes a light page dark, whatever the system says.
+    let pressed = browser.evaluate("(() => { const key = document.querySelector('button.key'); key.click(); return key.ariaPressed; })()");
+    assert_eq!(pressed, "false");
+    assert_eq!(
+        browser.evaluate(
+            "document.getElementById('theme').click(), document.documentElement.hasAttribute('data-dark')"
+        ),
+        true
+    );
+    assert_eq!(browser.complaints, Vec::<String>::new());
+
     let other = support::run("block sizes again", "block_size = [\"512\", \"4k\", \"16k\", \"64k\"]", 4);
     let page = brunt_report::experiment::comparison(("before", &sizes), ("after", &other));
     check(&mut browser, &folder, "comparison", &html::render(&page), 4);
