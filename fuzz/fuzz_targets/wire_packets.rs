@@ -59,7 +59,8 @@ fn message(bytes: &[u8]) {
     for procedure in 0..6 {
         let _ = mount::parse_args(procedure, &mut Cursor::new(bytes));
         let _ = mount::parse_results(procedure, &mut Cursor::new(bytes));
-    }    compounds(bytes);
+    }
+    compounds(bytes);
 }
 
 /// The same bytes as a call, as its reply, and as a callback.
@@ -70,12 +71,18 @@ fn compounds(bytes: &[u8]) {
     }
     for result in reply.iter().flat_map(|reply| reply.operations()).map_while(Result::ok) {
         match result.body {
-            v4::ResultBody::Getattr { attributes } => drop(attributes.parse()),
+            v4::ResultBody::Getattr { attributes } => {
+                let _ = attributes.parse();
+            }
             v4::ResultBody::Readdir { entries, .. } => {
                 assert_eq!(entries.iter().count() as u32, entries.count());
-                entries.iter().for_each(|entry| drop(entry.attributes.parse()));
+                for entry in entries.iter() {
+                    let _ = entry.attributes.parse();
+                }
             }
-            v4::ResultBody::ReadPlus { segments, .. } => drop(segments.iter().count()),
+            v4::ResultBody::ReadPlus { segments, .. } => {
+                let _ = segments.iter().count();
+            }
             _ => {}
         }
     }
