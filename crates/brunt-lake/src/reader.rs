@@ -2,7 +2,8 @@
 //! `brunt analyze` call it.
 //!
 //! The rule: a column that an older writer did not know is null where the table lets it be, and an
-//! error otherwise; columns that this reader does not know are passed over.
+//! error otherwise; columns that this reader does not know are passed over. So whoever needs a few
+//! columns of many describes a table of the same name with just those.
 
 use std::collections::VecDeque;
 use std::fs::File;

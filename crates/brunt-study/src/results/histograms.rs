@@ -27,7 +27,10 @@ pub const TABLE: Table = Table {
         Column::int("trial", "The trial of a rate search, from 0; 0 in other runs."),
         Column::int("start_ns", "Begin of the stretch, since the workers of the run started."),
         Column::int("end_ns", "End of the stretch."),
-        Column::text("op", "`read` or `write`."),
+        Column::text(
+            "op",
+            "`read` or `write`. On a file system, making and removing names are writes, looking them up is a read.",
+        ),
         Column::int("low_ns", "Shortest latency that is counted in the bucket."),
         Column::int("high_ns", "Longest one: what a percentile that falls into the bucket is said to be."),
         Column::int("responses", "Requests with this response time."),

@@ -30,7 +30,15 @@ pub const TABLE: Table = Table {
 pub const OPS: Table = Table {
     name: "interval_ops",
     doc: "The same for each kind of operation that was done or tried in the interval.",
-    columns: &columns::<24>(&[WHEN, &[Column::text("op", "`read` or `write`.")], DONE, TIMES]),
+    columns: &columns::<24>(&[
+        WHEN,
+        &[Column::text(
+            "op",
+            "`read` or `write`. On a file system, making and removing names are writes, looking them up is a read.",
+        )],
+        DONE,
+        TIMES,
+    ]),
 };
 
 /// Fills both tables; `scratch` holds reads and writes together.

@@ -9,7 +9,7 @@ use crate::observe::Sample;
 pub const TABLE: Table = Table {
     name: "probes",
     doc: "One row for each figure of a host's state over a stretch of time, read from the kernel beside \
-          the runs. Which figures there are is the probes' to say: docs/probes.md.",
+          the runs. [probes.md](probes.md) says which figures there are.",
     columns: &[
         Column::int("run", "The run during which it was read."),
         Column::text("host", "Whose state: `local`, or a host of the lab."),

@@ -20,7 +20,10 @@ pub const TABLE: Table = Table {
             "sequence",
             "Its place in the worker's sequence; the same seed makes the same request there again.",
         ),
-        Column::text("op", "`read` or `write`."),
+        Column::text(
+            "op",
+            "`read` or `write`. On a file system, making and removing names are writes, looking them up is a read.",
+        ),
         Column::int("offset_bytes", "Where on the device.").coded(Coding::Plain),
         Column::int("len_bytes", "How much.").coded(Coding::Dictionary),
         Column::int(
