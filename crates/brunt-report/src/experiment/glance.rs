@@ -27,6 +27,11 @@ pub(super) fn glance(summary: &Summary, points: &Points<'_>, details: &Details) 
     }
 }
 
+/// Runs that went to their end.
+fn complete_runs(summary: &Summary) -> usize {
+    summary.points.iter().flat_map(|point| &point.runs).filter(|run| run.is_complete()).count()
+}
+
 fn facts(summary: &Summary, details: &Details) -> Vec<(String, String)> {
     let experiment = &summary.experiment;
     let mut facts = Vec::new();
@@ -43,10 +48,10 @@ fn facts(summary: &Summary, details: &Details) -> Vec<(String, String)> {
         values.dedup();
         measured += &format!(" × {} of {}", plural(values.len(), "value"), axis.replace('_', " "));
     }
-    let made: usize = summary.points.iter().map(|point| point.runs.len()).sum();
+    let made = complete_runs(summary);
     let planned = summary.points.len() * experiment.repetitions as usize;
     measured += &format!(
-        " = {}, {} each; {made} of {planned} runs made",
+        " = {}, {} each; {made} of {planned} runs complete",
         plural(summary.points.len(), "point"),
         plural(experiment.repetitions as usize, "run"),
     );
@@ -121,13 +126,15 @@ fn cards(summary: &Summary, points: &Points<'_>) -> Vec<Card> {
 
 fn notices(summary: &Summary, points: &Points<'_>) -> Vec<Notice> {
     let mut notices = Vec::new();
-    let made: usize = summary.points.iter().map(|point| point.runs.len()).sum();
+    let made = complete_runs(summary);
     let planned = summary.points.len() * summary.experiment.repetitions as usize;
     if !summary.complete {
         let why = summary.trouble.as_deref().map_or(String::new(), |why| format!(": {why}"));
         notices.push(Notice::new(
             Tone::Bad,
-            format!("Incomplete{why}. {made} of {planned} runs were made; figures are of those that went to their end."),
+            format!(
+                "Incomplete{why}. {made} of {planned} runs went to their end; figures of points are of those."
+            ),
         ));
     }
     let lost = losses::total(summary);
