@@ -27,6 +27,8 @@ pub enum Stage {
     Inside,
     /// The inner process did everything and ended with this status: end likewise.
     Done(u8),
+    /// The inner process was killed by this signal.
+    Killed(i32),
 }
 
 /// Why there is no stage.
@@ -54,7 +56,7 @@ impl StageError {
 pub fn enter() -> Result<Stage, StageError> {
     match env::var(MARK).ok().filter(|_| std::process::id() == 1) {
         Some(descriptor) => arrive(&descriptor).map(|()| Stage::Inside),
-        None => depart().map(Stage::Done),
+        None => depart(),
     }
 }
 
@@ -81,7 +83,7 @@ fn arrive(descriptor: &str) -> Result<(), StageError> {
 }
 
 /// The outer side: makes the namespaces, starts the inner process in them, and waits.
-fn depart() -> Result<u8, StageError> {
+fn depart() -> Result<Stage, StageError> {
     let failed = |what| move |source: io::Error| StageError { what, advice: advice(&source), source };
     let (inner, outer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
         .map_err(|error| failed("no pipe")(error.into()))?;
@@ -115,8 +117,10 @@ fn depart() -> Result<u8, StageError> {
     loop {
         if let Some(status) = child.try_wait().map_err(failed("cannot wait"))? {
             drop(outer);
-            let code = status.code().or(status.signal().map(|signal| 128 + signal)).unwrap_or(1);
-            return Ok(code as u8);
+            return Ok(match status.signal() {
+                Some(signal) => Stage::Killed(signal),
+                None => Stage::Done(status.code().unwrap_or(1) as u8),
+            });
         }
         let (signal, sent) = signals.wait().map_err(failed("cannot wait for signals"))?;
         // What the terminal sends it sends to the inner process, too.

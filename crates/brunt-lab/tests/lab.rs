@@ -18,6 +18,7 @@ fn main() -> ExitCode {
     match stage::enter() {
         Ok(Stage::Inside) => {}
         Ok(Stage::Done(status)) => return ExitCode::from(status),
+        Ok(Stage::Killed(signal)) => panic!("killed by signal {signal}"),
         Err(error) => {
             assert!(std::env::var("BRUNT_REQUIRE_ALL").is_err(), "{error}: {}", error.advice());
             println!("skipped: needs user namespaces ({error}; {})", error.advice());

@@ -13,6 +13,9 @@ pub fn on_stage() -> Result<(), Failure> {
     match stage::enter() {
         Ok(Stage::Inside) => Ok(()),
         Ok(Stage::Done(status)) => std::process::exit(i32::from(status)),
+        Ok(Stage::Killed(signal)) => {
+            Err(Failure::failed(format!("the process in the lab's namespaces was killed by signal {signal}")))
+        }
         Err(error) => Err(Failure::failed(&error).advise(error.advice())),
     }
 }
