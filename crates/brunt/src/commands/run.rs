@@ -2,7 +2,7 @@
 //! overwritten, shows progress; the runs themselves are `brunt-study`'s.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use brunt_study::experiment::Experiment;
@@ -28,7 +28,7 @@ use crate::{dashboard, devices, lab};
 pub struct Run {
     /// The experiment (TOML)
     experiment: PathBuf,
-    /// Folder for the results; default: the experiment's name with ".results"
+    /// Folder for the results; default: the experiment's name with ".results", and a number when there are some already
     #[arg(long)]
     out: Option<PathBuf>,
     /// Only say what would run, how long it takes and what it would overwrite
@@ -71,7 +71,7 @@ impl Subcommand for Run {
             }
         })?;
         let plan = experiment.plan();
-        let folder = self.out.unwrap_or_else(|| self.experiment.with_extension("results"));
+        let folder = self.out.unwrap_or_else(|| free_folder(&self.experiment));
         let taken = folder.join(summary::FILE_NAME).exists();
         if self.check {
             describe(&experiment, &plan).into_iter().for_each(|line| output.line(line));
@@ -202,4 +202,14 @@ impl Subcommand for Run {
                 .advise(format!("the finished runs are in {}", folder.display()))),
         }
     }
+}
+
+/// Beside the experiment, without touching earlier results.
+fn free_folder(experiment: &Path) -> PathBuf {
+    let first = experiment.with_extension("results");
+    let later = (2..).map(|number| experiment.with_extension(format!("{number}.results")));
+    std::iter::once(first)
+        .chain(later)
+        .find(|folder| !folder.join(summary::FILE_NAME).exists())
+        .expect("numbers do not end")
 }
