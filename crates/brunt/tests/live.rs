@@ -51,7 +51,9 @@ const CAPTURE: &str = r#"
         local interface=$1 file=$2; shift 2
         "$BRUNT" --json capture -i $interface --plain "$@" >/tmp/report.$$ 2>/tmp/notes.$$ & local capture=$!
         for i in $(seq 300); do grep -q ^'brunt: capturing' /tmp/notes.$$ && break; sleep .05; done
+        if [ -n "${ALSO:-}" ]; then "$BRUNT" bench capture "$ALSO" --replay w0 >/dev/null & fi
         "$BRUNT" bench capture "$file" --replay ${PEER:-v0} >/tmp/sent.$$
+        [ -z "${ALSO:-}" ] || wait $!
         sleep .2; kill -INT $capture; wait $capture || { cat /tmp/notes.$$ >&2; exit 1; }
         cat /tmp/report.$$; rm -f /tmp/report.$$ /tmp/notes.$$
     }
@@ -84,6 +86,30 @@ fn the_wire_says_what_the_file_says() {
             rows.iter().map(|r| (r["name"].to_string(), r["calls"].as_u64().expect("a count"))).collect()
         };
         assert_eq!(names(&live), names(&from_file), "{file} {options}");
+    }
+}
+
+/// The goal: two interfaces with traffic at the same time are one capture.
+#[test]
+fn two_interfaces() {
+    let script = format!(
+        "ip link add w0 mtu 9000 type veth peer name w1 mtu 9000
+        ip link set w0 arp off up; ip link set w1 arp off up
+        {CAPTURE} ALSO=$DATA/nfs3-small.pcap.zst live v1 $DATA/nfs4-small.pcap.zst -i w1 --workers 2"
+    );
+    let Some(text) = namespace(&script) else { return };
+    let live = json(&text);
+    for name in ["packets", "calls", "calls_answered", "data_bytes"] {
+        let sum: u64 = ["nfs3-small.pcap.zst", "nfs4-small.pcap.zst"]
+            .iter()
+            .map(|file| {
+                let path = root().join("testdata").join(file);
+                let output =
+                    Command::new(env!("CARGO_BIN_EXE_brunt")).args(["--json", "analyze"]).arg(path).output();
+                count(&json(&String::from_utf8_lossy(&output.expect("brunt").stdout)), name)
+            })
+            .sum();
+        assert_eq!(count(&live, name), sum, "{name}");
     }
 }
 
