@@ -12,8 +12,9 @@ use brunt_core::Clock;
 use brunt_core::cost::Cost;
 use brunt_study::probe::{Entry, PROBES, Sampler, Scope, Subject};
 
-const ROUNDS: usize = 20;
-const SAMPLES: u32 = 100;
+const ROUNDS: usize = 5;
+/// Enough that the kernel's ticks of processor time do not matter.
+const SAMPLES: u32 = 5000;
 
 fn main() {
     let machine = Subject::Machine { host: "here".into(), with_network: true };
