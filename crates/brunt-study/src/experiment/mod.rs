@@ -26,6 +26,7 @@ pub use plan::{Plan, Point, Sweep};
 pub use target::{LUNS_MAX, Serve, TARGET_NAME, Target};
 
 use crate::probe::Probes;
+use crate::results::environment::without_secrets;
 
 /// Most runs of an experiment: a sweep of too many axes is a slip of the pen.
 pub const RUNS_MAX: usize = 100_000;
@@ -162,6 +163,13 @@ impl Experiment {
         self.check_lab(source)
     }
 
+    /// The same with passwords in URLs replaced: what is kept with the results, and passed on with them.
+    pub fn without_secrets(mut self) -> Experiment {
+        let urls = self.targets.values_mut().map(|target| &mut target.url);
+        urls.chain(&mut self.allow_overwrite).for_each(|url| *url = without_secrets(url));
+        self
+    }
+
     /// The file's JSON Schema, for editors.
     pub fn schema() -> schemars::Schema {
         schemars::schema_for!(Experiment)
@@ -296,6 +304,15 @@ queue_depth = [1, 8, 32]
         let axis = |name: &str| format!("{name} = [{}]\n", vec!["0.5"; 200].join(", "));
         let text = format!("{GOOD}{}{}", axis("read"), axis("sequential"));
         assert!(Experiment::parse("x.toml", &text).unwrap_err().to_string().contains("runs, more than"));
+    }
+
+    /// The goal: what is kept of an experiment has no password.
+    #[test]
+    fn kept_without_passwords() {
+        let text = GOOD.replace("null:1GiB", "iscsi://me%hush@host/name/0");
+        let kept = Experiment::parse("x.toml", &text).unwrap().without_secrets();
+        assert_eq!(kept.targets["diskless"].url, "iscsi://me%***@host/name/0");
+        assert!(!serde_json::to_string(&kept).unwrap().contains("hush"));
     }
 
     /// The goal: the schema knows every key, and that there are no others.

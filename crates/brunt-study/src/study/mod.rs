@@ -126,6 +126,7 @@ impl<'a> Study<'a> {
         company: Company,
     ) -> Study<'a> {
         let plan = experiment.plan();
+        let experiment = experiment.without_secrets();
         let notes = |point: &Point| match point.phase {
             None => targets[&point.target].info().notes.clone(),
             // Told once it is open.
