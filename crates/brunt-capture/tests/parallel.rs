@@ -19,29 +19,26 @@ fn report(path: &Path, parsers: usize) -> Value {
     serde_json::to_value(all.report(&outcome.shares.ledger)).unwrap()
 }
 
-/// Takes out what depends on who was looked at together: calls that waited at a time, and a file's
-/// latencies, which each parser keeps from the file's 32nd operation on.
-fn without_concurrency(mut report: Value) -> (Value, f64) {
+/// Takes out what depends on who was looked at together: the most calls that waited at a time, and a
+/// file's latencies, which each parser keeps from the file's 32nd operation on.
+fn without_concurrency(mut report: Value) -> Value {
     let profile = report["profile"].as_object_mut().unwrap();
-    let mean = profile.remove("outstanding_mean").unwrap().as_f64().unwrap();
     profile.remove("outstanding_max").unwrap();
     for row in report["files"]["top"].as_array_mut().unwrap() {
         row.as_object_mut().unwrap().remove("latency").unwrap();
     }
-    (report, mean)
+    report
 }
 
 fn check(path: &Path) {
     let outcome = run_file(path, Analysis::new(), Limits::default(), || false).unwrap();
     let alone = serde_json::to_value(outcome.sink.report(&outcome.ledger)).unwrap();
-    let (alone, mean) = without_concurrency(alone);
+    let alone = without_concurrency(alone);
     for parsers in [1, 2, 5] {
-        let (together, together_mean) = without_concurrency(report(path, parsers));
+        let together = without_concurrency(report(path, parsers));
         for (key, value) in alone.as_object().unwrap() {
             assert_eq!(&together[key], value, "{key} of {} by {parsers}", path.display());
         }
-        // Calls that others' parsers saw are counted by their average.
-        assert!((together_mean / mean - 1.0).abs() < 0.35, "{together_mean} by {parsers}, not {mean}");
     }
 }
 

@@ -111,7 +111,7 @@ impl Analysis {
         other.settle();
         self.rates.merge(&other.rates);
         self.mix.merge(&other.mix);
-        self.profile.merge(&other.profile, self.rates.duration_s());
+        self.profile.merge(&other.profile);
         self.errors.merge(other.errors);
         self.duplicates.merge(&other.duplicates);
         self.hot.merge(other.hot);

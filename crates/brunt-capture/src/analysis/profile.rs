@@ -31,9 +31,8 @@ pub struct Profile {
     pub metadata: u64,
     random_reads: HyperLogLog,
     all: HyperLogLog,
-    outstanding_sum: f64,
     outstanding_max: u32,
-    /// All latencies together: how long something waited, and with how much else, on average.
+    /// All latencies together.
     waited_ns: u64,
     operations: u64,
 }
@@ -42,7 +41,6 @@ impl Profile {
     #[inline]
     pub(super) fn on_event(&mut self, event: &Event, sequential: bool) {
         self.operations += 1;
-        self.outstanding_sum += f64::from(event.outstanding);
         self.waited_ns = self.waited_ns.saturating_add(event.latency_ns.unwrap_or(0));
         self.outstanding_max = self.outstanding_max.max(event.outstanding);
         if event.kind == Kind::Other {
@@ -67,10 +65,8 @@ impl Profile {
         }
     }
 
-    /// Adds what another pipeline saw in the same `duration_s`. Each counted the calls that waited
-    /// with itself only; beside them, a call found the other's average (Little's law: the time that
-    /// its calls waited, by the time there was).
-    pub(super) fn merge(&mut self, other: &Profile, duration_s: f64) {
+    /// Adds what another pipeline saw in the same time.
+    pub(super) fn merge(&mut self, other: &Profile) {
         for (mine, theirs) in self.transfers.iter_mut().zip(&other.transfers) {
             mine.operations += theirs.operations;
             mine.bytes += theirs.bytes;
@@ -79,13 +75,6 @@ impl Profile {
                 *mine += theirs;
             }
         }
-        let average = |profile: &Profile| match duration_s {
-            0.0 => 0.0,
-            duration_s => profile.waited_ns as f64 * 1e-9 / duration_s,
-        };
-        self.outstanding_sum += other.outstanding_sum
-            + self.operations as f64 * average(other)
-            + other.operations as f64 * average(self);
         self.outstanding_max = self.outstanding_max.max(other.outstanding_max);
         self.waited_ns = self.waited_ns.saturating_add(other.waited_ns);
         self.metadata += other.metadata;
@@ -104,10 +93,11 @@ impl Profile {
         self.all.count() * WORKING_SET_BLOCK_BYTES
     }
 
-    /// Calls that waited at a time, as each call found it: mean and most (with several pipelines: the
-    /// most in one of them).
-    pub fn outstanding(&self) -> (f64, u32) {
-        (self.outstanding_sum / self.operations.max(1) as f64, self.outstanding_max)
+    /// Calls that waited at a time: the mean over `duration_s` (Little's law: the time that all of them
+    /// waited, by the time there was), and the most that a call found (with several pipelines: in its own).
+    pub fn outstanding(&self, duration_s: f64) -> (f64, u32) {
+        let mean = if duration_s > 0.0 { self.waited_ns as f64 * 1e-9 / duration_s } else { 0.0 };
+        (mean, self.outstanding_max)
     }
 }
 
@@ -151,7 +141,7 @@ mod tests {
             for i in 0..1000u64 {
                 let event = Event {
                     time_ns: 0,
-                    latency_ns: None,
+                    latency_ns: Some(2_000_000),
                     client: Default::default(),
                     operation: 6,
                     kind: Kind::Read,
@@ -170,6 +160,7 @@ mod tests {
             assert!((found as f64 / expected - 1.0).abs() < 0.03, "{found}");
         }
         assert_eq!(profile.transfers[0].size_quantile(0.5), 65536);
-        assert_eq!(profile.outstanding(), (4.0, 4));
+        // 3000 calls of 2 ms in 1.5 s.
+        assert_eq!(profile.outstanding(1.5), (4.0, 4));
     }
 }

@@ -98,7 +98,9 @@ pub struct ProfileRow {
     pub metadata_operations: u64,
     pub random_read_working_set_bytes: u64,
     pub working_set_bytes: u64,
+    /// Calls that waited at a time, over all of the time.
     pub outstanding_mean: f64,
+    /// The most that a call found waiting.
     pub outstanding_max: u32,
 }
 
@@ -243,7 +245,7 @@ impl Analysis {
         let operations = self.mix.calls();
         let per_second = |amount: f64| if duration_s > 0.0 { amount / duration_s } else { 0.0 };
         let (intervals, width_ns) = self.rates.intervals();
-        let (outstanding_mean, outstanding_max) = self.profile.outstanding();
+        let (outstanding_mean, outstanding_max) = self.profile.outstanding(duration_s);
         let [blocks_read, blocks_written] = self.duplicates.blocks();
         let transfer = |index: usize| {
             let t = &self.profile.transfers[index];
