@@ -14,6 +14,7 @@ pub mod audit;
 pub mod calibrate;
 pub mod cost;
 pub mod data;
+pub mod depth;
 pub mod filesystem;
 pub mod generator;
 pub mod pattern;

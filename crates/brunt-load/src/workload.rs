@@ -10,6 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::calibrate::RingMode;
+use crate::depth::DepthSearch;
 
 /// Deepest queue of one worker.
 pub const QUEUE_DEPTH_MAX: u32 = 4096;
@@ -40,6 +41,9 @@ pub struct Workload {
     pub region: Region,
     /// Requests that one worker keeps outstanding at the most.
     pub queue_depth: u32,
+    /// Find the queue depth that fills the target before a point's first run, from `queue_depth` on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub depth_search: Option<DepthSearch>,
     /// Wait for so many completions at once, 50 µs at the most: fewer system calls and context
     /// switches, for latencies that may be told that much too long. 1 tells each as soon as it is there.
     pub reap_batch: u32,
@@ -87,6 +91,7 @@ impl Default for Workload {
             align: Size(512),
             region: Region::default(),
             queue_depth: 1,
+            depth_search: None,
             reap_batch: 1,
             workers: 1,
             ring: RingMode::default(),
@@ -355,6 +360,7 @@ impl Workload {
             wrong("workers", format!("{} is outside 1 to {WORKERS_MAX}", self.workers))?;
         }
         self.check_arrival()?;
+        self.depth_search.map_or(Ok(()), |search| search.check(self))?;
         if self.burst.is_some_and(|burst| burst.requests == 0) {
             wrong("burst.requests", "a burst has at least one request")?;
         }

@@ -10,6 +10,7 @@ use std::path::Path;
 use brunt_core::{Histogram, Nanos};
 use brunt_load::calibrate::RingChoice;
 use brunt_load::cost::Cost;
+use brunt_load::depth::DepthChoice;
 use brunt_load::filesystem::PageCache;
 use brunt_load::record::{OpFigures, RequestStatus};
 use brunt_load::{Outcome, Stopped};
@@ -59,6 +60,9 @@ pub struct PointSummary {
     /// How workers' rings worked, and why so.
     #[serde(default)]
     pub ring: RingChoice,
+    /// The queue depth that was found, when the workload has a `depth_search`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub depth: Option<DepthChoice>,
     /// 95 % intervals over runs; `null` without a complete run.
     pub requests_per_second: Option<Estimate>,
     /// In bytes a second.

@@ -347,6 +347,19 @@ impl<'a> Study<'a> {
         let mut relay = Relay { hub: &self.hub, companions, ramp_up, started: false, series };
         let mut session = Session::new(workload, backend, info.seed);
         session.run = info.seed.wrapping_add(u64::from(info.order) << 32);
+        if let Some(search) = session.workload.depth_search {
+            // Here, because companions have made the links what this point says.
+            let known = &mut self.summary.points[info.point as usize].depth;
+            if known.is_none() {
+                *known = session.find_depth(search, stop)?;
+            }
+            let Some(depth) = known else {
+                let outcome = Outcome::interrupted();
+                let run = RunSummary::of(&outcome, info.repetition, info.order, info.seed, None);
+                return Ok((outcome, run, Vec::new()));
+            };
+            session.workload.queue_depth = depth.queue_depth;
+        }
         let mut trial = 0;
         let (outcome, rate_found) = match session.workload.arrival {
             Arrival::Search { .. } => {
@@ -416,6 +429,7 @@ fn empty(point: &Point, notes: Vec<String>) -> PointSummary {
         axes: point.axes.iter().map(|(axis, value)| (axis.to_string(), value.clone())).collect(),
         notes,
         ring: RingChoice::stated(point.workload.ring),
+        depth: None,
         requests_per_second: None,
         bytes_per_second: None,
         response_mean_us: None,

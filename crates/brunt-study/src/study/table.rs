@@ -60,6 +60,9 @@ pub fn table(summary: &Summary) -> Vec<String> {
             let said = format!("  ring: {}, {}", point.ring.mode.name(), point.ring.why);
             lines.push(cut(&said));
         }
+        if let Some(depth) = &point.depth {
+            lines.push(cut(&format!("  queue depth {}", depth.said())));
+        }
         let mut losses: BTreeMap<&str, u64> = BTreeMap::new();
         for (name, count) in point.runs.iter().flat_map(|run| &run.losses) {
             *losses.entry(name).or_default() += count;

@@ -1,0 +1,211 @@
+//! Finds how many requests outstanding it takes to fill what lies below: the bandwidth-delay product
+//! of a link, the servers of an array. A study asks once for each point whose workload says so.
+//!
+//! The rule: what a deeper queue does not gain is not taken, since it only waits; and what was tried
+//! is told beside what was chosen.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use brunt_core::Span;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::NoRecorder;
+use crate::session::{Session, SessionError};
+use crate::workload::{Arrival, QUEUE_DEPTH_MAX, RampUp, Stop, Workload, WorkloadError};
+
+/// What comes before a trial when the workload has no ramp-up: a connection's window has to open.
+const RAMP: Duration = Duration::from_millis(500);
+/// A deeper queue has to bring this much more to be looked for further.
+const GAIN_MIN: f64 = 1.03;
+/// Of the best throughput, what the chosen depth has to reach.
+const ENOUGH: f64 = 0.97;
+
+/// `depth_search`: the queue depth is found before a point's first run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct DepthSearch {
+    /// The deepest queue that is tried. It begins at `queue_depth` and doubles.
+    pub max: u32,
+    /// How long each is measured, after the workload's ramp-up.
+    pub time: Span,
+}
+
+impl Default for DepthSearch {
+    fn default() -> DepthSearch {
+        DepthSearch { max: 256, time: Span(Duration::from_secs(2)) }
+    }
+}
+
+/// What was found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DepthChoice {
+    /// The smallest depth that reaches 97 % of the best throughput.
+    pub queue_depth: u32,
+    /// All that was tried, in this order.
+    pub trials: Vec<DepthTrial>,
+}
+
+/// One depth, tried.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DepthTrial {
+    /// Requests outstanding for each worker.
+    pub queue_depth: u32,
+    /// What it brought.
+    pub bytes_per_second: f64,
+}
+
+impl DepthSearch {
+    /// Whether it makes sense for this workload.
+    ///
+    /// # Errors
+    /// The key that does not, and what would be right.
+    pub fn check(&self, workload: &Workload) -> Result<(), WorkloadError> {
+        let wrong = |key, what: String| Err(WorkloadError { key, what });
+        if !(workload.queue_depth..=QUEUE_DEPTH_MAX).contains(&self.max) {
+            let what = format!(
+                "{} is outside {} (queue_depth, where it begins) to {QUEUE_DEPTH_MAX}",
+                self.max, workload.queue_depth
+            );
+            return wrong("depth_search.max", what);
+        }
+        if self.time.0 < Duration::from_millis(10) {
+            return wrong("depth_search.time", format!("{} is less than 10ms", self.time));
+        }
+        match workload.arrival {
+            Arrival::Closed {} => Ok(()),
+            _ => wrong("depth_search", "only a closed loop is as fast as its queue is deep".into()),
+        }
+    }
+}
+
+impl DepthChoice {
+    /// From what was tried.
+    ///
+    /// # Panics
+    /// When nothing was.
+    fn of(trials: Vec<DepthTrial>) -> DepthChoice {
+        let best = best(&trials);
+        let enough = trials.iter().find(|trial| trial.bytes_per_second >= best * ENOUGH);
+        let queue_depth = enough.expect("the best one is enough").queue_depth;
+        DepthChoice { queue_depth, trials }
+    }
+
+    /// For people: `16, measured: 1: 2.1 MB/s, 2: 4.2 MB/s, …`.
+    pub fn said(&self) -> String {
+        let told: Vec<String> = self
+            .trials
+            .iter()
+            .map(|trial| format!("{}: {:.1} MB/s", trial.queue_depth, trial.bytes_per_second / 1e6))
+            .collect();
+        format!("{}, measured: {}", self.queue_depth, told.join(", "))
+    }
+}
+
+fn best(trials: &[DepthTrial]) -> f64 {
+    trials.iter().map(|trial| trial.bytes_per_second).fold(0.0, f64::max)
+}
+
+/// Whether the last two doublings brought nothing.
+fn is_over(trials: &[DepthTrial]) -> bool {
+    let Some((before, last)) = trials.split_last_chunk::<2>() else { return false };
+    !before.is_empty() && best(last) < best(before) * GAIN_MIN
+}
+
+impl Session {
+    /// Finds the queue depth that the workload's `depth_search` asks for; `None` when `stop` was set
+    /// meanwhile. Requests are those of the workload, written ones too.
+    ///
+    /// # Errors
+    /// As [`Session::run`].
+    pub fn find_depth(
+        &self,
+        search: DepthSearch,
+        stop: &AtomicBool,
+    ) -> Result<Option<DepthChoice>, SessionError> {
+        let mut trials = Vec::new();
+        let mut depth = self.workload.queue_depth;
+        loop {
+            let mut trial = self.clone();
+            let workload = &mut trial.workload;
+            workload.queue_depth = depth;
+            (workload.burst, workload.verify, workload.record_requests) = (None, None, false);
+            workload.ramp_up.get_or_insert(RampUp { requests: 0, time: Span(RAMP) });
+            workload.stop = Stop { time: Some(search.time), ..Stop::default() };
+            workload.interval = Span(Duration::ZERO);
+            let outcome = trial.run(stop, &mut NoRecorder)?;
+            if stop.load(Ordering::Relaxed) {
+                return Ok(None);
+            }
+            trials.push(DepthTrial { queue_depth: depth, bytes_per_second: outcome.bytes_per_second });
+            if depth == search.max || is_over(&trials) {
+                return Ok(Some(DepthChoice::of(trials)));
+            }
+            depth = depth.saturating_mul(2).min(search.max);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use brunt_block::open_url;
+
+    fn tried(rates: &[f64]) -> Vec<DepthTrial> {
+        let trial = |(at, rate): (usize, &f64)| DepthTrial { queue_depth: 1 << at, bytes_per_second: *rate };
+        rates.iter().enumerate().map(trial).collect()
+    }
+
+    /// The goal: the smallest depth that is as good as any is chosen, one bad trial in between does not
+    /// end the search, and two do.
+    #[test]
+    fn the_smallest_sufficient_depth() {
+        let check = |rates: &[f64], over: bool, depth: u32| {
+            let trials = tried(rates);
+            assert_eq!(is_over(&trials), over, "{rates:?}");
+            assert_eq!(DepthChoice::of(trials).queue_depth, depth, "{rates:?}");
+        };
+        check(&[100.0], false, 1);
+        check(&[100.0, 200.0, 400.0], false, 4);
+        check(&[100.0, 200.0, 201.0, 202.0], true, 2);
+        check(&[100.0, 90.0, 150.0], false, 4);
+        check(&[100.0, 90.0, 80.0], true, 1);
+        check(&[100.0, 200.0, 400.0, 395.0, 300.0], true, 4);
+        check(&[0.0, 0.0, 0.0], false, 1);
+    }
+
+    /// The goal: an array that serves four at a time is filled by four, and not by one.
+    #[test]
+    fn an_arrays_servers_are_found() {
+        let backend = open_url("memory:16MiB?delay=const:2ms,servers=4").unwrap();
+        let workload =
+            Workload { stop: Stop { requests: Some(1), ..Stop::default() }, ..Workload::default() };
+        let session = Session::new(workload, backend, 1);
+        let search = DepthSearch { max: 64, time: Span(Duration::from_millis(100)) };
+        let choice = session.find_depth(search, &AtomicBool::new(false)).unwrap().unwrap();
+        assert!((3..=8).contains(&choice.queue_depth), "{}", choice.said());
+        assert!(session.find_depth(search, &AtomicBool::new(true)).unwrap().is_none());
+    }
+
+    /// The goal: a search that makes no sense is refused with its key.
+    #[test]
+    fn misfits_are_refused() {
+        let check = |search: DepthSearch, workload: Workload, key: &str| {
+            assert_eq!(search.check(&workload).unwrap_err().key, key);
+        };
+        let deep = Workload { queue_depth: 64, ..Workload::default() };
+        check(DepthSearch { max: 32, ..DepthSearch::default() }, deep, "depth_search.max");
+        check(
+            DepthSearch { time: Span(Duration::ZERO), ..DepthSearch::default() },
+            Workload::default(),
+            "depth_search.time",
+        );
+        let limit = Span(Duration::from_millis(5));
+        let process = crate::workload::Process::Constant;
+        let arrival = Arrival::Search { percentile: 99.0, limit, rate: 100.0, tolerance: 0.05, process };
+        let open = Workload { arrival, ..Workload::default() };
+        check(DepthSearch::default(), open, "depth_search");
+        assert!(DepthSearch::default().check(&Workload::default()).is_ok());
+    }
+}
