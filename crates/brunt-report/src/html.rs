@@ -1,6 +1,6 @@
 //! A page as one HTML file: style, script and data inside, nothing fetched.
 //!
-//! The rule: every hole is escaped by the template, data by [`embed`]; and the file's policy runs no
+//! The rule: every hole is escaped by the template, data by `embed`; and the file's policy runs no
 //! script but ours, so that even a hole we overlooked stays text.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};

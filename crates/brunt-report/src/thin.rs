@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use crate::chart::Heat;
 
-/// `N` figures over time. Holds at most [`Thin::stretches_max`] stretches: when there are more, each
+/// `N` figures over time. Holds at most `Thin::stretches_max` stretches: when there are more, each
 /// two neighbours become one.
 #[derive(Clone, Debug)]
 pub struct Thin<const N: usize> {
@@ -129,7 +129,7 @@ const COLUMNS_MAX: usize = 160;
 /// Rows of a map for each factor of ten.
 const ROWS_PER_DECADE: f64 = 12.0;
 
-/// How many requests took how long, over time. Holds at most [`COLUMNS_MAX`] columns, by the same rule.
+/// How many requests took how long, over time. Holds at most `COLUMNS_MAX` columns, by the same rule.
 #[derive(Clone, Debug, Default)]
 pub struct Map {
     each: usize,

@@ -5,7 +5,7 @@
 //!   pipeline ──► recorder ──rows──► lanes (threads) ──► DIR/operations/part-000000.parquet, …
 //! ```
 //!
-//! [`tables`] says what there is, [`recorder`] fills it, [`store`] writes it, [`replay`] reads it. The
+//! [`tables`] says what there is, `recorder` fills it, `store` writes it, [`replay`] reads it. The
 //! rule: what the packets told is there once, and what is not there was counted.
 
 mod anonymize;

@@ -1,5 +1,5 @@
 //! The tables of a trace: what `docs/trace.md` shows and the files hold. Whoever writes a row
-//! ([`super::recorder`]) or reads one ([`super::replay`]) follows this order of columns.
+//! (`super::recorder`) or reads one ([`super::replay`]) follows this order of columns.
 //!
 //! The one rule: nothing is stored twice. `record_id` links what belongs to a call, `flow` says who
 //! spoke to whom, `file` stands for a server's handle.

@@ -30,7 +30,7 @@ pub struct Details {
 pub struct RunDetails {
     /// Places that a time line may have.
     places: usize,
-    /// Figures of intervals, in the order of [`Interval::figures`].
+    /// Figures of intervals, in the order of `Interval::figures`.
     pub line: Thin<7>,
     /// The longest interval, in seconds.
     pub interval_s: f64,
