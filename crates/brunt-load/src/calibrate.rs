@@ -155,15 +155,23 @@ impl Session {
         Ok(Some(RingChoice::of(trials.collect())))
     }
 
-    /// The rate of a short trial.
-    fn try_ring(&self, mode: RingMode, stop: &AtomicBool) -> Result<f64, Failed> {
+    /// The same for a `time` only, nothing verified and nothing recorded on the way: to find out how a
+    /// workload should be run.
+    pub(crate) fn trial(&self, time: Span) -> Session {
         let mut trial = self.clone();
         let workload = &mut trial.workload;
-        (workload.ring, workload.read, workload.arrival) = (mode, 1.0, Arrival::Closed {});
         (workload.burst, workload.verify, workload.record_requests) = (None, None, false);
-        workload.ramp_up = Some(RampUp { requests: 0, time: Span(TRIAL_RAMP) });
-        workload.stop = Stop { time: Some(Span(TRIAL)), ..Stop::default() };
+        workload.stop = Stop { time: Some(time), ..Stop::default() };
         workload.interval = Span(Duration::ZERO);
+        trial
+    }
+
+    /// The rate of a short trial.
+    fn try_ring(&self, mode: RingMode, stop: &AtomicBool) -> Result<f64, Failed> {
+        let mut trial = self.trial(Span(TRIAL));
+        let workload = &mut trial.workload;
+        (workload.ring, workload.read, workload.arrival) = (mode, 1.0, Arrival::Closed {});
+        workload.ramp_up = Some(RampUp { requests: 0, time: Span(TRIAL_RAMP) });
         let outcome = trial.run(stop, &mut NoRecorder).map_err(Failed::Here)?;
         match outcome.first_error {
             Some(error) if outcome.figures.counts.errors() > 0 => Err(Failed::Requests(error.to_string())),

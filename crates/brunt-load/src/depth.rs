@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::NoRecorder;
 use crate::session::{Session, SessionError};
-use crate::workload::{Arrival, QUEUE_DEPTH_MAX, RampUp, Stop, Workload, WorkloadError};
+use crate::workload::{Arrival, QUEUE_DEPTH_MAX, RampUp, Workload, WorkloadError};
 
 /// What comes before a trial when the workload has no ramp-up: a connection's window has to open.
 const RAMP: Duration = Duration::from_millis(500);
@@ -127,13 +127,9 @@ impl Session {
         let mut trials = Vec::new();
         let mut depth = self.workload.queue_depth;
         loop {
-            let mut trial = self.clone();
-            let workload = &mut trial.workload;
-            workload.queue_depth = depth;
-            (workload.burst, workload.verify, workload.record_requests) = (None, None, false);
-            workload.ramp_up.get_or_insert(RampUp { requests: 0, time: Span(RAMP) });
-            workload.stop = Stop { time: Some(search.time), ..Stop::default() };
-            workload.interval = Span(Duration::ZERO);
+            let mut trial = self.trial(search.time);
+            trial.workload.queue_depth = depth;
+            trial.workload.ramp_up.get_or_insert(RampUp { requests: 0, time: Span(RAMP) });
             let outcome = trial.run(stop, &mut NoRecorder)?;
             if stop.load(Ordering::Relaxed) {
                 return Ok(None);
@@ -150,6 +146,7 @@ impl Session {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workload::Stop;
     use brunt_block::open_url;
 
     fn tried(rates: &[f64]) -> Vec<DepthTrial> {

@@ -124,11 +124,7 @@ fn experiment(folder: &TempDir, faults: &str) -> Command {
         "name = \"x\"\nrepetitions = 1\n[targets.san]\nserve = \"memory:8MiB?fault=off\"\n\
          [workloads.load]\nretry = {{ count = 100, on = \"any\" }}\ninterval = \"50ms\"\nstop = {{ time = \"1200ms\" }}\n{faults}"
     );
-    let path = folder.join("x.toml");
-    std::fs::write(&path, text).expect("a file");
-    let mut command = brunt();
-    command.args(["--json", "run"]).arg(&path).arg("--out").arg(folder.join("results"));
-    command
+    support::experiment(folder, &text)
 }
 
 /// The goal: faults of every kind that needs no lab hit a served target in their time, are shown and gone.

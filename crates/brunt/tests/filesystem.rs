@@ -6,20 +6,16 @@ mod support;
 use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
-use support::{TempDir, brunt, eventually, run_within};
+use support::{TempDir, eventually, run_within};
 
 fn experiment(folder: &TempDir, more: &str) -> Command {
     let place = folder.join("place");
     std::fs::create_dir_all(&place).expect("a folder");
-    let path = folder.join("x.toml");
     let text = format!(
         "name = \"x\"\nrepetitions = 2\n[filesystems.here]\ndirectory = \"{}\"\n{more}\n",
         place.display()
     );
-    std::fs::write(&path, text).expect("a file");
-    let mut command = brunt();
-    command.args(["--json", "run"]).arg(&path).arg("--out").arg(folder.join("results"));
-    command
+    support::experiment(folder, &text)
 }
 
 fn left(folder: &TempDir) -> usize {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use brunt_study::experiment::{Serve, Target};
 use brunt_study::role::{Here, Place, Role};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
-use support::{TempDir, brunt, eventually, run_within};
+use support::{TempDir, eventually, experiment, run_within};
 
 /// Processes whose parent is `parent`.
 fn children(parent: u32) -> Vec<u32> {
@@ -29,14 +29,6 @@ fn pid(number: u32) -> Pid {
 
 fn is_there(number: u32) -> bool {
     test_kill_process(pid(number)).is_ok()
-}
-
-fn experiment(folder: &TempDir, text: &str) -> Command {
-    let path = folder.join("x.toml");
-    std::fs::write(&path, text).expect("a file");
-    let mut command = brunt();
-    command.args(["--json", "run"]).arg(&path).arg("--out").arg(folder.join("results"));
-    command
 }
 
 /// The goal: one file lays the network, a local device, a diskless target and a full one side by side.

@@ -221,6 +221,15 @@ pub fn eventually(what: &str, seconds: u64, mut done: impl FnMut() -> bool) {
     }
 }
 
+/// `brunt --json run` of an experiment's text, with its results in `folder`'s "results".
+pub fn experiment(folder: &TempDir, text: &str) -> Command {
+    let path = folder.join("x.toml");
+    std::fs::write(&path, text).expect("a file");
+    let mut command = brunt();
+    command.args(["--json", "run"]).arg(&path).arg("--out").arg(folder.join("results"));
+    command
+}
+
 /// A folder that is gone at the end.
 pub struct TempDir(PathBuf);
 

@@ -1,7 +1,7 @@
 //! What callers ask.
 
 use super::{FileType, NfsTime, Procedure};
-use crate::nfs::{DATA_BYTES_MAX, FILE_HANDLE_V3_BYTES_MAX, FileHandle, NAME_BYTES_MAX, PATH_BYTES_MAX};
+use crate::nfs::{DATA_BYTES_MAX, FILE_HANDLE_V3_BYTES_MAX, FileHandle, name, path};
 use crate::{Cursor, Data, ParseError};
 
 /// `diropargs3`: a name in a directory.
@@ -194,16 +194,6 @@ impl<'a> Args<'a> {
 #[inline]
 pub(super) fn handle<'a>(cur: &mut Cursor<'a>) -> Result<FileHandle<'a>, ParseError> {
     cur.opaque(FILE_HANDLE_V3_BYTES_MAX, "a file handle has at most 64 bytes").map(FileHandle)
-}
-
-#[inline]
-pub(super) fn name<'a>(cur: &mut Cursor<'a>) -> Result<&'a [u8], ParseError> {
-    cur.opaque(NAME_BYTES_MAX, "a name has at most 1024 bytes")
-}
-
-#[inline]
-pub(super) fn path<'a>(cur: &mut Cursor<'a>) -> Result<&'a [u8], ParseError> {
-    cur.opaque(PATH_BYTES_MAX, "a path has at most 4096 bytes")
 }
 
 #[inline]

@@ -1,9 +1,9 @@
 //! What servers answer.
 
-use super::args::{StableHow, handle, name, path};
+use super::args::{StableHow, handle};
 use super::attributes::{post_op, wcc};
 use super::{Attributes, NfsTime, Procedure, Status, Wcc};
-use crate::nfs::{DATA_BYTES_MAX, FileHandle};
+use crate::nfs::{DATA_BYTES_MAX, FileHandle, name, path};
 use crate::{Cursor, Data, ParseError};
 
 /// The results of a call.

@@ -4,7 +4,7 @@
 use super::attributes::{Bitmap, FileAttributes, NfsTime};
 use super::{FILE_HANDLE_BYTES_MAX, OPAQUE_BYTES_MAX, Op};
 use crate::nfs::v3::StableHow;
-use crate::nfs::{DATA_BYTES_MAX, FileHandle, NAME_BYTES_MAX, PATH_BYTES_MAX};
+use crate::nfs::{DATA_BYTES_MAX, FileHandle, name, path};
 use crate::{Cursor, Data, ParseError};
 
 /// Opaques that are walked over: layouts, devices, keys.
@@ -288,16 +288,6 @@ pub enum Args<'a> {
 #[inline]
 pub(super) fn handle<'a>(cur: &mut Cursor<'a>) -> Result<FileHandle<'a>, ParseError> {
     cur.opaque(FILE_HANDLE_BYTES_MAX, "a file handle has at most 128 bytes").map(FileHandle)
-}
-
-#[inline]
-pub(super) fn name<'a>(cur: &mut Cursor<'a>) -> Result<&'a [u8], ParseError> {
-    cur.opaque(NAME_BYTES_MAX, "a name has at most 1024 bytes")
-}
-
-#[inline]
-pub(super) fn path<'a>(cur: &mut Cursor<'a>) -> Result<&'a [u8], ParseError> {
-    cur.opaque(PATH_BYTES_MAX, "a path has at most 4096 bytes")
 }
 
 #[inline]

@@ -1,13 +1,13 @@
 //! What the operations of a compound answer: each begins with its own number and status.
 
 use super::args::{
-    self, Stateid, body, channel, elements, handle, implementation, name, network_address, network_location,
-    opaque, protected_operations, stable_how, stateid,
+    Stateid, body, channel, elements, handle, implementation, network_address, network_location, opaque,
+    protected_operations, stable_how, stateid,
 };
 use super::attributes::{Bitmap, FileAttributes, ace};
 use super::{Op, Status};
 use crate::nfs::v3::StableHow;
-use crate::nfs::{DATA_BYTES_MAX, FileHandle};
+use crate::nfs::{DATA_BYTES_MAX, FileHandle, name, path};
 use crate::{Cursor, Data, ParseError};
 
 /// Pieces of a READ_PLUS reply.
@@ -295,7 +295,7 @@ fn succeeded<'a>(op: Op, cur: &mut Cursor<'a>) -> Result<ResultBody<'a>, ParseEr
         Op::Readdir => {
             ResultBody::Readdir { verifier: cur.u64()?, entries: Entries::read(cur)?, eof: cur.boolean()? }
         }
-        Op::Readlink => ResultBody::Readlink { target: args::path(cur)? },
+        Op::Readlink => ResultBody::Readlink { target: path(cur)? },
         Op::ReadPlus => ResultBody::ReadPlus { eof: cur.boolean()?, segments: Segments::read(cur)? },
         Op::Seek => ResultBody::Seek { eof: cur.boolean()?, offset: cur.u64()? },
         Op::Copy => {
