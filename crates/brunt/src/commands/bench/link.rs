@@ -143,43 +143,36 @@ impl Pair {
         Ok((first, second))
     }
 
-    /// Times of round trips of small packets, in seconds, sorted.
+    /// Times of round trips of small packets, in seconds, sorted. One thread polls both ends and never
+    /// sleeps: to wake a sleeping one takes longer than a link may be off, and is not the link's doing.
     fn ping(&self, count: u32) -> io::Result<Vec<f64>> {
         let (first, second) = self.sockets()?;
-        let stop = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            let echo = scope.spawn(|| {
-                let mut buffer = [0; 64];
-                while !stop.load(Ordering::Relaxed) {
-                    match second.recv(&mut buffer) {
-                        Ok(bytes) => drop(second.send(&buffer[..bytes])),
-                        Err(error) if is_timeout(&error) => {}
-                        Err(error) => return Err(error),
-                    }
+        first.set_nonblocking(true)?;
+        second.set_nonblocking(true)?;
+        let mut times = Vec::new();
+        let mut buffer = [0; 64];
+        for _ in 0..count + 3 {
+            let start = Instant::now();
+            first.send(&buffer[..48])?;
+            loop {
+                if let Some(bytes) = poll(&second, &mut buffer)? {
+                    second.send(&buffer[..bytes])?;
                 }
-                Ok(())
-            });
-            let mut times = Vec::new();
-            let mut buffer = [0; 64];
-            let mut asked = Ok(());
-            for _ in 0..count + 3 {
-                let start = Instant::now();
-                asked = first.send(&buffer[..48]).and_then(|_| first.recv(&mut buffer)).map(drop);
-                if asked.is_err() {
+                if poll(&first, &mut buffer)?.is_some() {
                     break;
                 }
-                times.push(start.elapsed().as_secs_f64());
-                // So that the link, too, is met asleep, as by requests that come now and then.
-                std::thread::sleep(Duration::from_micros(300));
+                if start.elapsed() > PATIENCE {
+                    return Err(ErrorKind::TimedOut.into());
+                }
             }
-            stop.store(true, Ordering::Relaxed);
-            echo.join().expect("the echo does not panic")?;
-            asked?;
-            // The first ones meet cold caches.
-            let mut times = times.split_off(3);
-            times.sort_by(f64::total_cmp);
-            Ok(times)
-        })
+            times.push(start.elapsed().as_secs_f64());
+            // So that the link is met asleep, as by requests that come now and then.
+            std::thread::sleep(Duration::from_micros(300));
+        }
+        // The first ones meet cold caches.
+        let mut times = times.split_off(3);
+        times.sort_by(f64::total_cmp);
+        Ok(times)
     }
 
     /// Sends numbered packets from one host to the other; what arrived.
@@ -299,6 +292,15 @@ fn receive(to: &UdpSocket, packets: u64, highest: &AtomicU64, done: &AtomicBool)
     }
     arrived.missing = (0..packets).filter(|number| counts[*number as usize] == 0).collect();
     Ok(arrived)
+}
+
+/// What has arrived, if anything has.
+fn poll(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+    match socket.recv(buffer) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if is_timeout(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 fn is_timeout(error: &io::Error) -> bool {
