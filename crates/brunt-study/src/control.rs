@@ -21,6 +21,7 @@ use brunt_block::layers::array::{ArrayControl, ArrayStatus};
 use brunt_block::layers::fault::{Fault, FaultSwitch};
 use brunt_block::layers::retry::RetrySwitch;
 use brunt_block::{Handle, Handles, handle};
+use brunt_core::Nanos;
 use serde::{Deserialize, Serialize};
 
 /// Longest line of a message in bytes.
@@ -186,8 +187,33 @@ impl LayerStatus {
     }
 }
 
+/// How somebody is away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Away {
+    /// It stands still: what it knows is there when it goes on, and orders are answered then.
+    Frozen,
+    /// It was killed: what it knew (armed faults, failed members) went with it.
+    Dead,
+}
+
+/// Whether those are there who carry orders out, and whether they are the same as before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Presence {
+    /// How often they were started anew.
+    pub life: u32,
+    /// How they are away, and since when.
+    pub away: Option<(Away, Nanos)>,
+    /// When the life before this one ended.
+    pub last_end: Option<Nanos>,
+}
+
 /// Who carries orders out.
 pub trait Controls: Send + Sync {
+    /// Whether they are there at all: always, but for a process that a fault stops or kills.
+    fn presence(&self) -> Presence {
+        Presence::default()
+    }
+
     /// Has an order carried out; a refusal is an answer.
     ///
     /// # Errors

@@ -88,6 +88,21 @@ pub struct FaultRecord {
     pub gone: Option<Nanos>,
     /// What was seen.
     pub gone_by: String,
+    /// When it was not there in between.
+    pub gaps: Vec<FaultGap>,
+}
+
+/// A time in which a fault was not there, because what it was in (a target's process) was started anew.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FaultGap {
+    /// When it was lost.
+    pub from: Nanos,
+    /// When it was put in place again.
+    pub until: Nanos,
+    /// When it was seen to be there again.
+    pub shown: Nanos,
+    /// What was seen then.
+    pub shown_by: String,
 }
 
 /// Something that happened.

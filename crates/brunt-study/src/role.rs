@@ -16,10 +16,11 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use brunt_core::Clock;
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-use crate::control::{Answer, Controls, Order};
+use crate::control::{Answer, Away, Controls, Order, Presence};
 use crate::experiment::{Serve, TARGET_NAME};
 use crate::observe::{Companion, Hub, RunInfo};
 use crate::probe::{Watch, Watching};
@@ -30,6 +31,8 @@ const START_TIME: Duration = Duration::from_secs(20);
 const END_TIME: Duration = Duration::from_secs(5);
 /// An order has to be answered in this time.
 const ANSWER_TIME: Duration = Duration::from_secs(5);
+/// How often somebody who waits for an answer looks whether the role stands still.
+const FROZEN_LOOK: Duration = Duration::from_millis(10);
 /// Lines of its standard error that are kept for messages.
 const LINES_MAX: usize = 20;
 /// A longer line of its standard output is no answer.
@@ -126,6 +129,10 @@ pub struct Role {
     process: Mutex<Process>,
     control: Mutex<ControlLine>,
     lines: Arc<Mutex<VecDeque<String>>>,
+    /// Never locked while another of these is wanted.
+    presence: Mutex<Presence>,
+    /// The cores that it is kept on, also after a restart.
+    pinned: Mutex<Vec<usize>>,
 }
 
 struct Process {
@@ -155,7 +162,8 @@ impl Role {
         let (process, control, address) = launch(name, arguments, place.as_ref(), 0, &lines)?;
         let (arguments, name) = (arguments.to_vec(), name.to_string());
         let (process, control) = (Mutex::new(process), Mutex::new(control));
-        Ok(Role { name, place, arguments, address, process, control, lines })
+        let (presence, pinned) = Default::default();
+        Ok(Role { name, place, arguments, address, process, control, lines, presence, pinned })
     }
 
     /// The role that serves what an experiment's target asks for.
@@ -186,7 +194,23 @@ impl Role {
         self.process().child.id()
     }
 
-    /// Has a target carry out an order. A frozen one does not answer.
+    /// Whether it is there, and which of its lives this is.
+    pub fn presence(&self) -> Presence {
+        *lock(&self.presence)
+    }
+
+    /// To be said before it is stopped or killed.
+    pub(crate) fn goes_away(&self, away: Away) {
+        lock(&self.presence).away = Some((away, Clock::Monotonic.now()));
+    }
+
+    /// To be said when it goes on.
+    pub(crate) fn comes_back(&self) {
+        lock(&self.presence).away = None;
+    }
+
+    /// Has a target carry out an order. The answer of one that a fault has stopped is waited for until it
+    /// goes on.
     ///
     /// # Errors
     /// It is gone, or does not answer in time.
@@ -198,22 +222,33 @@ impl Role {
         while control.answers.try_recv().is_ok() {}
         let orders = control.orders.as_mut().ok_or_else(|| io::Error::other("it takes no orders"))?;
         orders.write_all(&line)?;
-        let begin = Instant::now();
-        while let Some(left) = ANSWER_TIME.checked_sub(begin.elapsed()) {
-            let Ok(line) = control.answers.recv_timeout(left) else { break };
-            // Further portals are said on lines of their own.
-            if let Ok(answer) = serde_json::from_str(&line) {
-                return Ok(answer);
+        let mut begin = Instant::now();
+        while begin.elapsed() < ANSWER_TIME {
+            match control.answers.recv_timeout(FROZEN_LOOK) {
+                // Further portals are said on lines of their own.
+                Ok(line) => {
+                    if let Ok(answer) = serde_json::from_str(&line) {
+                        return Ok(answer);
+                    }
+                }
+                // Given up now, its late answer would be taken for that to the next order.
+                Err(RecvTimeoutError::Timeout) => {
+                    if matches!(self.presence().away, Some((Away::Frozen, _))) {
+                        begin = Instant::now();
+                    }
+                }
+                Err(RecvTimeoutError::Disconnected) => break,
             }
         }
         Err(io::Error::new(io::ErrorKind::TimedOut, format!("{} does not answer its orders", self.name)))
     }
 
-    /// Keeps all its threads, and those that they start, on these cores.
+    /// Keeps all its threads, and those that they start, on these cores, also after a restart.
     ///
     /// # Errors
     /// It is gone, or there are no such cores.
     pub fn pin(&self, cores: &[usize]) -> io::Result<()> {
+        *lock(&self.pinned) = cores.to_vec();
         let mut set = CpuSet::new();
         cores.iter().filter(|core| **core < CpuSet::MAX_CPU).for_each(|core| set.set(*core));
         for entry in std::fs::read_dir(format!("/proc/{}/task", self.pid()))? {
@@ -289,6 +324,14 @@ impl Role {
         let (next, control, _) = launch(&self.name, &self.arguments, self.place.as_ref(), port, &self.lines)?;
         *process = next;
         *lock(&self.control) = control;
+        drop(process);
+        let pinned = lock(&self.pinned).clone();
+        if !pinned.is_empty() {
+            self.pin(&pinned).map_err(|error| self.os("be kept on its cores", error))?;
+        }
+        let mut presence = lock(&self.presence);
+        let ended = presence.away.take().map_or(Clock::Monotonic.now(), |(_, since)| since);
+        (presence.life, presence.last_end) = (presence.life + 1, Some(ended));
         Ok(())
     }
 
@@ -336,6 +379,10 @@ impl Role {
 }
 
 impl Controls for Role {
+    fn presence(&self) -> Presence {
+        Role::presence(self)
+    }
+
     fn ask(&self, order: &Order) -> io::Result<Answer> {
         Role::ask(self, order)
     }

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::degradation::{self, Degradation, OverRuns, Span, Stretch};
 use crate::experiment::Experiment;
-use crate::observe::FaultRecord;
+use crate::observe::{FaultGap, FaultRecord};
 use crate::statistics::Estimate;
 
 /// The file's name in a result's folder.
@@ -166,8 +166,24 @@ pub struct FaultSummary {
     pub gone_s: Option<f64>,
     /// What was seen.
     pub gone_by: String,
+    /// When it was not there in between, because its target was killed and started again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gaps: Vec<GapSummary>,
     /// What it cost; `null` without a baseline before it (a sticky fault).
     pub cost: Option<Degradation>,
+}
+
+/// A time in which a fault was not there. In seconds from the start of measuring.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct GapSummary {
+    /// When it was lost.
+    pub from_s: f64,
+    /// When it was put in place again.
+    pub until_s: f64,
+    /// When it had been seen to be there again.
+    pub shown_s: f64,
+    /// What was seen then.
+    pub shown_by: String,
 }
 
 impl FaultSummary {
@@ -178,6 +194,12 @@ impl FaultSummary {
             start_s: seconds(record.start),
             // One that was taken away after the run lasted as long as the run.
             end_s: record.end.filter(|at| *at < end).map(seconds),
+        };
+        let gap = |gap: &FaultGap| GapSummary {
+            from_s: seconds(gap.from),
+            until_s: seconds(gap.until),
+            shown_s: seconds(gap.shown),
+            shown_by: gap.shown_by.clone(),
         };
         let spans: Vec<Span> = records.iter().map(span).collect();
         let summary = |(at, record): (usize, &FaultRecord)| FaultSummary {
@@ -192,6 +214,7 @@ impl FaultSummary {
             end_s: record.end.map(seconds),
             gone_s: record.gone.map(seconds),
             gone_by: record.gone_by.clone(),
+            gaps: record.gaps.iter().map(gap).collect(),
             cost: degradation::of_run(series, &spans, at),
         };
         records.iter().enumerate().map(summary).collect()

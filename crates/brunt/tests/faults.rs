@@ -143,6 +143,79 @@ fn faults_of_a_served_target() {
     assert!(seen.iter().all(|fault| fault["end_s"].is_f64() && fault["gone_s"].is_f64()), "{seen:?}");
 }
 
+/// What an experiment says of its only run's faults; its standard error if it fails.
+fn faults_of(name: &str, faults: &str) -> Result<Vec<serde_json::Value>, String> {
+    let folder = TempDir::new(name);
+    let output = run_within(&mut experiment(&folder, faults), 60);
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).to_string());
+    }
+    let summary: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    Ok(summary["points"][0]["runs"][0]["faults"].as_array().expect("faults").clone())
+}
+
+fn timed(what: &str, at_ms: u32, for_ms: u32) -> String {
+    format!("[[fault]]\ntarget = \"san\"\n{what}\nat = \"{at_ms}ms\"\nfor = \"{for_ms}ms\"\n")
+}
+
+/// The goal: a fault of the storage that was lost with its target's process is put in place again, twice if
+/// need be, shows again, and the time between is on record; one whose end comes meanwhile ended with the
+/// process.
+#[test]
+fn storage_faults_outlive_their_target() {
+    let slow = "storage = \"slow:2ms,p=0.9\"";
+    let faults = timed(slow, 200, 900) + &timed("kill = true", 350, 50) + &timed("kill = true", 700, 50);
+    let seen = faults_of("gaps", &faults).unwrap();
+    let gaps = seen[0]["gaps"].as_array().expect("gaps");
+    assert_eq!(gaps.len(), 2, "{seen:?}");
+    for (gap, kill) in gaps.iter().zip(&seen[1..]) {
+        let time = |value: &serde_json::Value| value.as_f64().expect("a time");
+        // The kernel's word for the death comes a little after the signal was decided on.
+        assert!((time(&gap["from_s"]) - time(&kill["start_s"])).abs() < 0.1, "{seen:?}");
+        assert!(time(&gap["until_s"]) >= time(&kill["end_s"]), "{seen:?}");
+        assert!(gap["shown_by"].as_str().unwrap().starts_with("hit "), "{seen:?}");
+    }
+    assert!(seen[0]["gone_by"].as_str().unwrap().contains("armed again"), "{seen:?}");
+    let faults = timed(slow, 200, 300) + &timed("kill = true", 400, 300);
+    let seen = faults_of("ended with it", &faults).unwrap();
+    assert!(seen[0]["gone_by"].as_str().unwrap().contains("which was killed"), "{seen:?}");
+    let end = |fault: &serde_json::Value| fault["end_s"].as_f64().unwrap();
+    assert!(end(&seen[0]) < 0.5 && end(&seen[1]) >= 0.7, "{seen:?}");
+}
+
+/// The goal: what is asked of a target that stands still is answered when it goes on, whether the other fault
+/// begins or ends then.
+#[test]
+fn storage_faults_of_a_frozen_target() {
+    let busy = "storage = \"busy,p=0.5\"";
+    for (at, lasts) in [(200, 300), (400, 300), (200, 600)] {
+        let faults = timed(busy, at, lasts) + &timed("freeze = true", 350, 250);
+        let seen = faults_of("frozen", &faults).unwrap();
+        assert!(seen[0]["gone_by"].as_str().unwrap().contains("nothing of it is armed"), "{seen:?}");
+        assert!(seen[0].get("gaps").is_none(), "{seen:?}");
+    }
+}
+
+/// The goal: faults that cannot be there together are refused before anything runs, and those that can are
+/// told with what comes of them.
+#[test]
+fn overlaps_are_told() {
+    let check = |faults: String, code: i32, said: &str| {
+        let folder = TempDir::new("overlap");
+        let output = run_within(experiment(&folder, &faults).arg("--check"), 60);
+        let words = [output.stdout, output.stderr].concat();
+        let words = String::from_utf8_lossy(&words);
+        assert_eq!(output.status.code(), Some(code), "{words}");
+        assert!(words.contains(said), "{words}");
+    };
+    let busy = "storage = \"busy\"";
+    let kill = |at, lasts| timed("kill = true", at, lasts);
+    check(timed(busy, 100, 500) + &kill(200, 100), 0, "put in place again");
+    check(timed(busy, 200, 50) + &kill(100, 500), 2, "serves nobody");
+    check(kill(100, 500) + &kill(300, 500), 2, "let one end before the other begins");
+    check(timed(busy, 100, 500) + &timed("storage = \"slow:1ms\"", 200, 100), 2, "a layer of its own");
+}
+
 /// The goal, the canary: a fault that is silently not there makes the experiment fail, with exit status 1.
 #[test]
 fn a_fault_that_does_not_happen() {

@@ -89,24 +89,35 @@ fn cost(point: String, fault: &OverRuns) -> Vec<Cell> {
 
 fn proof(point: String, run: &RunSummary, fault: &FaultSummary) -> Vec<Cell> {
     let at = |at: Option<f64>| at.map_or(Cell::Empty, |at| Cell::number(Unit::Seconds.show(at)));
+    let mut shown = fault.shown_by.clone();
+    for gap in &fault.gaps {
+        let [from, until] = [gap.from_s, gap.until_s].map(|at| Unit::Seconds.show(at));
+        shown +=
+            &format!("; lost at {from} with its target, put in place again at {until}: {}", gap.shown_by);
+    }
     vec![
         Cell::text(point),
         Cell::number(count(f64::from(run.repetition) + 1.0)),
         Cell::text(&fault.name),
         Cell::text(format!("{} on {}", fault.what, fault.place)),
         at(Some(fault.start_s)),
-        Cell::text(&fault.shown_by),
+        Cell::text(shown),
         at(fault.end_s),
         Cell::text(&fault.gone_by),
     ]
 }
 
-/// The bands of a run's time lines, which end at `end_s`.
+/// The bands of a run's time lines, which end at `end_s`; a fault that was lost in between has several.
 pub(super) fn spans(run: &RunSummary, end_s: f64) -> Vec<Span> {
-    let span = |fault: &FaultSummary| Span {
-        from: fault.start_s.max(0.0),
-        to: fault.end_s.unwrap_or(end_s).min(end_s),
-        label: format!("{}: {}", fault.name, fault.what),
-    };
-    run.faults.iter().map(span).filter(|span| span.from < span.to).collect()
+    let mut spans = Vec::new();
+    for fault in &run.faults {
+        let mut from = fault.start_s.max(0.0);
+        let ends = fault.gaps.iter().map(|gap| (gap.from_s, gap.until_s));
+        for (to, next) in ends.chain([(fault.end_s.unwrap_or(end_s), end_s)]) {
+            spans.push(Span { from, to: to.min(end_s), label: format!("{}: {}", fault.name, fault.what) });
+            from = next.max(0.0);
+        }
+    }
+    spans.retain(|span| span.from < span.to);
+    spans
 }

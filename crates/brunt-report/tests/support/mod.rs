@@ -71,6 +71,7 @@ pub fn with_faults(mut summary: Summary) -> Summary {
             end_s: Some(70.0),
             gone_s: Some(70.1),
             gone_by: "a read took 80 us".into(),
+            gaps: Vec::new(),
             cost: None,
         });
     }

@@ -30,6 +30,8 @@
 //! for = "2s"
 //! ```
 //!
+//! Several may be there at once; where one has to do with another, [`super::overlap`] says what comes of it.
+//!
 //! `memory = "1GiB"` locks memory, `freeze = true` stops the served target's process, `kill = true` kills it
 //! and starts it again at the end.
 
@@ -41,6 +43,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::mistake::{FileError, Source};
+use super::overlap::{Overlap, Together, overlaps};
 use super::{Experiment, LinkBack};
 
 /// Most faults of an experiment.
@@ -215,6 +218,14 @@ impl Experiment {
                 return wrong(index, format!("{kind} is about no layer"), "leave layer out");
             }
             self.check_times(index, fault, source)?;
+        }
+        for Overlap { first, second, together } in overlaps(&self.fault) {
+            if let Together::Refused { why, instead } = together {
+                let (a, b) = (self.fault[first].label(), self.fault[second].label());
+                let what =
+                    format!("together with fault {} ('{a}') this one ('{b}') cannot be: {why}", first + 1);
+                return wrong(second, what, instead);
+            }
         }
         Ok(())
     }

@@ -8,6 +8,7 @@
 mod fault;
 mod lab;
 mod mistake;
+mod overlap;
 mod plan;
 mod target;
 
@@ -22,6 +23,7 @@ pub use fault::{FAULTS_MAX, FaultEntry};
 pub use lab::{CarrierName, LabEntry, LinkBack, LinkEntry};
 pub use mistake::FileError;
 use mistake::Source;
+pub use overlap::{Overlap, Together, overlaps};
 pub use plan::{Plan, Point, Sweep};
 pub use target::{LUNS_MAX, Serve, TARGET_NAME, Target};
 

@@ -23,6 +23,11 @@ pub const TABLE: Table = Table {
         Column::int("end_ns", "When it was taken away; null if the run ended before.").nullable(),
         Column::int("gone_ns", "When it was seen to be gone; null if it was not.").nullable(),
         Column::text("gone_by", "What was seen then; empty if it was not.").coded(Coding::Delta),
+        Column::int(
+            "gaps",
+            "How often it was lost in between and put in place again: its target was killed.",
+        ),
+        Column::int("gap_ns", "How long it was not there in between, all together."),
     ],
 };
 
@@ -41,5 +46,7 @@ pub fn append(rows: &mut Batch, moment: &Moment, fault: &FaultRecord) {
         .nanos_since_or_null(fault.end, moment.origin)
         .nanos_since_or_null(fault.gone, moment.origin)
         .text(&fault.gone_by)
+        .count(fault.gaps.len() as u64)
+        .count(fault.gaps.iter().map(|gap| gap.until.since(gap.from).as_nanos() as u64).sum())
         .end();
 }

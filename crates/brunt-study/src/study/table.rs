@@ -6,7 +6,7 @@ use brunt_core::Size;
 use brunt_load::calibrate::RingMode;
 
 use crate::degradation::OverRuns;
-use crate::experiment::{Experiment, Plan};
+use crate::experiment::{Experiment, Overlap, Plan, Together, overlaps};
 use crate::probe::Record;
 use crate::statistics::Estimate;
 use crate::summary::Summary;
@@ -201,6 +201,13 @@ pub fn describe(experiment: &Experiment, plan: &Plan) -> Vec<String> {
             (Some(at), Some(lasts)) => format!("at {at} for {lasts}"),
         };
         lines.push(format!("fault on {}: {} {when}", fault.place(), fault.what()));
+    }
+    for Overlap { first, second, together } in overlaps(&experiment.fault) {
+        // What cannot be was refused when the file was read.
+        if let Together::Both(how) = together {
+            let (a, b) = (experiment.fault[first].label(), experiment.fault[second].label());
+            lines.push(format!("faults '{a}' and '{b}' overlap: {how}"));
+        }
     }
     lines
 }

@@ -123,7 +123,10 @@ impl Trouble for MemberFault {
         format!("member {} fails", self.member)
     }
 
-    fn put(&mut self) -> Result<Nanos, String> {
+    fn put(&mut self) -> Result<Option<Nanos>, String> {
+        if self.controls.presence().away.is_some() {
+            return Ok(None);
+        }
         let seen = self.array().status()?;
         if seen.state != "optimal" {
             return Err(format!("the array is {} already", seen.state));
@@ -132,7 +135,7 @@ impl Trouble for MemberFault {
         let member = self.member;
         self.array().order(|lun, layer| Order::Fail { lun, layer, member })?;
         self.failed = Some(at);
-        Ok(at)
+        Ok(Some(at))
     }
 
     fn look(&mut self) -> Result<Option<Proof>, String> {

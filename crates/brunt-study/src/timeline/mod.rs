@@ -6,6 +6,7 @@
 //! trouble that was not there is worse than none. Whatever ends a run, its faults end with it.
 
 mod member;
+mod process;
 mod storage;
 
 use std::collections::BTreeMap;
@@ -18,14 +19,15 @@ use brunt_block::layers::fault::{Fault as Words, FaultBackend, FaultSwitch};
 use brunt_block::{Backend, Handle};
 use brunt_core::{Clock, Nanos};
 use brunt_lab::Proof;
-use brunt_lab::faults::{CpuHog, Freeze, Kill, MemoryHog};
+use brunt_lab::faults::{CpuHog, MemoryHog};
 
-use crate::control::{Controls, Local, Order as Ask};
+use crate::control::{Away, Controls, Local, Order as Ask};
 use crate::experiment::{Experiment, FaultEntry};
 use crate::lab::Standing;
-use crate::observe::{Companion, Event, FaultRecord, Hub, RunInfo};
+use crate::observe::{Companion, Event, FaultGap, FaultRecord, Hub, RunInfo};
 use crate::role::Role;
 use member::MemberFault;
+use process::ProcessFault;
 use storage::StorageFault;
 
 /// How often a fault is looked for that does not show yet.
@@ -38,8 +40,9 @@ const OVER_LOOK: Duration = Duration::from_millis(20);
 pub(crate) trait Trouble: Send {
     /// What it is, for a report.
     fn describe(&self) -> String;
-    /// Puts it in place; when.
-    fn put(&mut self) -> Result<Nanos, String>;
+    /// Puts it in place; when. `None` while its place is not there (the target's process was killed, or
+    /// stands still): to be tried again.
+    fn put(&mut self) -> Result<Option<Nanos>, String>;
     /// That it shows, if it does by now.
     fn look(&mut self) -> Result<Option<Proof>, String>;
     /// What is seen while it does not show.
@@ -47,6 +50,14 @@ pub(crate) trait Trouble: Send {
     /// Whether it ended by itself.
     fn is_over(&self) -> bool {
         false
+    }
+    /// Sees to it that it is still there: puts it in place again when that was started anew.
+    fn tend(&mut self) -> Result<(), String> {
+        Ok(())
+    }
+    /// When it was not there meanwhile, as far as that is over.
+    fn gaps(&self) -> &[FaultGap] {
+        &[]
     }
     /// Takes it away, and waits until it is gone.
     fn take_away(&mut self) -> Result<Proof, String>;
@@ -63,9 +74,9 @@ impl Trouble for LabTrouble {
         self.fault.describe()
     }
 
-    fn put(&mut self) -> Result<Nanos, String> {
+    fn put(&mut self) -> Result<Option<Nanos>, String> {
         let proof = self.fault.inject(&Clock::Monotonic).map_err(|error| error.to_string())?;
-        Ok(self.proof.insert(proof).at)
+        Ok(Some(self.proof.insert(proof).at))
     }
 
     fn look(&mut self) -> Result<Option<Proof>, String> {
@@ -218,17 +229,10 @@ fn make(
                 lab(Box::new(fault))
             })
         }
-        "freeze" => {
+        kind @ ("freeze" | "kill") => {
             let role = served()?;
-            Box::new(move || lab(Box::new(Freeze::new(role.pid()))))
-        }
-        "kill" => {
-            let role = served()?;
-            Box::new(move || {
-                let again = Arc::clone(&role);
-                let restart = move || again.restart().map(|()| again.pid()).map_err(std::io::Error::other);
-                lab(Box::new(Kill::new(role.pid(), Box::new(restart))))
-            })
+            let away = if kind == "kill" { Away::Dead } else { Away::Frozen };
+            Box::new(move || Ok(Box::new(ProcessFault::new(Arc::clone(&role), away))))
         }
         kind => {
             let lun = experiment.targets.get(&entry.target).and_then(|target| target.lun).unwrap_or(0);
@@ -259,7 +263,7 @@ fn make(
                 }
                 Box::new(move || {
                     let (controls, layer, fault) = (Arc::clone(&controls), layer.clone(), fault.clone());
-                    Ok(Box::new(StorageFault { controls, lun, layer, fault, armed: None }))
+                    Ok(Box::new(StorageFault::new(controls, lun, layer, fault)))
                 })
             } else {
                 let member = entry.member.unwrap_or_default();
@@ -390,22 +394,27 @@ impl Actor {
         let (begin, end) = self.entry.times();
         let mut put_at = None;
         if begin.is_none() {
-            put_at = Some(self.trouble.put().map_err(Failure::Failed)?);
+            put_at = self.trouble.put().map_err(Failure::Failed)?;
         }
         let _ = ready.send(());
         let never = |what: &str| Err(Failure::NotShown(format!("{what}; the run is void")));
         let Some(start) = self.orders.start() else { return never("the run did not start") };
-        if let Some(begin) = begin {
-            if self.orders.over_before(start.after(begin)) {
-                return never("the run was over before it began");
-            }
-            put_at = Some(self.trouble.put().map_err(Failure::Failed)?);
+        if let Some(begin) = begin
+            && self.orders.over_before(start.after(begin))
+        {
+            return never("the run was over before it began");
         }
         let until = end.map_or(Nanos::MAX, |end| start.after(end));
         let shown = loop {
-            match self.trouble.look() {
+            if put_at.is_none() {
+                put_at = self.trouble.put().map_err(Failure::Failed)?;
+            }
+            match if put_at.is_some() { self.trouble.look() } else { Ok(None) } {
                 Ok(Some(proof)) => break proof,
                 Ok(None) if self.orders.over || Clock::Monotonic.now() >= until => {
+                    if put_at.is_none() {
+                        return never("it could not be put in place: its target was not there");
+                    }
                     let seen = self.trouble.seen_instead();
                     let _ = self.trouble.take_away();
                     return Err(Failure::NotShown(format!("it did not show: {seen}; the run is void")));
@@ -425,19 +434,29 @@ impl Actor {
             kind: self.entry.kind(),
             place: self.entry.place(),
             what: self.trouble.describe(),
-            start: put_at.expect("it was put in place"),
+            start: shown.at,
             shown: shown.seen,
             shown_by: shown.what,
             end: None,
             gone: None,
             gone_by: String::new(),
+            gaps: Vec::new(),
         };
         self.hub.tell(&Event::Fault(&record));
         // Some troubles end by themselves (an array is whole again); most when it is time.
         while !self.orders.over && Clock::Monotonic.now() < until && !self.trouble.is_over() {
             self.orders.over_before(until.min(Clock::Monotonic.now().after(OVER_LOOK)));
+            if let Err(what) = self.trouble.tend() {
+                let _ = self.trouble.take_away();
+                return Err(Failure::Failed(what));
+            }
+            if self.trouble.gaps().len() > record.gaps.len() {
+                record.gaps = self.trouble.gaps().to_vec();
+                self.hub.tell(&Event::Fault(&record));
+            }
         }
         let gone = self.trouble.take_away();
+        record.gaps = self.trouble.gaps().to_vec();
         if let Ok(proof) = &gone {
             (record.end, record.gone) = (Some(proof.at), Some(proof.seen));
             record.gone_by.clone_from(&proof.what);

@@ -1,6 +1,10 @@
 //! A storage fault on the time line: armed at a layer, shown by the requests of the run that it hits, gone
 //! when no more are hit. Requests of its own it makes none: they would be part of what is measured, and a
 //! fault that hits nobody's request is not part of it.
+//!
+//! The rule: what is armed goes with the target's process. When another fault has that killed and started
+//! anew, it is armed again as soon as the target is back, and has to show again; the time between is a gap
+//! in its record.
 
 use std::sync::Arc;
 
@@ -9,32 +13,102 @@ use brunt_core::{Clock, Nanos};
 use brunt_lab::Proof;
 
 use super::Trouble;
-use crate::control::{Answer, Controls, LayerStatus, Order};
+use crate::control::{Answer, Away, Controls, Order};
+use crate::observe::FaultGap;
+
+/// How often is looked whether a target that stands still goes on.
+const THAW_LOOK: std::time::Duration = std::time::Duration::from_millis(1);
 
 /// See the module.
 pub(super) struct StorageFault {
-    pub controls: Arc<dyn Controls>,
-    pub lun: u16,
-    pub layer: Option<String>,
-    pub fault: Fault,
-    pub armed: Option<Armed>,
+    controls: Arc<dyn Controls>,
+    lun: u16,
+    layer: Option<String>,
+    fault: Fault,
+    armed: Option<Armed>,
+    gaps: Vec<FaultGap>,
 }
 
 #[derive(Clone, Copy)]
-pub(super) struct Armed {
+struct Armed {
     id: u64,
+    /// Of the target's process.
+    life: u32,
     at: Nanos,
     seen: u64,
+    shown: bool,
+    /// When it was lost, of one that was armed again.
+    lost: Option<Nanos>,
 }
 
 impl StorageFault {
-    fn counts(&self, armed: Armed) -> Result<(u64, u64), String> {
-        let order = Order::Look { lun: self.lun, layer: self.layer.clone(), id: armed.id };
-        match self.controls.must(&order)? {
-            Answer::Counts { seen, injected } => Ok((seen, injected)),
-            other => Err(format!("an answer to another question: {other:?}")),
+    pub fn new(controls: Arc<dyn Controls>, lun: u16, layer: Option<String>, fault: Fault) -> StorageFault {
+        StorageFault { controls, lun, layer, fault, armed: None, gaps: Vec::new() }
+    }
+
+    /// Has an order carried out; `None` when whoever should is away, or not who it was in `life`.
+    fn ask(&self, order: &Order, life: u32) -> Result<Option<Answer>, String> {
+        let is_there = || {
+            let presence = self.controls.presence();
+            presence.away.is_none() && presence.life == life
+        };
+        if !is_there() {
+            return Ok(None);
+        }
+        match self.controls.must(order) {
+            Ok(answer) => Ok(Some(answer)),
+            // Killed, or killed and started again, between the question and the answer.
+            Err(_) if !is_there() => Ok(None),
+            Err(why) => Err(why),
         }
     }
+
+    fn arm(&self, lost: Option<Nanos>) -> Result<Option<Armed>, String> {
+        let life = self.controls.presence().life;
+        let order = Order::Arm { lun: self.lun, layer: self.layer.clone(), fault: self.fault.to_string() };
+        let at = Clock::Monotonic.now();
+        Ok(match self.ask(&order, life)? {
+            Some(Answer::Armed { id }) => Some(Armed { id, life, at, seen: 0, shown: false, lost }),
+            Some(other) => return Err(format!("an answer to another question: {other:?}")),
+            None => None,
+        })
+    }
+
+    /// Arms it again if what it was armed in is gone; `None` while nobody is there.
+    fn present(&mut self) -> Result<Option<Armed>, String> {
+        let Some(armed) = self.armed else { return Ok(None) };
+        let presence = self.controls.presence();
+        if presence.away.is_some() {
+            return Ok(None);
+        }
+        if presence.life == armed.life {
+            return Ok(Some(armed));
+        }
+        // What had not shown before was never there.
+        let lost = if armed.shown { presence.last_end } else { armed.lost };
+        if let Some(again) = self.arm(lost)? {
+            self.armed = Some(again);
+        }
+        Ok(self.armed.filter(|now| now.life != armed.life))
+    }
+
+    /// What it has hit since it was armed, if that can be told now.
+    fn counts(&mut self) -> Result<Option<(Armed, u64)>, String> {
+        let Some(mut armed) = self.present()? else { return Ok(None) };
+        let order = Order::Look { lun: self.lun, layer: self.layer.clone(), id: armed.id };
+        let (seen, injected) = match self.ask(&order, armed.life)? {
+            Some(Answer::Counts { seen, injected }) => (seen, injected),
+            Some(other) => return Err(format!("an answer to another question: {other:?}")),
+            None => return Ok(None),
+        };
+        (armed.seen, armed.shown) = (seen, armed.shown || injected > 0);
+        self.armed = Some(armed);
+        Ok(Some((armed, injected)))
+    }
+}
+
+fn hits(injected: u64, seen: u64) -> String {
+    format!("hit {injected} of the first {seen} requests it is about")
 }
 
 impl Trouble for StorageFault {
@@ -42,24 +116,17 @@ impl Trouble for StorageFault {
         self.fault.to_string()
     }
 
-    fn put(&mut self) -> Result<Nanos, String> {
-        let at = Clock::Monotonic.now();
-        let fault = self.fault.to_string();
-        match self.controls.must(&Order::Arm { lun: self.lun, layer: self.layer.clone(), fault })? {
-            Answer::Armed { id } => self.armed = Some(Armed { id, at, seen: 0 }),
-            other => return Err(format!("an answer to another question: {other:?}")),
-        }
-        Ok(at)
+    fn put(&mut self) -> Result<Option<Nanos>, String> {
+        self.armed = self.arm(None)?;
+        Ok(self.armed.map(|armed| armed.at))
     }
 
     fn look(&mut self) -> Result<Option<Proof>, String> {
-        let Some(armed) = self.armed else { return Ok(None) };
-        let (seen, injected) = self.counts(armed)?;
-        self.armed = Some(Armed { seen, ..armed });
+        let Some((armed, injected)) = self.counts()? else { return Ok(None) };
         Ok((injected > 0).then(|| Proof {
             at: armed.at,
             seen: Clock::Monotonic.now(),
-            what: format!("hit {injected} of the first {seen} requests it is about"),
+            what: hits(injected, armed.seen),
             value: Some(injected as f64),
         }))
     }
@@ -69,26 +136,66 @@ impl Trouble for StorageFault {
         format!("of {seen} requests that it is about it hit none")
     }
 
-    fn take_away(&mut self) -> Result<Proof, String> {
-        let Some(armed) = self.armed.take() else { return Err("it is not there".to_string()) };
-        let at = Clock::Monotonic.now();
-        let order = Order::Disarm { lun: self.lun, layer: self.layer.clone(), id: armed.id };
-        let Answer::Counts { injected, .. } = self.controls.must(&order)? else {
-            return Err("an answer to another question".to_string());
-        };
-        // Seen from outside: nothing like it is armed any more.
-        let Answer::Status { layers } = self.controls.must(&Order::Status { lun: self.lun })? else {
-            return Err("an answer to another question".to_string());
-        };
-        let words = self.fault.to_string();
-        let still = layers.iter().find(|(name, layer)| {
-            let here = self.layer.as_deref().is_none_or(|wanted| *name == wanted);
-            here && matches!(layer, LayerStatus::Fault { armed, .. } if armed.contains(&words))
-        });
-        if let Some((name, _)) = still {
-            return Err(format!("it is not gone: layer {name} has it still"));
+    fn tend(&mut self) -> Result<(), String> {
+        // A target that cannot be killed is not asked: nothing could have changed.
+        let Some(Armed { life, shown, .. }) = self.armed else { return Ok(()) };
+        if shown && self.controls.presence().life == life {
+            return Ok(());
         }
-        let what = format!("{injected} requests hit; nothing of it is armed");
+        let Some((armed, injected)) = self.counts()? else { return Ok(()) };
+        if let (true, Some(from)) = (armed.shown, armed.lost) {
+            let shown_by = hits(injected, armed.seen);
+            self.gaps.push(FaultGap { from, until: armed.at, shown: Clock::Monotonic.now(), shown_by });
+            self.armed = Some(Armed { lost: None, ..armed });
+        }
+        Ok(())
+    }
+
+    fn gaps(&self) -> &[FaultGap] {
+        &self.gaps
+    }
+
+    fn take_away(&mut self) -> Result<Proof, String> {
+        // One that stands still has it until it goes on.
+        let presence = loop {
+            let presence = self.controls.presence();
+            if !matches!(presence.away, Some((Away::Frozen, _))) {
+                break presence;
+            }
+            std::thread::sleep(THAW_LOOK);
+        };
+        let at = Clock::Monotonic.now();
+        let Some(armed) = self.armed.take() else { return Err("it is not there".to_string()) };
+        let order = Order::Disarm { lun: self.lun, layer: self.layer.clone(), id: armed.id };
+        let Some(answer) = self.ask(&order, armed.life)? else {
+            let now = self.controls.presence();
+            let ended = now.away.map(|(_, since)| since).or(now.last_end).or(presence.last_end);
+            let what = "gone with the target's process, which was killed".to_string();
+            let (at, seen) = (ended.unwrap_or(at), Clock::Monotonic.now());
+            return Ok(Proof { at, seen, what, value: None });
+        };
+        let Answer::Counts { seen, injected } = answer else {
+            return Err("an answer to another question".to_string());
+        };
+        // Seen from outside: its number is that of no fault any more.
+        let order = Order::Look { lun: self.lun, layer: self.layer.clone(), id: armed.id };
+        match self.controls.ask(&order) {
+            Ok(Answer::Refused { why }) if why.starts_with("no fault") => {}
+            Err(_) if self.controls.presence() != presence => {}
+            other => return Err(format!("it is not gone: asked for it, the target answers {other:?}")),
+        }
+        if let Some(from) = armed.lost {
+            if injected == 0 {
+                return Err(format!(
+                    "it did not show again after its target was back: of {seen} requests that it is about it hit \
+                     none; let it last longer, or end it before the target is killed"
+                ));
+            }
+            let shown_by = hits(injected, seen);
+            self.gaps.push(FaultGap { from, until: armed.at, shown: at, shown_by });
+        }
+        let again = if self.gaps.is_empty() { "" } else { " since it was armed again" };
+        let what = format!("{injected} requests hit{again}; nothing of it is armed");
         Ok(Proof { at, seen: Clock::Monotonic.now(), what, value: Some(injected as f64) })
     }
 }
@@ -97,7 +204,7 @@ impl Drop for StorageFault {
     fn drop(&mut self) {
         if let Some(armed) = self.armed {
             let order = Order::Disarm { lun: self.lun, layer: self.layer.clone(), id: armed.id };
-            let _ = self.controls.ask(&order);
+            let _ = self.ask(&order, armed.life);
         }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use brunt_study::experiment::Experiment;
+use brunt_study::experiment::{Experiment, overlaps};
 use brunt_study::fio::FioJson;
 use brunt_study::observe::{Companion, Company, Observer};
 use brunt_study::probe::{Prober, Watch};
@@ -84,6 +84,7 @@ impl Subcommand for Run {
                 "time_min_s": plan.time_min.as_secs_f64(),
                 "open_ended": plan.open_ended,
                 "written": plan.written,
+                "overlapping_faults": overlaps(&experiment.fault),
                 "results": folder,
                 "results_exist": taken,
             }));

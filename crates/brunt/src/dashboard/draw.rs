@@ -246,6 +246,7 @@ mod tests {
             end,
             gone: end,
             gone_by: String::new(),
+            gaps: Vec::new(),
         }
     }
 

@@ -182,6 +182,15 @@ impl Fault {
         Ok(fault)
     }
 
+    /// Whether it hits every request that `other` could hit. Requests are told apart by their operation
+    /// only; of two faults of certain blocks nothing is said.
+    pub fn leaves_nothing_to(&self, other: &Fault) -> bool {
+        let certain = self.probability >= 1.0 && self.every == 1 && self.times.is_none();
+        // A short write is left alone by it.
+        let whole = self.blocks.is_none() && !matches!(self.kind, Kind::Torn { .. });
+        certain && whole && other.ops.0 & !self.ops.0 == 0
+    }
+
     /// What this kind can happen to.
     fn possible(&self) -> Ops {
         match self.kind {

@@ -1,0 +1,90 @@
+//! Trouble of a served target's process on the time line: it stands still, or dies and is started again. The
+//! process is looked up when the fault begins, since an earlier one of the same run may have replaced it.
+//!
+//! The rule: the role knows that it is away before the signal is sent, and until it is back, so that faults
+//! inside it can tell an answer that is late from one that never comes.
+
+use std::sync::Arc;
+
+use brunt_core::{Clock, Nanos};
+use brunt_lab::faults::{Freeze, Kill};
+use brunt_lab::{Fault, Proof};
+
+use super::Trouble;
+use crate::control::Away;
+use crate::role::Role;
+
+/// See the module.
+pub(super) struct ProcessFault {
+    role: Arc<Role>,
+    away: Away,
+    fault: Option<Box<dyn Fault>>,
+    proof: Option<Proof>,
+}
+
+impl ProcessFault {
+    /// Stands still, or dies: what it is away by.
+    pub fn new(role: Arc<Role>, away: Away) -> ProcessFault {
+        ProcessFault { role, away, fault: None, proof: None }
+    }
+
+    fn make(&self) -> Box<dyn Fault> {
+        let pid = self.role.pid();
+        match self.away {
+            Away::Frozen => Box::new(Freeze::new(pid)),
+            Away::Dead => {
+                let again = Arc::clone(&self.role);
+                let restart = move || again.restart().map(|()| again.pid()).map_err(std::io::Error::other);
+                Box::new(Kill::new(pid, Box::new(restart)))
+            }
+        }
+    }
+}
+
+impl Trouble for ProcessFault {
+    fn describe(&self) -> String {
+        self.fault.as_ref().map_or_else(|| format!("{:?}", self.away), |fault| fault.describe())
+    }
+
+    fn put(&mut self) -> Result<Option<Nanos>, String> {
+        let mut fault = self.make();
+        self.role.goes_away(self.away);
+        let proof = fault.inject(&Clock::Monotonic);
+        self.fault = Some(fault);
+        match proof {
+            Ok(proof) => Ok(Some(self.proof.insert(proof).at)),
+            Err(error) => {
+                self.fault = None;
+                self.role.comes_back();
+                Err(error.to_string())
+            }
+        }
+    }
+
+    fn look(&mut self) -> Result<Option<Proof>, String> {
+        Ok(self.proof.clone())
+    }
+
+    fn seen_instead(&self) -> String {
+        "nothing".to_string()
+    }
+
+    fn take_away(&mut self) -> Result<Proof, String> {
+        let Some(mut fault) = self.fault.take() else { return Err("it is not there".to_string()) };
+        let proof = fault.remove(&Clock::Monotonic).map_err(|error| error.to_string());
+        // Of a process that could not be started again nobody waits for an answer.
+        if proof.is_ok() || self.away == Away::Frozen {
+            self.role.comes_back();
+        }
+        proof
+    }
+}
+
+impl Drop for ProcessFault {
+    fn drop(&mut self) {
+        if let (Some(fault), Away::Frozen) = (self.fault.take(), self.away) {
+            drop(fault);
+            self.role.comes_back();
+        }
+    }
+}
