@@ -26,6 +26,9 @@ const DEVICE_QUEUE_PACKETS: u32 = 16_384;
 /// Most bytes under way in one direction: a second of 4 Gb/s.
 const HELD_BYTES_MAX: usize = 512 << 20;
 
+/// What the prototype's sockets hold, so that it is slow rather than lossy.
+const PROTOTYPE_BUFFER_BYTES: i32 = 256 << 20;
+
 /// Why a lab does not stand.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
@@ -81,6 +84,12 @@ pub enum Carrier {
     Netem,
     /// A veth pair and nothing else; its settings have to be clear.
     Bare,
+    /// The plainest emulator that one could write, for measurements beside it: it can delay, both ways
+    /// alike, and nothing else. No experiment uses it.
+    Prototype {
+        /// Whether hosts cut segments themselves.
+        wire_size: bool,
+    },
 }
 
 /// Hosts and links that stand.
@@ -158,6 +167,12 @@ impl Lab {
         };
         let mut taps = Vec::new();
         match config.carrier {
+            Carrier::Prototype { wire_size } => {
+                for (side, host) in hosts.iter().enumerate() {
+                    let socket = open_prototype(host, number, config.mtu, wire_size);
+                    taps.push(socket.map_err(|source| on(side, source))?);
+                }
+            }
             Carrier::Brunt | Carrier::BruntWireSize => {
                 for (side, host) in hosts.iter().enumerate() {
                     taps.push(host.run(|| open_tap(number, config)).map_err(|source| on(side, source))?);
@@ -187,6 +202,9 @@ impl Lab {
         let started = match config.carrier {
             Carrier::Netem => Link::in_kernel(name, devices.clone(), Some(settings), clock),
             Carrier::Bare => Link::in_kernel(name, devices.clone(), None, clock),
+            Carrier::Prototype { .. } => {
+                Link::start_prototype(name, taps.try_into().expect("two ends"), settings[0].delay.0, clock)
+            }
             Carrier::Brunt | Carrier::BruntWireSize => Link::start(LinkParts {
                 name: name.clone(),
                 taps: taps.try_into().expect("two ends"),
@@ -304,6 +322,22 @@ fn open_tap(number: u8, config: &LinkConfig) -> io::Result<OwnedFd> {
     let offload = libc::TUN_F_CSUM | if cut_here { libc::TUN_F_TSO4 | libc::TUN_F_TSO_ECN } else { 0 };
     sys::set_tap_offload(tap.as_fd(), offload)?;
     Ok(tap)
+}
+
+/// A veth pair from a host to a namespace of its own, and a packet socket there, which keeps both.
+fn open_prototype(host: &Host, number: u8, mtu: u32, wire_size: bool) -> io::Result<OwnedFd> {
+    let name = device_name(number);
+    let middle = Host::new("the middle", Ipv4Addr::new(10, 77, 255, number))?;
+    host.run(|| {
+        Netlink::open()?.add_veth(&name, middle.namespace().as_fd(), &name)?;
+        sys::set_segmentation_offload(&name, !wire_size)
+    })?;
+    middle.run(|| {
+        let mut netlink = Netlink::open()?;
+        let index = netlink.index_of(&name)?;
+        netlink.set_up(index, &DeviceConfig { mtu: Some(mtu), ..DeviceConfig::default() })?;
+        sys::open_packet_socket(index, PROTOTYPE_BUFFER_BYTES)
+    })
 }
 
 /// Makes the device of one end ready: up, and the way to `other`.

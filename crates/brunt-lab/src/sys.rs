@@ -111,6 +111,74 @@ pub(crate) fn set_tap_offload(tap: BorrowedFd<'_>, offload: libc::c_uint) -> io:
         .map(drop)
 }
 
+/// Whether a device of the calling thread's namespace takes TCP segments that are still to be cut.
+pub(crate) fn set_segmentation_offload(device: &str, on: bool) -> io::Result<()> {
+    const ETHTOOL_STSO: u32 = 0x1f; // linux/ethtool.h
+    const SIOCETHTOOL: libc::c_ulong = 0x8946; // linux/sockios.h
+    assert!(device.len() < libc::IFNAMSIZ, "an interface has at most 15 letters");
+    // struct ethtool_value.
+    let mut value = [ETHTOOL_STSO, u32::from(on)];
+    // SAFETY: zeros are a valid ifreq.
+    let mut request = unsafe { std::mem::zeroed::<libc::ifreq>() };
+    for (place, letter) in request.ifr_name.iter_mut().zip(device.bytes()) {
+        *place = letter as libc::c_char;
+    }
+    request.ifr_ifru.ifru_data = value.as_mut_ptr().cast();
+    let socket = rustix::net::socket_with(
+        rustix::net::AddressFamily::INET,
+        rustix::net::SocketType::DGRAM,
+        rustix::net::SocketFlags::CLOEXEC,
+        None,
+    )?;
+    // SAFETY: the request and the eight bytes that it points to live in this frame.
+    check(unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL as _, &request) }).map(drop)
+}
+
+/// A socket that takes every packet which reaches a device of the calling thread's namespace, and sends
+/// out of it; a virtio-net header of ten bytes stands in front of each.
+pub(crate) fn open_packet_socket(index: u32, buffer_bytes: libc::c_int) -> io::Result<OwnedFd> {
+    const PACKET_IGNORE_OUTGOING: libc::c_int = 23; // linux/if_packet.h
+    let kind = libc::SOCK_RAW | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+    // SAFETY: integers only.
+    let socket = check(unsafe { libc::socket(libc::AF_PACKET, kind, 0) })?;
+    // SAFETY: it was just opened, and nobody else knows of it.
+    let socket = unsafe { OwnedFd::from_raw_fd(socket) };
+    let set = |level, option, value: libc::c_int| {
+        let bytes = size_of::<libc::c_int>() as libc::socklen_t;
+        // SAFETY: the option's value is an integer of this frame.
+        check(unsafe {
+            libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const value).cast(), bytes)
+        })
+    };
+    set(libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1)?;
+    set(libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)?;
+    for option in [libc::SO_RCVBUFFORCE, libc::SO_SNDBUFFORCE] {
+        // Without the right to it the usual buffer has to do; what it drops is counted.
+        let _ = set(libc::SOL_SOCKET, option, buffer_bytes);
+    }
+    // SAFETY: zeros are a valid sockaddr_ll.
+    let mut address = unsafe { std::mem::zeroed::<libc::sockaddr_ll>() };
+    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
+    address.sll_ifindex = index as i32;
+    let bytes = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+    // SAFETY: the address is of this frame and as long as stated.
+    check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), bytes) })?;
+    Ok(socket)
+}
+
+/// Packets that such a socket had no place for, since it was asked last.
+pub(crate) fn packet_socket_drops(socket: BorrowedFd<'_>) -> io::Result<u64> {
+    // struct tpacket_stats: packets, drops.
+    let mut counts = [0u32; 2];
+    let mut bytes = size_of_val(&counts) as libc::socklen_t;
+    let (level, option) = (libc::SOL_PACKET, libc::PACKET_STATISTICS);
+    let into = counts.as_mut_ptr().cast();
+    // SAFETY: the kernel writes at most the stated bytes, which are the array's.
+    check(unsafe { libc::getsockopt(socket.as_raw_fd(), level, option, into, &mut bytes) })?;
+    Ok(u64::from(counts[1]))
+}
+
 /// Timers of the calling thread to the nanosecond, instead of the usual 50 µs late.
 pub(crate) fn exact_timers() {
     // SAFETY: integers only.

@@ -30,9 +30,10 @@ fn main() -> ExitCode {
         println!("skipped: needs /dev/net/tun");
         return ExitCode::SUCCESS;
     }
-    let tests: [(&str, fn()); 7] = [
+    let tests: [(&str, fn()); 8] = [
         ("link_faults_are_proven", link_faults_are_proven),
         ("the_kernels_own_wires", the_kernels_own_wires),
+        ("the_prototype_carries", the_prototype_carries),
         ("bytes_arrive_whole", bytes_arrive_whole),
         ("delay_shows_both_ways", delay_shows_both_ways),
         ("loss_changes_under_way", loss_changes_under_way),
@@ -200,6 +201,24 @@ fn the_kernels_own_wires() {
             assert!(start.elapsed() >= Duration::from_millis(5));
         }
         Err(error) => assert!(error.to_string().contains("modprobe sch_netem"), "{error}"),
+    }
+}
+
+/// The goal: what ours is measured beside carries trains and single packets whole, counts them, and delays.
+fn the_prototype_carries() {
+    for wire_size in [false, true] {
+        let carrier = Carrier::Prototype { wire_size };
+        let (lab, a, b) = lab([of("delay = '2ms'"), of("delay = '2ms'")], 1500, carrier);
+        transfer(&a, &b, 2 << 20);
+        let (_, report) = lab.reports().unwrap().remove(0);
+        assert_eq!((report.there.unmeant(), report.back.unmeant()), (0, 0), "{report:?}");
+        assert!(report.there.packets >= (2 << 20) / 1460, "{report:?}");
+        assert_eq!(report.there.frames_in == report.there.packets, wire_size, "{report:?}");
+        let (first, second) = pair(&a, &b);
+        let start = Instant::now();
+        first.send(b"probe").unwrap();
+        second.recv(&mut [0; 16]).unwrap();
+        assert!(start.elapsed() >= Duration::from_millis(2));
     }
 }
 

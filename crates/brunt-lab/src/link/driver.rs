@@ -64,6 +64,17 @@ pub(super) struct Control {
 }
 
 impl Control {
+    pub(super) fn new() -> io::Result<Control> {
+        let flags = rustix::event::EventfdFlags::NONBLOCK | rustix::event::EventfdFlags::CLOEXEC;
+        Ok(Control {
+            lanes: [Shared::default(), Shared::default()],
+            stop: AtomicBool::new(false),
+            busy_nanos: AtomicU64::new(0),
+            lived_nanos: AtomicU64::new(0),
+            wake: rustix::event::eventfd(0, flags)?,
+        })
+    }
+
     /// Lets the thread look at what changed.
     pub(super) fn wake(&self) {
         // It cannot be full: the counter holds 64 bits.

@@ -15,6 +15,7 @@ mod merge;
 pub(crate) mod netem;
 mod packet;
 mod presets;
+mod prototype;
 mod rules;
 mod schedule;
 mod settings;
@@ -22,7 +23,7 @@ mod settings;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -35,7 +36,8 @@ pub use presets::{PRESETS, Preset, preset};
 pub use rules::{Delivery, FRAME_OVERHEAD_BYTES, Rules, Verdict};
 pub use settings::{BitRate, Bursts, JitterShape, Settings, SettingsError};
 
-use driver::{Change, Control, Driver, Shared};
+use driver::{Change, Control, Driver};
+use prototype::Prototype;
 
 use crate::host::Host;
 use crate::netlink::{DeviceStats, Netlink};
@@ -75,6 +77,8 @@ pub struct LinkHandle {
 enum Carrier {
     /// A thread of ours.
     Thread(Arc<Control>),
+    /// The emulator that ours is measured beside; it does not change.
+    Prototype(Arc<Control>),
     /// The kernel: a veth pair with netem on each end.
     Netem(Arc<[Device; 2]>),
     /// The kernel: a veth pair and nothing else.
@@ -184,19 +188,27 @@ impl Link {
 
     /// Starts the thread between two devices.
     pub(crate) fn start(parts: LinkParts) -> io::Result<Link> {
-        let flags = rustix::event::EventfdFlags::NONBLOCK | rustix::event::EventfdFlags::CLOEXEC;
-        let control = Arc::new(Control {
-            lanes: [Shared::default(), Shared::default()],
-            stop: AtomicBool::new(false),
-            busy_nanos: AtomicU64::new(0),
-            lived_nanos: AtomicU64::new(0),
-            wake: rustix::event::eventfd(0, flags)?,
-        });
+        let control = Arc::new(Control::new()?);
         let LinkParts { name, taps, settings, seed, held_bytes_max, clock } = parts;
         let driver =
             Driver { taps, control: control.clone(), settings, seed, held_bytes_max, clock: clock.clone() };
         let thread = std::thread::Builder::new().name(format!("link {name}")).spawn(|| driver.run())?;
         let carrier = Carrier::Thread(control);
+        Ok(Link { handle: LinkHandle { name: name.into(), carrier, clock }, thread: Some(thread) })
+    }
+
+    /// Starts the emulator that ours is measured beside, between two packet sockets.
+    pub(crate) fn start_prototype(
+        name: &str,
+        sockets: [OwnedFd; 2],
+        delay: Duration,
+        clock: Clock,
+    ) -> io::Result<Link> {
+        let control = Arc::new(Control::new()?);
+        let prototype = Prototype { sockets, control: control.clone(), delay, clock: clock.clone() };
+        let thread =
+            std::thread::Builder::new().name(format!("link {name}")).spawn(move || prototype.run())?;
+        let carrier = Carrier::Prototype(control);
         Ok(Link { handle: LinkHandle { name: name.into(), carrier, clock }, thread: Some(thread) })
     }
 
@@ -208,7 +220,7 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        if let Carrier::Thread(control) = &self.handle.carrier {
+        if let Carrier::Thread(control) | Carrier::Prototype(control) = &self.handle.carrier {
             control.stop.store(true, Ordering::Release);
             control.wake();
         }
@@ -252,6 +264,9 @@ impl LinkHandle {
             }
             Carrier::Bare if change.settings.is_clear() => return Ok(self.clock.now()),
             Carrier::Bare => return Err(io::Error::other(format!("link {} is a bare wire", self.name))),
+            Carrier::Prototype(_) => {
+                return Err(io::Error::other(format!("link {} is a prototype's", self.name)));
+            }
         };
         let shared = &control.lanes[direction as usize];
         let wanted = {
@@ -272,7 +287,9 @@ impl LinkHandle {
 
     /// What it did so far. The kernel's links count nothing here.
     pub fn report(&self) -> LinkReport {
-        let Carrier::Thread(control) = &self.carrier else { return LinkReport::default() };
+        let (Carrier::Thread(control) | Carrier::Prototype(control)) = &self.carrier else {
+            return LinkReport::default();
+        };
         let lived = control.lived_nanos.load(Ordering::Relaxed).max(1);
         LinkReport {
             there: control.lanes[0].counters.read(),

@@ -1,5 +1,5 @@
-//! `brunt bench link`: how exact a link of the lab is, and how fast, beside a bare veth pair and netem
-//! in the same run.
+//! `brunt bench link`: how exact a link of the lab is, and how fast, beside a bare veth pair, netem and a
+//! prototype of the plainest kind in the same run.
 //!
 //! Packets are counted where they arrive, by sockets on the hosts, not by the link itself. The rule:
 //! carriers are measured in turns, again and again, so that whatever else the machine does meets them
@@ -35,6 +35,8 @@ const GONE_AFTER: Duration = Duration::from_millis(100);
 const CHUNK_BYTES: usize = 256 << 10;
 /// Flows through the link with a delay: one alone is bound by its socket's buffers.
 const FLOWS: usize = 8;
+/// What everything is held against.
+const BARE: &str = "bare";
 /// Nothing takes longer than this.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -55,6 +57,9 @@ pub struct Link {
     /// Chance follows from it.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Only the speed of these carriers, and of the bare pair.
+    #[arg(long, value_delimiter = ',', value_name = "CARRIER")]
+    only: Vec<String>,
     /// Leave the speed out.
     #[arg(long)]
     no_speed: bool,
@@ -68,6 +73,7 @@ impl Subcommand for Link {
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
         ("brunt bench link", "Everything: two minutes"),
         ("brunt bench link --packets 100000 --runs 1", "The same in less time, less exact"),
+        ("brunt bench link --no-accuracy --only prototype,brunt", "How fast, beside the prototype alone"),
     ];
 
     fn run(self, output: &Output) -> Done {
@@ -392,14 +398,23 @@ impl Link {
         let clear = Settings::default();
         let delayed = Settings { delay: Span(Duration::from_millis(10)), ..clear.clone() };
         let lined = Settings { rate: Some(BitRate(1_000_000_000)), ..clear.clone() };
+        let plain = Carrier::Prototype { wire_size: false };
         let subjects = [
-            ("bare", Carrier::Bare, &clear, 1),
+            (BARE, Carrier::Bare, &clear, 1),
+            ("prototype", plain, &clear, 1),
             ("brunt", Carrier::Brunt, &clear, 1),
             ("netem", Carrier::Netem, &clear, 1),
+            ("prototype_wire_size", Carrier::Prototype { wire_size: true }, &clear, 1),
             ("brunt_wire_size", Carrier::BruntWireSize, &clear, 1),
+            ("prototype_10ms_8_flows", plain, &delayed, FLOWS),
             ("brunt_10ms_8_flows", Carrier::Brunt, &delayed, FLOWS),
             ("brunt_1Gb/s", Carrier::Brunt, &lined, 1),
-        ];
+        ]
+        .into_iter()
+        .filter(|(name, ..)| {
+            *name == BARE || self.only.is_empty() || self.only.iter().any(|only| only == name)
+        })
+        .collect::<Vec<_>>();
         output.line(format_args!(
             "speed, medians of {} runs of {} s, in turns: TCP Gb/s, packets/s on the wire, ping us",
             self.runs, self.seconds
@@ -407,7 +422,7 @@ impl Link {
         let mut figures = vec![Vec::new(); subjects.len()];
         let mut refused = vec![None; subjects.len()];
         for _ in 0..self.runs {
-            for (index, (_, carrier, settings, flows)) in subjects.iter().enumerate() {
+            for (index, (name, carrier, settings, flows)) in subjects.iter().enumerate() {
                 if output.is_interrupted() {
                     return Err(Failure::failed("interrupted before all runs were done"));
                 }
@@ -424,38 +439,158 @@ impl Link {
                 let seconds = (time + time / 4).as_secs_f64();
                 let packets = (report.there.packets + report.back.packets) as f64 / seconds;
                 let times = pair.ping(300).map_err(Failure::failed)?;
-                let ping = times[times.len() / 2] * 1e6;
                 let unmeant = report.there.unmeant() + report.back.unmeant();
-                if unmeant > 0 {
-                    wrong.push(format!("{}: {}", subjects[index].0, report.trouble().join("; ")));
+                if unmeant > 0 && !name.starts_with("prototype") {
+                    wrong.push(format!("{name}: {}", report.trouble().join("; ")));
                 }
-                figures[index].push((bytes * 8.0 / 1e9, packets, ping, report.busy));
+                figures[index].push(Speed {
+                    gigabits: bytes * 8.0 / 1e9,
+                    packets,
+                    ping_us: times[times.len() / 2] * 1e6,
+                    busy: report.busy,
+                });
             }
         }
+        let bare = Speed::median(&figures[0]);
         let mut rows = Vec::new();
-        let of = |index: usize, get: fn(&(f64, f64, f64, f64)) -> f64| -> f64 {
-            median(&figures[index].iter().map(get).collect::<Vec<f64>>())
-        };
-        let bare_ping = of(0, |run| run.2);
-        let bare = of(0, |run| run.0);
+        let mut medians = Vec::new();
         for (index, (name, ..)) in subjects.iter().enumerate() {
             if let Some(refused) = &refused[index] {
-                output.line(format_args!("  {name:<20} left out: {refused}"));
+                output.line(format_args!("  {name:<22} left out: {refused}"));
                 rows.push(json!({ "carrier": name, "left_out": refused }));
                 continue;
             }
-            let (gigabits, packets, ping) =
-                (of(index, |run| run.0), of(index, |run| run.1), of(index, |run| run.2));
-            let busy = of(index, |run| run.3);
+            let speed = Speed::median(&figures[index]);
+            let all = figures[index].iter().map(|run| run.gigabits);
+            let (least, most) = (all.clone().fold(f64::MAX, f64::min), all.fold(0.0, f64::max));
+            let (over_bare, added_us) = (speed.gigabits / bare.gigabits, speed.ping_us - bare.ping_us);
             output.line(format_args!(
-                "  {name:<20} {gigabits:>7.2} Gb/s ({:.2}x bare) {packets:>9.0} packets/s  ping {ping:>8.1} us ({:+.1}), busy {:.0}%",
-                gigabits / bare,
-                ping - bare_ping,
-                busy * 100.0
+                "  {name:<22} {:>6.2} Gb/s ({least:.2} to {most:.2}, {over_bare:.2}x bare) {:>8.0} packets/s  \
+                 ping {:>8.1} us ({added_us:+.1})  busy {:.0}%",
+                speed.gigabits,
+                speed.packets,
+                speed.ping_us,
+                speed.busy * 100.0
             ));
-            rows.push(json!({ "carrier": name, "tcp_gigabits": gigabits, "over_bare": gigabits / bare,
-                "packets_per_second": packets, "ping_us": ping, "added_us": ping - bare_ping, "busy": busy }));
+            rows.push(json!({ "carrier": name, "tcp_gigabits": speed.gigabits, "least": least, "most": most,
+                "over_bare": over_bare, "packets_per_second": speed.packets, "ping_us": speed.ping_us,
+                "added_us": added_us, "busy": speed.busy }));
+            medians.push((*name, speed));
         }
-        Ok(json!(rows))
+        let mut goals = Vec::new();
+        for goal in GOALS {
+            let of = |name: &str| medians.iter().find(|(known, _)| *known == name).map(|(_, speed)| *speed);
+            let (Some(this), Some(peer)) = (of(goal.subject), of(goal.beside)) else { continue };
+            let (seen, asked) = ((goal.seen)(&this, &peer), (goal.asked)(&peer));
+            let reached = if goal.at_most { seen <= asked } else { seen >= asked };
+            let word = if reached { "reached" } else { "MISSED" };
+            let sign = if goal.at_most { "<=" } else { ">=" };
+            let text = format!("{}: {seen:.2} {sign} {asked:.2} {}", goal.what, goal.unit);
+            output.line(format_args!("  goal {word}: {text}"));
+            goals.push(json!({ "what": goal.what, "seen": seen, "asked": asked, "unit": goal.unit,
+                "reached": reached }));
+            if !reached {
+                wrong.push(format!("missed: {text}"));
+            }
+        }
+        Ok(json!({ "carriers": rows, "goals": goals }))
     }
 }
+
+/// What one run gave, or the medians of several.
+#[derive(Clone, Copy, Debug)]
+struct Speed {
+    gigabits: f64,
+    packets: f64,
+    ping_us: f64,
+    busy: f64,
+}
+
+impl Speed {
+    fn median(runs: &[Speed]) -> Speed {
+        let of = |get: fn(&Speed) -> f64| median(&runs.iter().map(get).collect::<Vec<f64>>());
+        Speed {
+            gigabits: of(|run| run.gigabits),
+            packets: of(|run| run.packets),
+            ping_us: of(|run| run.ping_us),
+            busy: of(|run| run.busy),
+        }
+    }
+}
+
+/// What ours has to reach, held against a peer in the same run.
+struct Goal {
+    what: &'static str,
+    subject: &'static str,
+    beside: &'static str,
+    seen: fn(&Speed, &Speed) -> f64,
+    asked: fn(&Speed) -> f64,
+    unit: &'static str,
+    at_most: bool,
+}
+
+const GOALS: &[Goal] = &[
+    Goal {
+        what: "untroubled, 20 Gb/s or, on a machine without them, 95% of the bare pair",
+        subject: "brunt",
+        beside: BARE,
+        seen: |this, _| this.gigabits,
+        asked: |bare| (bare.gigabits * 0.95).min(20.0),
+        unit: "Gb/s",
+        at_most: false,
+    },
+    Goal {
+        what: "untroubled, beside the prototype",
+        subject: "brunt",
+        beside: "prototype",
+        seen: |this, prototype| this.gigabits / prototype.gigabits,
+        asked: |_| 1.0,
+        unit: "times",
+        at_most: false,
+    },
+    Goal {
+        what: "packets of wire size, TCP beside the prototype",
+        subject: "brunt_wire_size",
+        beside: "prototype_wire_size",
+        seen: |this, prototype| this.gigabits / prototype.gigabits,
+        asked: |_| 2.0,
+        unit: "times",
+        at_most: false,
+    },
+    Goal {
+        what: "packets of wire size, packets/s beside the prototype",
+        subject: "brunt_wire_size",
+        beside: "prototype_wire_size",
+        seen: |this, prototype| this.packets / prototype.packets,
+        asked: |_| 2.0,
+        unit: "times",
+        at_most: false,
+    },
+    Goal {
+        what: "10 ms each way and 8 flows, beside the prototype",
+        subject: "brunt_10ms_8_flows",
+        beside: "prototype_10ms_8_flows",
+        seen: |this, prototype| this.gigabits / prototype.gigabits,
+        asked: |_| 1.0,
+        unit: "times",
+        at_most: false,
+    },
+    Goal {
+        what: "added to a round trip, untroubled",
+        subject: "brunt",
+        beside: BARE,
+        seen: |this, bare| this.ping_us - bare.ping_us,
+        asked: |_| 50.0,
+        unit: "us",
+        at_most: true,
+    },
+    Goal {
+        what: "added to a round trip, packets of wire size",
+        subject: "brunt_wire_size",
+        beside: BARE,
+        seen: |this, bare| this.ping_us - bare.ping_us,
+        asked: |_| 50.0,
+        unit: "us",
+        at_most: true,
+    },
+];
