@@ -191,7 +191,8 @@ impl Driver {
             }
             let due = lanes.iter().filter_map(|lane| lane.under_way.next_due()).min();
             let timeout = due.map(|due| due.since(now).saturating_sub(SPIN));
-            if timeout.is_none_or(|timeout| !timeout.is_zero()) {
+            let none_waits = lanes.iter().all(|lane| lane.out.is_empty());
+            if none_waits && timeout.is_none_or(|timeout| !timeout.is_zero()) {
                 sys::wait_readable(&polled, timeout)?;
                 drain(&control.wake);
                 turn = clock.now();
@@ -246,7 +247,7 @@ impl Lane {
                 Some(train) => self.take_train(bytes, train, now, shared),
             }
         }
-        self.out.flush(&mut written);
+        self.out.settle(clock.now(), &mut written);
         note(&written, counters);
         Ok(count > 0)
     }
@@ -340,7 +341,7 @@ impl Lane {
                 break;
             }
         }
-        self.out.flush(&mut written);
+        self.out.settle(now, &mut written);
         note(&written, &shared.counters);
         Ok(handed > 0)
     }

@@ -2,16 +2,24 @@
 //! network card would after receiving them (generic receive offload): the host's stack is then asked
 //! once for many. On the link itself they were packets, each with its own fate.
 //!
+//! A train waits a little for its next packet, and no longer once one was pushed or nothing may follow.
+//!
 //! The rule: only what could be cut into the very same packets again is put together; order is kept.
 
 use std::io;
 use std::os::fd::RawFd;
+use std::time::Duration;
+
+use brunt_core::Nanos;
 
 use super::packet::{ETHERNET_BYTES, GSO_NONE, NEEDS_CHECKSUM, TCP_PSH, VNET_HEADER_BYTES, seal_train};
 use crate::sys;
 
 /// Longest train: what fits into the length of an IP packet.
 const TRAIN_BYTES_MAX: usize = (64 << 10) - 1 + ETHERNET_BYTES;
+/// A train that may go on waits so long for it, as a card does that moderates its interrupts: at a packet
+/// every two microseconds that makes ten of one, and the host's stack is asked once for them.
+const HOLD: Duration = Duration::from_micros(20);
 /// Only these flags: data, the last of it perhaps pushed.
 const TCP_ACK: u8 = 0x10;
 
@@ -26,6 +34,8 @@ pub(super) struct Merger {
     next_sequence: u32,
     /// Nothing may follow: the last segment was short, or pushed.
     closed: bool,
+    /// When the train was first seen to wait.
+    since: Option<Nanos>,
 }
 
 /// What became of frames that were written.
@@ -55,6 +65,7 @@ impl Merger {
             segment_bytes: 0,
             next_sequence: 0,
             closed: true,
+            since: None,
         }
     }
 
@@ -82,6 +93,22 @@ impl Merger {
         self.closed = segment.pushed || payload < self.segment_bytes;
     }
 
+    /// Hands over what waits, unless it may go on and has not waited long.
+    pub(super) fn settle(&mut self, now: Nanos, written: &mut Written) {
+        if self.train.is_empty() {
+            return;
+        }
+        let since = *self.since.get_or_insert(now);
+        if self.closed || now.since(since) >= HOLD {
+            self.flush(written);
+        }
+    }
+
+    /// Whether nothing waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.train.is_empty()
+    }
+
     /// Hands over what waits.
     pub(super) fn flush(&mut self, written: &mut Written) {
         if self.train.is_empty() {
@@ -93,6 +120,7 @@ impl Merger {
         note(sys::write_frame(self.to, &self.train), self.packets, written);
         self.train.clear();
         self.packets = 0;
+        self.since = None;
     }
 
     /// Whether a packet goes on where the train ends.
@@ -204,6 +232,29 @@ mod tests {
             again.cut(&bytes, segment, 1, &mut cut);
             assert_eq!(cut, *packet, "segment {segment}");
         }
+    }
+
+    /// The goal: a train that may go on waits for it, but not for long; one that is pushed does not wait.
+    #[test]
+    fn trains_wait_a_little() {
+        let check = |what: &str, change: &dyn Fn(&mut Vec<u8>), waits: bool| {
+            let file = memfd_create("waiting", MemfdFlags::CLOEXEC).unwrap();
+            let mut merger = Merger::new(file.as_raw_fd());
+            let mut written = Written::default();
+            let mut packet = packets().remove(0);
+            change(&mut packet);
+            merger.push(&packet, 1, &mut written);
+            merger.settle(Nanos(1000), &mut written);
+            assert_eq!(!merger.is_empty(), waits, "{what}");
+            merger.settle(Nanos(999).after(HOLD), &mut written);
+            assert_eq!(!merger.is_empty(), waits, "{what}");
+            merger.settle(Nanos(1000).after(HOLD), &mut written);
+            assert!(merger.is_empty(), "{what}");
+            assert_eq!(written, Written { frames: 1, packets: 1, refused: 0 }, "{what}");
+        };
+        check("in the middle of a flow", &|_| {}, true);
+        check("pushed", &|packet| packet[VNET_HEADER_BYTES + 47] |= TCP_PSH, false);
+        check("the end of the flow", &|packet| packet[VNET_HEADER_BYTES + 47] |= 1, false);
     }
 
     /// The goal: what is out of order, of another flow, with other options, or was touched stays alone.
