@@ -326,6 +326,18 @@ impl<S: Sink> Matcher<S> {
 
     /// A message is over. `false`: it is no RPC message.
     pub fn end(&mut self, context: &Context, message: &MessageEnd<'_>, ledger: &mut Ledger) -> bool {
+        if let Some(call) = rpc::plain_call(message.bytes) {
+            self.end_call(context, message, &call, ledger);
+        } else if let Some(reply) = rpc::plain_reply(message.bytes) {
+            self.end_reply(context, message, &reply, ledger);
+        } else {
+            return self.end_other(context, message, ledger);
+        }
+        true
+    }
+
+    #[cold]
+    fn end_other(&mut self, context: &Context, message: &MessageEnd<'_>, ledger: &mut Ledger) -> bool {
         match rpc::parse(message.bytes) {
             Ok(rpc::Message::Call(call)) => self.end_call(context, message, &call, ledger),
             Ok(rpc::Message::Reply(reply)) => self.end_reply(context, message, &reply, ledger),
@@ -486,10 +498,10 @@ impl<S: Sink> Matcher<S> {
             call_time_ns: slot.time_ns,
             reply_time_ns: reply.map(|(message, _)| message.time_ns),
             peers: slot.peers,
-            call,
-            reply: reply.map(|(_, header)| *header),
+            call: &call,
+            reply: reply.map(|(_, header)| header),
             status,
-            body,
+            body: &body,
             outstanding: slot.outstanding,
             data_missing,
             call_whole: !slot.damaged && slot.data_missing == 0,

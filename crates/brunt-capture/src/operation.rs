@@ -93,13 +93,13 @@ pub struct Operation<'a> {
     /// Who.
     pub peers: Peers,
     /// The call's header.
-    pub call: rpc::Call<'a>,
+    pub call: &'a rpc::Call<'a>,
     /// The reply's header.
-    pub reply: Option<rpc::Reply<'a>>,
+    pub reply: Option<&'a rpc::Reply<'a>>,
     /// The procedure's own status, when it has one and it was seen.
     pub status: Option<u32>,
     /// What was asked and answered.
-    pub body: Body<'a>,
+    pub body: &'a Body<'a>,
     /// Calls waiting for a reply when this one was made, itself included.
     pub outstanding: u32,
     /// Bytes of READ or WRITE data that lay in holes.

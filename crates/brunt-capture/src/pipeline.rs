@@ -3,7 +3,8 @@
 //! is copied on the way unless it has to wait for others.
 
 use brunt_wire::net::{
-    Endpoint, FragmentKey, Frame, IpPacket, Payload, Tcp, Transport, Udp, parse_frame, parse_transport,
+    Endpoint, FragmentKey, Frame, IpPacket, PROTOCOL_TCP, Payload, PlainTcp, Tcp, Transport, Udp,
+    parse_frame, parse_plain_tcp, parse_transport,
 };
 use brunt_wire::pcap::CapturedPacket;
 
@@ -164,8 +165,41 @@ impl<S: Sink> Pipeline<S> {
         ledger.wire_bytes += u64::from(packet.wire_len);
         ledger.packets_cut += u64::from((packet.bytes.len() as u32) < packet.wire_len);
         self.stages.matcher.sink.on_packet(packet.time_ns, packet.wire_len);
+        match parse_plain_tcp(packet.link, packet.bytes) {
+            Some(plain) => self.on_plain_tcp(packet, &plain),
+            None => self.on_other_packet(packet),
+        }
+    }
+
+    /// Works on what almost all packets are.
+    #[inline(always)]
+    fn on_plain_tcp(&mut self, packet: &CapturedPacket<'_>, plain: &PlainTcp<'_>) {
+        let tcp = &plain.tcp;
+        let source = Endpoint { address: plain.source, port: tcp.source_port };
+        let destination = Endpoint { address: plain.destination, port: tcp.destination_port };
+        let in_rpc = self.on_tcp(source, destination, tcp, packet.time_ns);
+        if S::PACKETS {
+            self.stages.matcher.sink.on_packet_parsed(&Packet {
+                time_ns: packet.time_ns,
+                interface: packet.interface,
+                wire_len: packet.wire_len,
+                missing: packet.wire_len.saturating_sub(packet.bytes.len() as u32),
+                macs: Some(*plain.macs),
+                vlan: None,
+                ends: Some((source, destination, PROTOCOL_TCP)),
+                is_fragment: false,
+                tcp: Some((tcp.seq, tcp.flags.0)),
+                payload_len: Some(tcp.payload.wire_len as u32),
+                in_rpc,
+            });
+        }
+    }
+
+    #[cold]
+    fn on_other_packet(&mut self, packet: &CapturedPacket<'_>) {
         let frame = parse_frame(packet.link, packet.bytes, packet.wire_len);
         let mut carried = Carried::default();
+        let ledger = &mut self.stages.ledger;
         match &frame {
             Ok(Frame::Ip(ip)) if ip.fragment.is_none() => {
                 carried = self.on_transport(ip, ip.payload, packet.time_ns);
@@ -224,12 +258,16 @@ impl<S: Sink> Pipeline<S> {
     #[inline]
     fn on_transport(&mut self, ip: &IpPacket<'_>, payload: Payload<'_>, time_ns: u64) -> Carried {
         match parse_transport(ip.protocol, payload) {
-            Ok(Transport::Tcp(tcp)) => Carried {
-                ports: [tcp.source_port, tcp.destination_port],
-                tcp: Some((tcp.seq, tcp.flags.0)),
-                payload_len: Some(tcp.payload.wire_len as u32),
-                in_rpc: self.on_tcp(ip, &tcp, time_ns),
-            },
+            Ok(Transport::Tcp(tcp)) => {
+                let source = Endpoint { address: ip.source, port: tcp.source_port };
+                let destination = Endpoint { address: ip.destination, port: tcp.destination_port };
+                Carried {
+                    ports: [tcp.source_port, tcp.destination_port],
+                    tcp: Some((tcp.seq, tcp.flags.0)),
+                    payload_len: Some(tcp.payload.wire_len as u32),
+                    in_rpc: self.on_tcp(source, destination, &tcp, time_ns),
+                }
+            }
             Ok(Transport::Udp(udp)) => Carried {
                 ports: [udp.source_port, udp.destination_port],
                 tcp: None,
@@ -247,9 +285,8 @@ impl<S: Sink> Pipeline<S> {
         }
     }
 
-    #[inline]
-    fn connection(&mut self, key: FlowKey, time_ns: u64) -> usize {
-        match self.flows.find(key, time_ns) {
+    fn place(&mut self, found: Found) -> usize {
+        match found {
             Found::Old(index) => index,
             Found::New(index) => {
                 self.stages.ledger.connections += 1;
@@ -264,12 +301,16 @@ impl<S: Sink> Pipeline<S> {
         }
     }
 
+    #[cold]
+    fn unknown_tcp(&mut self, source: Endpoint, destination: Endpoint, time_ns: u64) -> (usize, u8) {
+        let (found, direction) = self.flows.find_tcp(source, destination, time_ns);
+        (self.place(found), direction)
+    }
+
     #[inline]
-    fn on_tcp(&mut self, ip: &IpPacket<'_>, tcp: &Tcp<'_>, time_ns: u64) -> bool {
-        let source = Endpoint { address: ip.source, port: tcp.source_port };
-        let destination = Endpoint { address: ip.destination, port: tcp.destination_port };
-        let (key, direction) = FlowKey::new(source, destination, Protocol::Tcp);
-        let mut index = self.connection(key, time_ns);
+    fn on_tcp(&mut self, source: Endpoint, destination: Endpoint, tcp: &Tcp<'_>, time_ns: u64) -> bool {
+        let known = self.flows.known_tcp(source, destination);
+        let (mut index, direction) = known.unwrap_or_else(|| self.unknown_tcp(source, destination, time_ns));
         let mut seq = tcp.seq;
         if tcp.flags.syn() {
             index = self.on_syn(index, direction, tcp);
@@ -287,13 +328,13 @@ impl<S: Sink> Pipeline<S> {
             connection: number,
             direction,
         };
-        if tcp.flags.ack() {
+        if tcp.flags.ack() && other.reassembly.on_ack(tcp.ack) {
             let mut stream = DirectionStream {
                 records: &mut other.records,
                 matcher: &mut *matcher,
                 context: context(destination, source, direction ^ 1),
             };
-            other.reassembly.on_ack(tcp.ack, &mut stream, ledger, memory);
+            other.reassembly.settle(&mut stream, ledger, memory);
         }
         if tcp.payload.wire_len > 0 {
             connection.carried_data = true;
@@ -336,7 +377,8 @@ impl<S: Sink> Pipeline<S> {
             self.stages.ledger.not_rpc_bytes += udp.payload.wire_len as u64;
             return false;
         }
-        let index = self.connection(key, time_ns);
+        let found = self.flows.find(key, time_ns);
+        let index = self.place(found);
         let connection = self.flows.at(index);
         connection.last_ns = time_ns;
         connection.carried_data = true;

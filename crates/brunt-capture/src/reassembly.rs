@@ -78,17 +78,16 @@ impl Reassembly {
         self.synchronized = true;
     }
 
-    /// The other side has acknowledged everything before `ack`.
-    #[inline]
-    pub fn on_ack(&mut self, ack: u32, out: &mut impl Stream, ledger: &mut Ledger, memory: &mut Memory) {
+    /// The other side has acknowledged everything before `ack`. `true`: something waits, and
+    /// [`Reassembly::settle`] may hand it on.
+    #[inline(always)]
+    pub fn on_ack(&mut self, ack: u32) -> bool {
         if !self.synchronized || ahead(ack, self.acked) <= 0 || ahead(ack, self.next) > JUMP_BYTES_MAX as i32
         {
-            return;
+            return false;
         }
         self.acked = ack;
-        if !self.waiting.is_empty() {
-            self.settle(out, ledger, memory);
-        }
+        !self.waiting.is_empty()
     }
 
     /// A segment was seen.
@@ -214,7 +213,7 @@ impl Reassembly {
     }
 
     /// Hands on what waits, as far as gaps are closed or given up.
-    fn settle(&mut self, out: &mut impl Stream, ledger: &mut Ledger, memory: &mut Memory) {
+    pub fn settle(&mut self, out: &mut impl Stream, ledger: &mut Ledger, memory: &mut Memory) {
         while let Some(first) = self.waiting.first() {
             let distance = ahead(first.seq, self.next);
             if distance > 0 {
@@ -302,7 +301,11 @@ mod tests {
             match *step {
                 Segment(at, text) => segment(at, text, text.len()),
                 Cut(at, text, wire_len) => segment(at, text, wire_len),
-                Ack(at) => tcp.on_ack(start.wrapping_add(at), &mut out, &mut ledger, &mut memory),
+                Ack(at) => {
+                    if tcp.on_ack(start.wrapping_add(at)) {
+                        tcp.settle(&mut out, &mut ledger, &mut memory);
+                    }
+                }
                 Finish => tcp.finish(&mut out, &mut ledger, &mut memory),
             }
         }

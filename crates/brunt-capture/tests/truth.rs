@@ -17,7 +17,7 @@ struct Counts {
 
 impl Sink for Counts {
     fn on_operation(&mut self, operation: &Operation<'_>) {
-        let Body::Nfs3 { procedure, .. } = operation.body else { return };
+        let Body::Nfs3 { procedure, .. } = *operation.body else { return };
         let counts = self.by_procedure.entry(procedure.name().to_string()).or_default();
         counts[0] += u64::from(operation.call_whole);
         counts[1] += u64::from(operation.reply_whole);
@@ -98,7 +98,7 @@ const REPLY_FIELDS: [&str; 14] = [
 
 impl Sink for Collect {
     fn on_operation(&mut self, operation: &Operation<'_>) {
-        let Body::Nfs3 { procedure, args, results } = operation.body else { return };
+        let Body::Nfs3 { procedure, args, results } = *operation.body else { return };
         let client = operation.peers.client;
         let id = (client.address.to_string(), client.port.to_string(), operation.call.xid.0);
         if let Some(args) = args {

@@ -14,11 +14,19 @@ pub trait Weight {
     fn weight(&self) -> u64;
 }
 
+/// Begins with a cache line: looking at an entry is a wait for memory, and one is enough.
+#[repr(C, align(64))]
+#[derive(Debug)]
+struct Slot<V> {
+    key: u64,
+    value: V,
+}
+
 /// Entries by a 64-bit key whose bits are random.
 #[derive(Debug)]
 pub struct Bounded<V> {
     table: HashTable<u32>,
-    entries: Vec<(u64, V)>,
+    entries: Vec<Slot<V>>,
     max: usize,
     hand: usize,
     evicted: u64,
@@ -38,43 +46,74 @@ impl<V: Weight + Default> Bounded<V> {
         }
     }
 
+    /// The place of an entry, made when it is not there. It stays there until another is made.
+    #[inline]
+    pub fn place(&mut self, key: u64) -> usize {
+        match self.find(key) {
+            Some(place) => place,
+            None => self.insert(key),
+        }
+    }
+
+    /// The place of an entry, if it is there.
+    #[inline]
+    pub fn find(&self, key: u64) -> Option<usize> {
+        self.table.find(key, |&i| self.entries[i as usize].key == key).map(|&i| i as usize)
+    }
+
+    /// The same, when it was at `guess` a while ago: then nothing is looked up.
+    #[inline]
+    pub fn place_near(&mut self, key: u64, guess: usize) -> usize {
+        if self.entries.get(guess).is_some_and(|slot| slot.key == key) { guess } else { self.place(key) }
+    }
+
+    /// The entry at a place.
+    #[inline]
+    pub fn at(&self, place: usize) -> &V {
+        &self.entries[place].value
+    }
+
+    /// The entry at a place.
+    #[inline]
+    pub fn at_mut(&mut self, place: usize) -> &mut V {
+        &mut self.entries[place].value
+    }
+
     /// The entry, made when it is not there.
     #[inline]
     pub fn entry(&mut self, key: u64) -> &mut V {
-        if let Some(&index) = self.table.find(key, |&i| self.entries[i as usize].0 == key) {
-            return &mut self.entries[index as usize].1;
-        }
-        self.insert(key)
+        let place = self.place(key);
+        &mut self.entries[place].value
     }
 
     #[cold]
-    fn insert(&mut self, key: u64) -> &mut V {
+    fn insert(&mut self, key: u64) -> usize {
         let index = if self.entries.len() < self.max {
-            self.entries.push((key, V::default()));
+            self.entries.push(Slot { key, value: V::default() });
             self.entries.len() - 1
         } else {
             let count = self.entries.len();
             let sample = (0..SAMPLE.min(count)).map(|i| (self.hand + i) % count);
-            let index = sample.min_by_key(|&i| self.entries[i].1.weight()).expect("the table is not empty");
+            let index =
+                sample.min_by_key(|&i| self.entries[i].value.weight()).expect("the table is not empty");
             self.hand = (self.hand + SAMPLE) % count;
-            let old = self.entries[index].0;
+            let old = self.entries[index].key;
             if let Ok(entry) = self.table.find_entry(old, |&i| i as usize == index) {
                 entry.remove();
             }
             self.evicted += 1;
-            self.evicted_weight += self.entries[index].1.weight();
-            self.entries[index] = (key, V::default());
+            self.evicted_weight += self.entries[index].value.weight();
+            self.entries[index] = Slot { key, value: V::default() };
             index
         };
         let entries = &self.entries;
-        self.table.insert_unique(key, index as u32, |&i| entries[i as usize].0);
-        &mut self.entries[index].1
+        self.table.insert_unique(key, index as u32, |&i| entries[i as usize].key);
+        index
     }
 
-    /// The entry, if it is there.
-    pub fn get(&self, key: u64) -> Option<&V> {
-        let index = *self.table.find(key, |&i| self.entries[i as usize].0 == key)?;
-        Some(&self.entries[index as usize].1)
+    #[cfg(test)]
+    fn get(&self, key: u64) -> Option<&V> {
+        self.find(key).map(|place| self.at(place))
     }
 
     /// Takes in another table: `add` adds an entry to the one of the same key. Their bounds are
@@ -82,14 +121,14 @@ impl<V: Weight + Default> Bounded<V> {
     pub fn merge(&mut self, other: Bounded<V>, mut add: impl FnMut(&mut V, V)) {
         self.evicted += other.evicted;
         self.evicted_weight += other.evicted_weight;
-        for (key, value) in other.entries {
+        for Slot { key, value } in other.entries {
             add(self.entry(key), value);
         }
     }
 
-    /// All entries.
+    /// All entries, in the order of their places.
     pub fn iter(&self) -> impl Iterator<Item = (u64, &V)> {
-        self.entries.iter().map(|(key, value)| (*key, value))
+        self.entries.iter().map(|slot| (slot.key, &slot.value))
     }
 
     /// Entries that had to go, and their weight.

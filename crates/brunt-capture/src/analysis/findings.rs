@@ -96,7 +96,7 @@ fn getattr_storm(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
     let (calls, getattrs) = (analysis.mix.calls(), analysis.mix.of(1).calls);
     let seconds = analysis.rates.duration_s().max(1e-9);
     let Some((_, top)) = analysis.hot.pairs.iter().max_by_key(|(_, pair)| pair.getattrs) else { return };
-    let top_rate = top.getattrs as f64 / seconds;
+    let top_rate = f64::from(top.getattrs) / seconds;
     // Attribute caches hold for three seconds at least: more than one GETATTR a second for
     // one file by one client means that the cache is off.
     if percent(getattrs, calls) >= 20.0 && top_rate >= 1.0 && top.getattrs >= 20 {
@@ -106,7 +106,7 @@ fn getattr_storm(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
                 "GETATTR makes {:.0} % of all operations, {:.0} a second; {} asks for {} {:.0} times a second.",
                 percent(getattrs, calls),
                 getattrs as f64 / seconds,
-                top.client,
+                top.client(),
                 analysis.hot.path(top.file),
                 top_rate
             ),
@@ -146,8 +146,12 @@ fn hot_files(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
         return;
     }
     let count = files.len();
-    files.sort_by_key(|(key, f)| (std::cmp::Reverse(f.load.operations), *key));
-    let top: u64 = files[..25].iter().map(|(_, f)| f.load.operations).sum();
+    // The first 25 are enough, and the first of all.
+    let order = |(key, f): &(u64, &super::hot::FileEntry)| (std::cmp::Reverse(f.load.operations), *key);
+    files.select_nth_unstable_by_key(25, order);
+    files.truncate(25);
+    files.sort_unstable_by_key(order);
+    let top: u64 = files.iter().map(|(_, f)| f.load.operations).sum();
     let share = percent(top, analysis.hot.total.operations);
     if share >= 25.0 {
         findings.push(Finding {

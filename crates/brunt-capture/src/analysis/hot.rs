@@ -16,6 +16,10 @@ const PAIRS_MAX: usize = 64 << 10;
 const LATENCY_FROM: u64 = 32;
 /// Files whose latencies are kept: 16 MiB of histograms.
 const LATENCIES_MAX: usize = 16 << 10;
+/// Names that are put by; then all are learnt.
+const TOLD_MAX: usize = 64;
+/// The place of what is not there.
+const NOWHERE: usize = usize::MAX;
 /// The block size that storage wants offsets to be multiples of.
 const ALIGNMENT: u64 = 4096;
 
@@ -54,15 +58,35 @@ impl Weight for Load {
     }
 }
 
-/// A file or directory.
+/// A file or directory. With its key it fills a cache line.
 #[derive(Debug, Default)]
 pub struct FileEntry {
     /// How much is done to it.
     pub load: Load,
     /// How long that takes.
     pub latency: Option<Latency>,
-    /// How it is called, when that was seen.
-    pub name: Option<Name>,
+    /// A hash of its name in [`Hot::names`]; zero while that was not seen. The same name comes again and
+    /// again, and need not be looked up to be known.
+    name_hash: u64,
+}
+
+/// Where the entries of an operation are, as far as they are there, and the key of its client.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Places {
+    client_key: u64,
+    file: usize,
+    pair: usize,
+}
+
+/// A name that was told and is not yet learnt.
+#[derive(Clone, Copy, Debug)]
+struct Told {
+    file: FileKey,
+    parent: FileKey,
+    name_hash: u64,
+    /// Where it ends in `told_bytes`.
+    end: usize,
+    place: usize,
 }
 
 /// A client.
@@ -82,19 +106,40 @@ pub struct ClientEntry {
     pub errors: u64,
 }
 
-/// A client's use of a file.
+/// A client's use of a file. What every operation changes fills a cache line with the key.
+#[repr(C)]
 #[derive(Debug, Default)]
 pub struct PairEntry {
-    /// The client.
-    pub client: Address,
-    /// The file.
-    pub file: FileKey,
     /// How much the one does to the other.
     pub load: Load,
-    /// GETATTRs among them.
-    pub getattrs: u64,
     /// Where the last READ and the last WRITE ended.
-    next: [Option<u64>; 2],
+    next: [u64; 2],
+    /// The file.
+    pub file: FileKey,
+    /// GETATTRs among them.
+    pub getattrs: u32,
+    /// Whether there was a READ, a WRITE.
+    transferred: [bool; 2],
+    /// The client.
+    client: [u64; 2],
+}
+
+impl PairEntry {
+    /// The client.
+    pub fn client(&self) -> Address {
+        Address(u128::from(self.client[0]) << 64 | u128::from(self.client[1]))
+    }
+
+    /// The same client and file as `other`'s.
+    fn name_as(&mut self, other: &PairEntry) {
+        (self.client, self.file) = (other.client, other.file);
+    }
+
+    #[cold]
+    fn name(&mut self, client: Address, file: FileKey) {
+        self.client = [(client.0 >> 64) as u64, client.0 as u64];
+        self.file = file;
+    }
 }
 
 impl Weight for FileEntry {
@@ -127,6 +172,12 @@ pub struct Hot {
     pub(super) pairs: Bounded<PairEntry>,
     pub(super) total: Load,
     latencies: usize,
+    /// By the places of `files`: what their `name_hash` stands for.
+    names: Vec<Option<Name>>,
+    told: Vec<Told>,
+    told_bytes: Vec<u8>,
+    /// Where the client of the last operation is.
+    last_client: usize,
 }
 
 impl Hot {
@@ -137,6 +188,10 @@ impl Hot {
             pairs: Bounded::new(PAIRS_MAX),
             total: Load::default(),
             latencies: 0,
+            names: Vec::new(),
+            told: Vec::with_capacity(TOLD_MAX),
+            told_bytes: Vec::new(),
+            last_client: 0,
         }
     }
 
@@ -151,6 +206,13 @@ impl Hot {
             mine.misaligned += theirs.misaligned;
             mine.errors += theirs.errors;
         });
+        let names: Vec<_> = other
+            .files
+            .iter()
+            .zip(other.names)
+            .filter_map(|((key, file), name)| Some((key, file.name_hash, name?)))
+            .filter(|(_, hash, _)| *hash != 0)
+            .collect();
         self.files.merge(other.files, |mine, theirs| {
             mine.load.merge(&theirs.load);
             match (&mut mine.latency, theirs.latency) {
@@ -158,44 +220,52 @@ impl Hot {
                 (mine @ None, Some(theirs)) => *mine = Some(theirs),
                 (_, None) => {}
             }
-            if mine.name.is_none() {
-                mine.name = theirs.name;
-            }
         });
+        for (key, hash, name) in names {
+            if let Some(place) = self.files.find(key)
+                && self.files.at(place).name_hash == 0
+            {
+                self.set_name(place, hash, name);
+            }
+        }
         self.pairs.merge(other.pairs, |mine, theirs| {
-            mine.client = theirs.client;
-            mine.file = theirs.file;
+            mine.name_as(&theirs);
             mine.load.merge(&theirs.load);
-            mine.getattrs += theirs.getattrs;
+            mine.getattrs = mine.getattrs.saturating_add(theirs.getattrs);
         });
     }
 
-    /// Looks at the entries that these events will change, and at nothing else: looks that do not
-    /// depend on one another wait for memory together.
-    pub(super) fn warm(&self, events: &[Event]) {
+    /// Finds the entries that these events will change, and looks at each: looks that do not depend on one
+    /// another wait for memory together.
+    pub(super) fn look(&self, events: &[Event], places: &mut Vec<Places>) {
+        places.clear();
+        places.extend(events.iter().map(|event| {
+            let client_key = client_key(event.client);
+            let find = |key: FileKey| Places {
+                client_key,
+                file: self.files.find(key.0).unwrap_or(NOWHERE),
+                pair: self.pairs.find(key.0 ^ client_key).unwrap_or(NOWHERE),
+            };
+            event.file.map_or(Places { client_key, file: NOWHERE, pair: NOWHERE }, find)
+        }));
         let mut seen = 0;
-        for event in events {
-            let Some(key) = event.file else { continue };
-            if let Some(file) = self.files.get(key.0) {
-                seen ^= file.load.operations;
-                if let (Some(latency), Some(ns)) = (&file.latency, event.latency_ns) {
-                    seen ^= latency.peek(ns);
-                }
-            }
-            if let Some(pair) = self.pairs.get(key.0 ^ client_key(event.client)) {
-                seen ^= pair.getattrs;
+        for (event, places) in events.iter().zip(&*places) {
+            if places.file != NOWHERE
+                && let (Some(latency), Some(ns)) = (&self.files.at(places.file).latency, event.latency_ns)
+            {
+                seen ^= latency.peek(ns);
             }
         }
         std::hint::black_box(seen);
     }
 
-    /// Adds an operation. For READ and WRITE: whether it begins where the same client's last
-    /// one on the file ended.
+    /// Adds an operation that was looked at. For READ and WRITE: whether it begins where the same client's
+    /// last one on the file ended.
     #[inline]
-    pub(super) fn on_event(&mut self, event: &Event) -> bool {
+    pub(super) fn on_event(&mut self, event: &Event, places: &Places) -> bool {
         self.total.add(event);
-        let client_key = client_key(event.client);
-        let client = self.clients.entry(client_key);
+        self.last_client = self.clients.place_near(places.client_key, self.last_client);
+        let client = self.clients.at_mut(self.last_client);
         client.address = event.client;
         client.load.add(event);
         client.errors += u64::from(event.error.is_some());
@@ -207,7 +277,8 @@ impl Hot {
             client.misaligned += u64::from(!event.offset.is_multiple_of(ALIGNMENT));
         }
         let Some(key) = event.file else { return false };
-        let file = self.files.entry(key.0);
+        let place = self.files.place_near(key.0, places.file);
+        let file = self.files.at_mut(place);
         file.load.add(event);
         if let Some(ns) = event.latency_ns {
             if let Some(latency) = &mut file.latency {
@@ -217,17 +288,128 @@ impl Hot {
                 file.latency.insert(Latency::default()).record(ns);
             }
         }
-        let pair = self.pairs.entry(key.0 ^ client_key);
-        pair.client = event.client;
-        pair.file = key;
+        let place = self.pairs.place_near(key.0 ^ places.client_key, places.pair);
+        let pair = self.pairs.at_mut(place);
+        if pair.load.operations == 0 {
+            pair.name(event.client, key);
+        }
         pair.load.add(event);
-        pair.getattrs += u64::from(event.operation == 1);
+        pair.getattrs = pair.getattrs.saturating_add(u32::from(event.operation == 1));
         if event.kind == Kind::Other {
             return false;
         }
-        let next = &mut pair.next[usize::from(event.kind == Kind::Write)];
-        let sequential = *next == Some(event.offset);
-        *next = Some(event.offset.wrapping_add(u64::from(event.bytes)));
+        let which = usize::from(event.kind == Kind::Write);
+        let sequential = pair.transferred[which] && pair.next[which] == event.offset;
+        pair.transferred[which] = true;
+        pair.next[which] = event.offset.wrapping_add(u64::from(event.bytes));
         sequential
+    }
+
+    /// Puts a name by. `hash` is of the name alone.
+    #[inline]
+    pub(super) fn tell(&mut self, file: FileKey, parent: FileKey, hash: u64, name: &[u8]) {
+        if self.told.len() >= TOLD_MAX {
+            self.learn_told();
+        }
+        self.told_bytes.extend_from_slice(name);
+        let name_hash = (hash ^ spread(parent.0)) | 1;
+        self.told.push(Told { file, parent, name_hash, end: self.told_bytes.len(), place: NOWHERE });
+    }
+
+    /// Learns the names that were put by, as [`Hot::look`] finds entries.
+    pub(super) fn learn_told(&mut self) {
+        let mut seen = 0;
+        for told in &mut self.told {
+            if let Some(place) = self.files.find(told.file.0) {
+                told.place = place;
+                seen ^= self.files.at(place).name_hash;
+            }
+        }
+        std::hint::black_box(seen);
+        let (told, bytes) = (std::mem::take(&mut self.told), std::mem::take(&mut self.told_bytes));
+        let mut start = 0;
+        for told in &told {
+            let place = self.files.place_near(told.file.0, told.place);
+            if self.files.at(place).name_hash != told.name_hash {
+                let name = Name { parent: Some(told.parent), name: bytes[start..told.end].into() };
+                self.set_name(place, told.name_hash, name);
+            }
+            start = told.end;
+        }
+        // They go back empty, with their memory.
+        (self.told, self.told_bytes) = (told, bytes);
+        self.told.clear();
+        self.told_bytes.clear();
+    }
+
+    #[cold]
+    pub(super) fn set_name(&mut self, place: usize, name_hash: u64, name: Name) {
+        if self.names.len() <= place {
+            self.names.resize(place + 1, None);
+        }
+        self.names[place] = Some(name);
+        self.files.at_mut(place).name_hash = name_hash;
+    }
+
+    /// Places of files with what is done to them and how they are called, as far as that is known.
+    pub(super) fn named_files(&self) -> impl Iterator<Item = (&FileEntry, Option<&Name>)> {
+        self.files.iter().enumerate().map(|(place, (_, file))| (file, self.name_at(place)))
+    }
+
+    /// How a file is called.
+    pub(super) fn name_of(&self, file: FileKey) -> Option<&Name> {
+        self.name_at(self.files.find(file.0)?)
+    }
+
+    fn name_at(&self, place: usize) -> Option<&Name> {
+        // An entry that went has left its name behind.
+        if self.files.at(place).name_hash == 0 { None } else { self.names.get(place)?.as_ref() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The goal: what an operation touches stays within the cache lines that it is meant for.
+    #[test]
+    fn sizes() {
+        assert_eq!(size_of::<FileEntry>() + 8, 64);
+        assert_eq!(std::mem::offset_of!(PairEntry, client) + 8, 64);
+    }
+
+    /// The goal: a name is learnt once told and settled, replaced by another, kept apart from what a
+    /// newcomer in its place is called, and merged.
+    #[test]
+    fn names() {
+        let mut hot = Hot::new();
+        let root = FileKey(spread(1));
+        let tell = |hot: &mut Hot, file: u64, name: &str| {
+            hot.tell(
+                FileKey(spread(file)),
+                root,
+                twox_hash::XxHash3_64::oneshot(name.as_bytes()),
+                name.as_bytes(),
+            );
+        };
+        tell(&mut hot, 2, "old");
+        tell(&mut hot, 2, "new");
+        tell(&mut hot, 3, "three");
+        hot.learn_told();
+        let name = |hot: &Hot, file: u64| {
+            hot.name_of(FileKey(spread(file))).map(|name| String::from_utf8_lossy(&name.name).into_owned())
+        };
+        assert_eq!((name(&hot, 2).as_deref(), name(&hot, 3).as_deref()), (Some("new"), Some("three")));
+        let mut other = Hot::new();
+        tell(&mut other, 3, "other");
+        tell(&mut other, 4, "four");
+        other.learn_told();
+        hot.merge(other);
+        assert_eq!((name(&hot, 3).as_deref(), name(&hot, 4).as_deref()), (Some("three"), Some("four")));
+        // Entries without a load are the lightest: a flood takes their places.
+        for file in 0..2 * FILES_MAX as u64 {
+            hot.files.entry(spread(1_000_000 + file)).load.operations = 5;
+        }
+        assert_eq!((name(&hot, 2), hot.name_of(FileKey(spread(1_000_000)))), (None, None));
     }
 }

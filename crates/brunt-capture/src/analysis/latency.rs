@@ -12,18 +12,17 @@ const BUCKETS: usize = OCTAVES * STEPS;
 #[derive(Clone, Debug)]
 pub struct Latency {
     counts: Box<[u32; BUCKETS]>,
-    count: u64,
     sum_ns: u64,
     max_ns: u64,
 }
 
 impl Default for Latency {
     fn default() -> Latency {
-        Latency { counts: Box::new([0; BUCKETS]), count: 0, sum_ns: 0, max_ns: 0 }
+        Latency { counts: Box::new([0; BUCKETS]), sum_ns: 0, max_ns: 0 }
     }
 }
 
-#[inline]
+#[inline(always)]
 fn bucket(ns: u64) -> usize {
     let units = ns >> UNIT_SHIFT;
     if units < STEPS as u64 {
@@ -50,7 +49,6 @@ impl Latency {
     pub fn record(&mut self, ns: u64) {
         let counter = &mut self.counts[bucket(ns)];
         *counter = counter.saturating_add(1);
-        self.count += 1;
         self.sum_ns = self.sum_ns.saturating_add(ns);
         self.max_ns = self.max_ns.max(ns);
     }
@@ -66,14 +64,13 @@ impl Latency {
         for (mine, theirs) in self.counts.iter_mut().zip(other.counts.iter()) {
             *mine = mine.saturating_add(*theirs);
         }
-        self.count += other.count;
         self.sum_ns = self.sum_ns.saturating_add(other.sum_ns);
         self.max_ns = self.max_ns.max(other.max_ns);
     }
 
     /// How many there are.
     pub fn count(&self) -> u64 {
-        self.count
+        self.counts.iter().map(|count| u64::from(*count)).sum()
     }
 
     /// Their sum, in nanoseconds.
@@ -97,7 +94,8 @@ impl Latency {
 
     /// The value below which the share `q` lies, in nanoseconds.
     pub fn quantile_ns(&self, q: f64) -> u64 {
-        let rank = ((q * self.count as f64).ceil() as u64).clamp(1, self.count.max(1));
+        let count = self.count();
+        let rank = ((q * count as f64).ceil() as u64).clamp(1, count.max(1));
         let mut below = 0;
         for (index, count) in self.counts.iter().enumerate() {
             below += u64::from(*count);

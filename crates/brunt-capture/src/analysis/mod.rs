@@ -83,6 +83,7 @@ pub struct Analysis {
     errors: errors::Errors,
     duplicates: duplicates::Duplicates,
     pending: Vec<Event>,
+    places: Vec<hot::Places>,
 }
 
 impl Default for Analysis {
@@ -102,6 +103,7 @@ impl Analysis {
             errors: errors::Errors::default(),
             duplicates: duplicates::Duplicates::default(),
             pending: Vec::with_capacity(EVENTS_PENDING),
+            places: Vec::with_capacity(EVENTS_PENDING),
         }
     }
 
@@ -143,12 +145,13 @@ impl Analysis {
 
     /// Works off what was put by.
     pub(crate) fn settle(&mut self) {
-        let Analysis { rates, mix, hot, profile, errors, pending, .. } = self;
-        hot.warm(pending);
-        for event in pending.iter() {
+        let Analysis { rates, mix, hot, profile, errors, pending, places, .. } = self;
+        hot.learn_told();
+        hot.look(pending, places);
+        for (event, places) in pending.iter().zip(&*places) {
             rates.on_event(event);
             mix.on_event(event);
-            let sequential = hot.on_event(event);
+            let sequential = hot.on_event(event, places);
             profile.on_event(event, sequential);
             if let Some(status) = event.error {
                 errors.on_error(event, status);

@@ -17,8 +17,6 @@ pub struct Name {
     pub parent: Option<FileKey>,
     /// The name, or the path of an export.
     pub name: Box<[u8]>,
-    /// A hash of both: the same name comes again and again, and need not be looked up to be known.
-    hash: u64,
 }
 
 /// Where a compound is, as its operations lead it.
@@ -166,21 +164,16 @@ impl Hot {
     /// What [`each_name`] told of a file of `server`.
     #[inline]
     pub(super) fn learn_of(&mut self, server: Address, file: FileKey, parent: Option<FileKey>, name: &[u8]) {
-        if parent.is_some() {
-            return self.learn(file, parent, name);
+        if let Some(parent) = parent {
+            return self.tell(file, parent, twox_hash::XxHash3_64::oneshot(name), name);
         }
         // With the server before it, as `mount` shows it.
         let mut export = format!("{server}:").into_bytes();
         export.extend_from_slice(name);
-        self.learn(file, None, &export);
-    }
-
-    fn learn(&mut self, file: FileKey, parent: Option<FileKey>, name: &[u8]) {
-        let hash = twox_hash::XxHash3_64::oneshot(name) ^ parent.map_or(0, |parent| spread(parent.0));
-        let known = &mut self.files.entry(file.0).name;
-        if known.as_ref().is_none_or(|known| known.hash != hash) {
-            *known = Some(Name { parent, name: name.into(), hash });
-        }
+        self.learn_told();
+        let place = self.files.place(file.0);
+        let hash = twox_hash::XxHash3_64::oneshot(&export) | 1;
+        self.set_name(place, hash, Name { parent: None, name: export.into() });
     }
 
     /// The path as far as it is known; what is not is shown as `…`.
@@ -188,7 +181,7 @@ impl Hot {
         let mut parts: Vec<String> = Vec::new();
         let mut at = Some(file);
         while let Some(key) = at {
-            let name = self.files.get(key.0).and_then(|entry| entry.name.as_ref());
+            let name = self.name_of(key);
             let Some(name) = name.filter(|_| parts.len() < DEPTH_MAX) else {
                 parts.push("…".into());
                 break;

@@ -178,7 +178,7 @@ fn latency_row(latency: &Latency) -> LatencyRow {
 
 /// Ranks `all` by operations, bytes and time; `name` is asked for the top only.
 fn rank<T: Copy + Ord>(
-    all: Vec<(T, Load, Option<LatencyRow>)>,
+    all: Vec<(T, Load, Option<&Latency>)>,
     total: &Load,
     forgotten: u64,
     name: impl Fn(T) -> String,
@@ -189,8 +189,14 @@ fn rank<T: Copy + Ord>(
     let keys: [fn(&Load) -> u64; 3] = [|l| l.operations, |l| l.bytes, |l| l.time_ns];
     for (which, key) in keys.into_iter().enumerate() {
         // Equal ones in an order that does not depend on who was seen first.
-        order.sort_unstable_by_key(|&i| (std::cmp::Reverse(key(&all[i].1)), all[i].0));
-        let first = &order[..order.len().min(RANKED)];
+        let place = |&i: &usize| (std::cmp::Reverse(key(&all[i].1)), all[i].0);
+        if order.len() > RANKED {
+            order.select_nth_unstable_by_key(RANKED, place);
+        }
+        let count = order.len().min(RANKED);
+        let first = &mut order[..count];
+        first.sort_unstable_by_key(place);
+        let first = &*first;
         if let Some(share) = shares.get_mut(which) {
             let sum: u64 = first.iter().map(|&i| key(&all[i].1)).sum();
             *share = sum as f64 / key(total).max(1) as f64;
@@ -208,7 +214,7 @@ fn rank<T: Copy + Ord>(
             operations: load.operations,
             bytes: load.bytes,
             time_ns: load.time_ns,
-            latency: *latency,
+            latency: latency.map(latency_row),
         }
     };
     Ranking {
@@ -225,10 +231,10 @@ impl Analysis {
     pub fn report(&self, ledger: &Ledger) -> Report {
         let hot = &self.hot;
         let used = hot.files.iter().filter(|(_, f)| f.load.operations > 0);
-        let files = used.map(|(key, f)| (FileKey(key), f.load, f.latency.as_ref().map(latency_row)));
+        let files = used.map(|(key, f)| (FileKey(key), f.load, f.latency.as_ref()));
         let mut directories: HashMap<FileKey, Load> = HashMap::new();
-        for (_, file) in hot.files.iter() {
-            if let Some(parent) = file.name.as_ref().and_then(|name| name.parent) {
+        for (file, name) in hot.named_files() {
+            if let Some(parent) = name.and_then(|name| name.parent) {
                 directories.entry(parent).or_default().merge(&file.load);
             }
         }
@@ -236,8 +242,8 @@ impl Analysis {
         let mut directories: Vec<_> = directories.into_iter().map(|(key, load)| (key, load, None)).collect();
         directories.sort_by_key(|(key, ..)| *key);
         let clients: Vec<_> =
-            hot.clients.iter().map(|(_, c)| (c.address, c.load, Some(latency_row(&c.latency)))).collect();
-        let pairs = hot.pairs.iter().map(|(_, p)| ((p.client, p.file), p.load, None)).collect();
+            hot.clients.iter().map(|(_, c)| (c.address, c.load, Some(&c.latency))).collect();
+        let pairs = hot.pairs.iter().map(|(_, p)| ((p.client(), p.file), p.load, None)).collect();
         let mut misaligned: Vec<_> =
             hot.clients.iter().map(|(_, c)| c).filter(|c| c.misaligned > 0).collect();
         misaligned.sort_by_key(|c| (std::cmp::Reverse(c.misaligned), c.address));

@@ -64,6 +64,36 @@ fn cut_anywhere() {
     }
 }
 
+/// The goal: the short way finds what the long way finds, or leaves it to it, whatever byte is another and
+/// wherever the frame is cut.
+#[test]
+fn short_way() {
+    let frame = mount_null_frame();
+    let mut found = 0;
+    let mut check = |frame: &[u8]| {
+        let Some(plain) = parse_plain_tcp(LinkType::Ethernet, frame) else { return };
+        let long = parse_frame(LinkType::Ethernet, frame, frame.len() as u32);
+        let Ok(Frame::Ip(ip)) = long else { panic!("{long:?}") };
+        let transport = parse_transport(ip.protocol, ip.payload);
+        assert_eq!(transport, Ok(Transport::Tcp(plain.tcp)));
+        assert_eq!((ip.macs, ip.source, ip.destination), (Some(plain.macs), plain.source, plain.destination));
+        assert_eq!((ip.vlan, ip.fragment), (None, None));
+        found += 1;
+    };
+    for end in 0..=frame.len() {
+        check(&frame[..end]);
+    }
+    for at in 0..60 {
+        for byte in 0..=255 {
+            let mut other = frame.clone();
+            other[at] = byte;
+            check(&other);
+        }
+    }
+    assert!(found > 10_000, "{found}");
+    assert_eq!(parse_plain_tcp(LinkType::Raw, &frame), None);
+}
+
 /// The goal: IPv6 with extension headers and fragments.
 #[test]
 fn ipv6() {

@@ -74,26 +74,7 @@ pub enum Transport<'a> {
 pub fn parse_transport(protocol: u8, payload: Payload<'_>) -> Result<Transport<'_>, ParseError> {
     let bytes = payload.bytes;
     match protocol {
-        PROTOCOL_TCP => {
-            let Some(h) = bytes.first_chunk::<20>() else { return Err(ParseError::Incomplete(20)) };
-            let header_len = usize::from(h[12] >> 4) * 4;
-            if header_len < 20 || header_len > payload.wire_len {
-                return Err(
-                    Malformed::new(12, "a TCP header is shorter than 20 bytes or leaves the packet").into()
-                );
-            }
-            Ok(Transport::Tcp(Tcp {
-                source_port: u16::from_be_bytes([h[0], h[1]]),
-                destination_port: u16::from_be_bytes([h[2], h[3]]),
-                seq: u32::from_be_bytes([h[4], h[5], h[6], h[7]]),
-                ack: u32::from_be_bytes([h[8], h[9], h[10], h[11]]),
-                flags: TcpFlags(h[13]),
-                payload: Payload {
-                    bytes: bytes.get(header_len..).unwrap_or(&[]),
-                    wire_len: payload.wire_len - header_len,
-                },
-            }))
-        }
+        PROTOCOL_TCP => parse_tcp(payload).map(Transport::Tcp),
         PROTOCOL_UDP => {
             let Some(h) = bytes.first_chunk::<8>() else { return Err(ParseError::Incomplete(8)) };
             let len = usize::from(u16::from_be_bytes([h[4], h[5]]));
@@ -114,4 +95,25 @@ pub fn parse_transport(protocol: u8, payload: Payload<'_>) -> Result<Transport<'
         }
         other => Ok(Transport::Other(other)),
     }
+}
+
+#[inline(always)]
+pub(super) fn parse_tcp(payload: Payload<'_>) -> Result<Tcp<'_>, ParseError> {
+    let bytes = payload.bytes;
+    let Some(h) = bytes.first_chunk::<20>() else { return Err(ParseError::Incomplete(20)) };
+    let header_len = usize::from(h[12] >> 4) * 4;
+    if header_len < 20 || header_len > payload.wire_len {
+        return Err(Malformed::new(12, "a TCP header is shorter than 20 bytes or leaves the packet").into());
+    }
+    Ok(Tcp {
+        source_port: u16::from_be_bytes([h[0], h[1]]),
+        destination_port: u16::from_be_bytes([h[2], h[3]]),
+        seq: u32::from_be_bytes([h[4], h[5], h[6], h[7]]),
+        ack: u32::from_be_bytes([h[8], h[9], h[10], h[11]]),
+        flags: TcpFlags(h[13]),
+        payload: Payload {
+            bytes: bytes.get(header_len..).unwrap_or(&[]),
+            wire_len: payload.wire_len - header_len,
+        },
+    })
 }

@@ -209,24 +209,25 @@ pub enum Message<'a> {
 /// Cut short, or no RPC.
 #[inline]
 pub fn parse(bytes: &[u8]) -> Result<Message<'_>, ParseError> {
-    // Almost every header is whole and ordinary: read with a check for each of its parts instead
-    // of one for each word. What is not goes the careful way, which says what is wrong.
-    match whole(bytes) {
-        Some(message) => Ok(message),
-        None => parse_any(bytes),
+    if let Some(call) = plain_call(bytes) {
+        Ok(Message::Call(call))
+    } else if let Some(reply) = plain_reply(bytes) {
+        Ok(Message::Reply(reply))
+    } else {
+        parse_any(bytes)
     }
 }
 
 /// Where a call's fixed words end and the body of its credentials begins.
 const CREDENTIALS_AT: usize = 32;
 
-#[inline]
+#[inline(always)]
 fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
 /// The opaque at `at`: its body, and where what follows its padding begins.
-#[inline]
+#[inline(always)]
 fn whole_auth(bytes: &[u8], flavor: u32, len: u32, at: usize) -> Option<(OpaqueAuth<'_>, usize)> {
     if len > AUTH_BYTES_MAX {
         return None;
@@ -238,41 +239,45 @@ fn whole_auth(bytes: &[u8], flavor: u32, len: u32, at: usize) -> Option<(OpaqueA
     ))
 }
 
-#[inline]
-fn whole(bytes: &[u8]) -> Option<Message<'_>> {
-    let fixed = bytes.first_chunk::<20>()?;
-    let xid = Xid(word(fixed, 0));
-    if word(fixed, 4) == 0 {
-        let fixed = bytes.first_chunk::<CREDENTIALS_AT>()?;
-        if word(fixed, 8) != 2 {
-            return None;
-        }
-        let (credentials, at) = whole_auth(bytes, word(fixed, 24), word(fixed, 28), CREDENTIALS_AT)?;
-        let lead = bytes.get(at..)?.first_chunk::<8>()?;
-        let (verifier, body_at) = whole_auth(bytes, word(lead, 0), word(lead, 4), at + 8)?;
-        let (program, version, procedure) = (word(fixed, 12), word(fixed, 16), word(fixed, 20));
-        return (body_at <= bytes.len()).then_some(Message::Call(Call {
-            xid,
-            program,
-            version,
-            procedure,
-            credentials,
-            verifier,
-            body_at,
-        }));
+/// The header of a call that is whole and ordinary, as almost all are: read with a check for each of its
+/// parts instead of one for each word. Anything else is for [`parse`], which says what is wrong.
+// Inlined without exception, as `plain_reply`: the parts then never leave the registers, where a copy of
+// them would wait for each to be stored.
+#[inline(always)]
+pub fn plain_call(bytes: &[u8]) -> Option<Call<'_>> {
+    let fixed = bytes.first_chunk::<CREDENTIALS_AT>()?;
+    if word(fixed, 4) != 0 || word(fixed, 8) != 2 {
+        return None;
     }
-    // A reply that was accepted and succeeded.
+    let (credentials, at) = whole_auth(bytes, word(fixed, 24), word(fixed, 28), CREDENTIALS_AT)?;
+    let lead = bytes.get(at..)?.first_chunk::<8>()?;
+    let (verifier, body_at) = whole_auth(bytes, word(lead, 0), word(lead, 4), at + 8)?;
+    (body_at <= bytes.len()).then_some(Call {
+        xid: Xid(word(fixed, 0)),
+        program: word(fixed, 12),
+        version: word(fixed, 16),
+        procedure: word(fixed, 20),
+        credentials,
+        verifier,
+        body_at,
+    })
+}
+
+/// The header of a reply that was accepted and succeeded, likewise.
+#[inline(always)]
+pub fn plain_reply(bytes: &[u8]) -> Option<Reply<'_>> {
+    let fixed = bytes.first_chunk::<20>()?;
     if word(fixed, 4) != 1 || word(fixed, 8) != 0 {
         return None;
     }
     let (verifier, at) = whole_auth(bytes, word(fixed, 12), word(fixed, 16), 20)?;
     let accepted = u32::from_be_bytes(*bytes.get(at..)?.first_chunk()?);
-    (accepted == 0).then_some(Message::Reply(Reply {
-        xid,
+    (accepted == 0).then_some(Reply {
+        xid: Xid(word(fixed, 0)),
         status: ReplyStatus::Success,
         verifier: Some(verifier),
         body_at: at + 4,
-    }))
+    })
 }
 
 #[cold]

@@ -6,7 +6,7 @@ mod header;
 
 pub use header::{
     AuthFlavor, Call, CallLayout, MARK_BYTES, Message, OpaqueAuth, RecordMark, Reply, ReplyStatus,
-    SysCredentials, parse,
+    SysCredentials, parse, plain_call, plain_reply,
 };
 
 /// The port mapper.
