@@ -27,6 +27,7 @@ pub mod parcel;
 pub mod pipeline;
 pub mod reassembly;
 pub mod records;
+pub mod recovery;
 pub mod source;
 pub mod trace;
 

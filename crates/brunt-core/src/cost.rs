@@ -1,6 +1,9 @@
 //! What a stretch of work cost this process or thread: printed beside every result, so that the claim
 //! "below every cache, few system calls" can be checked on every run.
 
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, ExitStatus};
 use std::time::Duration;
 
 /// Resources used by a process or a thread since it began (getrusage); subtract two of them.
@@ -40,6 +43,10 @@ impl Cost {
             libc::getrusage(whose, &mut usage);
             usage
         };
+        Cost::from_usage(&usage)
+    }
+
+    fn from_usage(usage: &libc::rusage) -> Cost {
         let time =
             |t: libc::timeval| Duration::from_secs(t.tv_sec as u64) + Duration::from_micros(t.tv_usec as u64);
         Cost {
@@ -71,6 +78,48 @@ impl Cost {
     }
 }
 
+/// What a program that ended had used, from its start to its end.
+#[derive(Clone, Copy, Debug)]
+pub struct Spent {
+    /// How it ended.
+    pub status: ExitStatus,
+    /// Its processor time and switches, all threads.
+    pub cost: Cost,
+    /// The most memory that it held at a time, in bytes. Linux counts from before the program was
+    /// loaded: it is never less than the caller's own.
+    pub resident_bytes_max: u64,
+}
+
+impl Spent {
+    /// Waits for a program's end.
+    ///
+    /// # Errors
+    /// It cannot be waited for.
+    #[allow(unsafe_code)]
+    pub fn wait(child: Child) -> io::Result<Spent> {
+        let mut status = 0;
+        let pid = child.id() as libc::pid_t;
+        // SAFETY: an rusage of zeros is valid, and both pointers are to values that outlive the call. The
+        // child is ours and is given up here, so that nobody waits for its number again.
+        let (waited, usage) = unsafe {
+            let mut usage = std::mem::zeroed::<libc::rusage>();
+            let mut waited = libc::wait4(pid, &mut status, 0, &mut usage);
+            while waited < 0 && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted {
+                waited = libc::wait4(pid, &mut status, 0, &mut usage);
+            }
+            (waited, usage)
+        };
+        if waited < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Spent {
+            status: ExitStatus::from_raw(status),
+            cost: Cost::from_usage(&usage),
+            resident_bytes_max: usage.ru_maxrss as u64 * 1024,
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -87,5 +136,18 @@ mod tests {
         let used = Cost::now().since(before);
         assert!(used.user > Duration::ZERO || used.system > Duration::ZERO);
         assert!(used.voluntary_switches >= 1 && used.switches() >= used.voluntary_switches);
+    }
+
+    /// The goal: a program's end, its processor time and its memory are its own.
+    #[test]
+    fn a_program_that_ended() {
+        let run = |script: &str| {
+            Spent::wait(std::process::Command::new("sh").args(["-c", script]).spawn().unwrap()).unwrap()
+        };
+        let idle = run("exit 3");
+        assert_eq!(idle.status.code(), Some(3));
+        let busy = run("i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done");
+        assert!(busy.status.success() && busy.cost.cpu() > idle.cost.cpu(), "{busy:?} {idle:?}");
+        assert!(busy.resident_bytes_max > 100 << 10, "{busy:?}");
     }
 }

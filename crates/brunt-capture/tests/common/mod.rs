@@ -55,7 +55,8 @@ pub fn packets(path: &Path) -> Vec<Packet> {
 /// the packets in which its headers began.
 pub fn numbered(index: usize, packet: &Packet) -> CapturedPacket<'_> {
     let (_, wire_len, link, bytes) = packet;
-    CapturedPacket { time_ns: index as u64 * 1000, wire_len: *wire_len, interface: 0, link: *link, bytes }
+    let packet = CapturedPacket { time_ns: 0, wire_len: *wire_len, interface: 0, link: *link, bytes };
+    brunt_capture::recovery::numbered(index as u64, &packet)
 }
 
 /// Runs tshark on a capture; lines of tab-separated fields.

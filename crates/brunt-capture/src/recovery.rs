@@ -1,0 +1,206 @@
+//! What a capture that lost packets still allows, and how much of it was found. Called by the tests of
+//! loss and by `brunt bench capture --loss`. The one rule: possible is an operation when the packets in
+//! which its call's and its reply's headers began are both there; whatever else is missing.
+//!
+//! Packets carry their number as their time ([`numbered`]): an operation's times then name packets.
+
+use std::collections::{HashMap, HashSet};
+
+use brunt_core::random::Random;
+use brunt_wire::pcap::CapturedPacket;
+
+use crate::operation::{ChecksumRun, FileKey, Operation, Sink};
+
+/// What names an operation: the client's address and port, the xid.
+pub type Id = (u128, u16, u32);
+/// Where a sum belongs: file, offset in bytes, whether it was written, and the sum.
+pub type SumAt = (FileKey, u64, bool, u64);
+
+/// What was seen of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// The procedure's number.
+    pub procedure: u32,
+    /// The packet in which the call's header began.
+    pub call: u64,
+    /// The packet in which the reply's began, if there was one.
+    pub reply: Option<u64>,
+    /// The procedure's status.
+    pub status: Option<u32>,
+}
+
+/// Time from one packet to the next in a numbered capture.
+const STEP_NS: u64 = 1000;
+
+/// Packet `index` of a capture, with its number as its time.
+pub fn numbered<'a>(index: u64, packet: &CapturedPacket<'a>) -> CapturedPacket<'a> {
+    CapturedPacket { time_ns: index * STEP_NS, ..*packet }
+}
+
+/// The packets that a tap loses: each with the same probability, the same ones for the same seed.
+#[derive(Clone, Debug)]
+pub struct Loss {
+    random: Random,
+    share: f64,
+}
+
+impl Loss {
+    /// `share` of the packets go, from 0 to 1.
+    pub fn new(seed: u64, share: f64) -> Loss {
+        Loss { random: Random::new(seed), share }
+    }
+
+    /// Whether the next packet is kept.
+    pub fn keeps(&mut self) -> bool {
+        !self.random.chance(self.share)
+    }
+}
+
+/// A sink that notes operations, and sums where they are wanted.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// By what names them.
+    pub operations: HashMap<Id, Seen>,
+    /// Operations that came twice.
+    pub twice: Vec<Id>,
+    /// All sums of blocks; `None` when nobody asks for them: they are many.
+    pub sums: Option<HashSet<SumAt>>,
+}
+
+impl Sink for Found {
+    fn on_operation(&mut self, operation: &Operation<'_>) {
+        let client = operation.peers.client;
+        let id = (client.address.0, client.port, operation.call.xid.0);
+        let seen = Seen {
+            procedure: operation.call.procedure,
+            call: operation.call_time_ns / STEP_NS,
+            reply: operation.reply_time_ns.map(|time| time / STEP_NS),
+            status: operation.status,
+        };
+        if self.operations.insert(id, seen).is_some() {
+            self.twice.push(id);
+        }
+    }
+
+    fn on_checksums(&mut self, run: &ChecksumRun<'_>) {
+        let Some(sums) = &mut self.sums else { return };
+        for (block, sum) in run.sums.iter().enumerate() {
+            sums.insert((run.file, run.offset + 512 * block as u64, run.write, *sum));
+        }
+    }
+}
+
+/// How much of what was possible was found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recovery {
+    /// Operations with a reply in the whole capture.
+    pub whole: u64,
+    /// Those that were possible.
+    pub possible: u64,
+    /// Those that were found as they were.
+    pub recovered: u64,
+    /// What was found and never was: should be empty.
+    pub invented: Vec<String>,
+}
+
+impl Recovery {
+    /// Recovered of possible; 1 when nothing was possible.
+    pub fn share(&self) -> f64 {
+        if self.possible == 0 { 1.0 } else { self.recovered as f64 / self.possible as f64 }
+    }
+}
+
+impl Found {
+    /// The operations of the whole capture that were possible with the packets that were kept: those
+    /// with a reply before packet `end`, and how many there were at all before it.
+    pub fn possible(&self, kept: &[bool], end: u64) -> (Vec<Id>, u64) {
+        let is_kept = |packet: u64| kept.get(packet as usize).copied().unwrap_or(false);
+        let (mut possible, mut whole) = (Vec::new(), 0);
+        for (id, seen) in &self.operations {
+            let Some(reply) = seen.reply.filter(|reply| *reply < end) else { continue };
+            whole += 1;
+            if is_kept(seen.call) && is_kept(reply) {
+                possible.push(*id);
+            }
+        }
+        (possible, whole)
+    }
+
+    /// Holds what was found without the lost packets against the whole capture. `strictly` also wants
+    /// every operation's own call and own reply, which retransmissions in the capture make ambiguous.
+    pub fn compare(&self, found: &Found, kept: &[bool], strictly: bool) -> Recovery {
+        let (possible, whole) = self.possible(kept, u64::MAX);
+        let mut recovery = Recovery { whole, possible: possible.len() as u64, ..Recovery::default() };
+        for id in possible {
+            let truth = &self.operations[&id];
+            recovery.recovered += u64::from(found.operations.get(&id).is_some_and(|seen| {
+                (seen.procedure, seen.call, seen.reply) == (truth.procedure, truth.call, truth.reply)
+                    && (seen.status == truth.status || seen.status.is_none())
+            }));
+        }
+        for (id, seen) in &found.operations {
+            let wrong = match self.operations.get(id) {
+                None => "an operation that never was",
+                Some(truth) if seen.procedure != truth.procedure => "another procedure",
+                Some(truth) if seen.status != truth.status && seen.status.and(truth.status).is_some() => {
+                    "another status"
+                }
+                Some(truth) if strictly && seen.call != truth.call => "another call",
+                Some(truth) if strictly && seen.reply.is_some() && seen.reply != truth.reply => {
+                    "another reply"
+                }
+                Some(_) => continue,
+            };
+            recovery.invented.push(format!("{wrong}: {id:?} {seen:?}"));
+        }
+        recovery
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(operations: &[(u32, Seen)]) -> Found {
+        let operations = operations.iter().map(|(xid, seen)| ((1, 1, *xid), *seen)).collect();
+        Found { operations, ..Found::default() }
+    }
+
+    /// The goal: what could be found is counted as possible, and what was not so is told.
+    #[test]
+    fn possible_recovered_invented() {
+        let seen = |call, reply| Seen { procedure: 6, call, reply, status: Some(0) };
+        let truth =
+            found(&[(1, seen(0, Some(1))), (2, seen(2, Some(3))), (3, seen(4, Some(5))), (4, seen(6, None))]);
+        // The second call's packet is lost.
+        let kept = [true, true, false, true, true, true, true];
+        let check = |operations: &[(u32, Seen)], recovered: u64, invented: &[&str]| {
+            let recovery = truth.compare(&found(operations), &kept, true);
+            assert_eq!((recovery.whole, recovery.possible, recovery.recovered), (3, 2, recovered));
+            assert_eq!(recovery.invented.len(), invented.len(), "{recovery:?}");
+            invented.iter().for_each(|what| {
+                assert!(recovery.invented.iter().any(|line| line.starts_with(what)), "{recovery:?}");
+            });
+        };
+        check(&[(1, seen(0, Some(1))), (3, seen(4, Some(5)))], 2, &[]);
+        check(&[(1, seen(0, Some(1))), (3, seen(4, None))], 1, &[]);
+        check(&[(1, seen(0, Some(3)))], 0, &["another reply"]);
+        check(&[(1, seen(0, Some(1))), (9, seen(0, Some(1)))], 1, &["an operation that never was"]);
+        let other = Seen { procedure: 7, ..seen(0, Some(1)) };
+        check(&[(1, other)], 0, &["another procedure"]);
+        assert_eq!(truth.possible(&kept, 5).0.len(), 1);
+    }
+
+    /// The goal: the same seed loses the same packets, about as many as were asked for.
+    #[test]
+    fn losses_repeat() {
+        let draw = |seed| {
+            let mut loss = Loss::new(seed, 0.1);
+            (0..10_000).map(|_| loss.keeps()).collect::<Vec<bool>>()
+        };
+        assert_eq!(draw(1), draw(1));
+        assert_ne!(draw(1), draw(2));
+        let lost = draw(1).iter().filter(|kept| !**kept).count();
+        assert!((850..1150).contains(&lost), "{lost}");
+    }
+}
