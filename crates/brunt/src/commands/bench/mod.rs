@@ -63,6 +63,7 @@ impl Subcommand for Bench {
         ("brunt bench load --only null", "What a request costs the load engine alone"),
         ("brunt bench iscsi --quick", "Target and initiator on loopback, in a few seconds"),
         ("brunt bench actors --runs 1", "Messages a second between processes, beside Go and Erlang"),
+        ("brunt bench capture --quick", "Analysis and trace of captures, beside tshark and nfstrace"),
     ];
 
     fn run(self, output: &Output) -> Done {

@@ -1,5 +1,6 @@
-//! The peers of `brunt bench iscsi`: tgt, iperf3, QEMU's libiscsi client. Each is started on
-//! loopback for one measurement and gone afterwards, also when the measurement fails.
+//! The peers of `brunt bench iscsi`: tgt, iperf3, QEMU's libiscsi client; and how any other program is
+//! found and started. Each runs on loopback for one measurement and is gone afterwards, also when the
+//! measurement fails.
 
 use std::io::{self, Read};
 use std::net::TcpListener;
@@ -16,7 +17,8 @@ pub fn have(program: &str) -> bool {
     })
 }
 
-fn command(program: &str) -> Command {
+/// A program of the system's, found where administrators have theirs, too.
+pub fn command(program: &str) -> Command {
     let mut command = Command::new(program);
     let path = std::env::var("PATH").unwrap_or_default();
     command.env("PATH", format!("{path}:/usr/sbin:/sbin")).stdin(Stdio::null());

@@ -1,0 +1,348 @@
+//! Captures for those who have none: real NFSv3 messages ([`super::messages`]) on TCP connections of
+//! our own. Four clients at four addresses, segments as long as the MTU allows, messages of different
+//! connections mixed. The one rule: the same kind and count always make the same file.
+
+use std::collections::VecDeque;
+use std::io;
+use std::path::Path;
+
+use brunt_capture::trace::pcap::PcapWriter;
+use brunt_core::random::Random;
+use brunt_wire::nfs::v3::Procedure;
+use brunt_wire::pcap::{CapturedPacket, LinkType};
+
+use super::messages::{Exchange, exchanges};
+use crate::cli::Failure;
+
+const CLIENTS: usize = 4;
+/// 64 KiB READ and WRITE.
+const DATA_BYTES: usize = 64 << 10;
+/// Blocks that come again and again, of the size that is summed.
+const BLOCK_BYTES: usize = 512;
+const POOL_BLOCKS: usize = 1024;
+/// Where READs and WRITEs go: in this much of each file.
+const FILE_BYTES: u64 = 256 << 20;
+/// Segments of one connection in a row.
+const BURST_MAX: u64 = 16;
+/// 2026-01-01.
+const START_NS: u64 = 1_767_225_600_000_000_000;
+const HEADERS_BYTES: usize = 14 + 20 + 32;
+const SYN: u8 = 2;
+const PUSH_ACK: u8 = 0x18;
+const ACK: u8 = 0x10;
+
+/// What is in a capture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Load {
+    /// 49 % READ and 49 % WRITE of 64 KiB, COMMIT and GETATTR; data of all kinds.
+    Large,
+    /// All procedures that the piece has, as often as it has them.
+    Small,
+}
+
+/// Writes a capture with `calls` calls and their replies.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn compose(path: &Path, load: Load, mtu: usize, calls: u64) -> Result<(), Failure> {
+    let exchanges = exchanges()?;
+    let failed = |error: io::Error| Failure::failed(format!("{}: {error}", path.display()));
+    let to = PcapWriter::create(path).map_err(failed)?;
+    let mut composer = Composer {
+        to,
+        load,
+        mss: mtu - 20 - 32,
+        exchanges,
+        pool: vec![0; POOL_BLOCKS * BLOCK_BYTES],
+        random: Random::new(1),
+        time_ns: START_NS,
+        frame: Vec::with_capacity(HEADERS_BYTES + mtu),
+        data: vec![0; DATA_BYTES],
+    };
+    composer.random.fill(&mut composer.pool);
+    composer.run(calls).map_err(failed)?;
+    composer.to.finish().map_err(failed)?;
+    Ok(())
+}
+
+struct Composer<W: io::Write> {
+    to: PcapWriter<W>,
+    load: Load,
+    mss: usize,
+    exchanges: Vec<Exchange>,
+    pool: Vec<u8>,
+    random: Random,
+    time_ns: u64,
+    frame: Vec<u8>,
+    data: Vec<u8>,
+}
+
+/// A segment that waits to be sent.
+struct Segment {
+    from_server: bool,
+    flags: u8,
+    bytes: Vec<u8>,
+}
+
+/// One client and its server.
+struct Connection {
+    number: u8,
+    /// The next sequence numbers of client and server.
+    seq: [u32; 2],
+    segments: VecDeque<Segment>,
+    /// Replies to calls that were made.
+    replies: VecDeque<Vec<u8>>,
+    calls_left: u64,
+    xid: u32,
+    identification: [u16; 2],
+}
+
+impl<W: io::Write> Composer<W> {
+    fn run(&mut self, calls: u64) -> io::Result<()> {
+        let mut connections: Vec<Connection> = (0..CLIENTS)
+            .map(|number| Connection {
+                number: number as u8,
+                seq: [self.random.next_u64() as u32, self.random.next_u64() as u32],
+                segments: [(false, SYN), (true, SYN | ACK), (false, ACK)]
+                    .map(|(from_server, flags)| Segment { from_server, flags, bytes: Vec::new() })
+                    .into(),
+                replies: VecDeque::new(),
+                calls_left: calls / CLIENTS as u64 + u64::from((number as u64) < calls % CLIENTS as u64),
+                xid: self.random.next_u64() as u32,
+                identification: [0; 2],
+            })
+            .collect();
+        while !connections.is_empty() {
+            let index = self.random.below(connections.len() as u64) as usize;
+            let connection = &mut connections[index];
+            for _ in 0..1 + self.random.below(BURST_MAX) {
+                if connection.segments.is_empty() && !self.advance(connection) {
+                    break;
+                }
+                let segment = connection.segments.pop_front().expect("it was just filled");
+                self.send(connection, &segment)?;
+            }
+            let connection = &connections[index];
+            if connection.calls_left == 0 && connection.replies.is_empty() && connection.segments.is_empty() {
+                connections.swap_remove(index);
+            }
+        }
+        Ok(())
+    }
+
+    /// The next message of a connection; `false` when it has said everything.
+    fn advance(&mut self, connection: &mut Connection) -> bool {
+        let (depth, at_once) = if self.load == Load::Large { (4, 1) } else { (16, 3) };
+        let waiting = connection.replies.len();
+        let call = connection.calls_left > 0 && waiting < depth && (waiting == 0 || self.random.chance(0.5));
+        let mut stream = Vec::new();
+        if call {
+            let count = (1 + self.random.below(at_once)).min(connection.calls_left);
+            for _ in 0..count {
+                connection.xid = connection.xid.wrapping_add(1);
+                connection.calls_left -= 1;
+                let (call, reply) = self.exchange(connection.xid);
+                mark(&mut stream, &call);
+                connection.replies.push_back(reply);
+            }
+        } else {
+            let Some(reply) = connection.replies.pop_front() else { return false };
+            mark(&mut stream, &reply);
+        }
+        let segments = stream.chunks(self.mss);
+        let long = segments.len() > 1;
+        let from_server = !call;
+        connection.segments.extend(segments.map(|bytes| Segment {
+            from_server,
+            flags: if bytes.len() < self.mss { PUSH_ACK } else { ACK },
+            bytes: bytes.to_vec(),
+        }));
+        if long || self.random.chance(0.1) {
+            // Nothing to say but that it has arrived.
+            connection.segments.push_back(Segment { from_server: call, flags: ACK, bytes: Vec::new() });
+        }
+        true
+    }
+
+    fn exchange(&mut self, xid: u32) -> (Vec<u8>, Vec<u8>) {
+        // Few files are asked for most of the time.
+        let files = (64.0 * self.random.unit().powi(3)) as u32;
+        let kind = match self.load {
+            Load::Small => {
+                let index = self.random.below(self.exchanges.len() as u64) as usize;
+                return self.exchanges[index].varied(xid, files);
+            }
+            Load::Large => match self.random.below(100) {
+                0..=48 => Procedure::Read,
+                49..=97 => Procedure::Write,
+                98 => Procedure::Commit,
+                _ => Procedure::Getattr,
+            },
+        };
+        self.fill();
+        let mut offset = self.random.below(FILE_BYTES / DATA_BYTES as u64) * DATA_BYTES as u64;
+        if self.random.chance(0.1) {
+            offset += 1 + self.random.below(DATA_BYTES as u64 - 1);
+        }
+        let of_kind = |exchange: &&Exchange| exchange.procedure == kind && exchange.succeeded();
+        let exchange = self.exchanges.iter().find(of_kind).expect("the piece has each of them");
+        match kind {
+            Procedure::Read => exchange.read(xid, files, offset, &self.data),
+            Procedure::Write => exchange.write(xid, files, offset, &self.data),
+            _ => exchange.varied(xid, files),
+        }
+    }
+
+    /// New data: 25 % of its blocks are of those that come again, 10 % zeros, 15 % text, the rest random.
+    fn fill(&mut self) {
+        for block in self.data.chunks_mut(BLOCK_BYTES) {
+            match self.random.below(100) {
+                0..=24 => {
+                    let at = self.random.below(POOL_BLOCKS as u64) as usize * BLOCK_BYTES;
+                    block.copy_from_slice(&self.pool[at..at + BLOCK_BYTES]);
+                }
+                25..=34 => block.fill(0),
+                35..=49 => {
+                    for word in block.chunks_mut(8) {
+                        let bits = self.random.next_u64();
+                        let letters = (0..8).map(|n| b'a' + (bits >> (8 * n)) as u8 % 20);
+                        word.iter_mut().zip(letters).for_each(|(byte, letter)| *byte = letter);
+                    }
+                }
+                _ => self.random.fill(block),
+            }
+        }
+    }
+
+    fn send(&mut self, connection: &mut Connection, segment: &Segment) -> io::Result<()> {
+        let from = usize::from(segment.from_server);
+        let (seq, ack) = (connection.seq[from], connection.seq[1 - from]);
+        let len = segment.bytes.len() as u32 + u32::from(segment.flags & SYN != 0);
+        connection.seq[from] = seq.wrapping_add(len);
+        connection.identification[from] = connection.identification[from].wrapping_add(1);
+        let ends = End::both(connection.number);
+        let (source, destination) = (ends[from], ends[1 - from]);
+        let frame = &mut self.frame;
+        frame.clear();
+        frame.extend_from_slice(&destination.mac);
+        frame.extend_from_slice(&source.mac);
+        frame.extend_from_slice(&[8, 0, 0x45, 0]);
+        frame.extend_from_slice(&((20 + 32 + segment.bytes.len()) as u16).to_be_bytes());
+        frame.extend_from_slice(&connection.identification[from].to_be_bytes());
+        // Not to be fragmented, 64 hops, TCP, and a checksum that is to come.
+        frame.extend_from_slice(&[0x40, 0, 64, 6, 0, 0]);
+        frame.extend_from_slice(&source.address);
+        frame.extend_from_slice(&destination.address);
+        let header = sum(0, &frame[14..34]);
+        frame[24..26].copy_from_slice(&fold(header).to_be_bytes());
+        frame.extend_from_slice(&source.port.to_be_bytes());
+        frame.extend_from_slice(&destination.port.to_be_bytes());
+        frame.extend_from_slice(&seq.to_be_bytes());
+        let ack = if segment.flags & ACK == 0 { 0 } else { ack };
+        frame.extend_from_slice(&ack.to_be_bytes());
+        // 32 bytes of header, a window, a checksum that is to come, nothing urgent.
+        frame.extend_from_slice(&[0x80, segment.flags, 0x20, 0, 0, 0, 0, 0]);
+        // Two bytes of nothing, and time stamps in milliseconds (RFC 7323).
+        frame.extend_from_slice(&[1, 1, 8, 10]);
+        let stamp = (self.time_ns / 1_000_000) as u32;
+        frame.extend_from_slice(&stamp.to_be_bytes());
+        frame.extend_from_slice(&stamp.wrapping_sub(1).to_be_bytes());
+        frame.extend_from_slice(&segment.bytes);
+        let pseudo = 6 + (frame.len() - 34) as u64;
+        let total = sum(sum(pseudo, &frame[26..34]), &frame[34..]);
+        frame[50..52].copy_from_slice(&fold(total).to_be_bytes());
+        // At 10 Gb/s, with pauses.
+        self.time_ns += frame.len() as u64 * 8 / 10 + self.random.below(1000);
+        self.to.write(&CapturedPacket {
+            time_ns: self.time_ns,
+            wire_len: frame.len() as u32,
+            interface: 0,
+            link: LinkType::Ethernet,
+            bytes: frame,
+        })
+    }
+}
+
+/// One side of a connection.
+#[derive(Clone, Copy)]
+struct End {
+    mac: [u8; 6],
+    address: [u8; 4],
+    port: u16,
+}
+
+impl End {
+    /// Client and server of connection `number`: each has its own two addresses.
+    fn both(number: u8) -> [End; 2] {
+        [
+            End { mac: [2, 0, 0, 0, 0, 2], address: [10, 99, 0, 2 + number], port: 700 + u16::from(number) },
+            End { mac: [2, 0, 0, 0, 0, 1], address: [10, 99, 0, 100 + number], port: 2049 },
+        ]
+    }
+}
+
+/// A message behind its record mark (RFC 5531, 11).
+fn mark(stream: &mut Vec<u8>, message: &[u8]) {
+    stream.extend_from_slice(&(1 << 31 | message.len() as u32).to_be_bytes());
+    stream.extend_from_slice(message);
+}
+
+/// Adds words of 16 bits up (RFC 1071).
+fn sum(start: u64, bytes: &[u8]) -> u64 {
+    let (words, rest) = bytes.as_chunks::<4>();
+    let mut total = start + words.iter().map(|word| u64::from(u32::from_be_bytes(*word))).sum::<u64>();
+    for (index, byte) in rest.iter().enumerate() {
+        total += u64::from(*byte) << (8 * (1 - index % 2));
+    }
+    total
+}
+
+fn fold(mut total: u64) -> u16 {
+    while total > 0xffff {
+        total = (total >> 16) + (total & 0xffff);
+    }
+    !(total as u16)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use brunt_capture::{Analysis, Limits, run_file};
+
+    /// The goal: what was composed is parsed to the last byte, and is what it says it is.
+    #[test]
+    fn composed_captures_are_whole() {
+        let folder = std::env::temp_dir().join(format!("brunt-compose-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let check = |load, mtu: usize, calls| {
+            let path = folder.join("composed.pcap");
+            compose(&path, load, mtu, calls).unwrap();
+            let outcome = run_file(&path, Analysis::new(), Limits::default(), || false).unwrap();
+            std::fs::remove_file(&path).unwrap();
+            let ledger = &outcome.ledger;
+            ledger.check().unwrap();
+            assert_eq!((ledger.calls, ledger.calls_answered), (calls, calls), "{load:?}");
+            assert_eq!((ledger.holes, ledger.not_rpc_bytes, ledger.bodies_malformed), (0, 0, 0), "{load:?}");
+            let report = outcome.sink.report(ledger);
+            assert_eq!(report.clients.count, CLIENTS);
+            report
+        };
+        for mtu in [1500, 9000] {
+            let report = check(Load::Large, mtu, 101);
+            let moved = report.profile.read.bytes + report.profile.write.bytes;
+            assert!(moved % DATA_BYTES as u64 == 0 && moved > 90 * DATA_BYTES as u64, "{moved}");
+        }
+        let report = check(Load::Small, 1500, 2000);
+        assert!(report.by_operation.len() >= 15 && report.files.count > 100);
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    /// The goal: a checksum over a header with its checksum in it is zero (RFC 1071, 3's example data).
+    #[test]
+    fn checksums() {
+        let bytes = [0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7];
+        assert_eq!(fold(sum(0, &bytes)), !0xddf2);
+        let odd = [0x00, 0x01, 0xf2];
+        assert_eq!(fold(sum(0, &odd)), !0xf201);
+    }
+}

@@ -1,0 +1,235 @@
+//! How much of a capture is recovered when the tap loses packets? The same losses for everybody, and the
+//! count of what was still possible from [`brunt_capture::recovery`], as the tests have it. The one rule:
+//! an operation that never was, or another one's reply, fails the run.
+
+use std::collections::HashSet;
+use std::net::IpAddr;
+use std::path::Path;
+
+use brunt_capture::recovery::{Found, Id, Loss, Recovery, numbered};
+use brunt_capture::{Batch, FileSource, Limits, Pipeline};
+use brunt_core::quantity::Size;
+use brunt_wire::net::Address;
+use serde_json::{Value, json};
+
+use super::programs::{Program, each_line_of_tshark, messages};
+use super::speed::present;
+use super::subject::{Keep, Scratch, Subject, write_packets};
+use crate::cli::{Done, Failure, Output};
+use crate::commands::bench::sample::median;
+
+/// Of the operations that are possible, so many are to be recovered.
+const RECOVERED_MIN: f64 = 0.995;
+/// At most so many times slower than on the whole capture.
+const SLOWER_MAX: f64 = 1.2;
+
+/// Loses packets of all captures and prints a table for each.
+pub fn run(
+    subjects: &[Subject],
+    shares: &[f64],
+    seed: u64,
+    rounds: u32,
+    part: Size,
+    scratch: &Scratch,
+    output: &Output,
+) -> Done {
+    let programs = present(output);
+    let (mut tables, mut invented) = (Vec::new(), Vec::new());
+    for subject in subjects {
+        output.line(format_args!("{}: {} packets, {} calls", subject.name, subject.packets, subject.calls));
+        output.line(format_args!(
+            "  {:>6} {:>10} {:>12} {:>12} {:>12} {:>12} {:>10}",
+            "lost", "possible", "of them ours", "nfstrace", "tshark", "on so many", "our time"
+        ));
+        let truth = found(&subject.path, |_| true)?;
+        let mut rows = Vec::new();
+        for share in shares {
+            if output.is_interrupted() {
+                return Err(Failure::failed("interrupted: lines printed so far are complete"));
+            }
+            let lossy = Lossy::new(subject, *share, seed, part, scratch)?;
+            let ours = truth.compare(&found(&subject.path, |packet| lossy.kept[packet])?, &lossy.kept, true);
+            invented.extend(ours.invented.iter().take(3).cloned());
+            let nfstrace = match programs.contains(&Program::Nfstrace) {
+                true => Some(Program::Nfstrace.run(&lossy.path, scratch)?.calls),
+                false => None,
+            };
+            let tshark = match programs.contains(&Program::Tshark) {
+                true => Some(lossy.tsharks(&truth, scratch)?),
+                false => None,
+            };
+            let slower = slower(subject, &lossy.path, rounds, scratch)?;
+            rows.push(print(*share, &ours, nfstrace, tshark, slower, output));
+            let _ = std::fs::remove_file(&lossy.path);
+        }
+        for row in &rows {
+            for verdict in row["goals"].as_array().into_iter().flatten() {
+                output.line(format_args!("  = {}", verdict["text"].as_str().unwrap_or_default()));
+            }
+        }
+        output.line("");
+        tables.push(json!({ "capture": subject.name, "packets": subject.packets, "calls": subject.calls,
+            "seed": seed, "losses": rows }));
+    }
+    output.object(&json!({ "captures": tables }));
+    match invented.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::failed(format!("operations that never were: {}", invented.join("; ")))),
+    }
+}
+
+/// What our pipeline finds in the packets that are kept.
+fn found(capture: &Path, keeps: impl Fn(usize) -> bool) -> Result<Found, Failure> {
+    let mut source = FileSource::open(capture).map_err(Failure::usage)?;
+    let (mut batch, mut pipeline) = (Batch::default(), Pipeline::new(Found::default(), Limits::default()));
+    let mut index = 0;
+    while source.fill(&mut batch).map_err(Failure::usage)? {
+        for packet in batch.packets() {
+            if keeps(index) {
+                pipeline.on_packet(&numbered(index as u64, &packet));
+            }
+            index += 1;
+        }
+    }
+    let (found, ledger) = pipeline.finish();
+    ledger.check().map_err(|what| Failure::failed(format!("the ledger does not add up: {what}")))?;
+    Ok(found)
+}
+
+/// A capture without the packets that were lost.
+struct Lossy {
+    path: std::path::PathBuf,
+    /// Of the whole capture.
+    kept: Vec<bool>,
+    /// The first part of it, for tshark, and how many packets of the whole capture it covers.
+    part: std::path::PathBuf,
+    part_end: u64,
+}
+
+impl Lossy {
+    fn new(
+        subject: &Subject,
+        share: f64,
+        seed: u64,
+        part: Size,
+        scratch: &Scratch,
+    ) -> Result<Lossy, Failure> {
+        let (path, part_path) = (scratch.join("lossy.pcap"), scratch.join("lossy-part.pcap"));
+        let mut loss = Loss::new(seed, share);
+        let mut kept = Vec::with_capacity(subject.packets as usize);
+        write_packets(&subject.path, &path, |_, _| {
+            kept.push(loss.keeps());
+            if *kept.last().expect("just pushed") { Keep::Yes } else { Keep::No }
+        })?;
+        let (mut bytes, mut part_end) = (0, 0);
+        write_packets(&subject.path, &part_path, |index, packet| {
+            let keep = match kept[index as usize] {
+                false => Keep::No,
+                true if bytes + packet.bytes.len() as u64 + 16 > part.0 => return Keep::End,
+                true => Keep::Yes,
+            };
+            bytes += if keep == Keep::Yes { packet.bytes.len() as u64 + 16 } else { 0 };
+            part_end = index + 1;
+            keep
+        })?;
+        Ok(Lossy { path, kept, part: part_path, part_end })
+    }
+
+    /// What tshark recovers in the first part, and what was possible there.
+    fn tsharks(&self, truth: &Found, scratch: &Scratch) -> Result<(u64, u64), Failure> {
+        let (possible, _) = truth.possible(&self.kept, self.part_end);
+        let (mut calls, mut replies) = (HashSet::new(), HashSet::new());
+        each_line_of_tshark(&self.part, scratch, |line| {
+            for ((address, port), xid, is_reply) in messages(line) {
+                let Some(id) = id(address, port, xid) else { continue };
+                if is_reply {
+                    replies.insert(id)
+                } else {
+                    calls.insert(id)
+                };
+            }
+        })?;
+        let recovered = possible.iter().filter(|id| calls.contains(*id) && replies.contains(*id)).count();
+        let _ = std::fs::remove_file(&self.part);
+        Ok((recovered as u64, possible.len() as u64))
+    }
+}
+
+fn id(address: &str, port: &str, xid: u32) -> Option<Id> {
+    let address = match address.parse().ok()? {
+        IpAddr::V4(v4) => Address::v4(v4.octets()),
+        IpAddr::V6(v6) => Address::v6(v6.octets()),
+    };
+    Some((address.0, port.parse().ok()?, xid))
+}
+
+/// How much longer the analyses take for a packet of the lossy capture than for one of the whole.
+fn slower(subject: &Subject, lossy: &Path, rounds: u32, scratch: &Scratch) -> Result<f64, Failure> {
+    let bytes = |path: &Path| std::fs::metadata(path).map(|file| file.len() as f64).map_err(Failure::failed);
+    let per_byte = |path: &Path| -> Result<f64, Failure> {
+        Ok(Program::Analyses.run(path, scratch)?.wall.as_secs_f64() / bytes(path)?)
+    };
+    let mut ratios = Vec::new();
+    for _ in 0..rounds {
+        let whole = per_byte(&subject.path)?;
+        ratios.push(per_byte(lossy)? / whole);
+    }
+    Ok(median(&ratios))
+}
+
+fn print(
+    share: f64,
+    ours: &Recovery,
+    nfstrace: Option<u64>,
+    tshark: Option<(u64, u64)>,
+    slower: f64,
+    output: &Output,
+) -> Value {
+    let percent = |count: u64, of: u64| count as f64 * 100.0 / of.max(1) as f64;
+    let show = |share: Option<f64>| share.map_or("-".to_string(), |share| format!("{share:.2} %"));
+    let nfstrace_percent = nfstrace.map(|count| percent(count, ours.possible));
+    let tshark_percent = tshark.map(|(count, possible)| percent(count, possible));
+    output.line(format_args!(
+        "  {:>6} {:>10} {:>12} {:>12} {:>12} {:>12} {:>10}",
+        format!("{} %", share * 100.0),
+        format!("{:.2} %", percent(ours.possible, ours.whole)),
+        format!("{:.3} %", ours.share() * 100.0),
+        show(nfstrace_percent),
+        show(tshark_percent),
+        tshark.map_or("-".to_string(), |(_, possible)| possible.to_string()),
+        format!("{slower:.2}x")
+    ));
+    let say = |reached: bool| if reached { "reached" } else { "MISSED" };
+    let goals = [
+        (
+            ours.share(),
+            ours.share() >= RECOVERED_MIN,
+            format!(
+                "{:.3} % of what is possible recovered; goal {:.1} %",
+                ours.share() * 100.0,
+                RECOVERED_MIN * 100.0
+            ),
+        ),
+        (
+            slower,
+            slower <= SLOWER_MAX,
+            format!("{slower:.2} times the time for a byte; goal at most {SLOWER_MAX}"),
+        ),
+        (
+            ours.invented.len() as f64,
+            ours.invented.is_empty(),
+            format!("{} operations invented or mismatched; goal none", ours.invented.len()),
+        ),
+    ];
+    let goals: Vec<Value> = goals
+        .into_iter()
+        .map(|(value, reached, text)| {
+            json!({ "text": format!("{} % lost: {text} ({})", share * 100.0, say(reached)), "value": value, "reached": reached })
+        })
+        .collect();
+    json!({
+        "lost_share": share, "operations": ours.whole, "possible": ours.possible, "recovered": ours.recovered,
+        "nfstrace_recovered": nfstrace, "tshark_recovered": tshark.map(|(count, _)| count),
+        "tshark_possible": tshark.map(|(_, possible)| possible), "times_slower": slower, "goals": goals,
+    })
+}

@@ -1,0 +1,299 @@
+//! Real NFSv3 calls and replies, taken out of a capture, and made into others: another xid, other
+//! files, 64 KiB of data instead of a byte. Called by [`super::compose`]. The one rule: what comes out
+//! is read back by our own parser before anything is made of it.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use brunt_capture::recovery::numbered;
+use brunt_capture::{Batch, Body, ChecksumRun, FileSource, Limits, Operation, Pipeline, Sink};
+use brunt_wire::net::{Endpoint, Frame, Transport, parse_frame, parse_transport};
+use brunt_wire::nfs::v3::{Args, Procedure, ResultBody};
+use brunt_wire::{nfs::v3, rpc};
+
+use crate::cli::Failure;
+
+/// A thousand packets of nfs-ganesha and libnfs, small operations of most procedures.
+const PIECE: &[u8] = include_bytes!("../../../../../../testdata/nfs3-small.pcap.zst");
+
+/// A call and its reply, as they were sent.
+#[derive(Clone, Debug)]
+pub struct Exchange {
+    /// Which procedure.
+    pub procedure: Procedure,
+    call: Message,
+    reply: Message,
+}
+
+#[derive(Clone, Debug)]
+struct Message {
+    bytes: Vec<u8>,
+    /// Where file handles lie in it.
+    handles: Vec<(usize, usize)>,
+}
+
+/// Where a message lies: who sent it, the packet in which it begins, bytes before it there, its length.
+type Lies = (Endpoint, u64, usize, usize);
+
+/// Notes where messages lie and which handles there are.
+#[derive(Default)]
+struct Places {
+    exchanges: Vec<(Procedure, Lies, Lies)>,
+    handles: BTreeSet<Vec<u8>>,
+}
+
+impl Sink for Places {
+    fn on_operation(&mut self, operation: &Operation<'_>) {
+        let Body::Nfs3 { procedure, args: Some(args), results: Some(results) } = &operation.body else {
+            return;
+        };
+        let (Some(reply_packet), Some(reply)) = (operation.reply_time_ns, operation.reply_place) else {
+            return;
+        };
+        if !operation.call_whole || !operation.reply_whole {
+            return;
+        }
+        let second = match args {
+            Args::Rename { to, .. } => Some(to.dir),
+            Args::Link { link, .. } => Some(link.dir),
+            _ => None,
+        };
+        let told = match &results.body {
+            ResultBody::Lookup { object, .. } => Some(*object),
+            ResultBody::Created { object, .. } => *object,
+            _ => None,
+        };
+        let listed = match &results.body {
+            ResultBody::Readdir { entries, .. } => {
+                entries.iter().filter_map(|entry| entry.handle).map(|handle| handle.0.to_vec()).collect()
+            }
+            _ => Vec::new(),
+        };
+        let handles = [args.handle(), second, told];
+        self.handles.extend(handles.into_iter().flatten().map(|handle| handle.0.to_vec()).chain(listed));
+        let lies = |from, time_ns: u64, place: brunt_capture::operation::Place| -> Lies {
+            (from, time_ns / 1000, place.at as usize, place.len as usize)
+        };
+        let peers = operation.peers;
+        self.exchanges.push((
+            *procedure,
+            lies(peers.client, operation.call_time_ns, operation.call_place),
+            lies(peers.server, reply_packet, reply),
+        ));
+    }
+    fn on_checksums(&mut self, _: &ChecksumRun<'_>) {}
+}
+
+/// A direction of a connection: its data by sequence number.
+#[derive(Default)]
+struct Stream {
+    data: BTreeMap<u32, Vec<u8>>,
+}
+
+impl Stream {
+    /// `len` bytes from `seq` on, if none is missing.
+    fn take(&self, seq: u32, len: usize) -> Option<Vec<u8>> {
+        let mut bytes = Vec::with_capacity(len);
+        while bytes.len() < len {
+            let at = seq.wrapping_add(bytes.len() as u32);
+            let (begin, segment) = self.data.range(..=at).next_back()?;
+            let rest = segment.get((at - begin) as usize..).filter(|rest| !rest.is_empty())?;
+            bytes.extend_from_slice(&rest[..rest.len().min(len - bytes.len())]);
+        }
+        Some(bytes)
+    }
+}
+
+/// The exchanges of the piece that is built in.
+///
+/// # Errors
+/// It cannot be read, which a test would have noticed.
+pub fn exchanges() -> Result<Vec<Exchange>, Failure> {
+    let input = Box::new(PIECE);
+    let mut source = FileSource::from_reader("nfs3-small".into(), input).map_err(Failure::failed)?;
+    let (mut batch, mut pipeline) = (Batch::default(), Pipeline::new(Places::default(), Limits::default()));
+    let mut streams: HashMap<(Endpoint, Endpoint), Stream> = HashMap::new();
+    // Of each packet with data: its direction and the sequence number of its first byte.
+    let mut packets: HashMap<u64, ((Endpoint, Endpoint), u32)> = HashMap::new();
+    let mut index = 0;
+    while source.fill(&mut batch).map_err(Failure::failed)? {
+        for packet in batch.packets() {
+            pipeline.on_packet(&numbered(index, &packet));
+            if let Ok(Frame::Ip(ip)) = parse_frame(packet.link, packet.bytes, packet.wire_len)
+                && let Ok(Transport::Tcp(tcp)) = parse_transport(ip.protocol, ip.payload)
+            {
+                let source = Endpoint { address: ip.source, port: tcp.source_port };
+                let destination = Endpoint { address: ip.destination, port: tcp.destination_port };
+                let stream = streams.entry((source, destination)).or_default();
+                let segment = stream.data.entry(tcp.seq).or_default();
+                // A retransmission may be longer.
+                if segment.len() < tcp.payload.bytes.len() {
+                    *segment = tcp.payload.bytes.to_vec();
+                }
+                packets.insert(index, ((source, destination), tcp.seq));
+            }
+            index += 1;
+        }
+    }
+    let (places, _) = pipeline.finish();
+    let message = |(from, packet, at, len): Lies| -> Option<Vec<u8>> {
+        let (ends, seq) = packets.get(&packet)?;
+        (ends.0 == from).then_some(())?;
+        streams.get(ends)?.take(seq.wrapping_add(at as u32), len)
+    };
+    let with_handles = |bytes: Vec<u8>| -> Message {
+        let mut handles = Vec::new();
+        // A handle's length stands before it, and both begin at multiples of four.
+        for at in (4..bytes.len()).step_by(4) {
+            let len =
+                u32::from_be_bytes([bytes[at - 4], bytes[at - 3], bytes[at - 2], bytes[at - 1]]) as usize;
+            if bytes.get(at..at + len).is_some_and(|bytes| places.handles.contains(bytes)) {
+                handles.push((at, len));
+            }
+        }
+        Message { bytes, handles }
+    };
+    let found: Vec<Exchange> = places
+        .exchanges
+        .iter()
+        .filter_map(|(procedure, call, reply)| {
+            let (call, reply) = (message(*call)?, message(*reply)?);
+            let exchange =
+                Exchange { procedure: *procedure, call: with_handles(call), reply: with_handles(reply) };
+            exchange.is_whole().then_some(exchange)
+        })
+        .collect();
+    match found.is_empty() {
+        true => Err(Failure::failed("no exchange in the capture that is built in")),
+        false => Ok(found),
+    }
+}
+
+fn put(bytes: &mut [u8], at: usize, word: u32) {
+    bytes[at..at + 4].copy_from_slice(&word.to_be_bytes());
+}
+
+impl Message {
+    /// With another xid, and handles of another set of files.
+    fn varied(&self, xid: u32, files: u32) -> Vec<u8> {
+        let mut bytes = self.bytes.clone();
+        put(&mut bytes, 0, xid);
+        for (at, len) in &self.handles {
+            // Eight bytes from its end lies the file's number, or a part of it; whatever it is, different
+            // handles stay different.
+            for (byte, other) in bytes[at + len - len.min(&8)..].iter_mut().zip(files.to_be_bytes()) {
+                *byte ^= other;
+            }
+        }
+        bytes
+    }
+}
+
+impl Exchange {
+    fn parts(&self) -> Option<(rpc::Call<'_>, Args<'_>, rpc::Reply<'_>, v3::Results<'_>)> {
+        let rpc::Message::Call(call) = rpc::parse(&self.call.bytes).ok()? else { return None };
+        let rpc::Message::Reply(reply) = rpc::parse(&self.reply.bytes).ok()? else { return None };
+        let cursor = |bytes| brunt_wire::Cursor::new(bytes);
+        let args = v3::parse_args(self.procedure, &mut cursor(&self.call.bytes[call.body_at..])).ok()?;
+        let results =
+            v3::parse_results(self.procedure, &mut cursor(&self.reply.bytes[reply.body_at..])).ok()?;
+        Some((call, args, reply, results))
+    }
+
+    fn is_whole(&self) -> bool {
+        self.parts().is_some_and(|(call, _, reply, _)| call.xid == reply.xid)
+    }
+
+    /// Whether it went well.
+    pub fn succeeded(&self) -> bool {
+        self.parts().is_some_and(|(_, _, _, results)| results.status == v3::Status::OK)
+    }
+
+    /// The same of another set of files: its call and its reply.
+    pub fn varied(&self, xid: u32, files: u32) -> (Vec<u8>, Vec<u8>) {
+        (self.call.varied(xid, files), self.reply.varied(xid, files))
+    }
+
+    /// A READ at another offset, answered with `data`.
+    ///
+    /// # Panics
+    /// It is no READ that went well.
+    pub fn read(&self, xid: u32, files: u32, offset: u64, data: &[u8]) -> (Vec<u8>, Vec<u8>) {
+        let (mut call, mut reply) = self.varied(xid, files);
+        // READ3args end with offset and count.
+        let end = call.len();
+        call[end - 12..end - 4].copy_from_slice(&offset.to_be_bytes());
+        put(&mut call, end - 4, data.len() as u32);
+        // READ3resok: attributes, count, eof, data.
+        let (_, _, header, results) = self.parts().expect("it is whole");
+        let ResultBody::Read { attributes, .. } = results.body else { panic!("no READ") };
+        let count_at = header.body_at + 4 + if attributes.is_some() { 4 + 84 } else { 4 };
+        reply.truncate(count_at);
+        for word in [data.len() as u32, 0, data.len() as u32] {
+            reply.extend_from_slice(&word.to_be_bytes());
+        }
+        reply.extend_from_slice(data);
+        reply.resize(reply.len().next_multiple_of(4), 0);
+        (call, reply)
+    }
+
+    /// A WRITE of `data` at another offset.
+    ///
+    /// # Panics
+    /// It is no WRITE that went well.
+    pub fn write(&self, xid: u32, files: u32, offset: u64, data: &[u8]) -> (Vec<u8>, Vec<u8>) {
+        let (mut call, mut reply) = self.varied(xid, files);
+        let (header, args, ..) = self.parts().expect("it is whole");
+        let Args::Write { file, .. } = args else { panic!("no WRITE") };
+        // WRITE3args: handle, offset, count, how stable, data.
+        let offset_at = header.body_at + 4 + file.0.len().next_multiple_of(4);
+        call[offset_at..offset_at + 8].copy_from_slice(&offset.to_be_bytes());
+        put(&mut call, offset_at + 8, data.len() as u32);
+        call.truncate(offset_at + 16);
+        call.extend_from_slice(&(data.len() as u32).to_be_bytes());
+        call.extend_from_slice(data);
+        call.resize(call.len().next_multiple_of(4), 0);
+        // WRITE3resok ends with count, how stable, verifier.
+        let end = reply.len();
+        put(&mut reply, end - 16, data.len() as u32);
+        (call, reply)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The goal: most procedures are there, and each exchange is read back with what was changed.
+    #[test]
+    fn exchanges_and_their_variants() {
+        let all = exchanges().unwrap();
+        let procedures: BTreeSet<Procedure> = all.iter().map(|exchange| exchange.procedure).collect();
+        assert!(all.len() >= 350 && procedures.len() >= 15, "{} of {procedures:?}", all.len());
+        let of = |procedure| {
+            all.iter().find(|exchange| exchange.procedure == procedure && exchange.succeeded()).unwrap()
+        };
+        let again = |call: Vec<u8>, reply: Vec<u8>, procedure| {
+            let message = |bytes| Message { bytes, handles: Vec::new() };
+            Exchange { procedure, call: message(call), reply: message(reply) }
+        };
+        let data: Vec<u8> = (0..=255).cycle().take(65_536).collect();
+        let (call, reply) = of(Procedure::Read).read(7, 3, 1 << 33, &data);
+        let read = again(call, reply, Procedure::Read);
+        let (call, args, reply, results) = read.parts().unwrap();
+        assert_eq!((call.xid, reply.xid), (rpc::Xid(7), rpc::Xid(7)));
+        assert!(matches!(args, Args::Read { offset: 0x2_0000_0000, count: 65_536, .. }), "{args:?}");
+        let ResultBody::Read { count: 65_536, data: moved, .. } = results.body else { panic!("{results:?}") };
+        assert_eq!(moved.bytes, data);
+        let (call, reply) = of(Procedure::Write).write(8, 3, 513, &data);
+        let write = again(call, reply, Procedure::Write);
+        let (_, args, _, results) = write.parts().unwrap();
+        let Args::Write { offset: 513, count: 65_536, data: moved, .. } = args else { panic!("{args:?}") };
+        assert_eq!(moved.bytes, data);
+        assert!(matches!(results.body, ResultBody::Write { count: 65_536, .. }), "{results:?}");
+        // Another set of files: other handles of the same lengths, the same ones for the same set.
+        let lookup = of(Procedure::Lookup);
+        assert!(!lookup.call.handles.is_empty() && !lookup.reply.handles.is_empty());
+        assert_ne!(lookup.varied(1, 1), lookup.varied(1, 2));
+        assert_eq!(lookup.varied(1, 0).0[4..], lookup.call.bytes[4..]);
+    }
+}

@@ -1,0 +1,297 @@
+//! Who works a capture off: we ourselves, tshark, nfstrace. Each is a process of its own, measured from
+//! its start to its end. The one rule: what a program found is read from what it wrote, never assumed.
+
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use brunt_core::Spent;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use serde_json::Value;
+
+use super::subject::Scratch;
+use crate::cli::Failure;
+use crate::commands::bench::peers;
+
+/// The fields that tshark writes: those of operations, not of attributes.
+const FIELDS: [&str; 17] = [
+    "frame.time_epoch",
+    "ip.src",
+    "tcp.srcport",
+    "ip.dst",
+    "tcp.dstport",
+    "rpc.xid",
+    "rpc.msgtyp",
+    "rpc.time",
+    "rpc.auth.uid",
+    "nfs.procedure_v3",
+    "nfs.status3",
+    "nfs.fh.hash",
+    "nfs.name",
+    "nfs.offset3",
+    "nfs.count3",
+    "nfs.opcode",
+    "nfs.status",
+];
+/// Where Debian puts nfstrace's analyzers.
+const BREAKDOWN: &str = "/usr/lib/nfstrace/libbreakdown.so";
+
+/// One who is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Program {
+    /// `brunt analyze` on one core.
+    Analyses,
+    /// `brunt capture --out` on two cores.
+    Trace,
+    /// tshark, with its fields of NFS written.
+    Tshark,
+    /// nfstrace, with its histograms of latencies.
+    Nfstrace,
+}
+
+/// What one run gave.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// From the start of the process to its end.
+    pub wall: Duration,
+    /// Its processor time, all threads.
+    pub cpu: Duration,
+    /// The most memory that it held.
+    pub resident_bytes_max: u64,
+    /// Calls that it found; of nfstrace and tshark, see [`Program::run`].
+    pub calls: u64,
+    /// Bytes of the trace, where one was written.
+    pub trace_bytes: Option<u64>,
+}
+
+impl Program {
+    /// All of them, ourselves first.
+    pub const ALL: [Program; 4] = [Program::Analyses, Program::Trace, Program::Nfstrace, Program::Tshark];
+
+    /// For people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Program::Analyses => "ours, all analyses, one core",
+            Program::Trace => "ours, and the trace, two cores",
+            Program::Tshark => "tshark, fields",
+            Program::Nfstrace => "nfstrace, histograms",
+        }
+    }
+
+    /// Why it is left out on this machine, if it is.
+    pub fn missing(self) -> Option<String> {
+        match self {
+            Program::Analyses | Program::Trace => None,
+            Program::Tshark => {
+                (!peers::have("tshark")).then(|| "tshark is not installed (Debian package tshark)".into())
+            }
+            Program::Nfstrace => (!peers::have("nfstrace") || !Path::new(BREAKDOWN).is_file())
+                .then(|| format!("nfstrace with {BREAKDOWN} is not installed (Debian package nfstrace)")),
+        }
+    }
+
+    /// How many cores it may use; `None` is all.
+    fn cores(self) -> Option<usize> {
+        match self {
+            Program::Analyses => Some(1),
+            Program::Trace => Some(2),
+            Program::Tshark | Program::Nfstrace => None,
+        }
+    }
+
+    /// Works a capture off. tshark's calls are those that it shows as NFS, nfstrace's are the pairs of
+    /// call and reply in its histograms.
+    ///
+    /// # Errors
+    /// It does not start, fails, or wrote something else than it should.
+    pub fn run(self, capture: &Path, scratch: &Scratch) -> Result<Run, Failure> {
+        let tell = |error: io::Error| Failure::failed(format!("{}: {error}", self.name()));
+        let own = || std::env::current_exe().map(Command::new);
+        let folder = scratch.join("run");
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).map_err(tell)?;
+        let (said, complained) = (folder.join("said"), folder.join("complained"));
+        let mut command = match self {
+            Program::Analyses => own().map_err(tell)?,
+            Program::Trace => own().map_err(tell)?,
+            Program::Tshark => tshark(capture, true),
+            Program::Nfstrace => peers::command("nfstrace"),
+        };
+        match self {
+            Program::Analyses => command.args(["--json", "analyze"]).arg(capture),
+            Program::Trace => {
+                command.args(["--json", "capture", "-r"]).arg(capture).arg("--out").arg(folder.join("trace"))
+            }
+            Program::Tshark => &mut command,
+            // It writes a file for each connection into the folder in which it runs.
+            Program::Nfstrace => command.args(["-m", "stat", "-a", BREAKDOWN, "-I"]).arg(capture),
+        };
+        command.current_dir(&folder).stdin(Stdio::null());
+        command.stdout(File::create(&said).map_err(tell)?).stderr(File::create(&complained).map_err(tell)?);
+        let start = Instant::now();
+        let child = on_cores(self.cores(), || command.spawn()).map_err(tell)?;
+        let spent = Spent::wait(child).map_err(tell)?;
+        let wall = start.elapsed();
+        if !spent.status.success() {
+            let text = fs::read_to_string(&complained).unwrap_or_default();
+            let last = text.lines().next_back().unwrap_or_default();
+            return Err(Failure::failed(format!("{}: {}: {last}", self.name(), spent.status)));
+        }
+        let (calls, trace_bytes) = self.read(&said).map_err(tell)?;
+        fs::remove_dir_all(&folder).map_err(tell)?;
+        let cpu = spent.cost.cpu();
+        Ok(Run { wall, cpu, resident_bytes_max: spent.resident_bytes_max, calls, trace_bytes })
+    }
+
+    fn read(self, said: &Path) -> io::Result<(u64, Option<u64>)> {
+        let lines = || Ok::<_, io::Error>(BufReader::new(File::open(said)?).lines());
+        match self {
+            Program::Analyses | Program::Trace => {
+                let report: Value = serde_json::from_str(&fs::read_to_string(said)?)?;
+                let calls = report["ledger"]["calls"].as_u64();
+                let calls = calls.ok_or_else(|| io::Error::other("its report has no ledger"))?;
+                Ok((calls, report["trace"]["bytes"].as_u64()))
+            }
+            Program::Nfstrace => {
+                let lines: io::Result<Vec<String>> = lines()?.collect();
+                histogram_operations(&lines?)
+                    .map(|calls| (calls, None))
+                    .ok_or_else(|| io::Error::other("it says nothing of operations"))
+            }
+            Program::Tshark => {
+                let mut calls = 0;
+                for line in lines()? {
+                    calls += messages(&line?).filter(|(_, _, is_reply)| !is_reply).count() as u64;
+                }
+                Ok((calls, None))
+            }
+        }
+    }
+}
+
+/// `reorder` has it wait for segments that come late: without it, it misses some operations of a whole
+/// capture; with it, it waits for lost segments for ever and finds next to nothing of a lossy one.
+fn tshark(capture: &Path, reorder: bool) -> Command {
+    let mut command = peers::command("tshark");
+    command.arg("-n").arg("-r").arg(capture);
+    command.args(["-o", &format!("tcp.reassemble_out_of_order:{}", if reorder { "TRUE" } else { "FALSE" })]);
+    command.args(["-Y", "nfs", "-T", "fields"]);
+    for field in FIELDS {
+        command.args(["-e", field]);
+    }
+    command
+}
+
+/// The operations of all of nfstrace's histograms: each protocol's total, without those of sessions.
+fn histogram_operations(lines: &[String]) -> Option<u64> {
+    let (mut operations, mut of_session) = (None, false);
+    for line in lines {
+        of_session |= line.starts_with("Session:");
+        let Some(rest) = line.strip_prefix("Total operations: ") else { continue };
+        if !std::mem::take(&mut of_session) {
+            let count: u64 = rest.split('.').next()?.parse().ok()?;
+            operations = Some(operations.unwrap_or(0) + count);
+        }
+    }
+    operations
+}
+
+/// The messages of a line of [`FIELDS`]: the client's address and port, the xid, whether it is a reply.
+/// A frame with several messages lists what they have.
+pub fn messages(line: &str) -> impl Iterator<Item = ((&str, &str), u32, bool)> {
+    let mut fields = line.split('\t').skip(1);
+    let mut next = || fields.next().unwrap_or_default();
+    let ends = [(next(), next()), (next(), next())];
+    let (xids, kinds) = (next(), next());
+    xids.split(',').zip(kinds.split(',')).filter_map(move |(xid, kind)| {
+        let xid = u32::from_str_radix(xid.trim_start_matches("0x"), 16).ok()?;
+        let is_reply = kind == "1";
+        Some((ends[usize::from(is_reply)], xid, is_reply))
+    })
+}
+
+/// tshark's fields of a capture with losses, a line at a time.
+///
+/// # Errors
+/// It does not start, or fails.
+pub fn each_line_of_tshark(
+    capture: &Path,
+    scratch: &Scratch,
+    mut take: impl FnMut(&str),
+) -> Result<(), Failure> {
+    let tell = |error: io::Error| Failure::failed(format!("tshark: {error}"));
+    let said = scratch.join("fields");
+    let mut command = tshark(capture, false);
+    let status = command.stdout(File::create(&said).map_err(tell)?).stderr(Stdio::null()).status();
+    if !status.map_err(tell)?.success() {
+        return Err(Failure::failed("tshark failed"));
+    }
+    for line in BufReader::new(File::open(&said).map_err(tell)?).lines() {
+        take(&line.map_err(tell)?);
+    }
+    let _ = fs::remove_file(&said);
+    Ok(())
+}
+
+/// Runs `start` with only the first so many of our processors: what it starts inherits them.
+fn on_cores<T>(cores: Option<usize>, start: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    let Some(cores) = cores else { return start() };
+    let all = sched_getaffinity(None)?;
+    let mut few = CpuSet::new();
+    (0..CpuSet::MAX_CPU).filter(|cpu| all.is_set(*cpu)).take(cores).for_each(|cpu| few.set(cpu));
+    sched_setaffinity(None, &few)?;
+    let started = start();
+    sched_setaffinity(None, &all)?;
+    started
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The goal: totals of protocols are added up, those of sessions are not counted again.
+    #[test]
+    fn nfstraces_totals() {
+        let check = |text: &str, expected: Option<u64>| {
+            let lines: Vec<String> = text.lines().map(str::to_string).collect();
+            assert_eq!(histogram_operations(&lines), expected, "{text}");
+        };
+        check(
+            "###  Breakdown analyzer  ###\nNFS v3 protocol: Data transmission has not been detected.",
+            None,
+        );
+        let v3 = "Total operations: 247. Per operation:\nNULL Count: 4\nSession: 10.0.0.1:1 --> 10.0.0.2:2049 [TCP]\n\
+                  Total operations: 71. Per operation:\nSession: x\nTotal operations: 176. Per operation:";
+        check(v3, Some(247));
+        check(&format!("{v3}\n### Breakdown\nTotal operations: 3. Per operation:"), Some(250));
+    }
+
+    /// The goal: a frame's messages are told apart, and each names its client.
+    #[test]
+    fn tsharks_messages() {
+        let check = |line: &str, expected: &[((&str, &str), u32, bool)]| {
+            assert_eq!(messages(line).collect::<Vec<_>>(), expected, "{line}");
+        };
+        check(
+            "1.5\t10.0.0.1\t700\t10.0.0.2\t2049\t0x0000000a,0x0000000b\t0,0\t\t\t6,7",
+            &[(("10.0.0.1", "700"), 10, false), (("10.0.0.1", "700"), 11, false)],
+        );
+        check(
+            "1.5\t10.0.0.2\t2049\t10.0.0.1\t700\t0xc82c2173\t1",
+            &[(("10.0.0.1", "700"), 0xc82c_2173, true)],
+        );
+        check("1.5\t10.0.0.2\t2049\t10.0.0.1\t700\t\t", &[]);
+        check("", &[]);
+    }
+
+    /// The goal: what is started has one core, and we have ours again afterwards.
+    #[test]
+    fn cores_are_given_back() {
+        let before = sched_getaffinity(None).unwrap();
+        let inside = on_cores(Some(1), || Ok(sched_getaffinity(None)?)).unwrap();
+        assert_eq!(inside.count(), 1);
+        assert_eq!(sched_getaffinity(None).unwrap(), before);
+    }
+}

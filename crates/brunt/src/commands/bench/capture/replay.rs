@@ -1,0 +1,100 @@
+//! `brunt bench capture FILE --replay IFACE`: a capture file sent out of an interface, as fast as that
+//! takes it: what a live capture on the wire's other end is held against.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use brunt_capture::{Batch, FileSource, LiveError, Transmitter};
+use brunt_core::quantity::Span;
+use serde_json::json;
+
+use crate::cli::{Done, Failure, Output};
+
+/// Frames sent by one call.
+const BATCH: usize = 64;
+/// A file is held in memory while it is sent.
+const FILE_BYTES_MAX: usize = 4 << 30;
+
+/// How to send.
+pub struct Replay<'a> {
+    /// The interface's name.
+    pub interface: &'a str,
+    /// So often,
+    pub times: u32,
+    /// or for this long.
+    pub duration: Option<Span>,
+    /// Gigabits a second at most.
+    pub rate: Option<f64>,
+}
+
+impl Replay<'_> {
+    /// Sends a file, and says how fast that went.
+    ///
+    /// # Errors
+    /// The file is none, or the interface does not take it.
+    pub fn run(&self, file: &Path, output: &Output) -> Done {
+        if self.rate.is_some_and(|rate| rate.is_nan() || rate <= 0.0) {
+            return Err(Failure::usage("--rate is a number of gigabits above zero"));
+        }
+        let (bytes, frames) = load(file)?;
+        let sender = Transmitter::open(self.interface).map_err(|error| match error {
+            LiveError::NotAllowed { .. } => Failure::failed(error),
+            error => Failure::usage(error),
+        })?;
+        let frames: Vec<&[u8]> = frames.iter().map(|(at, len)| &bytes[*at..at + len]).collect();
+        let started = Instant::now();
+        let end = self.duration.map(|duration| started + duration.0);
+        let (mut sent, mut sent_bytes, mut full) = (0u64, 0u64, 0u64);
+        let mut round = 0;
+        'rounds: while end.map_or(round < self.times, |end| Instant::now() < end) {
+            round += 1;
+            for batch in frames.chunks(BATCH) {
+                if output.is_interrupted() || end.is_some_and(|end| Instant::now() >= end) {
+                    break 'rounds;
+                }
+                full += sender.send(batch).map_err(|error| {
+                    Failure::failed(format!("cannot send on {}: {error}", self.interface))
+                        .advise("Raise the interface's MTU to the largest packet's (`ip link set … mtu …`)")
+                })?;
+                sent += batch.len() as u64;
+                sent_bytes += batch.iter().map(|frame| frame.len() as u64).sum::<u64>();
+                if let Some(rate) = self.rate {
+                    let due = started + Duration::from_secs_f64(sent_bytes as f64 * 8e-9 / rate);
+                    std::thread::sleep(due.saturating_duration_since(Instant::now()));
+                }
+            }
+        }
+        let seconds = started.elapsed().as_secs_f64();
+        let gbit = sent_bytes as f64 * 8e-9 / seconds;
+        output.line(format_args!(
+            "{sent} packets sent in {seconds:.3} s: {gbit:.3} Gb/s, {:.0} packets/s; the interface was full {full} times",
+            sent as f64 / seconds
+        ));
+        output.object(&json!({
+            "packets": sent, "bytes": sent_bytes, "seconds": seconds, "gbit_per_s": gbit, "interface_full": full,
+        }));
+        Ok(())
+    }
+}
+
+/// Where a frame lies, and its length.
+type Place = (usize, usize);
+
+/// The file's packets, one behind the other.
+fn load(file: &Path) -> Result<(Vec<u8>, Vec<Place>), Failure> {
+    let mut source = FileSource::open(file).map_err(Failure::usage)?;
+    let (mut batch, mut bytes, mut frames) = (Batch::default(), Vec::new(), Vec::new());
+    while source.fill(&mut batch).map_err(Failure::usage)? {
+        for packet in batch.packets() {
+            if bytes.len() + packet.bytes.len() > FILE_BYTES_MAX {
+                return Err(Failure::usage(format!("{} holds more than 4 GiB", file.display())));
+            }
+            frames.push((bytes.len(), packet.bytes.len()));
+            bytes.extend_from_slice(packet.bytes);
+        }
+    }
+    if frames.is_empty() {
+        return Err(Failure::usage(format!("{} holds no packets", file.display())));
+    }
+    Ok((bytes, frames))
+}

@@ -1,0 +1,252 @@
+//! How fast is a capture worked off? Everybody in turn, round by round; goals and ratios are judged by
+//! the median over rounds. tshark gets a part, and what is said of it is its rate.
+
+use brunt_core::quantity::Size;
+use serde_json::{Value, json};
+
+use super::programs::{Program, Run};
+use super::subject::{MEMORY_BYTES_MAX, Scratch, Subject};
+use crate::cli::{Done, Failure, Output};
+use crate::commands::bench::sample::median;
+
+/// On a shorter capture it is the start of a program that is measured: its rates are not judged.
+const JUDGED_BYTES_MIN: u64 = 32 << 20;
+
+/// What one of them did on one capture.
+struct Contestant {
+    program: Program,
+    /// What it was given: the capture, or the first part of it.
+    subject: Subject,
+    runs: Vec<Run>,
+}
+
+impl Contestant {
+    fn median(&self, figure: impl Fn(&Run) -> f64) -> f64 {
+        median(&self.runs.iter().map(figure).collect::<Vec<f64>>())
+    }
+
+    fn gbit(&self, run: &Run) -> f64 {
+        self.subject.wire_bytes as f64 * 8e-9 / run.wall.as_secs_f64()
+    }
+
+    /// For each second of processor time.
+    fn gbit_per_cpu_s(&self, run: &Run) -> f64 {
+        self.subject.wire_bytes as f64 * 8e-9 / run.cpu.as_secs_f64()
+    }
+
+    fn calls_per_s(&self, run: &Run) -> f64 {
+        self.subject.calls as f64 / run.wall.as_secs_f64()
+    }
+
+    /// The most of all rounds.
+    fn resident_bytes(&self) -> u64 {
+        self.runs.iter().map(|run| run.resident_bytes_max).max().unwrap_or(0)
+    }
+}
+
+/// Measures all captures and prints a table for each.
+pub fn run(subjects: &[Subject], rounds: u32, part: Size, scratch: &Scratch, output: &Output) -> Done {
+    let programs = present(output);
+    let mut tables = Vec::new();
+    for subject in subjects {
+        output.line(format_args!(
+            "{}: {:.0} MB in {} packets, {} calls",
+            subject.name,
+            subject.file_bytes as f64 / 1e6,
+            subject.packets,
+            subject.calls
+        ));
+        let mut contestants = programs
+            .iter()
+            .map(|program| {
+                let subject = match program {
+                    Program::Tshark if subject.file_bytes > part.0 => {
+                        subject.part(part.0, &scratch.join("part.pcap"))?
+                    }
+                    _ => subject.clone(),
+                };
+                Ok(Contestant { program: *program, subject, runs: Vec::new() })
+            })
+            .collect::<Result<Vec<Contestant>, Failure>>()?;
+        for _ in 0..rounds {
+            for contestant in &mut contestants {
+                if output.is_interrupted() {
+                    return Err(Failure::failed(
+                        "interrupted: tables printed so far are complete, the others were not measured",
+                    ));
+                }
+                contestant.runs.push(contestant.program.run(&contestant.subject.path, scratch)?);
+            }
+        }
+        let zstd_bytes = zstd_bytes(subject)?;
+        tables.push(print(subject, &contestants, zstd_bytes, output));
+        // What follows needs the page cache.
+        if subject.path.starts_with(scratch.join("")) {
+            let _ = std::fs::remove_file(&subject.path);
+        }
+    }
+    output.object(&json!({ "captures": tables, "rounds": rounds }));
+    Ok(())
+}
+
+/// Who is there; says who is not.
+pub fn present(output: &Output) -> Vec<Program> {
+    let missing = Program::ALL.iter().filter_map(|program| program.missing());
+    missing.for_each(|why| output.note(format_args!("left out: {why}")));
+    Program::ALL.into_iter().filter(|program| program.missing().is_none()).collect()
+}
+
+/// The length of `zstd -3` of a capture.
+fn zstd_bytes(subject: &Subject) -> Result<u64, Failure> {
+    struct Count(u64);
+    impl std::io::Write for Count {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0 += bytes.len() as u64;
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut count = Count(0);
+    let file = std::fs::File::open(&subject.path).map_err(Failure::failed)?;
+    zstd::stream::copy_encode(file, &mut count, 3).map_err(Failure::failed)?;
+    Ok(count.0)
+}
+
+fn print(subject: &Subject, contestants: &[Contestant], zstd_bytes: u64, output: &Output) -> Value {
+    output.line(format_args!(
+        "  {:<32} {:>8} {:>17} {:>11} {:>8} {:>8} {:>13} {:>6}",
+        "", "Gb/s", "min … max", "calls/s", "wall s", "CPU s", "Gb/s by CPU s", "MiB"
+    ));
+    let mut rows = Vec::new();
+    for contestant in contestants {
+        let rates: Vec<f64> = contestant.runs.iter().map(|run| contestant.gbit(run)).collect();
+        let (least, most) =
+            rates.iter().fold((f64::MAX, 0.0_f64), |(a, b), rate| (a.min(*rate), b.max(*rate)));
+        let (wall, cpu) = (|run: &Run| run.wall.as_secs_f64(), |run: &Run| run.cpu.as_secs_f64());
+        let by_cpu = contestant.median(|run| contestant.gbit_per_cpu_s(run));
+        let calls = contestant.median(|run| contestant.calls_per_s(run));
+        let resident = contestant.resident_bytes();
+        output.line(format_args!(
+            "  {:<32} {:>8.3} {:>17} {:>11.0} {:>8.3} {:>8.3} {:>13.3} {:>6}",
+            contestant.program.name(),
+            median(&rates),
+            format!("{least:.2} … {most:.2}"),
+            calls,
+            contestant.median(wall),
+            contestant.median(cpu),
+            by_cpu,
+            resident >> 20
+        ));
+        if contestant.subject.packets < subject.packets {
+            output.line(format_args!(
+                "  {:<32} on the first {:.0} MB: {} calls",
+                "",
+                contestant.subject.file_bytes as f64 / 1e6,
+                contestant.subject.calls
+            ));
+        }
+        let found = contestant.runs[0].calls;
+        rows.push(json!({
+            "who": contestant.program.name(), "gbit_per_s": median(&rates), "rounds": rates,
+            "calls_per_s": calls, "wall_s": contestant.median(wall), "cpu_s": contestant.median(cpu),
+            "gbit_per_cpu_s": by_cpu, "resident_bytes_max": resident, "wire_bytes": contestant.subject.wire_bytes,
+            "calls": contestant.subject.calls, "calls_found": found,
+            "trace_bytes": contestant.runs[0].trace_bytes,
+        }));
+    }
+    let verdicts = verdicts(subject, contestants, zstd_bytes);
+    for verdict in &verdicts {
+        output.line(format_args!("  = {}", verdict.text));
+    }
+    output.line("");
+    let goals: Vec<Value> = verdicts
+        .iter()
+        .map(|verdict| json!({ "text": verdict.text, "value": verdict.value, "reached": verdict.reached }))
+        .collect();
+    json!({
+        "capture": subject.name, "file_bytes": subject.file_bytes, "wire_bytes": subject.wire_bytes,
+        "packets": subject.packets, "calls": subject.calls, "zstd_bytes": zstd_bytes,
+        "programs": rows, "goals": goals,
+    })
+}
+
+/// A figure that is held against a goal, or a ratio that has none.
+struct Verdict {
+    text: String,
+    value: f64,
+    reached: Option<bool>,
+}
+
+impl Verdict {
+    fn ratio(text: String, value: f64) -> Verdict {
+        Verdict { text, value, reached: None }
+    }
+
+    fn goal(text: String, value: f64, reached: bool) -> Verdict {
+        let text = format!("{text} ({})", if reached { "reached" } else { "MISSED" });
+        Verdict { text, value, reached: Some(reached) }
+    }
+}
+
+fn verdicts(subject: &Subject, contestants: &[Contestant], zstd_bytes: u64) -> Vec<Verdict> {
+    let goals = subject.goals();
+    let find = |program| contestants.iter().find(|contestant| contestant.program == program);
+    let (analyses, trace) =
+        find(Program::Analyses).zip(find(Program::Trace)).expect("we ourselves are always there");
+    let mut found = Vec::new();
+    let judged = subject.file_bytes >= JUDGED_BYTES_MIN;
+    let mut at_least = |what: &str, value: f64, goal: f64, unit: &str| {
+        let text = format!("{what} {value:.1} {unit}");
+        found.push(match judged {
+            true => Verdict::goal(format!("{text}; goal {goal:.1}"), value, value >= goal),
+            false => Verdict::ratio(format!("{text} (the capture is too short to judge)"), value),
+        });
+    };
+    let gbit = |contestant: &Contestant| contestant.median(|run| contestant.gbit(run));
+    at_least("all analyses on one core:", gbit(analyses), goals.analyses_gbit, "Gb/s");
+    if let Some(goal) = goals.trace_gbit {
+        at_least("with the trace on two cores:", gbit(trace), goal, "Gb/s");
+    }
+    if let Some(goal) = goals.trace_calls {
+        let calls = trace.median(|run| trace.calls_per_s(run));
+        at_least("with the trace on two cores:", calls / 1e6, goal / 1e6, "million calls/s");
+    }
+    let trace_bytes = trace.runs.iter().filter_map(|run| run.trace_bytes).max().unwrap_or(0);
+    if trace_bytes > 0 {
+        let smaller = subject.file_bytes as f64 / trace_bytes as f64;
+        let what = format!("the trace of {:.1} MB is", trace_bytes as f64 / 1e6);
+        at_least(&what, smaller, goals.smaller, "times smaller than the capture");
+        let of_zstd = trace_bytes as f64 / zstd_bytes as f64;
+        let text =
+            format!("it is {of_zstd:.2} of `zstd -3` of the capture ({:.1} MB)", zstd_bytes as f64 / 1e6);
+        found.push(match goals.below_zstd && judged {
+            true => Verdict::goal(format!("{text}; goal below 1"), of_zstd, of_zstd < 1.0),
+            false => Verdict::ratio(text, of_zstd),
+        });
+    }
+    let resident = analyses.resident_bytes().max(trace.resident_bytes());
+    let text = format!("memory: {} MiB; goal below {}", resident >> 20, MEMORY_BYTES_MAX >> 20);
+    found.push(Verdict::goal(text, resident as f64, resident < MEMORY_BYTES_MAX));
+    for program in [Program::Nfstrace, Program::Tshark] {
+        let Some(other) = find(program) else { continue };
+        for ours in [analyses, trace] {
+            // Round by round: the machine's speed drifts.
+            let ratio = |figure: fn(&Contestant, &Run) -> f64| {
+                let pairs = ours.runs.iter().zip(&other.runs);
+                median(&pairs.map(|(a, b)| figure(ours, a) / figure(other, b)).collect::<Vec<f64>>())
+            };
+            let (wall, cpu) = (ratio(Contestant::gbit), ratio(Contestant::gbit_per_cpu_s));
+            found.push(Verdict::ratio(
+                format!(
+                    "{} is {wall:.1} times as fast as {}; {cpu:.1} times by processor time",
+                    ours.program.name(),
+                    program.name()
+                ),
+                wall,
+            ));
+        }
+    }
+    found
+}

@@ -1,0 +1,230 @@
+//! What is measured on: a capture as a plain pcap file that every program reads, and what is in it. The
+//! one rule: files that were made for the run go with it.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use brunt_capture::trace::pcap::PcapWriter;
+use brunt_capture::{Batch, FileSource, Ledger};
+use brunt_wire::pcap::CapturedPacket;
+
+use super::compose::{Load, compose};
+use crate::cli::Failure;
+
+/// A folder that goes with its owner.
+pub struct Scratch(PathBuf);
+
+impl Scratch {
+    /// In `parent`, or among the system's temporary files.
+    pub fn new(parent: Option<&Path>) -> Result<Scratch, Failure> {
+        let parent = parent.map_or_else(std::env::temp_dir, Path::to_path_buf);
+        let folder = parent.join(format!("brunt-bench-capture-{}", std::process::id()));
+        let made = fs::create_dir_all(&folder).and_then(|()| folder.canonicalize());
+        made.map(Scratch).map_err(|error| Failure::usage(format!("{}: {error}", folder.display())))
+    }
+
+    /// A path in it.
+    pub fn join(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// What is expected of a kind of capture, on two cores of the kind of machine that the goals were set on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Goals {
+    /// One core, all analyses: gigabits a second.
+    pub analyses_gbit: f64,
+    /// Two cores, the trace written: gigabits a second.
+    pub trace_gbit: Option<f64>,
+    /// The same in calls a second.
+    pub trace_calls: Option<f64>,
+    /// So many times smaller than the capture is the trace.
+    pub smaller: f64,
+    /// Whether the trace is to be smaller than `zstd -3` of the capture.
+    pub below_zstd: bool,
+}
+
+/// Memory, whatever the capture is.
+pub const MEMORY_BYTES_MAX: u64 = 300 << 20;
+/// Bytes a call from which on it counts as one that moves data.
+const LARGE_CALL_BYTES: u64 = 16 << 10;
+/// Packets longer than this are jumbo frames.
+const ORDINARY_PACKET_BYTES: u32 = 1600;
+
+impl Goals {
+    fn of(subject: &Subject) -> Goals {
+        let large = subject.wire_bytes / subject.calls.max(1) >= LARGE_CALL_BYTES;
+        let (analyses_gbit, trace_gbit) = match subject.packet_bytes_max > ORDINARY_PACKET_BYTES {
+            _ if !large => (10.0, None),
+            false => (20.0, Some(10.0)),
+            true => (25.0, Some(12.0)),
+        };
+        Goals {
+            analyses_gbit,
+            trace_gbit,
+            trace_calls: (!large).then_some(1e6),
+            smaller: if large { 40.0 } else { 8.0 },
+            below_zstd: !large,
+        }
+    }
+}
+
+/// A capture.
+#[derive(Clone, Debug)]
+pub struct Subject {
+    /// For people.
+    pub name: String,
+    /// A plain pcap file.
+    pub path: PathBuf,
+    /// Its length.
+    pub file_bytes: u64,
+    /// Packets in it.
+    pub packets: u64,
+    /// Their length on the wire.
+    pub wire_bytes: u64,
+    /// The longest of them.
+    pub packet_bytes_max: u32,
+    /// RPC calls in it.
+    pub calls: u64,
+}
+
+impl Subject {
+    /// A file of the user's.
+    pub fn of_file(file: &Path, scratch: &Scratch) -> Result<Subject, Failure> {
+        let name = file.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+        let mistake = |error: io::Error| Failure::usage(format!("{}: {error}", file.display()));
+        if is_plain(file).map_err(mistake)? {
+            // The programs run in folders of their own.
+            return Subject::new(name, file.canonicalize().map_err(mistake)?);
+        }
+        let path = scratch.join(&format!("{name}.pcap"));
+        write_packets(file, &path, |_, _| Keep::Yes)?;
+        Subject::new(name, path)
+    }
+
+    fn new(name: String, path: PathBuf) -> Result<Subject, Failure> {
+        let (mut packets, mut wire_bytes, mut packet_bytes_max) = (0, 0, 0);
+        let mut source = FileSource::open(&path).map_err(Failure::usage)?;
+        let mut batch = Batch::default();
+        while source.fill(&mut batch).map_err(Failure::usage)? {
+            for packet in batch.packets() {
+                packets += 1;
+                wire_bytes += u64::from(packet.wire_len);
+                packet_bytes_max = packet_bytes_max.max(packet.wire_len);
+            }
+        }
+        let calls = calls_of(&path)?;
+        if calls == 0 {
+            return Err(Failure::usage(format!("{}: no RPC call was found in it", path.display())));
+        }
+        let file_bytes = fs::metadata(&path).map_err(Failure::failed)?.len();
+        Ok(Subject { name, path, file_bytes, packets, wire_bytes, packet_bytes_max, calls })
+    }
+
+    /// What is expected on it.
+    pub fn goals(&self) -> Goals {
+        Goals::of(self)
+    }
+
+    /// The first part of it as another file, and the packets in that: at most `bytes` long.
+    pub fn part(&self, bytes: u64, to: &Path) -> Result<Subject, Failure> {
+        let mut written = 0;
+        write_packets(&self.path, to, |_, packet| {
+            written += packet.bytes.len() as u64 + 16;
+            if written > bytes { Keep::End } else { Keep::Yes }
+        })?;
+        Subject::new(self.name.clone(), to.to_path_buf())
+    }
+}
+
+fn calls_of(path: &Path) -> Result<u64, Failure> {
+    struct Nothing;
+    impl brunt_capture::Sink for Nothing {
+        fn on_operation(&mut self, _: &brunt_capture::Operation<'_>) {}
+        fn on_checksums(&mut self, _: &brunt_capture::ChecksumRun<'_>) {}
+    }
+    let limits = brunt_capture::Limits::default();
+    let outcome = brunt_capture::run_file(path, Nothing, limits, || false).map_err(Failure::usage)?;
+    let ledger: Ledger = outcome.ledger;
+    Ok(ledger.calls)
+}
+
+/// Whether a file is classic pcap as it stands: what every program reads.
+fn is_plain(file: &Path) -> io::Result<bool> {
+    let mut magic = [0; 4];
+    let read = File::open(file)?.take(4).read(&mut magic)?;
+    let numbers = [u32::from_ne_bytes(magic), u32::from_ne_bytes(magic).swap_bytes()];
+    Ok(read == 4 && numbers.iter().any(|number| matches!(number, 0xa1b2_c3d4 | 0xa1b2_3c4d)))
+}
+
+/// What is to become of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// It is written.
+    Yes,
+    /// It is left out.
+    No,
+    /// It and all others behind it are left out.
+    End,
+}
+
+/// Copies the packets of a capture that are wanted; `keep` is asked with each packet's number.
+pub fn write_packets(
+    from: &Path,
+    to: &Path,
+    mut keep: impl FnMut(u64, &CapturedPacket<'_>) -> Keep,
+) -> Result<(), Failure> {
+    let failed = |error: io::Error| Failure::failed(format!("{}: {error}", to.display()));
+    let mut source = FileSource::open(from).map_err(Failure::usage)?;
+    let _ = fs::remove_file(to);
+    let mut writer = PcapWriter::create(to).map_err(failed)?;
+    let (mut batch, mut index) = (Batch::default(), 0);
+    'packets: while source.fill(&mut batch).map_err(Failure::usage)? {
+        for packet in batch.packets() {
+            match keep(index, &packet) {
+                Keep::Yes => writer.write(&packet).map_err(failed)?,
+                Keep::No => {}
+                Keep::End => break 'packets,
+            }
+            index += 1;
+        }
+    }
+    writer.finish().map_err(failed)?;
+    Ok(())
+}
+
+/// A capture that is made for the run.
+pub struct Made {
+    /// For people.
+    pub name: &'static str,
+    load: Load,
+    mtu: usize,
+    calls: u64,
+}
+
+impl Made {
+    /// All of them: as many calls as the captures had that the goals were set on.
+    pub const ALL: [Made; 3] = [
+        Made { name: "64 KiB READ and WRITE, MTU 1500", load: Load::Large, mtu: 1500, calls: 20_000 },
+        Made { name: "64 KiB READ and WRITE, MTU 9000", load: Load::Large, mtu: 9000, calls: 20_000 },
+        Made { name: "small operations, MTU 1500", load: Load::Small, mtu: 1500, calls: 1_000_000 },
+    ];
+
+    /// Makes it; a tenth of it for a look.
+    pub fn subject(&self, scratch: &Scratch, quick: bool) -> Result<Subject, Failure> {
+        let path = scratch.join(&format!(
+            "{}-{}.pcap",
+            if self.load == Load::Large { "large" } else { "small" },
+            self.mtu
+        ));
+        compose(&path, self.load, self.mtu, if quick { self.calls / 10 } else { self.calls })?;
+        Subject::new(self.name.to_string(), path)
+    }
+}

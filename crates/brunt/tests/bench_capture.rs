@@ -1,0 +1,81 @@
+//! `brunt bench capture`, as a newcomer calls it: what it says of others is what they found.
+
+mod support;
+
+use serde_json::Value;
+use support::{brunt, need, root, run_within, succeed};
+
+fn bench(arguments: &[&str]) -> Value {
+    let capture = root().join("testdata/nfs3-small.pcap.zst");
+    let run = succeed(
+        brunt().args(["bench", "capture", "--json", "--rounds", "1"]).arg(capture).args(arguments),
+        120,
+    );
+    serde_json::from_str(&run).expect("one object")
+}
+
+fn who<'a>(table: &'a Value, name: &str) -> Option<&'a Value> {
+    let programs = table["programs"].as_array().expect("programs");
+    programs.iter().find(|program| program["who"].as_str().is_some_and(|who| who.starts_with(name)))
+}
+
+/// The goal: everybody reads the same capture to its end; figures are there, and who is missing is left out.
+#[test]
+fn everybody_reads_the_same() {
+    let report = bench(&[]);
+    let table = &report["captures"][0];
+    assert_eq!(table["packets"], 1000);
+    for name in ["ours, all", "ours, and the trace"] {
+        let ours = who(table, name).unwrap_or_else(|| panic!("{name}: {table}"));
+        assert_eq!(ours["calls_found"], table["calls"], "{name}");
+        assert!(ours["cpu_s"].as_f64() > Some(0.0) && ours["resident_bytes_max"].as_u64() > Some(1 << 20));
+    }
+    assert!(who(table, "ours, and the trace").expect("it is there")["trace_bytes"].as_u64() > Some(0));
+    // The capture begins in the middle of connections: others miss a few calls there.
+    let calls = table["calls"].as_u64().expect("a count");
+    for (program, package, least) in
+        [("tshark", "tshark", calls * 8 / 10), ("nfstrace", "nfstrace", calls / 4)]
+    {
+        let installed = need(program, package).is_some();
+        let row = who(table, program);
+        assert_eq!(row.is_some(), installed, "{program}: {table}");
+        if let Some(row) = row {
+            let found = row["calls_found"].as_u64().expect("a count");
+            assert!((least..=calls).contains(&found), "{program} found {found} of {calls}");
+        }
+    }
+}
+
+/// The goal: packets are lost, most of what is possible is recovered, and nothing is invented.
+#[test]
+fn losses() {
+    let report = bench(&["--loss=2,5", "--seed", "3"]);
+    let losses = report["captures"][0]["losses"].as_array().expect("lines");
+    assert_eq!(losses.len(), 2);
+    for loss in losses {
+        let count = |name: &str| loss[name].as_u64().unwrap_or_else(|| panic!("{name} in {loss}"));
+        let (possible, recovered) = (count("possible"), count("recovered"));
+        assert!(possible < count("operations") && possible > 200, "{loss}");
+        assert!(recovered <= possible && recovered * 100 >= possible * 98, "{loss}");
+        if loss["tshark_recovered"].is_u64() {
+            assert!(count("tshark_recovered") <= count("tshark_possible"));
+            assert_eq!(count("tshark_possible"), possible, "the part is the whole here");
+        }
+    }
+}
+
+/// The goal: mistakes are told before anything is measured.
+#[test]
+fn mistakes() {
+    let check = |arguments: &[&str], word: &str| {
+        let run = run_within(brunt().args(["bench", "capture"]).args(arguments), 60);
+        let said = String::from_utf8_lossy(&run.stderr);
+        assert_eq!(run.status.code(), Some(2), "{said}");
+        assert!(said.contains(word), "{said}");
+    };
+    check(&["--loss=101"], "percent");
+    check(&["--replay", "lo"], "one capture file");
+    check(&["no-such-file.pcap"], "no-such-file.pcap");
+    let page = root().join("README.md");
+    check(&[page.to_str().expect("a plain path")], "README.md");
+}
