@@ -146,25 +146,22 @@ fn moment(unix_ns: u64) -> String {
 fn over_time(report: &Report) -> Option<Section> {
     let mut section = Section::new("Over time");
     let mut line: Thin<5> = Thin::new(PLACES);
-    for (index, i) in report.intervals.iter().enumerate() {
-        // The first interval begins, and the last one ends, with the capture.
-        let next = report.intervals.get(index + 1).map_or(report.duration_s, |next| next.from_s);
-        let width_s = (next - i.from_s).min(i.width_s).max(1e-9);
-        let rate = |amount: u64| Some(amount as f64 / width_s);
+    let full_s = report.intervals.iter().map(|i| i.width_s).fold(0.0, f64::max);
+    for i in &report.intervals {
+        let rate = |amount: u64| Some(amount as f64 / i.width_s.max(1e-9));
         let figures =
             [rate(i.operations), rate(i.read_bytes), rate(i.write_bytes), rate(i.wire_bytes), rate(i.errors)];
         // A rest of an instant has no rate that means anything.
-        if width_s > i.width_s * 0.1 {
-            line.push(i.from_s, i.from_s + width_s, figures);
+        if i.width_s > full_s * 0.1 {
+            line.push(i.from_s, i.from_s + i.width_s, figures);
         }
     }
     if line.pushed() < 2 {
         section.blocks.push(Block::Missing("The capture is too short for a time line.".into()));
         return Some(section);
     }
-    let width = report.intervals.first().map_or(0.0, |i| i.width_s);
     let mut told =
-        format!("{} intervals of {}.", count(line.pushed() as f64), Unit::Micros.show(width * 1e6));
+        format!("{} intervals of {}.", count(line.pushed() as f64), Unit::Micros.show(full_s * 1e6));
     if line.each() > 1 {
         told += &format!(" Drawn as the lowest and the highest of every {} together.", line.each());
     }

@@ -34,7 +34,8 @@ impl Interval {
 /// pipelines can be added.
 #[derive(Debug)]
 pub struct Rates {
-    start_ns: Option<u64>,
+    /// The first and the last time of all; the first is above the last when there was none.
+    start_ns: u64,
     end_ns: u64,
     width_ns: u64,
     /// When the first interval begins, in widths.
@@ -48,7 +49,7 @@ pub struct Rates {
 impl Default for Rates {
     fn default() -> Rates {
         Rates {
-            start_ns: None,
+            start_ns: u64::MAX,
             end_ns: 0,
             width_ns: WIDTH_NS_MIN,
             first: 0,
@@ -70,7 +71,6 @@ impl Rates {
 
     #[cold]
     fn find(&mut self, time_ns: u64) -> &mut Interval {
-        self.start_ns = Some(self.start_ns.map_or(time_ns, |start| start.min(time_ns)));
         let index = self.make_room(time_ns);
         self.last = index;
         self.last_from_ns = (self.first + index as u64) * self.width_ns;
@@ -118,8 +118,10 @@ impl Rates {
 
     /// Adds what another pipeline saw.
     pub(super) fn merge(&mut self, other: &Rates) {
-        let Some(start) = other.start_ns else { return };
-        self.start_ns = Some(self.start_ns.map_or(start, |mine| mine.min(start)));
+        if other.intervals.is_empty() {
+            return;
+        }
+        self.start_ns = self.start_ns.min(other.start_ns);
         self.end_ns = self.end_ns.max(other.end_ns);
         while self.width_ns < other.width_ns {
             self.fold();
@@ -132,13 +134,21 @@ impl Rates {
     }
 
     #[inline]
-    pub(super) fn on_packet(&mut self, time_ns: u64, wire_len: u32) {
+    fn reach(&mut self, time_ns: u64) {
+        self.start_ns = self.start_ns.min(time_ns);
         self.end_ns = self.end_ns.max(time_ns);
+    }
+
+    #[inline]
+    pub(super) fn on_packet(&mut self, time_ns: u64, wire_len: u32) {
+        self.reach(time_ns);
         self.at(time_ns).wire_bytes += u64::from(wire_len);
     }
 
     #[inline]
     pub(super) fn on_event(&mut self, event: &Event) {
+        // Of a trace whose packets were deleted, calls tell how long it is.
+        self.reach(event.time_ns);
         let interval = self.at(event.time_ns);
         interval.operations += 1;
         interval.errors += u64::from(event.error.is_some());
@@ -151,23 +161,32 @@ impl Rates {
 
     /// From the first packet to the last, in seconds.
     pub fn duration_s(&self) -> f64 {
-        self.end_ns.saturating_sub(self.start_ns.unwrap_or(self.end_ns)) as f64 / 1e9
+        self.end_ns.saturating_sub(self.start_ns) as f64 / 1e9
     }
 
     /// When the first packet was seen: nanoseconds since 1970.
     pub fn start_ns(&self) -> u64 {
-        self.start_ns.unwrap_or(0)
+        if self.intervals.is_empty() { 0 } else { self.start_ns }
     }
 
-    /// The intervals and their width in nanoseconds. The first begins at a multiple of the width,
-    /// at or before the first packet.
-    pub fn intervals(&self) -> (&[Interval], u64) {
-        (&self.intervals, self.width_ns)
-    }
-
-    /// When the first interval begins: nanoseconds since 1970.
-    pub fn first_from_ns(&self) -> u64 {
-        self.first * self.width_ns
+    /// What happened when: from and until, in nanoseconds since 1970, and how much. The first begins with
+    /// the first packet, the last ends with the last one; those between are equally long.
+    pub fn intervals(&self) -> impl Iterator<Item = (u64, u64, Interval)> {
+        let ends = (self.first + 1..).map(|index| index * self.width_ns);
+        let mut count = self.intervals.len();
+        // One that begins with the last packet has no length, and what is in it no rate.
+        let mut rest = None;
+        if count > 1 && (self.first + count as u64 - 1) * self.width_ns == self.end_ns {
+            count -= 1;
+            rest = Some(self.intervals[count]);
+        }
+        self.intervals[..count].iter().zip(ends).enumerate().map(move |(index, (interval, until))| {
+            let (mut interval, from) = (*interval, until - self.width_ns);
+            if index + 1 == count {
+                rest.inspect(|rest| interval.add(rest));
+            }
+            (from.max(self.start_ns), until.min(self.end_ns), interval)
+        })
     }
 }
 
@@ -182,11 +201,43 @@ mod tests {
         for second in 0..100_000u64 {
             rates.on_packet(second * 1_000_000_000, 100);
         }
-        let (intervals, width) = rates.intervals();
-        assert!(intervals.len() <= INTERVALS_MAX && width > WIDTH_NS_MIN);
-        assert_eq!(intervals.iter().map(|i| i.wire_bytes).sum::<u64>(), 10_000_000);
+        assert!(rates.intervals.len() <= INTERVALS_MAX && rates.width_ns > WIDTH_NS_MIN);
+        assert_eq!(rates.intervals().map(|(.., i)| i.wire_bytes).sum::<u64>(), 10_000_000);
         assert_eq!(rates.duration_s(), 99_999.0);
     }
+
+    /// The goal: a steady stream has the same rate in every interval, in those at both ends too, wherever
+    /// it begins and in whatever order its packets come; a single instant has no length.
+    #[test]
+    fn edges_are_exact() {
+        const SPACING_NS: u64 = 1_000_000;
+        for (start, count, backwards) in [
+            (1_700_000_000_000_000_000, 5000, false),
+            // Ends where an interval begins: 4 packets before the first boundary.
+            (1_700_000_000_006_000_000, 105, false),
+            (1_700_000_000_123_456_789, 100_000, false),
+            (1_700_000_000_123_456_789, 100_000, true),
+            (1_700_000_000_123_456_789, 1, false),
+        ] {
+            let mut rates = Rates::default();
+            for i in 0..count {
+                let i = if backwards { count - 1 - i } else { i };
+                rates.on_packet(start + i * SPACING_NS, 100);
+            }
+            let end = start + (count - 1) * SPACING_NS;
+            let rows: Vec<_> = rates.intervals().collect();
+            assert_eq!((rows[0].0, rows[rows.len() - 1].1), (start, end));
+            assert!(rows.windows(2).all(|pair| pair[0].1 == pair[1].0), "no gap, nothing twice");
+            assert_eq!(rows.iter().map(|(.., i)| i.wire_bytes).sum::<u64>(), count * 100);
+            for (from, until, interval) in rows {
+                let expected = (until - from) as f64 / SPACING_NS as f64 * 100.0;
+                // One packet more or less: an interval's first and last may both be in it.
+                assert!((interval.wire_bytes as f64 - expected).abs() <= 100.0, "{interval:?}, {expected}");
+                assert!(until > from || count == 1);
+            }
+        }
+    }
+
     /// The goal: what two pipelines saw adds up to what one would have seen, whoever began first.
     #[test]
     fn merges() {
@@ -201,7 +252,7 @@ mod tests {
         }
         let [mut a, mut b] = halves;
         b.merge(&a);
-        assert_eq!((b.intervals(), b.first_from_ns()), (one.intervals(), one.first_from_ns()));
+        assert!(b.intervals().eq(one.intervals()));
         assert_eq!((b.start_ns(), b.duration_s()), (one.start_ns(), one.duration_s()));
         a.merge(&Rates::default());
         assert_eq!(a.start_ns(), start);

@@ -149,7 +149,8 @@ pub struct MisalignedRow {
     pub misaligned: u64,
 }
 
-/// What happened in an interval.
+/// What happened in an interval. All are equally long, but for the first and the last, which begin and end
+/// with the capture.
 #[derive(Clone, Debug, Serialize)]
 #[allow(missing_docs)]
 pub struct IntervalRow {
@@ -250,7 +251,7 @@ impl Analysis {
         let duration_s = self.rates.duration_s();
         let operations = self.mix.calls();
         let per_second = |amount: f64| if duration_s > 0.0 { amount / duration_s } else { 0.0 };
-        let (intervals, width_ns) = self.rates.intervals();
+        let since_start_s = |ns: u64| (ns - self.rates.start_ns()) as f64 / 1e9;
         let (outstanding_mean, outstanding_max) = self.profile.outstanding(duration_s);
         let [blocks_read, blocks_written] = self.duplicates.blocks();
         let transfer = |index: usize| {
@@ -314,14 +315,12 @@ impl Analysis {
                     misaligned: c.misaligned,
                 })
                 .collect(),
-            intervals: intervals
-                .iter()
-                .enumerate()
-                .map(|(index, i)| IntervalRow {
-                    from_s: (self.rates.first_from_ns() + index as u64 * width_ns)
-                        .saturating_sub(self.rates.start_ns()) as f64
-                        / 1e9,
-                    width_s: width_ns as f64 / 1e9,
+            intervals: self
+                .rates
+                .intervals()
+                .map(|(from_ns, until_ns, i)| IntervalRow {
+                    from_s: since_start_s(from_ns),
+                    width_s: (until_ns - from_ns) as f64 / 1e9,
                     operations: i.operations,
                     wire_bytes: i.wire_bytes,
                     read_bytes: i.read_bytes,
