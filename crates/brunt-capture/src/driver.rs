@@ -29,20 +29,6 @@ pub fn run_file<S: Sink>(
     path: &Path,
     sink: S,
     limits: Limits,
-    stop: impl FnMut() -> bool,
-) -> Result<Outcome<S>, SourceError> {
-    run_file_with(path, sink, limits, |_| true, stop)
-}
-
-/// The same, and shows each batch to `tap` first; the run is over when that says `false`.
-///
-/// # Errors
-/// As [`run_file`].
-pub fn run_file_with<S: Sink>(
-    path: &Path,
-    sink: S,
-    limits: Limits,
-    mut tap: impl FnMut(&Batch) -> bool,
     mut stop: impl FnMut() -> bool,
 ) -> Result<Outcome<S>, SourceError> {
     let mut source = FileSource::open(path)?;
@@ -57,9 +43,8 @@ pub fn run_file_with<S: Sink>(
                 false
             }
         };
-        let go_on = tap(&batch);
         pipeline.on_batch(&batch);
-        if !more || !go_on {
+        if !more {
             break;
         }
     }

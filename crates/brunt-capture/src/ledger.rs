@@ -119,6 +119,12 @@ counters! {
     trace_rows_lost,
     /// Parts of the trace deleted to keep within its size.
     trace_parts_deleted,
+    /// Rows of the trace that were in them.
+    trace_rows_deleted,
+    /// Their bytes on disk.
+    trace_bytes_deleted,
+    /// Packets that are not in the packet file, for want of room on the disk or on the way to it.
+    pcap_packets_lost,
 }
 
 impl Ledger {

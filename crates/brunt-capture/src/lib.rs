@@ -32,7 +32,7 @@ pub mod source;
 pub mod trace;
 
 pub use analysis::{Analysed, Analysis, Glance, Report};
-pub use driver::{Outcome, run_file, run_file_with};
+pub use driver::{Outcome, run_file};
 pub use ledger::Ledger;
 pub use live::{LiveCapture, LiveError, LiveOptions, LiveReport, Transmitter};
 pub use operation::{Body, ChecksumRun, FileKey, Operation, Peers, Protocol, Sink};

@@ -23,10 +23,11 @@ use crate::operation::Sink;
 use crate::parcel::{Parcel, Pool, Router};
 use crate::pipeline::{Limits, Pipeline};
 use crate::source::{CHUNK_BYTES, FileSource, SourceError};
+use crate::trace::pcap::PacketTap;
 
 /// Parcels of a file under way for each parser, and for the reader. With half a megabyte each they
 /// stay in the cache that cores share.
-const PARCELS_EACH: usize = 4;
+pub const PARCELS_EACH: usize = 4;
 /// How long the parsers may take to work off what is under way when a capture ends.
 const DRAIN_TIME: Duration = Duration::from_secs(120);
 
@@ -90,6 +91,7 @@ pub struct Parsers<S> {
     addresses: Vec<Address<Work<S>>>,
     results: Receiver<(usize, S, Ledger)>,
     router: Router,
+    tap: Option<PacketTap>,
 }
 
 impl<S: Sink + Send + 'static> Parsers<S> {
@@ -109,7 +111,12 @@ impl<S: Sink + Send + 'static> Parsers<S> {
                 system.spawn(parser, options.capacity(4 * parcels as u32))
             })
             .collect();
-        Parsers { system, addresses, results, router: Router::default() }
+        Parsers { system, addresses, results, router: Router::default(), tap: None }
+    }
+
+    /// Shows every parcel to a lane that keeps packets, too.
+    pub fn with_tap(self, tap: Option<PacketTap>) -> Parsers<S> {
+        Parsers { tap, ..self }
     }
 
     /// How many there are.
@@ -128,6 +135,9 @@ impl<S: Sink + Send + 'static> Parsers<S> {
     /// A parser is gone.
     pub fn deliver(&self, parcel: Parcel) -> Result<(), ParallelError> {
         let parcel = Arc::new(parcel);
+        if let Some(tap) = &self.tap {
+            tap.offer(&parcel);
+        }
         for (index, address) in self.addresses.iter().enumerate() {
             if parcel.count(index) > 0 && address.send(Work::Parcel(parcel.clone())).is_err() {
                 return Err(self.failure());
@@ -186,7 +196,7 @@ pub struct FileShares<S> {
 }
 
 /// Runs a capture file through as many parsers as there are sinks, until its end or until `stop`
-/// says so. The calling thread reads.
+/// says so. The calling thread reads; `tap` keeps the packets, too.
 ///
 /// # Errors
 /// The file cannot be opened, nothing in it can be read, or a parser failed.
@@ -194,12 +204,13 @@ pub fn run_file_parallel<S: Sink + Send + 'static>(
     path: &Path,
     sinks: Vec<S>,
     limits: Limits,
+    tap: Option<PacketTap>,
     mut stop: impl FnMut() -> bool,
 ) -> Result<FileShares<S>, ParallelError> {
     let mut source = FileSource::open(path)?;
-    let parcels = PARCELS_EACH * (sinks.len() + 1);
+    let parcels = PARCELS_EACH * (sinks.len() + 1 + usize::from(tap.is_some()));
     let pool = Pool::new(parcels, sinks.len(), CHUNK_BYTES);
-    let parsers = Parsers::start(sinks, limits, parcels);
+    let parsers = Parsers::start(sinks, limits, parcels).with_tap(tap);
     let (mut packets, mut damage, mut seen) = (Vec::new(), None, false);
     let mut parcel = pool.take();
     while !stop() {

@@ -52,14 +52,33 @@ impl Parcel {
     /// The packets for parser `index`.
     #[inline]
     pub fn packets(&self, index: usize) -> impl Iterator<Item = CapturedPacket<'_>> {
-        let Parts { regions, lists } = &self.parts;
-        lists[index].iter().map(|p| CapturedPacket {
+        self.parts.lists[index].iter().map(|packet| self.packet(packet))
+    }
+
+    #[inline]
+    fn packet(&self, p: &PacketRef) -> CapturedPacket<'_> {
+        CapturedPacket {
             time_ns: p.time_ns,
             wire_len: p.wire_len,
             interface: p.interface,
             link: p.link,
-            bytes: &regions[usize::from(p.region)].bytes()[p.at as usize..][..p.len as usize],
+            bytes: &self.parts.regions[usize::from(p.region)].bytes()[p.at as usize..][..p.len as usize],
+        }
+    }
+
+    /// All packets, by time; those of one parser stay in the order of capture whatever their times are.
+    pub fn in_order(&self) -> impl Iterator<Item = CapturedPacket<'_>> {
+        let mut lists: Vec<_> = self.parts.lists.iter().map(|list| list.iter().peekable()).collect();
+        std::iter::from_fn(move || {
+            let heads = lists.iter_mut().enumerate();
+            let (_, index) = heads.filter_map(|(index, list)| Some((list.peek()?.time_ns, index))).min()?;
+            lists[index].next().map(|packet| self.packet(packet))
         })
+    }
+
+    /// How many packets there are.
+    pub fn total(&self) -> usize {
+        self.parts.lists.iter().map(Vec::len).sum()
     }
 
     /// How many packets parser `index` has.

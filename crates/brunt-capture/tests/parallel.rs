@@ -10,7 +10,7 @@ use serde_json::Value;
 /// The report of all parsers together, as programs see it.
 fn report(path: &Path, parsers: usize) -> Value {
     let sinks = (0..parsers).map(|_| Analysis::new()).collect();
-    let outcome = run_file_parallel(path, sinks, Limits::default(), || false).unwrap();
+    let outcome = run_file_parallel(path, sinks, Limits::default(), None, || false).unwrap();
     assert!(outcome.damage.is_none());
     outcome.shares.ledger.check().unwrap();
     let mut sinks = outcome.shares.sinks.into_iter();
@@ -65,7 +65,7 @@ fn stopped_early() {
     let path = common::small_compounds();
     let mut rounds = 0;
     let sinks = vec![Analysis::new(), Analysis::new()];
-    let outcome = run_file_parallel(&path, sinks, Limits::default(), || {
+    let outcome = run_file_parallel(&path, sinks, Limits::default(), None, || {
         rounds += 1;
         rounds > 1
     });

@@ -2,12 +2,13 @@
 
 mod common;
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use brunt_capture::trace::{Anonymizer, Recorder, TraceOptions, TraceSummary, replay, tables};
-use brunt_capture::{Analysis, Ledger, Limits, run_file};
-use brunt_lake::read_table;
+use brunt_capture::{Analysis, Ledger, Limits, run_file, run_file_parallel};
+use brunt_lake::{Table, read_table};
 
 /// A folder that goes with the test.
 struct Folder(PathBuf);
@@ -71,6 +72,109 @@ fn analyses_agree() {
         assert_eq!(count(&tables::OPERATIONS) + ledger.calls_repeated, ledger.calls);
         assert_eq!((summary.rows_lost, summary.parts_deleted), (0, 0));
     }
+}
+
+/// The same by several parsers side by side.
+fn record_by(
+    workers: usize,
+    capture: &Path,
+    folder: &Path,
+    options: &TraceOptions,
+) -> (serde_json::Value, Ledger, TraceSummary) {
+    let recorders = Recorder::create_shared(folder, options, workers).unwrap();
+    let sinks = recorders.into_iter().map(|recorder| (Analysis::new(), recorder)).collect();
+    let mut outcome = run_file_parallel(capture, sinks, Limits::default(), None, || false).unwrap().shares;
+    let (mut analyses, recorders): (Vec<_>, Vec<_>) = outcome.sinks.into_iter().unzip();
+    let (summary, error) = Recorder::finish_shared(recorders, &mut outcome.ledger);
+    assert!(error.is_none(), "{error:?}");
+    let mut all = analyses.remove(0);
+    analyses.into_iter().for_each(|analysis| all.merge(analysis));
+    (serde_json::to_value(all.report(&outcome.ledger)).unwrap(), outcome.ledger, summary)
+}
+
+/// All values of an integer column, without nulls.
+fn ints(folder: &Path, table: &'static Table, column: &str) -> Vec<i64> {
+    let mut all = Vec::new();
+    read_table(folder, table, |batch| {
+        let values = batch.ints(column).iter().enumerate();
+        all.extend(values.filter(|(row, _)| !batch.is_null(column, *row)).map(|(_, value)| *value));
+    })
+    .unwrap();
+    all
+}
+
+/// The goal: a trace by several parsers has the rows of a trace by one, told apart and linked; and what is
+/// found in it is what the parsers found, and what one would have.
+#[test]
+fn several_parsers_write_one_trace() {
+    for capture in captures() {
+        let (alone, together) = (Folder::new("alone"), Folder::new("together"));
+        let (expected, _, one) = record(&capture, &alone.0, &TraceOptions::default());
+        let replayed = replay(&alone.0).unwrap();
+        let from_one = serde_json::to_value(replayed.analysis.report(&replayed.ledger)).unwrap();
+        let (found, ledger, summary) = record_by(3, &capture, &together.0, &TraceOptions::default());
+        let replayed = replay(&together.0).unwrap();
+        assert_eq!((replayed.notes, &replayed.ledger), (Vec::<String>::new(), &ledger));
+        let stored = serde_json::to_value(replayed.analysis.report(&ledger)).unwrap();
+        for (part, value) in expected.as_object().unwrap() {
+            let by_three = without_concurrency(part, &stored[part]);
+            assert_eq!(stored[part], found[part], "{part} of {}", capture.display());
+            assert_eq!(by_three, without_concurrency(part, value), "{part} of {}", capture.display());
+            assert_eq!(by_three, without_concurrency(part, &from_one[part]), "{part}");
+        }
+        assert_eq!((summary.rows_lost, summary.parts_deleted), (0, 0));
+        // Each table has the rows that it has when one writes it; handles and statistics, and flows of
+        // fragments, are told by more than one.
+        for table in tables::TABLES {
+            if ![tables::HANDLES, tables::STATISTICS, tables::FLOWS].contains(table) {
+                let count = |folder: &Folder| {
+                    let mut rows = 0;
+                    read_table(&folder.0, table, |batch| rows += batch.rows()).unwrap();
+                    rows
+                };
+                assert_eq!(count(&together), count(&alone), "{}", table.name);
+            }
+        }
+        assert!(summary.rows >= one.rows);
+        // No id stands for two calls or two flows, and what is referred to is there.
+        let ids = ints(&together.0, &tables::OPERATIONS, "record_id");
+        let known: HashSet<i64> = ids.iter().copied().collect();
+        assert_eq!(known.len(), ids.len());
+        let rings: HashSet<i64> = ids.iter().map(|id| id >> 48).collect();
+        assert!(rings.len() > 1, "the work was shared");
+        for table in [&tables::NAMES, &tables::ATTRIBUTES, &tables::COMPOUNDS, &tables::CHECKSUMS] {
+            for id in ints(&together.0, table, "record_id") {
+                assert!(known.contains(&id), "{id} of {}", table.name);
+            }
+        }
+        let flows = ints(&together.0, &tables::FLOWS, "flow");
+        let told: HashSet<i64> = flows.iter().copied().collect();
+        assert_eq!(told.len(), flows.len());
+        for table in [&tables::OPERATIONS, &tables::PACKETS] {
+            assert!(ints(&together.0, table, "flow").iter().all(|flow| told.contains(flow)));
+        }
+        let handles: HashSet<i64> = ints(&together.0, &tables::HANDLES, "file").into_iter().collect();
+        assert!(ints(&together.0, &tables::OPERATIONS, "file").iter().all(|file| handles.contains(file)));
+        // Their sum was written while the capture went on, and at its end.
+        let totals = ints(&together.0, &tables::STATISTICS, "packets");
+        assert!(totals.iter().all(|packets| *packets as u64 <= ledger.packets));
+        assert!(totals.contains(&(ledger.packets as i64)));
+    }
+}
+
+/// A part of a report without what depends on who was looked at together.
+fn without_concurrency(part: &str, value: &serde_json::Value) -> serde_json::Value {
+    let mut value = value.clone();
+    match part {
+        "profile" => drop(value.as_object_mut().unwrap().remove("outstanding_max").unwrap()),
+        "files" => {
+            for row in value["top"].as_array_mut().unwrap() {
+                row.as_object_mut().unwrap().remove("latency").unwrap();
+            }
+        }
+        _ => {}
+    }
+    value
 }
 
 /// The goal: with a small budget the oldest parts go, all of them counted, and what is left can

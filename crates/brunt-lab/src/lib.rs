@@ -10,7 +10,6 @@ mod host;
 mod lab;
 pub mod link;
 mod netlink;
-mod routes;
 pub mod stage;
 mod sys;
 

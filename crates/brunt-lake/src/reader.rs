@@ -24,17 +24,43 @@ pub const BATCH_ROWS_MAX: usize = 1 << 16;
 /// What a part's name ends with until it is complete.
 pub(crate) const OPEN_SUFFIX: &str = "open";
 
-/// The number in `part-000007.parquet`; `None` for other names.
-pub(crate) fn part_number(path: &Path) -> Option<u64> {
-    let name = path.file_name()?.to_str()?;
-    name.strip_prefix("part-")?.strip_suffix(".parquet")?.parse().ok()
+/// A complete part of a table.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PartFile {
+    /// Whose rows it has: those who write a table side by side have a series of parts each.
+    pub series: u16,
+    /// Its place in the series.
+    pub number: u64,
+    /// The file.
+    pub path: PathBuf,
 }
 
-/// The complete parts of a table in `root`, oldest first; none when there is no such table.
+impl PartFile {
+    /// What a part is called: `part-000007.parquet` in the first series, `part-2-000007.parquet` in the
+    /// third.
+    pub(crate) fn name(series: u16, number: u64) -> String {
+        match series {
+            0 => format!("part-{number:06}.parquet"),
+            series => format!("part-{series}-{number:06}.parquet"),
+        }
+    }
+
+    /// Series and number of a part; `None` for other names.
+    pub(crate) fn parse(path: &Path) -> Option<(u16, u64)> {
+        let name = path.file_name()?.to_str()?.strip_prefix("part-")?.strip_suffix(".parquet")?;
+        match name.split_once('-') {
+            None => Some((0, name.parse().ok()?)),
+            Some((series, number)) => Some((series.parse().ok()?, number.parse().ok()?)),
+        }
+    }
+}
+
+/// The complete parts of a table in `root`, by series and then oldest first; none when there is no such
+/// table.
 ///
 /// # Errors
 /// The folder cannot be read.
-pub fn parts(root: &Path, table: &Table) -> Result<Vec<PathBuf>, LakeError> {
+pub fn parts(root: &Path, table: &Table) -> Result<Vec<PartFile>, LakeError> {
     let folder = root.join(table.name);
     let entries = match std::fs::read_dir(&folder) {
         Ok(entries) => entries,
@@ -44,10 +70,10 @@ pub fn parts(root: &Path, table: &Table) -> Result<Vec<PathBuf>, LakeError> {
     let mut parts = Vec::new();
     for entry in entries {
         let path = entry.map_err(LakeError::io(&folder))?.path();
-        parts.extend(part_number(&path).map(|number| (number, path)));
+        parts.extend(PartFile::parse(&path).map(|(series, number)| PartFile { series, number, path }));
     }
     parts.sort_unstable();
-    Ok(parts.into_iter().map(|(_, path)| path).collect())
+    Ok(parts)
 }
 
 /// Calls `each` with every row of a table, in batches.
@@ -87,7 +113,21 @@ impl TableReader {
     /// # Errors
     /// The folder cannot be read.
     pub fn open(root: &Path, table: &'static Table) -> Result<TableReader, LakeError> {
-        let parts = parts(root, table)?.into();
+        TableReader::of_parts(parts(root, table)?, table)
+    }
+
+    /// The same, but only the parts of one series.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub fn open_series(root: &Path, table: &'static Table, series: u16) -> Result<TableReader, LakeError> {
+        let mut parts = parts(root, table)?;
+        parts.retain(|part| part.series == series);
+        TableReader::of_parts(parts, table)
+    }
+
+    fn of_parts(parts: Vec<PartFile>, table: &'static Table) -> Result<TableReader, LakeError> {
+        let parts = parts.into_iter().map(|part| part.path).collect();
         Ok(TableReader { table, parts, part: None, batch: Batch::new(table), texts: Vec::new() })
     }
 
@@ -279,7 +319,7 @@ mod tests {
         let error = read_table(&folder, &OTHER, |_| ()).unwrap_err().to_string();
         assert!(error.contains("part-000000.parquet: ") && error.contains("column a"), "{error}");
         let missing = Table { name: "missing", ..OTHER };
-        assert_eq!(parts(&folder, &missing).unwrap(), Vec::<PathBuf>::new());
+        assert_eq!(parts(&folder, &missing).unwrap(), Vec::<PartFile>::new());
         std::fs::remove_dir_all(&folder).unwrap();
     }
 

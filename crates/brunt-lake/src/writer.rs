@@ -1,6 +1,6 @@
 //! Writes a table's parts. Called by the one thread that owns the table, with the time of its clock.
 //!
-//! A part is closed when it has enough rows or bytes. Before that, its rows so far are written as a
+//! A part is closed when it has enough rows or bytes, or is old enough. Before that, its rows so far are written as a
 //! complete part of the same name whenever they have waited for `age_max`, so that a slow table has
 //! few files and yet loses little to a crash. Every part appears under its name by a rename.
 //!
@@ -19,7 +19,7 @@ use brunt_core::Nanos;
 use crate::batch::Batch;
 use crate::encode::Encoder;
 use crate::error::LakeError;
-use crate::reader::{OPEN_SUFFIX, part_number, parts};
+use crate::reader::{OPEN_SUFFIX, PartFile, parts};
 use crate::table::Table;
 
 /// When parts are closed, and how much of them is kept.
@@ -31,6 +31,11 @@ pub struct WriterOptions {
     pub bytes_max: usize,
     /// Rows wait no longer than this for a file.
     pub age_max: Duration,
+    /// Closes a part when its first row has been there for so long, however few there are. `None`: parts
+    /// of slow tables grow.
+    pub part_age_max: Option<Duration>,
+    /// Whose parts these are, where several write a table side by side.
+    pub series: u16,
     /// Bytes of all parts of the table on disk; beyond it the oldest are deleted and counted.
     /// `None`: keep all.
     pub keep_bytes: Option<u64>,
@@ -47,6 +52,8 @@ impl Default for WriterOptions {
             rows_max: 122_880,
             bytes_max: 32 << 20,
             age_max: Duration::from_secs(10),
+            part_age_max: None,
+            series: 0,
             keep_bytes: None,
             order: None,
         }
@@ -81,6 +88,8 @@ pub struct TableWriter {
     saved: (usize, u64),
     /// When the rows that are not were first seen.
     waiting_since: Option<Nanos>,
+    /// When the first row of the open part was first seen.
+    part_since: Option<Nanos>,
     /// Number and size of closed parts, oldest first.
     closed: VecDeque<(u64, u64)>,
     written: Written,
@@ -119,14 +128,18 @@ impl TableWriter {
         std::fs::create_dir_all(&folder).map_err(LakeError::io(&folder))?;
         for entry in std::fs::read_dir(&folder).map_err(LakeError::io(&folder))? {
             let path = entry.map_err(LakeError::io(&folder))?.path();
-            if path.extension().is_some_and(|extension| extension == OPEN_SUFFIX) {
+            let is_open = path.extension().is_some_and(|extension| extension == OPEN_SUFFIX);
+            let series = PartFile::parse(&path.with_extension("")).map(|(series, _)| series);
+            if is_open && series == Some(options.series) {
                 std::fs::remove_file(&path).map_err(LakeError::io(&path))?;
             }
         }
         let mut closed = VecDeque::new();
-        for path in parts(root, table)? {
-            let bytes = std::fs::metadata(&path).map_err(LakeError::io(&path))?.len();
-            closed.push_back((part_number(&path).unwrap_or_default(), bytes));
+        for PartFile { series, number, path } in parts(root, table)? {
+            if series == options.series {
+                let bytes = std::fs::metadata(&path).map_err(LakeError::io(&path))?.len();
+                closed.push_back((number, bytes));
+            }
         }
         let parts = closed.len() as u64;
         let bytes = closed.iter().map(|(_, bytes)| bytes).sum();
@@ -139,6 +152,7 @@ impl TableWriter {
             number: closed.back().map_or(0, |(number, _)| number + 1),
             saved: (0, 0),
             waiting_since: None,
+            part_since: None,
             closed,
             written: Written { parts, bytes, ..Written::default() },
         })
@@ -156,10 +170,17 @@ impl TableWriter {
     /// The disk. The rows are still here, and the next call tries again.
     #[inline]
     pub fn commit(&mut self, now: Nanos) -> Result<(), LakeError> {
-        if self.rows.rows() == self.saved.0 {
+        if self.rows.is_empty() {
             return Ok(());
         }
-        if self.rows.rows() >= self.options.rows_max || self.rows.bytes() >= self.options.bytes_max {
+        let part_since = *self.part_since.get_or_insert(now);
+        let is_old = self.options.part_age_max.is_some_and(|age_max| now.since(part_since) >= age_max);
+        if self.rows.rows() == self.saved.0 && !is_old {
+            return Ok(());
+        }
+        let is_full =
+            self.rows.rows() >= self.options.rows_max || self.rows.bytes() >= self.options.bytes_max;
+        if is_full || is_old {
             return self.end_part();
         }
         let since = *self.waiting_since.get_or_insert(now);
@@ -177,14 +198,20 @@ impl TableWriter {
         if self.rows.rows() > self.saved.0 { self.save() } else { Ok(()) }
     }
 
+    /// Closes the part under way, if there are rows in it: the next row begins another one.
+    ///
+    /// # Errors
+    /// As [`TableWriter::commit`].
+    pub fn rotate(&mut self) -> Result<(), LakeError> {
+        if self.rows.is_empty() { Ok(()) } else { self.end_part() }
+    }
+
     /// Writes the last part, durably, and tells what was written.
     ///
     /// # Errors
     /// As [`TableWriter::commit`]; the writer is still there to try again.
     pub fn finish(&mut self) -> Result<Written, LakeError> {
-        if !self.rows.is_empty() {
-            self.end_part()?;
-        }
+        self.rotate()?;
         Ok(self.written())
     }
 
@@ -272,6 +299,7 @@ impl TableWriter {
         }
         self.rows.clear();
         self.waiting_since = None;
+        self.part_since = None;
     }
 
     /// Deletes the oldest closed parts beyond the budget. The newest part stays in any case.
@@ -290,7 +318,7 @@ impl TableWriter {
     }
 
     fn path(&self, number: u64) -> PathBuf {
-        self.folder.join(format!("part-{number:06}.parquet"))
+        self.folder.join(PartFile::name(self.options.series, number))
     }
 }
 
@@ -429,6 +457,57 @@ mod tests {
         let written = writer.finish().unwrap();
         assert_eq!((written.rows, written.parts), (1, 2));
         assert_eq!((folder.files().len(), folder.read()), (2, vec![0, 1]));
+    }
+
+    /// The goal: a part is closed when its first row is old enough, however few there are and whether or
+    /// not the rows are on disk already; without new rows there are no new parts.
+    #[test]
+    fn parts_end_by_time() {
+        let folder = Folder::new("time");
+        let options = WriterOptions { part_age_max: Some(Duration::from_secs(60)), ..small(1000) };
+        let mut writer = TableWriter::create(&folder.0, &TABLE, options).unwrap();
+        for second in 0..300u64 {
+            // A row each ten seconds in the first two minutes, then none.
+            if second % 10 == 0 && second < 120 {
+                push(&mut writer, second as i64 / 10);
+            }
+            writer.commit(Nanos(second * 1_000_000_000)).unwrap();
+        }
+        // Rows of 0 to 60 s, then of 70 s on: the row that comes with the end belongs to the old part.
+        let written = writer.written();
+        assert_eq!((written.rows, written.parts, folder.files().len()), (12, 2, 2));
+        assert!(folder.read().into_iter().eq(0..12));
+        assert_eq!(writer.finish().unwrap(), written);
+    }
+
+    /// The goal: several write a table side by side; each goes on behind its own parts, and a reader finds
+    /// all of them, or those of one.
+    #[test]
+    fn series_side_by_side() {
+        let folder = Folder::new("series");
+        for round in 0..2 {
+            let options = |series| WriterOptions { series, ..small(10) };
+            let mut writers: Vec<TableWriter> = [0, 1, 12]
+                .map(|series| TableWriter::resume(&folder.0, &TABLE, options(series)).unwrap())
+                .into();
+            for (index, writer) in writers.iter_mut().enumerate() {
+                push(writer, index as i64 * 100 + round);
+            }
+            // One is killed while it writes; another must not take that for its own.
+            std::fs::write(folder.0.join("t/part-1-000007.parquet.open"), "half").unwrap();
+            TableWriter::resume(&folder.0, &TABLE, options(0)).unwrap();
+            assert!(folder.0.join("t/part-1-000007.parquet.open").exists());
+            for writer in &mut writers {
+                writer.finish().unwrap();
+            }
+        }
+        assert_eq!(folder.read(), [0, 1, 100, 101, 200, 201]);
+        let mut reader = crate::TableReader::open_series(&folder.0, &TABLE, 12).unwrap();
+        let mut found = Vec::new();
+        while let Some(batch) = reader.next_batch().unwrap() {
+            found.extend_from_slice(batch.ints("at_ns"));
+        }
+        assert_eq!(found, [200, 201]);
     }
 
     /// The goal: a budget keeps the newest rows, and counts what it deleted.

@@ -89,6 +89,41 @@ fn the_wire_says_what_the_file_says() {
     }
 }
 
+/// The goal: what several parsers keep of live traffic, tables and packets, says what the wire said; a snap
+/// length cuts the packets in the file, and their lengths on the wire are known all the same.
+#[test]
+fn kept_by_several_parsers() {
+    let script = format!(
+        r#"{CAPTURE}
+        kept=$(mktemp -d); trap "rm -rf $kept" EXIT
+        live v1 $DATA/nfs4-small.pcap.zst --workers 2 --out $kept/trace --pcap $kept/packets.pcap
+        "$BRUNT" --json analyze $kept/trace
+        "$BRUNT" --json analyze $kept/packets.pcap
+        live v1 $DATA/nfs4-small.pcap.zst --pcap $kept/cut.pcap --snap 200
+        "$BRUNT" --json analyze $kept/cut.pcap"#
+    );
+    let Some(text) = namespace(&script) else { return };
+    let reports: Vec<Value> =
+        serde_json::Deserializer::from_str(&text).into_iter().map(|r| r.expect("a report")).collect();
+    let [live, trace, packets, live_cut, cut] = &reports[..] else { panic!("{} reports", reports.len()) };
+    assert_eq!(count(live, "packets_dropped") + count(live, "pcap_packets_lost"), 0);
+    for name in ["packets", "wire_bytes", "calls", "calls_answered", "data_bytes", "blocks_summed", "holes"] {
+        assert_eq!(count(trace, name), count(live, name), "{name}");
+        assert_eq!(count(packets, name), count(live, name), "{name}");
+    }
+    for part in ["by_operation", "clients"] {
+        assert_eq!(trace[part], live[part], "{part}");
+        assert_eq!(packets[part], live[part], "{part}");
+    }
+    for name in ["packets", "wire_bytes", "packets_cut", "calls"] {
+        assert_eq!(count(cut, name), count(live_cut, name), "{name}");
+    }
+    assert_eq!(count(cut, "wire_bytes"), count(live, "wire_bytes"));
+    assert!(count(cut, "packets_cut") > 0);
+    let bytes = live_cut["pcap"]["bytes"].as_u64().expect("bytes");
+    assert!(bytes <= count(cut, "packets") * 216 + 24, "{bytes}");
+}
+
 /// The goal: two interfaces with traffic at the same time are one capture.
 #[test]
 fn two_interfaces() {

@@ -34,6 +34,8 @@ fn a_trace_says_what_the_packets_say() {
     let mut recorded = record(&trace, &["--pcap", packets.to_str().expect("a plain path")]);
     let written = recorded.as_object_mut().expect("an object").remove("trace").expect("what was written");
     assert!(written["rows"].as_u64() > Some(1000) && written["rows_lost"] == 0, "{written}");
+    let kept = recorded.as_object_mut().expect("an object").remove("pcap").expect("what was written");
+    assert_eq!((&kept["packets"], &kept["packets_lost"]), (&recorded["ledger"]["packets"], &Value::from(0)));
     let from_file = analyze(&capture());
     assert_eq!(recorded, from_file);
     assert_eq!(analyze(&trace), from_file);
@@ -44,6 +46,38 @@ fn a_trace_says_what_the_packets_say() {
     let empty = run_within(brunt().arg("analyze").arg(folder.join("trace/packets")), 60);
     assert_eq!(empty.status.code(), Some(2), "{empty:?}");
     assert!(String::from_utf8_lossy(&empty.stderr).contains("holds no trace"), "{empty:?}");
+}
+
+/// The goal: several workers write one trace and one packet file, rotated by size, that say the same.
+#[test]
+fn several_workers_write_one_trace() {
+    let folder = TempDir::new("trace-workers");
+    let (trace, packets) = (folder.join("trace"), folder.join("packets.pcap"));
+    let packets = packets.to_str().expect("a plain path");
+    let report = record(&trace, &["--workers", "3", "--pcap", packets, "--pcap-size", "64KiB"]);
+    let names = ["packets", "calls", "calls_answered", "data_bytes", "blocks_summed", "holes"];
+    let (alone, stored) = (analyze(&capture()), analyze(&trace));
+    for name in names {
+        assert_eq!(report["ledger"][name], alone["ledger"][name], "{name}");
+        assert_eq!(stored["ledger"][name], alone["ledger"][name], "{name}");
+    }
+    for part in ["by_operation", "clients", "intervals", "duplicates"] {
+        assert_eq!(stored[part], alone[part], "{part}");
+    }
+    let files = report["pcap"]["files"].as_u64().expect("a count");
+    assert!(files > 2, "{}", report["pcap"]);
+    let mut sum = 0;
+    for number in 0..files {
+        let file = folder.join(&format!("packets-{number:06}.pcap"));
+        assert!(std::fs::metadata(&file).expect("a file").len() <= 64 << 10);
+        sum += analyze(&file)["ledger"]["packets"].as_u64().expect("a count");
+    }
+    assert_eq!(sum, alone["ledger"]["packets"].as_u64().expect("a count"));
+    // What would do nothing, or too much, is refused.
+    for options in [&["--on-full", "wait"][..], &["--pcap", "x.pcap", "--pcap-keep", "1MiB"]] {
+        let run = run_within(brunt().args(["capture", "-r"]).arg(capture()).args(options), 60);
+        assert_eq!(run.status.code(), Some(2), "{run:?}");
+    }
 }
 
 /// The ```sql blocks of the page: the views, then the queries.

@@ -102,6 +102,11 @@ impl LiveCapture {
         (options.ring_bytes / super::BLOCK_BYTES).max(2) * super::BLOCK_BYTES * self.rings.len()
     }
 
+    /// Packets that the rings had no room for, as far as the kernel was asked.
+    pub fn packets_dropped(&self) -> u64 {
+        self.rings.iter().map(|ring| ring.counters.dropped).sum()
+    }
+
     /// What was counted until now.
     pub fn report(&self) -> LiveReport {
         let card_losses = card_losses(&self.names).saturating_sub(self.card_losses);

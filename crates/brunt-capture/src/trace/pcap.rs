@@ -1,38 +1,162 @@
-//! The packets themselves as a file that every packet tool reads: classic pcap with nanoseconds.
-//! Called by `brunt capture --pcap` with each batch. The one rule: a file has one kind of link; a
-//! packet of another kind ends it with an error instead of being written wrong.
+//! The packets themselves as files that every packet tool reads: classic pcap with nanoseconds.
+//! `brunt capture --pcap` writes them, batch by batch, or through a thread of their own ([`PacketLane`]) so
+//! that a slow disk does not hold up the parsers. The one rule: a file has one kind of link; a packet of
+//! another kind ends it with an error instead of being written wrong.
 
+use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
-use std::path::Path;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 use brunt_wire::pcap::{CapturedPacket, LinkType, PACKET_BYTES_MAX};
+use serde::Serialize;
+
+use super::store::{OnFull, OnLag, RETRY, Stop, Tell};
+use crate::ledger::Ledger;
+use crate::parcel::Parcel;
 
 /// Times in nanoseconds, in this machine's byte order.
 const MAGIC: u32 = 0xa1b2_3c4d;
+/// Bytes of a file's and of a packet's header.
+const FILE_HEADER_BYTES: usize = 24;
+const PACKET_HEADER_BYTES: usize = 16;
+/// Packets are put together to so many bytes before they are written.
+const BUFFER_BYTES: usize = 1 << 20;
 
-/// Writes a packet file.
-#[derive(Debug)]
-pub struct PcapWriter<W: Write> {
-    to: W,
-    link: Option<LinkType>,
+/// Where packets go.
+#[derive(Clone)]
+pub struct PcapOptions {
+    /// The file; with `size_max` or `age_max` there are several, numbered before its extension.
+    pub path: PathBuf,
+    /// Bytes of a file; beyond it another one is begun. `None`: one file for all.
+    pub size_max: Option<u64>,
+    /// From a file's first packet to its last, by the packets' times.
+    pub age_max: Option<Duration>,
+    /// Bytes of all files; beyond it the oldest closed ones go. `None`: keep all.
+    pub keep_bytes: Option<u64>,
+    /// Bytes of a packet that are captured at the most: what a file's header says.
+    pub snap_bytes: u32,
+    /// When the disk is full.
+    pub on_full: OnFull,
+    /// Takes what the user should know.
+    pub tell: Tell,
+    /// Ends a wait for room.
+    pub stop: Stop,
 }
 
-impl PcapWriter<BufWriter<File>> {
-    /// A new file.
-    ///
-    /// # Errors
-    /// It is there already, or cannot be made.
-    pub fn create(path: &Path) -> io::Result<Self> {
-        let file = File::create_new(path)?;
-        Ok(PcapWriter::new(BufWriter::with_capacity(1 << 20, file)))
+impl PcapOptions {
+    /// One file, for packets of any length.
+    pub fn new(path: PathBuf) -> PcapOptions {
+        PcapOptions {
+            path,
+            size_max: None,
+            age_max: None,
+            keep_bytes: None,
+            snap_bytes: PACKET_BYTES_MAX,
+            on_full: OnFull::default(),
+            tell: Arc::new(|_| {}),
+            stop: Arc::new(|| false),
+        }
+    }
+
+    fn path_of(&self, number: u64) -> PathBuf {
+        if self.size_max.is_none() && self.age_max.is_none() {
+            return self.path.clone();
+        }
+        let stem = self.path.file_stem().unwrap_or_default().to_string_lossy();
+        let extension = self.path.extension().map(|e| format!(".{}", e.to_string_lossy()));
+        self.path.with_file_name(format!("{stem}-{number:06}{}", extension.unwrap_or_default()))
     }
 }
 
-impl<W: Write> PcapWriter<W> {
-    /// To anything.
-    pub fn new(to: W) -> Self {
-        PcapWriter { to, link: None }
+/// What was written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PcapSummary {
+    /// Packets in all files, deleted ones included.
+    pub packets: u64,
+    /// Files on disk.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Files deleted to keep within the size that was asked for.
+    pub files_deleted: u64,
+    /// Packets that found no room, on the disk or on the way to it.
+    pub packets_lost: u64,
+}
+
+/// Writes packets into a file, or into one after the other.
+pub struct PacketFiles {
+    options: PcapOptions,
+    open: OpenFile,
+    number: u64,
+    closed: VecDeque<(PathBuf, u64)>,
+    summary: PcapSummary,
+}
+
+/// The file that is being written.
+struct OpenFile {
+    path: PathBuf,
+    file: File,
+    link: Option<LinkType>,
+    first_ns: u64,
+    /// Bytes that are in the file for certain; what is behind it is written over.
+    written: u64,
+    buffer: Vec<u8>,
+    /// Packets in the buffer.
+    buffered: u64,
+}
+
+impl OpenFile {
+    fn create(path: PathBuf, mut buffer: Vec<u8>) -> io::Result<OpenFile> {
+        let file = File::create_new(&path)?;
+        buffer.clear();
+        Ok(OpenFile { path, file, link: None, first_ns: 0, written: 0, buffer, buffered: 0 })
+    }
+
+    fn bytes(&self) -> u64 {
+        self.written + self.buffer.len() as u64
+    }
+
+    fn words(&mut self, words: impl IntoIterator<Item = u32>) {
+        words.into_iter().for_each(|word| self.buffer.extend_from_slice(&word.to_ne_bytes()));
+    }
+
+    fn begin(&mut self, link: LinkType, first_ns: u64, snap_bytes: u32) {
+        let version = 2u32 | 4 << 16;
+        self.words([MAGIC, version, 0, 0, snap_bytes.min(PACKET_BYTES_MAX), link.number()]);
+        (self.link, self.first_ns) = (Some(link), first_ns);
+    }
+
+    /// Writes the buffer; when that fails it can be tried again.
+    fn flush(&mut self) -> io::Result<()> {
+        if let Err(error) = self.file.write_all_at(&self.buffer, self.written) {
+            // Half a packet at the end is of no use to anybody.
+            let _ = self.file.set_len(self.written);
+            return Err(error);
+        }
+        self.written += self.buffer.len() as u64;
+        self.buffer.clear();
+        self.buffered = 0;
+        Ok(())
+    }
+}
+
+impl PacketFiles {
+    /// Begins the first file.
+    ///
+    /// # Errors
+    /// It is there already, or cannot be made.
+    pub fn create(options: PcapOptions) -> io::Result<PacketFiles> {
+        let room = BUFFER_BYTES + PACKET_BYTES_MAX as usize + PACKET_HEADER_BYTES;
+        let open = OpenFile::create(options.path_of(0), Vec::with_capacity(room))?;
+        let summary = PcapSummary { files: 1, ..PcapSummary::default() };
+        Ok(PacketFiles { options, open, number: 0, closed: VecDeque::new(), summary })
     }
 
     /// Adds a packet.
@@ -40,70 +164,331 @@ impl<W: Write> PcapWriter<W> {
     /// # Errors
     /// The file cannot be written, or holds packets of another kind of link.
     pub fn write(&mut self, packet: &CapturedPacket<'_>) -> io::Result<()> {
-        match self.link {
+        if self.is_over(packet) {
+            self.next_file()?;
+        }
+        match self.open.link {
             Some(link) if link == packet.link => {}
             Some(link) => {
                 let what = format!("packets of {link:?} and {:?} do not go into one pcap file", packet.link);
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
             }
-            None => {
-                let version = 2u32 | 4 << 16;
-                for word in [MAGIC, version, 0, 0, PACKET_BYTES_MAX, packet.link.number()] {
-                    self.to.write_all(&word.to_ne_bytes())?;
-                }
-                self.link = Some(packet.link);
-            }
+            None => self.open.begin(packet.link, packet.time_ns, self.options.snap_bytes),
         }
         let (seconds, nanoseconds) = (packet.time_ns / 1_000_000_000, packet.time_ns % 1_000_000_000);
-        for word in [seconds as u32, nanoseconds as u32, packet.bytes.len() as u32, packet.wire_len] {
-            self.to.write_all(&word.to_ne_bytes())?;
-        }
-        self.to.write_all(packet.bytes)
+        self.open.words([seconds as u32, nanoseconds as u32, packet.bytes.len() as u32, packet.wire_len]);
+        self.open.buffer.extend_from_slice(packet.bytes);
+        self.open.buffered += 1;
+        self.summary.packets += 1;
+        if self.open.buffer.len() >= BUFFER_BYTES { self.flush() } else { Ok(()) }
     }
 
-    /// Everything is in the file when this returns.
+    /// Whether another file has to be begun for a packet.
+    fn is_over(&self, packet: &CapturedPacket<'_>) -> bool {
+        let OpenFile { link, first_ns, .. } = &self.open;
+        let more = (packet.bytes.len() + PACKET_HEADER_BYTES) as u64;
+        // A file has a packet at least, whatever it is asked to be.
+        self.open.bytes() > FILE_HEADER_BYTES as u64
+            && link.is_some()
+            && (self.options.size_max.is_some_and(|max| self.open.bytes() + more > max)
+                || self.options.age_max.is_some_and(|max| {
+                    u128::from(packet.time_ns.saturating_sub(*first_ns)) >= max.as_nanos()
+                }))
+    }
+
+    fn next_file(&mut self) -> io::Result<()> {
+        self.flush()?;
+        let path = self.options.path_of(self.number + 1);
+        let next = OpenFile::create(path, std::mem::take(&mut self.open.buffer))?;
+        let closed = std::mem::replace(&mut self.open, next);
+        self.number += 1;
+        self.summary.files += 1;
+        self.summary.bytes += closed.written;
+        self.closed.push_back((closed.path, closed.written));
+        while self.options.keep_bytes.is_some_and(|keep| self.summary.bytes > keep) {
+            let Some((oldest, bytes)) = self.closed.pop_front() else { break };
+            // Somebody else may have deleted it: the budget is kept all the same.
+            let _ = std::fs::remove_file(oldest);
+            self.summary.files -= 1;
+            self.summary.bytes -= bytes;
+            self.summary.files_deleted += 1;
+        }
+        Ok(())
+    }
+
+    /// Writes what was put by; waits for room if told to.
     ///
     /// # Errors
-    /// The file cannot be written.
-    pub fn finish(mut self) -> io::Result<W> {
-        self.to.flush()?;
-        Ok(self.to)
+    /// The file cannot be written. What it held before is kept.
+    pub fn flush(&mut self) -> io::Result<()> {
+        let mut told = false;
+        loop {
+            match self.open.flush() {
+                Ok(()) => {
+                    if told {
+                        (self.options.tell)("there is room again: no packet is missing from the file");
+                    }
+                    return Ok(());
+                }
+                Err(error)
+                    if error.kind() == io::ErrorKind::StorageFull
+                        && self.options.on_full == OnFull::Wait
+                        && !(self.options.stop)() =>
+                {
+                    if !told {
+                        let path = self.open.path.display();
+                        (self.options.tell)(&format!("{path}: {error}; waiting for room"));
+                        told = true;
+                    }
+                    std::thread::sleep(RETRY);
+                }
+                Err(error) => return Err(error),
+            }
+        }
     }
+
+    /// Everything is in the files when this returns, or was counted as lost, with the reason.
+    pub fn finish(mut self) -> (PcapSummary, Option<io::Error>) {
+        if self.open.link.is_none() {
+            // A file without a header is none.
+            self.open.begin(LinkType::Ethernet, 0, self.options.snap_bytes);
+        }
+        let error = self.flush().err();
+        self.summary.packets -= self.open.buffered;
+        self.summary.packets_lost += self.open.buffered;
+        self.summary.bytes += self.open.written;
+        (self.summary, error)
+    }
+}
+
+/// What lane, taps and user know of one another.
+#[derive(Debug, Default)]
+struct LaneState {
+    packets_lost: AtomicU64,
+    failed: AtomicBool,
+}
+
+/// A thread that writes packets, fed with parcels.
+pub struct PacketLane {
+    tap: PacketTap,
+    thread: JoinHandle<(PcapSummary, Option<io::Error>)>,
+}
+
+/// The feeder's end of a lane.
+#[derive(Clone, Debug)]
+pub struct PacketTap {
+    to: SyncSender<Arc<Parcel>>,
+    state: Arc<LaneState>,
+    on_lag: OnLag,
+}
+
+impl PacketTap {
+    /// Hands packets over. When the lane is behind by as many parcels as it may be, they wait, or are
+    /// counted and not written, as told.
+    pub fn offer(&self, parcel: &Arc<Parcel>) {
+        let refused = match self.on_lag {
+            OnLag::Wait => self.to.send(parcel.clone()).is_err(),
+            OnLag::Drop => matches!(
+                self.to.try_send(parcel.clone()),
+                Err(TrySendError::Full(_) | TrySendError::Disconnected(_))
+            ),
+        };
+        if refused {
+            self.state.packets_lost.fetch_add(parcel.total() as u64, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Tells from elsewhere how a lane is doing.
+#[derive(Clone, Debug)]
+pub struct PcapStatus(Arc<LaneState>);
+
+impl PcapStatus {
+    /// Whether writing has ended with an error; [`PacketLane::finish`] says with which.
+    pub fn has_failed(&self) -> bool {
+        self.0.failed.load(Ordering::Acquire)
+    }
+}
+
+impl PacketLane {
+    /// Starts the thread; at most `parcels` wait for it.
+    ///
+    /// # Errors
+    /// The first file is there already or cannot be made; there is no thread to be had.
+    pub fn start(options: PcapOptions, on_lag: OnLag, parcels: usize) -> io::Result<PacketLane> {
+        let files = PacketFiles::create(options)?;
+        let (to, from) = sync_channel(parcels);
+        let state = Arc::new(LaneState::default());
+        let tap = PacketTap { to, state: state.clone(), on_lag };
+        let thread = std::thread::Builder::new()
+            .name("pcap".into())
+            .spawn(move || write_parcels(files, &from, &state))?;
+        Ok(PacketLane { tap, thread })
+    }
+
+    /// Another end to feed it by.
+    pub fn tap(&self) -> PacketTap {
+        self.tap.clone()
+    }
+
+    /// How it is doing, for another thread.
+    pub fn status(&self) -> PcapStatus {
+        PcapStatus(self.tap.state.clone())
+    }
+
+    /// No more packets come, as all taps that were given out are gone: waits until all are written, and counts into
+    /// the ledger what was lost.
+    pub fn finish(self, ledger: &mut Ledger) -> (PcapSummary, Option<io::Error>) {
+        let PacketLane { tap, thread } = self;
+        let state = tap.state.clone();
+        drop(tap);
+        let (mut summary, error) = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        summary.packets_lost += state.packets_lost.load(Ordering::Relaxed);
+        ledger.pcap_packets_lost += summary.packets_lost;
+        (summary, error)
+    }
+}
+
+fn write_parcels(
+    mut files: PacketFiles,
+    from: &Receiver<Arc<Parcel>>,
+    state: &LaneState,
+) -> (PcapSummary, Option<io::Error>) {
+    let mut trouble = None;
+    loop {
+        let result = match from.recv_timeout(Duration::from_secs(1)) {
+            Ok(parcel) if trouble.is_some() => {
+                state.packets_lost.fetch_add(parcel.total() as u64, Ordering::Relaxed);
+                continue;
+            }
+            Ok(parcel) => {
+                let before = files.summary.packets;
+                let result = parcel.in_order().try_for_each(|packet| files.write(&packet));
+                // Those in the buffer count for themselves.
+                let refused = parcel.total() as u64 - (files.summary.packets - before);
+                state.packets_lost.fetch_add(refused, Ordering::Relaxed);
+                result
+            }
+            // Whoever looks at the file meanwhile finds what there is.
+            Err(RecvTimeoutError::Timeout) if trouble.is_none() => files.flush(),
+            Err(RecvTimeoutError::Timeout) => continue,
+            Err(RecvTimeoutError::Disconnected) => break,
+        };
+        if let Err(error) = result {
+            trouble = Some(error);
+            state.failed.store(true, Ordering::Release);
+        }
+    }
+    let (summary, last) = files.finish();
+    (summary, trouble.or(last))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
-    use brunt_wire::pcap::{PacketFile, Step};
+    use crate::source::{Batch, FileSource};
+
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Folder {
+            let folder = std::env::temp_dir().join(format!("brunt-pcap-{name}-{}", std::process::id()));
+            let _ = std::fs::remove_dir_all(&folder);
+            std::fs::create_dir_all(&folder).unwrap();
+            Folder(folder)
+        }
+
+        fn files(&self) -> Vec<PathBuf> {
+            let mut files: Vec<PathBuf> =
+                std::fs::read_dir(&self.0).unwrap().map(|entry| entry.unwrap().path()).collect();
+            files.sort();
+            files
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn packet(time_ns: u64, link: LinkType, wire_len: u32, bytes: &[u8]) -> CapturedPacket<'_> {
+        CapturedPacket { time_ns, wire_len, interface: 0, link, bytes }
+    }
+
+    /// Time, length on the wire, link and bytes of each packet of a file.
+    fn read(path: &Path) -> Vec<(u64, u32, LinkType, Vec<u8>)> {
+        let mut source = FileSource::open(path).unwrap();
+        let (mut batch, mut seen) = (Batch::default(), Vec::new());
+        while source.fill(&mut batch).unwrap() {
+            seen.extend(batch.packets().map(|p| (p.time_ns, p.wire_len, p.link, p.bytes.to_vec())));
+        }
+        assert_eq!(source.cut_bytes(), 0);
+        seen
+    }
 
     /// The goal: what is written is what our reader reads, and links do not mix.
     #[test]
     fn written_and_read() {
-        let packet = |link, wire_len, bytes| CapturedPacket {
-            time_ns: 5_000_000_007,
-            wire_len,
-            interface: 0,
-            link,
-            bytes,
-        };
-        let mut writer = PcapWriter::new(Vec::new());
+        let folder = Folder::new("read");
+        let path = folder.0.join("a.pcap");
+        let mut files = PacketFiles::create(PcapOptions::new(path.clone())).unwrap();
         for (wire_len, bytes) in [(60, &b"abc"[..]), (1, b"x")] {
-            writer.write(&packet(LinkType::Ethernet, wire_len, bytes)).unwrap();
+            files.write(&packet(5_000_000_007, LinkType::Ethernet, wire_len, bytes)).unwrap();
         }
-        assert!(writer.write(&packet(LinkType::Raw, 1, b"x")).is_err());
-        let file = writer.finish().unwrap();
-        let (mut state, mut at, mut seen) = (PacketFile::new(), 0, Vec::new());
-        while at < file.len() {
-            match state.next(&file[at..]).unwrap() {
-                Step::Packet(used, p) => {
-                    seen.push((p.time_ns, p.wire_len, p.link, p.bytes.to_vec()));
-                    at += used;
-                }
-                Step::Skip(used) => at += used,
-                Step::Incomplete(_) => panic!("cut at {at}"),
-            }
-        }
+        assert!(files.write(&packet(0, LinkType::Raw, 1, b"x")).is_err());
+        let (summary, error) = files.finish();
+        assert!(error.is_none());
+        assert_eq!((summary.packets, summary.files, summary.packets_lost), (2, 1, 0));
+        assert_eq!(summary.bytes, std::fs::metadata(&path).unwrap().len());
         let expected = |wire_len, bytes: &[u8]| (5_000_000_007, wire_len, LinkType::Ethernet, bytes.to_vec());
-        assert_eq!(seen, [expected(60, b"abc"), expected(1, b"x")]);
+        assert_eq!(read(&path), [expected(60, b"abc"), expected(1, b"x")]);
+        assert!(PacketFiles::create(PcapOptions::new(path)).is_err(), "a file that is there stays");
+    }
+
+    /// The goal: files end by size and by time, none is larger than told, a budget keeps the newest, and no
+    /// packet is lost or there twice.
+    #[test]
+    fn files_follow_one_another() {
+        let check = |name: &str, size_max, age_max, keep_bytes, expected_files: u64| {
+            let folder = Folder::new(name);
+            let path = folder.0.join("n.f.s.pcap");
+            let options = PcapOptions { size_max, age_max, keep_bytes, ..PcapOptions::new(path) };
+            let mut files = PacketFiles::create(options).unwrap();
+            for i in 0..1000u64 {
+                let bytes = [i as u8; 84];
+                files.write(&packet(i * 1_000_000_000, LinkType::Ethernet, 84, &bytes)).unwrap();
+            }
+            let (summary, error) = files.finish();
+            assert!(error.is_none());
+            assert_eq!(summary.files + summary.files_deleted, expected_files, "{name}: {summary:?}");
+            let all = folder.files();
+            assert_eq!(all.len() as u64, summary.files);
+            let sizes: Vec<u64> = all.iter().map(|file| std::fs::metadata(file).unwrap().len()).collect();
+            assert!(sizes.iter().all(|size| size_max.is_none_or(|max| *size <= max.max(124))), "{sizes:?}");
+            assert_eq!(sizes.iter().sum::<u64>(), summary.bytes);
+            let times: Vec<u64> =
+                all.iter().flat_map(|file| read(file)).map(|p| p.0 / 1_000_000_000).collect();
+            let first = 1000 - times.len() as u64;
+            assert!(times.into_iter().eq(first..1000));
+            assert_eq!(first > 0, keep_bytes.is_some());
+        };
+        // 100 bytes a packet, 24 a file.
+        check("size", Some(10_024), None, None, 10);
+        check("odd", Some(10_023), None, None, 11);
+        check("tiny", Some(1), None, None, 1000);
+        check("age", None, Some(Duration::from_secs(100)), None, 10);
+        check("keep", Some(10_024), None, Some(30_072), 10);
+    }
+
+    /// The goal: a capture of nothing is a capture file.
+    #[test]
+    fn nothing_is_readable() {
+        let folder = Folder::new("nothing");
+        let path = folder.0.join("a.pcap");
+        let (summary, error) = PacketFiles::create(PcapOptions::new(path.clone())).unwrap().finish();
+        assert!(error.is_none() && summary.packets == 0 && read(&path).is_empty());
     }
 }

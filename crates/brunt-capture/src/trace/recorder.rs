@@ -86,8 +86,13 @@ impl TraceStatus {
 
     /// Rows lost and parts deleted up to now, into a ledger.
     pub fn count_into(&self, ledger: &mut Ledger) {
-        ledger.trace_rows_lost = self.0.rows_lost.load(Ordering::Relaxed);
-        ledger.trace_parts_deleted = self.0.parts_deleted.load(Ordering::Relaxed);
+        self.0.count_into(ledger);
+    }
+
+    /// Takes in how many packets the rings had no room for, so that `statistics` has it while the capture
+    /// goes on.
+    pub fn set_packets_dropped(&self, dropped: u64) {
+        self.0.packets_dropped.store(dropped, Ordering::Relaxed);
     }
 }
 
@@ -206,7 +211,7 @@ pub struct Recorder {
     handles: HashSet<u64, FixedState>,
     ring: u64,
     sent: Instant,
-    /// When the next row of `statistics` is due; none was written before the first packet.
+    /// When this pipeline tells its counters again; it has not before its first packet.
     statistics_ns: Option<u64>,
     now_ns: u64,
 }
@@ -226,40 +231,58 @@ fn mac(bytes: &[u8]) -> u64 {
 }
 
 impl Recorder {
-    /// A new trace in `folder`, made if it is missing.
+    /// A new trace in `folder`, made if it is missing, for `count` pipelines that work side by side: each
+    /// has a series of parts of its own.
     ///
     /// # Errors
     /// There is a trace in it, or it cannot be written to.
-    pub fn create(folder: &Path, options: &TraceOptions) -> Result<Recorder, LakeError> {
+    pub fn create_shared(
+        folder: &Path,
+        options: &TraceOptions,
+        count: usize,
+    ) -> Result<Vec<Recorder>, LakeError> {
         let mut note = TableWriter::create(folder, &tables::NOTES, WriterOptions::default())?;
         let anonymous = options.anonymizer.is_some();
         let program = concat!("brunt ", env!("CARGO_PKG_VERSION"));
         note.rows().row().int(tables::VERSION).text(program).bool(anonymous).end();
         note.finish()?;
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(Shared::new(count));
+        let options = options.share(count);
+        (0..count).map(|ring| Recorder::start(folder, &options, ring as u16, &shared)).collect()
+    }
+
+    /// A new trace in `folder` for one pipeline.
+    ///
+    /// # Errors
+    /// As [`Recorder::create_shared`].
+    pub fn create(folder: &Path, options: &TraceOptions) -> Result<Recorder, LakeError> {
+        let recorders = Recorder::create_shared(folder, options, 1)?;
+        Ok(recorders.into_iter().next().expect("one was asked for"))
+    }
+
+    fn start(
+        folder: &Path,
+        options: &TraceOptions,
+        ring: u16,
+        shared: &Arc<Shared>,
+    ) -> Result<Recorder, LakeError> {
         let lanes: Vec<Lane> = (0..LANES.len())
-            .map(|number| Lane::start(number, folder, options, &shared))
+            .map(|number| Lane::start(number, ring, folder, options, shared))
             .collect::<Result<_, _>>()?;
         Ok(Recorder {
             chunks: lanes.iter().map(Lane::empty).collect(),
             lanes,
-            shared,
+            shared: Arc::clone(shared),
             pseudonyms: Pseudonyms { key: options.anonymizer.clone(), zeros: sum(&[0; BLOCK_BYTES]) },
             flows: HashMap::with_hasher(FixedState::default()),
             last_flow: None,
             next_flow: 0,
             handles: HashSet::with_hasher(FixedState::default()),
-            ring: 0,
+            ring: ring.into(),
             sent: Instant::now(),
             statistics_ns: None,
             now_ns: 0,
         })
-    }
-
-    /// Which pipeline speaks from now on: its number stands in `packets.ring` and above its calls'
-    /// record ids, so that those of several pipelines differ.
-    pub fn set_ring(&mut self, ring: u16) {
-        self.ring = u64::from(ring);
     }
 
     /// How the trace is doing, for another thread.
@@ -272,13 +295,30 @@ impl Recorder {
     ///
     /// # Errors
     /// What went wrong first, with what there is all the same.
-    pub fn finish(mut self, ledger: &mut Ledger) -> (TraceSummary, Option<LakeError>) {
-        self.send_all();
-        let mut writers: Vec<Vec<TableWriter>> = self.lanes.iter_mut().map(Lane::finish).collect();
-        TraceStatus(Arc::clone(&self.shared)).count_into(ledger);
+    pub fn finish(self, ledger: &mut Ledger) -> (TraceSummary, Option<LakeError>) {
+        Recorder::finish_shared(vec![self], ledger)
+    }
+
+    /// The same of all pipelines that write one trace; `ledger` is of all of them together.
+    ///
+    /// # Errors
+    /// As [`Recorder::finish`].
+    ///
+    /// # Panics
+    /// There is none.
+    pub fn finish_shared(
+        mut recorders: Vec<Recorder>,
+        ledger: &mut Ledger,
+    ) -> (TraceSummary, Option<LakeError>) {
+        recorders.iter_mut().for_each(Recorder::send_all);
+        let mut writers: Vec<Vec<TableWriter>> =
+            recorders.iter_mut().flat_map(|recorder| recorder.lanes.iter_mut().map(Lane::finish)).collect();
+        let shared = Arc::clone(&recorders[0].shared);
+        TraceStatus(Arc::clone(&shared)).count_into(ledger);
+        let now_ns = recorders.iter().map(|recorder| recorder.now_ns).max().unwrap_or(0);
         let statistics = &mut writers[STATISTICS.0][STATISTICS.1];
-        statistics_row(statistics.rows(), self.now_ns, ledger);
-        let mut error = self.shared.take_error();
+        statistics_row(statistics.rows(), now_ns, ledger);
+        let mut error = shared.take_error();
         if let Err(last) = statistics.finish() {
             error.get_or_insert(last);
         }
@@ -359,6 +399,14 @@ impl Recorder {
             .int_or_null(port(ends.destination))
             .end();
         flow
+    }
+
+    /// Tells this pipeline's counters, and writes those of all if it is the one whose turn it is.
+    #[cold]
+    fn statistics(&mut self, now_ns: u64, ledger: &Ledger) {
+        if let Some(all) = self.shared.add_up(self.ring as usize, ledger, now_ns, STATISTICS_NS) {
+            statistics_row(&mut self.chunks[STATISTICS.0][STATISTICS.1].rows, now_ns, &all);
+        }
     }
 
     /// What stands for a handle; tells the handle when it is new.
@@ -967,8 +1015,7 @@ impl Sink for Recorder {
         if self.statistics_ns.is_none() {
             // The first packet's time is when the capture began.
             self.statistics_ns = Some(packet.time_ns + STATISTICS_NS);
-            let statistics = &mut self.chunks[STATISTICS.0][STATISTICS.1].rows;
-            statistics_row(statistics, packet.time_ns, &Ledger::default());
+            self.statistics(packet.time_ns, &Ledger::default());
         }
         let flow =
             packet.ends.map(|(source, destination, protocol)| self.flow(source, destination, protocol));
@@ -999,9 +1046,7 @@ impl Sink for Recorder {
         self.now_ns = now_ns;
         if self.statistics_ns.is_some_and(|due| now_ns >= due) {
             self.statistics_ns = Some(now_ns + STATISTICS_NS);
-            let mut ledger = ledger.clone();
-            self.status().count_into(&mut ledger);
-            statistics_row(&mut self.chunks[STATISTICS.0][STATISTICS.1].rows, now_ns, &ledger);
+            self.statistics(now_ns, ledger);
         }
         if self.sent.elapsed() >= CHUNK_AGE {
             self.sent = Instant::now();

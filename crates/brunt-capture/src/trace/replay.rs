@@ -2,7 +2,7 @@
 //! were, in their order, so that the same findings come out. The one rule: what a trace does not
 //! have any more (parts deleted to save room, rows lost) is told, not made up.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::IpAddr;
 use std::path::Path;
 
@@ -101,36 +101,45 @@ pub fn replay(folder: &Path) -> Result<Replayed, ReplayError> {
     if anonymous {
         notes.push("names, addresses and ids are pseudonyms".into());
     }
-    let (start_ns, ledger) = statistics(folder)?;
+    let ledger = statistics(folder)?;
     if ledger.trace_rows_lost > 0 {
         notes.push(format!("{} rows found no room when the trace was written", ledger.trace_rows_lost));
     }
-    let mut analysis = Analysis::new();
-    packets(folder, start_ns, &mut analysis)?;
-    operations(folder, &flows(folder)?, &mut analysis)?;
-    read_table(folder, &tables::CHECKSUMS, |batch| {
-        let (files, offsets, sums) = (batch.ints("file"), batch.ints("offset_bytes"), batch.ints("sum"));
-        for (row, write) in batch.bools("write").iter().enumerate() {
-            analysis.feed_checksums(&ChecksumRun {
-                record_id: 0,
-                file: FileKey(files[row] as u64),
-                write: *write,
-                offset: offsets[row] as u64,
-                sums: &[sums[row] as u64],
-            });
+    let flows = flows(folder)?;
+    // As when they were captured: what a pipeline saw is looked at alone, then all is added.
+    let mut all: Option<Analysis> = None;
+    for ring in rings(folder)? {
+        let mut analysis = Analysis::new();
+        packets(folder, ring, &mut analysis)?;
+        operations(folder, ring, &flows, &mut analysis)?;
+        checksums(folder, ring, &mut analysis)?;
+        analysis.settle();
+        match &mut all {
+            Some(all) => all.merge(analysis),
+            None => all = Some(analysis),
         }
-    })?;
-    analysis.settle();
-    Ok(Replayed { analysis, ledger, notes })
+    }
+    Ok(Replayed { analysis: all.unwrap_or_default(), ledger, notes })
+}
+
+/// The pipelines that wrote the trace, by the series of their parts.
+fn rings(folder: &Path) -> Result<BTreeSet<u16>, ReplayError> {
+    let mut rings = BTreeSet::new();
+    for table in tables::TABLES {
+        rings.extend(reader::parts(folder, table)?.into_iter().map(|part| part.series));
+    }
+    Ok(rings)
 }
 
 /// Which tables do not begin with their first part any more.
 fn missing_parts(folder: &Path) -> Result<Vec<String>, ReplayError> {
     let mut gone = Vec::new();
+    let rings = rings(folder)?;
     for table in tables::TABLES {
         let parts = reader::parts(folder, table)?;
-        let whole = parts.first().is_some_and(|path| path.ends_with("part-000000.parquet"));
-        if !whole {
+        let begins = |ring| parts.iter().any(|part| (part.series, part.number) == (ring, 0));
+        let one_series = *table == tables::NOTES;
+        if !rings.iter().all(|ring| begins(*ring) || one_series && *ring > 0) {
             gone.push(table.name);
         }
     }
@@ -143,31 +152,47 @@ fn missing_parts(folder: &Path) -> Result<Vec<String>, ReplayError> {
     })
 }
 
-/// When the capture began, and its last word on what was seen and lost.
-fn statistics(folder: &Path) -> Result<(Option<u64>, Ledger), ReplayError> {
-    let (mut start, mut ledger) = (None, Ledger::default());
+/// The capture's last word on what was seen and lost: each row counts all pipelines, whoever wrote it.
+fn statistics(folder: &Path) -> Result<Ledger, ReplayError> {
+    let (mut last, mut ledger) = ((i64::MIN, 0), Ledger::default());
     read_table(folder, &tables::STATISTICS, |batch| {
-        let Some(last) = batch.rows().checked_sub(1) else { return };
-        start.get_or_insert(batch.ints("time_ns")[0] as u64);
+        let (times, packets) = (batch.ints("time_ns"), batch.ints("packets"));
         let columns = &tables::STATISTICS.columns[1..];
-        ledger =
-            Ledger::from_counters(std::array::from_fn(|index| batch.ints(columns[index].name)[last] as u64));
+        for (row, key) in times.iter().copied().zip(packets.iter().copied()).enumerate() {
+            if key >= last {
+                last = key;
+                let counter = |index: usize| batch.ints(columns[index].name)[row] as u64;
+                ledger = Ledger::from_counters(std::array::from_fn(counter));
+            }
+        }
     })?;
-    Ok((start, ledger))
+    Ok(ledger)
 }
 
-fn packets(folder: &Path, start_ns: Option<u64>, analysis: &mut Analysis) -> Result<(), ReplayError> {
-    let first = reader::parts(folder, &PACKETS)?.into_iter().next();
-    if let Some(start_ns) = start_ns
-        && first.is_some_and(|path| path.ends_with("part-000000.parquet"))
-    {
-        analysis.feed_packet(start_ns, 0);
-    }
-    read_table(folder, &PACKETS, |batch| {
+fn packets(folder: &Path, ring: u16, analysis: &mut Analysis) -> Result<(), ReplayError> {
+    let mut reader = TableReader::open_series(folder, &PACKETS, ring)?;
+    while let Some(batch) = reader.next_batch()? {
         for (time, bytes) in batch.ints("time_ns").iter().zip(batch.ints("wire_bytes")) {
             analysis.feed_packet(*time as u64, *bytes as u32);
         }
-    })?;
+    }
+    Ok(())
+}
+
+fn checksums(folder: &Path, ring: u16, analysis: &mut Analysis) -> Result<(), ReplayError> {
+    let mut reader = TableReader::open_series(folder, &tables::CHECKSUMS, ring)?;
+    while let Some(batch) = reader.next_batch()? {
+        let (files, offsets, sums) = (batch.ints("file"), batch.ints("offset_bytes"), batch.ints("sum"));
+        for (row, write) in batch.bools("write").iter().enumerate() {
+            analysis.feed_checksums(&ChecksumRun {
+                record_id: 0,
+                file: FileKey(files[row] as u64),
+                write: *write,
+                offset: offsets[row] as u64,
+                sums: &[sums[row] as u64],
+            });
+        }
+    }
     Ok(())
 }
 
@@ -209,10 +234,11 @@ struct Beside {
 impl Beside {
     fn open(
         folder: &Path,
+        ring: u16,
         table: &'static Table,
         take: fn(&Batch, &mut VecDeque<Named>),
     ) -> Result<Beside, ReplayError> {
-        Ok(Beside { reader: TableReader::open(folder, table)?, rows: VecDeque::new(), take })
+        Ok(Beside { reader: TableReader::open_series(folder, table, ring)?, rows: VecDeque::new(), take })
     }
 
     /// The next row of this call, if there is one.
@@ -254,13 +280,14 @@ fn take_entries(batch: &Batch, rows: &mut VecDeque<Named>) {
 
 fn operations(
     folder: &Path,
+    ring: u16,
     flows: &HashMap<i64, [Address; 2]>,
     analysis: &mut Analysis,
 ) -> Result<(), ReplayError> {
     let indexes = mix::indexes();
-    let mut beside_names = Beside::open(folder, &NAMES, take_names)?;
-    let mut beside_entries = Beside::open(folder, &ENTRIES, take_entries)?;
-    let mut reader = TableReader::open(folder, &OPERATIONS)?;
+    let mut beside_names = Beside::open(folder, ring, &NAMES, take_names)?;
+    let mut beside_entries = Beside::open(folder, ring, &ENTRIES, take_entries)?;
+    let mut reader = TableReader::open_series(folder, &OPERATIONS, ring)?;
     while let Some(batch) = reader.next_batch()? {
         let ints = |column| batch.ints(column);
         let (ids, times, latencies) = (ints("record_id"), ints("call_time_ns"), ints("latency_ns"));

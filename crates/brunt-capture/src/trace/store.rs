@@ -18,6 +18,7 @@ use brunt_lake::{Batch, LakeError, Table, TableWriter, WriterOptions};
 
 use super::tables;
 use crate::analysis::mix;
+use crate::ledger::Ledger;
 
 /// Which tables a thread writes: packets, sums and attributes are half of the work.
 pub(super) const LANES: [&[&Table]; 2] = [
@@ -40,7 +41,7 @@ pub(super) const LANES: [&[&Table]; 2] = [
 /// Chunks on the way to a lane.
 const QUEUE_CHUNKS: usize = 4;
 /// How often a full disk is tried again, and waiting rows are looked at.
-const RETRY: Duration = Duration::from_millis(500);
+pub(super) const RETRY: Duration = Duration::from_millis(500);
 
 /// What to do when the disk is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -106,6 +107,21 @@ impl Default for TraceOptions {
     }
 }
 
+/// Pipelines that write side by side share the memory for open parts; less than this is none of theirs.
+const ROWS_SHARE_MIN: usize = 1 << 14;
+const BYTES_SHARE_MIN: usize = 2 << 20;
+
+impl TraceOptions {
+    /// What one of `count` pipelines goes by.
+    pub(super) fn share(&self, count: usize) -> TraceOptions {
+        TraceOptions {
+            rows_max: (self.rows_max / count).max(self.rows_max.min(ROWS_SHARE_MIN)),
+            bytes_max: (self.bytes_max / count).max(self.bytes_max.min(BYTES_SHARE_MIN)),
+            ..self.clone()
+        }
+    }
+}
+
 impl std::fmt::Debug for TraceOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let TraceOptions { rows_max, age_max, keep_bytes, on_full, on_lag, anonymizer, .. } = self;
@@ -117,18 +133,56 @@ impl std::fmt::Debug for TraceOptions {
     }
 }
 
-/// What the lanes and their feeder know of one another.
-#[derive(Default)]
+/// What all lanes and their feeders know of one another.
 pub(super) struct Shared {
     pub rows_lost: AtomicU64,
     pub parts_deleted: AtomicU64,
+    /// What the rings had no room for: the pipelines do not know.
+    pub packets_dropped: AtomicU64,
     failed: AtomicBool,
+    /// Each pipeline's counters as it told them last, and when the next row of their sum is due.
+    ledgers: Mutex<(Vec<Ledger>, u64)>,
     error: Mutex<Option<LakeError>>,
     /// Closed parts that may be deleted, oldest first, and their bytes.
     closed: Mutex<(VecDeque<(PathBuf, u64)>, u64)>,
 }
 
 impl Shared {
+    pub fn new(pipelines: usize) -> Shared {
+        Shared {
+            rows_lost: AtomicU64::new(0),
+            parts_deleted: AtomicU64::new(0),
+            packets_dropped: AtomicU64::new(0),
+            failed: AtomicBool::new(false),
+            ledgers: Mutex::new((vec![Ledger::default(); pipelines], 0)),
+            error: Mutex::new(None),
+            closed: Mutex::new((VecDeque::new(), 0)),
+        }
+    }
+
+    /// Takes in a pipeline's counters. Returns those of all when it is time for a row of them, to the
+    /// first that asks.
+    pub fn add_up(&self, ring: usize, ledger: &Ledger, now_ns: u64, every_ns: u64) -> Option<Ledger> {
+        let mut ledgers = self.ledgers.lock().unwrap_or_else(PoisonError::into_inner);
+        let (ledgers, due_ns) = &mut *ledgers;
+        ledgers[ring] = ledger.clone();
+        if now_ns < *due_ns {
+            return None;
+        }
+        *due_ns = now_ns + every_ns;
+        let mut all = Ledger::default();
+        ledgers.iter().for_each(|ledger| all.merge(ledger));
+        all.packets_dropped += self.packets_dropped.load(Ordering::Relaxed);
+        self.count_into(&mut all);
+        Some(all)
+    }
+
+    /// Rows lost and parts deleted up to now, into a ledger.
+    pub fn count_into(&self, ledger: &mut Ledger) {
+        ledger.trace_rows_lost = self.rows_lost.load(Ordering::Relaxed);
+        ledger.trace_parts_deleted = self.parts_deleted.load(Ordering::Relaxed);
+    }
+
     pub fn has_failed(&self) -> bool {
         self.failed.load(Ordering::Acquire)
     }
@@ -215,9 +269,10 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    /// Makes the tables in `folder` and starts the thread.
+    /// Makes the tables in `folder` for the pipeline `ring` and starts the thread.
     pub fn start(
         number: usize,
+        ring: u16,
         folder: &Path,
         options: &TraceOptions,
         shared: &Arc<Shared>,
@@ -229,6 +284,8 @@ impl Lane {
                 rows_max: options.rows_max,
                 bytes_max: options.bytes_max,
                 age_max: options.age_max,
+                part_age_max: None,
+                series: ring,
                 keep_bytes: None,
                 order: order_of(table),
             };

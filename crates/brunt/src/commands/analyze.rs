@@ -2,11 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
+use brunt_capture::trace::pcap::PacketTap;
 use brunt_capture::{
-    Analysis, Limits, ParallelError, Report, Shares, SourceError, run_file, run_file_parallel,
+    Analysis, FileShares, Limits, ParallelError, Report, Shares, Sink, SourceError, run_file,
+    run_file_parallel,
 };
 use brunt_report::capture::{self, Source};
 
+use super::record::{KeepArgs, Keeper, Kind};
 use crate::cli::{Done, Failure, Output};
 
 /// Say what the NFS traffic in a capture file means: rates, latencies, hot files, findings.
@@ -37,27 +40,38 @@ impl super::Subcommand for Analyze {
         if self.file.is_dir() {
             return super::record::analyze(&self.file, self.html.as_deref(), output);
         }
-        report(&self.file, usize::from(self.workers), self.html.as_deref(), output)
+        report(&self.file, usize::from(self.workers), None, self.html.as_deref(), output)
     }
 }
 
-/// Runs a file through as many pipelines as there are workers and prints what the analyses found.
-pub(super) fn report(file: &Path, workers: usize, html: Option<&Path>, output: &Output) -> Done {
-    let mistake =
-        |error: SourceError| Failure::usage(error).advise("Check the file with `capinfos` or `tcpdump -r`");
-    let stop = || output.is_interrupted();
-    let (shares, damage, cut_bytes) = if workers == 1 {
-        let outcome = run_file(file, Analysis::new(), Limits::default(), stop).map_err(mistake)?;
-        let shares = Shares { sinks: vec![outcome.sink], ledger: outcome.ledger };
-        (shares, outcome.damage, outcome.cut_bytes)
-    } else {
+/// Runs a file through as many pipelines as there are workers, keeps what is asked for, and prints what
+/// the analyses found.
+pub(super) fn report(
+    file: &Path,
+    workers: usize,
+    keep: Option<&KeepArgs>,
+    html: Option<&Path>,
+    output: &Output,
+) -> Done {
+    let mut keeper = keep.map(|keep| keep.start(workers, Kind::File, output)).transpose()?;
+    let tap = keeper.as_ref().and_then(Keeper::tap);
+    let failed = keeper.as_ref().map(Keeper::watch);
+    let stop = || output.is_interrupted() || failed.as_ref().is_some_and(|failed| failed());
+    // Who keeps nothing does not pay for it: the analyses alone need less of each packet.
+    let recorders = keeper.as_mut().map(Keeper::recorders).unwrap_or_default();
+    let (analyses, recorders, mut ledger, damage, cut_bytes) = if recorders.is_empty() {
         let sinks = (0..workers).map(|_| Analysis::new()).collect();
-        let outcome =
-            run_file_parallel(file, sinks, Limits::default(), stop).map_err(|error| match error {
-                ParallelError::Source(error) => mistake(error),
-                error => Failure::failed(error),
-            })?;
-        (outcome.shares, outcome.damage, outcome.cut_bytes)
+        let FileShares { shares, damage, cut_bytes } = run(file, sinks, tap, stop)?;
+        (shares.sinks, recorders, shares.ledger, damage, cut_bytes)
+    } else {
+        let sinks = recorders.into_iter().map(|recorder| (Analysis::new(), recorder)).collect();
+        let FileShares { shares, damage, cut_bytes } = run(file, sinks, tap, stop)?;
+        let (analyses, recorders) = shares.sinks.into_iter().unzip();
+        (analyses, recorders, shares.ledger, damage, cut_bytes)
+    };
+    let (extra, failure) = match keeper {
+        Some(keeper) => keeper.finish(recorders, &mut ledger, output),
+        None => (Vec::new(), None),
     };
     if cut_bytes > 0 {
         output.note(format_args!("the file ends {cut_bytes} bytes into a packet: it was cut"));
@@ -65,7 +79,7 @@ pub(super) fn report(file: &Path, workers: usize, html: Option<&Path>, output: &
     if output.is_interrupted() {
         output.note("interrupted: the report covers what was read until then");
     }
-    let report = merged(shares.sinks).report(&shares.ledger);
+    let report = merged(analyses).report(&ledger);
     if let Some(html) = html {
         let mut trouble = Vec::new();
         if output.is_interrupted() {
@@ -77,13 +91,36 @@ pub(super) fn report(file: &Path, workers: usize, html: Option<&Path>, output: &
         trouble.extend(damage.iter().map(|damage| format!("{damage}; this covers what came before.")));
         write_page(&report, file, trouble, html, output)?;
     }
-    super::record::print(&report, Vec::new(), output)?;
+    super::record::print(&report, extra, output)?;
+    if let Some(failure) = failure {
+        return Err(failure);
+    }
     match damage {
         Some(damage) => {
             Err(Failure::usage(damage).advise("The report above covers what came before the damage"))
         }
         None => Ok(()),
     }
+}
+
+/// Runs a file through a parser for each sink; one parser needs no thread beside it.
+fn run<S: Sink + Send + 'static>(
+    file: &Path,
+    mut sinks: Vec<S>,
+    tap: Option<PacketTap>,
+    stop: impl FnMut() -> bool,
+) -> Result<FileShares<S>, Failure> {
+    let mistake =
+        |error: SourceError| Failure::usage(error).advise("Check the file with `capinfos` or `tcpdump -r`");
+    if sinks.len() == 1 && tap.is_none() {
+        let outcome = run_file(file, sinks.remove(0), Limits::default(), stop).map_err(mistake)?;
+        let shares = Shares { sinks: vec![outcome.sink], ledger: outcome.ledger };
+        return Ok(FileShares { shares, damage: outcome.damage, cut_bytes: outcome.cut_bytes });
+    }
+    run_file_parallel(file, sinks, Limits::default(), tap, stop).map_err(|error| match error {
+        ParallelError::Source(error) => mistake(error),
+        error => Failure::failed(error),
+    })
 }
 
 /// What all parsers found together.

@@ -4,9 +4,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use brunt_capture::trace::pcap::PcapWriter;
-use brunt_capture::trace::{Anonymizer, OnFull, Recorder, TraceOptions, TraceStatus, replay};
-use brunt_capture::{Analysis, Limits, Report, run_file_with};
+use brunt_capture::parallel::PARCELS_EACH;
+use brunt_capture::trace::pcap::{PacketLane, PacketTap, PcapOptions, PcapStatus};
+use brunt_capture::trace::{Anonymizer, OnFull, OnLag, Recorder, TraceOptions, TraceStatus, replay};
+use brunt_capture::{Ledger, Report};
 use brunt_core::quantity::{Size, Span};
 use serde_json::Value;
 
@@ -37,13 +38,28 @@ pub struct KeepArgs {
     #[arg(long, value_name = "KEYFILE", requires = "out", conflicts_with = "pcap")]
     anonymize: Option<PathBuf>,
 
-    /// When the disk is full: stop with an error, or wait for room and go on.
-    #[arg(long, value_name = "WHAT", requires = "out", default_value = "stop")]
-    on_full: Full,
+    /// When the disk is full: stop with an error (so it is without this), or wait for room and go on.
+    #[arg(long, value_name = "WHAT")]
+    on_full: Option<Full>,
 
-    /// Write the packets into this file, too (pcap with nanoseconds).
+    /// Write the packets into this file, too (pcap with nanoseconds), cut at --snap: one file by time,
+    /// however many workers there are. A live capture that is ahead of the disk by half of its rings
+    /// leaves packets out of the file, and counts them.
     #[arg(long, value_name = "FILE")]
     pub pcap: Option<PathBuf>,
+
+    /// Begin another packet file before one becomes larger than this: FILE gets a number before its
+    /// extension.
+    #[arg(long, value_name = "SIZE", requires = "pcap")]
+    pcap_size: Option<Size>,
+
+    /// Begin another packet file when the first packet of one was captured so long before.
+    #[arg(long, value_name = "TIME", requires = "pcap")]
+    pcap_age: Option<Span>,
+
+    /// Delete the oldest packet files when all take more than this; needs --pcap-size or --pcap-age.
+    #[arg(long, value_name = "SIZE", requires = "pcap")]
+    pcap_keep: Option<Size>,
 }
 
 /// `--on-full`.
@@ -56,94 +72,167 @@ enum Full {
 }
 
 impl KeepArgs {
-    /// Whether anything is to be kept.
-    pub fn is_some(&self) -> bool {
-        self.out.is_some() || self.pcap.is_some()
+    /// Begins what is asked for, for `workers` parsers.
+    pub(super) fn start(&self, workers: usize, kind: Kind, output: &Output) -> Result<Keeper, Failure> {
+        if self.on_full.is_some() && self.out.is_none() && self.pcap.is_none() {
+            return Err(Failure::usage("--on-full is about what --out or --pcap writes"));
+        }
+        let recorders = self.recorders(workers, output)?;
+        Ok(Keeper {
+            status: recorders.first().map(Recorder::status),
+            recorders,
+            lane: self.lane(kind, output)?,
+            keep: self.clone(),
+        })
+    }
+
+    /// Begins the packet files, if they are asked for.
+    fn lane(&self, kind: Kind, output: &Output) -> Result<Option<PacketLane>, Failure> {
+        let Some(path) = &self.pcap else { return Ok(None) };
+        if self.pcap_keep.is_some() && self.pcap_size.is_none() && self.pcap_age.is_none() {
+            return Err(Failure::usage(
+                "--pcap-keep deletes whole files: say with --pcap-size when one ends",
+            ));
+        }
+        let (tell, stop) = (output.clone(), output.clone());
+        let mut options = PcapOptions {
+            size_max: self.pcap_size.map(|size| size.0),
+            age_max: self.pcap_age.map(|age| age.0),
+            keep_bytes: self.pcap_keep.map(|keep| keep.0),
+            on_full: self.on_full.map_or_else(OnFull::default, OnFull::from),
+            tell: Arc::new(move |what| tell.note(what)),
+            stop: Arc::new(move || stop.is_interrupted()),
+            ..PcapOptions::new(path.clone())
+        };
+        let (on_lag, parcels) = match kind {
+            Kind::File => (OnLag::Wait, PARCELS_EACH),
+            Kind::Live { snap_bytes, parcels } => {
+                options.snap_bytes = snap_bytes;
+                (OnLag::Drop, (parcels / 2).max(1))
+            }
+        };
+        PacketLane::start(options, on_lag, parcels).map(Some).map_err(|error| failed_pcap(path, &error))
     }
 
     /// Begins the trace, if one is asked for.
-    pub(super) fn recorder(&self, output: &Output) -> Result<Option<Recorder>, Failure> {
-        let Some(folder) = &self.out else { return Ok(None) };
+    fn recorders(&self, workers: usize, output: &Output) -> Result<Vec<Recorder>, Failure> {
+        let Some(folder) = &self.out else { return Ok(Vec::new()) };
         let anonymizer = self.anonymize.as_deref().map(Anonymizer::from_file).transpose();
         let (tell, stop) = (output.clone(), output.clone());
         let options = TraceOptions {
             bytes_max: usize::try_from(self.part_size.0).unwrap_or(usize::MAX),
             age_max: self.part_age.0,
             keep_bytes: self.keep.map(|keep| keep.0),
-            on_full: match self.on_full {
-                Full::Stop => OnFull::Stop,
-                Full::Wait => OnFull::Wait,
-            },
+            on_full: self.on_full.map_or_else(OnFull::default, OnFull::from),
             anonymizer: anonymizer.map_err(Failure::usage)?,
             tell: Arc::new(move |what| tell.note(what)),
             stop: Arc::new(move || stop.is_interrupted()),
             ..TraceOptions::default()
         };
-        let recorder = Recorder::create(folder, &options);
-        recorder.map(Some).map_err(|error| Failure::usage(error).advise("Choose another folder with --out"))
+        Recorder::create_shared(folder, &options, workers)
+            .map_err(|error| Failure::usage(error).advise("Choose another folder with --out"))
     }
 }
 
-/// Runs a file through the pipeline, keeps what is asked for, and prints the report.
-pub fn capture(file: &Path, keep: &KeepArgs, output: &Output) -> Done {
-    let recorder = keep.recorder(output)?;
-    let status = recorder.as_ref().map(Recorder::status);
-    let mut packets = match &keep.pcap {
-        Some(path) => Some(PcapWriter::create(path).map_err(|error| failed_pcap(path, &error))?),
-        None => None,
-    };
-    let mut trouble = None;
-    let tap = |batch: &brunt_capture::Batch| {
-        let Some(writer) = &mut packets else { return true };
-        trouble = batch.packets().try_for_each(|packet| writer.write(&packet)).err();
-        trouble.is_none()
-    };
-    let stop = || output.is_interrupted() || status.as_ref().is_some_and(TraceStatus::has_failed);
-    let outcome = run_file_with(file, (Analysis::new(), recorder), Limits::default(), tap, stop);
-    let mut outcome = outcome
-        .map_err(|error| Failure::usage(error).advise("Check the file with `capinfos` or `tcpdump -r`"))?;
-    let (analysis, recorder) = outcome.sink;
-    let (extra, mut failure) = finish(recorder, keep, &mut outcome.ledger, output);
-    if let (Some(writer), Some(path)) = (packets, &keep.pcap) {
-        let written = match trouble {
-            Some(error) => Err(error),
-            None => writer.finish().map(drop),
-        };
-        if let Err(error) = written {
-            failure.get_or_insert(failed_pcap(path, &error));
+impl From<Full> for OnFull {
+    fn from(full: Full) -> OnFull {
+        match full {
+            Full::Stop => OnFull::Stop,
+            Full::Wait => OnFull::Wait,
         }
     }
-    if outcome.cut_bytes > 0 {
-        output.note(format_args!("the file ends {} bytes into a packet: it was cut", outcome.cut_bytes));
+}
+
+/// What is captured.
+pub(super) enum Kind {
+    /// A file: whoever reads it waits for the disk.
+    File,
+    /// Live traffic, which waits for nobody; so many parcels are under way at the most.
+    Live { snap_bytes: u32, parcels: usize },
+}
+
+/// What is being kept of a capture.
+pub(super) struct Keeper {
+    recorders: Vec<Recorder>,
+    status: Option<TraceStatus>,
+    lane: Option<PacketLane>,
+    keep: KeepArgs,
+}
+
+impl Keeper {
+    /// What writes the trace, for each parser; none without `--out`. They come back to
+    /// [`Keeper::finish`].
+    pub(super) fn recorders(&mut self) -> Vec<Recorder> {
+        std::mem::take(&mut self.recorders)
     }
-    if output.is_interrupted() {
-        output.note("interrupted: the report covers what was read until then");
+
+    /// What the packets are shown to.
+    pub(super) fn tap(&self) -> Option<PacketTap> {
+        self.lane.as_ref().map(PacketLane::tap)
     }
-    print(&analysis.report(&outcome.ledger), extra, output)?;
-    if let Some(failure) = failure {
-        return Err(failure);
-    }
-    match outcome.damage {
-        Some(damage) => {
-            Err(Failure::usage(damage).advise("The report above covers what came before the damage"))
+
+    /// Says when something cannot be written any more, so that the capture ends.
+    pub(super) fn watch(&self) -> impl Fn() -> bool + use<> {
+        let (status, lane) = (self.status.clone(), self.lane.as_ref().map(PacketLane::status));
+        move || {
+            status.as_ref().is_some_and(TraceStatus::has_failed)
+                || lane.as_ref().is_some_and(PcapStatus::has_failed)
         }
-        None => Ok(()),
+    }
+
+    /// How the trace is doing, if there is one.
+    pub(super) fn status(&self) -> Option<&TraceStatus> {
+        self.status.as_ref()
+    }
+
+    /// The capture is over: writes what is left. What the report says of it, and what went wrong.
+    pub(super) fn finish(
+        self,
+        recorders: Vec<Recorder>,
+        ledger: &mut Ledger,
+        output: &Output,
+    ) -> (Extra, Option<Failure>) {
+        let (mut extra, mut failure) = (Vec::new(), None);
+        // The packets first: the trace's last word is the ledger.
+        if let (Some(lane), Some(path)) = (self.lane, &self.keep.pcap) {
+            let (summary, error) = lane.finish(ledger);
+            failure = error.map(|error| failed_pcap(path, &error));
+            output.note(format_args!(
+                "{}: {} packets in {} file{}, {} bytes",
+                path.display(),
+                summary.packets,
+                summary.files,
+                if summary.files == 1 { "" } else { "s" },
+                summary.bytes
+            ));
+            if summary.packets_lost > 0 {
+                output.note(format_args!(
+                    "{} packets found no room and are not in the packet file",
+                    summary.packets_lost
+                ));
+            }
+            extra.push(("pcap", serde_json::to_value(summary).unwrap_or_default()));
+        }
+        if !recorders.is_empty() {
+            let folder = self.keep.out.as_deref().unwrap_or(Path::new("."));
+            let trouble = finish_trace(recorders, folder, ledger, &mut extra, output);
+            failure = failure.or(trouble);
+        }
+        (extra, failure)
     }
 }
 
 /// What a report says beside its figures.
 type Extra = Vec<(&'static str, Value)>;
 
-/// Ends the trace, if there is one: what the report says of it, and what went wrong.
-pub(super) fn finish(
-    recorder: Option<Recorder>,
-    keep: &KeepArgs,
-    ledger: &mut brunt_capture::Ledger,
+fn finish_trace(
+    recorders: Vec<Recorder>,
+    folder: &Path,
+    ledger: &mut Ledger,
+    extra: &mut Extra,
     output: &Output,
-) -> (Extra, Option<Failure>) {
-    let Some(recorder) = recorder else { return (Vec::new(), None) };
-    let (summary, error) = recorder.finish(ledger);
-    let folder = keep.out.as_deref().unwrap_or(Path::new("."));
+) -> Option<Failure> {
+    let (summary, error) = Recorder::finish_shared(recorders, ledger);
     output.note(format_args!(
         "{}: {} rows in {} parts, {} bytes: {:.1} times smaller than the packets on the wire",
         folder.display(),
@@ -155,8 +244,8 @@ pub(super) fn finish(
     if summary.rows_lost > 0 {
         output.note(format_args!("{} rows found no room and are not in the trace", summary.rows_lost));
     }
-    let extra = vec![("trace", serde_json::to_value(summary).unwrap_or_default())];
-    (extra, error.map(|error| Failure::failed(error).advise("The report covers what was read until then")))
+    extra.push(("trace", serde_json::to_value(summary).unwrap_or_default()));
+    error.map(|error| Failure::failed(error).advise("The report covers what was read until then"))
 }
 
 fn failed_pcap(path: &Path, error: &std::io::Error) -> Failure {

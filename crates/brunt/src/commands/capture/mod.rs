@@ -8,11 +8,12 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use brunt_capture::trace::{Recorder, TraceStatus};
-use brunt_capture::{Analysis, Limits, LiveCapture, LiveError, LiveOptions, Parsers};
+use brunt_capture::{
+    Analysed, Analysis, Limits, LiveCapture, LiveError, LiveOptions, LiveReport, Parsers, Shares, Sink,
+};
 use brunt_core::quantity::{Size, Span};
 
-use super::record::{self, KeepArgs};
+use super::record::{self, KeepArgs, Keeper, Kind};
 use crate::cli::{Done, Failure, Output};
 use watch::Watch;
 
@@ -92,15 +93,9 @@ impl super::Subcommand for Capture {
 
     fn run(self, output: &Output) -> Done {
         match &self.read {
-            Some(file) if self.keep.is_some() => {
-                if self.workers > 1 {
-                    return Err(Failure::usage(
-                        "--out and --pcap are written by one parser: leave out --workers",
-                    ));
-                }
-                super::record::capture(file, &self.keep, output)
+            Some(file) => {
+                super::analyze::report(file, usize::from(self.workers), Some(&self.keep), None, output)
             }
-            Some(file) => super::analyze::report(file, usize::from(self.workers), None, output),
             None => self.live(output),
         }
     }
@@ -117,13 +112,6 @@ impl Capture {
         if let Some(twice) = self.interfaces.iter().find(|name| count(&self.interfaces, name) > 1) {
             return Err(Failure::usage(format!("-i {twice} is given twice: its packets would count twice")));
         }
-        if self.keep.pcap.is_some() {
-            return Err(Failure::usage("--pcap writes the packets of files only")
-                .advise("Write what is found as tables with --out, or packets with tcpdump"));
-        }
-        if self.keep.out.is_some() && self.workers > 1 {
-            return Err(Failure::usage("--out is written by one parser: leave out --workers"));
-        }
         let options = LiveOptions {
             ring_bytes: self.ring.0 as usize,
             rings: usize::from(self.rings),
@@ -133,7 +121,7 @@ impl Capture {
             ports: self.ports.clone(),
         };
         let workers = usize::from(self.workers);
-        let mut watch = Watch::start(workers, self.metrics, self.plain, output)?;
+        let watch = Watch::start(workers, self.metrics, self.plain, output)?;
         let capture =
             LiveCapture::open(&self.interfaces, &options, workers).map_err(|error| match error {
                 LiveError::NotAllowed { .. } => Failure::failed(error),
@@ -146,18 +134,20 @@ impl Capture {
             if workers == 1 { "" } else { "s" },
             if self.ports.is_empty() { "all ports".into() } else { format!("ports {:?}", self.ports) }
         ));
-        let mut recorder = self.keep.recorder(output)?;
-        let status = recorder.as_ref().map(Recorder::status);
-        let sinks = (0..workers).map(|_| (Analysis::new(), recorder.take())).collect();
-        let parsers = Parsers::start(sinks, Limits::default(), capture.parcels());
-        let end = self.duration.map(|duration| Instant::now() + duration.0);
-        let result = capture.run(parsers, |capture, parsers| {
-            watch.tick(capture, parsers);
-            let failed = status.as_ref().is_some_and(TraceStatus::has_failed);
-            !output.is_interrupted() && !failed && end.is_none_or(|end| Instant::now() < end)
-        });
-        watch.finish();
-        let (mut shares, live, trouble) = result.map_err(Failure::failed)?;
+        let kind = Kind::Live { snap_bytes: options.snap_bytes, parcels: capture.parcels() };
+        let mut keeper = self.keep.start(workers, kind, output)?;
+        // Who keeps nothing does not pay for it: the analyses alone need less of each packet.
+        let recorders = keeper.recorders();
+        let (analyses, recorders, mut ledger, live, trouble) = if recorders.is_empty() {
+            let sinks = (0..workers).map(|_| Analysis::new()).collect();
+            let (shares, live, trouble) = self.run_live(capture, sinks, &keeper, watch, output)?;
+            (shares.sinks, recorders, shares.ledger, live, trouble)
+        } else {
+            let sinks = recorders.into_iter().map(|recorder| (Analysis::new(), recorder)).collect();
+            let (shares, live, trouble) = self.run_live(capture, sinks, &keeper, watch, output)?;
+            let (analyses, recorders) = shares.sinks.into_iter().unzip();
+            (analyses, recorders, shares.ledger, live, trouble)
+        };
         output.note(format_args!(
             "the kernel offered {} packets, {} of them had no room in the ring; times are {}",
             live.counters.offered,
@@ -170,10 +160,8 @@ impl Capture {
                 live.card_losses
             ));
         }
-        let (analyses, recorders): (Vec<_>, Vec<_>) = shares.sinks.into_iter().unzip();
-        let recorder = recorders.into_iter().flatten().next();
-        let (extra, failure) = record::finish(recorder, &self.keep, &mut shares.ledger, output);
-        record::print(&super::analyze::merged(analyses).report(&shares.ledger), extra, output)?;
+        let (extra, failure) = keeper.finish(recorders, &mut ledger, output);
+        record::print(&super::analyze::merged(analyses).report(&ledger), extra, output)?;
         if let Some(failure) = failure {
             return Err(failure);
         }
@@ -181,6 +169,33 @@ impl Capture {
             Some(error) => Err(Failure::failed(error).advise("The report above covers what came before")),
             None => Ok(()),
         }
+    }
+}
+
+impl Capture {
+    /// Captures into a sink for each parser until somebody or something ends it.
+    fn run_live<S: Sink + Analysed + Send + 'static>(
+        &self,
+        capture: LiveCapture,
+        sinks: Vec<S>,
+        keeper: &Keeper,
+        mut watch: Watch,
+        output: &Output,
+    ) -> Result<(Shares<S>, LiveReport, Option<LiveError>), Failure> {
+        let parsers = Parsers::start(sinks, Limits::default(), capture.parcels()).with_tap(keeper.tap());
+        let failed = keeper.watch();
+        let end = self.duration.map(|duration| Instant::now() + duration.0);
+        let go_on = |capture: &LiveCapture, parsers: &Parsers<S>| {
+            watch.tick(capture, parsers);
+            if let Some(status) = keeper.status() {
+                status.set_packets_dropped(capture.packets_dropped());
+            }
+            !output.is_interrupted() && !failed() && end.is_none_or(|end| Instant::now() < end)
+        };
+        let result = capture.run(parsers, go_on);
+        // The terminal is as it was before anything else is said.
+        watch.finish();
+        result.map_err(Failure::failed)
     }
 }
 

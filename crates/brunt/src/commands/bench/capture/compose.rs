@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::path::Path;
 
-use brunt_capture::trace::pcap::PcapWriter;
+use brunt_capture::trace::pcap::{PacketFiles, PcapOptions};
 use brunt_core::random::Random;
 use brunt_wire::nfs::v3::Procedure;
 use brunt_wire::pcap::{CapturedPacket, LinkType};
@@ -47,7 +47,7 @@ pub enum Load {
 pub fn compose(path: &Path, load: Load, mtu: usize, calls: u64) -> Result<(), Failure> {
     let exchanges = exchanges()?;
     let failed = |error: io::Error| Failure::failed(format!("{}: {error}", path.display()));
-    let to = PcapWriter::create(path).map_err(failed)?;
+    let to = PacketFiles::create(PcapOptions::new(path.to_path_buf())).map_err(failed)?;
     let mut composer = Composer {
         to,
         load,
@@ -61,12 +61,12 @@ pub fn compose(path: &Path, load: Load, mtu: usize, calls: u64) -> Result<(), Fa
     };
     composer.random.fill(&mut composer.pool);
     composer.run(calls).map_err(failed)?;
-    composer.to.finish().map_err(failed)?;
+    composer.to.finish().1.map_or(Ok(()), |error| Err(failed(error)))?;
     Ok(())
 }
 
-struct Composer<W: io::Write> {
-    to: PcapWriter<W>,
+struct Composer {
+    to: PacketFiles,
     load: Load,
     mss: usize,
     exchanges: Vec<Exchange>,
@@ -97,7 +97,7 @@ struct Connection {
     identification: [u16; 2],
 }
 
-impl<W: io::Write> Composer<W> {
+impl Composer {
     fn run(&mut self, calls: u64) -> io::Result<()> {
         let mut connections: Vec<Connection> = (0..CLIENTS)
             .map(|number| Connection {

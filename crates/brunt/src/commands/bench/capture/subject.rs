@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use brunt_capture::trace::pcap::PcapWriter;
+use brunt_capture::trace::pcap::{PacketFiles, PcapOptions};
 use brunt_capture::{Batch, FileSource, Ledger};
 use brunt_wire::pcap::CapturedPacket;
 
@@ -184,7 +184,7 @@ pub fn write_packets(
     let failed = |error: io::Error| Failure::failed(format!("{}: {error}", to.display()));
     let mut source = FileSource::open(from).map_err(Failure::usage)?;
     let _ = fs::remove_file(to);
-    let mut writer = PcapWriter::create(to).map_err(failed)?;
+    let mut writer = PacketFiles::create(PcapOptions::new(to.to_path_buf())).map_err(failed)?;
     let (mut batch, mut index) = (Batch::default(), 0);
     'packets: while source.fill(&mut batch).map_err(Failure::usage)? {
         for packet in batch.packets() {
@@ -196,7 +196,7 @@ pub fn write_packets(
             index += 1;
         }
     }
-    writer.finish().map_err(failed)?;
+    writer.finish().1.map_or(Ok(()), |error| Err(failed(error)))?;
     Ok(())
 }
 
