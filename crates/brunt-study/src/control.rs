@@ -162,6 +162,8 @@ pub enum LayerStatus {
         rebuild_bytes_per_second: u64,
         /// Rebuilds that came to their end.
         rebuilds: u64,
+        /// Bytes of a member that the last of those rebuilt, and in how many seconds.
+        last_rebuild: Option<(u64, f64)>,
         /// Requests served without the member that should have.
         degraded_requests: u64,
         /// Read errors that were made good.
@@ -180,6 +182,7 @@ impl LayerStatus {
             rebuilt_bytes: status.rebuilt_bytes,
             rebuild_bytes_per_second: rate,
             rebuilds: status.rebuilds,
+            last_rebuild: status.last_rebuild.map(|(bytes, took)| (bytes, took.as_secs_f64())),
             degraded_requests: status.degraded_requests,
             read_errors: status.read_errors,
             trouble: status.trouble,

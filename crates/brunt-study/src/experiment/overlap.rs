@@ -85,9 +85,10 @@ fn of(a: &FaultEntry, b: &FaultEntry) -> Option<Together> {
             "one member cannot fail twice",
             "write another member, or end the first fault (for = …) before the second begins",
         ),
-        ("member", "member") if same_target && same_layer => {
-            Some(Together::Both("the second member fails while the array does without the first".into()))
-        }
+        ("member", "member") if same_target && same_layer => Some(Together::Both(
+            "the second member fails while the first is missing; both end when the array is whole again"
+                .into(),
+        )),
         ("link", "link") if a.link == b.link => refused(
             format!(
                 "the one that ends first would end the other on link {}",

@@ -23,6 +23,8 @@ pub(super) struct MemberFault {
     pub layer: Option<String>,
     pub member: usize,
     pub failed: Option<Nanos>,
+    /// Rebuilds that the array had come to the end of before.
+    pub rebuilds: u64,
 }
 
 /// What the array says of itself.
@@ -33,6 +35,8 @@ struct Seen {
     rate: u64,
     trouble: Option<String>,
     rebuilt: Option<(u64, u64)>,
+    rebuilds: u64,
+    last_rebuild: Option<(u64, f64)>,
 }
 
 impl MemberFault {
@@ -74,6 +78,8 @@ impl Array<'_> {
                 rebuild_bytes_per_second,
                 trouble,
                 rebuilt_bytes,
+                rebuilds,
+                last_rebuild,
                 ..
             } if self.layer.is_none_or(|wanted| name == wanted) => Some(Seen {
                 state,
@@ -82,6 +88,8 @@ impl Array<'_> {
                 rate: rebuild_bytes_per_second,
                 trouble,
                 rebuilt: rebuilt_bytes,
+                rebuilds,
+                last_rebuild,
             }),
             _ => None,
         });
@@ -128,9 +136,12 @@ impl Trouble for MemberFault {
             return Ok(None);
         }
         let seen = self.array().status()?;
-        if seen.state != "optimal" {
-            return Err(format!("the array is {} already", seen.state));
+        match seen.members.get(self.member).map(String::as_str) {
+            Some("good") => {}
+            Some(word) => return Err(format!("member {} is {word} already", self.member)),
+            None => return Err(format!("there is no member {}", self.member)),
         }
+        self.rebuilds = seen.rebuilds;
         let at = Clock::Monotonic.now();
         let member = self.member;
         self.array().order(|lun, layer| Order::Fail { lun, layer, member })?;
@@ -143,7 +154,7 @@ impl Trouble for MemberFault {
         let seen = self.array().status()?;
         let word = seen.members.get(self.member).map_or("not there", String::as_str);
         // So quick a rebuild that it was never seen is still one.
-        let shows = word != "good" || seen.trouble.is_some();
+        let shows = word != "good" || seen.rebuilds > self.rebuilds;
         let what = format!(
             "member {} is {word}, the array {}, {} requests without it",
             self.member, seen.state, seen.degraded
@@ -166,12 +177,18 @@ impl Trouble for MemberFault {
         let at = Clock::Monotonic.now();
         let before = self.array().status()?;
         let seen = self.array().repair()?;
-        let how = match before.rebuilt {
-            Some((done, all)) => {
+        // How fast it went by itself; what is made up for at full speed says nothing of that.
+        let speed = |(bytes, seconds): (u64, f64)| {
+            format!("{} in {seconds:.2} s, {:.1} MB/s", format_size(bytes), bytes as f64 / seconds / 1e6)
+        };
+        let how = match (before.rebuilt, before.last_rebuild) {
+            (Some((done, all)), _) => {
                 format!("the rest ({} of {}) rebuilt after it", format_size(all - done), format_size(all))
             }
-            None if before.state == "optimal" => "rebuilt by itself".to_string(),
-            None => "rebuilt after it".to_string(),
+            (None, Some(last)) if before.state == "optimal" && before.rebuilds > self.rebuilds => {
+                format!("rebuilt by itself ({})", speed(last))
+            }
+            (None, _) => "rebuilt after it".to_string(),
         };
         let what = format!("the array is whole: {how}; {} requests without a member", seen.degraded);
         Ok(Proof { at, seen: Clock::Monotonic.now(), what, value: Some(seen.degraded as f64) })

@@ -212,7 +212,7 @@ fn members_fail() {
             assert!(run.losses.is_empty(), "{:?}", run.losses);
             let fault = &run.faults[0];
             assert!(fault.shown_by.contains("member 1 is"), "{}", fault.shown_by);
-            assert_eq!(fault.gone_by.contains("by itself"), by_itself, "{}", fault.gone_by);
+            assert_eq!(fault.gone_by.contains("by itself (4MiB in "), by_itself, "{}", fault.gone_by);
         }
         for (_, handle) in ran.backend.handles() {
             let Handle::Array(control) = handle else { continue };
@@ -221,6 +221,25 @@ fn members_fail() {
     };
     check("rebuilt", "40MB", true);
     check("not rebuilt", "100kB", false);
+}
+
+/// The goal: a second member that fails while the first is missing is a fault of its own where the level stands
+/// it, and both are over when the array is whole.
+#[test]
+fn two_members_fail() {
+    let member = "[memory:2MiB]";
+    let url = format!(
+        "array:raid1,rebuild_rate=2MB,{member},{member},{member},spare={member},spare={member}?delay=const:100us"
+    );
+    let fault =
+        |member: u32, at: u32| format!("[[fault]]\ntarget = \"disk\"\nmember = {member}\nat = \"{at}ms\"\n");
+    let faults = fault(0, 300) + &fault(2, 400);
+    let ran =
+        run("two members", &url, "read = 0.5\nverify = {}\nstop = { time = \"800ms\" }", &faults, false);
+    for run in &ran.result.unwrap().points[0].runs {
+        assert!(run.losses.is_empty() && run.faults.len() == 2, "{:?}", run.losses);
+        assert!(run.faults.iter().all(|fault| fault.gone_by.contains("whole")), "{:?}", run.faults);
+    }
 }
 
 /// The goal: a member that a storage fault has put out of its array is replaced before the next run.

@@ -4,13 +4,18 @@
 //!
 //! ```text
 //! array:raid5,chunk=64k,[memory:1GiB],[memory:1GiB],[memory:1GiB],spare=[memory:1GiB]
-//! array:raid1,rebuild=50MB,[disk0.img?fault=off;name=d0],[disk1.img?fault=off;name=d1]
+//! array:raid1,rebuild_rate=50MB,rebuild_depth=16,[disk0.img?fault=off;name=d0],[disk1.img?fault=off;name=d1]
 //! ```
 //!
 //! Members are device URLs of their own in brackets, so that they nest. What a member does:
 //! - a read that fails is made good from the others and counted; after 16 of them the member is out;
 //! - a write that fails puts it out at once, since it is no longer in step;
 //! - a request that is cancelled while it writes puts out the member that did not answer.
+//!
+//! When another member fails while one is missing: RAID 0 has failed with the first one; RAID 1 goes on as long
+//! as one is left, and rebuilds from it; RAID 5 has failed, answers what needs no more than is left, and a rebuild
+//! stops. A mirror whose last whole member fails during the rebuild answers what was rebuilt until then. A spare
+//! that fails is out, and the next one begins from the start.
 //!
 //! The rule: parity and data change under their stripe's lock, so that within a run there is no write
 //! hole. Nothing is kept on the members about the array: a new process begins with all of them in step.
@@ -26,7 +31,7 @@ use std::thread::JoinHandle;
 use brunt_core::units::{format_size, parse_size};
 
 pub use layout::Level;
-pub use state::{ArrayControl, ArrayStatus};
+pub use state::{ArrayControl, ArrayStatus, REBUILD_DEPTH, REBUILD_DEPTH_MAX};
 
 use crate::handle::{Handle, Handles};
 use crate::table::{BackendEntry, OpenError, Opened, Options, bad_value};
@@ -34,7 +39,8 @@ use crate::{Backend, Device, DeviceError, DeviceInfo, Ring};
 use layout::Layout;
 
 const FORMS: &str = "write array:raid5,chunk=64k,[MEMBER],[MEMBER],[MEMBER],spare=[MEMBER] with device URLs in the \
-     brackets; raid0, raid1 or raid5; and rebuild=BYTES-A-SECOND (0: no limit), auto=no, name=NAME";
+     brackets; raid0, raid1 or raid5; and rebuild_rate=BYTES-A-SECOND (0: no limit), rebuild_depth=STRIPES (1 to 256), \
+     auto=no, name=NAME";
 const CHUNK_BYTES: u64 = 64 << 10;
 const CHUNK_BYTES_MAX: u64 = 4 << 20;
 /// What Linux's md does by default (dev.raid.speed_limit_max).
@@ -43,8 +49,8 @@ const REBUILD_BYTES_PER_SECOND: u64 = 200_000_000;
 /// The line for the table.
 pub const ENTRY: BackendEntry = BackendEntry {
     name: "array",
-    help: "RAID of other devices: raid0, raid1 or raid5, then ,chunk=64k ,rebuild=BYTES-A-SECOND ,auto=no ,name=NAME, \
-           members as [URL] and spares as spare=[URL]",
+    help: "RAID of other devices: raid0, raid1 or raid5, then ,chunk=64k ,rebuild_rate=BYTES-A-SECOND ,rebuild_depth=STRIPES \
+           ,auto=no ,name=NAME, members as [URL] and spares as spare=[URL]",
     example: "array:raid5,chunk=64k,[memory:1MiB],[memory:1MiB],[memory:1MiB],spare=[memory:1MiB]",
     options: &[],
     open,
@@ -57,6 +63,7 @@ fn open(text: &str, options: &mut Options) -> Opened {
     let (mut members, mut spares) = (Vec::new(), Vec::new());
     let (mut chunk_bytes, mut rate, mut automatic, mut name) =
         (CHUNK_BYTES, REBUILD_BYTES_PER_SECOND, true, "array");
+    let mut depth = REBUILD_DEPTH;
     for word in words {
         let inside =
             |word: &str| word.strip_prefix('[').and_then(|word| word.strip_suffix(']')).map(str::to_string);
@@ -67,7 +74,12 @@ fn open(text: &str, options: &mut Options) -> Opened {
         } else {
             match word.split_once('=') {
                 Some(("chunk", size)) => chunk_bytes = parse_size(size)?,
-                Some(("rebuild", size)) => rate = parse_size(size)?,
+                // `rebuild` for short.
+                Some(("rebuild_rate" | "rebuild", size)) => rate = parse_size(size)?,
+                Some(("rebuild_depth", stripes)) => match stripes.parse() {
+                    Ok(stripes) if (1..=REBUILD_DEPTH_MAX).contains(&stripes) => depth = stripes,
+                    _ => return Err(wrong("rebuild_depth is how many stripes at a time, 1 to 256")),
+                },
                 Some(("auto", "yes")) => automatic = true,
                 Some(("auto", "no")) => automatic = false,
                 Some(("name", word)) if !word.is_empty() && !word.contains('/') => name = word,
@@ -75,7 +87,9 @@ fn open(text: &str, options: &mut Options) -> Opened {
             }
         }
     }
-    Ok(Arc::new(ArrayBackend::new(level, chunk_bytes, members, spares, rate, automatic, name)?))
+    let array = ArrayBackend::new(level, chunk_bytes, members, spares, rate, automatic, name)?;
+    array.control.set_rebuild_depth(depth);
+    Ok(Arc::new(array))
 }
 
 /// Words with commas between them, those within brackets left alone; `None` when brackets do not match.

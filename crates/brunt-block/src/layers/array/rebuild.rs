@@ -1,5 +1,8 @@
-//! The thread that brings a spare into step while requests go on: a stripe at a time, under the stripe's
-//! lock, at a stated rate. One for each array, asleep while nothing is to be done.
+//! The thread that brings a spare into step while requests go on: several stripes at a time, each under its
+//! stripe's lock, at a stated rate at the most. One for each array, asleep while nothing is to be done.
+//!
+//! The rule: stripes count as rebuilt in their order. One that is done before an earlier one keeps its lock
+//! until that is done too, since a write to it would otherwise pass the spare by.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,12 +13,17 @@ use brunt_core::{Clock, Nanos};
 use super::layout::{Layout, Level};
 use super::state::{ArrayControl, Work};
 use super::xor;
-use crate::{Backend, Buf, Device, DeviceError, Op, Request, Ring, RingConfig};
+use crate::{Backend, Buf, Completion, Device, DeviceError, Op, Request, Ring, RingConfig};
 
-/// How often it looks whether it is still wanted.
+/// How often it looks whether it is still wanted. What a rate has missed is made up for, up to so much.
 const LOOK: Duration = Duration::from_millis(20);
 /// Between tries for a stripe's lock.
 const LOCK_LOOK: Duration = Duration::from_micros(50);
+/// A stripe that no source can be read of is tried so often.
+const READ_TRIES: u32 = 3;
+/// Requests under way at its end have so long to come back by themselves; then they are cancelled, and have
+/// as long again.
+const DRAIN: Duration = Duration::from_secs(1);
 
 pub(super) fn run(control: &Arc<ArrayControl>, layout: Layout, members: &[Arc<dyn Backend>]) {
     while let Some(work) = control.wait_for_work() {
@@ -25,14 +33,6 @@ pub(super) fn run(control: &Arc<ArrayControl>, layout: Layout, members: &[Arc<dy
     }
 }
 
-struct Rebuild<'a> {
-    control: &'a ArrayControl,
-    layout: Layout,
-    work: Work,
-    devices: Vec<Box<dyn Device>>,
-    ring: Ring,
-}
-
 /// `Err` when the rebuild cannot go on; a rebuild that was overtaken or whose spare failed is over without.
 fn rebuild(
     control: &ArrayControl,
@@ -40,52 +40,125 @@ fn rebuild(
     members: &[Arc<dyn Backend>],
     work: Work,
 ) -> Result<(), String> {
-    let arena_bytes = layout.chunk_bytes as usize * layout.slots;
-    let ring = Ring::new(RingConfig { arena_bytes, ..RingConfig::default() }).map_err(|e| e.to_string())?;
-    let devices: Result<Vec<_>, _> = members.iter().map(|member| member.open(&ring, 1)).collect();
+    // More than the locks that there are would wait for themselves.
+    let depth = control.rebuild_depth().min(layout.stripes as u32).max(1);
+    // Every source's chunk is there until they are summed up.
+    let arena_bytes = layout.chunk_bytes as usize * layout.slots * depth as usize;
+    let config = RingConfig { arena_bytes: arena_bytes.min(ARENA_BYTES_MAX), ..RingConfig::default() };
+    let ring = Ring::new(config).map_err(|error| error.to_string())?;
+    let devices: Result<Vec<_>, _> = members.iter().map(|member| member.open(&ring, depth)).collect();
     let devices = devices.map_err(|error| error.to_string())?;
-    // Devices before their ring, when it is over.
-    let mut rebuild = Rebuild { control, layout, work, devices, ring };
-    let mut due = Clock::Monotonic.now();
-    for stripe in 0..layout.stripes {
-        while !control.try_lock(stripe, true) {
-            if !control.is_current(work) {
-                return Ok(());
-            }
-            std::thread::sleep(LOCK_LOOK);
-        }
-        let result = rebuild.stripe(stripe);
-        if let Ok(true) = result {
-            control.rebuilt(work, stripe);
-        }
-        control.unlock(stripe, true);
-        if !result? {
-            return Ok(());
-        }
-        let rate = control.rate();
-        if let Some(nanos) = (layout.chunk_bytes * 1_000_000_000).checked_div(rate) {
-            let now = Clock::Monotonic.now();
-            // What was missed is not made up for in a burst.
-            due = Nanos(due.0.max(now.0.saturating_sub(LOOK.as_nanos() as u64)))
-                .after(Duration::from_nanos(nanos));
-            while Clock::Monotonic.now() < due && control.is_current(work) {
-                std::thread::sleep(due.since(Clock::Monotonic.now()).min(LOOK));
-            }
-        }
-        if !control.is_current(work) {
-            return Ok(());
-        }
+    let mut rebuild = Rebuild {
+        control,
+        layout,
+        work,
+        queues: devices.iter().map(|_| VecDeque::new()).collect(),
+        // Devices before their ring, when it is over.
+        devices,
+        ring,
+        lanes: (0..depth).map(|_| Lane::default()).collect(),
+        first: 0,
+        next: 0,
+        due: Clock::Monotonic.now(),
+        above: Vec::new(),
+    };
+    let result = rebuild.all();
+    if let Err(why) = &result {
+        // Before the locks are let go: nobody is to take what is done so far for all.
+        control.rebuild_stopped(work, why);
     }
-    control.rebuild_done(work);
+    rebuild.end();
     Ok(())
 }
 
+/// Memory that is registered with the ring; what goes beyond comes from the heap.
+const ARENA_BYTES_MAX: usize = 64 << 20;
+
+struct Rebuild<'a> {
+    control: &'a ArrayControl,
+    layout: Layout,
+    work: Work,
+    devices: Vec<Box<dyn Device>>,
+    queues: Vec<VecDeque<Request>>,
+    ring: Ring,
+    /// Stripes under way, each at its number modulo their count.
+    lanes: Vec<Lane>,
+    /// The first stripe that is not in step.
+    first: u64,
+    /// The first that was not begun. Those from `first` on are locked.
+    next: u64,
+    /// When the next one may begin.
+    due: Nanos,
+    above: Vec<Completion>,
+}
+
+/// A stripe under way.
+#[derive(Default)]
+struct Lane {
+    /// Answers that are to come.
+    waits: u32,
+    /// What was read so far, summed up.
+    sum: Option<Buf>,
+    /// The spare has it.
+    done: bool,
+    /// Members that could not be read.
+    avoid: u32,
+    tries: u32,
+    error: Option<(usize, DeviceError)>,
+}
+
 impl Rebuild<'_> {
-    /// One stripe; false when the rebuild is over before its time.
-    fn stripe(&mut self, stripe: u64) -> Result<bool, String> {
+    fn all(&mut self) -> Result<(), String> {
+        while self.first < self.layout.stripes {
+            if !self.control.is_current(self.work) {
+                return Ok(());
+            }
+            let look = self.begin()?;
+            for (device, queue) in self.devices.iter_mut().zip(&mut self.queues) {
+                if !queue.is_empty() {
+                    device.submit(queue);
+                }
+            }
+            let devices = self.devices.iter().map(|device| device.deadline());
+            let until = devices.min().unwrap_or(Nanos::MAX).min(look);
+            self.ring.enter(until).map_err(|error| error.to_string())?;
+            self.take_answers()?;
+        }
+        self.control.rebuild_done(self.work);
+        Ok(())
+    }
+
+    /// Begins what may begin now; when to look again.
+    fn begin(&mut self) -> Result<Nanos, String> {
+        let now = Clock::Monotonic.now();
+        while self.next < self.layout.stripes && self.next - self.first < self.lanes.len() as u64 {
+            if self.due > now {
+                return Ok(self.due.min(now.after(LOOK)));
+            }
+            if !self.control.try_lock(self.next, true) {
+                return Ok(now.after(LOCK_LOOK));
+            }
+            let stripe = self.next;
+            self.next += 1;
+            *self.lane(stripe) = Lane::default();
+            self.read(stripe)?;
+            if let Some(nanos) = (self.layout.chunk_bytes * 1_000_000_000).checked_div(self.control.rate()) {
+                // What was missed is not made up for in a burst.
+                let due = self.due.0.max(now.0.saturating_sub(LOOK.as_nanos() as u64));
+                self.due = Nanos(due).after(Duration::from_nanos(nanos));
+            }
+        }
+        Ok(now.after(LOOK))
+    }
+
+    fn lane(&mut self, stripe: u64) -> &mut Lane {
+        let count = self.lanes.len() as u64;
+        &mut self.lanes[(stripe % count) as usize]
+    }
+
+    /// Reads what a locked stripe is made of.
+    fn read(&mut self, stripe: u64) -> Result<(), String> {
         let view = self.control.view();
-        let len = self.layout.chunk_bytes;
-        let offset = stripe * len;
         let others = (0..self.layout.slots).filter(|slot| *slot != self.work.slot);
         let mut sources: Vec<usize> =
             others.filter_map(|slot| self.control.holder(&view, slot, stripe)).collect();
@@ -96,54 +169,118 @@ impl Rebuild<'_> {
         if sources.len() < needed {
             return Err("too few members are left to rebuild from".to_string());
         }
+        let avoid = self.lane(stripe).avoid;
+        // Of mirrors one that could be read so far.
+        sources.sort_by_key(|device| avoid >> device & 1);
         sources.truncate(needed);
-        for device in &sources {
-            let buf = self.ring.pool().take(len as usize);
-            self.submit(*device, Op::Read, offset, buf);
-        }
-        let mut sum: Option<Buf> = None;
+        self.lane(stripe).waits = needed as u32;
         for device in sources {
-            let Some((buf, result)) = self.wait(device) else { return Ok(false) };
-            if let Err(error) = result {
-                return Err(format!("{} cannot be read: {error}", self.devices[device].info().name));
-            }
-            match &mut sum {
-                None => sum = Some(buf),
-                Some(sum) => xor(sum, &buf),
-            }
+            self.send(device, Op::Read, stripe, None);
         }
-        let Some(sum) = sum else { return Ok(false) };
+        Ok(())
+    }
+
+    fn send(&mut self, device: usize, op: Op, stripe: u64, buf: Option<Buf>) {
+        let len = self.layout.chunk_bytes;
+        let buf = buf.unwrap_or_else(|| self.ring.pool().take(len as usize));
+        let request = Request { tag: stripe, op, offset: stripe * len, len, buf, force_unit_access: false };
+        self.queues[device].push_back(request);
+    }
+
+    fn take_answers(&mut self) -> Result<(), String> {
+        for device in 0..self.devices.len() {
+            if self.devices[device].outstanding() == 0 {
+                continue;
+            }
+            let mut above = std::mem::take(&mut self.above);
+            self.devices[device].poll(&mut above);
+            let answered = above.drain(..).try_for_each(|one| self.came_up(device, one));
+            self.above = above;
+            answered?;
+        }
+        while self.first < self.next && self.lane(self.first).done {
+            let stripe = self.first;
+            self.control.rebuilt(self.work, stripe);
+            self.control.unlock(stripe, true);
+            self.first += 1;
+        }
+        Ok(())
+    }
+
+    fn came_up(&mut self, device: usize, one: Completion) -> Result<(), String> {
+        let stripe = one.tag;
         let spare = self.work.device;
-        self.submit(spare, Op::Write, offset, sum);
-        match self.wait(spare) {
-            Some((_, Ok(()))) => Ok(true),
-            Some((_, Err(error))) => {
-                self.control.blame(spare, error, true);
-                Ok(false)
+        let result = one.result.or_else(|error| if error.is_recovered() { Ok(()) } else { Err(error) });
+        if device == spare {
+            match result {
+                Ok(()) => self.lane(stripe).done = true,
+                // Out with it; the rebuild is no longer current then.
+                Err(error) => self.control.blame(spare, error, true),
             }
-            None => Ok(false),
+            return Ok(());
+        }
+        let lane = self.lane(stripe);
+        lane.waits -= 1;
+        match (result, &mut lane.sum) {
+            (Err(error), _) => lane.error = Some((device, error)),
+            (Ok(()), Some(sum)) => xor(sum, &one.buf),
+            (Ok(()), empty) => *empty = Some(one.buf),
+        }
+        if lane.waits > 0 {
+            return Ok(());
+        }
+        let sum = lane.sum.take();
+        match (lane.error.take(), sum) {
+            (None, Some(sum)) => {
+                self.send(spare, Op::Write, stripe, Some(sum));
+                Ok(())
+            }
+            (Some((device, error)), _) => self.try_again(stripe, device, error),
+            (None, None) => unreachable!("what went well was summed up"),
         }
     }
 
-    fn submit(&mut self, device: usize, op: Op, offset: u64, buf: Buf) {
-        let request = Request { tag: 0, op, offset, len: buf.len() as u64, buf, force_unit_access: false };
-        self.devices[device].submit(&mut VecDeque::from([request]));
+    /// A source could not be read: another one, if this is a mirror, or the same once more.
+    fn try_again(&mut self, stripe: u64, device: usize, error: DeviceError) -> Result<(), String> {
+        let view = self.control.view();
+        let holds = |slot: usize| self.control.holder(&view, slot, stripe);
+        let there = (0..self.layout.slots).filter(|slot| *slot != self.work.slot).filter_map(holds).count();
+        let lane = self.lane(stripe);
+        lane.avoid |= 1 << device;
+        lane.tries += 1;
+        let others = self.layout.level == Level::Raid1 && there > 1;
+        let tries_max = if others { READ_TRIES * there as u32 } else { READ_TRIES };
+        if self.lane(stripe).tries >= tries_max {
+            return Err(format!("{} cannot be read: {error}", self.devices[device].info().name));
+        }
+        // The last one that has the data is not put out for its errors.
+        if others {
+            self.control.blame(device, error, false);
+        }
+        self.read(stripe)
     }
 
-    /// The answer of a device; `None` when the rebuild is no longer wanted before there is one.
-    fn wait(&mut self, device: usize) -> Option<(Buf, Result<(), DeviceError>)> {
-        let mut done = Vec::new();
-        loop {
-            self.devices[device].poll(&mut done);
-            if let Some(one) = done.pop() {
-                let recovered = |error: DeviceError| if error.is_recovered() { Ok(()) } else { Err(error) };
-                return Some((one.buf, one.result.or_else(recovered)));
+    /// Lets go of the locks, then waits for what is under way: a write that came late to the spare could spoil
+    /// the next rebuild onto it.
+    fn end(&mut self) {
+        (self.first..self.next).for_each(|stripe| self.control.unlock(stripe, true));
+        self.queues.iter_mut().for_each(VecDeque::clear);
+        for cancels in [false, true] {
+            let until = Clock::Monotonic.now().after(DRAIN);
+            let busy = |devices: &[Box<dyn Device>]| devices.iter().any(|device| device.outstanding() > 0);
+            if cancels {
+                let tags = self.first..self.next;
+                self.devices.iter_mut().for_each(|device| tags.clone().for_each(|tag| device.cancel(tag)));
             }
-            if !self.control.is_current(self.work) {
-                return None;
+            while busy(&self.devices) && Clock::Monotonic.now() < until {
+                let devices = self.devices.iter().map(|device| device.deadline());
+                let look = devices.min().unwrap_or(Nanos::MAX).min(Clock::Monotonic.now().after(LOOK));
+                if self.ring.enter(look.min(until)).is_err() {
+                    return;
+                }
+                self.devices.iter_mut().for_each(|device| device.poll(&mut self.above));
+                self.above.clear();
             }
-            let until = self.devices[device].deadline().min(Clock::Monotonic.now().after(LOOK));
-            self.ring.enter(until).ok()?;
         }
     }
 }

@@ -7,6 +7,9 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use brunt_core::{Clock, Nanos};
 
 use super::layout::{Layout, Level};
 use crate::DeviceError;
@@ -15,6 +18,10 @@ use crate::DeviceError;
 pub const DEVICES_MAX: usize = 32;
 /// Read errors that a member is forgiven; one more and it has failed.
 pub const READ_ERRORS_MAX: u32 = 16;
+/// How many stripes a rebuild has under way at a time, if nobody says.
+pub const REBUILD_DEPTH: u32 = 8;
+/// Most stripes that a rebuild has under way at a time; far fewer than there are locks.
+pub const REBUILD_DEPTH_MAX: u32 = 256;
 /// Stripe locks; stripes that fall on the same one wait for each other without need.
 const LOCKS: u64 = 4096;
 const EXCLUSIVE: u32 = 1 << 31;
@@ -60,6 +67,8 @@ pub struct ArrayStatus {
     pub rebuilt_bytes: Option<(u64, u64)>,
     /// Rebuilds that came to their end.
     pub rebuilds: u64,
+    /// Bytes of a member that the last of those rebuilt, and how long it took.
+    pub last_rebuild: Option<(u64, Duration)>,
     /// Requests (parts of them) that were served without the member that should have.
     pub degraded_requests: u64,
     /// Read errors of members that the others made good.
@@ -81,6 +90,8 @@ pub struct ArrayControl {
     watermark: AtomicU64,
     /// Bytes a second for a rebuild; 0 is as fast as it goes.
     rate: AtomicU64,
+    /// Stripes that a rebuild has under way at a time.
+    depth: AtomicU32,
     locks: Box<[AtomicU32]>,
     pub(super) degraded_requests: AtomicU64,
     pub(super) read_errors: AtomicU64,
@@ -95,6 +106,9 @@ struct State {
     /// A spare is taken as soon as a member fails.
     automatic: bool,
     rebuilds: u64,
+    last_rebuild: Option<(u64, Duration)>,
+    /// When the rebuild under way was begun.
+    began: Nanos,
     /// Counts rebuilds begun, so that one that was overtaken cannot speak for the next.
     epoch: u64,
     /// A rebuild that nobody has begun to work on.
@@ -113,6 +127,8 @@ impl ArrayControl {
             errors: vec![0; devices],
             automatic,
             rebuilds: 0,
+            last_rebuild: None,
+            began: Nanos(0),
             epoch: 0,
             wanted: false,
             closing: false,
@@ -126,6 +142,7 @@ impl ArrayControl {
             news: Condvar::new(),
             watermark: AtomicU64::new(0),
             rate: AtomicU64::new(rate),
+            depth: AtomicU32::new(REBUILD_DEPTH),
             locks: (0..LOCKS).map(|_| AtomicU32::new(0)).collect(),
             degraded_requests: AtomicU64::new(0),
             read_errors: AtomicU64::new(0),
@@ -186,6 +203,16 @@ impl ArrayControl {
         self.rate.load(Ordering::Relaxed)
     }
 
+    /// Sets how many stripes the next rebuild has under way at a time, 1 to [`REBUILD_DEPTH_MAX`].
+    pub fn set_rebuild_depth(&self, stripes: u32) {
+        self.depth.store(stripes.clamp(1, REBUILD_DEPTH_MAX), Ordering::Relaxed);
+    }
+
+    /// As [`ArrayControl::set_rebuild_depth`].
+    pub fn rebuild_depth(&self) -> u32 {
+        self.depth.load(Ordering::Relaxed)
+    }
+
     /// What goes on.
     pub fn status(&self) -> ArrayStatus {
         let state = self.lock();
@@ -210,6 +237,7 @@ impl ArrayControl {
             spares: state.spares.iter().map(|device| name(*device)).collect(),
             rebuilt_bytes: rebuilding.then_some((done, self.layout.stripes * self.layout.chunk_bytes)),
             rebuilds: state.rebuilds,
+            last_rebuild: state.last_rebuild,
             degraded_requests: self.degraded_requests.load(Ordering::Relaxed),
             read_errors: self.read_errors.load(Ordering::Relaxed),
             trouble: state.trouble.clone(),
@@ -317,6 +345,7 @@ impl ArrayControl {
         self.watermark.store(0, Ordering::Release);
         state.slots[slot] = Slot::Rebuilding(spare);
         state.wanted = true;
+        state.began = Clock::Monotonic.now();
         state.epoch += 1;
         self.generation.fetch_add(1, Ordering::Release);
         self.news.notify_all();
@@ -370,6 +399,8 @@ impl ArrayControl {
         if state.epoch == work.epoch && state.slots[work.slot] == Slot::Rebuilding(work.device) {
             state.slots[work.slot] = Slot::Good(work.device);
             state.rebuilds += 1;
+            let took = Clock::Monotonic.now().since(state.began);
+            state.last_rebuild = Some((self.layout.stripes * self.layout.chunk_bytes, took));
             self.generation.fetch_add(1, Ordering::Release);
             if state.automatic && state.slots.contains(&Slot::Failed) {
                 let _ = self.begin_rebuild(&mut state);

@@ -20,6 +20,8 @@ struct Bench {
     random: Random,
     medium: Vec<u8>,
     name: String,
+    /// Of a write that failed nobody knows what it left.
+    reads_only: bool,
 }
 
 impl Bench {
@@ -39,6 +41,7 @@ impl Bench {
             random: Random::new(seed),
             medium,
             name: format!("{url}, seed {seed}"),
+            reads_only: false,
         }
     }
 
@@ -84,6 +87,7 @@ impl Bench {
                 }
                 ranges.push((offset, offset + len));
                 let op = match self.random.below(10) {
+                    _ if self.reads_only => Op::Read,
                     0..4 => Op::Read,
                     4..9 => Op::Write,
                     _ => Op::WriteZeroes,
@@ -253,6 +257,131 @@ fn random_trouble() {
     }
 }
 
+/// A rebuild of many stripes at a time, on members that take so long that requests come in between, with
+/// requests before, beside and behind it, and what else may fail under way. How often requests met a rebuild.
+fn rebuild_under_load(level: &str, members: usize, depth: u32, seed: u64) -> u32 {
+    let mut url = format!("array:{level},chunk={CHUNK},rebuild_rate=0,rebuild_depth={depth}");
+    for index in 0..members + 2 {
+        let member = format!("[memory:256KiB?delay=uniform:50us-250us,seed={index}&fault=off;name=d{index}]");
+        url += &if index < members { format!(",{member}") } else { format!(",spare={member}") };
+    }
+    let mut bench = Bench::new(&url, seed);
+    assert_eq!(bench.work(10), 0);
+    let mut seen = 0;
+    for round in 0..3 {
+        // The spare that will be rebuilt (the first one is a member by now) fails a write: the next one begins
+        // from the start.
+        if round == 1 {
+            let switch = bench.faults(&format!("d{}", members + 1));
+            switch.arm(Fault::parse("hardware-error,op=write,every=7,times=1").unwrap()).unwrap();
+        }
+        let victim = bench.random.below(members as u64) as usize;
+        // Reads of a source fail for a while; the rebuild and the requests find another one.
+        if level == "raid1" && members > 2 {
+            let other = (victim + 1) % members;
+            let switch = bench.faults(&format!("d{other}"));
+            switch.arm(Fault::parse("busy,op=read,times=5").unwrap()).unwrap();
+        }
+        bench.control.fail(victim).unwrap();
+        while bench.control.status().state != "optimal" {
+            seen += u32::from(bench.control.status().rebuilt_bytes.is_some_and(|(done, _)| done > 0));
+            assert_eq!(bench.work(1), 0, "{}", bench.name);
+            if bench.control.status().state == "degraded" {
+                bench.control.replace();
+                let _ = bench.control.rebuild();
+            }
+        }
+        bench.check_all();
+        let (bytes, took) = bench.control.status().last_rebuild.unwrap();
+        assert!(bytes == 256 << 10 && !took.is_zero());
+        bench.control.replace();
+    }
+    // What the rebuilt members hold is in step with the parity, too.
+    if level == "raid5" {
+        for slot in 0..members {
+            bench.control.fail(slot).unwrap();
+            bench.check_all();
+            bench.control.replace();
+            let _ = bench.control.rebuild();
+            assert_eq!(bench.work_until_whole(), 0, "{}", bench.name);
+        }
+    }
+    seen
+}
+
+/// The goal: with many stripes of a rebuild under way at once, reads see what was written last at every
+/// moment, whatever fails meanwhile, and the members are in step when it is over.
+#[test]
+fn rebuilds_of_many_stripes() {
+    let mut seen = 0;
+    for (seed, depth) in [1, 2, 5, 16, 256].into_iter().enumerate() {
+        for (level, members) in [("raid1", 2), ("raid1", 3), ("raid5", 3), ("raid5", 5)] {
+            seen += rebuild_under_load(level, members, depth, seed as u64);
+        }
+    }
+    assert!(seen > 0, "no request met a rebuild");
+}
+
+/// The goal: more stripes at a time are rebuilt in less time where the members' own time is what takes long.
+#[test]
+fn depth_is_used() {
+    let took = |depth: u32| {
+        let member = "[memory:256KiB?delay=const:2ms]";
+        let url = format!("array:raid1,chunk={CHUNK},rebuild_depth={depth},{member},{member},spare={member}");
+        let bench = Bench::new(&url, 1);
+        bench.control.fail(0).unwrap();
+        let begin = Instant::now();
+        while bench.control.status().state != "optimal" {
+            assert!(begin.elapsed() < PATIENCE);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        bench.control.status().last_rebuild.unwrap().1
+    };
+    // 64 stripes of at least 4 ms each, one after the other; or sixteen at a time.
+    let (one, many) = (took(1), took(16));
+    assert!(one >= Duration::from_millis(256) && many < one / 2, "{one:?} and {many:?}");
+}
+
+/// The goal: what happens when another member fails during a rebuild is what the level stands: a mirror of
+/// three goes on from the last one, a mirror of two and RAID 5 have failed, answer what they still can, and
+/// never anything wrong; and a rebuild is over, with its spare given back.
+#[test]
+fn second_failures() {
+    let slow = |level: &str, members: usize| {
+        let mut bench = Bench::new(&url(level, members, 1, ",rebuild_rate=100kB,rebuild_depth=8"), 5);
+        assert_eq!(bench.work(40), 0);
+        bench.control.fail(0).unwrap();
+        assert_eq!(bench.control.status().state, "rebuilding");
+        bench
+    };
+    let mut bench = slow("raid1", 3);
+    bench.control.fail(1).unwrap();
+    assert_eq!(bench.control.status().state, "rebuilding");
+    bench.control.set_rate(0);
+    let begin = Instant::now();
+    while bench.control.status().rebuilds == 0 {
+        assert_eq!(bench.work(1), 0);
+        assert!(begin.elapsed() < PATIENCE, "{:?}", bench.control.status());
+    }
+    bench.check_all();
+    for (level, members) in [("raid1", 2), ("raid5", 4)] {
+        let mut bench = slow(level, members);
+        bench.reads_only = true;
+        bench.control.fail(1).unwrap();
+        bench.control.set_rate(0);
+        let begin = Instant::now();
+        while bench.control.status().spares.is_empty() {
+            assert!(begin.elapsed() < PATIENCE, "{level}: {:?}", bench.control.status());
+            // What is answered is checked against what was written; what is not has failed.
+            bench.work(1);
+        }
+        let status = bench.control.status();
+        assert_eq!((status.state, status.rebuilds), ("failed", 0), "{level}");
+        assert!(status.trouble.unwrap().contains("too few members"), "{level}");
+        assert!(bench.control.rebuild().unwrap_err().contains("nothing to rebuild from"), "{level}");
+    }
+}
+
 /// The goal: two threads, a failing member and a rebuild at once leave every byte right; and the parity
 /// with it, seen by a second failure.
 #[test]
@@ -338,7 +467,9 @@ fn mistakes() {
     check("array:raid1,[null:1MiB],[null:1MiB?block=4096]", "block=");
     check("array:raid1,chunk=5k,[null:1MiB],[null:1MiB]", "power of two");
     check("array:raid1,chunk=64k,[null:32k],[null:1MiB]", "less than a chunk");
-    check("array:raid1,fast=yes,[null:1MiB],[null:1MiB]", "rebuild=");
+    check("array:raid1,fast=yes,[null:1MiB],[null:1MiB]", "rebuild_rate=");
+    check("array:raid1,rebuild_depth=0,[null:1MiB],[null:1MiB]", "1 to 256");
+    check("array:raid1,rebuild_depth=257,[null:1MiB],[null:1MiB]", "1 to 256");
     check("array:raid1,[nul:1MiB],[null:1MiB]", "there is no backend 'nul'");
     check("array:raid1,[null:1MiB],[null:1MiB]?speed=9", "no option 'speed'");
     let nested = "array:raid0,[array:raid1,[memory:1MiB?fault=off],[memory:1MiB]],[memory:1MiB?delay=const:1us]?retry=3";
