@@ -7,6 +7,9 @@ use brunt_core::Nanos;
 
 use crate::table::{Column, Kind, Table};
 
+/// Rows of words that are sorted into columns at a time: at most 32 KiB with 31 columns.
+const TILE_ROWS: usize = 128;
+
 /// Columns of the same length.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Batch {
@@ -62,7 +65,7 @@ impl Cells {
         Cells { values, levels: Vec::new(), nulls: 0 }
     }
 
-    fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         match &self.values {
             Values::Ints(values) => values.len(),
             Values::Floats(values) => values.len(),
@@ -101,23 +104,29 @@ impl Cells {
         self.nulls += other.nulls;
     }
 
-    fn reorder(&mut self, order: &[u32]) {
-        fn gather<T: Copy>(values: &mut Vec<T>, order: &[u32]) {
-            if !values.is_empty() {
-                *values = order.iter().map(|row| values[*row as usize]).collect();
+    fn reorder(&mut self, scratch: &mut SortScratch) {
+        fn gather<T: Copy + PartialEq>(values: &mut Vec<T>, order: &[u32], into: &mut Vec<T>) {
+            let Some(first) = values.first() else { return };
+            // Half of the columns say the same in every row.
+            if values.iter().all(|value| value == first) {
+                return;
             }
+            into.clear();
+            into.extend(order.iter().map(|row| values[*row as usize]));
+            std::mem::swap(values, into);
         }
+        let SortScratch { order, ints, levels, .. } = scratch;
         match &mut self.values {
-            Values::Ints(values) => gather(values, order),
-            Values::Floats(values) => gather(values, order),
-            Values::Bools(values) => gather(values, order),
+            Values::Ints(values) => gather(values, order, ints),
+            Values::Floats(values) => gather(values, order, &mut Vec::new()),
+            Values::Bools(values) => gather(values, order, &mut Vec::new()),
             Values::Texts(texts) => {
                 let mut sorted = Texts::default();
                 order.iter().for_each(|row| sorted.push(&texts.bytes[texts.range(*row as usize)]));
                 *texts = sorted;
             }
         }
-        gather(&mut self.levels, order);
+        gather(&mut self.levels, order, levels);
     }
 
     /// `rows` rows without a value.
@@ -210,19 +219,32 @@ impl Batch {
             words.len(),
             self.table.name
         );
-        for (index, (cells, column)) in self.columns.iter_mut().zip(self.table.columns).enumerate() {
-            let rows = words.chunks_exact(stride);
-            match &mut cells.values {
-                Values::Ints(values) => values.extend(rows.map(|row| row[index])),
-                Values::Floats(values) => values.extend(rows.map(|row| row[index] as f64)),
-                Values::Bools(values) => values.extend(rows.map(|row| row[index] != 0)),
-                Values::Texts(texts) => rows.for_each(|row| texts.push(text(row[index]))),
-            }
-            let rows = words.chunks_exact(stride);
-            if column.nullable {
+        // So many rows at a time as the nearest cache has room for.
+        for words in words.chunks(stride * TILE_ROWS) {
+            let rows = || words.chunks_exact(stride);
+            let count = words.len() / stride;
+            let nulls = || rows().map(|row| row[stride - 1]);
+            let (any, all) = nulls().fold((0, !0), |(any, all), nulls| (any | nulls, all & nulls));
+            for (index, (cells, column)) in self.columns.iter_mut().zip(self.table.columns).enumerate() {
+                match &mut cells.values {
+                    Values::Ints(values) => values.extend(rows().map(|row| row[index])),
+                    Values::Floats(values) => values.extend(rows().map(|row| row[index] as f64)),
+                    Values::Bools(values) => values.extend(rows().map(|row| row[index] != 0)),
+                    Values::Texts(texts) => rows().for_each(|row| texts.push(text(row[index]))),
+                }
+                if !column.nullable {
+                    continue;
+                }
                 let before = cells.levels.len();
-                cells.levels.extend(rows.map(|row| 1 - (row[stride - 1] >> index & 1) as i16));
-                cells.nulls += cells.levels[before..].iter().filter(|level| **level == 0).count();
+                if any >> index & 1 == 0 {
+                    cells.levels.resize(before + count, 1);
+                } else if all >> index & 1 == 1 {
+                    cells.levels.resize(before + count, 0);
+                    cells.nulls += count;
+                } else {
+                    cells.levels.extend(nulls().map(|nulls| 1 - (nulls >> index & 1) as i16));
+                    cells.nulls += cells.levels[before..].iter().filter(|level| **level == 0).count();
+                }
             }
         }
         self.rows += words.len() / stride;
@@ -250,8 +272,8 @@ impl Batch {
     }
 
     /// Puts the rows in the order of an integer column, and leaves those in order that are equal in it.
-    /// Nulls come first.
-    pub fn sort_by(&mut self, column: &str) {
+    /// Nulls come first. The scratch is for the next call too.
+    pub fn sort_by(&mut self, column: &str, scratch: &mut SortScratch) {
         let cells = &self.columns[self.table.index_of(column)];
         let Values::Ints(values) = &cells.values else {
             panic!("{}.{column} holds no integers", self.table.name)
@@ -260,10 +282,17 @@ impl Batch {
         if (1..self.rows).all(|row| key(row - 1) <= key(row)) {
             return;
         }
-        let mut order: Vec<(i64, u32)> = (0..self.rows).map(|row| (key(row), row as u32)).collect();
-        order.sort_unstable();
-        let order: Vec<u32> = order.into_iter().map(|(_, row)| row).collect();
-        self.columns.iter_mut().for_each(|cells| cells.reorder(&order));
+        scratch.order.clear();
+        scratch.order.extend(0..self.rows as u32);
+        let keys = (0..self.rows).map(key);
+        let (min, max) = keys.fold((i64::MAX, i64::MIN), |(min, max), key| (min.min(key), max.max(key)));
+        let range = max.wrapping_sub(min) as u64;
+        if cells.nulls == 0 && range < 1 << RADIX_BITS_MAX {
+            scratch.sort_by_bytes(range, |row| (key(row as usize) - min) as u32);
+        } else {
+            scratch.order.sort_by_key(|row| key(*row as usize));
+        }
+        self.columns.iter_mut().for_each(|cells| cells.reorder(scratch));
     }
 
     /// Forgets the rows and keeps the memory.
@@ -322,6 +351,42 @@ impl Batch {
 
     fn name_of(&self, column: usize) -> String {
         format!("{}.{}", self.table.name, self.table.columns[column].name)
+    }
+}
+
+/// Keys that differ in no more bits are sorted byte by byte.
+const RADIX_BITS_MAX: u32 = 24;
+
+/// Memory for [`Batch::sort_by`].
+#[derive(Clone, Debug, Default)]
+pub struct SortScratch {
+    order: Vec<u32>,
+    spare: Vec<u32>,
+    ints: Vec<i64>,
+    levels: Vec<i16>,
+}
+
+impl SortScratch {
+    /// Puts `order` in the order of keys up to `range`: by the lowest byte, then by the next; rows that are
+    /// equal in one keep the order of the bytes before.
+    fn sort_by_bytes(&mut self, range: u64, key: impl Fn(u32) -> u32) {
+        for shift in (0..RADIX_BITS_MAX).step_by(8).take_while(|shift| range >> shift > 0) {
+            let digit = |row: u32| (key(row) >> shift & 0xff) as usize;
+            let mut places = [0u32; 256];
+            self.order.iter().for_each(|row| places[digit(*row)] += 1);
+            let mut before = 0;
+            for place in &mut places {
+                before += std::mem::replace(place, before);
+            }
+            self.spare.clear();
+            self.spare.resize(self.order.len(), 0);
+            for row in &self.order {
+                let place = &mut places[digit(*row)];
+                self.spare[*place as usize] = *row;
+                *place += 1;
+            }
+            std::mem::swap(&mut self.order, &mut self.spare);
+        }
     }
 }
 
@@ -501,11 +566,47 @@ mod tests {
                 .bool(some)
                 .end();
         }
-        batch.sort_by("a");
-        batch.sort_by("a");
+        batch.sort_by("a", &mut SortScratch::default());
+        batch.sort_by("a", &mut SortScratch::default());
         assert_eq!(batch.ints("a"), [1, 1, 2, 3]);
         assert_eq!(batch.texts("c").collect::<Vec<_>>(), ["1.1", "1.3", "2.2", "3.0"]);
         assert_eq!((batch.bools("d"), batch.is_null("b", 0)), (&[false, true, true, true][..], true));
+    }
+
+    /// The goal: keys near to each other and far apart, nulls among them or not: all come in the order in
+    /// which a stable sort puts them.
+    #[test]
+    fn rows_in_order_of_any_keys() {
+        const KEYS: Table = Table {
+            name: "k",
+            doc: "Rows.",
+            columns: &[Column::int("key", "Integers.").nullable(), Column::int("row", "Integers.")],
+        };
+        let mut random = brunt_core::random::Random::new(5);
+        let mut scratch = SortScratch::default();
+        for bits in [1, 8, 9, 17, 23, 24, 25, 64] {
+            for nulls in [false, true] {
+                let base = if bits < 64 { -1000 } else { 0 };
+                let keys: Vec<Option<i64>> = (0..3000)
+                    .map(|_| {
+                        let key = base + (random.next_u64() >> (64 - bits)) as i64;
+                        (!nulls || !random.chance(0.1)).then_some(key)
+                    })
+                    .collect();
+                let mut batch = Batch::new(&KEYS);
+                for (row, key) in (0..).zip(&keys) {
+                    batch.row().int_or_null(*key).int(row).end();
+                }
+                batch.sort_by("key", &mut scratch);
+                let mut order: Vec<i64> = (0..3000).collect();
+                order.sort_by_key(|row| keys[*row as usize]);
+                assert_eq!(batch.ints("row"), order, "{bits} {nulls}");
+                for (place, row) in order.iter().enumerate() {
+                    let key = (!batch.is_null("key", place)).then(|| batch.ints("key")[place]);
+                    assert_eq!(key, keys[*row as usize]);
+                }
+            }
+        }
     }
 
     /// The goal: whole columns can be appended at once, and ragged ones are our own mistake.

@@ -6,47 +6,73 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use foldhash::fast::FixedState;
+use hashbrown::HashTable;
 use parquet::basic::{
     Compression, ConvertedType, Encoding, LogicalType, Repetition, Type as Physical, ZstdLevel,
 };
-use parquet::column::writer::ColumnWriter;
+use parquet::column::page::{CompressedPage, Page, PageWriter};
+use parquet::column::writer::ColumnCloseResult;
 use parquet::data_type::ByteArray;
 use parquet::errors::ParquetError;
-use parquet::file::metadata::KeyValue;
-use parquet::file::properties::{EnabledStatistics, WriterProperties};
-use parquet::file::writer::SerializedFileWriter;
-use parquet::schema::types::{ColumnPath, Type, TypePtr};
+use parquet::file::metadata::{ColumnChunkMetaData, KeyValue};
+use parquet::file::properties::WriterProperties;
+use parquet::file::statistics::Statistics;
+use parquet::file::writer::{SerializedFileWriter, SerializedPageWriter, TrackedWrite};
+use parquet::schema::types::{ColumnDescPtr, SchemaDescriptor, Type, TypePtr};
+use std::hash::BuildHasher;
 
-use crate::batch::{Batch, Cells, Values};
+use crate::batch::{Batch, Cells, Texts, Values};
+use crate::packing;
 use crate::table::{Coding, Column, Kind, Table};
 
 /// Enough for three quarters of what higher levels save, at several hundred megabytes a second.
 const ZSTD_LEVEL: i32 = 1;
 /// Key of the table's name in the file's metadata.
 pub(crate) const TABLE_KEY: &str = "brunt.table";
+/// A dictionary that would be larger is none: the values stand in the page as they are.
+const DICTIONARY_BYTES_MAX: usize = 1 << 20;
+/// Longest text kept as a column's minimum or maximum.
+const EXTREME_BYTES_MAX: usize = 64;
 
-/// Makes files of one table.
+/// Makes files of one table. Pages are laid out here: a column that says little costs little, and all columns
+/// share the buffers. Their headers and the file's are the library's.
 pub(crate) struct Encoder {
+    columns: &'static [Column],
     schema: TypePtr,
+    descriptor: SchemaDescriptor,
     properties: Arc<WriterProperties>,
-    /// Values of a column without its nulls, reused.
+    zstd: zstd::bulk::Compressor<'static>,
+    scratch: Scratch,
+}
+
+/// Buffers, reused.
+#[derive(Default)]
+struct Scratch {
+    /// Values of a column without its nulls.
     ints: Vec<i64>,
-    floats: Vec<f64>,
-    bools: Vec<bool>,
-    texts: Vec<ByteArray>,
+    /// Lengths of texts.
+    lengths: Vec<i64>,
+    /// A page's content.
+    page: Vec<u8>,
+    compressed: Vec<u8>,
+    dictionary: Vec<u8>,
+    indexes: Vec<u32>,
+    table: HashTable<u32>,
 }
 
 impl Encoder {
     pub fn new(table: &'static Table) -> Encoder {
         let fields = table.columns.iter().map(|column| Arc::new(field(column))).collect();
         let schema = Type::group_type_builder(table.name).with_fields(fields).build();
+        let schema = Arc::new(schema.expect("flat columns make a schema"));
         Encoder {
-            schema: Arc::new(schema.expect("flat columns make a schema")),
+            columns: table.columns,
+            descriptor: SchemaDescriptor::new(Arc::clone(&schema)),
+            schema,
             properties: Arc::new(properties(table)),
-            ints: Vec::new(),
-            floats: Vec::new(),
-            bools: Vec::new(),
-            texts: Vec::new(),
+            zstd: zstd::bulk::Compressor::new(ZSTD_LEVEL).expect("zstd has this level"),
+            scratch: Scratch::default(),
         }
     }
 
@@ -57,53 +83,315 @@ impl Encoder {
             SerializedFileWriter::new(file, Arc::clone(&self.schema), Arc::clone(&self.properties))?;
         if !batch.is_empty() {
             let mut group = writer.next_row_group()?;
-            for cells in batch.cells() {
-                let mut column = group.next_column()?.expect("as many as the schema has");
-                self.column(cells, column.untyped())?;
-                column.close()?;
+            for (index, (cells, column)) in batch.cells().iter().zip(self.columns).enumerate() {
+                let descriptor = self.descriptor.column(index);
+                let (bytes, closed) = encode_column(
+                    &mut self.scratch,
+                    &mut self.zstd,
+                    cells,
+                    column,
+                    batch.rows(),
+                    descriptor,
+                )?;
+                group.append_column(&bytes, closed)?;
             }
             group.close()?;
         }
         writer.close().map(drop)
     }
+}
 
-    fn column(&mut self, cells: &Cells, writer: &mut ColumnWriter<'_>) -> Result<(), ParquetError> {
-        let levels = (!cells.levels.is_empty()).then_some(cells.levels.as_slice());
-        let whole = cells.nulls == 0;
-        match (&cells.values, writer) {
-            (Values::Ints(values), ColumnWriter::Int64ColumnWriter(writer)) => {
-                let values = if whole { values } else { present(values, &cells.levels, &mut self.ints) };
-                writer.write_batch(values, levels, None)?;
+/// A column as one page, after a dictionary if it has one.
+fn encode_column(
+    scratch: &mut Scratch,
+    zstd: &mut zstd::bulk::Compressor<'static>,
+    cells: &Cells,
+    column: &Column,
+    rows: usize,
+    descriptor: ColumnDescPtr,
+) -> Result<(Bytes, ColumnCloseResult), ParquetError> {
+    scratch.page.clear();
+    if column.nullable {
+        // The length comes before the levels.
+        scratch.page.extend([0; 4]);
+        match cells.nulls {
+            nulls if nulls == 0 || nulls == rows => {
+                packing::varint((rows as u64) << 1, &mut scratch.page);
+                scratch.page.push(u8::from(nulls == 0));
             }
-            (Values::Floats(values), ColumnWriter::DoubleColumnWriter(writer)) => {
-                let values = if whole { values } else { present(values, &cells.levels, &mut self.floats) };
-                writer.write_batch(values, levels, None)?;
-            }
-            (Values::Bools(values), ColumnWriter::BoolColumnWriter(writer)) => {
-                let values = if whole { values } else { present(values, &cells.levels, &mut self.bools) };
-                writer.write_batch(values, levels, None)?;
-            }
-            (Values::Texts(texts), ColumnWriter::ByteArrayColumnWriter(writer)) => {
-                // One copy of all texts; each value is a window on it.
-                let bytes = Bytes::copy_from_slice(texts.bytes.as_bytes());
-                let rows = 0..texts.ends.len();
-                let present = rows.filter(|row| whole || cells.levels[*row] == 1);
-                self.texts.clear();
-                self.texts.extend(present.map(|row| ByteArray::from(bytes.slice(texts.range(row)))));
-                writer.write_batch(&self.texts, levels, None)?;
-                self.texts.clear();
-            }
-            _ => unreachable!("the schema follows from the table"),
+            _ => packing::runs(&cells.levels, 1, |level| level as u64, &mut scratch.page),
         }
-        Ok(())
+        let len = scratch.page.len() as u32 - 4;
+        scratch.page[..4].copy_from_slice(&len.to_le_bytes());
+    }
+    let laid_out = lay_out(scratch, cells, column);
+    let mut sink = TrackedWrite::new(Vec::with_capacity(scratch.page.len() / 4 + 256));
+    let mut pages = SerializedPageWriter::new(&mut sink);
+    let (mut bytes, mut uncompressed) = (0, 0);
+    let mut put = |content: &[u8], compressed: &mut Vec<u8>, page: &dyn Fn(Bytes) -> Page| {
+        compressed.clear();
+        compressed.reserve(zstd::zstd_safe::compress_bound(content.len()));
+        zstd.compress_to_buffer(content, compressed)
+            .map_err(|error| ParquetError::General(error.to_string()))?;
+        let page = CompressedPage::new(page(Bytes::copy_from_slice(compressed)), content.len());
+        let spec = pages.write_page(page)?;
+        bytes += spec.bytes_written;
+        uncompressed += spec.uncompressed_size;
+        Ok::<u64, ParquetError>(spec.offset)
+    };
+    let mut dictionary_at = None;
+    if let Some(entries) = laid_out.dictionary {
+        let page = |buf| Page::DictionaryPage {
+            buf,
+            num_values: entries,
+            encoding: Encoding::PLAIN,
+            is_sorted: false,
+        };
+        dictionary_at = Some(put(&scratch.dictionary, &mut scratch.compressed, &page)? as i64);
+    }
+    let page = |buf| Page::DataPage {
+        buf,
+        num_values: rows as u32,
+        encoding: laid_out.encoding,
+        def_level_encoding: Encoding::RLE,
+        rep_level_encoding: Encoding::RLE,
+        statistics: None,
+    };
+    let data_at = put(&scratch.page, &mut scratch.compressed, &page)? as i64;
+    let mut encodings = vec![Encoding::RLE, laid_out.encoding];
+    if dictionary_at.is_some() {
+        encodings.push(Encoding::PLAIN);
+    }
+    let metadata = ColumnChunkMetaData::builder(descriptor)
+        .set_compression(compression())
+        .set_encodings(encodings)
+        .set_num_values(rows as i64)
+        .set_total_compressed_size(bytes as i64)
+        .set_total_uncompressed_size(uncompressed as i64)
+        .set_dictionary_page_offset(dictionary_at)
+        .set_data_page_offset(data_at)
+        .set_statistics(laid_out.statistics)
+        .build()?;
+    let closed = ColumnCloseResult {
+        bytes_written: bytes,
+        rows_written: rows as u64,
+        metadata,
+        bloom_filter: None,
+        column_index: None,
+        offset_index: None,
+    };
+    Ok((sink.into_inner()?.into(), closed))
+}
+
+/// How the values stand in the page.
+struct LaidOut {
+    encoding: Encoding,
+    /// Entries of the dictionary, if there is one.
+    dictionary: Option<u32>,
+    statistics: Statistics,
+}
+
+impl LaidOut {
+    fn plainly(encoding: Encoding, statistics: Statistics) -> LaidOut {
+        LaidOut { encoding, dictionary: None, statistics }
     }
 }
 
+/// Adds the values that are not null to the page, and fills the dictionary.
+fn lay_out(scratch: &mut Scratch, cells: &Cells, column: &Column) -> LaidOut {
+    let nulls = Some(cells.nulls as u64);
+    match &cells.values {
+        Values::Ints(values) => {
+            let values = if cells.nulls == 0 {
+                values
+            } else {
+                present(values, &cells.levels, &mut scratch.ints);
+                &scratch.ints
+            };
+            let (min, max) =
+                values.iter().fold((i64::MAX, i64::MIN), |(min, max), v| (min.min(*v), max.max(*v)));
+            let some = !values.is_empty();
+            let statistics = Statistics::int64(some.then_some(min), some.then_some(max), None, nulls, false);
+            if column.coding == Coding::Dictionary {
+                scratch.dictionary.clear();
+                let hash = |value: &i64| FixedState::with_seed(0).hash_one(value);
+                let (table, dictionary) = (&mut scratch.table, &mut scratch.dictionary);
+                let put = |value: i64, out: &mut Vec<u8>| out.extend_from_slice(&value.to_le_bytes());
+                let ints = values.iter().copied();
+                if let Some(entries) = number(ints, hash, put, table, dictionary, &mut scratch.indexes) {
+                    return indexed(scratch, entries, statistics);
+                }
+            } else if column.coding == Coding::Delta {
+                packing::deltas(values, &mut scratch.page);
+                return LaidOut::plainly(Encoding::DELTA_BINARY_PACKED, statistics);
+            }
+            values.iter().for_each(|value| scratch.page.extend_from_slice(&value.to_le_bytes()));
+            LaidOut::plainly(Encoding::PLAIN, statistics)
+        }
+        Values::Floats(values) => {
+            let present = is_present(cells).zip(values).filter(|(present, _)| *present);
+            let (mut min, mut max) = (f64::INFINITY, f64::NEG_INFINITY);
+            for (_, value) in present {
+                scratch.page.extend_from_slice(&value.to_le_bytes());
+                // What is no number is neither: `min` and `max` leave it out.
+                (min, max) = (min.min(*value), max.max(*value));
+            }
+            // A zero stands for both of them (parquet.thrift, "ColumnOrder").
+            let min = if min == 0.0 { -0.0 } else { min };
+            let max = if max == 0.0 { 0.0 } else { max };
+            let some = min <= max;
+            let statistics = Statistics::double(some.then_some(min), some.then_some(max), None, nulls, false);
+            LaidOut::plainly(Encoding::PLAIN, statistics)
+        }
+        Values::Bools(values) => {
+            let present = || is_present(cells).zip(values).filter(|(present, _)| *present);
+            packing::bits(present().map(|(_, value)| u64::from(*value)), 1, &mut scratch.page);
+            let min = present().map(|(_, value)| *value).min();
+            let max = present().map(|(_, value)| *value).max();
+            LaidOut::plainly(Encoding::PLAIN, Statistics::boolean(min, max, None, nulls, false))
+        }
+        Values::Texts(texts) => lay_out_texts(scratch, cells, texts, column),
+    }
+}
+
+fn lay_out_texts(scratch: &mut Scratch, cells: &Cells, texts: &Texts, column: &Column) -> LaidOut {
+    let nulls = Some(cells.nulls as u64);
+    let present = || {
+        let rows = is_present(cells).enumerate().filter(|(_, present)| *present);
+        rows.map(|(row, _)| &texts.bytes.as_bytes()[texts.range(row)])
+    };
+    let put = |text: &[u8], out: &mut Vec<u8>| {
+        out.extend_from_slice(&(text.len() as u32).to_le_bytes());
+        out.extend_from_slice(text);
+    };
+    if column.coding == Coding::Dictionary {
+        scratch.dictionary.clear();
+        let hash = |text: &&[u8]| FixedState::with_seed(0).hash_one(text);
+        let (table, dictionary) = (&mut scratch.table, &mut scratch.dictionary);
+        if let Some((entries, extremes)) =
+            number_texts(present(), hash, put, table, dictionary, &mut scratch.indexes)
+        {
+            return indexed(scratch, entries, text_statistics(extremes, nulls));
+        }
+    }
+    let mut extremes: Option<(&[u8], &[u8])> = None;
+    scratch.lengths.clear();
+    for text in present() {
+        let (min, max) = extremes.get_or_insert((text, text));
+        *min = (*min).min(text);
+        *max = (*max).max(text);
+        scratch.lengths.push(text.len() as i64);
+    }
+    let statistics = text_statistics(extremes, nulls);
+    if column.coding == Coding::Delta {
+        packing::deltas(&scratch.lengths, &mut scratch.page);
+        // A null's text is empty: all of them end to end are those that are present.
+        scratch.page.extend_from_slice(texts.bytes.as_bytes());
+        return LaidOut::plainly(Encoding::DELTA_LENGTH_BYTE_ARRAY, statistics);
+    }
+    present().for_each(|text| put(text, &mut scratch.page));
+    LaidOut::plainly(Encoding::PLAIN, statistics)
+}
+
+fn text_statistics(extremes: Option<(&[u8], &[u8])>, nulls: Option<u64>) -> Statistics {
+    let short = extremes.filter(|(min, max)| min.len().max(max.len()) <= EXTREME_BYTES_MAX);
+    let [min, max] = [short.map(|(min, _)| min), short.map(|(_, max)| max)]
+        .map(|text| text.map(|text| ByteArray::from(text.to_vec())));
+    Statistics::byte_array(min, max, None, nulls, false)
+}
+
+/// Gives each different value a number in the order of first appearance, and puts it into the dictionary;
+/// `None` when that grows too large.
+fn number<T: Copy + PartialEq>(
+    values: impl Iterator<Item = T>,
+    hash: impl Fn(&T) -> u64,
+    put: impl Fn(T, &mut Vec<u8>),
+    table: &mut HashTable<u32>,
+    dictionary: &mut Vec<u8>,
+    indexes: &mut Vec<u32>,
+) -> Option<u32> {
+    let mut entries: Vec<T> = Vec::new();
+    let mut last: Option<(T, u32)> = None;
+    table.clear();
+    indexes.clear();
+    for value in values {
+        // The same comes in rows.
+        if let Some((same, index)) = last
+            && same == value
+        {
+            indexes.push(index);
+            continue;
+        }
+        let hashed = hash(&value);
+        let index = match table.find(hashed, |&index| entries[index as usize] == value) {
+            Some(&index) => index,
+            None => {
+                let index = entries.len() as u32;
+                entries.push(value);
+                put(value, dictionary);
+                if dictionary.len() > DICTIONARY_BYTES_MAX {
+                    return None;
+                }
+                table.insert_unique(hashed, index, |&index| hash(&entries[index as usize]));
+                index
+            }
+        };
+        indexes.push(index);
+        last = Some((value, index));
+    }
+    Some(entries.len() as u32)
+}
+
+type Extremes<'a> = Option<(&'a [u8], &'a [u8])>;
+
+/// The same for texts, with the least and the greatest: only different ones are compared.
+fn number_texts<'a>(
+    texts: impl Iterator<Item = &'a [u8]>,
+    hash: impl Fn(&&'a [u8]) -> u64,
+    put: impl Fn(&'a [u8], &mut Vec<u8>),
+    table: &mut HashTable<u32>,
+    dictionary: &mut Vec<u8>,
+    indexes: &mut Vec<u32>,
+) -> Option<(u32, Extremes<'a>)> {
+    let extremes = std::cell::Cell::new(None);
+    let put = |text: &'a [u8], out: &mut Vec<u8>| {
+        let (min, max): (&[u8], &[u8]) = extremes.get().unwrap_or((text, text));
+        extremes.set(Some((min.min(text), max.max(text))));
+        put(text, out);
+    };
+    let entries = number(texts, hash, put, table, dictionary, indexes)?;
+    Some((entries, extremes.get()))
+}
+
+/// The numbers of the values go into the page.
+fn indexed(scratch: &mut Scratch, entries: u32, statistics: Statistics) -> LaidOut {
+    let width = packing::width(u64::from(entries.saturating_sub(1)));
+    scratch.page.push(width as u8);
+    packing::runs(&scratch.indexes, width, u64::from, &mut scratch.page);
+    LaidOut { encoding: Encoding::RLE_DICTIONARY, dictionary: Some(entries), statistics }
+}
+
+/// For each row whether it has a value.
+fn is_present(cells: &Cells) -> impl Iterator<Item = bool> {
+    let whole = cells.nulls == 0;
+    (0..cells.len()).map(move |row| whole || cells.levels[row] == 1)
+}
+
 /// The values that are not null.
-fn present<'a, T: Copy>(values: &[T], levels: &[i16], into: &'a mut Vec<T>) -> &'a Vec<T> {
+fn present(values: &[i64], levels: &[i16], into: &mut Vec<i64>) {
     into.clear();
-    into.extend(values.iter().zip(levels).filter(|(_, level)| **level == 1).map(|(value, _)| *value));
-    into
+    into.resize(values.len(), 0);
+    let mut count = 0;
+    // Written in any case and counted if it is one: no branch depends on the data.
+    for (value, level) in values.iter().zip(levels) {
+        into[count] = *value;
+        count += *level as usize;
+    }
+    into.truncate(count);
+}
+
+fn compression() -> Compression {
+    Compression::ZSTD(ZstdLevel::try_new(ZSTD_LEVEL).expect("a level of zstd"))
 }
 
 /// How Parquet stores a kind.
@@ -126,32 +414,15 @@ fn field(column: &Column) -> Type {
     field.build().expect("each kind is a valid primitive type")
 }
 
+/// Of the file as a whole; columns come as they are. Minimum and maximum of each let an engine pass over
+/// parts; finer ones would be a tenth of a small part.
 fn properties(table: &Table) -> WriterProperties {
-    let zstd = Compression::ZSTD(ZstdLevel::try_new(ZSTD_LEVEL).expect("a level of zstd"));
     let named = KeyValue::new(TABLE_KEY.to_string(), table.name.to_string());
-    let mut properties = WriterProperties::builder()
-        .set_compression(zstd)
+    WriterProperties::builder()
         .set_created_by(concat!("brunt version ", env!("CARGO_PKG_VERSION")).to_string())
-        // Minimum and maximum of each column let an engine pass over parts; finer ones would be
-        // a tenth of a small part.
-        .set_statistics_enabled(EnabledStatistics::Chunk)
         .set_offset_index_disabled(true)
-        .set_dictionary_enabled(false)
-        .set_key_value_metadata(Some(vec![named]));
-    for column in table.columns {
-        let path = ColumnPath::from(column.name);
-        let encoding = match (column.coding, column.kind) {
-            (Coding::Dictionary, _) => {
-                properties = properties.set_column_dictionary_enabled(path, true);
-                continue;
-            }
-            (Coding::Delta, Kind::Text) => Encoding::DELTA_LENGTH_BYTE_ARRAY,
-            (Coding::Delta, _) => Encoding::DELTA_BINARY_PACKED,
-            (Coding::Plain, _) => Encoding::PLAIN,
-        };
-        properties = properties.set_column_encoding(path, encoding);
-    }
-    properties.build()
+        .set_key_value_metadata(Some(vec![named]))
+        .build()
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ pub mod batch;
 mod encode;
 mod error;
 pub mod markdown;
+mod packing;
 pub mod reader;
 pub mod table;
 pub mod writer;

@@ -196,6 +196,18 @@ impl Part {
         }
         let wrong = |error: ParquetError| malformed(&self.path, table, error);
         let group = self.file.get_row_group(self.group).map_err(wrong)?;
+        // The library would panic.
+        let columns = group.metadata().columns();
+        let places = columns.iter().flat_map(|column| {
+            [
+                column.compressed_size(),
+                column.data_page_offset(),
+                column.dictionary_page_offset().unwrap_or(0),
+            ]
+        });
+        if places.into_iter().any(i64::is_negative) {
+            return Err(malformed(&self.path, table, "a column before the file's beginning"));
+        }
         let schema = self.file.metadata().file_metadata().schema_descr();
         self.columns.clear();
         for column in table.columns {

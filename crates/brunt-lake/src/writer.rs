@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use brunt_core::Nanos;
 
-use crate::batch::Batch;
+use crate::batch::{Batch, SortScratch};
 use crate::encode::Encoder;
 use crate::error::LakeError;
 use crate::reader::{OPEN_SUFFIX, PartFile, parts};
@@ -81,6 +81,7 @@ pub struct TableWriter {
     options: WriterOptions,
     encoder: Encoder,
     rows: Batch,
+    sort: SortScratch,
     /// The part under way as bytes, reused.
     file: Vec<u8>,
     number: u64,
@@ -148,6 +149,7 @@ impl TableWriter {
             options,
             encoder: Encoder::new(table),
             rows: Batch::new(table),
+            sort: SortScratch::default(),
             file: Vec::new(),
             number: closed.back().map_or(0, |(number, _)| number + 1),
             saved: (0, 0),
@@ -261,7 +263,7 @@ impl TableWriter {
 
     fn put(&mut self, durable: bool) -> Result<(), LakeError> {
         if let Some(order) = self.options.order {
-            self.rows.sort_by(order);
+            self.rows.sort_by(order, &mut self.sort);
         }
         let path = self.path(self.number);
         let open = path.with_extension(format!("parquet.{OPEN_SUFFIX}"));

@@ -1,0 +1,263 @@
+//! Integers in few bits, as Parquet packs them: deltas in blocks, runs, dictionaries' indexes. Called by
+//! [`crate::encode`] for whole columns. Pure.
+//!
+//! The rule: what a reader gets back is what was put in, for every 64-bit value; sums wrap around.
+
+/// Values of a block of deltas, and of each of its four parts with a width of their own.
+const BLOCK: usize = 128;
+const PART: usize = 32;
+const PARTS: usize = BLOCK / PART;
+/// Equal values in a row that are worth a run of their own.
+const RUN_MIN: usize = 16;
+
+/// A number in groups of seven bits, the lowest first (ULEB128).
+pub(crate) fn varint(mut number: u64, out: &mut Vec<u8>) {
+    while number >= 0x80 {
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
+fn zigzag(number: i64, out: &mut Vec<u8>) {
+    varint((number << 1 ^ number >> 63) as u64, out);
+}
+
+/// Bits that a number needs.
+pub(crate) fn width(number: u64) -> usize {
+    (u64::BITS - number.leading_zeros()) as usize
+}
+
+/// `DELTA_BINARY_PACKED`: the differences of neighbours, less the smallest of each block, in as many bits
+/// as the largest of 32 needs. A nanosecond a value; a column whose values are all the same, nothing.
+pub(crate) fn deltas(values: &[i64], out: &mut Vec<u8>) {
+    varint(BLOCK as u64, out);
+    varint(PARTS as u64, out);
+    varint(values.len() as u64, out);
+    let Some((first, rest)) = values.split_first() else { return zigzag(0, out) };
+    zigzag(*first, out);
+    if rest.iter().all(|value| value == first) {
+        // For each block: a smallest delta of zero, and four widths of zero.
+        out.resize(out.len() + rest.len().div_ceil(BLOCK) * (1 + PARTS), 0);
+        return;
+    }
+    let mut previous = *first;
+    for block in rest.chunks(BLOCK) {
+        let mut deltas = [0u64; BLOCK];
+        let mut least = i64::MAX;
+        for (delta, value) in deltas.iter_mut().zip(block) {
+            let difference = value.wrapping_sub(previous);
+            previous = *value;
+            least = least.min(difference);
+            *delta = difference as u64;
+        }
+        for delta in &mut deltas[..block.len()] {
+            *delta = delta.wrapping_sub(least as u64);
+        }
+        zigzag(least, out);
+        let (parts, _) = deltas.as_chunks::<PART>();
+        let widths: [usize; PARTS] =
+            std::array::from_fn(|part| width(parts[part].iter().fold(0, |a, b| a | b)));
+        out.extend(widths.map(|width| width as u8));
+        for (part, width) in parts.iter().zip(widths) {
+            pack_part(part, width, out);
+        }
+    }
+}
+
+/// 32 values of `WIDTH` bits. Compiled for each width: then all shifts are known.
+fn pack<const WIDTH: usize>(values: &[u64; PART], out: &mut Vec<u8>) {
+    let mut words = [0u64; PART + 1];
+    for (index, value) in values.iter().enumerate() {
+        let (word, shift) = (index * WIDTH / 64, index * WIDTH % 64);
+        words[word] |= value << shift;
+        if shift + WIDTH > 64 {
+            words[word + 1] |= value >> (64 - shift);
+        }
+    }
+    let start = out.len();
+    for word in &words[..(PART * WIDTH).div_ceil(64)] {
+        out.extend_from_slice(&word.to_le_bytes());
+    }
+    out.truncate(start + PART * WIDTH / 8);
+}
+
+macro_rules! by_width {
+    ($values:ident, $width:ident, $out:ident, $($bits:literal)*) => {
+        match $width {
+            $($bits => pack::<$bits>($values, $out),)*
+            _ => {}
+        }
+    };
+}
+
+fn pack_part(values: &[u64; PART], width: usize, out: &mut Vec<u8>) {
+    by_width!(values, width, out,
+        1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32
+        33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63 64);
+}
+
+/// Values of `width` bits end to end, the last byte filled up with zeros.
+pub(crate) fn bits(values: impl Iterator<Item = u64>, width: usize, out: &mut Vec<u8>) {
+    let (mut word, mut filled) = (0u64, 0);
+    for value in values {
+        word |= value << filled;
+        filled += width;
+        // A width is at most 32: nothing is pushed out above.
+        while filled >= 32 {
+            out.extend_from_slice(&(word as u32).to_le_bytes());
+            word >>= 32;
+            filled -= 32;
+        }
+    }
+    out.extend_from_slice(&word.to_le_bytes()[..filled.div_ceil(8)]);
+}
+
+/// `RLE`: runs of equal values, and the others in groups of eight, of `width` bits (at most 32) each.
+pub(crate) fn runs<T: Copy + PartialEq>(
+    values: &[T],
+    width: usize,
+    number: impl Fn(T) -> u64,
+    out: &mut Vec<u8>,
+) {
+    let literals = |values: &[T], out: &mut Vec<u8>| {
+        if !values.is_empty() {
+            let groups = values.len().div_ceil(8);
+            varint((groups as u64) << 1 | 1, out);
+            let start = out.len();
+            bits(values.iter().map(|value| number(*value)), width, out);
+            out.resize(start + groups * width, 0);
+        }
+    };
+    let (mut at, mut unwritten) = (0, 0);
+    while let Some(&value) = values.get(at) {
+        let run = values[at..].iter().position(|other| *other != value).unwrap_or(values.len() - at);
+        if run < RUN_MIN {
+            // A group begins at a multiple of eight after the last run.
+            at += 8;
+            continue;
+        }
+        literals(&values[unwritten..at], out);
+        varint((run as u64) << 1, out);
+        out.extend_from_slice(&number(value).to_le_bytes()[..width.div_ceil(8)]);
+        at += run;
+        unwritten = at;
+    }
+    literals(&values[unwritten..], out);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_varint(bytes: &mut &[u8]) -> u64 {
+        let (mut number, mut shift) = (0, 0);
+        loop {
+            let byte = bytes[0];
+            *bytes = &bytes[1..];
+            number |= u64::from(byte & 0x7f) << shift;
+            shift += 7;
+            if byte < 0x80 {
+                return number;
+            }
+        }
+    }
+
+    fn read_zigzag(bytes: &mut &[u8]) -> i64 {
+        let number = read_varint(bytes);
+        (number >> 1) as i64 ^ -((number & 1) as i64)
+    }
+
+    fn bit(bytes: &[u8], at: usize) -> u64 {
+        u64::from(bytes[at / 8] >> (at % 8) & 1)
+    }
+
+    fn value(bytes: &[u8], index: usize, width: usize) -> u64 {
+        (0..width).map(|b| bit(bytes, index * width + b) << b).sum()
+    }
+
+    /// Reads bit by bit what the format's description says.
+    fn read_deltas(mut bytes: &[u8]) -> Vec<i64> {
+        let bytes = &mut bytes;
+        assert_eq!((read_varint(bytes), read_varint(bytes)), (128, 4));
+        let count = read_varint(bytes) as usize;
+        let mut all = vec![read_zigzag(bytes)];
+        while all.len() < count {
+            let least = read_zigzag(bytes);
+            let (widths, rest) = bytes.split_at(4);
+            *bytes = rest;
+            for width in widths.iter().map(|width| usize::from(*width)) {
+                for index in 0..32 {
+                    let delta = value(bytes, index, width).wrapping_add(least as u64);
+                    if all.len() < count {
+                        all.push(all.last().unwrap().wrapping_add(delta as i64));
+                    }
+                }
+                *bytes = &bytes[width * 4..];
+            }
+        }
+        assert!(bytes.is_empty());
+        all.truncate(count);
+        all
+    }
+
+    /// The goal: every width and the ends of the range come back, in blocks that are full and not.
+    #[test]
+    fn deltas_come_back() {
+        let check = |values: &[i64]| {
+            let mut out = Vec::new();
+            deltas(values, &mut out);
+            assert_eq!(read_deltas(&out), values);
+        };
+        for values in [&[][..], &[7], &[i64::MIN, i64::MAX, 0, -1], &[5; 300]] {
+            check(values);
+        }
+        let mut random = brunt_core::random::Random::new(11);
+        for width in 0..=64u32 {
+            for count in [2, 33, 129, 400] {
+                let mask = u64::MAX.checked_shr(64 - width).unwrap_or(0);
+                let values: Vec<i64> = (0..count).map(|_| (random.next_u64() & mask) as i64).collect();
+                check(&values);
+                let sums = values.iter().scan(-3i64, |sum, value| {
+                    *sum = sum.wrapping_add(*value);
+                    Some(*sum)
+                });
+                check(&sums.collect::<Vec<_>>());
+            }
+        }
+    }
+
+    /// The goal: runs and what lies between them come back, for each width.
+    #[test]
+    fn runs_come_back() {
+        let mut random = brunt_core::random::Random::new(12);
+        for width in 0..=32usize {
+            for count in [0usize, 1, 7, 8, 9, 40, 1000] {
+                let mut values = Vec::new();
+                while values.len() < count {
+                    let run = if random.chance(0.3) { random.next_u64() % 70 } else { 1 };
+                    let value = random.next_u64() & ((1 << width) - 1);
+                    values.extend(std::iter::repeat_n(value as u32, run as usize));
+                }
+                values.truncate(count);
+                let mut out = Vec::new();
+                runs(&values, width, u64::from, &mut out);
+                let (mut bytes, mut back) = (&out[..], Vec::new());
+                while !bytes.is_empty() {
+                    let head = read_varint(&mut bytes);
+                    let len = (head >> 1) as usize;
+                    if head & 1 == 1 {
+                        back.extend((0..len * 8).map(|index| value(bytes, index, width) as u32));
+                        bytes = &bytes[len * width..];
+                    } else {
+                        let value = value(bytes, 0, width.next_multiple_of(8)) as u32;
+                        back.extend(std::iter::repeat_n(value, len));
+                        bytes = &bytes[width.div_ceil(8)..];
+                    }
+                }
+                assert!(back.len() >= count && back.len() < count + 8);
+                assert_eq!(back[..count], values);
+            }
+        }
+    }
+}
