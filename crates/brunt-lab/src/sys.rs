@@ -191,6 +191,16 @@ pub(crate) fn raise_priority(nice: i32) -> io::Result<()> {
     rustix::process::setpriority_process(Some(rustix::thread::gettid()), nice).map_err(io::Error::from)
 }
 
+/// Makes the calling thread a real-time one (SCHED_FIFO): it goes before all usual ones of its core.
+pub(crate) fn real_time(priority: libc::c_int) -> io::Result<()> {
+    // SAFETY: zeros are a valid sched_param, and the call reads it only.
+    unsafe {
+        let mut parameters = std::mem::zeroed::<libc::sched_param>();
+        parameters.sched_priority = priority;
+        check(libc::sched_setscheduler(0, libc::SCHED_FIFO, &parameters)).map(drop)
+    }
+}
+
 /// Reads a frame into `into`; `None` when there is none now.
 pub(crate) fn read_frame(tap: RawFd, into: &mut [u8]) -> io::Result<Option<usize>> {
     // SAFETY: the kernel writes at most the slice's length into it.

@@ -1,15 +1,18 @@
 //! Processor time taken away: a stated share of stated cores, by threads that really compete for it.
 //!
-//! On each core, threads compute until together they have had their share of the time that went by,
-//! and then sleep. On an idle core one would do; against others the scheduler has to give them as much.
-//! Where the machine allows a raised priority (root, or `ulimit -e`), a few with priority -19 get it;
-//! elsewhere there are so many of them that their part is at least the share.
+//! On each core, threads compute until together they have had their share of the time that went by, and then
+//! sleep. On an idle core one would do; against others it takes the best means that the machine allows:
+//! - real time (SCHED_FIFO; root, or `ulimit -r 1`): one thread, which goes before all usual ones, for most of
+//!   the share. The kernel keeps a part of every core from such threads, so others take the rest;
+//! - a raised priority (-19; root, or `ulimit -e 39`): a few threads that weigh seventy times as much as usual;
+//! - elsewhere so many usual threads that their part is at least the share, and more when that is not enough.
 //!
 //! Where the kernel first shares a core among sessions (`kernel.sched_autogroup_enabled`) or control
-//! groups, threads win only against those of their own: programs started elsewhere keep their part.
+//! groups, threads that are not real-time win only against those of their own.
 //!
 //! The rule: what counts is the processor time that the threads really got, measured by the kernel; it
-//! is reported beside the share that was asked for, and too little of it is an error.
+//! is reported beside the share that was asked for, at its begin and over all of its time, and too little of it
+//! is an error.
 
 use std::io;
 use std::sync::Arc;
@@ -23,15 +26,19 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use crate::sys;
 use crate::{Fault, FaultError, Proof};
 
-/// Competing threads of other programs for each core that the hog has to win against. With more of them
-/// it takes less than stated, and says so.
+/// Competing threads of other programs for each core that the hog counts with at first.
 const COMPETITORS: f64 = 2.0;
 /// One before the highest, which links have: a busy host does not make its wire slow.
 const PRIORITY: i32 = -19;
 /// With it a thread weighs 71755 to 1024, so one takes 98.6% of a core from a usual one.
 const RAISED_THREADS: u64 = 2;
-/// Most threads for each core without it: enough for 99% against one competitor.
+/// Most threads for each core: enough for 99% against one competitor without any priority.
 const THREADS_MAX: u64 = 200;
+/// Lowest of the real-time priorities: before all usual threads, and behind whoever has to be in time.
+const REAL_TIME_PRIORITY: i32 = 1;
+/// Real-time threads take so much of a core at the most: with more the kernel would throttle them
+/// (sched_rt_runtime_us, 95% by default), and where it does not, nobody could end them.
+const REAL_TIME_SHARE_MAX: f64 = 0.9;
 /// How long a thread computes before it looks at the clock.
 const CHUNK: u32 = 2000;
 /// In which the share is kept; a thread sleeps no longer.
@@ -40,8 +47,9 @@ const PERIOD: Duration = Duration::from_millis(10);
 const DEBT_MAX: Duration = Duration::from_millis(100);
 /// How long the share is measured for the proof.
 const PROOF_TIME: Duration = Duration::from_millis(300);
-/// How often that is tried until it shows: threads take a while to spread.
-const PROOF_TRIES: u32 = 5;
+/// How often that is tried until it shows: threads take a while to spread. After every second time there are
+/// more of them.
+const PROOF_TRIES: u32 = 8;
 /// The share may be so much smaller than stated.
 const SHARE_SLACK: f64 = 0.03;
 
@@ -54,10 +62,62 @@ pub struct CpuHog {
 
 struct Running {
     stop: Arc<AtomicBool>,
-    /// Processor time that each thread had, in nanoseconds.
+    /// Processor time that each thread had, in nanoseconds; those of a core one after the other.
     used: Arc<[AtomicU64]>,
     threads: Vec<JoinHandle<io::Result<()>>>,
+    /// When it had been seen to take its share, and what it had then.
+    shown: (Nanos, u64),
+}
+
+/// The threads of each core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Team {
+    /// One of them is real-time.
+    real_time: bool,
+    /// The others have a raised priority.
     raised: bool,
+    /// How many others.
+    others: u64,
+}
+
+impl Team {
+    /// The best that the machine allows.
+    fn new(share: f64) -> Team {
+        let may =
+            |what: fn() -> io::Result<()>| std::thread::spawn(move || what().is_ok()).join().unwrap_or(false);
+        let real_time = may(|| sys::real_time(REAL_TIME_PRIORITY));
+        let raised = may(|| sys::raise_priority(PRIORITY));
+        // What is left to the others, of what is left.
+        let ahead = if real_time { share.min(REAL_TIME_SHARE_MAX) } else { 0.0 };
+        let rest = (share - ahead) / (1.0 - ahead);
+        let others = match () {
+            () if rest <= 0.0 => 0,
+            () if raised => RAISED_THREADS,
+            () => ((COMPETITORS * rest / (1.0 - rest).max(0.001)).ceil() as u64 + 1).min(THREADS_MAX),
+        };
+        Team { real_time, raised, others }
+    }
+
+    /// The same with more of them; `None` when there are as many as there may be.
+    fn larger(self) -> Option<Team> {
+        let others = (self.others * 2).max(1);
+        (others <= THREADS_MAX).then_some(Team { others, ..self })
+    }
+
+    fn threads(self) -> u64 {
+        self.others + u64::from(self.real_time)
+    }
+}
+
+impl std::fmt::Display for Team {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let how = if self.raised { "with priority -19" } else { "with usual priority" };
+        match (self.real_time, self.others) {
+            (true, 0) => write!(f, "a real-time thread a core"),
+            (true, others) => write!(f, "a real-time thread and {others} {how} a core"),
+            (false, others) => write!(f, "{others} threads {how} a core"),
+        }
+    }
 }
 
 impl CpuHog {
@@ -66,13 +126,12 @@ impl CpuHog {
         CpuHog { share: share.clamp(0.0, 1.0), cores: cores.to_vec(), running: None }
     }
 
-    /// Share of the cores that the hog had since it began to run, or over `time`.
+    /// Share of the cores that the hog had over `time` from now on.
     fn measure(&self, clock: &Clock, time: Duration) -> f64 {
         let Some(running) = &self.running else { return 0.0 };
-        let total = || running.used.iter().map(|used| used.load(Ordering::Relaxed)).sum::<u64>();
-        let (start, before) = (clock.now(), total());
+        let (start, before) = (clock.now(), running.total());
         std::thread::sleep(time);
-        let (end, after) = (clock.now(), total());
+        let (end, after) = (clock.now(), running.total());
         (after - before) as f64 / (end.0 - start.0).max(1) as f64 / self.cores.len() as f64
     }
 
@@ -81,30 +140,38 @@ impl CpuHog {
         self.measure(clock, time)
     }
 
-    fn start(&self) -> io::Result<Running> {
-        let raised = may_raise();
-        let threads_each = match raised {
-            true => RAISED_THREADS,
-            false => ((COMPETITORS * self.share / (1.0 - self.share).max(0.001)).ceil() as u64 + 1)
-                .min(THREADS_MAX),
-        };
-        let count = threads_each as usize * self.cores.len();
+    fn start(&self, team: Team) -> io::Result<Running> {
+        let each = team.threads() as usize;
+        let count = each * self.cores.len();
         let mut running = Running {
             stop: Arc::default(),
             used: (0..count).map(|_| AtomicU64::new(0)).collect(),
             threads: Vec::new(),
-            raised,
+            shown: (Nanos(0), 0),
         };
-        let share_each = self.share / threads_each as f64;
         for number in 0..count {
-            let core = self.cores[number / threads_each as usize];
-            let (stop, used) = (running.stop.clone(), running.used.clone());
-            let body = move || burn(core, share_each, raised, &stop, &used[number]);
-            let started = std::thread::Builder::new().name("cpu hog".into()).stack_size(64 << 10).spawn(body);
+            let hand = Hand {
+                core: self.cores[number / each],
+                share: self.share,
+                real_time: team.real_time && number % each == 0,
+                raised: team.raised,
+                mine: number % each,
+                from: number - number % each,
+                each,
+                stop: Arc::clone(&running.stop),
+                used: Arc::clone(&running.used),
+            };
+            let thread = std::thread::Builder::new().name("cpu hog".into()).stack_size(64 << 10);
             // When one cannot be started, dropping `running` ends the others.
-            running.threads.push(started?);
+            running.threads.push(thread.spawn(move || hand.burn())?);
         }
         Ok(running)
+    }
+}
+
+impl Running {
+    fn total(&self) -> u64 {
+        self.used.iter().map(|used| used.load(Ordering::Relaxed)).sum()
     }
 }
 
@@ -138,12 +205,13 @@ impl Fault for CpuHog {
             advice: Some("a core has to be one that this process may use; see taskset -p $$".into()),
         };
         let at = clock.now();
-        let running = self.start().map_err(|error| refused("cannot start its threads", error))?;
-        let threads = running.threads.len();
-        let how = if running.raised { "with priority -19" } else { "with usual priority" };
-        self.running = Some(running);
+        let mut team = Team::new(self.share);
         let mut taken = 0.0;
-        for _ in 0..PROOF_TRIES {
+        for number in 0..PROOF_TRIES {
+            if self.running.is_none() {
+                let running = self.start(team);
+                self.running = Some(running.map_err(|error| refused("cannot start its threads", error))?);
+            }
             taken = self.measure(clock, PROOF_TIME);
             let ended = self.running.as_mut().and_then(|running| {
                 let ended = running.threads.iter().position(JoinHandle::is_finished)?;
@@ -158,12 +226,26 @@ impl Fault for CpuHog {
                 ));
             }
             if taken >= self.share - SHARE_SLACK {
-                let what = format!("{threads} threads {how} take {:.1}%", taken * 100.0);
-                return Ok(Proof { at, seen: clock.now(), what, value: Some(taken) });
+                let seen = clock.now();
+                if let Some(running) = &mut self.running {
+                    running.shown = (seen, running.total());
+                }
+                let what = format!("{team} take {:.1}%", taken * 100.0);
+                return Ok(Proof { at, seen, what, value: Some(taken) });
+            }
+            if number % 2 == 1
+                && let Some(larger) = team.larger()
+            {
+                team = larger;
+                self.running = None;
             }
         }
         self.running = None;
-        let seen = format!("{threads} threads {how} took {:.1}% only; others compete harder", taken * 100.0);
+        let advice = if team.real_time { "" } else { "; allow real-time priority (ulimit -r 1, or root)" };
+        let seen = format!(
+            "{team} took {:.1}% only, others compete harder{advice}, or leave the core to the experiment",
+            taken * 100.0
+        );
         Err(FaultError::NotShown { fault, seen })
     }
 
@@ -172,6 +254,9 @@ impl Fault for CpuHog {
         let Some(running) = self.running.take() else {
             return Err(FaultError::Misuse { fault: self.describe(), what: "it was not injected" });
         };
+        let (since, before) = running.shown;
+        let had = (running.total() - before) as f64;
+        let taken = had / at.since(since).as_nanos().max(1) as f64 / self.cores.len() as f64;
         let used = running.used.clone();
         let threads = running.threads.len();
         drop(running);
@@ -180,55 +265,77 @@ impl Fault for CpuHog {
         std::thread::sleep(PERIOD);
         let after = total();
         // Each thread holds its count; one that lives has another hand on it.
-        let (alive, what) =
-            (Arc::strong_count(&used) - 1, format!("{threads} threads ended and take nothing"));
+        let alive = Arc::strong_count(&used) - 1;
         if alive > 0 || after != before {
             let seen = format!("{alive} threads still run");
             return Err(FaultError::NotGone { fault: self.describe(), seen });
+        }
+        let seconds = at.since(since).as_secs_f64();
+        let what = format!("took {:.1}% over {seconds:.2} s; {threads} threads ended", taken * 100.0);
+        // Shown once, but not kept up. Of a moment nothing can be said.
+        if taken < self.share - SHARE_SLACK && at.since(since) >= PROOF_TIME {
+            return Err(FaultError::NotShown { fault: self.describe(), seen: what });
         }
         Ok(Proof { at, seen: clock.now(), what, value: Some(0.0) })
     }
 }
 
-/// Whether threads of this process may have priority -20; tried on a thread of its own.
-fn may_raise() -> bool {
-    std::thread::spawn(|| sys::raise_priority(PRIORITY).is_ok()).join().unwrap_or(false)
+/// What a thread knows.
+struct Hand {
+    core: usize,
+    /// Of the core, for all its threads together.
+    share: f64,
+    real_time: bool,
+    raised: bool,
+    /// Which of its core's it is.
+    mine: usize,
+    /// Where its core's counts begin, and how many there are.
+    from: usize,
+    each: usize,
+    stop: Arc<AtomicBool>,
+    used: Arc<[AtomicU64]>,
 }
 
-/// Computes for `share` of the time that goes by, until it is told to stop.
-fn burn(core: usize, share: f64, raised: bool, stop: &AtomicBool, used: &AtomicU64) -> io::Result<()> {
-    if core >= CpuSet::MAX_CPU {
-        return Err(io::Error::from(io::ErrorKind::InvalidInput));
-    }
-    let mut only = CpuSet::new();
-    only.set(core);
-    sched_setaffinity(None, &only)?;
-    if raised {
-        sys::raise_priority(PRIORITY)?;
-    }
-    let clock = Clock::Monotonic;
-    let (start, cost) = (clock.now(), Cost::of_thread());
-    // Time that is given up because it could not be had.
-    let mut forgiven = 0u64;
-    let debt_max = DEBT_MAX.as_nanos() as u64;
-    let mut number = 1u64;
-    while !stop.load(Ordering::Relaxed) {
-        for _ in 0..CHUNK {
-            number = std::hint::black_box(number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
+impl Hand {
+    /// Computes for the share of the time that goes by, until it is told to stop.
+    fn burn(&self) -> io::Result<()> {
+        if self.core >= CpuSet::MAX_CPU {
+            return Err(io::Error::from(io::ErrorKind::InvalidInput));
         }
-        let had = Cost::of_thread().since(cost).cpu().as_nanos() as u64;
-        used.store(had, Ordering::Relaxed);
-        let now: Nanos = clock.now();
-        let due = ((now.0 - start.0) as f64 * share) as u64;
-        let owed = due.saturating_sub(forgiven + had);
-        if owed > debt_max {
-            forgiven += owed - debt_max;
+        let mut only = CpuSet::new();
+        only.set(self.core);
+        sched_setaffinity(None, &only)?;
+        if self.real_time {
+            sys::real_time(REAL_TIME_PRIORITY)?;
+        } else if self.raised {
+            sys::raise_priority(PRIORITY)?;
         }
-        if owed == 0 {
-            std::thread::sleep(PERIOD.mul_f64((1.0 - share).clamp(0.01, 1.0)));
+        let team = &self.used[self.from..self.from + self.each];
+        let own_max = if self.real_time { REAL_TIME_SHARE_MAX } else { 1.0 };
+        let clock = Clock::Monotonic;
+        let (start, cost) = (clock.now(), Cost::of_thread());
+        // Time that is given up because it could not be had.
+        let mut forgiven = 0u64;
+        let debt_max = DEBT_MAX.as_nanos() as u64;
+        let mut number = 1u64;
+        while !self.stop.load(Ordering::Relaxed) {
+            for _ in 0..CHUNK {
+                number = std::hint::black_box(number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
+            }
+            let own = Cost::of_thread().since(cost).cpu().as_nanos() as u64;
+            team[self.mine].store(own, Ordering::Relaxed);
+            let had: u64 = team.iter().map(|used| used.load(Ordering::Relaxed)).sum();
+            let passed = (clock.now().0 - start.0) as f64;
+            let owed = ((passed * self.share) as u64).saturating_sub(forgiven + had);
+            if owed > debt_max {
+                forgiven += owed - debt_max;
+            }
+            if owed == 0 || own as f64 >= passed * own_max {
+                std::thread::sleep(PERIOD.mul_f64((1.0 - self.share.min(own_max)).clamp(0.01, 1.0)));
+            }
         }
+        Ok(())
     }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -253,6 +360,61 @@ mod tests {
         hog.remove(&clock).unwrap();
         assert_eq!(hog.taken(&clock, Duration::from_millis(1)), 0.0);
         assert!(matches!(hog.remove(&clock), Err(FaultError::Misuse { .. })));
+    }
+
+    /// The goal: 98% are taken of a core that several others want all of, and stay taken; where that cannot be,
+    /// it is said, with what would help. Real-time threads need no luck for it.
+    #[test]
+    fn takes_nearly_all_from_others() {
+        let core = a_core();
+        let stop = Arc::new(AtomicBool::new(false));
+        let compete = || {
+            let stop = Arc::clone(&stop);
+            std::thread::spawn(move || {
+                let mut only = CpuSet::new();
+                only.set(core);
+                sched_setaffinity(None, &only).unwrap();
+                while !stop.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            })
+        };
+        let others = [compete(), compete(), compete()];
+        let clock = Clock::default();
+        let mut hog = CpuHog::new(0.98, &[core]);
+        let shown = hog.inject(&clock);
+        let kept = shown.as_ref().ok().map(|_| {
+            std::thread::sleep(PROOF_TIME);
+            hog.remove(&clock)
+        });
+        stop.store(true, Ordering::Relaxed);
+        others.into_iter().for_each(|thread| thread.join().unwrap());
+        match (shown, kept) {
+            (Ok(shown), Some(Ok(gone))) => {
+                assert!(shown.value.unwrap() >= 0.95, "{shown:?}");
+                assert!(gone.what.starts_with("took 9"), "{gone:?}");
+            }
+            // Another hog of a test that runs at the same time may want the same core.
+            (Err(error), _) | (_, Some(Err(error))) => {
+                let text = error.to_string();
+                assert!(text.contains("% only, others compete harder") || text.contains("took "), "{text}");
+            }
+            (Ok(_), None) => unreachable!("what was shown is removed"),
+        }
+    }
+
+    /// The goal: the means fit the share and what the machine allows, and there may be more of them, to a limit.
+    #[test]
+    fn teams() {
+        let plain = Team { real_time: false, raised: false, others: 99 };
+        assert_eq!(plain.larger(), Some(Team { others: 198, ..plain }));
+        assert_eq!(Team { others: 198, ..plain }.larger(), None);
+        assert_eq!(Team { real_time: true, raised: true, others: 0 }.larger().unwrap().threads(), 2);
+        let small = Team::new(0.5);
+        // A real-time thread does half of a core by itself.
+        assert_eq!(small.real_time, small.others == 0);
+        let large = Team::new(0.98);
+        assert!(large.others >= RAISED_THREADS && large.threads() <= THREADS_MAX + 1, "{large:?}");
     }
 
     /// The goal: a core that is not there is refused, with no thread left behind.

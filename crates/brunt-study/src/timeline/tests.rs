@@ -119,6 +119,44 @@ fn sticky() {
     }
 }
 
+/// The goal: processor time and memory are taken away during a run, as much as was asked for, proven by what was
+/// really taken, and given back; what the machine does not have makes the experiment fail, with what to do.
+#[test]
+fn the_controller_in_trouble() {
+    let load = "interval = \"50ms\"\nstop = { time = \"2s\" }";
+    let core = std::thread::available_parallelism().map_or(0, |cores| cores.get() - 1);
+    let cpu = |share: f64, core: usize| {
+        format!("[[fault]]\ncpu = {share}\ncores = [{core}]\nat = \"300ms\"\nfor = \"1200ms\"\n")
+    };
+    let memory = |size: &str| format!("[[fault]]\nmemory = \"{size}\"\nat = \"400ms\"\nfor = \"300ms\"\n");
+    let faults = cpu(0.2, core) + &memory("2MiB");
+    let ran = run("controller", "memory:16MiB?delay=const:1ms", load, &faults, false);
+    let summary = match ran.result {
+        Ok(summary) => summary,
+        // A core that real-time work of others fills, a limit of locked memory under 2 MiB: both are said.
+        Err(error) => {
+            let text = error.to_string();
+            assert!(text.contains("others compete harder") || text.contains("RLIMIT_MEMLOCK"), "{text}");
+            return;
+        }
+    };
+    for run in &summary.points[0].runs {
+        let [cpu, memory] = run.faults.as_slice() else { panic!("{:?}", run.faults) };
+        assert_eq!((cpu.kind.as_str(), memory.kind.as_str()), ("cpu", "memory"));
+        assert!(cpu.shown_by.contains(" take ") && cpu.gone_by.starts_with("took "), "{cpu:?}");
+        assert!(memory.shown_by.contains("2MiB more are locked"), "{memory:?}");
+        assert!(cpu.end_s.unwrap() >= 1.5 && memory.end_s.unwrap() >= 0.7);
+        assert!(cpu.cost.is_some() && memory.cost.is_some());
+    }
+    let check = |name: &str, faults: String, said: &str| {
+        let ran = run(name, "memory:16MiB?delay=const:1ms", load, &faults, false);
+        let text = ran.result.err().unwrap_or_else(|| panic!("{name} went through")).to_string();
+        assert!(text.contains(said), "{name}: {text}");
+    };
+    check("no such core", cpu(0.2, 1000), "a core has to be one that this process may use");
+    check("too much", memory("1PiB"), "have to stay so");
+}
+
 /// The goal: two faults at once, each with its own record.
 #[test]
 fn several() {
