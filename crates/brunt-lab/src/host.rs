@@ -36,6 +36,11 @@ impl Host {
                 // No packets but those of an experiment: IPv6 would look for neighbours and routers, and
                 // move the numbers by which packets are lost. A kernel without IPv6 has no such file.
                 let _ = std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
+                // What goes and what comes may take different devices. Where /proc/sys is read-only (a container
+                // that masks it) the system's setting stays, which only the strictest would trouble.
+                for devices in ["all", "default"] {
+                    let _ = std::fs::write(format!("/proc/sys/net/ipv4/conf/{devices}/rp_filter"), "0");
+                }
                 let mut netlink = Netlink::open()?;
                 let index = netlink.index_of("lo")?;
                 netlink.set_up(index, &DeviceConfig::default())?;

@@ -12,8 +12,9 @@ use brunt_core::Clock;
 
 use crate::faults::LinkChange;
 use crate::host::Host;
-use crate::link::{Device, Direction, Link, LinkHandle, LinkParts, LinkReport, Settings};
+use crate::link::{Device, Direction, Link, LinkHandle, LinkParts, LinkReport, Settings, Way};
 use crate::netlink::{DeviceConfig, DeviceStats, Netlink};
+use crate::routes::{Edge, first_steps};
 use crate::sys;
 
 /// Most hosts of a lab; their addresses are 10.77.0.1 and up.
@@ -104,10 +105,44 @@ pub struct Lab {
 #[derive(Debug)]
 struct Placed {
     link: Link,
-    devices: [Device; 2],
+    /// The hosts at its ends.
+    between: [String; 2],
+    /// The link's own devices, and those of the veth pair beside it.
+    pairs: Vec<Ends>,
     settings: [Settings; 2],
-    /// What the devices had counted when the link was made.
+}
+
+/// Which of a link's pairs of devices packets take that nothing is to be done to.
+const STRAIGHT: usize = 1;
+
+/// Two devices that lead to each other.
+#[derive(Debug)]
+struct Ends {
+    devices: [Device; 2],
+    /// What they had counted when the link was made.
     start: [DeviceStats; 2],
+}
+
+impl Ends {
+    fn new(devices: [Device; 2]) -> io::Result<Ends> {
+        let start = [devices[0].stats()?, devices[1].stats()?];
+        Ok(Ends { devices, start })
+    }
+
+    /// What they counted since.
+    fn stats(&self) -> io::Result<[DeviceStats; 2]> {
+        let mut since = [DeviceStats::default(); 2];
+        for ((since, device), start) in since.iter_mut().zip(&self.devices).zip(&self.start) {
+            let now = device.stats()?;
+            *since = DeviceStats {
+                rx_dropped: now.rx_dropped - start.rx_dropped,
+                tx_dropped: now.tx_dropped - start.tx_dropped,
+                tx_frames: now.tx_frames - start.tx_frames,
+                tx_bytes: now.tx_bytes - start.tx_bytes,
+            };
+        }
+        Ok(since)
+    }
 }
 
 impl Lab {
@@ -161,6 +196,12 @@ impl Lab {
                 config.name
             )));
         }
+        let same = |placed: &&Placed| placed.between.contains(first) && placed.between.contains(second);
+        if let Some(other) = self.links.iter().find(same) {
+            let (name, other) = (&config.name, other.link.handle());
+            let what = format!("link {name} joins {first} and {second}, as {} does already", other.name());
+            return Err(LabError::Description(what));
+        }
         let number = self.links.len() as u8;
         let on = |side: usize, source| {
             failed(format!("make link {} on host {}", config.name, hosts[side].name()), source)
@@ -185,29 +226,45 @@ impl Lab {
                 })
                 .map_err(|source| on(0, source))?,
         }
-        let mut devices = Vec::new();
-        for side in 0..2 {
-            let index = connect(&hosts[side], &hosts[1 - side], number, side as u8, config)
-                .map_err(|source| on(side, source))?;
-            devices.push(Device { host: hosts[side].clone(), index });
+        let connected = |name: &str, pair: u8| {
+            let mut devices = Vec::new();
+            for side in 0..2 {
+                let index =
+                    connect(&hosts[side], &hosts[1 - side], name, [number, pair, side as u8], config.mtu)
+                        .map_err(|source| on(side, source))?;
+                devices.push(Device { host: hosts[side].clone(), index });
+            }
+            let devices: [Device; 2] = devices.try_into().expect("two ends");
+            Ends::new(devices).map_err(|source| failed("read a device's counts".into(), source))
+        };
+        let mut pairs = vec![connected(&device_name(number), 0)?];
+        if config.carrier == Carrier::Brunt {
+            let name = format!("straight{number}");
+            let made = hosts[0].run(|| Netlink::open()?.add_veth(&name, hosts[1].namespace().as_fd(), &name));
+            made.map_err(|source| on(0, source))?;
+            pairs.push(connected(&name, 1)?);
         }
-        let devices: [Device; 2] = devices.try_into().expect("two ends");
-        let mut start = [DeviceStats::default(); 2];
-        for (start, device) in start.iter_mut().zip(&devices) {
-            *start = device.stats().map_err(|source| failed("read a device's counts".into(), source))?;
-        }
+        let way = |side: usize| {
+            let straight = pairs.get(STRAIGHT).map(|pair| pair.devices[side].index);
+            let device = pairs[0].devices[side].index;
+            Way::new(hosts[side].clone(), hosts[1 - side].address(), device, straight)
+        };
+        let ways = [way(0), way(1)];
+        let devices = pairs[0].devices.clone();
         let clock = self.clock.clone();
         let name = &config.name;
         let settings = config.settings.clone();
         let started = match config.carrier {
-            Carrier::Netem => Link::in_kernel(name, devices.clone(), Some(settings), clock),
-            Carrier::Bare => Link::in_kernel(name, devices.clone(), None, clock),
+            Carrier::Netem => Link::in_kernel(name, devices, ways, Some(settings), clock),
+            Carrier::Bare => Link::in_kernel(name, devices, ways, None, clock),
             Carrier::Prototype { .. } => {
-                Link::start_prototype(name, taps.try_into().expect("two ends"), settings[0].delay.0, clock)
+                let sockets = taps.try_into().expect("two ends");
+                Link::start_prototype(name, sockets, ways, settings[0].delay.0, clock)
             }
             Carrier::Brunt | Carrier::BruntWireSize => Link::start(LinkParts {
                 name: name.clone(),
                 taps: taps.try_into().expect("two ends"),
+                ways,
                 settings,
                 seed: config.seed,
                 held_bytes_max: HELD_BYTES_MAX,
@@ -216,8 +273,49 @@ impl Lab {
         };
         let link = started.map_err(|source| failed(format!("start link {name}"), source))?;
         let handle = link.handle();
-        self.links.push(Placed { link, devices, settings: config.settings.clone(), start });
+        self.links.push(Placed {
+            link,
+            between: config.between.clone(),
+            pairs,
+            settings: config.settings.clone(),
+        });
         Ok(handle)
+    }
+
+    /// Lets hosts without a link between them reach each other through others, which forward: over the
+    /// fewest links, and of those ways over the quickest as links are now. To be called when all stand.
+    ///
+    /// # Errors
+    /// The machine refuses.
+    pub fn route(&mut self) -> Result<(), LabError> {
+        let hosts: Vec<&Host> = self.hosts.values().collect();
+        let number =
+            |name: &String| hosts.iter().position(|host| host.name() == name).expect("links join hosts");
+        let edge = |placed: &Placed| Edge {
+            between: [number(&placed.between[0]), number(&placed.between[1])],
+            delay: [placed.settings[0].delay.0, placed.settings[1].delay.0],
+        };
+        let edges: Vec<Edge> = self.links.iter().map(edge).collect();
+        let mut beyond: BTreeMap<(usize, usize), Vec<Ipv4Addr>> = BTreeMap::new();
+        for steps in first_steps(hosts.len(), &edges) {
+            for (to, (link, direction)) in steps {
+                let neighbour = edges[link].between[1 - direction];
+                if neighbour != to {
+                    beyond.entry((link, direction)).or_default().push(hosts[to].address());
+                    let forwards = hosts[neighbour].run(sys::forward_packets);
+                    forwards.map_err(|source| {
+                        failed(format!("let host {} forward", hosts[neighbour].name()), source)
+                    })?;
+                }
+            }
+        }
+        for ((link, direction), to) in beyond {
+            let handle = self.links[link].link.handle();
+            let direction = if direction == 0 { Direction::There } else { Direction::Back };
+            let led = handle.way(direction).lead_to(to);
+            led.map_err(|source| failed(format!("lay routes over link {}", handle.name()), source))?;
+        }
+        Ok(())
     }
 
     /// The link of this name.
@@ -235,17 +333,20 @@ impl Lab {
     /// # Errors
     /// A device's counts cannot be read.
     pub fn reports(&self) -> Result<Vec<(String, LinkReport)>, LabError> {
-        let report = |placed: &Placed| {
+        let report = |placed: &Placed| -> io::Result<_> {
             let handle = placed.link.handle();
             let mut report = handle.report();
-            let [first, second] = [0, 1].map(|side| {
-                let now = placed.devices[side].stats()?;
-                let start = placed.start[side];
-                io::Result::Ok((now.tx_dropped - start.tx_dropped, now.rx_dropped - start.rx_dropped))
-            });
-            let ((first_sent, first_got), (second_sent, second_got)) = (first?, second?);
-            report.there.unmeant_device = first_sent + second_got;
-            report.back.unmeant_device = second_sent + first_got;
+            for (number, pair) in placed.pairs.iter().enumerate() {
+                let [first, second] = pair.stats()?;
+                report.there.unmeant_device += first.tx_dropped + second.rx_dropped;
+                report.back.unmeant_device += second.tx_dropped + first.rx_dropped;
+                if number == STRAIGHT {
+                    (report.there.straight_frames, report.there.straight_bytes) =
+                        (first.tx_frames, first.tx_bytes);
+                    (report.back.straight_frames, report.back.straight_bytes) =
+                        (second.tx_frames, second.tx_bytes);
+                }
+            }
             Ok((handle.name().to_string(), report))
         };
         let reports: io::Result<Vec<_>> = self.links.iter().map(report).collect();
@@ -298,7 +399,7 @@ impl Lab {
     pub fn link_fault(&self, name: &str, during: [Settings; 2]) -> Result<LinkChange, LabError> {
         let placed = self.links.iter().find(|placed| placed.link.handle().name() == name);
         let placed = placed.ok_or_else(|| no_link(name))?;
-        let hosts = [placed.devices[0].host.clone(), placed.devices[1].host.clone()];
+        let hosts = placed.pairs[0].devices.clone().map(|device| device.host);
         Ok(LinkChange::new(placed.link.handle(), hosts, placed.settings.clone(), during))
     }
 }
@@ -340,21 +441,22 @@ fn open_prototype(host: &Host, number: u8, mtu: u32, wire_size: bool) -> io::Res
     })
 }
 
-/// Makes the device of one end ready: up, and the way to `other`.
-fn connect(host: &Host, other: &Host, number: u8, side: u8, config: &LinkConfig) -> io::Result<u32> {
-    // Locally administered; link and side make it unique in the lab.
-    let address = |side: u8| [0x02, 0x42, 0x52, 0x54, number, side];
+/// Makes the device of one end ready: up, and the neighbour known. `place` (link, pair, side) makes its
+/// Ethernet address unique in the lab.
+fn connect(host: &Host, other: &Host, name: &str, place: [u8; 3], mtu: u32) -> io::Result<u32> {
+    // Locally administered.
+    let address = |[link, pair, side]: [u8; 3]| [0x02, 0x42, 0x52, link, pair, side];
+    let [link, pair, side] = place;
     host.run(|| {
         let mut netlink = Netlink::open()?;
-        let index = netlink.index_of(&device_name(number))?;
+        let index = netlink.index_of(name)?;
         let device = DeviceConfig {
-            mtu: Some(config.mtu),
+            mtu: Some(mtu),
             queue_packets: Some(DEVICE_QUEUE_PACKETS),
-            address: Some(address(side)),
+            address: Some(address(place)),
         };
         netlink.set_up(index, &device)?;
-        netlink.add_route(index, other.address(), host.address())?;
-        netlink.add_neighbour(index, other.address(), address(1 - side))?;
+        netlink.add_neighbour(index, other.address(), address([link, pair, 1 - side]))?;
         Ok(index)
     })
 }

@@ -10,6 +10,7 @@ mod host;
 mod lab;
 pub mod link;
 mod netlink;
+mod routes;
 pub mod stage;
 mod sys;
 

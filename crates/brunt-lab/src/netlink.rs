@@ -27,6 +27,9 @@ pub(crate) struct DeviceStats {
     pub rx_dropped: u64,
     /// Packets that the host sent and the device had no place for.
     pub tx_dropped: u64,
+    /// Frames that the host sent, and their bytes.
+    pub tx_frames: u64,
+    pub tx_bytes: u64,
 }
 
 /// A conversation with the kernel about one network namespace.
@@ -82,17 +85,9 @@ impl Netlink {
         self.ask(request).map(drop)
     }
 
-    /// Sends packets for `to` out of a device, as coming from `source`.
-    pub(crate) fn add_route(&mut self, index: u32, to: Ipv4Addr, source: Ipv4Addr) -> io::Result<()> {
-        // struct rtmsg: family, bits of destination and source, tos, table, protocol, scope, type, flags.
-        let [table, protocol] = [libc::RT_TABLE_MAIN, libc::RTPROT_STATIC];
-        let mut header = vec![libc::AF_INET as u8, 32, 0, 0, table, protocol];
-        header.extend([libc::RT_SCOPE_LINK, libc::RTN_UNICAST, 0, 0, 0, 0]);
-        let mut request = Request::new(libc::RTM_NEWROUTE, CREATE, &header);
-        request.attribute(libc::RTA_DST, &to.octets());
-        request.attribute(libc::RTA_PREFSRC, &source.octets());
-        request.attribute(libc::RTA_OIF, &index.to_ne_bytes());
-        self.ask(request).map(drop)
+    /// Sends packets for a host out of a device from now on, in place of where they went.
+    pub(crate) fn set_route(&mut self, route: &Route) -> io::Result<()> {
+        self.ask(route.request()).map(drop)
     }
 
     /// Says for good which Ethernet address a neighbour has, so that no ARP is lost on a bad link.
@@ -148,7 +143,12 @@ impl Netlink {
             let bytes = found.1.get(index * 8..index * 8 + 8);
             bytes.map_or(0, |bytes| u64::from_ne_bytes(bytes.try_into().expect("eight bytes")))
         };
-        Ok(DeviceStats { rx_dropped: field(6), tx_dropped: field(7) })
+        Ok(DeviceStats {
+            rx_dropped: field(6),
+            tx_dropped: field(7),
+            tx_frames: field(1),
+            tx_bytes: field(3),
+        })
     }
 
     /// Sends a request and returns its answer; for an acknowledgement, an empty one.
@@ -189,6 +189,35 @@ pub(crate) struct DeviceConfig {
     pub mtu: Option<u32>,
     pub queue_packets: Option<u32>,
     pub address: Option<[u8; 6]>,
+}
+
+/// How a host is reached.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Route {
+    pub device: u32,
+    pub to: Ipv4Addr,
+    /// What packets are said to come from.
+    pub source: Ipv4Addr,
+    /// Who forwards them, if it is not a neighbour.
+    pub gateway: Option<Ipv4Addr>,
+}
+
+impl Route {
+    fn request(&self) -> Request {
+        // struct rtmsg: family, bits of destination and source, tos, table, protocol, scope, type, flags.
+        let [table, protocol] = [libc::RT_TABLE_MAIN, libc::RTPROT_STATIC];
+        let scope = if self.gateway.is_some() { libc::RT_SCOPE_UNIVERSE } else { libc::RT_SCOPE_LINK };
+        let mut header = vec![libc::AF_INET as u8, 32, 0, 0, table, protocol];
+        header.extend([scope, libc::RTN_UNICAST, 0, 0, 0, 0]);
+        let mut request = Request::new(libc::RTM_NEWROUTE, CREATE | libc::NLM_F_REPLACE, &header);
+        request.attribute(libc::RTA_DST, &self.to.octets());
+        request.attribute(libc::RTA_PREFSRC, &self.source.octets());
+        request.attribute(libc::RTA_OIF, &self.device.to_ne_bytes());
+        if let Some(gateway) = self.gateway {
+            request.attribute(libc::RTA_GATEWAY, &gateway.octets());
+        }
+        request
+    }
 }
 
 const CREATE: libc::c_int = libc::NLM_F_CREATE | libc::NLM_F_EXCL;

@@ -30,10 +30,11 @@ fn main() -> ExitCode {
         println!("skipped: needs /dev/net/tun");
         return ExitCode::SUCCESS;
     }
-    let tests: [(&str, fn()); 8] = [
+    let tests: [(&str, fn()); 9] = [
         ("link_faults_are_proven", link_faults_are_proven),
         ("the_kernels_own_wires", the_kernels_own_wires),
         ("the_prototype_carries", the_prototype_carries),
+        ("hosts_forward_for_others", hosts_forward_for_others),
         ("bytes_arrive_whole", bytes_arrive_whole),
         ("delay_shows_both_ways", delay_shows_both_ways),
         ("loss_changes_under_way", loss_changes_under_way),
@@ -108,7 +109,10 @@ fn bytes_arrive_whole() {
             transfer(&b, &a, bytes);
             let (_, report) = lab.reports().unwrap().remove(0);
             assert_eq!((report.there.unmeant(), report.back.unmeant()), (0, 0), "{text}: {report:?}");
-            assert!(report.there.packets as usize > bytes / mtu as usize, "{report:?}");
+            let straight = text.is_empty() && carrier == Carrier::Brunt;
+            let there = &report.there;
+            assert_eq!(there.straight_bytes as usize > bytes, straight, "{report:?}");
+            assert_eq!(there.packets as usize > bytes / mtu as usize, !straight, "{report:?}");
             assert_eq!(report.there.lost > 0, text == all, "{report:?}");
             if carrier == Carrier::BruntWireSize {
                 assert_eq!(report.there.frames_in, report.there.packets, "{report:?}");
@@ -222,6 +226,47 @@ fn the_prototype_carries() {
     }
 }
 
+/// The goal: in a chain of hosts the ends reach each other through the middle, over links with and without
+/// trouble, with the delays of all of them; a link that changes keeps what goes over it.
+fn hosts_forward_for_others() {
+    let mut lab = Lab::new(["a", "b", "c", "d", "alone"], Clock::default()).unwrap();
+    for (name, first, second, settings) in
+        [("one", "a", "b", "delay = '5ms'"), ("two", "c", "b", ""), ("three", "c", "d", "delay = '7ms'")]
+    {
+        let between = [first.to_string(), second.to_string()];
+        let config = LinkConfig {
+            name: name.into(),
+            between,
+            settings: [of(settings), of(settings)],
+            mtu: 1500,
+            seed: 7,
+            carrier: Carrier::Brunt,
+        };
+        lab.add_link(&config).unwrap();
+        let twice = LinkConfig { name: "twice".into(), ..config };
+        let error = lab.add_link(&twice).unwrap_err().to_string();
+        assert!(error.contains(&format!("as {name} does already")), "{error}");
+    }
+    lab.route().unwrap();
+    let (a, d) = (lab.host("a").unwrap().clone(), lab.host("d").unwrap().clone());
+    transfer(&a, &d, 1 << 20);
+    let (first, second) = pair(&a, &d);
+    let time = |least_ms: u64| {
+        let start = Instant::now();
+        first.send(b"probe").unwrap();
+        second.recv(&mut [0; 16]).unwrap();
+        assert!(start.elapsed() >= Duration::from_millis(least_ms), "{:?}", start.elapsed());
+    };
+    time(12);
+    lab.change("two", [of("delay = '20ms'"), of("delay = '20ms'")]).unwrap();
+    time(32);
+    lab.change("two", [of(""), of("")]).unwrap();
+    transfer(&d, &a, 1 << 20);
+    let alone = lab.host("alone").unwrap().address();
+    let sent = a.run(|| UdpSocket::bind("0.0.0.0:0")?.send_to(b"probe", (alone, 9)));
+    assert!(sent.is_err(), "nothing leads there");
+}
+
 /// The goal: settings change while sockets stay open: nothing arrives under full loss, all before
 /// and after.
 fn loss_changes_under_way() {
@@ -235,6 +280,38 @@ fn loss_changes_under_way() {
         assert_eq!(second.recv(&mut buffer).is_ok(), arrives, "{text}");
     }
     assert_eq!(link.report().there.lost, 1);
+    // An open connection goes on through every change of way, both ways on their own.
+    let listener = b.run(|| TcpListener::bind((b.address(), 0))).unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut client = a.run(|| TcpStream::connect_timeout(&address, PATIENCE)).unwrap();
+    let (mut server, _) = listener.accept().unwrap();
+    for socket in [&client, &server] {
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket.set_write_timeout(Some(PATIENCE)).unwrap();
+    }
+    for (direction, text) in [
+        (Direction::There, "delay = '2ms'"),
+        (Direction::Back, "delay = '1ms'\nloss = 0.01"),
+        (Direction::There, ""),
+        (Direction::Back, ""),
+    ] {
+        link.change(direction, of(text)).unwrap();
+        let sent: Vec<u8> = (0..=255).cycle().take(200_000).collect();
+        let mut got = vec![0; sent.len()];
+        std::thread::scope(|scope| {
+            scope.spawn(|| client.write_all(&sent).unwrap());
+            server.read_exact(&mut got).unwrap();
+        });
+        assert!(got == sent, "{text}");
+        std::thread::scope(|scope| {
+            scope.spawn(|| server.write_all(&sent).unwrap());
+            client.read_exact(&mut got).unwrap();
+        });
+        assert!(got == sent, "{text}");
+    }
+    let report = lab.reports().unwrap().remove(0).1;
+    assert!(report.there.straight_frames > 0 && report.there.packets > 100, "{report:?}");
+    assert_eq!((report.there.unmeant(), report.back.unmeant()), (0, 0), "{report:?}");
 }
 
 /// The goal: a flipped bit does not reach the receiver's program: its checksums drop the packet.
@@ -258,5 +335,5 @@ fn processes_run_on_hosts() {
     a.place(&mut command).unwrap();
     let output = command.output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
-    assert!(text.contains("link0:") && text.contains("lo:") && text.lines().count() == 4, "{text}");
+    assert!(text.contains("link0:") && text.contains("lo:") && text.lines().count() == 5, "{text}");
 }

@@ -11,6 +11,7 @@ macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
         /// Counts up to some moment.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(default)]
         pub struct Counts {
             $($(#[$doc])* pub $name: u64,)*
         }
@@ -72,6 +73,11 @@ counters! {
     late_nanos_max,
     /// Most frames under way at once.
     queued_max,
+    /// Frames (packets, or trains of them) that went straight through the kernel, because nothing was to be
+    /// done to them; none of the counts above knows of them.
+    straight_frames,
+    /// Their bytes.
+    straight_bytes,
 }
 
 impl Counts {

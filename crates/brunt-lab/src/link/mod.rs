@@ -1,6 +1,7 @@
 //! A wire between two hosts, in user space: a TAP device in each, and one thread that carries frames
 //! from one to the other as its settings say.
 //!
+//! A direction without any trouble does not pass the thread: its packets take a veth pair beside it.
 //! Where an experiment asks for it, the kernel's own emulator (netem) on a veth pair instead.
 //!
 //! Called by [`crate::Lab`] and by whoever changes a link while packets are under way. Segments that a
@@ -19,6 +20,7 @@ mod prototype;
 mod rules;
 mod schedule;
 mod settings;
+mod way;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -38,6 +40,7 @@ pub use settings::{BitRate, Bursts, JitterShape, Settings, SettingsError};
 
 use driver::{Change, Control, Driver};
 use prototype::Prototype;
+pub(crate) use way::Way;
 
 use crate::host::Host;
 use crate::netlink::{DeviceStats, Netlink};
@@ -69,6 +72,7 @@ pub struct Link {
 pub struct LinkHandle {
     name: Arc<str>,
     carrier: Carrier,
+    ways: Arc<[Way; 2]>,
     clock: Clock,
 }
 
@@ -160,6 +164,7 @@ impl LinkReport {
 pub(crate) struct LinkParts {
     pub name: String,
     pub taps: [OwnedFd; 2],
+    pub ways: [Way; 2],
     pub settings: [Settings; 2],
     pub seed: u64,
     pub held_bytes_max: usize,
@@ -171,6 +176,7 @@ impl Link {
     pub(crate) fn in_kernel(
         name: &str,
         devices: [Device; 2],
+        ways: [Way; 2],
         netem: Option<[Settings; 2]>,
         clock: Clock,
     ) -> io::Result<Link> {
@@ -183,33 +189,52 @@ impl Link {
                 Carrier::Netem(Arc::new(devices))
             }
         };
-        Ok(Link { handle: LinkHandle { name: name.into(), carrier, clock }, thread: None })
+        for way in &ways {
+            way.take(false)?;
+        }
+        Ok(Link {
+            handle: LinkHandle { name: name.into(), carrier, ways: Arc::new(ways), clock },
+            thread: None,
+        })
     }
 
     /// Starts the thread between two devices.
     pub(crate) fn start(parts: LinkParts) -> io::Result<Link> {
         let control = Arc::new(Control::new()?);
-        let LinkParts { name, taps, settings, seed, held_bytes_max, clock } = parts;
+        let LinkParts { name, taps, ways, settings, seed, held_bytes_max, clock } = parts;
+        for (way, settings) in ways.iter().zip(&settings) {
+            way.take(settings.is_clear())?;
+        }
         let driver =
             Driver { taps, control: control.clone(), settings, seed, held_bytes_max, clock: clock.clone() };
         let thread = std::thread::Builder::new().name(format!("link {name}")).spawn(|| driver.run())?;
         let carrier = Carrier::Thread(control);
-        Ok(Link { handle: LinkHandle { name: name.into(), carrier, clock }, thread: Some(thread) })
+        Ok(Link {
+            handle: LinkHandle { name: name.into(), carrier, ways: Arc::new(ways), clock },
+            thread: Some(thread),
+        })
     }
 
     /// Starts the emulator that ours is measured beside, between two packet sockets.
     pub(crate) fn start_prototype(
         name: &str,
         sockets: [OwnedFd; 2],
+        ways: [Way; 2],
         delay: Duration,
         clock: Clock,
     ) -> io::Result<Link> {
+        for way in &ways {
+            way.take(false)?;
+        }
         let control = Arc::new(Control::new()?);
         let prototype = Prototype { sockets, control: control.clone(), delay, clock: clock.clone() };
         let thread =
             std::thread::Builder::new().name(format!("link {name}")).spawn(move || prototype.run())?;
         let carrier = Carrier::Prototype(control);
-        Ok(Link { handle: LinkHandle { name: name.into(), carrier, clock }, thread: Some(thread) })
+        Ok(Link {
+            handle: LinkHandle { name: name.into(), carrier, ways: Arc::new(ways), clock },
+            thread: Some(thread),
+        })
     }
 
     /// To change it and to read its counts.
@@ -268,6 +293,8 @@ impl LinkHandle {
                 return Err(io::Error::other(format!("link {} is a prototype's", self.name)));
             }
         };
+        let way = &self.ways[direction as usize];
+        let clear = change.settings.is_clear();
         let shared = &control.lanes[direction as usize];
         let wanted = {
             let mut next = shared.next.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -282,10 +309,19 @@ impl LinkHandle {
             }
             std::thread::sleep(Duration::from_micros(50));
         }
-        Ok(Nanos(shared.applied_at.load(Ordering::Acquire)))
+        // The thread is ready first, whichever way packets go next.
+        match way.take(clear)? {
+            true => Ok(self.clock.now()),
+            false => Ok(Nanos(shared.applied_at.load(Ordering::Acquire))),
+        }
     }
 
-    /// What it did so far. The kernel's links count nothing here.
+    /// The way that a direction takes.
+    pub(crate) fn way(&self, direction: Direction) -> &Way {
+        &self.ways[direction as usize]
+    }
+
+    /// What its thread did so far. The kernel's links count nothing here.
     pub fn report(&self) -> LinkReport {
         let (Carrier::Thread(control) | Carrier::Prototype(control)) = &self.carrier else {
             return LinkReport::default();

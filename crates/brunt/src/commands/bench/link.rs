@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use brunt_core::{Clock, Span};
-use brunt_lab::link::{BitRate, LinkReport, Settings};
+use brunt_lab::link::{BitRate, Counts, LinkReport, Settings};
 use brunt_lab::{Carrier, Host, Lab, LabError, LinkConfig};
 use serde_json::{Value, json};
 use statrs::distribution::{Binomial, DiscreteCDF};
@@ -437,7 +437,8 @@ impl Link {
                 let bytes = pair.tcp(*flows, time).map_err(Failure::failed)?;
                 let report = pair.report()?;
                 let seconds = (time + time / 4).as_secs_f64();
-                let packets = (report.there.packets + report.back.packets) as f64 / seconds;
+                let carried = |counts: &Counts| counts.packets + counts.straight_frames;
+                let packets = (carried(&report.there) + carried(&report.back)) as f64 / seconds;
                 let times = pair.ping(300).map_err(Failure::failed)?;
                 let unmeant = report.there.unmeant() + report.back.unmeant();
                 if unmeant > 0 && !name.starts_with("prototype") {

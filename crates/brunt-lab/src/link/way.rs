@@ -1,0 +1,72 @@
+//! How one end's host sends what goes over a link: through the link's thread, or, while nothing is to be
+//! done to packets, straight through the kernel over a veth pair beside it. A route decides, and changing
+//! it leaves connections as they are.
+//!
+//! The rule: packets go straight only where the rules would pass them untouched, so a link without trouble
+//! costs an experiment nothing but what a veth pair costs.
+
+use std::io;
+use std::net::Ipv4Addr;
+use std::sync::{Mutex, PoisonError};
+
+use crate::host::Host;
+use crate::netlink::{Netlink, Route};
+
+/// One direction of a link.
+#[derive(Debug)]
+pub(crate) struct Way {
+    /// Who sends.
+    host: Host,
+    /// Who is at the other end.
+    neighbour: Ipv4Addr,
+    /// The device that leads to the link.
+    device: u32,
+    /// The end of the veth pair beside it, if there is one.
+    straight: Option<u32>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    goes_straight: bool,
+    /// Hosts that are reached through the neighbour.
+    beyond: Vec<Ipv4Addr>,
+}
+
+impl Way {
+    /// Through the link's device, once [`Way::take`] was called for the first time.
+    pub(crate) fn new(host: Host, neighbour: Ipv4Addr, device: u32, straight: Option<u32>) -> Way {
+        Way { host, neighbour, device, straight, state: Mutex::default() }
+    }
+
+    /// Straight, if there is such a way, or through the link's device; whether that is a change.
+    pub(crate) fn take(&self, straight: bool) -> io::Result<bool> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let straight = straight && self.straight.is_some();
+        let changes = state.goes_straight != straight;
+        state.goes_straight = straight;
+        self.lay(&state)?;
+        Ok(changes)
+    }
+
+    /// Reaches these hosts through the neighbour as well, which forwards.
+    pub(crate) fn lead_to(&self, beyond: Vec<Ipv4Addr>) -> io::Result<()> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.beyond = beyond;
+        self.lay(&state)
+    }
+
+    /// Puts the routes in place of those that were.
+    fn lay(&self, state: &State) -> io::Result<()> {
+        let device = self.straight.filter(|_| state.goes_straight).unwrap_or(self.device);
+        let source = self.host.address();
+        self.host.run(|| {
+            let mut netlink = Netlink::open()?;
+            netlink.set_route(&Route { device, to: self.neighbour, source, gateway: None })?;
+            for to in &state.beyond {
+                netlink.set_route(&Route { device, to: *to, source, gateway: Some(self.neighbour) })?;
+            }
+            Ok(())
+        })
+    }
+}
