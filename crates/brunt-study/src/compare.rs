@@ -4,8 +4,11 @@
 //! The rule: only points of the same label are compared, and Holm's correction is over all
 //! metrics of all points, since a reader looks at all of them.
 
+use std::collections::BTreeSet;
+
+use crate::degradation::Degradation;
 use crate::statistics::{Better, Comparison, Metric, Verdict, compare};
-use crate::summary::{Latencies, RunSummary, Summary};
+use crate::summary::{Latencies, PointSummary, RunSummary, Summary};
 
 /// A figure of a run: its name, which way is up, and how to get it.
 struct Figure {
@@ -24,6 +27,25 @@ const FIGURES: &[Figure] = &[
     Figure { name: "p99.9", unit: "us", better: Better::Lower, get: |run| latency(run, |l| l.p99_9_us) },
 ];
 
+/// What is compared of each fault that both have. Both areas are left to the tables: a longer run has a
+/// larger one.
+#[rustfmt::skip]
+const FAULT_FIGURES: &[FaultFigure] = &[
+    FaultFigure { name: "depth", unit: "share", better: Better::Lower, get: |cost| Some(cost.depth) },
+    FaultFigure { name: "recovery", unit: "s", better: Better::Lower, get: |cost| cost.recovered.seconds() },
+    FaultFigure { name: "mean-factor", unit: "times", better: Better::Lower, get: |cost| cost.response_mean?.factor },
+    FaultFigure { name: "p99-factor", unit: "times", better: Better::Lower, get: |cost| cost.response_p99?.factor },
+    FaultFigure { name: "failed", unit: "share", better: Better::Lower, get: |cost| Some(cost.failed_share) },
+];
+
+/// A figure of what a fault cost a run.
+struct FaultFigure {
+    name: &'static str,
+    unit: &'static str,
+    better: Better,
+    get: fn(&Degradation) -> Option<f64>,
+}
+
 fn latency(run: &RunSummary, get: fn(&Latencies) -> f64) -> Option<f64> {
     run.response.as_ref().map(get)
 }
@@ -33,7 +55,7 @@ fn latency(run: &RunSummary, get: fn(&Latencies) -> f64) -> Option<f64> {
 pub struct Line {
     /// The point.
     pub label: String,
-    /// `iops`, `mean`, `p99`, `p99.9`.
+    /// `iops`, `mean`, `p99`, `p99.9`; of a fault `depth`, `recovery`, `mean-factor`, `p99-factor`, `failed`.
     pub metric: &'static str,
     /// Its unit.
     pub unit: &'static str,
@@ -57,17 +79,51 @@ pub fn compare_summaries(a: &Summary, b: &Summary) -> (Vec<Line>, Vec<String>) {
             };
             let name = format!("{} {}", point.label, figure.name);
             metrics.push(Metric { name, better: figure.better, a: of(&point.runs), b: of(&other.runs) });
-            keys.push((point.label.clone(), figure));
+            keys.push((point.label.clone(), figure.name, figure.unit, figure.better));
         }
+        faults(point, other, &mut metrics, &mut keys);
     }
     let only_b = b.points.iter().filter(|point| a.points.iter().all(|other| other.label != point.label));
     alone.extend(only_b.map(|point| point.label.clone()));
     let compared = compare(&metrics, a.experiment.seed);
-    let lines = keys.into_iter().zip(compared).map(|((label, figure), comparison)| {
-        let Figure { name: metric, unit, better, .. } = *figure;
-        Line { label, metric, unit, better, comparison }
+    let lines = keys.into_iter().zip(compared).map(|((label, metric, unit, better), comparison)| Line {
+        label,
+        metric,
+        unit,
+        better,
+        comparison,
     });
     (lines.collect(), alone)
+}
+
+/// Name of the point, name, unit and direction of the figure.
+type Key = (String, &'static str, &'static str, Better);
+
+/// Adds what the faults cost that both points have, each found by its place in the file and its name. What
+/// neither side has anything to say of, or both say zero of, is no figure.
+fn faults(a: &PointSummary, b: &PointSummary, metrics: &mut Vec<Metric>, keys: &mut Vec<Key>) {
+    let known: BTreeSet<(u32, &str)> = names(a).intersection(&names(b)).copied().collect();
+    for (index, name) in known {
+        let label = format!("{}, fault {name}", a.label);
+        for figure in FAULT_FIGURES {
+            let of = |point: &PointSummary| {
+                let runs = point.runs.iter().filter(|run| run.is_complete());
+                let faults = runs.flat_map(|run| &run.faults).filter(|fault| fault.index == index);
+                faults.filter_map(|fault| (figure.get)(fault.cost.as_ref()?)).collect::<Vec<f64>>()
+            };
+            let (a, b) = (of(a), of(b));
+            if a.iter().chain(&b).all(|value| *value == 0.0) {
+                continue;
+            }
+            metrics.push(Metric { name: format!("{label} {}", figure.name), better: figure.better, a, b });
+            keys.push((label.clone(), figure.name, figure.unit, figure.better));
+        }
+    }
+}
+
+fn names(point: &PointSummary) -> BTreeSet<(u32, &str)> {
+    let faults = point.runs.iter().flat_map(|run| &run.faults);
+    faults.map(|fault| (fault.index, fault.name.as_str())).collect()
 }
 
 /// A condition for the exit status: `p99 worse by 10%`.
@@ -82,14 +138,18 @@ impl std::str::FromStr for FailIf {
     type Err = String;
 
     fn from_str(text: &str) -> Result<FailIf, String> {
-        let names: Vec<&str> = FIGURES.iter().map(|figure| figure.name).collect();
+        let all = || {
+            let faults = FAULT_FIGURES.iter().map(|figure| figure.name);
+            FIGURES.iter().map(|figure| figure.name).chain(faults)
+        };
+        let names: Vec<&str> = all().collect();
         let wrong = |what: &str| {
             format!("{what}; write for example 'p99 worse by 10%'; metrics are {}", names.join(", "))
         };
         let words: Vec<&str> = text.split_whitespace().collect();
         let [metric, "worse", rest @ ..] = words.as_slice() else { return Err(wrong("not a condition")) };
-        let figure = FIGURES.iter().find(|figure| figure.name == *metric);
-        let figure = figure.ok_or_else(|| wrong(&format!("there is no metric {metric}")))?;
+        let metric = all().find(|name| name == metric);
+        let metric = metric.ok_or_else(|| wrong(&format!("there is no metric {}", words[0])))?;
         let by = match rest {
             [] => 0.0,
             ["by", percent] => percent
@@ -99,7 +159,7 @@ impl std::str::FromStr for FailIf {
                 .ok_or_else(|| wrong(&format!("'{percent}' is no percentage")))?,
             _ => return Err(wrong("not a condition")),
         };
-        Ok(FailIf { metric: figure.name, by: by / 100.0 })
+        Ok(FailIf { metric, by: by / 100.0 })
     }
 }
 

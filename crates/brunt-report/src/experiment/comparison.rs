@@ -63,9 +63,15 @@ fn glance(a: (&str, &Summary), b: (&str, &Summary), lines: &[Line]) -> Glance {
     Glance { facts: facts.to_vec(), cards: Vec::new(), notices }
 }
 
-/// The unit that a line's figures are shown in, and the factor to it.
+/// The unit that a line's figures are shown in.
 fn unit_of(line: &Line) -> Unit {
-    if line.unit == "us" { Unit::Micros } else { Unit::PerSecond }
+    match line.unit {
+        "us" => Unit::Micros,
+        "share" => Unit::Share,
+        "s" => Unit::Seconds,
+        "times" => Unit::Count,
+        _ => Unit::PerSecond,
+    }
 }
 
 fn verdicts(lines: &[Line], a: &str, b: &str) -> Section {

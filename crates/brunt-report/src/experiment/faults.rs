@@ -1,4 +1,5 @@
-//! What went wrong on purpose, and what it cost: depth, work lost, time to be seen and to recover.
+//! What went wrong on purpose, and what it cost: depth, work lost, time to be seen and to recover, in rate and
+//! in response times; and what failed.
 
 use brunt_study::degradation::{BAND_SHARE, HOLD, OverRuns};
 use brunt_study::statistics::Estimate;
@@ -34,6 +35,7 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
             HOLD.as_secs()
         ));
     }
+    responses(summary, points, &mut section);
     let rows: Vec<Vec<Cell>> = summary
         .points
         .iter()
@@ -51,36 +53,99 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
     Some(section)
 }
 
-fn cost(point: String, fault: &OverRuns) -> Vec<Cell> {
-    let estimate = |estimate: &Option<Estimate>, unit: Unit| match estimate {
-        Some(known) => {
-            let (value, uncertainty) = told(known, unit);
-            Cell::Estimate(value, uncertainty)
-        }
-        None => Cell::Empty,
-    };
-    // A share near zero has no useful half width as a share of itself.
-    let depth = fault.depth.map_or(Cell::Empty, |depth| {
+/// The table of what faults did to response times and to requests, of those of which that is known.
+fn responses(summary: &Summary, points: &Points<'_>, section: &mut Section) {
+    let mut rows = Vec::new();
+    for point in &summary.points {
+        let known = point.degradation.iter().filter(|fault| fault.response_mean.baseline_us.is_some());
+        rows.extend(known.map(|fault| response(points.full_name(point), fault)));
+    }
+    if rows.is_empty() {
+        return;
+    }
+    let columns = [
+        "point",
+        "fault",
+        "mean before",
+        "mean during",
+        "p99 before",
+        "p99 during",
+        "excess wait",
+        "seen after",
+        "recovered after",
+        "failed",
+    ];
+    section.blocks.push(Block::Table(Table {
+        caption: "What each fault did to response times".into(),
+        columns: columns.map(String::from).to_vec(),
+        rows,
+        folded: false,
+    }));
+    section.prose(
+        "During is how many times as long as before: the mean of all requests answered while the fault was there, and \
+         the median of the intervals' p99. Excess wait is what all requests together waited beyond the mean before, \
+         until that was back; those that were never answered are not in it. Seen and recovered are the mean's own; an \
+         interval without an answer is a slow one. Failed is the share of requests that ended otherwise than well \
+         while the fault was there.",
+    );
+}
+
+fn estimate(estimate: &Option<Estimate>, unit: Unit) -> Cell {
+    let Some(known) = estimate else { return Cell::Empty };
+    let (value, uncertainty) = told(known, unit);
+    Cell::Estimate(value, uncertainty)
+}
+
+/// A share near zero has no useful half width as a share of itself.
+fn share(share: &Option<Estimate>) -> Cell {
+    share.map_or(Cell::Empty, |share| {
         let half =
-            depth.high.map_or(String::new(), |high| format!("± {}", three((high - depth.mean) * 100.0)));
-        Cell::Estimate(Unit::Share.show(depth.mean), half)
-    });
-    let answer = |seconds: &Option<Estimate>, never: usize| match (seconds, never) {
+            share.high.map_or(String::new(), |high| format!("± {}", three((high - share.mean) * 100.0)));
+        Cell::Estimate(Unit::Share.show(share.mean), half)
+    })
+}
+
+/// After how many seconds, and in how many runs never.
+fn answer(seconds: &Option<Estimate>, never: usize) -> Cell {
+    match (seconds, never) {
         (None, 0) => Cell::Empty,
         (None, _) => Cell::Verdict(Tone::Warning, "never".into()),
-        (Some(seconds), 0) => {
-            let (value, uncertainty) = told(seconds, Unit::Seconds);
-            Cell::Estimate(value, uncertainty)
-        }
+        (Some(_), 0) => estimate(seconds, Unit::Seconds),
         (Some(seconds), never) => {
             Cell::Estimate(Unit::Seconds.show(seconds.mean), format!("not in {never} runs"))
         }
+    }
+}
+
+fn response(point: String, fault: &OverRuns) -> Vec<Cell> {
+    let during = |factor: &Option<Estimate>| match factor {
+        Some(known) => {
+            let (value, uncertainty) = told(known, Unit::Count);
+            Cell::Estimate(format!("× {value}"), uncertainty)
+        }
+        None => Cell::Verdict(Tone::Warning, "no answer".into()),
     };
+    let (mean, p99) = (&fault.response_mean, &fault.response_p99);
+    vec![
+        Cell::text(point),
+        Cell::text(&fault.fault),
+        estimate(&mean.baseline_us, Unit::Micros),
+        during(&mean.factor),
+        estimate(&p99.baseline_us, Unit::Micros),
+        during(&p99.factor),
+        estimate(&fault.excess_wait_s, Unit::Seconds),
+        answer(&mean.detected_s, mean.not_detected),
+        answer(&mean.recovered_s, mean.not_recovered),
+        share(&fault.failed_share),
+    ]
+}
+
+fn cost(point: String, fault: &OverRuns) -> Vec<Cell> {
     vec![
         Cell::text(point),
         Cell::text(&fault.fault),
         estimate(&fault.baseline, Unit::PerSecond),
-        depth,
+        share(&fault.depth),
         estimate(&fault.lost_requests, Unit::Count),
         answer(&fault.detected_s, fault.not_detected),
         answer(&fault.recovered_s, fault.not_recovered),
@@ -120,4 +185,39 @@ pub(super) fn spans(run: &RunSummary, end_s: f64) -> Vec<Span> {
     }
     spans.retain(|span| span.from < span.to);
     spans
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use brunt_study::degradation::ResponseOverRuns;
+
+    /// The goal: every column of the response times has its cell; a fault in which nobody was answered, and a
+    /// run that did not come back, are said in words.
+    #[test]
+    fn response_times_in_a_row() {
+        let known = |mean: f64| Estimate::of(&[mean, mean]);
+        let slow = ResponseOverRuns {
+            baseline_us: known(100.0),
+            factor: known(2.5),
+            detected_s: known(0.5),
+            not_recovered: 2,
+            ..ResponseOverRuns::default()
+        };
+        let fault = OverRuns {
+            fault: "burst".into(),
+            response_mean: slow,
+            excess_wait_s: known(1.25),
+            failed_share: known(0.5),
+            ..OverRuns::default()
+        };
+        let row: Vec<String> =
+            response("point".into(), &fault).iter().map(|cell| format!("{cell:?}")).collect();
+        let expected =
+            ["point", "burst", "100 µs", "× 2.5", "Empty", "no answer", "1.25", "0.5", "never", "50 %"];
+        assert_eq!(row.len(), expected.len());
+        for (cell, said) in row.iter().zip(expected) {
+            assert!(cell.contains(said), "{said} in {cell}");
+        }
+    }
 }

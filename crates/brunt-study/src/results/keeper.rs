@@ -15,7 +15,7 @@ use brunt_lake::{Batch, LakeError, Table, TableWriter, WriterOptions};
 use super::histograms::Stretch;
 use super::room::Room;
 use super::{Message, Moment, Spare, TABLES, Trouble};
-use super::{environment, faults, histograms, intervals, points, probes, requests, runs};
+use super::{degradation, environment, faults, histograms, intervals, points, probes, requests, runs};
 use crate::observe::{FaultRecord, RunInfo, Sample};
 
 /// Rows that wait are looked at as often as this.
@@ -144,6 +144,7 @@ impl Keeper {
                 let (info, run, figures) = *ended;
                 self.end_run();
                 runs::append(self.tables.of(&runs::TABLE), &info, &run, &figures);
+                degradation::append(self.tables.of(&degradation::TABLE), &info, &run);
             }
         }
     }

@@ -9,6 +9,7 @@
 //! figures copies them into a bounded queue. When that stays full, workers wait in the end, and
 //! `runs.recording_wait_ns` says for how long.
 
+pub mod degradation;
 pub mod environment;
 pub mod faults;
 mod figures;
@@ -48,6 +49,7 @@ pub const TABLES: &[&Table] = &[
     &requests::TABLE,
     &probes::TABLE,
     &faults::TABLE,
+    &degradation::TABLE,
     &environment::TABLE,
 ];
 

@@ -17,6 +17,7 @@ use brunt_block::Backend;
 use brunt_core::{Clock, Histogram, Nanos};
 use brunt_load::calibrate::{RingChoice, RingMode};
 use brunt_load::filesystem::{FileSystem, FileSystemError};
+use brunt_load::record::{Figures, RequestStatus};
 use brunt_load::workload::Arrival;
 use brunt_load::{Interval, Outcome, Recorder, RequestRecord, Session, SessionError, Stopped};
 
@@ -82,20 +83,21 @@ struct Relay<'a> {
     companions: &'a mut [Box<dyn Companion>],
     ramp_up: Duration,
     started: bool,
-    /// Begin, end, requests and bytes of each interval, when faults are to be seen in them.
-    series: Option<Vec<(Nanos, Nanos, u64, u64)>>,
+    /// What happened in each interval and when, if faults are to be seen in them.
+    series: Option<Vec<Seen>>,
 }
 
-/// A run that was made: its outcome, its summary, its intervals (begin, end, requests, bytes).
-type Made = (Outcome, RunSummary, Vec<(Nanos, Nanos, u64, u64)>);
+/// Begin and end of an interval, and what happened in it; its times are not filled in yet.
+type Seen = (Nanos, Nanos, Stretch);
+
+/// A run that was made: its outcome, its summary, its intervals.
+type Made = (Outcome, RunSummary, Vec<Seen>);
 
 impl Recorder for Relay<'_> {
     fn interval(&mut self, interval: &Interval) {
         self.hub.tell(&Event::Interval(interval));
         if let Some(series) = &mut self.series {
-            let figures = &interval.figures;
-            let bytes = figures.reads.bytes + figures.writes.bytes;
-            series.push((interval.start, interval.end, figures.completed(), bytes));
+            series.push((interval.start, interval.end, stretch(&interval.figures)));
         }
     }
     fn requests(&mut self, batch: &[RequestRecord]) {
@@ -109,6 +111,29 @@ impl Recorder for Relay<'_> {
     }
     fn is_full(&self) -> bool {
         self.hub.failure().is_some()
+    }
+}
+
+/// What degradation is computed from. Called once an interval by the collecting thread.
+fn stretch(figures: &Figures) -> Stretch {
+    // Two thirds of a megabyte are copied only if there are both.
+    let both;
+    let response = match (figures.reads.completed, figures.writes.completed) {
+        (_, 0) => &figures.reads.response,
+        (0, _) => &figures.writes.response,
+        _ => {
+            both = figures.response();
+            &both
+        }
+    };
+    let failed = RequestStatus::ALL.into_iter().filter(|status| *status != RequestStatus::Good);
+    Stretch {
+        requests: figures.completed(),
+        bytes: figures.reads.bytes + figures.writes.bytes,
+        failed: failed.map(|status| figures.counts.of(status)).sum(),
+        response_mean_us: response.mean().map(|nanos| nanos / 1e3),
+        response_p99_us: response.percentile(99.0).map(|nanos| nanos.0 as f64 / 1e3),
+        ..Stretch::default()
     }
 }
 
@@ -298,11 +323,10 @@ impl<'a> Study<'a> {
         self.companions = companions;
         if let (Some(faults), Some(Ok((outcome, run, series)))) = (&self.faults, &mut made) {
             let seconds = |at: Nanos| (at.0 as f64 - outcome.start.0 as f64) / 1e9;
-            let stretch = |&(start, end, requests, bytes): &(Nanos, Nanos, u64, u64)| Stretch {
+            let stretch = |&(start, end, stretch): &Seen| Stretch {
                 start_s: seconds(start),
                 end_s: seconds(end),
-                requests,
-                bytes,
+                ..stretch
             };
             let series: Vec<Stretch> = series.iter().map(stretch).collect();
             run.faults = FaultSummary::of(&faults.take(), outcome.start, outcome.end, &series);

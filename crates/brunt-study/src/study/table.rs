@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use brunt_core::Size;
 use brunt_load::calibrate::RingMode;
 
-use crate::degradation::OverRuns;
+use crate::degradation::{OverRuns, ResponseOverRuns};
 use crate::experiment::{Experiment, Overlap, Plan, Together, overlaps};
 use crate::probe::Record;
 use crate::statistics::Estimate;
@@ -118,28 +118,70 @@ fn figure(value: f64) -> String {
     if value.abs() < 100_000.0 { format!("{value:.1}") } else { format!("{value:.0}") }
 }
 
-/// What a fault cost, in two or three lines.
+/// What a fault cost: a line for the rate, one for response times, one for errors if there were any; longer ones
+/// in two.
 fn cost(fault: &OverRuns) -> Vec<String> {
     let name: String = fault.fault.chars().take(70).collect();
     let (Some(depth), Some(lost)) = (fault.depth, fault.lost_requests) else {
         return vec![format!("  fault {name}:"), "    no baseline before it to compare with".to_string()];
     };
     let half = |estimate: &Estimate| estimate.high.map_or(0.0, |high| high - estimate.mean);
+    let mut lines = vec![format!("  fault {name}:")];
+    let mut say = |what: String, when: String| {
+        let line = format!("    {what}; {when}");
+        if line.chars().count() <= WIDTH {
+            return lines.push(line);
+        }
+        lines.extend([format!("    {what}"), format!("      {when}")]);
+    };
     let share = format!("{:.1}% ± {:.1} of the rate lost", depth.mean * 100.0, half(&depth) * 100.0);
+    let when = times(&fault.detected_s, fault.not_detected, &fault.recovered_s, fault.not_recovered);
+    say(format!("{share}, {:.0} requests", lost.mean), when);
+    let factor =
+        |of: &ResponseOverRuns| of.factor.map(|factor| format!("{}", Times(factor.mean, half(&factor))));
+    let (mean, p99) = (&fault.response_mean, &fault.response_p99);
+    if mean.baseline_us.is_some() {
+        let when = times(&mean.detected_s, mean.not_detected, &mean.recovered_s, mean.not_recovered);
+        let what = match (factor(mean), factor(p99), fault.excess_wait_s) {
+            (Some(mean), Some(p99), Some(wait)) => {
+                let digits = if wait.mean.abs() < 1000.0 { 3 } else { 0 };
+                format!("response: mean {mean}, p99 {p99}, {:.digits$} s of excess wait", wait.mean)
+            }
+            _ => "response: none while it was there".to_string(),
+        };
+        say(what, when);
+    }
+    if let (Some(share), Some(before)) = (fault.failed_share, fault.failed_share_before)
+        && share.mean > 0.0
+    {
+        let (share, before) = (share.mean * 100.0, before.mean * 100.0);
+        lines.push(format!("    {share:.2}% of requests failed, {before:.2}% before"));
+    }
+    lines
+}
+
+/// So many times as long, and half of its interval.
+struct Times(f64, f64);
+
+impl std::fmt::Display for Times {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Times(factor, half) = *self;
+        if factor < 100.0 {
+            write!(f, "x {factor:.2} ± {half:.2}")
+        } else {
+            write!(f, "x {factor:.0} ± {half:.0}")
+        }
+    }
+}
+
+/// When a figure showed a fault, and when it was back.
+fn times(seen: &Option<Estimate>, unseen: usize, back: &Option<Estimate>, lasting: usize) -> String {
     let answer = |what: &str, seconds: &Option<Estimate>, never: usize| match (seconds, never) {
         (Some(seconds), 0) => format!("{what} after {:.2} s", seconds.mean),
         (Some(seconds), never) => format!("{what} after {:.2} s (not in {never} runs)", seconds.mean),
         (None, _) => format!("not {what}"),
     };
-    let seen = answer("seen", &fault.detected_s, fault.not_detected);
-    let back = answer("back", &fault.recovered_s, fault.not_recovered);
-    let mut lines =
-        vec![format!("  fault {name}:"), format!("    {share}, {:.0} requests; {seen}, {back}", lost.mean)];
-    if lines[1].chars().count() > 80 {
-        lines[1] = format!("    {share}, {:.0} requests", lost.mean);
-        lines.push(format!("    {seen}, {back}"));
-    }
-    lines
+    format!("{}, {}", answer("seen", seen, unseen), answer("back", back, lasting))
 }
 
 /// What `--check` says: what would run, how long, what would be written.
@@ -215,6 +257,55 @@ pub fn describe(experiment: &Experiment, plan: &Plan) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The goal: what a fault cost fits a terminal, whatever it was, and says what is known and what is not.
+    #[test]
+    fn costs_fit() {
+        let estimate =
+            |mean: f64| Some(Estimate { mean, low: Some(mean / 2.0), high: Some(mean * 1.5), runs: 4 });
+        let response = ResponseOverRuns {
+            baseline_us: estimate(1e6),
+            factor: estimate(12_345.6),
+            detected_s: estimate(0.1),
+            recovered_s: estimate(123.4),
+            not_recovered: 3,
+            ..ResponseOverRuns::default()
+        };
+        let all = OverRuns {
+            fault: "x".repeat(100),
+            runs: 4,
+            depth: estimate(0.999),
+            lost_requests: estimate(123_456_789.0),
+            not_detected: 4,
+            not_recovered: 4,
+            response_mean: response.clone(),
+            response_p99: response,
+            excess_wait_s: estimate(123_456.7),
+            failed_share_before: estimate(0.0),
+            failed_share: estimate(0.5),
+            ..OverRuns::default()
+        };
+        let lines = cost(&all);
+        assert!(lines.iter().all(|line| line.chars().count() <= WIDTH), "{lines:#?}");
+        let said = lines.join("\n");
+        for part in [
+            "99.9% ± 49.9 of the rate lost",
+            "not seen, not back",
+            "x 12346 ± 6173",
+            "50.00% of requests failed",
+        ] {
+            assert!(said.contains(part), "{part} in {said}");
+        }
+        let quiet = cost(&OverRuns {
+            failed_share: estimate(0.0),
+            response_mean: ResponseOverRuns::default(),
+            ..all
+        });
+        assert!(
+            quiet.iter().all(|line| !line.contains("failed") && !line.contains("response")),
+            "{quiet:#?}"
+        );
+    }
 
     /// The goal: figures of any size keep to their columns.
     #[test]

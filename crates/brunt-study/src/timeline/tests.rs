@@ -95,10 +95,42 @@ fn transient() {
         assert!(fault.start_s >= 0.4 && fault.shown_s >= fault.start_s && fault.shown_by.starts_with("hit "));
         assert!(fault.end_s.unwrap() >= 0.7 && fault.gone_s > fault.end_s);
         assert!(run.losses["scsi"] > 0);
-        assert!(fault.cost.unwrap().baseline.requests_per_second > 0.0);
+        let cost = fault.cost.unwrap();
+        assert!(cost.baseline.requests_per_second > 0.0 && cost.response_mean.unwrap().baseline_us > 100.0);
+        // Half of the requests fail, at the edges fewer.
+        assert!((0.3..0.7).contains(&cost.failed_share) && cost.failed_share_before == 0.0, "{cost:?}");
     }
     assert_eq!((point.degradation.len(), point.degradation[0].runs), (1, 2));
     assert!(crate::study::table(&summary).iter().any(|line| line.contains("fault burst")));
+}
+
+/// The goal: requests that are slower while the fault is there are seen to be so, by as much as was asked for.
+#[test]
+fn slower_answers() {
+    let fault = "[[fault]]\ntarget = \"disk\"\nstorage = \"slow:5ms\"\nat = \"400ms\"\nfor = \"300ms\"";
+    let ran = run("slower", "memory:16MiB?delay=const:1ms", LOAD, fault, false);
+    let summary = ran.result.unwrap();
+    for run in &summary.points[0].runs {
+        let cost = run.faults[0].cost.unwrap();
+        let (mean, p99) = (cost.response_mean.unwrap(), cost.response_p99.unwrap());
+        assert!(mean.baseline_us >= 1000.0 && mean.high_us > mean.baseline_us, "{mean:?}");
+        // Six times as long, less so where the machine made the usual ones late.
+        assert!(mean.factor.unwrap() > 1.5 && p99.factor.unwrap() > 1.0, "{mean:?} {p99:?}");
+        assert!(cost.excess_wait_s.unwrap() > 0.01 && cost.failed_share == 0.0, "{cost:?}");
+    }
+    let lines = crate::study::table(&summary);
+    assert!(lines.iter().any(|line| line.contains("of excess wait")), "{lines:#?}");
+    let (compared, _) = crate::compare::compare_summaries(&summary, &summary);
+    let of_fault: Vec<&str> = compared
+        .iter()
+        .filter(|line| line.label.ends_with("fault slow:5ms"))
+        .map(|line| line.metric)
+        .collect();
+    assert!(
+        ["depth", "mean-factor", "p99-factor"].iter().all(|name| of_fault.contains(name)),
+        "{of_fault:?}"
+    );
+    assert!(!of_fault.contains(&"failed"), "nothing failed on either side");
 }
 
 /// The goal: a sticky fault is there for every request, in a layer that the URL names.
@@ -241,7 +273,7 @@ fn members_fail() {
         let ran = run(
             name,
             &url,
-            "read = 0.5\nverify = {}\ninterval = \"50ms\"\nstop = { time = \"900ms\" }",
+            "read = 0.5\nverify = {}\ninterval = \"50ms\"\nstop = { time = \"1500ms\" }",
             fault,
             false,
         );

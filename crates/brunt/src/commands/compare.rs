@@ -82,5 +82,7 @@ fn describe(line: &Line) -> String {
         Verdict::TooFewRuns => format!("under {RUNS_MIN} runs"),
     };
     let (a, b) = (mean(comparison.a), mean(comparison.b));
-    format!("  {:<6} {a:>11.1} {b:>11.1} {:<10}  {ratio:<20} {verdict}", line.metric, line.unit)
+    // Shares and factors are small; rates and latencies are not.
+    let digits = if matches!(line.unit, "requests/s" | "us") { 1 } else { 3 };
+    format!("  {:<11} {a:>11.digits$} {b:>11.digits$} {:<10}  {ratio:<20} {verdict}", line.metric, line.unit)
 }

@@ -1,0 +1,621 @@
+//! What a fault cost, in rate, response times and errors: pure functions over the intervals of one run. A
+//! study calls them for each run and each fault, and makes estimates over the runs.
+//!
+//! The rules, in full, for the rate:
+//! - *Baseline*: the median rate of the intervals that end before any fault begins, at least
+//!   [`BASELINE_MIN`] of them. Its *band* is the median ± the larger of [`BAND_SHARE`] of it and
+//!   [`BAND_SPREADS`] spreads, where a spread is 1.4826 times the median distance from the median (what
+//!   a standard deviation is for normal noise, untouched by outliers).
+//! - *Depth*: the share of the baseline that is missing in the mean rate while the fault is there.
+//! - *Lost*: baseline minus rate, summed from the fault's begin until recovery (or until the data or the
+//!   next fault's begin end it). What comes back above the baseline counts against it.
+//! - *Detected*: the end of the first interval, of two in a row, below the band after the fault's begin. A
+//!   fault that no interval shows is not detectable in these figures.
+//! - *Recovered*: the begin of the first interval after the fault's end from which on the series stays at
+//!   or above the band's lower edge for [`HOLD`]. A series that ends, or meets the next fault, before that
+//!   has not recovered.
+//!
+//! For response times (those of requests that were answered in an interval), of their mean and of their p99:
+//! - *Baseline* and *band* as above; it is the band's upper edge that counts.
+//! - *Depth*: how many times the baseline they were while the fault was there: the mean over all its
+//!   requests, and the median of its intervals' p99, each against the median of the intervals before.
+//! - *Excess wait*, the area: response time beyond the baseline's mean, summed over all requests answered from
+//!   the fault's begin until the mean is back. Requests that are never answered are not in it.
+//! - *Detected* and *recovered* as above, with longer than the band for below it. An interval in which nothing
+//!   was answered is longer than any band.
+//!
+//! For errors: the share of requests that ended otherwise than well, before and during the fault. A request
+//! that is sent again and then done is a slow one, no error.
+//!
+//! Not detectable and not recovered are answers, never zeros.
+
+mod response;
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::statistics::Estimate;
+pub use response::ResponseCost;
+use response::{of_figure, usual, weighted_mean};
+
+/// Fewest intervals of a baseline.
+pub const BASELINE_MIN: usize = 3;
+/// Half the band, as a share of the median, at least.
+pub const BAND_SHARE: f64 = 0.05;
+/// Half the band, in spreads, at least.
+pub const BAND_SPREADS: f64 = 3.0;
+/// How long a series has to stay in the band to have recovered.
+pub const HOLD: Duration = Duration::from_secs(1);
+
+/// One interval of a run. Times in seconds from the start of measuring.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Stretch {
+    /// Its begin.
+    pub start_s: f64,
+    /// Its end.
+    pub end_s: f64,
+    /// Requests completed in it.
+    pub requests: u64,
+    /// Bytes of those.
+    pub bytes: u64,
+    /// Requests that ended otherwise than well in it.
+    pub failed: u64,
+    /// Mean response time of those completed, in microseconds; `None` if none was.
+    pub response_mean_us: Option<f64>,
+    /// Its 99th percentile.
+    pub response_p99_us: Option<f64>,
+}
+
+impl Stretch {
+    fn rate(&self) -> f64 {
+        self.requests as f64 / (self.end_s - self.start_s)
+    }
+}
+
+/// What the rate was before.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Baseline {
+    /// Median, in requests a second.
+    pub requests_per_second: f64,
+    /// Lower edge of the band.
+    pub low: f64,
+    /// Upper edge.
+    pub high: f64,
+    /// Median, in bytes a second.
+    pub bytes_per_second: f64,
+    /// Intervals it is made of.
+    pub intervals: usize,
+}
+
+/// Whether and when.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Answer {
+    /// After so many seconds.
+    AfterS(f64),
+    /// It did not come about, in the time there was.
+    Never,
+}
+
+impl Answer {
+    /// The seconds.
+    pub fn seconds(self) -> Option<f64> {
+        match self {
+            Answer::AfterS(seconds) => Some(seconds),
+            Answer::Never => None,
+        }
+    }
+}
+
+/// What one fault cost one run.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Degradation {
+    /// What it is measured against.
+    pub baseline: Baseline,
+    /// Share of the baseline lost while the fault was there; negative when there was more.
+    pub depth: f64,
+    /// The same of the worst interval.
+    pub depth_max: f64,
+    /// Requests that were not done until recovery.
+    pub lost_requests: f64,
+    /// And their bytes.
+    pub lost_bytes: f64,
+    /// From the fault's begin until the figures show it.
+    pub detected: Answer,
+    /// From the fault's end until the series is back.
+    pub recovered: Answer,
+    /// The mean response time; `null` without a baseline.
+    #[serde(default)]
+    pub response_mean: Option<ResponseCost>,
+    /// The 99th percentile of the response time.
+    #[serde(default)]
+    pub response_p99: Option<ResponseCost>,
+    /// What requests waited beyond the baseline's mean until that was back, all together, in seconds;
+    /// negative when they waited less.
+    #[serde(default)]
+    pub excess_wait_s: Option<f64>,
+    /// Share of requests that failed before any fault.
+    #[serde(default)]
+    pub failed_share_before: f64,
+    /// Share of requests that failed while the fault was there.
+    #[serde(default)]
+    pub failed_share: f64,
+}
+
+/// A fault's times, in seconds from the start of measuring.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Span {
+    /// Its begin.
+    pub start_s: f64,
+    /// Its end; `None` when it lasted as long as the run.
+    pub end_s: Option<f64>,
+}
+
+/// What fault `index` of `faults` cost the run; `None` without a baseline (a sticky fault, or too few
+/// intervals before the first one).
+pub fn of_run(series: &[Stretch], faults: &[Span], index: usize) -> Option<Degradation> {
+    let fault = faults[index];
+    let first = faults.iter().map(|fault| fault.start_s).fold(f64::INFINITY, f64::min);
+    let series: Vec<Stretch> = series.iter().filter(|one| one.end_s > one.start_s).copied().collect();
+    let baseline = baseline(&series, first)?;
+    let end_s = fault.end_s.unwrap_or(f64::INFINITY);
+    // Another fault that begins after this one has ended ends what can be told of this one.
+    let next = faults.iter().map(|other| other.start_s).filter(|start| *start >= end_s);
+    let horizon = next.fold(f64::INFINITY, f64::min);
+
+    // Intervals that the fault covers only in part count with their part.
+    let under: Vec<(&Stretch, f64)> =
+        series.iter().map(|one| (one, covered(one, fault))).filter(|(_, time)| *time > 0.0).collect();
+    let time: f64 = under.iter().map(|(_, time)| time).sum();
+    if time == 0.0 {
+        return None;
+    }
+    let mean = under.iter().map(|(one, time)| one.rate() * time).sum::<f64>() / time;
+    let share_lost = |rate: f64| 1.0 - rate / baseline.requests_per_second;
+    // Whole intervals, if there are any: of one at the edge the rest was another time's.
+    let whole = under.iter().filter(|(one, time)| *time >= (one.end_s - one.start_s) * 0.999);
+    let worst = whole.map(|(one, _)| one.rate()).fold(f64::INFINITY, f64::min);
+    let depth = share_lost(mean);
+
+    let below = |one: &Stretch| one.rate() < baseline.low;
+    let detected = detect(&series, below, fault.start_s, horizon);
+    let recovered = match fault.end_s {
+        Some(end_s) => recover(&series, below, end_s, horizon),
+        None => Answer::Never,
+    };
+    let until = |recovered: Answer| match (recovered, fault.end_s) {
+        (Answer::AfterS(seconds), Some(end_s)) => end_s + seconds,
+        _ => horizon,
+    };
+    let (mut lost_requests, mut lost_bytes) = (0.0, 0.0);
+    for (one, time) in parts(&series, fault.start_s, until(recovered)) {
+        let part = time / (one.end_s - one.start_s);
+        lost_requests += baseline.requests_per_second * time - one.requests as f64 * part;
+        lost_bytes += baseline.bytes_per_second * time - one.bytes as f64 * part;
+    }
+    let figure = |get, together| of_figure(&series, fault, first, horizon, get, together);
+    let response_mean = figure(|one| one.response_mean_us, weighted_mean);
+    let response_p99 = figure(|one| one.response_p99_us, usual);
+    let excess_wait_s = response_mean.map(|mean| {
+        let waited = parts(&series, fault.start_s, until(mean.recovered)).filter_map(|(one, time)| {
+            let requests = one.requests as f64 * time / (one.end_s - one.start_s);
+            Some(requests * (one.response_mean_us? - mean.baseline_us) / 1e6)
+        });
+        waited.sum()
+    });
+    let failed_share = |parts: &mut dyn Iterator<Item = (&Stretch, f64)>| {
+        let (mut failed, mut all) = (0.0, 0.0);
+        for (one, part) in parts {
+            failed += one.failed as f64 * part;
+            all += (one.failed + one.requests) as f64 * part;
+        }
+        if all > 0.0 { failed / all } else { 0.0 }
+    };
+    let mut before = series.iter().filter(|one| one.end_s <= first).map(|one| (one, 1.0));
+    let mut during = under.iter().map(|(one, time)| (*one, time / (one.end_s - one.start_s)));
+    Some(Degradation {
+        baseline,
+        depth,
+        depth_max: if worst.is_finite() { share_lost(worst) } else { depth },
+        lost_requests,
+        lost_bytes,
+        detected,
+        recovered,
+        response_mean,
+        response_p99,
+        excess_wait_s,
+        failed_share_before: failed_share(&mut before),
+        failed_share: failed_share(&mut during),
+    })
+}
+
+/// How long a fault was there in an interval, in seconds.
+fn covered(one: &Stretch, fault: Span) -> f64 {
+    (one.end_s.min(fault.end_s.unwrap_or(f64::INFINITY)) - one.start_s.max(fault.start_s)).max(0.0)
+}
+
+/// The intervals with some time between `from_s` and `to_s`, and how much of it.
+fn parts(series: &[Stretch], from_s: f64, to_s: f64) -> impl Iterator<Item = (&Stretch, f64)> {
+    let time = move |one: &Stretch| one.end_s.min(to_s) - one.start_s.max(from_s);
+    series.iter().map(move |one| (one, time(one))).filter(|(_, time)| *time > 0.0)
+}
+
+fn baseline(series: &[Stretch], until_s: f64) -> Option<Baseline> {
+    let before: Vec<&Stretch> = series.iter().filter(|one| one.end_s <= until_s).collect();
+    let (middle, half) = middle_and_half(before.iter().map(|one| one.rate()).collect())?;
+    let bytes = median(before.iter().map(|one| one.bytes as f64 / (one.end_s - one.start_s)).collect());
+    (middle > 0.0).then_some(Baseline {
+        requests_per_second: middle,
+        low: middle - half,
+        high: middle + half,
+        bytes_per_second: bytes,
+        intervals: before.len(),
+    })
+}
+
+/// The median of a baseline's figures and half of its band; `None` of too few.
+fn middle_and_half(figures: Vec<f64>) -> Option<(f64, f64)> {
+    if figures.len() < BASELINE_MIN {
+        return None;
+    }
+    let middle = median(figures.clone());
+    let spread = 1.4826 * median(figures.iter().map(|figure| (figure - middle).abs()).collect());
+    Some((middle, (BAND_SHARE * middle).max(BAND_SPREADS * spread)))
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    if values.len().is_multiple_of(2) { (values[middle - 1] + values[middle]) / 2.0 } else { values[middle] }
+}
+
+/// From `from_s` on, the first interval of two in a row that is out of the band.
+fn detect(series: &[Stretch], out: impl Fn(&Stretch) -> bool, from_s: f64, to_s: f64) -> Answer {
+    let after: Vec<&Stretch> = series.iter().filter(|one| one.end_s > from_s && one.start_s < to_s).collect();
+    for (at, one) in after.iter().enumerate() {
+        // The last interval has none after it to agree with it.
+        if out(one) && after.get(at + 1).is_some_and(|next| out(next)) {
+            return Answer::AfterS(one.end_s - from_s);
+        }
+    }
+    Answer::Never
+}
+
+fn recover(series: &[Stretch], out: impl Fn(&Stretch) -> bool, from_s: f64, to_s: f64) -> Answer {
+    let mut since: Option<f64> = None;
+    for one in series.iter().filter(|one| one.end_s > from_s && one.end_s <= to_s) {
+        if out(one) {
+            since = None;
+            continue;
+        }
+        let begin = *since.get_or_insert(one.start_s.max(from_s));
+        if one.end_s - begin >= HOLD.as_secs_f64() * 0.999 {
+            return Answer::AfterS(begin - from_s);
+        }
+    }
+    Answer::Never
+}
+
+/// What a fault cost a point: one figure for each run, then over runs.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct OverRuns {
+    /// What the fault is called.
+    pub fault: String,
+    /// Runs with a baseline.
+    pub runs: usize,
+    /// Requests a second before.
+    pub baseline: Option<Estimate>,
+    /// Share of the baseline lost while it was there.
+    pub depth: Option<Estimate>,
+    /// Requests not done until recovery.
+    pub lost_requests: Option<Estimate>,
+    /// And their bytes.
+    pub lost_bytes: Option<Estimate>,
+    /// Seconds until the figures showed it, over the runs in which they did.
+    pub detected_s: Option<Estimate>,
+    /// Runs whose figures did not show it.
+    pub not_detected: usize,
+    /// Seconds from its end until the series was back, over the runs in which it came back.
+    pub recovered_s: Option<Estimate>,
+    /// Runs that did not recover.
+    pub not_recovered: usize,
+    /// The mean response time.
+    #[serde(default)]
+    pub response_mean: ResponseOverRuns,
+    /// The 99th percentile of the response time.
+    #[serde(default)]
+    pub response_p99: ResponseOverRuns,
+    /// Seconds that requests waited beyond the baseline's mean, all together.
+    #[serde(default)]
+    pub excess_wait_s: Option<Estimate>,
+    /// Share of requests that failed before any fault.
+    #[serde(default)]
+    pub failed_share_before: Option<Estimate>,
+    /// Share of requests that failed while it was there.
+    #[serde(default)]
+    pub failed_share: Option<Estimate>,
+}
+
+/// What became of a figure of the response times: one value for each run, then over runs.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ResponseOverRuns {
+    /// Before, in microseconds.
+    pub baseline_us: Option<Estimate>,
+    /// How many times that while the fault was there, over the runs in which something was answered.
+    pub factor: Option<Estimate>,
+    /// The same of each run's worst interval.
+    pub factor_max: Option<Estimate>,
+    /// Seconds until the figure showed it, over the runs in which it did.
+    pub detected_s: Option<Estimate>,
+    /// Runs in which it did not.
+    pub not_detected: usize,
+    /// Seconds from its end until the figure was back, over the runs in which it came back.
+    pub recovered_s: Option<Estimate>,
+    /// Runs in which it did not.
+    pub not_recovered: usize,
+}
+
+impl ResponseOverRuns {
+    fn of(runs: &[Degradation], figure: fn(&Degradation) -> Option<ResponseCost>) -> ResponseOverRuns {
+        let costs: Vec<ResponseCost> = runs.iter().filter_map(figure).collect();
+        let over = |get: &dyn Fn(&ResponseCost) -> Option<f64>| {
+            Estimate::of(&costs.iter().filter_map(get).collect::<Vec<f64>>())
+        };
+        let never = |get: &dyn Fn(&ResponseCost) -> Answer| {
+            costs.iter().filter(|cost| get(cost) == Answer::Never).count()
+        };
+        ResponseOverRuns {
+            baseline_us: over(&|cost| Some(cost.baseline_us)),
+            factor: over(&|cost| cost.factor),
+            factor_max: over(&|cost| cost.factor_max),
+            detected_s: over(&|cost| cost.detected.seconds()),
+            not_detected: never(&|cost| cost.detected),
+            recovered_s: over(&|cost| cost.recovered.seconds()),
+            not_recovered: never(&|cost| cost.recovered),
+        }
+    }
+}
+
+/// Over the runs of a point.
+pub fn over_runs(fault: &str, runs: &[Degradation]) -> OverRuns {
+    let over = |get: &dyn Fn(&Degradation) -> Option<f64>| {
+        Estimate::of(&runs.iter().filter_map(get).collect::<Vec<f64>>())
+    };
+    let never =
+        |get: &dyn Fn(&Degradation) -> Answer| runs.iter().filter(|run| get(run) == Answer::Never).count();
+    OverRuns {
+        fault: fault.to_string(),
+        runs: runs.len(),
+        baseline: over(&|run| Some(run.baseline.requests_per_second)),
+        depth: over(&|run| Some(run.depth)),
+        lost_requests: over(&|run| Some(run.lost_requests)),
+        lost_bytes: over(&|run| Some(run.lost_bytes)),
+        detected_s: over(&|run| run.detected.seconds()),
+        not_detected: never(&|run| run.detected),
+        recovered_s: over(&|run| run.recovered.seconds()),
+        not_recovered: never(&|run| run.recovered),
+        response_mean: ResponseOverRuns::of(runs, |run| run.response_mean),
+        response_p99: ResponseOverRuns::of(runs, |run| run.response_p99),
+        excess_wait_s: over(&|run| run.excess_wait_s),
+        failed_share_before: over(&|run| Some(run.failed_share_before)),
+        failed_share: over(&|run| Some(run.failed_share)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Tenths of a second with these rates.
+    fn series(rates: &[(usize, f64)]) -> Vec<Stretch> {
+        let rates = rates.iter().flat_map(|(count, rate)| std::iter::repeat_n(*rate, *count));
+        rates
+            .enumerate()
+            .map(|(index, rate)| Stretch {
+                start_s: index as f64 / 10.0,
+                end_s: (index + 1) as f64 / 10.0,
+                requests: (rate / 10.0).round() as u64,
+                bytes: (rate / 10.0).round() as u64 * 4096,
+                ..Stretch::default()
+            })
+            .collect()
+    }
+
+    fn span(start_s: f64, end_s: f64) -> Span {
+        Span { start_s, end_s: Some(end_s) }
+    }
+
+    fn near(a: f64, b: f64) {
+        assert!((a - b).abs() < 1e-6 * b.abs().max(1.0), "{a} is not {b}");
+    }
+
+    /// The goal: half of the rate for two seconds, and half a second until it is back, are just that.
+    #[test]
+    fn a_dip() {
+        let series = series(&[(20, 1000.0), (20, 500.0), (5, 800.0), (20, 1000.0)]);
+        let found = of_run(&series, &[span(2.0, 4.0)], 0).unwrap();
+        near(found.baseline.requests_per_second, 1000.0);
+        assert_eq!(found.baseline.intervals, 20);
+        near(found.depth, 0.5);
+        near(found.depth_max, 0.5);
+        near(found.lost_requests, 1000.0 + 100.0);
+        near(found.lost_bytes, 1100.0 * 4096.0);
+        near(found.detected.seconds().unwrap(), 0.1);
+        near(found.recovered.seconds().unwrap(), 0.5);
+    }
+
+    /// The goal: what does not show, does not come back, or has no baseline is said, not put at zero.
+    #[test]
+    fn no_answers() {
+        let flat = series(&[(60, 1000.0)]);
+        let found = of_run(&flat, &[span(2.0, 4.0)], 0).unwrap();
+        assert_eq!((found.detected, found.recovered), (Answer::Never, Answer::AfterS(0.0)));
+        near(found.depth, 0.0);
+        let dead = series(&[(20, 1000.0), (40, 0.0)]);
+        let found = of_run(&dead, &[span(2.0, 4.0)], 0).unwrap();
+        assert_eq!(found.recovered, Answer::Never);
+        near(found.depth, 1.0);
+        near(found.lost_requests, 4000.0);
+        let short = series(&[(20, 1000.0), (20, 0.0), (9, 1000.0)]);
+        assert_eq!(
+            of_run(&short, &[span(2.0, 4.0)], 0).unwrap().recovered,
+            Answer::Never,
+            "held for 0.9 s only"
+        );
+        let sticky = [Span { start_s: -1.0, end_s: None }];
+        assert_eq!(of_run(&flat, &sticky, 0), None);
+        let late = [Span { start_s: 2.0, end_s: None }];
+        let found = of_run(&dead, &late, 0).unwrap();
+        assert_eq!((found.recovered, found.detected.seconds().is_some()), (Answer::Never, true));
+        assert_eq!(of_run(&[], &late, 0), None);
+    }
+
+    /// The goal: a single low interval is noise, an outlier does not widen the band, and noise does.
+    #[test]
+    fn noise() {
+        let blip = series(&[(20, 1000.0), (5, 1000.0), (1, 0.0), (30, 1000.0)]);
+        assert_eq!(of_run(&blip, &[span(2.0, 4.0)], 0).unwrap().detected, Answer::Never);
+        let outlier = series(&[(19, 1000.0), (1, 9000.0), (20, 900.0), (20, 1000.0)]);
+        let found = of_run(&outlier, &[span(2.0, 4.0)], 0).unwrap();
+        near(found.baseline.low, 950.0);
+        assert!(found.detected.seconds().is_some());
+        let rates: Vec<(usize, f64)> =
+            (0..40).map(|i| (1, if i % 2 == 0 { 900.0 } else { 1100.0 })).collect();
+        let found = of_run(&series(&rates), &[span(2.0, 3.0)], 0).unwrap();
+        assert!(found.baseline.low < 700.0);
+    }
+
+    /// The goal: of two faults each has its own depth, both against what was before the first; the second
+    /// ends what can be told of the first.
+    #[test]
+    fn two_faults() {
+        let series = series(&[(20, 1000.0), (10, 500.0), (10, 100.0), (20, 500.0), (20, 1000.0)]);
+        // The long one from 2 to 6, within it the short one from 3 to 4.
+        let faults = [span(2.0, 6.0), span(3.0, 4.0)];
+        let long = of_run(&series, &faults, 0).unwrap();
+        near(long.depth, 1.0 - (500.0 + 100.0 + 1000.0) / 4000.0);
+        assert_eq!(long.recovered, Answer::AfterS(0.0));
+        let short = of_run(&series, &faults, 1).unwrap();
+        near(short.depth, 0.9);
+        near(short.recovered.seconds().unwrap(), 2.0);
+        let apart = [span(2.0, 3.0), span(3.0, 6.0)];
+        assert_eq!(of_run(&series, &apart, 0).unwrap().recovered, Answer::Never);
+    }
+
+    /// The goal: over runs, those without an answer are counted beside the estimate.
+    #[test]
+    fn over_several_runs() {
+        let run = |low: f64, back: usize| {
+            let series = series(&[(20, 1000.0), (20, low), (back, 1000.0)]);
+            of_run(&series, &[span(2.0, 4.0)], 0).unwrap()
+        };
+        let all = over_runs("x", &[run(500.0, 20), run(400.0, 20), run(600.0, 20), run(1000.0, 5)]);
+        assert_eq!((all.runs, all.not_detected, all.not_recovered), (4, 1, 1));
+        near(all.depth.unwrap().mean, (0.5 + 0.6 + 0.4) / 4.0);
+        assert_eq!(all.recovered_s.unwrap().runs, 3);
+    }
+
+    /// So many tenths of a second with this mean and p99, and so many failures.
+    type Part = (usize, Option<(f64, f64)>, u64);
+
+    /// A fault from 2 s to 4 s whose tenths have these response times (mean and p99 in us) and failures,
+    /// 10 requests each; without a mean, none.
+    fn answers(parts: &[Part]) -> Degradation {
+        let tenths = parts.iter().flat_map(|(count, us, failed)| std::iter::repeat_n((us, failed), *count));
+        let series: Vec<Stretch> = tenths
+            .enumerate()
+            .map(|(index, (us, failed))| Stretch {
+                start_s: index as f64 / 10.0,
+                end_s: (index + 1) as f64 / 10.0,
+                requests: if us.is_some() { 10 } else { 0 },
+                failed: *failed,
+                response_mean_us: us.map(|(mean, _)| mean),
+                response_p99_us: us.map(|(_, p99)| p99),
+                ..Stretch::default()
+            })
+            .collect();
+        of_run(&series, &[span(2.0, 4.0)], 0).unwrap()
+    }
+
+    const USUAL: Option<(f64, f64)> = Some((100.0, 200.0));
+
+    /// The goal: response times that treble, and come down in two steps, are just that: the factor, the wait
+    /// of every request beyond the usual, when it shows and when it is over; the p99 has its own answers.
+    #[test]
+    fn longer_answers() {
+        let found = answers(&[
+            (20, USUAL, 0),
+            (20, Some((300.0, 1000.0)), 0),
+            (5, Some((200.0, 200.0)), 0),
+            (20, USUAL, 0),
+        ]);
+        let (mean, p99) = (found.response_mean.unwrap(), found.response_p99.unwrap());
+        near(mean.baseline_us, 100.0);
+        near(mean.high_us, 105.0);
+        near(mean.factor.unwrap(), 3.0);
+        near(mean.factor_max.unwrap(), 3.0);
+        near(mean.detected.seconds().unwrap(), 0.1);
+        near(mean.recovered.seconds().unwrap(), 0.5);
+        // 200 requests 200 us too long, 50 requests 100 us.
+        near(found.excess_wait_s.unwrap(), 0.040 + 0.005);
+        near(p99.factor.unwrap(), 5.0);
+        near(p99.recovered.seconds().unwrap(), 0.0);
+        // The rate stood where it was.
+        near(found.depth, 0.0);
+        assert_eq!(found.detected, Answer::Never);
+    }
+
+    /// The goal: a fault in which nobody is answered has no factor, but is seen; the requests that it held
+    /// up wait in the interval in which they are answered. An outlier is not the usual p99.
+    #[test]
+    fn no_answers_at_all() {
+        let found = answers(&[(20, USUAL, 0), (20, None, 0), (1, Some((1.5e6, 2e6)), 0), (20, USUAL, 0)]);
+        let mean = found.response_mean.unwrap();
+        assert_eq!((mean.factor, mean.factor_max), (None, None));
+        near(mean.detected.seconds().unwrap(), 0.1);
+        near(mean.recovered.seconds().unwrap(), 0.1);
+        near(found.excess_wait_s.unwrap(), 10.0 * (1.5e6 - 100.0) / 1e6);
+        let outlier =
+            [(20, USUAL, 0), (19, Some((100.0, 400.0)), 0), (1, Some((5000.0, 9e9)), 0), (20, USUAL, 0)];
+        let found = answers(&outlier);
+        near(found.response_p99.unwrap().factor.unwrap(), 2.0);
+        near(found.response_mean.unwrap().factor.unwrap(), (19.0 + 50.0) / 20.0);
+        near(found.response_mean.unwrap().factor_max.unwrap(), 50.0);
+        assert_eq!(found.response_mean.unwrap().detected, Answer::Never, "one interval is noise");
+    }
+
+    /// The goal: errors are a share of all requests, before and during; an interval that the fault covers by
+    /// half counts by half.
+    #[test]
+    fn failures() {
+        let found = answers(&[(20, USUAL, 0), (20, USUAL, 30), (20, USUAL, 0)]);
+        near(found.failed_share_before, 0.0);
+        near(found.failed_share, 0.75);
+        let series = [
+            Stretch { end_s: 1.0, requests: 99, failed: 1, ..Stretch::default() },
+            Stretch { start_s: 1.0, end_s: 2.0, requests: 99, failed: 1, ..Stretch::default() },
+            Stretch { start_s: 2.0, end_s: 3.0, requests: 99, failed: 1, ..Stretch::default() },
+            Stretch { start_s: 3.0, end_s: 4.0, requests: 80, failed: 20, ..Stretch::default() },
+            Stretch { start_s: 4.0, end_s: 5.0, requests: 40, failed: 60, ..Stretch::default() },
+        ];
+        let found = of_run(&series, &[span(3.5, 5.0)], 0).unwrap();
+        near(found.failed_share_before, 0.01);
+        near(found.failed_share, (10.0 + 60.0) / 150.0);
+        assert_eq!(found.response_mean, None, "nothing is known of response times");
+    }
+
+    /// The goal: over runs, response times have their estimates and their counts of what was not seen.
+    #[test]
+    fn responses_over_runs() {
+        let run =
+            |us: f64, back: usize| answers(&[(20, USUAL, 0), (20, Some((us, us)), 1), (back, USUAL, 0)]);
+        let all = over_runs("x", &[run(200.0, 20), run(300.0, 20), run(400.0, 20), run(100.0, 5)]);
+        let mean = &all.response_mean;
+        near(mean.factor.unwrap().mean, (2.0 + 3.0 + 4.0 + 1.0) / 4.0);
+        assert_eq!((mean.not_detected, mean.not_recovered, mean.recovered_s.unwrap().runs), (1, 1, 3));
+        near(all.excess_wait_s.unwrap().mean, 200.0 * (100.0 + 200.0 + 300.0) / 1e6 / 4.0);
+        near(all.failed_share.unwrap().mean, 1.0 / 11.0);
+        assert!(all.excess_wait_s.unwrap().low.is_some());
+    }
+}

@@ -1,0 +1,75 @@
+//! What a fault did to response times: the same rules as for the rate, the other way up. Longer is worse, and
+//! an interval in which nothing at all was answered counts as longer than any band.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Answer, Span, Stretch, covered, detect, median, middle_and_half, recover};
+
+/// What became of a figure of the response times (their mean, their p99), interval by interval.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ResponseCost {
+    /// Median of the figure before, in microseconds.
+    pub baseline_us: f64,
+    /// Upper edge of its band.
+    pub high_us: f64,
+    /// How many times the baseline it was while the fault was there; `null` when nothing was answered then.
+    pub factor: Option<f64>,
+    /// The same of the worst interval in which something was.
+    pub factor_max: Option<f64>,
+    /// From the fault's begin until the figure shows it.
+    pub detected: Answer,
+    /// From the fault's end until the figure is back.
+    pub recovered: Answer,
+}
+
+/// A figure of an interval; `None` when nothing was answered in it.
+pub(super) type Get = fn(&Stretch) -> Option<f64>;
+
+/// How a figure of several intervals is made of theirs: (figure, requests) of each.
+pub(super) type Together = fn(&[(f64, f64)]) -> f64;
+
+/// The mean over all requests, exactly.
+pub(super) fn weighted_mean(of: &[(f64, f64)]) -> f64 {
+    let requests: f64 = of.iter().map(|(_, requests)| requests).sum();
+    of.iter().map(|(figure, requests)| figure * requests).sum::<f64>() / requests
+}
+
+/// Percentiles cannot be averaged; their median over intervals is that of a usual interval, as before the fault.
+pub(super) fn usual(of: &[(f64, f64)]) -> f64 {
+    median(of.iter().map(|(figure, _)| *figure).collect())
+}
+
+/// Of one figure; `None` without a baseline.
+pub(super) fn of_figure(
+    series: &[Stretch],
+    fault: Span,
+    first_s: f64,
+    horizon_s: f64,
+    get: Get,
+    together: Together,
+) -> Option<ResponseCost> {
+    let before: Vec<f64> = series.iter().filter(|one| one.end_s <= first_s).filter_map(get).collect();
+    let (baseline_us, half) = middle_and_half(before)?;
+    let high_us = baseline_us + half;
+    let under = |whole: bool| {
+        let part = move |one: &Stretch| covered(one, fault) / (one.end_s - one.start_s);
+        let wanted = move |part: f64| if whole { part >= 0.999 } else { part > 0.0 };
+        let figures = series.iter().filter(move |one| wanted(part(one)));
+        figures
+            .filter_map(|one| Some((get(one)?, one.requests as f64 * part(one))))
+            .collect::<Vec<(f64, f64)>>()
+    };
+    // Of an interval at the edge the rest was another time's: only if there is no other.
+    let under = Some(under(true)).filter(|under| !under.is_empty()).unwrap_or_else(|| under(false));
+    let worst = under.iter().map(|(figure, _)| *figure).fold(f64::NEG_INFINITY, f64::max);
+    let known = !under.is_empty();
+    let above = |one: &Stretch| get(one).is_none_or(|figure| figure > high_us);
+    Some(ResponseCost {
+        baseline_us,
+        high_us,
+        factor: known.then(|| together(&under) / baseline_us),
+        factor_max: known.then_some(worst / baseline_us),
+        detected: detect(series, above, fault.start_s, horizon_s),
+        recovered: fault.end_s.map_or(Answer::Never, |end_s| recover(series, above, end_s, horizon_s)),
+    })
+}
