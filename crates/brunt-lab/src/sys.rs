@@ -188,6 +188,27 @@ pub(crate) fn forward_packets() -> io::Result<()> {
     std::fs::write("/proc/sys/net/ipv4/ip_forward", "1")
 }
 
+/// Has a socket hold so many bytes that nobody read yet, or as many as the system allows.
+pub(crate) fn set_receive_buffer(socket: BorrowedFd<'_>, bytes: libc::c_int) {
+    for option in [libc::SO_RCVBUF, libc::SO_RCVBUFFORCE] {
+        let (level, length) = (libc::SOL_SOCKET, size_of::<libc::c_int>() as libc::socklen_t);
+        // SAFETY: the option's value is an integer of this frame. Refused, the socket is as it was.
+        unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const bytes).cast(), length) };
+    }
+}
+
+/// Packets for which a socket had no place so far.
+pub(crate) fn socket_drops(socket: BorrowedFd<'_>) -> io::Result<u32> {
+    const SO_MEMINFO: libc::c_int = 55; // asm-generic/socket.h
+    const DROPS: usize = 8; // linux/sock_diag.h, SK_MEMINFO_DROPS
+    let mut values = [0u32; DROPS + 1];
+    let mut bytes = size_of_val(&values) as libc::socklen_t;
+    let into = values.as_mut_ptr().cast();
+    // SAFETY: the kernel writes at most the stated bytes, which are the array's.
+    check(unsafe { libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, SO_MEMINFO, into, &mut bytes) })?;
+    Ok(values[DROPS])
+}
+
 /// Timers of the calling thread to the nanosecond, instead of the usual 50 µs late.
 pub(crate) fn exact_timers() {
     // SAFETY: integers only.

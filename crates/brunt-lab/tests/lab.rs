@@ -30,8 +30,9 @@ fn main() -> ExitCode {
         println!("skipped: needs /dev/net/tun");
         return ExitCode::SUCCESS;
     }
-    let tests: [(&str, fn()); 9] = [
+    let tests: [(&str, fn()); 10] = [
         ("link_faults_are_proven", link_faults_are_proven),
+        ("troubles_that_do_not_happen", troubles_that_do_not_happen),
         ("the_kernels_own_wires", the_kernels_own_wires),
         ("the_prototype_carries", the_prototype_carries),
         ("hosts_forward_for_others", hosts_forward_for_others),
@@ -160,26 +161,79 @@ fn delay_shows_both_ways() {
     assert!(there >= Duration::from_millis(10) && both >= Duration::from_millis(35), "{there:?} {both:?}");
 }
 
-/// The goal: each trouble of a link is seen by probes while it lasts and not afterwards; one that does
-/// nothing that could be seen is an error (the canary).
+/// The goal: each trouble of a link is seen by probes where they arrive while it lasts, and not afterwards;
+/// one that does nothing that could be seen is an error (the canary).
 fn link_faults_are_proven() {
     let (lab, _, _) = lab([of("delay = '1ms'"), of("delay = '1ms'")], 1500, Carrier::Brunt);
     let clock = Clock::default();
-    for text in ["delay = '8ms'", "delay = '1ms'\nloss = 0.05", "delay = '1ms'\nduplicate = 0.1"] {
+    for (text, said) in [
+        ("delay = '8ms'", "ms on the way"),
+        ("delay = '1ms'\nloss = 0.05", "missing"),
+        ("delay = '1ms'\nloss_bursts = { to_bad = 0.01, to_good = 0.2 }", "missing"),
+        ("delay = '1ms'\ncorrupt = 0.02", "damaged"),
+        ("delay = '1ms'\nduplicate = 0.1", "twice"),
+        ("delay = '1ms'\nreorder = 0.02", "overtaken"),
+        ("delay = '5ms'\njitter = '4ms'", "ms on the way"),
+        ("delay = '1ms'\nrate = '20Mb/s'", "trains of packets at"),
+        // All at once, and a way that becomes shorter.
+        ("loss = 0.02\ncorrupt = 0.02\nduplicate = 0.02\nreorder = 0.02\nrate = '50Mb/s'", "trains"),
+    ] {
         let mut fault = lab.link_fault("wire", [of(text), of("delay = '1ms'")]).unwrap();
-        let proof = fault.inject(&clock).unwrap();
-        assert!(proof.what.contains("there: ") && !proof.what.contains("back: "), "{proof:?}");
-        fault.remove(&clock).unwrap();
+        let proof = fault.inject(&clock).unwrap_or_else(|error| panic!("{text}: {error}"));
+        let told = &proof.what;
+        assert!(told.contains("there: ") && !told.contains("back: ") && told.contains(said), "{proof:?}");
+        fault.remove(&clock).unwrap_or_else(|error| panic!("{text}: {error}"));
     }
-    let mut fault =
-        lab.link_fault("wire", [of("delay = '1ms'\nloss = 0.0000001"), of("delay = '1ms'")]).unwrap();
-    let error = fault.inject(&clock).unwrap_err();
-    assert!(matches!(error, FaultError::NotShown { .. }), "{error}");
+    for (text, seen) in
+        [("delay = '1ms'\nloss = 0.0000001", "too rare"), ("delay = '1ms'\nrate = '900Gb/s'", "no line")]
+    {
+        let mut fault = lab.link_fault("wire", [of(text), of("delay = '1ms'")]).unwrap();
+        let error = fault.inject(&clock).unwrap_err();
+        assert!(matches!(error, FaultError::NotShown { .. }), "{error}");
+        assert!(error.to_string().contains(seen), "{error}");
+    }
     // Dropped without having been removed: the link is as before.
     let mut fault = lab.link_fault("wire", [of("loss = 1.0"), of("loss = 1.0")]).unwrap();
     fault.inject(&clock).unwrap();
     drop(fault);
     transfer(lab.host("a").unwrap(), lab.host("b").unwrap(), 1 << 20);
+}
+
+/// The goal, the canary: where packets silently do not meet what a link was told to do to them, no trouble is
+/// said to have been there, whatever the link itself believes.
+fn troubles_that_do_not_happen() {
+    let (lab, a, _) = lab([of(""), of("")], 1500, Carrier::Brunt);
+    // Behind the lab's back: everything goes straight, whatever its routes say.
+    for arguments in [
+        "rule add pref 1 to 10.77.0.2 lookup 100",
+        "route add 10.77.0.2 dev straight0 src 10.77.0.1 table 100",
+    ] {
+        let mut command = std::process::Command::new("ip");
+        command.args(arguments.split(' '));
+        a.place(&mut command).unwrap();
+        let done = command.output().is_ok_and(|output| output.status.success());
+        if !done && arguments.starts_with("rule add") {
+            assert!(std::env::var("BRUNT_REQUIRE_ALL").is_err(), "needs iproute2");
+            println!("skipped: needs iproute2");
+            return;
+        }
+    }
+    let clock = Clock::default();
+    for (text, absent) in [
+        ("delay = '30ms'", "no delay"),
+        ("loss = 0.1", "no loss"),
+        ("corrupt = 0.1", "no damaged packet"),
+        ("duplicate = 0.1", "no packet twice"),
+        ("reorder = 0.1", "no packet overtaken"),
+        ("delay = '40ms'\njitter = '30ms'", "no jitter"),
+        ("rate = '5Mb/s'", "no line of 5.000 Mb/s"),
+        ("loss = 1.0", "no loss of all"),
+    ] {
+        let mut fault = lab.link_fault("wire", [of(text), of("")]).unwrap();
+        let error = fault.inject(&clock).expect_err(text);
+        assert!(matches!(error, FaultError::NotShown { .. }), "{text}: {error}");
+        assert!(error.to_string().contains(absent), "{text}: {error}");
+    }
 }
 
 /// The goal: the kernel's bare wire carries, and netem, where the kernel has it, delays; where it does

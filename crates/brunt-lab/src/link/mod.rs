@@ -316,6 +316,11 @@ impl LinkHandle {
         }
     }
 
+    /// Whether [`LinkHandle::report`] counts what was done to packets.
+    pub(crate) fn counts(&self) -> bool {
+        matches!(self.carrier, Carrier::Thread(_))
+    }
+
     /// The way that a direction takes.
     pub(crate) fn way(&self, direction: Direction) -> &Way {
         &self.ways[direction as usize]

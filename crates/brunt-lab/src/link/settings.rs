@@ -135,6 +135,11 @@ impl Settings {
         none && delay.0.is_zero() && jitter.0.is_zero() && loss_bursts.is_none() && rate.is_none()
     }
 
+    /// Bits a second of the line, if it has a rate.
+    pub fn rate_bits(&self) -> Option<u64> {
+        self.rate.map(|rate| rate.0)
+    }
+
     /// Share of packets lost on purpose in the long run, queue aside.
     pub fn loss_share(&self) -> f64 {
         self.loss_bursts.map_or(self.loss, |bursts| bursts.share())

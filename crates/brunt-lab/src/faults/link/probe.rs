@@ -1,0 +1,315 @@
+//! Probe packets from one host of a link to the other, on a port of their own, counted where they arrive.
+//!
+//! The rule: what is said here was seen by sockets on the hosts. A packet that the receiving socket itself
+//! had no place for is not the link's.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
+use std::net::UdpSocket;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use brunt_core::{Clock, Nanos};
+
+use crate::{Host, sys};
+
+/// Bytes of a small probe packet, and of the large ones that show how fast a line is.
+const SMALL_BYTES: usize = 60;
+const LARGE_BYTES: usize = 1392;
+/// Ethernet, IP and UDP headers, and what a frame takes of a wire besides.
+const HEADER_BYTES: usize = 42 + 24;
+/// Small packets that are sent one right after the other, so that one that is held back is overtaken.
+const BURST: u64 = 32;
+/// Between two bursts, at the least: 32 000 packets a second.
+const PACE: Duration = Duration::from_millis(1);
+/// Share of a line that probes take.
+const LINE_SHARE: f64 = 0.1;
+/// What the receiving socket holds, if it may.
+const RECEIVE_BYTES: i32 = 8 << 20;
+/// Times on the way that are kept, of the first packets that arrive.
+const TIMES_MAX: usize = 4096;
+/// How often it is asked for what the kernel counts, and whether enough was seen.
+const COUNT_EVERY: Duration = Duration::from_millis(2);
+/// Longest nap between two looks.
+const NAP: Duration = Duration::from_micros(200);
+
+/// What a probe saw in one direction.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Seen {
+    /// Packets of which it is known what became of them: arrived, or overdue.
+    pub(super) known: u64,
+    pub(super) missing: u64,
+    pub(super) twice: u64,
+    /// Arrived after one that was sent later (RFC 4737).
+    pub(super) overtaken: u64,
+    /// Damaged packets that the receiving host's checksums threw away.
+    pub(super) damaged: u64,
+    /// Nanoseconds on the way.
+    times: Vec<u64>,
+}
+
+impl Seen {
+    /// Nanoseconds on the way of this share (0 to 1) of the packets or less.
+    pub(super) fn time(&self, share: f64) -> Option<u64> {
+        let mut times = self.times.clone();
+        let place = ((times.len().checked_sub(1)?) as f64 * share) as usize;
+        Some(*times.select_nth_unstable(place).1)
+    }
+
+    /// How many arrived with a time.
+    pub(super) fn arrived(&self) -> usize {
+        self.times.len()
+    }
+}
+
+impl std::fmt::Display for Seen {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Seen { known, missing, twice, overtaken, damaged, .. } = self;
+        write!(f, "{known} probe packets, {missing} missing, {twice} twice, {overtaken} overtaken, ")?;
+        write!(f, "{damaged} damaged")?;
+        match self.time(0.5) {
+            Some(median) => write!(f, ", {:.3} ms on the way", median as f64 / 1e6),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A pair of sockets that sends packets one way.
+pub(super) struct Probe {
+    from: UdpSocket,
+    to: UdpSocket,
+    /// The receiving host's counts.
+    snmp: File,
+}
+
+impl Probe {
+    pub(super) fn new(from: &Host, to: &Host) -> io::Result<Probe> {
+        let open = |host: &Host| host.run(|| UdpSocket::bind((host.address(), 0)));
+        // It stays that host's, whoever reads it.
+        let snmp = to.run(|| File::open("/proc/thread-self/net/snmp"))?;
+        let (from, to) = (open(from)?, open(to)?);
+        from.connect(to.local_addr()?)?;
+        to.connect(from.local_addr()?)?;
+        from.set_nonblocking(true)?;
+        to.set_nonblocking(true)?;
+        sys::set_receive_buffer(to.as_fd(), RECEIVE_BYTES);
+        Ok(Probe { from, to, snmp })
+    }
+
+    /// Sends up to `packets` small ones and looks what becomes of each within `wait`; ends before when
+    /// `enough` says so, or at `deadline`. They take a tenth of a line of `line` bits a second.
+    pub(super) fn flood(
+        &self,
+        clock: &Clock,
+        packets: u64,
+        line: Option<u64>,
+        wait: Duration,
+        deadline: Nanos,
+        mut enough: impl FnMut(&Seen) -> io::Result<bool>,
+    ) -> io::Result<Seen> {
+        let burst_bits = (BURST as usize * (SMALL_BYTES + HEADER_BYTES) * 8) as f64;
+        let pace = line
+            .map_or(PACE, |line| PACE.max(Duration::from_secs_f64(burst_bits / (line as f64 * LINE_SHARE))));
+        let damaged_before = self.checksum_errors()?;
+        let drops_before = sys::socket_drops(self.to.as_fd())?;
+        let mut seen = Seen::default();
+        let mut sent: Vec<Nanos> = Vec::new();
+        let mut arrived: Vec<u8> = Vec::new();
+        let (mut settled, mut missing, mut latest) = (0, 0u64, None);
+        let mut next = clock.now();
+        let mut next_count = next;
+        let mut packet = [0u8; LARGE_BYTES];
+        loop {
+            let now = clock.now();
+            if now >= next && (sent.len() as u64) < packets {
+                for _ in 0..BURST {
+                    packet[..8].copy_from_slice(&(sent.len() as u64).to_le_bytes());
+                    match self.from.send(&packet[..SMALL_BYTES]) {
+                        Ok(_) => {
+                            sent.push(clock.now());
+                            arrived.push(0);
+                        }
+                        Err(error) if is_full(&error) => break,
+                        Err(error) => return Err(error),
+                    }
+                }
+                next = now.after(pace);
+            }
+            while let Some(bytes) = receive(&self.to, &mut packet)? {
+                let index = number(&packet[..bytes]);
+                let Some(count) = arrived.get_mut(index).filter(|_| bytes == SMALL_BYTES) else { continue };
+                *count = count.saturating_add(1);
+                if *count > 1 {
+                    seen.twice += 1;
+                    continue;
+                }
+                // It was given up, and came nevertheless.
+                missing -= u64::from(index < settled);
+                if seen.times.len() < TIMES_MAX {
+                    seen.times.push(clock.now().since(sent[index]).as_nanos() as u64);
+                }
+                seen.overtaken += u64::from(latest.is_some_and(|latest| index < latest));
+                latest = latest.max(Some(index));
+            }
+            let now = clock.now();
+            while settled < sent.len() && (arrived[settled] > 0 || now.since(sent[settled]) > wait) {
+                missing += u64::from(arrived[settled] == 0);
+                settled += 1;
+            }
+            seen.known = settled as u64;
+            let last = seen.known >= packets || now >= deadline;
+            if last || now >= next_count {
+                let dropped = sys::socket_drops(self.to.as_fd())? - drops_before;
+                seen.missing = missing.saturating_sub(u64::from(dropped));
+                seen.damaged = self.checksum_errors()?.saturating_sub(damaged_before);
+                next_count = now.after(COUNT_EVERY);
+                if last || enough(&seen)? {
+                    return Ok(seen);
+                }
+            }
+            std::thread::sleep(next.since(now).min(NAP));
+        }
+    }
+
+    /// Sends trains of packets; the most bits a second that arrived from the begin of a train to one of its
+    /// packets, less `delay`. A line is never seen to be faster than it is, and nothing but the line makes all
+    /// of them slow.
+    pub(super) fn quickest(
+        &self,
+        clock: &Clock,
+        trains: u32,
+        train: Train,
+        delay: Duration,
+        wait: Duration,
+    ) -> io::Result<f64> {
+        let mut packet = [0u8; LARGE_BYTES];
+        let mut quickest = 0.0f64;
+        let mut first = 0;
+        for _ in 0..trains {
+            let begin = clock.now();
+            let mut sent = 0;
+            for number in first..first + train.packets {
+                packet[..8].copy_from_slice(&number.to_le_bytes());
+                match self.from.send(&packet[..train.bytes]) {
+                    Ok(_) => sent += 1,
+                    Err(error) if is_full(&error) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            let mut came = BTreeSet::new();
+            while (came.len() as u64) < sent && clock.now().since(begin) < wait {
+                let Some(bytes) = receive(&self.to, &mut packet)? else {
+                    std::thread::sleep(NAP / 10);
+                    continue;
+                };
+                let number = number(&packet[..bytes]) as u64;
+                // Of an earlier train, or a second time.
+                if bytes != train.bytes || number < first || !came.insert(number) {
+                    continue;
+                }
+                // So many have passed the line by now, at the least: it is not slower than that.
+                let took = clock.now().since(begin).saturating_sub(delay).as_secs_f64().max(1e-9);
+                let bits = came.len() as f64 * (train.bytes + HEADER_BYTES) as f64 * 8.0;
+                quickest = quickest.max(bits / took);
+            }
+            first += train.packets;
+        }
+        Ok(quickest)
+    }
+
+    /// Packets that the receiving host's checksums threw away so far, of IP, TCP and UDP.
+    fn checksum_errors(&self) -> io::Result<u64> {
+        let mut text = String::new();
+        let mut file = &self.snmp;
+        file.seek(SeekFrom::Start(0))?;
+        file.read_to_string(&mut text)?;
+        Ok(count_checksum_errors(&text))
+    }
+}
+
+/// Packets one right after the other.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Train {
+    pub(super) packets: u64,
+    pub(super) bytes: usize,
+}
+
+impl Train {
+    /// One that takes a line of this rate about 50 ms, and fits into half of a queue of so many bytes.
+    pub(super) fn for_line(rate: u64, queue_bytes: u64) -> Train {
+        let bytes = if rate < 1_000_000 { SMALL_BYTES } else { LARGE_BYTES };
+        let of_time = rate / 20 / ((bytes + HEADER_BYTES) as u64 * 8);
+        let of_queue = queue_bytes / 2 / (bytes + HEADER_BYTES) as u64;
+        Train { packets: of_time.min(of_queue).clamp(3, 32), bytes }
+    }
+
+    /// How long a line of this rate takes.
+    pub(super) fn time(&self, rate: u64) -> Duration {
+        let bits = self.packets as f64 * (self.bytes + HEADER_BYTES) as f64 * 8.0;
+        Duration::from_secs_f64(bits / rate as f64)
+    }
+}
+
+fn number(packet: &[u8]) -> usize {
+    packet.first_chunk().map_or(usize::MAX, |bytes| u64::from_le_bytes(*bytes) as usize)
+}
+
+/// What has arrived, if anything has.
+fn receive(socket: &UdpSocket, packet: &mut [u8]) -> io::Result<Option<usize>> {
+    match socket.recv(packet) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if is_full(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Nothing there, or no place: not now.
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
+        || error.raw_os_error() == Some(libc::ENOBUFS)
+}
+
+/// `/proc/net/snmp`: lines in pairs, names and then values.
+fn count_checksum_errors(text: &str) -> u64 {
+    let lines: Vec<&str> = text.lines().collect();
+    let pairs = lines.chunks_exact(2);
+    let named = pairs.flat_map(|pair| pair[0].split_whitespace().zip(pair[1].split_whitespace()));
+    named
+        .filter(|(name, _)| matches!(*name, "InHdrErrors" | "InCsumErrors"))
+        .filter_map(|(_, value)| value.parse::<u64>().ok())
+        .sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The goal: what the kernel's checksums threw away is found under its names, wherever they stand.
+    #[test]
+    fn damaged_packets_are_counted() {
+        let text = "Ip: Forwarding InHdrErrors OutRequests\nIp: 1 3 900\n\
+                    Udp: InDatagrams InCsumErrors MemErrors\nUdp: 7 5 0\nTcp: InCsumErrors\nTcp: 2\n";
+        assert_eq!(count_checksum_errors(text), 10);
+        assert_eq!(count_checksum_errors(""), 0);
+        assert_eq!(count_checksum_errors("Udp: InCsumErrors\nUdp:"), 0);
+        // The names that are looked for are those of this very kernel.
+        let own = std::fs::read_to_string("/proc/self/net/snmp").unwrap();
+        assert!(own.contains("InHdrErrors") && own.contains("InCsumErrors"), "{own}");
+    }
+
+    /// The goal: a train is long enough to be told from a late look, and short enough for its queue.
+    #[test]
+    fn trains_fit_their_line() {
+        let check = |rate, queue, packets, bytes| {
+            let train = Train::for_line(rate, queue);
+            assert_eq!((train.packets, train.bytes), (packets, bytes), "{rate} {queue}");
+        };
+        check(1_000_000_000, 1 << 20, 32, LARGE_BYTES);
+        check(1_000_000_000, 9018, 3, LARGE_BYTES);
+        check(5_000_000, 1 << 20, 21, LARGE_BYTES);
+        check(64_000, 1 << 20, 3, SMALL_BYTES);
+        let time = Train::for_line(5_000_000, 1 << 20).time(5_000_000);
+        assert!((0.04..0.06).contains(&time.as_secs_f64()), "{time:?}");
+    }
+}
