@@ -15,8 +15,12 @@ fn capture() -> PathBuf {
 }
 
 fn record(folder: &Path, more: &[&str]) -> Value {
+    record_of(&capture(), folder, more)
+}
+
+fn record_of(capture: &Path, folder: &Path, more: &[&str]) -> Value {
     let out = succeed(
-        brunt().args(["capture", "--json", "-r"]).arg(capture()).arg("--out").arg(folder).args(more),
+        brunt().args(["capture", "--json", "-r"]).arg(capture).arg("--out").arg(folder).args(more),
         60,
     );
     serde_json::from_str(&out).expect("a report")
@@ -114,7 +118,7 @@ fn queries_agree_with_the_report() {
     let trace = folder.join("trace");
     let report = record(&trace, &[]);
     let Some(answers) = ask(&trace) else { return };
-    let [_, operations, clients, files, blocks, lost, seconds, ledger] = &answers[..] else {
+    let [_, operations, clients, files, blocks, lost, seconds, ledger, callers, told] = &answers[..] else {
         panic!("the page has {} statements", answers.len())
     };
     let mut calls = 0;
@@ -137,6 +141,26 @@ fn queries_agree_with_the_report() {
     for column in ["calls", "calls_answered", "replies", "replies_unmatched", "holes"] {
         assert_eq!(ledger[0][column], report["ledger"][column], "{column}");
     }
+    // All calls of the piece carry the credentials of one libnfs, whose user is root.
+    assert_eq!(callers.len(), 1);
+    assert_eq!((&callers[0]["machine_name"], callers[0]["uid"].as_u64()), (&"libnfs".into(), Some(0)));
+    assert_eq!((callers[0]["calls"].as_u64(), told.len()), (Some(calls), 0));
+}
+
+/// The goal: the page's query of NFSv4's attributes finds the files that were made, with their owner.
+#[test]
+fn attributes_of_compounds() {
+    let folder = TempDir::new("trace-compounds");
+    let trace = folder.join("trace");
+    record_of(&capture().with_file_name("nfs4-small.pcap.zst"), &trace, &[]);
+    let Some(answers) = ask(&trace) else { return };
+    let (callers, told) = (&answers[answers.len() - 2], &answers[answers.len() - 1]);
+    assert_eq!(told.len(), 10);
+    // 60,894 bytes were written once by each minor version.
+    assert_eq!(told[0]["size_bytes"], 60_894, "{told:?}");
+    assert_eq!(told[0]["owner"], "root@localdomain");
+    let machines: Vec<_> = callers.iter().filter_map(|caller| caller["machine_name"].as_str()).collect();
+    assert!(machines.contains(&"(none)") && machines.contains(&"libnfs"), "{machines:?}");
 }
 
 /// The goal: a SIGKILL in the middle of a capture leaves every part readable, by us and by DuckDB.

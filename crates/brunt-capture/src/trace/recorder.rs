@@ -31,6 +31,8 @@ const STATISTICS_NS: u64 = 1_000_000_000;
 /// Flows and handles that are known to be in the trace: beyond it all are told again.
 const FLOWS_MAX: usize = 64 << 10;
 const HANDLES_MAX: usize = 1 << 20;
+/// The same of credentials.
+const CALLERS_MAX: usize = 64 << 10;
 /// Pipelines number their calls from zero: the number of the pipeline goes above.
 const RING_SHIFT: u32 = 48;
 
@@ -40,6 +42,7 @@ const PACKETS: At = (0, 0);
 const CHECKSUMS: At = (0, 1);
 const ATTRIBUTES: At = (0, 2);
 const BEFORE: At = (0, 3);
+const COMPOUND_ATTRIBUTES: At = (0, 4);
 const OPERATIONS: At = (1, 0);
 const FLOWS: At = (1, 1);
 const HANDLES: At = (1, 2);
@@ -52,6 +55,8 @@ const ENTRIES: At = (1, 8);
 const FILESYSTEMS: At = (1, 9);
 const COMPOUNDS: At = (1, 10);
 const STATISTICS: At = (1, 11);
+const CALLERS: At = (1, 12);
+const CALLER_GROUPS: At = (1, 13);
 
 /// The values of `packets.ring` and of `role`.
 const OBJECT: i64 = 0;
@@ -131,6 +136,14 @@ impl Pseudonyms {
     }
 
     #[inline]
+    fn put<'r>(&self, row: Row<'r>, name: Option<&[u8]>) -> Row<'r> {
+        match name {
+            Some(name) => self.name(name, |name| row.text(name)),
+            None => row.null(),
+        }
+    }
+
+    #[inline]
     fn name<R>(&self, name: &[u8], with: impl FnOnce(&str) -> R) -> R {
         match &self.key {
             // `.` and `..` are no names of anybody's.
@@ -199,6 +212,40 @@ impl<const COLUMNS: usize> Line<COLUMNS> {
     }
 }
 
+/// A caller, as its columns say it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Caller {
+    number: i64,
+    uid: i64,
+    gid: i64,
+}
+
+/// Whose a list of attributes is, in which operation of which compound.
+#[derive(Clone, Copy)]
+struct ListOf<'a> {
+    id: i64,
+    position: i64,
+    /// READDIR's entry: its place and its name.
+    entry: Option<(i64, &'a [u8])>,
+    /// What CREATE makes.
+    made: Option<v4::CreateKind<'a>>,
+    /// Whether the client sets them.
+    set: bool,
+    file: Option<i64>,
+}
+
+/// Callers that are known to be in the trace, by a hash of their credentials.
+struct Callers {
+    known: HashMap<u64, Option<Caller>, FixedState>,
+    next: i64,
+}
+
+impl Default for Callers {
+    fn default() -> Callers {
+        Callers { known: HashMap::with_hasher(FixedState::default()), next: 0 }
+    }
+}
+
 /// Fills the tables.
 pub struct Recorder {
     lanes: Vec<Lane>,
@@ -209,6 +256,7 @@ pub struct Recorder {
     last_flow: Option<(FlowEnds, i64)>,
     next_flow: i64,
     handles: HashSet<u64, FixedState>,
+    callers: Callers,
     ring: u64,
     sent: Instant,
     /// When this pipeline tells its counters again; it has not before its first packet.
@@ -224,6 +272,10 @@ impl std::fmt::Debug for Recorder {
 
 fn nanos(time: &v3::NfsTime) -> i64 {
     i64::from(time.seconds.get()) * 1_000_000_000 + i64::from(time.nseconds.get())
+}
+
+fn nanos4(time: &v4::NfsTime) -> i64 {
+    time.seconds.saturating_mul(1_000_000_000).saturating_add(time.nseconds.into())
 }
 
 fn mac(bytes: &[u8]) -> u64 {
@@ -278,6 +330,7 @@ impl Recorder {
             last_flow: None,
             next_flow: 0,
             handles: HashSet::with_hasher(FixedState::default()),
+            callers: Callers::default(),
             ring: ring.into(),
             sent: Instant::now(),
             statistics_ns: None,
@@ -434,6 +487,46 @@ impl Recorder {
         self.row(HANDLES).int(known).text(&server).text(&hex).end();
     }
 
+    /// Who called, if AUTH_SYS says so; tells of who is new.
+    #[inline]
+    fn caller(&mut self, credentials: &rpc::OpaqueAuth<'_>) -> Option<Caller> {
+        if credentials.flavor != rpc::AuthFlavor::Sys {
+            return None;
+        }
+        // Without the stamp before it, which may be another one for each call. To look the rest up costs
+        // less than to read it.
+        let key = twox_hash::XxHash3_64::oneshot(credentials.body.get(4..).unwrap_or_default());
+        match self.callers.known.get(&key) {
+            Some(known) => *known,
+            None => self.new_caller(key, credentials),
+        }
+    }
+
+    #[cold]
+    fn new_caller(&mut self, key: u64, credentials: &rpc::OpaqueAuth<'_>) -> Option<Caller> {
+        if self.callers.known.len() >= CALLERS_MAX {
+            self.callers.known.clear();
+        }
+        let caller = credentials.sys().map(|sys| {
+            let number = self.callers.next | (self.ring << RING_SHIFT) as i64;
+            self.callers.next += 1;
+            let Recorder { pseudonyms, chunks, .. } = self;
+            let hide = |number: u32| pseudonyms.number(number.into());
+            let (uid, gid) = (hide(sys.uid), hide(sys.gid));
+            let groups = sys.groups.as_chunks::<4>().0;
+            let row = chunks[CALLERS.0][CALLERS.1].rows.row().int(number);
+            let row = pseudonyms.name(sys.machine_name, |name| row.text(name));
+            row.int(uid).int(gid).int(groups.len() as i64).end();
+            for (position, group) in (0..).zip(groups) {
+                let rows = &mut chunks[CALLER_GROUPS.0][CALLER_GROUPS.1].rows;
+                rows.row().int(number).int(position).int(hide(u32::from_be_bytes(*group))).end();
+            }
+            Caller { number, uid, gid }
+        });
+        self.callers.known.insert(key, caller);
+        caller
+    }
+
     fn record_operation(&mut self, operation: &Operation<'_>, event: &Event) {
         let peers = &operation.peers;
         let protocol = if peers.protocol == Protocol::Tcp { 6 } else { 17 };
@@ -457,9 +550,7 @@ impl Recorder {
             Kind::Write => Some(1),
             Kind::Other => None,
         };
-        let sys = call.credentials.sys();
-        let uid = sys.map(|sys| self.pseudonyms.number(sys.uid.into()));
-        let gid = sys.map(|sys| self.pseudonyms.number(sys.gid.into()));
+        let caller = self.caller(&call.credentials);
         let reply = operation.reply.as_ref().zip(operation.reply_place);
         Line::<{ tables::OPERATIONS.columns.len() }>::default()
             .int(id)
@@ -474,8 +565,9 @@ impl Recorder {
             .int_or_null(operation.reply.as_ref().map(|reply| rpc_status(reply.status)))
             .int_or_null(operation.status.map(i64::from))
             .int(call.credentials.flavor.number().into())
-            .int_or_null(uid)
-            .int_or_null(gid)
+            .int_or_null(caller.map(|caller| caller.uid))
+            .int_or_null(caller.map(|caller| caller.gid))
+            .int_or_null(caller.map(|caller| caller.number))
             .int_or_null(file)
             .int_or_null(direction)
             .int_or_null(offset.map(|offset| offset as i64))
@@ -544,15 +636,8 @@ impl Recorder {
     ) {
         let Recorder { pseudonyms, chunks, .. } = self;
         let row = chunks[NAMES.0][NAMES.1].rows.row().int(id).int(position).int_or_null(directory);
-        let row = match name {
-            Some(name) => pseudonyms.name(name, |name| row.text(name)),
-            None => row.null(),
-        };
-        let row = row.int_or_null(leads_to);
-        match target {
-            Some(target) => pseudonyms.name(target, |target| row.text(target)).end(),
-            None => row.null().end(),
-        }
+        let row = pseudonyms.put(row, name).int_or_null(leads_to);
+        pseudonyms.put(row, target).end();
     }
 
     #[allow(clippy::too_many_arguments)] // the parts of a row, each with its own default
@@ -891,6 +976,47 @@ impl Recorder {
         flags.into_iter().fold(row, Row::bool_or_null).end();
     }
 
+    fn compound_attributes(&mut self, of: &ListOf<'_>, list: &v4::FileAttributes<'_>) {
+        let found = list.parse();
+        let (kind, device) = match of.made {
+            None => (found.kind, found.rawdev),
+            Some(v4::CreateKind::Block(device)) => (Some(3), Some(device)),
+            Some(v4::CreateKind::Character(device)) => (Some(4), Some(device)),
+            Some(v4::CreateKind::Link(_)) => (Some(5), None),
+            Some(v4::CreateKind::Plain(kind)) => (Some(kind), None),
+        };
+        let Recorder { pseudonyms, chunks, .. } = self;
+        let hide = |number: Option<u64>| number.map(|number| pseudonyms.number(number));
+        let number = |value: Option<u32>| value.map(i64::from);
+        let (atime_how, atime_set) = set_time(found.time_access_set);
+        let (mtime_how, mtime_set) = set_time(found.time_modify_set);
+        let row = chunks[COMPOUND_ATTRIBUTES.0][COMPOUND_ATTRIBUTES.1].rows.row();
+        let row = row.int(of.id).int(of.position).int_or_null(of.entry.map(|(index, _)| index));
+        let row = pseudonyms.put(row, of.entry.map(|(_, name)| name)).bool(of.set).int_or_null(of.file);
+        let row = row.int_or_null(number(kind)).int_or_null(number(found.mode));
+        let row = row.int_or_null(number(found.numlinks));
+        let row = pseudonyms.put(row, found.owner);
+        pseudonyms
+            .put(row, found.owner_group)
+            .count_or_null(found.size)
+            .count_or_null(found.space_used)
+            .int_or_null(device.map(|device| device[0].into()))
+            .int_or_null(device.map(|device| device[1].into()))
+            .int_or_null(hide(found.fsid.map(|fsid| fsid[0])))
+            .int_or_null(hide(found.fsid.map(|fsid| fsid[1])))
+            .int_or_null(hide(found.fileid))
+            .int_or_null(hide(found.mounted_on_fileid))
+            .int_or_null(found.change.map(|change| change as i64))
+            .int_or_null(atime_how)
+            .int_or_null(found.time_access.as_ref().map(nanos4).or(atime_set))
+            .int_or_null(mtime_how)
+            .int_or_null(found.time_modify.as_ref().map(nanos4).or(mtime_set))
+            .int_or_null(found.time_metadata.as_ref().map(nanos4))
+            .int_or_null(number(found.rdattr_error))
+            .int_or_null(number(found.unparsed))
+            .end();
+    }
+
     fn record_compound(
         &mut self,
         id: i64,
@@ -928,6 +1054,34 @@ impl Recorder {
                 .count_or_null(moved)
                 .int_or_null(step.result.map(|result| result.status.0.into()))
                 .end();
+            let of = ListOf { id, position, entry: None, made: None, set: true, file };
+            match step.args {
+                v4::Args::Create { kind, ref attributes, .. } => {
+                    self.compound_attributes(&ListOf { made: Some(kind), ..of }, attributes);
+                }
+                v4::Args::Setattr { ref attributes, .. }
+                | v4::Args::Open {
+                    create:
+                        v4::OpenCreate::Unchecked(ref attributes)
+                        | v4::OpenCreate::Guarded(ref attributes)
+                        | v4::OpenCreate::Exclusive(_, Some(ref attributes)),
+                    ..
+                } => self.compound_attributes(&of, attributes),
+                _ => {}
+            }
+            let of = ListOf { set: false, ..of };
+            match step.result.map(|result| result.body) {
+                Some(v4::ResultBody::Getattr { attributes }) => self.compound_attributes(&of, &attributes),
+                Some(v4::ResultBody::Readdir { entries, .. }) => {
+                    for (index, entry) in (0..).zip(entries.iter()) {
+                        let handle = entry.attributes.parse().handle;
+                        let file = handle.map(|handle| self.handle(server, handle));
+                        let of = ListOf { entry: Some((index, entry.name)), file, ..of };
+                        self.compound_attributes(&of, &entry.attributes);
+                    }
+                }
+                _ => {}
+            }
         }
         // What it says of names.
         let mut position = 0;
@@ -937,6 +1091,15 @@ impl Recorder {
             self.name(id, position, directory, Some(name), Some(leads_to), None);
             position += 1;
         });
+    }
+}
+
+/// The parts of a `settime4`'s columns: how, and the time.
+fn set_time(set: Option<v4::SetTime>) -> (Option<i64>, Option<i64>) {
+    match set {
+        None => (None, None),
+        Some(v4::SetTime::ServerTime) => (Some(1), None),
+        Some(v4::SetTime::ClientTime(time)) => (Some(2), Some(nanos4(&time))),
     }
 }
 

@@ -22,7 +22,13 @@ use crate::ledger::Ledger;
 
 /// Which tables a thread writes: packets, sums and attributes are half of the work.
 pub(super) const LANES: [&[&Table]; 2] = [
-    &[&tables::PACKETS, &tables::CHECKSUMS, &tables::ATTRIBUTES, &tables::BEFORE],
+    &[
+        &tables::PACKETS,
+        &tables::CHECKSUMS,
+        &tables::ATTRIBUTES,
+        &tables::BEFORE,
+        &tables::COMPOUND_ATTRIBUTES,
+    ],
     &[
         &tables::OPERATIONS,
         &tables::FLOWS,
@@ -36,6 +42,8 @@ pub(super) const LANES: [&[&Table]; 2] = [
         &tables::FILESYSTEMS,
         &tables::COMPOUNDS,
         &tables::STATISTICS,
+        &tables::CALLERS,
+        &tables::CALLER_GROUPS,
     ],
 ];
 /// Chunks on the way to a lane.
@@ -214,7 +222,9 @@ impl Shared {
 
 /// Tables whose rows others need as long as there are any: they are small, and never deleted.
 fn is_kept(table: &Table) -> bool {
-    [&tables::FLOWS, &tables::HANDLES, &tables::STATISTICS].contains(&table)
+    let kept =
+        [&tables::FLOWS, &tables::HANDLES, &tables::STATISTICS, &tables::CALLERS, &tables::CALLER_GROUPS];
+    kept.contains(&table)
 }
 
 /// What lies next to each other in a part.

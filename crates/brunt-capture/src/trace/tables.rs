@@ -86,6 +86,8 @@ pub const OPERATIONS: Table = Table {
         Column::int("auth", "The credentials' flavour: 0 none, 1 AUTH_SYS, 6 RPCSEC_GSS."),
         Column::int("uid", "The caller's user; null without AUTH_SYS.").nullable(),
         Column::int("gid", "The caller's group; null without AUTH_SYS.").nullable(),
+        Column::int("caller", "All that AUTH_SYS says of the caller: `callers.caller`; null without it.")
+            .nullable(),
         FILE.nullable(),
         Column::int("direction", "0 reads data, 1 writes data; null for everything else.").nullable(),
         Column::int("offset_bytes", "Where in the file; null if the procedure has no offset.").nullable(),
@@ -336,6 +338,80 @@ pub const COMPOUNDS: Table = Table {
     ],
 };
 
+/// Attributes in compounds.
+pub const COMPOUND_ATTRIBUTES: Table = Table {
+    name: "compound_attributes",
+    doc: "One row for each list of file attributes (`fattr4`) in an NFSv4 compound: in replies GETATTR's and \
+          those of READDIR's entries, in calls what SETATTR, CREATE and OPEN set. What was not sent is null.",
+    columns: &[
+        RECORD,
+        Column::int("position", "The operation's place in the compound: `compounds.position`."),
+        Column::int("entry", "READDIR: which entry, from 0; null for others.").nullable(),
+        Column::text("name", "READDIR: the entry's name, written as in `names`; null for others.").nullable(),
+        Column::bool("by_client", "Whether the client sets them; otherwise the server tells them."),
+        FILE.nullable(),
+        Column::int(
+            "file_type",
+            "As in `attributes`, and 8 attribute directory, 9 named attribute; what CREATE makes.",
+        )
+        .nullable(),
+        Column::int("mode", "Permission bits.").nullable(),
+        Column::int("nlink", "Hard links.").nullable(),
+        Column::text("owner", "The owner as the server writes it, `user@domain` or a number.").nullable(),
+        Column::text("owner_group", "The group likewise.").nullable(),
+        Column::int("size_bytes", "Length of the file.").nullable(),
+        Column::int("used_bytes", "Room it takes.").nullable(),
+        Column::int("device_major", "Of device files.").nullable(),
+        Column::int("device_minor", "Of device files.").nullable(),
+        Column::int("fsid_major", "File system.").nullable(),
+        Column::int("fsid_minor", "File system, second half.").nullable(),
+        Column::int("fileid", "Its number in the file system.").nullable(),
+        Column::int(
+            "mounted_on_fileid",
+            "At the root of a file system: the number of the directory under it.",
+        )
+        .nullable(),
+        Column::int("change", "Changes whenever the file does.").nullable(),
+        Column::int("atime_how", "Set: 1 the server's clock, 2 `atime_ns`; null if told or left alone.")
+            .nullable(),
+        Column::int("atime_ns", "Last access: nanoseconds since 1970.").nullable(),
+        Column::int("mtime_how", "Set: 1 the server's clock, 2 `mtime_ns`; null if told or left alone.")
+            .nullable(),
+        Column::int("mtime_ns", "Last change of the data.").nullable(),
+        Column::int("ctime_ns", "Last change of the attributes.").nullable(),
+        Column::int("error", "READDIR: why the entry has no attributes (`rdattr_error`).").nullable(),
+        Column::int(
+            "unparsed",
+            "The number of the attribute at which reading ended, because it is not known or damaged.",
+        )
+        .nullable(),
+    ],
+};
+
+/// Who called.
+pub const CALLERS: Table = Table {
+    name: "callers",
+    doc: "One row for each set of AUTH_SYS credentials when a parser first sees it; in long captures some come again.",
+    columns: &[
+        Column::int("caller", "Its number."),
+        Column::text("machine_name", "What the caller's machine calls itself, written as in `names`."),
+        Column::int("uid", "The user."),
+        Column::int("gid", "The group."),
+        Column::int("group_count", "How many further groups there are: rows of `caller_groups`."),
+    ],
+};
+
+/// The further groups of who called.
+pub const CALLER_GROUPS: Table = Table {
+    name: "caller_groups",
+    doc: "One row for each further group of AUTH_SYS credentials.",
+    columns: &[
+        Column::int("caller", "Whose: `callers.caller`."),
+        Column::int("position", "Its place in the list, from 0."),
+        Column::int("gid", "The group."),
+    ],
+};
+
 /// The capture's own statistics.
 pub const STATISTICS: Table = Table {
     name: "statistics",
@@ -348,7 +424,7 @@ pub const STATISTICS: Table = Table {
 pub const VERSION: i64 = 1;
 
 /// All of them.
-pub const TABLES: [&Table; 17] = [
+pub const TABLES: [&Table; 20] = [
     &PACKETS,
     &CHECKSUMS,
     &ATTRIBUTES,
@@ -364,6 +440,9 @@ pub const TABLES: [&Table; 17] = [
     &ENTRIES,
     &FILESYSTEMS,
     &COMPOUNDS,
+    &COMPOUND_ATTRIBUTES,
+    &CALLERS,
+    &CALLER_GROUPS,
     &STATISTICS,
     &NOTES,
 ];

@@ -67,6 +67,21 @@ impl NfsTime {
     }
 }
 
+/// `settime4`: what a client wants a time to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetTime {
+    /// The server's own clock.
+    ServerTime,
+    /// This one.
+    ClientTime(NfsTime),
+}
+
+impl SetTime {
+    fn read(cur: &mut Cursor<'_>) -> Result<SetTime, ParseError> {
+        Ok(if cur.u32()? == 1 { SetTime::ClientTime(NfsTime::read(cur)?) } else { SetTime::ServerTime })
+    }
+}
+
 /// `fattr4`, as the wire has it: which attributes, and their values in a row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileAttributes<'a> {
@@ -94,8 +109,10 @@ pub struct Attributes<'a> {
     pub rawdev: Option<[u32; 2]>,
     pub space_used: Option<u64>,
     pub time_access: Option<NfsTime>,
+    pub time_access_set: Option<SetTime>,
     pub time_metadata: Option<NfsTime>,
     pub time_modify: Option<NfsTime>,
+    pub time_modify_set: Option<SetTime>,
     pub mounted_on_fileid: Option<u64>,
     /// The attribute that is not known, or is damaged: it and those behind it were not looked at.
     pub unparsed: Option<u32>,
@@ -145,8 +162,10 @@ impl<'a> Attributes<'a> {
             41 => self.rawdev = Some([cur.u32().ok()?, cur.u32().ok()?]),
             45 => self.space_used = Some(cur.u64().ok()?),
             47 => self.time_access = Some(NfsTime::read(cur).ok()?),
+            48 => self.time_access_set = Some(SetTime::read(cur).ok()?),
             52 => self.time_metadata = Some(NfsTime::read(cur).ok()?),
             53 => self.time_modify = Some(NfsTime::read(cur).ok()?),
+            54 => self.time_modify_set = Some(SetTime::read(cur).ok()?),
             55 => self.mounted_on_fileid = Some(cur.u64().ok()?),
             other => skip(other, cur).ok().filter(|known| *known).map(|_| ())?,
         }
@@ -174,11 +193,6 @@ fn skip(number: u32, cur: &mut Cursor<'_>) -> Result<bool, ParseError> {
         32 => drop(string(cur)?),
         // Times: backup, create, delta, directory notification delays, those of delegations
         49..=51 | 56..=57 | 84..=85 => cur.skip(12)?,
-        48 | 54 => {
-            if cur.u32()? == 1 {
-                cur.skip(12)?;
-            }
-        }
         // dacl and sacl: flags before the entries
         58..=59 => {
             cur.skip(4)?;

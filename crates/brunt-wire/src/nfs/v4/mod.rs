@@ -13,7 +13,7 @@ mod results;
 mod status;
 
 pub use args::{Args, Claim, CreateKind, Locker, OpenCreate, Stateid};
-pub use attributes::{Attributes, Bitmap, FileAttributes, NfsTime};
+pub use attributes::{Attributes, Bitmap, FileAttributes, NfsTime, SetTime};
 pub use callback::{Callback, CallbackArgs, CallbackOps};
 pub use compound::{Call, Calls, End, Place, Replies, Reply, Step, Walk};
 pub use results::{ChangeInfo, Delegation, Entries, Entry, OpResult, ResultBody, Segment, Segments};
