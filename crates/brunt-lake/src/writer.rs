@@ -75,6 +75,17 @@ pub struct Written {
     pub rows_lost: u64,
 }
 
+/// A part that is complete and will not change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClosedPart {
+    /// Its file.
+    pub path: PathBuf,
+    /// Its size.
+    pub bytes: u64,
+    /// Its rows.
+    pub rows: u64,
+}
+
 /// One table on its way to disk.
 pub struct TableWriter {
     folder: PathBuf,
@@ -93,6 +104,8 @@ pub struct TableWriter {
     part_since: Option<Nanos>,
     /// Number and size of closed parts, oldest first.
     closed: VecDeque<(u64, u64)>,
+    /// The part that was closed last.
+    last_closed: Option<ClosedPart>,
     written: Written,
 }
 
@@ -156,6 +169,7 @@ impl TableWriter {
             waiting_since: None,
             part_since: None,
             closed,
+            last_closed: None,
             written: Written { parts, bytes, ..Written::default() },
         })
     }
@@ -236,9 +250,14 @@ impl TableWriter {
         self.rows.table().name
     }
 
-    /// The newest closed part and its size.
-    pub fn last_closed(&self) -> Option<(PathBuf, u64)> {
-        self.closed.back().map(|(number, bytes)| (self.path(*number), *bytes))
+    /// The part that this writer closed last.
+    pub fn last_closed(&self) -> Option<&ClosedPart> {
+        self.last_closed.as_ref()
+    }
+
+    /// Bytes of the open part on disk.
+    pub fn open_bytes(&self) -> u64 {
+        self.saved.1
     }
 
     /// The table's folder.
@@ -293,6 +312,7 @@ impl TableWriter {
     fn next_part(&mut self) {
         let (rows, bytes) = std::mem::take(&mut self.saved);
         if bytes > 0 {
+            self.last_closed = Some(ClosedPart { path: self.path(self.number), bytes, rows: rows as u64 });
             self.closed.push_back((self.number, bytes));
             self.number += 1;
             self.written.rows += rows as u64;

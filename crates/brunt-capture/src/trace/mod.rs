@@ -9,6 +9,7 @@
 //! rule: what the packets told is there once, and what is not there was counted.
 
 mod anonymize;
+mod budget;
 pub mod pcap;
 mod recorder;
 mod replay;

@@ -22,12 +22,12 @@ use crate::checksum::{BLOCK_BYTES, sum};
 use crate::ledger::Ledger;
 use crate::operation::{Body, ChecksumRun, FileKey, Operation, Packet, Protocol, Sink};
 
-/// Rows on the way to a lane take about so much memory before they are sent.
-const CHUNK_BYTES: usize = 1 << 20;
 /// Rows are sent after so much time, however few they are.
 const CHUNK_AGE: Duration = Duration::from_millis(500);
 /// Time between rows of `statistics`.
 const STATISTICS_NS: u64 = 1_000_000_000;
+/// The last row of `statistics`, in a part of its own, takes less than this.
+const LAST_ROW_BYTES: u64 = 16 << 10;
 /// Flows and handles that are known to be in the trace: beyond it all are told again.
 const FLOWS_MAX: usize = 64 << 10;
 const HANDLES_MAX: usize = 1 << 20;
@@ -67,7 +67,7 @@ const ENTRY: i64 = 3;
 /// What was written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct TraceSummary {
-    /// Rows in all tables.
+    /// Rows on disk, in all tables.
     pub rows: u64,
     /// Bytes of all parts on disk.
     pub bytes: u64,
@@ -77,6 +77,10 @@ pub struct TraceSummary {
     pub rows_lost: u64,
     /// Parts deleted to keep within the size that was asked for.
     pub parts_deleted: u64,
+    /// Rows that were in them.
+    pub rows_deleted: u64,
+    /// Their bytes.
+    pub bytes_deleted: u64,
 }
 
 /// Tells from elsewhere how a trace is doing.
@@ -258,6 +262,8 @@ pub struct Recorder {
     handles: HashSet<u64, FixedState>,
     callers: Callers,
     ring: u64,
+    generation: u64,
+    chunk_bytes: usize,
     sent: Instant,
     /// When this pipeline tells its counters again; it has not before its first packet.
     statistics_ns: Option<u64>,
@@ -298,7 +304,7 @@ impl Recorder {
         let program = concat!("brunt ", env!("CARGO_PKG_VERSION"));
         note.rows().row().int(tables::VERSION).text(program).bool(anonymous).end();
         note.finish()?;
-        let shared = Arc::new(Shared::new(count));
+        let shared = Arc::new(Shared::new(count, options.keep_bytes));
         let options = options.share(count);
         (0..count).map(|ring| Recorder::start(folder, &options, ring as u16, &shared)).collect()
     }
@@ -332,6 +338,8 @@ impl Recorder {
             handles: HashSet::with_hasher(FixedState::default()),
             callers: Callers::default(),
             ring: ring.into(),
+            generation: 0,
+            chunk_bytes: options.chunk_bytes,
             sent: Instant::now(),
             statistics_ns: None,
             now_ns: 0,
@@ -367,6 +375,8 @@ impl Recorder {
         let mut writers: Vec<Vec<TableWriter>> =
             recorders.iter_mut().flat_map(|recorder| recorder.lanes.iter_mut().map(Lane::finish)).collect();
         let shared = Arc::clone(&recorders[0].shared);
+        // Room for the last row first: it tells what was deleted.
+        shared.budget.iter().for_each(|budget| budget.on_grown(0, LAST_ROW_BYTES));
         TraceStatus(Arc::clone(&shared)).count_into(ledger);
         let now_ns = recorders.iter().map(|recorder| recorder.now_ns).max().unwrap_or(0);
         let statistics = &mut writers[STATISTICS.0][STATISTICS.1];
@@ -375,15 +385,23 @@ impl Recorder {
         if let Err(last) = statistics.finish() {
             error.get_or_insert(last);
         }
-        let mut summary = TraceSummary::default();
+        let mut summary = TraceSummary {
+            rows_lost: ledger.trace_rows_lost,
+            parts_deleted: ledger.trace_parts_deleted,
+            rows_deleted: ledger.trace_rows_deleted,
+            bytes_deleted: ledger.trace_bytes_deleted,
+            ..TraceSummary::default()
+        };
         for writer in writers.iter().flatten() {
             let written = writer.written();
             summary.rows += written.rows;
             summary.parts += written.parts;
             summary.bytes += written.bytes;
         }
-        summary.rows_lost = ledger.trace_rows_lost;
-        summary.parts_deleted = ledger.trace_parts_deleted;
+        // Writers do not know what was deleted behind them.
+        summary.rows -= summary.rows_deleted;
+        summary.parts -= summary.parts_deleted;
+        summary.bytes -= summary.bytes_deleted;
         (summary, error)
     }
 
@@ -403,7 +421,18 @@ impl Recorder {
         }
         let empty = self.lanes[lane].empty();
         let full = std::mem::replace(&mut self.chunks[lane], empty);
-        self.lanes[lane].send(full);
+        self.lanes[lane].send(self.generation, full);
+    }
+
+    /// What was told before may be deleted: whatever the rows from now on refer to is told again.
+    #[cold]
+    fn begin_generation(&mut self) {
+        self.send_all();
+        self.generation = self.shared.generation();
+        self.flows.clear();
+        self.last_flow = None;
+        self.handles.clear();
+        self.callers.known.clear();
     }
 
     fn send_all(&mut self) {
@@ -1211,12 +1240,15 @@ impl Sink for Recorder {
             self.statistics_ns = Some(now_ns + STATISTICS_NS);
             self.statistics(now_ns, ledger);
         }
+        if self.generation != self.shared.generation() {
+            self.begin_generation();
+        }
         if self.sent.elapsed() >= CHUNK_AGE {
             self.sent = Instant::now();
             return self.send_all();
         }
         for lane in 0..self.lanes.len() {
-            if self.chunks[lane].iter().map(Chunk::bytes).sum::<usize>() >= CHUNK_BYTES {
+            if self.chunks[lane].iter().map(Chunk::bytes).sum::<usize>() >= self.chunk_bytes {
                 self.send(lane);
             }
         }

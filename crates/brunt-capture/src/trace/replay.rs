@@ -241,6 +241,20 @@ impl Beside {
         Ok(Beside { reader: TableReader::open_series(folder, table, ring)?, rows: VecDeque::new(), take })
     }
 
+    /// Passes over rows of calls before `id`, which are not there any more.
+    fn skip_before(&mut self, id: i64) -> Result<(), ReplayError> {
+        loop {
+            while self.rows.front().is_some_and(|row| row.id < id) {
+                self.rows.pop_front();
+            }
+            if !self.rows.is_empty() {
+                return Ok(());
+            }
+            let Some(batch) = self.reader.next_batch()? else { return Ok(()) };
+            (self.take)(batch, &mut self.rows);
+        }
+    }
+
     /// The next row of this call, if there is one.
     fn next_of(&mut self, id: i64) -> Result<Option<Named>, ReplayError> {
         loop {
@@ -287,8 +301,15 @@ fn operations(
     let indexes = mix::indexes();
     let mut beside_names = Beside::open(folder, ring, &NAMES, take_names)?;
     let mut beside_entries = Beside::open(folder, ring, &ENTRIES, take_entries)?;
+    let first = reader::parts(folder, &OPERATIONS)?.into_iter().find(|part| part.series == ring);
+    let mut begins_late = first.is_some_and(|part| part.number > 0);
     let mut reader = TableReader::open_series(folder, &OPERATIONS, ring)?;
     while let Some(batch) = reader.next_batch()? {
+        if std::mem::take(&mut begins_late) {
+            let oldest = batch.ints("record_id").iter().copied().min().unwrap_or(0);
+            beside_names.skip_before(oldest)?;
+            beside_entries.skip_before(oldest)?;
+        }
         let ints = |column| batch.ints(column);
         let (ids, times, latencies) = (ints("record_id"), ints("call_time_ns"), ints("latency_ns"));
         let (call_flows, programs, versions) = (ints("flow"), ints("program"), ints("version"));

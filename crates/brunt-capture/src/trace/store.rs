@@ -2,11 +2,14 @@
 //! parses packets never does. Fed by [`super::recorder`] with batches of rows.
 //!
 //! Each thread (a *lane*) owns some of the tables; what is on the way to it is bounded. When the
-//! disk is full the lane tries again or gives up, as told. The one rule: a row that is lost is
-//! counted, wherever it is lost.
+//! disk is full the lane tries again or gives up, as told.
+//!
+//! A trace that may take so much room only is written in *generations*: each tells anew whatever its rows
+//! refer to, so that older ones can go without leaving riddles behind (see `budget`).
+//!
+//! The one rule: a row that is lost is counted, wherever it is lost.
 
-use std::collections::VecDeque;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,8 +17,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use brunt_core::Nanos;
-use brunt_lake::{Batch, LakeError, Table, TableWriter, WriterOptions};
+use brunt_lake::{Batch, ClosedPart, LakeError, Table, TableWriter, WriterOptions};
 
+use super::budget::Budget;
 use super::tables;
 use crate::analysis::mix;
 use crate::ledger::Ledger;
@@ -85,6 +89,10 @@ pub struct TraceOptions {
     pub bytes_max: usize,
     /// Rows wait no longer than this for a file.
     pub age_max: Duration,
+    /// A part is closed when its first row is this old.
+    pub part_age_max: Duration,
+    /// Rows on the way to a thread that writes take so much memory before they are sent.
+    pub chunk_bytes: usize,
     /// Bytes of the trace on disk; beyond it the oldest parts go. `None`: keep all.
     pub keep_bytes: Option<u64>,
     /// When the disk is full.
@@ -105,6 +113,8 @@ impl Default for TraceOptions {
             rows_max: 1 << 17,
             bytes_max: 16 << 20,
             age_max: Duration::from_secs(10),
+            part_age_max: Duration::from_secs(600),
+            chunk_bytes: 1 << 20,
             keep_bytes: None,
             on_full: OnFull::default(),
             on_lag: OnLag::default(),
@@ -144,27 +154,24 @@ impl std::fmt::Debug for TraceOptions {
 /// What all lanes and their feeders know of one another.
 pub(super) struct Shared {
     pub rows_lost: AtomicU64,
-    pub parts_deleted: AtomicU64,
     /// What the rings had no room for: the pipelines do not know.
     pub packets_dropped: AtomicU64,
     failed: AtomicBool,
     /// Each pipeline's counters as it told them last, and when the next row of their sum is due.
     ledgers: Mutex<(Vec<Ledger>, u64)>,
     error: Mutex<Option<LakeError>>,
-    /// Closed parts that may be deleted, oldest first, and their bytes.
-    closed: Mutex<(VecDeque<(PathBuf, u64)>, u64)>,
+    pub budget: Option<Budget>,
 }
 
 impl Shared {
-    pub fn new(pipelines: usize) -> Shared {
+    pub fn new(pipelines: usize, keep_bytes: Option<u64>) -> Shared {
         Shared {
             rows_lost: AtomicU64::new(0),
-            parts_deleted: AtomicU64::new(0),
             packets_dropped: AtomicU64::new(0),
             failed: AtomicBool::new(false),
             ledgers: Mutex::new((vec![Ledger::default(); pipelines], 0)),
             error: Mutex::new(None),
-            closed: Mutex::new((VecDeque::new(), 0)),
+            budget: keep_bytes.map(|keep| Budget::new(keep, pipelines * LANES.len())),
         }
     }
 
@@ -188,7 +195,12 @@ impl Shared {
     /// Rows lost and parts deleted up to now, into a ledger.
     pub fn count_into(&self, ledger: &mut Ledger) {
         ledger.trace_rows_lost = self.rows_lost.load(Ordering::Relaxed);
-        ledger.trace_parts_deleted = self.parts_deleted.load(Ordering::Relaxed);
+        if let Some(budget) = &self.budget {
+            let deleted = budget.deleted();
+            ledger.trace_parts_deleted = deleted.parts;
+            ledger.trace_rows_deleted = deleted.rows;
+            ledger.trace_bytes_deleted = deleted.bytes;
+        }
     }
 
     pub fn has_failed(&self) -> bool {
@@ -204,27 +216,18 @@ impl Shared {
         self.failed.store(true, Ordering::Release);
     }
 
-    /// A part was closed: deletes the oldest ones of all tables as far as they are too many.
-    fn on_closed(&self, part: PathBuf, bytes: u64, keep: u64) {
-        let mut closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
-        let (parts, total) = &mut *closed;
-        parts.push_back((part, bytes));
-        *total += bytes;
-        while *total > keep && parts.len() > 1 {
-            let Some((oldest, bytes)) = parts.pop_front() else { return };
-            // Somebody else may have deleted it: the budget is kept all the same.
-            let _ = std::fs::remove_file(oldest);
-            *total -= bytes;
-            self.parts_deleted.fetch_add(1, Ordering::Relaxed);
-        }
+    /// Which generation rows belong to from now on.
+    #[inline]
+    pub fn generation(&self) -> u64 {
+        self.budget.as_ref().map_or(0, Budget::generation)
     }
 }
 
-/// Tables whose rows others need as long as there are any: they are small, and never deleted.
-fn is_kept(table: &Table) -> bool {
-    let kept =
+/// Tables that others refer to, and the capture's own counters: of a generation they go last.
+fn is_referred_to(table: &Table) -> bool {
+    let referred_to =
         [&tables::FLOWS, &tables::HANDLES, &tables::STATISTICS, &tables::CALLERS, &tables::CALLER_GROUPS];
-    kept.contains(&table)
+    referred_to.contains(&table)
 }
 
 /// What lies next to each other in a part.
@@ -268,9 +271,12 @@ impl Chunk {
     }
 }
 
+/// Rows of all tables of a lane, and the generation that they belong to.
+type Load = (u64, Vec<Chunk>);
+
 /// The feeder's end of a lane.
 pub(super) struct Lane {
-    to: Option<SyncSender<Vec<Chunk>>>,
+    to: Option<SyncSender<Load>>,
     back: Receiver<Vec<Chunk>>,
     thread: Option<JoinHandle<Vec<TableWriter>>>,
     tables: &'static [&'static Table],
@@ -294,7 +300,7 @@ impl Lane {
                 rows_max: options.rows_max,
                 bytes_max: options.bytes_max,
                 age_max: options.age_max,
-                part_age_max: None,
+                part_age_max: Some(options.part_age_max),
                 series: ring,
                 keep_bytes: None,
                 order: order_of(table),
@@ -305,6 +311,9 @@ impl Lane {
         let (give_back, back) = sync_channel(QUEUE_CHUNKS);
         let worker = Worker {
             tables,
+            number: usize::from(ring) * LANES.len() + number,
+            generation: 0,
+            open_bytes: vec![0; tables.len()],
             writers,
             options: options.clone(),
             shared: Arc::clone(shared),
@@ -323,17 +332,18 @@ impl Lane {
         self.back.try_recv().unwrap_or_else(|_| self.tables.iter().map(|table| Chunk::new(table)).collect())
     }
 
-    /// Hands rows on.
-    pub fn send(&mut self, batches: Vec<Chunk>) {
+    /// Hands rows of a generation on.
+    pub fn send(&mut self, generation: u64, batches: Vec<Chunk>) {
         let Some(to) = &self.to else { return };
+        let load = (generation, batches);
         let lost = match self.on_lag {
-            OnLag::Wait => to.send(batches).err().map(|error| error.0),
-            OnLag::Drop => match to.try_send(batches) {
+            OnLag::Wait => to.send(load).err().map(|error| error.0),
+            OnLag::Drop => match to.try_send(load) {
                 Ok(()) => None,
-                Err(TrySendError::Full(batches) | TrySendError::Disconnected(batches)) => Some(batches),
+                Err(TrySendError::Full(load) | TrySendError::Disconnected(load)) => Some(load),
             },
         };
-        if let Some(batches) = lost {
+        if let Some((_, batches)) = lost {
             let rows = batches.iter().map(Chunk::count).sum();
             self.shared.rows_lost.fetch_add(rows, Ordering::Relaxed);
         }
@@ -359,6 +369,11 @@ impl Drop for Lane {
 
 struct Worker {
     tables: &'static [&'static Table],
+    /// Its number among the lanes of all pipelines.
+    number: usize,
+    generation: u64,
+    /// Bytes of the writers' open parts, as the budget knows them.
+    open_bytes: Vec<u64>,
     writers: Vec<TableWriter>,
     options: TraceOptions,
     shared: Arc<Shared>,
@@ -366,12 +381,18 @@ struct Worker {
 }
 
 impl Worker {
-    fn run(mut self, from: &Receiver<Vec<Chunk>>, give_back: &SyncSender<Vec<Chunk>>) -> Vec<TableWriter> {
+    fn run(mut self, from: &Receiver<Load>, give_back: &SyncSender<Vec<Chunk>>) -> Vec<TableWriter> {
+        (0..self.writers.len()).for_each(|index| self.account(index, None));
         loop {
             match from.recv_timeout(RETRY) {
-                Ok(mut batches) => {
+                Ok((generation, mut batches)) => {
+                    if generation > self.generation {
+                        self.begin(generation);
+                    }
                     for (index, batch) in batches.iter_mut().enumerate() {
                         if batch.is_empty() {
+                            // Its earlier rows may have waited long enough.
+                            self.write(index, TableWriter::commit);
                             continue;
                         }
                         if self.shared.has_failed() {
@@ -398,12 +419,39 @@ impl Worker {
         self.writers
     }
 
+    /// What comes belongs to another generation: no part has rows of two.
+    fn begin(&mut self, generation: u64) {
+        for index in 0..self.writers.len() {
+            self.write(index, |writer, _| writer.rotate());
+        }
+        self.generation = generation;
+        if let Some(budget) = &self.shared.budget {
+            budget.begin(self.number, generation);
+        }
+    }
+
+    /// Tells the budget what became of a table's parts.
+    fn account(&mut self, index: usize, closed_before: Option<&ClosedPart>) {
+        let Some(budget) = &self.shared.budget else { return };
+        let writer = &self.writers[index];
+        let mut open_before = self.open_bytes[index];
+        if writer.last_closed() != closed_before
+            && let Some(part) = writer.last_closed()
+        {
+            let is_referred_to = is_referred_to(self.tables[index]);
+            budget.on_closed(self.number, self.generation, is_referred_to, part.clone(), open_before);
+            open_before = 0;
+        }
+        self.open_bytes[index] = writer.open_bytes();
+        budget.on_grown(open_before, writer.open_bytes());
+    }
+
     /// Commits, and again until it succeeds, if a full disk is to be waited for.
     fn write(&mut self, index: usize, mut act: impl FnMut(&mut TableWriter, Nanos) -> Result<(), LakeError>) {
         let mut told = false;
         while !self.shared.has_failed() {
             let writer = &mut self.writers[index];
-            let closed_before = writer.last_closed();
+            let closed_before = self.shared.budget.is_some().then(|| writer.last_closed().cloned()).flatten();
             let now = Nanos(self.begun.elapsed().as_nanos() as u64);
             match act(writer, now) {
                 Ok(()) => {
@@ -412,13 +460,7 @@ impl Worker {
                             "there is room again: the trace goes on, nothing is missing from it",
                         );
                     }
-                    if let Some(keep) = self.options.keep_bytes
-                        && let Some((part, bytes)) = writer.last_closed()
-                        && closed_before.is_none_or(|(before, _)| before != part)
-                        && !is_kept(self.tables[index])
-                    {
-                        self.shared.on_closed(part, bytes, keep);
-                    }
+                    self.account(index, closed_before.as_ref());
                     return;
                 }
                 Err(error)

@@ -21,7 +21,8 @@ pub struct KeepArgs {
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
 
-    /// Delete the oldest parts of the trace when all take more than this.
+    /// Delete the oldest parts of the trace, of all tables, when all take more than this. What is left
+    /// does without them; the ledger counts what went.
     #[arg(long, value_name = "SIZE", requires = "out")]
     keep: Option<Size>,
 
@@ -29,9 +30,14 @@ pub struct KeepArgs {
     #[arg(long, value_name = "SIZE", requires = "out", default_value = "16MiB")]
     part_size: Size,
 
-    /// Rows wait no longer than this for a file: what a crash loses at the most.
-    #[arg(long, value_name = "TIME", requires = "out", default_value = "10s")]
+    /// Close a part of a table when its first row is this old, however few there are.
+    #[arg(long, value_name = "TIME", requires = "out", default_value = "10m")]
     part_age: Span,
+
+    /// Rows wait no longer than this for a file, open parts are written anew so often: what a crash loses
+    /// at the most.
+    #[arg(long, value_name = "TIME", requires = "out", default_value = "10s")]
+    flush: Span,
 
     /// Put pseudonyms in place of names, addresses, handles and ids: a hash under the key in this file,
     /// of 16 bytes at least. The same key gives the same pseudonyms.
@@ -121,7 +127,8 @@ impl KeepArgs {
         let (tell, stop) = (output.clone(), output.clone());
         let options = TraceOptions {
             bytes_max: usize::try_from(self.part_size.0).unwrap_or(usize::MAX),
-            age_max: self.part_age.0,
+            age_max: self.flush.0,
+            part_age_max: self.part_age.0,
             keep_bytes: self.keep.map(|keep| keep.0),
             on_full: self.on_full.map_or_else(OnFull::default, OnFull::from),
             anonymizer: anonymizer.map_err(Failure::usage)?,
@@ -241,6 +248,12 @@ fn finish_trace(
         summary.bytes,
         ledger.wire_bytes as f64 / summary.bytes.max(1) as f64
     ));
+    if summary.parts_deleted > 0 {
+        output.note(format_args!(
+            "the oldest {} parts, with {} rows, were deleted to keep within the room given",
+            summary.parts_deleted, summary.rows_deleted
+        ));
+    }
     if summary.rows_lost > 0 {
         output.note(format_args!("{} rows found no room and are not in the trace", summary.rows_lost));
     }
