@@ -12,6 +12,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use brunt_core::{Clock, random::Random};
+pub use brunt_lab::link::Counts as LinkCounts;
 use brunt_lab::link::{LinkReport, Settings};
 use brunt_lab::{Host, Lab, LabError, LinkConfig};
 

@@ -9,8 +9,8 @@ use brunt_study::statistics::RUNS_MIN;
 use brunt_study::summary::{PointSummary, Summary};
 
 use super::details::Details;
-use super::losses;
 use super::points::{Points, told};
+use super::{links, losses};
 use crate::format::{Unit, count, plural, plus_minus};
 use crate::page::{Card, Glance, Notice, Tone};
 
@@ -18,6 +18,8 @@ use crate::page::{Card, Glance, Notice, Tone};
 const CARDS_MAX: usize = 6;
 /// An interval wider than this, up and down, is worth a warning.
 const WIDE: f64 = 0.10;
+/// Doubts at the most; summary.json has those of each run.
+const DOUBTS_MAX: usize = 5;
 
 pub(super) fn glance(summary: &Summary, points: &Points<'_>, details: &Details) -> Glance {
     Glance {
@@ -171,6 +173,14 @@ fn notices(summary: &Summary, points: &Points<'_>) -> Vec<Notice> {
         );
         notices.push(Notice::new(Tone::Warning, text));
     }
+    let mut doubts: BTreeMap<&String, usize> = BTreeMap::new();
+    for doubt in summary.points.iter().flat_map(|point| &point.runs).flat_map(|run| &run.doubts) {
+        *doubts.entry(doubt).or_default() += 1;
+    }
+    notices.extend(doubts.into_iter().take(DOUBTS_MAX).map(|(doubt, runs)| {
+        Notice::new(Tone::Warning, format!("Doubtful in {}: {doubt}.", plural(runs, "run")))
+    }));
+    notices.extend(links::full_lines(summary, points).into_iter().map(|text| Notice::new(Tone::Note, text)));
     let mut told: Vec<&String> = summary.points.iter().flat_map(|point| &point.notes).collect();
     told.sort();
     told.dedup();

@@ -5,11 +5,13 @@
 
 mod comparison;
 mod cost;
+mod depth;
 mod details;
 mod distribution;
 mod faults;
 mod glance;
 mod hosts;
+mod links;
 mod losses;
 mod method;
 mod points;
@@ -38,12 +40,14 @@ pub fn page(summary: &Summary, details: &Details) -> Page {
     };
     let sections = [
         Some(sweep::section(&points)),
+        depth::section(summary, &points),
         targets::section(summary, &points),
         faults::section(summary, &points),
         Some(distribution::section(&points, details)),
         Some(timeline::section(summary, details)),
         Some(sweep::table(&points)),
         Some(losses::section(summary)),
+        links::section(summary, &points),
         Some(cost::section(summary)),
         Some(method::section(summary, details)),
         Some(method::reproduce(summary)),

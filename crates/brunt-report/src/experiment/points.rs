@@ -9,7 +9,8 @@ use crate::chart::{Axis, Scale, Series};
 use crate::format::{Unit, plus_minus};
 
 /// Axes a reader would put across, the likeliest first.
-const ACROSS: &[&str] = &["block_size", "queue_depth", "rate", "workers", "read", "sequential"];
+const ACROSS: &[&str] =
+    &["block_size", "queue_depth", "rate", "workers", "read", "sequential", "link_delay", "link_loss"];
 
 /// An axis: its key, how it is called, its unit.
 fn known(key: &str) -> (&str, Unit) {
@@ -20,6 +21,8 @@ fn known(key: &str) -> (&str, Unit) {
         "read" => ("share of reads", Unit::Share),
         "sequential" => ("share of sequential requests", Unit::Share),
         "rate" => ("requests asked for", Unit::PerSecond),
+        "link_delay" => ("delay of links, each way", Unit::Micros),
+        "link_loss" => ("share of packets lost", Unit::Share),
         _ => (key, Unit::Count),
     }
 }
@@ -30,10 +33,14 @@ fn number(key: &str, value: &str) -> Option<(f64, Unit)> {
     if unit == Unit::Bytes {
         return Some((units::parse_size(value).ok()? as f64, unit));
     }
+    if unit == Unit::Micros {
+        // "0" has no unit to be told by.
+        return Some((units::parse_duration(value).ok()?.as_secs_f64() * 1e6, unit));
+    }
     if let Ok(number) = value.parse::<f64>() {
         return number.is_finite().then_some((number, unit));
     }
-    // Axes of the lab and of faults: "20ms", "64KiB".
+    // Axes that came later: "20ms", "64KiB".
     if let Ok(time) = units::parse_duration(value) {
         return Some((time.as_secs_f64() * 1e6, Unit::Micros));
     }
@@ -225,4 +232,25 @@ fn shown(key: &str, value: &str) -> String {
 /// An estimate's mean in its unit, and "± 0.4 %".
 pub(super) fn told(estimate: &Estimate, unit: Unit) -> (String, String) {
     (unit.show(estimate.mean), estimate.relative_half_width().map_or(String::new(), plus_minus))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The goal: values of axes as results have them are numbers in one unit, zero too; words are none.
+    #[test]
+    fn values_of_axes() {
+        let check = |key: &str, value: &str, expected: Option<(f64, Unit)>, said: &str| {
+            assert_eq!(number(key, value), expected, "{key}={value}");
+            assert_eq!(shown(key, value), said, "{key}={value}");
+        };
+        check("link_delay", "0", Some((0.0, Unit::Micros)), "0 ns");
+        check("link_delay", "250us", Some((250.0, Unit::Micros)), "250 µs");
+        check("link_delay", "20ms", Some((20_000.0, Unit::Micros)), "20 ms");
+        check("link_loss", "0.0005", Some((0.0005, Unit::Share)), "0.050 %");
+        check("link_rate", "100Mb/s", None, "100Mb/s");
+        check("block_size", "64KiB", Some((65536.0, Unit::Bytes)), "64 KiB");
+        check("queue_depth", "8", Some((8.0, Unit::Count)), "8");
+    }
 }

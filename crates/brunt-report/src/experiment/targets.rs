@@ -1,5 +1,9 @@
-//! Targets side by side: each against the first, point by point, with what may be concluded.
+//! Targets side by side, point by point, with what may be concluded: each against the network alone where
+//! that was measured, otherwise against the first.
 
+use std::collections::BTreeMap;
+
+use brunt_study::experiment::{Serve, Target};
 use brunt_study::statistics::{Better, Metric, Verdict, compare};
 use brunt_study::summary::{PointSummary, RunSummary, Summary};
 
@@ -20,10 +24,8 @@ struct Figure {
 
 /// `None` with a single target.
 pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section> {
-    let first = summary.experiment.targets.keys().next()?;
-    if summary.experiment.targets.len() < 2 {
-        return None;
-    }
+    let targets = &summary.experiment.targets;
+    let (first, network) = base(targets)?;
     let twin = |point: &PointSummary| {
         points.all.iter().find(|other| {
             other.target == *first && other.workload == point.workload && other.axes == point.axes
@@ -83,6 +85,11 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
     if rows.is_empty() {
         return None;
     }
+    if network {
+        section.prose(format!(
+            "{first} is the network without storage: a ratio is the share of it that a target reaches."
+        ));
+    }
     section.prose(format!(
         "Each target against {first}, at the same workload and axes. Ratios have 95 % bootstrap intervals; verdicts are \
          by Welch's test with Holm's correction over all {} lines.",
@@ -108,6 +115,21 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
     Some(section)
 }
 
+/// What the others are held against, and whether that is the network alone; `None` with a single target.
+fn base(targets: &BTreeMap<String, Target>) -> Option<(&String, bool)> {
+    if targets.len() < 2 {
+        return None;
+    }
+    let is_network = |target: &Target| {
+        target.serve.as_ref().is_some_and(Serve::is_sink) || target.url.starts_with("tcp://")
+    };
+    let mut networks = targets.iter().filter(|(_, target)| is_network(target)).map(|(name, _)| name);
+    match (networks.next(), networks.next()) {
+        (Some(network), None) => Some((network, true)),
+        _ => Some((targets.keys().next()?, false)),
+    }
+}
+
 /// A verdict as a cell.
 pub(crate) fn verdict(verdict: Verdict) -> Cell {
     match verdict {
@@ -115,5 +137,28 @@ pub(crate) fn verdict(verdict: Verdict) -> Cell {
         Verdict::Worse => Cell::Verdict(Tone::Bad, "worse".into()),
         Verdict::NotShown => Cell::Verdict(Tone::Note, "no difference shown".into()),
         Verdict::TooFewRuns => Cell::Verdict(Tone::Warning, "too few runs".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The goal: one network among the targets is what the others are held against, whatever its name;
+    /// otherwise the first is.
+    #[test]
+    fn what_others_are_held_against() {
+        let check = |targets: &[(&str, &str)], expected: Option<(&str, bool)>| {
+            let target = |(name, serve): &(&str, &str)| {
+                let serve = Some(Serve::One(serve.to_string()));
+                (name.to_string(), Target { serve, ..Target::default() })
+            };
+            let targets = targets.iter().map(target).collect();
+            assert_eq!(base(&targets).map(|(name, network)| (name.as_str(), network)), expected);
+        };
+        check(&[("a", "tcp")], None);
+        check(&[("disk", "memory:1MiB"), ("network", "tcp")], Some(("network", true)));
+        check(&[("disk", "memory:1MiB"), ("mirror", "memory:1MiB")], Some(("disk", false)));
+        check(&[("maximum", "tcp"), ("standard", "tcp")], Some(("maximum", false)));
     }
 }

@@ -1,0 +1,124 @@
+//! What the links of the lab did to packets, and whether a figure is the line's rather than the target's.
+
+use std::collections::BTreeMap;
+
+use brunt_study::summary::{PointSummary, Summary};
+
+use super::points::Points;
+use crate::format::{Unit, count};
+use crate::page::{Block, Cell, Section, Table};
+
+/// Rows of the table; more are left out, and that is said.
+const ROWS_MAX: usize = 200;
+/// Payload that takes more than this of a line's bits leaves no room for more: headers, preambles and
+/// gaps take 5.1 % at an MTU of 1500.
+const FULL: f64 = 0.90;
+
+/// `None` without a lab.
+pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section> {
+    let mut rows = Vec::new();
+    for point in &summary.points {
+        for link in names(point) {
+            let seen = || point.runs.iter().filter_map(|run| run.links.get(link));
+            let busy = seen().map(|report| report.busy).fold(0.0, f64::max);
+            for (way, back) in [("there", false), ("back", true)] {
+                let sum = |of: &dyn Fn(&brunt_study::lab::LinkCounts) -> u64| -> u64 {
+                    seen().map(|report| of(if back { &report.back } else { &report.there })).sum()
+                };
+                let packets = sum(&|counts| counts.packets);
+                let counted = |number: u64| match number {
+                    0 => Cell::number("0"),
+                    number => Cell::Estimate(
+                        count(number as f64),
+                        Unit::Share.show(number as f64 / packets.max(1) as f64),
+                    ),
+                };
+                rows.push(vec![
+                    Cell::text(points.full_name(point)),
+                    Cell::text(format!("{link}, {way}")),
+                    Cell::number(count(packets as f64)),
+                    counted(sum(&|counts| counts.lost)),
+                    counted(sum(&|counts| counts.queue_full)),
+                    counted(sum(&|counts| counts.corrupted)),
+                    counted(sum(&|counts| counts.duplicated)),
+                    counted(sum(&|counts| counts.held)),
+                    counted(sum(&brunt_study::lab::LinkCounts::unmeant)),
+                    Cell::number(Unit::Share.show(busy)),
+                ]);
+            }
+        }
+    }
+    if rows.is_empty() {
+        return None;
+    }
+    let all = rows.len();
+    rows.truncate(ROWS_MAX);
+    let columns = [
+        "point",
+        "link",
+        "packets",
+        "lost",
+        "queue full",
+        "corrupted",
+        "doubled",
+        "held back",
+        "not meant",
+        "emulation busy",
+    ];
+    let mut section = Section::new("Links");
+    section.blocks.push(Block::Table(Table {
+        caption: "Packets of wire size, over all runs of a point".into(),
+        columns: columns.map(String::from).to_vec(),
+        rows,
+        folded: true,
+    }));
+    section.prose(
+        "There is from a link's first host to its second. Counts are of whole runs: ramp-up, faults and the search of \
+         a depth included. Lost, corrupted, doubled and held back were asked for; what the full queue of a line dropped \
+         is what a line does; what was not meant makes a run void.",
+    );
+    if all > ROWS_MAX {
+        section.prose(format!("The first {ROWS_MAX} of {all} rows."));
+    }
+    Some(section)
+}
+
+/// A sentence for each line that payload filled: figures of these points are the line's.
+pub(super) fn full_lines(summary: &Summary, points: &Points<'_>) -> Vec<String> {
+    let settings = summary.experiment.points();
+    let mut full: BTreeMap<String, Vec<(f64, String)>> = BTreeMap::new();
+    for (point, planned) in summary.points.iter().zip(&settings) {
+        for (link, ways) in &planned.links {
+            let rate = |way: usize| ways[way].rate.map(|rate| rate.0 as f64);
+            // Which way reads take depends on where the worker is; the fuller payload meets the slower way.
+            let Some(rate) = [rate(0), rate(1)].into_iter().flatten().reduce(f64::min) else { continue };
+            let used = point.runs.iter().filter(|run| run.is_complete()).map(|run| {
+                let bytes = run.reads.bytes.max(run.writes.bytes) as f64;
+                bytes * 8.0 / run.measured_s.max(f64::MIN_POSITIVE) / rate
+            });
+            let used: Vec<f64> = used.collect();
+            let mean = used.iter().sum::<f64>() / used.len().max(1) as f64;
+            if mean >= FULL {
+                full.entry(link.clone()).or_default().push((mean, points.full_name(point)));
+            }
+        }
+    }
+    let sentence = |(link, mut at): (String, Vec<(f64, String)>)| {
+        at.sort_by(|a, b| b.0.total_cmp(&a.0));
+        let (share, name) = &at[0];
+        let of = format!("{} of {}", at.len(), summary.points.len());
+        format!(
+            "The line of link {link} was full at {of} points, whose throughput is the line's: payload took {} of its bits \
+             at {name}.",
+            Unit::Share.show(*share)
+        )
+    };
+    full.into_iter().map(sentence).collect()
+}
+
+fn names(point: &PointSummary) -> Vec<&String> {
+    let mut names: Vec<&String> = point.runs.iter().flat_map(|run| run.links.keys()).collect();
+    names.sort();
+    names.dedup();
+    names
+}
