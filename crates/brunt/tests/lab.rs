@@ -125,6 +125,32 @@ fn killed_runs_leave_nothing_behind() {
     assert!(most.into_inner() >= 3, "no run was killed while its target stood");
 }
 
+/// The goal: a command of anybody's runs on a host of the lab, finds what is served there, is as far from it
+/// as it was told to be, and its exit status is ours.
+#[test]
+fn commands_of_others() {
+    let folder = scratch("command");
+    if !may_run(&folder.0) {
+        return;
+    }
+    let file = folder.0.join("far.toml");
+    fs::write(&file, EXPERIMENT.replace("TIME", "1s")).unwrap();
+    let brunt = env!("CARGO_BIN_EXE_brunt");
+    let script =
+        format!("{brunt} --json io read \"$BRUNT_TARGET_REMOTE\" --bs 4k --depth 1 --count 3; exit 7");
+    let done = Command::new(brunt)
+        .args(["lab".as_ref(), file.as_os_str(), "--delay".as_ref(), "30ms".as_ref(), "--".as_ref()])
+        .args(["sh", "-c", &script])
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&done.stderr);
+    assert_eq!(done.status.code(), Some(7), "{told}");
+    let read: serde_json::Value = serde_json::from_slice(&done.stdout).expect("what brunt io says");
+    let fastest = read["latency_us"]["min"].as_f64().unwrap_or_else(|| panic!("{read:#}"));
+    assert!(fastest >= 60_000.0, "a round trip of 60 ms took {fastest} us");
+}
+
 /// Starts a run, kills it, and waits until nothing is left; how many processes it had.
 fn kill_at(folder: &Path, mark: &str, moment: Duration, inner: bool) -> usize {
     let mut child = start(folder, mark, "60s");

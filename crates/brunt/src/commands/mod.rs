@@ -9,6 +9,7 @@ mod compare;
 mod completions;
 mod import_fio;
 mod io;
+mod lab;
 mod man;
 mod record;
 mod report;
@@ -30,6 +31,7 @@ pub const COMMANDS: &[Entry] = &[
     entry::<sink::Sink>(),
     entry::<io::Io>(),
     entry::<run::Run>(),
+    entry::<lab::Lab>(),
     entry::<report::Report>(),
     entry::<schema::Schema>(),
     entry::<compare::Compare>(),

@@ -59,17 +59,7 @@ impl Subcommand for Run {
     ];
 
     fn run(self, output: &Output) -> Done {
-        let path = self.experiment.display().to_string();
-        let text = std::fs::read_to_string(&self.experiment)
-            .map_err(|error| Failure::usage(format!("{path}: {error}")))?;
-        let experiment = Experiment::parse(&path, &text).map_err(|error| {
-            let (line, advice) = (error.one_line(), error.help_text().map(str::to_string));
-            output.note(format_args!("{:?}", miette::Report::new(*error)));
-            match advice {
-                Some(advice) => Failure::usage(line).advise(advice),
-                None => Failure::usage(line),
-            }
-        })?;
+        let (experiment, text) = read(&self.experiment, output)?;
         let plan = experiment.plan();
         let folder = self.out.unwrap_or_else(|| free_folder(&self.experiment));
         let taken = folder.join(summary::FILE_NAME).exists();
@@ -201,6 +191,23 @@ impl Subcommand for Run {
             None => Ok(()),
             Some(trouble) => Err(Failure::failed(format!("incomplete: {trouble}"))
                 .advise(format!("the finished runs are in {}", folder.display()))),
+        }
+    }
+}
+
+/// An experiment and its text.
+pub(super) fn read(file: &Path, output: &Output) -> Result<(Experiment, String), Failure> {
+    let path = file.display().to_string();
+    let text = std::fs::read_to_string(file).map_err(|error| Failure::usage(format!("{path}: {error}")))?;
+    match Experiment::parse(&path, &text) {
+        Ok(experiment) => Ok((experiment, text)),
+        Err(error) => {
+            let (line, advice) = (error.one_line(), error.help_text().map(str::to_string));
+            output.note(format_args!("{:?}", miette::Report::new(*error)));
+            Err(match advice {
+                Some(advice) => Failure::usage(line).advise(advice),
+                None => Failure::usage(line),
+            })
         }
     }
 }

@@ -1,0 +1,167 @@
+//! `brunt lab`: a command of somebody else on a host of an experiment's lab, beside the targets that the
+//! experiment serves there. For what Brunt does not measure itself, such as a kernel's own initiator.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use brunt_core::Span;
+use brunt_core::units::parse_duration;
+use brunt_study::experiment::Experiment;
+use brunt_study::lab::Standing;
+use brunt_study::role::{Here, Place, Role};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
+
+use super::run::read;
+use crate::cli::{Done, Failure, Output};
+use crate::lab;
+
+/// How often the command is looked at.
+const LOOK: Duration = Duration::from_millis(20);
+/// It has so long to end when it is asked to; then it is killed.
+const END_TIME: Duration = Duration::from_secs(5);
+
+/// Run a command of yours on a host of an experiment's lab, beside the targets that it serves
+///
+/// Hosts, links and targets are those of the file; its workloads are not run. The command finds each
+/// target's URL in the environment: BRUNT_TARGET_NAME, with everything but letters and digits as "_". Ends
+/// as the command does, and leaves nothing behind.
+#[derive(clap::Args)]
+pub struct Lab {
+    /// The experiment (TOML), with [lab]
+    experiment: PathBuf,
+    /// The host on which it runs; default: the workers' host
+    #[arg(long, value_name = "HOST")]
+    on: Option<String>,
+    /// Delay of every link, each way, in place of the file's
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    delay: Option<Duration>,
+    /// The command and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+impl super::Subcommand for Lab {
+    const NAME: &'static str = "lab";
+    const EXAMPLES: &'static [(&'static str, &'static str)] = &[
+        ("brunt lab lab-wan.toml -- sh -c 'ping -c 3 ${BRUNT_TARGET_ISCSI#*//}'", "What the link adds"),
+        ("brunt lab lab-wan.toml --on server --delay 20ms -- ip address", "Another host, and farther away"),
+    ];
+
+    fn run(self, output: &Output) -> Done {
+        let (experiment, _) = read(&self.experiment, output)?;
+        let Some(entry) = &experiment.lab else {
+            let what = format!("{}: there is no [lab]", self.experiment.display());
+            return Err(
+                Failure::usage(what).advise("add one, such as [lab] with hosts = [\"client\", \"server\"]")
+            );
+        };
+        let lab = lab::enter(entry, experiment.seed)?;
+        if let Some(delay) = self.delay {
+            move_apart(&lab, &experiment, delay)?;
+        }
+        let on = self.on.as_deref().unwrap_or(entry.worker());
+        let place = lab.place(on).map_err(Failure::usage)?;
+        let (roles, urls) = serve(&experiment, &lab)?;
+        let name = self.command[0].display().to_string();
+        let mut command = Command::new(&self.command[0]);
+        command.args(&self.command[1..]).envs(urls);
+        place.place(&mut command).map_err(|error| Failure::failed(format!("host {on}: {error}")))?;
+        let child = command.spawn().map_err(|error| Failure::usage(format!("{name}: {error}")))?;
+        let status = wait(child, output).map_err(|error| Failure::failed(format!("{name}: {error}")))?;
+        for role in &roles {
+            role.shutdown().map_err(Failure::failed)?;
+        }
+        let links = lab.lab().reports().map_err(Failure::failed)?;
+        let unmeant: Vec<String> = links
+            .iter()
+            .flat_map(|(link, report)| {
+                report.trouble().into_iter().map(move |what| format!("link {link}: {what}"))
+            })
+            .collect();
+        unmeant.iter().for_each(|what| output.note(what));
+        let links: serde_json::Map<_, _> =
+            links.into_iter().map(|(link, report)| (link, json!(report))).collect();
+        output.object(&json!({ "command": name, "status": status.code(), "links": links }));
+        match status.code() {
+            Some(0) => Ok(()),
+            // As a shell would: the command's own status is what its caller wants to know.
+            Some(code) => std::process::exit(code),
+            None => Err(Failure::failed(format!("{name}: {status}"))),
+        }
+    }
+}
+
+/// Sets every link's delay, each way.
+fn move_apart(lab: &Standing, experiment: &Experiment, delay: Duration) -> Result<(), Failure> {
+    let points = experiment.points();
+    let links = points.first().map(|point| point.links.clone()).unwrap_or_default();
+    for (name, mut settings) in links {
+        settings.iter_mut().for_each(|way| way.delay = Span(delay));
+        lab.lab().restart(&name, settings, experiment.seed).map_err(Failure::usage)?;
+    }
+    Ok(())
+}
+
+/// Starts what the experiment serves; variables with their URLs.
+fn serve(
+    experiment: &Experiment,
+    lab: &Standing,
+) -> Result<(Vec<Arc<Role>>, Vec<(String, String)>), Failure> {
+    let (mut roles, mut urls) = (Vec::new(), Vec::new());
+    for (name, target) in &experiment.targets {
+        let url = match &target.serve {
+            None => target.url.clone(),
+            Some(serve) => {
+                let place: Arc<dyn Place> = match &target.host {
+                    Some(host) => lab.place(host).map_err(Failure::usage)?,
+                    None => Arc::new(Here),
+                };
+                let role = Role::serve(name, serve, place)
+                    .map_err(|error| Failure::failed(format!("target {error}")))?;
+                let url = target.url_at(role.address());
+                roles.push(Arc::new(role));
+                url
+            }
+        };
+        urls.push((variable(name), url));
+    }
+    Ok((roles, urls))
+}
+
+/// `BRUNT_TARGET_…` of a target.
+fn variable(target: &str) -> String {
+    let word = |letter: char| if letter.is_ascii_alphanumeric() { letter.to_ascii_uppercase() } else { '_' };
+    format!("BRUNT_TARGET_{}", target.chars().map(word).collect::<String>())
+}
+
+/// Until it ends, or is told to because we were.
+fn wait(mut child: Child, output: &Output) -> std::io::Result<ExitStatus> {
+    let mut asked: Option<Instant> = None;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status);
+        }
+        match asked {
+            None if output.is_interrupted() => {
+                asked = Some(Instant::now());
+                kill_process(Pid::from_child(&child), Signal::TERM)?;
+            }
+            Some(since) if since.elapsed() > END_TIME => child.kill()?,
+            _ => {}
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    /// The goal: names that a shell can read.
+    #[test]
+    fn variables() {
+        assert_eq!(super::variable("tried-again 2"), "BRUNT_TARGET_TRIED_AGAIN_2");
+    }
+}
