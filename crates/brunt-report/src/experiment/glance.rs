@@ -59,7 +59,12 @@ fn facts(summary: &Summary, details: &Details) -> Vec<(String, String)> {
     );
     facts.push(("Measured".into(), measured));
     for (name, target) in &experiment.targets {
-        facts.push((format!("Target {name}"), without_secrets(&target.url)));
+        let host = target.host.as_ref().map_or(String::new(), |host| format!(" on {host}"));
+        let place = match &target.serve {
+            None => without_secrets(&target.url),
+            Some(_) => format!("{} (served{host} for this experiment)", target.place()),
+        };
+        facts.push((format!("Target {name}"), place));
     }
     for (name, workload) in &experiment.workloads {
         facts.push((format!("Workload {name}"), super::method::workload(workload, experiment)));

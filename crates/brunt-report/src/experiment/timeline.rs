@@ -93,7 +93,13 @@ fn blocks(run: &RunSummary, details: &RunDetails) -> Vec<Block> {
     let rate = || Axis::new("requests a second", Unit::PerSecond, Scale::FromZero);
     let latency = || Axis::new("response time", Unit::Micros, Scale::Log);
 
-    let requests = vec![Series::new("requests", Role::Nominal(0), line.values(0))];
+    let mut requests = vec![Series::new("requests", Role::Nominal(0), line.values(0))];
+    // What the cost of the first fault is measured against; later ones may have another.
+    if let Some(cost) = run.faults.iter().find_map(|fault| fault.cost.as_ref()) {
+        let before = cost.baseline.requests_per_second;
+        let values = line.places().iter().map(|_| Some(before)).collect();
+        requests.push(Series::new("rate before the fault", Role::Level(0), values));
+    }
     let mut blocks = vec![finish(curves("Throughput", rate(), requests).caption(told), 200)];
     let levels = ["p50", "p99", "p99.9", "slowest"].iter().enumerate().map(|(index, name)| {
         let level = if index == 3 { 4 } else { index };

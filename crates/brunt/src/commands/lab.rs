@@ -1,6 +1,7 @@
 //! `brunt lab`: a command of somebody else on a host of an experiment's lab, beside the targets that the
 //! experiment serves there. For what Brunt does not measure itself, such as a kernel's own initiator.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus};
@@ -23,6 +24,9 @@ use crate::lab;
 const LOOK: Duration = Duration::from_millis(20);
 /// It has so long to end when it is asked to; then it is killed.
 const END_TIME: Duration = Duration::from_secs(5);
+
+/// Names and values for the command's environment.
+type Variables = BTreeMap<String, String>;
 
 /// Run a command of yours on a host of an experiment's lab, beside the targets that it serves
 ///
@@ -107,11 +111,8 @@ fn move_apart(lab: &Standing, experiment: &Experiment, delay: Duration) -> Resul
 }
 
 /// Starts what the experiment serves; variables with their URLs.
-fn serve(
-    experiment: &Experiment,
-    lab: &Standing,
-) -> Result<(Vec<Arc<Role>>, Vec<(String, String)>), Failure> {
-    let (mut roles, mut urls) = (Vec::new(), Vec::new());
+fn serve(experiment: &Experiment, lab: &Standing) -> Result<(Vec<Arc<Role>>, Variables), Failure> {
+    let (mut roles, mut urls) = (Vec::new(), Variables::new());
     for (name, target) in &experiment.targets {
         let url = match &target.serve {
             None => target.url.clone(),
@@ -127,7 +128,7 @@ fn serve(
                 url
             }
         };
-        urls.push((variable(name), url));
+        urls.insert(variable(name), url);
     }
     Ok((roles, urls))
 }
