@@ -42,6 +42,10 @@ pub const ENTRY: BackendEntry = BackendEntry {
         ("write_back", "yes: writes are stable after a flush; no (default): when they complete"),
         ("size", "with create=yes: how long a file to make"),
         ("create", "yes: make the file, or lengthen it, with holes; never cuts"),
+        (
+            "temporary",
+            "yes: make a file of its own, which is gone with this process; with size and without create",
+        ),
         ("read_only", "yes: refuse writes"),
         ("force", "yes: open a block device for writing even when it is in use"),
     ],
@@ -55,6 +59,7 @@ fn open_entry(path: &str, options: &mut Options) -> Opened {
         write_back: options.flag("write_back")?.unwrap_or(false),
         size_bytes: options.size("size")?,
         create: options.flag("create")?.unwrap_or(false),
+        temporary: options.flag("temporary")?.unwrap_or(false),
         read_only: options.flag("read_only")?.unwrap_or(false),
         force: options.flag("force")?.unwrap_or(false),
     };
@@ -74,6 +79,8 @@ pub struct FileOptions {
     pub size_bytes: Option<u64>,
     /// Make the file.
     pub create: bool,
+    /// Make a file, where there is none, that has a name while it is opened only.
+    pub temporary: bool,
     /// Refuse writes.
     pub read_only: bool,
     /// Open a block device for writing even when it is mounted or otherwise held.
@@ -88,6 +95,7 @@ impl Default for FileOptions {
             write_back: false,
             size_bytes: None,
             create: false,
+            temporary: false,
             read_only: false,
             force: false,
         }
@@ -483,7 +491,18 @@ mod tests {
             &FileOptions { size_bytes: Some(1 << 20), create: true, read_only: true, ..default.clone() },
             "exclude",
         );
+        let temporary = FileOptions { temporary: true, ..default.clone() };
+        refused(&temporary, "needs a size");
+        refused(&FileOptions { create: true, size_bytes: Some(4096), ..temporary.clone() }, "exclude");
+        let own = FileBackend::open(&path, &FileOptions { size_bytes: Some(1 << 20), ..temporary.clone() })
+            .unwrap();
+        assert_eq!((own.info().size_bytes, path.exists()), (1 << 20, false));
+        let small = FileOptions { size_bytes: Some(100), ..temporary.clone() };
+        refused(&small, "less than one block");
+        assert!(!path.exists(), "a file that could not be opened stayed behind");
         create(&path, (1 << 20) + 100);
+        refused(&FileOptions { size_bytes: Some(1 << 20), ..temporary }, "File exists");
+        assert!(path.exists(), "somebody else's file is gone");
         let info = FileBackend::open(&path, &default).unwrap().info().clone();
         assert_eq!(info.size_bytes, 1 << 20);
         assert!(info.notes.iter().any(|note| note.contains("last 100 bytes")), "{:?}", info.notes);

@@ -54,6 +54,23 @@ pub(super) struct Medium {
 }
 
 pub(super) fn open(path: &Path, options: &FileOptions) -> Result<Medium, OpenError> {
+    if !options.temporary {
+        return open_named(path, options);
+    }
+    if options.create {
+        return Err(OpenError::Refused("temporary=yes and create=yes exclude each other".to_string()));
+    }
+    let made = FileOptions { create: true, ..options.clone() };
+    create(path, &made)?;
+    // Its name goes at once, also when it cannot be opened; the file with the last who has it open.
+    let opened = open_named(path, &FileOptions { temporary: false, ..made });
+    let removed = std::fs::remove_file(path);
+    let medium = opened?;
+    removed.map_err(|source| OpenError::Os { what: "cannot remove", path: path.to_path_buf(), source })?;
+    Ok(medium)
+}
+
+fn open_named(path: &Path, options: &FileOptions) -> Result<Medium, OpenError> {
     let failed = |what: &'static str| move |source| OpenError::Os { what, path: path.to_path_buf(), source };
     if options.create {
         create(path, options)?;
@@ -127,16 +144,19 @@ pub(super) fn open(path: &Path, options: &FileOptions) -> Result<Medium, OpenErr
     })
 }
 
-/// Makes the file, or a longer one of a shorter one; never cuts.
+/// Makes the file, or a longer one of a shorter one; never cuts. A temporary one must not be there yet.
 fn create(path: &Path, options: &FileOptions) -> Result<(), OpenError> {
     let failed = |source| OpenError::Os { what: "cannot create", path: path.to_path_buf(), source };
     let Some(size_bytes) = options.size_bytes else {
-        return Err(OpenError::Refused("create=yes needs a size, for example size=1GiB".to_string()));
+        let key = if options.temporary { "temporary" } else { "create" };
+        return Err(OpenError::Refused(format!("{key}=yes needs a size, for example size=1GiB")));
     };
     if options.read_only {
         return Err(OpenError::Refused("create=yes and read_only=yes exclude each other".to_string()));
     }
-    let file = OpenOptions::new().write(true).create(true).truncate(false).open(path).map_err(failed)?;
+    let mut way = OpenOptions::new();
+    way.write(true).create(true).create_new(options.temporary).truncate(false);
+    let file = way.open(path).map_err(failed)?;
     let metadata = file.metadata().map_err(failed)?;
     if !metadata.is_file() {
         return Err(OpenError::Refused(format!(
