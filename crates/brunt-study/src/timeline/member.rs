@@ -25,6 +25,8 @@ pub(super) struct MemberFault {
     pub failed: Option<Nanos>,
     /// Rebuilds that the array had come to the end of before.
     pub rebuilds: u64,
+    /// Requests that it had served without a member before.
+    pub degraded: u64,
 }
 
 /// What the array says of itself.
@@ -141,7 +143,7 @@ impl Trouble for MemberFault {
             Some(word) => return Err(format!("member {} is {word} already", self.member)),
             None => return Err(format!("there is no member {}", self.member)),
         }
-        self.rebuilds = seen.rebuilds;
+        (self.rebuilds, self.degraded) = (seen.rebuilds, seen.degraded);
         let at = Clock::Monotonic.now();
         let member = self.member;
         self.array().order(|lun, layer| Order::Fail { lun, layer, member })?;
@@ -155,11 +157,12 @@ impl Trouble for MemberFault {
         let word = seen.members.get(self.member).map_or("not there", String::as_str);
         // So quick a rebuild that it was never seen is still one.
         let shows = word != "good" || seen.rebuilds > self.rebuilds;
+        let degraded = seen.degraded.saturating_sub(self.degraded);
         let what = format!(
-            "member {} is {word}, the array {}, {} requests without it",
-            self.member, seen.state, seen.degraded
+            "member {} is {word}, the array {}, {degraded} requests without it",
+            self.member, seen.state
         );
-        Ok(shows.then(|| Proof { at, seen: Clock::Monotonic.now(), what, value: Some(seen.degraded as f64) }))
+        Ok(shows.then(|| Proof { at, seen: Clock::Monotonic.now(), what, value: Some(degraded as f64) }))
     }
 
     fn seen_instead(&self) -> String {
@@ -190,8 +193,9 @@ impl Trouble for MemberFault {
             }
             (None, _) => "rebuilt after it".to_string(),
         };
-        let what = format!("the array is whole: {how}; {} requests without a member", seen.degraded);
-        Ok(Proof { at, seen: Clock::Monotonic.now(), what, value: Some(seen.degraded as f64) })
+        let degraded = seen.degraded.saturating_sub(self.degraded);
+        let what = format!("the array is whole: {how}; {degraded} requests without a member");
+        Ok(Proof { at, seen: Clock::Monotonic.now(), what, value: Some(degraded as f64) })
     }
 }
 

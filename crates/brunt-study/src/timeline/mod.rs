@@ -270,7 +270,15 @@ fn make(
                 controls.must(&Ask::Replace { lun, layer: layer.clone() })?;
                 Box::new(move || {
                     let (controls, layer) = (Arc::clone(&controls), layer.clone());
-                    Ok(Box::new(MemberFault { controls, lun, layer, member, failed: None, rebuilds: 0 }))
+                    Ok(Box::new(MemberFault {
+                        controls,
+                        lun,
+                        layer,
+                        member,
+                        failed: None,
+                        rebuilds: 0,
+                        degraded: 0,
+                    }))
                 })
             }
         }
