@@ -183,6 +183,79 @@ fn what_has_no_room_is_counted() {
     assert!(finding, "losses are told: {}", report["findings"]);
 }
 
+/// What a live capture shows on a terminal of its own while a capture is replayed, until `keys` are
+/// pressed: the bytes that the terminal got, as they are and as text. Its settings are the same afterwards.
+/// `None` where there is no such terminal.
+fn on_a_terminal(keys: &str) -> Option<(Vec<u8>, String)> {
+    need("script", "bsdutils")?;
+    let script = format!(
+        r#"
+        work=$(mktemp -d); trap "rm -rf $work" EXIT
+        cd $work; mkfifo keys; export TERM=xterm LC_ALL=C.UTF-8
+        inner='stty cols 120 rows 60; stty -g >before; "$BRUNT" capture -i v1; echo "status $?"; stty -g >after'
+        script -qfec "bash -c '$(printf %s "$inner" | sed "s/'/'\\''/g")'" typescript <keys >/dev/null & shown=$!
+        exec 3>keys
+        for i in $(seq 300); do grep -aq 'capturing on' typescript && break; sleep .05; done
+        "$BRUNT" bench capture "$DATA/nfs4-small.pcap.zst" --replay v0 >/dev/null
+        # A picture with traffic, and those after it.
+        for i in $(seq 300); do grep -aq GETATTR typescript && break; sleep .05; done
+        sleep 2.5
+        printf '{keys}' >&3; wait $shown
+        cmp before after >&2 && base64 -w0 typescript
+    "#
+    );
+    let text = namespace(&script)?;
+    let bytes = Command::new("base64").arg("-d").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+    let mut child = bytes.expect("base64 starts");
+    std::io::Write::write_all(&mut child.stdin.take().expect("piped"), text.trim().as_bytes()).expect("text");
+    let bytes = child.wait_with_output().expect("base64").stdout;
+    let all = String::from_utf8_lossy(&bytes).into_owned();
+    Some((bytes, all))
+}
+
+/// The goal: the live view shows rates, the hottest files and clients and the ledger of what goes by; `q` or
+/// Ctrl-C ends the capture in order, its report follows, and the terminal is as it was before.
+#[test]
+fn the_live_view() {
+    let packets = {
+        let path = root().join("testdata/nfs4-small.pcap.zst");
+        let output = Command::new(env!("CARGO_BIN_EXE_brunt")).args(["--json", "analyze"]).arg(path).output();
+        count(&json(&String::from_utf8_lossy(&output.expect("brunt").stdout)), "packets")
+    };
+    for keys in ["q", "\\003"] {
+        let Some((bytes, all)) = on_a_terminal(keys) else { return };
+        let mut terminal = vt100::Parser::new(60, 120, 0);
+        let (mut rate, mut last) = (0u64, String::new());
+        for piece in bytes.chunks(64) {
+            terminal.process(piece);
+            if terminal.screen().alternate_screen() {
+                last = terminal.screen().contents();
+                let words: Vec<&str> = last.split_whitespace().collect();
+                let rates = words.windows(2).filter(|pair| pair[1] == "op/s");
+                rate = rates.filter_map(|pair| pair[0].parse().ok()).fold(rate, u64::max);
+            }
+        }
+        assert!(rate > 0, "a rate was shown:\n{last}");
+        for shown in
+            ["hottest files", "hottest clients", "ledger", "READ", "GETATTR", "0 dropped by the ring"]
+        {
+            assert!(last.contains(shown), "{shown} in\n{last}");
+        }
+        assert!(last.contains(&format!("packets {packets} seen")), "{packets} in\n{last}");
+        let clients = last.split("hottest clients").nth(1).and_then(|rest| rest.split("ledger").next());
+        let is_address = |word: &str| word.parse::<std::net::IpAddr>().is_ok();
+        assert!(clients.expect("a table").split_whitespace().any(is_address), "a client in\n{last}");
+        let files = last.split("hottest files").nth(1).and_then(|rest| rest.split("hottest clients").next());
+        assert!(files.expect("a table").contains('/'), "a path in\n{last}");
+        // The ordinary screen again, with a cursor, the report and an orderly end.
+        let screen = terminal.screen();
+        assert!(!screen.alternate_screen() && !screen.hide_cursor(), "{}", screen.contents());
+        assert!(all.contains("status 0"), "{all}");
+        let report = all.rsplit("[?1049l").next().expect("what follows the view");
+        assert!(report.contains("ledger") && report.contains("GETATTR"), "{report}");
+    }
+}
+
 /// The goal: metrics are in Prometheus's format, as its own tool sees it, and count what went by.
 #[test]
 fn metrics_are_prometheus() {

@@ -41,6 +41,10 @@ impl View {
     pub fn show(&mut self, picture: &Picture) {
         self.shown += 1;
         if let Some(terminal) = &mut self.terminal {
+            // What was said meanwhile, of a full disk say, is wiped out after a while.
+            if self.shown.is_multiple_of(LINE_EVERY) {
+                let _ = terminal.clear();
+            }
             let before = &self.before;
             // A terminal that is gone shows nothing; the capture goes on.
             let _ = terminal.draw(|frame| draw(frame, picture, before));

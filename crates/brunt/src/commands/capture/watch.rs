@@ -110,12 +110,15 @@ impl Drop for Watch {
 
 /// The watching thread: puts pictures together and shows them.
 fn show(news: &Receiver<News>, parsers: usize, page: &Mutex<String>, plain: bool, output: &Output) {
-    let mut view = view::View::new(plain, output);
+    // The screen is taken when the capture runs: what is said before stays readable, and does not lie
+    // below the first picture.
+    let mut view = None;
     let mut glances: Vec<Option<Box<Glance>>> = vec![None; parsers];
     let mut picture = Picture::default();
     loop {
         match news.recv_timeout(Duration::from_millis(100)) {
             Ok(News::Round { at_s, live, queued, messages }) => {
+                view.get_or_insert_with(|| view::View::new(plain, output));
                 picture = Picture { at_s, live, queued, messages, ..picture };
             }
             Ok(News::Seen(index, glance)) => {
@@ -127,12 +130,12 @@ fn show(news: &Receiver<News>, parsers: usize, page: &Mutex<String>, plain: bool
                     all.ledger.packets_dropped = picture.live.counters.dropped;
                     picture.glance = all;
                     *page.lock().unwrap_or_else(PoisonError::into_inner) = metrics::page(&picture);
-                    view.show(&picture);
+                    view.iter_mut().for_each(|view| view.show(&picture));
                 }
             }
             Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {}
             Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => return,
         }
-        view.keys();
+        view.iter_mut().for_each(view::View::keys);
     }
 }
