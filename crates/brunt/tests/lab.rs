@@ -37,6 +37,31 @@ queue_depth = 4
 stop = { time = "TIME" }
 "#;
 
+/// Something of each kind that could be left behind: a hog, locked memory, a target that stands still or was
+/// just started again, with a fault in it that is put in place again then.
+const FAULTS: &str = r#"
+[[fault]]
+target = "remote"
+storage = "slow:1ms,p=0.5"
+[[fault]]
+target = "remote"
+kill = true
+at = "50ms"
+for = "30ms"
+[[fault]]
+target = "remote"
+freeze = true
+at = "250ms"
+for = "200ms"
+[[fault]]
+cpu = 0.05
+cores = [0]
+at = "100ms"
+[[fault]]
+memory = "1MiB"
+at = "100ms"
+"#;
+
 struct Scratch(PathBuf);
 
 impl Drop for Scratch {
@@ -51,9 +76,9 @@ fn scratch(name: &str) -> Scratch {
     Scratch(folder)
 }
 
-fn start(folder: &Path, mark: &str, time: &str) -> Child {
+fn start(folder: &Path, mark: &str, time: &str, faults: &str) -> Child {
     let file = folder.join(format!("{mark}.toml"));
-    fs::write(&file, EXPERIMENT.replace("TIME", time)).unwrap();
+    fs::write(&file, EXPERIMENT.replace("TIME", time) + faults).unwrap();
     Command::new(env!("CARGO_BIN_EXE_brunt"))
         .arg("run")
         .arg(&file)
@@ -83,7 +108,7 @@ fn remains(mark: &str) -> Vec<(u32, String)> {
 
 /// Whether a run can be made here at all; says so when not.
 fn may_run(folder: &Path) -> bool {
-    let child = start(folder, &format!("whole-{}", std::process::id()), "200ms");
+    let child = start(folder, &format!("whole-{}", std::process::id()), "200ms", "");
     let output = child.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     if output.status.success() {
@@ -153,7 +178,7 @@ fn commands_of_others() {
 
 /// Starts a run, kills it, and waits until nothing is left; how many processes it had.
 fn kill_at(folder: &Path, mark: &str, moment: Duration, inner: bool) -> usize {
-    let mut child = start(folder, mark, "60s");
+    let mut child = start(folder, mark, "60s", FAULTS);
     std::thread::sleep(moment);
     let outer = child.id();
     let seen = remains(mark).len();

@@ -47,6 +47,8 @@ impl Trouble for ProcessFault {
     }
 
     fn put(&mut self) -> Result<Option<Nanos>, String> {
+        // One that died by itself before is not started again as if nothing had been.
+        self.role.check().map_err(|error| error.to_string())?;
         let mut fault = self.make();
         self.role.goes_away(self.away);
         let proof = fault.inject(&Clock::Monotonic);
