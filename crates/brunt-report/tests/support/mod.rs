@@ -11,8 +11,10 @@ use std::sync::atomic::AtomicBool;
 use brunt_block::Backend;
 use brunt_block::backends::memory::MemoryBackend;
 use brunt_core::{Histogram, Nanos};
+use brunt_load::depth::{DepthChoice, DepthTrial};
 use brunt_report::experiment::{Details, Interval, RunDetails};
 use brunt_study::experiment::Experiment;
+use brunt_study::lab::LinkCounts;
 use brunt_study::observe::Company;
 use brunt_study::study::Study;
 use brunt_study::summary::{FaultSummary, Summary};
@@ -74,6 +76,24 @@ pub fn with_faults(mut summary: Summary) -> Summary {
             gaps: Vec::new(),
             cost: None,
         });
+    }
+    summary
+}
+
+/// A link, its losses and a doubt in every run, and a depth that was found for every point.
+pub fn with_lab(mut summary: Summary) -> Summary {
+    for point in &mut summary.points {
+        let trial = |(queue_depth, bytes_per_second)| DepthTrial { queue_depth, bytes_per_second };
+        let trials = [(1, 2.1e6), (2, 4.2e6), (4, 8.3e6), (8, 11.4e6), (16, 11.5e6), (32, 11.3e6)];
+        point.depth = Some(DepthChoice { queue_depth: 8, trials: trials.map(trial).to_vec() });
+        for run in &mut point.runs {
+            let report = run.links.entry("a link with a long name".into()).or_default();
+            report.there = LinkCounts { packets: 1_000_000, lost: 27_013, ..LinkCounts::default() };
+            report.back = LinkCounts { packets: 500_000, queue_full: 12, ..LinkCounts::default() };
+            run.doubts.push(
+                "link a link with a long name: the emulation of the link was busy for 95% of the time".into(),
+            );
+        }
     }
     summary
 }
