@@ -427,18 +427,21 @@ impl<S: Sink> Matcher<S> {
             .map(|(message, at)| (cursor(message.bytes, at, message.elided_at), message.damaged));
         let mut status = None;
         let procedure = v3::Procedure::from_number(call.procedure);
+        let (mut args3, mut results3) = (v3::Args::Null, v3::Results::default());
         let body = match (call.program, call.version, procedure) {
             (rpc::PROGRAM_NFS, 3, Some(procedure)) => {
                 if procedure != v3::Procedure::Null {
                     status = results.and_then(|(mut cur, _)| cur.u32().ok());
                 }
-                let args = args.and_then(|mut cur| {
-                    v3::parse_args(procedure, &mut cur).map_err(|e| malformed(e, slot.damaged)).ok()
+                let args = args.is_some_and(|mut cur| {
+                    let read = v3::read_args(procedure, &mut cur, &mut args3);
+                    read.map_err(|e| malformed(e, slot.damaged)).is_ok()
                 });
-                let results = results.and_then(|(mut cur, damaged)| {
-                    v3::parse_results(procedure, &mut cur).map_err(|e| malformed(e, damaged)).ok()
+                let results = results.is_some_and(|(mut cur, damaged)| {
+                    let read = v3::read_results(procedure, &mut cur, &mut results3);
+                    read.map_err(|e| malformed(e, damaged)).is_ok()
                 });
-                Body::Nfs3 { procedure, args, results }
+                Body::Nfs3 { procedure, args: args.then_some(&args3), results: results.then_some(&results3) }
             }
             (rpc::PROGRAM_NFS, 4, _) if compound::is_compound(&call) => {
                 status = results.and_then(|(mut cur, _)| cur.u32().ok());

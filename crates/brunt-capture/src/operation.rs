@@ -52,9 +52,9 @@ pub enum Body<'a> {
         /// Which procedure.
         procedure: v3::Procedure,
         /// What was asked.
-        args: Option<v3::Args<'a>>,
+        args: Option<&'a v3::Args<'a>>,
         /// What was answered.
-        results: Option<v3::Results<'a>>,
+        results: Option<&'a v3::Results<'a>>,
     },
     /// MOUNT version 3.
     Mount {

@@ -102,10 +102,10 @@ impl Sink for Collect {
         let client = operation.peers.client;
         let id = (client.address.to_string(), client.port.to_string(), operation.call.xid.0);
         if let Some(args) = args {
-            self.calls.insert(id.clone(), fields::of_call(operation, procedure, &args));
+            self.calls.insert(id.clone(), fields::of_call(operation, procedure, args));
         }
         if let Some(results) = results {
-            self.replies.insert(id, fields::of_reply(procedure, &results));
+            self.replies.insert(id, fields::of_reply(procedure, results));
         }
     }
     fn on_checksums(&mut self, _: &ChecksumRun<'_>) {}

@@ -211,7 +211,7 @@ impl Batch {
     ///
     /// # Panics
     /// The words are no whole rows, or the table has more than 63 columns: our own mistake.
-    pub fn append_words(&mut self, words: &[i64], text: impl Fn(i64) -> &'static str) {
+    pub fn append_words<'t>(&mut self, words: &[i64], text: impl Fn(i64) -> &'t str) {
         let stride = self.columns.len() + 1;
         assert!(
             words.len().is_multiple_of(stride) && stride <= 64,

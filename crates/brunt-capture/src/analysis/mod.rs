@@ -161,20 +161,33 @@ impl Analysis {
     }
 }
 
-/// Reduces an operation.
-pub(crate) fn event(operation: &Operation<'_>) -> Event {
-    let mut event = Event {
-        time_ns: operation.call_time_ns,
-        latency_ns: operation.latency_ns(),
-        client: operation.peers.client.address,
+impl Event {
+    /// Nothing yet.
+    pub(crate) const NONE: Event = Event {
+        time_ns: 0,
+        latency_ns: None,
+        client: Address(0),
         operation: mix::OTHER,
         kind: Kind::Other,
         file: None,
         offset: 0,
         bytes: 0,
-        error: operation.status.filter(|status| *status != 0),
+        error: None,
         v4: false,
+        outstanding: 0,
+    };
+}
+
+/// Reduces an operation, to where the event stays: a copy would wait for what was just stored.
+#[inline]
+pub(crate) fn reduce(operation: &Operation<'_>, event: &mut Event) {
+    *event = Event {
+        time_ns: operation.call_time_ns,
+        latency_ns: operation.latency_ns(),
+        client: operation.peers.client.address,
+        error: operation.status.filter(|status| *status != 0),
         outstanding: operation.outstanding,
+        ..Event::NONE
     };
     match &operation.body {
         Body::Nfs3 { procedure, args, results } => {
@@ -227,12 +240,14 @@ pub(crate) fn event(operation: &Operation<'_>) -> Event {
         }
         Body::Opaque => {}
     }
-    event
 }
 
 impl Sink for Analysis {
     fn on_operation(&mut self, operation: &Operation<'_>) {
-        self.feed_event(event(operation));
+        self.pending.push(Event::NONE);
+        if let Some(event) = self.pending.last_mut() {
+            reduce(operation, event);
+        }
         self.hot.learn_names(operation);
         self.settle_if_full();
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use brunt_lake::{Batch, LakeError, Row, TableWriter, WriterOptions};
+use brunt_lake::{Batch, LakeError, Row, Table, TableWriter, WriterOptions};
 use brunt_wire::net::{Address, Endpoint};
 use brunt_wire::nfs::v3::{self, CreateHow, NodeKind, ResultBody, SetAttributes, SetTime, Wcc};
 use brunt_wire::nfs::{FileHandle, mount, v4};
@@ -15,9 +15,9 @@ use brunt_wire::rpc;
 use foldhash::fast::FixedState;
 use hashbrown::{HashMap, HashSet};
 
-use super::store::{Chunk, LANES, Lane, Shared, TraceOptions};
+use super::store::{Chunk, LANES, Lane, Shared, TraceOptions, Words};
 use super::{Anonymizer, tables, text};
-use crate::analysis::{Event, Kind, event, names};
+use crate::analysis::{Event, Kind, names, reduce};
 use crate::checksum::{BLOCK_BYTES, sum};
 use crate::ledger::Ledger;
 use crate::operation::{Body, ChecksumRun, FileKey, Operation, Packet, Protocol, Sink};
@@ -33,6 +33,8 @@ const FLOWS_MAX: usize = 64 << 10;
 const HANDLES_MAX: usize = 1 << 20;
 /// The same of credentials.
 const CALLERS_MAX: usize = 64 << 10;
+/// Flows that are found without their table.
+const LAST_FLOWS: usize = 64;
 /// Pipelines number their calls from zero: the number of the pipeline goes above.
 const RING_SHIFT: u32 = 48;
 
@@ -165,21 +167,20 @@ struct FlowEnds {
 }
 
 /// A row as words: see [`Batch::append_words`].
-struct Line<const COLUMNS: usize> {
-    words: [i64; COLUMNS],
+struct Line<'a> {
+    words: &'a mut [i64],
     nulls: i64,
     at: usize,
 }
 
-impl<const COLUMNS: usize> Default for Line<COLUMNS> {
+// Inlined without exception: then the columns' places are known, and a row is so many stores.
+impl<'a> Line<'a> {
+    /// The next row of a table.
     #[inline(always)]
-    fn default() -> Self {
-        Line { words: [0; COLUMNS], nulls: 0, at: 0 }
+    fn of(words: &'a mut Words, table: &'static Table) -> Line<'a> {
+        Line { words: words.next_row(table.columns.len() + 1), nulls: 0, at: 0 }
     }
-}
 
-// Inlined without exception: then the columns' places are known, and a row is stores and one copy.
-impl<const COLUMNS: usize> Line<COLUMNS> {
     #[inline(always)]
     fn int(mut self, value: i64) -> Self {
         self.words[self.at] = value;
@@ -209,10 +210,10 @@ impl<const COLUMNS: usize> Line<COLUMNS> {
     }
 
     #[inline(always)]
-    fn end(self, words: &mut Vec<i64>) {
-        debug_assert_eq!(self.at, COLUMNS);
-        words.extend_from_slice(&self.words);
-        words.push(self.nulls);
+    fn end(self) {
+        let columns = self.words.len() - 1;
+        assert_eq!(self.at, columns);
+        self.words[columns] = self.nulls;
     }
 }
 
@@ -257,10 +258,13 @@ pub struct Recorder {
     shared: Arc<Shared>,
     pseudonyms: Pseudonyms,
     flows: HashMap<FlowEnds, i64, FixedState>,
-    last_flow: Option<(FlowEnds, i64)>,
+    /// Flows seen a moment ago, by a little of what they are.
+    last_flows: Box<[Option<(FlowEnds, i64)>; LAST_FLOWS]>,
     next_flow: i64,
     handles: HashSet<u64, FixedState>,
     callers: Callers,
+    /// The server of the handle that was told last, and its address as it stands in the table.
+    server: Option<(Address, String)>,
     ring: u64,
     generation: u64,
     chunk_bytes: usize,
@@ -333,10 +337,11 @@ impl Recorder {
             shared: Arc::clone(shared),
             pseudonyms: Pseudonyms { key: options.anonymizer.clone(), zeros: sum(&[0; BLOCK_BYTES]) },
             flows: HashMap::with_hasher(FixedState::default()),
-            last_flow: None,
+            last_flows: Box::new([None; LAST_FLOWS]),
             next_flow: 0,
             handles: HashSet::with_hasher(FixedState::default()),
             callers: Callers::default(),
+            server: None,
             ring: ring.into(),
             generation: 0,
             chunk_bytes: options.chunk_bytes,
@@ -411,7 +416,7 @@ impl Recorder {
     }
 
     #[inline]
-    fn words(&mut self, (lane, table): At) -> &mut Vec<i64> {
+    fn words(&mut self, (lane, table): At) -> &mut Words {
         &mut self.chunks[lane][table].words
     }
 
@@ -430,7 +435,7 @@ impl Recorder {
         self.send_all();
         self.generation = self.shared.generation();
         self.flows.clear();
-        self.last_flow = None;
+        *self.last_flows = [None; LAST_FLOWS];
         self.handles.clear();
         self.callers.known.clear();
     }
@@ -447,7 +452,9 @@ impl Recorder {
     #[inline]
     fn flow(&mut self, source: Endpoint, destination: Endpoint, protocol: u8) -> i64 {
         let ends = FlowEnds { source, destination, protocol };
-        if let Some((last, flow)) = self.last_flow
+        let low = source.address.0 as usize ^ (destination.address.0 as usize) << 3;
+        let place = (low ^ usize::from(source.port) ^ usize::from(destination.port) << 1) % LAST_FLOWS;
+        if let Some((last, flow)) = self.last_flows[place]
             && last == ends
         {
             return flow;
@@ -456,7 +463,7 @@ impl Recorder {
             Some(flow) => *flow,
             None => self.new_flow(ends),
         };
-        self.last_flow = Some((ends, flow));
+        self.last_flows[place] = Some((ends, flow));
         flow
     }
 
@@ -494,7 +501,12 @@ impl Recorder {
     /// What stands for a handle; tells the handle when it is new.
     #[inline]
     fn handle(&mut self, server: Address, handle: FileHandle<'_>) -> i64 {
-        let file = FileKey::new(server, handle);
+        self.handle_of(FileKey::new(server, handle), server, handle)
+    }
+
+    /// The same when its key is known.
+    #[inline]
+    fn handle_of(&mut self, file: FileKey, server: Address, handle: FileHandle<'_>) -> i64 {
         let known = self.pseudonyms.file(file);
         if !self.handles.contains(&file.0) {
             self.new_handle(server, handle, file, known);
@@ -508,12 +520,20 @@ impl Recorder {
             self.handles.clear();
         }
         self.handles.insert(file.0);
-        let server = self.pseudonyms.address(server);
+        // A capture has few servers.
+        if self.server.as_ref().is_none_or(|(known, _)| *known != server) {
+            self.server = Some((server, self.pseudonyms.address(server)));
+        }
         let hex = match &self.pseudonyms.key {
             Some(_) => format!("{known:016x}"),
-            None => handle.0.iter().map(|byte| format!("{byte:02x}")).collect(),
+            None => {
+                let mut hex = String::with_capacity(2 * handle.0.len());
+                text::hexadecimal(handle.0, &mut hex);
+                hex
+            }
         };
-        self.row(HANDLES).int(known).text(&server).text(&hex).end();
+        let Recorder { server: Some((_, server)), chunks, .. } = self else { return };
+        chunks[HANDLES.0][HANDLES.1].rows.row().int(known).text(server).text(&hex).end();
     }
 
     /// Who called, if AUTH_SYS says so; tells of who is new.
@@ -581,7 +601,7 @@ impl Recorder {
         };
         let caller = self.caller(&call.credentials);
         let reply = operation.reply.as_ref().zip(operation.reply_place);
-        Line::<{ tables::OPERATIONS.columns.len() }>::default()
+        Line::of(self.words(OPERATIONS), &tables::OPERATIONS)
             .int(id)
             .int(operation.call_time_ns as i64)
             .int_or_null(operation.latency_ns().map(|ns| ns as i64))
@@ -612,7 +632,7 @@ impl Recorder {
             .int_or_null(reply.map(|(_, place)| place.at.into()))
             .int_or_null(reply.map(|(header, _)| header.body_at as i64))
             .int_or_null(reply.map(|(_, place)| place.len.into()))
-            .end(self.words(OPERATIONS));
+            .end();
     }
 
     fn attributes(&mut self, id: i64, role: i64, entry: Option<i64>, attributes: Option<&v3::Attributes>) {
@@ -620,7 +640,7 @@ impl Recorder {
         let hide = &self.pseudonyms;
         let owner = [hide.number(a.uid.get().into()), hide.number(a.gid.get().into())];
         let places = [hide.number(a.fsid.get()), hide.number(a.fileid.get())];
-        Line::<{ tables::ATTRIBUTES.columns.len() }>::default()
+        Line::of(self.words(ATTRIBUTES), &tables::ATTRIBUTES)
             .int(id)
             .int(role)
             .int_or_null(entry)
@@ -638,18 +658,18 @@ impl Recorder {
             .int(nanos(&a.atime))
             .int(nanos(&a.mtime))
             .int(nanos(&a.ctime))
-            .end(self.words(ATTRIBUTES));
+            .end();
     }
 
     fn wcc(&mut self, id: i64, role: i64, wcc: &Wcc<'_>) {
         if let Some(before) = wcc.before {
-            Line::<{ tables::BEFORE.columns.len() }>::default()
+            Line::of(self.words(BEFORE), &tables::BEFORE)
                 .int(id)
                 .int(role)
                 .int(before.size.get() as i64)
                 .int(nanos(&before.mtime))
                 .int(nanos(&before.ctime))
-                .end(self.words(BEFORE));
+                .end();
         }
         self.attributes(id, role, None, wcc.after);
     }
@@ -664,9 +684,17 @@ impl Recorder {
         target: Option<&[u8]>,
     ) {
         let Recorder { pseudonyms, chunks, .. } = self;
-        let row = chunks[NAMES.0][NAMES.1].rows.row().int(id).int(position).int_or_null(directory);
-        let row = pseudonyms.put(row, name).int_or_null(leads_to);
-        pseudonyms.put(row, target).end();
+        let words = &mut chunks[NAMES.0][NAMES.1].words;
+        let name = name.map(|name| pseudonyms.name(name, |name| words.text(name)));
+        let target = target.map(|target| pseudonyms.name(target, |target| words.text(target)));
+        Line::of(words, &tables::NAMES)
+            .int(id)
+            .int(position)
+            .int_or_null(directory)
+            .int_or_null(name)
+            .int_or_null(leads_to)
+            .int_or_null(target)
+            .end();
     }
 
     #[allow(clippy::too_many_arguments)] // the parts of a row, each with its own default
@@ -689,7 +717,7 @@ impl Recorder {
         let uid = set.uid.map(|uid| self.pseudonyms.number(uid.into()));
         let gid = set.gid.map(|gid| self.pseudonyms.number(gid.into()));
         let verifier = verifier.map(|verifier| self.pseudonyms.number(verifier));
-        self.row(CHANGES)
+        Line::of(self.words(CHANGES), &tables::CHANGES)
             .int(id)
             .int_or_null(how)
             .int_or_null(kind)
@@ -712,11 +740,12 @@ impl Recorder {
         &mut self,
         id: i64,
         server: Address,
+        file: Option<FileKey>,
         args: Option<&v3::Args<'_>>,
         results: Option<&ResultBody<'_>>,
     ) {
         if let Some(args) = args {
-            self.record_args(id, server, args, results);
+            self.record_args(id, server, file, args, results);
         }
         match results {
             None | Some(ResultBody::Empty) => {}
@@ -776,14 +805,17 @@ impl Recorder {
     fn entry(&mut self, id: i64, index: i64, fileid: u64, name: &[u8], cookie: u64, file: Option<i64>) {
         let Recorder { pseudonyms, chunks, .. } = self;
         let (fileid, cookie) = (pseudonyms.number(fileid), pseudonyms.number(cookie));
-        let row = chunks[ENTRIES.0][ENTRIES.1].rows.row().int(id).int(index).int(fileid);
-        pseudonyms.name(name, |name| row.text(name)).int(cookie).int_or_null(file).end();
+        let words = &mut chunks[ENTRIES.0][ENTRIES.1].words;
+        let name = pseudonyms.name(name, |name| words.text(name));
+        let line = Line::of(words, &tables::ENTRIES).int(id).int(index).int(fileid).int(name);
+        line.int(cookie).int_or_null(file).end();
     }
 
     fn record_args(
         &mut self,
         id: i64,
         server: Address,
+        file: Option<FileKey>,
         args: &v3::Args<'_>,
         results: Option<&ResultBody<'_>>,
     ) {
@@ -793,7 +825,7 @@ impl Recorder {
             }
             _ => None,
         };
-        let directory = args.handle().map(|handle| self.handle(server, handle));
+        let directory = args.handle().zip(file).map(|(handle, file)| self.handle_of(file, server, handle));
         match *args {
             v3::Args::Null | v3::Args::Getattr { .. } => {}
             v3::Args::Fsstat { .. } | v3::Args::Fsinfo { .. } | v3::Args::Pathconf { .. } => {}
@@ -806,11 +838,11 @@ impl Recorder {
                     Some(ResultBody::Access { access, .. }) => Some(i64::from(*access)),
                     _ => None,
                 };
-                Line::<{ tables::ACCESSES.columns.len() }>::default()
+                Line::of(self.words(ACCESSES), &tables::ACCESSES)
                     .int(id)
                     .int(access.into())
                     .int_or_null(granted)
-                    .end(self.words(ACCESSES));
+                    .end();
             }
             v3::Args::Readlink { .. } => {
                 let target = match results {
@@ -824,34 +856,34 @@ impl Recorder {
                     Some(ResultBody::Read { eof, .. }) => Some(*eof),
                     _ => None,
                 };
-                Line::<{ tables::TRANSFERS.columns.len() }>::default()
+                Line::of(self.words(TRANSFERS), &tables::TRANSFERS)
                     .int(id)
                     .null()
                     .null()
                     .null()
                     .bool_or_null(eof)
-                    .end(self.words(TRANSFERS));
+                    .end();
             }
             v3::Args::Write { stable, .. } => {
                 let (mut committed, mut seen) = (None, None);
                 if let Some(ResultBody::Write { committed: how, verifier, .. }) = results {
                     (committed, seen) = (Some(*how as i64), Some(self.pseudonyms.number(*verifier)));
                 }
-                let row = Line::<{ tables::TRANSFERS.columns.len() }>::default().int(id).int(stable as i64);
-                row.int_or_null(committed).int_or_null(seen).null().end(self.words(TRANSFERS));
+                let row = Line::of(self.words(TRANSFERS), &tables::TRANSFERS).int(id).int(stable as i64);
+                row.int_or_null(committed).int_or_null(seen).null().end();
             }
             v3::Args::Commit { .. } => {
                 let seen = match results {
                     Some(ResultBody::Commit { verifier, .. }) => Some(self.pseudonyms.number(*verifier)),
                     _ => None,
                 };
-                Line::<{ tables::TRANSFERS.columns.len() }>::default()
+                Line::of(self.words(TRANSFERS), &tables::TRANSFERS)
                     .int(id)
                     .null()
                     .null()
                     .int_or_null(seen)
                     .null()
-                    .end(self.words(TRANSFERS));
+                    .end();
             }
             v3::Args::Create { place, ref how } => {
                 self.name(id, 0, directory, Some(place.name), created, None);
@@ -926,7 +958,7 @@ impl Recorder {
         let hide = &self.pseudonyms;
         let (cookie, asked) = (hide.number(cookie), hide.number(asked));
         let verifier = answer.map(|(verifier, _)| hide.number(verifier));
-        self.row(LISTINGS)
+        Line::of(self.words(LISTINGS), &tables::LISTINGS)
             .int(id)
             .int(cookie)
             .int(asked)
@@ -1164,13 +1196,15 @@ fn statistics_row(batch: &mut Batch, now_ns: u64, ledger: &Ledger) {
 
 impl Sink for Recorder {
     fn on_operation(&mut self, operation: &Operation<'_>) {
-        let event = event(operation);
+        let mut event = Event::NONE;
+        reduce(operation, &mut event);
         self.record_operation(operation, &event);
         let id = self.id(operation.record_id);
         let server = operation.peers.server.address;
         match &operation.body {
             Body::Nfs3 { args, results, .. } => {
-                self.record_nfs3(id, server, args.as_ref(), results.as_ref().map(|results| &results.body));
+                let results = results.map(|results| &results.body);
+                self.record_nfs3(id, server, event.file, *args, results);
             }
             Body::Nfs4 { call: Some(call), reply } => {
                 self.record_compound(id, operation, call, reply.as_ref())
@@ -1196,8 +1230,8 @@ impl Sink for Recorder {
         let Recorder { pseudonyms, chunks, .. } = self;
         let words = &mut chunks[CHECKSUMS.0][CHECKSUMS.1].words;
         for (offset, sum) in (run.offset..).step_by(BLOCK_BYTES).zip(run.sums) {
-            let line = Line::<5>::default().int_or_null(id).int(file).bool(run.write);
-            line.int(offset as i64).int(pseudonyms.sum(*sum)).end(words);
+            let line = Line::of(words, &tables::CHECKSUMS).int_or_null(id).int(file).bool(run.write);
+            line.int(offset as i64).int(pseudonyms.sum(*sum)).end();
         }
     }
 
@@ -1216,7 +1250,7 @@ impl Sink for Recorder {
             [self.pseudonyms.mac(mac(source)), self.pseudonyms.mac(mac(destination))]
         });
         let ring = self.ring as i64;
-        Line::<{ tables::PACKETS.columns.len() }>::default()
+        Line::of(self.words(PACKETS), &tables::PACKETS)
             .int(packet.time_ns as i64)
             .int_or_null(flow)
             .int(packet.interface.into())
@@ -1231,7 +1265,7 @@ impl Sink for Recorder {
             .int_or_null(packet.tcp.map(|(_, flags)| flags.into()))
             .int_or_null(packet.payload_len.map(i64::from))
             .bool(packet.in_rpc)
-            .end(self.words(PACKETS));
+            .end();
     }
 
     fn on_batch_end(&mut self, now_ns: u64, ledger: &Ledger) {

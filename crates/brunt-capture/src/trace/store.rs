@@ -50,8 +50,8 @@ pub(super) const LANES: [&[&Table]; 2] = [
         &tables::CALLER_GROUPS,
     ],
 ];
-/// Chunks on the way to a lane.
-const QUEUE_CHUNKS: usize = 4;
+/// Chunks on the way to a lane: what a parser makes while the lane writes a part, which takes it some 20 ms.
+const QUEUE_CHUNKS: usize = 12;
 /// How often a full disk is tried again, and waiting rows are looked at.
 pub(super) const RETRY: Duration = Duration::from_millis(500);
 
@@ -114,7 +114,7 @@ impl Default for TraceOptions {
             bytes_max: 16 << 20,
             age_max: Duration::from_secs(10),
             part_age_max: Duration::from_secs(600),
-            chunk_bytes: 1 << 20,
+            chunk_bytes: 512 << 10,
             keep_bytes: None,
             on_full: OnFull::default(),
             on_lag: OnLag::default(),
@@ -241,33 +241,90 @@ fn order_of(table: &Table) -> Option<&'static str> {
     }
 }
 
+/// Rows as words (see [`Batch::append_words`]), each written where it stays.
+#[derive(Default)]
+pub(super) struct Words {
+    /// What is beyond `used` is zero or old.
+    words: Vec<i64>,
+    used: usize,
+    /// The texts that words stand for, end to end.
+    pub texts: String,
+}
+
+impl Words {
+    /// Room for the next row's words.
+    #[inline(always)]
+    pub fn next_row(&mut self, count: usize) -> &mut [i64] {
+        let end = self.used + count;
+        if self.words.len() < end {
+            self.grow(end);
+        }
+        let row = &mut self.words[self.used..end];
+        self.used = end;
+        row
+    }
+
+    #[cold]
+    fn grow(&mut self, end: usize) {
+        self.words.resize((end + end / 4).max(1 << 10), 0);
+    }
+
+    /// The word that stands for a text of this chunk: where it begins, and its length.
+    #[inline]
+    pub fn text(&mut self, text: &str) -> i64 {
+        let word = (self.texts.len() as i64) << 32 | text.len() as i64;
+        self.texts.push_str(text);
+        word
+    }
+
+    fn text_of(&self, word: i64) -> &str {
+        let (start, len) = ((word >> 32) as usize, (word & 0xffff_ffff) as usize);
+        &self.texts[start..start + len]
+    }
+
+    fn all(&self) -> &[i64] {
+        &self.words[..self.used]
+    }
+}
+
 /// A table's rows on their way to a lane: as columns, or as words where the feeder has no time.
 pub(super) struct Chunk {
     pub rows: Batch,
-    pub words: Vec<i64>,
+    pub words: Words,
 }
 
 impl Chunk {
     fn new(table: &'static Table) -> Chunk {
-        Chunk { rows: Batch::new(table), words: Vec::new() }
+        Chunk { rows: Batch::new(table), words: Words::default() }
     }
 
     pub fn is_empty(&self) -> bool {
-        self.rows.is_empty() && self.words.is_empty()
+        self.rows.is_empty() && self.words.used == 0
     }
 
     /// What it takes in memory.
     pub fn bytes(&self) -> usize {
-        self.rows.bytes() + self.words.len() * 8
+        self.rows.bytes() + self.words.used * 8 + self.words.texts.len()
     }
 
     fn count(&self) -> u64 {
-        (self.rows.rows() + self.words.len() / (self.rows.table().columns.len() + 1)) as u64
+        (self.rows.rows() + self.words.used / (self.rows.table().columns.len() + 1)) as u64
     }
 
     fn clear(&mut self) {
         self.rows.clear();
-        self.words.clear();
+        self.words.used = 0;
+        self.words.texts.clear();
+    }
+
+    /// Adds the rows to those of its table.
+    fn append_to(&self, rows: &mut Batch) {
+        rows.append(&self.rows);
+        if *rows.table() == tables::OPERATIONS {
+            rows.append_words(self.words.all(), |word| mix::name(word as usize));
+        } else {
+            rows.append_words(self.words.all(), |word| self.words.text_of(word));
+        }
     }
 }
 
@@ -398,9 +455,7 @@ impl Worker {
                         if self.shared.has_failed() {
                             self.shared.rows_lost.fetch_add(batch.count(), Ordering::Relaxed);
                         } else {
-                            let rows = self.writers[index].rows();
-                            rows.append(&batch.rows);
-                            rows.append_words(&batch.words, |word| mix::name(word as usize));
+                            batch.append_to(self.writers[index].rows());
                             self.write(index, TableWriter::commit);
                         }
                         batch.clear();

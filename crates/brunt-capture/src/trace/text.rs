@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 /// Bytes as a text: a backslash is doubled, and a byte that is no UTF-8 becomes `\xNN`.
 pub fn from_bytes(bytes: &[u8]) -> Cow<'_, str> {
-    if !bytes.contains(&b'\\')
+    if memchr::memchr(b'\\', bytes).is_none()
         && let Ok(text) = std::str::from_utf8(bytes)
     {
         return Cow::Borrowed(text);
@@ -19,6 +19,14 @@ pub fn from_bytes(bytes: &[u8]) -> Cow<'_, str> {
         }
     }
     Cow::Owned(out)
+}
+
+/// Bytes in hexadecimal.
+pub fn hexadecimal(bytes: &[u8], out: &mut String) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    for byte in bytes {
+        out.extend([byte >> 4, byte & 15].map(|digit| char::from(DIGITS[usize::from(digit)])));
+    }
 }
 
 /// The bytes that such a text stands for; what was not written so stands for itself.
@@ -67,5 +75,8 @@ mod tests {
             assert_eq!(to_bytes(&from_bytes(&bytes)), &bytes[..], "{byte}");
         }
         assert_eq!(to_bytes("odd\\q"), &b"odd\\q"[..]);
+        let mut hex = String::new();
+        hexadecimal(&[0x00, 0x7f, 0xa9], &mut hex);
+        assert_eq!(hex, "007fa9");
     }
 }

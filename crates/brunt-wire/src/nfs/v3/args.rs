@@ -114,53 +114,81 @@ pub enum Args<'a> {
 /// Cut short (also a WRITE whose arguments end before its data), or not what RFC 1813 says.
 #[inline]
 pub fn parse_args<'a>(procedure: Procedure, cur: &mut Cursor<'a>) -> Result<Args<'a>, ParseError> {
-    Ok(match procedure {
-        Procedure::Null => Args::Null,
-        Procedure::Getattr => Args::Getattr { object: handle(cur)? },
-        Procedure::Setattr => Args::Setattr {
-            object: handle(cur)?,
-            attributes: set_attributes(cur)?,
-            guard: if cur.boolean()? { Some(cur.view()?) } else { None },
-        },
-        Procedure::Lookup => Args::Lookup { what: dir_op(cur)? },
-        Procedure::Access => Args::Access { object: handle(cur)?, access: cur.u32()? },
-        Procedure::Readlink => Args::Readlink { symlink: handle(cur)? },
-        Procedure::Read => Args::Read { file: handle(cur)?, offset: cur.u64()?, count: cur.u32()? },
-        Procedure::Write => Args::Write {
-            file: handle(cur)?,
-            offset: cur.u64()?,
-            count: cur.u32()?,
-            stable: StableHow::read(cur)?,
-            data: cur.data(DATA_BYTES_MAX, "a WRITE carries at most 16 MiB")?,
-        },
-        Procedure::Create => Args::Create { place: dir_op(cur)?, how: create_how(cur)? },
-        Procedure::Mkdir => Args::Mkdir { place: dir_op(cur)?, attributes: set_attributes(cur)? },
-        Procedure::Symlink => {
-            Args::Symlink { place: dir_op(cur)?, attributes: set_attributes(cur)?, target: path(cur)? }
+    let mut args = Args::Null;
+    read_args(procedure, cur, &mut args)?;
+    Ok(args)
+}
+
+/// The same, put where they are to stay: a copy of so much that was just stored waits for it. On an error
+/// nothing is put there.
+///
+/// # Errors
+/// As [`parse_args`].
+#[inline]
+pub fn read_args<'a>(
+    procedure: Procedure,
+    cur: &mut Cursor<'a>,
+    args: &mut Args<'a>,
+) -> Result<(), ParseError> {
+    match procedure {
+        Procedure::Null => *args = Args::Null,
+        Procedure::Getattr => *args = Args::Getattr { object: handle(cur)? },
+        Procedure::Setattr => {
+            *args = Args::Setattr {
+                object: handle(cur)?,
+                attributes: set_attributes(cur)?,
+                guard: if cur.boolean()? { Some(cur.view()?) } else { None },
+            }
         }
-        Procedure::Mknod => Args::Mknod { place: dir_op(cur)?, what: node_kind(cur)? },
-        Procedure::Remove => Args::Remove { object: dir_op(cur)? },
-        Procedure::Rmdir => Args::Rmdir { object: dir_op(cur)? },
-        Procedure::Rename => Args::Rename { from: dir_op(cur)?, to: dir_op(cur)? },
-        Procedure::Link => Args::Link { file: handle(cur)?, link: dir_op(cur)? },
-        Procedure::Readdir => Args::Readdir {
-            dir: handle(cur)?,
-            cookie: cur.u64()?,
-            cookie_verifier: cur.u64()?,
-            count: cur.u32()?,
-        },
-        Procedure::Readdirplus => Args::Readdirplus {
-            dir: handle(cur)?,
-            cookie: cur.u64()?,
-            cookie_verifier: cur.u64()?,
-            dir_count: cur.u32()?,
-            max_count: cur.u32()?,
-        },
-        Procedure::Fsstat => Args::Fsstat { root: handle(cur)? },
-        Procedure::Fsinfo => Args::Fsinfo { root: handle(cur)? },
-        Procedure::Pathconf => Args::Pathconf { object: handle(cur)? },
-        Procedure::Commit => Args::Commit { file: handle(cur)?, offset: cur.u64()?, count: cur.u32()? },
-    })
+        Procedure::Lookup => *args = Args::Lookup { what: dir_op(cur)? },
+        Procedure::Access => *args = Args::Access { object: handle(cur)?, access: cur.u32()? },
+        Procedure::Readlink => *args = Args::Readlink { symlink: handle(cur)? },
+        Procedure::Read => *args = Args::Read { file: handle(cur)?, offset: cur.u64()?, count: cur.u32()? },
+        Procedure::Write => {
+            *args = Args::Write {
+                file: handle(cur)?,
+                offset: cur.u64()?,
+                count: cur.u32()?,
+                stable: StableHow::read(cur)?,
+                data: cur.data(DATA_BYTES_MAX, "a WRITE carries at most 16 MiB")?,
+            }
+        }
+        Procedure::Create => *args = Args::Create { place: dir_op(cur)?, how: create_how(cur)? },
+        Procedure::Mkdir => *args = Args::Mkdir { place: dir_op(cur)?, attributes: set_attributes(cur)? },
+        Procedure::Symlink => {
+            *args =
+                Args::Symlink { place: dir_op(cur)?, attributes: set_attributes(cur)?, target: path(cur)? };
+        }
+        Procedure::Mknod => *args = Args::Mknod { place: dir_op(cur)?, what: node_kind(cur)? },
+        Procedure::Remove => *args = Args::Remove { object: dir_op(cur)? },
+        Procedure::Rmdir => *args = Args::Rmdir { object: dir_op(cur)? },
+        Procedure::Rename => *args = Args::Rename { from: dir_op(cur)?, to: dir_op(cur)? },
+        Procedure::Link => *args = Args::Link { file: handle(cur)?, link: dir_op(cur)? },
+        Procedure::Readdir => {
+            *args = Args::Readdir {
+                dir: handle(cur)?,
+                cookie: cur.u64()?,
+                cookie_verifier: cur.u64()?,
+                count: cur.u32()?,
+            }
+        }
+        Procedure::Readdirplus => {
+            *args = Args::Readdirplus {
+                dir: handle(cur)?,
+                cookie: cur.u64()?,
+                cookie_verifier: cur.u64()?,
+                dir_count: cur.u32()?,
+                max_count: cur.u32()?,
+            }
+        }
+        Procedure::Fsstat => *args = Args::Fsstat { root: handle(cur)? },
+        Procedure::Fsinfo => *args = Args::Fsinfo { root: handle(cur)? },
+        Procedure::Pathconf => *args = Args::Pathconf { object: handle(cur)? },
+        Procedure::Commit => {
+            *args = Args::Commit { file: handle(cur)?, offset: cur.u64()?, count: cur.u32()? }
+        }
+    }
+    Ok(())
 }
 
 impl<'a> Args<'a> {

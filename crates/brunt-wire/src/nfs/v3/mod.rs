@@ -4,9 +4,9 @@ mod args;
 mod attributes;
 mod results;
 
-pub use args::{Args, CreateHow, DirOp, NodeKind, SetAttributes, SetTime, StableHow, parse_args};
+pub use args::{Args, CreateHow, DirOp, NodeKind, SetAttributes, SetTime, StableHow, parse_args, read_args};
 pub use attributes::{Attributes, FileType, NfsTime, PreOpAttributes, Wcc};
-pub use results::{Entries, Entry, ResultBody, Results, parse_results};
+pub use results::{Entries, Entry, ResultBody, Results, parse_results, read_results};
 
 /// Declares the procedures with their numbers and names.
 macro_rules! procedures {

@@ -15,6 +15,13 @@ pub struct Results<'a> {
     pub body: ResultBody<'a>,
 }
 
+impl Default for Results<'_> {
+    /// NULL's.
+    fn default() -> Self {
+        Results { status: Status::OK, body: ResultBody::Empty }
+    }
+}
+
 /// What follows the status. Failures carry attributes where the RFC allows them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // the RFC's own names
@@ -181,12 +188,33 @@ fn entry<'a>(cur: &mut Cursor<'a>, plus: bool) -> Result<Entry<'a>, ParseError> 
 /// Cut short, or not what RFC 1813 says.
 #[inline]
 pub fn parse_results<'a>(procedure: Procedure, cur: &mut Cursor<'a>) -> Result<Results<'a>, ParseError> {
+    let mut results = Results::default();
+    read_results(procedure, cur, &mut results)?;
+    Ok(results)
+}
+
+/// The same, put where they are to stay, as [`super::read_args`] does. After an error what is there means
+/// nothing.
+///
+/// # Errors
+/// As [`parse_results`].
+#[inline]
+pub fn read_results<'a>(
+    procedure: Procedure,
+    cur: &mut Cursor<'a>,
+    results: &mut Results<'a>,
+) -> Result<(), ParseError> {
     if procedure == Procedure::Null {
-        return Ok(Results { status: Status::OK, body: ResultBody::Empty });
+        *results = Results::default();
+        return Ok(());
     }
-    let status = Status(cur.u32()?);
-    let body = if status == Status::OK { success(procedure, cur)? } else { failure(procedure, cur)? };
-    Ok(Results { status, body })
+    results.status = Status(cur.u32()?);
+    if results.status == Status::OK {
+        success(procedure, cur, &mut results.body)
+    } else {
+        results.body = failure(procedure, cur)?;
+        Ok(())
+    }
 }
 
 fn failure<'a>(procedure: Procedure, cur: &mut Cursor<'a>) -> Result<ResultBody<'a>, ParseError> {
@@ -221,72 +249,93 @@ fn failure<'a>(procedure: Procedure, cur: &mut Cursor<'a>) -> Result<ResultBody<
 }
 
 #[inline]
-fn success<'a>(procedure: Procedure, cur: &mut Cursor<'a>) -> Result<ResultBody<'a>, ParseError> {
-    Ok(match procedure {
-        Procedure::Null => ResultBody::Empty,
-        Procedure::Getattr => ResultBody::Getattr { attributes: cur.view()? },
-        Procedure::Setattr | Procedure::Remove | Procedure::Rmdir => ResultBody::Changed { wcc: wcc(cur)? },
+fn success<'a>(
+    procedure: Procedure,
+    cur: &mut Cursor<'a>,
+    body: &mut ResultBody<'a>,
+) -> Result<(), ParseError> {
+    match procedure {
+        Procedure::Null => *body = ResultBody::Empty,
+        Procedure::Getattr => *body = ResultBody::Getattr { attributes: cur.view()? },
+        Procedure::Setattr | Procedure::Remove | Procedure::Rmdir => {
+            *body = ResultBody::Changed { wcc: wcc(cur)? }
+        }
         Procedure::Lookup => {
-            ResultBody::Lookup { object: handle(cur)?, attributes: post_op(cur)?, dir: post_op(cur)? }
+            *body = ResultBody::Lookup { object: handle(cur)?, attributes: post_op(cur)?, dir: post_op(cur)? }
         }
-        Procedure::Access => ResultBody::Access { attributes: post_op(cur)?, access: cur.u32()? },
-        Procedure::Readlink => ResultBody::Readlink { attributes: post_op(cur)?, target: path(cur)? },
-        Procedure::Read => ResultBody::Read {
-            attributes: post_op(cur)?,
-            count: cur.u32()?,
-            eof: cur.boolean()?,
-            data: cur.data(DATA_BYTES_MAX, "a READ returns at most 16 MiB")?,
-        },
-        Procedure::Write => ResultBody::Write {
-            wcc: wcc(cur)?,
-            count: cur.u32()?,
-            committed: StableHow::read(cur)?,
-            verifier: cur.u64()?,
-        },
+        Procedure::Access => *body = ResultBody::Access { attributes: post_op(cur)?, access: cur.u32()? },
+        Procedure::Readlink => *body = ResultBody::Readlink { attributes: post_op(cur)?, target: path(cur)? },
+        Procedure::Read => {
+            *body = ResultBody::Read {
+                attributes: post_op(cur)?,
+                count: cur.u32()?,
+                eof: cur.boolean()?,
+                data: cur.data(DATA_BYTES_MAX, "a READ returns at most 16 MiB")?,
+            }
+        }
+        Procedure::Write => {
+            *body = ResultBody::Write {
+                wcc: wcc(cur)?,
+                count: cur.u32()?,
+                committed: StableHow::read(cur)?,
+                verifier: cur.u64()?,
+            }
+        }
         Procedure::Create | Procedure::Mkdir | Procedure::Symlink | Procedure::Mknod => {
-            ResultBody::Created { object: post_op_handle(cur)?, attributes: post_op(cur)?, dir: wcc(cur)? }
+            *body = ResultBody::Created {
+                object: post_op_handle(cur)?,
+                attributes: post_op(cur)?,
+                dir: wcc(cur)?,
+            }
         }
-        Procedure::Rename => ResultBody::Rename { from: wcc(cur)?, to: wcc(cur)? },
-        Procedure::Link => ResultBody::Link { attributes: post_op(cur)?, dir: wcc(cur)? },
+        Procedure::Rename => *body = ResultBody::Rename { from: wcc(cur)?, to: wcc(cur)? },
+        Procedure::Link => *body = ResultBody::Link { attributes: post_op(cur)?, dir: wcc(cur)? },
         Procedure::Readdir | Procedure::Readdirplus => {
             let (dir, cookie_verifier) = (post_op(cur)?, cur.u64()?);
             let (entries, eof) = Entries::read(cur, procedure == Procedure::Readdirplus)?;
-            ResultBody::Readdir { dir, cookie_verifier, entries, eof }
+            *body = ResultBody::Readdir { dir, cookie_verifier, entries, eof }
         }
-        Procedure::Fsstat => ResultBody::Fsstat {
-            attributes: post_op(cur)?,
-            total_bytes: cur.u64()?,
-            free_bytes: cur.u64()?,
-            available_bytes: cur.u64()?,
-            total_files: cur.u64()?,
-            free_files: cur.u64()?,
-            available_files: cur.u64()?,
-            invariant_sec: cur.u32()?,
-        },
-        Procedure::Fsinfo => ResultBody::Fsinfo {
-            attributes: post_op(cur)?,
-            read_max: cur.u32()?,
-            read_preferred: cur.u32()?,
-            read_multiple: cur.u32()?,
-            write_max: cur.u32()?,
-            write_preferred: cur.u32()?,
-            write_multiple: cur.u32()?,
-            dir_preferred: cur.u32()?,
-            file_size_max: cur.u64()?,
-            time_delta: *cur.view()?,
-            properties: cur.u32()?,
-        },
-        Procedure::Pathconf => ResultBody::Pathconf {
-            attributes: post_op(cur)?,
-            link_max: cur.u32()?,
-            name_max: cur.u32()?,
-            no_trunc: cur.boolean()?,
-            chown_restricted: cur.boolean()?,
-            case_insensitive: cur.boolean()?,
-            case_preserving: cur.boolean()?,
-        },
-        Procedure::Commit => ResultBody::Commit { wcc: wcc(cur)?, verifier: cur.u64()? },
-    })
+        Procedure::Fsstat => {
+            *body = ResultBody::Fsstat {
+                attributes: post_op(cur)?,
+                total_bytes: cur.u64()?,
+                free_bytes: cur.u64()?,
+                available_bytes: cur.u64()?,
+                total_files: cur.u64()?,
+                free_files: cur.u64()?,
+                available_files: cur.u64()?,
+                invariant_sec: cur.u32()?,
+            }
+        }
+        Procedure::Fsinfo => {
+            *body = ResultBody::Fsinfo {
+                attributes: post_op(cur)?,
+                read_max: cur.u32()?,
+                read_preferred: cur.u32()?,
+                read_multiple: cur.u32()?,
+                write_max: cur.u32()?,
+                write_preferred: cur.u32()?,
+                write_multiple: cur.u32()?,
+                dir_preferred: cur.u32()?,
+                file_size_max: cur.u64()?,
+                time_delta: *cur.view()?,
+                properties: cur.u32()?,
+            }
+        }
+        Procedure::Pathconf => {
+            *body = ResultBody::Pathconf {
+                attributes: post_op(cur)?,
+                link_max: cur.u32()?,
+                name_max: cur.u32()?,
+                no_trunc: cur.boolean()?,
+                chown_restricted: cur.boolean()?,
+                case_insensitive: cur.boolean()?,
+                case_preserving: cur.boolean()?,
+            }
+        }
+        Procedure::Commit => *body = ResultBody::Commit { wcc: wcc(cur)?, verifier: cur.u64()? },
+    }
+    Ok(())
 }
 
 #[inline]
