@@ -5,6 +5,8 @@
 
 use hashbrown::HashTable;
 
+/// The place of what is not there.
+pub const NOWHERE: usize = usize::MAX;
 /// Entries looked at to find a light one.
 const SAMPLE: usize = 16;
 
@@ -61,7 +63,22 @@ impl<V: Weight + Default> Bounded<V> {
         self.table.find(key, |&i| self.entries[i as usize].key == key).map(|&i| i as usize)
     }
 
-    /// The same, when it was at `guess` a while ago: then nothing is looked up.
+    /// Where an entry is, most likely: told without looking at it. [`NOWHERE`] if it is not there.
+    #[inline]
+    pub fn guess(&self, key: u64) -> usize {
+        // Seven bits of the hash are compared in the table itself.
+        self.table.find(key, |_| true).map_or(NOWHERE, |&i| i as usize)
+    }
+
+    /// Looks at the entries at such places, and does nothing with what is seen. Looks that do not depend on
+    /// one another wait for memory together; the fewer instructions between them, the more.
+    #[inline]
+    pub fn look_at(&self, places: impl Iterator<Item = usize>) {
+        let seen = places.fold(0, |seen, place| seen ^ self.entries.get(place).map_or(0, |slot| slot.key));
+        std::hint::black_box(seen);
+    }
+
+    /// The place of an entry that may be at `guess`: then nothing is looked up.
     #[inline]
     pub fn place_near(&mut self, key: u64, guess: usize) -> usize {
         if self.entries.get(guess).is_some_and(|slot| slot.key == key) { guess } else { self.place(key) }
@@ -71,6 +88,12 @@ impl<V: Weight + Default> Bounded<V> {
     #[inline]
     pub fn at(&self, place: usize) -> &V {
         &self.entries[place].value
+    }
+
+    /// The entry at a place, if there is one.
+    #[inline]
+    pub fn try_at(&self, place: usize) -> Option<&V> {
+        self.entries.get(place).map(|slot| &slot.value)
     }
 
     /// The entry at a place.

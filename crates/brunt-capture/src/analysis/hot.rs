@@ -3,7 +3,7 @@
 
 use brunt_wire::net::Address;
 
-use super::bounded::{Bounded, Weight};
+use super::bounded::{Bounded, NOWHERE, Weight};
 use super::names::Name;
 use super::sketch::spread;
 use super::{Event, Kind, Latency};
@@ -18,8 +18,6 @@ const LATENCY_FROM: u64 = 32;
 const LATENCIES_MAX: usize = 16 << 10;
 /// Names that are put by; then all are learnt.
 const TOLD_MAX: usize = 64;
-/// The place of what is not there.
-const NOWHERE: usize = usize::MAX;
 /// The block size that storage wants offsets to be multiples of.
 const ALIGNMENT: u64 = 4096;
 
@@ -70,7 +68,7 @@ pub struct FileEntry {
     name_hash: u64,
 }
 
-/// Where the entries of an operation are, as far as they are there, and the key of its client.
+/// Where the entries of an operation are, most likely, and the key of its client.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Places {
     client_key: u64,
@@ -235,23 +233,22 @@ impl Hot {
         });
     }
 
-    /// Finds the entries that these events will change, and looks at each: looks that do not depend on one
-    /// another wait for memory together.
+    /// Finds the entries that these events will change, and looks at them and at the counters behind them.
     pub(super) fn look(&self, events: &[Event], places: &mut Vec<Places>) {
         places.clear();
         places.extend(events.iter().map(|event| {
             let client_key = client_key(event.client);
-            let find = |key: FileKey| Places {
-                client_key,
-                file: self.files.find(key.0).unwrap_or(NOWHERE),
-                pair: self.pairs.find(key.0 ^ client_key).unwrap_or(NOWHERE),
-            };
-            event.file.map_or(Places { client_key, file: NOWHERE, pair: NOWHERE }, find)
+            let (file, pair) = event.file.map_or((NOWHERE, NOWHERE), |key| {
+                (self.files.guess(key.0), self.pairs.guess(key.0 ^ client_key))
+            });
+            Places { client_key, file, pair }
         }));
+        self.files.look_at(places.iter().map(|places| places.file));
+        self.pairs.look_at(places.iter().map(|places| places.pair));
         let mut seen = 0;
         for (event, places) in events.iter().zip(&*places) {
-            if places.file != NOWHERE
-                && let (Some(latency), Some(ns)) = (&self.files.at(places.file).latency, event.latency_ns)
+            if let Some(file) = self.files.try_at(places.file)
+                && let (Some(latency), Some(ns)) = (&file.latency, event.latency_ns)
             {
                 seen ^= latency.peek(ns);
             }
@@ -318,14 +315,10 @@ impl Hot {
 
     /// Learns the names that were put by, as [`Hot::look`] finds entries.
     pub(super) fn learn_told(&mut self) {
-        let mut seen = 0;
         for told in &mut self.told {
-            if let Some(place) = self.files.find(told.file.0) {
-                told.place = place;
-                seen ^= self.files.at(place).name_hash;
-            }
+            told.place = self.files.guess(told.file.0);
         }
-        std::hint::black_box(seen);
+        self.files.look_at(self.told.iter().map(|told| told.place));
         let (told, bytes) = (std::mem::take(&mut self.told), std::mem::take(&mut self.told_bytes));
         let mut start = 0;
         for told in &told {
