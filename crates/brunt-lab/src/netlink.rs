@@ -121,15 +121,7 @@ impl Netlink {
 
     /// Puts a queueing discipline at a device's root, or in place of the one of the same kind.
     pub(crate) fn set_qdisc(&mut self, index: u32, kind: &str, options: &[u8]) -> io::Result<()> {
-        let mut header = vec![0; 4];
-        header.extend(index.to_ne_bytes());
-        header.extend(0x0001_0000u32.to_ne_bytes()); // handle 1:
-        header.extend(u32::MAX.to_ne_bytes()); // TC_H_ROOT
-        header.extend([0; 4]);
-        let mut request = Request::new(libc::RTM_NEWQDISC, CREATE | libc::NLM_F_REPLACE, &header);
-        request.text(TCA_KIND, kind);
-        request.attribute(TCA_OPTIONS, options);
-        self.ask(request).map(drop)
+        self.ask(qdisc_request(index, kind, options)).map(drop)
     }
 
     /// What a device counted so far.
@@ -261,6 +253,19 @@ impl Request {
     }
 }
 
+fn qdisc_request(index: u32, kind: &str, options: &[u8]) -> Request {
+    // struct tcmsg: family, index, handle, parent, info.
+    let mut header = vec![0; 4];
+    header.extend(index.to_ne_bytes());
+    header.extend(0x0001_0000u32.to_ne_bytes()); // handle 1:
+    header.extend(u32::MAX.to_ne_bytes()); // TC_H_ROOT
+    header.extend([0; 4]);
+    let mut request = Request::new(libc::RTM_NEWQDISC, CREATE | libc::NLM_F_REPLACE, &header);
+    request.text(TCA_KIND, kind);
+    request.attribute(TCA_OPTIONS, options);
+    request
+}
+
 /// `struct ifinfomsg`.
 fn link_header(index: u32, flags: u32, change: u32) -> Vec<u8> {
     let mut header = vec![0; 4];
@@ -303,6 +308,30 @@ mod tests {
             assert!(attributes(&written[..cut]).count() <= 2);
         }
         assert_eq!(attributes(&[2, 0, 1, 0, 7]).count(), 0);
+    }
+
+    /// The goal: a discipline is asked for as `tc qdisc replace dev lo root netem …` (iproute2 6.1) asks for it:
+    /// but for a handle of our own and the sequence number, byte for byte.
+    #[test]
+    fn disciplines_are_asked_for_as_tc_does() {
+        let options = [0x5a; 24];
+        let request = qdisc_request(1, "netem", &options);
+        let mut expected = Vec::new();
+        // struct nlmsghdr; its length and number are filled in when it is sent.
+        expected.extend([0, 0, 0, 0]);
+        expected.extend(36u16.to_ne_bytes()); // RTM_NEWQDISC
+        expected.extend((0x1u16 | 0x4 | 0x100 | 0x400).to_ne_bytes()); // request, ack, replace, create
+        expected.extend([0; 8]);
+        expected.extend([0, 0, 0, 0]); // AF_UNSPEC
+        expected.extend(1u32.to_ne_bytes());
+        expected.extend(0x0001_0000u32.to_ne_bytes());
+        expected.extend([0xff; 4]);
+        expected.extend([0; 4]);
+        expected.extend([10u16.to_ne_bytes(), 1u16.to_ne_bytes()].concat());
+        expected.extend(b"netem\0\0\0");
+        expected.extend([28u16.to_ne_bytes(), 2u16.to_ne_bytes()].concat());
+        expected.extend(options);
+        assert_eq!(request.bytes, expected);
     }
 
     /// The goal: the kernel takes a request as it is written here: the loopback device of whatever

@@ -15,6 +15,8 @@ const RATE64: u16 = 8;
 const LATENCY64: u16 = 10;
 const JITTER64: u16 = 11;
 const LOSS_GILBERT_ELLIOTT: u16 = 2;
+/// NLA_F_NESTED of linux/netlink.h.
+const NESTED: u16 = 0x8000;
 /// Packets that netem holds where no bound is stated: a second of 10 Gb/s.
 const LIMIT_PACKETS: u32 = 1_000_000;
 
@@ -61,7 +63,7 @@ pub(crate) fn options(settings: &Settings) -> Result<Vec<u8>, SettingsError> {
         let model = [bursts.to_bad, bursts.to_good, 1.0 - bursts.loss_bad, bursts.loss_good].map(probability);
         let mut nested = Vec::new();
         attribute(&mut nested, LOSS_GILBERT_ELLIOTT, &words(&model));
-        attribute(&mut bytes, LOSS, &nested);
+        attribute(&mut bytes, LOSS | NESTED, &nested);
     }
     Ok(bytes)
 }
@@ -84,6 +86,8 @@ fn attribute(bytes: &mut Vec<u8>, kind: u16, value: &[u8]) {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     /// The goal: what netem has no words for is refused by its key, the rest is written.
@@ -101,5 +105,68 @@ mod tests {
         check("jitter = '1ms'", Some("keep_order"));
         check("jitter = '1ms'\nkeep_order = false", None);
         check("jitter = '1ms'\nkeep_order = false\njitter_shape = 'normal'", Some("jitter_shape"));
+    }
+
+    /// `struct tc_netem_qopt` and the attributes behind it, by kind.
+    fn read(bytes: &[u8]) -> (Vec<u32>, BTreeMap<u16, Vec<u8>>) {
+        let words = |bytes: &[u8]| -> Vec<u32> {
+            bytes.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect()
+        };
+        let (fixed, mut rest) = bytes.split_at(24);
+        let mut attributes = BTreeMap::new();
+        while let [low, high, kind_low, kind_high, ..] = rest {
+            let length = usize::from(u16::from_le_bytes([*low, *high]));
+            attributes.insert(u16::from_le_bytes([*kind_low, *kind_high]), rest[4..length].to_vec());
+            rest = &rest[length.next_multiple_of(4).min(rest.len())..];
+        }
+        (words(fixed), attributes)
+    }
+
+    fn hex(text: &str) -> Vec<u8> {
+        let digits: Vec<u8> = text.bytes().filter(u8::is_ascii_hexdigit).collect();
+        digits
+            .chunks(2)
+            .map(|two| u8::from_str_radix(std::str::from_utf8(two).unwrap(), 16).unwrap())
+            .collect()
+    }
+
+    /// The goal: what is asked of netem is what `tc qdisc replace dev lo root netem …` of iproute2 6.1 asked of
+    /// it for the same words (its TCA_OPTIONS, recorded with strace), but that times are given in nanoseconds
+    /// (TCA_NETEM_LATENCY64) and not in tc's ticks of 64.
+    #[test]
+    #[cfg(target_endian = "little")]
+    fn asks_for_what_tc_asks_for() {
+        let check = |text: &str, tc: &str| {
+            let settings: Settings = toml::from_str(text).unwrap();
+            let (mut ours, mut our_attributes) = read(&options(&settings).unwrap());
+            let (mut theirs, their_attributes) = read(&hex(tc));
+            let nanos = |bytes: Vec<u8>| i64::from_le_bytes(bytes.try_into().unwrap());
+            let latency = nanos(our_attributes.remove(&LATENCY64).unwrap());
+            assert_eq!(latency, settings.delay.0.as_nanos() as i64, "{text}");
+            assert_eq!(latency / 64, i64::from(theirs[0]), "{text}: {theirs:?}");
+            assert_eq!(nanos(our_attributes.remove(&JITTER64).unwrap()), 0, "{text}");
+            (ours[0], theirs[0]) = (0, 0);
+            assert_eq!(ours, theirs, "{text}");
+            // Said to be none, where tc says nothing.
+            for silent in [REORDER, CORRUPT] {
+                if our_attributes.get(&silent) == Some(&vec![0; 8]) {
+                    our_attributes.remove(&silent);
+                }
+            }
+            assert_eq!(our_attributes, their_attributes, "{text}");
+        };
+        // netem limit 500 delay 10ms loss 1% duplicate 0.5% corrupt 0.1% rate 100mbit
+        check(
+            "delay = '10ms'\nloss = 0.01\nduplicate = 0.005\ncorrupt = 0.001\nrate = '100Mb/s'\nqueue_packets = 500",
+            "5a620200 f4010000 295c8f02 00000000 14ae4701 00000000 0c000400 37894100 00000000 \
+             14000600 20bcbe00 00000000 00000000 00000000",
+        );
+        // netem limit 1000000 delay 0.5ms loss gemodel 1% 25% 0% 0.2% rate 40gbit
+        check(
+            "delay = '500us'\nrate = '40Gb/s'\nqueue_packets = 1000000\n\
+             loss_bursts = { to_bad = 0.01, to_good = 0.25, loss_good = 0.002, loss_bad = 0.0 }",
+            "841e0000 40420f00 00000000 00000000 00000000 00000000 18000580 14000200 295c8f02 00000040 ffffffff \
+             6f128300 0c000800 00f2052a 01000000 14000600 ffffffff 00000000 00000000 00000000",
+        );
     }
 }
