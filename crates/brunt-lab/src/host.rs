@@ -8,7 +8,9 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::Command;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::netlink::{DeviceConfig, Netlink};
 use crate::sys;
@@ -24,6 +26,8 @@ struct Inner {
     name: String,
     address: Ipv4Addr,
     namespace: OwnedFd,
+    /// Where its processes run.
+    cores: Mutex<CpuSet>,
 }
 
 impl Host {
@@ -50,7 +54,8 @@ impl Host {
             thread.join().unwrap_or_else(|_| Err(io::Error::other("the thread that makes a host panicked")))
         });
         let namespace = made?;
-        Ok(Host { inner: Arc::new(Inner { name: name.to_string(), address, namespace }) })
+        let cores = Mutex::new(sched_getaffinity(None)?);
+        Ok(Host { inner: Arc::new(Inner { name: name.to_string(), address, namespace, cores }) })
     }
 
     /// Its name in the experiment.
@@ -72,12 +77,52 @@ impl Host {
         sys::enter_network(self.inner.namespace.as_fd())
     }
 
-    /// The process that `command` will start runs on this host.
+    /// Keeps the processes that will be placed on this host on these cores.
+    ///
+    /// # Errors
+    /// None, or one that this process may not use itself.
+    pub fn keep_on(&self, cores: &[usize]) -> io::Result<()> {
+        let usable = sched_getaffinity(None)?;
+        let mut set = CpuSet::new();
+        for core in cores {
+            if *core >= CpuSet::MAX_CPU || !usable.is_set(*core) {
+                let known: Vec<String> = (0..CpuSet::MAX_CPU)
+                    .filter(|core| usable.is_set(*core))
+                    .map(|core| core.to_string())
+                    .collect();
+                return Err(io::Error::other(format!(
+                    "there is no core {core}; there are {}",
+                    known.join(", ")
+                )));
+            }
+            set.set(*core);
+        }
+        if cores.is_empty() {
+            return Err(io::Error::other("no core at all"));
+        }
+        *self.inner.cores.lock().unwrap_or_else(PoisonError::into_inner) = set;
+        Ok(())
+    }
+
+    fn cores(&self) -> CpuSet {
+        *self.inner.cores.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// As [`Host::enter`], and the thread and those that it starts stay on the host's cores.
+    ///
+    /// # Errors
+    /// As for [`Host::enter`].
+    pub fn settle(&self) -> io::Result<()> {
+        self.enter()?;
+        Ok(sched_setaffinity(None, &self.cores())?)
+    }
+
+    /// The process that `command` will start runs on this host, on its cores.
     ///
     /// # Errors
     /// No descriptor is left.
     pub fn place(&self, command: &mut Command) -> io::Result<()> {
-        sys::enter_network_on_spawn(command, self.inner.namespace.try_clone()?);
+        sys::enter_network_on_spawn(command, self.inner.namespace.try_clone()?, self.cores());
         Ok(())
     }
 

@@ -26,11 +26,20 @@ pub(crate) fn enter_network(namespace: BorrowedFd<'_>) -> io::Result<()> {
     check(unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) }).map(drop)
 }
 
-/// The process that `command` will start runs in this network namespace from its first instruction.
-/// The namespace has to stay open until it is spawned.
-pub(crate) fn enter_network_on_spawn(command: &mut Command, namespace: OwnedFd) {
-    // SAFETY: between fork and exec it calls setns only, which is a bare system call.
-    unsafe { command.pre_exec(move || enter_network(namespace.as_fd())) };
+/// The process that `command` will start runs in this network namespace, and on these cores, from its first
+/// instruction. The namespace has to stay open until it is spawned.
+pub(crate) fn enter_network_on_spawn(
+    command: &mut Command,
+    namespace: OwnedFd,
+    cores: rustix::thread::CpuSet,
+) {
+    // SAFETY: between fork and exec it calls setns and sched_setaffinity only, which are bare system calls.
+    unsafe {
+        command.pre_exec(move || {
+            enter_network(namespace.as_fd())?;
+            Ok(rustix::thread::sched_setaffinity(None, &cores)?)
+        });
+    }
 }
 
 /// The process that `command` will start is killed when the calling *thread* ends, and gets these

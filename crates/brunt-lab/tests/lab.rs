@@ -380,10 +380,27 @@ fn corruption_is_caught_by_checksums() {
     assert_eq!(lab.link("wire").unwrap().report().there.corrupted, 50);
 }
 
-/// The goal: a process started on a host sees that host's devices and no others.
+/// The goal: a process started on a host sees that host's devices and no others, and runs on its cores.
 fn processes_run_on_hosts() {
     let (_lab, a, _) =
         lab([of("delay = '1ms'"), Settings { delay: Span(PATIENCE / 4), ..of("") }], 1500, Carrier::Brunt);
+    // On its core, which threads that settle there share, and others do not.
+    let error = a.keep_on(&[100_000]).unwrap_err().to_string();
+    assert!(error.contains("there is no core 100000; there are ") && a.keep_on(&[]).is_err(), "{error}");
+    let cores = |line: String| {
+        line.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:").map(str::to_string))
+    };
+    let own = || cores(std::fs::read_to_string("/proc/thread-self/status").unwrap()).unwrap();
+    let all = own();
+    a.keep_on(&[0]).unwrap();
+    let settled =
+        std::thread::scope(|scope| scope.spawn(|| a.settle().map(|()| own()).unwrap()).join().unwrap());
+    assert_eq!((settled.trim(), own()), ("0", all));
+    let mut command = std::process::Command::new("cat");
+    command.arg("/proc/self/status");
+    a.place(&mut command).unwrap();
+    let placed = cores(String::from_utf8(command.output().unwrap().stdout).unwrap()).unwrap();
+    assert_eq!(placed.trim(), "0");
     let mut command = std::process::Command::new("cat");
     command.arg("/proc/self/net/dev");
     a.place(&mut command).unwrap();

@@ -47,17 +47,24 @@ impl Standing {
                 carrier: link.carrier.carrier(),
             })?;
         }
+        lab.route()?;
+        for (name, cores) in &entry.cores {
+            lab.host(name)?.keep_on(cores).map_err(|source| {
+                let what = format!("keep host {name} on cores {cores:?}");
+                LabError::System { what, source }
+            })?;
+        }
         let worker = lab.host(entry.worker())?.clone();
         let hosts = entry.hosts.iter().map(|name| lab.host(name).cloned()).collect::<Result<_, _>>()?;
         Ok(Standing { lab: Arc::new(Mutex::new(lab)), worker, hosts })
     }
 
-    /// The calling thread, and all that it starts from now on, works on the workers' host.
+    /// The calling thread, and all that it starts from now on, works on the workers' host and its cores.
     ///
     /// # Errors
     /// The kernel refuses, which it does not in a lab of one's own.
     pub fn enter(&self) -> io::Result<()> {
-        self.worker.enter()
+        self.worker.settle()
     }
 
     /// Where roles on this host are started.

@@ -4,6 +4,7 @@
 //! [lab]
 //! hosts = ["client", "server"]
 //! worker = "client"                     # where requests are made; the first host by default
+//! cores = { client = [0], server = [1] } # where the processes of a host run; anywhere by default
 //! [lab.links.wan]
 //! between = ["client", "server"]
 //! preset = "paxson-wan"
@@ -18,7 +19,7 @@
 //! link_delay = ["0", "5ms", "20ms"]     # of every link, both ways
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use brunt_core::{Size, Span};
 use brunt_lab::link::{BitRate, Bursts, JitterShape, PRESETS, Settings, SettingsError, preset};
@@ -43,7 +44,12 @@ pub struct LabEntry {
     /// The host on which requests are made and probes look; the first by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<String>,
-    /// Wires between two hosts, by names of your own.
+    /// Cores that the processes of a host are kept on, from 0; any by default. So target and workers do not
+    /// take turns on one.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub cores: BTreeMap<String, Vec<usize>>,
+    /// Wires between two hosts, by names of your own. Hosts without a link between them reach each other through
+    /// others, over the fewest links.
     #[serde(default)]
     pub links: BTreeMap<String, LinkEntry>,
 }
@@ -215,6 +221,19 @@ impl Experiment {
             let what = format!("there is no host {}; there are {hosts}", lab.worker());
             return wrong(&["lab", "worker"], what, None);
         }
+        for (name, cores) in &lab.cores {
+            if !known(name) {
+                return wrong(
+                    &["lab", "cores", name],
+                    format!("there is no host {name}; there are {hosts}"),
+                    None,
+                );
+            }
+            if cores.is_empty() {
+                let what = format!("host {name} is kept on no core at all");
+                return wrong(&["lab", "cores", name], what, Some("write such as [0], or leave it out"));
+            }
+        }
         if lab.links.len() > LINKS_MAX {
             return wrong(&["lab", "links"], format!("more than {LINKS_MAX} links"), None);
         }
@@ -223,6 +242,11 @@ impl Experiment {
             let at = |key| [path[0], path[1], path[2], key];
             if let Some(host) = link.between.iter().find(|host| !known(host)) {
                 return wrong(&at("between"), format!("there is no host {host}; there are {hosts}"), None);
+            }
+            let same = |other: &LinkEntry| link.between.iter().all(|host| other.between.contains(host));
+            if let Some((other, _)) = lab.links.iter().find(|(other, entry)| *other < name && same(entry)) {
+                let what = format!("{other} joins these hosts already");
+                return wrong(&at("between"), what, Some("a link carries both ways; leave one out"));
             }
             if link.between[0] == link.between[1] {
                 return wrong(&at("between"), format!("{} is joined to itself", link.between[0]), None);
@@ -256,8 +280,8 @@ impl Experiment {
                     let what = format!("target {name} is served, but not said on which host of the lab");
                     return wrong(&path, what, Some(&format!("write host = one of {hosts}")));
                 }
-                Some(host) if host != lab.worker() && !lab.joins(lab.worker(), host) => {
-                    let what = format!("no link joins {} and {host}", lab.worker());
+                Some(host) if !lab.reaches(lab.worker(), host) => {
+                    let what = format!("no links lead from {} to {host}", lab.worker());
                     return wrong(&path, what, Some("add one under [lab.links]"));
                 }
                 _ => {}
@@ -276,11 +300,21 @@ impl Experiment {
 }
 
 impl LabEntry {
-    fn joins(&self, first: &str, second: &str) -> bool {
-        self.links.values().any(|link| {
-            let [one, other] = &link.between;
-            (one == first && other == second) || (one == second && other == first)
-        })
+    /// Whether there is a way over links, if need be through other hosts.
+    fn reaches(&self, first: &str, second: &str) -> bool {
+        let mut reached = BTreeSet::from([first]);
+        loop {
+            let before = reached.len();
+            for link in self.links.values() {
+                let [one, other] = &link.between;
+                if reached.contains(one.as_str()) || reached.contains(other.as_str()) {
+                    reached.extend([one.as_str(), other.as_str()]);
+                }
+            }
+            if reached.len() == before {
+                return reached.contains(second);
+            }
+        }
     }
 }
 
@@ -326,6 +360,19 @@ link_delay = ["1ms", "5ms"]
         assert_eq!(back.rate, Some(BitRate(100_000_000)));
     }
 
+    /// The goal: a target may be several links away, and hosts kept on cores of their own.
+    #[test]
+    fn hosts_beyond_hosts() {
+        let hosts = "hosts = [\"client\", \"middle\", \"server\"]\ncores = { server = [1], client = [0] }";
+        let text = GOOD.replace("hosts = [\"client\", \"server\"]", hosts).replace(
+            "between = [\"client\", \"server\"]",
+            "between = [\"client\", \"middle\"]\n[lab.links.lan]\nbetween = [\"server\", \"middle\"]",
+        );
+        let lab = Experiment::parse("far.toml", &text).unwrap().lab.unwrap();
+        assert!(lab.reaches("client", "server") && lab.reaches("server", "client"));
+        assert_eq!(lab.cores["server"], [1]);
+    }
+
     /// The goal: every mistake is found before a namespace is made, at its line.
     #[test]
     fn mistakes_have_their_line() {
@@ -345,6 +392,17 @@ link_delay = ["1ms", "5ms"]
         check("delay = \"10ms\"", "mtu = 100", 8, "write 576 to 9000");
         check("delay = \"10ms\"", "carrier = \"bare\"", 8, "does nothing");
         check("host = \"server\"", "host = \"x\"", 12, "no host x");
+        let hosts = "hosts = [\"client\", \"server\"]";
+        check(hosts, &format!("{hosts}\ncores = {{ x = [0] }}"), 5, "no host x");
+        check(hosts, &format!("{hosts}\ncores = {{ server = [] }}"), 5, "no core at all");
+        let second = "[lab.links.wan2]\nbetween = [\"server\", \"client\"]";
+        check("delay = \"10ms\"", second, 9, "wan joins these hosts already");
+        check(
+            "hosts = [\"client\", \"server\"]",
+            "hosts = [\"client\", \"server\", \"far\"]\nworker = \"far\"",
+            13,
+            "no links lead from far to server",
+        );
         check("host = \"server\"\n", "", 10, "not said on which host");
         check("link_loss = [0.0, 0.01]", "link_loss = [0.0, 1.1]", 16, "is no share");
         let start = GOOD.find("[lab]").unwrap();
