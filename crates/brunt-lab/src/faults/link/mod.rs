@@ -29,7 +29,7 @@ const PACKETS_MIN: u64 = 256;
 /// A delay is shown by as many packets.
 const TIMED_MIN: usize = 16;
 /// Trains that show how fast a line is.
-const TRAINS: u32 = 8;
+const TRAINS: u32 = 4;
 /// A line is seen to be slower than this times its rate (clocks and looks are not exact) ...
 const RATE_SLACK: f64 = 1.1;
 /// ... and not to be so slow any more when it is faster than this times it.
@@ -88,9 +88,10 @@ impl LinkChange {
         let queue = self.before[way].queue.0.min(self.during[way].queue.0);
         let train = Train::for_line(rate, queue);
         let least = settings.delay.0.saturating_sub(settings.jitter.0);
-        // Later ones would only say that it is slower.
-        let wait = settings.delay.0 + settings.jitter.0 * 4 + train.time(rate) * 2 + LATE / 5;
-        self.probe(way)?.quickest(clock, TRAINS, train, least, wait)
+        // Behind what the experiment itself has in the queue.
+        let wait = longest(settings) + train.time(rate) * 2;
+        let follow = train.time(rate) + settings.jitter.0 * 4 + LATE / 5;
+        self.probe(way)?.quickest(clock, TRAINS, train, least, [wait, follow])
     }
 
     /// How fast the line is before it becomes slower, where it does.
@@ -137,7 +138,7 @@ impl LinkChange {
         };
         let now = self.quickest(way, during, rate, clock)?;
         let line = format!("trains of packets at {:.3} Mb/s, before at {:.3} Mb/s", now / 1e6, quick / 1e6);
-        match now <= rate as f64 * RATE_SLACK && quick > rate as f64 * RATE_GONE {
+        match now > 0.0 && now <= rate as f64 * RATE_SLACK && quick > rate as f64 * RATE_GONE {
             true => Ok(Ok(format!("{seen}; {line}"))),
             false => Ok(Err(format!("no line of {:.3} Mb/s on {line}", rate as f64 / 1e6))),
         }
@@ -168,6 +169,11 @@ impl LinkChange {
             let mut present = hurts(&seen);
             if before.loss_share() == 0.0 && carried.lost > 0 {
                 present.push("loss");
+            }
+            // What comes much too late waits behind a slow line still.
+            let whole = before.loss_share() + before.corrupt == 0.0 && carried.queue_full == 0;
+            if whole && seen.missing * 20 > seen.known {
+                present.push("missing packets");
             }
             let mut told = seen.to_string();
             if let (true, Some(rate)) = (present.is_empty(), slower(before, during)) {

@@ -173,7 +173,8 @@ impl Probe {
     }
 
     /// Sends trains of packets; the most bits a second that arrived from the begin of a train to one of its
-    /// packets, less `delay`. A line is never seen to be faster than it is, and nothing but the line makes all
+    /// packets, less `delay`. The first of a train is waited
+    /// for, and then each for the next. A line is never seen to be faster than it is, and nothing but the line makes all
     /// of them slow.
     pub(super) fn quickest(
         &self,
@@ -181,7 +182,7 @@ impl Probe {
         trains: u32,
         train: Train,
         delay: Duration,
-        wait: Duration,
+        [wait, follow]: [Duration; 2],
     ) -> io::Result<f64> {
         let mut packet = [0u8; LARGE_BYTES];
         let mut quickest = 0.0f64;
@@ -198,7 +199,10 @@ impl Probe {
                 }
             }
             let mut came = BTreeSet::new();
-            while (came.len() as u64) < sent && clock.now().since(begin) < wait {
+            // After the first has come the others follow as quickly as the line lets them; one that is lost is
+            // not waited for.
+            let mut patience = wait;
+            while (came.len() as u64) < sent && clock.now().since(begin) < patience {
                 let Some(bytes) = receive(&self.to, &mut packet)? else {
                     std::thread::sleep(NAP / 10);
                     continue;
@@ -209,7 +213,9 @@ impl Probe {
                     continue;
                 }
                 // So many have passed the line by now, at the least: it is not slower than that.
-                let took = clock.now().since(begin).saturating_sub(delay).as_secs_f64().max(1e-9);
+                let so_far = clock.now().since(begin);
+                patience = wait.min(so_far + follow);
+                let took = so_far.saturating_sub(delay).as_secs_f64().max(1e-9);
                 let bits = came.len() as f64 * (train.bytes + HEADER_BYTES) as f64 * 8.0;
                 quickest = quickest.max(bits / took);
             }
@@ -236,10 +242,10 @@ pub(super) struct Train {
 }
 
 impl Train {
-    /// One that takes a line of this rate about 50 ms, and fits into half of a queue of so many bytes.
+    /// One that takes a line of this rate about 25 ms, and fits into half of a queue of so many bytes.
     pub(super) fn for_line(rate: u64, queue_bytes: u64) -> Train {
         let bytes = if rate < 1_000_000 { SMALL_BYTES } else { LARGE_BYTES };
-        let of_time = rate / 20 / ((bytes + HEADER_BYTES) as u64 * 8);
+        let of_time = rate / 40 / ((bytes + HEADER_BYTES) as u64 * 8);
         let of_queue = queue_bytes / 2 / (bytes + HEADER_BYTES) as u64;
         Train { packets: of_time.min(of_queue).clamp(3, 32), bytes }
     }
@@ -307,9 +313,9 @@ mod tests {
         };
         check(1_000_000_000, 1 << 20, 32, LARGE_BYTES);
         check(1_000_000_000, 9018, 3, LARGE_BYTES);
-        check(5_000_000, 1 << 20, 21, LARGE_BYTES);
+        check(5_000_000, 1 << 20, 10, LARGE_BYTES);
         check(64_000, 1 << 20, 3, SMALL_BYTES);
         let time = Train::for_line(5_000_000, 1 << 20).time(5_000_000);
-        assert!((0.04..0.06).contains(&time.as_secs_f64()), "{time:?}");
+        assert!((0.02..0.03).contains(&time.as_secs_f64()), "{time:?}");
     }
 }

@@ -1,0 +1,108 @@
+//! Links of a lab as an experiment sees them: a link's fault on the time line, shown, felt and gone; one that
+//! does not happen; and storage behind several links.
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+use serde_json::Value;
+use support::{TempDir, run_within};
+
+/// The summary of an experiment; `None`, said aloud, where no lab can be made; else what it complained of.
+fn run(name: &str, text: &str) -> Option<Result<Value, String>> {
+    let folder = TempDir::new(name);
+    let mut command: Command = support::experiment(&folder, text);
+    let output = run_within(&mut command, 120);
+    let words = String::from_utf8_lossy(&output.stderr).to_string();
+    if words.contains("namespaces of a lab") || words.contains("/dev/net/tun") {
+        support::skip("user namespaces and /dev/net/tun");
+        return None;
+    }
+    if !output.status.success() {
+        assert_eq!(output.status.code(), Some(1), "{words}");
+        return Some(Err(words));
+    }
+    Some(Ok(serde_json::from_slice(&output.stdout).expect("JSON")))
+}
+
+fn experiment(link: &str, faults: &str) -> String {
+    format!(
+        "name = \"x\"\nrepetitions = 1\n[lab]\nhosts = [\"client\", \"server\"]\n\
+         cores = {{ server = [0] }}\n[lab.links.wan]\nbetween = [\"client\", \"server\"]\n{link}\n\
+         [targets.san]\nserve = \"memory:8MiB\"\nhost = \"server\"\n\
+         [workloads.load]\nqueue_depth = 8\ninterval = \"100ms\"\nstop = {{ time = \"4s\" }}\n{faults}"
+    )
+}
+
+fn fault(set: &str) -> String {
+    format!("[[fault]]\nlink = \"wan\"\nset = {{ {set} }}\nat = \"1s\"\nfor = \"800ms\"\n")
+}
+
+fn of_only_run<'a>(summary: &'a Value, key: &str) -> &'a Value {
+    &summary["points"][0]["runs"][0][key]
+}
+
+/// The goal: a link that changes for a while is proven to and to be gone, with its real times; the rate falls
+/// in its band and comes back.
+#[test]
+fn a_fault_of_a_link_is_felt() {
+    // What is set, what a probe says of it, and how deep the rate falls at the least: eight outstanding with
+    // 10 ms each way are at most 400 requests a second, which a busy machine makes little less; 100 under the
+    // delay; 120 on a line of 4 Mb/s.
+    let cases = [
+        ("delay = \"40ms\"", "ms on the way", 0.4),
+        ("rate = \"4Mb/s\"", "trains of packets at", 0.4),
+        ("loss = 0.1", "missing", 0.3),
+    ];
+    let mut recovered = BTreeSet::new();
+    // On a busy machine the rate may not come back to what it was, whatever the link does: again, then.
+    for (set, shown, depth) in cases.iter().cycle().take(cases.len() * 3) {
+        if recovered.contains(set) {
+            continue;
+        }
+        let Some(result) = run("felt", &experiment("delay = \"10ms\"", &fault(set))) else { return };
+        let summary = result.unwrap_or_else(|words| panic!("{set}: {words}"));
+        let seen = &of_only_run(&summary, "faults")[0];
+        let time = |key: &str| seen[key].as_f64().unwrap_or_else(|| panic!("{set}: no {key} in {seen}"));
+        assert_eq!(seen["kind"], "link", "{seen}");
+        assert!(time("start_s") >= 1.0 && time("shown_s") >= time("start_s"), "{seen}");
+        assert!(time("end_s") >= 1.8 && time("gone_s") >= time("end_s"), "{seen}");
+        assert!(seen["shown_by"].as_str().unwrap().contains(shown), "{set}: {seen}");
+        assert!(seen["gone_by"].as_str().unwrap().contains("probe packets, "), "{set}: {seen}");
+        assert!(seen["cost"]["depth"].as_f64().unwrap() > *depth, "{set}: {seen}");
+        if seen["cost"]["recovered"]["after-s"].is_f64() {
+            recovered.insert(set);
+        }
+        let link = &of_only_run(&summary, "links")["wan"];
+        assert_eq!(link["there"]["lost"].as_u64().unwrap() > 0, set.starts_with("loss"), "{link}");
+    }
+    assert_eq!(recovered.len(), cases.len(), "rates came back under {recovered:?} alone");
+}
+
+/// The goal, the canary: a change of a link that cannot be seen makes the experiment fail.
+#[test]
+fn a_fault_of_a_link_that_does_not_happen() {
+    for (set, said) in [("loss = 0.0000001", "did not show"), ("rate = \"500Gb/s\"", "did not show")] {
+        let Some(result) = run("unfelt", &experiment("delay = \"10ms\"", &fault(set))) else { return };
+        let words = result.expect_err(set);
+        assert!(words.contains(said), "{set}: {words}");
+    }
+}
+
+/// The goal: the example of four sites, made short, measures storage next door and behind a gateway 10 ms away.
+#[test]
+fn four_sites() {
+    let example =
+        std::fs::read_to_string(support::root().join("examples/four-sites.toml")).expect("the example");
+    let short = example.replace("repetitions = 4", "repetitions = 1").replace("[1, 16]", "[1]");
+    let Some(result) = run("sites", &short) else { return };
+    let summary = result.unwrap();
+    let points = summary["points"].as_array().unwrap();
+    assert_eq!(points.len(), 4);
+    for point in points {
+        let least_us = point["runs"][0]["response"]["min_us"].as_f64().unwrap_or_else(|| panic!("{point}"));
+        let near = point["label"].as_str().unwrap().starts_with("here");
+        assert_eq!(least_us < 20_000.0, near, "{point}");
+    }
+}
