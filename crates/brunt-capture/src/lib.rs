@@ -9,7 +9,7 @@
 //!
 //! Each stage is a plain state machine that is fed; whoever drives it (one thread, an actor)
 //! brings the batches. A connection belongs to one pipeline, so pipelines share nothing.
-#![deny(unsafe_code)] // but for `live::sys`, which owns the kernel's ring
+#![deny(unsafe_code)] // but for `live::sys` and `live::xsk`, which own the kernel's rings
 
 pub mod analysis;
 pub mod calls;

@@ -11,7 +11,7 @@ use brunt_wire::pcap::CapturedPacket;
 use foldhash::fast::RandomState;
 
 use crate::flow::FlowKey;
-use crate::live::RingBlock;
+use crate::live::LiveBlock;
 use crate::operation::Protocol;
 use crate::source::PacketRef;
 
@@ -20,16 +20,16 @@ use crate::source::PacketRef;
 pub enum Region {
     /// A piece of a file.
     Chunk(Vec<u8>),
-    /// A block of a kernel's ring; it goes back to the kernel when nobody holds it.
-    Ring(Arc<RingBlock>),
+    /// Memory of live packets; it goes back to the kernel when nobody holds it.
+    Live(Arc<LiveBlock>),
 }
 
 impl Region {
     #[inline]
-    fn bytes(&self) -> &[u8] {
+    fn bytes(&self, at: usize, len: usize) -> &[u8] {
         match self {
-            Region::Chunk(bytes) => bytes,
-            Region::Ring(block) => block.bytes(),
+            Region::Chunk(bytes) => &bytes[at..][..len],
+            Region::Live(block) => block.bytes(at, len),
         }
     }
 }
@@ -62,7 +62,7 @@ impl Parcel {
             wire_len: p.wire_len,
             interface: p.interface,
             link: p.link,
-            bytes: &self.parts.regions[usize::from(p.region)].bytes()[p.at as usize..][..p.len as usize],
+            bytes: self.parts.regions[usize::from(p.region)].bytes(p.at as usize, p.len as usize),
         }
     }
 
@@ -96,7 +96,7 @@ impl Parcel {
     pub fn chunk(&mut self) -> Option<&mut Vec<u8>> {
         self.parts.regions.iter_mut().find_map(|region| match region {
             Region::Chunk(bytes) => Some(bytes),
-            Region::Ring(_) => None,
+            Region::Live(_) => None,
         })
     }
 
@@ -107,8 +107,8 @@ impl Parcel {
         let index = match lists.len() {
             1 => 0,
             count => {
-                let bytes = regions[usize::from(packet.region)].bytes();
-                let bytes = &bytes[packet.at as usize..][..packet.len as usize];
+                let region = &regions[usize::from(packet.region)];
+                let bytes = region.bytes(packet.at as usize, packet.len as usize);
                 router.index(&packet, bytes, count)
             }
         };

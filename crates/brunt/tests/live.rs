@@ -183,6 +183,136 @@ fn what_has_no_room_is_counted() {
     assert!(finding, "losses are told: {}", report["findings"]);
 }
 
+/// The same as [`namespace`] with the rights of the machine's root, which a user namespace does not give: what
+/// programs in the kernel take. `None`, said aloud, where this is not to be had.
+fn namespace_of_root(script: &str) -> Option<String> {
+    let probe =
+        "ip link set lo up; timeout -s KILL 1 \"$BRUNT\" capture -i lo --plain --source xdp 2>&1 || :";
+    let run = |script: &str| {
+        let mut unshare = Command::new("unshare");
+        unshare.args(["-n", "bash", "-c", script]).stdin(Stdio::null());
+        unshare.env("BRUNT", env!("CARGO_BIN_EXE_brunt")).env("DATA", root().join("testdata"));
+        unshare.output().expect("unshare")
+    };
+    need("unshare", "util-linux")?;
+    let output = run(probe);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    if !output.status.success() || !said.contains("capturing on") {
+        // Not a package that could be installed: also where nothing else may be skipped.
+        println!("skipped: needs AF_XDP, and root: {said}{}", String::from_utf8_lossy(&output.stderr));
+        return None;
+    }
+    let setup = "set -e
+        echo 1 >/proc/sys/net/ipv6/conf/all/disable_ipv6; echo 1 >/proc/sys/net/ipv6/conf/default/disable_ipv6
+        ip link add v0 mtu 9000 type veth peer name v1 mtu 9000
+        ip link set v0 arp off up; ip link set v1 arp off up
+        ";
+    let output = run(&format!("{setup}{script}"));
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
+    Some(text)
+}
+
+/// The goal: by AF_XDP comes what the file has, packets of several frames too, by one parser and by two; the
+/// program is there while it captures and gone afterwards, also when the capture was killed.
+#[test]
+fn diverted_packets_are_the_file_s() {
+    let file = root().join("testdata/nfs4-small.pcap.zst");
+    let output = Command::new(env!("CARGO_BIN_EXE_brunt")).args(["--json", "analyze"]).arg(file).output();
+    let from_file = json(&String::from_utf8_lossy(&output.expect("brunt").stdout));
+    for options in ["--ring 16MiB", "--workers 2 --ring 16MiB"] {
+        let script = format!(
+            r#"{CAPTURE} live v1 $DATA/nfs4-small.pcap.zst --source xdp {options}
+            ip link show v1 | grep -q xdp && {{ echo 'the program is still there' >&2; exit 1; }}
+            "$BRUNT" capture -i v1 --plain --source xdp >/dev/null 2>/tmp/notes.$$ & capture=$!
+            for i in $(seq 300); do grep -q ^'brunt: capturing' /tmp/notes.$$ && break; sleep .05; done
+            ip link show v1 | grep -q xdp || {{ echo 'no program' >&2; exit 1; }}
+            kill -KILL $capture; wait $capture || :; rm -f /tmp/notes.$$
+            ip link show v1 | grep -q xdp && {{ echo 'a killed capture left it' >&2; exit 1; }} || :"#
+        );
+        let Some(text) = namespace_of_root(&script) else { return };
+        let live = json(&text);
+        assert_eq!(count(&live, "packets_dropped"), 0, "{options}");
+        for name in
+            ["packets", "wire_bytes", "calls", "calls_answered", "replies", "data_bytes", "blocks_summed"]
+                .into_iter()
+                .chain(["holes"])
+        {
+            assert_eq!(count(&live, name), count(&from_file, name), "{name} {options}");
+        }
+        let calls = |report: &Value| -> Vec<(String, u64)> {
+            let rows = report["by_operation"].as_array().expect("rows");
+            rows.iter().map(|r| (r["name"].to_string(), r["calls"].as_u64().expect("a count"))).collect()
+        };
+        assert_eq!(calls(&live), calls(&from_file), "{options}");
+    }
+}
+
+/// The packets of a pcap file in this machine's byte order: length on the wire, bytes.
+fn packets_of(file: &[u8]) -> Vec<(u32, &[u8])> {
+    let (mut rest, mut packets) = (&file[24..], Vec::new());
+    while !rest.is_empty() {
+        let word = |at: usize| u32::from_ne_bytes(rest[at..at + 4].try_into().expect("four bytes"));
+        let (len, wire_len) = (word(8) as usize, word(12));
+        packets.push((wire_len, &rest[16..16 + len]));
+        rest = &rest[16 + len..];
+    }
+    packets
+}
+
+/// The goal: a packet that takes several frames is put together again, to the last byte.
+#[test]
+fn diverted_packets_of_several_frames() {
+    let folder = support::TempDir::new("jumbo");
+    let mut file = Vec::new();
+    for word in [0xa1b2_3c4d_u32, 2 | 4 << 16, 0, 0, 262_144, 1] {
+        file.extend_from_slice(&word.to_ne_bytes());
+    }
+    for index in 0..500usize {
+        // Around a frame, two frames, and the longest that this wire carries.
+        let len = [60, 3800, 4000, 4096, 4097, 7600, 8192, 8193, 9014][index % 9];
+        for word in [index as u32, 0, len as u32, len as u32] {
+            file.extend_from_slice(&word.to_ne_bytes());
+        }
+        // To everybody, of a type for experiments.
+        let mut frame = vec![0xff; 6];
+        frame.extend([2, 0, 0, 0, 0, 1, 0x88, 0xb5]);
+        frame.extend((frame.len()..len).map(|at| (at / 251 + at + index) as u8));
+        file.extend(frame);
+    }
+    let (sent, seen) = (folder.join("sent.pcap"), folder.join("seen.pcap"));
+    std::fs::write(&sent, &file).expect("a file");
+    let (sent, seen_at) = (sent.display(), seen.display());
+    let script = format!("{CAPTURE} live v1 {sent} --source xdp --pcap {seen_at}");
+    let Some(text) = namespace_of_root(&script) else { return };
+    let report = json(&text);
+    assert_eq!((count(&report, "packets"), count(&report, "packets_dropped")), (500, 0));
+    assert_eq!(count(&report, "packets_cut"), 0);
+    let seen = std::fs::read(seen).expect("packets");
+    assert!(packets_of(&seen) == packets_of(&file), "other bytes came than were sent");
+}
+
+/// The goal: what found no frame is counted by AF_XDP, too; frames come back when the parsers are done, so
+/// that a capture goes on for longer than they last.
+#[test]
+fn diverted_packets_without_room_are_counted() {
+    // 256 frames; each round of the file has eight times as many packets.
+    let script = r#"
+        "$BRUNT" --json capture -i v1 --plain --source xdp --ring 1MiB >/tmp/report.$$ 2>/tmp/notes.$$ & capture=$!
+        for i in $(seq 300); do grep -q ^'brunt: capturing' /tmp/notes.$$ && break; sleep .05; done
+        "$BRUNT" bench capture "$DATA/nfs4-small.pcap.zst" --replay v0 --rate 0.05 >/dev/null
+        sleep .2; kill -STOP $capture
+        "$BRUNT" bench capture "$DATA/nfs4-small.pcap.zst" --replay v0 >/dev/null
+        kill -CONT $capture; sleep .3; kill -INT $capture; wait $capture
+        cat /tmp/report.$$; rm -f /tmp/report.$$ /tmp/notes.$$
+    "#;
+    let Some(text) = namespace_of_root(script) else { return };
+    let report = json(&text);
+    let (seen, dropped) = (count(&report, "packets"), count(&report, "packets_dropped"));
+    assert!(dropped > 1000 && seen > 2000, "{seen} seen, {dropped} dropped");
+    assert_eq!(seen + dropped, 2 * 2115);
+}
+
 /// What a live capture shows on a terminal of its own while a capture is replayed, until `keys` are
 /// pressed: the bytes that the terminal got, as they are and as text. Its settings are the same afterwards.
 /// `None` where there is no such terminal.
@@ -268,7 +398,7 @@ fn metrics_are_prometheus() {
         "$BRUNT" bench capture "$DATA/nfs4-small.pcap.zst" --replay v0 >/dev/null
         url=$(sed -n 's/^brunt: metrics at //p' /tmp/notes.$$)
         for i in $(seq 100); do
-            curl -sf $url >/tmp/page.$$; grep -q 'operation="READ"' /tmp/page.$$ && break; sleep .1
+            curl -sf $url >/tmp/page.$$; grep -q 'operations_total{operation="READ"} 40' /tmp/page.$$ && break; sleep .1
         done
         kill -INT $capture; wait $capture
         promtool check metrics </tmp/page.$$ >&2

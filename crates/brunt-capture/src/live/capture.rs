@@ -1,10 +1,12 @@
 //! A live capture from its first packet to its last: rings in, parcels out.
 
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::merge::Merge;
-use super::ring::{self, BLOCK_AGE, Fanout, Ring, RingCounters};
-use super::{LiveError, LiveOptions};
+use super::ring::{self, BLOCK_AGE, Fanout, ReadBlock, Ring, RingCounters};
+use super::xdp::{self, Queue, Tap};
+use super::{LiveError, LiveOptions, Origin};
 use crate::operation::Sink;
 use crate::parallel::{ParallelError, Parsers, Shares};
 use crate::parcel::Pool;
@@ -14,12 +16,52 @@ const PATIENCE: Duration = Duration::from_millis(50);
 /// A ring that had no block is complete up to this long ago: twice a block's age, and as much again
 /// for a kernel whose timer is late.
 const LATE: Duration = Duration::from_millis(4 * BLOCK_AGE.as_millis() as u64);
+/// Parcels under way for each queue of `AF_XDP`, where a parcel may have one packet.
+const XDP_PARCELS: usize = 256;
 /// How often the kernel is asked what it dropped.
 const ASK_EVERY: Duration = Duration::from_millis(250);
 
+/// Where packets come from: rings of either kind.
+enum Source {
+    Packet(Ring),
+    Xdp(Queue),
+}
+
+impl Source {
+    fn read(&mut self) -> Option<ReadBlock> {
+        match self {
+            Source::Packet(ring) => ring.read(),
+            Source::Xdp(queue) => queue.read(),
+        }
+    }
+
+    fn counters(&self) -> RingCounters {
+        match self {
+            Source::Packet(ring) => ring.counters,
+            Source::Xdp(queue) => queue.counters,
+        }
+    }
+
+    fn count_drops(&mut self) -> std::io::Result<()> {
+        match self {
+            Source::Packet(ring) => ring.count_drops(),
+            Source::Xdp(queue) => queue.count_drops(),
+        }
+    }
+
+    fn fd(&self) -> &OwnedFd {
+        match self {
+            Source::Packet(ring) => ring.fd(),
+            Source::Xdp(queue) => queue.fd(),
+        }
+    }
+}
+
 /// Rings on interfaces, ready to be read.
 pub struct LiveCapture {
-    rings: Vec<Ring>,
+    rings: Vec<Source>,
+    /// Interfaces whose packets are diverted.
+    taps: Vec<Tap>,
     pool: Pool,
     /// Times that no parcel was free: the parsers were behind.
     pool_waits: u64,
@@ -65,7 +107,23 @@ impl LiveCapture {
         options: &LiveOptions,
         parsers: usize,
     ) -> Result<LiveCapture, LiveError> {
-        let mut rings = Vec::new();
+        let (names, card_losses) = (interfaces.to_vec(), card_losses(interfaces));
+        let mut taps = Vec::new();
+        if options.origin == Origin::Xdp {
+            let mut rings = Vec::new();
+            for (number, name) in (0u32..).zip(interfaces) {
+                let (tap, queues) = xdp::open(name, number, options)?;
+                taps.push(tap);
+                rings.extend(queues.into_iter().map(Source::Xdp));
+            }
+            for (tap, name) in taps.iter_mut().zip(interfaces) {
+                let what = "attach an XDP program (one of somebody else's may be there: `ip link`)";
+                tap.start().map_err(|source| LiveError::Io { interface: name.clone(), what, source })?;
+            }
+            let pool = Pool::new(XDP_PARCELS * rings.len(), parsers, 0);
+            return Ok(LiveCapture { rings, taps, pool, pool_waits: 0, names, card_losses });
+        }
+        let mut rings: Vec<Ring> = Vec::new();
         for (number, name) in (0u32..).zip(interfaces) {
             let alone = options.rings <= 1;
             rings.push(Ring::open(name, number, options, if alone { Fanout::Alone } else { Fanout::Begin })?);
@@ -88,8 +146,8 @@ impl LiveCapture {
         // A parcel holds a block at least, so more parcels than blocks are never under way.
         let blocks = (options.ring_bytes / super::BLOCK_BYTES).max(2) * rings.len();
         let pool = Pool::new(blocks + 1, parsers, 0);
-        let (names, card_losses) = (interfaces.to_vec(), card_losses(interfaces));
-        Ok(LiveCapture { rings, pool, pool_waits: 0, names, card_losses })
+        let rings = rings.into_iter().map(Source::Packet).collect();
+        Ok(LiveCapture { rings, taps, pool, pool_waits: 0, names, card_losses })
     }
 
     /// Parcels there are: what [`Parsers::start`] wants to know.
@@ -99,19 +157,23 @@ impl LiveCapture {
 
     /// Bytes of all rings: the memory that packets are captured into.
     pub fn ring_bytes(&self, options: &LiveOptions) -> usize {
-        (options.ring_bytes / super::BLOCK_BYTES).max(2) * super::BLOCK_BYTES * self.rings.len()
+        let of = |source: &Source| match source {
+            Source::Packet(_) => (options.ring_bytes / super::BLOCK_BYTES).max(2) * super::BLOCK_BYTES,
+            Source::Xdp(queue) => queue.frame_bytes(),
+        };
+        self.rings.iter().map(of).sum()
     }
 
     /// Packets that the rings had no room for, as far as the kernel was asked.
     pub fn packets_dropped(&self) -> u64 {
-        self.rings.iter().map(|ring| ring.counters.dropped).sum()
+        self.rings.iter().map(|ring| ring.counters().dropped).sum()
     }
 
     /// What was counted until now.
     pub fn report(&self) -> LiveReport {
         let card_losses = card_losses(&self.names).saturating_sub(self.card_losses);
         let mut report = LiveReport { pool_waits: self.pool_waits, card_losses, ..LiveReport::default() };
-        for counters in self.rings.iter().map(|ring| ring.counters) {
+        for counters in self.rings.iter().map(Source::counters) {
             report.counters.offered += counters.offered;
             report.counters.dropped += counters.dropped;
             report.counters.seen += counters.seen;
@@ -138,7 +200,7 @@ impl LiveCapture {
             match self.read_round(&mut merge, &parsers) {
                 Ok(true) => {}
                 Ok(false) => {
-                    if let Err(source) = ring::wait(&self.rings, PATIENCE) {
+                    if let Err(source) = ring::wait(self.rings.iter().map(Source::fd), PATIENCE) {
                         trouble = Some(self.error(source));
                         break;
                     }
@@ -150,11 +212,16 @@ impl LiveCapture {
                 self.count_drops();
             }
         }
-        self.rings.iter().for_each(|ring| drop(ring.stop()));
+        for source in &self.rings {
+            if let Source::Packet(ring) = source {
+                let _ = ring.stop();
+            }
+        }
+        self.taps.iter_mut().for_each(Tap::stop);
         // The last blocks are handed over when they are old enough.
         let end = Instant::now() + 2 * LATE;
         while self.read_round(&mut merge, &parsers)? || Instant::now() < end {
-            let _ = ring::wait(&self.rings, BLOCK_AGE);
+            let _ = ring::wait(self.rings.iter().map(Source::fd), BLOCK_AGE);
         }
         (0..self.rings.len()).for_each(|ring| merge.quiet_until(ring, u64::MAX));
         self.deliver(&mut merge, &parsers)?;

@@ -5,15 +5,14 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::ring::ReadBlock;
-use crate::live::RingBlock;
+use super::ring::{LiveBlock, ReadBlock};
 use crate::parcel::{Parcel, Region, Router};
 use crate::source::PacketRef;
 
 /// Blocks of one ring, oldest first.
 #[derive(Debug, Default)]
 struct Queue {
-    blocks: VecDeque<(Arc<RingBlock>, VecDeque<PacketRef>)>,
+    blocks: VecDeque<(Arc<LiveBlock>, VecDeque<PacketRef>)>,
     /// Nothing older than this will come.
     complete_ns: u64,
 }
@@ -60,7 +59,7 @@ impl Merge {
             };
             let (block, packets) = self.queues[index].blocks.front_mut().expect("it has a head");
             let region =
-                *regions[index].get_or_insert_with(|| parcel.add_region(Region::Ring(block.clone())));
+                *regions[index].get_or_insert_with(|| parcel.add_region(Region::Live(block.clone())));
             let mut packet = packets.pop_front().expect("it has a head");
             packet.region = region;
             parcel.route(router, packet);

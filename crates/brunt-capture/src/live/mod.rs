@@ -1,4 +1,4 @@
-//! Live interfaces: rings of packets that the kernel fills (`AF_PACKET`, `TPACKET_V3`), read by one
+//! Live interfaces: rings of packets that the kernel fills (`AF_PACKET`, `TPACKET_V3`; or `AF_XDP`), read by one
 //! thread, handed to the parsers as they lie. Needs the capability `CAP_NET_RAW`. The one rule:
 //! packets seen and packets dropped are all the packets that passed the filter.
 
@@ -8,18 +8,33 @@ mod merge;
 mod ring;
 mod send;
 mod sys;
+mod xdp;
+mod xsk;
 
 use std::io;
 
 pub use capture::{LiveCapture, LiveReport};
 pub use filter::PORTS_MAX;
-pub use ring::{BLOCK_BYTES, RingCounters};
+pub use ring::{BLOCK_BYTES, LiveBlock, RingCounters};
 pub use send::Transmitter;
 pub use sys::RingBlock;
+pub use xdp::FrameBatch;
+
+/// How packets come from an interface.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Origin {
+    /// `AF_PACKET`: copies of what the host receives and sends.
+    #[default]
+    Packet,
+    /// `AF_XDP`: what the interface receives, in place of the host.
+    Xdp,
+}
 
 /// How to capture.
 #[derive(Clone, Debug)]
 pub struct LiveOptions {
+    /// How packets come; `rings`, `ports` and `hardware_times` are for `AF_PACKET` only.
+    pub origin: Origin,
     /// Bytes of each ring; rounded down to blocks of a megabyte, at least two.
     pub ring_bytes: usize,
     /// Rings that share each interface.
@@ -38,6 +53,7 @@ pub struct LiveOptions {
 impl Default for LiveOptions {
     fn default() -> LiveOptions {
         LiveOptions {
+            origin: Origin::default(),
             ring_bytes: 128 << 20,
             rings: 1,
             snap_bytes: 262_144,
@@ -59,6 +75,17 @@ pub enum LiveError {
     NotAllowed {
         /// The interface.
         interface: String,
+    },
+    /// The right to divert packets is missing.
+    #[error(
+        "cannot {what} on {interface}: that needs the capabilities CAP_BPF and CAP_NET_ADMIN of the machine itself, which \
+         a container or user namespace does not give; capture without --source xdp, or as root"
+    )]
+    NoXdp {
+        /// The interface.
+        interface: String,
+        /// What was tried.
+        what: &'static str,
     },
     /// There is no such interface.
     #[error("there is no interface {0}; `ip link` lists them")]

@@ -11,6 +11,7 @@ use brunt_wire::pcap::LinkType;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::sys::{self, RingBlock, RingMap, TakenBlock};
+use super::xdp::FrameBatch;
 use super::{LiveError, LiveOptions, filter};
 use crate::source::PacketRef;
 
@@ -61,11 +62,31 @@ pub struct RingCounters {
     pub tags_restored: u64,
 }
 
+/// Memory of live packets. Dropped, it goes back to the kernel.
+#[derive(Debug)]
+pub enum LiveBlock {
+    /// A block of a ring of `AF_PACKET`.
+    Ring(RingBlock),
+    /// Frames of `AF_XDP`.
+    Frames(FrameBatch),
+}
+
+impl LiveBlock {
+    /// A packet's bytes.
+    #[inline]
+    pub(crate) fn bytes(&self, at: usize, len: usize) -> &[u8] {
+        match self {
+            LiveBlock::Ring(block) => &block.bytes()[at..][..len],
+            LiveBlock::Frames(batch) => batch.bytes(at, len),
+        }
+    }
+}
+
 /// Packets of a block, and the block.
 #[derive(Debug)]
 pub struct ReadBlock {
     /// The memory.
-    pub block: RingBlock,
+    pub block: LiveBlock,
     /// Where in it; regions are the caller's to number.
     pub packets: Vec<PacketRef>,
 }
@@ -113,14 +134,7 @@ impl Ring {
         // Nothing yet: what came before a ring joins its group would be seen by each of them.
         sys::attach_filter(&fd, &NOTHING).map_err(fail("attach a filter"))?;
         if options.promiscuous {
-            let request = libc::packet_mreq {
-                mr_ifindex: index,
-                mr_type: libc::PACKET_MR_PROMISC as u16,
-                mr_alen: 0,
-                mr_address: [0; 8],
-            };
-            sys::set_option(&fd, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &request)
-                .map_err(fail("make the interface promiscuous"))?;
+            sys::make_promiscuous(&fd, index).map_err(fail("make the interface promiscuous"))?;
         }
         sys::bind(&fd, index, ETH_P_ALL).map_err(fail("bind to the interface"))?;
         let mut ring = Ring {
@@ -164,7 +178,7 @@ impl Ring {
         self.next = (self.next + 1) % self.block_count;
         let packets = self.walk(&mut taken);
         self.counters.seen += packets.len() as u64;
-        Some(ReadBlock { block: taken.share(), packets })
+        Some(ReadBlock { block: LiveBlock::Ring(taken.share()), packets })
     }
 
     fn walk(&mut self, taken: &mut TakenBlock) -> Vec<PacketRef> {
@@ -219,15 +233,19 @@ impl Ring {
         sys::attach_filter(&self.fd, &filter::program(&options.ports, options.snap_bytes))
     }
 
+    pub(super) fn fd(&self) -> &OwnedFd {
+        &self.fd
+    }
+
     /// Receives nothing more; what is in the ring can still be read.
     pub(super) fn stop(&self) -> io::Result<()> {
         sys::attach_filter(&self.fd, &NOTHING)
     }
 }
 
-/// Waits until a ring has a block; `false` when none had in time.
-pub(super) fn wait(rings: &[Ring], time: Duration) -> io::Result<bool> {
-    let mut fds: Vec<PollFd<'_>> = rings.iter().map(|ring| PollFd::new(&ring.fd, PollFlags::IN)).collect();
+/// Waits until one of the sockets has packets; `false` when none had in time.
+pub(super) fn wait<'a>(sockets: impl Iterator<Item = &'a OwnedFd>, time: Duration) -> io::Result<bool> {
+    let mut fds: Vec<PollFd<'_>> = sockets.map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
     let time = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) };
     match poll(&mut fds, Some(&time)) {
         Ok(count) => {
@@ -262,7 +280,7 @@ fn restore_tag(bytes: &mut [u8], frame: usize, protocol: u16, tag: u16) -> usize
 const LOOPBACK: u16 = 772;
 
 /// How an interface's packets begin.
-fn link_type(interface: &str, kind: u16) -> Result<LinkType, LiveError> {
+pub(super) fn link_type(interface: &str, kind: u16) -> Result<LinkType, LiveError> {
     match kind {
         // Ethernet; the loopback, whose addresses are zero.
         1 | LOOPBACK => Ok(LinkType::Ethernet),

@@ -1,5 +1,6 @@
 //! The kernel's side of packet sockets: the ring that it shares with us, socket options, sending
-//! many frames at once. The only module of this crate with unsafe code. The one rule: a block of the
+//! many frames at once. With `live::xsk` the only module of this crate
+//! with unsafe code. The one rule: a block of the
 //! ring is looked at between the kernel's handing it over and our giving it back, and its bytes are
 //! changed only before they are shared.
 #![allow(unsafe_code)]
@@ -107,6 +108,17 @@ pub(super) fn hardware_type(fd: &OwnedFd, name: &str) -> io::Result<u16> {
     check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::SIOCGIFHWADDR, &raw mut request) })?;
     // SAFETY: the call that succeeded filled in this member.
     Ok(unsafe { request.ifr_ifru.ifru_hwaddr.sa_family })
+}
+
+/// Makes an interface receive packets to other hosts too, as long as the socket is open.
+pub(super) fn make_promiscuous(fd: &OwnedFd, interface: i32) -> io::Result<()> {
+    let request = libc::packet_mreq {
+        mr_ifindex: interface,
+        mr_type: libc::PACKET_MR_PROMISC as u16,
+        mr_alen: 0,
+        mr_address: [0; 8],
+    };
+    set_option(fd, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &request)
 }
 
 /// Binds a socket to an interface: packets come from now on (and with protocol zero, never).

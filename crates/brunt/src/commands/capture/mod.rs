@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use brunt_capture::{
-    Analysed, Analysis, Limits, LiveCapture, LiveError, LiveOptions, LiveReport, Parsers, Shares, Sink,
+    Analysed, Analysis, Limits, LiveCapture, LiveError, LiveOptions, LiveReport, Parsers, Shares, Sink, live,
 };
 use brunt_core::quantity::{Size, Span};
 
@@ -42,7 +42,11 @@ pub struct Capture {
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     workers: u16,
 
-    /// Memory for packets that wait to be parsed, for each ring.
+    /// How packets come from the interfaces.
+    #[arg(long, value_name = "HOW", default_value = "packet", requires = "interfaces")]
+    source: Origin,
+
+    /// Memory for packets that wait to be parsed, for each ring (for each interface with --source xdp).
     #[arg(long, value_name = "SIZE", default_value = "128MiB", requires = "interfaces")]
     ring: Size,
 
@@ -81,6 +85,16 @@ pub struct Capture {
     keep: KeepArgs,
 }
 
+/// `--source`.
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    /// `AF_PACKET`: the kernel copies what the host receives and sends.
+    Packet,
+    /// `AF_XDP`: what the interface receives comes here and no longer to the host: for mirror ports that
+    /// nothing else uses. As root; times are those at which packets are read.
+    Xdp,
+}
+
 impl super::Subcommand for Capture {
     const NAME: &'static str = "capture";
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
@@ -88,6 +102,10 @@ impl super::Subcommand for Capture {
         ("brunt capture -r -", "read what `tcpdump -w -` writes into the pipe"),
         ("brunt capture -r nfs.pcap --out DIR --keep 500GB", "keep what is found as tables"),
         ("brunt capture -i eth1 --for 10m", "watch a mirror port for ten minutes, then report"),
+        (
+            "brunt capture -i eth1 --source xdp",
+            "a mirror port that nothing else uses, past the kernel's stack",
+        ),
         ("brunt capture -i eth1 -i eth2 --metrics 127.0.0.1:9400", "both sides of a tap, with metrics"),
     ];
 
@@ -112,7 +130,13 @@ impl Capture {
         if let Some(twice) = self.interfaces.iter().find(|name| count(&self.interfaces, name) > 1) {
             return Err(Failure::usage(format!("-i {twice} is given twice: its packets would count twice")));
         }
+        let xdp = self.source == Origin::Xdp;
+        if xdp && (!self.ports.is_empty() || self.rings > 1 || self.hardware_times) {
+            return Err(Failure::usage("--source xdp knows no --port, --rings and --hardware-times")
+                .advise("All packets come, by a socket for each of the interface's queues"));
+        }
         let options = LiveOptions {
+            origin: if xdp { live::Origin::Xdp } else { live::Origin::Packet },
             ring_bytes: self.ring.0 as usize,
             rings: usize::from(self.rings),
             snap_bytes: u32::try_from(self.snap.0).unwrap_or(u32::MAX).max(64),
@@ -124,7 +148,7 @@ impl Capture {
         let watch = Watch::start(workers, self.metrics, self.plain, output)?;
         let capture =
             LiveCapture::open(&self.interfaces, &options, workers).map_err(|error| match error {
-                LiveError::NotAllowed { .. } => Failure::failed(error),
+                LiveError::NotAllowed { .. } | LiveError::NoXdp { .. } => Failure::failed(error),
                 error => Failure::usage(error),
             })?;
         output.note(format_args!(
@@ -152,7 +176,11 @@ impl Capture {
             "the kernel offered {} packets, {} of them had no room in the ring; times are {}",
             live.counters.offered,
             live.counters.dropped,
-            if live.counters.hardware_times > 0 { "the network card's" } else { "the kernel's" }
+            match (xdp, live.counters.hardware_times) {
+                (true, _) => "those at which they were read",
+                (false, 0) => "the kernel's",
+                (false, _) => "the network card's",
+            }
         ));
         if live.card_losses > 0 {
             output.note(format_args!(

@@ -1,0 +1,214 @@
+//! A queue of an interface through `AF_XDP`: a program in the driver (or, where that cannot, right behind it)
+//! sends every packet into frames that we share with the kernel, past its network stack. Driven by the
+//! capture's reader thread like [`super::ring`]. The one rule: the host itself no longer gets these packets,
+//! so this is for mirror ports; the program goes when its descriptor does, whatever ends the process.
+//!
+//! What `AF_PACKET` has and this has not: a kernel's time stamp (packets get the time at which the reader
+//! takes them), a filter, VLAN tags that the card took out.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use brunt_wire::pcap::LinkType;
+
+use super::ring::{LiveBlock, ReadBlock, RingCounters, link_type};
+use super::xsk::{self, CONTINUED, FRAME_BYTES, Frames, Socket};
+use super::{LiveError, LiveOptions, sys};
+use crate::source::PacketRef;
+
+/// Packets taken at a time.
+const BATCH: usize = 256;
+/// Bytes of a packet in parts: more is none that a link carries.
+const JOINED_BYTES_MAX: usize = 64 << 10;
+// linux/if_link.h
+const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
+const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
+
+/// An interface whose packets come to us.
+#[derive(Debug)]
+pub struct Tap {
+    program: OwnedFd,
+    interface: i32,
+    /// Closing it ends the diversion.
+    link: Option<OwnedFd>,
+    /// Holds the interface promiscuous.
+    _watch: OwnedFd,
+}
+
+/// A queue of it.
+#[derive(Debug)]
+pub struct Queue {
+    socket: Socket,
+    frames: Arc<Frames>,
+    /// Frames come back by this when nobody looks at them any more.
+    back: Sender<Vec<u32>>,
+    returned: Receiver<Vec<u32>>,
+    interface: u32,
+    link: LinkType,
+    snap_bytes: u32,
+    /// The packet in parts that is under way, and whether it is too long.
+    joining: Vec<u8>,
+    /// Counted since it was opened.
+    pub counters: RingCounters,
+}
+
+/// Packets in frames. Dropped, the frames go back to the kernel.
+#[derive(Debug)]
+pub struct FrameBatch {
+    frames: Arc<Frames>,
+    taken: Vec<u32>,
+    /// Packets of several frames, put together: their places lie behind those of all frames.
+    joined: Vec<u8>,
+    back: Sender<Vec<u32>>,
+}
+
+impl FrameBatch {
+    /// A packet's bytes.
+    #[inline]
+    pub(crate) fn bytes(&self, at: usize, len: usize) -> &[u8] {
+        match at.checked_sub(self.frames.count() * FRAME_BYTES) {
+            Some(at) => &self.joined[at..][..len],
+            None => self.frames.bytes(at, len),
+        }
+    }
+}
+
+impl Drop for FrameBatch {
+    fn drop(&mut self) {
+        self.taken.iter().for_each(|index| self.frames.give_back(*index));
+        // When the capture is over nobody wants them.
+        let _ = self.back.send(std::mem::take(&mut self.taken));
+    }
+}
+
+/// Opens all queues of interface `name`, the capture's number `interface`. Nothing comes until
+/// [`Tap::start`].
+pub(super) fn open(
+    name: &str,
+    interface: u32,
+    options: &LiveOptions,
+) -> Result<(Tap, Vec<Queue>), LiveError> {
+    let fail = |what: &'static str| {
+        move |source: io::Error| match source.raw_os_error() {
+            Some(libc::EPERM | libc::EACCES) => LiveError::NoXdp { interface: name.to_string(), what },
+            _ => LiveError::Io { interface: name.to_string(), what, source },
+        }
+    };
+    let watch = sys::socket().map_err(|error| LiveError::of_socket(name, error))?;
+    let index = sys::interface_index(name).map_err(|_| LiveError::NoInterface(name.to_string()))?;
+    let kind = sys::hardware_type(&watch, name).map_err(fail("ask for the kind of link"))?;
+    let link = link_type(name, kind)?;
+    if options.promiscuous {
+        sys::make_promiscuous(&watch, index).map_err(fail("make the interface promiscuous"))?;
+    }
+    let count = xsk::queue_count(&watch, name);
+    let map = xsk::socket_map(count).map_err(fail("make a table of AF_XDP sockets"))?;
+    let each = options.ring_bytes / count as usize / FRAME_BYTES;
+    let frame_count = 1 << each.max(64).ilog2();
+    let mut queues = Vec::new();
+    for queue in 0..count {
+        let frames = Frames::new(frame_count).map_err(fail("allocate frames"))?;
+        let mut socket = Socket::new(&frames).map_err(fail("open an AF_XDP socket"))?;
+        socket.bind(index, queue, true).map_err(fail(
+            "take a queue's packets by AF_XDP (it takes Linux 6.6 or newer, and nobody else at the queue)",
+        ))?;
+        socket.fill(0..frame_count as u32);
+        xsk::set_socket(&map, queue, socket.fd()).map_err(fail("put a socket into the table"))?;
+        let (back, returned) = channel();
+        queues.push(Queue {
+            socket,
+            frames: Arc::new(frames),
+            back,
+            returned,
+            interface,
+            link,
+            snap_bytes: options.snap_bytes,
+            joining: Vec::new(),
+            counters: RingCounters::default(),
+        });
+    }
+    // The program holds the table from here on.
+    let program = xsk::load_program(&map, true).map_err(fail("load an XDP program"))?;
+    Ok((Tap { program, interface: index, link: None, _watch: watch }, queues))
+}
+
+impl Tap {
+    /// Diverts the interface's packets from now on: in its driver if that can, or else behind it.
+    pub(super) fn start(&mut self) -> io::Result<()> {
+        let attach = |flags| xsk::attach(&self.program, self.interface, flags);
+        let link = attach(XDP_FLAGS_DRV_MODE).or_else(|error| match error.raw_os_error() {
+            // Somebody else's program is there, or the right is missing: not to be got round.
+            Some(libc::EBUSY | libc::EPERM | libc::EEXIST) => Err(error),
+            _ => attach(XDP_FLAGS_SKB_MODE),
+        });
+        self.link = Some(link?);
+        Ok(())
+    }
+
+    /// The host has its packets again; what is in the rings can still be read.
+    pub(super) fn stop(&mut self) {
+        self.link = None;
+    }
+}
+
+impl Queue {
+    /// Takes the packets that are there.
+    pub(super) fn read(&mut self) -> Option<ReadBlock> {
+        let Queue { socket, frames, returned, .. } = self;
+        returned.try_iter().for_each(|indexes| socket.fill(indexes.into_iter()));
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let (mut packets, mut taken, mut joined) = (Vec::new(), Vec::new(), Vec::new());
+        while packets.len() < BATCH
+            && let Some((at, len, options)) = socket.receive(frames)
+        {
+            taken.push((at / FRAME_BYTES) as u32);
+            let is_continued = options & CONTINUED != 0;
+            let (mut place, mut wire_len) = (at, len);
+            if is_continued || !self.joining.is_empty() {
+                // The one case of a copy: parsers want a packet in one piece.
+                if self.joining.len() < JOINED_BYTES_MAX {
+                    self.joining.extend_from_slice(frames.bytes(at, len as usize));
+                }
+                if is_continued {
+                    continue;
+                }
+                (place, wire_len) = (frames.count() * FRAME_BYTES + joined.len(), self.joining.len() as u32);
+                joined.append(&mut self.joining);
+            }
+            packets.push(PacketRef {
+                time_ns: now.as_nanos() as u64,
+                at: place as u32,
+                len: wire_len.min(self.snap_bytes),
+                wire_len,
+                interface: self.interface,
+                region: 0,
+                link: self.link,
+            });
+        }
+        if taken.is_empty() {
+            return None;
+        }
+        self.counters.seen += packets.len() as u64;
+        let batch = FrameBatch { frames: frames.clone(), taken, joined, back: self.back.clone() };
+        Some(ReadBlock { block: LiveBlock::Frames(batch), packets })
+    }
+
+    /// Asks the kernel what found no frame.
+    pub(super) fn count_drops(&mut self) -> io::Result<()> {
+        self.counters.dropped = self.socket.dropped()?;
+        self.counters.offered = self.counters.seen + self.counters.dropped;
+        Ok(())
+    }
+
+    pub(super) fn fd(&self) -> &OwnedFd {
+        self.socket.fd()
+    }
+
+    /// Bytes of its frames.
+    pub(super) fn frame_bytes(&self) -> usize {
+        self.frames.count() * FRAME_BYTES
+    }
+}

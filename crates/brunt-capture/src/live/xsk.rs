@@ -1,0 +1,358 @@
+//! The kernel's side of `AF_XDP`: packet memory and rings that it shares with us, and the program that sends
+//! packets there. Owns the unsafe code of [`super::xdp`]. The one rule: a frame is the kernel's from when it
+//! is put into the fill ring until it comes out of the receive ring, and ours until it is put back.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::mem::{size_of, zeroed};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+/// Bytes of a frame: a page, which every driver takes.
+pub(super) const FRAME_BYTES: usize = 4096;
+/// What a descriptor says when its packet goes on in the next one.
+pub(super) const CONTINUED: u32 = 1; // XDP_PKT_CONTD
+
+// linux/bpf.h
+const BPF_MAP_CREATE: i64 = 0;
+const BPF_MAP_UPDATE_ELEM: i64 = 2;
+const BPF_PROG_LOAD: i64 = 5;
+const BPF_LINK_CREATE: i64 = 28;
+const BPF_MAP_TYPE_XSKMAP: u32 = 17;
+const BPF_PROG_TYPE_XDP: u32 = 6;
+const BPF_ATTACH_XDP: u32 = 37;
+const BPF_F_XDP_HAS_FRAGS: u32 = 1 << 5;
+const BPF_FUNC_REDIRECT_MAP: u32 = 51;
+const XDP_PASS: u32 = 2;
+const XDP_USE_SG: u16 = 1 << 4; // linux/if_xdp.h
+
+fn check(result: libc::c_int) -> io::Result<libc::c_int> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// Calls `bpf`; the attributes begin with `words`, the rest is zero.
+///
+/// # Safety
+/// Addresses among the words are of living memory that the command only reads.
+unsafe fn bpf(command: i64, words: &[u32]) -> io::Result<libc::c_int> {
+    // Larger than what any of the commands knows: the kernel wants what it does not know to be zero.
+    let mut attributes = [0u32; 32];
+    attributes[..words.len()].copy_from_slice(words);
+    // SAFETY: the kernel reads `size_of_val(&attributes)` bytes of a living array; the caller answers for
+    // the addresses in it.
+    let result = unsafe {
+        libc::syscall(libc::SYS_bpf, command, attributes.as_ptr(), size_of_val(&attributes) as u32)
+    };
+    check(result as libc::c_int)
+}
+
+/// The halves of an address, as they lie in memory.
+fn halves<T>(of: *const T) -> [u32; 2] {
+    let bytes = (of as u64).to_ne_bytes();
+    [0, 4].map(|at| u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]))
+}
+
+/// Takes a descriptor that `bpf` has returned.
+fn owned(fd: libc::c_int) -> OwnedFd {
+    // SAFETY: the kernel has just made it, for us alone.
+    unsafe { OwnedFd::from_raw_fd(fd) }
+}
+
+/// A table from a queue's number to the socket that takes its packets.
+pub(super) fn socket_map(queues: u32) -> io::Result<OwnedFd> {
+    // SAFETY: no addresses are passed.
+    unsafe { bpf(BPF_MAP_CREATE, &[BPF_MAP_TYPE_XSKMAP, 4, 4, queues]) }.map(owned)
+}
+
+/// Puts a socket into the table.
+pub(super) fn set_socket(map: &OwnedFd, queue: u32, socket: &OwnedFd) -> io::Result<()> {
+    let value = socket.as_raw_fd();
+    let (k, v) = (halves(&raw const queue), halves(&raw const value));
+    // SAFETY: key and value are living integers of four bytes, as the map was made for.
+    unsafe { bpf(BPF_MAP_UPDATE_ELEM, &[map.as_raw_fd() as u32, 0, k[0], k[1], v[0], v[1], 0, 0]) }.map(drop)
+}
+
+/// Loads the program: packets of a queue go to its socket, and to the kernel if there is none. `frags` says
+/// that it is run for packets of several buffers too.
+pub(super) fn load_program(map: &OwnedFd, frags: bool) -> io::Result<OwnedFd> {
+    let instruction = |code: u8, registers: u8, offset: i16, value: u32| {
+        u64::from_ne_bytes({
+            let (o, v) = (offset.to_ne_bytes(), value.to_ne_bytes());
+            [code, registers, o[0], o[1], v[0], v[1], v[2], v[3]]
+        })
+    };
+    // The second register, of the source, is the upper half of a byte on little-endian machines.
+    let registers =
+        |to: u8, from: u8| if cfg!(target_endian = "little") { to | from << 4 } else { to << 4 | from };
+    let program = [
+        // r2 = context->rx_queue_index
+        instruction(0x61, registers(2, 1), 16, 0),
+        // r1 = map, by its descriptor: an instruction of two places
+        instruction(0x18, registers(1, 1), 0, map.as_raw_fd() as u32),
+        instruction(0, 0, 0, 0),
+        // r3 = what becomes of packets without a socket
+        instruction(0xb7, registers(3, 0), 0, XDP_PASS),
+        instruction(0x85, 0, 0, BPF_FUNC_REDIRECT_MAP),
+        instruction(0x95, 0, 0, 0),
+    ];
+    let license = c"Apache-2.0";
+    let (code, license) = (halves(program.as_ptr()), halves(license.as_ptr()));
+    let mut words = [0u32; 18];
+    words[..6].copy_from_slice(&[
+        BPF_PROG_TYPE_XDP,
+        program.len() as u32,
+        code[0],
+        code[1],
+        license[0],
+        license[1],
+    ]);
+    // Behind the log and the kernel's version: flags, a name, a device, how it will be attached.
+    words[11] = if frags { BPF_F_XDP_HAS_FRAGS } else { 0 };
+    words[17] = BPF_ATTACH_XDP;
+    // SAFETY: program and license live until the kernel has copied them.
+    unsafe { bpf(BPF_PROG_LOAD, &words) }.map(owned)
+}
+
+/// Runs a program for an interface's packets until the descriptor is closed, by whomever or by the end of
+/// the process. `flags` are `XDP_FLAGS_*`.
+pub(super) fn attach(program: &OwnedFd, interface: i32, flags: u32) -> io::Result<OwnedFd> {
+    // SAFETY: no addresses are passed.
+    unsafe { bpf(BPF_LINK_CREATE, &[program.as_raw_fd() as u32, interface as u32, BPF_ATTACH_XDP, flags]) }
+        .map(owned)
+}
+
+/// An interface's queues that packets come in by; one where it does not say.
+pub(super) fn queue_count(fd: &OwnedFd, name: &str) -> u32 {
+    const SIOCETHTOOL: libc::Ioctl = 0x8946;
+    // struct ethtool_channels: command, four maxima, then rx, tx, other and combined.
+    let mut channels = [0u32; 9];
+    channels[0] = 0x3c; // ETHTOOL_GCHANNELS
+    // SAFETY: plain integers and pointers, for which zero is a value.
+    let mut request: libc::ifreq = unsafe { zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes().take(15)) {
+        *to = from as libc::c_char;
+    }
+    request.ifr_ifru.ifru_data = channels.as_mut_ptr().cast();
+    // SAFETY: the kernel writes as many words as the structure that the command names has.
+    match check(unsafe { libc::ioctl(fd.as_raw_fd(), SIOCETHTOOL, &raw mut request) }) {
+        Ok(_) => (channels[5] + channels[8]).max(1),
+        Err(_) => 1,
+    }
+}
+
+/// Memory that packets lie in, in frames.
+#[derive(Debug)]
+struct Memory {
+    start: NonNull<u8>,
+    bytes: usize,
+}
+
+impl Memory {
+    fn map(bytes: usize, fd: Option<(&OwnedFd, i64)>) -> io::Result<Memory> {
+        let (flags, fd, at) = match fd {
+            None => (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0),
+            Some((fd, at)) => (libc::MAP_SHARED, fd.as_raw_fd(), at),
+        };
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: the kernel chooses the place; nothing of ours is replaced.
+        let start =
+            unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, flags | libc::MAP_POPULATE, fd, at) };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Memory { start: NonNull::new(start.cast()).expect("mapped somewhere"), bytes })
+    }
+
+    /// A word that both sides access.
+    fn word(&self, at: u64) -> &AtomicU32 {
+        assert!(at.is_multiple_of(4) && at + 4 <= self.bytes as u64);
+        // SAFETY: within the map and aligned, by the assertion; both sides access it as one word.
+        unsafe { AtomicU32::from_ptr(self.start.as_ptr().add(at as usize).cast()) }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: the map is ours, and whoever has bytes of it holds it.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
+    }
+}
+
+/// The frames that an interface's queue puts packets into.
+#[derive(Debug)]
+pub(super) struct Frames {
+    memory: Memory,
+    /// Which are ours.
+    taken: Box<[AtomicBool]>,
+}
+
+// SAFETY: the memory belongs to the process until it is dropped; turns at a frame are told apart by `taken`,
+// and the bytes of one that is taken only read.
+unsafe impl Send for Frames {}
+// SAFETY: as above.
+unsafe impl Sync for Frames {}
+
+impl Frames {
+    pub(super) fn new(count: usize) -> io::Result<Frames> {
+        let memory = Memory::map(count * FRAME_BYTES, None)?;
+        Ok(Frames { memory, taken: (0..count).map(|_| AtomicBool::new(false)).collect() })
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.taken.len()
+    }
+
+    /// Bytes of a frame that was taken, by their place in the memory.
+    #[inline]
+    pub(super) fn bytes(&self, at: usize, len: usize) -> &[u8] {
+        let frame = at / FRAME_BYTES;
+        assert!(at % FRAME_BYTES + len <= FRAME_BYTES && self.taken[frame].load(Ordering::Relaxed));
+        // SAFETY: within a frame of the memory, by the assertion; the frame is ours, so the kernel does not
+        // write to it, and it is not given back while somebody holds the batch that it came in.
+        unsafe { std::slice::from_raw_parts(self.memory.start.as_ptr().add(at), len) }
+    }
+
+    /// Frame `index` is the kernel's from when it is in the fill ring.
+    pub(super) fn give_back(&self, index: u32) {
+        self.taken[index as usize].store(false, Ordering::Release);
+    }
+}
+
+/// A ring of descriptors that one side fills and the other empties.
+#[derive(Debug)]
+struct Descriptors {
+    memory: Memory,
+    at: libc::xdp_ring_offset,
+    size: u32,
+}
+
+// SAFETY: the memory belongs to the process; its words are accessed atomically, its descriptors by the one
+// owner of the socket and in turns with the kernel.
+unsafe impl Send for Descriptors {}
+
+impl Descriptors {
+    fn map(
+        fd: &OwnedFd,
+        place: i64,
+        at: libc::xdp_ring_offset,
+        size: u32,
+        each: usize,
+    ) -> io::Result<Descriptors> {
+        let memory = Memory::map(at.desc as usize + size as usize * each, Some((fd, place)))?;
+        Ok(Descriptors { memory, at, size })
+    }
+
+    fn producer(&self) -> &AtomicU32 {
+        self.memory.word(self.at.producer)
+    }
+
+    fn consumer(&self) -> &AtomicU32 {
+        self.memory.word(self.at.consumer)
+    }
+
+    fn slot<T>(&self, index: u32) -> NonNull<T> {
+        let at = self.at.desc as usize + (index & (self.size - 1)) as usize * size_of::<T>();
+        assert!(at + size_of::<T>() <= self.memory.bytes);
+        // SAFETY: within the map, by the assertion.
+        unsafe { self.memory.start.add(at).cast() }
+    }
+}
+
+/// A socket that takes a queue's packets.
+#[derive(Debug)]
+pub(super) struct Socket {
+    fd: OwnedFd,
+    fill: Descriptors,
+    receive: Descriptors,
+}
+
+impl Socket {
+    /// Makes a socket with rings for all frames. Packets come when it is bound and in the program's table.
+    pub(super) fn new(frames: &Frames) -> io::Result<Socket> {
+        // SAFETY: no memory is passed.
+        let fd = owned(check(unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) })?);
+        let size = frames.count() as u32;
+        let area = libc::xdp_umem_reg_v1 {
+            addr: frames.memory.start.as_ptr() as u64,
+            len: frames.memory.bytes as u64,
+            chunk_size: FRAME_BYTES as u32,
+            headroom: 0,
+        };
+        let set = |name, value: &u32| super::sys::set_option(&fd, libc::SOL_XDP, name, value);
+        super::sys::set_option(&fd, libc::SOL_XDP, libc::XDP_UMEM_REG, &area)?;
+        set(libc::XDP_UMEM_FILL_RING, &size)?;
+        // Nothing is sent, but a socket without it cannot be bound.
+        set(libc::XDP_UMEM_COMPLETION_RING, &2)?;
+        set(libc::XDP_RX_RING, &size)?;
+        // SAFETY: plain integers, for which zero is a value.
+        let mut offsets: libc::xdp_mmap_offsets = unsafe { zeroed() };
+        option(&fd, libc::XDP_MMAP_OFFSETS, &mut offsets)?;
+        let fill_at = libc::XDP_UMEM_PGOFF_FILL_RING as i64;
+        let fill = Descriptors::map(&fd, fill_at, offsets.fr, size, size_of::<u64>())?;
+        let receive_at = libc::XDP_PGOFF_RX_RING;
+        let receive = Descriptors::map(&fd, receive_at, offsets.rx, size, size_of::<libc::xdp_desc>())?;
+        Ok(Socket { fd, fill, receive })
+    }
+
+    /// Binds it to a queue; with `frags`, packets of several frames come too.
+    pub(super) fn bind(&self, interface: i32, queue: u32, frags: bool) -> io::Result<()> {
+        let address = libc::sockaddr_xdp {
+            sxdp_family: libc::AF_XDP as u16,
+            sxdp_flags: if frags { XDP_USE_SG } else { 0 },
+            sxdp_ifindex: interface as u32,
+            sxdp_queue_id: queue,
+            sxdp_shared_umem_fd: 0,
+        };
+        let len = size_of::<libc::sockaddr_xdp>() as libc::socklen_t;
+        // SAFETY: the kernel reads as many bytes as the address has.
+        check(unsafe { libc::bind(self.fd.as_raw_fd(), (&raw const address).cast(), len) }).map(drop)
+    }
+
+    pub(super) fn fd(&self) -> &OwnedFd {
+        &self.fd
+    }
+
+    /// Gives frames to the kernel. There is room for all frames that there are.
+    pub(super) fn fill(&mut self, indexes: impl Iterator<Item = u32>) {
+        let mut at = self.fill.producer().load(Ordering::Relaxed);
+        for index in indexes {
+            let address = u64::from(index) * FRAME_BYTES as u64;
+            // SAFETY: `slot` is within the ring and aligned, and the kernel does not look at it until the
+            // producer has passed it.
+            unsafe { self.fill.slot::<u64>(at).write(address) };
+            at = at.wrapping_add(1);
+        }
+        self.fill.producer().store(at, Ordering::Release);
+    }
+
+    /// Takes the next packet, or part of one: place, length and options.
+    pub(super) fn receive(&mut self, frames: &Frames) -> Option<(usize, u32, u32)> {
+        let at = self.receive.consumer().load(Ordering::Relaxed);
+        if self.receive.producer().load(Ordering::Acquire) == at {
+            return None;
+        }
+        // SAFETY: `slot` is within the ring and aligned, and the kernel has written it before it moved the
+        // producer on; it writes there again when the consumer has passed it.
+        let found: libc::xdp_desc = unsafe { self.receive.slot::<libc::xdp_desc>(at).read() };
+        self.receive.consumer().store(at.wrapping_add(1), Ordering::Release);
+        frames.taken[found.addr as usize / FRAME_BYTES].store(true, Ordering::Relaxed);
+        Some((found.addr as usize, found.len, found.options))
+    }
+
+    /// Packets that found no frame or no room in the ring, since the socket was made.
+    pub(super) fn dropped(&self) -> io::Result<u64> {
+        // SAFETY: plain integers, for which zero is a value.
+        let mut counters: libc::xdp_statistics = unsafe { zeroed() };
+        option(&self.fd, libc::XDP_STATISTICS, &mut counters)?;
+        Ok(counters.rx_dropped + counters.rx_ring_full)
+    }
+}
+
+/// Asks for an option of `SOL_XDP`; `T` consists of integers.
+fn option<T: Copy>(fd: &OwnedFd, name: i32, value: &mut T) -> io::Result<()> {
+    let mut len = size_of::<T>() as libc::socklen_t;
+    let value = std::ptr::from_mut(value).cast();
+    // SAFETY: the kernel writes at most `len` bytes into a living value, for which any bits will do.
+    check(unsafe { libc::getsockopt(fd.as_raw_fd(), libc::SOL_XDP, name, value, &raw mut len) }).map(drop)
+}
