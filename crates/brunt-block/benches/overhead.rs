@@ -1,5 +1,6 @@
 //! What does one 4 KiB random read through a Brunt device cost, against fio's io_uring engine on the
-//! same file in the same run? Prints rate, CPU, system calls and context switches for each request of
+//! same file in the same run? And what does a layer that does nothing cost a request, against the same device
+//! without it? Prints rate, CPU, system calls and context switches for each request of
 //! both, interleaved, and their ratios.
 //!
 //!     cargo bench -p brunt-block --bench overhead -- [--seconds 2] [--rounds 3] [--only WORD] [FOLDER…]
@@ -306,6 +307,8 @@ fn main() {
     let mut jobs = vec![
         alone("null device", ""),
         alone("null device, idle fault layer", "?fault=off"),
+        alone("null device, fault of other requests", "?fault=busy,op=write"),
+        alone("null device, fault that never hits", "?fault=busy,p=0"),
         alone("null device, retry layer", "?retry=3"),
         alone("null device, raid0 of 2", "").in_array(2),
     ];
@@ -340,8 +343,12 @@ fn main() {
     for job in jobs.iter().filter(|job| job.name.contains(&only)) {
         let backend = open_url(&job.url).expect("the file opens");
         println!("{} {}", job.name, backend.info().notes.join("; "));
+        // Layers are held against the bare device in turns, files against fio.
+        let bare = job.file.is_none().then(|| open_url(&format!("null:{FILE_BYTES}")).expect("it opens"));
+        let beside = if bare.is_some() { "bare" } else { "fio" };
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
         for _ in 0..rounds {
+            theirs.extend(bare.iter().map(|bare| drive(&**bare, &job.config, job.depth, job.batch, time)));
             ours.push(drive(&*backend, &job.config, job.depth, job.batch, time));
             theirs.extend(job.file.as_ref().and_then(|file| fio(file, job.depth, time)));
         }
@@ -349,10 +356,10 @@ fn main() {
         print("brunt", &ours);
         if !theirs.is_empty() {
             let theirs = middle(&theirs);
-            print("fio", &theirs);
+            print(beside, &theirs);
             println!(
                 "  {:<22} {:>8.2}x {:>6.2}x {:>35.3}x",
-                "brunt / fio",
+                format!("brunt / {beside}"),
                 ours.per_second / theirs.per_second,
                 ours.cpu_us / theirs.cpu_us,
                 ours.latency_us_mean / theirs.latency_us_mean

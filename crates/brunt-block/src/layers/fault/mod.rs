@@ -2,7 +2,8 @@
 //! ([`spec`] has the words, [`switch`] the hand). Sits anywhere in a stack: below `delay` an error takes
 //! as long as a request, above it none; below `retry` it is what a controller tries to overcome.
 //!
-//! The rule: with nothing armed, requests pass as they are, for one look at a number a batch. A
+//! The rule: with nothing armed, requests pass as they are, for one look at a number a batch; a batch that
+//! nothing hits is looked through and passes as it is. A
 //! request that is hit is told from the others by its tag, which is why tags of outstanding requests
 //! are unique.
 
@@ -181,10 +182,24 @@ impl Device for FaultDevice {
         if self.active.is_empty() && self.kept() == 0 {
             return self.inner.submit(batch);
         }
-        while self.outstanding() as usize + self.below.len() < self.depth {
-            let Some(request) = batch.pop_front() else { break };
-            self.admit(request);
+        // A batch that nothing hits goes down as it is; of another one what comes before the hit goes first.
+        let room = self.depth.saturating_sub(self.outstanding() as usize);
+        let few = batch.len() <= room;
+        let mut missed = 0;
+        for _ in 0..batch.len().min(room) {
+            if let Some(index) = self.hit(&batch[missed]) {
+                self.below.extend(batch.drain(..missed));
+                let request = batch.pop_front().expect("it was hit");
+                self.inject(index, request);
+                missed = 0;
+            } else {
+                missed += 1;
+            }
         }
+        if few && self.below.is_empty() && self.held.is_empty() {
+            return self.inner.submit(batch);
+        }
+        self.below.extend(batch.drain(..missed));
         self.pass_down();
     }
 
@@ -259,14 +274,6 @@ impl FaultDevice {
                     Active { random: Random::for_part(seed, self.part), armed }
                 }
             });
-        }
-    }
-
-    /// One request, hit or not.
-    fn admit(&mut self, request: Request) {
-        match self.hit(&request) {
-            Some(index) => self.inject(index, request),
-            None => self.below.push_back(request),
         }
     }
 
