@@ -127,7 +127,8 @@ impl Found {
     }
 
     /// Holds what was found without the lost packets against the whole capture. `strictly` also wants
-    /// every operation's own call and own reply, which retransmissions in the capture make ambiguous.
+    /// every operation's own call and own reply in the packets in which they were: true of captures in
+    /// which nothing was sent again.
     pub fn compare(&self, found: &Found, kept: &[bool], strictly: bool) -> Recovery {
         let (possible, whole) = self.possible(kept, u64::MAX);
         let mut recovery = Recovery { whole, possible: possible.len() as u64, ..Recovery::default() };

@@ -48,7 +48,8 @@ pub fn run(
                 return Err(Failure::failed("interrupted: lines printed so far are complete"));
             }
             let lossy = Lossy::new(subject, *share, seed, part, scratch)?;
-            let ours = truth.compare(&found(&subject.path, |packet| lossy.kept[packet])?, &lossy.kept, true);
+            let ours = found(&subject.path, |packet| lossy.kept[packet])?;
+            let ours = truth.compare(&ours, &lossy.kept, subject.made);
             invented.extend(ours.invented.iter().take(3).cloned());
             let nfstrace = match programs.contains(&Program::Nfstrace) {
                 true => Some(Program::Nfstrace.run(&lossy.path, scratch)?.calls),

@@ -93,6 +93,8 @@ pub struct Subject {
     pub packet_bytes_max: u32,
     /// RPC calls in it.
     pub calls: u64,
+    /// Whether it was made for the run: then nothing in it was sent twice.
+    pub made: bool,
 }
 
 impl Subject {
@@ -125,7 +127,7 @@ impl Subject {
             return Err(Failure::usage(format!("{}: no RPC call was found in it", path.display())));
         }
         let file_bytes = fs::metadata(&path).map_err(Failure::failed)?.len();
-        Ok(Subject { name, path, file_bytes, packets, wire_bytes, packet_bytes_max, calls })
+        Ok(Subject { name, path, file_bytes, packets, wire_bytes, packet_bytes_max, calls, made: false })
     }
 
     /// What is expected on it.
@@ -225,6 +227,6 @@ impl Made {
             self.mtu
         ));
         compose(&path, self.load, self.mtu, if quick { self.calls / 10 } else { self.calls })?;
-        Subject::new(self.name.to_string(), path)
+        Ok(Subject { made: true, ..Subject::new(self.name.to_string(), path)? })
     }
 }
