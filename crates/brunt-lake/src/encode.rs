@@ -208,10 +208,9 @@ fn lay_out(scratch: &mut Scratch, cells: &Cells, column: &Column) -> LaidOut {
                 present(values, &cells.levels, &mut scratch.ints);
                 &scratch.ints
             };
-            let (min, max) =
-                values.iter().fold((i64::MAX, i64::MIN), |(min, max), v| (min.min(*v), max.max(*v)));
-            let some = !values.is_empty();
-            let statistics = Statistics::int64(some.then_some(min), some.then_some(max), None, nulls, false);
+            let extremes = packing::extremes(values);
+            let [min, max] = [extremes.map(|(min, _)| min), extremes.map(|(_, max)| max)];
+            let statistics = Statistics::int64(min, max, None, nulls, false);
             if column.coding == Coding::Dictionary {
                 scratch.dictionary.clear();
                 let hash = |value: &i64| FixedState::with_seed(0).hash_one(value);

@@ -28,6 +28,32 @@ pub(crate) fn width(number: u64) -> usize {
     (u64::BITS - number.leading_zeros()) as usize
 }
 
+/// The least and the greatest, for values in no order: four at a time, as none of the four waits for another.
+pub(crate) fn extremes(values: &[i64]) -> Option<(i64, i64)> {
+    let first = *values.first()?;
+    if all_same(values) {
+        return Some((first, first));
+    }
+    let (fours, rest) = values.as_chunks::<4>();
+    let (mut least, mut greatest) = ([first; 4], [first; 4]);
+    for four in fours {
+        for lane in 0..4 {
+            least[lane] = least[lane].min(four[lane]);
+            greatest[lane] = greatest[lane].max(four[lane]);
+        }
+    }
+    let least = least.iter().chain(rest).fold(first, |least, value| least.min(*value));
+    let greatest = greatest.iter().chain(rest).fold(first, |greatest, value| greatest.max(*value));
+    Some((least, greatest))
+}
+
+/// Whether they are all the same: with a look at the ends first, and then without a branch for each.
+pub(crate) fn all_same(values: &[i64]) -> bool {
+    let (Some(first), Some(last)) = (values.first(), values.last()) else { return true };
+    first == last
+        && values.chunks(1024).all(|some| some.iter().fold(0, |bits, value| bits | (value ^ first)) == 0)
+}
+
 /// `DELTA_BINARY_PACKED`: the differences of neighbours, less the smallest of each block, in as many bits
 /// as the largest of 32 needs. A nanosecond a value; a column whose values are all the same, nothing.
 pub(crate) fn deltas(values: &[i64], out: &mut Vec<u8>) {
@@ -36,7 +62,7 @@ pub(crate) fn deltas(values: &[i64], out: &mut Vec<u8>) {
     varint(values.len() as u64, out);
     let Some((first, rest)) = values.split_first() else { return zigzag(0, out) };
     zigzag(*first, out);
-    if rest.iter().all(|value| value == first) {
+    if all_same(values) {
         // For each block: a smallest delta of zero, and four widths of zero.
         out.resize(out.len() + rest.len().div_ceil(BLOCK) * (1 + PARTS), 0);
         return;
@@ -44,13 +70,12 @@ pub(crate) fn deltas(values: &[i64], out: &mut Vec<u8>) {
     let mut previous = *first;
     for block in rest.chunks(BLOCK) {
         let mut deltas = [0u64; BLOCK];
-        let mut least = i64::MAX;
-        for (delta, value) in deltas.iter_mut().zip(block) {
-            let difference = value.wrapping_sub(previous);
-            previous = *value;
-            least = least.min(difference);
-            *delta = difference as u64;
+        let before = std::iter::once(&previous).chain(block);
+        for (delta, (value, before)) in deltas.iter_mut().zip(block.iter().zip(before)) {
+            *delta = value.wrapping_sub(*before) as u64;
         }
+        let least = least(&deltas[..block.len()]);
+        previous = block.last().copied().unwrap_or(previous);
         for delta in &mut deltas[..block.len()] {
             *delta = delta.wrapping_sub(least as u64);
         }
@@ -63,6 +88,18 @@ pub(crate) fn deltas(values: &[i64], out: &mut Vec<u8>) {
             pack_part(part, width, out);
         }
     }
+}
+
+/// The least of a block's differences.
+fn least(deltas: &[u64]) -> i64 {
+    let (fours, rest) = deltas.as_chunks::<4>();
+    let mut least = [i64::MAX; 4];
+    for four in fours {
+        for lane in 0..4 {
+            least[lane] = least[lane].min(four[lane] as i64);
+        }
+    }
+    rest.iter().map(|delta| *delta as i64).chain(least).min().unwrap_or(0)
 }
 
 /// 32 values of `WIDTH` bits. Compiled for each width: then all shifts are known.
@@ -225,6 +262,29 @@ mod tests {
                 check(&sums.collect::<Vec<_>>());
             }
         }
+    }
+
+    /// The goal: the least and the greatest wherever they stand, and sameness, at each length.
+    #[test]
+    fn extremes_are_found() {
+        let mut random = brunt_core::random::Random::new(13);
+        assert_eq!((extremes(&[]), all_same(&[])), (None, true));
+        for count in 1..70 {
+            let mut values: Vec<i64> = (0..count).map(|_| random.next_u64() as i64).collect();
+            for _ in 0..4 {
+                let expected = (*values.iter().min().unwrap(), *values.iter().max().unwrap());
+                assert_eq!(
+                    (extremes(&values), all_same(&values)),
+                    (Some(expected), expected.0 == expected.1)
+                );
+                values.rotate_left(count / 3);
+            }
+            values.fill(i64::MIN);
+            assert_eq!((extremes(&values), all_same(&values)), (Some((i64::MIN, i64::MIN)), true));
+        }
+        let mut values = vec![7; 5000];
+        values[2500] = 8;
+        assert_eq!((extremes(&values), all_same(&values)), (Some((7, 8)), false));
     }
 
     /// The goal: runs and what lies between them come back, for each width.

@@ -266,7 +266,7 @@ impl Words {
 
     #[cold]
     fn grow(&mut self, end: usize) {
-        self.words.resize((end + end / 4).max(1 << 10), 0);
+        self.words.resize((end * 2).max(1 << 12), 0);
     }
 
     /// The word that stands for a text of this chunk: where it begins, and its length.
