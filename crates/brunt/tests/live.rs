@@ -437,6 +437,13 @@ fn without_the_right_the_error_says_how() {
     let text = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{text}");
     assert!(text.contains("CAP_NET_RAW") && text.contains("setcap"), "{text}");
+    for options in [["--port", "2049"], ["--rings", "2"]] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_brunt"));
+        let output = command.args(["capture", "-i", "lo", "--source", "xdp"]).args(options).output();
+        let output = output.expect("brunt");
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && text.contains("--source xdp knows no"), "{text}");
+    }
     let output = Command::new(env!("CARGO_BIN_EXE_brunt")).args(["capture", "-i", "none9"]).output();
     let output = output.expect("brunt");
     let text = String::from_utf8_lossy(&output.stderr);
