@@ -9,6 +9,7 @@
 # MEGABYTES (of each file, default "16 64"), BRUNT (the program), and kernel-initiator.sh's variables count.
 # Prints one line for each delay and file. Before: tools/kernel-initiator.sh --prepare
 set -euo pipefail
+[ "${1:-}" != --prepare ] || exit 0
 cd "$(dirname "$0")/.."
 BRUNT=$(realpath "${BRUNT:-target/release/brunt}")
 tools/kernel-initiator.sh --ready || { echo "run tools/kernel-initiator.sh --prepare first" >&2; exit 125; }

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use brunt_core::Clock;
 use rustix::process::{Pid, Signal, kill_process};
-use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::control::{Answer, Away, Controls, Order, Presence};
 use crate::experiment::{Serve, TARGET_NAME};
@@ -261,6 +261,15 @@ impl Role {
             }
         }
         Ok(())
+    }
+
+    /// The cores that it may use.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub fn cores(&self) -> io::Result<Vec<usize>> {
+        let set = sched_getaffinity(pid_of(&self.process().child))?;
+        Ok((0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect())
     }
 
     /// Whether it plays as it should.

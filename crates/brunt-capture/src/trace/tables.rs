@@ -421,7 +421,7 @@ pub const STATISTICS: Table = Table {
 };
 
 /// What [`NOTES`] says of this order of tables and columns.
-pub const VERSION: i64 = 1;
+pub const VERSION: i64 = 2;
 
 /// All of them.
 pub const TABLES: [&Table; 20] = [
@@ -452,7 +452,7 @@ pub const NOTES: Table = Table {
     name: "trace",
     doc: "One row: what a reader has to know before the rest.",
     columns: &[
-        Column::int("version", "1; a reader of another version asks for it."),
+        Column::int("version", "2; a reader of another version asks for it."),
         Column::text("program", "What wrote it."),
         Column::bool("anonymous", "Whether names, addresses and ids are pseudonyms."),
     ],

@@ -81,7 +81,7 @@ pub struct FaultEntry {
     /// Takes this share (0 to 1) of the processor away, by competing for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu: Option<f64>,
-    /// Of these cores; all of them by default. A target that the experiment serves is kept on them, with and
+    /// Of these cores; all that the target may use by default. A target that the experiment serves is kept on them, with and
     /// without the fault.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cores: Vec<usize>,

@@ -202,9 +202,13 @@ fn make(
     let make: Make = match entry.kind() {
         "cpu" => {
             let share = entry.cpu.unwrap_or_default();
-            let all = std::thread::available_parallelism().map_or(1, usize::from);
-            let cores = if entry.cores.is_empty() { (0..all).collect() } else { entry.cores.clone() };
+            let named = entry.cores.clone();
             Box::new(move || {
+                let cores = match &role {
+                    _ if !named.is_empty() => named.clone(),
+                    Some(role) => role.cores().map_err(|error| format!("the target's cores: {error}"))?,
+                    None => (0..std::thread::available_parallelism().map_or(1, usize::from)).collect(),
+                };
                 if let Some(role) = &role {
                     role.pin(&cores)
                         .map_err(|error| format!("the target cannot be kept on {cores:?}: {error}"))?;
