@@ -141,14 +141,23 @@ fn interrupted_at_any_moment() {
 #[test]
 fn interrupted_twice() {
     let more = "queue_depth = 4\ndrain = \"1h\"\nstop = { time = \"1h\" }";
-    let mut run = Run::start("twice", &experiment("memory:16MiB?delay=const:1h", 3, more));
-    let status = wait_for(|| {
-        run.interrupt();
-        std::thread::sleep(Duration::from_millis(20));
-        run.child.try_wait().expect("a child of ours")
-    });
-    assert_eq!(status.code(), Some(130));
-    assert_eq!(summary(&run.results())["complete"], false);
+    // A run that is interrupted before its first request was sent has nothing to wait for and ends at once,
+    // with status 1: then once more, and later.
+    for pause_ms in [50, 250, 1000, 5000] {
+        let mut run = Run::start("twice", &experiment("memory:16MiB?delay=const:1h", 3, more));
+        std::thread::sleep(Duration::from_millis(pause_ms));
+        let status = wait_for(|| {
+            run.interrupt();
+            std::thread::sleep(Duration::from_millis(20));
+            run.child.try_wait().expect("a child of ours")
+        });
+        assert_eq!(summary(&run.results())["complete"], false);
+        match status.code() {
+            Some(130) => return,
+            code => assert_eq!(code, Some(1), "after {pause_ms} ms"),
+        }
+    }
+    panic!("no run had a request under way");
 }
 
 /// The goal: the highest rate under a promise is found through the whole program: four servers of
