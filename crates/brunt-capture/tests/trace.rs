@@ -10,34 +10,7 @@ use brunt_capture::trace::{Anonymizer, Recorder, TraceOptions, TraceSummary, rep
 use brunt_capture::{Analysis, Ledger, Limits, Pipeline, run_file, run_file_parallel};
 use brunt_lake::{Table, read_table, reader};
 use brunt_wire::pcap::CapturedPacket;
-
-/// A folder that goes with the test.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let folder = std::env::temp_dir().join(format!("brunt-trace-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&folder);
-        Folder(folder)
-    }
-}
-
-impl Folder {
-    /// In memory where the system has such a folder: many small parts are closed, and each is waited for.
-    fn in_memory(name: &str) -> Folder {
-        let memory = Path::new("/dev/shm");
-        let parent = if memory.is_dir() { memory.to_path_buf() } else { std::env::temp_dir() };
-        let folder = parent.join(format!("brunt-trace-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&folder);
-        Folder(folder)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
+use common::Folder;
 
 /// Writes a capture's trace; the report on the packets, as JSON, and what was written.
 fn record(

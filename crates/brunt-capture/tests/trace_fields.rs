@@ -3,32 +3,14 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use brunt_capture::trace::pcap::{PacketFiles, PcapOptions};
 use brunt_capture::trace::{Recorder, TraceOptions, tables};
 use brunt_capture::{Limits, run_file};
 use brunt_lake::{Batch, Kind, Table, read_table};
 use brunt_wire::pcap::{CapturedPacket, LinkType};
-use common::tshark;
-
-/// A folder that goes with the test.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let folder = std::env::temp_dir().join(format!("brunt-fields-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&folder);
-        std::fs::create_dir_all(&folder).unwrap();
-        Folder(folder)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
+use common::{Folder, tshark};
 
 fn record(capture: &Path, folder: &Path) {
     let recorder = Recorder::create(folder, &TraceOptions::default()).unwrap();

