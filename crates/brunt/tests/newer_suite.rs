@@ -226,7 +226,7 @@ fn code_of(ended: &Ended) -> (Status, Option<(u8, u8, u8)>) {
 
 /// The goal: two sessions hand a block to and fro by COMPARE AND WRITE, and one command in five is
 /// aborted right behind itself. Each either ends, once, or is aborted and never heard of again;
-/// and what they say they wrote is what is there.
+/// what they say they wrote is what is there, and nothing is there by halves.
 #[test]
 fn compare_and_write_from_two_sessions_with_aborts() {
     let target = Target::start(&["--lun", "memory:16MiB"]);
@@ -270,14 +270,22 @@ fn compare_and_write_from_two_sessions_with_aborts() {
             code::task_management::FUNCTION_COMPLETE
         };
         assert_eq!(TaskManagementResponse::view(&pdu.bhs).response, expected, "round {i}: ended: {ended}");
+        // Nothing of it comes any more: the next answer is the ping's.
+        assert_eq!(raw.ping(b"quiet").kind(), Opcode::NopIn, "round {i}");
         if ended {
             wrote += 1;
             holds = holds.wrapping_add(1);
-        } else {
-            aborted += 1;
+            continue;
         }
-        // Nothing of it comes any more: the next answer is the ping's.
-        assert_eq!(raw.ping(b"quiet").kind(), Opcode::NopIn, "round {i}");
+        aborted += 1;
+        if !immediate.is_empty() {
+            // The abort may come when the block is being written: then it is, whole, and not reported (SAM-5 leaves
+            // that open; the answer to the abort has waited for it).
+            let read = raw.read(0, &rw10(READ_10, 0, 1), BLOCK as u32);
+            let now = read.data[0];
+            assert!(read.data == [now; BLOCK] && [holds, holds.wrapping_add(1)].contains(&now), "round {i}");
+            holds = now;
+        }
     }
     assert_eq!(wrote + aborted, 200);
     // Without data a command cannot have ended: these were aborted for certain.
