@@ -12,11 +12,11 @@ use brunt_core::Span;
 use brunt_core::units::parse_duration;
 use brunt_study::experiment::Experiment;
 use brunt_study::lab::Standing;
-use brunt_study::role::{Here, Place, Role};
+use brunt_study::role::Role;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
-use super::run::read;
+use super::run::{read, serve};
 use crate::cli::{Done, Failure, Output};
 use crate::lab;
 
@@ -69,7 +69,7 @@ impl super::Subcommand for Lab {
         }
         let on = self.on.as_deref().unwrap_or(entry.worker());
         let place = lab.place(on).map_err(Failure::usage)?;
-        let (roles, urls) = serve(&experiment, &lab)?;
+        let (roles, urls) = start(&experiment, &lab)?;
         let name = self.command[0].display().to_string();
         let mut command = Command::new(&self.command[0]);
         command.args(&self.command[1..]).envs(urls);
@@ -111,23 +111,11 @@ fn move_apart(lab: &Standing, experiment: &Experiment, delay: Duration) -> Resul
 }
 
 /// Starts what the experiment serves; variables with their URLs.
-fn serve(experiment: &Experiment, lab: &Standing) -> Result<(Vec<Arc<Role>>, Variables), Failure> {
+fn start(experiment: &Experiment, lab: &Standing) -> Result<(Vec<Arc<Role>>, Variables), Failure> {
     let (mut roles, mut urls) = (Vec::new(), Variables::new());
     for (name, target) in &experiment.targets {
-        let url = match &target.serve {
-            None => target.url.clone(),
-            Some(serve) => {
-                let place: Arc<dyn Place> = match &target.host {
-                    Some(host) => lab.place(host).map_err(Failure::usage)?,
-                    None => Arc::new(Here),
-                };
-                let role = Role::serve(name, serve, place)
-                    .map_err(|error| Failure::failed(format!("target {error}")))?;
-                let url = target.url_at(role.address());
-                roles.push(Arc::new(role));
-                url
-            }
-        };
+        let (url, role) = serve(name, target, Some(lab))?;
+        roles.extend(role);
         urls.insert(variable(name), url);
     }
     Ok((roles, urls))

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use brunt_study::experiment::{Experiment, overlaps};
+use brunt_study::experiment::{Experiment, Target, overlaps};
 use brunt_study::fio::FioJson;
+use brunt_study::lab::Standing;
 use brunt_study::observe::{Companion, Company, Observer};
 use brunt_study::probe::{Prober, Watch};
 use brunt_study::results::Results;
@@ -93,24 +94,11 @@ impl Subcommand for Run {
         let mut roles_by_target = BTreeMap::new();
         for (name, target) in &experiment.targets {
             let written = plan.written.iter().find(|(written, _, _)| written == name);
-            let url = match &target.serve {
-                None => target.url.clone(),
-                Some(serve) => {
-                    let place: Arc<dyn Place> = match (&lab, &target.host) {
-                        (Some(lab), Some(host)) => lab.place(host).map_err(Failure::usage)?,
-                        _ => Arc::new(Here),
-                    };
-                    let role = Role::serve(name, serve, place).map_err(|error| {
-                        Failure::failed(format!("target {error}"))
-                            .advise(format!("see what [targets.{name}] serves"))
-                    })?;
-                    let url = target.url_at(role.address());
-                    let role = Arc::new(role);
-                    roles_by_target.insert(name.clone(), Arc::clone(&role));
-                    roles.push(role);
-                    url
-                }
-            };
+            let (url, role) = serve(name, target, lab.as_ref())?;
+            if let Some(role) = role {
+                roles_by_target.insert(name.clone(), Arc::clone(&role));
+                roles.push(role);
+            }
             let backend = devices::open(&url, written.is_none())?;
             if let Some((_, url, allowed)) = written {
                 devices::guard(backend.as_ref(), *allowed).map_err(|failure| {
@@ -220,4 +208,22 @@ fn free_folder(experiment: &Path) -> PathBuf {
         .chain(later)
         .find(|folder| !folder.join(summary::FILE_NAME).exists())
         .expect("numbers do not end")
+}
+
+/// A target's URL, and the process that serves it where the experiment has one: on the target's host, if
+/// there is a lab.
+pub(super) fn serve(
+    name: &str,
+    target: &Target,
+    lab: Option<&Standing>,
+) -> Result<(String, Option<Arc<Role>>), Failure> {
+    let Some(serve) = &target.serve else { return Ok((target.url.clone(), None)) };
+    let place: Arc<dyn Place> = match (lab, &target.host) {
+        (Some(lab), Some(host)) => lab.place(host).map_err(Failure::usage)?,
+        _ => Arc::new(Here),
+    };
+    let role = Role::serve(name, serve, place).map_err(|error| {
+        Failure::failed(format!("target {error}")).advise(format!("see what [targets.{name}] serves"))
+    })?;
+    Ok((target.url_at(role.address()), Some(Arc::new(role))))
 }
