@@ -28,6 +28,9 @@ pub static BACKENDS: &[BackendEntry] = &[null::ENTRY, memory::ENTRY, file::ENTRY
 /// All layers.
 pub static LAYERS: &[LayerEntry] = &[delayed::ENTRY, fault::ENTRY, retry::ENTRY];
 
+/// Most devices within each other: an array of arrays of mirrors is three.
+pub const NESTING_MAX: u32 = 8;
+
 /// What opening gives.
 pub type Opened = Result<Arc<dyn Backend>, OpenError>;
 
@@ -131,6 +134,8 @@ pub struct Options {
     /// With which devices within are opened.
     more: Vec<BackendEntry>,
     read_only: bool,
+    /// How many devices this one is within.
+    nesting: u32,
 }
 
 impl Options {
@@ -155,9 +160,12 @@ impl Options {
     /// Opens a device that is part of this one, by its URL.
     ///
     /// # Errors
-    /// As [`open_url`].
+    /// As [`open_url`]; and more than [`NESTING_MAX`] are within each other.
     pub fn open(&self, url: &str) -> Opened {
-        open_url_with(url, &self.more, self.read_only)
+        if self.nesting + 1 >= NESTING_MAX {
+            return Err(OpenError::Refused(format!("more than {NESTING_MAX} devices within each other")));
+        }
+        open_within(url, &self.more, self.read_only, self.nesting + 1)
     }
 
     /// Adds a pair, over one of the same key.
@@ -243,6 +251,10 @@ pub fn open_url(text: &str) -> Opened {
 /// # Errors
 /// See [`OpenError`].
 pub fn open_url_with(text: &str, more: &[BackendEntry], read_only: bool) -> Opened {
+    open_within(text, more, read_only, 0)
+}
+
+fn open_within(text: &str, more: &[BackendEntry], read_only: bool, nesting: u32) -> Opened {
     let text = text.trim();
     // Options of a device in brackets are its own.
     let outside = if text.ends_with(']') { None } else { Some(text.rfind(']').map_or(0, |at| at + 1)) };
@@ -252,7 +264,7 @@ pub fn open_url_with(text: &str, more: &[BackendEntry], read_only: bool) -> Open
         _ => (text, ""),
     };
     let mut options = Options::parse(options)?;
-    (options.more, options.read_only) = (more.to_vec(), read_only);
+    (options.more, options.read_only, options.nesting) = (more.to_vec(), read_only, nesting);
     let mut layers = Vec::new();
     for pair in std::mem::take(&mut options.pairs) {
         match LAYERS.iter().find(|layer| layer.name == pair.0) {

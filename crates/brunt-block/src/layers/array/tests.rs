@@ -475,4 +475,11 @@ fn mistakes() {
     let nested = "array:raid0,[array:raid1,[memory:1MiB?fault=off],[memory:1MiB]],[memory:1MiB?delay=const:1us]?retry=3";
     let names: Vec<String> = open_url(nested).unwrap().handles().into_iter().map(|(name, _)| name).collect();
     assert_eq!(names, ["retry", "array", "0/array", "0/0/fault"]);
+    let within = |depth: usize| {
+        (1..depth).fold("memory:1MiB".to_string(), |url, _| format!("array:raid0,[{url}],[memory:1MiB]"))
+    };
+    assert!(open_url(&within(8)).is_ok());
+    check(&within(9), "more than 8 devices within each other");
+    check(&"array:raid0,[".repeat(10_000), "not closed");
+    check(&format!("{}{}", "array:raid0,[".repeat(10_000), "]".repeat(10_000)), "more than 8");
 }
