@@ -22,14 +22,14 @@ pub enum Handle {
 /// `2/fault`.
 pub type Handles = Vec<(String, Handle)>;
 
-/// The handle of that name: all of it, or what stands behind its last `/` where only one ends so.
-pub fn find<'a>(handles: &'a Handles, name: &str) -> Option<&'a Handle> {
-    if let Some((_, handle)) = handles.iter().find(|(known, _)| known == name) {
-        return Some(handle);
+/// The layer of that name: all of it, or what stands behind its last `/` where only one ends so.
+pub fn find<'a, T>(layers: &'a [(String, T)], name: &str) -> Option<&'a T> {
+    if let Some((_, layer)) = layers.iter().find(|(known, _)| known == name) {
+        return Some(layer);
     }
-    let mut ending = handles.iter().filter(|(known, _)| known.rsplit('/').next() == Some(name));
+    let mut ending = layers.iter().filter(|(known, _)| known.rsplit('/').next() == Some(name));
     match (ending.next(), ending.next()) {
-        (Some((_, handle)), None) => Some(handle),
+        (Some((_, layer)), None) => Some(layer),
         _ => None,
     }
 }

@@ -254,15 +254,20 @@ pub fn open_url_with(text: &str, more: &[BackendEntry], read_only: bool) -> Open
     open_within(text, more, read_only, 0)
 }
 
-fn open_within(text: &str, more: &[BackendEntry], read_only: bool, nesting: u32) -> Opened {
-    let text = text.trim();
+/// What stands before a URL's options, and they.
+pub(crate) fn split_options(text: &str) -> (&str, &str) {
     // Options of a device in brackets are its own.
     let outside = if text.ends_with(']') { None } else { Some(text.rfind(']').map_or(0, |at| at + 1)) };
-    let (place, options) = match outside.and_then(|from| Some(from + text[from..].rfind('?')?)) {
+    match outside.and_then(|from| Some(from + text[from..].rfind('?')?)) {
         // A path may have a question mark of its own; options have an equals sign.
         Some(at) if text[at..].contains('=') => (&text[..at], &text[at + 1..]),
         _ => (text, ""),
-    };
+    }
+}
+
+fn open_within(text: &str, more: &[BackendEntry], read_only: bool, nesting: u32) -> Opened {
+    let text = text.trim();
+    let (place, options) = split_options(text);
     let mut options = Options::parse(options)?;
     (options.more, options.read_only, options.nesting) = (more.to_vec(), read_only, nesting);
     let mut layers = Vec::new();

@@ -216,6 +216,33 @@ fn overlaps_are_told() {
     check(timed(busy, 100, 500) + &timed("storage = \"slow:1ms\"", 200, 100), 2, "a layer of its own");
 }
 
+/// The goal: a member that nothing can make up for does not fail at the end of a run, but before anything is
+/// opened; the way out that is named there works.
+#[test]
+fn members_without_redundancy() {
+    let experiment = |folder: &TempDir, fault: &str| {
+        let text = format!(
+            "name = \"x\"\nrepetitions = 2\n[targets.array]\nurl = \"array:raid0,[memory:4MiB?fault=off],[memory:4MiB]\"\n\
+             [workloads.load]\nretry = {{ count = 100, on = \"any\" }}\nstop = {{ time = \"600ms\" }}\n\
+             [[fault]]\ntarget = \"array\"\n{fault}at = \"200ms\"\nfor = \"200ms\"\n"
+        );
+        support::experiment(folder, &text)
+    };
+    for check in [true, false] {
+        let folder = TempDir::new("raid0");
+        let output = run_within(experiment(&folder, "member = 0\n").args(check.then_some("--check")), 60);
+        let words = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{words}");
+        assert!(words.contains("member 0 of a RAID 0 cannot fail"), "{words}");
+        assert!(words.contains("layer = \"0/fault\""), "{words}");
+        assert!(!folder.join("results").exists(), "nothing was begun");
+    }
+    let folder = TempDir::new("raid0");
+    let instead = "layer = \"0/fault\"\nstorage = \"hardware-error\"\n";
+    let output = run_within(&mut experiment(&folder, instead), 60);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
 /// The goal, the canary: a fault that is silently not there makes the experiment fail, with exit status 1.
 #[test]
 fn a_fault_that_does_not_happen() {

@@ -37,6 +37,8 @@
 
 use std::time::Duration;
 
+use brunt_block::handle;
+use brunt_block::layers::array::{self, Level};
 use brunt_block::layers::fault::Fault as StorageFault;
 use brunt_core::{Size, Span};
 use schemars::JsonSchema;
@@ -44,7 +46,7 @@ use serde::{Deserialize, Serialize};
 
 use super::mistake::{FileError, Source};
 use super::overlap::{Overlap, Together, overlaps};
-use super::{Experiment, LinkBack};
+use super::{Experiment, LinkBack, Target};
 
 /// Most faults of an experiment.
 pub const FAULTS_MAX: usize = 64;
@@ -75,7 +77,7 @@ pub struct FaultEntry {
     /// `slow:10ms`, `hang`. Without such a layer in the target's URL one is put on top.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub storage: Option<String>,
-    /// Takes this member out of the target's array, from 0. Over when the array is whole again.
+    /// Takes this member out of the target's array (raid1 or raid5), from 0. Over when the array is whole again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub member: Option<usize>,
     /// Takes this share (0 to 1) of the processor away, by competing for it.
@@ -149,6 +151,41 @@ impl FaultEntry {
         if self.name.is_empty() { self.what() } else { self.name.clone() }
     }
 
+    /// Why this member of the target's array cannot fail and be replaced, and what to write instead. What
+    /// arrays there are is read off the URL; which of several is meant is asked when they are opened.
+    fn member_mistake(&self, member: usize, target: &Target) -> Option<(String, String)> {
+        let arrays = array::named_in(target.place());
+        let array = match (&self.layer, arrays.as_slice()) {
+            (_, []) => {
+                let what = format!("target {} is no array, so that no member of it fails", self.target);
+                return Some((
+                    what,
+                    "write one as its url or serve, such as array:raid1,[…],[…]".to_string(),
+                ));
+            }
+            (None, [(_, only)]) => only,
+            (None, _) => return None,
+            (Some(name), _) => handle::find(&arrays, name)?,
+        };
+        let last = array.members.checked_sub(1)?;
+        if member > last {
+            return Some((format!("there is no member {member}"), format!("write one of 0 to {last}")));
+        }
+        // Whatever lasts until the end of a run is made good before the next one.
+        (array.level == Level::Raid0).then(|| {
+            let what = format!(
+                "member {member} of a RAID 0 cannot fail: nothing makes up for it, and nothing is left to \
+                 rebuild it from when the fault is over or the next run begins"
+            );
+            let help = format!(
+                "write raid1 or raid5; or give the device of member {member} a fault layer ([…?fault=off]) and \
+                 have that fail, sticky or for a time: storage = \"hardware-error\" with the layer's name, such \
+                 as layer = \"{member}/fault\", for member = {member}"
+            );
+            (what, help)
+        })
+    }
+
     /// When it begins and ends, from the start of measuring; `None` for "before" and "after".
     pub fn times(&self) -> (Option<Duration>, Option<Duration>) {
         let at = self.at.map(|at| at.0);
@@ -203,6 +240,9 @@ impl Experiment {
             };
             if let Some(Err(error)) = fault.storage.as_deref().map(StorageFault::parse) {
                 return wrong(index, error.to_string(), "the same words as in a device's fault= option");
+            }
+            if let Some((what, help)) = fault.member.and_then(|member| fault.member_mistake(member, target)) {
+                return wrong(index, what, &help);
             }
             if matches!(kind, "freeze" | "kill") && target.serve.is_none() {
                 let what = format!("{kind} is for a process of the experiment's own; this target has a url");
@@ -261,5 +301,55 @@ impl Experiment {
             );
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The goal: a member that cannot fail, or cannot be replaced, is refused when the file is read, with a way
+    /// out that is taken; what only those can tell who open the device is left to them.
+    #[test]
+    fn members() {
+        let check = |target: &str, fault: &str, said: Option<&str>| {
+            let text = format!(
+                "name = \"x\"\n[targets.disk]\n{target}\n[workloads.load]\nstop = {{ time = \"10s\" }}\n\
+                 [[fault]]\ntarget = \"disk\"\n{fault}"
+            );
+            match (Experiment::parse("x.toml", &text), said) {
+                (Ok(_), None) => {}
+                (Err(error), Some(said)) => {
+                    let all = format!("{} {}", error.one_line(), error.help_text().unwrap_or_default());
+                    assert!(all.contains("fault 1: ") && all.contains(said), "{target} {fault}: {all}");
+                }
+                (result, said) => panic!("{target} {fault}: {said:?} {:?}", result.err()),
+            }
+        };
+        let m = "[memory:1MiB?fault=off]";
+        let timed = "member = 1\nat = \"1s\"\nfor = \"1s\"";
+        for array in [format!("array:raid0,{m},{m}"), format!("array:raid0,{m},{m},spare={m}?retry=3")] {
+            for target in
+                [format!("url = \"{array}\""), format!("serve = [\"null:1MiB\", \"{array},wb\"]\nlun = 1")]
+            {
+                check(&target, timed, Some("member 1 of a RAID 0 cannot fail"));
+                check(&target, "member = 0", Some("layer = \"0/fault\""));
+                check(&target, "member = 0\nat = \"1s\"", Some("RAID 0"));
+                check(&target, "layer = \"0/fault\"\nstorage = \"hardware-error\"\nat = \"1s\"", None);
+            }
+        }
+        let mirror = format!("url = \"array:raid1,{m},{m}\"");
+        check(&mirror, timed, None);
+        check(&mirror, "member = 2", Some("one of 0 to 1"));
+        check(&format!("url = \"array:raid5,{m},{m},{m}\""), timed, None);
+        check("url = \"memory:1MiB\"", timed, Some("disk is no array"));
+        check("serve = \"tcp\"", timed, Some("disk is no array"));
+        let nested = format!("url = \"array:raid1,{m},[array:raid0,name=low,{m},{m}]\"");
+        check(&nested, "layer = \"low\"\nmember = 0", Some("RAID 0"));
+        check(&nested, "layer = \"1/low\"\nmember = 0", Some("RAID 0"));
+        check(&nested, "layer = \"array\"\nmember = 1", None);
+        check(&nested, "member = 1", None);
+        check(&nested, "layer = \"else\"\nmember = 1", None);
+        check("url = \"array:raid0\"", "member = 0", None);
     }
 }

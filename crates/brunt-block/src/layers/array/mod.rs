@@ -34,7 +34,7 @@ pub use layout::Level;
 pub use state::{ArrayControl, ArrayStatus, REBUILD_DEPTH, REBUILD_DEPTH_MAX};
 
 use crate::handle::{Handle, Handles};
-use crate::table::{BackendEntry, OpenError, Opened, Options, bad_value};
+use crate::table::{BackendEntry, NESTING_MAX, OpenError, Opened, Options, bad_value, split_options};
 use crate::{Backend, Device, DeviceError, DeviceInfo, Ring};
 use layout::Layout;
 
@@ -56,6 +56,45 @@ pub const ENTRY: BackendEntry = BackendEntry {
     open,
 };
 
+/// An array as a URL has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Named {
+    /// Its level.
+    pub level: Level,
+    /// How many members, spares not counted.
+    pub members: usize,
+}
+
+/// The arrays that a device's URL names, under the names that [`Backend::handles`] gives them, without
+/// opening anything: for those who want to know early what cannot be done to one. Words that are none of an
+/// array's are passed over; opening says what is wrong with them.
+pub fn named_in(url: &str) -> Vec<(String, Named)> {
+    let mut found = Vec::new();
+    find_named(url, "", NESTING_MAX - 1, &mut found);
+    found
+}
+
+fn find_named(url: &str, within: &str, nesting_left: u32, found: &mut Vec<(String, Named)>) {
+    let (place, _) = split_options(url.trim());
+    let Some(mut words) = place.strip_prefix("array:").and_then(split).map(Vec::into_iter) else { return };
+    let Some(level) = words.next().and_then(Level::parse) else { return };
+    let (mut members, mut spares, mut name) = (Vec::new(), Vec::new(), "array");
+    for word in words {
+        match word.split_once('=') {
+            _ if in_brackets(word).is_some() => members.extend(in_brackets(word)),
+            Some(("spare", spare)) => spares.extend(in_brackets(spare)),
+            Some(("name", word)) => name = word,
+            _ => {}
+        }
+    }
+    found.push((format!("{within}{name}"), Named { level, members: members.len() }));
+    if let Some(nesting_left) = nesting_left.checked_sub(1) {
+        for (index, device) in members.into_iter().chain(spares).enumerate() {
+            find_named(device, &format!("{within}{index}/"), nesting_left, found);
+        }
+    }
+}
+
 fn open(text: &str, options: &mut Options) -> Opened {
     let wrong = |what: &str| bad_value("array", text, what);
     let mut words = split(text).ok_or_else(|| wrong("a bracket is not closed"))?.into_iter();
@@ -65,12 +104,10 @@ fn open(text: &str, options: &mut Options) -> Opened {
         (CHUNK_BYTES, REBUILD_BYTES_PER_SECOND, true, "array");
     let mut depth = REBUILD_DEPTH;
     for word in words {
-        let inside =
-            |word: &str| word.strip_prefix('[').and_then(|word| word.strip_suffix(']')).map(str::to_string);
-        if let Some(member) = inside(word) {
-            members.push(options.open(&member)?);
-        } else if let Some(spare) = word.strip_prefix("spare=").and_then(inside) {
-            spares.push(options.open(&spare)?);
+        if let Some(member) = in_brackets(word) {
+            members.push(options.open(member)?);
+        } else if let Some(spare) = word.strip_prefix("spare=").and_then(in_brackets) {
+            spares.push(options.open(spare)?);
         } else {
             match word.split_once('=') {
                 Some(("chunk", size)) => chunk_bytes = parse_size(size)?,
@@ -90,6 +127,10 @@ fn open(text: &str, options: &mut Options) -> Opened {
     let array = ArrayBackend::new(level, chunk_bytes, members, spares, rate, automatic, name)?;
     array.control.set_rebuild_depth(depth);
     Ok(Arc::new(array))
+}
+
+fn in_brackets(word: &str) -> Option<&str> {
+    word.strip_prefix('[')?.strip_suffix(']')
 }
 
 /// Words with commas between them, those within brackets left alone; `None` when brackets do not match.

@@ -483,3 +483,37 @@ fn mistakes() {
     check(&"array:raid0,[".repeat(10_000), "not closed");
     check(&format!("{}{}", "array:raid0,[".repeat(10_000), "]".repeat(10_000)), "more than 8");
 }
+
+/// The goal: what a URL says of its arrays is what opening it gives, by the same names.
+#[test]
+fn named_in_a_url() {
+    let of_array = |(name, handle)| match handle {
+        Handle::Array(control) => Some((name, control.status().level, control.status().slots.len())),
+        _ => None,
+    };
+    let check = |url: &str, expected: &[(&str, Level, usize)]| {
+        let found = named_in(url);
+        let found: Vec<_> =
+            found.iter().map(|(name, array)| (name.as_str(), array.level, array.members)).collect();
+        assert_eq!(found, expected, "{url}");
+        let Ok(backend) = open_url(url) else { return };
+        let opened: Vec<_> = backend.handles().into_iter().filter_map(of_array).collect();
+        let named: Vec<_> =
+            found.iter().map(|(name, level, members)| (name.to_string(), level.name(), *members)).collect();
+        assert_eq!(named, opened, "{url}");
+    };
+    let m = "[memory:1MiB?fault=off]";
+    check(&format!("array:raid0,{m},{m}"), &[("array", Level::Raid0, 2)]);
+    check(&format!(" array:raid5,spare={m},name=a,{m},{m},{m}?retry=3"), &[("a", Level::Raid5, 3)]);
+    let stripe = format!("array:raid0,{m},{m}?delay=exp:1ms,servers=1");
+    check(
+        &format!("array:raid1,spare=[{stripe}],{m},[{stripe}]"),
+        &[("array", Level::Raid1, 2), ("1/array", Level::Raid0, 2), ("2/array", Level::Raid0, 2)],
+    );
+    // With options of a LUN behind it, which are no device's.
+    check(&format!("array:raid1,{m},{m},thin,block=512"), &[("array", Level::Raid1, 2)]);
+    for url in ["memory:1MiB", "", "array:", "array:raid6,[a],[b]", "array:raid0,[a]],[b]", "iscsi://a/b/0"] {
+        check(url, &[]);
+    }
+    assert_eq!(named_in(&format!("{}{}", "array:raid0,[".repeat(10_000), "]".repeat(10_000))).len(), 8);
+}
