@@ -166,7 +166,8 @@ mod tests {
     /// The goal: what the real tools write is found.
     #[test]
     fn real_tools() {
-        let path = std::env::temp_dir().join(format!("brunt-signature-{}", std::process::id()));
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk.img");
         let check = |program: &str, arguments: &[&str], input: &str, what: &str| {
             std::fs::write(&path, vec![0; 8 << 20]).unwrap();
             if run(program, arguments, &path, input) {
@@ -185,7 +186,6 @@ mod tests {
         check("mkswap", &[], "", "swap");
         check("sfdisk", &["-q"], "label: gpt\n,,\n", "GPT");
         check("sfdisk", &["-q"], "label: dos\n,,\n", "MBR");
-        std::fs::remove_file(&path).unwrap();
     }
 
     fn run(program: &str, arguments: &[&str], path: &Path, input: &str) -> bool {

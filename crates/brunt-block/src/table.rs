@@ -334,8 +334,7 @@ mod tests {
     /// The goal: whoever reads `--help` can use every line of it.
     #[test]
     fn tables_are_whole() {
-        let folder = std::env::temp_dir().join(format!("brunt-table-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
+        let folder = tempfile::tempdir().unwrap();
         let sink = tcp::Sink::start(tcp::SinkConfig::default()).unwrap();
         let mut names = HashSet::new();
         for entry in BACKENDS {
@@ -343,7 +342,7 @@ mod tests {
             assert!(!entry.help.is_empty() && !entry.help.contains('\n'));
             assert!(entry.options.iter().all(|(key, help)| !key.is_empty() && !help.is_empty()));
             assert!(entry.example.starts_with(entry.name));
-            let example = entry.example.replace("/tmp", folder.to_str().unwrap());
+            let example = entry.example.replace("/tmp", folder.path().to_str().unwrap());
             let example = example.replace("127.0.0.1:5260", &sink.address().to_string());
             let backend = open_url(&example).unwrap();
             assert!(backend.info().size_bytes > 0 && !backend.info().name.is_empty());
@@ -357,7 +356,6 @@ mod tests {
             let backend = open_url(&format!("null:1MiB?{}={}", layer.name, layer.example)).unwrap();
             assert!(matches!(backend.inline(), crate::Inline::No), "data must not pass {} by", layer.name);
         }
-        std::fs::remove_dir_all(&folder).unwrap();
     }
 
     /// The goal: the help leaves nothing out.

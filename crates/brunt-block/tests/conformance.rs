@@ -3,10 +3,9 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use brunt_block::backends::tcp::{Sink, SinkConfig};
 use brunt_block::{
@@ -14,6 +13,7 @@ use brunt_block::{
 };
 use brunt_core::Nanos;
 use brunt_core::random::Random;
+use tempfile::{tempdir, tempdir_in};
 
 const SIZE_BYTES: u64 = 8 << 20;
 const DEPTH: u32 = 24;
@@ -64,25 +64,6 @@ impl Bench {
         let mut request = self.request(1, op, offset, len);
         request.buf.fill(fill);
         self.run(vec![request]).pop().unwrap()
-    }
-}
-
-/// A folder for one test's files, gone afterwards.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(parent: &Path) -> Folder {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let path = parent.join(format!("brunt-conformance-{}-{number}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Folder(path)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
@@ -331,7 +312,7 @@ fn arrays() {
 }
 
 fn file_in(parent: &Path) {
-    let folder = Folder::new(parent);
+    let folder = tempdir_in(parent).unwrap();
     for (index, options) in [
         "",
         "&block=4096&write_back=yes",
@@ -342,7 +323,7 @@ fn file_in(parent: &Path) {
     .iter()
     .enumerate()
     {
-        conforms(&format!("file:{}/{index}.img?size=8MiB&create=yes{options}", folder.0.display()));
+        conforms(&format!("file:{}/{index}.img?size=8MiB&create=yes{options}", folder.path().display()));
     }
 }
 
@@ -377,8 +358,8 @@ fn tcp() {
 /// The goal: a read-only file answers writes with an error and everything else as ever.
 #[test]
 fn read_only() {
-    let folder = Folder::new(&std::env::temp_dir());
-    let path = folder.0.join("disk.img");
+    let folder = tempdir().unwrap();
+    let path = folder.path().join("disk.img");
     std::fs::write(&path, vec![7; 65536]).unwrap();
     let backend = open_url(&format!("{}?read_only=yes", path.display())).unwrap();
     assert!(backend.info().read_only);
@@ -393,8 +374,8 @@ fn read_only() {
 /// The goal: two threads on one backend do not disturb each other.
 #[test]
 fn two_threads() {
-    let folder = Folder::new(Path::new(env!("CARGO_TARGET_TMPDIR")));
-    let file = format!("file:{}/disk.img?size=8MiB&create=yes&write_back=yes", folder.0.display());
+    let folder = tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let file = format!("file:{}/disk.img?size=8MiB&create=yes&write_back=yes", folder.path().display());
     for url in ["memory:8MiB", &file] {
         let backend = open_url(url).unwrap();
         let threads: Vec<_> = (0..2u64)
@@ -420,8 +401,8 @@ fn two_threads() {
 /// The goal: a ring with a kernel thread, and one that polls the device, do the same work.
 #[test]
 fn other_rings() {
-    let folder = Folder::new(Path::new(env!("CARGO_TARGET_TMPDIR")));
-    let url = format!("file:{}/disk.img?size=8MiB&create=yes&write_back=yes", folder.0.display());
+    let folder = tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let url = format!("file:{}/disk.img?size=8MiB&create=yes&write_back=yes", folder.path().display());
     let backend = open_url(&url).unwrap();
     let sqpoll = RingConfig { sqpoll_idle_ms: Some(2), ..RingConfig::default() };
     let iopoll = RingConfig { iopoll: true, ..RingConfig::default() };
@@ -473,9 +454,9 @@ impl Drop for Loop {
 /// The goal: block devices of either block size conform, and one in use is left alone.
 #[test]
 fn block_device() {
-    let folder = Folder::new(Path::new(env!("CARGO_TARGET_TMPDIR")));
+    let folder = tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     for block in ["512", "4096"] {
-        let file = folder.0.join(format!("{block}.img"));
+        let file = folder.path().join(format!("{block}.img"));
         std::fs::File::create(&file).unwrap().set_len(SIZE_BYTES).unwrap();
         let Some(device) = Loop::new(&file, block) else {
             return skip("root and loop devices");
@@ -509,8 +490,8 @@ impl Drop for Mounted<'_> {
 /// The goal: a full file system is an answer to the request, with its errno; what fits goes on working.
 #[test]
 fn no_space() {
-    let folder = Folder::new(&std::env::temp_dir());
-    let path = folder.0.to_str().unwrap();
+    let folder = tempdir().unwrap();
+    let path = folder.path().to_str().unwrap();
     if run("mount", &["-t", "tmpfs", "-o", "size=1m", "tmpfs", path]).is_none() {
         return skip("root, to mount a small file system");
     }

@@ -467,10 +467,6 @@ mod tests {
     use super::*;
     use crate::RingConfig;
 
-    fn scratch(name: &str) -> PathBuf {
-        std::env::temp_dir().join(format!("brunt-file-{}-{name}", std::process::id()))
-    }
-
     fn create(path: &Path, size_bytes: u64) -> FileBackend {
         let options = FileOptions { size_bytes: Some(size_bytes), create: true, ..FileOptions::default() };
         FileBackend::open(path, &options).unwrap()
@@ -479,7 +475,8 @@ mod tests {
     /// The goal: files keep what they had, and mistakes are told apart.
     #[test]
     fn opening() {
-        let path = scratch("opening");
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("disk.img");
         let refused = |options: &FileOptions, words: &str| {
             let error = FileBackend::open(&path, options).err().expect(words).to_string();
             assert!(error.contains(words), "'{error}' does not say '{words}'");
@@ -519,15 +516,15 @@ mod tests {
         std::fs::set_permissions(&path, permissions).unwrap();
         let info = FileBackend::open(&path, &default).unwrap().info().clone();
         assert!(info.read_only && !info.notes.is_empty());
-        std::fs::remove_file(&path).unwrap();
-        let folder = FileBackend::open(&std::env::temp_dir(), &default).err().unwrap();
+        let folder = FileBackend::open(scratch.path(), &default).err().unwrap();
         assert!(folder.to_string().contains("neither a file"), "{folder}");
     }
 
     /// The goal: a file that is cut while it is open gives errors, not old content or a hang.
     #[test]
     fn cut_behind_our_back() {
-        let path = scratch("cut");
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("disk.img");
         let backend = create(&path, 1 << 20);
         std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(4096).unwrap();
         let ring = Ring::new(RingConfig::default()).unwrap();
@@ -549,14 +546,14 @@ mod tests {
         }
         assert_eq!(done.len(), 2);
         assert!(done.iter().all(|one| one.result == Err(DeviceError::Os(libc::EIO))), "{done:?}");
-        std::fs::remove_file(&path).unwrap();
     }
 
     /// The goal: GET LBA STATUS sees holes as the file system does.
     #[test]
     fn holes_are_seen() {
         use std::os::unix::fs::FileExt;
-        let path = scratch("holes");
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("disk.img");
         let backend = create(&path, 4 << 20);
         assert_eq!(backend.allocation(0), Some((Allocation::Deallocated, 4 << 20)));
         let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
@@ -565,6 +562,5 @@ mod tests {
         assert_eq!(backend.allocation(1 << 20), Some((Allocation::Mapped, 65536)));
         assert_eq!(backend.allocation((1 << 20) + 65536), Some((Allocation::Deallocated, (3 << 20) - 65536)));
         assert_eq!(backend.allocation(4 << 20), None);
-        std::fs::remove_file(&path).unwrap();
     }
 }
