@@ -25,12 +25,13 @@ use crate::experiment::{Serve, TARGET_NAME};
 use crate::observe::{Companion, Hub, RunInfo};
 use crate::probe::{Watch, Watching};
 
-/// A role that does not listen after this is given up: a large memory LUN takes a moment.
-const START_TIME: Duration = Duration::from_secs(20);
+/// A role that does not listen after this is given up: a large memory LUN takes a moment, and so does a program
+/// that comes from a slow disk.
+const START_TIME: Duration = Duration::from_secs(60);
 /// A role has so long to end when it is asked to; then it is killed.
 const END_TIME: Duration = Duration::from_secs(5);
-/// An order has to be answered in this time.
-const ANSWER_TIME: Duration = Duration::from_secs(5);
+/// An order has to be answered in this time, also by a role whose machine has much else to do.
+const ANSWER_TIME: Duration = Duration::from_secs(20);
 /// How often somebody who waits for an answer looks whether the role stands still.
 const FROZEN_LOOK: Duration = Duration::from_millis(10);
 /// Lines of its standard error that are kept for messages.
@@ -199,9 +200,14 @@ impl Role {
         *lock(&self.presence)
     }
 
-    /// To be said before it is stopped or killed.
-    pub(crate) fn goes_away(&self, away: Away) {
-        lock(&self.presence).away = Some((away, Clock::Monotonic.now()));
+    /// To be said before it is stopped or killed; false, and nothing said, when it is away already.
+    pub(crate) fn goes_away(&self, away: Away) -> bool {
+        let mut presence = lock(&self.presence);
+        let is_there = presence.away.is_none();
+        if is_there {
+            presence.away = Some((away, Clock::Monotonic.now()));
+        }
+        is_there
     }
 
     /// To be said when it goes on.

@@ -13,7 +13,7 @@ use crate::{Fault, FaultError, Proof};
 
 /// How long the kernel gets to stop all threads of a process; one in the middle of a disk access
 /// stops when that is done.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Stops a process and lets it go on.
 #[derive(Debug)]

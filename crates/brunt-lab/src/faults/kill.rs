@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::{Fault, FaultError, Proof};
 
 /// How long the kernel gets to end a process; one in the middle of a disk access ends when that is done.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Starts the process again, waits until it serves, and answers its id.
 pub type Restart = Box<dyn FnMut() -> io::Result<u32> + Send>;

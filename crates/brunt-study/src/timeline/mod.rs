@@ -151,8 +151,8 @@ impl RunLog {
 enum Order {
     /// Measuring begins at this time.
     Starts(Nanos),
-    /// The run is over.
-    Ends,
+    /// The run is over, since then.
+    Ends(Nanos),
 }
 
 impl TimeLine {
@@ -305,7 +305,7 @@ impl Companion for TimeLine {
             let (orders, inbox) = sync_channel(2);
             let (hub, log) = (Arc::clone(hub), Arc::clone(&self.log));
             let trouble = (line.make)().map_err(|what| format!("fault '{}': {what}", line.entry.label()))?;
-            let orders_in = Orders { inbox, over: false };
+            let orders_in = Orders { inbox, over: None };
             let actor = Actor { index: index as u32, entry, trouble, hub, log, orders: orders_in };
             let (ready, is_ready) = sync_channel(1);
             let thread = std::thread::Builder::new()
@@ -326,8 +326,9 @@ impl Companion for TimeLine {
     }
 
     fn end(&mut self) -> Result<(), String> {
+        let over = Clock::Monotonic.now();
         for (orders, _) in &self.threads {
-            let _ = orders.send(Order::Ends);
+            let _ = orders.send(Order::Ends(over));
         }
         let mut trouble = Ok(());
         for (_, thread) in self.threads.drain(..) {
@@ -357,7 +358,8 @@ struct Actor {
 /// What the study says, and how to wait for it.
 struct Orders {
     inbox: Receiver<Order>,
-    over: bool,
+    /// Since when the run is over, as far as it was heard.
+    over: Option<Nanos>,
 }
 
 impl Orders {
@@ -365,23 +367,39 @@ impl Orders {
     fn start(&mut self) -> Option<Nanos> {
         match self.inbox.recv() {
             Ok(Order::Starts(start)) => Some(start),
-            Ok(Order::Ends) | Err(_) => {
-                self.over = true;
+            Ok(Order::Ends(at)) => {
+                self.over = Some(at);
+                None
+            }
+            Err(_) => {
+                self.over = Some(Clock::Monotonic.now());
                 None
             }
         }
     }
 
+    /// Whether the run was over at that time; it has passed.
+    fn over_at(&mut self, time: Nanos) -> bool {
+        while let Ok(order) = self.inbox.try_recv() {
+            if let Order::Ends(at) = order {
+                self.over = Some(at);
+            }
+        }
+        self.over.is_some_and(|over| over <= time)
+    }
+
     /// Waits until a time, or the end of the run; whether that came first.
     fn over_before(&mut self, until: Nanos) -> bool {
-        while !self.over {
-            let left = until.since(Clock::Monotonic.now());
+        while self.over.is_none() {
+            let now = Clock::Monotonic.now();
+            let left = until.since(now);
             if left.is_zero() {
                 return false;
             }
             match self.inbox.recv_timeout(left) {
                 Ok(Order::Starts(_)) | Err(RecvTimeoutError::Timeout) => {}
-                Ok(Order::Ends) | Err(RecvTimeoutError::Disconnected) => self.over = true,
+                Ok(Order::Ends(at)) => self.over = Some(at),
+                Err(RecvTimeoutError::Disconnected) => self.over = Some(now),
             }
         }
         true
@@ -417,13 +435,17 @@ impl Actor {
             return never("the run was over before it began");
         }
         let until = end.map_or(Nanos::MAX, |end| start.after(end));
+        let lasts = end.map(|end| end.saturating_sub(begin.unwrap_or_default()));
         let shown = loop {
             if put_at.is_none() {
                 put_at = self.trouble.put().map_err(Failure::Failed)?;
             }
             match if put_at.is_some() { self.trouble.look() } else { Ok(None) } {
                 Ok(Some(proof)) => break proof,
-                Ok(None) if self.orders.over || Clock::Monotonic.now() >= until => {
+                Ok(None)
+                    if self.orders.over.is_some()
+                        || Clock::Monotonic.now() >= given_up_at(until, put_at, lasts) =>
+                {
                     if put_at.is_none() {
                         return never("it could not be put in place: its target was not there");
                     }
@@ -440,6 +462,11 @@ impl Actor {
                 }
             }
         };
+        // Trouble of the lab may take a while to be put in place: until there are no requests any more.
+        if self.orders.over_at(shown.at) {
+            let _ = self.trouble.take_away();
+            return never("the run was over before it was there");
+        }
         let mut record = FaultRecord {
             index: self.index,
             name: self.entry.label(),
@@ -456,7 +483,7 @@ impl Actor {
         };
         self.hub.tell(&Event::Fault(&record));
         // Some troubles end by themselves (an array is whole again); most when it is time.
-        while !self.orders.over && Clock::Monotonic.now() < until && !self.trouble.is_over() {
+        while self.orders.over.is_none() && Clock::Monotonic.now() < until && !self.trouble.is_over() {
             self.orders.over_before(until.min(Clock::Monotonic.now().after(OVER_LOOK)));
             if let Err(what) = self.trouble.tend() {
                 let _ = self.trouble.take_away();
@@ -476,6 +503,15 @@ impl Actor {
         self.hub.tell(&Event::Fault(&record));
         self.log.lock().records.push(record);
         gone.map(|_| ()).map_err(Failure::Failed)
+    }
+}
+
+/// When a fault that does not show is given up. One that a busy machine put in place late has its whole time to
+/// show, as one has that was in time; when it was there is in its record.
+fn given_up_at(until: Nanos, put_at: Option<Nanos>, lasts: Option<Duration>) -> Nanos {
+    match (put_at, lasts) {
+        (Some(at), Some(lasts)) => until.max(at.after(lasts)),
+        _ => until,
     }
 }
 

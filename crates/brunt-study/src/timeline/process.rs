@@ -47,10 +47,16 @@ impl Trouble for ProcessFault {
     }
 
     fn put(&mut self) -> Result<Option<Nanos>, String> {
+        // One at a time: another fault of the process may end later than it was meant to.
+        if !self.role.goes_away(self.away) {
+            return Ok(None);
+        }
         // One that died by itself before is not started again as if nothing had been.
-        self.role.check().map_err(|error| error.to_string())?;
+        self.role.check().map_err(|error| {
+            self.role.comes_back();
+            error.to_string()
+        })?;
         let mut fault = self.make();
-        self.role.goes_away(self.away);
         let proof = fault.inject(&Clock::Monotonic);
         self.fault = Some(fault);
         match proof {
@@ -74,8 +80,9 @@ impl Trouble for ProcessFault {
     fn take_away(&mut self) -> Result<Proof, String> {
         let Some(mut fault) = self.fault.take() else { return Err("it is not there".to_string()) };
         let proof = fault.remove(&Clock::Monotonic).map_err(|error| error.to_string());
-        // Of a process that could not be started again nobody waits for an answer.
-        if proof.is_ok() || self.away == Away::Frozen {
+        // A process that was started again is back since then, and may be away once more by now. Of one that could
+        // not be started again nobody waits for an answer.
+        if self.away == Away::Frozen {
             self.role.comes_back();
         }
         proof
