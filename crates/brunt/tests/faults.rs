@@ -6,6 +6,7 @@ mod support;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
+use serde_json::Value;
 use support::{TempDir, brunt, need, run_within};
 
 /// A target that takes orders, killed at the end.
@@ -119,43 +120,69 @@ fn members_by_order() {
     });
 }
 
-fn experiment(folder: &TempDir, faults: &str) -> Command {
+fn experiment(folder: &TempDir, faults: &str, time_ms: u32) -> Command {
     let text = format!(
         "name = \"x\"\nrepetitions = 1\n[targets.san]\nserve = \"memory:8MiB?fault=off\"\n\
-         [workloads.load]\nretry = {{ count = 100, on = \"any\" }}\ninterval = \"50ms\"\nstop = {{ time = \"1200ms\" }}\n{faults}"
+         [workloads.load]\nretry = {{ count = 100, on = \"any\" }}\ninterval = \"50ms\"\n\
+         stop = {{ time = \"{time_ms}ms\" }}\n{faults}"
     );
     support::experiment(folder, &text)
+}
+
+/// A fault, when it begins, and how long it lasts, in milliseconds.
+type Timed<'a> = (&'a str, u32, u32);
+
+fn timed((what, at_ms, for_ms): Timed<'_>) -> String {
+    format!("[[fault]]\ntarget = \"san\"\n{what}\nat = \"{at_ms}ms\"\nfor = \"{for_ms}ms\"\n")
+}
+
+/// What an experiment says of its only run's faults, and by how much all times were longer than stated: where
+/// a fault came so late that no request met it in its time, or not as it was `meant` to, which is a busy
+/// machine's doing, it has twice the time once more.
+fn faults_of(name: &str, faults: &[Timed<'_>], meant: impl Fn(&[Value], f64) -> bool) -> (Vec<Value>, f64) {
+    let mut said = String::new();
+    for factor in [1, 2, 4, 8, 16] {
+        let folder = TempDir::new(name);
+        let slower = |(what, at, lasts): &Timed<'_>| timed((what, at * factor, lasts * factor));
+        let text: String = faults.iter().map(slower).collect();
+        let output = run_within(&mut experiment(&folder, &text, 1200 * factor), 60);
+        said = String::from_utf8_lossy(&output.stderr).into_owned();
+        if !output.status.success() {
+            let late = said.contains("the run is void") || said.contains("did not show again");
+            assert!(late, "{said}");
+            continue;
+        }
+        let summary: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let seen = summary["points"][0]["runs"][0]["faults"].as_array().expect("faults").clone();
+        if meant(&seen, f64::from(factor)) {
+            return (seen, f64::from(factor));
+        }
+        said = format!("{seen:#?}");
+    }
+    panic!("{name}: never as it was meant to be: {said}");
+}
+
+/// A time of a fault, or of a gap in it.
+fn time(of: &Value, key: &str) -> f64 {
+    of[key].as_f64().unwrap_or_else(|| panic!("no {key} in {of}"))
 }
 
 /// The goal: faults of every kind that needs no lab hit a served target in their time, are shown and gone.
 #[test]
 fn faults_of_a_served_target() {
-    let folder = TempDir::new("faults");
-    let faults = "[[fault]]\ntarget = \"san\"\nstorage = \"aborted-command,p=0.5\"\nat = \"300ms\"\nfor = \"200ms\"\n\
-                  [[fault]]\ntarget = \"san\"\nfreeze = true\nat = \"600ms\"\nfor = \"100ms\"\n\
-                  [[fault]]\ntarget = \"san\"\nkill = true\nat = \"800ms\"\nfor = \"100ms\"\n";
-    let output = run_within(&mut experiment(&folder, faults), 60);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let summary: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    let seen = summary["points"][0]["runs"][0]["faults"].as_array().expect("faults").clone();
+    let faults = [
+        ("storage = \"aborted-command,p=0.5\"", 300, 200),
+        ("freeze = true", 600, 100),
+        ("kill = true", 800, 100),
+    ];
+    let (seen, factor) = faults_of("faults", &faults, |_, _| true);
     let kinds: Vec<&str> = seen.iter().filter_map(|fault| fault["kind"].as_str()).collect();
     assert_eq!(kinds, ["storage", "freeze", "kill"]);
-    assert!(seen.iter().all(|fault| fault["end_s"].is_f64() && fault["gone_s"].is_f64()), "{seen:?}");
-}
-
-/// What an experiment says of its only run's faults; its standard error if it fails.
-fn faults_of(name: &str, faults: &str) -> Result<Vec<serde_json::Value>, String> {
-    let folder = TempDir::new(name);
-    let output = run_within(&mut experiment(&folder, faults), 60);
-    if !output.status.success() {
-        return Err(String::from_utf8_lossy(&output.stderr).to_string());
+    for (fault, (_, at, lasts)) in seen.iter().zip(faults) {
+        assert!(time(fault, "start_s") >= f64::from(at) / 1e3 * factor, "{seen:?}");
+        assert!(time(fault, "end_s") >= f64::from(at + lasts) / 1e3 * factor, "{seen:?}");
+        assert!(time(fault, "gone_s") >= time(fault, "end_s"), "{seen:?}");
     }
-    let summary: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    Ok(summary["points"][0]["runs"][0]["faults"].as_array().expect("faults").clone())
-}
-
-fn timed(what: &str, at_ms: u32, for_ms: u32) -> String {
-    format!("[[fault]]\ntarget = \"san\"\n{what}\nat = \"{at_ms}ms\"\nfor = \"{for_ms}ms\"\n")
 }
 
 /// The goal: a fault of the storage that was lost with its target's process is put in place again, twice if
@@ -164,23 +191,30 @@ fn timed(what: &str, at_ms: u32, for_ms: u32) -> String {
 #[test]
 fn storage_faults_outlive_their_target() {
     let slow = "storage = \"slow:2ms,p=0.9\"";
-    let faults = timed(slow, 200, 900) + &timed("kill = true", 350, 50) + &timed("kill = true", 700, 50);
-    let seen = faults_of("gaps", &faults).unwrap();
+    let faults = [(slow, 200, 900), ("kill = true", 350, 50), ("kill = true", 700, 50)];
+    // It has to show before it is lost, and between the two kills.
+    let shown = |seen: &[Value], _| {
+        let until = |gap: &Value| gap["until_s"].as_f64() < seen[2]["start_s"].as_f64();
+        time(&seen[0], "shown_s") < time(&seen[1], "start_s") && until(&seen[0]["gaps"][0])
+    };
+    let (seen, _) = faults_of("gaps", &faults, shown);
     let gaps = seen[0]["gaps"].as_array().expect("gaps");
     assert_eq!(gaps.len(), 2, "{seen:?}");
+    let mut there = time(&seen[0], "shown_s");
     for (gap, kill) in gaps.iter().zip(&seen[1..]) {
-        let time = |value: &serde_json::Value| value.as_f64().expect("a time");
-        // The kernel's word for the death comes a little after the signal was decided on.
-        assert!((time(&gap["from_s"]) - time(&kill["start_s"])).abs() < 0.1, "{seen:?}");
-        assert!(time(&gap["until_s"]) >= time(&kill["end_s"]), "{seen:?}");
+        // It was lost when the process died, which had been decided on a little before.
+        assert!((there..=time(kill, "shown_s")).contains(&time(gap, "from_s")), "{seen:?}");
+        assert!(time(gap, "until_s") >= time(kill, "end_s"), "{seen:?}");
         assert!(gap["shown_by"].as_str().unwrap().starts_with("hit "), "{seen:?}");
+        there = time(gap, "until_s");
     }
     assert!(seen[0]["gone_by"].as_str().unwrap().contains("armed again"), "{seen:?}");
-    let faults = timed(slow, 200, 300) + &timed("kill = true", 400, 300);
-    let seen = faults_of("ended with it", &faults).unwrap();
+    let faults = [(slow, 200, 300), ("kill = true", 400, 300)];
+    let (seen, factor) =
+        faults_of("ended with it", &faults, |seen, factor| time(&seen[1], "shown_s") < 0.5 * factor);
     assert!(seen[0]["gone_by"].as_str().unwrap().contains("which was killed"), "{seen:?}");
-    let end = |fault: &serde_json::Value| fault["end_s"].as_f64().unwrap();
-    assert!(end(&seen[0]) < 0.5 && end(&seen[1]) >= 0.7, "{seen:?}");
+    assert!(time(&seen[0], "end_s") <= time(&seen[1], "shown_s"), "{seen:?}");
+    assert!(time(&seen[1], "end_s") >= 0.7 * factor, "{seen:?}");
 }
 
 /// The goal: what is asked of a target that stands still is answered when it goes on, whether the other fault
@@ -189,8 +223,8 @@ fn storage_faults_outlive_their_target() {
 fn storage_faults_of_a_frozen_target() {
     let busy = "storage = \"busy,p=0.5\"";
     for (at, lasts) in [(200, 300), (400, 300), (200, 600)] {
-        let faults = timed(busy, at, lasts) + &timed("freeze = true", 350, 250);
-        let seen = faults_of("frozen", &faults).unwrap();
+        let faults = [(busy, at, lasts), ("freeze = true", 350, 250)];
+        let (seen, _) = faults_of("frozen", &faults, |_, _| true);
         assert!(seen[0]["gone_by"].as_str().unwrap().contains("nothing of it is armed"), "{seen:?}");
         assert!(seen[0].get("gaps").is_none(), "{seen:?}");
     }
@@ -202,18 +236,18 @@ fn storage_faults_of_a_frozen_target() {
 fn overlaps_are_told() {
     let check = |faults: String, code: i32, said: &str| {
         let folder = TempDir::new("overlap");
-        let output = run_within(experiment(&folder, &faults).arg("--check"), 60);
+        let output = run_within(experiment(&folder, &faults, 1200).arg("--check"), 60);
         let words = [output.stdout, output.stderr].concat();
         let words = String::from_utf8_lossy(&words);
         assert_eq!(output.status.code(), Some(code), "{words}");
         assert!(words.contains(said), "{words}");
     };
     let busy = "storage = \"busy\"";
-    let kill = |at, lasts| timed("kill = true", at, lasts);
-    check(timed(busy, 100, 500) + &kill(200, 100), 0, "put in place again");
-    check(timed(busy, 200, 50) + &kill(100, 500), 2, "serves nobody");
+    let kill = |at, lasts| timed(("kill = true", at, lasts));
+    check(timed((busy, 100, 500)) + &kill(200, 100), 0, "put in place again");
+    check(timed((busy, 200, 50)) + &kill(100, 500), 2, "serves nobody");
     check(kill(100, 500) + &kill(300, 500), 2, "let one end before the other begins");
-    check(timed(busy, 100, 500) + &timed("storage = \"slow:1ms\"", 200, 100), 2, "a layer of its own");
+    check(timed((busy, 100, 500)) + &timed(("storage = \"slow:1ms\"", 200, 100)), 2, "a layer of its own");
 }
 
 /// The goal: a member that nothing can make up for does not fail at the end of a run, but before anything is
@@ -253,7 +287,7 @@ fn a_fault_that_does_not_happen() {
     ] {
         let folder = TempDir::new("canary");
         let fault = format!("[[fault]]\ntarget = \"san\"\n{fault}\nat = \"200ms\"\nfor = \"200ms\"\n");
-        let output = run_within(&mut experiment(&folder, &fault), 60);
+        let output = run_within(&mut experiment(&folder, &fault, 1200), 60);
         let words = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{name}: {words}");
         assert!(words.contains(said), "{name}: {words}");

@@ -50,7 +50,7 @@ const CAPTURE: &str = r#"
     live() { # interface, file, options...
         local interface=$1 file=$2; shift 2
         "$BRUNT" --json capture -i $interface --plain "$@" >/tmp/report.$$ 2>/tmp/notes.$$ & local capture=$!
-        for i in $(seq 300); do grep -q ^'brunt: capturing' /tmp/notes.$$ && break; sleep .05; done
+        for i in $(seq 2400); do grep -q ^'brunt: capturing' /tmp/notes.$$ && break; sleep .05; done
         if [ -n "${ALSO:-}" ]; then "$BRUNT" bench capture "$ALSO" --replay w0 >/dev/null & fi
         "$BRUNT" bench capture "$file" --replay ${PEER:-v0} >/tmp/sent.$$
         [ -z "${ALSO:-}" ] || wait $!
@@ -165,7 +165,7 @@ fn the_loopback_is_seen_once() {
 fn what_has_no_room_is_counted() {
     let script = r#"
         "$BRUNT" --json capture -i v1 --plain --ring 2MiB >/tmp/report.$$ 2>/tmp/notes.$$ & capture=$!
-        for i in $(seq 300); do grep -q ^'brunt: capturing' /tmp/notes.$$ && break; sleep .05; done
+        for i in $(seq 2400); do grep -q ^'brunt: capturing' /tmp/notes.$$ && break; sleep .05; done
         kill -STOP $capture
         "$BRUNT" bench capture "$DATA/nfs4-small.pcap.zst" --replay v0 --times 5 >/tmp/sent.$$
         kill -CONT $capture; sleep .2; kill -INT $capture; wait $capture
@@ -225,7 +225,7 @@ fn diverted_packets_are_the_file_s() {
             r#"{CAPTURE} live v1 $DATA/nfs4-small.pcap.zst --source xdp {options}
             ip link show v1 | grep -q xdp && {{ echo 'the program is still there' >&2; exit 1; }}
             "$BRUNT" capture -i v1 --plain --source xdp >/dev/null 2>/tmp/notes.$$ & capture=$!
-            for i in $(seq 300); do grep -q ^'brunt: capturing' /tmp/notes.$$ && break; sleep .05; done
+            for i in $(seq 2400); do grep -q ^'brunt: capturing' /tmp/notes.$$ && break; sleep .05; done
             ip link show v1 | grep -q xdp || {{ echo 'no program' >&2; exit 1; }}
             kill -KILL $capture; wait $capture || :; rm -f /tmp/notes.$$
             ip link show v1 | grep -q xdp && {{ echo 'a killed capture left it' >&2; exit 1; }} || :"#
@@ -296,27 +296,40 @@ fn diverted_packets_of_several_frames() {
 /// that a capture goes on for longer than they last.
 #[test]
 fn diverted_packets_without_room_are_counted() {
-    // 256 frames; each round of the file has eight times as many packets.
+    // 256 frames; each round of the file has eight times as many packets. A busy machine may not get through with
+    // them, so there are more rounds until it has got through with twice as many as there are frames.
     let script = r#"
-        "$BRUNT" --json capture -i v1 --plain --source xdp --ring 1MiB >/tmp/report.$$ 2>/tmp/notes.$$ & capture=$!
-        for i in $(seq 300); do grep -q ^'brunt: capturing' /tmp/notes.$$ && break; sleep .05; done
-        "$BRUNT" bench capture "$DATA/nfs4-small.pcap.zst" --replay v0 --rate 0.05 >/dev/null
-        sleep .2; kill -STOP $capture
+        "$BRUNT" --json capture -i v1 --plain --source xdp --ring 1MiB --metrics 127.0.0.1:0 \
+            >/tmp/report.$$ 2>/tmp/notes.$$ & capture=$!
+        for i in $(seq 2400); do grep -q ^'brunt: capturing' /tmp/notes.$$ && break; sleep .05; done
+        url=$(sed -n 's/^brunt: metrics at //p' /tmp/notes.$$)
+        rounds=1
+        for i in $(seq 40); do
+            "$BRUNT" bench capture "$DATA/nfs4-small.pcap.zst" --replay v0 --rate 0.05 >/dev/null; rounds=$((rounds + 1))
+            for j in $(seq 20); do
+                seen=$(curl -sf $url | sed -n 's/^brunt_capture_packets_total //p')
+                [ "${seen:-0}" -gt 512 ] && break 2; sleep .1
+            done
+        done
+        kill -STOP $capture
+        for i in $(seq 2400); do grep -q '^State:.*T' /proc/$capture/status && break; sleep .05; done
         "$BRUNT" bench capture "$DATA/nfs4-small.pcap.zst" --replay v0 >/dev/null
         kill -CONT $capture; sleep .3; kill -INT $capture; wait $capture
-        cat /tmp/report.$$; rm -f /tmp/report.$$ /tmp/notes.$$
+        cat /tmp/report.$$; echo $rounds; rm -f /tmp/report.$$ /tmp/notes.$$
     "#;
     let Some(text) = namespace_of_root(script) else { return };
-    let report = json(&text);
+    let (report, rounds) = text.rsplit_once("}\n").expect("a report, then how many rounds were sent");
+    let rounds: u64 = rounds.trim().parse().expect("a count");
+    let report = json(&format!("{report}}}"));
     let (seen, dropped) = (count(&report, "packets"), count(&report, "packets_dropped"));
-    assert!(dropped > 1000 && seen > 2000, "{seen} seen, {dropped} dropped");
-    assert_eq!(seen + dropped, 2 * 2115);
+    assert!(dropped > 1000 && seen > 512, "{seen} seen, {dropped} dropped in {rounds} rounds");
+    assert_eq!(seen + dropped, rounds * 2115);
 }
 
 /// What a live capture shows on a terminal of its own while a capture is replayed, until `keys` are
-/// pressed: the bytes that the terminal got, as they are and as text. Its settings are the same afterwards.
-/// `None` where there is no such terminal.
-fn on_a_terminal(keys: &str) -> Option<(Vec<u8>, String)> {
+/// pressed so many seconds after the first traffic was shown: the bytes that the terminal got, as they are and as
+/// text. Its settings are the same afterwards. `None` where there is no such terminal.
+fn on_a_terminal(keys: &str, seconds: &str) -> Option<(Vec<u8>, String)> {
     need("script", "bsdutils")?;
     let script = format!(
         r#"
@@ -325,11 +338,11 @@ fn on_a_terminal(keys: &str) -> Option<(Vec<u8>, String)> {
         inner='stty cols 120 rows 60; stty -g >before; "$BRUNT" capture -i v1; echo "status $?"; stty -g >after'
         script -qfec "bash -c '$(printf %s "$inner" | sed "s/'/'\\''/g")'" typescript <keys >/dev/null & shown=$!
         exec 3>keys
-        for i in $(seq 300); do grep -aq 'capturing on' typescript && break; sleep .05; done
+        for i in $(seq 2400); do grep -aq 'capturing on' typescript && break; sleep .05; done
         "$BRUNT" bench capture "$DATA/nfs4-small.pcap.zst" --replay v0 >/dev/null
         # A picture with traffic, and those after it.
-        for i in $(seq 300); do grep -aq GETATTR typescript && break; sleep .05; done
-        sleep 2.5
+        for i in $(seq 2400); do grep -aq GETATTR typescript && break; sleep .05; done
+        sleep {seconds}
         printf '{keys}' >&3; wait $shown
         cmp before after >&2 && base64 -w0 typescript
     "#
@@ -353,16 +366,24 @@ fn the_live_view() {
         count(&json(&String::from_utf8_lossy(&output.expect("brunt").stdout)), "packets")
     };
     for keys in ["q", "\\003"] {
-        let Some((bytes, all)) = on_a_terminal(keys) else { return };
+        let (mut all, mut last, mut rate) = Default::default();
         let mut terminal = vt100::Parser::new(60, 120, 0);
-        let (mut rate, mut last) = (0u64, String::new());
-        for piece in bytes.chunks(64) {
-            terminal.process(piece);
-            if terminal.screen().alternate_screen() {
-                last = terminal.screen().contents();
-                let words: Vec<&str> = last.split_whitespace().collect();
-                let rates = words.windows(2).filter(|pair| pair[1] == "op/s");
-                rate = rates.filter_map(|pair| pair[0].parse().ok()).fold(rate, u64::max);
+        // A busy machine shows fewer pictures; the last one has to be of all that was sent.
+        for seconds in ["2.5", "10", "40"] {
+            let Some((bytes, text)) = on_a_terminal(keys, seconds) else { return };
+            (all, last, rate) = (text, String::new(), 0u64);
+            terminal = vt100::Parser::new(60, 120, 0);
+            for piece in bytes.chunks(64) {
+                terminal.process(piece);
+                if terminal.screen().alternate_screen() {
+                    last = terminal.screen().contents();
+                    let words: Vec<&str> = last.split_whitespace().collect();
+                    let rates = words.windows(2).filter(|pair| pair[1] == "op/s");
+                    rate = rates.filter_map(|pair| pair[0].parse().ok()).fold(rate, u64::max);
+                }
+            }
+            if last.contains(&format!("packets {packets} seen")) {
+                break;
             }
         }
         assert!(rate > 0, "a rate was shown:\n{last}");
@@ -394,10 +415,10 @@ fn metrics_are_prometheus() {
     }
     let script = r#"
         "$BRUNT" --json capture -i v1 --plain --workers 2 --metrics 127.0.0.1:0 >/tmp/report.$$ 2>/tmp/notes.$$ & capture=$!
-        for i in $(seq 300); do grep -q ^'brunt: capturing' /tmp/notes.$$ && break; sleep .05; done
+        for i in $(seq 2400); do grep -q ^'brunt: capturing' /tmp/notes.$$ && break; sleep .05; done
         "$BRUNT" bench capture "$DATA/nfs4-small.pcap.zst" --replay v0 >/dev/null
         url=$(sed -n 's/^brunt: metrics at //p' /tmp/notes.$$)
-        for i in $(seq 100); do
+        for i in $(seq 1200); do
             curl -sf $url >/tmp/page.$$; grep -q 'operations_total{operation="READ"} 40' /tmp/page.$$ && break; sleep .1
         done
         kill -INT $capture; wait $capture

@@ -7,27 +7,31 @@ use std::process::{Command, Stdio};
 
 const COLUMNS: usize = 48;
 
-/// Runs an experiment on a terminal of so many columns after `before`; all that the terminal got.
-fn on_a_terminal(name: &str, environment: &[(&str, &str)], before: &str, wait: &str) -> Option<Vec<u8>> {
+/// Runs an experiment of two runs of `time` on a terminal of so many columns, `meanwhile` (a shell's words behind
+/// its command) does something else; all that the terminal got.
+fn on_a_terminal(name: &str, environment: &[(&str, &str)], time: &str, meanwhile: &str) -> Option<Vec<u8>> {
     let script = support::need("script", "bsdutils")?;
     let folder = std::env::temp_dir().join(format!("brunt-terminal-{name}-{}", std::process::id()));
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder).expect("a folder");
     let file = folder.join("x.toml");
-    let text = "name = \"a name that is somewhat longer than the terminal is wide\"\nrepetitions = 2\n\
-                [targets.t]\nurl = \"memory:16MiB?delay=const:1ms\"\n[workloads.w]\ninterval = \"100ms\"\n\
-                stop = { time = \"700ms\" }\n[probes]\ninterval = \"100ms\"\n";
+    let text = format!(
+        "name = \"a name that is somewhat longer than the terminal is wide\"\nrepetitions = 2\n\
+         [targets.t]\nurl = \"memory:16MiB?delay=const:1ms\"\n[workloads.w]\ninterval = \"100ms\"\n\
+         stop = {{ time = \"{time}\" }}\n[probes]\ninterval = \"100ms\"\n"
+    );
     std::fs::write(&file, text).expect("a file");
     let brunt = env!("CARGO_BIN_EXE_brunt");
     let inner = format!(
-        "stty cols {COLUMNS} rows 24; {before} {brunt} run {} --out {}{wait}",
+        "stty cols {COLUMNS} rows 24; {brunt} run {} --out {}{meanwhile}",
         file.display(),
         folder.join("results").display()
     );
     let typescript = folder.join("typescript");
     let mut command = Command::new(script);
-    command.args(["-qec", &inner]).arg(&typescript).stdin(Stdio::null()).stdout(Stdio::null());
+    command.args(["-qefc", &inner]).arg(&typescript).stdin(Stdio::null()).stdout(Stdio::null());
     command.env_remove("NO_COLOR").env("TERM", "xterm").env("LC_ALL", "C.UTF-8");
+    command.env("TYPESCRIPT", &typescript);
     for (key, value) in environment {
         command.env(key, value);
     }
@@ -45,7 +49,7 @@ fn on_a_terminal(name: &str, environment: &[(&str, &str)], before: &str, wait: &
 /// line of each run, once, and the table. The terminal's modes were never touched.
 #[test]
 fn a_view_that_goes_away() {
-    let Some(bytes) = on_a_terminal("plain", &[], "", "") else { return };
+    let Some(bytes) = on_a_terminal("plain", &[], "1500ms", "") else { return };
     let text = String::from_utf8_lossy(&bytes);
     for mode in ["\x1b[?1049h", "\x1b[?25l", "\x1b[?1000h"] {
         assert!(!text.contains(mode), "the terminal was left changed: {mode:?}");
@@ -76,7 +80,7 @@ fn a_view_that_goes_away() {
 #[test]
 fn no_colours_and_ascii() {
     let environment = [("NO_COLOR", "1"), ("LC_ALL", "C")];
-    let Some(bytes) = on_a_terminal("bare", &environment, "", "") else { return };
+    let Some(bytes) = on_a_terminal("bare", &environment, "700ms", "") else { return };
     let text = String::from_utf8_lossy(&bytes);
     assert!(text.contains("requests/s") && text.contains("left"));
     assert!(!text.contains('m') || !text.contains("\x1b[1m") && !text.contains("\x1b[32m"));
@@ -87,7 +91,7 @@ fn no_colours_and_ascii() {
 /// The goal: a terminal that cannot move its cursor gets plain lines.
 #[test]
 fn a_dumb_terminal() {
-    let Some(bytes) = on_a_terminal("dumb", &[("TERM", "dumb")], "", "") else { return };
+    let Some(bytes) = on_a_terminal("dumb", &[("TERM", "dumb")], "700ms", "") else { return };
     let text = String::from_utf8_lossy(&bytes);
     assert!(!text.contains('\x1b') && !text.contains("Ctrl-C"), "{text}");
     assert!(text.contains("[2/2] t w"), "{text}");
@@ -96,8 +100,10 @@ fn a_dumb_terminal() {
 /// The goal: a window that becomes narrow meanwhile is drawn to its new width.
 #[test]
 fn a_window_is_resized() {
-    let narrow = " & sleep 0.5; stty cols 24; wait $!";
-    let Some(bytes) = on_a_terminal("resized", &[("NO_COLOR", "1")], "", narrow) else { return };
+    // As soon as a view was drawn, and long before the end.
+    let narrow = " & for i in $(seq 1200); do grep -aq 'Ctrl-C end[s]' \"$TYPESCRIPT\" && break; sleep .05; done; \
+                  stty cols 24; wait $!";
+    let Some(bytes) = on_a_terminal("resized", &[("NO_COLOR", "1")], "2s", narrow) else { return };
     let text = String::from_utf8_lossy(&bytes);
     let name = "a name that is somewhat longer than the terminal is wide";
     // Both ways of cutting the name were drawn.

@@ -199,13 +199,18 @@ fn readable_after_a_sigkill() {
 }
 
 /// Runs a capture whose trace lies on a tmpfs of 400 KiB, half of it taken; `None` where there are no
-/// namespaces. The ballast goes after a second if `relief` says so.
+/// namespaces. The ballast goes when the capture waits for room, if `relief` says so.
 fn on_a_full_disk(folder: &TempDir, on_full: &str, relief: bool) -> Option<std::process::Output> {
     let script = r#"
         mount -t tmpfs -o size=400k none "$1" || exit 77
         head -c 300000 /dev/zero > "$1/ballast"
-        [ "$5" = stays ] || (sleep 1; rm "$1/ballast") &
-        "$2" capture --json -r "$3" --out "$1/out" --on-full "$6"; status=$?
+        : >"$4.said"
+        if [ "$5" = goes ]; then
+            (for i in $(seq 6000); do grep -q 'waiting for room' "$4.said" && break; sleep .05; done
+            rm "$1/ballast") &
+        fi
+        "$2" capture --json -r "$3" --out "$1/out" --on-full "$6" 2>"$4.said"; status=$?
+        cat "$4.said" >&2
         cp -r "$1/out" "$4" || exit 78
         exit $status"#;
     let disk = folder.join("disk");

@@ -10,6 +10,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+/// Callers say how many seconds something takes at the very most on a machine that has nothing else to do;
+/// one that is busy, or reads every program from a slow disk first, gets so many times as long. Only a test
+/// that fails waits for that.
+const BUSY: u64 = 10;
+
 /// The target's name in every test.
 pub const TARGET_NAME: &str = "iqn.2026-11.io.brunt:t0";
 /// CHAP user and secret (12 bytes: the least RFC 7143, 12.1.3 lets through without IPsec).
@@ -158,11 +163,12 @@ impl Drop for Target {
     }
 }
 
-/// Runs `command` to its end, at most `seconds`.
+/// Runs `command` to its end, at most `seconds` of a machine that is idle.
 ///
 /// # Panics
 /// When the time is over, with what it had printed.
 pub fn run_within(command: &mut Command, seconds: u64) -> Output {
+    let seconds = seconds * BUSY;
     let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -212,8 +218,9 @@ fn drain(mut pipe: impl Read + Send + 'static) -> std::thread::JoinHandle<Vec<u8
     })
 }
 
-/// Waits until `done`, at most `seconds`: for states that another process reaches.
+/// Waits until `done`, at most `seconds` of a machine that is idle: for states that another process reaches.
 pub fn eventually(what: &str, seconds: u64, mut done: impl FnMut() -> bool) {
+    let seconds = seconds * BUSY;
     let end = Instant::now() + Duration::from_secs(seconds);
     while !done() {
         assert!(Instant::now() < end, "{what}: not within {seconds} s");
