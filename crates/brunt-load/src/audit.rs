@@ -231,10 +231,10 @@ mod tests {
     /// The goal: after a crash in the middle, kept, lost and never acknowledged are told apart.
     #[test]
     fn tells_lost_from_unacknowledged() {
-        let folder = std::env::temp_dir().join(format!("brunt-audit-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&folder);
+        let scratch = tempfile::tempdir().unwrap();
+        let folder = scratch.path();
         let head = JournalHead { run: 7, start: 0, len: LEN, grain: 4096, worker: 0 };
-        let mut ledger = Ledger::new(0, LEN, 4096, 7, Some(Journal::create(&folder, head).unwrap()));
+        let mut ledger = Ledger::new(0, LEN, 4096, 7, Some(Journal::create(folder, head).unwrap()));
         let backend = MemoryBackend::new(LEN, 512).unwrap();
         let mut write = |index: u64, acknowledge: bool, arrives: bool| {
             let mut block = [0; 4096];
@@ -262,7 +262,7 @@ mod tests {
         let mut misplaced = [0; 4096];
         seal(&mut misplaced, 0, 1, 7);
         backend.memory().write(7 * 4096, &misplaced); // lost: somebody else's block
-        let verdict = audit(&backend, &journals_in(&folder).unwrap()).unwrap();
+        let verdict = audit(&backend, &journals_in(folder).unwrap()).unwrap();
         assert_eq!((verdict.kept, verdict.lost), (2, 3));
         assert_eq!((verdict.unacknowledged_there, verdict.unacknowledged_gone), (1, 2));
         let places: Vec<u64> = verdict.named.iter().map(|lost| lost.offset / 4096).collect();
@@ -273,6 +273,5 @@ mod tests {
         std::fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
         assert!(Promises::read(&path).unwrap().cut);
         assert_eq!(audit(&backend, &[path]).unwrap().lost, 2);
-        std::fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -310,8 +310,8 @@ mod tests {
     /// The goal: cut or damaged journals are read up to there, and no byte of a head goes unchecked.
     #[test]
     fn damaged_journals() {
-        let folder = std::env::temp_dir().join(format!("brunt-journal-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&folder);
+        let scratch = tempfile::tempdir().unwrap();
+        let folder = scratch.path().join("journals");
         let head = JournalHead { run: 5, start: 4096, len: 1 << 20, grain: 512, worker: 3 };
         let mut ledger = Ledger::new(4096, 1 << 20, 512, 5, Some(Journal::create(&folder, head).unwrap()));
         let generation = ledger.begin_write(8192, &mut [0; 1024]);
@@ -319,7 +319,6 @@ mod tests {
         ledger.flush().unwrap();
         assert!(Journal::create(&folder, head).is_err(), "a journal is never overwritten");
         let bytes = std::fs::read(folder.join("worker-3.journal")).unwrap();
-        std::fs::remove_dir_all(&folder).unwrap();
         assert_eq!(parse_head(&bytes), Ok(head));
         let entry = Entry { acknowledged: false, generation: 1, offset: 8192, len: 1024 };
         assert_eq!(parse_entry(&bytes[HEAD_BYTES..]), Some(entry));

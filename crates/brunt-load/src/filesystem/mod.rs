@@ -499,13 +499,7 @@ mod tests {
     use crate::NoRecorder;
     use crate::record::Stopped;
     use brunt_core::Size;
-
-    fn directory(name: &str) -> PathBuf {
-        let path = std::env::temp_dir().join(format!("brunt-fs-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        std::fs::create_dir_all(&path).unwrap();
-        path
-    }
+    use tempfile::tempdir;
 
     fn small(directory: &Path) -> FileSystemLoad {
         FileSystemLoad {
@@ -519,10 +513,11 @@ mod tests {
     /// The goal: every phase does what it says, in any order, and nothing is left behind.
     #[test]
     fn phases_do_their_work() {
-        let directory = directory("phases");
+        let scratch = tempdir().unwrap();
+        let directory = scratch.path();
         std::fs::write(directory.join("theirs"), "untouched").unwrap();
         for fsync in [Fsync::None, Fsync::End, Fsync::Each] {
-            let load = FileSystemLoad { fsync, ..small(&directory) };
+            let load = FileSystemLoad { fsync, ..small(directory) };
             let mut system = FileSystem::open(&load).unwrap();
             let stop = AtomicBool::new(false);
             // Backwards as well: a phase makes what it needs.
@@ -544,37 +539,36 @@ mod tests {
             }
             system.close().unwrap();
         }
-        let left: Vec<_> = std::fs::read_dir(&directory).unwrap().flatten().map(|e| e.file_name()).collect();
+        let left: Vec<_> = std::fs::read_dir(directory).unwrap().flatten().map(|e| e.file_name()).collect();
         assert_eq!(left, ["theirs"]);
         assert_eq!(std::fs::read(directory.join("theirs")).unwrap(), b"untouched");
-        std::fs::remove_dir_all(&directory).unwrap();
     }
 
     /// The goal: what is interrupted says so, and leaves nothing behind either.
     #[test]
     fn interrupted() {
-        let directory = directory("stop");
-        let mut system = FileSystem::open(&small(&directory)).unwrap();
+        let scratch = tempdir().unwrap();
+        let directory = scratch.path();
+        let mut system = FileSystem::open(&small(directory)).unwrap();
         let stop = AtomicBool::new(true);
         for phase in Phase::ALL {
             let (outcome, _) = system.run(phase, 1, &stop, &mut NoRecorder).unwrap();
             assert_eq!(outcome.stopped, Stopped::Interrupted, "{phase:?}");
         }
         drop(system);
-        assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 0);
-        std::fs::remove_dir_all(&directory).unwrap();
+        assert_eq!(std::fs::read_dir(directory).unwrap().count(), 0);
     }
 
     /// The goal: somebody else's file in our folder is left alone, and that is said.
     #[test]
     fn others_files_stay() {
-        let directory = directory("others");
-        let system = FileSystem::open(&small(&directory)).unwrap();
+        let scratch = tempdir().unwrap();
+        let directory = scratch.path();
+        let system = FileSystem::open(&small(directory)).unwrap();
         let theirs = system.folder.join("theirs");
         std::fs::write(&theirs, "x").unwrap();
         assert!(system.close().unwrap_err().to_string().contains("cannot be removed"));
         assert!(theirs.exists());
-        std::fs::remove_dir_all(&directory).unwrap();
     }
 
     /// The goal: a place that cannot be used is answered before anything is measured.
@@ -582,10 +576,10 @@ mod tests {
     fn refused() {
         let error = |load: &FileSystemLoad| FileSystem::open(load).err().unwrap().to_string();
         assert!(error(&FileSystemLoad::new(Path::new("/nowhere"))).contains("/nowhere: cannot be used"));
-        let directory = directory("full");
-        let load = FileSystemLoad { file_size: Some(Size(1 << 60)), ..small(&directory) };
+        let scratch = tempdir().unwrap();
+        let directory = scratch.path();
+        let load = FileSystemLoad { file_size: Some(Size(1 << 60)), ..small(directory) };
         assert!(error(&load).contains("does not fit"));
-        assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 0);
-        std::fs::remove_dir_all(&directory).unwrap();
+        assert_eq!(std::fs::read_dir(directory).unwrap().count(), 0);
     }
 }
