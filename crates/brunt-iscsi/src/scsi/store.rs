@@ -74,19 +74,18 @@ mod tests {
     /// The goal: a text survives, a second replaces it, an empty one removes it.
     #[test]
     fn save_and_load() {
-        let folder = std::env::temp_dir().join(format!("brunt-store-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
+        let scratch = tempfile::tempdir().unwrap();
+        let folder = scratch.path();
         let store = FileStore::new(folder.join("lun0.pr"));
         assert_eq!(store.load().unwrap(), "");
         for text in ["one", "two"] {
             store.save(text).unwrap();
             assert_eq!(store.load().unwrap(), text);
         }
-        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
+        assert_eq!(fs::read_dir(folder).unwrap().count(), 1);
         store.save("").unwrap();
         store.save("").unwrap();
-        assert_eq!((store.load().unwrap().as_str(), fs::read_dir(&folder).unwrap().count()), ("", 0));
-        fs::remove_dir_all(&folder).unwrap();
-        assert!(FileStore::new(folder.join("x")).save("text").is_err());
+        assert_eq!((store.load().unwrap().as_str(), fs::read_dir(folder).unwrap().count()), ("", 0));
+        assert!(FileStore::new(folder.join("gone/x")).save("text").is_err());
     }
 }

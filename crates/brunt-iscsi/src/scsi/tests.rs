@@ -656,10 +656,10 @@ fn pr_out(action: u8, kind: u8, own: u64, new: u64, flags: u8) -> ([u8; 10], Vec
 /// The goal: persistent reservations through commands: who may do what, who is told, what survives.
 #[test]
 fn persistent_reservations() {
-    let folder = std::env::temp_dir().join(format!("brunt-pr-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let store = folder.path().join("lun");
     let options =
-        || LunOptions { store: Some(Arc::new(FileStore::new(folder.join("lun")))), ..LunOptions::default() };
+        || LunOptions { store: Some(Arc::new(FileStore::new(store.clone()))), ..LunOptions::default() };
     let first = unit(true, options());
     let (mut a, mut b) = (Client::new(&first, "a"), Client::new(&first, "b"));
     let do_out = |c: &mut Client, action, kind, own, new, flags| {
@@ -694,7 +694,6 @@ fn persistent_reservations() {
     assert_eq!(a.code_with(&cdb10(op::WRITE_10, 0, 0, 1), &[0; BLOCK]), GOOD);
     drop((a, b, first, second));
     assert!(!Client::new(&unit(true, options()), "c").set.unit().options().thin);
-    std::fs::remove_dir_all(&folder).unwrap();
     // Without a store APTPL is refused.
     let mut c = Client::new(&unit(true, LunOptions::default()), "c");
     assert_eq!(do_out(&mut c, 0, 0, 0, 1, 1), PARAMETER);
