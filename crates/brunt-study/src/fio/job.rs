@@ -131,11 +131,11 @@ mod tests {
     /// The goal: global sections apply to the jobs after them, includes are read, and lines are known.
     #[test]
     fn sections() {
-        let folder = std::env::temp_dir().join(format!("brunt-fio-job-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
+        let folder = tempfile::tempdir().unwrap();
         let file = |name: &str, text: &str| {
-            std::fs::write(folder.join(name), text).unwrap();
-            folder.join(name)
+            let path = folder.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path
         };
         file("common.inc", "bs=8k\n");
         let text = "; comment\n[global]\nbs=4k\nDIRECT=1 # why\n[a]\nrw=read\n[global]\nbs=16k\n\n[b]\ninclude common.inc\ntime_based\n";
@@ -157,6 +157,5 @@ mod tests {
         check("[a]\nbs=${NO_SUCH_VARIABLE}\n", "bad.fio:2: the environment");
         check("[a]\ninclude bad.fio\n", "include one another");
         check("[a]\ninclude nowhere.fio\n", "nowhere.fio");
-        std::fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -533,14 +533,10 @@ mod tests {
     use super::*;
 
     fn of(text: &str) -> Result<Import, String> {
-        use std::sync::atomic::{AtomicU32, Ordering};
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("brunt-fio-{}-{number}.fio", std::process::id()));
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.fio");
         std::fs::write(&path, text).unwrap();
-        let import = import(&path);
-        std::fs::remove_file(&path).unwrap();
-        import
+        import(&path)
     }
 
     fn one(settings: &str) -> (String, Workload, Vec<Remark>) {

@@ -63,18 +63,16 @@ mod tests {
     /// The goal: room is real bytes, comes back in two steps, and leaves nothing behind.
     #[test]
     fn room_comes_back() {
-        let folder = std::env::temp_dir().join(format!("brunt-study-room-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
+        let folder = tempfile::tempdir().unwrap();
         let taken = || -> u64 {
-            let entries = std::fs::read_dir(&folder).unwrap();
+            let entries = std::fs::read_dir(folder.path()).unwrap();
             entries.map(|entry| entry.unwrap().metadata().unwrap().len()).sum()
         };
-        let mut room = Room::take(&folder).unwrap();
+        let mut room = Room::take(folder.path()).unwrap();
         assert_eq!(taken(), (TABLES_BYTES + SUMMARY_BYTES) as u64);
         room.give_back();
         assert_eq!(taken(), SUMMARY_BYTES as u64);
         drop(room);
         assert_eq!(taken(), 0);
-        std::fs::remove_dir_all(&folder).unwrap();
     }
 }

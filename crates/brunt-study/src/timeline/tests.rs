@@ -5,25 +5,7 @@ use crate::observe::{Company, Observer};
 use crate::study::{Study, StudyError};
 use crate::summary::Summary;
 use brunt_block::open_url;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let folder = std::env::temp_dir().join(format!("brunt-timeline-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&folder);
-        std::fs::create_dir_all(&folder).unwrap();
-        Folder(folder)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 /// Keeps the fault events; raises `stop` when a fault has begun.
 struct Watch(Arc<Mutex<Vec<FaultRecord>>>, Option<Arc<AtomicBool>>);
@@ -49,18 +31,19 @@ struct Ran {
 /// Runs an experiment of one target with these faults; `stop` ends it when the first fault shows.
 fn run(name: &str, url: &str, workload: &str, faults: &str, stop: bool) -> Ran {
     let text = format!(
-        "name = \"x\"\nrepetitions = 2\n[targets.disk]\nurl = \"{url}\"\n[workloads.load]\n{workload}\n{faults}"
+        "name = \"{name}\"\nrepetitions = 2\n[targets.disk]\nurl = \"{url}\"\n[workloads.load]\n{workload}\n{faults}"
     );
     let experiment =
         Experiment::parse("x.toml", &text).unwrap_or_else(|error| panic!("{}", error.one_line()));
     let mut targets = BTreeMap::from([("disk".to_string(), open_url(url).unwrap())]);
     let timeline = TimeLine::new(&experiment, &mut targets, &BTreeMap::new(), None).unwrap();
     let backend = Arc::clone(&targets["disk"]);
-    let (folder, told, flag) = (Folder::new(name), Arc::default(), Arc::new(AtomicBool::new(false)));
+    let folder = tempfile::tempdir().unwrap();
+    let (told, flag) = (Arc::default(), Arc::new(AtomicBool::new(false)));
     let watch = Watch(Arc::clone(&told), stop.then(|| Arc::clone(&flag)));
     let company =
         Company { observers: vec![Box::new(watch)], companions: Vec::new(), timeline: Some(timeline) };
-    let result = Study::new(experiment, targets, "test", &folder.0, company).run(&flag);
+    let result = Study::new(experiment, targets, "test", folder.path(), company).run(&flag);
     let told = std::mem::take(&mut *told.lock().unwrap());
     Ran { result, told, backend }
 }
