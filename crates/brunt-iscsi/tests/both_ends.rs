@@ -119,7 +119,7 @@ fn every_agreement() {
             ["", "immediate_data=no&", "initial_r2t=yes&", "immediate_data=no&initial_r2t=yes&"]
         {
             for limits in ["", "max_recv=4096&", "max_burst=64k&first_burst=16k&outstanding_r2t=1&"] {
-                let options = format!("{digests}{unsolicited}{limits}timeout=20s");
+                let options = format!("{digests}{unsolicited}{limits}timeout=120s");
                 check(&server, &memory, &options, 4096);
                 check(&server, &memory, &options, 300 << 10);
             }

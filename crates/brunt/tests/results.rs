@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use brunt_lake::{Table, read_table};
 use brunt_study::results::{TABLES, histograms, intervals, requests, runs};
 use serde_json::Value;
-use support::{TempDir, brunt, eventually, root, run_within, skip, succeed};
+use support::{TempDir, brunt, eventually, root, run_within, skip};
 
 /// One at a time: each keeps both cores of a small machine busy.
 fn alone() -> MutexGuard<'static, ()> {
@@ -92,9 +92,8 @@ fn queries_agree_with_the_summary() {
         return;
     }
     let folder = TempDir::new("results-queries");
-    let experiment = write(
-        &folder,
-        r#"
+    let experiment = |requests: u32| {
+        let text = r#"
         name = "queries"
         repetitions = 3
         probes = { interval = "100ms" }
@@ -109,18 +108,29 @@ fn queries_agree_with_the_summary() {
         interval = "50ms"
         record_requests = true
         arrival = { kind = "open", rate = 2000.0 }
-        stop = { requests = 1500 }
+        stop = { requests = REQUESTS }
         [sweep]
         block_size = ["4k", "16k"]
         [[fault]]
         target = "slow"
         storage = "medium-error,p=0.5"
         at = "200ms"
-        "#,
-    );
-    let out = folder.join("out");
-    succeed(brunt().arg("run").arg(&experiment).arg("--out").arg(&out), 120);
+        "#;
+        write(&folder, &text.replace("REQUESTS", &requests.to_string()))
+    };
+    let mut out = folder.join("out");
+    // A busy machine may be too late with a fault in a short run, which is void then.
+    for requests in [1500, 6000, 24_000] {
+        out = folder.join(&format!("out-{requests}"));
+        let run = run_within(brunt().arg("run").arg(experiment(requests)).arg("--out").arg(&out), 120);
+        let said = String::from_utf8_lossy(&run.stderr);
+        assert!(run.status.success() || said.contains("the run is void"), "{said}");
+        if run.status.success() {
+            break;
+        }
+    }
     let summary = summary(&out);
+    assert_eq!(summary["complete"], true, "{:?}", summary["trouble"]);
     let points = summary["points"].as_array().expect("points");
     assert_eq!(points.len(), 4);
     let runs = || points.iter().flat_map(|point| point["runs"].as_array().expect("runs"));
@@ -180,7 +190,8 @@ fn queries_agree_with_the_summary() {
     let first = runs().find(|run| run["order"] == 0).expect("a first run");
     let longest = line.iter().map(|row| row["max_us"].as_f64().unwrap_or(0.0)).fold(0.0, f64::max);
     close(longest, number(&first["response"], "max_us"), 1e-9);
-    assert!(line.len() >= 8, "{}", line.len());
+    // 750 ms at the least, of which a worker that was held up may miss some intervals.
+    assert!(line.len() >= 4, "{}", line.len());
 
     let cdf = answer("Latency CDF");
     assert!(cdf.windows(2).all(|pair| pair[0]["label"] != pair[1]["label"]
@@ -205,11 +216,13 @@ fn queries_agree_with_the_summary() {
     assert!(labels.len() == 2 && labels.iter().all(|label| label.starts_with("slow ")), "{labels:?}");
     let phases = answer("Throughput before, during and after each fault");
     for row in phases {
-        let share = number(row, "share_done");
+        // None where a busy machine answered nothing in that time.
+        let Some(share) = row["share_done"].as_f64() else { continue };
         let expected = if row["phase"] == "during" { 0.2..0.8 } else { 1.0..1.01 };
         assert!(expected.contains(&share), "{row}");
     }
     assert_eq!(phases.iter().filter(|row| row["phase"] == "before").count(), 6);
+    assert!(phases.iter().filter(|row| row["phase"] == "during" && row["share_done"].is_f64()).count() > 0);
 
     let probe = answer("A probe beside the throughput");
     assert!(probe.iter().all(|row| (0.0..=1.01).contains(&number(row, "cpu_busy_share"))), "{probe:?}");

@@ -48,7 +48,7 @@ fn fio_does_not_show_it() {
         "--rw=randread",
         "--bs=4k",
         "--size=64m",
-        "--io_size=32m",
+        "--io_size=16m",
     ]);
     command.args(["--norandommap", "--output-format=json"]);
     command.arg(format!("--uri=nbd+unix:///?socket={}", socket.display()));

@@ -15,7 +15,7 @@ use serde_json::Value;
 const MIB: u64 = 1 << 20;
 const TARGET: &str = "iqn.2026-11.io.brunt:tgt";
 /// A tgtd that is not there by then will not come.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A tgtd in the foreground with one target and one LUN of 64 MiB.
 struct Tgt {
@@ -83,6 +83,14 @@ impl Tgt {
     fn kill(&mut self) {
         self.daemon.kill().unwrap();
         self.daemon.wait().unwrap();
+    }
+
+    /// Processor time of the daemon, in the kernel's ticks of 10 ms.
+    fn processor_ticks(&self) -> u64 {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.daemon.id())).unwrap();
+        // The name is in parentheses and may hold anything.
+        let fields = stat.rsplit_once(')').unwrap().1.split_whitespace().skip(11);
+        fields.take(2).map(|ticks| ticks.parse::<u64>().unwrap()).sum()
     }
 
     fn restart(&mut self) {
@@ -326,9 +334,14 @@ fn killed_for_good() {
     for policy in ["0", "1s"] {
         let url = format!("{}?reconnect={policy}", tgt.url());
         let arguments = ["read", &url, "--depth", "32", "--count", "100000000", "--random"];
+        let idle = tgt.processor_ticks();
         let reader = brunt(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        // Long enough to be logged in; when it is not, the assertions say so.
-        std::thread::sleep(Duration::from_secs(1));
+        // More than a login takes: it reads.
+        let deadline = Instant::now() + PATIENCE;
+        while tgt.processor_ticks() < idle + 10 {
+            assert!(Instant::now() < deadline, "nothing is being read");
+            std::thread::sleep(Duration::from_millis(5));
+        }
         tgt.kill();
         let output = reader.wait_with_output().unwrap();
         assert_eq!(output.status.code(), Some(1));

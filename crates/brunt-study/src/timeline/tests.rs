@@ -3,7 +3,7 @@
 use super::*;
 use crate::observe::{Company, Observer};
 use crate::study::{Study, StudyError};
-use crate::summary::Summary;
+use crate::summary::{RunSummary, Summary};
 use brunt_block::open_url;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -48,7 +48,34 @@ fn run(name: &str, url: &str, workload: &str, faults: &str, stop: bool) -> Ran {
     Ran { result, told, backend }
 }
 
+/// Tries with everything once, twice, up to sixteen times as slow, until it went as it was meant to: a busy machine
+/// may be too late with a fault for a request to meet it, and disturbs what faults do to figures.
+fn again<T>(mut attempt: impl FnMut(u32) -> Result<T, String>) -> T {
+    let mut instead = String::new();
+    for slower in [1, 2, 4, 8, 16] {
+        match attempt(slower) {
+            Ok(seen) => return seen,
+            Err(what) => instead = what,
+        }
+    }
+    panic!("{instead}")
+}
+
+/// An attempt of [`again`]: what was seen, if it was as it was meant to be.
+fn meant<T: std::fmt::Debug>(seen: T, is_meant: impl Fn(&T) -> bool) -> Result<T, String> {
+    if is_meant(&seen) { Ok(seen) } else { Err(format!("{seen:#?}")) }
+}
+
 impl Ran {
+    /// What came of it; `Err` when a fault did not show, and whatever else went wrong is a panic.
+    fn summary(self) -> Result<Summary, String> {
+        self.result.map_err(|error| {
+            let text = error.to_string();
+            assert!(text.contains("the run is void"), "{text}");
+            text
+        })
+    }
+
     fn nothing_is_left(&self) {
         for (name, handle) in self.backend.handles() {
             if let Handle::Faults(switch) = handle {
@@ -58,30 +85,52 @@ impl Ran {
     }
 }
 
-const LOAD: &str = "interval = \"50ms\"\nstop = { time = \"1200ms\" }";
-const TRANSIENT: &str = "[[fault]]\nname = \"burst\"\ntarget = \"disk\"\nstorage = \"aborted-command,p=0.5\"\nat = \"400ms\"\nfor = \"300ms\"";
+fn load(slower: u32) -> String {
+    format!("interval = \"{}ms\"\nstop = {{ time = \"{}ms\" }}", 50 * slower, 1200 * slower)
+}
+
+/// A fault of the disk's storage.
+fn timed(storage: &str, at_ms: u32, for_ms: u32) -> String {
+    format!(
+        "[[fault]]\ntarget = \"disk\"\nstorage = \"{storage}\"\nat = \"{at_ms}ms\"\nfor = \"{for_ms}ms\"\n"
+    )
+}
+
+fn transient_fault(slower: u32) -> String {
+    timed("aborted-command,p=0.5", 400 * slower, 300 * slower) + "name = \"burst\"\n"
+}
 
 /// The goal: a transient fault is there in its time and no other, is told twice, is in the summary with
 /// its cost, and leaves nothing behind.
 #[test]
 fn transient() {
-    let ran = run("transient", "memory:16MiB?delay=const:100us", LOAD, TRANSIENT, false);
-    ran.nothing_is_left();
-    let summary = ran.result.unwrap();
+    let (summary, told, slower) = again(|slower| {
+        let fault = transient_fault(slower);
+        let mut ran = run("transient", "memory:16MiB?delay=const:100us", &load(slower), &fault, false);
+        ran.nothing_is_left();
+        let told = std::mem::take(&mut ran.told);
+        let summary = meant(ran.summary()?, |summary| {
+            // Half of the requests fail, at the edges fewer.
+            let share =
+                |run: &RunSummary| (0.3..0.7).contains(&run.faults[0].cost?.failed_share).then_some(());
+            summary.points[0].runs.iter().all(|run| share(run).is_some())
+        })?;
+        Ok((summary, told, f64::from(slower)))
+    });
     assert!(summary.complete, "{:?}", summary.trouble);
-    assert_eq!(ran.told.len(), 4);
-    assert!(ran.told[0].end.is_none() && ran.told[1].end.is_some());
+    assert_eq!(told.len(), 4);
+    assert!(told[0].end.is_none() && told[1].end.is_some());
     let point = &summary.points[0];
     for run in &point.runs {
         let [fault] = run.faults.as_slice() else { panic!("one fault a run") };
         assert_eq!((fault.name.as_str(), fault.kind.as_str()), ("burst", "storage"));
-        assert!(fault.start_s >= 0.4 && fault.shown_s >= fault.start_s && fault.shown_by.starts_with("hit "));
-        assert!(fault.end_s.unwrap() >= 0.7 && fault.gone_s > fault.end_s);
+        assert!(fault.start_s >= 0.4 * slower && fault.shown_s >= fault.start_s);
+        assert!(fault.shown_by.starts_with("hit "), "{}", fault.shown_by);
+        assert!(fault.end_s.unwrap() >= 0.7 * slower && fault.gone_s > fault.end_s);
         assert!(run.losses["scsi"] > 0);
         let cost = fault.cost.unwrap();
         assert!(cost.baseline.requests_per_second > 0.0 && cost.response_mean.unwrap().baseline_us > 100.0);
-        // Half of the requests fail, at the edges fewer.
-        assert!((0.3..0.7).contains(&cost.failed_share) && cost.failed_share_before == 0.0, "{cost:?}");
+        assert!(cost.failed_share_before == 0.0, "{cost:?}");
     }
     assert_eq!((point.degradation.len(), point.degradation[0].runs), (1, 2));
     assert!(crate::study::table(&summary).iter().any(|line| line.contains("fault burst")));
@@ -90,15 +139,22 @@ fn transient() {
 /// The goal: requests that are slower while the fault is there are seen to be so, by as much as was asked for.
 #[test]
 fn slower_answers() {
-    let fault = "[[fault]]\ntarget = \"disk\"\nstorage = \"slow:5ms\"\nat = \"400ms\"\nfor = \"300ms\"";
-    let ran = run("slower", "memory:16MiB?delay=const:1ms", LOAD, fault, false);
-    let summary = ran.result.unwrap();
+    let summary = again(|slower| {
+        let fault = timed("slow:5ms", 400 * slower, 300 * slower);
+        let ran = run("slower", "memory:16MiB?delay=const:1ms", &load(slower), &fault, false);
+        meant(ran.summary()?, |summary| {
+            // Six times as long, less so where the machine made the usual ones late.
+            let longer = |run: &RunSummary| {
+                let cost = run.faults[0].cost?;
+                Some(cost.response_mean?.factor? > 1.5 && cost.response_p99?.factor? > 1.0)
+            };
+            summary.points[0].runs.iter().all(|run| longer(run) == Some(true))
+        })
+    });
     for run in &summary.points[0].runs {
         let cost = run.faults[0].cost.unwrap();
-        let (mean, p99) = (cost.response_mean.unwrap(), cost.response_p99.unwrap());
+        let mean = cost.response_mean.unwrap();
         assert!(mean.baseline_us >= 1000.0 && mean.high_us > mean.baseline_us, "{mean:?}");
-        // Six times as long, less so where the machine made the usual ones late.
-        assert!(mean.factor.unwrap() > 1.5 && p99.factor.unwrap() > 1.0, "{mean:?} {p99:?}");
         assert!(cost.excess_wait_s.unwrap() > 0.01 && cost.failed_share == 0.0, "{cost:?}");
     }
     let lines = crate::study::table(&summary);
@@ -151,7 +207,8 @@ fn the_controller_in_trouble() {
         // A core that real-time work of others fills, a limit of locked memory under 2 MiB: both are said.
         Err(error) => {
             let text = error.to_string();
-            assert!(text.contains("others compete harder") || text.contains("RLIMIT_MEMLOCK"), "{text}");
+            let said = ["others compete harder", "did not show: took ", "RLIMIT_MEMLOCK"];
+            assert!(said.iter().any(|said| text.contains(said)), "{text}");
             return;
         }
     };
@@ -175,12 +232,12 @@ fn the_controller_in_trouble() {
 /// The goal: two faults at once, each with its own record.
 #[test]
 fn several() {
-    let faults = format!(
-        "{TRANSIENT}\n[[fault]]\ntarget = \"disk\"\nstorage = \"slow:1ms\"\nat = \"500ms\"\nfor = \"400ms\""
-    );
-    let ran = run("several", "memory:16MiB?delay=const:100us", LOAD, &faults, false);
-    ran.nothing_is_left();
-    let summary = ran.result.unwrap();
+    let summary = again(|slower| {
+        let faults = transient_fault(slower) + &timed("slow:1ms", 500 * slower, 400 * slower);
+        let ran = run("several", "memory:16MiB?delay=const:100us", &load(slower), &faults, false);
+        ran.nothing_is_left();
+        ran.summary()
+    });
     let names: Vec<_> = summary.points[0].runs[0].faults.iter().map(|fault| fault.name.clone()).collect();
     assert_eq!(names, ["burst", "slow:1ms"]);
 }
@@ -188,38 +245,40 @@ fn several() {
 /// The goal, the canary: a fault that does not happen makes the experiment fail, however it came about.
 #[test]
 fn what_does_not_show_fails() {
-    let check = |name: &str, workload: &str, fault: &str, said: &str| {
-        let ran = run(name, "memory:16MiB?delay=const:100us", workload, fault, false);
-        ran.nothing_is_left();
-        let text = ran.result.err().unwrap_or_else(|| panic!("{name} went through")).to_string();
-        assert!(text.contains(said), "{name}: {text}");
+    let check = |name: &str, workload: &str, fault: &dyn Fn(u32) -> String, said: &str| {
+        again(|slower| {
+            let workload = format!("{workload}\nstop = {{ time = \"{}ms\" }}", 500 * slower);
+            let ran = run(name, "memory:16MiB?delay=const:100us", &workload, &fault(slower), false);
+            ran.nothing_is_left();
+            let text = ran.result.err().unwrap_or_else(|| panic!("{name} went through")).to_string();
+            // Too late for its run, on a busy machine, is a reason, too.
+            assert!(text.contains(said) || text.contains("over before it began"), "{name}: {text}");
+            meant(text, |text| text.contains(said))
+        });
     };
-    let timed = |storage: &str| {
-        format!("[[fault]]\ntarget = \"disk\"\nstorage = \"{storage}\"\nat = \"100ms\"\nfor = \"200ms\"")
-    };
-    let load = "stop = { time = \"500ms\" }\nread = 1.0";
-    check("flush", load, &timed("medium-error,op=flush"), "hit none");
-    check("write", load, &timed("drop"), "of 0 requests that it is about");
-    check("never", load, &timed("busy,p=0"), "did not show");
-    check(
-        "elsewhere",
-        "region = { length = \"1MiB\" }\nstop = { time = \"500ms\" }",
-        &timed("busy,lba=30000-30001"),
-        "did not show",
-    );
-    check("late", "stop = { requests = 10 }", &timed("busy"), "over before it began");
-    let sticky = "[[fault]]\ntarget = \"disk\"\nstorage = \"drop\"";
-    check("sticky", load, sticky, "did not show");
+    let timed = |storage: &'static str| move |slower: u32| timed(storage, 100 * slower, 200 * slower);
+    let reads = "read = 1.0";
+    check("flush", reads, &timed("medium-error,op=flush"), "hit none");
+    check("write", reads, &timed("drop"), "of 0 requests that it is about");
+    check("never", reads, &timed("busy,p=0"), "did not show");
+    check("elsewhere", "region = { length = \"1MiB\" }", &timed("busy,lba=30000-30001"), "did not show");
+    let late = |_| self::timed("busy", 3_600_000, 200);
+    check("late", reads, &late, "over before it began");
+    let sticky = |_| "[[fault]]\ntarget = \"disk\"\nstorage = \"drop\"".to_string();
+    check("sticky", reads, &sticky, "did not show");
 }
 
 /// The goal: an experiment that is interrupted while a fault is there says that, and takes it away.
 #[test]
 fn interrupted() {
-    let ran = run("interrupted", "memory:16MiB", LOAD, TRANSIENT, true);
-    ran.nothing_is_left();
-    let summary = ran.result.unwrap();
+    let (summary, told) = again(|slower| {
+        let ran = run("interrupted", "memory:16MiB", &load(slower), &transient_fault(slower), true);
+        ran.nothing_is_left();
+        let told = ran.told.clone();
+        Ok((ran.summary()?, told))
+    });
     assert_eq!(summary.trouble.as_deref(), Some("interrupted"));
-    assert!(ran.told[1].end.is_some());
+    assert!(told[1].end.is_some());
 }
 
 /// The goal: a layer that is not there, or not the only one, is a mistake with a way out.
@@ -252,22 +311,28 @@ fn members_fail() {
     let check = |name: &str, rate: &str, by_itself: bool| {
         let url =
             format!("array:raid5,rebuild={rate},{member},{member},{member},spare={member}?delay=const:100us");
-        let fault = "[[fault]]\ntarget = \"disk\"\nmember = 1\nat = \"300ms\"";
-        let ran = run(
-            name,
-            &url,
-            "read = 0.5\nverify = {}\ninterval = \"50ms\"\nstop = { time = \"1500ms\" }",
-            fault,
-            false,
-        );
-        let summary = ran.result.unwrap();
+        let ends = if by_itself { "by itself (4MiB in " } else { "" };
+        let (summary, backend) = again(|slower| {
+            let fault = format!("[[fault]]\ntarget = \"disk\"\nmember = 1\nat = \"{}ms\"", 300 * slower);
+            let load = format!(
+                "read = 0.5\nverify = {{}}\ninterval = \"50ms\"\nstop = {{ time = \"{}ms\" }}",
+                1500 * slower
+            );
+            let ran = run(name, &url, &load, &fault, false);
+            let backend = Arc::clone(&ran.backend);
+            // A rebuild may take longer than the run, on a busy machine.
+            let summary = meant(ran.summary()?, |summary| {
+                summary.points[0].runs.iter().all(|run| run.faults[0].gone_by.contains(ends))
+            })?;
+            Ok((summary, backend))
+        });
         for run in &summary.points[0].runs {
             assert!(run.losses.is_empty(), "{:?}", run.losses);
             let fault = &run.faults[0];
             assert!(fault.shown_by.contains("member 1 is"), "{}", fault.shown_by);
             assert_eq!(fault.gone_by.contains("by itself (4MiB in "), by_itself, "{}", fault.gone_by);
         }
-        for (_, handle) in ran.backend.handles() {
+        for (_, handle) in backend.handles() {
             let Handle::Array(control) = handle else { continue };
             assert_eq!((control.status().state, control.status().spares.len()), ("optimal", 1));
         }
@@ -286,10 +351,12 @@ fn two_members_fail() {
     );
     let fault =
         |member: u32, at: u32| format!("[[fault]]\ntarget = \"disk\"\nmember = {member}\nat = \"{at}ms\"\n");
-    let faults = fault(0, 300) + &fault(2, 400);
-    let ran =
-        run("two members", &url, "read = 0.5\nverify = {}\nstop = { time = \"800ms\" }", &faults, false);
-    for run in &ran.result.unwrap().points[0].runs {
+    let summary = again(|slower| {
+        let faults = fault(0, 300 * slower) + &fault(2, 400 * slower);
+        let load = format!("read = 0.5\nverify = {{}}\nstop = {{ time = \"{}ms\" }}", 800 * slower);
+        run("two members", &url, &load, &faults, false).summary()
+    });
+    for run in &summary.points[0].runs {
         assert!(run.losses.is_empty() && run.faults.len() == 2, "{:?}", run.losses);
         assert!(run.faults.iter().all(|fault| fault.gone_by.contains("whole")), "{:?}", run.faults);
     }
@@ -299,9 +366,13 @@ fn two_members_fail() {
 #[test]
 fn every_run_begins_whole() {
     let url = "array:raid1,[memory:4MiB?fault=off;name=bad],[memory:4MiB]?delay=const:100us";
-    let fault = "[[fault]]\ntarget = \"disk\"\nlayer = \"bad\"\nstorage = \"medium-error\"\nat = \"200ms\"";
-    let ran = run("whole", url, "stop = { time = \"500ms\" }", fault, false);
-    let summary = ran.result.unwrap();
+    let summary = again(|slower| {
+        let fault = format!(
+            "[[fault]]\ntarget = \"disk\"\nlayer = \"bad\"\nstorage = \"medium-error\"\nat = \"{}ms\"",
+            200 * slower
+        );
+        run("whole", url, &format!("stop = {{ time = \"{}ms\" }}", 500 * slower), &fault, false).summary()
+    });
     assert_eq!(summary.points[0].runs.len(), 2);
     assert!(summary.points[0].runs.iter().all(|run| run.losses.is_empty()));
 }

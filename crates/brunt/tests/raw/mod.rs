@@ -15,6 +15,9 @@ use brunt_wire::iscsi::{Bhs, Opcode, text};
 use brunt_wire::scsi::sense::{Sense, Status};
 use zerocopy::IntoBytes;
 
+/// A target that is silent for so long has nothing to say, also on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+
 /// What came back.
 #[derive(Clone, Debug)]
 pub struct Pdu {
@@ -73,8 +76,8 @@ impl Raw {
     /// A connection without a login.
     pub fn connect(address: SocketAddr) -> Raw {
         let stream = TcpStream::connect(address).expect("the target listens");
-        stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a time-out");
-        stream.set_write_timeout(Some(Duration::from_secs(20))).expect("a time-out");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a time-out");
+        stream.set_write_timeout(Some(PATIENCE)).expect("a time-out");
         stream.set_nodelay(true).expect("nodelay");
         Raw {
             stream,

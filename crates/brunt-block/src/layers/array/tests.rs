@@ -9,8 +9,8 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 const CHUNK: u64 = 4096;
-/// Of a test that waits for a rebuild.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Of a test that waits for a rebuild; a busy machine takes its time.
+const PATIENCE: Duration = Duration::from_secs(300);
 
 struct Bench {
     backend: Arc<dyn Backend>,
@@ -337,9 +337,12 @@ fn depth_is_used() {
         }
         bench.control.status().last_rebuild.unwrap().1
     };
-    // 64 stripes of at least 4 ms each, one after the other; or sixteen at a time.
-    let (one, many) = (took(1), took(16));
-    assert!(one >= Duration::from_millis(256) && many < one / 2, "{one:?} and {many:?}");
+    // 64 stripes of at least 4 ms each, one after the other; or sixteen at a time. A busy machine is late now and
+    // then, and not fifty times.
+    let one = took(1);
+    assert!(one >= Duration::from_millis(256), "{one:?}");
+    let quick = (0..50).map(|_| took(16)).find(|many| *many < Duration::from_millis(128));
+    assert!(quick.is_some(), "{one:?} one after the other, and never half of that");
 }
 
 /// The goal: what happens when another member fails during a rebuild is what the level stands: a mirror of
