@@ -289,6 +289,8 @@ fn spread<T: Clone + Default>(values: &mut Vec<T>, levels: &[i16], rows: usize) 
 
 #[cfg(test)]
 mod tests {
+    use tempfile::TempDir;
+
     use super::*;
     use crate::table::Column;
     use crate::writer::{TableWriter, WriterOptions};
@@ -305,10 +307,9 @@ mod tests {
     };
     const OTHER: Table = Table { name: "t", doc: "Rows.", columns: &[Column::float("a", "One.")] };
 
-    fn table(name: &str) -> PathBuf {
-        let folder = std::env::temp_dir().join(format!("brunt-lake-reader-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&folder);
-        let mut writer = TableWriter::create(&folder, &OLD, WriterOptions::default()).unwrap();
+    fn table() -> TempDir {
+        let folder = TempDir::new().unwrap();
+        let mut writer = TableWriter::create(folder.path(), &OLD, WriterOptions::default()).unwrap();
         for a in 0..1000 {
             writer.rows().row().int(a).text("some text").end();
         }
@@ -319,27 +320,26 @@ mod tests {
     /// The goal: columns may come and go between versions; a type may not change.
     #[test]
     fn older_files_are_read() {
-        let folder = table("older");
+        let folder = table();
         let mut rows = 0;
-        read_table(&folder, &NEW, |batch| {
+        read_table(folder.path(), &NEW, |batch| {
             assert!((0..batch.rows()).all(|row| batch.is_null("b", row) && !batch.is_null("a", row)));
             assert!(batch.ints("a").iter().copied().eq(0..1000));
             rows += batch.rows();
         })
         .unwrap();
         assert_eq!(rows, 1000);
-        let error = read_table(&folder, &OTHER, |_| ()).unwrap_err().to_string();
+        let error = read_table(folder.path(), &OTHER, |_| ()).unwrap_err().to_string();
         assert!(error.contains("part-000000.parquet: ") && error.contains("column a"), "{error}");
         let missing = Table { name: "missing", ..OTHER };
-        assert_eq!(parts(&folder, &missing).unwrap(), Vec::<PartFile>::new());
-        std::fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(parts(folder.path(), &missing).unwrap(), Vec::<PartFile>::new());
     }
 
     /// The goal: a damaged file is an error or other values, never a panic.
     #[test]
     fn damage_is_an_error() {
-        let folder = table("damage");
-        let part = folder.join("t/part-000000.parquet");
+        let folder = table();
+        let part = folder.path().join("t/part-000000.parquet");
         let whole = std::fs::read(&part).unwrap();
         let mut refused = 0;
         for at in 0..whole.len() {
@@ -347,10 +347,9 @@ mod tests {
             flipped[at] ^= 1 << (at % 8);
             for damaged in [&whole[..at], &flipped[..]] {
                 std::fs::write(&part, damaged).unwrap();
-                refused += usize::from(read_table(&folder, &OLD, |_| ()).is_err());
+                refused += usize::from(read_table(folder.path(), &OLD, |_| ()).is_err());
             }
         }
         assert!(refused > whole.len(), "{refused}");
-        std::fs::remove_dir_all(&folder).unwrap();
     }
 }

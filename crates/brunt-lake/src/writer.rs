@@ -346,6 +346,8 @@ impl TableWriter {
 
 #[cfg(test)]
 mod tests {
+    use tempfile::TempDir;
+
     use super::*;
     use crate::reader::read_table;
     use crate::table::{Coding, Column};
@@ -363,15 +365,16 @@ mod tests {
         ],
     };
 
-    struct Folder(PathBuf);
+    struct Folder(TempDir);
     impl Folder {
-        fn new(name: &str) -> Folder {
-            let folder = std::env::temp_dir().join(format!("brunt-lake-{name}-{}", std::process::id()));
-            let _ = std::fs::remove_dir_all(&folder);
-            Folder(folder)
+        fn new() -> Folder {
+            Folder(TempDir::new().unwrap())
+        }
+        fn path(&self) -> &Path {
+            self.0.path()
         }
         fn files(&self) -> Vec<String> {
-            let entries = std::fs::read_dir(self.0.join("t")).unwrap();
+            let entries = std::fs::read_dir(self.path().join("t")).unwrap();
             let mut names: Vec<String> =
                 entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
             names.sort();
@@ -380,7 +383,7 @@ mod tests {
         /// The first column of every row there is, after checking the others against it.
         fn read(&self) -> Vec<i64> {
             let mut times = Vec::new();
-            read_table(&self.0, &TABLE, |batch| {
+            read_table(self.path(), &TABLE, |batch| {
                 let (mut names, mut paths) = (batch.texts("name"), batch.texts("path"));
                 for (row, at) in batch.ints("at_ns").iter().copied().enumerate() {
                     let null = at % 3 == 0;
@@ -406,11 +409,6 @@ mod tests {
             times
         }
     }
-    impl Drop for Folder {
-        fn drop(&mut self) {
-            let _ = std::fs::remove_dir_all(&self.0);
-        }
-    }
 
     fn push(writer: &mut TableWriter, at: i64) {
         let some = at % 3 != 0;
@@ -428,8 +426,8 @@ mod tests {
     /// The goal: rows come back as they were, over parts closed by rows, with nulls of every type.
     #[test]
     fn rows_come_back() {
-        let folder = Folder::new("back");
-        let mut writer = TableWriter::create(&folder.0, &TABLE, small(50_000)).unwrap();
+        let folder = Folder::new();
+        let mut writer = TableWriter::create(folder.path(), &TABLE, small(50_000)).unwrap();
         for at in 0..170_000 {
             push(&mut writer, at);
             writer.commit(Nanos(0)).unwrap();
@@ -440,7 +438,7 @@ mod tests {
         let on_disk: u64 = folder
             .files()
             .iter()
-            .map(|name| std::fs::metadata(folder.0.join("t").join(name)).unwrap().len())
+            .map(|name| std::fs::metadata(folder.path().join("t").join(name)).unwrap().len())
             .sum();
         assert_eq!(written.bytes, on_disk);
     }
@@ -449,8 +447,8 @@ mod tests {
     /// row that has waited for `age_max` is missing.
     #[test]
     fn every_moment_is_readable() {
-        let folder = Folder::new("moment");
-        let mut writer = TableWriter::create(&folder.0, &TABLE, small(25)).unwrap();
+        let folder = Folder::new();
+        let mut writer = TableWriter::create(folder.path(), &TABLE, small(25)).unwrap();
         assert_eq!(folder.files(), ["part-000000.parquet"]);
         for at in 0..100 {
             push(&mut writer, at);
@@ -462,19 +460,22 @@ mod tests {
         }
         assert_eq!(writer.finish().unwrap().parts, 4);
         assert!(folder.read().into_iter().eq(0..100));
-        assert!(matches!(TableWriter::create(&folder.0, &TABLE, small(25)), Err(LakeError::Taken { .. })));
+        assert!(matches!(
+            TableWriter::create(folder.path(), &TABLE, small(25)),
+            Err(LakeError::Taken { .. })
+        ));
     }
 
     /// The goal: a killed writer's half file is no part, and a resumed one goes on behind the parts.
     #[test]
     fn resumed_after_a_kill() {
-        let folder = Folder::new("resume");
-        let mut writer = TableWriter::create(&folder.0, &TABLE, small(2)).unwrap();
+        let folder = Folder::new();
+        let mut writer = TableWriter::create(folder.path(), &TABLE, small(2)).unwrap();
         push(&mut writer, 0);
         writer.finish().unwrap();
-        std::fs::write(folder.0.join("t/part-000001.parquet.open"), "half").unwrap();
+        std::fs::write(folder.path().join("t/part-000001.parquet.open"), "half").unwrap();
         assert_eq!(folder.read(), [0]);
-        let mut writer = TableWriter::resume(&folder.0, &TABLE, small(2)).unwrap();
+        let mut writer = TableWriter::resume(folder.path(), &TABLE, small(2)).unwrap();
         push(&mut writer, 1);
         let written = writer.finish().unwrap();
         assert_eq!((written.rows, written.parts), (1, 2));
@@ -485,9 +486,9 @@ mod tests {
     /// not the rows are on disk already; without new rows there are no new parts.
     #[test]
     fn parts_end_by_time() {
-        let folder = Folder::new("time");
+        let folder = Folder::new();
         let options = WriterOptions { part_age_max: Some(Duration::from_secs(60)), ..small(1000) };
-        let mut writer = TableWriter::create(&folder.0, &TABLE, options).unwrap();
+        let mut writer = TableWriter::create(folder.path(), &TABLE, options).unwrap();
         for second in 0..300u64 {
             // A row each ten seconds in the first two minutes, then none.
             if second % 10 == 0 && second < 120 {
@@ -506,25 +507,25 @@ mod tests {
     /// all of them, or those of one.
     #[test]
     fn series_side_by_side() {
-        let folder = Folder::new("series");
+        let folder = Folder::new();
         for round in 0..2 {
             let options = |series| WriterOptions { series, ..small(10) };
             let mut writers: Vec<TableWriter> = [0, 1, 12]
-                .map(|series| TableWriter::resume(&folder.0, &TABLE, options(series)).unwrap())
+                .map(|series| TableWriter::resume(folder.path(), &TABLE, options(series)).unwrap())
                 .into();
             for (index, writer) in writers.iter_mut().enumerate() {
                 push(writer, index as i64 * 100 + round);
             }
             // One is killed while it writes; another must not take that for its own.
-            std::fs::write(folder.0.join("t/part-1-000007.parquet.open"), "half").unwrap();
-            TableWriter::resume(&folder.0, &TABLE, options(0)).unwrap();
-            assert!(folder.0.join("t/part-1-000007.parquet.open").exists());
+            std::fs::write(folder.path().join("t/part-1-000007.parquet.open"), "half").unwrap();
+            TableWriter::resume(folder.path(), &TABLE, options(0)).unwrap();
+            assert!(folder.path().join("t/part-1-000007.parquet.open").exists());
             for writer in &mut writers {
                 writer.finish().unwrap();
             }
         }
         assert_eq!(folder.read(), [0, 1, 100, 101, 200, 201]);
-        let mut reader = crate::TableReader::open_series(&folder.0, &TABLE, 12).unwrap();
+        let mut reader = crate::TableReader::open_series(folder.path(), &TABLE, 12).unwrap();
         let mut found = Vec::new();
         while let Some(batch) = reader.next_batch().unwrap() {
             found.extend_from_slice(batch.ints("at_ns"));
@@ -535,15 +536,15 @@ mod tests {
     /// The goal: a budget keeps the newest rows, and counts what it deleted.
     #[test]
     fn the_oldest_parts_go() {
-        let folder = Folder::new("keep");
+        let folder = Folder::new();
         let one = {
-            let mut writer = TableWriter::create(&folder.0, &TABLE, small(10)).unwrap();
+            let mut writer = TableWriter::create(folder.path(), &TABLE, small(10)).unwrap();
             (0..10).for_each(|at| push(&mut writer, at));
             writer.finish().unwrap().bytes
         };
-        std::fs::remove_dir_all(&folder.0).unwrap();
+        std::fs::remove_dir_all(folder.path()).unwrap();
         let options = WriterOptions { keep_bytes: Some(one * 4), ..small(10) };
-        let mut writer = TableWriter::create(&folder.0, &TABLE, options).unwrap();
+        let mut writer = TableWriter::create(folder.path(), &TABLE, options).unwrap();
         for at in 0..100 {
             push(&mut writer, at);
             writer.commit(Nanos(0)).unwrap();
@@ -558,17 +559,17 @@ mod tests {
     /// cause has passed. (A folder that is gone stands for the disk here.)
     #[test]
     fn trouble_passes() {
-        let folder = Folder::new("trouble");
-        let mut writer = TableWriter::create(&folder.0, &TABLE, small(2)).unwrap();
-        let away = folder.0.join("away");
-        std::fs::rename(folder.0.join("t"), &away).unwrap();
+        let folder = Folder::new();
+        let mut writer = TableWriter::create(folder.path(), &TABLE, small(2)).unwrap();
+        let away = folder.path().join("away");
+        std::fs::rename(folder.path().join("t"), &away).unwrap();
         push(&mut writer, 0);
         push(&mut writer, 1);
         for _ in 0..2 {
             let error = writer.commit(Nanos(0)).unwrap_err();
             assert!(error.to_string().contains("part-000000.parquet: ") && !error.is_full(), "{error}");
         }
-        std::fs::rename(&away, folder.0.join("t")).unwrap();
+        std::fs::rename(&away, folder.path().join("t")).unwrap();
         writer.commit(Nanos(0)).unwrap();
         push(&mut writer, 2);
         writer.give_up_rows();
