@@ -78,8 +78,9 @@ fn check(browser: &mut Browser, folder: &Path, name: &str, page: &str, charts: u
 /// The goal: pages of experiments, whole and bare, in light and dark, on screens, phones and paper.
 #[test]
 fn experiments_in_a_browser() {
-    let folder = support::folder("browser");
-    let Some(mut browser) = Browser::start(&folder) else { return };
+    let scratch = tempfile::tempdir().unwrap();
+    let folder = scratch.path();
+    let Some(mut browser) = Browser::start(folder) else { return };
 
     let sizes = support::run("block sizes", "block_size = [\"512\", \"4k\", \"16k\", \"64k\"]", 4);
     let sizes = support::with_lab(support::with_faults(sizes));
@@ -89,7 +90,7 @@ fn experiments_in_a_browser() {
     let doubts =
         page.glance.notices.iter().filter(|notice| notice.text.starts_with("Doubtful in 32 runs: link"));
     assert_eq!(doubts.count(), 1);
-    check(&mut browser, &folder, "sizes", &html::render(&page), 10);
+    check(&mut browser, folder, "sizes", &html::render(&page), 10);
 
     // Cursors move together; keys read values aloud; a table is made when it is asked for.
     browser.open(&folder.join("sizes.html"), 1280, false);
@@ -143,22 +144,21 @@ fn experiments_in_a_browser() {
 
     let other = support::run("block sizes again", "block_size = [\"512\", \"4k\", \"16k\", \"64k\"]", 4);
     let page = brunt_report::experiment::comparison(("before", &sizes), ("after", &other));
-    check(&mut browser, &folder, "comparison", &html::render(&page), 4);
+    check(&mut browser, folder, "comparison", &html::render(&page), 4);
 
     // One repetition, no axis, no tables: sentences where figures would be.
     let bare = support::run("bare", "", 1);
     let details = Details { missing: Some("The result has no tables.".into()), ..Details::default() };
     let page = html::render(&brunt_report::experiment::page(&bare, &details));
     assert!(page.contains("The result has no tables."));
-    check(&mut browser, &folder, "bare", &page, 0);
-    drop(browser);
-    std::fs::remove_dir_all(&folder).unwrap();
+    check(&mut browser, folder, "bare", &page, 0);
 }
 
 /// The goal: a page of a real capture, looked at in the same ways.
 #[test]
 fn captures_in_a_browser() {
-    let folder = support::folder("capture");
+    let scratch = tempfile::tempdir().unwrap();
+    let folder = scratch.path();
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/nfs3-small.pcap.zst");
     let outcome = run_file(Path::new(file), Analysis::new(), Limits::default(), || false).unwrap();
     let report = outcome.sink.report(&outcome.ledger);
@@ -168,22 +168,19 @@ fn captures_in_a_browser() {
     for text in ["1 client, 308 files", "GETATTR", "Loss ledger", "replies without call"] {
         assert!(page.contains(text), "{text}");
     }
-    let Some(mut browser) = Browser::start(&folder) else { return };
-    check(&mut browser, &folder, "capture", &page, 3);
-    drop(browser);
-    std::fs::remove_dir_all(&folder).unwrap();
+    let Some(mut browser) = Browser::start(folder) else { return };
+    check(&mut browser, folder, "capture", &page, 3);
 }
 
 /// The goal: any page on disk can be looked at: BRUNT_LOOK names a file, BRUNT_PAGES where pictures go.
 #[test]
 fn look_at_a_page() {
     let Some(page) = std::env::var_os("BRUNT_LOOK") else { return };
-    let folder = support::folder("look");
-    let Some(mut browser) = Browser::start(&folder) else { return };
+    let scratch = tempfile::tempdir().unwrap();
+    let folder = scratch.path();
+    let Some(mut browser) = Browser::start(folder) else { return };
     for (width, dark) in [(1280, false), (1280, true), (360, false)] {
         browser.open(Path::new(&page), width, dark);
         browser.picture(&format!("look-{width}-{dark}"), if width < 500 { 2400 } else { 1700 });
     }
-    drop(browser);
-    std::fs::remove_dir_all(&folder).unwrap();
 }

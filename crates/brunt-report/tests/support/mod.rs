@@ -4,7 +4,6 @@
 pub mod browser;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -18,14 +17,6 @@ use brunt_study::lab::LinkCounts;
 use brunt_study::observe::Company;
 use brunt_study::study::Study;
 use brunt_study::summary::{FaultSummary, Summary};
-
-/// A folder of a test's own.
-pub fn folder(name: &str) -> PathBuf {
-    let folder = std::env::temp_dir().join(format!("brunt-report-{name}-{}", std::process::id()));
-    let _ = std::fs::remove_dir_all(&folder);
-    std::fs::create_dir_all(&folder).unwrap();
-    folder
-}
 
 /// Runs an experiment of two targets in memory.
 pub fn run(name: &str, sweep: &str, repetitions: u32) -> Summary {
@@ -51,11 +42,9 @@ pub fn run(name: &str, sweep: &str, repetitions: u32) -> Summary {
         (name.clone(), memory)
     });
     let targets: BTreeMap<_, _> = targets.collect();
-    let folder = folder("study");
-    let study = Study::new(experiment, targets, "0.0.0-test", &folder, Company::default());
-    let summary = study.run(&AtomicBool::new(false)).unwrap();
-    std::fs::remove_dir_all(&folder).unwrap();
-    summary
+    let folder = tempfile::tempdir().unwrap();
+    let study = Study::new(experiment, targets, "0.0.0-test", folder.path(), Company::default());
+    study.run(&AtomicBool::new(false)).unwrap()
 }
 
 /// A fault in every run, to go with the time lines.
