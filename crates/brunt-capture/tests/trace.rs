@@ -10,7 +10,7 @@ use brunt_capture::trace::{Anonymizer, Recorder, TraceOptions, TraceSummary, rep
 use brunt_capture::{Analysis, Ledger, Limits, Pipeline, run_file, run_file_parallel};
 use brunt_lake::{Table, read_table, reader};
 use brunt_wire::pcap::CapturedPacket;
-use common::Folder;
+use tempfile::{TempDir, tempdir};
 
 /// Writes a capture's trace; the report on the packets, as JSON, and what was written.
 fn record(
@@ -39,9 +39,9 @@ fn captures() -> Vec<PathBuf> {
 #[test]
 fn analyses_agree() {
     for capture in captures() {
-        let folder = Folder::new("agree");
-        let (expected, ledger, summary) = record(&capture, &folder.0, &TraceOptions::default());
-        let replayed = replay(&folder.0).unwrap();
+        let folder = tempdir().unwrap();
+        let (expected, ledger, summary) = record(&capture, folder.path(), &TraceOptions::default());
+        let replayed = replay(folder.path()).unwrap();
         assert_eq!(replayed.notes, Vec::<String>::new());
         let found = serde_json::to_value(replayed.analysis.report(&replayed.ledger)).unwrap();
         for (part, value) in expected.as_object().unwrap() {
@@ -49,7 +49,7 @@ fn analyses_agree() {
         }
         let count = |table| {
             let mut rows = 0;
-            read_table(&folder.0, table, |batch| rows += batch.rows() as u64).unwrap();
+            read_table(folder.path(), table, |batch| rows += batch.rows() as u64).unwrap();
             rows
         };
         assert_eq!(count(&tables::PACKETS), ledger.packets);
@@ -93,26 +93,26 @@ fn ints(folder: &Path, table: &'static Table, column: &str) -> Vec<i64> {
 #[test]
 fn several_parsers_write_one_trace() {
     for capture in captures() {
-        let (alone, together) = (Folder::new("alone"), Folder::new("together"));
-        let (expected, _, one) = record(&capture, &alone.0, &TraceOptions::default());
-        let replayed = replay(&alone.0).unwrap();
+        let (alone, together) = (tempdir().unwrap(), tempdir().unwrap());
+        let (expected, _, one) = record(&capture, alone.path(), &TraceOptions::default());
+        let replayed = replay(alone.path()).unwrap();
         let from_one = serde_json::to_value(replayed.analysis.report(&replayed.ledger)).unwrap();
         // Connections fall to parsers by a hash that differs each time: all may fall to one.
-        let rings_of = |folder: &Folder| {
-            let ids = ints(&folder.0, &tables::OPERATIONS, "record_id");
+        let rings_of = |folder: &TempDir| {
+            let ids = ints(folder.path(), &tables::OPERATIONS, "record_id");
             ids.iter().map(|id| id >> 48).collect::<HashSet<i64>>().len()
         };
         let (mut found, mut ledger, mut summary) =
-            record_by(3, &capture, &together.0, &TraceOptions::default());
+            record_by(3, &capture, together.path(), &TraceOptions::default());
         for _ in 0..50 {
             if rings_of(&together) > 1 {
                 break;
             }
-            std::fs::remove_dir_all(&together.0).unwrap();
-            (found, ledger, summary) = record_by(3, &capture, &together.0, &TraceOptions::default());
+            std::fs::remove_dir_all(together.path()).unwrap();
+            (found, ledger, summary) = record_by(3, &capture, together.path(), &TraceOptions::default());
         }
         assert!(rings_of(&together) > 1, "the work was never shared");
-        let replayed = replay(&together.0).unwrap();
+        let replayed = replay(together.path()).unwrap();
         assert_eq!((replayed.notes, &replayed.ledger), (Vec::<String>::new(), &ledger));
         let stored = serde_json::to_value(replayed.analysis.report(&ledger)).unwrap();
         for (part, value) in expected.as_object().unwrap() {
@@ -128,9 +128,9 @@ fn several_parsers_write_one_trace() {
             [tables::HANDLES, tables::CALLERS, tables::CALLER_GROUPS, tables::STATISTICS, tables::FLOWS];
         for table in tables::TABLES {
             if !told.contains(table) {
-                let count = |folder: &Folder| {
+                let count = |folder: &TempDir| {
                     let mut rows = 0;
-                    read_table(&folder.0, table, |batch| rows += batch.rows()).unwrap();
+                    read_table(folder.path(), table, |batch| rows += batch.rows()).unwrap();
                     rows
                 };
                 assert_eq!(count(&together), count(&alone), "{}", table.name);
@@ -138,7 +138,7 @@ fn several_parsers_write_one_trace() {
         }
         assert!(summary.rows >= one.rows);
         // No id stands for two calls or two flows, and what is referred to is there.
-        let ids = ints(&together.0, &tables::OPERATIONS, "record_id");
+        let ids = ints(together.path(), &tables::OPERATIONS, "record_id");
         let known: HashSet<i64> = ids.iter().copied().collect();
         assert_eq!(known.len(), ids.len());
         for table in [
@@ -148,20 +148,20 @@ fn several_parsers_write_one_trace() {
             &tables::COMPOUND_ATTRIBUTES,
             &tables::CHECKSUMS,
         ] {
-            for id in ints(&together.0, table, "record_id") {
+            for id in ints(together.path(), table, "record_id") {
                 assert!(known.contains(&id), "{id} of {}", table.name);
             }
         }
-        let flows = ints(&together.0, &tables::FLOWS, "flow");
+        let flows = ints(together.path(), &tables::FLOWS, "flow");
         let told: HashSet<i64> = flows.iter().copied().collect();
         assert_eq!(told.len(), flows.len());
         for table in [&tables::OPERATIONS, &tables::PACKETS] {
-            assert!(ints(&together.0, table, "flow").iter().all(|flow| told.contains(flow)));
+            assert!(ints(together.path(), table, "flow").iter().all(|flow| told.contains(flow)));
         }
-        let handles: HashSet<i64> = ints(&together.0, &tables::HANDLES, "file").into_iter().collect();
-        assert!(ints(&together.0, &tables::OPERATIONS, "file").iter().all(|file| handles.contains(file)));
+        let handles: HashSet<i64> = ints(together.path(), &tables::HANDLES, "file").into_iter().collect();
+        assert!(ints(together.path(), &tables::OPERATIONS, "file").iter().all(|file| handles.contains(file)));
         // Their sum was written while the capture went on, and at its end.
-        let totals = ints(&together.0, &tables::STATISTICS, "packets");
+        let totals = ints(together.path(), &tables::STATISTICS, "packets");
         assert!(totals.iter().all(|packets| *packets as u64 <= ledger.packets));
         assert!(totals.contains(&(ledger.packets as i64)));
     }
@@ -221,10 +221,10 @@ fn record_rounds(
 #[test]
 fn the_oldest_parts_go() {
     for workers in [1, 2] {
-        let folder = Folder::in_memory("keep");
+        let folder = common::folder_in_memory();
         let rounds = 16;
-        let (_, whole) = record_rounds(workers, rounds, &folder.0, &TraceOptions::default());
-        std::fs::remove_dir_all(&folder.0).unwrap();
+        let (_, whole) = record_rounds(workers, rounds, folder.path(), &TraceOptions::default());
+        std::fs::remove_dir_all(folder.path()).unwrap();
         let keep = whole.bytes * 3 / 4;
         // Parts that are still open come on top where there is nothing else left to delete: small ones.
         let options = TraceOptions {
@@ -233,9 +233,9 @@ fn the_oldest_parts_go() {
             keep_bytes: Some(keep),
             ..TraceOptions::default()
         };
-        let (ledger, summary) = record_rounds(workers, rounds, &folder.0, &options);
-        let note = folder.0.join("trace");
-        let all = files(&folder.0);
+        let (ledger, summary) = record_rounds(workers, rounds, folder.path(), &options);
+        let note = folder.path().join("trace");
+        let all = files(folder.path());
         let parts = all.iter().filter(|(path, _)| !path.starts_with(&note));
         let on_disk: u64 = parts.map(|(_, bytes)| bytes.len() as u64).sum();
         assert!(summary.parts_deleted > 0 && on_disk <= keep, "{on_disk} of {keep}, {summary:?}");
@@ -246,13 +246,13 @@ fn the_oldest_parts_go() {
         let mut rows = 0;
         for table in tables::TABLES {
             if *table != tables::NOTES {
-                read_table(&folder.0, table, |batch| rows += batch.rows() as u64).unwrap();
+                read_table(folder.path(), table, |batch| rows += batch.rows() as u64).unwrap();
             }
         }
         // The last row of `statistics` is written when the rest is accounted for.
         assert_eq!(rows, summary.rows);
         for table in [&tables::FLOWS, &tables::HANDLES, &tables::STATISTICS, &tables::PACKETS] {
-            let parts = reader::parts(&folder.0, table).unwrap();
+            let parts = reader::parts(folder.path(), table).unwrap();
             let begins_late = (0..workers as u16).filter(|ring| {
                 let first = parts.iter().find(|part| part.series == *ring);
                 first.is_some_and(|part| part.number > 0)
@@ -261,7 +261,7 @@ fn the_oldest_parts_go() {
             let expected = if *table == tables::STATISTICS { 1 } else { workers };
             assert!(begins_late.count() >= expected, "{} of {workers}", table.name);
         }
-        let told = |table, column| ints(&folder.0, table, column).into_iter().collect::<HashSet<i64>>();
+        let told = |table, column| ints(folder.path(), table, column).into_iter().collect::<HashSet<i64>>();
         let (flows, handles) = (told(&tables::FLOWS, "flow"), told(&tables::HANDLES, "file"));
         let callers = told(&tables::CALLERS, "caller");
         for (table, column, told) in [
@@ -273,11 +273,11 @@ fn the_oldest_parts_go() {
             (&tables::NAMES, "leads_to", &handles),
             (&tables::ENTRIES, "file", &handles),
         ] {
-            let rows = ints(&folder.0, table, column);
+            let rows = ints(folder.path(), table, column);
             assert!(rows.len() > 20, "{} rows of {}", rows.len(), table.name);
             assert!(rows.iter().all(|id| told.contains(id)), "{column} of {}", table.name);
         }
-        let replayed = replay(&folder.0).unwrap();
+        let replayed = replay(folder.path()).unwrap();
         assert!(replayed.notes[0].contains("were deleted"), "{:?}", replayed.notes);
         assert_eq!(replayed.ledger, ledger);
         let report = serde_json::to_value(replayed.analysis.report(&ledger)).unwrap();
@@ -342,17 +342,17 @@ fn contents(folder: &Path) -> (Vec<String>, Vec<(String, i64)>) {
 /// and in no byte of its files; the same key gives the same pseudonyms; the figures are the same.
 #[test]
 fn anonymous() {
-    let (clear, hidden, again) = (Folder::new("clear"), Folder::new("hidden"), Folder::new("again"));
+    let (clear, hidden, again) = (tempdir().unwrap(), tempdir().unwrap(), tempdir().unwrap());
     let options = || TraceOptions {
         anonymizer: Some(Anonymizer::new(b"0123456789abcdef0123").unwrap()),
         ..TraceOptions::default()
     };
     for capture in captures().into_iter().take(2) {
-        let (plain, ..) = record(&capture, &clear.0, &TraceOptions::default());
-        record(&capture, &hidden.0, &options());
-        record(&capture, &again.0, &options());
-        let (texts, numbers) = contents(&clear.0);
-        let (hidden_texts, hidden_numbers) = contents(&hidden.0);
+        let (plain, ..) = record(&capture, clear.path(), &TraceOptions::default());
+        record(&capture, hidden.path(), &options());
+        record(&capture, again.path(), &options());
+        let (texts, numbers) = contents(clear.path());
+        let (hidden_texts, hidden_numbers) = contents(hidden.path());
         assert!(texts.len() > 50 && numbers.len() > 50, "{} {}", texts.len(), numbers.len());
         let known = |text: &String| text == "." || text == "..";
         let both: Vec<_> = texts.iter().filter(|text| hidden_texts.contains(text) && !known(text)).collect();
@@ -361,18 +361,18 @@ fn anonymous() {
         assert_eq!(both, Vec::<&(String, i64)>::new());
         // Short names occur by chance in any compressed file.
         let long: Vec<_> = texts.iter().filter(|text| text.len() >= 7).collect();
-        for (path, bytes) in files(&hidden.0) {
+        for (path, bytes) in files(hidden.path()) {
             let leak = long.iter().find(|text| memchr::memmem::find(&bytes, text.as_bytes()).is_some());
             assert_eq!(leak, None, "{}", path.display());
         }
-        assert_eq!(contents(&again.0), (hidden_texts, hidden_numbers));
-        let replayed = replay(&hidden.0).unwrap();
+        assert_eq!(contents(again.path()), (hidden_texts, hidden_numbers));
+        let replayed = replay(hidden.path()).unwrap();
         let found = serde_json::to_value(replayed.analysis.report(&replayed.ledger)).unwrap();
         for part in ["operations", "by_operation", "ledger", "intervals", "duration_s"] {
             assert_eq!(found[part], plain[part], "{part}");
         }
         for folder in [&clear, &hidden, &again] {
-            std::fs::remove_dir_all(&folder.0).unwrap();
+            std::fs::remove_dir_all(folder.path()).unwrap();
         }
     }
 }
@@ -380,11 +380,11 @@ fn anonymous() {
 /// The goal: a trace whose files are damaged is refused or read as far as it goes; nothing panics.
 #[test]
 fn damage_is_an_error() {
-    let folder = Folder::new("damage");
-    record(&common::small_piece(), &folder.0, &TraceOptions::default());
+    let folder = tempdir().unwrap();
+    record(&common::small_piece(), folder.path(), &TraceOptions::default());
     let mut random = brunt_core::random::Random::new(17);
     let mut refused = 0;
-    for (path, whole) in files(&folder.0) {
+    for (path, whole) in files(folder.path()) {
         for cut in [true, false] {
             let mut bytes = whole.clone();
             let at = random.below(bytes.len() as u64) as usize;
@@ -394,34 +394,34 @@ fn damage_is_an_error() {
                 bytes[at] ^= 1 << random.below(8);
             }
             std::fs::write(&path, &bytes).unwrap();
-            refused += usize::from(replay(&folder.0).is_err());
+            refused += usize::from(replay(folder.path()).is_err());
         }
         std::fs::write(&path, whole).unwrap();
     }
     assert!(refused > 5, "{refused}");
-    assert!(replay(&folder.0).is_ok());
+    assert!(replay(folder.path()).is_ok());
 }
 
 /// The goal: a disk that is full ends the trace with an error that says so, what was closed before is
 /// readable, and every row that is not there is counted. (A folder that is taken away stands for it.)
 #[test]
 fn trouble_is_told_and_counted() {
-    let folder = Folder::new("trouble");
+    let folder = tempdir().unwrap();
     let options =
         TraceOptions { rows_max: 200, age_max: Duration::from_secs(3600), ..TraceOptions::default() };
-    let recorder = Recorder::create(&folder.0, &options).unwrap();
+    let recorder = Recorder::create(folder.path(), &options).unwrap();
     let status = recorder.status();
-    std::fs::remove_dir_all(folder.0.join("packets")).unwrap();
+    std::fs::remove_dir_all(folder.path().join("packets")).unwrap();
     let mut outcome =
         run_file(&common::small_piece(), recorder, Limits::default(), || status.has_failed()).unwrap();
     let (summary, error) = outcome.sink.finish(&mut outcome.ledger);
     assert!(error.unwrap().to_string().contains("packets/part-000000.parquet"));
     assert!(outcome.ledger.trace_rows_lost > 0);
     assert_eq!(summary.rows_lost, outcome.ledger.trace_rows_lost);
-    let replayed = replay(&folder.0).unwrap();
+    let replayed = replay(folder.path()).unwrap();
     assert_eq!(replayed.ledger, outcome.ledger);
     assert!(replayed.notes.iter().any(|note| note.contains("found no room")), "{:?}", replayed.notes);
-    assert!(Recorder::create(&folder.0, &options).is_err(), "a folder with a trace is taken");
+    assert!(Recorder::create(folder.path(), &options).is_err(), "a folder with a trace is taken");
 }
 
 /// The goal: `docs/trace.md` shows the tables as they are. With `BRUNT_WRITE_DOCS=1` the page is put

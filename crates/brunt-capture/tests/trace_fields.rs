@@ -10,7 +10,8 @@ use brunt_capture::trace::{Recorder, TraceOptions, tables};
 use brunt_capture::{Limits, run_file};
 use brunt_lake::{Batch, Kind, Table, read_table};
 use brunt_wire::pcap::{CapturedPacket, LinkType};
-use common::{Folder, tshark};
+use common::tshark;
+use tempfile::tempdir;
 
 fn record(capture: &Path, folder: &Path) {
     let recorder = Recorder::create(folder, &TraceOptions::default()).unwrap();
@@ -82,8 +83,8 @@ const ATTRIBUTES: [Field; 15] = [
 #[test]
 fn attributes_equal_tsharks() {
     let capture = common::small_compounds();
-    let folder = Folder::new("attributes");
-    let trace = folder.0.join("trace");
+    let folder = tempdir().unwrap();
+    let trace = folder.path().join("trace");
     record(&capture, &trace);
     let calls = calls(&trace);
     let mut ours: BTreeMap<(bool, &(String, u32)), Vec<Cells>> = BTreeMap::new();
@@ -164,21 +165,21 @@ fn a_caller_with_groups() -> Vec<u8> {
 /// The goal: each call's caller is the one that tshark shows, machine, user and all groups.
 #[test]
 fn callers_equal_tsharks() {
-    let folder = Folder::new("callers");
+    let folder = tempdir().unwrap();
     let frame = a_caller_with_groups();
-    let crafted = folder.0.join("crafted.pcap");
+    let crafted = folder.path().join("crafted.pcap");
     let mut writer = PacketFiles::create(PcapOptions::new(crafted.clone())).unwrap();
     let (time_ns, wire_len) = (1_700_000_000_000_000_000, frame.len() as u32);
     let link = LinkType::Ethernet;
     writer.write(&CapturedPacket { time_ns, wire_len, interface: 0, link, bytes: &frame }).unwrap();
     assert!(writer.finish().1.is_none());
     // `tshark` unpacks what it is given.
-    let packed = folder.0.join("crafted.pcap.zst");
+    let packed = folder.path().join("crafted.pcap.zst");
     std::fs::write(&packed, zstd::encode_all(&std::fs::read(&crafted).unwrap()[..], 1).unwrap()).unwrap();
     for (capture, calls_min, groups) in
         [(packed, 1, 3), (common::small_piece(), 200, 0), (common::small_compounds(), 500, 0)]
     {
-        let trace = folder.0.join("trace");
+        let trace = folder.path().join("trace");
         record(&capture, &trace);
         let callers: BTreeMap<String, Cells> =
             rows(&trace, &tables::CALLERS).into_iter().map(|row| (row["caller"].clone(), row)).collect();

@@ -387,31 +387,16 @@ fn write_parcels(
 mod tests {
     use std::path::Path;
 
+    use tempfile::TempDir;
+
     use super::*;
     use crate::source::{Batch, FileSource};
 
-    struct Folder(PathBuf);
-
-    impl Folder {
-        fn new(name: &str) -> Folder {
-            let folder = std::env::temp_dir().join(format!("brunt-pcap-{name}-{}", std::process::id()));
-            let _ = std::fs::remove_dir_all(&folder);
-            std::fs::create_dir_all(&folder).unwrap();
-            Folder(folder)
-        }
-
-        fn files(&self) -> Vec<PathBuf> {
-            let mut files: Vec<PathBuf> =
-                std::fs::read_dir(&self.0).unwrap().map(|entry| entry.unwrap().path()).collect();
-            files.sort();
-            files
-        }
-    }
-
-    impl Drop for Folder {
-        fn drop(&mut self) {
-            let _ = std::fs::remove_dir_all(&self.0);
-        }
+    fn files_in(folder: &TempDir) -> Vec<PathBuf> {
+        let mut files: Vec<PathBuf> =
+            std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+        files.sort();
+        files
     }
 
     fn packet(time_ns: u64, link: LinkType, wire_len: u32, bytes: &[u8]) -> CapturedPacket<'_> {
@@ -432,8 +417,8 @@ mod tests {
     /// The goal: what is written is what our reader reads, and links do not mix.
     #[test]
     fn written_and_read() {
-        let folder = Folder::new("read");
-        let path = folder.0.join("a.pcap");
+        let folder = TempDir::new().unwrap();
+        let path = folder.path().join("a.pcap");
         let mut files = PacketFiles::create(PcapOptions::new(path.clone())).unwrap();
         for (wire_len, bytes) in [(60, &b"abc"[..]), (1, b"x")] {
             files.write(&packet(5_000_000_007, LinkType::Ethernet, wire_len, bytes)).unwrap();
@@ -453,8 +438,8 @@ mod tests {
     #[test]
     fn files_follow_one_another() {
         let check = |name: &str, size_max, age_max, keep_bytes, expected_files: u64| {
-            let folder = Folder::new(name);
-            let path = folder.0.join("n.f.s.pcap");
+            let folder = TempDir::new().unwrap();
+            let path = folder.path().join("n.f.s.pcap");
             let options = PcapOptions { size_max, age_max, keep_bytes, ..PcapOptions::new(path) };
             let mut files = PacketFiles::create(options).unwrap();
             for i in 0..1000u64 {
@@ -464,7 +449,7 @@ mod tests {
             let (summary, error) = files.finish();
             assert!(error.is_none());
             assert_eq!(summary.files + summary.files_deleted, expected_files, "{name}: {summary:?}");
-            let all = folder.files();
+            let all = files_in(&folder);
             assert_eq!(all.len() as u64, summary.files);
             let sizes: Vec<u64> = all.iter().map(|file| std::fs::metadata(file).unwrap().len()).collect();
             assert!(sizes.iter().all(|size| size_max.is_none_or(|max| *size <= max.max(124))), "{sizes:?}");
@@ -486,8 +471,8 @@ mod tests {
     /// The goal: a capture of nothing is a capture file.
     #[test]
     fn nothing_is_readable() {
-        let folder = Folder::new("nothing");
-        let path = folder.0.join("a.pcap");
+        let folder = TempDir::new().unwrap();
+        let path = folder.path().join("a.pcap");
         let (summary, error) = PacketFiles::create(PcapOptions::new(path.clone())).unwrap().finish();
         assert!(error.is_none() && summary.packets == 0 && read(&path).is_empty());
     }

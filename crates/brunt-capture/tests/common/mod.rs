@@ -3,10 +3,10 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use brunt_capture::{Batch, FileSource};
 use brunt_wire::pcap::{CapturedPacket, LinkType};
+use tempfile::{NamedTempFile, TempDir, tempdir, tempdir_in};
 
 /// Time, length on the wire, link, bytes.
 pub type Packet = (u64, u32, LinkType, Vec<u8>);
@@ -40,33 +40,10 @@ pub fn shared(name: &str) -> Option<PathBuf> {
     None
 }
 
-/// A folder that goes with the test.
-pub struct Folder(pub PathBuf);
-
-impl Folder {
-    /// An empty one.
-    pub fn new(name: &str) -> Folder {
-        Folder::within(&std::env::temp_dir(), name)
-    }
-
-    /// In memory where the system has such a folder: for many small parts, each of which is waited for.
-    pub fn in_memory(name: &str) -> Folder {
-        let memory = Path::new("/dev/shm");
-        if memory.is_dir() { Folder::within(memory, name) } else { Folder::new(name) }
-    }
-
-    fn within(parent: &Path, name: &str) -> Folder {
-        let folder = parent.join(format!("brunt-capture-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&folder);
-        std::fs::create_dir_all(&folder).unwrap();
-        Folder(folder)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
+/// A folder in memory where the system has one: for many small parts, each of which is waited for.
+pub fn folder_in_memory() -> TempDir {
+    let memory = Path::new("/dev/shm");
+    if memory.is_dir() { tempdir_in(memory).unwrap() } else { tempdir().unwrap() }
 }
 
 /// All packets of a capture, for tests that go through it several times.
@@ -90,20 +67,16 @@ pub fn numbered(index: usize, packet: &Packet) -> CapturedPacket<'_> {
 
 /// Runs tshark on a capture; lines of tab-separated fields.
 pub fn tshark(path: &Path, filter: &str, fields: &[&str]) -> Option<Vec<Vec<String>>> {
-    static RUNS: AtomicU32 = AtomicU32::new(0);
-    let run = RUNS.fetch_add(1, Ordering::Relaxed);
-    let plain = std::env::temp_dir().join(format!("brunt-truth-{}-{run}.pcap", std::process::id()));
+    let mut plain = NamedTempFile::new().unwrap();
     let mut input = zstd::Decoder::new(std::fs::File::open(path).unwrap()).unwrap();
-    std::io::copy(&mut input, &mut std::fs::File::create(&plain).unwrap()).unwrap();
+    std::io::copy(&mut input, &mut plain).unwrap();
     let mut command = Command::new("tshark");
-    command.arg("-r").arg(&plain).args(["-o", "tcp.reassemble_out_of_order:TRUE", "-Y", filter]);
+    command.arg("-r").arg(plain.path()).args(["-o", "tcp.reassemble_out_of_order:TRUE", "-Y", filter]);
     command.args(["-T", "fields", "-E", "occurrence=a", "-E", "aggregator=|"]);
     fields.iter().for_each(|field| {
         command.args(["-e", field]);
     });
-    let output = command.output();
-    let _ = std::fs::remove_file(&plain);
-    let output = match output {
+    let output = match command.output() {
         Ok(output) if output.status.success() => output,
         other => {
             assert!(std::env::var_os("BRUNT_REQUIRE_ALL").is_none(), "tshark: {other:?}");
