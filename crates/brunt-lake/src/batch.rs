@@ -5,6 +5,7 @@
 
 use brunt_core::Nanos;
 
+use crate::packing::all_same;
 use crate::table::{Column, Kind, Table};
 
 /// Rows of words that are sorted into columns at a time: at most 32 KiB with 31 columns.
@@ -35,6 +36,17 @@ pub(crate) enum Values {
     Texts(Texts),
 }
 
+impl Values {
+    fn kind(&self) -> Kind {
+        match self {
+            Values::Ints(_) => Kind::Int,
+            Values::Floats(_) => Kind::Float,
+            Values::Bools(_) => Kind::Bool,
+            Values::Texts(_) => Kind::Text,
+        }
+    }
+}
+
 /// Texts end to end.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Texts {
@@ -55,8 +67,8 @@ impl Texts {
 }
 
 impl Cells {
-    fn new(column: &Column) -> Cells {
-        let values = match column.kind {
+    pub fn new(kind: Kind) -> Cells {
+        let values = match kind {
             Kind::Int => Values::Ints(Vec::new()),
             Kind::Float => Values::Floats(Vec::new()),
             Kind::Bool => Values::Bools(Vec::new()),
@@ -104,29 +116,38 @@ impl Cells {
         self.nulls += other.nulls;
     }
 
-    fn reorder(&mut self, scratch: &mut SortScratch) {
-        fn gather<T: Copy + PartialEq>(values: &mut Vec<T>, order: &[u32], into: &mut Vec<T>) {
-            let Some(first) = values.first() else { return };
-            // Half of the columns say the same in every row.
-            if values.iter().all(|value| value == first) {
-                return;
-            }
+    /// Whether every row says the same, as half of the columns do.
+    pub fn are_all_same(&self) -> bool {
+        let values = || match &self.values {
+            Values::Ints(values) => all_same(values),
+            Values::Bools(values) => values.iter().all(|value| *value == values[0]),
+            Values::Floats(_) | Values::Texts(_) => false,
+        };
+        self.nulls == self.len() || (self.nulls == 0 && values())
+    }
+
+    /// Puts these cells in an order of rows, into other ones.
+    pub fn in_order(&self, order: &[u32], into: &mut Cells) {
+        fn gather<T: Copy>(values: &[T], order: &[u32], into: &mut Vec<T>) {
             into.clear();
             into.extend(order.iter().map(|row| values[*row as usize]));
-            std::mem::swap(values, into);
         }
-        let SortScratch { order, ints, levels, .. } = scratch;
-        match &mut self.values {
-            Values::Ints(values) => gather(values, order, ints),
-            Values::Floats(values) => gather(values, order, &mut Vec::new()),
-            Values::Bools(values) => gather(values, order, &mut Vec::new()),
-            Values::Texts(texts) => {
-                let mut sorted = Texts::default();
-                order.iter().for_each(|row| sorted.push(&texts.bytes[texts.range(*row as usize)]));
-                *texts = sorted;
+        match (&self.values, &mut into.values) {
+            (Values::Ints(values), Values::Ints(into)) => gather(values, order, into),
+            (Values::Floats(values), Values::Floats(into)) => gather(values, order, into),
+            (Values::Bools(values), Values::Bools(into)) => gather(values, order, into),
+            (Values::Texts(texts), Values::Texts(into)) => {
+                into.bytes.clear();
+                into.ends.clear();
+                order.iter().for_each(|row| into.push(&texts.bytes[texts.range(*row as usize)]));
+            }
+            (values, _) => {
+                *into = Cells::new(values.kind());
+                return self.in_order(order, into);
             }
         }
-        gather(&mut self.levels, order, levels);
+        gather(&self.levels, if self.levels.is_empty() { &[] } else { order }, &mut into.levels);
+        into.nulls = self.nulls;
     }
 
     /// `rows` rows without a value.
@@ -162,7 +183,11 @@ impl Cells {
 impl Batch {
     /// An empty one.
     pub fn new(table: &'static Table) -> Batch {
-        Batch { table, rows: 0, columns: table.columns.iter().map(Cells::new).collect() }
+        Batch {
+            table,
+            rows: 0,
+            columns: table.columns.iter().map(|column| Cells::new(column.kind)).collect(),
+        }
     }
 
     /// The table.
@@ -271,30 +296,6 @@ impl Batch {
         self.rows += other.rows;
     }
 
-    /// Puts the rows in the order of an integer column, and leaves those in order that are equal in it.
-    /// Nulls come first. The scratch is for the next call too.
-    pub fn sort_by(&mut self, column: &str, scratch: &mut SortScratch) {
-        let cells = &self.columns[self.table.index_of(column)];
-        let Values::Ints(values) = &cells.values else {
-            panic!("{}.{column} holds no integers", self.table.name)
-        };
-        let key = |row: usize| if cells.levels.get(row) == Some(&0) { i64::MIN } else { values[row] };
-        if (1..self.rows).all(|row| key(row - 1) <= key(row)) {
-            return;
-        }
-        scratch.order.clear();
-        scratch.order.extend(0..self.rows as u32);
-        let keys = (0..self.rows).map(key);
-        let (min, max) = keys.fold((i64::MAX, i64::MIN), |(min, max), key| (min.min(key), max.max(key)));
-        let range = max.wrapping_sub(min) as u64;
-        if cells.nulls == 0 && range < 1 << RADIX_BITS_MAX {
-            scratch.sort_by_bytes(range, |row| (key(row as usize) - min) as u32);
-        } else {
-            scratch.order.sort_by_key(|row| key(*row as usize));
-        }
-        self.columns.iter_mut().for_each(|cells| cells.reorder(scratch));
-    }
-
     /// Forgets the rows and keeps the memory.
     pub fn clear(&mut self) {
         self.columns.iter_mut().for_each(Cells::clear);
@@ -357,35 +358,58 @@ impl Batch {
 /// Keys that differ in no more bits are sorted byte by byte.
 const RADIX_BITS_MAX: u32 = 24;
 
-/// Memory for [`Batch::sort_by`].
+/// In which order rows stand that are sorted by a column.
 #[derive(Clone, Debug, Default)]
-pub struct SortScratch {
-    order: Vec<u32>,
+pub(crate) struct Order {
+    rows: Vec<u32>,
     spare: Vec<u32>,
-    ints: Vec<i64>,
-    levels: Vec<i16>,
 }
 
-impl SortScratch {
-    /// Puts `order` in the order of keys up to `range`: by the lowest byte, then by the next; rows that are
-    /// equal in one keep the order of the bytes before.
+impl Order {
+    /// The rows by their values in an integer column, those that are equal in it as they are. Nulls come
+    /// first. `None` when they stand so already.
+    ///
+    /// # Panics
+    /// The column holds no integers.
+    pub fn of(&mut self, batch: &Batch, column: &str) -> Option<&[u32]> {
+        let cells = &batch.columns[batch.table.index_of(column)];
+        let values = batch.ints(column);
+        let key = |row: usize| if cells.levels.get(row) == Some(&0) { i64::MIN } else { values[row] };
+        if (1..batch.rows).all(|row| key(row - 1) <= key(row)) {
+            return None;
+        }
+        self.rows.clear();
+        self.rows.extend(0..batch.rows as u32);
+        let keys = (0..batch.rows).map(key);
+        let (min, max) = keys.fold((i64::MAX, i64::MIN), |(min, max), key| (min.min(key), max.max(key)));
+        let range = max.wrapping_sub(min) as u64;
+        if cells.nulls == 0 && range < 1 << RADIX_BITS_MAX {
+            self.sort_by_bytes(range, |row| (key(row as usize) - min) as u32);
+        } else {
+            self.rows.sort_by_key(|row| key(*row as usize));
+        }
+        Some(&self.rows)
+    }
+
+    /// By keys up to `range`: by the lowest byte, then by the next; rows that are equal in one keep the
+    /// order of the bytes before.
     fn sort_by_bytes(&mut self, range: u64, key: impl Fn(u32) -> u32) {
         for shift in (0..RADIX_BITS_MAX).step_by(8).take_while(|shift| range >> shift > 0) {
             let digit = |row: u32| (key(row) >> shift & 0xff) as usize;
             let mut places = [0u32; 256];
-            self.order.iter().for_each(|row| places[digit(*row)] += 1);
+            self.rows.iter().for_each(|row| places[digit(*row)] += 1);
             let mut before = 0;
             for place in &mut places {
                 before += std::mem::replace(place, before);
             }
             self.spare.clear();
-            self.spare.resize(self.order.len(), 0);
-            for row in &self.order {
+            self.spare.resize(self.rows.len(), 0);
+            for row in &self.rows {
                 let place = &mut places[digit(*row)];
                 self.spare[*place as usize] = *row;
                 *place += 1;
             }
-            std::mem::swap(&mut self.order, &mut self.spare);
+            std::mem::swap(&mut self.rows, &mut self.spare);
         }
     }
 }
@@ -552,6 +576,18 @@ mod tests {
         assert!(std::panic::catch_unwind(move || other.append_words(&[1], |_| "")).is_err());
     }
 
+    /// The rows as they would be written.
+    fn in_order(batch: &Batch, by: &str, order: &mut Order) -> Batch {
+        let mut ordered = batch.clone();
+        if let Some(order) = order.of(batch, by) {
+            for (cells, into) in batch.columns.iter().zip(&mut ordered.columns) {
+                cells.in_order(order, into);
+                assert!(!cells.are_all_same() || cells == into);
+            }
+        }
+        ordered
+    }
+
     /// The goal: rows stay together when they are put in order, and equal ones keep theirs.
     #[test]
     fn rows_in_order() {
@@ -566,8 +602,9 @@ mod tests {
                 .bool(some)
                 .end();
         }
-        batch.sort_by("a", &mut SortScratch::default());
-        batch.sort_by("a", &mut SortScratch::default());
+        let mut order = Order::default();
+        batch = in_order(&batch, "a", &mut order);
+        assert!(order.of(&batch, "a").is_none());
         assert_eq!(batch.ints("a"), [1, 1, 2, 3]);
         assert_eq!(batch.texts("c").collect::<Vec<_>>(), ["1.1", "1.3", "2.2", "3.0"]);
         assert_eq!((batch.bools("d"), batch.is_null("b", 0)), (&[false, true, true, true][..], true));
@@ -583,7 +620,7 @@ mod tests {
             columns: &[Column::int("key", "Integers.").nullable(), Column::int("row", "Integers.")],
         };
         let mut random = brunt_core::random::Random::new(5);
-        let mut scratch = SortScratch::default();
+        let mut order = Order::default();
         for bits in [1, 8, 9, 17, 23, 24, 25, 64] {
             for nulls in [false, true] {
                 let base = if bits < 64 { -1000 } else { 0 };
@@ -597,11 +634,11 @@ mod tests {
                 for (row, key) in (0..).zip(&keys) {
                     batch.row().int_or_null(*key).int(row).end();
                 }
-                batch.sort_by("key", &mut scratch);
-                let mut order: Vec<i64> = (0..3000).collect();
-                order.sort_by_key(|row| keys[*row as usize]);
-                assert_eq!(batch.ints("row"), order, "{bits} {nulls}");
-                for (place, row) in order.iter().enumerate() {
+                batch = in_order(&batch, "key", &mut order);
+                let mut expected: Vec<i64> = (0..3000).collect();
+                expected.sort_by_key(|row| keys[*row as usize]);
+                assert_eq!(batch.ints("row"), expected, "{bits} {nulls}");
+                for (place, row) in expected.iter().enumerate() {
                     let key = (!batch.is_null("key", place)).then(|| batch.ints("key")[place]);
                     assert_eq!(key, keys[*row as usize]);
                 }

@@ -22,7 +22,7 @@ use parquet::file::writer::{SerializedFileWriter, SerializedPageWriter, TrackedW
 use parquet::schema::types::{ColumnDescPtr, SchemaDescriptor, Type, TypePtr};
 use std::hash::BuildHasher;
 
-use crate::batch::{Batch, Cells, Texts, Values};
+use crate::batch::{Batch, Cells, Order, Texts, Values};
 use crate::packing;
 use crate::table::{Coding, Column, Kind, Table};
 
@@ -42,11 +42,32 @@ pub(crate) struct Encoder {
     schema: TypePtr,
     descriptor: SchemaDescriptor,
     properties: Arc<WriterProperties>,
-    zstd: zstd::bulk::Compressor<'static>,
-    scratch: Scratch,
 }
 
-/// Buffers, reused.
+/// Memory for making files: the writers of one thread share it, so that it stays in that core's cache.
+pub(crate) struct Buffers {
+    zstd: zstd::bulk::Compressor<'static>,
+    scratch: Scratch,
+    order: Order,
+    /// A column in the order of the rows.
+    ordered: Cells,
+    /// The file that was made last.
+    pub file: Vec<u8>,
+}
+
+impl Default for Buffers {
+    fn default() -> Buffers {
+        Buffers {
+            zstd: zstd::bulk::Compressor::new(ZSTD_LEVEL).expect("zstd has this level"),
+            scratch: Scratch::default(),
+            order: Order::default(),
+            ordered: Cells::new(Kind::Int),
+            file: Vec::new(),
+        }
+    }
+}
+
+/// Of a page, reused.
 #[derive(Default)]
 struct Scratch {
     /// Values of a column without its nulls.
@@ -71,13 +92,14 @@ impl Encoder {
             descriptor: SchemaDescriptor::new(Arc::clone(&schema)),
             schema,
             properties: Arc::new(properties(table)),
-            zstd: zstd::bulk::Compressor::new(ZSTD_LEVEL).expect("zstd has this level"),
-            scratch: Scratch::default(),
         }
     }
 
-    /// Fills `file`, which is emptied first. A batch without rows is a file without row groups.
-    pub fn encode(&mut self, batch: &Batch, file: &mut Vec<u8>) -> Result<(), ParquetError> {
+    /// Makes a file of the rows, in the order of a column if one is named ([`Order::of`]). A batch without
+    /// rows is a file without row groups.
+    pub fn encode(&self, batch: &Batch, by: Option<&str>, buffers: &mut Buffers) -> Result<(), ParquetError> {
+        let Buffers { zstd, scratch, order, ordered, file } = buffers;
+        let order = by.and_then(|column| order.of(batch, column));
         file.clear();
         let mut writer =
             SerializedFileWriter::new(file, Arc::clone(&self.schema), Arc::clone(&self.properties))?;
@@ -85,14 +107,14 @@ impl Encoder {
             let mut group = writer.next_row_group()?;
             for (index, (cells, column)) in batch.cells().iter().zip(self.columns).enumerate() {
                 let descriptor = self.descriptor.column(index);
-                let (bytes, closed) = encode_column(
-                    &mut self.scratch,
-                    &mut self.zstd,
-                    cells,
-                    column,
-                    batch.rows(),
-                    descriptor,
-                )?;
+                let cells = match order {
+                    Some(order) if !cells.are_all_same() => {
+                        cells.in_order(order, ordered);
+                        &*ordered
+                    }
+                    _ => cells,
+                };
+                let (bytes, closed) = encode_column(scratch, zstd, cells, column, batch.rows(), descriptor)?;
                 group.append_column(&bytes, closed)?;
             }
             group.close()?;
@@ -432,8 +454,9 @@ mod tests {
     #[test]
     fn no_rows_are_a_file() {
         const TABLE: Table = Table { name: "t", doc: "Rows.", columns: &[Column::int("a", "Integers.")] };
-        let mut file = vec![1, 2, 3];
-        Encoder::new(&TABLE).encode(&Batch::new(&TABLE), &mut file).unwrap();
+        let mut buffers = Buffers { file: vec![1, 2, 3], ..Buffers::default() };
+        Encoder::new(&TABLE).encode(&Batch::new(&TABLE), None, &mut buffers).unwrap();
+        let file = buffers.file;
         assert!(file.starts_with(b"PAR1") && file.ends_with(b"PAR1") && file.len() < 400, "{}", file.len());
     }
 }

@@ -29,4 +29,4 @@ pub use batch::{Batch, Row};
 pub use error::LakeError;
 pub use reader::{TableReader, read_table};
 pub use table::{Coding, Column, Kind, Table, columns};
-pub use writer::{ClosedPart, TableWriter, WriterOptions, Written};
+pub use writer::{ClosedPart, TableWriter, Workspace, WriterOptions, Written};

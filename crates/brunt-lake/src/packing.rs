@@ -3,6 +3,8 @@
 //!
 //! The rule: what a reader gets back is what was put in, for every 64-bit value; sums wrap around.
 
+use pulp::Arch;
+
 /// Values of a block of deltas, and of each of its four parts with a width of their own.
 const BLOCK: usize = 128;
 const PART: usize = 32;
@@ -28,23 +30,17 @@ pub(crate) fn width(number: u64) -> usize {
     (u64::BITS - number.leading_zeros()) as usize
 }
 
-/// The least and the greatest, for values in no order: four at a time, as none of the four waits for another.
+/// The least and the greatest.
 pub(crate) fn extremes(values: &[i64]) -> Option<(i64, i64)> {
     let first = *values.first()?;
     if all_same(values) {
         return Some((first, first));
     }
-    let (fours, rest) = values.as_chunks::<4>();
-    let (mut least, mut greatest) = ([first; 4], [first; 4]);
-    for four in fours {
-        for lane in 0..4 {
-            least[lane] = least[lane].min(four[lane]);
-            greatest[lane] = greatest[lane].max(four[lane]);
-        }
-    }
-    let least = least.iter().chain(rest).fold(first, |least, value| least.min(*value));
-    let greatest = greatest.iter().chain(rest).fold(first, |greatest, value| greatest.max(*value));
-    Some((least, greatest))
+    Some(Arch::new().dispatch(|| {
+        values
+            .iter()
+            .fold((first, first), |(least, greatest), value| (least.min(*value), greatest.max(*value)))
+    }))
 }
 
 /// Whether they are all the same: with a look at the ends first, and then without a branch for each.
@@ -67,71 +63,92 @@ pub(crate) fn deltas(values: &[i64], out: &mut Vec<u8>) {
         out.resize(out.len() + rest.len().div_ceil(BLOCK) * (1 + PARTS), 0);
         return;
     }
-    let mut previous = *first;
-    for block in rest.chunks(BLOCK) {
-        let mut deltas = [0u64; BLOCK];
-        let before = std::iter::once(&previous).chain(block);
-        for (delta, (value, before)) in deltas.iter_mut().zip(block.iter().zip(before)) {
-            *delta = value.wrapping_sub(*before) as u64;
+    Arch::new().dispatch(|| blocks(values, out));
+}
+
+/// The blocks of differences. Inlined, so that it is compiled for what the processor has.
+#[inline(always)]
+fn blocks(values: &[i64], out: &mut Vec<u8>) {
+    let (befores, _) = values.as_chunks::<BLOCK>();
+    let (blocks, last) = values[1..].as_chunks::<BLOCK>();
+    for (block, before) in blocks.iter().zip(befores) {
+        let mut deltas = [0; BLOCK];
+        for index in 0..BLOCK {
+            deltas[index] = block[index].wrapping_sub(before[index]);
         }
-        let least = least(&deltas[..block.len()]);
-        previous = block.last().copied().unwrap_or(previous);
-        for delta in &mut deltas[..block.len()] {
-            *delta = delta.wrapping_sub(least as u64);
-        }
-        zigzag(least, out);
-        let (parts, _) = deltas.as_chunks::<PART>();
-        let widths: [usize; PARTS] =
-            std::array::from_fn(|part| width(parts[part].iter().fold(0, |a, b| a | b)));
-        out.extend(widths.map(|width| width as u8));
-        for (part, width) in parts.iter().zip(widths) {
-            pack_part(part, width, out);
-        }
+        put_block(&deltas, out);
+    }
+    if last.is_empty() {
+        return;
+    }
+    let before = &values[values.len() - 1 - last.len()..];
+    let mut deltas = [0; BLOCK];
+    let (some, beyond) = deltas.split_at_mut(last.len());
+    for (delta, (value, before)) in some.iter_mut().zip(last.iter().zip(before)) {
+        *delta = value.wrapping_sub(*before);
+    }
+    // The least needs no bits.
+    beyond.fill(least(some));
+    put_block(&deltas, out);
+}
+
+#[inline(always)]
+fn least(deltas: &[i64]) -> i64 {
+    deltas.iter().fold(i64::MAX, |least, delta| least.min(*delta))
+}
+
+#[inline(always)]
+fn put_block(deltas: &[i64; BLOCK], out: &mut Vec<u8>) {
+    let least = least(deltas);
+    let mut above = [0; BLOCK];
+    for (above, delta) in above.iter_mut().zip(deltas) {
+        *above = delta.wrapping_sub(least) as u64;
+    }
+    zigzag(least, out);
+    let (parts, _) = above.as_chunks::<PART>();
+    let widths: [usize; PARTS] =
+        std::array::from_fn(|part| width(parts[part].iter().fold(0, |bits, value| bits | value)));
+    out.extend(widths.map(|width| width as u8));
+    for (part, width) in parts.iter().zip(widths) {
+        pack(part, width, out);
     }
 }
 
-/// The least of a block's differences.
-fn least(deltas: &[u64]) -> i64 {
-    let (fours, rest) = deltas.as_chunks::<4>();
-    let mut least = [i64::MAX; 4];
-    for four in fours {
-        for lane in 0..4 {
-            least[lane] = least[lane].min(four[lane] as i64);
+/// 32 values of `width` bits end to end. Neighbours are joined as long as a word has room for them: that
+/// is done for several of them at once, and what is left to be done in a row is half of it or a quarter.
+#[inline(always)]
+fn pack(values: &[u64; PART], width: usize, out: &mut Vec<u8>) {
+    let pairs =
+        || std::array::from_fn::<u64, { PART / 2 }, _>(|i| values[2 * i] | values[2 * i + 1] << width);
+    match width {
+        0 => {}
+        1..=16 => {
+            let pairs = pairs();
+            let fours: [u64; PART / 4] =
+                std::array::from_fn(|i| pairs[2 * i] | pairs[2 * i + 1] << (2 * width));
+            words(&fours, 4 * width, out);
         }
+        17..=32 => words(&pairs(), 2 * width, out),
+        _ => words(values, width, out),
     }
-    rest.iter().map(|delta| *delta as i64).chain(least).min().unwrap_or(0)
 }
 
-/// 32 values of `WIDTH` bits. Compiled for each width: then all shifts are known.
-fn pack<const WIDTH: usize>(values: &[u64; PART], out: &mut Vec<u8>) {
-    let mut words = [0u64; PART + 1];
-    for (index, value) in values.iter().enumerate() {
-        let (word, shift) = (index * WIDTH / 64, index * WIDTH % 64);
-        words[word] |= value << shift;
-        if shift + WIDTH > 64 {
-            words[word + 1] |= value >> (64 - shift);
+/// Values of `width` bits, 1 to 64, end to end. All of them fill whole groups of four bytes.
+#[inline(always)]
+fn words(values: &[u64], width: usize, out: &mut Vec<u8>) {
+    let (mut word, mut filled) = (0u64, 0);
+    for value in values {
+        word |= value << filled;
+        let room = 64 - filled;
+        if width < room {
+            filled += width;
+            continue;
         }
-    }
-    let start = out.len();
-    for word in &words[..(PART * WIDTH).div_ceil(64)] {
         out.extend_from_slice(&word.to_le_bytes());
+        word = value.checked_shr(room as u32).unwrap_or(0);
+        filled = width - room;
     }
-    out.truncate(start + PART * WIDTH / 8);
-}
-
-macro_rules! by_width {
-    ($values:ident, $width:ident, $out:ident, $($bits:literal)*) => {
-        match $width {
-            $($bits => pack::<$bits>($values, $out),)*
-            _ => {}
-        }
-    };
-}
-
-fn pack_part(values: &[u64; PART], width: usize, out: &mut Vec<u8>) {
-    by_width!(values, width, out,
-        1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32
-        33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63 64);
+    out.extend_from_slice(&word.to_le_bytes()[..filled / 8]);
 }
 
 /// Values of `width` bits end to end, the last byte filled up with zeros.

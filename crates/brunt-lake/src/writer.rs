@@ -12,12 +12,13 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use brunt_core::Nanos;
 
-use crate::batch::{Batch, SortScratch};
-use crate::encode::Encoder;
+use crate::batch::Batch;
+use crate::encode::{Buffers, Encoder};
 use crate::error::LakeError;
 use crate::reader::{OPEN_SUFFIX, PartFile, parts};
 use crate::table::Table;
@@ -42,6 +43,19 @@ pub struct WriterOptions {
     /// Rows of a part are put in the order of this integer column, and as they came where it is
     /// equal: what belongs together then takes less room. Nulls come first.
     pub order: Option<&'static str>,
+    /// Shared by the writers of one thread.
+    pub workspace: Workspace,
+}
+
+/// Memory in which parts are made, some megabytes: one after the other, so that writers that never write
+/// at the same time need one only.
+#[derive(Clone, Default)]
+pub struct Workspace(Arc<Mutex<Buffers>>);
+
+impl std::fmt::Debug for Workspace {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Workspace").finish_non_exhaustive()
+    }
 }
 
 impl Default for WriterOptions {
@@ -56,6 +70,7 @@ impl Default for WriterOptions {
             series: 0,
             keep_bytes: None,
             order: None,
+            workspace: Workspace::default(),
         }
     }
 }
@@ -92,9 +107,6 @@ pub struct TableWriter {
     options: WriterOptions,
     encoder: Encoder,
     rows: Batch,
-    sort: SortScratch,
-    /// The part under way as bytes, reused.
-    file: Vec<u8>,
     number: u64,
     /// Rows of `rows` that are in a complete file of the open part, and its size.
     saved: (usize, u64),
@@ -162,8 +174,6 @@ impl TableWriter {
             options,
             encoder: Encoder::new(table),
             rows: Batch::new(table),
-            sort: SortScratch::default(),
-            file: Vec::new(),
             number: closed.back().map_or(0, |(number, _)| number + 1),
             saved: (0, 0),
             waiting_since: None,
@@ -281,18 +291,17 @@ impl TableWriter {
     }
 
     fn put(&mut self, durable: bool) -> Result<(), LakeError> {
-        if let Some(order) = self.options.order {
-            self.rows.sort_by(order, &mut self.sort);
-        }
         let path = self.path(self.number);
         let open = path.with_extension(format!("parquet.{OPEN_SUFFIX}"));
+        let mut buffers = self.options.workspace.0.lock().unwrap_or_else(PoisonError::into_inner);
         self.encoder
-            .encode(&self.rows, &mut self.file)
+            .encode(&self.rows, self.options.order, &mut buffers)
             .map_err(|error| LakeError::writing(&path, 0, std::io::Error::other(error)))?;
-        let io = |error| LakeError::writing(&path, self.file.len() as u64, error);
+        let bytes = buffers.file.len() as u64;
+        let io = |error| LakeError::writing(&path, bytes, error);
         let write = || {
             let mut file = File::create(&open)?;
-            file.write_all(&self.file)?;
+            file.write_all(&buffers.file)?;
             if durable {
                 file.sync_data()?;
             }
@@ -303,7 +312,7 @@ impl TableWriter {
             let _ = std::fs::remove_file(&open);
             return Err(io(error));
         }
-        self.saved = (self.rows.rows(), self.file.len() as u64);
+        self.saved = (self.rows.rows(), bytes);
         self.waiting_since = None;
         Ok(())
     }

@@ -17,7 +17,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use brunt_core::Nanos;
-use brunt_lake::{Batch, ClosedPart, LakeError, Table, TableWriter, WriterOptions};
+use brunt_lake::{Batch, ClosedPart, LakeError, Table, TableWriter, Workspace, WriterOptions};
 
 use super::budget::Budget;
 use super::tables;
@@ -351,7 +351,7 @@ impl Lane {
         shared: &Arc<Shared>,
     ) -> Result<Lane, LakeError> {
         let tables = LANES[number];
-        let mut writers = Vec::new();
+        let (mut writers, workspace) = (Vec::new(), Workspace::default());
         for table in tables {
             let writer_options = WriterOptions {
                 rows_max: options.rows_max,
@@ -361,6 +361,7 @@ impl Lane {
                 series: ring,
                 keep_bytes: None,
                 order: order_of(table),
+                workspace: workspace.clone(),
             };
             writers.push(TableWriter::create(folder, table, writer_options)?);
         }
