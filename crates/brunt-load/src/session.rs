@@ -465,19 +465,23 @@ mod tests {
         assert_eq!(outcome.recording_wait, post.waited * 2);
     }
 
+    /// Has a run stopped as soon as it has done something.
+    struct Impatient<'a>(&'a AtomicBool);
+
+    impl Recorder for Impatient<'_> {
+        fn interval(&mut self, interval: &Interval) {
+            self.0.fetch_or(interval.figures.completed() > 0, Ordering::Relaxed);
+        }
+    }
+
     /// The goal: Ctrl-C keeps what there is, and says that it is not all.
     #[test]
     fn a_stopped_run_keeps_its_results() {
         let hour = Stop { time: Some(Span(Duration::from_secs(3600))), ..Stop::default() };
-        let workload = Workload { workers: 2, stop: hour, ..Workload::default() };
+        let interval = Span(Duration::from_millis(10));
+        let workload = Workload { workers: 2, stop: hour, interval, ..Workload::default() };
         let stop = AtomicBool::new(false);
-        let session = session(workload);
-        let outcome = std::thread::scope(|scope| {
-            let run = scope.spawn(|| session.run(&stop, &mut NoRecorder).unwrap());
-            std::thread::sleep(Duration::from_millis(50));
-            stop.store(true, Ordering::Relaxed);
-            run.join().unwrap()
-        });
+        let outcome = session(workload).run(&stop, &mut Impatient(&stop)).unwrap();
         assert_eq!(outcome.stopped, Stopped::Interrupted);
         assert!(!outcome.is_complete() && outcome.figures.completed() > 0);
     }
