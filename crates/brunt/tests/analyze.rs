@@ -29,13 +29,13 @@ fn report_for_people() {
 /// The goal: the same as a page, beside the text.
 #[test]
 fn report_as_a_page() {
-    let page = std::env::temp_dir().join(format!("brunt-analyze-{}.html", std::process::id()));
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join("x.html");
     let (file, html) = (capture(), page.to_str().unwrap().to_string());
     let output = brunt(&["analyze", file.to_str().unwrap(), "--html", &html], Stdio::null());
     assert!(output.status.success(), "{output:?}");
     let text = std::fs::read_to_string(&page).unwrap();
     assert!(text.contains("<title>nfs3-small.pcap.zst") && text.contains("Latency by operation"));
-    std::fs::remove_file(&page).unwrap();
     let nowhere = brunt(&["analyze", file.to_str().unwrap(), "--html", "/nonexistent/x.html"], Stdio::null());
     assert_eq!(nowhere.status.code(), Some(1), "{nowhere:?}");
 }
@@ -57,19 +57,17 @@ fn report_for_programs() {
 /// gives what came before the damage.
 #[test]
 fn wrong_files() {
-    let folder = std::env::temp_dir().join(format!("brunt-analyze-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let file = folder.join("wrong.pcap");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("wrong.pcap");
     std::fs::write(&file, "this is no capture, it is a letter").unwrap();
     let output = brunt(&["analyze", file.to_str().unwrap()], Stdio::null());
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("neither a pcap nor a pcapng"), "{output:?}");
-    let output = brunt(&["analyze", folder.join("absent").to_str().unwrap()], Stdio::null());
+    let output = brunt(&["analyze", folder.path().join("absent").to_str().unwrap()], Stdio::null());
     assert_eq!(output.status.code(), Some(2));
     let whole = std::fs::read(capture()).unwrap();
     std::fs::write(&file, &whole[..whole.len() / 2]).unwrap();
     let output = brunt(&["analyze", file.to_str().unwrap()], Stdio::null());
     // Half of a zstd file may end before its first block does: refused, or reported in part.
     assert_eq!(output.status.code(), Some(2), "{output:?}");
-    std::fs::remove_dir_all(&folder).unwrap();
 }

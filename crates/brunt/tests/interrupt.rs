@@ -8,6 +8,7 @@ use std::time::Duration;
 use brunt_core::random::Random;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use tempfile::TempDir;
 
 /// Longer than anything here takes, also on a machine that is busy with other things.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -15,18 +16,16 @@ const PATIENCE: Duration = Duration::from_secs(600);
 /// A run under way, in a folder of its own; both are gone with this, also when a test fails.
 struct Run {
     child: Child,
-    folder: PathBuf,
+    folder: TempDir,
 }
 
 impl Run {
     fn start(name: &str, experiment: &str) -> Run {
-        let folder = std::env::temp_dir().join(format!("brunt-interrupt-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&folder);
-        std::fs::create_dir_all(&folder).expect("a folder");
-        let file = folder.join("x.toml");
+        let folder = tempfile::Builder::new().prefix(name).tempdir().expect("a folder");
+        let file = folder.path().join("x.toml");
         std::fs::write(&file, experiment).expect("a file");
         let mut command = Command::new(env!("CARGO_BIN_EXE_brunt"));
-        command.arg("run").arg(&file).arg("--out").arg(folder.join("results"));
+        command.arg("run").arg(&file).arg("--out").arg(folder.path().join("results"));
         let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the program runs");
         let run = Run { child, folder };
         // From its first summary on there are results to lose.
@@ -36,7 +35,7 @@ impl Run {
     }
 
     fn results(&self) -> PathBuf {
-        self.folder.join("results")
+        self.folder.path().join("results")
     }
 
     fn interrupt(&self) {
@@ -54,7 +53,6 @@ impl Drop for Run {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-        let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 

@@ -5,7 +5,7 @@
 //! so that tests beside this one do not meddle.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -64,20 +64,6 @@ memory = "1MiB"
 at = "100ms"
 "#;
 
-struct Scratch(PathBuf);
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-fn scratch(name: &str) -> Scratch {
-    let folder = std::env::temp_dir().join(format!("brunt-lab-{name}-{}", std::process::id()));
-    fs::create_dir_all(&folder).unwrap();
-    Scratch(folder)
-}
-
 fn start(folder: &Path, mark: &str, time: &str, faults: &str) -> Child {
     let file = folder.join(format!("{mark}.toml"));
     fs::write(&file, EXPERIMENT.replace("TIME", time) + faults).unwrap();
@@ -128,15 +114,15 @@ fn may_run(folder: &Path) -> bool {
 /// processes, leaves no process behind, and so no namespace, link or target.
 #[test]
 fn killed_runs_leave_nothing_behind() {
-    let scratch = scratch("kill");
-    if !may_run(&scratch.0) {
+    let scratch = tempfile::tempdir().unwrap();
+    if !may_run(scratch.path()) {
         return;
     }
     println!("seed {SEED}");
     let most = std::sync::atomic::AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for lane in 0..TOGETHER {
-            let (folder, most) = (&scratch.0, &most);
+            let (folder, most) = (scratch.path(), &most);
             scope.spawn(move || {
                 let mut random = Random::for_part(SEED, lane);
                 for kill in 0..KILLS / TOGETHER {
@@ -157,11 +143,11 @@ fn killed_runs_leave_nothing_behind() {
 /// as it was told to be, and its exit status is ours.
 #[test]
 fn commands_of_others() {
-    let folder = scratch("command");
-    if !may_run(&folder.0) {
+    let folder = tempfile::tempdir().unwrap();
+    if !may_run(folder.path()) {
         return;
     }
-    let file = folder.0.join("far.toml");
+    let file = folder.path().join("far.toml");
     fs::write(&file, EXPERIMENT.replace("TIME", "1s")).unwrap();
     let brunt = env!("CARGO_BIN_EXE_brunt");
     let script =

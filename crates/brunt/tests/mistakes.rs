@@ -54,7 +54,8 @@ fn failures_are_objects_with_json() {
 /// The goal: input that does not fit is said to be cut, unless that was asked for.
 #[test]
 fn input_longer_than_the_device() {
-    let input = std::env::temp_dir().join(format!("brunt-input-{}", std::process::id()));
+    let folder = tempfile::tempdir().unwrap();
+    let input = folder.path().join("input");
     let check = |bytes: usize, more: &[&str], status: i32| {
         std::fs::write(&input, vec![7; bytes]).unwrap();
         let path = input.to_str().expect("UTF-8");
@@ -68,5 +69,4 @@ fn input_longer_than_the_device() {
     check((64 << 10) + 1, &["--length", "64k"], 0);
     check(100 << 10, &["--offset", "32k", "--bs", "12k"], 1);
     check(5000, &[], 0);
-    std::fs::remove_file(&input).unwrap();
 }

@@ -1,19 +1,16 @@
 //! Probes through the whole program: what a lab does to packets, and what a target costs, shows in the
 //! figures of the host and the process it happened to.
 
-use std::path::PathBuf;
 use std::process::{Command, Output};
 
 use serde_json::Value;
 
-fn run(name: &str, experiment: &str) -> (PathBuf, Output) {
-    let folder = std::env::temp_dir().join(format!("brunt-probes-{name}-{}", std::process::id()));
-    let _ = std::fs::remove_dir_all(&folder);
-    std::fs::create_dir_all(&folder).expect("a folder");
-    let file = folder.join("x.toml");
+fn run(experiment: &str) -> Output {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("x.toml");
     std::fs::write(&file, experiment).expect("a file");
     let output = Command::new(env!("CARGO_BIN_EXE_brunt")).args(["--json", "run"]).arg(&file).output();
-    (folder, output.expect("the program runs"))
+    output.expect("the program runs")
 }
 
 fn probes(output: &Output) -> Value {
@@ -26,16 +23,13 @@ fn probes(output: &Output) -> Value {
 #[test]
 fn loss_shows_as_retransmissions() {
     const LOSS: f64 = 0.05;
-    let (folder, output) = run(
-        "loss",
-        &format!(
-            "name = \"x\"\nrepetitions = 1\n[lab]\nhosts = [\"client\", \"server\"]\nworker = \"client\"\n\
+    let output = run(&format!(
+        "name = \"x\"\nrepetitions = 1\n[lab]\nhosts = [\"client\", \"server\"]\nworker = \"client\"\n\
              [lab.links.wire]\nbetween = [\"client\", \"server\"]\nloss = {LOSS}\n\
              [targets.t]\nserve = \"null:1GiB\"\nhost = \"server\"\n\
              [workloads.w]\nblocks = [{{ size = \"64k\" }}]\nqueue_depth = 4\nstop = {{ requests = 400 }}\n\
              [probes]\ninterval = \"100ms\"\n"
-        ),
-    );
+    ));
     if !output.status.success() && std::env::var_os("BRUNT_REQUIRE_ALL").is_none_or(|value| value != "1") {
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(said.contains("namespace") || said.contains("tun"), "{said}");
@@ -58,7 +52,6 @@ fn loss_shows_as_retransmissions() {
     // Who served is told apart from who asked.
     assert!(of("server", "process.t.resident_bytes").is_some_and(|bytes| bytes > 1e5), "{probes:#}");
     assert!(of("local", "process.runner.voluntary_switches_per_s").is_some_and(|count| count > 0.0));
-    std::fs::remove_dir_all(&folder).expect("the folder goes");
 }
 
 /// The goal: who wants no probes has none, and who wants some has those.
@@ -70,14 +63,12 @@ fn probes_are_chosen() {
              stop = {{ time = \"50ms\" }}\n[probes]\n{probes}\n"
         )
     };
-    let (folder, output) = run("off", &experiment("interval = \"0s\""));
+    let output = run(&experiment("interval = \"0s\""));
     assert!(output.status.success() && probes(&output).is_null(), "{output:?}");
-    std::fs::remove_dir_all(&folder).expect("the folder goes");
     // Shorter than its interval, a run has one sample: of all of it.
-    let (folder, output) = run("some", &experiment("only = [\"activity\", \"memory\"]"));
+    let output = run(&experiment("only = [\"activity\", \"memory\"]"));
     let some = probes(&output);
     let keys = some["hosts"]["local"].as_object().expect("figures").keys();
     assert!(keys.clone().all(|key| key.starts_with("activity.") || key.starts_with("memory.")), "{some:#}");
     assert!(keys.count() > 5 && some["samples"].as_u64() >= Some(1), "{some:#}");
-    std::fs::remove_dir_all(&folder).expect("the folder goes");
 }

@@ -1,18 +1,11 @@
 //! `brunt run` and `brunt verify` as a user has them: a file in, figures out, mistakes answered,
 //! losses found.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
 
 fn brunt(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_brunt")).args(arguments).output().expect("the program runs")
-}
-
-fn folder(name: &str) -> PathBuf {
-    let folder = std::env::temp_dir().join(format!("brunt-run-{name}-{}", std::process::id()));
-    let _ = std::fs::remove_dir_all(&folder);
-    std::fs::create_dir_all(&folder).expect("a folder");
-    folder
 }
 
 fn experiment(folder: &Path, url: &str, more: &str) -> String {
@@ -33,8 +26,9 @@ fn json(output: &Output) -> serde_json::Value {
 /// overwrite it.
 #[test]
 fn run_leaves_a_summary() {
-    let folder = folder("whole");
-    let file = experiment(&folder, "memory:16MiB", "[sweep]\nworkers = [1, 2]");
+    let scratch = tempfile::tempdir().expect("a folder");
+    let folder = scratch.path();
+    let file = experiment(folder, "memory:16MiB", "[sweep]\nworkers = [1, 2]");
     let results = folder.join("results");
     let out = results.to_str().expect("a plain path");
     let checked = json(&brunt(&["--json", "run", &file, "--out", out, "--check"]));
@@ -62,30 +56,30 @@ fn run_leaves_a_summary() {
     assert_eq!(made["bytes"].as_u64(), Some(page.len() as u64));
     assert_eq!(std::fs::read_to_string(&elsewhere).expect("a page"), page);
     assert_eq!(brunt(&["report", folder.to_str().expect("a plain path")]).status.code(), Some(2));
-    std::fs::remove_dir_all(&folder).expect("the folder goes");
 }
 
 /// The goal: a mistake is answered with file, line and what would be right, and exit status 2.
 #[test]
 fn mistakes_are_answered() {
-    let folder = folder("mistake");
-    let file = experiment(&folder, "memory:16MiB", "[sweep]\nqueue_dept = [1]");
+    let scratch = tempfile::tempdir().expect("a folder");
+    let folder = scratch.path();
+    let file = experiment(folder, "memory:16MiB", "[sweep]\nqueue_dept = [1]");
     let answer = brunt(&["run", &file]);
     let said = String::from_utf8_lossy(&answer.stderr);
     assert_eq!(answer.status.code(), Some(2));
     assert!(said.contains("x.toml:11: ") && said.contains("did you mean queue_depth?"), "{said}");
-    std::fs::remove_dir_all(&folder).expect("the folder goes");
 }
 
 /// The goal: what was acknowledged and is gone is found; what is there is not complained of.
 #[test]
 fn verify_finds_lost_writes() {
-    let folder = folder("verify");
+    let scratch = tempfile::tempdir().expect("a folder");
+    let folder = scratch.path();
     let disk = folder.join("disk.img");
     let journals = folder.join("journals");
     let verify = format!("verify = {{ journal = \"{}\" }}", journals.display());
     let url = format!("file:{}?size=4MiB&create=yes", disk.display());
-    let run = brunt(&["run", &experiment(&folder, &url, &verify)]);
+    let run = brunt(&["run", &experiment(folder, &url, &verify)]);
     assert!(run.status.success(), "{run:?}");
     // The second run wrote over the first one's blocks, so its journal is the one that counts.
     let journal = journals.join("run-1");
@@ -99,14 +93,14 @@ fn verify_finds_lost_writes() {
     let bad = judge();
     assert_eq!(bad.status.code(), Some(1));
     assert!(json(&bad)["lost"].as_u64() > Some(100), "{bad:?}");
-    std::fs::remove_dir_all(&folder).expect("the folder goes");
 }
 
 /// The goal: rings work as the file says, which shows in the system calls that requests cost; and
 /// where the file leaves it open, what was chosen and why is on record.
 #[test]
 fn rings_work_as_stated() {
-    let folder = folder("rings");
+    let scratch = tempfile::tempdir().expect("a folder");
+    let folder = scratch.path();
     let disk = folder.join("disk.img");
     std::fs::write(&disk, vec![7; 1 << 20]).expect("a disk");
     let url = format!("file:{}", disk.display());
@@ -130,5 +124,4 @@ fn rings_work_as_stated() {
     let (ring, _) = system_calls("auto");
     assert_eq!(ring["trials"].as_array().map(Vec::len), Some(3), "{ring:#}");
     assert!(ring["mode"] != "auto" && ring["why"].as_str().is_some_and(|why| why.contains("interrupt ")));
-    std::fs::remove_dir_all(&folder).expect("the folder goes");
 }

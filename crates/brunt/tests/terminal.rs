@@ -11,9 +11,7 @@ const COLUMNS: usize = 48;
 /// its command) does something else; all that the terminal got.
 fn on_a_terminal(name: &str, environment: &[(&str, &str)], time: &str, meanwhile: &str) -> Option<Vec<u8>> {
     let script = support::need("script", "bsdutils")?;
-    let folder = std::env::temp_dir().join(format!("brunt-terminal-{name}-{}", std::process::id()));
-    let _ = std::fs::remove_dir_all(&folder);
-    std::fs::create_dir_all(&folder).expect("a folder");
+    let folder = support::TempDir::new(name);
     let file = folder.join("x.toml");
     let text = format!(
         "name = \"a name that is somewhat longer than the terminal is wide\"\nrepetitions = 2\n\
@@ -37,7 +35,6 @@ fn on_a_terminal(name: &str, environment: &[(&str, &str)], time: &str, meanwhile
     }
     let status = command.status().expect("script runs");
     let bytes = std::fs::read(&typescript).expect("what the terminal got");
-    std::fs::remove_dir_all(&folder).expect("the folder goes");
     assert!(status.success(), "{}", String::from_utf8_lossy(&bytes));
     // The first and last lines are script's own.
     let begin = bytes.iter().position(|byte| *byte == b'\n').expect("a first line") + 1;

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use brunt_block::{Backend, Buf, DeviceError, Op, Request, Ring, RingConfig, open_url_with};
 use serde_json::Value;
+use tempfile::TempDir;
 
 const MIB: u64 = 1 << 20;
 const TARGET: &str = "iqn.2026-11.io.brunt:tgt";
@@ -22,7 +23,7 @@ struct Tgt {
     daemon: Child,
     control: u32,
     port: u16,
-    folder: PathBuf,
+    folder: TempDir,
 }
 
 impl Tgt {
@@ -43,9 +44,8 @@ impl Tgt {
         }
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let folder = std::env::temp_dir().join(format!("brunt-tgt-{}-{number}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
-        fs::File::create(folder.join("disk")).unwrap().set_len(64 * MIB).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        fs::File::create(folder.path().join("disk")).unwrap().set_len(64 * MIB).unwrap();
         // tgtd takes no port 0: one that was free a moment ago.
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         // Control ports are lock files of the whole machine, up to 32767.
@@ -99,7 +99,7 @@ impl Tgt {
     }
 
     fn disk(&self) -> PathBuf {
-        self.folder.join("disk")
+        self.folder.path().join("disk")
     }
 
     fn url(&self) -> String {
@@ -116,7 +116,6 @@ impl Drop for Tgt {
     fn drop(&mut self) {
         let _ = self.daemon.kill();
         let _ = self.daemon.wait();
-        let _ = fs::remove_dir_all(&self.folder);
     }
 }
 
@@ -187,7 +186,7 @@ fn data_is_right_on_both_sides() {
     assert_eq!(read["sha256"], Value::from(sha256sum(&tgt.disk())));
     let trouble = (&read["errors"], &read["retries"], &read["complete"]);
     assert_eq!(trouble, (&0.into(), &0.into(), &true.into()), "{read}");
-    let copy = tgt.folder.join("copy");
+    let copy = tgt.folder.path().join("copy");
     succeed(&["read", &url, "--output", copy.to_str().unwrap(), "--bs", "128k"]);
     assert!(fs::read(copy).unwrap() == fs::read(tgt.disk()).unwrap());
 
@@ -321,7 +320,7 @@ fn killed_and_restarted_in_the_middle() {
     assert_eq!((&written["errors"], &written["requests"]), (&0.into(), &40_000.into()));
     assert_eq!(succeed(&["verify", &url, "--bs", "256k", "--seed", "9"])["wrong_blocks"], 0);
     // The same content by another way: a file written from the same seed, without iSCSI.
-    let twin = tgt.folder.join("twin");
+    let twin = tgt.folder.path().join("twin");
     fs::File::create(&twin).unwrap().set_len(64 * MIB).unwrap();
     succeed(&["write", twin.to_str().unwrap(), "--bs", "1M", "--seed", "9"]);
     assert!(fs::read(twin).unwrap() == fs::read(tgt.disk()).unwrap());

@@ -516,7 +516,8 @@ mod tests {
     /// The goal: LUNs that would be taken for one another, or spoil each other's data, are refused.
     #[test]
     fn luns_are_apart() {
-        let file = std::env::temp_dir().join(format!("brunt-apart-{}", std::process::id()));
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("disk.img");
         std::fs::write(&file, [0; 512]).unwrap();
         let path = file.display();
         let check = |luns: &[&str], apart: bool| {
@@ -531,7 +532,6 @@ mod tests {
         check(&["null:1M,aptpl=FILE.pr", "null:1M"], true);
         check(&["null:1M,aptpl=FILE.pr", "null:1M,aptpl=FILE.pr"], false);
         check(&["null:1M,aptpl=/nonexistent/folder/pr"], false);
-        std::fs::remove_file(&file).unwrap();
     }
 
     /// The goal: a name that initiators could not use is refused before anybody tries.

@@ -238,27 +238,17 @@ pub fn experiment(folder: &TempDir, text: &str) -> Command {
 }
 
 /// A folder that is gone at the end.
-pub struct TempDir(PathBuf);
+pub struct TempDir(tempfile::TempDir);
 
 impl TempDir {
     /// A new one, named after `what`.
     pub fn new(what: &str) -> TempDir {
-        static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
-        let count = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let path =
-            Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{what}-{}-{count}", std::process::id()));
-        std::fs::create_dir_all(&path).expect("a temporary folder");
-        TempDir(path)
+        let within = env!("CARGO_TARGET_TMPDIR");
+        TempDir(tempfile::Builder::new().prefix(what).tempdir_in(within).expect("a temporary folder"))
     }
 
     /// A path in it.
     pub fn join(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-}
-
-impl Drop for TempDir {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+        self.0.path().join(name)
     }
 }

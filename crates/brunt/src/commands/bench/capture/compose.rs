@@ -312,10 +312,9 @@ mod tests {
     /// The goal: what was composed is parsed to the last byte, and is what it says it is.
     #[test]
     fn composed_captures_are_whole() {
-        let folder = std::env::temp_dir().join(format!("brunt-compose-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
+        let folder = tempfile::tempdir().unwrap();
         let check = |load, mtu: usize, calls| {
-            let path = folder.join("composed.pcap");
+            let path = folder.path().join("composed.pcap");
             compose(&path, load, mtu, calls).unwrap();
             let outcome = run_file(&path, Analysis::new(), Limits::default(), || false).unwrap();
             std::fs::remove_file(&path).unwrap();
@@ -334,7 +333,6 @@ mod tests {
         }
         let report = check(Load::Small, 1500, 2000);
         assert!(report.by_operation.len() >= 15 && report.files.count > 100);
-        std::fs::remove_dir_all(&folder).unwrap();
     }
 
     /// The goal: a checksum over a header with its checksum in it is zero (RFC 1071, 3's example data).
