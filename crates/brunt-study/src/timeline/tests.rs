@@ -247,7 +247,7 @@ fn several() {
 fn what_does_not_show_fails() {
     let check = |name: &str, workload: &str, fault: &dyn Fn(u32) -> String, said: &str| {
         again(|slower| {
-            let workload = format!("{workload}\nstop = {{ time = \"{}ms\" }}", 500 * slower);
+            let workload = workload.replace("TIME", &format!("stop = {{ time = \"{}ms\" }}", 500 * slower));
             let ran = run(name, "memory:16MiB?delay=const:100us", &workload, &fault(slower), false);
             ran.nothing_is_left();
             let text = ran.result.err().unwrap_or_else(|| panic!("{name} went through")).to_string();
@@ -257,13 +257,18 @@ fn what_does_not_show_fails() {
         });
     };
     let timed = |storage: &'static str| move |slower: u32| timed(storage, 100 * slower, 200 * slower);
-    let reads = "read = 1.0";
+    let reads = "read = 1.0\nTIME";
     check("flush", reads, &timed("medium-error,op=flush"), "hit none");
     check("write", reads, &timed("drop"), "of 0 requests that it is about");
     check("never", reads, &timed("busy,p=0"), "did not show");
-    check("elsewhere", "region = { length = \"1MiB\" }", &timed("busy,lba=30000-30001"), "did not show");
+    check(
+        "elsewhere",
+        "region = { length = \"1MiB\" }\nTIME",
+        &timed("busy,lba=30000-30001"),
+        "did not show",
+    );
     let late = |_| self::timed("busy", 3_600_000, 200);
-    check("late", reads, &late, "over before it began");
+    check("late", "stop = { requests = 10 }", &late, "over before it began");
     let sticky = |_| "[[fault]]\ntarget = \"disk\"\nstorage = \"drop\"".to_string();
     check("sticky", reads, &sticky, "did not show");
 }
