@@ -8,29 +8,18 @@
 # are unaccounted for. BRUNT names the program (default: brunt).
 set -euo pipefail
 [ "${1:-}" != --prepare ] || exit 0
-FILE=$(realpath "${1:?a capture file}") ROUNDS=${2:-20}
-shift; shift || :
-RATES=${*:-}
-BRUNT=$(realpath "$(command -v "${BRUNT:-brunt}")")
-export FILE ROUNDS RATES BRUNT
-exec unshare -n bash -euo pipefail -c '
-  work=$(mktemp -d); trap "kill \$(jobs -p) 2>/dev/null || :; rm -rf $work" EXIT
-  echo 1 >/proc/sys/net/ipv6/conf/all/disable_ipv6; echo 1 >/proc/sys/net/ipv6/conf/default/disable_ipv6
-  ip link set lo up
-  ip link add v0 mtu 9000 type veth peer name v1 mtu 9000
-  ip link set v0 arp off up; ip link set v1 arp off up
-  number() { grep -m1 "^ *\"$1\":" $2 | tr -dc 0-9.; }
-  ledger() { sed -n "/\"ledger\"/,\$p" $work/report >$work/ledger; number $1 $work/ledger; }
-  for rate in ${RATES:-unlimited}; do
-    limit=(); [ $rate = unlimited ] || limit=(--rate $rate)
-    for source in packet xdp; do
-      "$BRUNT" --json capture -i v1 --plain --source $source >$work/report 2>$work/notes & capture=$!
-      for i in $(seq 200); do grep -q "^brunt: capturing" $work/notes && break; sleep .05; done
-      "$BRUNT" --json bench capture "$FILE" --replay v0 --times $ROUNDS "${limit[@]}" >$work/sent
-      sleep .5; kill -INT $capture; wait $capture
-      sent=$(number packets $work/sent) seen=$(ledger packets) dropped=$(ledger packets_dropped)
-      echo "$source at $rate: $(number gbit_per_s $work/sent) Gb/s, sent $sent, seen $seen, dropped $dropped"
-      [ $((seen + dropped)) = "$sent" ] || { echo "packets are unaccounted for"; exit 1; }
-    done
+FILE=${1:?a capture file} ROUNDS=${2:-20}
+. "$(dirname "$0")/lib/wire.sh"
+on_own_wire -n "$@"
+
+RATES=("${@:3}")
+for rate in "${RATES[@]:-unlimited}"; do
+  limit=(); [ "$rate" = unlimited ] || limit=(--rate "$rate")
+  for source in packet xdp; do
+    start_capture --source $source
+    "$BRUNT" --json bench capture "$FILE" --replay v0 --times "$ROUNDS" "${limit[@]}" >"$work/sent"
+    sleep .5; end_capture
+    echo "$source at $rate: $(number gbit_per_s "$work/sent") Gb/s, sent $sent, seen $seen, dropped $dropped"
+    all_accounted
   done
-'
+done

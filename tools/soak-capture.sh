@@ -8,37 +8,27 @@
 # after the first minute grows by more than a tenth. BRUNT names the program (default: brunt).
 set -euo pipefail
 [ "${1:-}" != --prepare ] || exit 0
-FILE=$(realpath "${1:?a capture file}") MINUTES=${2:-10} GBIT=${3:-2}
-BRUNT=$(realpath "$(command -v "${BRUNT:-brunt}")")
-export FILE MINUTES GBIT BRUNT
-exec unshare -rn bash -euo pipefail -c '
-  work=$(mktemp -d); trap "kill \$(jobs -p) 2>/dev/null || :; rm -rf $work" EXIT
-  echo 1 >/proc/sys/net/ipv6/conf/all/disable_ipv6; echo 1 >/proc/sys/net/ipv6/conf/default/disable_ipv6
-  ip link set lo up
-  ip link add v0 mtu 9000 type veth peer name v1 mtu 9000
-  ip link set v0 arp off up; ip link set v1 arp off up
-  "$BRUNT" --json capture -i v1 --plain --metrics 127.0.0.1:0 >$work/report 2>$work/notes & capture=$!
-  for i in $(seq 200); do grep -q "^brunt: capturing" $work/notes && break; sleep .05; done
-  url=$(sed -n "s/^brunt: metrics at //p" $work/notes)
-  "$BRUNT" --json bench capture "$FILE" --replay v0 --for ${MINUTES}m --rate $GBIT >$work/sent & sender=$!
-  first=0 most=0
-  end=$((SECONDS + MINUTES * 60))
-  while [ $SECONDS -lt $end ] && kill -0 $sender 2>/dev/null; do
-    sleep 10
-    rss=$(awk "/^VmRSS/ { print \$2 }" /proc/$capture/status)
-    curl -s $url >$work/page || :
-    value() { awk -v name="$1" "index(\$1, name) == 1 { sum += \$2 } END { printf \"%.0f\", sum }" $work/page; }
-    echo "$SECONDS s: resident $((rss / 1024)) MiB, kept $(value brunt_capture_kept_bytes) B," \
-      "queued $(value brunt_capture_queued_parcels), open calls $(value brunt_capture_calls_open)," \
-      "packets $(value brunt_capture_packets_total), dropped $(value brunt_capture_packets_dropped_total)"
-    [ $SECONDS -lt 60 ] || [ $first != 0 ] || first=$rss
-    [ $rss -le $most ] || most=$rss
-  done
-  wait $sender; sleep 1; kill -INT $capture; wait $capture
-  number() { grep -m1 "\"$1\":" $2 | tr -dc 0-9; }
-  sent=$(number packets $work/sent) seen=$(number packets $work/report)
-  dropped=$(number packets_dropped $work/report)
-  echo "sent $sent, seen $seen, dropped $dropped; resident after a minute $((first / 1024)) MiB, at most $((most / 1024)) MiB"
-  [ $((seen + dropped)) = "$sent" ] || { echo "packets are unaccounted for"; exit 1; }
-  [ $first = 0 ] || [ $((most * 10)) -le $((first * 11)) ] || { echo "memory grew"; exit 1; }
-'
+FILE=${1:?a capture file} MINUTES=${2:-10} GBIT=${3:-2}
+. "$(dirname "$0")/lib/wire.sh"
+on_own_wire -rn "$@"
+
+start_capture --metrics 127.0.0.1:0
+url=$(sed -n "s/^brunt: metrics at //p" "$work/notes")
+"$BRUNT" --json bench capture "$FILE" --replay v0 --for "${MINUTES}m" --rate "$GBIT" >"$work/sent" & sender=$!
+value() { awk -v name="$1" 'index($1, name) == 1 { sum += $2 } END { printf "%.0f", sum }' "$work/page"; }
+first=0 most=0
+end=$((SECONDS + MINUTES * 60))
+while [ $SECONDS -lt $end ] && kill -0 $sender 2>/dev/null; do
+  sleep 10
+  rss=$(awk '/^VmRSS/ { print $2 }' /proc/$capture/status)
+  curl -s "$url" >"$work/page" || :
+  echo "$SECONDS s: resident $((rss / 1024)) MiB, kept $(value brunt_capture_kept_bytes) B," \
+    "queued $(value brunt_capture_queued_parcels), open calls $(value brunt_capture_calls_open)," \
+    "packets $(value brunt_capture_packets_total), dropped $(value brunt_capture_packets_dropped_total)"
+  [ $SECONDS -lt 60 ] || [ $first != 0 ] || first=$rss
+  [ "$rss" -le $most ] || most=$rss
+done
+wait $sender; sleep 1; end_capture
+echo "sent $sent, seen $seen, dropped $dropped; resident after a minute $((first / 1024)) MiB, at most $((most / 1024)) MiB"
+all_accounted
+[ $first = 0 ] || [ $((most * 10)) -le $((first * 11)) ] || { echo "memory grew"; exit 1; }
