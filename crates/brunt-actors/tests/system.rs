@@ -8,7 +8,7 @@ use brunt_actors::{
     Address, Builder, Context, FailureKind, Options, Placement, Process, ProcessState, Refused, Shutdown,
 };
 
-const SOON: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_secs(600);
 
 /// Sends what it gets to `next`, tagged with its number.
 struct Forward {

@@ -427,19 +427,19 @@ mod tests {
             read: 0.5,
             interval: Span(Duration::from_millis(10)),
             ramp_up: Some(RampUp { requests: 100, time: Span::default() }),
-            stop: requests(20_000),
+            stop: requests(6000),
             record_requests: true,
             ..Workload::default()
         };
         let mut kept = Keep(Vec::new(), Vec::new());
         let outcome = session(workload).run(&AtomicBool::new(false), &mut kept).unwrap();
-        assert_eq!((outcome.figures.completed(), outcome.stopped), (20_000, Stopped::Done));
+        assert_eq!((outcome.figures.completed(), outcome.stopped), (6000, Stopped::Done));
         let sum: u64 = kept.0.iter().map(|interval| interval.figures.completed()).sum();
-        assert_eq!((sum, kept.1.len()), (20_000, 20_000));
+        assert_eq!((sum, kept.1.len()), (6000, 6000));
         assert!(kept.0.windows(2).all(|pair| pair[0].index < pair[1].index));
         assert!(kept.1.iter().all(|request| request.index >= 100 && request.sent >= Some(request.intended)));
         let response = outcome.figures.response();
-        assert_eq!(response.count(), 20_000);
+        assert_eq!(response.count(), 6000);
         let longest = kept.1.iter().map(|request| request.completed.unwrap().0 - request.intended.0).max();
         assert_eq!(response.max().map(|max| max.0), longest);
     }
@@ -509,11 +509,11 @@ mod tests {
             read: 0.5,
             verify: Some(crate::workload::Verify::default()),
             region: crate::workload::Region { start: Size(0), length: Some(Size(256 << 10)) },
-            stop: requests(20_000),
+            stop: requests(6000),
             ..Workload::default()
         };
         let outcome = session(workload.clone()).run(&AtomicBool::new(false), &mut NoRecorder).unwrap();
-        assert_eq!((outcome.figures.completed(), outcome.figures.counts.errors()), (20_000, 0));
+        assert_eq!((outcome.figures.completed(), outcome.figures.counts.errors()), (6000, 0));
         // The canary: a device that forgets is found out.
         let forgetful = Session::new(workload, Arc::new(NullBackend::new(16 << 20, 512)), 1);
         let outcome = forgetful.run(&AtomicBool::new(false), &mut NoRecorder).unwrap();
