@@ -7,9 +7,7 @@ use brunt_core::Nanos;
 
 use crate::packing::all_same;
 use crate::table::{Column, Kind, Table};
-
-/// Rows of words that are sorted into columns at a time: at most 32 KiB with 31 columns.
-const TILE_ROWS: usize = 128;
+use crate::words::Words;
 
 /// Columns of the same length.
 #[derive(Clone, Debug, PartialEq)]
@@ -229,50 +227,42 @@ impl Batch {
         }
     }
 
-    /// Adds rows that come as words: for each row a word for each column, and one whose bit `n` says
-    /// that column `n` has no value. Truth values are 0 and 1; `text` gives the text that a word of a
-    /// text column stands for. This is for threads that have no time to sort values into columns: a
-    /// column at a time, it costs a nanosecond a value.
+    /// Adds rows that come as words. Truth values are 0 and 1; `text` gives the text that a word of a text
+    /// column stands for.
     ///
     /// # Panics
-    /// The words are no whole rows, or the table has more than 63 columns: our own mistake.
-    pub fn append_words<'t>(&mut self, words: &[i64], text: impl Fn(i64) -> &'t str) {
-        let stride = self.columns.len() + 1;
-        assert!(
-            words.len().is_multiple_of(stride) && stride <= 64,
-            "{} words of {}",
-            words.len(),
-            self.table.name
-        );
-        // So many rows at a time as the nearest cache has room for.
-        for words in words.chunks(stride * TILE_ROWS) {
-            let rows = || words.chunks_exact(stride);
-            let count = words.len() / stride;
-            let nulls = || rows().map(|row| row[stride - 1]);
-            let (any, all) = nulls().fold((0, !0), |(any, all), nulls| (any | nulls, all & nulls));
-            for (index, (cells, column)) in self.columns.iter_mut().zip(self.table.columns).enumerate() {
+    /// The table has more than 63 columns: our own mistake.
+    pub fn append_words<'t>(&mut self, words: &Words, text: impl Fn(i64) -> &'t str) {
+        let count = self.columns.len();
+        assert!(count < 64, "{} columns of {}", count, self.table.name);
+        for (tile, rows) in words.tiles(count) {
+            let nulls = &tile[count][..rows];
+            let (any, all) = nulls.iter().fold((0, !0), |(any, all), nulls| (any | nulls, all & nulls));
+            let columns = self.columns.iter_mut().zip(self.table.columns).zip(tile);
+            for (index, ((cells, column), words)) in columns.enumerate() {
+                let words = &words[..rows];
                 match &mut cells.values {
-                    Values::Ints(values) => values.extend(rows().map(|row| row[index])),
-                    Values::Floats(values) => values.extend(rows().map(|row| row[index] as f64)),
-                    Values::Bools(values) => values.extend(rows().map(|row| row[index] != 0)),
-                    Values::Texts(texts) => rows().for_each(|row| texts.push(text(row[index]))),
+                    Values::Ints(values) => values.extend_from_slice(words),
+                    Values::Floats(values) => values.extend(words.iter().map(|word| *word as f64)),
+                    Values::Bools(values) => values.extend(words.iter().map(|word| *word != 0)),
+                    Values::Texts(texts) => words.iter().for_each(|word| texts.push(text(*word))),
                 }
                 if !column.nullable {
                     continue;
                 }
                 let before = cells.levels.len();
                 if any >> index & 1 == 0 {
-                    cells.levels.resize(before + count, 1);
+                    cells.levels.resize(before + rows, 1);
                 } else if all >> index & 1 == 1 {
-                    cells.levels.resize(before + count, 0);
-                    cells.nulls += count;
+                    cells.levels.resize(before + rows, 0);
+                    cells.nulls += rows;
                 } else {
-                    cells.levels.extend(nulls().map(|nulls| 1 - (nulls >> index & 1) as i16));
+                    cells.levels.extend(nulls.iter().map(|nulls| 1 - (nulls >> index & 1) as i16));
                     cells.nulls += cells.levels[before..].iter().filter(|level| **level == 0).count();
                 }
             }
+            self.rows += rows;
         }
-        self.rows += words.len() / stride;
     }
 
     /// Takes in the rows appended by [`Batch::ints_mut`].
@@ -563,17 +553,31 @@ mod tests {
         assert_eq!((both, batch.is_empty()), (Batch::new(&TABLE), false));
     }
 
-    /// The goal: rows that come as words are the rows that come value by value.
+    /// The goal: rows that come as words are the rows that come value by value, over several tiles, with
+    /// and without nulls in them, and again when the words were cleared.
     #[test]
     fn rows_as_words() {
-        let (mut one, mut other) = (Batch::new(&TABLE), Batch::new(&TABLE));
-        one.row().int(-7).float(2.0).text("x").bool(true).end();
-        one.row().int(9).null().text("y").bool(false).end();
-        let words = [-7, 2, 0, 1, 0, 9, 0, 1, 0, 0b10];
-        other.append_words(&words[..5], |word| ["x", "y"][word as usize]);
-        other.append_words(&words[5..], |word| ["x", "y"][word as usize]);
-        assert_eq!(one, other);
-        assert!(std::panic::catch_unwind(move || other.append_words(&[1], |_| "")).is_err());
+        let (mut one, mut other, mut words) = (Batch::new(&TABLE), Batch::new(&TABLE), Words::default());
+        for rows in [0..1, 1..300, 300..556] {
+            words.clear();
+            for row in rows {
+                let float = (row / 130 == 1 || row % 3 == 0).then_some(row);
+                let text = format!("{row}");
+                one.row()
+                    .int(-row)
+                    .float_or_null(float.map(|float| float as f64))
+                    .text(&text)
+                    .bool(row % 2 == 0)
+                    .end();
+                let text = words.text(&text);
+                words.line(&TABLE).int(-row).int_or_null(float).int(text).bool(row % 2 == 0).end();
+            }
+            other.append_words(&words, |word| words.text_of(word));
+            assert!(one == other);
+        }
+        assert_eq!((other.rows(), words.rows()), (556, 256));
+        let short = move || words.line(&TABLE).int(1).end();
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(short)).is_err());
     }
 
     /// The rows as they would be written.

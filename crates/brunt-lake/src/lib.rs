@@ -23,10 +23,12 @@ pub mod markdown;
 mod packing;
 pub mod reader;
 pub mod table;
+pub mod words;
 pub mod writer;
 
 pub use batch::{Batch, Row};
 pub use error::LakeError;
 pub use reader::{TableReader, read_table};
 pub use table::{Coding, Column, Kind, Table, columns};
+pub use words::{Line, Words};
 pub use writer::{ClosedPart, TableWriter, Workspace, WriterOptions, Written};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use brunt_lake::{Batch, LakeError, Row, Table, TableWriter, WriterOptions};
+use brunt_lake::{Batch, LakeError, Row, TableWriter, Words, WriterOptions};
 use brunt_wire::net::{Address, Endpoint};
 use brunt_wire::nfs::v3::{self, CreateHow, NodeKind, ResultBody, SetAttributes, SetTime, Wcc};
 use brunt_wire::nfs::{FileHandle, mount, v4};
@@ -15,7 +15,7 @@ use brunt_wire::rpc;
 use foldhash::fast::FixedState;
 use hashbrown::{HashMap, HashSet};
 
-use super::store::{Chunk, LANES, Lane, Shared, TraceOptions, Words};
+use super::store::{Chunk, LANES, Lane, Shared, TraceOptions};
 use super::{Anonymizer, tables, text};
 use crate::analysis::{Event, Kind, names, reduce};
 use crate::checksum::{BLOCK_BYTES, sum};
@@ -164,57 +164,6 @@ struct FlowEnds {
     source: Endpoint,
     destination: Endpoint,
     protocol: u8,
-}
-
-/// A row as words: see [`Batch::append_words`].
-struct Line<'a> {
-    words: &'a mut [i64],
-    nulls: i64,
-    at: usize,
-}
-
-// Inlined without exception: then the columns' places are known, and a row is so many stores.
-impl<'a> Line<'a> {
-    /// The next row of a table.
-    #[inline(always)]
-    fn of(words: &'a mut Words, table: &'static Table) -> Line<'a> {
-        Line { words: words.next_row(table.columns.len() + 1), nulls: 0, at: 0 }
-    }
-
-    #[inline(always)]
-    fn int(mut self, value: i64) -> Self {
-        self.words[self.at] = value;
-        self.at += 1;
-        self
-    }
-
-    #[inline(always)]
-    fn int_or_null(mut self, value: Option<i64>) -> Self {
-        self.nulls |= i64::from(value.is_none()) << self.at;
-        self.int(value.unwrap_or(0))
-    }
-
-    #[inline(always)]
-    fn null(self) -> Self {
-        self.int_or_null(None)
-    }
-
-    #[inline(always)]
-    fn bool(self, value: bool) -> Self {
-        self.int(value.into())
-    }
-
-    #[inline(always)]
-    fn bool_or_null(self, value: Option<bool>) -> Self {
-        self.int_or_null(value.map(i64::from))
-    }
-
-    #[inline(always)]
-    fn end(self) {
-        let columns = self.words.len() - 1;
-        assert_eq!(self.at, columns);
-        self.words[columns] = self.nulls;
-    }
 }
 
 /// A caller, as its columns say it.
@@ -601,7 +550,8 @@ impl Recorder {
         };
         let caller = self.caller(&call.credentials);
         let reply = operation.reply.as_ref().zip(operation.reply_place);
-        Line::of(self.words(OPERATIONS), &tables::OPERATIONS)
+        self.words(OPERATIONS)
+            .line(&tables::OPERATIONS)
             .int(id)
             .int(operation.call_time_ns as i64)
             .int_or_null(operation.latency_ns().map(|ns| ns as i64))
@@ -640,7 +590,8 @@ impl Recorder {
         let hide = &self.pseudonyms;
         let owner = [hide.number(a.uid.get().into()), hide.number(a.gid.get().into())];
         let places = [hide.number(a.fsid.get()), hide.number(a.fileid.get())];
-        Line::of(self.words(ATTRIBUTES), &tables::ATTRIBUTES)
+        self.words(ATTRIBUTES)
+            .line(&tables::ATTRIBUTES)
             .int(id)
             .int(role)
             .int_or_null(entry)
@@ -663,7 +614,8 @@ impl Recorder {
 
     fn wcc(&mut self, id: i64, role: i64, wcc: &Wcc<'_>) {
         if let Some(before) = wcc.before {
-            Line::of(self.words(BEFORE), &tables::BEFORE)
+            self.words(BEFORE)
+                .line(&tables::BEFORE)
                 .int(id)
                 .int(role)
                 .int(before.size.get() as i64)
@@ -687,7 +639,8 @@ impl Recorder {
         let words = &mut chunks[NAMES.0][NAMES.1].words;
         let name = name.map(|name| pseudonyms.name(name, |name| words.text(name)));
         let target = target.map(|target| pseudonyms.name(target, |target| words.text(target)));
-        Line::of(words, &tables::NAMES)
+        words
+            .line(&tables::NAMES)
             .int(id)
             .int(position)
             .int_or_null(directory)
@@ -717,7 +670,8 @@ impl Recorder {
         let uid = set.uid.map(|uid| self.pseudonyms.number(uid.into()));
         let gid = set.gid.map(|gid| self.pseudonyms.number(gid.into()));
         let verifier = verifier.map(|verifier| self.pseudonyms.number(verifier));
-        Line::of(self.words(CHANGES), &tables::CHANGES)
+        self.words(CHANGES)
+            .line(&tables::CHANGES)
             .int(id)
             .int_or_null(how)
             .int_or_null(kind)
@@ -807,7 +761,7 @@ impl Recorder {
         let (fileid, cookie) = (pseudonyms.number(fileid), pseudonyms.number(cookie));
         let words = &mut chunks[ENTRIES.0][ENTRIES.1].words;
         let name = pseudonyms.name(name, |name| words.text(name));
-        let line = Line::of(words, &tables::ENTRIES).int(id).int(index).int(fileid).int(name);
+        let line = words.line(&tables::ENTRIES).int(id).int(index).int(fileid).int(name);
         line.int(cookie).int_or_null(file).end();
     }
 
@@ -838,7 +792,8 @@ impl Recorder {
                     Some(ResultBody::Access { access, .. }) => Some(i64::from(*access)),
                     _ => None,
                 };
-                Line::of(self.words(ACCESSES), &tables::ACCESSES)
+                self.words(ACCESSES)
+                    .line(&tables::ACCESSES)
                     .int(id)
                     .int(access.into())
                     .int_or_null(granted)
@@ -856,7 +811,8 @@ impl Recorder {
                     Some(ResultBody::Read { eof, .. }) => Some(*eof),
                     _ => None,
                 };
-                Line::of(self.words(TRANSFERS), &tables::TRANSFERS)
+                self.words(TRANSFERS)
+                    .line(&tables::TRANSFERS)
                     .int(id)
                     .null()
                     .null()
@@ -869,7 +825,7 @@ impl Recorder {
                 if let Some(ResultBody::Write { committed: how, verifier, .. }) = results {
                     (committed, seen) = (Some(*how as i64), Some(self.pseudonyms.number(*verifier)));
                 }
-                let row = Line::of(self.words(TRANSFERS), &tables::TRANSFERS).int(id).int(stable as i64);
+                let row = self.words(TRANSFERS).line(&tables::TRANSFERS).int(id).int(stable as i64);
                 row.int_or_null(committed).int_or_null(seen).null().end();
             }
             v3::Args::Commit { .. } => {
@@ -877,7 +833,8 @@ impl Recorder {
                     Some(ResultBody::Commit { verifier, .. }) => Some(self.pseudonyms.number(*verifier)),
                     _ => None,
                 };
-                Line::of(self.words(TRANSFERS), &tables::TRANSFERS)
+                self.words(TRANSFERS)
+                    .line(&tables::TRANSFERS)
                     .int(id)
                     .null()
                     .null()
@@ -958,7 +915,8 @@ impl Recorder {
         let hide = &self.pseudonyms;
         let (cookie, asked) = (hide.number(cookie), hide.number(asked));
         let verifier = answer.map(|(verifier, _)| hide.number(verifier));
-        Line::of(self.words(LISTINGS), &tables::LISTINGS)
+        self.words(LISTINGS)
+            .line(&tables::LISTINGS)
             .int(id)
             .int(cookie)
             .int(asked)
@@ -1230,7 +1188,7 @@ impl Sink for Recorder {
         let Recorder { pseudonyms, chunks, .. } = self;
         let words = &mut chunks[CHECKSUMS.0][CHECKSUMS.1].words;
         for (offset, sum) in (run.offset..).step_by(BLOCK_BYTES).zip(run.sums) {
-            let line = Line::of(words, &tables::CHECKSUMS).int_or_null(id).int(file).bool(run.write);
+            let line = words.line(&tables::CHECKSUMS).int_or_null(id).int(file).bool(run.write);
             line.int(offset as i64).int(pseudonyms.sum(*sum)).end();
         }
     }
@@ -1250,7 +1208,8 @@ impl Sink for Recorder {
             [self.pseudonyms.mac(mac(source)), self.pseudonyms.mac(mac(destination))]
         });
         let ring = self.ring as i64;
-        Line::of(self.words(PACKETS), &tables::PACKETS)
+        self.words(PACKETS)
+            .line(&tables::PACKETS)
             .int(packet.time_ns as i64)
             .int_or_null(flow)
             .int(packet.interface.into())

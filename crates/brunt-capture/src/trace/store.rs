@@ -17,7 +17,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use brunt_core::Nanos;
-use brunt_lake::{Batch, ClosedPart, LakeError, Table, TableWriter, Workspace, WriterOptions};
+use brunt_lake::{Batch, ClosedPart, LakeError, Table, TableWriter, Words, Workspace, WriterOptions};
 
 use super::budget::Budget;
 use super::tables;
@@ -241,52 +241,6 @@ fn order_of(table: &Table) -> Option<&'static str> {
     }
 }
 
-/// Rows as words (see [`Batch::append_words`]), each written where it stays.
-#[derive(Default)]
-pub(super) struct Words {
-    /// What is beyond `used` is zero or old.
-    words: Vec<i64>,
-    used: usize,
-    /// The texts that words stand for, end to end.
-    pub texts: String,
-}
-
-impl Words {
-    /// Room for the next row's words.
-    #[inline(always)]
-    pub fn next_row(&mut self, count: usize) -> &mut [i64] {
-        let end = self.used + count;
-        if self.words.len() < end {
-            self.grow(end);
-        }
-        let row = &mut self.words[self.used..end];
-        self.used = end;
-        row
-    }
-
-    #[cold]
-    fn grow(&mut self, end: usize) {
-        self.words.resize((end * 2).max(1 << 12), 0);
-    }
-
-    /// The word that stands for a text of this chunk: where it begins, and its length.
-    #[inline]
-    pub fn text(&mut self, text: &str) -> i64 {
-        let word = (self.texts.len() as i64) << 32 | text.len() as i64;
-        self.texts.push_str(text);
-        word
-    }
-
-    fn text_of(&self, word: i64) -> &str {
-        let (start, len) = ((word >> 32) as usize, (word & 0xffff_ffff) as usize);
-        &self.texts[start..start + len]
-    }
-
-    fn all(&self) -> &[i64] {
-        &self.words[..self.used]
-    }
-}
-
 /// A table's rows on their way to a lane: as columns, or as words where the feeder has no time.
 pub(super) struct Chunk {
     pub rows: Batch,
@@ -299,31 +253,30 @@ impl Chunk {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.rows.is_empty() && self.words.used == 0
+        self.rows.is_empty() && self.words.rows() == 0
     }
 
     /// What it takes in memory.
     pub fn bytes(&self) -> usize {
-        self.rows.bytes() + self.words.used * 8 + self.words.texts.len()
+        self.rows.bytes() + self.words.bytes(self.rows.table().columns.len())
     }
 
     fn count(&self) -> u64 {
-        (self.rows.rows() + self.words.used / (self.rows.table().columns.len() + 1)) as u64
+        (self.rows.rows() + self.words.rows()) as u64
     }
 
     fn clear(&mut self) {
         self.rows.clear();
-        self.words.used = 0;
-        self.words.texts.clear();
+        self.words.clear();
     }
 
     /// Adds the rows to those of its table.
     fn append_to(&self, rows: &mut Batch) {
         rows.append(&self.rows);
         if *rows.table() == tables::OPERATIONS {
-            rows.append_words(self.words.all(), |word| mix::name(word as usize));
+            rows.append_words(&self.words, |word| mix::name(word as usize));
         } else {
-            rows.append_words(self.words.all(), |word| self.words.text_of(word));
+            rows.append_words(&self.words, |word| self.words.text_of(word));
         }
     }
 }
