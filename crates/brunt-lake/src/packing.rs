@@ -72,10 +72,7 @@ fn blocks(values: &[i64], out: &mut Vec<u8>) {
     let (befores, _) = values.as_chunks::<BLOCK>();
     let (blocks, last) = values[1..].as_chunks::<BLOCK>();
     for (block, before) in blocks.iter().zip(befores) {
-        let mut deltas = [0; BLOCK];
-        for index in 0..BLOCK {
-            deltas[index] = block[index].wrapping_sub(before[index]);
-        }
+        let deltas = std::array::from_fn(|index| block[index].wrapping_sub(before[index]));
         put_block(&deltas, out);
     }
     if last.is_empty() {
@@ -100,10 +97,7 @@ fn least(deltas: &[i64]) -> i64 {
 #[inline(always)]
 fn put_block(deltas: &[i64; BLOCK], out: &mut Vec<u8>) {
     let least = least(deltas);
-    let mut above = [0; BLOCK];
-    for (above, delta) in above.iter_mut().zip(deltas) {
-        *above = delta.wrapping_sub(least) as u64;
-    }
+    let above: [u64; BLOCK] = std::array::from_fn(|index| deltas[index].wrapping_sub(least) as u64);
     zigzag(least, out);
     let (parts, _) = above.as_chunks::<PART>();
     let widths: [usize; PARTS] =
