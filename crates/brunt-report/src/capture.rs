@@ -241,14 +241,7 @@ fn operations(report: &Report) -> Option<Section> {
         cells.extend(latencies(&row.latency, row.replies > 0));
         cells
     });
-    let rows = cells.collect();
-    let columns = columns.map(String::from).to_vec();
-    section.blocks.push(Block::Table(Table {
-        caption: "Latency by operation".into(),
-        columns,
-        rows,
-        folded: false,
-    }));
+    section.table(Table::new("Latency by operation", &columns, cells));
     section.prose(
         "Latency runs from the call's first packet to the reply's, as seen where the capture was made.",
     );
@@ -277,13 +270,7 @@ fn workload(report: &Report) -> Option<Section> {
     };
     let columns = ["transfers", "count", "data", "sequential", "half are at most", "95 % are at most"];
     let rows = vec![transfer("read", &p.read), transfer("write", &p.write)];
-    let columns = columns.map(String::from).to_vec();
-    section.blocks.push(Block::Table(Table {
-        caption: "Reads and writes".into(),
-        columns,
-        rows,
-        folded: false,
-    }));
+    section.table(Table::new("Reads and writes", &columns, rows));
     let mut facts = vec![
         ("Other operations".into(), count(p.metadata_operations as f64)),
         ("Working set".into(), Unit::Bytes.show(p.working_set_bytes as f64)),
@@ -338,8 +325,7 @@ fn ranking(title: &str, ranking: &Ranking) -> Option<Section> {
     if !by_bytes.bars.is_empty() {
         section.blocks.push(Block::Bars(by_bytes));
     }
-    let columns =
-        ["name", "operations", "data", "time waited", "median", "p99", "slowest"].map(String::from).to_vec();
+    let columns = ["name", "operations", "data", "time waited", "median", "p99", "slowest"];
     let rows = ranking.top.iter().map(|row| {
         let latency = |get: fn(&LatencyRow) -> u64| match &row.latency {
             Some(latency) => Cell::number(Unit::Micros.show(get(latency) as f64 / 1e3)),
@@ -355,8 +341,8 @@ fn ranking(title: &str, ranking: &Ranking) -> Option<Section> {
             latency(|l| l.max_ns),
         ]
     });
-    let (rows, caption) = (rows.collect(), format!("The heaviest {}", ranking.top.len()));
-    section.blocks.push(Block::Table(Table { caption, columns, rows, folded: true }));
+    let caption = format!("The heaviest {}", ranking.top.len());
+    section.table(Table::new(caption, &columns, rows).folded());
     Some(section)
 }
 
@@ -374,9 +360,8 @@ fn misaligned(report: &Report) -> Option<Section> {
             Cell::number(Unit::Share.show(share)),
         ]
     });
-    let columns = ["client", "transfers", "misaligned", "share"].map(String::from).to_vec();
-    let (caption, rows) = ("By client".into(), rows.collect());
-    section.blocks.push(Block::Table(Table { caption, columns, rows, folded: false }));
+    let columns = ["client", "transfers", "misaligned", "share"];
+    section.table(Table::new("By client", &columns, rows));
     Some(section)
 }
 
@@ -414,13 +399,8 @@ fn ledger(report: &Report) -> Option<Section> {
         row("malformed", l.bodies_malformed, "bodies that could not be read to their end"),
         bytes("other protocols", l.not_rpc_bytes, "bytes that are no RPC"),
     ];
-    let columns = ["what", "count", "meaning"].map(String::from).to_vec();
-    section.blocks.push(Block::Table(Table {
-        caption: "From packets to replies".into(),
-        columns,
-        rows,
-        folded: false,
-    }));
+    let columns = ["what", "count", "meaning"];
+    section.table(Table::new("From packets to replies", &columns, rows));
     Some(section)
 }
 

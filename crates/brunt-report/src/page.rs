@@ -99,6 +99,11 @@ impl Section {
     pub fn chart(&mut self, chart: Chart) {
         self.blocks.push(Block::of(chart));
     }
+
+    /// Adds a table.
+    pub fn table(&mut self, table: Table) {
+        self.blocks.push(Block::Table(table));
+    }
 }
 
 /// A piece of a section.
@@ -177,6 +182,23 @@ pub struct Table {
     pub rows: Vec<Vec<Cell>>,
     /// Whether it is folded until asked for.
     pub folded: bool,
+}
+
+impl Table {
+    /// One that is shown whole.
+    pub fn new(
+        caption: impl Into<String>,
+        columns: &[&str],
+        rows: impl IntoIterator<Item = Vec<Cell>>,
+    ) -> Table {
+        let columns = columns.iter().map(|name| name.to_string()).collect();
+        Table { caption: caption.into(), columns, rows: rows.into_iter().collect(), folded: false }
+    }
+
+    /// The same, folded until asked for.
+    pub fn folded(self) -> Table {
+        Table { folded: true, ..self }
+    }
 }
 
 /// A cell.

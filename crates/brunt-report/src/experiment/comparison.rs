@@ -107,17 +107,8 @@ fn verdicts(lines: &[Line], a: &str, b: &str) -> Section {
             targets::verdict(comparison.verdict),
         ]
     });
-    let columns = vec![
-        "point".into(),
-        "figure".into(),
-        a.to_string(),
-        b.to_string(),
-        "ratio".into(),
-        "p (Holm)".into(),
-        "verdict".into(),
-    ];
-    let (caption, rows) = ("Every figure of every point that both have".into(), rows.collect());
-    section.blocks.push(Block::Table(Table { caption, columns, rows, folded: false }));
+    let columns = ["point", "figure", a, b, "ratio", "p (Holm)", "verdict"];
+    section.table(Table::new("Every figure of every point that both have", &columns, rows));
     if lines.len() > LINES_MAX {
         section.prose(format!("The first {LINES_MAX} of {}.", lines.len()));
     }

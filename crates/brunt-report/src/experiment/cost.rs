@@ -53,12 +53,7 @@ pub(super) fn section(summary: &Summary) -> Section {
         "What the workers themselves took for each completed request, measured: processor time, system calls and \
          context switches. A target inside the same process works in these figures too.",
     );
-    let columns = ["point", "processor time", "system calls", "context switches"].map(String::from).to_vec();
-    section.blocks.push(Block::Table(Table {
-        caption: "For each request".into(),
-        columns,
-        rows,
-        folded: false,
-    }));
+    let columns = ["point", "processor time", "system calls", "context switches"];
+    section.table(Table::new("For each request", &columns, rows));
     section
 }

@@ -5,7 +5,7 @@ use brunt_study::summary::Summary;
 use super::points::Points;
 use crate::chart::{Axis, Chart, Role, Scale, Series};
 use crate::format::Unit;
-use crate::page::{Block, Cell, Section, Table};
+use crate::page::{Cell, Section, Table};
 
 /// Lines of the chart; more are in the table.
 const LINES_MAX: usize = 8;
@@ -33,7 +33,6 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
             Cell::number(Unit::Count.show(depth.trials.len() as f64)),
         ]
     });
-    let rows = rows.collect();
     let mut section = Section::new("Queue depth found");
     section.prose(
         "Before a point's first run the queue was made deeper, twice as deep each time, until two doublings brought \
@@ -56,11 +55,6 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
     let y = Axis::new("transfer", Unit::BytesPerSecond, Scale::FromZero);
     section.chart(Chart::lines("Transfer against queue depth, as tried", x, y, xs, lines));
     let columns = ["point", "chosen", "at that depth", "at the first", "best", "trials"];
-    section.blocks.push(Block::Table(Table {
-        caption: "Depths".into(),
-        columns: columns.map(String::from).to_vec(),
-        rows,
-        folded: false,
-    }));
+    section.table(Table::new("Depths", &columns, rows));
     Some(section)
 }

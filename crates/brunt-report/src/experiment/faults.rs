@@ -8,7 +8,7 @@ use brunt_study::summary::{FaultSummary, RunSummary, Summary};
 use super::points::{Points, told};
 use crate::chart::Span;
 use crate::format::{Unit, count, three};
-use crate::page::{Block, Cell, Section, Table, Tone};
+use crate::page::{Cell, Section, Table, Tone};
 
 /// `None` where nothing was broken.
 pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section> {
@@ -20,13 +20,7 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
     if !rows.is_empty() {
         let columns =
             ["point", "fault", "rate before", "depth", "requests lost", "seen after", "recovered after"];
-        let columns = columns.map(String::from).to_vec();
-        section.blocks.push(Block::Table(Table {
-            caption: "What each fault cost".into(),
-            columns,
-            rows,
-            folded: false,
-        }));
+        section.table(Table::new("What each fault cost", &columns, rows));
         section.prose(format!(
             "Depth is the share of the rate before that was missing while the fault was there. Lost requests are summed \
              until recovery. Recovered means back in the band of the rate before (its median ± {} or more, if it was \
@@ -46,10 +40,9 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
     if rows.is_empty() && section.blocks.is_empty() {
         return None;
     }
-    let columns =
-        ["point", "run", "fault", "what", "begin", "shown by", "end", "gone by"].map(String::from).to_vec();
+    let columns = ["point", "run", "fault", "what", "begin", "shown by", "end", "gone by"];
     let caption = format!("Each of {} injections, and how it was proven", rows.len());
-    section.blocks.push(Block::Table(Table { caption, columns, rows, folded: true }));
+    section.table(Table::new(caption, &columns, rows).folded());
     Some(section)
 }
 
@@ -75,12 +68,7 @@ fn responses(summary: &Summary, points: &Points<'_>, section: &mut Section) {
         "recovered after",
         "failed",
     ];
-    section.blocks.push(Block::Table(Table {
-        caption: "What each fault did to response times".into(),
-        columns: columns.map(String::from).to_vec(),
-        rows,
-        folded: false,
-    }));
+    section.table(Table::new("What each fault did to response times", &columns, rows));
     section.prose(
         "During is how many times as long as before: the mean of all requests answered while the fault was there, and \
          the median of the intervals' p99. Excess wait is what all requests together waited beyond the mean before, \

@@ -6,7 +6,7 @@ use brunt_study::summary::{PointSummary, Summary};
 
 use super::points::Points;
 use crate::format::{Unit, count};
-use crate::page::{Block, Cell, Section, Table};
+use crate::page::{Cell, Section, Table};
 
 /// Rows of the table; more are left out, and that is said.
 const ROWS_MAX: usize = 200;
@@ -66,12 +66,7 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
         "emulation busy",
     ];
     let mut section = Section::new("Links");
-    section.blocks.push(Block::Table(Table {
-        caption: "Packets of wire size, over all runs of a point".into(),
-        columns: columns.map(String::from).to_vec(),
-        rows,
-        folded: true,
-    }));
+    section.table(Table::new("Packets of wire size, over all runs of a point", &columns, rows).folded());
     section.prose(
         "There is from a link's first host to its second. Counts are of whole runs: ramp-up, faults and the search of \
          a depth included. Lost, corrupted, doubled and held back were asked for; what the full queue of a line dropped \

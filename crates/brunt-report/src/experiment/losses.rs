@@ -55,13 +55,8 @@ pub(super) fn section(summary: &Summary) -> Section {
     let mut rows = vec![row("done", all - total(summary), "completed, if need be after retries")];
     rows.extend(kinds.iter().map(|(kind, lost)| row(kind, *lost, meaning(kind))));
     rows.push(row("all", all, "every request that was due while it was measured"));
-    let columns = ["requests", "count", "share", "meaning"].map(String::from).to_vec();
-    section.blocks.push(Block::Table(Table {
-        caption: "Ledger of all requests".into(),
-        columns,
-        rows,
-        folded: false,
-    }));
+    let columns = ["requests", "count", "share", "meaning"];
+    section.table(Table::new("Ledger of all requests", &columns, rows));
     section.prose(format!(
         "Beside them, {} attempts after the first (retries) and {} attempts given up by time-out; their time is part of \
          the response time of the request they belong to.",

@@ -192,12 +192,7 @@ pub(super) fn table(points: &Points<'_>) -> Section {
         "slowest",
         "mean service",
     ];
-    section.blocks.push(Block::Table(Table {
-        caption: "Every point".into(),
-        columns: columns.map(String::from).to_vec(),
-        rows: rows.collect(),
-        folded: false,
-    }));
+    section.table(Table::new("Every point", &columns, rows));
     section.prose(
         "Requests, transfer, mean and p99: mean over runs of each run's figure, with its 95 % interval. The other \
          percentiles are of all complete runs' requests together. Response time runs from when a request was due to \

@@ -9,7 +9,7 @@ use brunt_study::summary::{PointSummary, RunSummary, Summary};
 
 use super::points::Points;
 use crate::format::{Unit, three};
-use crate::page::{Block, Cell, Section, Table, Tone};
+use crate::page::{Cell, Section, Table, Tone};
 
 /// Lines of the comparison; more are left out, and that is said.
 const LINES_MAX: usize = 400;
@@ -95,20 +95,8 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
          by Welch's test with Holm's correction over all {} lines.",
         compared.len()
     ));
-    let columns = vec![
-        "point".into(),
-        "figure".into(),
-        first.clone(),
-        "this target".into(),
-        "ratio".into(),
-        "verdict".into(),
-    ];
-    section.blocks.push(Block::Table(Table {
-        caption: format!("Against {first}"),
-        columns,
-        rows,
-        folded: false,
-    }));
+    let columns = ["point", "figure", first, "this target", "ratio", "verdict"];
+    section.table(Table::new(format!("Against {first}"), &columns, rows));
     if compared.len() > LINES_MAX {
         section.prose(format!("The first {LINES_MAX} of {} lines.", compared.len()));
     }
