@@ -272,37 +272,21 @@ impl FileSystem {
     }
 
     fn write_blocks(&mut self, meter: &mut Meter<'_>) -> io::Result<()> {
-        let mut block = self.block();
-        for index in 0..self.blocks() {
-            if meter.is_over() {
-                break;
-            }
-            let offset = index * block.len() as u64;
+        self.each_block(meter, Op::Write, |system, block, offset| {
             block[..8].copy_from_slice(&offset.to_le_bytes());
-            self.file.write_all_at(&block, offset)?;
-            self.after_write(meter)?;
-            self.written_bytes = offset + block.len() as u64;
-            meter.calls(1);
-            meter.request(Op::Write, block.len() as u64);
-        }
-        Ok(())
+            system.file.write_all_at(block, offset)?;
+            system.written_bytes = offset + block.len() as u64;
+            Ok(1)
+        })
     }
 
     fn rewrite(&mut self, meter: &mut Meter<'_>) -> io::Result<()> {
-        let mut block = self.block();
-        for index in 0..self.blocks() {
-            if meter.is_over() {
-                break;
-            }
-            let offset = index * block.len() as u64;
-            self.file.read_exact_at(&mut block, offset)?;
+        self.each_block(meter, Op::Write, |system, block, offset| {
+            system.file.read_exact_at(block, offset)?;
             block[0] = block[0].wrapping_add(1);
-            self.file.write_all_at(&block, offset)?;
-            self.after_write(meter)?;
-            meter.calls(2);
-            meter.request(Op::Write, block.len() as u64);
-        }
-        Ok(())
+            system.file.write_all_at(block, offset)?;
+            Ok(2)
+        })
     }
 
     fn read_characters(&mut self, meter: &mut Meter<'_>) -> io::Result<()> {
@@ -326,15 +310,32 @@ impl FileSystem {
     }
 
     fn read_blocks(&mut self, meter: &mut Meter<'_>) -> io::Result<()> {
+        self.each_block(meter, Op::Read, |system, block, offset| {
+            system.file.read_exact_at(block, offset)?;
+            Ok(1)
+        })
+    }
+
+    /// One request for each block of the file, in their order, until it is over: `work` does it, given a buffer and
+    /// the block's offset, and says how many system calls it made.
+    fn each_block(
+        &mut self,
+        meter: &mut Meter<'_>,
+        op: Op,
+        mut work: impl FnMut(&mut FileSystem, &mut [u8], u64) -> io::Result<u64>,
+    ) -> io::Result<()> {
         let mut block = self.block();
+        let len = block.len() as u64;
         for index in 0..self.blocks() {
             if meter.is_over() {
                 break;
             }
-            let offset = index * block.len() as u64;
-            self.file.read_exact_at(&mut block, offset)?;
-            meter.calls(1);
-            meter.request(Op::Read, block.len() as u64);
+            let calls = work(self, &mut block, index * len)?;
+            if op == Op::Write {
+                self.after_write(meter)?;
+            }
+            meter.calls(calls);
+            meter.request(op, len);
         }
         Ok(())
     }
