@@ -139,6 +139,19 @@ pub fn format_duration(duration: Duration) -> String {
     "0".to_string()
 }
 
+/// `1,234,567`: to the nearest whole number, its digits in groups of three.
+pub fn format_grouped(value: f64) -> String {
+    let digits = format!("{:.0}", value.abs());
+    let mut text = String::from(if value < 0.0 { "-" } else { "" });
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -190,5 +203,9 @@ mod tests {
         assert_eq!(format_duration(Duration::ZERO), "0");
         assert_eq!(format_duration(Duration::from_micros(1500)), "1.5ms");
         assert_eq!(format_duration(Duration::from_nanos(1_000_000_001)), "1000000.001us");
+        assert_eq!(format_grouped(0.0), "0");
+        assert_eq!(format_grouped(999.4), "999");
+        assert_eq!(format_grouped(1_234_567.0), "1,234,567");
+        assert_eq!(format_grouped(-123_456.0), "-123,456");
     }
 }

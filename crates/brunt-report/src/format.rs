@@ -4,6 +4,7 @@
 //! The rule: a unit says what the stored number counts, and every place of a page that shows it
 //! comes through here, so that one quantity never appears in two ways.
 
+use brunt_core::units::format_grouped;
 use serde::Serialize;
 
 /// What a number counts.
@@ -86,16 +87,9 @@ pub fn count(value: f64) -> String {
     if value == value.trunc() { grouped(value) } else { three(value) }
 }
 
+/// With a minus sign, not a hyphen.
 fn grouped(value: f64) -> String {
-    let digits = format!("{:.0}", value.abs());
-    let mut text = String::from(if value < 0.0 { "−" } else { "" });
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    format_grouped(value).replace('-', "−")
 }
 
 fn seconds(value: f64) -> String {

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use brunt_core::Nanos;
+use brunt_core::units::format_grouped;
 
 use super::state::State;
 
@@ -113,7 +114,7 @@ pub fn draw(state: &State, now: Nanos, look: &Look) -> Vec<String> {
         }
         Some(last) => {
             let rates: Vec<f64> = state.history.iter().map(|stretch| stretch.requests_per_second).collect();
-            lines.push(row(line(), "requests/s", &grouped(last.requests_per_second), &rates, true));
+            lines.push(row(line(), "requests/s", &format_grouped(last.requests_per_second), &rates, true));
             lines.push(row(line(), "MB/s", &format!("{:.1}", last.bytes_per_second / 1e6), &[], true));
             let tails: Vec<f64> = state.history.iter().map(|stretch| stretch.p99_us.unwrap_or(0.0)).collect();
             let p99 = last.p99_us.map_or_else(|| "-".into(), micros);
@@ -128,7 +129,7 @@ pub fn draw(state: &State, now: Nanos, look: &Look) -> Vec<String> {
     }
     for (index, (what, count)) in losses.iter().enumerate() {
         troubles.put(if index > 0 { ", " } else { "" });
-        troubles.paint(Paint::Red, &format!("{} {what}", grouped(*count as f64)));
+        troubles.paint(Paint::Red, &format!("{} {what}", format_grouped(*count as f64)));
     }
     if let Some(cpu) = state.cpu {
         troubles.put(&format!("   CPU {:.0}%", cpu * 100.0));
@@ -190,19 +191,6 @@ fn sparkline(values: &[f64], unicode: bool) -> String {
         steps[(place.round() as usize).min(steps.len() - 1)]
     };
     values.iter().map(|value| step(*value)).collect()
-}
-
-/// `1,234,567`.
-fn grouped(value: f64) -> String {
-    let digits = format!("{value:.0}");
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 /// Three figures and a unit.
@@ -349,9 +337,6 @@ mod tests {
     #[test]
     fn figures_are_short() {
         let check = |shown: String, expected: &str| assert_eq!(shown, expected);
-        check(grouped(0.0), "0");
-        check(grouped(999.4), "999");
-        check(grouped(1_234_567.0), "1,234,567");
         check(micros(4.321), "4.32 us");
         check(micros(4321.0), "4.32 ms");
         check(micros(43_210.0), "43 ms");
