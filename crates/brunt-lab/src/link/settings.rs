@@ -219,6 +219,10 @@ impl fmt::Display for BitRate {
 impl FromStr for BitRate {
     type Err = String;
     fn from_str(text: &str) -> Result<BitRate, String> {
+        // Storage counts in bytes: who writes "100MB/s" would get an eighth of what was meant.
+        if text.trim_end().ends_with("B/s") {
+            return Err(format!("'{text}' is in bytes, a line's rate is in bits; write \"8Mb/s\" for 1MB/s"));
+        }
         let lower = text.trim().to_ascii_lowercase().replace("bit", "b");
         let mistake = || format!("'{text}' is no line rate; write \"100Mb/s\" or \"1Gb/s\"");
         let (unit, scale) = RATE_UNITS.iter().find(|(unit, _)| lower.ends_with(unit)).ok_or_else(mistake)?;
@@ -253,7 +257,7 @@ impl JsonSchema for BitRate {
         json_schema!({
             "description": "Bits a second with a decimal unit: b/s, kb/s, Mb/s, Gb/s",
             "type": "string",
-            "pattern": "^ *[0-9]+\\.?[0-9]* *[kKmMgG]?[bB](it)?/s *$"
+            "pattern": "^ *[0-9]+\\.?[0-9]* *[kKmMgG]?b(it)?/s *$"
         })
     }
 }
@@ -272,6 +276,9 @@ mod tests {
         check("9600b/s", 9600);
         for bits in [1, 9600, 100_000_000, 1_500_000_000, 123_456_789] {
             assert_eq!(BitRate(bits).to_string().parse(), Ok(BitRate(bits)));
+        }
+        for text in ["100MB/s", "1 GB/s", "100B/s "] {
+            assert!(text.parse::<BitRate>().unwrap_err().contains("in bytes"), "{text}");
         }
         for text in ["100", "fast", "-1Mb/s", "1e30Gb/s", "NaNb/s", ""] {
             assert!(text.parse::<BitRate>().is_err(), "{text}");
