@@ -33,8 +33,9 @@ fn main() -> ExitCode {
         println!("skipped: needs /dev/net/tun");
         return ExitCode::SUCCESS;
     }
-    let tests: [(&str, fn()); 10] = [
+    let tests: [(&str, fn()); 11] = [
         ("link_faults_are_proven", link_faults_are_proven),
+        ("links_in_trouble_change", links_in_trouble_change),
         ("troubles_that_do_not_happen", troubles_that_do_not_happen),
         ("the_kernels_own_wires", the_kernels_own_wires),
         ("the_prototype_carries", the_prototype_carries),
@@ -198,11 +199,45 @@ fn link_faults_are_proven() {
         assert!(matches!(error, FaultError::NotShown { .. }), "{error}");
         assert!(error.to_string().contains(seen), "{error}");
     }
+    // So short a delay that packets take longer without it.
+    let mut fault = lab.link_fault("wire", [of("delay = '1001us'"), of("delay = '1ms'")]).unwrap();
+    assert!(fault.inject(&clock).unwrap_err().to_string().contains("cannot be told"));
     // Dropped without having been removed: the link is as before.
     let mut fault = lab.link_fault("wire", [of("loss = 1.0"), of("loss = 1.0")]).unwrap();
     fault.inject(&clock).unwrap();
     drop(fault);
     transfer(lab.host("a").unwrap(), lab.host("b").unwrap(), 1 << 20);
+}
+
+/// The goal: of a link that has troubles already, only what a fault changes has to show, for better and for worse,
+/// and a change that nothing could be seen of is an error.
+fn links_in_trouble_change() {
+    let standing = "delay = '2ms'\njitter = '1ms'\nloss = 0.03\ncorrupt = 0.0002";
+    let (lab, _, _) = lab([of(standing), of(standing)], 1500, Carrier::Brunt);
+    let clock = Clock::default();
+    for (from, to, seen) in [
+        // A corruption that 256 packets do not meet was there before.
+        ("'2ms'", "'12ms'", Ok("ms on the way")),
+        ("loss = 0.03", "loss = 0.2", Ok("missing")),
+        ("loss = 0.03", "loss = 0.0", Ok("probe packets, 0 missing")),
+        ("loss = 0.03", "loss_bursts = { to_bad = 0.02, to_good = 0.1 }", Ok("missing")),
+        ("loss = 0.03", "loss = 0.0301", Err("loss at a share of 0.0301 in place of 0.03 is too rare")),
+        ("'2ms'", "'2001us'", Err("cannot be told")),
+        (", ", ", ", Err("has already")),
+        ("delay", "queue = '64KiB'\ndelay", Err("does not show on probe packets")),
+        ("delay", "keep_order = false\ndelay", Err("does not show on probe packets")),
+    ] {
+        let settings = of(&standing.replace(from, to));
+        let mut fault = lab.link_fault("wire", [settings, of(standing)]).unwrap();
+        match (fault.inject(&clock), seen) {
+            (Ok(proof), Ok(said)) => {
+                assert!(proof.what.contains(said), "{to}: {proof:?}");
+                fault.remove(&clock).unwrap_or_else(|error| panic!("{to}: {error}"));
+            }
+            (Err(error), Err(said)) => assert!(error.to_string().contains(said), "{to}: {error}"),
+            (result, _) => panic!("{to}: {result:?}"),
+        }
+    }
 }
 
 /// The goal, the canary: where packets silently do not meet what a link was told to do to them, no trouble is

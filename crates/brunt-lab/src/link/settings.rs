@@ -115,6 +115,18 @@ impl Bursts {
         let bad = self.to_bad / (self.to_bad + self.to_good);
         bad * self.loss_bad + (1.0 - bad) * self.loss_good
     }
+
+    /// Losses a packet that come independently of each other: all of a burst count as one. Never more than
+    /// the share lost.
+    pub fn events(&self) -> f64 {
+        let bad = self.to_bad / (self.to_bad + self.to_good);
+        // A burst has a loss in it before it ends.
+        let ends = self.to_good * (1.0 - self.loss_bad);
+        let hits = if self.loss_bad > 0.0 { self.loss_bad / (self.loss_bad + ends) } else { 0.0 };
+        let events = bad * self.to_good * hits + (1.0 - bad) * self.loss_good;
+        // A line that never turns good again has one burst, of everything.
+        if self.to_good == 0.0 { self.share() } else { events.min(self.share()) }
+    }
 }
 
 /// A value that cannot be.

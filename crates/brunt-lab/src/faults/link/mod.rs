@@ -28,6 +28,8 @@ const PACKETS_MAX: u64 = 60_000;
 const PACKETS_MIN: u64 = 256;
 /// A delay is shown by as many packets.
 const TIMED_MIN: usize = 16;
+/// A smaller change of a delay is not looked for: a link is not more exact.
+const DELAY_LEAST: Duration = Duration::from_micros(50);
 /// Trains that show how fast a line is.
 const TRAINS: u32 = 4;
 /// How often it is looked whether probes are quicker than it will be.
@@ -36,6 +38,8 @@ const LOOKS_BEFORE: u32 = 8;
 const RATE_SLACK: f64 = 1.1;
 /// ... and not to be so slow any more when it is faster than this times it.
 const RATE_GONE: f64 = 1.3;
+/// Packets may lie so far apart, in nanoseconds, without a jitter having been set; a busy machine's do.
+const JITTER_LEAST: f64 = 500e3;
 /// A packet may be late by so much without a delay having been set; a busy machine is.
 const LATE: Duration = Duration::from_millis(150);
 /// No direction is looked at for longer, but for what a slow line takes to send what waits.
@@ -96,46 +100,127 @@ impl LinkChange {
         self.probe(way)?.quickest(clock, TRAINS, train, least, [wait, follow])
     }
 
-    /// How fast the line is before it becomes slower, where it does.
-    fn look_before(&self, way: usize, clock: &Clock) -> io::Result<Option<f64>> {
-        let Some(rate) = slower(&self.before[way], &self.during[way]) else { return Ok(None) };
-        let mut quick = 0.0f64;
+    /// What is seen before the change, where that has to be known to tell the change from it.
+    fn look_before(&self, way: usize, clock: &Clock) -> io::Result<Quick> {
+        let (before, during) = (&self.before[way], &self.during[way]);
+        let mut quick = Quick { line: None, least: None };
         // A busy machine is slow now and then, too.
-        for _ in 0..LOOKS_BEFORE {
-            quick = quick.max(self.quickest(way, &self.before[way], rate, clock)?);
-            if quick > rate as f64 * RATE_GONE {
-                break;
+        if let Some(rate) = slower(before, during) {
+            let mut line = 0.0f64;
+            for _ in 0..LOOKS_BEFORE {
+                line = line.max(self.quickest(way, before, rate, clock)?);
+                if line > rate as f64 * RATE_GONE {
+                    break;
+                }
+            }
+            quick.line = Some(line);
+        }
+        // Behind a queue packets come late for other reasons.
+        if later(before, during) && before.rate_bits().is_none() {
+            let soon = between(before, during);
+            for _ in 0..LOOKS_BEFORE {
+                let deadline = clock.now().after(PATIENCE);
+                let enough = |seen: &Seen| Ok(seen.least().is_some_and(|least| (least as f64) < soon));
+                let seen =
+                    self.probe(way)?.flood(clock, PACKETS_MIN, None, longest(before), deadline, enough)?;
+                quick.least = quick.least.into_iter().chain(seen.least()).min();
+                if quick.least.is_none_or(|least| (least as f64) < soon) {
+                    break;
+                }
             }
         }
-        Ok(Some(quick))
+        Ok(quick)
     }
 
-    /// Probes one direction until what its settings name was seen; `Err` says what was seen instead.
-    fn look(&self, way: usize, quick: Option<f64>, clock: &Clock) -> io::Result<Result<String, String>> {
+    /// Probes one direction until the change from the one to the other was seen, all of it; `Err` says what was
+    /// seen instead.
+    fn look(&self, way: usize, quick: &Quick, clock: &Clock) -> io::Result<Result<String, String>> {
         let (before, during) = (&self.before[way], &self.during[way]);
         if during == before {
             return Ok(Ok(String::new()));
         }
-        let share = rarest(before, during);
-        if share * (PACKETS_MAX as f64) < EXPECTED_LEAST {
+        let (adds, lessens) = (adds(before, during), adds(during, before));
+        if !adds && !lessens {
+            return Ok(Err("what changes does not show on probe packets by itself".into()));
+        }
+        let mut told = String::new();
+        if adds {
+            match self.look_for(way, before, during, quick, clock)? {
+                Ok(seen) => told = seen,
+                Err(seen) => return Ok(Err(seen)),
+            }
+        }
+        if lessens {
+            match self.look_quiet(way, before, during, clock)? {
+                Ok(seen) if told.is_empty() => told = seen,
+                Ok(seen) => told = format!("{told}; {seen}"),
+                Err(seen) => return Ok(Err(format!("still {seen}"))),
+            }
+        }
+        Ok(Ok(told))
+    }
+
+    /// The same of the way back to what was before.
+    fn look_back(&self, way: usize, clock: &Clock) -> io::Result<Result<String, String>> {
+        let (before, during) = (&self.before[way], &self.during[way]);
+        let mut told = String::new();
+        if adds(before, during) {
+            match self.look_quiet(way, during, before, clock)? {
+                Ok(seen) => told = seen,
+                Err(seen) => return Ok(Err(seen)),
+            }
+        }
+        if adds(during, before) {
+            let quick = Quick { line: None, least: None };
+            match self.look_for(way, during, before, &quick, clock)? {
+                Ok(seen) if told.is_empty() => told = seen,
+                Ok(seen) => told = format!("{told}; {seen}"),
+                Err(seen) => return Ok(Err(seen)),
+            }
+        }
+        Ok(Ok(told))
+    }
+
+    /// Probes until every trouble was seen that `during` has more of than `before`.
+    fn look_for(
+        &self,
+        way: usize,
+        before: &Settings,
+        during: &Settings,
+        quick: &Quick,
+        clock: &Clock,
+    ) -> io::Result<Result<String, String>> {
+        if packets(before, during, EXPECTED_LEAST) > PACKETS_MAX {
             return Ok(Err(format!(
-                "a share of {share} is too rare to be seen on {PACKETS_MAX} probe packets"
+                "{} is too rare, or changes too little, to be seen on {PACKETS_MAX} probe packets",
+                hardest(before, during)
             )));
         }
+        if let Some(least) = quick.least.filter(|least| *least as f64 >= between(before, during)) {
+            return Ok(Err(format!(
+                "a delay of {} cannot be told from the {:.3} ms that packets took before",
+                during.delay,
+                least as f64 / 1e6
+            )));
+        }
+        let blur = DELAY_LEAST.max(before.jitter.0.max(during.jitter.0) / 4);
+        if later(before, during) && during.delay.0 - before.delay.0 < blur {
+            let (was, is) = (before.delay, during.delay);
+            return Ok(Err(format!("a delay of {is} cannot be told from one of {was}")));
+        }
+        let packets = packets(before, during, EXPECTED).min(PACKETS_MAX);
         let start = self.counts(way);
         // What the link counts says which of two troubles a missing packet met, where it counts.
-        let carried =
-            |seen: &Seen| self.link.counts().then(|| (self.counts(way).since(&start), seen.missing));
         let missing = |seen: &Seen| {
             let mut missing = missing(before, during, seen);
-            if carried(seen).is_some_and(|(counts, _)| during.loss_share() > 0.0 && counts.lost == 0) {
+            let lost = || self.counts(way).since(&start).lost;
+            if during.loss_share() > before.loss_share() && self.link.counts() && lost() == 0 {
                 missing.push("loss");
             }
             missing.dedup();
             missing
         };
         let deadline = clock.now().after(PATIENCE);
-        let packets = packets(before, during, EXPECTED);
         let enough = |seen: &Seen| Ok(missing(seen).is_empty());
         let seen =
             self.probe(way)?.flood(clock, packets, during.rate_bits(), longest(during), deadline, enough)?;
@@ -143,7 +228,7 @@ impl LinkChange {
         if !absent.is_empty() {
             return Ok(Err(format!("no {} on {seen}", absent.join(", no "))));
         }
-        let (Some(rate), Some(quick)) = (slower(before, during), quick) else {
+        let (Some(rate), Some(quick)) = (slower(before, during), quick.line) else {
             return Ok(Ok(seen.to_string()));
         };
         let now = self.quickest(way, during, rate, clock)?;
@@ -154,42 +239,42 @@ impl LinkChange {
         }
     }
 
-    /// Probes one direction until it is as before.
-    fn look_quiet(&self, way: usize, clock: &Clock) -> io::Result<Result<String, String>> {
-        let (before, during) = (&self.before[way], &self.during[way]);
-        if before == during {
-            return Ok(Ok(String::new()));
-        }
+    /// Probes until nothing is seen any more of what `was` has more of than `now`.
+    fn look_quiet(
+        &self,
+        way: usize,
+        was: &Settings,
+        now: &Settings,
+        clock: &Clock,
+    ) -> io::Result<Result<String, String>> {
         // What waits in front of a slow line is sent first, at its rate.
-        let queued = during.rate_bits().map_or(0.0, |rate| during.queue.0 as f64 * 8.0 / rate as f64);
-        let deadline =
-            clock.now().after(PATIENCE + Duration::from_secs_f64(queued.min(60.0)) + during.delay.0);
-        let packets = packets(before, during, EXPECTED_GONE);
+        let queued = was.rate_bits().map_or(0.0, |rate| was.queue.0 as f64 * 8.0 / rate as f64);
+        let deadline = clock.now().after(PATIENCE + Duration::from_secs_f64(queued.min(60.0)) + was.delay.0);
+        let packets = packets(now, was, EXPECTED_GONE).min(PACKETS_MAX);
         loop {
             let start = self.counts(way);
             // Trouble ends a look early, and then there is another one: a packet that was on its way when the
             // fault ended counts as the fault's.
-            let hurts = |seen: &Seen| still(before, during, seen, packets);
-            let wait = longest(before);
-            let seen =
-                self.probe(way)?.flood(clock, packets, before.rate_bits(), wait, deadline, |seen| {
-                    Ok(!hurts(seen).is_empty())
-                })?;
+            let hurts = |seen: &Seen| still(now, was, seen, packets);
+            let wait = longest(now);
+            let seen = self
+                .probe(way)?
+                .flood(clock, packets, now.rate_bits(), wait, deadline, |seen| Ok(!hurts(seen).is_empty()))?;
             let carried = self.counts(way).since(&start);
             let mut present = hurts(&seen);
-            if before.loss_share() == 0.0 && carried.lost > 0 {
+            if now.loss_share() == 0.0 && carried.lost > 0 {
                 present.push("loss");
             }
             // What comes much too late waits behind a slow line still.
-            let whole = before.loss_share() + before.corrupt == 0.0 && carried.queue_full == 0;
+            let whole = now.loss_share() + now.corrupt == 0.0 && carried.queue_full == 0;
             if whole && seen.missing * 20 > seen.known {
                 present.push("missing packets");
             }
             let mut told = seen.to_string();
-            if let (true, Some(rate)) = (present.is_empty(), slower(before, during)) {
-                let now = self.quickest(way, before, rate, clock)?;
-                told = format!("{told}; trains of packets at {:.3} Mb/s", now / 1e6);
-                if now <= rate as f64 * RATE_GONE {
+            if let (true, Some(rate)) = (present.is_empty(), slower(now, was)) {
+                let line = self.quickest(way, now, rate, clock)?;
+                told = format!("{told}; trains of packets at {:.3} Mb/s", line / 1e6);
+                if line <= rate as f64 * RATE_GONE {
                     present.push("slow line");
                 }
             }
@@ -227,6 +312,10 @@ impl Fault for LinkChange {
         if self.injected {
             return Err(FaultError::Misuse { fault: self.describe(), what: "it is injected already" });
         }
+        if self.during == self.before {
+            let seen = "these are the settings that the link has already".to_string();
+            return Err(FaultError::NotShown { fault: self.describe(), seen });
+        }
         let before = |way| self.look_before(way, clock);
         let quick = [before(0), before(1)];
         let [there, back] =
@@ -235,7 +324,7 @@ impl Fault for LinkChange {
         // From here on dropping it takes back what was set, one direction alone included.
         self.injected = true;
         let at = self.set(&self.during)?;
-        match self.both(|way| self.look(way, quick[way], clock))? {
+        match self.both(|way| self.look(way, &quick[way], clock))? {
             Ok(what) => Ok(Proof { at, seen: clock.now(), what, value: None }),
             Err(seen) => Err(FaultError::NotShown { fault: self.describe(), seen }),
         }
@@ -246,7 +335,7 @@ impl Fault for LinkChange {
             return Err(FaultError::Misuse { fault: self.describe(), what: "it was not injected" });
         }
         let at = self.set(&self.before)?;
-        match self.both(|way| self.look_quiet(way, clock))? {
+        match self.both(|way| self.look_back(way, clock))? {
             Ok(what) => Ok(Proof { at, seen: clock.now(), what, value: None }),
             Err(seen) => Err(FaultError::NotGone { fault: self.describe(), seen }),
         }
@@ -259,6 +348,14 @@ impl Drop for LinkChange {
             let _ = self.set(&self.before);
         }
     }
+}
+
+/// What was seen of one direction before its settings changed.
+struct Quick {
+    /// Bits a second, if the line becomes slower.
+    line: Option<f64>,
+    /// Nanoseconds on the way of the quickest packet, if there is to be more delay.
+    least: Option<u64>,
 }
 
 /// The rate of a line that has become slower, where that can be seen: of no line if nothing arrives.
@@ -278,17 +375,83 @@ fn longest(settings: &Settings) -> Duration {
     settings.delay.0 + settings.jitter.0 * 4 + held + LATE + Duration::from_secs_f64(queued.min(2.0))
 }
 
-/// The smallest share of packets that anything new meets; 1 where nothing does.
-fn rarest(before: &Settings, during: &Settings) -> f64 {
-    let shares =
-        |settings: &Settings| [settings.loss_share(), settings.corrupt, settings.duplicate, settings.reorder];
-    let more = shares(during).into_iter().zip(shares(before)).filter(|(during, before)| during > before);
-    more.map(|(during, _)| during).fold(1.0, f64::min)
+/// Whether packets take longer.
+fn later(before: &Settings, during: &Settings) -> bool {
+    during.delay.0 > before.delay.0 && during.loss_share() < 1.0
 }
 
-/// Packets on which each trouble is expected so many times.
+/// Half way between two delays, in nanoseconds: what tells them apart.
+fn between(before: &Settings, during: &Settings) -> f64 {
+    f64::midpoint(during.delay.0.as_nanos() as f64, before.delay.0.as_nanos() as f64)
+}
+
+/// Whether there is more of a trouble that probe packets meet.
+fn adds(before: &Settings, during: &Settings) -> bool {
+    let more = shares(before, during).iter().any(|share| share.during > share.before);
+    let times = during.delay.0 > before.delay.0 || during.jitter.0 > before.jitter.0;
+    more || times || slower(before, during).is_some()
+}
+
+/// A trouble that meets a share of packets, and how many of them it meets independently of each other.
+struct Share {
+    what: &'static str,
+    before: f64,
+    during: f64,
+    /// Losses in a burst count once.
+    events: f64,
+}
+
+impl Share {
+    /// Packets on which it is expected so many times if it is new; if there is more of it, packets on which the
+    /// numbers before and during lie so far apart that half way between is 4.3 standard deviations from both.
+    fn packets(&self, times: f64) -> f64 {
+        let Share { before, during, events, .. } = *self;
+        if before == 0.0 {
+            return times / events;
+        }
+        let clumped = during / events;
+        4.0 * 4.3f64.powi(2) * during * clumped / (during - before).powi(2)
+    }
+
+    /// Whether so many of `known` packets are more than `before`.
+    fn shows(&self, hit: u64, known: u64, packets: u64) -> bool {
+        match self.before == 0.0 {
+            true => hit > 0,
+            false => known >= packets && hit as f64 > f64::midpoint(self.before, self.during) * known as f64,
+        }
+    }
+}
+
+fn shares(before: &Settings, during: &Settings) -> [Share; 4] {
+    let share = |what, before: f64, during: f64| Share { what, before, during, events: during };
+    let lost = Share {
+        events: during.loss_bursts.map_or(during.loss, |bursts| bursts.events()),
+        ..share("loss", before.loss_share(), during.loss_share())
+    };
+    [
+        lost,
+        share("damaged packet", before.corrupt, during.corrupt),
+        share("packet twice", before.duplicate, during.duplicate),
+        share("packet overtaken", before.reorder, during.reorder),
+    ]
+}
+
+/// Packets that it takes to see each trouble of which there is more; see [`Share::packets`].
 fn packets(before: &Settings, during: &Settings, times: f64) -> u64 {
-    ((times / rarest(before, during)) as u64).clamp(PACKETS_MIN, PACKETS_MAX)
+    let all = shares(before, during);
+    let more = all.iter().filter(|share| share.during > share.before);
+    more.map(|share| share.packets(times) as u64).fold(PACKETS_MIN, u64::max)
+}
+
+/// The trouble that takes the most packets, in words.
+fn hardest(before: &Settings, during: &Settings) -> String {
+    let all = shares(before, during);
+    let more = all.iter().filter(|share| share.during > share.before);
+    let most = more.max_by(|a, b| a.packets(EXPECTED).total_cmp(&b.packets(EXPECTED)));
+    most.map_or(String::new(), |share| match share.before {
+        0.0 => format!("{} at a share of {}", share.what, share.during),
+        before => format!("{} at a share of {} in place of {before}", share.what, share.during),
+    })
 }
 
 /// What the settings name and was not seen yet.
@@ -305,12 +468,9 @@ fn missing(before: &Settings, during: &Settings, seen: &Seen) -> Vec<&'static st
     let delay = during.delay.0.as_nanos() as f64;
     let timed = seen.arrived() >= TIMED_MIN;
     let time = |share: f64| seen.time(share).map_or(0.0, |time| time as f64);
-    if during.delay.0 > before.delay.0 && !(timed && time(0.5) >= delay * 0.9) {
+    if during.delay.0 > before.delay.0 && !(timed && time(0.5) >= (delay * 0.9).max(between(before, during)))
+    {
         missing.push("delay");
-    }
-    let between = f64::midpoint(delay, before.delay.0.as_nanos() as f64);
-    if during.delay.0 < before.delay.0 && !(timed && time(0.0) < between) {
-        missing.push("shorter delay");
     }
     // Packets that keep their order under jitter come late together rather than apart.
     let jitter = during.jitter.0.as_nanos() as f64;
@@ -318,17 +478,13 @@ fn missing(before: &Settings, during: &Settings, seen: &Seen) -> Vec<&'static st
     if during.jitter.0 > before.jitter.0 && !(timed && apart) {
         missing.push("jitter");
     }
-    if during.loss_share() > 0.0 && seen.missing == 0 {
-        missing.push("loss");
-    }
-    if during.corrupt > 0.0 && seen.damaged == 0 {
-        missing.push("damaged packet");
-    }
-    if during.duplicate > 0.0 && seen.twice == 0 {
-        missing.push("packet twice");
-    }
-    if during.reorder > 0.0 && seen.overtaken == 0 {
-        missing.push("packet overtaken");
+    // A trouble of which there is no more than before proves nothing.
+    let needed = packets(before, during, EXPECTED).min(PACKETS_MAX);
+    let hits = [seen.missing, seen.damaged, seen.twice, seen.overtaken];
+    for (share, hit) in shares(before, during).iter().zip(hits) {
+        if share.during > share.before && !share.shows(hit, seen.known, needed) {
+            missing.push(share.what);
+        }
     }
     missing
 }
@@ -336,11 +492,15 @@ fn missing(before: &Settings, during: &Settings, seen: &Seen) -> Vec<&'static st
 /// What is still to be seen of settings that are over, on up to `packets` packets.
 fn still(before: &Settings, during: &Settings, seen: &Seen, packets: u64) -> Vec<&'static str> {
     let mut still = Vec::new();
-    let delay = during.delay.0.as_nanos() as f64;
-    let between = f64::midpoint(delay, before.delay.0.as_nanos() as f64);
-    let least = seen.time(0.0).map_or(0.0, |time| time as f64);
-    if during.delay.0 > before.delay.0 && seen.arrived() >= TIMED_MIN && least > between {
+    let timed = seen.arrived() >= TIMED_MIN;
+    let time = |share: f64| seen.time(share).map_or(0.0, |time| time as f64);
+    if during.delay.0 > before.delay.0 && timed && time(0.0) > between(before, during) {
         still.push("delay");
+    }
+    // The middle half of packets lies about as far apart as the jitter is long, whatever its shape.
+    let apart = f64::midpoint(before.jitter.0.as_nanos() as f64, during.jitter.0.as_nanos() as f64);
+    if during.jitter.0 > before.jitter.0 && timed && time(0.75) - time(0.25) > apart.max(JITTER_LEAST) {
+        still.push("jitter");
     }
     // Less than half of what would be expected is none of it.
     let mut share = |what, seen: u64, before: f64, during: f64| {

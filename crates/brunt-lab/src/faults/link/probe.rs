@@ -57,6 +57,11 @@ impl Seen {
         Some(*times.select_nth_unstable(place).1)
     }
 
+    /// Nanoseconds on the way of the quickest packet.
+    pub(super) fn least(&self) -> Option<u64> {
+        self.times.iter().copied().min()
+    }
+
     /// How many arrived with a time.
     pub(super) fn arrived(&self) -> usize {
         self.times.len()
