@@ -41,12 +41,14 @@ use brunt_block::handle;
 use brunt_block::layers::array::{self, Level};
 use brunt_block::layers::fault::Fault as StorageFault;
 use brunt_core::{Size, Span};
+use brunt_lab::link::SettingsError;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::lab::CarrierName;
 use super::mistake::{FileError, Source};
 use super::overlap::{Overlap, Together, overlaps};
-use super::{Experiment, LinkBack, Target};
+use super::{Experiment, LinkBack, Point, Target};
 
 /// Most faults of an experiment.
 pub const FAULTS_MAX: usize = 64;
@@ -113,7 +115,7 @@ impl FaultEntry {
             (_, _, Some(share), _) => format!("{}% of the processor taken", share * 100.0),
             (_, _, _, Some(size)) => format!("{size} of memory taken"),
             _ if self.freeze => "freeze".to_string(),
-            _ if self.link.is_some() => "other settings".to_string(),
+            _ if self.link.is_some() => self.set.as_ref().map_or(String::new(), LinkBack::said),
             _ => "kill".to_string(),
         }
     }
@@ -197,7 +199,7 @@ impl Experiment {
     pub(super) fn check_faults(&self, source: &Source<'_>) -> Result<(), Box<FileError>> {
         let wrong = |index: usize, what: String, help: &str| {
             let what = format!("fault {}: {what}", index + 1);
-            Err(source.mistake(&["fault"], what, Some(help.to_string())))
+            Err(source.mistake(&["fault", &index.to_string()], what, Some(help.to_string())))
         };
         if self.fault.len() > FAULTS_MAX {
             return wrong(FAULTS_MAX, format!("more than {FAULTS_MAX} faults"), "leave some out");
@@ -228,7 +230,27 @@ impl Experiment {
                 let what = format!("there is no link '{link}'");
                 return wrong(index, what, "write a name from [lab.links.NAME]");
             }
+            if fault.cpu.is_some_and(|share| !(0.01..=1.0).contains(&share)) {
+                return wrong(index, "cpu is a share, 0.01 to 1".into(), "write cpu = 0.98");
+            }
+            if !fault.cores.is_empty() && kind != "cpu" {
+                return wrong(index, "cores belong to a cpu fault".into(), "write cpu = 0.98 beside them");
+            }
+            if fault.memory.is_some_and(|size| size.0 == 0) {
+                return wrong(index, "no memory is taken".into(), "write memory = \"1GiB\"");
+            }
+            if fault.layer.is_some() && !matches!(kind, "storage" | "member") {
+                return wrong(index, format!("{kind} is about no layer"), "leave layer out");
+            }
+            if let Some((what, help)) = self.link_mistake(fault) {
+                return wrong(index, what, help);
+            }
             let machine = matches!(kind, "cpu" | "memory" | "link") && fault.target.is_empty();
+            if !machine && fault.target.is_empty() {
+                let names: Vec<&str> = self.targets.keys().map(String::as_str).collect();
+                let what = format!("it does not say which target's {kind} it is about");
+                return wrong(index, what, &format!("write target = one of {}", names.join(", ")));
+            }
             let Some(target) = self.targets.get(&fault.target).filter(|_| !machine) else {
                 if machine {
                     self.check_times(index, fault, source)?;
@@ -238,8 +260,15 @@ impl Experiment {
                 let what = format!("there is no target '{}'", fault.target);
                 return wrong(index, what, &format!("write target = one of {}", names.join(", ")));
             };
-            if let Some(Err(error)) = fault.storage.as_deref().map(StorageFault::parse) {
-                return wrong(index, error.to_string(), "the same words as in a device's fault= option");
+            match fault.storage.as_deref().map(StorageFault::parse) {
+                Some(Err(error)) => {
+                    return wrong(index, error.to_string(), "the same words as in a device's fault= option");
+                }
+                Some(Ok(storage)) if storage.does_nothing() => {
+                    let what = format!("{storage} hits no request, or does nothing to it");
+                    return wrong(index, what, "write p= above 0, or how much slower: slow:10ms, slow:x2");
+                }
+                _ => {}
             }
             if let Some((what, help)) = fault.member.and_then(|member| fault.member_mistake(member, target)) {
                 return wrong(index, what, &help);
@@ -247,15 +276,6 @@ impl Experiment {
             if matches!(kind, "freeze" | "kill") && target.serve.is_none() {
                 let what = format!("{kind} is for a process of the experiment's own; this target has a url");
                 return wrong(index, what, "write serve = … instead of url = … for the target");
-            }
-            if fault.cpu.is_some_and(|share| !(0.01..=1.0).contains(&share)) {
-                return wrong(index, "cpu is a share, 0.01 to 1".into(), "write cpu = 0.98");
-            }
-            if !fault.cores.is_empty() && kind != "cpu" {
-                return wrong(index, "cores belong to a cpu fault".into(), "write cpu = 0.98 beside them");
-            }
-            if fault.layer.is_some() && !matches!(kind, "storage" | "member") {
-                return wrong(index, format!("{kind} is about no layer"), "leave layer out");
             }
             self.check_times(index, fault, source)?;
         }
@@ -270,6 +290,31 @@ impl Experiment {
         Ok(())
     }
 
+    /// Why a link of the lab cannot take these settings, or would not change by them, at any point.
+    fn link_mistake(&self, fault: &FaultEntry) -> Option<(String, &'static str)> {
+        let (name, set) = (fault.link.as_ref()?, fault.set.as_ref()?);
+        let carrier = self.lab.as_ref()?.links.get(name)?.carrier;
+        let meant = |point: &Point| fault.target.is_empty() || fault.target == point.target;
+        for point in self.points().iter().filter(|point| meant(point)) {
+            let before = point.links.get(name)?;
+            let mut during = before.clone();
+            during.iter_mut().for_each(|settings| set.lay_over(settings));
+            if let Some(SettingsError { key, what }) = during.iter().find_map(|way| way.check().err()) {
+                let whole = format!("{key}: {what}, together with what the link has at {}", point.label);
+                return Some((whole, "these settings are laid over those that the link has"));
+            }
+            if during == *before {
+                let what = format!("link {name} has these settings already at {}", point.label);
+                return Some((what, "write settings that differ from those under [lab.links] and [sweep]"));
+            }
+            if carrier == CarrierName::Bare {
+                let what = format!("link {name} is a bare wire, which does nothing to packets");
+                return Some((what, "leave carrier out of the link"));
+            }
+        }
+        None
+    }
+
     fn check_times(
         &self,
         index: usize,
@@ -278,7 +323,7 @@ impl Experiment {
     ) -> Result<(), Box<FileError>> {
         let wrong = |what: String, help: &str| {
             let what = format!("fault {}: {what}", index + 1);
-            Err(source.mistake(&["fault"], what, Some(help.to_string())))
+            Err(source.mistake(&["fault", &index.to_string()], what, Some(help.to_string())))
         };
         if fault.lasts.is_some_and(|lasts| lasts.0.is_zero()) {
             return wrong("it lasts no time".into(), "write for = \"5s\", or leave it out");
@@ -351,5 +396,45 @@ mod tests {
         check(&nested, "member = 1", None);
         check(&nested, "layer = \"else\"\nmember = 1", None);
         check("url = \"array:raid0\"", "member = 0", None);
+    }
+
+    /// The goal: a fault that would do nothing, or that nothing can do, is refused when the file is read, at its
+    /// own line; what is set on a link is said in words.
+    #[test]
+    fn faults_that_cannot_be() {
+        let check = |link: &str, fault: &str, said: Option<&str>| {
+            let text = format!(
+                "name = \"x\"\n[lab]\nhosts = [\"a\", \"b\"]\n[lab.links.wan]\nbetween = [\"a\", \"b\"]\n{link}\n\
+                 [targets.disk]\nserve = \"memory:1MiB\"\nhost = \"b\"\n[workloads.load]\nstop = {{ time = \"10s\" }}\n\
+                 [[fault]]\nmemory = \"1MiB\"\n[[fault]]\n{fault}"
+            );
+            let line = 1 + text.lines().position(|line| line.starts_with("memory =")).unwrap() + 1;
+            match (Experiment::parse("x.toml", &text), said) {
+                (Ok(_), None) => {}
+                (Err(error), Some(said)) => {
+                    let all = format!("{} {}", error.one_line(), error.help_text().unwrap_or_default());
+                    let start = format!("x.toml:{line}: fault 2: ");
+                    assert!(all.starts_with(&start) && all.contains(said), "{link} {fault}: {all}");
+                }
+                (result, said) => panic!("{link} {fault}: {said:?} {:?}", result.err()),
+            }
+        };
+        let set = |set: &str| format!("link = \"wan\"\nset = {{ {set} }}");
+        check("", &set("delay = \"5ms\""), None);
+        check("", &set("rate = \"0b/s\""), Some("rate: 0b/s is out of range"));
+        check("", &set("loss = 2.0"), Some("loss: 2 is no share"));
+        check("", &set(""), Some("has these settings already"));
+        check("delay = \"5ms\"", &set("delay = \"5ms\""), Some("already at disk load"));
+        check("carrier = \"bare\"", &set("delay = \"5ms\""), Some("bare wire"));
+        check("loss = 0.1", &set("loss_bursts = { to_bad = 0.1, to_good = 0.5 }"), Some("loss already"));
+        check("", "cpu = 2.0", Some("cpu is a share"));
+        check("", "memory = \"1MiB\"\ncores = [0]", Some("cores belong to a cpu fault"));
+        check("", "memory = \"0B\"", Some("no memory is taken"));
+        check("", "storage = \"busy\"", Some("write target = one of disk"));
+        check("", "target = \"disk\"\nstorage = \"busy,p=0\"", Some("hits no request"));
+        check("", "target = \"disk\"\nstorage = \"slow:x1\"", Some("does nothing to it"));
+        check("", "target = \"disk\"\nstorage = \"slow:x1.5\"", None);
+        let set = |text: &str| toml::from_str::<LinkBack>(text).unwrap().said();
+        assert_eq!(set("delay = '5ms'\nloss = 0.01"), "delay 5ms, loss 0.01");
     }
 }

@@ -155,6 +155,17 @@ settings_keys! {
     queue_packets: u32 => |settings: &mut Settings, value| settings.queue_packets = Some(value),
 }
 
+impl LinkBack {
+    /// What is set, for reports: `delay 5ms, loss 0.01`.
+    pub fn said(&self) -> String {
+        let said = |(key, value): (&String, &toml::Value)| match value {
+            toml::Value::String(text) => format!("{key} {text}"),
+            value => format!("{key} {value}"),
+        };
+        toml::Table::try_from(self).unwrap_or_default().iter().map(said).collect::<Vec<_>>().join(", ")
+    }
+}
+
 impl LinkEntry {
     /// From the first host to the second, and back.
     pub fn settings(&self) -> [Settings; 2] {

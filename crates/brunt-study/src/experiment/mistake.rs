@@ -80,11 +80,18 @@ impl Source<'_> {
     fn find(&self, path: &[&str]) -> Option<std::ops::Range<usize>> {
         let root = DeTable::parse(self.text).ok()?;
         let (mut table, mut span) = (root.get_ref(), None);
-        for step in path {
+        let mut steps = path.iter();
+        while let Some(step) = steps.next() {
             let Some((key, value)) = table.iter().find(|(key, _)| key.get_ref() == step) else { break };
             span = Some(key.span());
             match value.get_ref() {
                 DeValue::Table(inner) => table = inner,
+                // The next step is a place in it, from 0.
+                DeValue::Array(items) => {
+                    let item = steps.next().and_then(|step| items.get(step.parse::<usize>().ok()?));
+                    span = Some(item.map_or(value.span(), |item| item.span()));
+                    break;
+                }
                 _ => {
                     span = Some(value.span());
                     break;

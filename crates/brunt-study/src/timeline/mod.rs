@@ -472,7 +472,10 @@ impl Actor {
             name: self.entry.label(),
             kind: self.entry.kind(),
             place: self.entry.place(),
-            what: self.trouble.describe(),
+            what: match &self.entry.link {
+                Some(link) => format!("link {link}: {}", self.entry.what()),
+                None => self.trouble.describe(),
+            },
             start: shown.at,
             shown: shown.seen,
             shown_by: shown.what,

@@ -191,6 +191,16 @@ impl Fault {
         certain && whole && other.ops.0 & !self.ops.0 == 0
     }
 
+    /// Whether no request is any different by it: it never hits, or makes none slower.
+    pub fn does_nothing(&self) -> bool {
+        let idle = match self.kind {
+            Kind::Slow(by) => by.is_zero(),
+            Kind::SlowBy(factor) => factor <= 1.0,
+            _ => false,
+        };
+        idle || self.probability <= 0.0
+    }
+
     /// What this kind can happen to.
     fn possible(&self) -> Ops {
         match self.kind {
