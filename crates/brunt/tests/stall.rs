@@ -40,40 +40,42 @@ fn fio_does_not_show_it() {
     nbd.args(["--persistent", "-f", "raw", "-k"]).arg(&socket).arg(target.url(0)).stderr(Stdio::null());
     let _nbd = Guarded(nbd.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("qemu-nbd starts"));
     eventually("qemu-nbd listens", 20, || socket.exists());
-    let mut command = Command::new(fio);
-    // So many requests, not so much time: of fewer than a thousand one would be p99.9.
-    command.args([
-        "--name=closed",
-        "--ioengine=nbd",
-        "--rw=randread",
-        "--bs=4k",
-        "--size=64m",
-        "--io_size=16m",
-    ]);
-    command.args(["--norandommap", "--output-format=json"]);
-    command.arg(format!("--uri=nbd+unix:///?socket={}", socket.display()));
-    let id = target.id();
-    let pid = Pid::from_raw(id as i32).expect("a process's number");
-    let idle = processor_ticks(id);
-    let stalling = std::thread::spawn(move || {
-        // As soon as fio is at work, which it takes a while to begin with.
-        eventually("fio's requests reach the target", 30, || processor_ticks(id) >= idle + 3);
-        kill_process(pid, Signal::STOP).expect("it is ours");
-        std::thread::sleep(Duration::from_secs(1));
-        kill_process(pid, Signal::CONT).expect("it is ours");
-    });
-    let output = run_within(&mut command, 60);
-    stalling.join().expect("no panic");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    // Its NBD engine says hello first.
-    let text = String::from_utf8_lossy(&output.stdout);
-    let document = &text[text.find('{').unwrap_or_else(|| panic!("no JSON: {text}"))..];
-    let document: Value = serde_json::from_str(document).expect("JSON");
-    let latencies = &document["jobs"][0]["read"]["clat_ns"];
-    let (max, p99_9) = (&latencies["max"], &latencies["percentile"]["99.900000"]);
-    println!("fio: {} requests, p99.9 {p99_9} ns, max {max} ns", latencies["N"]);
-    assert!(max.as_u64() > Some(500_000_000), "the stall did not reach fio: {latencies}");
-    assert!(p99_9.as_u64() < Some(500_000_000), "{latencies}");
+    // So many requests, not so much time: of fewer than a thousand one would be p99.9. Where a busy machine makes
+    // more of them late than one, the stall is longer, so that it stands out; and more are made, that it meets one.
+    let mut seen = String::new();
+    for (seconds, megabytes) in [(1, 16), (4, 32), (16, 64)] {
+        let mut command = Command::new(&fio);
+        command.args(["--name=closed", "--ioengine=nbd", "--rw=randread", "--bs=4k", "--size=64m"]);
+        command.args(["--norandommap", "--output-format=json", &format!("--io_size={megabytes}m")]);
+        command.arg(format!("--uri=nbd+unix:///?socket={}", socket.display()));
+        let id = target.id();
+        let pid = Pid::from_raw(id as i32).expect("a process's number");
+        let idle = processor_ticks(id);
+        let stalling = std::thread::spawn(move || {
+            // As soon as fio is at work, which it takes a while to begin with.
+            eventually("fio's requests reach the target", 30, || processor_ticks(id) >= idle + 3);
+            kill_process(pid, Signal::STOP).expect("it is ours");
+            std::thread::sleep(Duration::from_secs(seconds));
+            kill_process(pid, Signal::CONT).expect("it is ours");
+        });
+        let output = run_within(&mut command, 60);
+        stalling.join().expect("no panic");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        // Its NBD engine says hello first.
+        let text = String::from_utf8_lossy(&output.stdout);
+        let document = &text[text.find('{').unwrap_or_else(|| panic!("no JSON: {text}"))..];
+        let document: Value = serde_json::from_str(document).expect("JSON");
+        let latencies = &document["jobs"][0]["read"]["clat_ns"];
+        let time = |value: &Value| value.as_u64().unwrap_or_else(|| panic!("{latencies}"));
+        let (max, p99_9) = (time(&latencies["max"]), time(&latencies["percentile"]["99.900000"]));
+        seen = format!("fio: {} requests, p99.9 {p99_9} ns, max {max} ns", latencies["N"]);
+        println!("{seen}");
+        let half = seconds * 500_000_000;
+        if max > half && p99_9 < half {
+            return;
+        }
+    }
+    panic!("{seen}");
 }
 
 /// The goal: of the example, our own closed loop does not show the stall either, and the open loop does.
