@@ -299,6 +299,7 @@ fn diverted_packets_without_room_are_counted() {
     // 256 frames; each round of the file has eight times as many packets. A busy machine may not get through with
     // them, so there are more rounds until it has got through with twice as many as there are frames.
     let script = r#"
+        ip link set lo up
         "$BRUNT" --json capture -i v1 --plain --source xdp --ring 1MiB --metrics 127.0.0.1:0 \
             >/tmp/report.$$ 2>/tmp/notes.$$ & capture=$!
         for i in $(seq 2400); do grep -q ^'brunt: capturing' /tmp/notes.$$ && break; sleep .05; done
