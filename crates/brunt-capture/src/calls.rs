@@ -19,6 +19,9 @@ const CALL_BYTES_KEPT_MAX: usize = 8 << 10;
 /// A slot's buffer that grew beyond this is given back when the call is done.
 const SLOT_BYTES_MAX: usize = 1 << 10;
 const NONE: u32 = u32::MAX;
+/// Of a call cut short by a hole: where the data lies in its file is not known, and an offset that is never
+/// aligned within the data keeps it from being summed.
+const NO_PLACE: (FileKey, u64) = (FileKey(0), u64::MAX);
 
 /// The connection and direction that a message came on.
 #[derive(Clone, Copy, Debug)]
@@ -428,14 +431,19 @@ impl<S: Sink> Matcher<S> {
         let mut status = None;
         let procedure = v3::Procedure::from_number(call.procedure);
         let (mut args3, mut results3) = (v3::Args::Null, v3::Results::default());
+        let mut file = None;
         let body = match (call.program, call.version, procedure) {
             (rpc::PROGRAM_NFS, 3, Some(procedure)) => {
                 if procedure != v3::Procedure::Null {
                     status = results.and_then(|(mut cur, _)| cur.u32().ok());
                 }
                 let args = args.is_some_and(|mut cur| {
+                    let handle = v3::leading_handle(procedure, cur);
                     let read = v3::read_args(procedure, &mut cur, &mut args3);
-                    read.map_err(|e| malformed(e, slot.damaged)).is_ok()
+                    let read = read.map_err(|e| malformed(e, slot.damaged)).is_ok();
+                    let handle = handle.filter(|_| read);
+                    file = handle.map(|handle| FileKey::new(slot.peers.server.address, handle));
+                    read
                 });
                 let results = results.is_some_and(|(mut cur, damaged)| {
                     let read = v3::read_results(procedure, &mut cur, &mut results3);
@@ -488,7 +496,11 @@ impl<S: Sink> Matcher<S> {
                 && message.elided_at.is_none()
                 && data.len > 0
             {
-                let target = read_target(slot, &call);
+                let (file, offset) = match (file, args3) {
+                    (Some(file), v3::Args::Read { offset, .. }) => (file, offset),
+                    _ => NO_PLACE,
+                };
+                let target = DataTarget { record_id: slot.record_id, file, offset, write: false };
                 sum_whole(sums, sink, &target, data.bytes, ledger);
             }
         }
@@ -505,6 +517,7 @@ impl<S: Sink> Matcher<S> {
             reply: reply.map(|(_, header)| header),
             status,
             body: &body,
+            file,
             outstanding: slot.outstanding,
             data_missing,
             call_whole: !slot.damaged && slot.data_missing == 0,
@@ -739,9 +752,7 @@ fn read_target(slot: &Slot, call: &rpc::Call<'_>) -> DataTarget {
             Ok(v3::Args::Read { file, offset, .. }) => {
                 (FileKey::new(slot.peers.server.address, file), offset)
             }
-            // A call cut short by a hole: where the data lies in its file is not known, and an
-            // offset that is never aligned within the data keeps it from being summed.
-            _ => (FileKey(0), u64::MAX),
+            _ => NO_PLACE,
         };
     DataTarget { record_id: slot.record_id, file, offset, write: false }
 }

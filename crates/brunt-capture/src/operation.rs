@@ -100,6 +100,8 @@ pub struct Operation<'a> {
     pub status: Option<u32>,
     /// What was asked and answered.
     pub body: &'a Body<'a>,
+    /// What an NFSv3 call is about: a file, or the directory of a name.
+    pub file: Option<FileKey>,
     /// Calls waiting for a reply when this one was made, itself included.
     pub outstanding: u32,
     /// Bytes of READ or WRITE data that lay in holes.

@@ -524,6 +524,7 @@ impl Row<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::words::text_at;
 
     const TABLE: Table = Table {
         name: "t",
@@ -572,7 +573,7 @@ mod tests {
                 let text = words.text(&text);
                 words.line(&TABLE).int(-row).int_or_null(float).int(text).bool(row % 2 == 0).end();
             }
-            other.append_words(&words, |word| words.text_of(word));
+            other.append_words(&words, |word| text_at(words.texts(), word));
             assert!(one == other);
         }
         assert_eq!((other.rows(), words.rows()), (556, 256));

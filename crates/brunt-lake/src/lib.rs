@@ -30,5 +30,5 @@ pub use batch::{Batch, Row};
 pub use error::LakeError;
 pub use reader::{TableReader, read_table};
 pub use table::{Coding, Column, Kind, Table, columns};
-pub use words::{Line, Words};
+pub use words::{Line, Words, text_at};
 pub use writer::{ClosedPart, TableWriter, Workspace, WriterOptions, Written};

@@ -27,8 +27,8 @@ pub struct Words {
     /// What is beyond the rows is zero or old.
     tiles: Vec<TileColumn>,
     rows: usize,
-    /// The texts that words stand for, end to end.
-    texts: String,
+    /// The texts that words stand for, end to end, in UTF-8.
+    texts: Vec<u8>,
 }
 
 impl Words {
@@ -53,15 +53,23 @@ impl Words {
     /// The word that stands for a text: where it begins, and its length.
     #[inline]
     pub fn text(&mut self, text: &str) -> i64 {
+        self.ascii(text.as_bytes())
+    }
+
+    /// The same of bytes that are known to be ASCII; it is looked at again when the rows are appended.
+    #[inline]
+    pub fn ascii(&mut self, text: &[u8]) -> i64 {
         let word = (self.texts.len() as i64) << 32 | text.len() as i64;
-        self.texts.push_str(text);
+        self.texts.extend_from_slice(text);
         word
     }
 
-    /// The text that such a word stands for.
-    pub fn text_of(&self, word: i64) -> &str {
-        let (start, len) = ((word >> 32) as usize, (word & 0xffff_ffff) as usize);
-        &self.texts[start..start + len]
+    /// All texts: [`text_at`] finds one by its word.
+    ///
+    /// # Panics
+    /// What was given as ASCII was something else: our own mistake.
+    pub fn texts(&self) -> &str {
+        std::str::from_utf8(&self.texts).expect("texts are UTF-8")
     }
 
     /// How many rows there are.
@@ -88,6 +96,13 @@ impl Words {
             Some((tile, rows.min(TILE_ROWS)))
         })
     }
+}
+
+/// The text that a word stands for, out of [`Words::texts`].
+#[inline]
+pub fn text_at(texts: &str, word: i64) -> &str {
+    let (start, len) = ((word >> 32) as usize, (word & 0xffff_ffff) as usize);
+    &texts[start..start + len]
 }
 
 /// A row under way.

@@ -192,8 +192,7 @@ pub(crate) fn reduce(operation: &Operation<'_>, event: &mut Event) {
     match &operation.body {
         Body::Nfs3 { procedure, args, results } => {
             event.operation = *procedure as usize;
-            let server = operation.peers.server.address;
-            event.file = args.and_then(|args| args.handle()).map(|handle| FileKey::new(server, handle));
+            event.file = operation.file;
             match args {
                 Some(v3::Args::Read { offset, .. }) => {
                     event.kind = Kind::Read;

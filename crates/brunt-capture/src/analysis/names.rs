@@ -35,7 +35,9 @@ pub(crate) fn each_name(operation: &Operation<'_>, tell: &mut impl FnMut(FileKey
     let server = operation.peers.server.address;
     match &operation.body {
         Body::Nfs3 { args: Some(args), results: Some(results), .. } => {
-            each_nfs3(server, args, &results.body, tell);
+            if let Some(file) = operation.file {
+                each_nfs3(server, file, args, &results.body, tell);
+            }
         }
         Body::Nfs4 { call: Some(call), reply: Some(reply) } => each_nfs4(server, call, reply, tell),
         Body::Mount {
@@ -56,6 +58,7 @@ pub(crate) fn leads_on(name: &[u8]) -> bool {
 #[inline]
 fn each_nfs3(
     server: Address,
+    dir: FileKey,
     args: &v3::Args<'_>,
     results: &v3::ResultBody<'_>,
     tell: &mut impl FnMut(FileKey, Option<FileKey>, &[u8]),
@@ -63,7 +66,7 @@ fn each_nfs3(
     let key = |handle: FileHandle<'_>| FileKey::new(server, handle);
     match (args, results) {
         (v3::Args::Lookup { what }, v3::ResultBody::Lookup { object, .. }) if leads_on(what.name) => {
-            tell(key(*object), Some(key(what.dir)), what.name);
+            tell(key(*object), Some(dir), what.name);
         }
         (
             v3::Args::Create { place, .. }
@@ -71,14 +74,13 @@ fn each_nfs3(
             | v3::Args::Symlink { place, .. }
             | v3::Args::Mknod { place, .. },
             v3::ResultBody::Created { object: Some(object), .. },
-        ) => tell(key(*object), Some(key(place.dir)), place.name),
-        (v3::Args::Readdirplus { dir, .. }, v3::ResultBody::Readdir { entries, .. }) => {
-            let parent = key(*dir);
+        ) => tell(key(*object), Some(dir), place.name),
+        (v3::Args::Readdirplus { .. }, v3::ResultBody::Readdir { entries, .. }) => {
             for entry in entries.iter() {
                 if let Some(handle) = entry.handle
                     && leads_on(entry.name)
                 {
-                    tell(key(handle), Some(parent), entry.name);
+                    tell(key(handle), Some(dir), entry.name);
                 }
             }
         }

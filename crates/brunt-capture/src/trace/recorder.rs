@@ -149,6 +149,15 @@ impl Pseudonyms {
         }
     }
 
+    /// The word for a name in a row of words.
+    #[inline]
+    fn word(&self, name: &[u8], words: &mut Words) -> i64 {
+        if self.key.is_none() && text::is_plain(name) {
+            return words.ascii(name);
+        }
+        self.name(name, |name| words.text(name))
+    }
+
     #[inline]
     fn name<R>(&self, name: &[u8], with: impl FnOnce(&str) -> R) -> R {
         match &self.key {
@@ -637,8 +646,8 @@ impl Recorder {
     ) {
         let Recorder { pseudonyms, chunks, .. } = self;
         let words = &mut chunks[NAMES.0][NAMES.1].words;
-        let name = name.map(|name| pseudonyms.name(name, |name| words.text(name)));
-        let target = target.map(|target| pseudonyms.name(target, |target| words.text(target)));
+        let name = name.map(|name| pseudonyms.word(name, words));
+        let target = target.map(|target| pseudonyms.word(target, words));
         words
             .line(&tables::NAMES)
             .int(id)
@@ -760,7 +769,7 @@ impl Recorder {
         let Recorder { pseudonyms, chunks, .. } = self;
         let (fileid, cookie) = (pseudonyms.number(fileid), pseudonyms.number(cookie));
         let words = &mut chunks[ENTRIES.0][ENTRIES.1].words;
-        let name = pseudonyms.name(name, |name| words.text(name));
+        let name = pseudonyms.word(name, words);
         let line = words.line(&tables::ENTRIES).int(id).int(index).int(fileid).int(name);
         line.int(cookie).int_or_null(file).end();
     }

@@ -17,7 +17,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use brunt_core::Nanos;
-use brunt_lake::{Batch, ClosedPart, LakeError, Table, TableWriter, Words, Workspace, WriterOptions};
+use brunt_lake::{
+    Batch, ClosedPart, LakeError, Table, TableWriter, Words, Workspace, WriterOptions, text_at,
+};
 
 use super::budget::Budget;
 use super::tables;
@@ -276,7 +278,8 @@ impl Chunk {
         if *rows.table() == tables::OPERATIONS {
             rows.append_words(&self.words, |word| mix::name(word as usize));
         } else {
-            rows.append_words(&self.words, |word| self.words.text_of(word));
+            let texts = self.words.texts();
+            rows.append_words(&self.words, |word| text_at(texts, word));
         }
     }
 }

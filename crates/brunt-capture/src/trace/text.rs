@@ -21,6 +21,26 @@ pub fn from_bytes(bytes: &[u8]) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
+/// Whether bytes are ASCII and their own text, as almost all names are. Told without a branch for a byte.
+#[inline]
+pub fn is_plain(bytes: &[u8]) -> bool {
+    const HIGH: u64 = 0x8080_8080_8080_8080;
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    const BACKSLASHES: u64 = ONES * b'\\' as u64;
+    // The high bit of each byte that is no ASCII, or that is a backslash (and perhaps of those above it).
+    let odd = |word: u64| {
+        let other = word ^ BACKSLASHES;
+        (word | (other.wrapping_sub(ONES) & !other)) & HIGH
+    };
+    let (eights, rest) = bytes.as_chunks::<8>();
+    let found = eights.iter().fold(0, |found, eight| found | odd(u64::from_ne_bytes(*eight)));
+    let last = match bytes.last_chunk::<8>() {
+        Some(last) => u64::from_ne_bytes(*last),
+        None => rest.iter().fold(0, |word, byte| word << 8 | u64::from(*byte)),
+    };
+    found | odd(last) == 0
+}
+
 /// Bytes in hexadecimal.
 pub fn hexadecimal(bytes: &[u8], out: &mut String) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
@@ -61,6 +81,7 @@ mod tests {
     #[test]
     fn there_and_back() {
         let check = |bytes: &[u8], text: &str| {
+            assert_eq!(is_plain(bytes), text.as_bytes() == bytes && text.is_ascii(), "{text}");
             assert_eq!(from_bytes(bytes), text);
             assert_eq!(to_bytes(text), bytes);
         };
@@ -70,6 +91,17 @@ mod tests {
         check(b"\\x41", "\\\\x41");
         check(b"caf\xe9\\", "caf\\xe9\\\\");
         check(b"\xff\xfe", "\\xff\\xfe");
+        for len in 0..40 {
+            let mut bytes = vec![b'a'; len];
+            assert!(is_plain(&bytes));
+            for at in 0..len {
+                for byte in 0..=255 {
+                    bytes[at] = byte;
+                    assert_eq!(is_plain(&bytes), byte < 0x80 && byte != b'\\', "{byte} at {at} of {len}");
+                }
+                bytes[at] = b'a';
+            }
+        }
         for byte in 0..=255 {
             let bytes = [b'a', byte, b'\\', byte, b'x'];
             assert_eq!(to_bytes(&from_bytes(&bytes)), &bytes[..], "{byte}");

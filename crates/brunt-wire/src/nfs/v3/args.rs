@@ -219,6 +219,12 @@ impl<'a> Args<'a> {
     }
 }
 
+/// [`Args::handle`] before the arguments are read: every call but NULL begins with it.
+#[inline]
+pub fn leading_handle(procedure: Procedure, mut args: Cursor<'_>) -> Option<FileHandle<'_>> {
+    if procedure == Procedure::Null { None } else { handle(&mut args).ok() }
+}
+
 #[inline]
 pub(super) fn handle<'a>(cur: &mut Cursor<'a>) -> Result<FileHandle<'a>, ParseError> {
     cur.opaque(FILE_HANDLE_V3_BYTES_MAX, "a file handle has at most 64 bytes").map(FileHandle)

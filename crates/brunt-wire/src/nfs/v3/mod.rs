@@ -4,7 +4,10 @@ mod args;
 mod attributes;
 mod results;
 
-pub use args::{Args, CreateHow, DirOp, NodeKind, SetAttributes, SetTime, StableHow, parse_args, read_args};
+pub use args::{
+    Args, CreateHow, DirOp, NodeKind, SetAttributes, SetTime, StableHow, leading_handle, parse_args,
+    read_args,
+};
 pub use attributes::{Attributes, FileType, NfsTime, PreOpAttributes, Wcc};
 pub use results::{Entries, Entry, ResultBody, Results, parse_results, read_results};
 

@@ -51,8 +51,9 @@ fn every_procedure_to_the_last_byte() {
         let procedure = Procedure::from_number(golden.procedure).unwrap();
         seen.insert(procedure);
         let mut cur = Cursor::new(call);
-        parse_args(procedure, &mut cur).unwrap();
+        let args = parse_args(procedure, &mut cur).unwrap();
         assert_eq!(cur.rest(), [], "{} call", procedure.name());
+        assert_eq!(leading_handle(procedure, Cursor::new(call)), args.handle(), "{} call", procedure.name());
         let mut cur = Cursor::new(reply);
         parse_results(procedure, &mut cur).unwrap();
         assert_eq!(cur.rest(), [], "{} reply", procedure.name());
