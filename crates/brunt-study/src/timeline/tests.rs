@@ -260,7 +260,7 @@ fn what_does_not_show_fails() {
     let reads = "read = 1.0\nTIME";
     check("flush", reads, &timed("medium-error,op=flush"), "hit none");
     check("write", reads, &timed("drop"), "of 0 requests that it is about");
-    check("never", reads, &timed("busy,p=0"), "did not show");
+    check("never", reads, &timed("busy,p=0.000000001"), "did not show");
     check(
         "elsewhere",
         "region = { length = \"1MiB\" }\nTIME",
