@@ -125,7 +125,8 @@ fn cost(fault: &OverRuns) -> Vec<String> {
     let (Some(depth), Some(lost)) = (fault.depth, fault.lost_requests) else {
         return vec![format!("  fault {name}:"), "    no baseline before it to compare with".to_string()];
     };
-    let half = |estimate: &Estimate| estimate.high.map_or(0.0, |high| high - estimate.mean);
+    // Of one run alone there is no interval: none is told rather than one of no width.
+    let half = |estimate: &Estimate| estimate.high.map(|high| high - estimate.mean);
     let mut lines = vec![format!("  fault {name}:")];
     let mut say = |what: String, when: String| {
         let line = format!("    {what}; {when}");
@@ -134,7 +135,8 @@ fn cost(fault: &OverRuns) -> Vec<String> {
         }
         lines.extend([format!("    {what}"), format!("      {when}")]);
     };
-    let share = format!("{:.1}% ± {:.1} of the rate lost", depth.mean * 100.0, half(&depth) * 100.0);
+    let width = half(&depth).map_or(String::new(), |half| format!(" ± {:.1}", half * 100.0));
+    let share = format!("{:.1}%{width} of the rate lost", depth.mean * 100.0);
     let when = times(&fault.detected_s, fault.not_detected, &fault.recovered_s, fault.not_recovered);
     say(format!("{share}, {:.0} requests", lost.mean), when);
     let factor =
@@ -161,16 +163,14 @@ fn cost(fault: &OverRuns) -> Vec<String> {
 }
 
 /// So many times as long, and half of its interval.
-struct Times(f64, f64);
+struct Times(f64, Option<f64>);
 
 impl std::fmt::Display for Times {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Times(factor, half) = *self;
-        if factor < 100.0 {
-            write!(f, "x {factor:.2} ± {half:.2}")
-        } else {
-            write!(f, "x {factor:.0} ± {half:.0}")
-        }
+        let digits = if factor < 100.0 { 2 } else { 0 };
+        write!(f, "x {factor:.digits$}")?;
+        half.map_or(Ok(()), |half| write!(f, " ± {half:.digits$}"))
     }
 }
 
@@ -184,12 +184,20 @@ fn times(seen: &Option<Estimate>, unseen: usize, back: &Option<Estimate>, lastin
     format!("{}, {}", answer("seen", seen, unseen), answer("back", back, lasting))
 }
 
+fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
 /// What `--check` says: what would run, how long, what would be written.
 pub fn describe(experiment: &Experiment, plan: &Plan) -> Vec<String> {
     let (points, runs) = (plan.points.len(), plan.runs.len());
     let mut lines = vec![format!(
-        "{}: {points} points, {} repetitions, {runs} runs (seed {})",
-        experiment.name, experiment.repetitions, experiment.seed
+        "{}: {}, {}, {} (seed {})",
+        experiment.name,
+        counted(points, "point"),
+        counted(experiment.repetitions as usize, "repetition"),
+        counted(runs, "run"),
+        experiment.seed
     )];
     let (seconds, more) =
         (plan.time_min.as_secs(), if plan.open_ended { " and what runs without a time need" } else { "" });
@@ -296,6 +304,14 @@ mod tests {
         ] {
             assert!(said.contains(part), "{part} in {said}");
         }
+        let of_one = |mean: f64| Some(Estimate { mean, low: None, high: None, runs: 1 });
+        let alone = OverRuns {
+            depth: of_one(0.999),
+            response_mean: ResponseOverRuns { factor: of_one(12_345.6), ..all.response_mean.clone() },
+            ..all.clone()
+        };
+        let said = cost(&alone).join("\n");
+        assert!(said.contains("99.9% of the rate lost") && said.contains("mean x 12346, p99"), "{said}");
         let quiet = cost(&OverRuns {
             failed_share: estimate(0.0),
             response_mean: ResponseOverRuns::default(),
