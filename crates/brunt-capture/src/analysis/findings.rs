@@ -1,6 +1,7 @@
 //! What an administrator should be told, in words, each with its evidence. A finding is made
 //! only when its threshold is passed, and says the figures it rests on.
 
+use brunt_core::units::format_size;
 use serde::Serialize;
 
 use super::{Analysis, mix};
@@ -19,11 +20,13 @@ pub struct Finding {
 
 /// Rules, each in its own function: one line each.
 const RULES: &[fn(&Analysis, &Ledger, &mut Vec<Finding>)] =
-    &[loss, error_storms, getattr_storm, misaligned, hot_files, slow_tail, duplicates, commits];
+    &[error_storms, getattr_storm, misaligned, hot_files, slow_tail, duplicates, commits];
 
 /// All that is found.
 pub(super) fn find(analysis: &Analysis, ledger: &Ledger) -> Vec<Finding> {
     let mut findings = Vec::new();
+    // First and always: where most is missing, the few operations that are left say nothing else.
+    loss(ledger, &mut findings);
     // A handful of operations proves nothing.
     if analysis.mix.calls() >= 100 {
         RULES.iter().for_each(|rule| rule(analysis, ledger, &mut findings));
@@ -39,21 +42,52 @@ fn plural(count: usize) -> &'static str {
     if count == 1 { "" } else { "s" }
 }
 
-fn loss(_: &Analysis, ledger: &Ledger, findings: &mut Vec<Finding>) {
+fn loss(ledger: &Ledger, findings: &mut Vec<Finding>) {
     let lost = ledger.replies_unmatched + ledger.records_lost;
-    if percent(lost, ledger.calls + lost) >= 0.1 || ledger.packets_dropped > 0 {
+    let operations = ledger.calls + lost;
+    let holes = format_size(ledger.hole_bytes);
+    // A snap length takes from most packets that carry data, a tap from some packets all.
+    let cut = percent(ledger.packets_cut, ledger.packets) >= 1.0;
+    // One or two of a handful are those that the capture's start and end cut in two.
+    let counts = lost >= 10 || operations >= 100;
+    if counts && percent(lost, operations) >= 0.1 || ledger.packets_dropped > 0 {
         findings.push(Finding {
             kind: "capture-loss",
             text: format!(
-                "At least {lost} of {} operations were not captured as a whole ({:.1} %); {} packets \
-                 were dropped before they were looked at and {} bytes lay in {} holes.",
-                ledger.calls + lost,
-                percent(lost, ledger.calls + lost),
+                "At least {lost} of {operations} operations were not captured as a whole ({:.1} %); {} packets \
+                 were dropped before they were looked at, {} were cut, and {holes} lay in {} holes.",
+                percent(lost, operations),
                 ledger.packets_dropped,
-                ledger.hole_bytes,
+                ledger.packets_cut,
                 ledger.holes
             ),
-            advice: "Rates and counts below are low by about this share; the tap or mirror port drops packets.",
+            advice: if cut {
+                "Headers lay beyond the capture's snap length: raise it (512 bytes are enough for names and \
+                 handles). Rates and counts below are low by about this share."
+            } else {
+                "Rates and counts below are low by about this share; the tap or mirror port drops packets."
+            },
+        });
+    } else if ledger.records_damaged >= 10
+        && percent(ledger.records_damaged, ledger.calls + ledger.replies) >= 1.0
+    {
+        findings.push(Finding {
+            kind: "capture-incomplete",
+            text: format!(
+                "{} of {} calls and replies were not captured to their end: {holes} are missing, {} of them \
+                 file data ({:.0} % of it).",
+                ledger.records_damaged,
+                ledger.calls + ledger.replies,
+                format_size(ledger.data_bytes_missing),
+                percent(ledger.data_bytes_missing, ledger.data_bytes + ledger.data_bytes_missing)
+            ),
+            advice: if cut {
+                "The capture's snap length cut them. Counts, sizes and latencies hold; checksums and \
+                 duplicates know only what was captured."
+            } else {
+                "The tap or mirror port drops packets. Counts, sizes and latencies hold; checksums and \
+                 duplicates know only what was captured."
+            },
         });
     }
 }
@@ -212,5 +246,37 @@ fn commits(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
             ),
             advice: "Synchronous writing (fsync, sync mounts) makes latency of stable storage the limit.",
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The goal: what a capture lacks is said however few operations are left of it, with its cause; what
+    /// its start and end cut is not.
+    #[test]
+    fn what_is_missing_is_said() {
+        let check = |ledger: Ledger, expected: Option<(&str, &str)>| {
+            let found = find(&Analysis::new(), &ledger);
+            let found = found.first().map(|finding| (finding.kind, finding.advice));
+            assert_eq!(found.map(|(kind, _)| kind), expected.map(|(kind, _)| kind), "{ledger:?}");
+            if let (Some((_, advice)), Some((_, cause))) = (found, expected) {
+                assert!(advice.contains(cause), "{advice}");
+            }
+        };
+        let seen = Ledger { packets: 1000, calls: 50, replies: 50, ..Ledger::default() };
+        check(seen.clone(), None);
+        check(Ledger { replies_unmatched: 2, records_damaged: 2, ..seen.clone() }, None);
+        // Most calls lost: too few are left for any other finding.
+        let lost = Ledger { calls: 8, replies: 419, replies_unmatched: 411, ..seen.clone() };
+        check(lost.clone(), Some(("capture-loss", "drops packets")));
+        check(Ledger { packets_cut: 600, ..lost }, Some(("capture-loss", "snap length")));
+        check(Ledger { packets_dropped: 1, ..seen.clone() }, Some(("capture-loss", "drops packets")));
+        // Every header seen, and two thirds of the data not.
+        let damaged =
+            Ledger { records_damaged: 49, data_bytes: 1 << 20, data_bytes_missing: 2 << 20, ..seen };
+        check(damaged.clone(), Some(("capture-incomplete", "drops packets")));
+        check(Ledger { packets_cut: 600, ..damaged }, Some(("capture-incomplete", "snap length")));
     }
 }
