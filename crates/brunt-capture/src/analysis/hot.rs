@@ -405,4 +405,18 @@ mod tests {
         }
         assert_eq!((name(&hot, 2), hot.name_of(FileKey(spread(1_000_000)))), (None, None));
     }
+
+    /// The goal: the root of a server has a path to look at, and what is below it has one slash.
+    #[test]
+    fn roots() {
+        let server = Address::v4([10, 0, 0, 1]);
+        for root in ["", "/"] {
+            let mut hot = Hot::new();
+            let (top, file) = (FileKey(spread(1)), FileKey(spread(2)));
+            hot.learn_of(server, top, None, root.as_bytes());
+            hot.learn_of(server, file, Some(top), b"file");
+            hot.learn_told();
+            assert_eq!((hot.path(top).as_str(), hot.path(file).as_str()), ("10.0.0.1:/", "10.0.0.1:/file"));
+        }
+    }
 }

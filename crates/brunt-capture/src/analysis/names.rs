@@ -171,7 +171,8 @@ impl Hot {
         }
         // With the server before it, as `mount` shows it.
         let mut export = format!("{server}:").into_bytes();
-        export.extend_from_slice(name);
+        // The root's slash comes back in `path`, where nothing follows it.
+        export.extend_from_slice(name.strip_suffix(b"/").unwrap_or(name));
         self.learn_told();
         let place = self.files.place(file.0);
         let hash = twox_hash::XxHash3_64::oneshot(&export) | 1;
@@ -195,6 +196,9 @@ impl Hot {
         }
         if parts.len() == 1 && parts[0] == "…" {
             return format!("(handle {:016x})", file.0);
+        }
+        if parts.len() == 1 && parts[0].ends_with(':') {
+            parts[0].push('/');
         }
         parts.reverse();
         parts.join("/")
