@@ -408,9 +408,11 @@ impl Report {
     }
 
     fn write_operations(&self, o: &mut String) {
+        // NFSv4 has names of up to 20 letters.
+        let width = self.by_operation.iter().map(|row| row.name.len()).max().unwrap_or(0).max(12);
         let _ = writeln!(
             o,
-            "\n{:<12}{:>10}{:>7}{:>9}{:>10}{:>10}{:>10}{:>10}",
+            "\n{:<width$}{:>10}{:>7}{:>9}{:>10}{:>10}{:>10}{:>10}",
             "Operation", "calls", "share", "errors", "median", "p90", "p99", "max"
         );
         let mut rows: Vec<_> = self.by_operation.iter().collect();
@@ -418,7 +420,7 @@ impl Report {
         for row in rows {
             let _ = writeln!(
                 o,
-                "{:<12}{:>10}{:>6.1}%{:>9}{:>10}{:>10}{:>10}{:>10}",
+                "{:<width$}{:>10}{:>6.1}%{:>9}{:>10}{:>10}{:>10}{:>10}",
                 row.name,
                 row.calls,
                 100.0 * row.calls as f64 / self.operations.max(1) as f64,
