@@ -236,8 +236,38 @@ impl FileSource {
             }
             if self.done {
                 self.cut_bytes = self.filled - self.used;
+                // Said as what it is: whoever wrote into the pipe, say, failed before its first byte.
+                if !self.format.is_known() {
+                    let reason = match self.cut_bytes {
+                        0 => "it is empty".into(),
+                        bytes => format!("it ends after {bytes} bytes, within the header of a capture file"),
+                    };
+                    return Err(SourceError::Damaged { path: self.path.clone(), reason });
+                }
             }
         }
         Ok(!packets.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fill(bytes: &'static [u8]) -> Result<bool, String> {
+        let mut source = FileSource::from_reader("file".into(), Box::new(bytes)).expect("opens");
+        source.fill(&mut Batch::default()).map_err(|error| error.to_string())
+    }
+
+    /// The goal: what ends before it shows to be a capture is not one; a capture without packets is.
+    #[test]
+    fn ends_before_it_begins() {
+        let header: &[u8; 24] = b"\xd4\xc3\xb2\xa1\x02\x00\x04\x00\0\0\0\0\0\0\0\0\0\0\x04\x00\x01\0\0\0";
+        assert_eq!(fill(header), Ok(false));
+        assert!(fill(b"").is_err_and(|error| error.contains("it is empty")));
+        for end in 1..header.len() {
+            let error = fill(&header[..end]).expect_err("cut");
+            assert!(error.contains(&format!("ends after {end} bytes")), "{error}");
+        }
     }
 }

@@ -103,6 +103,11 @@ impl PacketFile {
         PacketFile::default()
     }
 
+    /// Whether enough was seen to know that this is a packet file.
+    pub fn is_known(&self) -> bool {
+        !matches!(self.format, Format::Unknown)
+    }
+
     /// Reads the next thing at the start of `buffer`.
     ///
     /// # Errors
