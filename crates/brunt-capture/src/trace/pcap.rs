@@ -205,7 +205,14 @@ impl PacketFiles {
         self.summary.files += 1;
         self.summary.bytes += closed.written;
         self.closed.push_back((closed.path, closed.written));
-        while self.options.keep_bytes.is_some_and(|keep| self.summary.bytes > keep) {
+        Ok(())
+    }
+
+    /// Deletes the oldest files for which there is no budget, or will not be once the open one has what
+    /// was put by for it.
+    fn trim(&mut self) {
+        let open = self.open.bytes();
+        while self.options.keep_bytes.is_some_and(|keep| self.summary.bytes + open > keep) {
             let Some((oldest, bytes)) = self.closed.pop_front() else { break };
             // Somebody else may have deleted it: the budget is kept all the same.
             let _ = std::fs::remove_file(oldest);
@@ -213,7 +220,6 @@ impl PacketFiles {
             self.summary.bytes -= bytes;
             self.summary.files_deleted += 1;
         }
-        Ok(())
     }
 
     /// Writes what was put by; waits for room if told to.
@@ -221,6 +227,7 @@ impl PacketFiles {
     /// # Errors
     /// The file cannot be written. What it held before is kept.
     pub fn flush(&mut self) -> io::Result<()> {
+        self.trim();
         let mut told = false;
         loop {
             match self.open.flush() {
@@ -459,6 +466,7 @@ mod tests {
             let first = 1000 - times.len() as u64;
             assert!(times.into_iter().eq(first..1000));
             assert_eq!(first > 0, keep_bytes.is_some());
+            assert!(keep_bytes.is_none_or(|keep| summary.bytes <= keep), "{name}: {summary:?}");
         };
         // 100 bytes a packet, 24 a file.
         check("size", Some(10_024), None, None, 10);
