@@ -54,14 +54,20 @@ fn loss(ledger: &Ledger, findings: &mut Vec<Finding>) {
         findings.push(Finding {
             kind: "capture-loss",
             text: format!(
-                "At least {lost} of {operations} operations were not captured as a whole ({:.1} %); {} packets \
-                 were dropped before they were looked at, {} were cut, and {holes} lay in {} holes.",
+                "At least {lost} of {operations} operations were not captured as a whole ({:.1} %); {} of {} \
+                 packets ({:.1} %) were dropped before they were looked at, {} were cut, and {holes} lay in {} \
+                 holes.",
                 percent(lost, operations),
                 ledger.packets_dropped,
+                ledger.packets + ledger.packets_dropped,
+                percent(ledger.packets_dropped, ledger.packets + ledger.packets_dropped),
                 ledger.packets_cut,
                 ledger.holes
             ),
-            advice: if cut {
+            advice: if ledger.packets_dropped > 0 {
+                "This host did not keep up: a larger --ring, more --rings and --workers help. Rates and counts \
+                 below are low by the larger of these shares."
+            } else if cut {
                 "Headers lay beyond the capture's snap length: raise it (512 bytes are enough for names and \
                  handles). Rates and counts below are low by about this share."
             } else {
@@ -272,7 +278,7 @@ mod tests {
         let lost = Ledger { calls: 8, replies: 419, replies_unmatched: 411, ..seen.clone() };
         check(lost.clone(), Some(("capture-loss", "drops packets")));
         check(Ledger { packets_cut: 600, ..lost }, Some(("capture-loss", "snap length")));
-        check(Ledger { packets_dropped: 1, ..seen.clone() }, Some(("capture-loss", "drops packets")));
+        check(Ledger { packets_dropped: 1, ..seen.clone() }, Some(("capture-loss", "--ring")));
         // Every header seen, and two thirds of the data not.
         let damaged =
             Ledger { records_damaged: 49, data_bytes: 1 << 20, data_bytes_missing: 2 << 20, ..seen };
