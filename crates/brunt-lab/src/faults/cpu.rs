@@ -61,6 +61,7 @@ pub struct CpuHog {
 }
 
 struct Running {
+    team: Team,
     stop: Arc<AtomicBool>,
     /// Processor time that each thread had, in nanoseconds; those of a core one after the other.
     used: Arc<[AtomicU64]>,
@@ -81,6 +82,16 @@ struct Team {
 }
 
 impl Team {
+    /// That they took too little, and what would help.
+    fn fell_short(&self, taken: f64, time: Duration) -> String {
+        let advice = if self.real_time { "" } else { "; allow real-time priority (ulimit -r 1, or root)" };
+        format!(
+            "{self} took {:.1}% only over {:.2} s, others compete harder{advice}, or leave the core to the experiment",
+            taken * 100.0,
+            time.as_secs_f64()
+        )
+    }
+
     /// The best that the machine allows.
     fn new(share: f64) -> Team {
         let may =
@@ -144,6 +155,7 @@ impl CpuHog {
         let each = team.threads() as usize;
         let count = each * self.cores.len();
         let mut running = Running {
+            team,
             stop: Arc::default(),
             used: (0..count).map(|_| AtomicU64::new(0)).collect(),
             threads: Vec::new(),
@@ -241,12 +253,7 @@ impl Fault for CpuHog {
             }
         }
         self.running = None;
-        let advice = if team.real_time { "" } else { "; allow real-time priority (ulimit -r 1, or root)" };
-        let seen = format!(
-            "{team} took {:.1}% only, others compete harder{advice}, or leave the core to the experiment",
-            taken * 100.0
-        );
-        Err(FaultError::NotShown { fault, seen })
+        Err(FaultError::NotShown { fault, seen: team.fell_short(taken, PROOF_TIME) })
     }
 
     fn remove(&mut self, clock: &Clock) -> Result<Proof, FaultError> {
@@ -258,7 +265,7 @@ impl Fault for CpuHog {
         let had = (running.total() - before) as f64;
         let taken = had / at.since(since).as_nanos().max(1) as f64 / self.cores.len() as f64;
         let used = running.used.clone();
-        let threads = running.threads.len();
+        let (team, threads) = (running.team, running.threads.len());
         drop(running);
         let total = || used.iter().map(|used| used.load(Ordering::Relaxed)).sum::<u64>();
         let before = total();
@@ -274,7 +281,8 @@ impl Fault for CpuHog {
         let what = format!("took {:.1}% over {seconds:.2} s; {threads} threads ended", taken * 100.0);
         // Shown once, but not kept up. Of a moment nothing can be said.
         if taken < self.share - SHARE_SLACK && at.since(since) >= PROOF_TIME {
-            return Err(FaultError::NotShown { fault: self.describe(), seen: what });
+            let seen = team.fell_short(taken, at.since(since));
+            return Err(FaultError::NotShown { fault: self.describe(), seen });
         }
         Ok(Proof { at, seen: clock.now(), what, value: Some(0.0) })
     }
@@ -397,7 +405,7 @@ mod tests {
             // Another hog of a test that runs at the same time may want the same core.
             (Err(error), _) | (_, Some(Err(error))) => {
                 let text = error.to_string();
-                assert!(text.contains("% only, others compete harder") || text.contains("took "), "{text}");
+                assert!(text.contains("% only over ") && text.contains("others compete harder"), "{text}");
             }
             (Ok(_), None) => unreachable!("what was shown is removed"),
         }
@@ -407,6 +415,8 @@ mod tests {
     #[test]
     fn teams() {
         let plain = Team { real_time: false, raised: false, others: 99 };
+        let said = plain.fell_short(0.354, Duration::from_millis(390));
+        assert!(said.contains("35.4% only over 0.39 s") && said.contains("ulimit -r 1"), "{said}");
         assert_eq!(plain.larger(), Some(Team { others: 198, ..plain }));
         assert_eq!(Team { others: 198, ..plain }.larger(), None);
         assert_eq!(Team { real_time: true, raised: true, others: 0 }.larger().unwrap().threads(), 2);
