@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use brunt_study::lab::LinkCounts;
 use brunt_study::summary::{PointSummary, Summary};
 
 use super::points::Points;
@@ -14,6 +15,21 @@ const ROWS_MAX: usize = 200;
 /// gaps take 5.1 % at an MTU of 1500.
 const FULL: f64 = 0.90;
 
+/// Of the table; [`row`] has a cell for each.
+const COLUMNS: [&str; 11] = [
+    "point",
+    "link",
+    "frames untouched",
+    "packets",
+    "lost",
+    "queue full",
+    "corrupted",
+    "doubled",
+    "held back",
+    "not meant",
+    "emulation busy",
+];
+
 /// `None` without a lab.
 pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section> {
     let mut rows = Vec::new();
@@ -22,29 +38,9 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
             let seen = || point.runs.iter().filter_map(|run| run.links.get(link));
             let busy = seen().map(|report| report.busy).fold(0.0, f64::max);
             for (way, back) in [("there", false), ("back", true)] {
-                let sum = |of: &dyn Fn(&brunt_study::lab::LinkCounts) -> u64| -> u64 {
-                    seen().map(|report| of(if back { &report.back } else { &report.there })).sum()
-                };
-                let packets = sum(&|counts| counts.packets);
-                let counted = |number: u64| match number {
-                    0 => Cell::number("0"),
-                    number => Cell::Estimate(
-                        count(number as f64),
-                        Unit::Share.show(number as f64 / packets.max(1) as f64),
-                    ),
-                };
-                rows.push(vec![
-                    Cell::text(points.full_name(point)),
-                    Cell::text(format!("{link}, {way}")),
-                    Cell::number(count(packets as f64)),
-                    counted(sum(&|counts| counts.lost)),
-                    counted(sum(&|counts| counts.queue_full)),
-                    counted(sum(&|counts| counts.corrupted)),
-                    counted(sum(&|counts| counts.duplicated)),
-                    counted(sum(&|counts| counts.held)),
-                    counted(sum(&brunt_study::lab::LinkCounts::unmeant)),
-                    Cell::number(Unit::Share.show(busy)),
-                ]);
+                let counts = seen().map(|report| if back { &report.back } else { &report.there });
+                let way = format!("{link}, {way}");
+                rows.push(row(points.full_name(point), way, &counts.collect::<Vec<_>>(), busy));
             }
         }
     }
@@ -53,22 +49,12 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
     }
     let all = rows.len();
     rows.truncate(ROWS_MAX);
-    let columns = [
-        "point",
-        "link",
-        "packets",
-        "lost",
-        "queue full",
-        "corrupted",
-        "doubled",
-        "held back",
-        "not meant",
-        "emulation busy",
-    ];
     let mut section = Section::new("Links");
-    section.table(Table::new("Packets of wire size, over all runs of a point", &columns, rows).folded());
+    section.table(Table::new("Frames and packets, over all runs of a point", &COLUMNS, rows).folded());
     section.prose(
-        "There is from a link's first host to its second. Counts are of whole runs: ramp-up, faults and the search of \
+        "There is from a link's first host to its second. Frames went untouched past the emulation while nothing was set \
+         for their direction; a frame is a packet or a train of them. Packets are those of wire size that it \
+         carried. Counts are of whole runs: ramp-up, faults and the search of \
          a depth included. Lost, corrupted, doubled and held back were asked for; what the full queue of a line dropped \
          is what a line does; what was not meant makes a run void.",
     );
@@ -76,6 +62,31 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
         section.prose(format!("The first {ROWS_MAX} of {all} rows."));
     }
     Some(section)
+}
+
+/// One direction of a link, over all runs.
+fn row(point: String, way: String, runs: &[&LinkCounts], busy: f64) -> Vec<Cell> {
+    let sum = |of: fn(&LinkCounts) -> u64| runs.iter().map(|counts| of(counts)).sum::<u64>();
+    let packets = sum(|counts| counts.packets);
+    let counted = |number: u64| match number {
+        0 => Cell::number("0"),
+        number => {
+            Cell::Estimate(count(number as f64), Unit::Share.show(number as f64 / packets.max(1) as f64))
+        }
+    };
+    vec![
+        Cell::text(point),
+        Cell::text(way),
+        Cell::number(count(sum(|counts| counts.straight_frames) as f64)),
+        Cell::number(count(packets as f64)),
+        counted(sum(|counts| counts.lost)),
+        counted(sum(|counts| counts.queue_full)),
+        counted(sum(|counts| counts.corrupted)),
+        counted(sum(|counts| counts.duplicated)),
+        counted(sum(|counts| counts.held)),
+        counted(sum(LinkCounts::unmeant)),
+        Cell::number(Unit::Share.show(busy)),
+    ]
 }
 
 /// A sentence for each line that payload filled: figures of these points are the line's.
@@ -116,4 +127,21 @@ fn names(point: &PointSummary) -> Vec<&String> {
     names.sort();
     names.dedup();
     names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The goal: what a link carried without touching it is shown beside what it did something to.
+    #[test]
+    fn every_count_has_its_cell() {
+        let counts = LinkCounts { straight_frames: 45_574, packets: 135, lost: 27, ..LinkCounts::default() };
+        let row = row("point".into(), "wan, there".into(), &[&counts, &counts], 0.005);
+        let expected = ["point", "wan, there", "91,148", "270", "54", "0", "0", "0", "0", "0", "0.5"];
+        assert_eq!((row.len(), COLUMNS.len()), (expected.len(), expected.len()));
+        for (cell, said) in row.iter().zip(expected) {
+            assert!(format!("{cell:?}").contains(said), "{said} in {cell:?}");
+        }
+    }
 }
