@@ -1,10 +1,11 @@
 //! The classic file: a 24-byte header, then 16 bytes before each packet
 //! (draft-ietf-opsawg-pcap). Used by [`super::PacketFile`] only.
 
-use super::{CapturedPacket, LinkType, PACKET_BYTES_MAX, Step, u32_at};
+use super::{CapturedPacket, LinkType, PACKET_BYTES_MAX, Step, u16_at, u32_at};
 use crate::Malformed;
 
 pub(super) const FILE_HEADER_BYTES: usize = 24;
+const VERSION_MAJOR: u16 = 2;
 const PACKET_HEADER_BYTES: usize = 16;
 
 #[derive(Clone, Debug)]
@@ -26,6 +27,9 @@ impl Classic {
             0x4d3c_b2a1 => (true, 1),
             _ => return Err(Malformed::new(0, "neither a pcap nor a pcapng file")),
         };
+        if u16_at(header, 4, big_endian) != VERSION_MAJOR {
+            return Err(Malformed::new(4, "a pcap file is not of version 2"));
+        }
         // The upper bits may hold the length of a frame check sequence.
         let link = LinkType::from_number(u32_at(header, 20, big_endian) & 0x0fff_ffff);
         Ok(Classic { big_endian, fraction_ns, link, at: FILE_HEADER_BYTES })

@@ -8,6 +8,7 @@ use super::{
 use crate::Malformed;
 
 pub(super) const SECTION_HEADER_BLOCK: u32 = 0x0a0d_0d0a;
+const VERSION_MAJOR: u16 = 1;
 const INTERFACE_DESCRIPTION_BLOCK: u32 = 1;
 const PACKET_BLOCK: u32 = 2;
 const SIMPLE_PACKET_BLOCK: u32 = 3;
@@ -62,6 +63,10 @@ impl Ng {
             PACKET_BLOCK => self.packet(body, true, start)?,
             SIMPLE_PACKET_BLOCK => self.simple_packet(body, start)?,
             SECTION_HEADER_BLOCK => {
+                // A later version may mean anything by its blocks.
+                if body.len() < 16 || u16_at(body, 4, self.big_endian) != VERSION_MAJOR {
+                    return Err(Malformed::new(start + 12, "a section of pcapng is not of version 1"));
+                }
                 self.interfaces.clear();
                 None
             }

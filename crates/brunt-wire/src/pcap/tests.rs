@@ -50,7 +50,8 @@ fn classic_files() {
 }
 
 fn ng(big: bool) -> Vec<u8> {
-    let mut file = words(big, &[SECTION, 28, 0x1a2b_3c4d, 1, u32::MAX, u32::MAX, 28]);
+    let version = if big { 1 << 16 } else { 1 };
+    let mut file = words(big, &[SECTION, 28, 0x1a2b_3c4d, version, u32::MAX, u32::MAX, 28]);
     const SECTION: u32 = ng::SECTION_HEADER_BLOCK;
     // Interface 0: raw IP, nanoseconds.
     let link_type = if big { 101 << 16 } else { 101 };
@@ -108,5 +109,21 @@ fn nonsense() {
             file[at] = (random >> 20) as u8;
         }
         let _ = walk(&file);
+    }
+}
+
+/// The goal: a file of another version is refused, not read as if it were of this one.
+#[test]
+fn versions() {
+    for big in [false, true] {
+        for (good, at) in [(classic(big, 0xa1b2_c3d4), 4), (ng(big), 12)] {
+            let mut file = good;
+            let major = at + usize::from(big);
+            for other in [0, 3, 255] {
+                file[major] = other;
+                let (packets, end) = walk(&file);
+                assert!(packets.is_empty() && end.is_err_and(|malformed| malformed.offset == at));
+            }
+        }
     }
 }
