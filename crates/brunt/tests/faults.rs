@@ -282,7 +282,7 @@ fn members_without_redundancy() {
 fn a_fault_that_does_not_happen() {
     for (name, fault, said) in [
         ("elsewhere", "storage = \"medium-error,lba=99999999-99999999\"", "did not show"),
-        ("never", "storage = \"busy,p=0\"", "did not show"),
+        ("never", "storage = \"busy,p=0.000000001\"", "did not show"),
         ("wrong op", "storage = \"drop\"", "did not show"),
     ] {
         let folder = TempDir::new("canary");
