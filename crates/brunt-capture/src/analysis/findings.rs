@@ -55,8 +55,8 @@ fn loss(ledger: &Ledger, findings: &mut Vec<Finding>) {
             kind: "capture-loss",
             text: format!(
                 "At least {lost} of {operations} operations were not captured as a whole ({:.1} %); {} of {} \
-                 packets ({:.1} %) were dropped before they were looked at, {} were cut, and {holes} lay in {} \
-                 holes.",
+                 packets ({:.1} %) were dropped before they were looked at, {} were cut, and {holes} are \
+                 missing from the streams, with {} holes.",
                 percent(lost, operations),
                 ledger.packets_dropped,
                 ledger.packets + ledger.packets_dropped,
