@@ -400,7 +400,8 @@ mod tests {
         match (shown, kept) {
             (Ok(shown), Some(Ok(gone))) => {
                 assert!(shown.value.unwrap() >= 0.95, "{shown:?}");
-                assert!(gone.what.starts_with("took 9"), "{gone:?}");
+                let took = gone.what.strip_prefix("took ").and_then(|rest| rest.split_once('%'));
+                assert!(took.is_some_and(|(taken, _)| taken.parse::<f64>().unwrap() > 90.0), "{gone:?}");
             }
             // Another hog of a test that runs at the same time may want the same core.
             (Err(error), _) | (_, Some(Err(error))) => {
