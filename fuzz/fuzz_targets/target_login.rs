@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use brunt_iscsi::chap::{Challenge, Credentials};
 use brunt_iscsi::params::Wishes;
-use brunt_iscsi::target::login::{Identity, Login, Step};
-use brunt_iscsi::target::session::SessionTable;
+use brunt_iscsi::target_node::login::{Identity, Login, Step};
+use brunt_iscsi::target_node::session::SessionTable;
 use brunt_wire::iscsi::Opcode;
 use brunt_wire::iscsi::pdu::{BHS_BYTES, Bhs};
 use libfuzzer_sys::fuzz_target;

@@ -1,7 +1,7 @@
 //! iSCSI, both ends: pure sessions under thin drivers.
 //!
 //! - [`scsi`]: a logical unit: what SPC-4 and SBC-3 say, over a `brunt-block` backend;
-//! - [`target`]: sessions, connections, and the threads that drive them;
+//! - [`target_node`]: sessions, connections, and the threads that drive them;
 //! - [`params`]: the text keys both ends negotiate;
 //! - [`chap`]: authentication, both roles;
 //! - [`initiator`]: a session to a remote LUN, seen as a `brunt_block::Device`.
@@ -15,4 +15,4 @@ pub mod initiator;
 pub mod params;
 pub mod scsi;
 mod tag;
-pub mod target;
+pub mod target_node;

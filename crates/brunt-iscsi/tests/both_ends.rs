@@ -10,7 +10,7 @@ use brunt_block::{Buf, Device, Op, Request, Ring, RingConfig, open_url_with};
 use brunt_core::random::Random;
 use brunt_iscsi::initiator;
 use brunt_iscsi::scsi::{LogicalUnit, LunMap, LunOptions};
-use brunt_iscsi::target::{Server, TargetConfig};
+use brunt_iscsi::target_node::{Server, TargetConfig};
 
 const SIZE_BYTES: u64 = 64 << 20;
 

@@ -11,7 +11,7 @@ use brunt_block::open_url;
 use brunt_iscsi::chap::Credentials;
 use brunt_iscsi::params::DigestPolicy;
 use brunt_iscsi::scsi::{LogicalUnit, LunMap, LunOptions};
-use brunt_iscsi::target::{Listener, Server, TargetConfig};
+use brunt_iscsi::target_node::{Listener, Server, TargetConfig};
 use brunt_wire::iscsi::pdu::{
     BHS_BYTES, Bhs, LoginRequest, NopOut, Opcode, RESERVED_TAG, ScsiCommand, U24, padded,
 };

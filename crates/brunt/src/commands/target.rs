@@ -12,7 +12,7 @@ use brunt_core::units::{format_size, parse_size};
 use brunt_iscsi::chap::Credentials;
 use brunt_iscsi::params::DigestPolicy;
 use brunt_iscsi::scsi::{FileStore, LogicalUnit, LunMap, LunOptions};
-use brunt_iscsi::target::{Listener, Server, StartError, TargetConfig, TargetStats};
+use brunt_iscsi::target_node::{Listener, Server, StartError, TargetConfig, TargetStats};
 use brunt_study::control::{self, Local};
 use serde_json::json;
 

@@ -533,7 +533,7 @@ fn has(pairs: &[(&str, &str)], name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::target::session::SessionTable;
+    use crate::target_node::session::SessionTable;
 
     const NAMES: &[(&str, &str)] =
         &[("InitiatorName", "iqn.2026-11.io.brunt:i"), ("TargetName", "iqn.2026-11.io.brunt:t0")];

@@ -1,4 +1,4 @@
-//! The target: portals, login, sessions, connections, and the threads that drive them.
+//! The iSCSI target node (RFC 7143, 2.2): portals, login, sessions, connections, and the threads that drive them.
 //!
 //! A connection's life: [`server`] accepts it and runs its [`login`] among all others in one thread;
 //! then it gets a thread of its own, in which [`driver`] feeds a [`connection`] (the rules of
