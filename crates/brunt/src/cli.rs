@@ -45,6 +45,16 @@ impl Failure {
     }
 }
 
+impl From<brunt_bench::BenchError> for Failure {
+    fn from(error: brunt_bench::BenchError) -> Failure {
+        let failure = match error.kind {
+            brunt_bench::Kind::Usage => Failure::usage(&error),
+            brunt_bench::Kind::Failed => Failure::failed(&error),
+        };
+        Failure { advice: error.advice, ..failure }
+    }
+}
+
 /// Result of a command.
 pub type Done = Result<(), Failure>;
 
@@ -113,6 +123,24 @@ impl Output {
 
     fn write(&self, text: std::fmt::Arguments<'_>) {
         end_if_closed(io::stdout().write_fmt(text).and_then(|()| io::stdout().flush()));
+    }
+}
+
+impl brunt_bench::Console for Output {
+    fn print_line(&self, text: &dyn Display) {
+        self.line(text);
+    }
+
+    fn print_note(&self, text: &dyn Display) {
+        self.note(text);
+    }
+
+    fn print_object(&self, value: &Value) {
+        self.object(value);
+    }
+
+    fn is_interrupted(&self) -> bool {
+        Output::is_interrupted(self)
     }
 }
 

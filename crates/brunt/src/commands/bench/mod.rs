@@ -1,15 +1,11 @@
-//! `brunt bench`: our own figures, each beside a peer in the same run. One file and one line of the table
-//! for each subject.
+//! `brunt bench`: parses the arguments of each subject and calls the crate `brunt-bench`, which measures.
+//! One file and one line of the table for each subject.
 
 mod actors;
-mod bare;
 mod capture;
-mod drive;
 mod iscsi;
 mod link;
 mod load;
-mod peers;
-mod sample;
 
 use clap::{ArgMatches, FromArgMatches};
 

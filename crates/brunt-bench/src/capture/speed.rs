@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use super::programs::{Program, Run};
 use super::subject::{MEMORY_BYTES_MAX, Scratch, Subject};
-use crate::cli::{Done, Failure, Output};
-use crate::commands::bench::sample::median;
+use crate::sample::median;
+use crate::{BenchError, Console, Done};
 
 /// On a shorter capture it is the start of a program that is measured: its rates are not judged.
 const JUDGED_BYTES_MIN: u64 = 32 << 20;
@@ -45,7 +45,7 @@ impl Contestant {
 }
 
 /// Measures all captures and prints a table for each.
-pub fn run(subjects: &[Subject], rounds: u32, part: Size, scratch: &Scratch, output: &Output) -> Done {
+pub fn run(subjects: &[Subject], rounds: u32, part: Size, scratch: &Scratch, output: &dyn Console) -> Done {
     let programs = present(output);
     let mut tables = Vec::new();
     for subject in subjects {
@@ -67,11 +67,11 @@ pub fn run(subjects: &[Subject], rounds: u32, part: Size, scratch: &Scratch, out
                 };
                 Ok(Contestant { program: *program, subject, runs: Vec::new() })
             })
-            .collect::<Result<Vec<Contestant>, Failure>>()?;
+            .collect::<Result<Vec<Contestant>, BenchError>>()?;
         for _ in 0..rounds {
             for contestant in &mut contestants {
                 if output.is_interrupted() {
-                    return Err(Failure::failed(
+                    return Err(BenchError::failed(
                         "interrupted: tables printed so far are complete, the others were not measured",
                     ));
                 }
@@ -90,14 +90,14 @@ pub fn run(subjects: &[Subject], rounds: u32, part: Size, scratch: &Scratch, out
 }
 
 /// Who is there; says who is not.
-pub fn present(output: &Output) -> Vec<Program> {
+pub fn present(output: &dyn Console) -> Vec<Program> {
     let missing = Program::ALL.iter().filter_map(|program| program.missing());
     missing.for_each(|why| output.note(format_args!("left out: {why}")));
     Program::ALL.into_iter().filter(|program| program.missing().is_none()).collect()
 }
 
 /// The length of `zstd -3` of a capture.
-fn zstd_bytes(subject: &Subject) -> Result<u64, Failure> {
+fn zstd_bytes(subject: &Subject) -> Result<u64, BenchError> {
     struct Count(u64);
     impl std::io::Write for Count {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
@@ -109,12 +109,12 @@ fn zstd_bytes(subject: &Subject) -> Result<u64, Failure> {
         }
     }
     let mut count = Count(0);
-    let file = std::fs::File::open(&subject.path).map_err(Failure::failed)?;
-    zstd::stream::copy_encode(file, &mut count, 3).map_err(Failure::failed)?;
+    let file = std::fs::File::open(&subject.path).map_err(BenchError::failed)?;
+    zstd::stream::copy_encode(file, &mut count, 3).map_err(BenchError::failed)?;
     Ok(count.0)
 }
 
-fn print(subject: &Subject, contestants: &[Contestant], zstd_bytes: u64, output: &Output) -> Value {
+fn print(subject: &Subject, contestants: &[Contestant], zstd_bytes: u64, output: &dyn Console) -> Value {
     output.line(format_args!(
         "  {:<32} {:>8} {:>17} {:>11} {:>8} {:>8} {:>13} {:>6}",
         "", "Gb/s", "min … max", "calls/s", "wall s", "CPU s", "Gb/s by CPU s", "MiB"

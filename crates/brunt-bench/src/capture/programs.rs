@@ -12,8 +12,8 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde_json::Value;
 
 use super::subject::Scratch;
-use crate::cli::Failure;
-use crate::commands::bench::peers;
+use crate::BenchError;
+use crate::peers;
 
 /// The fields that tshark writes: those of operations, not of attributes.
 const FIELDS: [&str; 17] = [
@@ -106,8 +106,8 @@ impl Program {
     ///
     /// # Errors
     /// It does not start, fails, or wrote something else than it should.
-    pub fn run(self, capture: &Path, scratch: &Scratch) -> Result<Run, Failure> {
-        let tell = |error: io::Error| Failure::failed(format!("{}: {error}", self.name()));
+    pub fn run(self, capture: &Path, scratch: &Scratch) -> Result<Run, BenchError> {
+        let tell = |error: io::Error| BenchError::failed(format!("{}: {error}", self.name()));
         let own = || std::env::current_exe().map(Command::new);
         let folder = scratch.join("run");
         let _ = fs::remove_dir_all(&folder);
@@ -137,7 +137,7 @@ impl Program {
         if !spent.status.success() {
             let text = fs::read_to_string(&complained).unwrap_or_default();
             let last = text.lines().next_back().unwrap_or_default();
-            return Err(Failure::failed(format!("{}: {}: {last}", self.name(), spent.status)));
+            return Err(BenchError::failed(format!("{}: {}: {last}", self.name(), spent.status)));
         }
         let (calls, trace_bytes) = self.read(&said).map_err(tell)?;
         fs::remove_dir_all(&folder).map_err(tell)?;
@@ -220,13 +220,13 @@ pub fn each_line_of_tshark(
     capture: &Path,
     scratch: &Scratch,
     mut take: impl FnMut(&str),
-) -> Result<(), Failure> {
-    let tell = |error: io::Error| Failure::failed(format!("tshark: {error}"));
+) -> Result<(), BenchError> {
+    let tell = |error: io::Error| BenchError::failed(format!("tshark: {error}"));
     let said = scratch.join("fields");
     let mut command = tshark(capture, false);
     let status = command.stdout(File::create(&said).map_err(tell)?).stderr(Stdio::null()).status();
     if !status.map_err(tell)?.success() {
-        return Err(Failure::failed("tshark failed"));
+        return Err(BenchError::failed("tshark failed"));
     }
     for line in BufReader::new(File::open(&said).map_err(tell)?).lines() {
         take(&line.map_err(tell)?);

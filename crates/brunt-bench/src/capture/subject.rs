@@ -10,18 +10,18 @@ use brunt_capture::{Batch, FileSource, Ledger};
 use brunt_wire::pcap::CapturedPacket;
 
 use super::compose::{Load, compose};
-use crate::cli::Failure;
+use crate::BenchError;
 
 /// A folder that goes with its owner.
 pub struct Scratch(PathBuf);
 
 impl Scratch {
     /// In `parent`, or among the system's temporary files.
-    pub fn new(parent: Option<&Path>) -> Result<Scratch, Failure> {
+    pub fn new(parent: Option<&Path>) -> Result<Scratch, BenchError> {
         let parent = parent.map_or_else(std::env::temp_dir, Path::to_path_buf);
         let folder = parent.join(format!("brunt-bench-capture-{}", std::process::id()));
         let made = fs::create_dir_all(&folder).and_then(|()| folder.canonicalize());
-        made.map(Scratch).map_err(|error| Failure::usage(format!("{}: {error}", folder.display())))
+        made.map(Scratch).map_err(|error| BenchError::usage(format!("{}: {error}", folder.display())))
     }
 
     /// A path in it.
@@ -99,9 +99,9 @@ pub struct Subject {
 
 impl Subject {
     /// A file of the user's.
-    pub fn of_file(file: &Path, scratch: &Scratch) -> Result<Subject, Failure> {
+    pub fn of_file(file: &Path, scratch: &Scratch) -> Result<Subject, BenchError> {
         let name = file.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-        let mistake = |error: io::Error| Failure::usage(format!("{}: {error}", file.display()));
+        let mistake = |error: io::Error| BenchError::usage(format!("{}: {error}", file.display()));
         if is_plain(file).map_err(mistake)? {
             // The programs run in folders of their own.
             return Subject::new(name, file.canonicalize().map_err(mistake)?);
@@ -111,11 +111,11 @@ impl Subject {
         Subject::new(name, path)
     }
 
-    fn new(name: String, path: PathBuf) -> Result<Subject, Failure> {
+    fn new(name: String, path: PathBuf) -> Result<Subject, BenchError> {
         let (mut packets, mut wire_bytes, mut packet_bytes_max) = (0, 0, 0);
-        let mut source = FileSource::open(&path).map_err(Failure::usage)?;
+        let mut source = FileSource::open(&path).map_err(BenchError::usage)?;
         let mut batch = Batch::default();
-        while source.fill(&mut batch).map_err(Failure::usage)? {
+        while source.fill(&mut batch).map_err(BenchError::usage)? {
             for packet in batch.packets() {
                 packets += 1;
                 wire_bytes += u64::from(packet.wire_len);
@@ -124,9 +124,9 @@ impl Subject {
         }
         let calls = calls_of(&path)?;
         if calls == 0 {
-            return Err(Failure::usage(format!("{}: no RPC call was found in it", path.display())));
+            return Err(BenchError::usage(format!("{}: no RPC call was found in it", path.display())));
         }
-        let file_bytes = fs::metadata(&path).map_err(Failure::failed)?.len();
+        let file_bytes = fs::metadata(&path).map_err(BenchError::failed)?.len();
         Ok(Subject { name, path, file_bytes, packets, wire_bytes, packet_bytes_max, calls, made: false })
     }
 
@@ -136,7 +136,7 @@ impl Subject {
     }
 
     /// The first part of it as another file, and the packets in that: at most `bytes` long.
-    pub fn part(&self, bytes: u64, to: &Path) -> Result<Subject, Failure> {
+    pub fn part(&self, bytes: u64, to: &Path) -> Result<Subject, BenchError> {
         let mut written = 0;
         write_packets(&self.path, to, |_, packet| {
             written += packet.bytes.len() as u64 + 16;
@@ -146,14 +146,14 @@ impl Subject {
     }
 }
 
-fn calls_of(path: &Path) -> Result<u64, Failure> {
+fn calls_of(path: &Path) -> Result<u64, BenchError> {
     struct Nothing;
     impl brunt_capture::Sink for Nothing {
         fn on_operation(&mut self, _: &brunt_capture::Operation<'_>) {}
         fn on_checksums(&mut self, _: &brunt_capture::ChecksumRun<'_>) {}
     }
     let limits = brunt_capture::Limits::default();
-    let outcome = brunt_capture::run_file(path, Nothing, limits, || false).map_err(Failure::usage)?;
+    let outcome = brunt_capture::run_file(path, Nothing, limits, || false).map_err(BenchError::usage)?;
     let ledger: Ledger = outcome.ledger;
     Ok(ledger.calls)
 }
@@ -182,13 +182,13 @@ pub fn write_packets(
     from: &Path,
     to: &Path,
     mut keep: impl FnMut(u64, &CapturedPacket<'_>) -> Keep,
-) -> Result<(), Failure> {
-    let failed = |error: io::Error| Failure::failed(format!("{}: {error}", to.display()));
-    let mut source = FileSource::open(from).map_err(Failure::usage)?;
+) -> Result<(), BenchError> {
+    let failed = |error: io::Error| BenchError::failed(format!("{}: {error}", to.display()));
+    let mut source = FileSource::open(from).map_err(BenchError::usage)?;
     let _ = fs::remove_file(to);
     let mut writer = PacketFiles::create(PcapOptions::new(to.to_path_buf())).map_err(failed)?;
     let (mut batch, mut index) = (Batch::default(), 0);
-    'packets: while source.fill(&mut batch).map_err(Failure::usage)? {
+    'packets: while source.fill(&mut batch).map_err(BenchError::usage)? {
         for packet in batch.packets() {
             match keep(index, &packet) {
                 Keep::Yes => writer.write(&packet).map_err(failed)?,
@@ -220,7 +220,7 @@ impl Made {
     ];
 
     /// Makes it; a tenth of it for a look.
-    pub fn subject(&self, scratch: &Scratch, quick: bool) -> Result<Subject, Failure> {
+    pub fn subject(&self, scratch: &Scratch, quick: bool) -> Result<Subject, BenchError> {
         let path = scratch.join(&format!(
             "{}-{}.pcap",
             if self.load == Load::Large { "large" } else { "small" },

@@ -14,84 +14,67 @@ use std::path::PathBuf;
 
 use brunt_core::quantity::{Size, Span};
 
-use super::super::Subcommand;
-use crate::cli::{Done, Failure, Output};
+use crate::{BenchError, Console, Done};
 use replay::Replay;
 use subject::{Made, Scratch, Subject};
 
 /// Measure analysis and trace beside tshark and nfstrace, or send a capture out of an interface
-#[derive(clap::Args)]
+#[derive(Clone, Debug)]
 pub struct Capture {
     /// Capture files: pcap or pcapng, plain, gzip or zstd. Without one, captures of three kinds are made
     /// for the time of the run (3.4 GB in all, or a tenth of it with --quick): 64 KiB READ and WRITE with
     /// an MTU of 1500 and of 9000, and small operations.
-    files: Vec<PathBuf>,
+    pub files: Vec<PathBuf>,
 
     /// Rounds; each measures everybody in turn, and medians are over rounds
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
-    rounds: u32,
+    pub rounds: u32,
 
     /// One round on smaller captures: a look, not a measurement
-    #[arg(long)]
-    quick: bool,
+    pub quick: bool,
 
     /// Give tshark the first part of a capture, as it takes minutes for large ones; what is printed of it
     /// is its rate
-    #[arg(long, value_name = "SIZE", default_value = "100MB")]
-    part: Size,
+    pub part: Size,
 
     /// Folder for captures that are made and for what everybody writes [default: the system's for
     /// temporary files]
-    #[arg(long, value_name = "DIR")]
-    folder: Option<PathBuf>,
+    pub folder: Option<PathBuf>,
 
     /// Remove so many percent of the packets at random and count which of the operations that are still
     /// possible are recovered
-    #[arg(long, value_name = "PERCENT,...", num_args = 0..=1, require_equals = true, value_delimiter = ',',
-          default_missing_values = ["0.5", "1", "2", "5"])]
-    loss: Option<Vec<f64>>,
+    pub loss: Option<Vec<f64>>,
 
     /// Seed of what is removed
-    #[arg(long, default_value_t = 1, requires = "loss")]
-    seed: u64,
+    pub seed: u64,
 
     /// Send the file out of this interface instead. Best one of a network namespace made for this.
-    #[arg(long, value_name = "INTERFACE", conflicts_with_all = ["loss", "quick", "folder"])]
-    replay: Option<String>,
+    pub replay: Option<String>,
 
     /// Send the file so often.
-    #[arg(long, value_name = "COUNT", default_value_t = 1, requires = "replay")]
-    times: u32,
+    pub times: u32,
 
     /// Send for this long instead.
-    #[arg(long = "for", value_name = "TIME", conflicts_with = "times", requires = "replay")]
-    duration: Option<Span>,
+    pub duration: Option<Span>,
 
     /// Send at most so many gigabits a second; without it, as fast as the interface takes them.
-    #[arg(long, value_name = "GBIT", requires = "replay")]
-    rate: Option<f64>,
+    pub rate: Option<f64>,
 }
 
-impl Subcommand for Capture {
-    const NAME: &'static str = "capture";
-    const EXAMPLES: &'static [(&'static str, &'static str)] = &[
-        ("brunt bench capture --quick", "a look, on captures made for it"),
-        ("brunt bench capture nfs.pcap", "all that is installed, on a capture of yours"),
-        ("brunt bench capture --loss", "what is recovered when packets are missing"),
-        ("brunt bench capture nfs.pcap --replay veth0", "as fast as the interface takes it"),
-        ("brunt bench capture nfs.pcap --replay veth0 --for 10m --rate 2", "2 Gb/s for ten minutes"),
-    ];
-
-    fn run(self, output: &Output) -> Done {
+impl Capture {
+    /// Measures and prints.
+    ///
+    /// # Errors
+    /// The settings are wrong, something that is needed is missing, or the figures are not what they have to be.
+    pub fn run(self, output: &dyn Console) -> Done {
         if let Some(interface) = &self.replay {
             let [file] = &self.files[..] else {
-                return Err(Failure::usage("--replay sends one capture file"));
+                return Err(BenchError::usage("--replay sends one capture file"));
             };
             let replay = Replay { interface, times: self.times, duration: self.duration, rate: self.rate };
             return replay.run(file, output);
         }
         if let Some(wrong) = self.loss.iter().flatten().find(|share| !(0.0..100.0).contains(*share)) {
-            return Err(Failure::usage(format!("--loss is in percent of the packets, not {wrong}")));
+            return Err(BenchError::usage(format!("--loss is in percent of the packets, not {wrong}")));
         }
         let scratch = Scratch::new(self.folder.as_deref())?;
         let subjects = self.subjects(&scratch, output)?;
@@ -108,7 +91,7 @@ impl Subcommand for Capture {
 
 impl Capture {
     /// The captures: those that were named, or our own.
-    fn subjects(&self, scratch: &Scratch, output: &Output) -> Result<Vec<Subject>, Failure> {
+    fn subjects(&self, scratch: &Scratch, output: &dyn Console) -> Result<Vec<Subject>, BenchError> {
         if self.files.is_empty() {
             let made = Made::ALL.iter().map(|made| {
                 output.note(format_args!("making a capture: {}", made.name));

@@ -12,7 +12,7 @@ use brunt_wire::nfs::v3::Procedure;
 use brunt_wire::pcap::{CapturedPacket, LinkType};
 
 use super::messages::{Exchange, exchanges};
-use crate::cli::Failure;
+use crate::BenchError;
 
 const CLIENTS: usize = 4;
 /// 64 KiB READ and WRITE.
@@ -44,9 +44,9 @@ pub enum Load {
 ///
 /// # Errors
 /// The file cannot be written.
-pub fn compose(path: &Path, load: Load, mtu: usize, calls: u64) -> Result<(), Failure> {
+pub fn compose(path: &Path, load: Load, mtu: usize, calls: u64) -> Result<(), BenchError> {
     let exchanges = exchanges()?;
-    let failed = |error: io::Error| Failure::failed(format!("{}: {error}", path.display()));
+    let failed = |error: io::Error| BenchError::failed(format!("{}: {error}", path.display()));
     let to = PacketFiles::create(PcapOptions::new(path.to_path_buf())).map_err(failed)?;
     let mut composer = Composer {
         to,

@@ -8,7 +8,7 @@ use brunt_capture::{Batch, FileSource, LiveError, Transmitter};
 use brunt_core::quantity::Span;
 use serde_json::json;
 
-use crate::cli::{Done, Failure, Output};
+use crate::{BenchError, Console, Done};
 
 /// Frames sent by one call.
 const BATCH: usize = 64;
@@ -32,14 +32,14 @@ impl Replay<'_> {
     ///
     /// # Errors
     /// The file is none, or the interface does not take it.
-    pub fn run(&self, file: &Path, output: &Output) -> Done {
+    pub fn run(&self, file: &Path, output: &dyn Console) -> Done {
         if self.rate.is_some_and(|rate| rate.is_nan() || rate <= 0.0) {
-            return Err(Failure::usage("--rate is a number of gigabits above zero"));
+            return Err(BenchError::usage("--rate is a number of gigabits above zero"));
         }
         let (bytes, frames) = load(file)?;
         let sender = Transmitter::open(self.interface).map_err(|error| match error {
-            LiveError::NotAllowed { .. } => Failure::failed(error),
-            error => Failure::usage(error),
+            LiveError::NotAllowed { .. } => BenchError::failed(error),
+            error => BenchError::usage(error),
         })?;
         let frames: Vec<&[u8]> = frames.iter().map(|(at, len)| &bytes[*at..at + len]).collect();
         let started = Instant::now();
@@ -53,7 +53,7 @@ impl Replay<'_> {
                     break 'rounds;
                 }
                 full += sender.send(batch).map_err(|error| {
-                    Failure::failed(format!("cannot send on {}: {error}", self.interface))
+                    BenchError::failed(format!("cannot send on {}: {error}", self.interface))
                         .advise("Raise the interface's MTU to the largest packet's (`ip link set … mtu …`)")
                 })?;
                 sent += batch.len() as u64;
@@ -81,20 +81,20 @@ impl Replay<'_> {
 type Place = (usize, usize);
 
 /// The file's packets, one behind the other.
-fn load(file: &Path) -> Result<(Vec<u8>, Vec<Place>), Failure> {
-    let mut source = FileSource::open(file).map_err(Failure::usage)?;
+fn load(file: &Path) -> Result<(Vec<u8>, Vec<Place>), BenchError> {
+    let mut source = FileSource::open(file).map_err(BenchError::usage)?;
     let (mut batch, mut bytes, mut frames) = (Batch::default(), Vec::new(), Vec::new());
-    while source.fill(&mut batch).map_err(Failure::usage)? {
+    while source.fill(&mut batch).map_err(BenchError::usage)? {
         for packet in batch.packets() {
             if bytes.len() + packet.bytes.len() > FILE_BYTES_MAX {
-                return Err(Failure::usage(format!("{} holds more than 4 GiB", file.display())));
+                return Err(BenchError::usage(format!("{} holds more than 4 GiB", file.display())));
             }
             frames.push((bytes.len(), packet.bytes.len()));
             bytes.extend_from_slice(packet.bytes);
         }
     }
     if frames.is_empty() {
-        return Err(Failure::usage(format!("{} holds no packets", file.display())));
+        return Err(BenchError::usage(format!("{} holds no packets", file.display())));
     }
     Ok((bytes, frames))
 }

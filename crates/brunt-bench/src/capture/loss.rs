@@ -15,8 +15,8 @@ use serde_json::{Value, json};
 use super::programs::{Program, each_line_of_tshark, messages};
 use super::speed::present;
 use super::subject::{Keep, Scratch, Subject, write_packets};
-use crate::cli::{Done, Failure, Output};
-use crate::commands::bench::sample::median;
+use crate::sample::median;
+use crate::{BenchError, Console, Done};
 
 /// Of the operations that are possible, so many are to be recovered.
 const RECOVERED_MIN: f64 = 0.995;
@@ -31,7 +31,7 @@ pub fn run(
     rounds: u32,
     part: Size,
     scratch: &Scratch,
-    output: &Output,
+    output: &dyn Console,
 ) -> Done {
     let programs = present(output);
     let (mut tables, mut invented) = (Vec::new(), Vec::new());
@@ -45,7 +45,7 @@ pub fn run(
         let mut rows = Vec::new();
         for share in shares {
             if output.is_interrupted() {
-                return Err(Failure::failed("interrupted: lines printed so far are complete"));
+                return Err(BenchError::failed("interrupted: lines printed so far are complete"));
             }
             let lossy = Lossy::new(subject, *share, seed, part, scratch)?;
             let ours = found(&subject.path, |packet| lossy.kept[packet])?;
@@ -75,16 +75,16 @@ pub fn run(
     output.object(&json!({ "captures": tables }));
     match invented.is_empty() {
         true => Ok(()),
-        false => Err(Failure::failed(format!("operations that never were: {}", invented.join("; ")))),
+        false => Err(BenchError::failed(format!("operations that never were: {}", invented.join("; ")))),
     }
 }
 
 /// What our pipeline finds in the packets that are kept.
-fn found(capture: &Path, keeps: impl Fn(usize) -> bool) -> Result<Found, Failure> {
-    let mut source = FileSource::open(capture).map_err(Failure::usage)?;
+fn found(capture: &Path, keeps: impl Fn(usize) -> bool) -> Result<Found, BenchError> {
+    let mut source = FileSource::open(capture).map_err(BenchError::usage)?;
     let (mut batch, mut pipeline) = (Batch::default(), Pipeline::new(Found::default(), Limits::default()));
     let mut index = 0;
-    while source.fill(&mut batch).map_err(Failure::usage)? {
+    while source.fill(&mut batch).map_err(BenchError::usage)? {
         for packet in batch.packets() {
             if keeps(index) {
                 pipeline.on_packet(&numbered(index as u64, &packet));
@@ -93,7 +93,7 @@ fn found(capture: &Path, keeps: impl Fn(usize) -> bool) -> Result<Found, Failure
         }
     }
     let (found, ledger) = pipeline.finish();
-    ledger.check().map_err(|what| Failure::failed(format!("the ledger does not add up: {what}")))?;
+    ledger.check().map_err(|what| BenchError::failed(format!("the ledger does not add up: {what}")))?;
     Ok(found)
 }
 
@@ -114,7 +114,7 @@ impl Lossy {
         seed: u64,
         part: Size,
         scratch: &Scratch,
-    ) -> Result<Lossy, Failure> {
+    ) -> Result<Lossy, BenchError> {
         let (path, part_path) = (scratch.join("lossy.pcap"), scratch.join("lossy-part.pcap"));
         let mut loss = Loss::new(seed, share);
         let mut kept = Vec::with_capacity(subject.packets as usize);
@@ -137,7 +137,7 @@ impl Lossy {
     }
 
     /// What tshark recovers in the first part, and what was possible there.
-    fn tsharks(&self, truth: &Found, scratch: &Scratch) -> Result<(u64, u64), Failure> {
+    fn tsharks(&self, truth: &Found, scratch: &Scratch) -> Result<(u64, u64), BenchError> {
         let (possible, _) = truth.possible(&self.kept, self.part_end);
         let (mut calls, mut replies) = (HashSet::new(), HashSet::new());
         each_line_of_tshark(&self.part, scratch, |line| {
@@ -165,9 +165,10 @@ fn id(address: &str, port: &str, xid: u32) -> Option<Id> {
 }
 
 /// How much longer the analyses take for a packet of the lossy capture than for one of the whole.
-fn slower(subject: &Subject, lossy: &Path, rounds: u32, scratch: &Scratch) -> Result<f64, Failure> {
-    let bytes = |path: &Path| std::fs::metadata(path).map(|file| file.len() as f64).map_err(Failure::failed);
-    let per_byte = |path: &Path| -> Result<f64, Failure> {
+fn slower(subject: &Subject, lossy: &Path, rounds: u32, scratch: &Scratch) -> Result<f64, BenchError> {
+    let bytes =
+        |path: &Path| std::fs::metadata(path).map(|file| file.len() as f64).map_err(BenchError::failed);
+    let per_byte = |path: &Path| -> Result<f64, BenchError> {
         Ok(Program::Analyses.run(path, scratch)?.wall.as_secs_f64() / bytes(path)?)
     };
     let mut ratios = Vec::new();
@@ -184,7 +185,7 @@ fn print(
     nfstrace: Option<u64>,
     tshark: Option<(u64, u64)>,
     slower: f64,
-    output: &Output,
+    output: &dyn Console,
 ) -> Value {
     let percent = |count: u64, of: u64| count as f64 * 100.0 / of.max(1) as f64;
     let show = |share: Option<f64>| share.map_or("-".to_string(), |share| format!("{share:.2} %"));

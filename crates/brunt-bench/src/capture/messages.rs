@@ -10,10 +10,10 @@ use brunt_wire::net::{Endpoint, Frame, Transport, parse_frame, parse_transport};
 use brunt_wire::nfs::v3::{Args, Procedure, ResultBody};
 use brunt_wire::{nfs::v3, rpc};
 
-use crate::cli::Failure;
+use crate::BenchError;
 
 /// A thousand packets of nfs-ganesha and libnfs, small operations of most procedures.
-const PIECE: &[u8] = include_bytes!("../../../../../../testdata/nfs3-small.pcap.zst");
+const PIECE: &[u8] = include_bytes!("../../../../testdata/nfs3-small.pcap.zst");
 
 /// A call and its reply, as they were sent.
 #[derive(Clone, Debug)]
@@ -107,15 +107,15 @@ impl Stream {
 ///
 /// # Errors
 /// It cannot be read, which a test would have noticed.
-pub fn exchanges() -> Result<Vec<Exchange>, Failure> {
+pub fn exchanges() -> Result<Vec<Exchange>, BenchError> {
     let input = Box::new(PIECE);
-    let mut source = FileSource::from_reader("nfs3-small".into(), input).map_err(Failure::failed)?;
+    let mut source = FileSource::from_reader("nfs3-small".into(), input).map_err(BenchError::failed)?;
     let (mut batch, mut pipeline) = (Batch::default(), Pipeline::new(Places::default(), Limits::default()));
     let mut streams: HashMap<(Endpoint, Endpoint), Stream> = HashMap::new();
     // Of each packet with data: its direction and the sequence number of its first byte.
     let mut packets: HashMap<u64, ((Endpoint, Endpoint), u32)> = HashMap::new();
     let mut index = 0;
-    while source.fill(&mut batch).map_err(Failure::failed)? {
+    while source.fill(&mut batch).map_err(BenchError::failed)? {
         for packet in batch.packets() {
             pipeline.on_packet(&numbered(index, &packet));
             if let Ok(Frame::Ip(ip)) = parse_frame(packet.link, packet.bytes, packet.wire_len)
@@ -163,7 +163,7 @@ pub fn exchanges() -> Result<Vec<Exchange>, Failure> {
         })
         .collect();
     match found.is_empty() {
-        true => Err(Failure::failed("no exchange in the capture that is built in")),
+        true => Err(BenchError::failed("no exchange in the capture that is built in")),
         false => Ok(found),
     }
 }

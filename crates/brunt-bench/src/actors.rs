@@ -1,0 +1,316 @@
+//! `brunt bench actors`: the message benchmarks of the Chronicle paper (section 7.1), ours beside
+//! the same in Go and Erlang, with and without a competing load.
+//!
+//! The peers' programs are part of this one and are built into a scratch folder. The rule: all
+//! contestants of one line run one after the other, again and again, so that whatever else the
+//! machine does meets them all alike; a ratio is of medians.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use brunt_actors::Placement;
+use brunt_actors::bench::{self, Config, Pattern};
+use serde_json::{Value, json};
+
+use super::sample::median;
+use crate::{BenchError, Console, Done};
+
+const GO_SOURCE: &str = include_str!("../../../benches/peers/actors/actors.go");
+const GO_MODULE: &str = include_str!("../../../benches/peers/actors/go.mod");
+const ERLANG_SOURCE: &str = include_str!("../../../benches/peers/actors/actors.erl");
+
+/// Erlang gets fewer messages, as it takes about as many times longer.
+const ERLANG_SHARE: u64 = 4;
+
+/// Messages a second between processes, beside Go and Erlang
+#[derive(Clone, Debug)]
+pub struct Actors {
+    /// How often each is run; the median counts.
+    pub runs: u32,
+    /// Messages of one run.
+    pub messages: u64,
+    /// Scheduler threads, one figure for each number.
+    pub threads: Vec<u16>,
+}
+
+/// Who is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Contestant {
+    Ours(Placement),
+    Go,
+    Erlang,
+}
+
+impl Contestant {
+    const fn name(self) -> &'static str {
+        match self {
+            Contestant::Ours(Placement::Core) => "brunt_pinned",
+            Contestant::Ours(_) => "brunt",
+            Contestant::Go => "go",
+            Contestant::Erlang => "erlang",
+        }
+    }
+}
+
+impl Actors {
+    /// Measures and prints.
+    ///
+    /// # Errors
+    /// The settings are wrong, something that is needed is missing, or the figures are not what they have to be.
+    pub fn run(self, output: &dyn Console) -> Done {
+        let peers = Peers::build(output)?;
+        let mut contestants = vec![Contestant::Ours(Placement::Anywhere), Contestant::Ours(Placement::Core)];
+        contestants.extend(peers.go.as_ref().map(|_| Contestant::Go));
+        contestants.extend(peers.erlang.as_ref().map(|_| Contestant::Erlang));
+        output.line(format_args!(
+            "million messages/s, medians of {} runs of {} messages, interleaved",
+            self.runs, self.messages
+        ));
+        output.line(format_args!(
+            "{:11} {:>7} {:>6} {:>9} {:>9} {:>9} {:>9} {:>12} {:>12}",
+            "", "threads", "load", "brunt", "pinned", "go", "erlang", "brunt/go", "pinned/go"
+        ));
+        let mut rows = Vec::new();
+        for pattern in [Pattern::Ring, Pattern::AllToAll] {
+            for &threads in &self.threads {
+                for load in [false, true] {
+                    let mut rates = vec![Vec::new(); contestants.len()];
+                    for _ in 0..self.runs {
+                        for (contestant, rates) in contestants.iter().zip(&mut rates) {
+                            if output.is_interrupted() {
+                                return Err(BenchError::failed("interrupted before all runs were done"));
+                            }
+                            let _hog = load.then(Hog::start);
+                            rates.push(peers.measure(*contestant, pattern, threads, self.messages)?);
+                        }
+                    }
+                    let medians: Vec<_> =
+                        contestants.iter().zip(rates).map(|(who, rates)| (*who, median(&rates))).collect();
+                    rows.push(row(output, pattern, threads, load, &medians));
+                }
+            }
+        }
+        output.object(&json!({ "unit": "messages/s", "runs": self.runs, "rows": rows }));
+        Ok(())
+    }
+}
+
+fn row(
+    output: &dyn Console,
+    pattern: Pattern,
+    threads: u16,
+    load: bool,
+    rates: &[(Contestant, f64)],
+) -> Value {
+    let rate =
+        |who: &str| rates.iter().find(|(contestant, _)| contestant.name() == who).map(|(_, rate)| *rate);
+    let million = |who| rate(who).map_or_else(|| "-".to_string(), |rate| format!("{:.1}", rate / 1e6));
+    let ratio = |who| Some(rate(who)? / rate("go")?);
+    let times = |who| ratio(who).map_or_else(|| "-".to_string(), |ratio| format!("{ratio:.2}x"));
+    let name = program_name(pattern);
+    output.line(format_args!(
+        "{name:11} {threads:>7} {:>6} {:>9} {:>9} {:>9} {:>9} {:>12} {:>12}",
+        if load { "1 hog" } else { "none" },
+        million("brunt"),
+        million("brunt_pinned"),
+        million("go"),
+        million("erlang"),
+        times("brunt"),
+        times("brunt_pinned"),
+    ));
+    let mut row = json!({
+        "pattern": name, "threads": threads, "competing_load": load,
+        "brunt_over_go": ratio("brunt"), "brunt_pinned_over_go": ratio("brunt_pinned"),
+    });
+    for (contestant, rate) in rates {
+        row[contestant.name()] = json!(rate);
+    }
+    row
+}
+
+fn program_name(pattern: Pattern) -> &'static str {
+    match pattern {
+        Pattern::AllToAll => "all-to-all",
+        _ => "ring",
+    }
+}
+
+/// The peers' programs, built; `None` for one whose compiler is not installed.
+struct Peers {
+    folder: PathBuf,
+    go: Option<PathBuf>,
+    erlang: Option<PathBuf>,
+}
+
+impl Drop for Peers {
+    fn drop(&mut self) {
+        // Scratch: when it cannot be removed, the system's cleaning does it.
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+impl Peers {
+    fn build(output: &dyn Console) -> Result<Peers, BenchError> {
+        let folder = env::temp_dir().join(format!("brunt-bench-actors-{}", std::process::id()));
+        let mut peers = Peers { go: None, erlang: None, folder };
+        let folder = &peers.folder;
+        let written = fs::create_dir(folder).and_then(|()| {
+            fs::write(folder.join("actors.go"), GO_SOURCE)?;
+            fs::write(folder.join("go.mod"), GO_MODULE)?;
+            fs::write(folder.join("actors.erl"), ERLANG_SOURCE)
+        });
+        written
+            .map_err(|error| BenchError::failed(format!("cannot write to {}: {error}", folder.display())))?;
+        if compile(
+            Command::new("go").args(["build", "-o", "actors", "."]),
+            folder,
+            "go",
+            "golang-go",
+            output,
+        )? {
+            peers.go = Some(folder.join("actors"));
+        }
+        if compile(Command::new("erlc").arg("actors.erl"), folder, "erlc", "erlang-base", output)? {
+            peers.erlang = Some(folder.clone());
+        }
+        Ok(peers)
+    }
+
+    /// Messages per second of one run.
+    fn measure(
+        &self,
+        who: Contestant,
+        pattern: Pattern,
+        threads: u16,
+        messages: u64,
+    ) -> Result<f64, BenchError> {
+        let name = program_name(pattern);
+        match who {
+            Contestant::Ours(placement) => {
+                let schedulers = usize::from(threads);
+                Ok(bench::run(Config { pattern, schedulers, placement, messages }).rate())
+            }
+            Contestant::Go => {
+                let program = self.go.as_ref().expect("only built peers take part");
+                peer_rate(
+                    Command::new(program).args([name, &threads.to_string(), &messages.to_string()]),
+                    "Go",
+                )
+            }
+            Contestant::Erlang => {
+                let folder = self.erlang.as_ref().expect("only built peers take part");
+                let mut command = Command::new("erl");
+                command.args(["+S", &format!("{threads}:{threads}"), "-noshell", "-pa"]).arg(folder);
+                command.args(["-run", "actors", "main", name, &(messages / ERLANG_SHARE).to_string()]);
+                peer_rate(&mut command, "Erlang")
+            }
+        }
+    }
+}
+
+/// False, with a note, when the compiler is not installed.
+fn compile(
+    command: &mut Command,
+    folder: &Path,
+    tool: &str,
+    package: &str,
+    output: &dyn Console,
+) -> Result<bool, BenchError> {
+    match command.current_dir(folder).output() {
+        Ok(done) if done.status.success() => Ok(true),
+        Ok(done) => Err(BenchError::failed(format!(
+            "{tool} does not compile the peer's program: {}",
+            String::from_utf8_lossy(&done.stderr).trim()
+        ))),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            output.note(format_args!("left out: {tool} is not installed (Debian package {package})"));
+            Ok(false)
+        }
+        Err(error) => Err(BenchError::failed(format!("cannot run {tool}: {error}"))),
+    }
+}
+
+fn peer_rate(command: &mut Command, peer: &str) -> Result<f64, BenchError> {
+    let done = command
+        .output()
+        .map_err(|error| BenchError::failed(format!("cannot run {peer}'s program: {error}")))?;
+    let text = String::from_utf8_lossy(&done.stdout);
+    parse_rate(&text).filter(|_| done.status.success()).ok_or_else(|| {
+        let stderr = String::from_utf8_lossy(&done.stderr);
+        BenchError::failed(format!(
+            "{peer}'s program failed ({}): {}{}",
+            done.status,
+            text.trim(),
+            stderr.trim()
+        ))
+    })
+}
+
+/// Reads `messages N seconds S`.
+fn parse_rate(text: &str) -> Option<f64> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let ["messages", messages, "seconds", seconds] = words[..] else { return None };
+    let (messages, seconds): (f64, f64) = (messages.parse().ok()?, seconds.parse().ok()?);
+    (messages > 0.0 && seconds > 0.0).then(|| messages / seconds)
+}
+
+/// A competing load: one thread that computes all the time, on no core in particular.
+struct Hog {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Hog {
+    fn start() -> Hog {
+        let stop = Arc::new(AtomicBool::new(false));
+        let seen = stop.clone();
+        let thread = std::thread::spawn(move || {
+            let mut sum = 0u64;
+            while !seen.load(Ordering::Relaxed) {
+                for number in 0..1000u64 {
+                    sum = std::hint::black_box(sum.wrapping_mul(31).wrapping_add(number));
+                }
+            }
+        });
+        Hog { stop, thread: Some(thread) }
+    }
+}
+
+impl Drop for Hog {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The goal: a peer's line is read, and nothing else is taken for one.
+    #[test]
+    fn peers_lines() {
+        let check = |text, rate| assert_eq!(parse_rate(text), rate, "{text:?}");
+        check("messages 1000 seconds 0.500000\n", Some(2000.0));
+        check("messages 1000 seconds 0\n", None);
+        check("messages x seconds 1\n", None);
+        check("panic: messages 1000 seconds 1\n", None);
+        check("", None);
+    }
+
+    /// The goal: the median is the middle, of two the mean.
+    #[test]
+    fn medians() {
+        let check = |values: &[f64], expected: f64| assert!((median(values) - expected).abs() < 1e-9);
+        check(&[3.0], 3.0);
+        check(&[9.0, 1.0, 2.0], 2.0);
+        check(&[4.0, 1.0, 2.0, 9.0], 3.0);
+    }
+}

@@ -1,0 +1,32 @@
+//! Where a benchmark's answer goes. The command line implements it for its standard output; a test may
+//! collect lines instead.
+
+use std::fmt::Display;
+
+use serde_json::Value;
+
+/// Takes what a benchmark prints, and says when the user wants it to stop.
+pub trait Console {
+    /// Prints one line for people.
+    fn print_line(&self, text: &dyn Display);
+    /// Prints one line that the user should see although it is no figure.
+    fn print_note(&self, text: &dyn Display);
+    /// Prints the figures as one JSON object.
+    fn print_object(&self, value: &Value);
+    /// Whether the user wants the benchmark to stop.
+    fn is_interrupted(&self) -> bool;
+}
+
+impl dyn Console + '_ {
+    pub(crate) fn line(&self, text: impl Display) {
+        self.print_line(&text);
+    }
+
+    pub(crate) fn note(&self, text: impl Display) {
+        self.print_note(&text);
+    }
+
+    pub(crate) fn object(&self, value: &Value) {
+        self.print_object(value);
+    }
+}

@@ -1,0 +1,51 @@
+//! Why a benchmark stops.
+
+use std::fmt::Display;
+
+use brunt_block::OpenError;
+
+/// Whose mistake it was. Match on this, not on the text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The settings, or a file that they name, are wrong.
+    Usage,
+    /// The measurement was tried and failed, or its figures are not what they have to be.
+    Failed,
+}
+
+/// Why a benchmark stops: what happened, and what to do about it.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{what}")]
+pub struct BenchError {
+    /// Whose mistake it was.
+    pub kind: Kind,
+    /// What happened, in one line.
+    pub what: String,
+    /// What the user can do about it: a sentence that starts with a verb.
+    pub advice: Option<String>,
+}
+
+/// Result of a benchmark.
+pub type Done = Result<(), BenchError>;
+
+impl BenchError {
+    pub(crate) fn failed(what: impl Display) -> BenchError {
+        BenchError { kind: Kind::Failed, what: what.to_string(), advice: None }
+    }
+
+    pub(crate) fn usage(what: impl Display) -> BenchError {
+        BenchError { kind: Kind::Usage, what: what.to_string(), advice: None }
+    }
+
+    pub(crate) fn advise(mut self, advice: impl Display) -> BenchError {
+        self.advice = Some(advice.to_string());
+        self
+    }
+}
+
+/// Every device that a benchmark opens is one that it has made or started itself.
+impl From<OpenError> for BenchError {
+    fn from(error: OpenError) -> BenchError {
+        BenchError::failed(error)
+    }
+}

@@ -1,0 +1,447 @@
+//! `brunt bench iscsi`: what does a request cost through our target and initiator, beside tgt,
+//! libiscsi's client, raw TCP and a bare request/response pair, measured in turn in the same run?
+//! Peers that are not installed are said to be missing; nothing here is compared with numbers
+//! from another day or machine.
+
+use std::io::{self, BufRead, BufReader, Read};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use brunt_block::{Backend, OpenError, open_url_with};
+use serde_json::{Value, json};
+
+use super::bare::{self, Direction};
+use super::drive;
+use super::peers::{self, Medium, Tgt, TgtTuning};
+use super::sample::{Sample, median, process_cpu};
+use crate::{BenchError, Console, Done};
+
+/// Measure target and initiator on loopback beside tgt, iperf3 and a bare TCP pair
+#[derive(Clone, Debug)]
+pub struct Iscsi {
+    /// Rounds; each measures every contestant in turn, and medians are over rounds
+    pub rounds: u32,
+    /// Time for each measurement
+    pub time: Duration,
+    /// One short round of our own target only: a look, not a measurement
+    pub quick: bool,
+    /// Only rows whose name contains this, such as "4k read"
+    pub row: Option<String>,
+}
+
+/// A line of the table: what is asked of everybody.
+struct Row {
+    name: &'static str,
+    direction: Direction,
+    size: usize,
+    depth: u32,
+    /// What our figure is held against, and the ratio it should reach, diskless and with memory.
+    goal: Goal,
+}
+
+enum Goal {
+    /// Times tuned tgt's rate, same medium.
+    TimesTgt(f64),
+    /// Share of raw TCP's throughput: null, memory (where there is a goal).
+    OfRawTcp(f64, Option<f64>),
+    /// Latency at most so many times the bare pair's.
+    LatencyOfBare(f64),
+}
+
+#[rustfmt::skip]
+const ROWS: &[Row] = &[
+    Row { name: "4k read depth 32",   direction: Direction::Read,  size: 4 << 10,   depth: 32, goal: Goal::TimesTgt(4.0) },
+    Row { name: "4k write depth 32",  direction: Direction::Write, size: 4 << 10,   depth: 32, goal: Goal::TimesTgt(4.0) },
+    Row { name: "4k read depth 1",    direction: Direction::Read,  size: 4 << 10,   depth: 1,  goal: Goal::LatencyOfBare(1.6) },
+    Row { name: "4k write depth 1",   direction: Direction::Write, size: 4 << 10,   depth: 1,  goal: Goal::LatencyOfBare(1.6) },
+    Row { name: "64k read depth 32",  direction: Direction::Read,  size: 64 << 10,  depth: 32, goal: Goal::OfRawTcp(0.85, Some(0.7)) },
+    Row { name: "64k write depth 32", direction: Direction::Write, size: 64 << 10,  depth: 32, goal: Goal::OfRawTcp(0.8, Some(0.6)) },
+    Row { name: "256k read depth 8",  direction: Direction::Read,  size: 256 << 10, depth: 8,  goal: Goal::OfRawTcp(0.85, None) },
+    Row { name: "256k write depth 8", direction: Direction::Write, size: 256 << 10, depth: 8,  goal: Goal::OfRawTcp(0.85, None) },
+    Row { name: "1m read depth 8",    direction: Direction::Read,  size: 1 << 20,   depth: 8,  goal: Goal::OfRawTcp(0.85, None) },
+    Row { name: "1m write depth 8",   direction: Direction::Write, size: 1 << 20,   depth: 8,  goal: Goal::OfRawTcp(0.85, None) },
+];
+
+const SIZE_BYTES: u64 = 1 << 30;
+
+/// Who is measured.
+struct Contestant {
+    name: &'static str,
+    kind: Kind,
+}
+
+enum Kind {
+    Bare,
+    RawTcp,
+    /// Our initiator on a target whose process is known.
+    Device {
+        backend: Arc<dyn Backend>,
+        pid: u32,
+    },
+    /// libiscsi's client.
+    Qemu {
+        url: String,
+    },
+}
+
+impl Iscsi {
+    /// Measures and prints.
+    ///
+    /// # Errors
+    /// The settings are wrong, something that is needed is missing, or the figures are not what they have to be.
+    pub fn run(self, output: &dyn Console) -> Done {
+        let (rounds, time) =
+            if self.quick { (1, Duration::from_millis(300)) } else { (self.rounds, self.time) };
+        let rows: Vec<&Row> = ROWS
+            .iter()
+            .filter(|row| self.row.as_ref().is_none_or(|text| row.name.contains(text.as_str())))
+            .collect();
+        if rows.is_empty() {
+            let names: Vec<_> = ROWS.iter().map(|row| row.name).collect();
+            return Err(BenchError::usage("no row has that in its name")
+                .advise(format!("rows are: {}", names.join(", "))));
+        }
+        let failed = |error: io::Error| BenchError::failed(error);
+        let own = OwnTarget::start(false).map_err(failed)?;
+        let mut tgts = Vec::new();
+        let sink = OwnSink::start().map_err(failed)?;
+        let mut contestants = contestants_of_ours(&own)?;
+        contestants.push(device(DEVICE_TCP, &sink.url, sink.process.id())?);
+        if !self.quick {
+            add_peers(&mut contestants, &mut tgts, &own, output)?;
+        }
+        for contestant in &contestants {
+            if let Kind::Device { backend, .. } = &contestant.kind
+                && contestant.name.ends_with("memory")
+            {
+                drive::fill(backend).map_err(failed)?;
+            }
+        }
+        let mut table = Vec::new();
+        for row in rows {
+            let mut samples: Vec<Vec<Sample>> = contestants.iter().map(|_| Vec::new()).collect();
+            for _ in 0..rounds {
+                for (contestant, samples) in contestants.iter().zip(&mut samples) {
+                    if output.is_interrupted() {
+                        return Err(BenchError::failed(
+                            "interrupted: rows printed so far are complete, the others were not measured",
+                        ));
+                    }
+                    if let Some(sample) = contestant.measure(row, time).map_err(failed)? {
+                        samples.push(sample);
+                    }
+                }
+            }
+            table.push(report(row, &contestants, &samples, output));
+        }
+        let calls = if self.quick { None } else { Some(target_calls(time).map_err(failed)?) };
+        if let Some(calls) = calls {
+            output.line(format!(
+                "the target makes {calls:.2} system calls for a 4 KiB read at depth 32 (null)"
+            ));
+        }
+        output.object(&json!({ "rounds": rounds, "seconds": time.as_secs_f64(), "rows": table, "target_system_calls": calls }));
+        Ok(())
+    }
+}
+
+impl Contestant {
+    /// `None` where this contestant has nothing to say to the row.
+    fn measure(&self, row: &Row, time: Duration) -> io::Result<Option<Sample>> {
+        let said = |error: io::Error| io::Error::other(format!("{} ({}): {error}", self.name, row.name));
+        let sample = match &self.kind {
+            Kind::Bare => bare::measure(row.direction, row.size, row.depth as usize, time)?,
+            Kind::RawTcp if row.size < 64 << 10 => return Ok(None),
+            Kind::RawTcp => {
+                let bytes = peers::iperf3(row.size, time).map_err(said)?;
+                Sample {
+                    requests: (bytes / row.size as f64) as u64,
+                    elapsed: Duration::from_secs(1),
+                    ..Sample::default()
+                }
+            }
+            Kind::Device { backend, pid } => {
+                let cpu = process_cpu(*pid);
+                let sample =
+                    drive::measure(backend, row.direction, row.size, row.depth, time).map_err(said)?;
+                Sample { target_cpu: process_cpu(*pid).checked_sub(cpu), ..sample }
+            }
+            Kind::Qemu { url } => {
+                // A first short run tells how many requests fill the time.
+                let write = row.direction == Direction::Write;
+                let probe = peers::qemu_img_bench(url, write, row.size, row.depth, 2000).map_err(said)?;
+                let count = (probe * time.as_secs_f64()).max(2000.0) as u64;
+                let rate = peers::qemu_img_bench(url, write, row.size, row.depth, count).map_err(said)?;
+                Sample {
+                    requests: count,
+                    elapsed: Duration::from_secs_f64(count as f64 / rate),
+                    ..Sample::default()
+                }
+            }
+        };
+        Ok(Some(sample))
+    }
+}
+
+/// What a target counted itself, in a run of its own: system calls for a command.
+fn target_calls(time: Duration) -> io::Result<f64> {
+    let mut target = OwnTarget::start(true)?;
+    let device = open(&format!("{}/0", target.url)).map_err(io::Error::other)?;
+    drive::measure(&device, Direction::Read, 4 << 10, 32, time)?;
+    drop(device);
+    let pid = i32::try_from(target.process.id()).ok().and_then(rustix::process::Pid::from_raw);
+    rustix::process::kill_process(pid.expect("a child has a process id"), rustix::process::Signal::TERM)?;
+    let mut said = String::new();
+    target.process.stdout.take().expect("piped").read_to_string(&mut said)?;
+    let stats: Value = serde_json::from_str(&said).map_err(io::Error::other)?;
+    match (stats["system_calls"].as_f64(), stats["commands"].as_f64()) {
+        (Some(calls), Some(commands)) if commands > 0.0 => Ok(calls / commands),
+        _ => Err(io::Error::other("our own target did not say what it did")),
+    }
+}
+
+/// `brunt target` as a process of its own, with a null and a memory LUN.
+struct OwnTarget {
+    process: Child,
+    url: String,
+}
+
+/// `brunt sink` as a process of its own.
+struct OwnSink {
+    process: Child,
+    url: String,
+}
+
+impl OwnSink {
+    fn start() -> io::Result<OwnSink> {
+        let mut process = Command::new(std::env::current_exe()?)
+            .args(["sink", "--portal", "127.0.0.1:0"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let mut portal = String::new();
+        BufReader::new(process.stdout.as_mut().expect("piped")).read_line(&mut portal)?;
+        Ok(OwnSink { process, url: format!("tcp://{}", portal.trim()) })
+    }
+}
+
+impl Drop for OwnSink {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl OwnTarget {
+    /// With `json` it says on standard output what it did, when it is ended.
+    fn start(json: bool) -> io::Result<OwnTarget> {
+        const NAME: &str = "iqn.2026-11.io.brunt:bench";
+        let size = SIZE_BYTES >> 20;
+        let mut process = Command::new(std::env::current_exe()?)
+            .args(["target", "--portal", "127.0.0.1:0", "--name", NAME])
+            .args(["--lun", &format!("null:{size}MiB"), "--lun", &format!("memory:{size}MiB")])
+            .args(json.then_some("--json"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(if json { Stdio::piped() } else { Stdio::inherit() })
+            .spawn()?;
+        let mut portal = String::new();
+        // The address comes first, and with --json on the other stream.
+        match process.stderr.take() {
+            Some(stderr) => BufReader::new(stderr).read_line(&mut portal)?,
+            None => BufReader::new(process.stdout.as_mut().expect("piped")).read_line(&mut portal)?,
+        };
+        let portal = portal.split_whitespace().last().unwrap_or_default();
+        if portal.is_empty() {
+            let _ = process.kill();
+            return Err(io::Error::other("our own target did not start; see what it said above"));
+        }
+        Ok(OwnTarget { url: format!("iscsi://{portal}/{NAME}"), process })
+    }
+}
+
+impl Drop for OwnTarget {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn open(url: &str) -> Result<Arc<dyn Backend>, OpenError> {
+    open_url_with(url, &[brunt_iscsi::initiator::ENTRY], false)
+}
+
+fn device(name: &'static str, url: &str, pid: u32) -> Result<Contestant, BenchError> {
+    Ok(Contestant { name, kind: Kind::Device { backend: open(url)?, pid } })
+}
+
+const OURS_NULL: &str = "ours, null";
+const OURS_MEMORY: &str = "ours, memory";
+const TUNED_NULL: &str = "tgt tuned, our initiator, null";
+const TUNED_MEMORY: &str = "tgt tuned, our initiator, memory";
+const BARE: &str = "bare TCP pair";
+const RAW_TCP: &str = "raw TCP (iperf3)";
+const DEVICE_TCP: &str = "our tcp device and sink";
+
+fn contestants_of_ours(own: &OwnTarget) -> Result<Vec<Contestant>, BenchError> {
+    let pid = own.process.id();
+    Ok(vec![
+        Contestant { name: BARE, kind: Kind::Bare },
+        device(OURS_NULL, &format!("{}/0", own.url), pid)?,
+        device(OURS_MEMORY, &format!("{}/1", own.url), pid)?,
+    ])
+}
+
+/// Whatever is installed; what is not is named.
+fn add_peers(
+    contestants: &mut Vec<Contestant>,
+    tgts: &mut Vec<Tgt>,
+    own: &OwnTarget,
+    output: &dyn Console,
+) -> Done {
+    let with = |program: &str, package: &str| {
+        let there = peers::have(program);
+        if !there {
+            output
+                .note(format!("{program} is not installed (Debian package {package}): its rows are missing"));
+        }
+        there
+    };
+    if with("iperf3", "iperf3") {
+        contestants.push(Contestant { name: RAW_TCP, kind: Kind::RawTcp });
+    }
+    let qemu = with("qemu-img", "qemu-utils and qemu-block-extra");
+    if qemu {
+        contestants.push(Contestant {
+            name: "libiscsi on ours, null",
+            kind: Kind::Qemu { url: format!("{}/0", own.url) },
+        });
+    }
+    if !with("tgtd", "tgt") {
+        return Ok(());
+    }
+    for (name, medium, tuning) in [
+        ("tgt shipped, our initiator, null", Medium::Null, TgtTuning::Shipped),
+        ("tgt shipped, our initiator, memory", Medium::Memory, TgtTuning::Shipped),
+        (TUNED_NULL, Medium::Null, TgtTuning::Tuned),
+        (TUNED_MEMORY, Medium::Memory, TgtTuning::Tuned),
+    ] {
+        let tgt = match Tgt::start(medium, tuning, SIZE_BYTES) {
+            Ok(tgt) => tgt,
+            Err(error) => {
+                output.note(format!("tgt is left out: {error}"));
+                return Ok(());
+            }
+        };
+        contestants.push(device(name, tgt.url(), tgt.pid())?);
+        if qemu && name == TUNED_NULL {
+            let url = tgt.url().to_string();
+            contestants.push(Contestant { name: "tgt tuned, libiscsi, null", kind: Kind::Qemu { url } });
+        }
+        tgts.push(tgt);
+    }
+    Ok(())
+}
+
+/// Prints a row's block; the same as JSON.
+fn report(row: &Row, contestants: &[Contestant], samples: &[Vec<Sample>], output: &dyn Console) -> Value {
+    output.line(row.name);
+    output.line(format!(
+        "  {:<34} {:>9} {:>17} {:>9} {:>6} {:>6} {:>6}",
+        "", "req/s", "min..max", "MB/s", "µs c", "µs t", "calls"
+    ));
+    let mut lines = Vec::new();
+    for (contestant, samples) in contestants.iter().zip(samples).filter(|(_, samples)| !samples.is_empty()) {
+        let rates: Vec<f64> = samples.iter().map(Sample::rate).collect();
+        let each = |pick: fn(&Sample) -> Option<f64>| {
+            let values: Vec<f64> =
+                samples.iter().filter_map(|s| pick(s).map(|value| value / s.requests as f64)).collect();
+            (!values.is_empty()).then(|| median(&values))
+        };
+        let client = each(|s| s.client_cpu.map(|cpu| cpu.as_secs_f64() * 1e6));
+        let target = each(|s| s.target_cpu.map(|cpu| cpu.as_secs_f64() * 1e6));
+        let calls = each(|s| s.client_calls.map(|calls| calls as f64));
+        let rate = median(&rates);
+        let (low, high) = rates.iter().fold((f64::MAX, 0f64), |(low, high), &r| (low.min(r), high.max(r)));
+        let show = |value: Option<f64>| value.map_or("-".to_string(), |value| format!("{value:.2}"));
+        output.line(format!(
+            "  {:<34} {:>9.0} {:>17} {:>9.0} {:>6} {:>6} {:>6}",
+            contestant.name,
+            rate,
+            format!("{low:.0}..{high:.0}"),
+            rate * row.size as f64 / 1e6,
+            show(client),
+            show(target),
+            show(calls),
+        ));
+        lines.push(json!({
+            "who": contestant.name, "requests_per_s": rate, "rounds": rates,
+            "client_cpu_us": client, "target_cpu_us": target, "client_system_calls": calls,
+        }));
+    }
+    let verdicts = verdicts(row, contestants, samples);
+    for verdict in &verdicts {
+        output.line(format!("  = {}", verdict.text));
+    }
+    output.line("");
+    let goals: Vec<Value> =
+        verdicts.iter().map(|v| json!({ "goal": v.text, "ratio": v.ratio, "reached": v.reached })).collect();
+    json!({ "row": row.name, "contestants": lines, "goals": goals })
+}
+
+struct Verdict {
+    text: String,
+    ratio: f64,
+    reached: bool,
+}
+
+/// The row's goals that can be judged: ratios are taken round by round, because the machine's speed
+/// drifts, and their median is what counts.
+fn verdicts(row: &Row, contestants: &[Contestant], samples: &[Vec<Sample>]) -> Vec<Verdict> {
+    let rates = |name: &str| -> Option<Vec<f64>> {
+        let index = contestants.iter().position(|contestant| contestant.name == name)?;
+        let rates: Vec<f64> = samples[index].iter().map(Sample::rate).collect();
+        (!rates.is_empty()).then_some(rates)
+    };
+    let ratio = |ours: &str, other: &str| -> Option<f64> {
+        let pairs: Vec<f64> = rates(ours)?.iter().zip(rates(other)?).map(|(a, b)| a / b).collect();
+        Some(median(&pairs))
+    };
+    let at_least = |ours: &str, other: &str, goal: f64| {
+        ratio(ours, other).map(|ratio| Verdict {
+            text: format!("{ours} is {ratio:.2} of {other}; goal {goal:.2}"),
+            ratio,
+            reached: ratio >= goal,
+        })
+    };
+    // The bare pair throws payloads away where a device brings each to its request's buffer.
+    let network = [at_least(DEVICE_TCP, BARE, 0.5), at_least(DEVICE_TCP, RAW_TCP, 0.85)];
+    let found = match row.goal {
+        Goal::TimesTgt(goal) => {
+            vec![
+                at_least(OURS_NULL, TUNED_NULL, goal),
+                at_least(OURS_MEMORY, TUNED_MEMORY, goal),
+                at_least(OURS_NULL, BARE, 0.5),
+            ]
+        }
+        Goal::OfRawTcp(null, memory) => vec![
+            at_least(OURS_NULL, RAW_TCP, null),
+            memory.and_then(|goal| at_least(OURS_MEMORY, RAW_TCP, goal)),
+        ],
+        Goal::LatencyOfBare(goal) => vec![ratio(BARE, OURS_NULL).map(|ratio| Verdict {
+            text: format!("a request takes {ratio:.2} of the bare pair's time; goal at most {goal:.2}"),
+            ratio,
+            reached: ratio <= goal,
+        })],
+    };
+    found
+        .into_iter()
+        .chain(network)
+        .flatten()
+        .map(|v| Verdict {
+            text: format!("{} ({})", v.text, if v.reached { "reached" } else { "missed" }),
+            ..v
+        })
+        .collect()
+}

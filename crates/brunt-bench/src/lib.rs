@@ -1,0 +1,26 @@
+//! Measures Brunt itself against its peers, in one run: the subjects of `brunt bench`.
+//! The command line parses arguments into a subject's struct and calls `run`; answers go to its [`Console`].
+//! The one rule: contestants take turns, round by round, because a machine's speed drifts; a ratio is
+//! taken within a round or of medians, never against a figure from another day.
+#![forbid(unsafe_code)]
+#![deny(clippy::print_stdout)]
+
+mod actors;
+mod bare;
+mod capture;
+mod console;
+mod drive;
+mod error;
+mod iscsi;
+mod link;
+mod load;
+mod peers;
+mod sample;
+
+pub use actors::Actors;
+pub use capture::Capture;
+pub use console::Console;
+pub use error::{BenchError, Done, Kind};
+pub use iscsi::Iscsi;
+pub use link::Link;
+pub use load::Load;

@@ -1,0 +1,255 @@
+//! What does a request cost the load engine, and what does it cost fio? Same job, same file,
+//! interleaved in random order within one run; ratios with their intervals.
+//!
+//! Both sides are measured by rusage, since fio's own CPU figure leaves out the kernel's workers;
+//! what fio spends on starting and ending is taken off by a run of a millisecond. All latencies
+//! are recorded on both sides, ours in interval histograms.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use brunt_block::open_url;
+use brunt_core::cost::Cost;
+use brunt_core::{Size, Span};
+use brunt_load::workload::{Stop, Workload};
+use brunt_load::{NoRecorder, Session};
+use brunt_study::statistics::{Ratio, interleaved};
+use serde_json::{Value, json};
+
+use super::sample::median;
+use crate::{BenchError, Console, Done};
+
+const FILE_BYTES: u64 = 1 << 30;
+
+/// The load engine against fio: rate, CPU, system calls and context switches for each request
+#[derive(Clone, Debug)]
+pub struct Load {
+    /// Length of each run in seconds
+    pub seconds: f64,
+    /// Runs of each side; under 4 the ratio's interval is wide
+    pub rounds: u32,
+    /// Folder for a 1 GiB file to read (may be given more than once); made and removed
+    pub dir: Vec<PathBuf>,
+    /// Only jobs whose name contains this
+    pub only: Option<String>,
+}
+
+/// The same work, told to both.
+struct Job {
+    name: String,
+    url: String,
+    depth: u32,
+    reap_batch: u32,
+    file: Option<PathBuf>,
+    fio: Vec<String>,
+}
+
+/// One side's figures of one run.
+#[derive(Clone, Copy)]
+struct Figures {
+    per_second: f64,
+    cpu_nanos: f64,
+    system_calls: Option<f64>,
+    switches: f64,
+    mean_nanos: f64,
+    p99_nanos: f64,
+}
+
+/// The file of a folder, gone when this is.
+struct Scratch(PathBuf);
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+impl Load {
+    /// Measures and prints.
+    ///
+    /// # Errors
+    /// The settings are wrong, something that is needed is missing, or the figures are not what they have to be.
+    pub fn run(self, output: &dyn Console) -> Done {
+        if !(0.01..=3600.0).contains(&self.seconds) {
+            return Err(BenchError::usage("--seconds takes 0.01 to 3600"));
+        }
+        let fio = Command::new("fio").arg("--version").output();
+        let version = fio.map(|out| String::from_utf8_lossy(&out.stdout).trim().to_string());
+        let version = version.map_err(|error| {
+            BenchError::failed(format!("cannot run fio: {error}")).advise("install it: apt-get install fio")
+        })?;
+        let (jobs, mut files) = (self.jobs(), Vec::<Scratch>::new());
+        let wanted = |job: &Job| self.only.as_ref().is_none_or(|only| job.name.contains(only.as_str()));
+        let mut answers = Vec::new();
+        for job in jobs.iter().filter(|job| wanted(job)) {
+            // Before fio comes and makes one of its own.
+            if let Some(path) = &job.file
+                && files.iter().all(|file| file.0 != *path)
+            {
+                files.push(write_file(path.clone())?);
+            }
+            let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+            let base = self.fio(job, Duration::from_millis(1), 0.0).map(|(_, cpu)| cpu).unwrap_or(0.0);
+            for (side, _) in interleaved(2, self.rounds as usize, 1) {
+                if output.is_interrupted() {
+                    return Err(BenchError::failed("interrupted"));
+                }
+                match side {
+                    0 => ours.push(self.ours(job)?),
+                    _ => theirs.push(self.fio(job, Duration::from_secs_f64(self.seconds), base)?.0),
+                }
+            }
+            answers.push(print(output, job, &version, &ours, &theirs));
+        }
+        output.object(&json!({ "fio": version, "rounds": self.rounds, "jobs": answers }));
+        Ok(())
+    }
+}
+
+impl Load {
+    fn jobs(&self) -> Vec<Job> {
+        let words = |line: &str| line.split(' ').map(str::to_string).collect::<Vec<_>>();
+        let mut jobs = vec![Job {
+            name: "null device, depth 32".into(),
+            // fio's null engine does not touch the buffer either.
+            url: "null:1GiB?fill=no".into(),
+            depth: 32,
+            reap_batch: 1,
+            file: None,
+            fio: words("--ioengine=null --iodepth=32 --size=1g --thread"),
+        }];
+        for dir in &self.dir {
+            let path = dir.join(format!("brunt-bench-load-{}", std::process::id()));
+            for (depth, reap_batch) in [(32, 1), (32, 8), (1, 1)] {
+                let mut fio = words("--ioengine=io_uring --registerfiles --fixedbufs --direct=1");
+                fio.push(format!("--filename={}", path.display()));
+                fio.push(format!("--size={FILE_BYTES}"));
+                fio.push(format!("--iodepth={depth}"));
+                if depth > 1 {
+                    fio.extend(words("--iodepth_batch_submit=32 --iodepth_batch_complete_min=1"));
+                    fio.push("--iodepth_batch_complete_max=32".into());
+                }
+                let reaping =
+                    if reap_batch > 1 { format!(", reaping {reap_batch} at once") } else { String::new() };
+                let name = format!("{}, depth {depth}{reaping}", dir.display());
+                let (url, file) = (format!("file:{}", path.display()), Some(path.clone()));
+                jobs.push(Job { name, url, depth, reap_batch, file, fio });
+            }
+        }
+        jobs
+    }
+
+    fn ours(&self, job: &Job) -> Result<Figures, BenchError> {
+        let workload = Workload {
+            queue_depth: job.depth,
+            reap_batch: job.reap_batch,
+            align: Size(4096),
+            stop: Stop { time: Some(Span(Duration::from_secs_f64(self.seconds))), ..Stop::default() },
+            ..Workload::default()
+        };
+        let backend = open_url(&job.url).map_err(BenchError::failed)?;
+        let before = Cost::now();
+        let outcome = Session::new(workload, backend, 1)
+            .run(&AtomicBool::new(false), &mut NoRecorder)
+            .map_err(BenchError::failed)?;
+        let cost = Cost::now().since(before);
+        let count = outcome.figures.completed() as f64;
+        let response = outcome.figures.response();
+        Ok(Figures {
+            per_second: outcome.requests_per_second,
+            cpu_nanos: cost.cpu().as_nanos() as f64 / count,
+            system_calls: Some(outcome.figures.cost.system_calls as f64 / count),
+            switches: cost.switches() as f64 / count,
+            mean_nanos: response.mean().unwrap_or(f64::NAN),
+            p99_nanos: response.percentile(99.0).map_or(f64::NAN, |nanos| nanos.0 as f64),
+        })
+    }
+
+    /// A run of fio; its figures, and its processor time in nanoseconds, less `base`.
+    fn fio(&self, job: &Job, time: Duration, base: f64) -> Result<(Figures, f64), BenchError> {
+        let before = Cost::of_children();
+        let output = Command::new("fio")
+            .args(["--name=x", "--rw=randread", "--bs=4k", "--norandommap", "--time_based"])
+            .args(["--output-format=json", &format!("--runtime={}ms", time.as_millis())])
+            .args(&job.fio)
+            .output()
+            .map_err(|error| BenchError::failed(format!("cannot run fio: {error}")))?;
+        let cost = Cost::of_children().since(before);
+        let text = String::from_utf8_lossy(&output.stdout);
+        let answer: Value = serde_json::from_str(text.get(text.find('{').unwrap_or(0)..).unwrap_or(""))
+            .map_err(|_| BenchError::failed(format!("fio: {}", String::from_utf8_lossy(&output.stderr))))?;
+        let read = &answer["jobs"][0]["read"];
+        let number = |value: &Value| value.as_f64().unwrap_or(f64::NAN);
+        let count = number(&read["total_ios"]);
+        let cpu = (cost.cpu().as_nanos() as f64 - base).max(0.0);
+        let figures = Figures {
+            per_second: number(&read["iops"]),
+            cpu_nanos: cpu / count,
+            system_calls: None,
+            switches: cost.switches() as f64 / count,
+            mean_nanos: number(&read["lat_ns"]["mean"]),
+            p99_nanos: number(&read["clat_ns"]["percentile"]["99.000000"]),
+        };
+        Ok((figures, cpu))
+    }
+}
+
+/// A file of real bytes: holes would be answered without the medium.
+fn write_file(path: PathBuf) -> Result<Scratch, BenchError> {
+    let failed = |error: std::io::Error| BenchError::failed(format!("{}: {error}", path.display()));
+    let mut file = std::fs::File::create_new(&path).map_err(failed)?;
+    let scratch = Scratch(path.clone());
+    let mut block = vec![0; 1 << 20];
+    brunt_core::random::Random::new(1).fill(&mut block);
+    for _ in 0..FILE_BYTES / block.len() as u64 {
+        std::io::Write::write_all(&mut file, &block).map_err(failed)?;
+    }
+    file.sync_all().map_err(failed)?;
+    Ok(scratch)
+}
+
+fn print(output: &dyn Console, job: &Job, version: &str, ours: &[Figures], theirs: &[Figures]) -> Value {
+    let of = |runs: &[Figures], get: fn(&Figures) -> f64| runs.iter().map(get).collect::<Vec<f64>>();
+    output.line(format_args!("{}: 4 KiB random read", job.name));
+    output.line(
+        "             requests/s    CPU ns   calls  switches    mean us     p99 us   (medians of runs)",
+    );
+    let mut sides = Vec::new();
+    for (who, runs) in [("brunt", ours), (version, theirs)] {
+        let middle = |get: fn(&Figures) -> f64| median(&of(runs, get));
+        let calls = runs[0].system_calls.map(|_| middle(|run| run.system_calls.unwrap_or(f64::NAN)));
+        output.line(format_args!(
+            "  {who:<9} {:>11.0} {:>9.0} {:>7} {:>9.4} {:>10.2} {:>10.2}",
+            middle(|run| run.per_second),
+            middle(|run| run.cpu_nanos),
+            calls.map_or("-".to_string(), |calls| format!("{calls:.3}")),
+            middle(|run| run.switches),
+            middle(|run| run.mean_nanos) / 1e3,
+            middle(|run| run.p99_nanos) / 1e3,
+        ));
+        sides.push(json!({
+            "who": who,
+            "requests_per_second": of(runs, |run| run.per_second),
+            "cpu_nanos_per_request": of(runs, |run| run.cpu_nanos),
+            "system_calls_per_request": calls,
+            "context_switches_per_request": of(runs, |run| run.switches),
+            "latency_mean_nanos": of(runs, |run| run.mean_nanos),
+            "latency_p99_nanos": of(runs, |run| run.p99_nanos),
+        }));
+    }
+    let ratio = |get: fn(&Figures) -> f64| Ratio::of(&of(theirs, get), &of(ours, get), 1);
+    let show = |ratio: Option<Ratio>| {
+        ratio.map_or("-".to_string(), |r| format!("{:.2} ({:.2} to {:.2})", r.ratio, r.low, r.high))
+    };
+    let (rate, cpu) = (ratio(|run| run.per_second), ratio(|run| run.cpu_nanos));
+    let mean = ratio(|run| run.mean_nanos);
+    output.line(format_args!(
+        "  brunt to fio: rate {}, CPU {}, mean latency {}",
+        show(rate),
+        show(cpu),
+        show(mean)
+    ));
+    json!({ "job": job.name, "sides": sides, "rate_ratio": rate, "cpu_ratio": cpu, "mean_latency_ratio": mean })
+}
