@@ -13,7 +13,7 @@ use std::time::Duration;
 use brunt_block::open_url;
 use brunt_core::cost::Cost;
 use brunt_core::{Size, Span};
-use brunt_load::workload::{Stop, Workload};
+use brunt_load::block::workload::{Stop, Workload};
 use brunt_load::{NoRecorder, Session};
 use brunt_study::statistics::{Ratio, interleaved};
 use serde_json::{Value, json};

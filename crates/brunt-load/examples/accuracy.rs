@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use brunt_block::open_url;
 use brunt_core::{Histogram, Span};
-use brunt_load::workload::{Arrival, Process, Stop, Workload};
+use brunt_load::block::workload::{Arrival, Process, Stop, Workload};
 use brunt_load::{NoRecorder, Session};
 
 const SHARE_MAX: f64 = 0.02;

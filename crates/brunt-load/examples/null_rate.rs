@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use brunt_block::open_url;
 use brunt_core::{Size, Span};
-use brunt_load::workload::{Stop, Workload};
+use brunt_load::block::workload::{Stop, Workload};
 use brunt_load::{NoRecorder, Session};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -4,8 +4,8 @@
 use std::sync::atomic::AtomicBool;
 
 use brunt_block::open_url;
+use brunt_load::block::workload::{Stop, Verify};
 use brunt_load::record::RequestStatus;
-use brunt_load::workload::{Stop, Verify};
 use brunt_load::{NoRecorder, Session, Workload};
 
 /// Verified random reads and writes on a device: how many reads did not hold what was written, and how

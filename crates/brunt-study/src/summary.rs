@@ -8,10 +8,10 @@ use std::io;
 use std::path::Path;
 
 use brunt_core::{Histogram, Nanos};
-use brunt_load::calibrate::RingChoice;
+use brunt_load::block::calibrate::RingChoice;
+use brunt_load::block::depth::DepthChoice;
 use brunt_load::cost::Cost;
-use brunt_load::depth::DepthChoice;
-use brunt_load::filesystem::PageCache;
+use brunt_load::file::PageCache;
 use brunt_load::record::{OpFigures, RequestStatus};
 use brunt_load::{Outcome, Stopped};
 use serde::{Deserialize, Serialize};

@@ -1,7 +1,7 @@
 //! How it was measured, where, and how to measure it again.
 
 use brunt_load::Workload;
-use brunt_load::workload::{Arrival, Process};
+use brunt_load::block::workload::{Arrival, Process};
 use brunt_study::experiment::Experiment;
 use brunt_study::results::environment::without_secrets;
 use brunt_study::statistics::{ALPHA, RESAMPLES, RUNS_MIN};

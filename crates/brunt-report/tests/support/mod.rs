@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicBool;
 use brunt_block::Backend;
 use brunt_block::backends::memory::MemoryBackend;
 use brunt_core::{Histogram, Nanos};
-use brunt_load::depth::{DepthChoice, DepthTrial};
+use brunt_load::block::depth::{DepthChoice, DepthTrial};
 use brunt_report::experiment::{Details, Interval, RunDetails};
 use brunt_study::experiment::Experiment;
 use brunt_study::lab::LinkCounts;

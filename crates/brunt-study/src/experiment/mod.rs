@@ -15,7 +15,7 @@ mod target;
 use std::collections::BTreeMap;
 
 use brunt_load::Workload;
-use brunt_load::filesystem::FileSystemLoad;
+use brunt_load::file::FileSystemLoad;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

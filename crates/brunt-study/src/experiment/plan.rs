@@ -7,8 +7,8 @@ use std::time::Duration;
 use brunt_core::{Size, Span};
 use brunt_lab::link::{BitRate, Settings as LinkSettings};
 use brunt_load::Workload;
-use brunt_load::filesystem::Phase;
-use brunt_load::workload::{Arrival, BlockSize};
+use brunt_load::block::workload::{Arrival, BlockSize};
+use brunt_load::file::Phase;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use brunt_core::Histogram;
+use brunt_load::block::workload::Arrival;
 use brunt_load::record::{Figures, OpFigures};
-use brunt_load::workload::Arrival;
 use serde_json::{Map, Value, json};
 
 use crate::experiment::{Plan, Point};

@@ -11,7 +11,7 @@ use std::time::Duration;
 use brunt_core::units::format_size;
 use brunt_core::{Size, Span};
 use brunt_load::Workload;
-use brunt_load::workload::{
+use brunt_load::block::workload::{
     Arrival, BlockSize, Burst, Distribution, Process, RampUp, Region, Stop, Verify, Zone,
 };
 

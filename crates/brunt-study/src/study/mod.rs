@@ -15,10 +15,11 @@ use std::time::{Duration, SystemTime};
 
 use brunt_block::Backend;
 use brunt_core::{Clock, Histogram, Nanos};
-use brunt_load::calibrate::{RingChoice, RingMode};
-use brunt_load::filesystem::{FileSystem, FileSystemError};
+use brunt_load::block::calibrate::RingChoice;
+use brunt_load::block::workload::Arrival;
+use brunt_load::block::workload::RingMode;
+use brunt_load::file::{FileSystem, FileSystemError};
 use brunt_load::record::{Figures, RequestStatus};
-use brunt_load::workload::Arrival;
 use brunt_load::{Interval, Outcome, Recorder, RequestRecord, Session, SessionError, Stopped};
 
 use crate::degradation::{Degradation, Stretch, over_runs};
@@ -389,7 +390,7 @@ impl<'a> Study<'a> {
             Arrival::Search { .. } => {
                 let (answer, trials) = session.search(stop, &mut relay)?;
                 // The trial at the answer, or the last one if none kept the promise.
-                let at_answer = |trial: &brunt_load::session::Trial| Some(trial.rate) == answer && trial.kept;
+                let at_answer = |trial: &brunt_load::block::Trial| Some(trial.rate) == answer && trial.kept;
                 let chosen = trials.iter().position(at_answer).or(trials.len().checked_sub(1));
                 trial = chosen.unwrap_or(0) as u32;
                 match chosen.and_then(|index| trials.into_iter().nth(index)) {

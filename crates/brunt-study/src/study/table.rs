@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use brunt_core::Size;
-use brunt_load::calibrate::RingMode;
+use brunt_load::block::workload::RingMode;
 
 use crate::degradation::{OverRuns, ResponseOverRuns};
 use crate::experiment::{Experiment, Overlap, Plan, Together, overlaps};

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use brunt_load::audit::{audit, journals_in};
+use brunt_load::block::audit::{audit, journals_in};
 use serde_json::json;
 
 use super::Subcommand;

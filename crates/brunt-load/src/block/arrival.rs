@@ -6,7 +6,7 @@ use std::time::Duration;
 use brunt_core::Nanos;
 use brunt_core::random::Random;
 
-use crate::workload::{Burst, Process};
+use crate::block::workload::{Burst, Process};
 
 /// The due times of one worker, one after the other.
 #[derive(Clone, Debug)]

@@ -1,8 +1,8 @@
 //! The loop against simulated devices on a manual clock.
 
 use super::*;
+use crate::block::workload::{Burst, Process, RampUp, Retry, Stop};
 use crate::record::NoRecorder;
-use crate::workload::{Burst, Process, RampUp, Retry, Stop};
 use brunt_core::Span;
 
 /// A device with one answer after a fixed time, on a clock that only the test moves.
@@ -328,12 +328,13 @@ fn requests_do_not_depend_on_timing() {
 #[test]
 fn overlapping_requests_wait() {
     let mut device = Simulated::new(&Clock::manual(), 16, MS);
-    let region = crate::workload::Region { start: Default::default(), length: Some(brunt_core::Size(8192)) };
+    let region =
+        crate::block::workload::Region { start: Default::default(), length: Some(brunt_core::Size(8192)) };
     let workload = Workload {
         queue_depth: 16,
         read: 0.0,
         region,
-        verify: Some(crate::workload::Verify::default()),
+        verify: Some(crate::block::workload::Verify::default()),
         stop: for_requests(100),
         ..Workload::default()
     };

@@ -18,15 +18,16 @@ use brunt_block::{Buf, BufPool, Completion, Device, DeviceError, DeviceInfo, Op,
 use brunt_core::{Clock, Nanos};
 use brunt_wire::scsi::sense::{Status, key};
 
-use crate::arrival::Schedule;
+use crate::block::arrival::Schedule;
+use crate::block::data::Source;
+use crate::block::generator::{Area, Generator, Planned};
+use crate::block::verify::{GRAINS_MAX, HEADER_BYTES, Journal, JournalHead, Ledger};
+use crate::block::workload::{Arrival, RetryOn, Workload};
 use crate::cost::Cost;
-use crate::data::Source;
-use crate::generator::{Area, Generator, Planned};
+use crate::load::WorkloadError;
 use crate::record::{
     Counts, Figures, FirstError, Interval, Outcome, Recorder, RequestRecord, RequestStatus, Stopped,
 };
-use crate::verify::{GRAINS_MAX, HEADER_BYTES, Journal, JournalHead, Ledger};
-use crate::workload::{Arrival, RetryOn, Workload, WorkloadError};
 
 /// How long a stop flag may go unseen.
 const LOOK_EVERY: Duration = Duration::from_millis(50);

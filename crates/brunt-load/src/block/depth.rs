@@ -8,12 +8,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use brunt_core::Span;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::NoRecorder;
-use crate::session::{Session, SessionError};
-use crate::workload::{Arrival, QUEUE_DEPTH_MAX, RampUp, Workload, WorkloadError};
+use crate::block::workload::{DepthSearch, RampUp};
+use crate::block::{Session, SessionError};
 
 /// What comes before a trial when the workload has no ramp-up: a connection's window has to open.
 const RAMP: Duration = Duration::from_millis(500);
@@ -21,22 +20,6 @@ const RAMP: Duration = Duration::from_millis(500);
 const GAIN_MIN: f64 = 1.03;
 /// Of the best throughput, what the chosen depth has to reach.
 const ENOUGH: f64 = 0.97;
-
-/// `depth_search`: the queue depth is found before a point's first run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct DepthSearch {
-    /// The deepest queue that is tried. It begins at `queue_depth` and doubles.
-    pub max: u32,
-    /// How long each is measured, after the workload's ramp-up.
-    pub time: Span,
-}
-
-impl Default for DepthSearch {
-    fn default() -> DepthSearch {
-        DepthSearch { max: 256, time: Span(Duration::from_secs(2)) }
-    }
-}
 
 /// What was found.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -54,30 +37,6 @@ pub struct DepthTrial {
     pub queue_depth: u32,
     /// What it brought.
     pub bytes_per_second: f64,
-}
-
-impl DepthSearch {
-    /// Whether it makes sense for this workload.
-    ///
-    /// # Errors
-    /// The key that does not, and what would be right.
-    pub fn check(&self, workload: &Workload) -> Result<(), WorkloadError> {
-        let wrong = |key, what: String| Err(WorkloadError { key, what });
-        if !(workload.queue_depth..=QUEUE_DEPTH_MAX).contains(&self.max) {
-            let what = format!(
-                "{} is outside {} (queue_depth, where it begins) to {QUEUE_DEPTH_MAX}",
-                self.max, workload.queue_depth
-            );
-            return wrong("depth_search.max", what);
-        }
-        if self.time.0 < Duration::from_millis(10) {
-            return wrong("depth_search.time", format!("{} is less than 10ms", self.time));
-        }
-        match workload.arrival {
-            Arrival::Closed {} => Ok(()),
-            _ => wrong("depth_search", "only a closed loop is as fast as its queue is deep".into()),
-        }
-    }
 }
 
 impl DepthChoice {
@@ -146,7 +105,7 @@ impl Session {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::Stop;
+    use crate::block::workload::{Arrival, Stop, Workload};
     use brunt_block::open_url;
 
     fn tried(rates: &[f64]) -> Vec<DepthTrial> {
@@ -207,7 +166,7 @@ mod tests {
             "depth_search.time",
         );
         let limit = Span(Duration::from_millis(5));
-        let process = crate::workload::Process::Constant;
+        let process = crate::block::workload::Process::Constant;
         let arrival = Arrival::Search { percentile: 99.0, limit, rate: 100.0, tolerance: 0.05, process };
         let open = Workload { arrival, ..Workload::default() };
         check(DepthSearch::default(), open, "depth_search");

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use brunt_block::{Backend, Op, Request, Ring, RingConfig};
 
-use crate::verify::{ENTRY_BYTES, Finding, HEAD_BYTES, JournalHead, inspect, parse_entry, parse_head};
+use crate::block::verify::{ENTRY_BYTES, Finding, HEAD_BYTES, JournalHead, inspect, parse_entry, parse_head};
 
 /// Lost grains that are named one by one.
 pub const NAMED_MAX: usize = 100;
@@ -114,7 +114,7 @@ impl Promises {
     }
 
     /// The grains of an entry; `None` when it lies outside the part.
-    fn grains(&self, entry: &crate::verify::Entry) -> Option<std::ops::Range<usize>> {
+    fn grains(&self, entry: &crate::block::verify::Entry) -> Option<std::ops::Range<usize>> {
         let first = entry.offset.checked_sub(self.head.start)? / self.head.grain;
         let end = first + u64::from(entry.len).div_ceil(self.head.grain);
         (end <= self.sent.len() as u64).then_some(first as usize..end as usize)
@@ -223,7 +223,7 @@ fn read_full(from: &mut impl Read, out: &mut [u8]) -> io::Result<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::verify::{Journal, Ledger, seal};
+    use crate::block::verify::{Journal, Ledger, seal};
     use brunt_block::backends::memory::MemoryBackend;
 
     const LEN: u64 = 64 << 10;

@@ -7,7 +7,7 @@ use brunt_core::{Size, Span};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::workload::{INTERVAL_MAX, INTERVAL_MIN, WorkloadError};
+use crate::load::{INTERVAL_MAX, INTERVAL_MIN, WorkloadError};
 
 /// Most files of the phases that make some.
 pub const FILES_MAX: u64 = 10_000_000;

@@ -4,7 +4,7 @@
 
 use brunt_core::random::Random;
 
-use crate::workload::Distribution;
+use crate::block::workload::Distribution;
 
 /// A distribution over `0..count`, ready to be drawn from.
 #[derive(Clone, Debug)]
@@ -189,7 +189,7 @@ impl Zipf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::Zone;
+    use crate::block::workload::Zone;
 
     fn counts(distribution: &Distribution, positions: u64, draws: u32) -> Vec<u32> {
         let (pattern, mut random) = (Pattern::new(distribution, positions), Random::new(5));

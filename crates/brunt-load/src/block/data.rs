@@ -4,7 +4,7 @@
 
 use brunt_core::random::Random;
 
-use crate::workload::Data;
+use crate::block::workload::Data;
 
 /// The grain in which targets look for copies.
 const CHUNK_BYTES: usize = 4096;

@@ -10,14 +10,12 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use brunt_block::RingConfig;
 use brunt_core::Span;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::block::workload::{Arrival, RampUp, RingMode, Stop};
+use crate::block::{Session, SessionError};
 use crate::record::NoRecorder;
-use crate::session::{Session, SessionError};
-use crate::workload::{Arrival, RampUp, Stop};
 
 /// Trials of each mode; the one in the middle counts.
 pub const ROUNDS: usize = 3;
@@ -26,47 +24,6 @@ const TRIAL: Duration = Duration::from_millis(200);
 const TRIAL_RAMP: Duration = Duration::from_millis(50);
 /// So much faster than interrupts another mode has to be.
 const MARGIN: f64 = 1.05;
-/// The kernel's thread sleeps after so long without a request.
-const SQPOLL_IDLE_MS: u32 = 100;
-
-/// How a worker's ring works.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum RingMode {
-    /// A system call hands requests over, and interrupts tell that they are done.
-    #[default]
-    Interrupt,
-    /// A thread of the kernel takes requests over (SQPOLL): no system calls, and a core gone.
-    Sqpoll,
-    /// The device is asked until requests are done (IOPOLL): block devices with poll queues only.
-    Poll,
-    /// The fastest of these, measured before the first run of each point: some two seconds.
-    Auto,
-}
-
-impl RingMode {
-    /// Those that a ring can have.
-    pub const ALL: [RingMode; 3] = [RingMode::Interrupt, RingMode::Sqpoll, RingMode::Poll];
-
-    /// Its name in files.
-    pub fn name(self) -> &'static str {
-        match self {
-            RingMode::Interrupt => "interrupt",
-            RingMode::Sqpoll => "sqpoll",
-            RingMode::Poll => "poll",
-            RingMode::Auto => "auto",
-        }
-    }
-
-    /// `base` in this mode; a mode that was never chosen is by interrupts.
-    pub fn config(self, base: RingConfig) -> RingConfig {
-        match self {
-            RingMode::Interrupt | RingMode::Auto => base,
-            RingMode::Sqpoll => RingConfig { sqpoll_idle_ms: Some(SQPOLL_IDLE_MS), ..base },
-            RingMode::Poll => RingConfig { iopoll: true, ..base },
-        }
-    }
-}
 
 /// The mode of a point, and why.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

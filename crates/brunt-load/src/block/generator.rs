@@ -5,8 +5,8 @@
 use brunt_block::Op;
 use brunt_core::random::Random;
 
-use crate::pattern::Pattern;
-use crate::workload::Workload;
+use crate::block::pattern::Pattern;
+use crate::block::workload::Workload;
 
 /// A request before it has a buffer and a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,7 +119,7 @@ impl Generator {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::{BlockSize, Distribution};
+    use crate::block::workload::{BlockSize, Distribution};
     use brunt_core::Size;
 
     fn area() -> Area {

@@ -9,25 +9,33 @@
 //! way to the recorder are at most `MESSAGES_MAX`. Measured: 10.4 MB for a million requests,
 //! 10.6 MB for twenty million.
 
-use std::collections::BTreeMap;
+pub mod arrival;
+pub mod audit;
+pub mod calibrate;
+pub mod data;
+pub mod depth;
+pub mod generator;
+pub mod pattern;
+pub mod search;
+pub mod verify;
+pub mod worker;
+pub mod workload;
+
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
 use brunt_block::{Backend, DeviceError, Ring, RingConfig};
-use brunt_core::{Clock, Nanos, Span};
+use brunt_core::{Nanos, Span};
 
-use crate::record::{Interval, Outcome, Recorder, RequestRecord, RequestStatus, Stopped};
-use crate::search::RateSearch;
-use crate::steady::SteadyState;
-use crate::worker::{RingTime, Seat, Worker};
-use crate::workload::{Arrival, Workload, WorkloadError};
+use crate::collect::{Collector, MESSAGES_MAX, Message, Post, Rounds};
+use crate::load::WorkloadError;
+use crate::record::{Outcome, Recorder, RequestStatus};
+use search::RateSearch;
+use worker::{RingTime, Seat, Worker};
+use workload::{Arrival, Workload};
 
-/// Messages that wait for the recorder; then workers wait too, rather than lose any.
-const MESSAGES_MAX: usize = 64;
-/// From "all are ready" to the common start.
-const START_IN: Duration = Duration::from_millis(2);
 /// Registered buffers of a worker at the most; what goes beyond works unregistered.
 const ARENA_BYTES_MAX: usize = 64 << 20;
 /// Highest rate that a search tries.
@@ -56,7 +64,7 @@ pub enum SessionError {
     Workload(#[from] WorkloadError),
     /// A phase on a file system failed.
     #[error(transparent)]
-    FileSystem(#[from] crate::filesystem::FileSystemError),
+    FileSystem(#[from] crate::file::FileSystemError),
     /// A worker could not open the device.
     #[error("worker {worker} cannot open {device}: {source}")]
     Open {
@@ -86,13 +94,6 @@ pub struct Trial {
     pub kept: bool,
     /// What it saw.
     pub outcome: Outcome,
-}
-
-enum Message {
-    Ready,
-    Interval(u32, Box<Interval>),
-    Requests(Vec<RequestRecord>),
-    Done(u32, Box<Result<Outcome, SessionError>>),
 }
 
 impl Session {
@@ -127,15 +128,23 @@ impl Session {
                 thread.spawn_scoped(scope, work).map_err(|source| SessionError::Io { worker, source })?;
             }
             drop(messages);
-            Collector::new(&self.workload, stop, &halt, recorder).collect(inbox, starts)
+            Collector::new(self.workload.workers, self.rounds(), stop, &halt, recorder).collect(inbox, starts)
         })
+    }
+
+    /// The steady-state rule in intervals.
+    fn rounds(&self) -> Option<Rounds> {
+        let steady = self.workload.stop.steady?;
+        let interval = self.workload.interval.0.max(Duration::from_nanos(1));
+        let intervals = (steady.round.0.as_nanos() / interval.as_nanos()).max(1) as u64;
+        Some(Rounds::new(intervals, steady.rounds_max))
     }
 
     /// One worker's thread.
     fn work(
         &self,
         worker: u32,
-        messages: &SyncSender<Message>,
+        messages: &SyncSender<Message<SessionError>>,
         started: Receiver<Nanos>,
         halt: &AtomicBool,
     ) -> Result<Outcome, SessionError> {
@@ -203,198 +212,14 @@ impl Session {
     }
 }
 
-/// Sends a worker's figures to the collector.
-struct Post<'a> {
-    worker: u32,
-    messages: &'a SyncSender<Message>,
-    /// For room in the inbox: requests are late for it, which is not the device's doing.
-    waited: Duration,
-}
-
-impl Post<'_> {
-    fn send(&mut self, message: Message) {
-        if let Err(TrySendError::Full(message)) = self.messages.try_send(message) {
-            let begin = Clock::Monotonic.now();
-            let _ = self.messages.send(message);
-            self.waited += Clock::Monotonic.now().since(begin);
-        }
-    }
-}
-
-impl Recorder for Post<'_> {
-    fn interval(&mut self, interval: &Interval) {
-        self.send(Message::Interval(self.worker, Box::new(interval.clone())));
-    }
-    fn requests(&mut self, batch: &[RequestRecord]) {
-        self.send(Message::Requests(batch.to_vec()));
-    }
-}
-
-/// Merges what workers send, on the thread that called [`Session::run`].
-struct Collector<'a> {
-    workers: usize,
-    stop: &'a AtomicBool,
-    halt: &'a AtomicBool,
-    recorder: &'a mut dyn Recorder,
-    /// Intervals that some workers have not reported yet.
-    open: BTreeMap<u64, Interval>,
-    /// The next interval of each worker; `u64::MAX` when it is done.
-    next: Vec<u64>,
-    steady: Option<Rounds>,
-    verdict: Option<Stopped>,
-    outcome: Option<Outcome>,
-    error: Option<SessionError>,
-}
-
-/// The rounds of the steady-state rule, made of intervals.
-struct Rounds {
-    state: SteadyState,
-    rounds_max: u32,
-    intervals: u64,
-    seen: u64,
-    completed: u64,
-}
-
-impl<'a> Collector<'a> {
-    fn new(
-        workload: &Workload,
-        stop: &'a AtomicBool,
-        halt: &'a AtomicBool,
-        recorder: &'a mut dyn Recorder,
-    ) -> Collector<'a> {
-        let steady = workload.stop.steady.map(|steady| {
-            let interval = workload.interval.0.max(Duration::from_nanos(1));
-            let intervals = (steady.round.0.as_nanos() / interval.as_nanos()).max(1) as u64;
-            let state = SteadyState::default();
-            Rounds { state, rounds_max: steady.rounds_max, intervals, seen: 0, completed: 0 }
-        });
-        Collector {
-            workers: workload.workers as usize,
-            stop,
-            halt,
-            recorder,
-            open: BTreeMap::new(),
-            next: vec![0; workload.workers as usize],
-            steady,
-            verdict: None,
-            outcome: None,
-            error: None,
-        }
-    }
-
-    fn collect(
-        mut self,
-        inbox: Receiver<Message>,
-        starts: Vec<SyncSender<Nanos>>,
-    ) -> Result<Outcome, SessionError> {
-        let (mut ready, mut starts) = (0, Some(starts));
-        loop {
-            if self.stop.load(Ordering::Relaxed) || self.recorder.is_full() {
-                self.halt.store(true, Ordering::Relaxed);
-            }
-            match inbox.recv_timeout(Duration::from_millis(20)) {
-                Ok(Message::Ready) => {
-                    ready += 1;
-                    if ready == self.workers {
-                        let start = Clock::Monotonic.now().after(START_IN);
-                        starts.take().into_iter().flatten().for_each(|worker| {
-                            let _ = worker.send(start);
-                        });
-                        self.recorder.starts(start);
-                    }
-                }
-                Ok(Message::Interval(worker, interval)) => self.interval(worker, *interval),
-                Ok(Message::Requests(batch)) => self.recorder.requests(&batch),
-                Ok(Message::Done(worker, result)) => {
-                    self.done(worker, *result);
-                    if self.error.is_some() {
-                        starts = None;
-                    }
-                }
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => break,
-            }
-        }
-        if let Some(error) = self.error {
-            return Err(error);
-        }
-        let mut outcome = self.outcome.expect("every worker reports its end");
-        if let Some(verdict) = self.verdict
-            && outcome.stopped <= Stopped::Interrupted
-            && !self.stop.load(Ordering::Relaxed)
-            && !self.recorder.is_full()
-        {
-            outcome.stopped = verdict;
-        }
-        Ok(outcome)
-    }
-
-    fn interval(&mut self, worker: u32, interval: Interval) {
-        self.next[worker as usize] = interval.index + 1;
-        match self.open.get_mut(&interval.index) {
-            Some(open) => {
-                open.figures.merge(&interval.figures);
-                open.start = open.start.min(interval.start);
-                open.end = open.end.max(interval.end);
-            }
-            None => {
-                self.open.insert(interval.index, interval);
-            }
-        }
-        self.emit();
-    }
-
-    fn done(&mut self, worker: u32, result: Result<Outcome, SessionError>) {
-        self.next[worker as usize] = u64::MAX;
-        match result {
-            Ok(outcome) => match &mut self.outcome {
-                Some(all) => all.merge(&outcome),
-                None => self.outcome = Some(outcome),
-            },
-            Err(error) => {
-                self.error.get_or_insert(error);
-                self.halt.store(true, Ordering::Relaxed);
-            }
-        }
-        self.emit();
-    }
-
-    /// Hands on every interval that all workers have reported.
-    fn emit(&mut self) {
-        let complete = self.next.iter().copied().min().unwrap_or(u64::MAX);
-        while let Some(entry) = self.open.first_entry() {
-            if *entry.key() >= complete {
-                return;
-            }
-            let interval = entry.remove();
-            self.recorder.interval(&interval);
-            self.judge(&interval);
-        }
-    }
-
-    fn judge(&mut self, interval: &Interval) {
-        let Some(rounds) = &mut self.steady else { return };
-        if self.verdict.is_some() {
-            return;
-        }
-        rounds.seen += 1;
-        rounds.completed += interval.figures.completed();
-        if rounds.seen.is_multiple_of(rounds.intervals) {
-            let steady = rounds.state.round(rounds.completed as f64);
-            rounds.completed = 0;
-            if steady || rounds.state.rounds() >= rounds.rounds_max {
-                self.verdict = Some(if steady { Stopped::Steady } else { Stopped::NotSteady });
-                self.halt.store(true, Ordering::Relaxed);
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::Ordering;
+
     use crate::NoRecorder;
-    use crate::workload::{RampUp, Steady, Stop};
+    use crate::block::workload::{RampUp, Steady, Stop};
+    use crate::record::{Interval, RequestRecord, Stopped};
     use brunt_block::backends::memory::MemoryBackend;
     use brunt_block::backends::null::NullBackend;
     use brunt_core::Size;
@@ -444,27 +269,6 @@ mod tests {
         assert_eq!(response.max().map(|max| max.0), longest);
     }
 
-    /// The goal: a worker that has to wait for its figures to be taken says so, one that has not does
-    /// not.
-    #[test]
-    fn waiting_for_the_recorder_is_told() {
-        let (messages, inbox) = sync_channel(1);
-        let mut post = Post { worker: 0, messages: &messages, waited: Duration::ZERO };
-        post.requests(&[]);
-        assert_eq!(post.waited, Duration::ZERO);
-        std::thread::scope(|scope| {
-            scope.spawn(move || {
-                std::thread::sleep(Duration::from_millis(20));
-                inbox.iter().take(2).count()
-            });
-            post.requests(&[]);
-        });
-        assert!(post.waited > Duration::ZERO);
-        let mut outcome = Outcome { recording_wait: post.waited, ..Outcome::interrupted() };
-        outcome.merge(&outcome.clone());
-        assert_eq!(outcome.recording_wait, post.waited * 2);
-    }
-
     /// Has a run stopped as soon as it has done something.
     struct Impatient<'a>(&'a AtomicBool);
 
@@ -507,8 +311,8 @@ mod tests {
             workers: 2,
             queue_depth: 8,
             read: 0.5,
-            verify: Some(crate::workload::Verify::default()),
-            region: crate::workload::Region { start: Size(0), length: Some(Size(256 << 10)) },
+            verify: Some(crate::block::workload::Verify::default()),
+            region: crate::block::workload::Region { start: Size(0), length: Some(Size(256 << 10)) },
             stop: requests(6000),
             ..Workload::default()
         };
@@ -526,7 +330,7 @@ mod tests {
     fn misfits_are_refused() {
         let misfit = Workload {
             stop: requests(1),
-            region: crate::workload::Region { start: Size(1 << 30), length: None },
+            region: crate::block::workload::Region { start: Size(1 << 30), length: None },
             ..Workload::default()
         };
         let error = session(misfit).run(&AtomicBool::new(false), &mut NoRecorder).unwrap_err();

@@ -1,6 +1,6 @@
 //! Blocks that say where they belong and which write they are of, and the journal that says which
 //! writes were acknowledged. A worker seals what it writes and checks what it reads;
-//! [`crate::audit`] reads the journal after a crash.
+//! [`crate::block::audit`] reads the journal after a crash.
 //!
 //! The rule: requests of one worker that overlap are never in flight together, and workers have
 //! parts of their own, so that at any time it is known what a block has to contain.

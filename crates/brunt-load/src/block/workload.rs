@@ -4,13 +4,14 @@
 //! The rule: a description is checked once, by [`Workload::check`], against the device it is for;
 //! what runs later may rely on it.
 
-use brunt_block::DeviceInfo;
+use std::time::Duration;
+
+use brunt_block::{DeviceInfo, RingConfig};
 use brunt_core::{Size, Span};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::calibrate::RingMode;
-use crate::depth::DepthSearch;
+use crate::load::{INTERVAL_MAX, INTERVAL_MIN, WorkloadError, wrong};
 
 /// Deepest queue of one worker.
 pub const QUEUE_DEPTH_MAX: u32 = 4096;
@@ -18,10 +19,8 @@ pub const QUEUE_DEPTH_MAX: u32 = 4096;
 pub const WORKERS_MAX: u32 = 256;
 /// Most block sizes, and most hot zones.
 pub const CHOICES_MAX: usize = 64;
-/// Shortest report interval: merging histograms costs a tenth of a millisecond for each.
-pub const INTERVAL_MIN: std::time::Duration = std::time::Duration::from_millis(10);
-/// Longest report interval (papers/spek.md, 2.1).
-pub const INTERVAL_MAX: std::time::Duration = std::time::Duration::from_secs(3600);
+/// The kernel's thread sleeps after so long without a request.
+const SQPOLL_IDLE_MS: u32 = 100;
 
 /// One load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -99,10 +98,10 @@ impl Default for Workload {
             burst: None,
             ramp_up: None,
             stop: Stop::default(),
-            drain: Span(std::time::Duration::from_secs(10)),
-            timeout: Span(std::time::Duration::from_secs(30)),
+            drain: Span(Duration::from_secs(10)),
+            timeout: Span(Duration::from_secs(30)),
             retry: Retry::default(),
-            interval: Span(std::time::Duration::from_secs(1)),
+            interval: Span(Duration::from_secs(1)),
             data: Data::default(),
             force_unit_access: false,
             verify: None,
@@ -317,20 +316,6 @@ pub struct Verify {
     /// later tell a lost write from one that was never acknowledged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub journal: Option<std::path::PathBuf>,
-}
-
-/// What is wrong with a workload: which key, and what would be right.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{key}: {what}")]
-pub struct WorkloadError {
-    /// The key as written in the file, such as `blocks` or `stop.steady.round`.
-    pub key: &'static str,
-    /// What is wrong and what would be right.
-    pub what: String,
-}
-
-fn wrong(key: &'static str, what: impl Into<String>) -> Result<(), WorkloadError> {
-    Err(WorkloadError { key, what: what.into() })
 }
 
 impl Workload {
@@ -551,6 +536,85 @@ impl Workload {
     }
 }
 
+/// How a worker's ring works.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum RingMode {
+    /// A system call hands requests over, and interrupts tell that they are done.
+    #[default]
+    Interrupt,
+    /// A thread of the kernel takes requests over (SQPOLL): no system calls, and a core gone.
+    Sqpoll,
+    /// The device is asked until requests are done (IOPOLL): block devices with poll queues only.
+    Poll,
+    /// The fastest of these, measured before the first run of each point: some two seconds.
+    Auto,
+}
+
+impl RingMode {
+    /// Those that a ring can have.
+    pub const ALL: [RingMode; 3] = [RingMode::Interrupt, RingMode::Sqpoll, RingMode::Poll];
+
+    /// Its name in files.
+    pub fn name(self) -> &'static str {
+        match self {
+            RingMode::Interrupt => "interrupt",
+            RingMode::Sqpoll => "sqpoll",
+            RingMode::Poll => "poll",
+            RingMode::Auto => "auto",
+        }
+    }
+
+    /// `base` in this mode; a mode that was never chosen is by interrupts.
+    pub fn config(self, base: RingConfig) -> RingConfig {
+        match self {
+            RingMode::Interrupt | RingMode::Auto => base,
+            RingMode::Sqpoll => RingConfig { sqpoll_idle_ms: Some(SQPOLL_IDLE_MS), ..base },
+            RingMode::Poll => RingConfig { iopoll: true, ..base },
+        }
+    }
+}
+
+/// `depth_search`: the queue depth is found before a point's first run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct DepthSearch {
+    /// The deepest queue that is tried. It begins at `queue_depth` and doubles.
+    pub max: u32,
+    /// How long each is measured, after the workload's ramp-up.
+    pub time: Span,
+}
+
+impl Default for DepthSearch {
+    fn default() -> DepthSearch {
+        DepthSearch { max: 256, time: Span(Duration::from_secs(2)) }
+    }
+}
+
+impl DepthSearch {
+    /// Whether it makes sense for this workload.
+    ///
+    /// # Errors
+    /// The key that does not, and what would be right.
+    pub fn check(&self, workload: &Workload) -> Result<(), WorkloadError> {
+        let wrong = |key, what: String| Err(WorkloadError { key, what });
+        if !(workload.queue_depth..=QUEUE_DEPTH_MAX).contains(&self.max) {
+            let what = format!(
+                "{} is outside {} (queue_depth, where it begins) to {QUEUE_DEPTH_MAX}",
+                self.max, workload.queue_depth
+            );
+            return wrong("depth_search.max", what);
+        }
+        if self.time.0 < Duration::from_millis(10) {
+            return wrong("depth_search.time", format!("{} is less than 10ms", self.time));
+        }
+        match workload.arrival {
+            Arrival::Closed {} => Ok(()),
+            _ => wrong("depth_search", "only a closed loop is as fast as its queue is deep".into()),
+        }
+    }
+}
+
 fn one() -> f64 {
     1.0
 }
@@ -567,7 +631,7 @@ fn twenty_five() -> u32 {
     25
 }
 fn ten_seconds() -> Span {
-    Span(std::time::Duration::from_secs(10))
+    Span(Duration::from_secs(10))
 }
 
 fn is_default(mode: &RingMode) -> bool {
