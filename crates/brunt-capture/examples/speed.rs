@@ -35,7 +35,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let analyses = |path: &Path| -> Result<(u64, u64), Box<dyn std::error::Error>> {
         let outcome = run_file(path, Analysis::new(), Limits::default(), || false)?;
         let report = outcome.sink.report(&outcome.ledger);
-        Ok((report.ledger.wire_bytes, report.operations))
+        Ok((report.ledger.of("wire_bytes"), report.operations))
     };
     let trace = |path: &Path| -> Result<(u64, u64), Box<dyn std::error::Error>> {
         let folder = path.with_extension("trace");
@@ -50,7 +50,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let report = analysis.report(&outcome.ledger);
         let smaller = outcome.ledger.wire_bytes as f64 / summary.bytes as f64;
         println!("{} rows, {} bytes: {smaller:.1} times smaller", summary.rows, summary.bytes);
-        Ok((report.ledger.wire_bytes, report.operations))
+        Ok((report.ledger.of("wire_bytes"), report.operations))
     };
     type Pass<'a> = &'a dyn Fn(&Path) -> Result<(u64, u64), Box<dyn std::error::Error>>;
     let passes: [(&str, Pass<'_>); 4] = [

@@ -138,7 +138,7 @@ mod tests {
             .collect()
     }
 
-    /// The goal: however the data is cut, and from whatever offset, the sums are those of the
+    /// However the data is cut, and from whatever offset, the sums are those of the
     /// file's aligned blocks.
     #[test]
     fn any_cut_any_offset() {
@@ -164,7 +164,7 @@ mod tests {
         }
     }
 
-    /// The goal: blocks that touch a hole are not summed, all others are.
+    /// Blocks that touch a hole are not summed, all others are.
     #[test]
     fn holes() {
         let bytes = data(8192);

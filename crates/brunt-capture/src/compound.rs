@@ -165,7 +165,7 @@ mod tests {
         words.iter().flat_map(|word| word.to_be_bytes()).collect()
     }
 
-    /// The goal: a compound is counted as what the client wanted of it.
+    /// A compound is counted as what the client wanted of it.
     #[test]
     fn gists() {
         let sequence = [53, 1, 2, 3, 4, 5, 0, 7, 0];

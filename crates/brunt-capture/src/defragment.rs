@@ -131,7 +131,7 @@ mod tests {
         d.add(key(id), fragment, Payload { bytes: text.as_bytes(), wire_len: text.len() }, 0)
     }
 
-    /// The goal: any order gives the packet; repeats are harmless; overlaps lose it.
+    /// Any order gives the packet; repeats are harmless; overlaps lose it.
     #[test]
     fn fragments() {
         let mut d = Defragmenter::default();
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(d.waiting(), 0);
     }
 
-    /// The goal: a flood of first fragments stays within its bound.
+    /// A flood of first fragments stays within its bound.
     #[test]
     fn flood() {
         let mut d = Defragmenter::default();

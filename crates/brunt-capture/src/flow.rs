@@ -249,7 +249,7 @@ mod tests {
         FlowKey::new(end(2, port), end(1, 2049), Protocol::Tcp)
     }
 
-    /// The goal: both directions find the same connection; a full table keeps those with data.
+    /// Both directions find the same connection; a full table keeps those with data.
     #[test]
     fn finds_and_evicts() {
         let mut flows = Flows::new(4);
@@ -269,7 +269,7 @@ mod tests {
         assert!(matches!(flows.find(key(1).0, 2000), Found::Old(i) if i == first));
     }
 
-    /// The goal: what is known is what would be found, and nothing of it outlives its connection.
+    /// What is known is what would be found, and nothing of it outlives its connection.
     #[test]
     fn known() {
         let mut flows = Flows::new(64);

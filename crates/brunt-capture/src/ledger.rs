@@ -28,6 +28,11 @@ macro_rules! counters {
                 [$(self.$name),*]
             }
 
+            /// All counters with their names.
+            pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($name), self.$name)),*].into_iter()
+            }
+
             /// From all counters.
             pub fn from_counters(counters: [u64; Ledger::COUNT]) -> Ledger {
                 let [$($name),*] = counters;

@@ -62,7 +62,7 @@ impl Memory {
 mod tests {
     use super::*;
 
-    /// The goal: the bound holds and everything taken comes back.
+    /// The bound holds and everything taken comes back.
     #[test]
     fn bound_holds() {
         let mut memory = Memory::new(10);

@@ -313,7 +313,7 @@ mod tests {
         ledger
     }
 
-    /// The goal: order, overlap, loss and wrap-around each give the stream the receiver had.
+    /// Order, overlap, loss and wrap-around each give the stream the receiver had.
     #[test]
     fn streams() {
         for start in [1, 0xffff_fffe] {
@@ -334,7 +334,7 @@ mod tests {
         }
     }
 
-    /// The goal: a gap that is never filled nor acknowledged costs a bounded buffer.
+    /// A gap that is never filled nor acknowledged costs a bounded buffer.
     #[test]
     fn gap_is_bounded() {
         let (mut ledger, mut memory) = (Ledger::default(), Memory::new(64 << 20));
@@ -349,7 +349,7 @@ mod tests {
         assert_eq!(out.0[0], "-1");
     }
 
-    /// The goal: a jump beyond every window is a new start, not a hole of a gigabyte.
+    /// A jump beyond every window is a new start, not a hole of a gigabyte.
     #[test]
     fn jump() {
         let ledger =

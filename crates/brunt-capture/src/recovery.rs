@@ -167,7 +167,7 @@ mod tests {
         Found { operations, ..Found::default() }
     }
 
-    /// The goal: what could be found is counted as possible, and what was not so is told.
+    /// What could be found is counted as possible, and what was not so is told.
     #[test]
     fn possible_recovered_invented() {
         let seen = |call, reply| Seen { procedure: 6, call, reply, status: Some(0) };
@@ -192,7 +192,7 @@ mod tests {
         assert_eq!(truth.possible(&kept, 5).0.len(), 1);
     }
 
-    /// The goal: the same seed loses the same packets, about as many as were asked for.
+    /// The same seed loses the same packets, about as many as were asked for.
     #[test]
     fn losses_repeat() {
         let draw = |seed| {

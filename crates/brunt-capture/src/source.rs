@@ -259,7 +259,7 @@ mod tests {
         source.fill(&mut Batch::default()).map_err(|error| error.to_string())
     }
 
-    /// The goal: what ends before it shows to be a capture is not one; a capture without packets is.
+    /// What ends before it shows to be a capture is not one; a capture without packets is.
     #[test]
     fn ends_before_it_begins() {
         let header: &[u8; 24] = b"\xd4\xc3\xb2\xa1\x02\x00\x04\x00\0\0\0\0\0\0\0\0\0\0\x04\x00\x01\0\0\0";

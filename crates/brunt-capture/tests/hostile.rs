@@ -48,7 +48,7 @@ fn run(packets: impl Iterator<Item = Vec<u8>>) -> (Ledger, Pipeline<Analysis>) {
     (ledger, pipeline)
 }
 
-/// The goal: a million half-open connections push each other out, and never one that carries data.
+/// A million half-open connections push each other out, and never one that carries data.
 #[test]
 fn half_open_flood() {
     let syns = (0..1_000_000u32).map(|i| tcp(i.wrapping_mul(65_537), false, i, 0, SYN, &[]));
@@ -58,7 +58,7 @@ fn half_open_flood() {
     assert_eq!(pipeline.kept_bytes(), 0);
 }
 
-/// The goal: one-byte segments with gaps that are never filled cost the reorder buffers only.
+/// One-byte segments with gaps that are never filled cost the reorder buffers only.
 #[test]
 fn one_byte_segments() {
     let bytes = (0..300_000u32).map(|i| tcp(i % 64, false, 10 + 2 * (i / 64), 0, ACK, &[0x80]));
@@ -67,7 +67,7 @@ fn one_byte_segments() {
     assert!(pipeline.kept_bytes() <= Limits::default().kept_bytes);
 }
 
-/// The goal: record marks of 2 GiB, and of anything else, followed by noise.
+/// Record marks of 2 GiB, and of anything else, followed by noise.
 #[test]
 fn nonsense_marks() {
     let mut random = Random::new(11);
@@ -92,7 +92,7 @@ fn nonsense_marks() {
     assert!(pipeline.kept_bytes() <= Limits::default().kept_bytes);
 }
 
-/// The goal: a real capture with damaged bytes, cut packets, repeats and swaps anywhere.
+/// A real capture with damaged bytes, cut packets, repeats and swaps anywhere.
 #[test]
 fn damaged_capture() {
     let packets = common::packets(&common::small_piece());
@@ -133,7 +133,7 @@ fn damaged_capture() {
     }
 }
 
-/// The goal: the same bytes in other segments are the same operations: a segment for each byte,
+/// The same bytes in other segments are the same operations: a segment for each byte,
 /// and all of a connection's bytes in segments of the largest size.
 #[test]
 fn segmentation_does_not_matter() {

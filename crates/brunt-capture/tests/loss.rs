@@ -49,13 +49,13 @@ fn check(path: &Path, recovered_min: f64, exact: bool) {
     }
 }
 
-/// The goal: with up to 5 % of the packets gone, what can be recovered is, and nothing else.
+/// With up to 5 % of the packets gone, what can be recovered is, and nothing else.
 #[test]
 fn small_piece() {
     check(&common::small_piece(), 0.985, false);
 }
 
-/// The goal: the same on small operations, to the figure that is promised.
+/// The same on small operations, to the figure that is promised.
 #[test]
 fn small_operations() {
     if let Some(path) = common::shared("small-1500.pcap.zst") {
@@ -63,7 +63,7 @@ fn small_operations() {
     }
 }
 
-/// The goal: the same when each operation spans many packets.
+/// The same when each operation spans many packets.
 #[test]
 fn large_operations() {
     if let Some(path) = common::shared("tput-9000.pcap.zst") {
@@ -71,7 +71,7 @@ fn large_operations() {
     }
 }
 
-/// The goal: loss at the tap on top of loss, reordering and duplication in the network.
+/// Loss at the tap on top of loss, reordering and duplication in the network.
 #[test]
 fn lossy_network() {
     for name in ["retx-small.pcap.zst", "retx-tput.pcap.zst"] {

@@ -42,14 +42,14 @@ fn check(path: &Path) {
     }
 }
 
-/// The goal: reports are equal, figure by figure, however many parsers share the work.
+/// Reports are equal, figure by figure, however many parsers share the work.
 #[test]
 fn reports_are_equal() {
     check(&common::small_piece());
     check(&common::small_compounds());
 }
 
-/// The goal: the same over tens of thousands of operations, with losses and retransmissions.
+/// The same over tens of thousands of operations, with losses and retransmissions.
 #[test]
 fn reports_are_equal_on_more() {
     for name in ["retx-small.pcap.zst", "retx-tput.pcap.zst"] {
@@ -59,7 +59,7 @@ fn reports_are_equal_on_more() {
     }
 }
 
-/// The goal: told to stop, everything read until then is worked off and its parts add up.
+/// Told to stop, everything read until then is worked off and its parts add up.
 #[test]
 fn stopped_early() {
     let path = common::small_compounds();

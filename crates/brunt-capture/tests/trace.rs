@@ -34,7 +34,7 @@ fn captures() -> Vec<PathBuf> {
     all
 }
 
-/// The goal: the analyses find in the tables what they found in the packets, to the last digit, and
+/// The analyses find in the tables what they found in the packets, to the last digit, and
 /// the tables have a row for each packet, call and block that the ledger counts.
 #[test]
 fn analyses_agree() {
@@ -88,7 +88,7 @@ fn ints(folder: &Path, table: &'static Table, column: &str) -> Vec<i64> {
     all
 }
 
-/// The goal: a trace by several parsers has the rows of a trace by one, told apart and linked; and what is
+/// A trace by several parsers has the rows of a trace by one, told apart and linked; and what is
 /// found in it is what the parsers found, and what one would have.
 #[test]
 fn several_parsers_write_one_trace() {
@@ -216,7 +216,7 @@ fn record_rounds(
     (ledger, summary)
 }
 
-/// The goal: with a budget the oldest parts of every table go, all of them counted; what is left is within
+/// With a budget the oldest parts of every table go, all of them counted; what is left is within
 /// it, refers to nothing that went, and can still be analysed, with a note of what is missing.
 #[test]
 fn the_oldest_parts_go() {
@@ -338,7 +338,7 @@ fn contents(folder: &Path) -> (Vec<String>, Vec<(String, i64)>) {
     (texts, numbers)
 }
 
-/// The goal: in an anonymous trace stands no name, address, handle or id of the capture, in no column
+/// In an anonymous trace stands no name, address, handle or id of the capture, in no column
 /// and in no byte of its files; the same key gives the same pseudonyms; the figures are the same.
 #[test]
 fn anonymous() {
@@ -377,7 +377,7 @@ fn anonymous() {
     }
 }
 
-/// The goal: a trace whose files are damaged is refused or read as far as it goes; nothing panics.
+/// A trace whose files are damaged is refused or read as far as it goes; nothing panics.
 #[test]
 fn damage_is_an_error() {
     let folder = tempdir().unwrap();
@@ -402,7 +402,7 @@ fn damage_is_an_error() {
     assert!(replay(folder.path()).is_ok());
 }
 
-/// The goal: a disk that is full ends the trace with an error that says so, what was closed before is
+/// A disk that is full ends the trace with an error that says so, what was closed before is
 /// readable, and every row that is not there is counted. (A folder that is taken away stands for it.)
 #[test]
 fn trouble_is_told_and_counted() {
@@ -424,7 +424,7 @@ fn trouble_is_told_and_counted() {
     assert!(Recorder::create(folder.path(), &options).is_err(), "a folder with a trace is taken");
 }
 
-/// The goal: `docs/trace.md` shows the tables as they are. With `BRUNT_WRITE_DOCS=1` the page is put
+/// `docs/trace.md` shows the tables as they are. With `BRUNT_WRITE_DOCS=1` the page is put
 /// right instead.
 #[test]
 fn the_page_has_all_tables() {

@@ -79,7 +79,7 @@ const ATTRIBUTES: [Field; 15] = [
     ("nfs.nfstime4.nseconds", &["atime_ns", "ctime_ns", "mtime_ns"]),
 ];
 
-/// The goal: every attribute of every compound that tshark shows alone in its frame stands in the table.
+/// Every attribute of every compound that tshark shows alone in its frame stands in the table.
 #[test]
 fn attributes_equal_tsharks() {
     let capture = common::small_compounds();
@@ -162,7 +162,7 @@ fn a_caller_with_groups() -> Vec<u8> {
     frame
 }
 
-/// The goal: each call's caller is the one that tshark shows, machine, user and all groups.
+/// Each call's caller is the one that tshark shows, machine, user and all groups.
 #[test]
 fn callers_equal_tsharks() {
     let folder = tempdir().unwrap();

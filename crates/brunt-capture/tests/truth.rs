@@ -36,7 +36,7 @@ fn counts(path: &Path) -> Counts {
     outcome.sink
 }
 
-/// The goal: calls and replies of every procedure are as many as tshark counts. (It counts
+/// Calls and replies of every procedure are as many as tshark counts. (It counts
 /// messages that are there to their end, so those cut by the capture's end are left out.)
 #[test]
 fn counts_equal_tsharks() {
@@ -144,13 +144,13 @@ fn check_fields(path: &Path, sample_min: usize) {
     }
 }
 
-/// The goal: every field of every operation that tshark shows alone in its frame is equal.
+/// Every field of every operation that tshark shows alone in its frame is equal.
 #[test]
 fn fields_equal_tsharks_on_the_small_piece() {
     check_fields(&common::small_piece(), 200);
 }
 
-/// The goal: the same over tens of thousands of operations.
+/// The same over tens of thousands of operations.
 #[test]
 fn fields_equal_tsharks() {
     if let Some(path) = common::shared("retx-small.pcap.zst") {
@@ -158,7 +158,7 @@ fn fields_equal_tsharks() {
     }
 }
 
-/// The goal: statuses by procedure are as many as tshark counts.
+/// Statuses by procedure are as many as tshark counts.
 #[test]
 fn statuses_equal_tsharks() {
     let path = common::small_piece();

@@ -157,7 +157,7 @@ fn collect() -> Collect {
     outcome.sink
 }
 
-/// The goal: operations asked and answered are as many as tshark counted.
+/// Operations asked and answered are as many as tshark counted.
 #[test]
 fn counts_equal_tsharks() {
     let truth = include_str!("../../../testdata/nfs4-small.truth.tsv");
@@ -172,7 +172,7 @@ fn counts_equal_tsharks() {
     assert_eq!(collect().counts, truth);
 }
 
-/// The goal: every field of every compound that tshark shows alone in its frame is equal.
+/// Every field of every compound that tshark shows alone in its frame is equal.
 #[test]
 fn fields_equal_tsharks() {
     let ours = collect();
@@ -204,7 +204,7 @@ fn fields_equal_tsharks() {
     }
 }
 
-/// The goal: files have the paths that their names led to, and READs and WRITEs their bytes.
+/// Files have the paths that their names led to, and READs and WRITEs their bytes.
 #[test]
 fn names_and_bytes() {
     let path = common::small_compounds();

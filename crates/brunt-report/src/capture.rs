@@ -92,20 +92,24 @@ fn glance(report: &Report, source: &Source) -> Glance {
             details: vec![
                 data(bytes(|i| i.read_bytes), "data read"),
                 data(bytes(|i| i.write_bytes), "data written"),
-                ("packets".into(), count(l.packets as f64)),
+                ("packets".into(), count(l.of("packets") as f64)),
             ],
         },
         Card {
             name: "Lost to this report".into(),
-            value: share(l.replies_unmatched, l.calls + l.replies_unmatched) + " of calls",
+            value: share(l.of("replies_unmatched"), l.of("calls") + l.of("replies_unmatched")) + " of calls",
             uncertainty: String::new(),
             details: vec![
-                ("packets dropped".into(), count(l.packets_dropped as f64)),
+                ("packets dropped".into(), count(l.of("packets_dropped") as f64)),
                 (
                     "holes in streams".into(),
-                    format!("{} ({})", count(l.holes as f64), Unit::Bytes.show(l.hole_bytes as f64)),
+                    format!(
+                        "{} ({})",
+                        count(l.of("holes") as f64),
+                        Unit::Bytes.show(l.of("hole_bytes") as f64)
+                    ),
                 ),
-                ("replies without call".into(), count(l.replies_unmatched as f64)),
+                ("replies without call".into(), count(l.of("replies_unmatched") as f64)),
             ],
         },
     ];
@@ -120,7 +124,7 @@ fn glance(report: &Report, source: &Source) -> Glance {
                 "{}, {}, {}",
                 plural(report.clients.count, "client"),
                 plural(report.files.count, "file"),
-                plural(l.connections as usize, "connection")
+                plural(l.of("connections") as usize, "connection")
             ),
         ),
     ];
@@ -208,13 +212,13 @@ fn operations(report: &Report) -> Option<Section> {
     };
     let calls = rows.iter().take(BARS_MAX);
     let calls =
-        calls.map(|row| bar(row.name, row.calls as f64, count(row.calls as f64), report.operations as f64));
+        calls.map(|row| bar(&row.name, row.calls as f64, count(row.calls as f64), report.operations as f64));
     let waited = |row: &OperationRow| row.latency.mean_ns as f64 * row.replies as f64 / 1e3;
     let all: f64 = rows.iter().map(|row| waited(row)).sum();
     let mut by_time = rows.clone();
     by_time.sort_by(|a, b| waited(b).total_cmp(&waited(a)));
     let times = by_time.iter().take(BARS_MAX).filter(|row| waited(row) > 0.0);
-    let times = times.map(|row| bar(row.name, waited(row), Unit::Micros.show(waited(row)), all));
+    let times = times.map(|row| bar(&row.name, waited(row), Unit::Micros.show(waited(row)), all));
     let caption = String::new();
     section.blocks.push(Block::Bars(Bars {
         title: "Calls".into(),
@@ -232,7 +236,7 @@ fn operations(report: &Report) -> Option<Section> {
         ["operation", "calls", "share", "errors", "data", "mean", "median", "p90", "p99", "p99.9", "slowest"];
     let cells = rows.iter().map(|row| {
         let mut cells = vec![
-            Cell::text(row.name),
+            Cell::text(&*row.name),
             Cell::number(count(row.calls as f64)),
             Cell::number(Unit::Share.show(row.calls as f64 / report.operations.max(1) as f64)),
             Cell::number(count(row.errors as f64)),
@@ -376,28 +380,32 @@ fn ledger(report: &Report) -> Option<Section> {
         vec![Cell::text(what), Cell::number(Unit::Bytes.show(number as f64)), Cell::text(means)]
     };
     let rows = vec![
-        row("packets", l.packets, "given to the pipeline"),
-        row("dropped", l.packets_dropped, "before the pipeline saw them: ring or interface"),
-        row("cut", l.packets_cut, "shorter than they were on the wire, by a snap length"),
-        row("unreadable", l.packets_unreadable, "whose headers made no sense"),
-        row("fragments lost", l.fragmented_packets_lost, "packets given up because a fragment was missing"),
-        row("holes", l.holes, "gaps in a stream that were given up"),
-        bytes("bytes in holes", l.hole_bytes, "packets lost, or cut"),
-        row("reordered", l.segments_reordered, "segments that were put in their place"),
-        bytes("sent again", l.bytes_retransmitted, "bytes that came more than once"),
-        row("records damaged", l.records_damaged, "there in part; kept if the header was there"),
-        row("records lost", l.records_lost, "of which nothing is known"),
-        row("searches", l.slow_mode_entries, "times a record's start was lost and had to be searched"),
-        row("calls", l.calls, "seen"),
-        row("answered", l.calls_answered, "with their reply seen"),
-        row("repeated", l.calls_repeated, "came again while the first waited"),
-        row("timed out", l.calls_timed_out, "given up after the time-out"),
-        row("evicted", l.calls_evicted, "given up to make room for others"),
-        row("open", l.calls_open + l.calls_open_at_end, "still waiting at the end"),
-        row("replies", l.replies, "seen"),
-        row("without call", l.replies_unmatched, "whose call was never seen: calls lost"),
-        row("malformed", l.bodies_malformed, "bodies that could not be read to their end"),
-        bytes("other protocols", l.not_rpc_bytes, "bytes that are no RPC"),
+        row("packets", l.of("packets"), "given to the pipeline"),
+        row("dropped", l.of("packets_dropped"), "before the pipeline saw them: ring or interface"),
+        row("cut", l.of("packets_cut"), "shorter than they were on the wire, by a snap length"),
+        row("unreadable", l.of("packets_unreadable"), "whose headers made no sense"),
+        row(
+            "fragments lost",
+            l.of("fragmented_packets_lost"),
+            "packets given up because a fragment was missing",
+        ),
+        row("holes", l.of("holes"), "gaps in a stream that were given up"),
+        bytes("bytes in holes", l.of("hole_bytes"), "packets lost, or cut"),
+        row("reordered", l.of("segments_reordered"), "segments that were put in their place"),
+        bytes("sent again", l.of("bytes_retransmitted"), "bytes that came more than once"),
+        row("records damaged", l.of("records_damaged"), "there in part; kept if the header was there"),
+        row("records lost", l.of("records_lost"), "of which nothing is known"),
+        row("searches", l.of("slow_mode_entries"), "times a record's start was lost and had to be searched"),
+        row("calls", l.of("calls"), "seen"),
+        row("answered", l.of("calls_answered"), "with their reply seen"),
+        row("repeated", l.of("calls_repeated"), "came again while the first waited"),
+        row("timed out", l.of("calls_timed_out"), "given up after the time-out"),
+        row("evicted", l.of("calls_evicted"), "given up to make room for others"),
+        row("open", l.of("calls_open") + l.of("calls_open_at_end"), "still waiting at the end"),
+        row("replies", l.of("replies"), "seen"),
+        row("without call", l.of("replies_unmatched"), "whose call was never seen: calls lost"),
+        row("malformed", l.of("bodies_malformed"), "bodies that could not be read to their end"),
+        bytes("other protocols", l.of("not_rpc_bytes"), "bytes that are no RPC"),
     ];
     let columns = ["what", "count", "meaning"];
     section.table(Table::new("From packets to replies", &columns, rows));
@@ -408,7 +416,7 @@ fn ledger(report: &Report) -> Option<Section> {
 mod tests {
     use super::*;
 
-    /// The goal: moments on both sides of leap days and centuries are dated right.
+    /// Moments on both sides of leap days and centuries are dated right.
     #[test]
     fn moments() {
         let check = |seconds: u64, shown: &str| assert_eq!(moment(seconds * 1_000_000_000), shown);

@@ -173,7 +173,7 @@ mod tests {
         }
     }
 
-    /// The goal: among a flood of light ones the heavy ones stay, exactly counted.
+    /// Among a flood of light ones the heavy ones stay, exactly counted.
     #[test]
     fn heavy_ones_stay() {
         let mut table = Bounded::<Count>::new(256);

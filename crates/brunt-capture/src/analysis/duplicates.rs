@@ -75,7 +75,7 @@ mod tests {
     use super::*;
     use crate::operation::FileKey;
 
-    /// The goal: 30 % repeated contents are found as 30 %; re-reading the same place is no duplicate.
+    /// 30 % repeated contents are found as 30 %; re-reading the same place is no duplicate.
     #[test]
     fn share() {
         let mut duplicates = Duplicates::default();

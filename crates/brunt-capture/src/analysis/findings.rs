@@ -1,22 +1,13 @@
 //! What an administrator should be told, in words, each with its evidence. A finding is made
 //! only when its threshold is passed, and says the figures it rests on.
 
-use brunt_core::units::format_size;
-use serde::Serialize;
+use std::borrow::Cow;
 
+use brunt_core::units::format_size;
+
+use super::report::Finding;
 use super::{Analysis, mix};
 use crate::ledger::Ledger;
-
-/// Something worth telling.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Finding {
-    /// What kind it is, for programs: never changes.
-    pub kind: &'static str,
-    /// What was found, with its figures.
-    pub text: String,
-    /// What to do about it, or what it means.
-    pub advice: &'static str,
-}
 
 /// Rules, each in its own function: one line each.
 const RULES: &[fn(&Analysis, &Ledger, &mut Vec<Finding>)] =
@@ -52,7 +43,7 @@ fn loss(ledger: &Ledger, findings: &mut Vec<Finding>) {
     let counts = lost >= 10 || operations >= 100;
     if counts && percent(lost, operations) >= 0.1 || ledger.packets_dropped > 0 {
         findings.push(Finding {
-            kind: "capture-loss",
+            kind: "capture-loss".into(),
             text: format!(
                 "At least {lost} of {operations} operations were not captured as a whole ({:.1} %); {} of {} \
                  packets ({:.1} %) were dropped before they were looked at, {} were cut, and {holes} are \
@@ -64,7 +55,7 @@ fn loss(ledger: &Ledger, findings: &mut Vec<Finding>) {
                 ledger.packets_cut,
                 ledger.holes
             ),
-            advice: if ledger.packets_dropped > 0 {
+            advice: Cow::Borrowed(if ledger.packets_dropped > 0 {
                 "This host did not keep up: a larger --ring, more --rings and --workers help. Rates and counts \
                  below are low by the larger of these shares."
             } else if cut {
@@ -72,13 +63,13 @@ fn loss(ledger: &Ledger, findings: &mut Vec<Finding>) {
                  handles). Rates and counts below are low by about this share."
             } else {
                 "Rates and counts below are low by about this share; the tap or mirror port drops packets."
-            },
+            }),
         });
     } else if ledger.records_damaged >= 10
         && percent(ledger.records_damaged, ledger.calls + ledger.replies) >= 1.0
     {
         findings.push(Finding {
-            kind: "capture-incomplete",
+            kind: "capture-incomplete".into(),
             text: format!(
                 "{} of {} calls and replies were not captured to their end: {holes} are missing, {} of them \
                  file data ({:.0} % of it).",
@@ -87,13 +78,13 @@ fn loss(ledger: &Ledger, findings: &mut Vec<Finding>) {
                 format_size(ledger.data_bytes_missing),
                 percent(ledger.data_bytes_missing, ledger.data_bytes + ledger.data_bytes_missing)
             ),
-            advice: if cut {
+            advice: Cow::Borrowed(if cut {
                 "The capture's snap length cut them. Counts, sizes and latencies hold; checksums and \
                  duplicates know only what was captured."
             } else {
                 "The tap or mirror port drops packets. Counts, sizes and latencies hold; checksums and \
                  duplicates know only what was captured."
-            },
+            }),
         });
     }
 }
@@ -112,7 +103,7 @@ fn error_storms(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
         }
         let status = storm.status.name();
         findings.push(Finding {
-            kind: "error-storm",
+            kind: "error-storm".into(),
             text: format!(
                 "{} client{} issued {} {name}s that failed with {status}: {of_these:.0} % of all {name}s \
                  and {of_all:.1} % of all operations; {} alone had {}.",
@@ -122,12 +113,12 @@ fn error_storms(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
                 storm.first.0,
                 storm.first.1
             ),
-            advice: match storm.status.status {
+            advice: Cow::Borrowed(match storm.status.status {
                 70 => "A stale handle never becomes valid again: remount on those clients or restart what holds the file open.",
                 13 | 1 => "Programs that are refused and try again: check permissions and the export's options.",
                 28 | 69 => "Writes fail for want of room: free space or raise the quota.",
                 _ => "An operation that keeps failing the same way costs the server as much as one that works.",
-            },
+            }),
         });
     }
 }
@@ -141,7 +132,7 @@ fn getattr_storm(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
     // one file by one client means that the cache is off.
     if percent(getattrs, calls) >= 20.0 && top_rate >= 1.0 && top.getattrs >= 20 {
         findings.push(Finding {
-            kind: "getattr-storm",
+            kind: "getattr-storm".into(),
             text: format!(
                 "GETATTR makes {:.0} % of all operations, {:.0} a second; {} asks for {} {:.0} times a second.",
                 percent(getattrs, calls),
@@ -150,7 +141,7 @@ fn getattr_storm(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
                 analysis.hot.path(top.file),
                 top_rate
             ),
-            advice: "Check actimeo/noac on the clients: files that rarely change can be cached longer.",
+            advice: "Check actimeo/noac on the clients: files that rarely change can be cached longer.".into(),
         });
     }
 }
@@ -166,7 +157,7 @@ fn misaligned(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
     clients.sort_by_key(|c| (std::cmp::Reverse(c.misaligned), c.address));
     let Some(first) = clients.first() else { return };
     findings.push(Finding {
-        kind: "misaligned",
+        kind: "misaligned".into(),
         text: format!(
             "{} client{} read and write at offsets that are no multiple of 4,096 bytes; {} does in {:.0} % \
              of its {} READs and WRITEs.",
@@ -176,7 +167,9 @@ fn misaligned(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
             percent(first.misaligned, first.transfers),
             first.transfers
         ),
-        advice: "Such writes cost a block store a read first: look for direct I/O or misaligned virtual disks.",
+        advice:
+            "Such writes cost a block store a read first: look for direct I/O or misaligned virtual disks."
+                .into(),
     });
 }
 
@@ -195,12 +188,12 @@ fn hot_files(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
     let share = percent(top, analysis.hot.total.operations);
     if share >= 25.0 {
         findings.push(Finding {
-            kind: "hot-files",
+            kind: "hot-files".into(),
             text: format!(
                 "25 of {count} files and directories take {share:.0} % of the operations; {} is the hottest.",
                 analysis.hot.path(crate::operation::FileKey(files[0].0))
             ),
-            advice: "A small cache or a faster tier for these serves much of the load.",
+            advice: "A small cache or a faster tier for these serves much of the load.".into(),
         });
     }
 }
@@ -211,7 +204,7 @@ fn slow_tail(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
         let (median, tail) = (latency.quantile_ns(0.5), latency.quantile_ns(0.99));
         if latency.count() >= 1000 && tail >= 20 * median && tail >= 10_000_000 {
             findings.push(Finding {
-                kind: "slow-tail",
+                kind: "slow-tail".into(),
                 text: format!(
                     "One {name} in a hundred takes {} or longer, {} times the median of {}; the slowest took {}.",
                     super::report::time(tail),
@@ -219,7 +212,7 @@ fn slow_tail(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
                     super::report::time(median),
                     super::report::time(latency.max_ns())
                 ),
-                advice: "A tail this long is a queue or a retry, not the storage's usual service.",
+                advice: "A tail this long is a queue or a retry, not the storage's usual service.".into(),
             });
         }
     }
@@ -230,14 +223,14 @@ fn duplicates(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
     let (share, zeros) = (analysis.duplicates.duplicate_share(), analysis.duplicates.zero_share());
     if read + written >= 2048 && share >= 0.2 {
         findings.push(Finding {
-            kind: "duplicates",
+            kind: "duplicates".into(),
             text: format!(
                 "{:.0} % of the different blocks that went by have content that lies elsewhere too; {:.0} % \
                  of all blocks are zeros.",
                 100.0 * share,
                 100.0 * zeros
             ),
-            advice: "Deduplication or zero detection would save about this share of space.",
+            advice: "Deduplication or zero detection would save about this share of space.".into(),
         });
     }
 }
@@ -246,11 +239,12 @@ fn commits(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
     let (writes, commits) = (analysis.mix.of(7).calls, analysis.mix.of(21).calls);
     if writes >= 100 && commits * 2 >= writes {
         findings.push(Finding {
-            kind: "commits",
+            kind: "commits".into(),
             text: format!(
                 "{commits} COMMITs follow {writes} WRITEs: data is flushed after every write or two."
             ),
-            advice: "Synchronous writing (fsync, sync mounts) makes latency of stable storage the limit.",
+            advice: "Synchronous writing (fsync, sync mounts) makes latency of stable storage the limit."
+                .into(),
         });
     }
 }
@@ -259,13 +253,13 @@ fn commits(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
 mod tests {
     use super::*;
 
-    /// The goal: what a capture lacks is said however few operations are left of it, with its cause; what
+    /// What a capture lacks is said however few operations are left of it, with its cause; what
     /// its start and end cut is not.
     #[test]
     fn what_is_missing_is_said() {
         let check = |ledger: Ledger, expected: Option<(&str, &str)>| {
             let found = find(&Analysis::new(), &ledger);
-            let found = found.first().map(|finding| (finding.kind, finding.advice));
+            let found = found.first().map(|finding| (&*finding.kind, &*finding.advice));
             assert_eq!(found.map(|(kind, _)| kind), expected.map(|(kind, _)| kind), "{ledger:?}");
             if let (Some((_, advice)), Some((_, cause))) = (found, expected) {
                 assert!(advice.contains(cause), "{advice}");

@@ -364,14 +364,14 @@ impl Hot {
 mod tests {
     use super::*;
 
-    /// The goal: what an operation touches stays within the cache lines that it is meant for.
+    /// What an operation touches stays within the cache lines that it is meant for.
     #[test]
     fn sizes() {
         assert_eq!(size_of::<FileEntry>() + 8, 64);
         assert_eq!(std::mem::offset_of!(PairEntry, client) + 8, 64);
     }
 
-    /// The goal: a name is learnt once told and settled, replaced by another, kept apart from what a
+    /// A name is learnt once told and settled, replaced by another, kept apart from what a
     /// newcomer in its place is called, and merged.
     #[test]
     fn names() {
@@ -406,7 +406,7 @@ mod tests {
         assert_eq!((name(&hot, 2), hot.name_of(FileKey(spread(1_000_000)))), (None, None));
     }
 
-    /// The goal: the root of a server has a path to look at, and what is below it has one slash.
+    /// The root of a server has a path to look at, and what is below it has one slash.
     #[test]
     fn roots() {
         let server = Address::v4([10, 0, 0, 1]);

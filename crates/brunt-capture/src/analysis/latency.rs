@@ -111,7 +111,7 @@ impl Latency {
 mod tests {
     use super::*;
 
-    /// The goal: quantiles are within 6.25 % (and a microsecond) of the exact ones.
+    /// Quantiles are within 6.25 % (and a microsecond) of the exact ones.
     #[test]
     fn quantiles() {
         let mut latency = Latency::default();

@@ -155,7 +155,7 @@ impl Mix {
 mod tests {
     use super::*;
 
-    /// The goal: each operation has a place and its own name there.
+    /// Each operation has a place and its own name there.
     #[test]
     fn names() {
         for op in v4::Op::ALL {

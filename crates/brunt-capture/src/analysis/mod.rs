@@ -17,11 +17,10 @@ mod rates;
 pub mod report;
 mod sketch;
 
-pub use findings::Finding;
 pub use glance::{Analysed, Glance, OperationGlance};
 pub use hot::Load;
 pub use latency::Latency;
-pub use report::Report;
+pub use report::{Finding, Report};
 pub use sketch::HyperLogLog;
 
 use brunt_wire::net::Address;

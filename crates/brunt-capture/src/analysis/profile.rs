@@ -130,7 +130,7 @@ mod tests {
     use super::*;
     use crate::operation::FileKey;
 
-    /// The goal: classes are powers of two, and a working set counts each block once.
+    /// Classes are powers of two, and a working set counts each block once.
     #[test]
     fn sizes_and_sets() {
         for (bytes, class) in [(0, 0), (1, 0), (2, 1), (3, 2), (4096, 12), (4097, 13), (65536, 16)] {

@@ -194,7 +194,7 @@ impl Rates {
 mod tests {
     use super::*;
 
-    /// The goal: however long it takes, nothing is lost and the table stays small.
+    /// However long it takes, nothing is lost and the table stays small.
     #[test]
     fn folds() {
         let mut rates = Rates::default();
@@ -206,7 +206,7 @@ mod tests {
         assert_eq!(rates.duration_s(), 99_999.0);
     }
 
-    /// The goal: a steady stream has the same rate in every interval, in those at both ends too, wherever
+    /// A steady stream has the same rate in every interval, in those at both ends too, wherever
     /// it begins and in whatever order its packets come; a single instant has no length.
     #[test]
     fn edges_are_exact() {
@@ -238,7 +238,7 @@ mod tests {
         }
     }
 
-    /// The goal: what two pipelines saw adds up to what one would have seen, whoever began first.
+    /// What two pipelines saw adds up to what one would have seen, whoever began first.
     #[test]
     fn merges() {
         let start = 1_700_000_000_123_456_789u64;

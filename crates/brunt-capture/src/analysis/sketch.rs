@@ -98,7 +98,7 @@ pub fn spread(mut z: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// The goal: within 3 % (almost four standard errors) from nothing to millions; repeats do not count.
+    /// Within 3 % (almost four standard errors) from nothing to millions; repeats do not count.
     #[test]
     fn counts() {
         for n in [0u64, 1, 100, 10_000, 300_000, 2_000_000] {

@@ -150,7 +150,7 @@ mod tests {
         }
     }
 
-    /// The goal: ports pass in either direction, with options, by TCP and UDP, in both versions;
+    /// Ports pass in either direction, with options, by TCP and UDP, in both versions;
     /// fragments and tagged packets pass; nothing else does.
     #[test]
     fn what_passes() {

@@ -294,7 +294,7 @@ pub(super) fn link_type(interface: &str, kind: u16) -> Result<LinkType, LiveErro
 mod tests {
     use super::*;
 
-    /// The goal: the tag stands behind the addresses, and the frame begins four bytes earlier.
+    /// The tag stands behind the addresses, and the frame begins four bytes earlier.
     #[test]
     fn tags() {
         let mut bytes = vec![0xee; 4];
@@ -305,7 +305,7 @@ mod tests {
         assert_eq!(bytes[12..], [0x81, 0x00, 0x20, 0x64, 0x08, 0x00, 0x45]);
     }
 
-    /// The goal: the layout that is read by offsets is the kernel's.
+    /// The layout that is read by offsets is the kernel's.
     #[test]
     fn layout() {
         assert_eq!(std::mem::offset_of!(libc::tpacket3_hdr, tp_status), 20);

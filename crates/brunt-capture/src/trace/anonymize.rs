@@ -110,7 +110,7 @@ impl Anonymizer {
 mod tests {
     use super::*;
 
-    /// The goal: the same key gives the same pseudonyms, another key others, a short key none.
+    /// The same key gives the same pseudonyms, another key others, a short key none.
     #[test]
     fn keys_decide() {
         let make = |key: &[u8]| Anonymizer::new(key).unwrap();

@@ -421,7 +421,7 @@ mod tests {
         seen
     }
 
-    /// The goal: what is written is what our reader reads, and links do not mix.
+    /// What is written is what our reader reads, and links do not mix.
     #[test]
     fn written_and_read() {
         let folder = TempDir::new().unwrap();
@@ -440,7 +440,7 @@ mod tests {
         assert!(PacketFiles::create(PcapOptions::new(path)).is_err(), "a file that is there stays");
     }
 
-    /// The goal: files end by size and by time, none is larger than told, a budget keeps the newest, and no
+    /// Files end by size and by time, none is larger than told, a budget keeps the newest, and no
     /// packet is lost or there twice.
     #[test]
     fn files_follow_one_another() {
@@ -476,7 +476,7 @@ mod tests {
         check("keep", Some(10_024), None, Some(30_072), 10);
     }
 
-    /// The goal: a capture of nothing is a capture file.
+    /// A capture of nothing is a capture file.
     #[test]
     fn nothing_is_readable() {
         let folder = TempDir::new().unwrap();

@@ -462,7 +462,7 @@ pub const NOTES: Table = Table {
 mod tests {
     use super::*;
 
-    /// The goal: every description is good, and no table is there twice.
+    /// Every description is good, and no table is there twice.
     #[test]
     fn descriptions() {
         for (index, table) in TABLES.iter().enumerate() {

@@ -77,7 +77,7 @@ pub fn to_bytes(text: &str) -> Cow<'_, [u8]> {
 mod tests {
     use super::*;
 
-    /// The goal: ordinary names are themselves, and every other comes back as it was.
+    /// Ordinary names are themselves, and every other comes back as it was.
     #[test]
     fn there_and_back() {
         let check = |bytes: &[u8], text: &str| {
