@@ -5,7 +5,8 @@ use brunt_wire::cursor::Cursor;
 use brunt_wire::net::{self, Frame};
 use brunt_wire::nfs::{mount, v3, v4};
 use brunt_wire::pcap::{LinkType, PacketFile, Step};
-use brunt_wire::{raw, rpc};
+use brunt_block::backends::tcp::frame;
+use brunt_wire::rpc;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -27,8 +28,8 @@ fuzz_target!(|bytes: &[u8]| {
         let Some(next) = rest.get(used..) else { break };
         rest = next;
     }
-    if let Ok(header) = raw::Header::parse(bytes) {
-        assert_eq!(header.encode(), bytes[..raw::HEADER_BYTES], "a raw header is what it was parsed from");
+    if let Ok(header) = frame::Header::parse(bytes) {
+        assert_eq!(header.encode(), bytes[..frame::HEADER_BYTES], "a raw header is what it was parsed from");
     }
     message(bytes);
 });

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use brunt_core::Nanos;
-use brunt_wire::scsi::sense::{Sense, Status, key};
 
 use crate::backends::memory::SparseMemory;
+use crate::error::DeviceError;
 use crate::handle::Handles;
 use crate::{Buf, Ring};
 
@@ -54,47 +54,6 @@ pub struct Completion {
     pub buf: Buf,
     /// Whether it was done.
     pub result: Result<(), DeviceError>,
-}
-
-/// Why a request failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DeviceError {
-    /// The device answered with a SCSI status other than GOOD: a remote LUN's own words, or an
-    /// injected fault's.
-    #[error("SCSI status {status:?}{}", .sense.map(|s| format!(": {s}")).unwrap_or_default())]
-    Scsi {
-        /// The status.
-        status: Status,
-        /// Its sense data, for CHECK CONDITION.
-        sense: Option<Sense>,
-    },
-    /// The operating system refused, with its errno.
-    #[error("{}", std::io::Error::from_raw_os_error(*.0))]
-    Os(i32),
-    /// Offset or length outside the device, or not in whole blocks.
-    #[error("the request lies outside the device or is not aligned to its blocks")]
-    OutOfRange,
-    /// Not answered within the device's time-out.
-    #[error("timed out")]
-    TimedOut,
-    /// The device is gone and its reconnect policy gave up.
-    #[error("the device is gone")]
-    Gone,
-    /// The device does not do this operation.
-    #[error("the device does not support this operation")]
-    Unsupported,
-}
-
-impl DeviceError {
-    /// Whether the request was done, and its data is good, all the same: CHECK CONDITION with RECOVERED
-    /// ERROR (SPC-4, table 54).
-    pub fn is_recovered(&self) -> bool {
-        let sense = match self {
-            DeviceError::Scsi { status: Status::CheckCondition, sense: Some(sense) } => sense,
-            _ => return false,
-        };
-        sense.key == key::RECOVERED_ERROR && !sense.deferred
-    }
 }
 
 /// What a device is. Constant while it is open.

@@ -13,6 +13,7 @@
 pub mod backends;
 pub mod buffer;
 pub mod device;
+pub mod error;
 pub mod handle;
 pub mod layers;
 pub mod ring;
@@ -22,7 +23,8 @@ pub mod stream;
 pub mod table;
 
 pub use buffer::{Buf, BufPool};
-pub use device::{Backend, Completion, Device, DeviceError, DeviceInfo, Health, Inline, Op, Request};
+pub use device::{Backend, Completion, Device, DeviceInfo, Health, Inline, Op, Request};
+pub use error::{DeviceError, Refusal, Said};
 pub use handle::{Handle, Handles};
 pub use ring::{Port, Ring, RingConfig, RingStats, Waker};
 pub use stream::{Lent, Place, Stream, StreamEvent};

@@ -4,6 +4,7 @@
 //! - [`target_node`]: sessions, connections, and the threads that drive them;
 //! - [`params`]: the text keys both ends negotiate;
 //! - [`chap`]: authentication, both roles;
+//! - [`said`]: SCSI's words in a device's error, both ways;
 //! - [`initiator`]: a session to a remote LUN, seen as a `brunt_block::Device`.
 //!
 //! The one rule: protocol rules are structs that take messages and give actions; only the
@@ -13,6 +14,7 @@
 pub mod chap;
 pub mod initiator;
 pub mod params;
+pub mod said;
 pub mod scsi;
 mod tag;
 pub mod target_node;

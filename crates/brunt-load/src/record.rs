@@ -53,7 +53,7 @@ impl RequestStatus {
     /// The status that stands for a device's error.
     pub fn of(error: &DeviceError) -> RequestStatus {
         match error {
-            DeviceError::Scsi { .. } => RequestStatus::Scsi,
+            DeviceError::Refused { .. } => RequestStatus::Scsi,
             DeviceError::Os(_) => RequestStatus::Os,
             DeviceError::OutOfRange => RequestStatus::OutOfRange,
             DeviceError::TimedOut => RequestStatus::TimedOut,

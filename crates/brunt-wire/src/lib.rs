@@ -7,7 +7,6 @@ pub mod iscsi;
 pub mod net;
 pub mod nfs;
 pub mod pcap;
-pub mod raw;
 pub mod rpc;
 pub mod scsi;
 

@@ -13,12 +13,11 @@ use std::time::Duration;
 
 use brunt_core::units::{format_duration, parse_duration};
 use brunt_core::{Clock, Nanos};
-use brunt_wire::scsi::sense::{Status, key};
 
 use crate::device::Allocation;
 use crate::handle::{Handle, Handles};
 use crate::table::{LayerEntry, OpenError, bad_value};
-use crate::{Backend, Buf, Completion, Device, DeviceError, DeviceInfo, Health, Op, Request, Ring};
+use crate::{Backend, Buf, Completion, Device, DeviceError, DeviceInfo, Health, Op, Refusal, Request, Ring};
 
 const FORMS: &str = "write how often, 1 to 1000, as in retry=5, and after it ,delay=1ms ,off ,name=NAME";
 const TRIES_MAX: u32 = 1000;
@@ -327,14 +326,16 @@ impl RetryDevice {
 /// Whether another try makes sense.
 fn may_go_well(error: &DeviceError) -> bool {
     match error {
-        DeviceError::Scsi { status: Status::Busy | Status::TaskSetFull, .. } => true,
-        DeviceError::Scsi { status: Status::CheckCondition, sense: Some(sense) } => matches!(
-            sense.key,
-            key::MEDIUM_ERROR
-                | key::HARDWARE_ERROR
-                | key::ABORTED_COMMAND
-                | key::UNIT_ATTENTION
-                | key::NOT_READY
+        DeviceError::Refused { kind, .. } => matches!(
+            kind,
+            Refusal::Busy
+                | Refusal::QueueFull
+                | Refusal::MediumError
+                | Refusal::HardwareError
+                | Refusal::Unreachable
+                | Refusal::Aborted
+                | Refusal::Attention
+                | Refusal::NotReady
         ),
         DeviceError::Os(errno) => matches!(*errno, libc::EIO | libc::EAGAIN | libc::EINTR | libc::EBUSY),
         DeviceError::TimedOut => true,
@@ -396,7 +397,7 @@ mod tests {
         assert_eq!((three.retry.retries(), three.retry.overcome(), three.retry.told()), (3, 1, 0));
         assert_eq!(three.device.health().retries, 3);
         let mut two = bench("aborted-command,times=3", 2, Duration::ZERO);
-        assert!(matches!(two.write(1), Err(DeviceError::Scsi { status: Status::CheckCondition, .. })));
+        assert!(matches!(two.write(1), Err(DeviceError::Refused { kind: Refusal::Aborted, .. })));
         assert_eq!((two.retry.retries(), two.retry.told()), (2, 1));
     }
 

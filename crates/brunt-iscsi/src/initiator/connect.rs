@@ -10,13 +10,13 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 use brunt_block::table::OpenError;
-use brunt_block::{Buf, BufPool, DeviceError};
+use brunt_block::{Buf, BufPool, DeviceError, Refusal};
 use brunt_core::{Clock, Nanos};
 use brunt_wire::iscsi::digest;
 use brunt_wire::iscsi::pdu::{BHS_BYTES, Bhs, DIGEST_BYTES, padded};
 use brunt_wire::scsi::cdb::{be16, be32, be64, op};
 use brunt_wire::scsi::inquiry::{Capacity, page};
-use brunt_wire::scsi::sense::{Sense, Status, key};
+use brunt_wire::scsi::sense::key;
 use zerocopy::IntoBytes;
 
 use super::command::{Facts, UnmapBy};
@@ -27,6 +27,7 @@ use super::login::{
 use super::session::{Attachment, Payload, Session, SessionConfig, Violation};
 use super::url::{Address, Config};
 use crate::chap::Challenge;
+use crate::said;
 
 /// A chain of redirects longer than this is a circle.
 const REDIRECTS_MAX: u32 = 4;
@@ -340,6 +341,12 @@ struct Probe {
 /// A command's answer: its data, or the sense that it failed with.
 type Answer = Result<Vec<u8>, DeviceError>;
 
+/// LOGICAL UNIT IS IN PROCESS OF BECOMING READY.
+fn is_becoming_ready(error: &DeviceError) -> bool {
+    let sense = said::said(error).and_then(|(_, sense)| sense);
+    sense.is_some_and(|sense| (sense.key, sense.asc, sense.ascq) == (key::NOT_READY, 0x04, 0x01))
+}
+
 impl Probe {
     fn new(config: &Config, mut wire: Wire, logged_in: &LoggedIn) -> Probe {
         let clock = Clock::Monotonic;
@@ -370,7 +377,7 @@ impl Probe {
         for _ in 0..16 {
             let answer = self.run_once(padded_cdb, answer_len)?;
             match answer {
-                Err(DeviceError::Scsi { sense: Some(Sense { key: key::UNIT_ATTENTION, .. }), .. }) => {}
+                Err(DeviceError::Refused { kind: Refusal::Attention, .. }) => {}
                 other => return Ok(other),
             }
         }
@@ -462,11 +469,8 @@ impl Probe {
             match self.run(&[op::TEST_UNIT_READY], 0)? {
                 Ok(_) => return Ok(()),
                 // BECOMING READY, or somebody's reservation, which a reader may still pass.
-                Err(DeviceError::Scsi { status: Status::ReservationConflict, .. }) => return Ok(()),
-                Err(DeviceError::Scsi {
-                    sense: Some(Sense { key: key::NOT_READY, asc: 4, ascq: 1, .. }),
-                    ..
-                }) if Instant::now() < deadline => {}
+                Err(DeviceError::Refused { kind: Refusal::Conflict, .. }) => return Ok(()),
+                Err(error) if is_becoming_ready(&error) && Instant::now() < deadline => {}
                 Err(error) => {
                     return Err(ConnectError::Lun(format!("{name}: the LUN is not ready: {error}")));
                 }

@@ -32,6 +32,7 @@ use super::command::{Facts, UnmapBy};
 use super::connect::{self, ConnectError, Established};
 use super::session::{DEPTH_MAX, Outgoing, Payload, Piece, Session, SessionConfig, Violation};
 use super::url::{Config, OPTIONS};
+use crate::said;
 
 /// Room for what is received and not placed: a queue of 32 answers of 4 KiB and their headers,
 /// twice, and it stays in the second-level cache.
@@ -232,7 +233,7 @@ impl Device for InitiatorDevice {
             if let Some(trouble) = &link.trouble {
                 health.trouble = Some(trouble.clone());
             } else if let Some((status, sense)) = counts.last {
-                health.trouble = Some(DeviceError::Scsi { status, sense }.to_string());
+                health.trouble = Some(said::refused(status, sense).to_string());
             }
         }
         health

@@ -15,7 +15,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use brunt_block::{Buf, BufPool, DeviceError, Op, Request};
+use brunt_block::{Buf, BufPool, DeviceError, Op, Refusal, Request};
 use brunt_core::Nanos;
 use brunt_wire::iscsi::pdu::{
     self, AsyncMessage, Bhs, DataIn, DataOut, LogoutRequest, LogoutResponse, NopIn, NopOut, Opcode, R2t,
@@ -26,6 +26,7 @@ use brunt_wire::scsi::sense::{Sense, Status, key};
 
 use super::command::{self, Command, Data, Direction, Facts, Progress};
 use crate::params::Params;
+use crate::said;
 
 /// Tasks of one session at most: ITTs carry the index in 16 bits and keep some values for others.
 pub const DEPTH_MAX: u32 = 1024;
@@ -173,7 +174,7 @@ impl Doom {
     fn error(self) -> DeviceError {
         match self {
             Doom::TimedOut => DeviceError::TimedOut,
-            Doom::Cancelled => DeviceError::Scsi { status: Status::TaskAborted, sense: None },
+            Doom::Cancelled => DeviceError::refused(Refusal::Cancelled),
         }
     }
 }
@@ -550,7 +551,7 @@ impl Session {
             {
                 Err(DeviceError::Unsupported) // INVALID COMMAND OPERATION CODE
             }
-            Outcome::Scsi { status, sense } => Err(DeviceError::Scsi { status, sense }),
+            Outcome::Scsi { status, sense } => Err(said::refused(status, sense)),
         };
         let task = &mut self.tasks[usize::from(index)];
         task.state = State::Free;
@@ -860,9 +861,8 @@ impl Session {
         }
         let all_data = task.command.direction != Direction::In || received == expected - underflow;
         let sense = Sense::parse(sense);
-        let failure = DeviceError::Scsi { status, sense };
         // A recovered error is a success that left a note; its data follows all the same (SPC-4, 4.5.6).
-        let recovered = failure.is_recovered() && all_data;
+        let recovered = said::is_recovered(status, sense.as_ref()) && all_data;
         if recovered {
             self.counts.recovered += 1;
             self.counts.last = Some((status, sense));
@@ -1510,10 +1510,7 @@ mod tests {
         let full = sense(key::DATA_PROTECT, 0x27, 0);
         hear(&mut session, response(itt, Status::CheckCondition), &full).unwrap();
         assert!(outgoing(&mut session).is_empty());
-        let expected = DeviceError::Scsi {
-            status: Status::CheckCondition,
-            sense: Some(Sense::new(key::DATA_PROTECT, 0x27, 0)),
-        };
+        let expected = said::refused(Status::CheckCondition, Some(Sense::new(key::DATA_PROTECT, 0x27, 0)));
         assert_eq!(retire(&mut session, NOW).unwrap().result, Err(expected));
     }
 
@@ -1839,7 +1836,7 @@ mod tests {
         }
         let sent = outgoing(&mut session);
         session.cancel(4, NOW);
-        let cancelled = Err(DeviceError::Scsi { status: Status::TaskAborted, sense: None });
+        let cancelled = Err(DeviceError::refused(Refusal::Cancelled));
         assert_eq!(retire(&mut session, NOW).unwrap().result, cancelled);
         session.cancel(0, NOW);
         session.on_time(NOW);

@@ -3,6 +3,8 @@
 use brunt_block::{Buf, DeviceError};
 use brunt_wire::scsi::sense::{Sense, Status, key};
 
+use crate::said;
+
 /// Who sends a command: an I_T nexus (SAM-5, 4.7). The names are iSCSI's transport ids; the
 /// number is unique for the life of the process and never reused.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,8 +117,10 @@ impl Refused {
     /// What a device's failure means for the initiator.
     pub(super) fn device(error: DeviceError, writing: bool) -> Refused {
         let sense = match error {
-            DeviceError::Scsi { status: Status::CheckCondition, sense: Some(sense) } => sense,
-            DeviceError::Scsi { status, .. } => return Refused::Status(status),
+            DeviceError::Refused { kind, said } => match said::answer(kind, said, writing) {
+                (Status::CheckCondition, Some(sense)) => sense,
+                (status, _) => return Refused::Status(status),
+            },
             // SPACE ALLOCATION FAILED WRITE PROTECT
             DeviceError::Os(libc::ENOSPC | libc::EDQUOT) => Sense::new(key::DATA_PROTECT, 0x27, 0x07),
             DeviceError::Os(libc::EROFS) => Sense::new(key::DATA_PROTECT, 0x27, 0x00),

@@ -14,9 +14,8 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use brunt_block::{Buf, BufPool, Completion, Device, DeviceError, DeviceInfo, Op, Request, Ring};
+use brunt_block::{Buf, BufPool, Completion, Device, DeviceError, DeviceInfo, Op, Refusal, Request, Ring};
 use brunt_core::{Clock, Nanos};
-use brunt_wire::scsi::sense::{Status, key};
 
 use crate::block::arrival::Schedule;
 use crate::block::data::Source;
@@ -859,10 +858,15 @@ fn time_is_up(at: Nanos, now: Nanos) -> bool {
 /// Failures that say "not now".
 fn is_transient(error: &DeviceError) -> bool {
     match error {
-        DeviceError::Scsi { status: Status::Busy | Status::TaskSetFull | Status::TaskAborted, .. } => true,
-        DeviceError::Scsi { status: Status::CheckCondition, sense: Some(sense) } => {
-            matches!(sense.key, key::NOT_READY | key::UNIT_ATTENTION | key::ABORTED_COMMAND)
-        }
+        DeviceError::Refused { kind, .. } => matches!(
+            kind,
+            Refusal::Busy
+                | Refusal::QueueFull
+                | Refusal::Cancelled
+                | Refusal::NotReady
+                | Refusal::Attention
+                | Refusal::Aborted
+        ),
         DeviceError::Os(errno) => {
             matches!(*errno, libc::EAGAIN | libc::EINTR | libc::EBUSY | libc::ETIMEDOUT)
         }

@@ -1,12 +1,13 @@
 //! `tcp://host:port`: raw network throughput with the transfer sizes of block requests, netperf's role
 //! beside a disk, a diskless and a full target (papers/iscsi-performance-analysis, Figures 4 to 7).
 //! A read is a header answered by a header and N bytes, a write a header and N bytes answered by a header,
-//! up to the queue depth at once; `brunt_wire::raw` has the frames, 16 bytes each way. At the other end
+//! up to the queue depth at once; [`frame`] has the frames, 16 bytes each way. At the other end
 //! is a [`Sink`], which keeps nothing: reads are zeros, and a place on this device means nothing.
 //!
 //! The one rule: a connection that is lost is not made again. What is measured is one network path
 //! as it is; afterwards every request ends with [`DeviceError::Gone`].
 
+pub mod frame;
 mod sink;
 
 use std::collections::VecDeque;
@@ -17,11 +18,10 @@ use std::time::{Duration, Instant};
 
 use brunt_core::units::parse_duration;
 use brunt_core::{Clock, Nanos};
-use brunt_wire::ParseError;
-use brunt_wire::raw::{HEADER_BYTES, Header, Kind, TRANSFER_BYTES_MAX};
 
 pub use sink::{Sink, SinkConfig, SinkListener, SinkStats};
 
+use self::frame::{FrameError, HEADER_BYTES, Header, Kind, TRANSFER_BYTES_MAX};
 use super::in_range;
 use crate::socket::SocketOptions;
 use crate::table::{BackendEntry, OpenError, Opened, Options, bad_value};
@@ -407,8 +407,8 @@ impl Link {
             let bytes = stream.bytes();
             let header = match Header::parse(bytes) {
                 Ok(header) => header,
-                Err(ParseError::Incomplete(_)) => return Ok(()),
-                Err(ParseError::Malformed(malformed)) => return Err(malformed.what),
+                Err(FrameError::Incomplete) => return Ok(()),
+                Err(FrameError::Malformed { wanted, .. }) => return Err(wanted),
             };
             let task = self.tasks.get_mut(self.answered).ok_or("the sink answered what nobody asked")?;
             if header != task.answer {

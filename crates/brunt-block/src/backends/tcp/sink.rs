@@ -14,10 +14,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use brunt_core::{Clock, Nanos};
-use brunt_wire::raw::{HEADER_BYTES, Header, Kind};
-use brunt_wire::{Malformed, ParseError};
 use rustix::event::{PollFd, PollFlags, poll};
 
+use super::frame::{FrameError, HEADER_BYTES, Header, Kind};
 use super::{PLACE_BYTES_MIN, RX_BYTES};
 use crate::socket::SocketOptions;
 use crate::{Place, Ring, RingConfig, Stream};
@@ -261,7 +260,7 @@ enum Trouble {
     #[error("the connection's ring: {0}")]
     Ring(#[from] io::Error),
     #[error("the peer sent what is {0}")]
-    Malformed(#[from] Malformed),
+    Malformed(#[from] FrameError),
     #[error("the peer did not say hello within {HELLO_TIME:?}")]
     Silent,
     #[error("the peer sent {0:?} where a request belongs")]
@@ -343,8 +342,8 @@ impl Connection {
             let bytes = self.stream.bytes();
             let header = match Header::parse(bytes) {
                 Ok(header) => header,
-                Err(ParseError::Incomplete(_)) => return Ok(()),
-                Err(ParseError::Malformed(malformed)) => return Err(malformed.into()),
+                Err(FrameError::Incomplete) => return Ok(()),
+                Err(error @ FrameError::Malformed { .. }) => return Err(error.into()),
             };
             if !self.greeted {
                 if header.kind != Kind::Hello {

@@ -11,13 +11,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use brunt_core::{Clock, Nanos};
-use brunt_wire::scsi::sense::{Sense, Status, key};
 
 use super::layout::{Layout, Level, Place};
 use super::state::{ArrayControl, View};
 use super::xor;
 use crate::backends::in_range;
-use crate::{Backend, Buf, Completion, Device, DeviceError, DeviceInfo, Health, Op, Request, Ring};
+use crate::{Backend, Buf, Completion, Device, DeviceError, DeviceInfo, Health, Op, Refusal, Request, Ring};
 
 /// Between tries for locks that another thread has.
 const LOCK_LOOK: Duration = Duration::from_micros(50);
@@ -711,9 +710,8 @@ impl ArrayDevice {
     /// There is no way to do it: too many members are gone.
     fn fail_part(&mut self, number: u32) {
         let part = &mut self.parts[number as usize];
-        // LOGICAL UNIT COMMUNICATION FAILURE, unless a member has said something better.
-        let gone = Sense::new(key::HARDWARE_ERROR, 0x08, 0x00);
-        let gone = DeviceError::Scsi { status: Status::CheckCondition, sense: Some(gone) };
+        // Unless a member has said something better.
+        let gone = DeviceError::refused(Refusal::Unreachable);
         let error = part.error.take().or(part.overcome.take()).unwrap_or(gone);
         self.tasks[part.task as usize].error.get_or_insert(error);
         self.end(number);

@@ -17,7 +17,6 @@ use std::time::Duration;
 
 use brunt_core::random::Random;
 use brunt_core::{Clock, Nanos};
-use brunt_wire::scsi::sense::Status;
 
 pub use spec::{Fault, Kind, Ops};
 pub use switch::{Armed, FaultSwitch};
@@ -26,7 +25,7 @@ use crate::backends::in_range;
 use crate::device::Allocation;
 use crate::handle::{Handle, Handles};
 use crate::table::{LayerEntry, OpenError, bad_value};
-use crate::{Backend, Completion, Device, DeviceError, DeviceInfo, Health, Op, Request, Ring};
+use crate::{Backend, Completion, Device, DeviceError, DeviceInfo, Health, Op, Refusal, Request, Ring};
 
 /// How soon a request that hangs is let go when its fault is taken away.
 const HANG_LOOK: Duration = Duration::from_millis(5);
@@ -236,7 +235,7 @@ impl Device for FaultDevice {
             return self.inner.cancel(tag);
         };
         let buf = self.held.swap_remove(index).request.buf;
-        let aborted = DeviceError::Scsi { status: Status::TaskAborted, sense: None };
+        let aborted = DeviceError::refused(Refusal::Cancelled);
         self.ready.push(Completion { tag, buf, result: Err(aborted) });
     }
 

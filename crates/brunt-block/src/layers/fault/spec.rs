@@ -14,10 +14,9 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use brunt_core::units::{format_duration, parse_duration};
-use brunt_wire::scsi::sense::{Sense, Status, key};
 
 use crate::table::{OpenError, bad_value};
-use crate::{DeviceError, Op, Request};
+use crate::{DeviceError, Op, Refusal, Request, Said};
 
 /// What a wrong fault is answered with.
 pub const FORMS: &str = "a fault is medium-error, hardware-error, recovered-error, aborted-command, busy, \
@@ -29,17 +28,17 @@ const FACTOR_MAX: f64 = 1e6;
 /// What goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {
-    /// CHECK CONDITION, MEDIUM ERROR: unrecovered read error, or write error. Nothing is done.
+    /// Unrecovered read error, or write error. Nothing is done.
     MediumError,
-    /// CHECK CONDITION, HARDWARE ERROR: internal target failure. Nothing is done.
+    /// Internal failure of the device. Nothing is done.
     HardwareError,
-    /// CHECK CONDITION, RECOVERED ERROR: the request is done and its data is good all the same.
+    /// Recovered error: the request is done and its data is good all the same.
     RecoveredError,
-    /// CHECK CONDITION, ABORTED COMMAND: data phase error. Nothing is done.
+    /// Aborted command: the data did not come across whole. Nothing is done.
     AbortedCommand,
-    /// Status BUSY. Nothing is done.
+    /// Busy. Nothing is done.
     Busy,
-    /// Status RESERVATION CONFLICT. Nothing is done.
+    /// Somebody else's reservation is in the way. Nothing is done.
     ReservationConflict,
     /// The request reaches the device this much later.
     Slow(Duration),
@@ -236,33 +235,25 @@ impl Fault {
 
     /// The error that a request gets, of the kinds that are errors.
     pub(super) fn error(&self, request: &Request, block_bytes: u32) -> Option<DeviceError> {
-        let writes = request.op != Op::Read;
-        let sense = match self.kind {
-            // WRITE ERROR; UNRECOVERED READ ERROR
-            Kind::MediumError if writes => Sense::new(key::MEDIUM_ERROR, 0x0c, 0x00),
-            Kind::MediumError => Sense::new(key::MEDIUM_ERROR, 0x11, 0x00),
-            // INTERNAL TARGET FAILURE
-            Kind::HardwareError => Sense::new(key::HARDWARE_ERROR, 0x44, 0x00),
-            // WRITE ERROR - RECOVERED WITH AUTO REALLOCATION; RECOVERED DATA WITH RETRIES
-            Kind::RecoveredError if writes => Sense::new(key::RECOVERED_ERROR, 0x0c, 0x01),
-            Kind::RecoveredError => Sense::new(key::RECOVERED_ERROR, 0x17, 0x01),
-            // DATA PHASE ERROR
-            Kind::AbortedCommand => Sense::new(key::ABORTED_COMMAND, 0x4b, 0x00),
-            Kind::Busy => return Some(DeviceError::Scsi { status: Status::Busy, sense: None }),
-            Kind::ReservationConflict => {
-                return Some(DeviceError::Scsi { status: Status::ReservationConflict, sense: None });
-            }
+        let kind = match self.kind {
+            Kind::MediumError => Refusal::MediumError,
+            Kind::HardwareError => Refusal::HardwareError,
+            Kind::RecoveredError => Refusal::Recovered,
+            Kind::AbortedCommand => Refusal::Aborted,
+            Kind::Busy => Refusal::Busy,
+            Kind::ReservationConflict => Refusal::Conflict,
             Kind::Slow(_) | Kind::SlowBy(_) | Kind::Hang | Kind::Drop | Kind::Torn { .. } | Kind::Corrupt => {
                 return None;
             }
         };
-        // The information field names the block (SBC-3, 4.18.1): the first one of the request that the
-        // fault is about.
-        let lba = request.offset / u64::from(block_bytes);
-        let lba = self.blocks.as_ref().map_or(lba, |blocks| lba.max(*blocks.start()));
-        let tells_where = matches!(self.kind, Kind::MediumError | Kind::RecoveredError) && request.len > 0;
-        let sense = if tells_where { sense.with_information(lba) } else { sense };
-        Some(DeviceError::Scsi { status: Status::CheckCondition, sense: Some(sense) })
+        // Where it is wrong: the first block of the request that the fault is about.
+        let block = request.offset / u64::from(block_bytes);
+        let block = self.blocks.as_ref().map_or(block, |blocks| block.max(*blocks.start()));
+        let tells_where = matches!(kind, Refusal::MediumError | Refusal::Recovered) && request.len > 0;
+        Some(DeviceError::Refused {
+            kind,
+            said: if tells_where { Said::Block(block) } else { Said::Nothing },
+        })
     }
 }
 

@@ -2,8 +2,7 @@
 
 use super::*;
 use crate::backends::memory::MemoryBackend;
-use crate::{Buf, RingConfig, open_url};
-use brunt_wire::scsi::sense::{Sense, key};
+use crate::{Buf, RingConfig, Said, open_url};
 
 struct Bench {
     device: Box<dyn Device>,
@@ -62,35 +61,28 @@ impl Bench {
     }
 }
 
-/// The goal: errors are what SCSI calls them, the information field names the block, and nothing was
-/// done to the medium.
+/// An error has its kind, names the block where it knows one, and nothing was done to the medium.
 #[test]
-fn errors_are_sense_data() {
-    let check = |fault: &str, op: Op, status: Status, sense: Option<Sense>| {
+fn errors_say_kind_and_place() {
+    let check = |fault: &str, op: Op, kind: Refusal, said: Said| {
         let mut bench = Bench::new(&[]);
         bench.one(Op::Write, 0, 64, 0x11).result.unwrap();
         let armed = bench.switch.arm(Fault::parse(fault).unwrap()).unwrap();
-        assert_eq!(
-            bench.one(op, 8, 8, 0x22).result,
-            Err(DeviceError::Scsi { status, sense }),
-            "{fault} {op:?}"
-        );
+        let expected = Err(DeviceError::Refused { kind, said });
+        assert_eq!(bench.one(op, 8, 8, 0x22).result, expected, "{fault} {op:?}");
         assert_eq!((armed.injected(), bench.switch.injected()), (1, 1));
         assert!(bench.switch.disarm(armed.id) && !bench.switch.disarm(armed.id));
         let read = bench.one(Op::Read, 0, 64, 0);
         assert!(read.result.is_ok() && read.buf.iter().all(|byte| *byte == 0x11), "{fault} {op:?}");
         assert_eq!(bench.switch.injected(), 1);
     };
-    let sense = |key, asc, ascq| Some(Sense::new(key, asc, ascq));
-    let at = |key, asc, ascq, lba| Some(Sense::new(key, asc, ascq).with_information(lba));
-    let checked = Status::CheckCondition;
-    check("medium-error", Op::Read, checked, at(key::MEDIUM_ERROR, 0x11, 0, 8));
-    check("medium-error,lba=10-20", Op::Write, checked, at(key::MEDIUM_ERROR, 0x0c, 0, 10));
-    check("medium-error,op=unmap", Op::WriteZeroes, checked, at(key::MEDIUM_ERROR, 0x0c, 0, 8));
-    check("hardware-error", Op::Flush, checked, sense(key::HARDWARE_ERROR, 0x44, 0));
-    check("aborted-command", Op::Write, checked, sense(key::ABORTED_COMMAND, 0x4b, 0));
-    check("busy", Op::Read, Status::Busy, None);
-    check("reservation-conflict", Op::Unmap, Status::ReservationConflict, None);
+    check("medium-error", Op::Read, Refusal::MediumError, Said::Block(8));
+    check("medium-error,lba=10-20", Op::Write, Refusal::MediumError, Said::Block(10));
+    check("medium-error,op=unmap", Op::WriteZeroes, Refusal::MediumError, Said::Block(8));
+    check("hardware-error", Op::Flush, Refusal::HardwareError, Said::Nothing);
+    check("aborted-command", Op::Write, Refusal::Aborted, Said::Nothing);
+    check("busy", Op::Read, Refusal::Busy, Said::Nothing);
+    check("reservation-conflict", Op::Unmap, Refusal::Conflict, Said::Nothing);
 }
 
 /// The goal: a recovered error is told, and done.
@@ -167,7 +159,7 @@ fn hang_and_release() {
     assert!(bench.poll().is_empty());
     assert_eq!(bench.device.outstanding(), 2);
     bench.device.cancel(2);
-    let aborted = Err(DeviceError::Scsi { status: Status::TaskAborted, sense: None });
+    let aborted = Err(DeviceError::refused(Refusal::Cancelled));
     assert_eq!(bench.poll().iter().map(|one| (one.tag, one.result)).collect::<Vec<_>>(), [(2, aborted)]);
     bench.switch.clear();
     let mut done = bench.poll();

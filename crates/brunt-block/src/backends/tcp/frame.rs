@@ -15,11 +15,6 @@
 //! Answers come in the order of their requests and carry their tag. The one rule: a length over
 //! [`TRANSFER_BYTES_MAX`] is malformed, whoever says it.
 
-use zerocopy::byteorder::big_endian::{U16, U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
-
-use crate::{Malformed, ParseError};
-
 /// Bytes of a header.
 pub const HEADER_BYTES: usize = 16;
 /// The longest payload.
@@ -54,15 +49,20 @@ impl Kind {
     }
 }
 
-/// The bytes of a header.
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-struct Raw {
-    kind: u8,
-    reserved: u8,
-    version: U16,
-    len: U32,
-    tag: U64,
+/// Why bytes are no header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError {
+    /// There are less than [`HEADER_BYTES`].
+    #[error("a header has {HEADER_BYTES} bytes")]
+    Incomplete,
+    /// They are not what this version allows.
+    #[error("malformed at byte {offset}: not {wanted}")]
+    Malformed {
+        /// Where in the header, in bytes from its start.
+        offset: usize,
+        /// What belongs there.
+        wanted: &'static str,
+    },
 }
 
 /// A message's header.
@@ -87,41 +87,39 @@ impl Header {
     /// # Errors
     /// There are less than 16 bytes, or they are not what this version allows.
     #[inline]
-    pub fn parse(bytes: &[u8]) -> Result<Header, ParseError> {
-        let Ok((raw, _)) = Raw::ref_from_prefix(bytes) else {
-            return Err(ParseError::Incomplete(HEADER_BYTES));
-        };
-        let malformed = |offset, what| Err(Malformed::new(offset, what).into());
-        let Some(&kind) = Kind::ALL.get(usize::from(raw.kind)) else {
+    pub fn parse(bytes: &[u8]) -> Result<Header, FrameError> {
+        let Some(bytes) = bytes.first_chunk::<HEADER_BYTES>() else { return Err(FrameError::Incomplete) };
+        let [kind, reserved, v0, v1, l0, l1, l2, l3, tag @ ..] = *bytes;
+        let (version, len) = (u16::from_be_bytes([v0, v1]), u32::from_be_bytes([l0, l1, l2, l3]));
+        let tag = u64::from_be_bytes(tag);
+        let malformed = |offset, wanted| Err(FrameError::Malformed { offset, wanted });
+        let Some(&kind) = Kind::ALL.get(usize::from(kind)) else {
             return malformed(0, "a kind of message from 0 to 5");
         };
-        if raw.version.get() != VERSION || raw.reserved != 0 {
+        if version != VERSION || reserved != 0 {
             return malformed(1, "version 1 of raw network requests");
         }
-        let len = raw.len.get();
         if len > TRANSFER_BYTES_MAX {
             return malformed(4, "a length of at most 16 MiB");
         }
         if len > 0 && matches!(kind, Kind::Touch | Kind::Done) {
-            return malformed(4, "no length where there is no payload");
+            return malformed(4, "a length of 0, as there is no payload");
         }
-        if kind == Kind::Hello && raw.tag.get() != MAGIC {
+        if kind == Kind::Hello && tag != MAGIC {
             return malformed(8, "the number of a hello");
         }
-        Ok(Header { kind, len, tag: raw.tag.get() })
+        Ok(Header { kind, len, tag })
     }
 
     /// Its 16 bytes.
     #[inline]
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
-        let raw = Raw {
-            kind: self.kind.number(),
-            reserved: 0,
-            version: U16::new(VERSION),
-            len: U32::new(self.len),
-            tag: U64::new(self.tag),
-        };
-        zerocopy::transmute!(raw)
+        let mut bytes = [0; HEADER_BYTES];
+        bytes[0] = self.kind.number();
+        bytes[2..4].copy_from_slice(&VERSION.to_be_bytes());
+        bytes[4..8].copy_from_slice(&self.len.to_be_bytes());
+        bytes[8..].copy_from_slice(&self.tag.to_be_bytes());
+        bytes
     }
 
     /// How many bytes follow this header.
@@ -156,33 +154,33 @@ mod tests {
         ]
     }
 
-    /// The goal: what is encoded is parsed as what it was, and nothing shorter is.
+    /// What is encoded is parsed as what it was, and nothing shorter is.
     #[test]
     fn round_trips() {
         for header in all() {
             let bytes = header.encode();
             assert_eq!(Header::parse(&bytes), Ok(header));
             for end in 0..HEADER_BYTES {
-                assert_eq!(Header::parse(&bytes[..end]), Err(ParseError::Incomplete(HEADER_BYTES)));
+                assert_eq!(Header::parse(&bytes[..end]), Err(FrameError::Incomplete));
             }
         }
     }
 
-    /// The goal: the bytes on the wire stay what they are.
+    /// The bytes on the wire stay what they are.
     #[test]
     fn golden() {
         let write = Header { kind: Kind::Write, len: 0x1000, tag: 7 };
         assert_eq!(write.encode(), [2, 0, 0, 1, 0, 0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 7]);
     }
 
-    /// The goal: what this version does not allow is refused where it stands.
+    /// What this version does not allow is refused where it stands.
     #[test]
     fn refused() {
         let check = |header: Header, at: usize, byte: u8, offset: usize| {
             let mut bytes = header.encode();
             bytes[at] = byte;
             match Header::parse(&bytes) {
-                Err(ParseError::Malformed(malformed)) => assert_eq!(malformed.offset, offset, "{bytes:?}"),
+                Err(FrameError::Malformed { offset: found, .. }) => assert_eq!(found, offset, "{bytes:?}"),
                 other => panic!("{bytes:?}: {other:?}"),
             }
         };
@@ -194,7 +192,7 @@ mod tests {
         check(Header { kind: Kind::Touch, len: 0, tag: 0 }, 7, 1, 4);
     }
 
-    /// The goal: every request has its answer, and no answer has one.
+    /// Every request has its answer, and no answer has one.
     #[test]
     fn answers() {
         for header in all() {

@@ -1,0 +1,232 @@
+//! SCSI's words in a device's error, both ways: what a remote LUN said as a [`DeviceError`] that carries
+//! it, and a device's error as the status and sense that a target answers with.
+//!
+//! The initiator and the target call it. The rule: what came from a LUN goes on as it came, also through
+//! layers and a second target.
+
+use std::fmt;
+
+use brunt_block::error::{Language, WORDS_BYTES};
+use brunt_block::{DeviceError, Refusal, Said};
+use brunt_wire::scsi::sense::{Sense, Status, key};
+
+/// The words of SCSI: status, then key and flags, code, qualifier, the sense-key-specific bytes and
+/// the information field, eight bytes.
+pub static SCSI: Language = Language { name: "SCSI", write };
+
+/// Flags above the sense key.
+const HAS_SENSE: u8 = 0x80;
+const HAS_INFORMATION: u8 = 0x40;
+const HAS_SPECIFIC: u8 = 0x20;
+const DEFERRED: u8 = 0x10;
+
+/// What a LUN answered, as a device's error.
+pub fn refused(status: Status, sense: Option<Sense>) -> DeviceError {
+    DeviceError::Refused {
+        kind: kind(status, sense.as_ref()),
+        said: Said::Words { language: &SCSI, bytes: encode(status, sense) },
+    }
+}
+
+/// Whether a status with its sense means that the command was done all the same (SPC-4, 4.5.6).
+pub fn is_recovered(status: Status, sense: Option<&Sense>) -> bool {
+    status == Status::CheckCondition && kind(status, sense) == Refusal::Recovered
+}
+
+/// What a LUN had said, of an error that came from one.
+pub fn said(error: &DeviceError) -> Option<(Status, Option<Sense>)> {
+    match error {
+        DeviceError::Refused { said: Said::Words { language, bytes }, .. } if **language == SCSI => {
+            Some(decode(bytes))
+        }
+        _ => None,
+    }
+}
+
+/// The status and sense that a target answers a refused command with: the LUN's own if one said them,
+/// what the kind means otherwise.
+pub(crate) fn answer(kind: Refusal, said: Said, writing: bool) -> (Status, Option<Sense>) {
+    let sense = match (&said, kind) {
+        (Said::Words { language, bytes }, _) if **language == SCSI => return decode(bytes),
+        (Said::Code([key, asc, ascq]), _) => Sense::new(*key & 0x0f, *asc, *ascq),
+        (_, Refusal::Busy) => return (Status::Busy, None),
+        (_, Refusal::QueueFull) => return (Status::TaskSetFull, None),
+        (_, Refusal::Conflict) => return (Status::ReservationConflict, None),
+        (_, Refusal::Cancelled) => return (Status::TaskAborted, None),
+        // WRITE ERROR - RECOVERED WITH AUTO REALLOCATION; RECOVERED DATA WITH RETRIES
+        (_, Refusal::Recovered) if writing => Sense::new(key::RECOVERED_ERROR, 0x0c, 0x01),
+        (_, Refusal::Recovered) => Sense::new(key::RECOVERED_ERROR, 0x17, 0x01),
+        // LOGICAL UNIT NOT READY, CAUSE NOT REPORTABLE
+        (_, Refusal::NotReady) => Sense::new(key::NOT_READY, 0x04, 0x00),
+        // POWER ON, RESET, OR BUS DEVICE RESET OCCURRED
+        (_, Refusal::Attention) => Sense::new(key::UNIT_ATTENTION, 0x29, 0x00),
+        // WRITE ERROR; UNRECOVERED READ ERROR
+        (_, Refusal::MediumError) if writing => Sense::new(key::MEDIUM_ERROR, 0x0c, 0x00),
+        (_, Refusal::MediumError) => Sense::new(key::MEDIUM_ERROR, 0x11, 0x00),
+        // LOGICAL UNIT COMMUNICATION FAILURE
+        (_, Refusal::Unreachable) => Sense::new(key::HARDWARE_ERROR, 0x08, 0x00),
+        // DATA PHASE ERROR
+        (_, Refusal::Aborted) => Sense::new(key::ABORTED_COMMAND, 0x4b, 0x00),
+        // WRITE PROTECTED
+        (_, Refusal::Protected) => Sense::new(key::DATA_PROTECT, 0x27, 0x00),
+        // INVALID FIELD IN CDB
+        (_, Refusal::BadRequest) => Sense::new(key::ILLEGAL_REQUEST, 0x24, 0x00),
+        // MISCOMPARE DURING VERIFY OPERATION
+        (_, Refusal::Miscompare) => Sense::new(key::MISCOMPARE, 0x1d, 0x00),
+        // INTERNAL TARGET FAILURE
+        (_, Refusal::HardwareError | Refusal::Other) => Sense::new(key::HARDWARE_ERROR, 0x44, 0x00),
+    };
+    // The information field names the block (SBC-3, 4.18.1).
+    let sense = if let Said::Block(block) = said { sense.with_information(block) } else { sense };
+    (Status::CheckCondition, Some(sense))
+}
+
+fn kind(status: Status, sense: Option<&Sense>) -> Refusal {
+    match (status, sense) {
+        (Status::Busy, _) => Refusal::Busy,
+        (Status::TaskSetFull, _) => Refusal::QueueFull,
+        (Status::ReservationConflict, _) => Refusal::Conflict,
+        (Status::TaskAborted, _) => Refusal::Cancelled,
+        (Status::CheckCondition, Some(sense)) => match sense.key {
+            // A deferred one is about an earlier command: of this one it says nothing (SPC-4, 4.5.6).
+            key::RECOVERED_ERROR if !sense.deferred => Refusal::Recovered,
+            key::NOT_READY => Refusal::NotReady,
+            key::MEDIUM_ERROR => Refusal::MediumError,
+            key::HARDWARE_ERROR => Refusal::HardwareError,
+            key::ILLEGAL_REQUEST => Refusal::BadRequest,
+            key::UNIT_ATTENTION => Refusal::Attention,
+            key::DATA_PROTECT => Refusal::Protected,
+            key::ABORTED_COMMAND => Refusal::Aborted,
+            key::MISCOMPARE => Refusal::Miscompare,
+            _ => Refusal::Other,
+        },
+        _ => Refusal::Other,
+    }
+}
+
+fn encode(status: Status, sense: Option<Sense>) -> [u8; WORDS_BYTES] {
+    let mut bytes = [0; WORDS_BYTES];
+    bytes[0] = status.to_byte();
+    let Some(sense) = sense else { return bytes };
+    bytes[1] = HAS_SENSE | sense.key & 0x0f;
+    (bytes[2], bytes[3]) = (sense.asc, sense.ascq);
+    if let Some(specific) = sense.specific {
+        bytes[1] |= HAS_SPECIFIC;
+        bytes[4..7].copy_from_slice(&specific);
+    }
+    if let Some(information) = sense.information {
+        bytes[1] |= HAS_INFORMATION;
+        bytes[7..].copy_from_slice(&information.to_be_bytes());
+    }
+    if sense.deferred {
+        bytes[1] |= DEFERRED;
+    }
+    bytes
+}
+
+fn decode(bytes: &[u8; WORDS_BYTES]) -> (Status, Option<Sense>) {
+    let [status, flags, asc, ascq, specific @ .., _, _, _, _, _, _, _, _] = *bytes;
+    let has = |flag| flags & flag != 0;
+    let sense = Sense {
+        key: flags & 0x0f,
+        asc,
+        ascq,
+        information: has(HAS_INFORMATION)
+            .then(|| u64::from_be_bytes(bytes[7..].try_into().expect("eight bytes"))),
+        specific: has(HAS_SPECIFIC).then_some(specific),
+        deferred: has(DEFERRED),
+    };
+    (Status::from_byte(status), has(HAS_SENSE).then_some(sense))
+}
+
+fn write(bytes: &[u8; WORDS_BYTES], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let (status, sense) = decode(bytes);
+    write!(f, "SCSI status {status:?}")?;
+    sense.map_or(Ok(()), |sense| write!(f, ": {sense}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every status, with and without sense and each of its parts.
+    fn words() -> Vec<(Status, Option<Sense>)> {
+        let mut all = Vec::new();
+        for status in 1..=u8::MAX {
+            let status = Status::from_byte(status);
+            all.push((status, None));
+            for key in 0..16 {
+                let plain = Sense::new(key, 0x11 ^ key, 0xff - key);
+                let field = plain.with_field(true, 0x1234, Some(3));
+                let deferred = Sense { deferred: true, ..field.with_information(u64::MAX) };
+                all.extend(
+                    [plain, plain.with_information(7), field, deferred].map(|one| (status, Some(one))),
+                );
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn what_a_lun_said_is_answered_as_it_was_said() {
+        for (status, sense) in words() {
+            let error = refused(status, sense);
+            assert_eq!(said(&error), Some((status, sense)));
+            let DeviceError::Refused { kind, said } = error else { panic!("{error:?}") };
+            for writing in [false, true] {
+                assert_eq!(answer(kind, said, writing), (status, sense));
+            }
+        }
+    }
+
+    #[test]
+    fn a_kind_is_understood_as_the_kind_it_was() {
+        let kinds = [
+            Refusal::Recovered,
+            Refusal::NotReady,
+            Refusal::Attention,
+            Refusal::MediumError,
+            Refusal::HardwareError,
+            Refusal::Aborted,
+            Refusal::Cancelled,
+            Refusal::Busy,
+            Refusal::QueueFull,
+            Refusal::Conflict,
+            Refusal::Protected,
+            Refusal::BadRequest,
+            Refusal::Miscompare,
+        ];
+        for kind in kinds {
+            for said in [Said::Nothing, Said::Block(9)] {
+                let (status, sense) = answer(kind, said, true);
+                let DeviceError::Refused { kind: heard, .. } = refused(status, sense) else { panic!() };
+                assert_eq!(heard, kind);
+            }
+        }
+    }
+
+    #[test]
+    fn faults_are_the_sense_data_that_disks_use() {
+        let check = |kind, said, writing, key, asc, ascq, information| {
+            let sense = Sense { information, ..Sense::new(key, asc, ascq) };
+            assert_eq!(answer(kind, said, writing), (Status::CheckCondition, Some(sense)));
+        };
+        check(Refusal::MediumError, Said::Block(8), false, key::MEDIUM_ERROR, 0x11, 0, Some(8));
+        check(Refusal::MediumError, Said::Block(10), true, key::MEDIUM_ERROR, 0x0c, 0, Some(10));
+        check(Refusal::Recovered, Said::Block(1), false, key::RECOVERED_ERROR, 0x17, 1, Some(1));
+        check(Refusal::Recovered, Said::Nothing, true, key::RECOVERED_ERROR, 0x0c, 1, None);
+        check(Refusal::HardwareError, Said::Nothing, true, key::HARDWARE_ERROR, 0x44, 0, None);
+        check(Refusal::Aborted, Said::Nothing, true, key::ABORTED_COMMAND, 0x4b, 0, None);
+        check(Refusal::Other, Said::Code([0xb, 0x4b, 0x04]), false, key::ABORTED_COMMAND, 0x4b, 4, None);
+        assert_eq!(answer(Refusal::Busy, Said::Nothing, false), (Status::Busy, None));
+        assert_eq!(answer(Refusal::Conflict, Said::Nothing, false), (Status::ReservationConflict, None));
+    }
+
+    #[test]
+    fn the_words_are_printed_as_the_lun_said_them() {
+        let sense = Sense::new(key::MEDIUM_ERROR, 0x11, 0).with_information(8);
+        let text = refused(Status::CheckCondition, Some(sense)).to_string();
+        assert_eq!(text, "SCSI status CheckCondition: medium error (key 0x3, asc/ascq 11/00, information 8)");
+        assert_eq!(refused(Status::Busy, None).to_string(), "SCSI status Busy");
+    }
+}
