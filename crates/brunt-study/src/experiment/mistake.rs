@@ -2,6 +2,8 @@
 //!
 //! The rule: every message has a line, as near to the mistake as the file goes.
 
+use std::ops::Range;
+
 use miette::{Diagnostic, LabeledSpan, NamedSource, SourceCode};
 use toml::de::{DeTable, DeValue};
 
@@ -12,7 +14,7 @@ pub struct FileError {
     what: String,
     help: Option<String>,
     source_code: NamedSource<String>,
-    span: Option<std::ops::Range<usize>>,
+    span: Option<Range<usize>>,
 }
 
 impl Diagnostic for FileError {
@@ -31,9 +33,7 @@ impl Diagnostic for FileError {
 impl FileError {
     /// The line, from 1.
     pub fn line(&self) -> usize {
-        let start = self.span.as_ref().map_or(0, |span| span.start);
-        let text = self.source_code.inner();
-        text.as_bytes()[..start.min(text.len())].iter().filter(|byte| **byte == b'\n').count() + 1
+        line(self.source_code.inner(), self.span.as_ref().map_or(0, |span| span.start))
     }
 
     /// `file:line: what`, for terminals and logs without graphics.
@@ -47,39 +47,89 @@ impl FileError {
     }
 }
 
-/// A file's text beside its name, for messages.
+/// The files of an experiment, and what they say together; for messages. A place counts from the start of the first
+/// file's text, as if the others followed it.
+#[derive(Default)]
 pub(super) struct Source<'a> {
-    pub(super) name: &'a str,
-    pub(super) text: &'a str,
+    files: Vec<File<'a>>,
+    root: DeTable<'a>,
 }
 
-impl Source<'_> {
-    /// A mistake at the value that `path` leads to, or as near to it as the file goes.
-    pub(super) fn mistake(&self, path: &[&str], what: String, help: Option<String>) -> Box<FileError> {
-        let span = self.find(path);
-        self.mistake_at(span, what, help)
+struct File<'a> {
+    name: String,
+    text: &'a str,
+    /// Where it begins among all.
+    base: usize,
+}
+
+impl<'a> Source<'a> {
+    /// One more file; where it begins.
+    pub(super) fn add(&mut self, name: &str, text: &'a str) -> usize {
+        // One byte between two files, so that the end of one is not the begin of the next.
+        let base = self.files.last().map_or(0, |file| file.base + file.text.len() + 1);
+        self.files.push(File { name: name.to_string(), text, base });
+        base
     }
 
-    /// What the parser of the file's language says.
-    pub(super) fn unreadable(&self, error: &toml::de::Error) -> Box<FileError> {
+    /// What the files say together.
+    pub(super) fn unite(&mut self, root: DeTable<'a>) {
+        self.root = root;
+    }
+
+    /// What the files say together, for a deserializer.
+    pub(super) fn root(&self) -> toml::Spanned<DeTable<'a>> {
+        let len = self.files.first().map_or(0, |file| file.text.len());
+        toml::Spanned::new(0..len, self.root.clone())
+    }
+
+    /// How many there are.
+    pub(super) fn files(&self) -> usize {
+        self.files.len()
+    }
+
+    /// `file:line`.
+    pub(super) fn place(&self, at: usize) -> String {
+        let file = self.file(at);
+        format!("{}:{}", file.name, line(file.text, at - file.base))
+    }
+
+    /// A mistake at the value that `path` leads to, or as near to it as the files go.
+    pub(super) fn mistake(&self, path: &[&str], what: String, help: Option<String>) -> Box<FileError> {
+        self.mistake_at(self.find(path), what, help)
+    }
+
+    /// What a value cannot be made of; `near` is where it is if the parser does not say.
+    pub(super) fn unreadable(&self, error: &toml::de::Error, near: Option<Range<usize>>) -> Box<FileError> {
         let message = error.message().to_string();
         let help = help_for(&message);
-        self.mistake_at(error.span(), message, help)
+        self.mistake_at(error.span().or(near), message, help)
     }
 
-    fn mistake_at(
+    /// What the parser of the file's language says of the file that begins at `base`.
+    pub(super) fn unreadable_in(&self, base: usize, error: &toml::de::Error) -> Box<FileError> {
+        let span = error.span().map_or(base..base, |span| span.start + base..span.end + base);
+        self.mistake_at(Some(span), error.message().to_string(), None)
+    }
+
+    pub(super) fn mistake_at(
         &self,
-        span: Option<std::ops::Range<usize>>,
+        span: Option<Range<usize>>,
         what: String,
         help: Option<String>,
     ) -> Box<FileError> {
-        let source_code = NamedSource::new(self.name, self.text.to_string()).with_language("toml");
+        let file = self.file(span.as_ref().map_or(0, |span| span.start));
+        let span = span.map(|span| span.start - file.base..(span.end - file.base).min(file.text.len()));
+        let source_code = NamedSource::new(&file.name, file.text.to_string()).with_language("toml");
         Box::new(FileError { what, help, source_code, span })
     }
 
-    fn find(&self, path: &[&str]) -> Option<std::ops::Range<usize>> {
-        let root = DeTable::parse(self.text).ok()?;
-        let (mut table, mut span) = (root.get_ref(), None);
+    fn file(&self, at: usize) -> &File<'a> {
+        let after = self.files.partition_point(|file| file.base <= at);
+        &self.files[after.saturating_sub(1)]
+    }
+
+    fn find(&self, path: &[&str]) -> Option<Range<usize>> {
+        let (mut table, mut span) = (&self.root, None);
         let mut steps = path.iter();
         while let Some(step) = steps.next() {
             let Some((key, value)) = table.iter().find(|(key, _)| key.get_ref() == step) else { break };
@@ -90,7 +140,11 @@ impl Source<'_> {
                 DeValue::Array(items) => {
                     let item = steps.next().and_then(|step| items.get(step.parse::<usize>().ok()?));
                     span = Some(item.map_or(value.span(), |item| item.span()));
-                    break;
+                    // A key of a table in a list is nearer than the table.
+                    match item.map(|item| item.get_ref()) {
+                        Some(DeValue::Table(inner)) => table = inner,
+                        _ => break,
+                    }
                 }
                 _ => {
                     span = Some(value.span());
@@ -100,6 +154,10 @@ impl Source<'_> {
         }
         span
     }
+}
+
+fn line(text: &str, at: usize) -> usize {
+    text.as_bytes()[..at.min(text.len())].iter().filter(|byte| **byte == b'\n').count() + 1
 }
 
 /// What a parser's message leaves to be said.

@@ -6,6 +6,7 @@
 //! said before any of them is touched.
 
 mod fault;
+mod include;
 mod lab;
 mod mistake;
 mod overlap;
@@ -20,6 +21,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use fault::{FAULTS_MAX, FaultEntry};
+pub use include::{COLLECTED, DEPTH_MAX, FILES_MAX, Include, IncludeWith, Includes};
 pub use lab::{CarrierName, LabEntry, LinkBack, LinkEntry};
 pub use mistake::FileError;
 use mistake::Source;
@@ -41,6 +43,10 @@ pub const FILE_BYTES_MAX: usize = 1 << 20;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Experiment {
+    /// Other files that are a part of this one, with parameters: hosts, stores, faults that several experiments
+    /// share. Kept with the results as if it had been written here.
+    #[serde(default, skip_serializing)]
+    pub include: Option<Includes>,
     /// What it is called in reports.
     pub name: String,
     /// What it is about, in a sentence or two.
@@ -80,20 +86,20 @@ pub struct Experiment {
 }
 
 impl Experiment {
-    /// Reads a file's text and checks everything that can be checked without its devices.
+    /// Reads a file's text and what it includes, and checks everything that can be checked without its devices.
+    /// `name` is the file's path: included files are looked for beside it.
     ///
     /// # Errors
     /// The first mistake, with its place.
     pub fn parse(name: &str, text: &str) -> Result<Experiment, Box<FileError>> {
-        let source = Source { name, text };
-        if text.len() > FILE_BYTES_MAX {
-            return Err(Source { name, text: "" }.mistake(
-                &[],
-                format!("{} bytes are more than an experiment file has ({FILE_BYTES_MAX})", text.len()),
-                None,
-            ));
-        }
-        let experiment: Experiment = toml::from_str(text).map_err(|error| source.unreadable(&error))?;
+        Experiment::parse_with(name, text, &include::load)
+    }
+
+    fn parse_with(name: &str, text: &str, load: include::Loader<'_>) -> Result<Experiment, Box<FileError>> {
+        let texts = include::Texts::default();
+        let source = include::read(name, text, &texts, load)?;
+        let experiment = Experiment::deserialize(toml::de::Deserializer::from(source.root()))
+            .map_err(|error| source.unreadable(&error, None))?;
         experiment.check(&source)?;
         Ok(experiment)
     }
@@ -170,6 +176,11 @@ impl Experiment {
         let urls = self.targets.values_mut().map(|target| &mut target.url);
         urls.chain(&mut self.allow_overwrite).for_each(|url| *url = without_secrets(url));
         self
+    }
+
+    /// The experiment as one file, with every default.
+    pub fn written_out(&self) -> String {
+        toml::to_string_pretty(self).expect("what was read from such a file can be written to one")
     }
 
     /// The file's JSON Schema, for editors.

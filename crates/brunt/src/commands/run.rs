@@ -183,11 +183,15 @@ impl Subcommand for Run {
     }
 }
 
-/// An experiment and its text.
+/// An experiment and its text: what is kept with the results, whole where it includes other files.
 pub(super) fn read(file: &Path, output: &Output) -> Result<(Experiment, String), Failure> {
     let path = file.display().to_string();
     let text = std::fs::read_to_string(file).map_err(|error| Failure::usage(format!("{path}: {error}")))?;
     match Experiment::parse(&path, &text) {
+        Ok(experiment) if experiment.include.is_some() => {
+            let text = experiment.written_out();
+            Ok((experiment, text))
+        }
         Ok(experiment) => Ok((experiment, text)),
         Err(error) => {
             let (line, advice) = (error.one_line(), error.help_text().map(str::to_string));

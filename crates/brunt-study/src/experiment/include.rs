@@ -1,0 +1,562 @@
+//! `include`: an experiment made of several files, so that a store of twenty hosts is written once and used by
+//! many experiments, with parameters.
+//!
+//! ```toml
+//! include = ["hosts.toml", { file = "stores/ceph.toml", with = { replicas = 3 } }]
+//! ```
+//!
+//! An included file says what may be varied in it, and uses it as `${name}`, in keys and in strings; a string that
+//! is nothing else takes the parameter's type:
+//!
+//! ```toml
+//! [parameters]
+//! replicas = { default = 3, help = "copies of each object" }
+//! size = { help = "of each disk" }          # without a default it has to be given
+//! [targets."copies-${replicas}"]
+//! serve = "memory:${size}"
+//! ```
+//!
+//! Paths are relative to the file that names them. Tables are united. Where two files say the same thing, that is
+//! a mistake, because parameters are what varies; only the lists of [`COLLECTED`] are put together, included files
+//! first.
+//!
+//! The rule: every value keeps the place it was read from, so that a mistake is shown in the file it was made in.
+
+use std::borrow::Cow;
+use std::cell::OnceCell;
+use std::collections::BTreeMap;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::FILE_BYTES_MAX;
+use super::mistake::{FileError, Source};
+
+/// Most files of an experiment: more is a circle or a slip of the pen.
+pub const FILES_MAX: usize = 64;
+/// Files that include files, in a chain.
+pub const DEPTH_MAX: usize = 8;
+/// Lists that several files may add to; every other key stands in one file.
+pub const COLLECTED: [&[&str]; 3] = [&["fault"], &["allow_overwrite"], &["lab", "hosts"]];
+
+/// A file that an experiment includes, or several.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged, expecting = "expected a file, or a list of files and { file = …, with = { … } }")]
+pub enum Includes {
+    /// One file, with its own defaults.
+    One(Include),
+    /// Several, in this order.
+    Several(Vec<Include>),
+}
+
+/// One file that is included.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged, expecting = "expected a file, or { file = …, with = { … } }")]
+pub enum Include {
+    /// With its own defaults.
+    File(PathBuf),
+    /// With parameters.
+    With(IncludeWith),
+}
+
+/// A file and its parameters.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct IncludeWith {
+    /// Relative to the file that includes it.
+    pub file: PathBuf,
+    /// Values for what the file names under `[parameters]`.
+    #[serde(default)]
+    #[schemars(with = "BTreeMap<String, serde_json::Value>")]
+    pub with: BTreeMap<String, toml::Value>,
+}
+
+/// What an included file says of one of its parameters.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Parameter {
+    default: Option<toml::Value>,
+    #[serde(default)]
+    help: String,
+}
+
+/// Where included files come from: the file system, or a test.
+pub(super) type Loader<'a> = &'a dyn Fn(&Path) -> io::Result<String>;
+
+type Span = std::ops::Range<usize>;
+type Result<T> = std::result::Result<T, Box<FileError>>;
+
+/// The text of a file, cut where it is longer than any experiment file: reading it says what is wrong then.
+pub(super) fn load(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    let limit = FILE_BYTES_MAX as u64 + 1;
+    std::fs::File::open(path)?.take(limit).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// Reads a file's text with everything that it includes, and unites them.
+///
+/// # Errors
+/// The first mistake, in the file where it is.
+pub(super) fn read<'a>(name: &str, text: &str, texts: &'a Texts, load: Loader<'_>) -> Result<Source<'a>> {
+    let mut reader = Reader { source: Source::default(), texts, load, chain: vec![PathBuf::from(name)] };
+    let root = reader.file(name, text.to_string(), None)?;
+    let mut source = reader.source;
+    source.unite(root);
+    Ok(source)
+}
+
+/// Parameters as given, and the place of the line that gave them.
+struct Given {
+    values: BTreeMap<String, toml::Value>,
+    span: Span,
+}
+
+/// Texts that stay where they are while more are added: what was read from them borrows from them.
+#[derive(Default)]
+pub(super) struct Texts {
+    text: OnceCell<String>,
+    next: OnceCell<Box<Texts>>,
+}
+
+impl Texts {
+    fn add(&self, text: String) -> &str {
+        let mut last = self;
+        while last.text.get().is_some() {
+            last = last.next.get_or_init(Box::default);
+        }
+        last.text.get_or_init(|| text)
+    }
+}
+
+struct Reader<'a, 'l> {
+    source: Source<'a>,
+    texts: &'a Texts,
+    load: Loader<'l>,
+    /// The files that are being read, each included by the one before.
+    chain: Vec<PathBuf>,
+}
+
+impl<'a> Reader<'a, '_> {
+    /// One file with what it includes. The experiment's own file has no parameters.
+    fn file(&mut self, name: &str, text: String, with: Option<Given>) -> Result<DeTable<'a>> {
+        let text = self.texts.add(text);
+        let base = self.source.add(name, text);
+        if text.len() > FILE_BYTES_MAX {
+            let what =
+                format!("{} bytes are more than an experiment file has ({FILE_BYTES_MAX})", text.len());
+            return Err(self.source.mistake_at(Some(base..base), what, None));
+        }
+        let parsed = DeTable::parse(text).map_err(|error| self.source.unreadable_in(base, &error))?;
+        let mut own = shifted(parsed.into_inner(), base);
+        // The experiment remembers what it was made of; it cannot be included itself.
+        let own_includes = own.get("include").filter(|_| with.is_none()).cloned();
+        if let Some(with) = with {
+            let values = self.parameters(&mut own, with)?;
+            own = self.substituted(own, &values)?;
+        }
+        let mut all = DeTable::new();
+        for (include, span) in self.includes(&mut own)? {
+            let included = self.included(include, span)?;
+            self.unite(&mut all, included, &mut Vec::new())?;
+        }
+        self.unite(&mut all, own, &mut Vec::new())?;
+        if let Some(includes) = own_includes {
+            all.insert(Spanned::new(includes.span(), "include".into()), includes);
+        }
+        Ok(all)
+    }
+
+    /// What the file includes, taken out of it, each with its place.
+    fn includes(&self, own: &mut DeTable<'a>) -> Result<Vec<(Include, Span)>> {
+        let Some(value) = own.remove("include") else { return Ok(Vec::new()) };
+        let (span, value) = (value.span(), value.into_inner());
+        let items = match value {
+            DeValue::Array(items) => items.into_iter().map(|item| (item.span(), item)).collect(),
+            other => vec![(span.clone(), Spanned::new(span, other))],
+        };
+        let read = |(span, item): (Span, Spanned<DeValue<'a>>)| {
+            let include = Include::deserialize(toml::de::ValueDeserializer::from(item));
+            let include = include.map_err(|error| self.source.unreadable(&error, Some(span.clone())))?;
+            Ok((include, span))
+        };
+        items.into_iter().map(read).collect()
+    }
+
+    fn included(&mut self, include: Include, span: Span) -> Result<DeTable<'a>> {
+        let (file, values) = match include {
+            Include::File(file) => (file, BTreeMap::new()),
+            Include::With(IncludeWith { file, with }) => (file, with),
+        };
+        let here = self.chain.last().expect("the experiment's own file is the first");
+        let path = here.parent().unwrap_or(Path::new("")).join(&file);
+        let wrong = |what: String, help: &str| {
+            Err(self.source.mistake_at(Some(span.clone()), what, Some(help.to_string())))
+        };
+        if self.chain.contains(&path) {
+            return wrong(format!("{} includes itself", path.display()), "leave this line out");
+        }
+        if self.chain.len() > DEPTH_MAX || self.source.files() >= FILES_MAX {
+            let what = format!("more than {DEPTH_MAX} files in a chain, or {FILES_MAX} in all");
+            return wrong(what, "unite some of the files");
+        }
+        let text = match (self.load)(&path) {
+            Ok(text) => text,
+            Err(error) => {
+                let help = "paths are relative to the file that includes them";
+                return wrong(format!("cannot read {}: {error}", path.display()), help);
+            }
+        };
+        self.chain.push(path.clone());
+        let table = self.file(&path.display().to_string(), text, Some(Given { values, span }))?;
+        self.chain.pop();
+        Ok(table)
+    }
+
+    /// The values of a file's parameters: those given, defaults for the others. Takes `[parameters]` out of it.
+    fn parameters(&self, own: &mut DeTable<'a>, given: Given) -> Result<BTreeMap<String, toml::Value>> {
+        let mut values = given.values;
+        let wrong = |span: &Span, what: String, help: Option<String>| {
+            Err(self.source.mistake_at(Some(span.clone()), what, help))
+        };
+        let mut known = BTreeMap::new();
+        if let Some(declared) = own.remove("parameters") {
+            let span = declared.span();
+            let DeValue::Table(declared) = declared.into_inner() else {
+                let help = "write [parameters], and NAME = { default = 3, help = \"…\" } for each";
+                return wrong(&span, "parameters is no table".into(), Some(help.into()));
+            };
+            for (name, value) in declared {
+                let span = value.span();
+                let parameter = Parameter::deserialize(toml::de::ValueDeserializer::from(value));
+                let parameter =
+                    parameter.map_err(|error| self.source.unreadable(&error, Some(span.clone())))?;
+                known.insert(name.into_inner().into_owned(), parameter);
+            }
+        }
+        for (name, value) in &values {
+            let Some(parameter) = known.get(name) else {
+                let names: Vec<&str> = known.keys().map(String::as_str).collect();
+                let help = match names[..] {
+                    [] => "the file has no [parameters]".to_string(),
+                    _ => format!("it has {}", names.join(", ")),
+                };
+                return wrong(&given.span, format!("the file has no parameter {name}"), Some(help));
+            };
+            if let Some(default) = &parameter.default
+                && !default.same_type(value)
+            {
+                let what = format!(
+                    "{name} is {} here, and {} in the file",
+                    article(value.type_str()),
+                    article(default.type_str())
+                );
+                let help = format!("its default is {default}");
+                return wrong(&given.span, what, Some(help));
+            }
+        }
+        for (name, parameter) in known {
+            if values.contains_key(&name) {
+                continue;
+            }
+            let Some(default) = parameter.default else {
+                let meaning = if parameter.help.is_empty() { name.clone() } else { parameter.help };
+                let help = format!("write with = {{ {name} = … }}: {meaning}");
+                return wrong(&given.span, format!("the file needs a value for {name}"), Some(help));
+            };
+            values.insert(name, default);
+        }
+        Ok(values)
+    }
+
+    /// The table with `${name}` replaced in keys and strings.
+    fn substituted(&self, table: DeTable<'a>, values: &BTreeMap<String, toml::Value>) -> Result<DeTable<'a>> {
+        let mut out = DeTable::new();
+        for (key, value) in table {
+            let span = key.span();
+            let text = match whole(key.get_ref(), values) {
+                Some(value) => self.in_text(value, &span)?,
+                None => self.replaced(key.get_ref(), &span, values)?,
+            };
+            out.insert(Spanned::new(span, text.into()), self.value(value, values)?);
+        }
+        Ok(out)
+    }
+
+    fn value(
+        &self,
+        value: Spanned<DeValue<'a>>,
+        values: &BTreeMap<String, toml::Value>,
+    ) -> Result<Spanned<DeValue<'a>>> {
+        let span = value.span();
+        let value = match value.into_inner() {
+            DeValue::Table(table) => DeValue::Table(self.substituted(table, values)?),
+            DeValue::Array(items) => {
+                let items = items.into_iter().map(|item| self.value(item, values));
+                DeValue::Array(items.collect::<Result<_>>()?)
+            }
+            DeValue::String(text) => match whole(&text, values) {
+                Some(value) => self.at(value, &span),
+                None => DeValue::String(self.replaced(&text, &span, values)?.into()),
+            },
+            other => other,
+        };
+        Ok(Spanned::new(span, value))
+    }
+
+    /// `$${` stands for `${` itself.
+    fn replaced(&self, text: &str, span: &Span, values: &BTreeMap<String, toml::Value>) -> Result<String> {
+        let mut out = String::with_capacity(text.len());
+        let mut rest = text;
+        while let Some(place) = rest.find("${") {
+            if rest[..place].ends_with('$') {
+                out += &rest[..place - 1];
+                out += "${";
+                rest = &rest[place + 2..];
+                continue;
+            }
+            out += &rest[..place];
+            let inner = &rest[place + 2..];
+            let Some(end) = inner.find('}') else {
+                let help = Some("write ${name}, or $${ for the characters themselves".to_string());
+                return Err(self.source.mistake_at(Some(span.clone()), "${ without its }".into(), help));
+            };
+            let name = &inner[..end];
+            let Some(value) = values.get(name) else {
+                let names: Vec<&str> = values.keys().map(String::as_str).collect();
+                let what = format!("there is no parameter {name}");
+                let help = match names[..] {
+                    [] => format!("write it under [parameters]: {name} = {{ default = … }}"),
+                    _ => format!("there are {}", names.join(", ")),
+                };
+                return Err(self.source.mistake_at(Some(span.clone()), what, Some(help)));
+            };
+            out += &self.in_text(value, span)?;
+            rest = &inner[end + 1..];
+        }
+        out += rest;
+        Ok(out)
+    }
+
+    /// A value as a part of a text.
+    fn in_text(&self, value: &toml::Value, span: &Span) -> Result<String> {
+        match value {
+            toml::Value::String(text) => Ok(text.clone()),
+            toml::Value::Array(_) | toml::Value::Table(_) => {
+                let what = format!("{} is no part of a text", article(value.type_str()));
+                let help = Some("write \"${name}\" and nothing else".to_string());
+                Err(self.source.mistake_at(Some(span.clone()), what, help))
+            }
+            other => Ok(other.to_string()),
+        }
+    }
+
+    /// A parameter's value, at the place where it is used.
+    fn at(&self, value: &toml::Value, span: &Span) -> DeValue<'a> {
+        let table = toml::Table::from_iter([("value".to_string(), value.clone())]);
+        let table = DeTable::parse(self.texts.add(table.to_string()));
+        let table = table.expect("what was read can be read again").into_inner();
+        let value = table.into_iter().next().expect("there is one value").1;
+        moved(value, &|_| span.clone()).into_inner()
+    }
+
+    /// Puts `more` into `all`.
+    fn unite(&self, all: &mut DeTable<'a>, more: DeTable<'a>, path: &mut Vec<String>) -> Result<()> {
+        for (key, value) in more {
+            path.push(key.get_ref().to_string());
+            let there = all.iter().find(|(known, _)| known.get_ref() == key.get_ref());
+            let there_span = there.map(|(known, _)| known.span());
+            let span = value.span();
+            match (all.get_mut(key.get_ref().as_ref()).map(Spanned::get_mut), value.into_inner()) {
+                (None, value) => {
+                    all.insert(key, Spanned::new(span, value));
+                }
+                (Some(DeValue::Table(there)), DeValue::Table(more)) => self.unite(there, more, path)?,
+                (Some(DeValue::Array(there)), DeValue::Array(more)) if is_collected(path) => {
+                    more.into_iter().for_each(|item| there.push(item));
+                }
+                (Some(_), _) => {
+                    let first = there_span.map_or_else(String::new, |span| self.source.place(span.start));
+                    let what = format!("{} is already said in {first}", path.join("."));
+                    let help = Some("leave one of them out, or make it a parameter".to_string());
+                    return Err(self.source.mistake_at(Some(key.span()), what, help));
+                }
+            }
+            path.pop();
+        }
+        Ok(())
+    }
+}
+
+fn is_collected(path: &[String]) -> bool {
+    COLLECTED.iter().any(|list| list.iter().eq(path.iter()))
+}
+
+/// The value of the one parameter that the text is, if it is nothing else.
+fn whole<'v>(text: &str, values: &'v BTreeMap<String, toml::Value>) -> Option<&'v toml::Value> {
+    values.get(text.strip_prefix("${")?.strip_suffix('}')?)
+}
+
+fn article(kind: &str) -> String {
+    let an = kind.starts_with(['a', 'e', 'i', 'o', 'u']);
+    format!("{} {kind}", if an { "an" } else { "a" })
+}
+
+/// The table with places counted from the start of all files.
+fn shifted(table: DeTable<'_>, base: usize) -> DeTable<'_> {
+    let place = |span: Span| span.start + base..span.end + base;
+    table.into_iter().map(|entry| moved_entry(entry, &place)).collect()
+}
+
+type Entry<'a> = (Spanned<Cow<'a, str>>, Spanned<DeValue<'a>>);
+
+fn moved_entry<'a>((key, value): Entry<'a>, place: &dyn Fn(Span) -> Span) -> Entry<'a> {
+    (Spanned::new(place(key.span()), key.into_inner()), moved(value, place))
+}
+
+/// A value with other places.
+fn moved<'a>(value: Spanned<DeValue<'a>>, place: &dyn Fn(Span) -> Span) -> Spanned<DeValue<'a>> {
+    let span = place(value.span());
+    let value = match value.into_inner() {
+        DeValue::Table(table) => {
+            DeValue::Table(table.into_iter().map(|entry| moved_entry(entry, place)).collect())
+        }
+        DeValue::Array(items) => DeValue::Array(items.into_iter().map(|item| moved(item, place)).collect()),
+        other => other,
+    };
+    Spanned::new(span, value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Experiment;
+    use super::*;
+
+    const MAIN: &str = r#"
+name = "a store"
+include = ["hosts.toml", { file = "stores/store.toml", with = { replicas = 2, size = "64MiB" } }]
+[workloads.read]
+stop = { time = "1s" }
+[lab]
+worker = "client"
+"#;
+    const HOSTS: &str = r#"
+[lab]
+hosts = ["client"]
+"#;
+    const STORE: &str = r#"
+include = "part.toml"
+[parameters]
+replicas = { default = 3, help = "copies of each object" }
+size = { help = "of each disk" }
+label = { default = "x" }
+depths = { default = [1, 8] }
+[lab]
+hosts = ["server-${replicas}"]
+[lab.links.wire]
+between = ["client", "server-${replicas}"]
+[targets."copies-${replicas}"]
+serve = "memory:${size}"
+host = "server-${replicas}"
+[sweep]
+queue_depth = "${depths}"
+"#;
+    const PART: &str = r#"
+allow_overwrite = []
+"#;
+
+    fn parse(change: impl Fn(&Path, &str) -> String) -> Result<Experiment> {
+        let files =
+            [("exp/hosts.toml", HOSTS), ("exp/stores/store.toml", STORE), ("exp/stores/part.toml", PART)];
+        let load = |path: &Path| {
+            let found = files.iter().find(|(name, _)| Path::new(name) == path);
+            found.map(|(_, text)| change(path, text)).ok_or(io::ErrorKind::NotFound.into())
+        };
+        Experiment::parse_with("exp/main.toml", &change(Path::new("main.toml"), MAIN), &load)
+    }
+
+    #[test]
+    fn files_are_united_with_their_parameters() {
+        let experiment = parse(|_, text| text.to_string()).unwrap();
+        let lab = experiment.lab.as_ref().unwrap();
+        assert_eq!(lab.hosts, ["client", "server-2"]);
+        assert_eq!(lab.links["wire"].between, ["client", "server-2"]);
+        assert_eq!(experiment.targets["copies-2"].place(), "memory:64MiB");
+        assert_eq!(experiment.sweep.queue_depth, [1, 8]);
+        // What is kept stands alone.
+        let kept = toml::to_string_pretty(&experiment).unwrap();
+        let again = Experiment::parse("kept.toml", &kept).unwrap();
+        assert_eq!(again, Experiment { include: None, ..experiment });
+    }
+
+    #[test]
+    fn a_mistake_is_shown_in_the_file_that_has_it() {
+        let check = |file: &str, from: &str, to: &str, place: &str, said: &str| {
+            let change = |path: &Path, text: &str| match path.ends_with(file) {
+                true => {
+                    assert!(text.contains(from), "{from}");
+                    text.replacen(from, to, 1)
+                }
+                false => text.to_string(),
+            };
+            let error = parse(change).unwrap_err();
+            let line = error.one_line();
+            let all = format!("{line} {}", error.help_text().unwrap_or_default());
+            assert!(line.starts_with(&format!("exp/{place}: ")) && all.contains(said), "{to}: {all}");
+        };
+        let (store, hosts) = ("store.toml", "hosts.toml");
+        check(store, "serve =", "srve =", "stores/store.toml:13", "did you mean serve?");
+        check(store, "memory:${size}", "memory:${sise}", "stores/store.toml:13", "there are depths, label,");
+        check(store, "memory:${size}", "memory:${size", "stores/store.toml:13", "without its }");
+        check(store, "\"memory:${size}\"", "\"tcp\"\nlun = 1", "stores/store.toml:14", "no LUNs");
+        check(
+            store,
+            "memory:${size}",
+            "memory:${depths}",
+            "stores/store.toml:13",
+            "an array is no part of a text",
+        );
+        check(store, "\"${depths}\"", "[0]", "stores/store.toml:16", "1 to 4096");
+        check(store, "part.toml", "store.toml", "stores/store.toml:2", "includes itself");
+        check(store, "part.toml", "none.toml", "stores/store.toml:2", "cannot read exp/stores/none.toml");
+        check(store, "[sweep]", "[sweep", "stores/store.toml:15", "");
+        check(store, "help = \"of", "hepl = \"of", "stores/store.toml:5", "did you mean help?");
+        check(hosts, "[lab]", "name = 'b'\n[lab]", "main.toml:2", "name is already said in exp/hosts.toml:2");
+        check("main.toml", "replicas = 2", "replicas = '2'", "main.toml:3", "a string here, and an integer");
+        check(
+            "main.toml",
+            "replicas = 2",
+            "copies = 2",
+            "main.toml:3",
+            "it has depths, label, replicas, size",
+        );
+        check("main.toml", ", size = \"64MiB\"", "", "main.toml:3", "of each disk");
+        check("main.toml", "\"hosts.toml\"", "7", "main.toml:3", "expected a file");
+        check("main.toml", "name =", "parameters = {}\nname =", "main.toml:2", "unknown field");
+        check("part.toml", "[]", "'${size}'", "stores/part.toml:2", "there is no parameter size");
+    }
+
+    #[test]
+    fn a_dollar_can_be_written() {
+        let change = |path: &Path, text: &str| match path.ends_with("store.toml") {
+            true => text.replace("copies-${replicas}", "$${copies}-${label}$"),
+            false => text.to_string(),
+        };
+        let experiment = parse(change).unwrap();
+        assert_eq!(experiment.targets.keys().next().unwrap(), "${copies}-x$");
+    }
+
+    #[test]
+    fn chains_and_numbers_of_files_end() {
+        let load = |path: &Path| Ok(format!("include = \"{}x\"", path.display()));
+        let error = Experiment::parse_with("x", "include = \"y\"", &load).unwrap_err();
+        assert!(error.one_line().contains("8 files in a chain"), "{}", error.one_line());
+        let many = format!("include = [{}]", vec!["\"y\""; FILES_MAX].join(", "));
+        let error = Experiment::parse_with("x", &many, &|_| Ok(String::new())).unwrap_err();
+        assert!(error.one_line().contains("64 in all"), "{}", error.one_line());
+    }
+}
