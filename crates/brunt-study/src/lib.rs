@@ -5,14 +5,13 @@
 //! what happens to [`observe`]'s observers, while a [`timeline`] breaks things; [`summary`] is what
 //! people read of them, [`results`] the tables that programs read, [`degradation`] says what the
 //! faults cost, and [`statistics`] turns the figures of runs into intervals and verdicts
-//! ([`compare`]). [`fio`] reads job files and writes figures as fio does. The unit everywhere is the run.
+//! ([`compare`]). The unit everywhere is the run.
 #![forbid(unsafe_code)]
 
 pub mod compare;
 pub mod control;
 pub mod degradation;
 pub mod experiment;
-pub mod fio;
 pub mod lab;
 pub mod observe;
 pub mod probe;

@@ -55,6 +55,12 @@ impl From<brunt_bench::BenchError> for Failure {
     }
 }
 
+impl From<brunt_fio::FioError> for Failure {
+    fn from(error: brunt_fio::FioError) -> Failure {
+        Failure { advice: error.advice().map(str::to_string), ..Failure::usage(&error) }
+    }
+}
+
 /// Result of a command.
 pub type Done = Result<(), Failure>;
 

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use brunt_study::fio::import;
+use brunt_fio::import;
 use serde_json::json;
 
 use super::Subcommand;
@@ -30,9 +30,9 @@ impl Subcommand for ImportFio {
     ];
 
     fn run(self, output: &Output) -> Done {
-        let import = import(&self.job).map_err(Failure::usage)?;
+        let import = import(&self.job)?;
         for remark in &import.remarks {
-            output.note(format_args!("{}: {}: {}", remark.place, remark.key, remark.why));
+            output.note(format_args!("{}: {}: {}", remark.location, remark.key, remark.why));
         }
         match &self.output {
             None if output.is_json() => {}
@@ -47,7 +47,7 @@ impl Subcommand for ImportFio {
         let remarks: Vec<_> = import
             .remarks
             .iter()
-            .map(|remark| json!({ "place": remark.place, "key": remark.key, "why": remark.why }))
+            .map(|remark| json!({ "place": remark.location.to_string(), "key": remark.key, "why": remark.why }))
             .collect();
         output.object(&json!({ "experiment": import.experiment, "text": import.text, "remarks": remarks }));
         Ok(())

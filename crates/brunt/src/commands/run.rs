@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use brunt_fio::FioJson;
 use brunt_study::experiment::{Experiment, Target, overlaps};
-use brunt_study::fio::FioJson;
 use brunt_study::lab::Standing;
 use brunt_study::observe::{Companion, Company, Observer};
 use brunt_study::probe::{Prober, Watch};

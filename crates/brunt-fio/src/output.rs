@@ -1,5 +1,5 @@
 //! Figures in the shape of fio's JSON (`--output-format=json` of fio 3.33), for dashboards and scripts that
-//! read it. A point is a job; the complete runs of a point are one: bytes, requests and time add up,
+//! read it. Called by `brunt run --output-format`. A point is a job; the complete runs of a point are one: bytes, requests and time add up,
 //! histograms are merged.
 //!
 //! Where fio has a figure and we do not, the field is there and counts nothing (`slat_ns` with `N: 0`,
@@ -13,10 +13,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use brunt_core::Histogram;
 use brunt_load::block::workload::Arrival;
 use brunt_load::record::{Figures, OpFigures};
+use brunt_study::experiment::{Plan, Point};
+use brunt_study::observe::{Event, Observer};
 use serde_json::{Map, Value, json};
-
-use crate::experiment::{Plan, Point};
-use crate::observe::{Event, Observer};
 
 /// fio's default list, in percent.
 const PERCENTILES: [f64; 17] =
@@ -341,7 +340,7 @@ mod tests {
     use super::*;
     use brunt_core::Nanos;
 
-    /// The goal: dates as ctime(3) writes them.
+    /// Dates are written as ctime(3) writes them.
     #[test]
     fn dates() {
         assert_eq!(calendar(0), "Thu Jan  1 00:00:00 1970");
@@ -350,7 +349,7 @@ mod tests {
         assert_eq!(calendar(1_795_310_272), "Sun Nov 22 01:17:52 2026");
     }
 
-    /// The goal: every latency is in one coarse bucket, the right one.
+    /// Every latency is in one coarse bucket, the right one.
     #[test]
     fn coarse_buckets() {
         let mut histogram = Histogram::new();

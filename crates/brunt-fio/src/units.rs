@@ -50,7 +50,7 @@ pub fn time(text: &str, bare: Duration) -> Option<Duration> {
 mod tests {
     use super::*;
 
-    /// The goal: what fio 3.33 takes a number for, we do.
+    /// Numbers mean what they mean to fio 3.33.
     #[test]
     fn sizes_and_times() {
         let check = |text: &str, base, expected| assert_eq!(size(text, base), expected, "{text} {base}");

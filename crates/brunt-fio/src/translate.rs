@@ -1,11 +1,10 @@
-//! A job becomes a target and a workload.
+//! A job becomes a target and a workload. Called by [`crate::import()`], job by job.
 //!
 //! Where the two programs differ by nature, the experiment says what the job did, and a remark says where
 //! it does not: fio runs jobs at the same time, measures from the sending of a request, and creates a
 //! file of data before it reads one.
 
-use std::collections::{BTreeMap, HashMap};
-use std::path::Path;
+use std::collections::HashMap;
 use std::time::Duration;
 
 use brunt_core::units::format_size;
@@ -15,115 +14,24 @@ use brunt_load::block::workload::{
     Arrival, BlockSize, Burst, Distribution, Process, RampUp, Region, Stop, Verify, Zone,
 };
 
-use super::job::{self, Job, Setting};
-use super::keys::{Fate, canonical, fate};
-use super::units;
-use crate::experiment::{Experiment, Target};
+use crate::error::{Cause, FioError};
+use crate::import::Remark;
+use crate::job::{Job, Setting};
+use crate::keys::{Fate, canonical, fate};
+use crate::units;
 
 /// Most block sizes that a range becomes.
 const RANGE_SIZES_MAX: u64 = 64;
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Something that a job file says and an experiment does not, or not in the same way.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Remark {
-    /// `file:line`.
-    pub place: String,
-    /// The key, or a section's name in brackets.
-    pub key: String,
-    /// Why, and what comes near.
-    pub why: String,
-}
-
-/// What became of a job file.
-#[derive(Clone, Debug)]
-pub struct Import {
-    /// It parses.
-    pub experiment: Experiment,
-    /// As a file, with the remarks as comments.
-    pub text: String,
-    /// In the order of their lines.
-    pub remarks: Vec<Remark>,
-}
-
-/// Translates a job file.
+/// The URL and the workload of a job. What of it has no counterpart is added to `remarks`.
 ///
 /// # Errors
-/// `file:line: what is wrong`: a value that is none, or a job that cannot be one of ours at all.
-pub fn import(path: &Path) -> Result<Import, String> {
-    let jobs = job::read(path)?;
-    let name = path.file_stem().map_or_else(|| "fio".to_string(), |stem| stem.to_string_lossy().into_owned());
-    let mut experiment = Experiment::parse(
-        "new",
-        "name = \"new\"\nrepetitions = 4\n[targets.t]\nurl = \"null:1GiB\"\n[workloads.w]\nstop = { requests = 1 }\n",
-    )
-    .map_err(|error| error.one_line())?;
-    experiment.name = name;
-    (experiment.targets, experiment.workloads) = (BTreeMap::new(), BTreeMap::new());
-    let mut remarks = Vec::new();
-    // Jobs of one file or device are workloads of one target.
-    let mut places: BTreeMap<String, (String, Vec<String>)> = BTreeMap::new();
-    for job in &jobs {
-        let mut draft = Draft { job, settings: HashMap::new(), kb_base: 1024, remarks: &mut remarks };
-        draft.settle()?;
-        let (target, workload) = draft.translate()?;
-        let mut name = plain(&job.name);
-        while experiment.workloads.contains_key(&name) {
-            name.push('_');
-        }
-        experiment.workloads.insert(name.clone(), workload);
-        places.entry(target).or_insert_with(|| (name.clone(), Vec::new())).1.push(name);
-    }
-    let all = experiment.workloads.len();
-    for (url, (name, mut workloads)) in places {
-        workloads.sort_unstable();
-        let workloads = (workloads.len() < all).then_some(workloads);
-        experiment.targets.insert(name, Target { url, workloads, ..Target::default() });
-    }
-    if let Some(job) = jobs.get(1)
-        && !jobs.iter().any(|job| job.by_key().contains_key("stonewall"))
-    {
-        let why =
-            "fio runs jobs at the same time (without stonewall); here they are measured one after the other";
-        remarks.push(Remark { place: job.place.clone(), key: format!("[{}]", job.name), why: why.into() });
-    }
-    let text = write(&experiment, path, &remarks)?;
-    Experiment::parse(&path.display().to_string(), &text)
-        .map_err(|error| format!("{}: what it says is no experiment: {error}", path.display()))?;
-    Ok(Import { experiment, text, remarks })
-}
-
-/// A name without what TOML or a shell would trip over.
-fn plain(name: &str) -> String {
-    name.chars().map(|c| if c.is_ascii_alphanumeric() || "-_".contains(c) { c } else { '-' }).collect()
-}
-
-/// The experiment as a file, without what is the default anyway.
-fn write(experiment: &Experiment, path: &Path, remarks: &[Remark]) -> Result<String, String> {
-    let failed = |error: toml::ser::Error| error.to_string();
-    let mut root = toml::Table::try_from(experiment).map_err(failed)?;
-    for key in ["allow_overwrite", "sweep", "probes", "seed"] {
-        let empty = match root.get(key) {
-            Some(toml::Value::Array(values)) => values.is_empty(),
-            Some(toml::Value::Table(_)) => true,
-            Some(toml::Value::Integer(seed)) => *seed == 1,
-            _ => false,
-        };
-        if empty {
-            root.remove(key);
-        }
-    }
-    let usual = toml::Table::try_from(Workload::default()).map_err(failed)?;
-    if let Some(workloads) = root.get_mut("workloads").and_then(toml::Value::as_table_mut) {
-        for workload in workloads.iter_mut().filter_map(|(_, workload)| workload.as_table_mut()) {
-            workload.retain(|key, value| usual.get(key) != Some(value));
-        }
-    }
-    let mut text = format!("# From {} by brunt import-fio.\n", path.display());
-    for Remark { place, key, why } in remarks {
-        text += &format!("# {place}: {key}: {why}\n");
-    }
-    Ok(text + "\n" + &toml::to_string_pretty(&root).map_err(failed)?)
+/// An option has a value that cannot be translated, or the job has no end.
+pub fn job(job: &Job, remarks: &mut Vec<Remark>) -> Result<(String, Workload), FioError> {
+    let mut draft = Draft { job, settings: HashMap::new(), kb_base: 1024, remarks };
+    draft.settle()?;
+    draft.translate()
 }
 
 struct Draft<'a> {
@@ -136,7 +44,7 @@ struct Draft<'a> {
 
 impl<'a> Draft<'a> {
     /// Sorts keys by what becomes of them.
-    fn settle(&mut self) -> Result<(), String> {
+    fn settle(&mut self) -> Result<(), FioError> {
         for setting in &self.job.settings {
             let key = canonical(&setting.key);
             match fate(key) {
@@ -155,7 +63,7 @@ impl<'a> Draft<'a> {
     }
 
     fn remark(&mut self, setting: &Setting, why: impl Into<String>) {
-        let remark = Remark { place: setting.place.clone(), key: setting.key.clone(), why: why.into() };
+        let remark = Remark { location: setting.location.clone(), key: setting.key.clone(), why: why.into() };
         // A global key is met once for each job.
         if !self.remarks.contains(&remark) {
             self.remarks.push(remark);
@@ -166,31 +74,32 @@ impl<'a> Draft<'a> {
         if let Some(setting) = self.settings.get(key).copied() {
             self.remark(setting, why);
         } else {
-            let (place, key) = (self.job.place.clone(), format!("[{}]", self.job.name));
-            self.remarks.push(Remark { place, key, why: why.into() });
+            let (location, key) = (self.job.location.clone(), format!("[{}]", self.job.name));
+            self.remarks.push(Remark { location, key, why: why.into() });
         }
     }
 
-    fn wrong(&self, key: &str, wanted: &str) -> String {
+    fn wrong(&self, key: &str, expected: &'static str) -> FioError {
         let setting = self.settings[key];
-        format!("{}: {}={}: write {wanted}", setting.place, setting.key, setting.value)
+        let (option, value) = (setting.key.clone(), setting.value.clone());
+        Cause::Value { option, value, expected }.at(setting.location.clone())
     }
 
     fn text(&self, key: &str) -> Option<&'a str> {
         self.settings.get(key).map(|setting| setting.value.as_str())
     }
 
-    fn number(&self, key: &str) -> Result<Option<u64>, String> {
+    fn number(&self, key: &str) -> Result<Option<u64>, FioError> {
         let Some(text) = self.text(key) else { return Ok(None) };
         text.trim_end_matches('%').parse().map(Some).map_err(|_| self.wrong(key, "a whole number"))
     }
 
-    fn size(&self, key: &str) -> Result<Option<u64>, String> {
+    fn size(&self, key: &str) -> Result<Option<u64>, FioError> {
         let Some(text) = self.text(key) else { return Ok(None) };
         units::size(text, self.kb_base).map(Some).ok_or_else(|| self.wrong(key, "a size such as 4k"))
     }
 
-    fn time(&self, key: &str, bare: Duration) -> Result<Option<Duration>, String> {
+    fn time(&self, key: &str, bare: Duration) -> Result<Option<Duration>, FioError> {
         let Some(text) = self.text(key) else { return Ok(None) };
         units::time(text, bare).map(Some).ok_or_else(|| self.wrong(key, "a time such as 30s"))
     }
@@ -200,7 +109,7 @@ impl<'a> Draft<'a> {
         self.text(key).is_some_and(|text| text != "0")
     }
 
-    fn translate(&mut self) -> Result<(String, Workload), String> {
+    fn translate(&mut self) -> Result<(String, Workload), FioError> {
         let mut workload = Workload::default();
         self.direction(&mut workload)?;
         self.blocks(&mut workload)?;
@@ -233,11 +142,11 @@ impl<'a> Draft<'a> {
         }
         self.arrival(&mut workload)?;
         let size_bytes = self.extent(&mut workload)?;
-        let target = self.target(engine, size_bytes, &workload)?;
+        let target = self.target(engine, size_bytes, &workload);
         Ok((target, workload))
     }
 
-    fn direction(&mut self, workload: &mut Workload) -> Result<(), String> {
+    fn direction(&mut self, workload: &mut Workload) -> Result<(), FioError> {
         let written = self.text("rw").unwrap_or("read");
         let (rw, sequencer) = written.split_once(':').unwrap_or((written, ""));
         if !sequencer.is_empty() {
@@ -271,7 +180,7 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    fn blocks(&mut self, workload: &mut Workload) -> Result<(), String> {
+    fn blocks(&mut self, workload: &mut Workload) -> Result<(), FioError> {
         let reads = workload.read > 0.0;
         // "reads,writes,trims"; what is empty is as what stands before.
         let side = |text: &'a str| {
@@ -316,16 +225,14 @@ impl<'a> Draft<'a> {
             None => smallest,
         };
         if let Some(block) = workload.blocks.iter().find(|block| !block.size.0.is_multiple_of(512)) {
-            return Err(format!(
-                "{}: [{}]: blocks of {} bytes are no multiple of 512",
-                self.job.place, self.job.name, block.size.0
-            ));
+            let cause = Cause::BlockSize { job: self.job.name.clone(), bytes: block.size.0 };
+            return Err(cause.at(self.job.location.clone()));
         }
         Ok(())
     }
 
     /// `4k/10:64k/50:32k/40`; entries without a share divide what is left.
-    fn split(&self, text: &str) -> Result<Vec<BlockSize>, String> {
+    fn split(&self, text: &str) -> Result<Vec<BlockSize>, FioError> {
         let wrong = || self.wrong("bssplit", "sizes and percents such as 4k/60:64k/40");
         let mut entries = Vec::new();
         for entry in text.split(':') {
@@ -348,7 +255,7 @@ impl<'a> Draft<'a> {
         Ok(blocks.filter(|block| block.weight > 0.0).collect())
     }
 
-    fn distribution(&mut self, workload: &mut Workload) -> Result<(), String> {
+    fn distribution(&mut self, workload: &mut Workload) -> Result<(), FioError> {
         let Some(text) = self.text("random_distribution") else { return Ok(()) };
         let wrong = |this: &Draft<'_>| {
             this.wrong("random_distribution", "random, zipf:1.1, pareto:0.2, normal:10 or zoned:60/10:40/90")
@@ -385,7 +292,7 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    fn arrival(&mut self, workload: &mut Workload) -> Result<(), String> {
+    fn arrival(&mut self, workload: &mut Workload) -> Result<(), FioError> {
         let workers = f64::from(workload.workers);
         if let Some(text) = self.text("rate_iops") {
             let mut limits = text.split(',').map(|part| part.parse::<f64>().ok().filter(|rate| *rate > 0.0));
@@ -418,7 +325,7 @@ impl<'a> Draft<'a> {
     }
 
     /// Region and end; the size of the file in bytes, if it is said.
-    fn extent(&mut self, workload: &mut Workload) -> Result<Option<u64>, String> {
+    fn extent(&mut self, workload: &mut Workload) -> Result<Option<u64>, FioError> {
         let (mut size, mut share) = (None, false);
         if let Some(text) = self.text("size") {
             match text.ends_with('%') {
@@ -452,24 +359,22 @@ impl<'a> Draft<'a> {
             stop.bytes = bytes.map(|bytes| Size(bytes.saturating_mul(workers)));
         }
         if stop == Stop::default() {
-            let why =
-                if share { "its size is a share of the device" } else { "it says neither size nor runtime" };
-            let help = "add runtime=30, so that it is known when it is over";
-            return Err(format!("{}: [{}]: {why}; {help}", self.job.place, self.job.name));
+            let cause = Cause::Endless { job: self.job.name.clone(), share };
+            return Err(cause.at(self.job.location.clone()));
         }
         workload.stop = stop;
         Ok(size.map(|size| size + offset))
     }
 
-    fn target(&mut self, engine: &str, size: Option<u64>, workload: &Workload) -> Result<String, String> {
+    fn target(&mut self, engine: &str, size: Option<u64>, workload: &Workload) -> String {
         match engine {
             "null" => {
                 let size = size.unwrap_or(1 << 30).max(workload.region.start.0 + 4096);
-                return Ok(format!("null:{}", format_size(size.next_multiple_of(4096))));
+                return format!("null:{}", format_size(size.next_multiple_of(4096)));
             }
             "libiscsi" => {
                 let url = self.text("filename").unwrap_or_default().replace("\\:", ":");
-                return Ok(url);
+                return url;
             }
             "libaio" | "io_uring" | "posixaio" | "sync" | "psync" | "vsync" | "pvsync" | "pvsync2" => {}
             other => self.note(
@@ -511,7 +416,7 @@ impl<'a> Draft<'a> {
         }
         if path.starts_with("/dev/") {
             let query = if options.is_empty() { String::new() } else { format!("?{}", options.join("&")) };
-            return Ok(path + &query);
+            return path + &query;
         }
         if let Some(size) = size {
             options.extend([format!("size={}", size.next_multiple_of(4096)), "create=yes".into()]);
@@ -524,15 +429,16 @@ impl<'a> Draft<'a> {
             self.note("numjobs", "its workers share one file; fio makes one for each");
         }
         let query = if options.is_empty() { String::new() } else { format!("?{}", options.join("&")) };
-        Ok(format!("file:{path}{query}"))
+        format!("file:{path}{query}")
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Import, import};
 
-    fn of(text: &str) -> Result<Import, String> {
+    fn of(text: &str) -> Result<Import, FioError> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.fio");
         std::fs::write(&path, text).unwrap();
@@ -545,7 +451,7 @@ mod tests {
         (target.url, import.experiment.workloads.into_values().next().unwrap(), import.remarks)
     }
 
-    /// The goal: the usual keys arrive where they belong.
+    /// The usual keys arrive where they belong.
     #[test]
     fn usual_keys() {
         let (url, workload, _) = one("");
@@ -578,7 +484,7 @@ mod tests {
         assert_eq!(workload.burst, Some(Burst { requests: 8, interval: Span(Duration::from_micros(500)) }));
     }
 
-    /// The goal: block sizes of every form.
+    /// Block sizes of every form are understood.
     #[test]
     fn block_sizes() {
         let check = |settings: &str, expected: &[(u64, f64)]| {
@@ -593,7 +499,7 @@ mod tests {
         assert_eq!(one("bsrange=512-1m").1.blocks.len(), 64);
     }
 
-    /// The goal: distributions and rates.
+    /// Distributions and rates arrive.
     #[test]
     fn distributions_and_rates() {
         let check = |text: &str, expected| {
@@ -621,7 +527,7 @@ mod tests {
         assert_eq!(rate("rw=randrw\nrate_iops=800,100"), (200.0, Process::Constant));
     }
 
-    /// The goal: what cannot be translated is named with its line and a reason, once.
+    /// What cannot be translated is named with its line and a reason, once.
     #[test]
     fn remarks() {
         let text = "[global]\nstartdelay=5\ngroup_reporting\nnonsense=1\n[a]\nsize=1m\nrw=write:4k\niodepth=8\n[b]\nioengine=splice\nsize=1m\nrw=randwrite\n";
@@ -629,11 +535,11 @@ mod tests {
         let remark = |key: &str| {
             let all: Vec<_> = import.remarks.iter().filter(|remark| remark.key == key).collect();
             assert_eq!(all.len(), 1, "{key}: {all:?}");
-            (all[0].place.rsplit(':').next().unwrap().to_string(), all[0].why.clone())
+            (all[0].location.line, all[0].why.clone())
         };
-        assert_eq!(remark("startdelay").0, "2");
+        assert_eq!(remark("startdelay").0, Some(2));
         assert!(remark("nonsense").1.contains("not known"));
-        assert_eq!(remark("rw").0, "7");
+        assert_eq!(remark("rw").0, Some(7));
         assert!(remark("iodepth").1.contains("one request outstanding"));
         assert!(remark("ioengine").1.contains("splice"));
         assert!(remark("[b]").1.contains("one after the other"));
@@ -644,24 +550,29 @@ mod tests {
         assert_eq!(points, ["a a", "b b"]);
     }
 
-    /// The goal: what is wrong is said with its line.
+    /// A mistake names its line and what would be right.
     #[test]
     fn mistakes() {
-        let check = |settings: &str, words: &str| {
-            let error = of(&format!("[job]\n{settings}\n")).unwrap_err();
-            assert!(error.contains(words), "{settings}: {error}");
+        let refused = |settings: &str| of(&format!("[job]\n{settings}\n")).unwrap_err();
+        let check = |settings: &str, line: usize, words: &str| {
+            let error = refused(settings);
+            assert!(matches!(error.cause, Cause::Value { .. }), "{settings}: {error:?}");
+            assert_eq!(error.location.line, Some(line));
+            assert!(error.to_string().contains(words), "{settings}: {error}");
         };
-        check("size=1m\nrw=trim", ":3: rw=trim: write read");
-        check("size=1z", ":2: size=1z: write a size");
-        check("rw=read", "neither size nor runtime");
-        check("size=50%", "a share of the device");
-        check("size=1m\nbs=1000", "no multiple of 512");
-        check("size=1m\nrandom_distribution=zipf", "zipf:1.1");
-        check("size=1m\niodepth=many", "a whole number");
-        check("size=1m\nioengine=io_uring\niodepth=100000", "no experiment");
+        check("size=1m\nrw=trim", 3, ":3: rw=trim: write read");
+        check("size=1z", 2, ":2: size=1z: write a size");
+        check("size=1m\nrandom_distribution=zipf", 3, "zipf:1.1");
+        check("size=1m\niodepth=many", 3, "a whole number");
+        assert!(matches!(refused("rw=read").cause, Cause::Endless { share: false, .. }));
+        assert!(matches!(refused("size=50%").cause, Cause::Endless { share: true, .. }));
+        assert!(matches!(refused("size=1m\nbs=1000").cause, Cause::BlockSize { bytes: 1000, .. }));
+        let refusal = refused("size=1m\nioengine=io_uring\niodepth=100000");
+        assert!(matches!(refusal.cause, Cause::Experiment(_)), "{refusal}");
+        assert!(refused("rw=read").advice().is_some_and(|advice| advice.contains("runtime")));
     }
 
-    /// The goal: engines lead to their targets.
+    /// Engines lead to their targets.
     #[test]
     fn engines() {
         assert_eq!(one("ioengine=null").0, "null:1MiB");

@@ -1,0 +1,114 @@
+//! A job file becomes an experiment: each job a workload, each file or device a target.
+//! Called by `brunt import-fio`. The rule: what is returned has been parsed as an experiment.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use brunt_load::Workload;
+use brunt_study::experiment::{Experiment, Target};
+
+use crate::error::{Cause, FioError, Location};
+use crate::{job, translate};
+
+/// Something that a job file says and an experiment does not, or not in the same way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remark {
+    /// Where it says so.
+    pub location: Location,
+    /// The key, or a section's name in brackets.
+    pub key: String,
+    /// Why, and what comes near.
+    pub why: String,
+}
+
+/// What became of a job file.
+#[derive(Clone, Debug)]
+pub struct Import {
+    /// It parses.
+    pub experiment: Experiment,
+    /// As a file, with the remarks as comments.
+    pub text: String,
+    /// In the order of their lines.
+    pub remarks: Vec<Remark>,
+}
+
+/// Translates a job file.
+///
+/// # Errors
+/// An option has a value that cannot be translated, or a job cannot be an experiment at all.
+pub fn import(path: &Path) -> Result<Import, FioError> {
+    let jobs = job::read(path)?;
+    let name = path.file_stem().map_or_else(|| "fio".to_string(), |stem| stem.to_string_lossy().into_owned());
+    let mut experiment = Experiment::parse(
+        "new",
+        "name = \"new\"\nrepetitions = 4\n[targets.t]\nurl = \"null:1GiB\"\n[workloads.w]\nstop = { requests = 1 }\n",
+    )
+    .expect("this text is an experiment");
+    experiment.name = name;
+    (experiment.targets, experiment.workloads) = (BTreeMap::new(), BTreeMap::new());
+    let mut remarks = Vec::new();
+    // Jobs of one file or device are workloads of one target.
+    let mut places: BTreeMap<String, (String, Vec<String>)> = BTreeMap::new();
+    for job in &jobs {
+        let (target, workload) = translate::job(job, &mut remarks)?;
+        let mut name = plain(&job.name);
+        while experiment.workloads.contains_key(&name) {
+            name.push('_');
+        }
+        experiment.workloads.insert(name.clone(), workload);
+        places.entry(target).or_insert_with(|| (name.clone(), Vec::new())).1.push(name);
+    }
+    let all = experiment.workloads.len();
+    for (url, (name, mut workloads)) in places {
+        workloads.sort_unstable();
+        let workloads = (workloads.len() < all).then_some(workloads);
+        experiment.targets.insert(name, Target { url, workloads, ..Target::default() });
+    }
+    if let Some(job) = jobs.get(1)
+        && !jobs.iter().any(|job| job.by_key().contains_key("stonewall"))
+    {
+        let why =
+            "fio runs jobs at the same time (without stonewall); here they are measured one after the other";
+        remarks.push(Remark {
+            location: job.location.clone(),
+            key: format!("[{}]", job.name),
+            why: why.into(),
+        });
+    }
+    let whole = |cause: Cause| cause.at(Location::file(path));
+    let text = write(&experiment, path, &remarks).map_err(|error| whole(error.into()))?;
+    Experiment::parse(&path.display().to_string(), &text).map_err(|error| whole(Cause::Experiment(error)))?;
+    Ok(Import { experiment, text, remarks })
+}
+
+/// A name without what TOML or a shell would trip over.
+fn plain(name: &str) -> String {
+    name.chars().map(|c| if c.is_ascii_alphanumeric() || "-_".contains(c) { c } else { '-' }).collect()
+}
+
+/// The experiment as a file, without what is the default anyway.
+fn write(experiment: &Experiment, path: &Path, remarks: &[Remark]) -> Result<String, toml::ser::Error> {
+    let mut root = toml::Table::try_from(experiment)?;
+    for key in ["allow_overwrite", "sweep", "probes", "seed"] {
+        let empty = match root.get(key) {
+            Some(toml::Value::Array(values)) => values.is_empty(),
+            Some(toml::Value::Table(_)) => true,
+            Some(toml::Value::Integer(seed)) => *seed == 1,
+            _ => false,
+        };
+        if empty {
+            root.remove(key);
+        }
+    }
+    let usual = toml::Table::try_from(Workload::default())?;
+    if let Some(workloads) = root.get_mut("workloads").and_then(toml::Value::as_table_mut) {
+        for workload in workloads.iter_mut().filter_map(|(_, workload)| workload.as_table_mut()) {
+            workload.retain(|key, value| usual.get(key) != Some(value));
+        }
+    }
+    let mut text = format!("# From {} by brunt import-fio.\n", path.display());
+    for Remark { location, key, why } in remarks {
+        text += &format!("# {location}: {key}: {why}\n");
+    }
+    Ok(text + "\n" + &toml::to_string_pretty(&root)?)
+}

@@ -1,0 +1,180 @@
+//! fio's job file as it stands: sections, their keys with lines, `[global]` applied, `include` read.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use crate::error::{Cause, FioError, Location};
+
+/// Most bytes of a job file, and files that include one another.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+const INCLUDES_MAX: usize = 16;
+
+/// A key as written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// Lower case.
+    pub key: String,
+    /// Empty for a key without one.
+    pub value: String,
+    /// Where it is written.
+    pub location: Location,
+}
+
+/// A section, with what the global ones before it say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Job {
+    /// In brackets.
+    pub name: String,
+    /// Where its name is written.
+    pub location: Location,
+    /// In order; of a key that is there twice only the last.
+    pub settings: Vec<Setting>,
+}
+
+/// Reads the sections of a job file.
+///
+/// # Errors
+/// The file, or one that it includes, cannot be read or is not a job file.
+pub fn read(path: &Path) -> Result<Vec<Job>, FioError> {
+    let mut jobs = Jobs { global: Vec::new(), jobs: Vec::new(), in_job: false, files: 0 };
+    jobs.file(path)?;
+    if jobs.jobs.is_empty() {
+        return Err(Cause::NoJob.at(Location::file(path)));
+    }
+    Ok(jobs.jobs)
+}
+
+struct Jobs {
+    global: Vec<Setting>,
+    jobs: Vec<Job>,
+    /// Settings go to the last job, and to `global` otherwise.
+    in_job: bool,
+    files: usize,
+}
+
+impl Jobs {
+    fn file(&mut self, path: &Path) -> Result<(), FioError> {
+        let text = self.text(path).map_err(|cause| cause.at(Location::file(path)))?;
+        for (index, line) in text.lines().enumerate() {
+            let location = Location::line(path, index + 1);
+            self.line(&location, line.trim()).map_err(|cause| cause.at(location))?;
+        }
+        Ok(())
+    }
+
+    fn text(&mut self, path: &Path) -> Result<String, Cause> {
+        self.files += 1;
+        if self.files > INCLUDES_MAX {
+            return Err(Cause::TooManyIncludes { limit: INCLUDES_MAX });
+        }
+        let bytes = std::fs::metadata(path)?.len();
+        if bytes > FILE_BYTES_MAX {
+            return Err(Cause::TooLarge { bytes, limit: FILE_BYTES_MAX });
+        }
+        String::from_utf8(std::fs::read(path)?).map_err(|_| Cause::NotText)
+    }
+
+    fn line(&mut self, location: &Location, line: &str) -> Result<(), Cause> {
+        if line.is_empty() || line.starts_with(['#', ';']) {
+            return Ok(());
+        }
+        if let Some(rest) = line.strip_prefix('[') {
+            let name = rest.strip_suffix(']').filter(|name| !name.is_empty()).ok_or(Cause::SectionName)?;
+            self.in_job = name != "global";
+            if self.in_job {
+                let settings = self.global.clone();
+                self.jobs.push(Job { name: name.to_string(), location: location.clone(), settings });
+            }
+            return Ok(());
+        }
+        if let Some(other) = line.strip_prefix("include ") {
+            let other = PathBuf::from(other.trim());
+            let other = location.file.parent().map_or(other.clone(), |folder| folder.join(&other));
+            return self.file(&other).map_err(|error| Cause::Include(Box::new(error)));
+        }
+        let (key, value) = line.split_once('=').unwrap_or((line, ""));
+        // A comment may follow behind a space.
+        let value = value.split(" #").next().unwrap_or_default().split(" ;").next().unwrap_or_default();
+        let value = variables(value.trim())?;
+        let setting = Setting { key: key.trim().to_ascii_lowercase(), value, location: location.clone() };
+        let settings = match self.jobs.last_mut() {
+            Some(job) if self.in_job => &mut job.settings,
+            _ => &mut self.global,
+        };
+        settings.retain(|known| known.key != setting.key);
+        settings.push(setting);
+        Ok(())
+    }
+}
+
+/// Puts in what `${NAME}` stands for in the environment.
+fn variables(value: &str) -> Result<String, Cause> {
+    let mut text = String::new();
+    let mut rest = value;
+    while let Some((before, after)) = rest.split_once("${") {
+        let (name, behind) = after.split_once('}').ok_or(Cause::UnclosedVariable)?;
+        text += before;
+        text += &std::env::var(name).map_err(|_| Cause::UnknownVariable(name.to_string()))?;
+        rest = behind;
+    }
+    Ok(text + rest)
+}
+
+impl Job {
+    /// What it says, by key.
+    pub fn by_key(&self) -> HashMap<&str, &Setting> {
+        self.settings.iter().map(|setting| (setting.key.as_str(), setting)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Global sections apply to the jobs after them, includes are read, and lines are known.
+    #[test]
+    fn sections() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path
+        };
+        file("common.inc", "bs=8k\n");
+        let text = "; comment\n[global]\nbs=4k\nDIRECT=1 # why\n[a]\nrw=read\n[global]\nbs=16k\n\n[b]\ninclude common.inc\ntime_based\n";
+        let jobs = read(&file("x.fio", text)).unwrap();
+        let show = |job: &Job| {
+            let settings: Vec<_> = job.settings.iter().map(|s| format!("{}={}", s.key, s.value)).collect();
+            format!("{}: {}", job.name, settings.join(" "))
+        };
+        let shown: Vec<_> = jobs.iter().map(show).collect();
+        assert_eq!(shown, ["a: bs=4k direct=1 rw=read", "b: direct=1 bs=8k time_based="]);
+        let location = |index: usize, key: &str| jobs[index].by_key()[key].location.clone();
+        assert_eq!(location(0, "rw"), Location::line(&folder.path().join("x.fio"), 6));
+        assert_eq!(location(1, "bs"), Location::line(&folder.path().join("common.inc"), 1));
+    }
+
+    /// A mistake names its file and line, also through includes.
+    #[test]
+    fn mistakes() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("bad.fio");
+        let check = |text: &str, words: &str, kind: fn(&Cause) -> bool| {
+            std::fs::write(&path, text).unwrap();
+            let error = read(&path).unwrap_err();
+            assert!(kind(&error.cause) && error.to_string().contains(words), "{text}: {error}");
+        };
+        check("[global]\nbs=4k\n", "bad.fio: there is no job", |cause| matches!(cause, Cause::NoJob));
+        check("[a\n", "bad.fio:1: a section", |cause| matches!(cause, Cause::SectionName));
+        let variable = "[a]\nbs=${NO_SUCH_VARIABLE}\n";
+        check(variable, "bad.fio:2: the environment", |cause| matches!(cause, Cause::UnknownVariable(_)));
+        check("[a]\nbs=${X\n", "'${' without '}'", |cause| matches!(cause, Cause::UnclosedVariable));
+        let circle = "[a]\ninclude bad.fio\n";
+        check(circle, "include one another", |cause| matches!(cause, Cause::Include(_)));
+        let nowhere = "[a]\ninclude nowhere.fio\n";
+        check(nowhere, "nowhere.fio", |cause| match cause {
+            Cause::Include(inner) => matches!(inner.cause, Cause::Io(_)),
+            _ => false,
+        });
+    }
+}
