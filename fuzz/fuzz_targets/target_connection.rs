@@ -12,7 +12,9 @@ use std::rc::Rc;
 use brunt_block::Buf;
 use brunt_iscsi::params::Wishes;
 use brunt_iscsi::scsi::{Command, DataIn, Outcome};
-use brunt_iscsi::target_node::connection::{Begun, Connection, DataOut, Destination, Io, IsDone, Received};
+use brunt_iscsi::target_node::connection::{
+    Begun, Connection, ConnectionIo, Context, DataOut, Destination, IsDone, Received,
+};
 use brunt_iscsi::target_node::session::{CommandWindow, Reach};
 use brunt_wire::iscsi::Opcode;
 use brunt_wire::iscsi::pdu::{BHS_BYTES, Bhs, NopOut, R2t, RESERVED_TAG, ScsiCommand, code, padded};
@@ -90,7 +92,7 @@ impl World {
     }
 }
 
-impl Io for World {
+impl ConnectionIo for World {
     fn begin(&mut self, _lun: Option<u16>, command: Command<'_>) -> Begun {
         if command.data_out_len > 0 && self.mood() & 3 != 3 {
             let len = command.data_out_len.min(WANT_BYTES_MAX);
@@ -178,7 +180,7 @@ fuzz_target!(|input: &[u8]| {
                 .expected
                 .insert(command.initiator_task_tag.get(), command.expected_data_transfer_length.get());
         }
-        let Ok(destination) = connection.on_header(bhs, ahs, &mut window, &mut world) else { break };
+        let Ok(destination) = connection.on_header(bhs, ahs, &mut Context { window: &mut window, io: &mut world }) else { break };
         if bhs.data_len() > 0 {
             let Some(data) = rest.get(at..at + bhs.data_len()) else { break };
             let digest_ok = world.mood() != 0xff;
@@ -191,14 +193,14 @@ fuzz_target!(|input: &[u8]| {
                     Received::Buf(buf)
                 }
             };
-            connection.on_data(received, digest_ok, &mut window, &mut world);
+            connection.on_data(received, digest_ok, &mut Context { window: &mut window, io: &mut world });
         }
         // The logical unit finishes some of what it has.
         if !world.running.is_empty() && world.mood() & 1 == 0 {
             let tag = world.running.remove(0);
             let outcome = world.outcome(tag);
-            connection.on_outcome(outcome, &mut window, &mut world);
-            connection.look_at_functions(&mut window, &mut world);
+            connection.on_outcome(outcome, &mut Context { window: &mut window, io: &mut world });
+            connection.look_at_functions(&mut Context { window: &mut window, io: &mut world });
         }
         assert!(connection.outstanding() <= 4096, "tasks are bounded");
         if connection.is_closing() {
@@ -207,5 +209,5 @@ fuzz_target!(|input: &[u8]| {
         let Some(next) = rest.get(at + padded(bhs.data_len())..) else { break };
         rest = next;
     }
-    connection.on_end(&mut window, &mut world);
+    connection.on_end(&mut Context { window: &mut window, io: &mut world });
 });

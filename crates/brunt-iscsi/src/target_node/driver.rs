@@ -17,7 +17,8 @@ use brunt_wire::iscsi::pdu::{BHS_BYTES, Bhs, DIGEST_BYTES, padded};
 use zerocopy::IntoBytes;
 
 use super::connection::{
-    Begun, Broken, Connection, Counters, DataOut, Destination, Io, IsDone, KeepAlive, Received,
+    Begun, Broken, Connection, ConnectionIo, Context, Counters, DataOut, Destination, IsDone, KeepAlive,
+    Received,
 };
 use super::login::LoggedIn;
 use super::session::{CommandWindow, Handle, Reach, SESSION_TASKS_MAX, Session, SessionTable};
@@ -104,7 +105,7 @@ pub fn run(
     let id = logged_in.connection_id;
     let result = serve(logged_in, socket, early, shared, live);
     shared.table.leave(session.tsih(), id);
-    session.window().forget(id, 0);
+    session.window().forget(id);
     handle.close();
     session.leave();
     result
@@ -166,7 +167,7 @@ fn serve(
     let mut reader = Reader { state: State::Header, scratch: Vec::new() };
     let result = io.serve(&mut connection, &mut reader, &session, live);
     let mut window = session.window();
-    connection.on_end(&mut window, &mut io);
+    connection.on_end(&mut Context { window: &mut window, io: &mut io });
     live.set(connection.counters(), ring.stats().system_calls);
     result
 }
@@ -240,17 +241,22 @@ impl SocketIo<'_> {
                 if self.ring.take_woken() {
                     self.handle.take(&mut messages);
                     for message in messages.drain(..) {
-                        connection.on_message(message, &mut window, self);
+                        connection.on_message(message, &mut Context { window: &mut window, io: self });
                     }
                 }
                 self.units.poll(&mut outcomes);
                 for outcome in outcomes.drain(..) {
-                    connection.on_outcome(outcome, &mut window, self);
+                    connection.on_outcome(outcome, &mut Context { window: &mut window, io: self });
                 }
-                connection.look_at_functions(&mut window, self);
+                connection.look_at_functions(&mut Context { window: &mut window, io: self });
                 self.read(connection, reader, &mut window)?;
                 let keep_alive = self.shared.keep_alive;
-                deadline = connection.on_time(now, heard, keep_alive, &mut window, self)?;
+                deadline = connection.on_time(
+                    now,
+                    heard,
+                    keep_alive,
+                    &mut Context { window: &mut window, io: self },
+                )?;
                 window.turn_of()
             };
             if let Some(other) = turn.filter(|&other| other != self.connection_id) {
@@ -326,12 +332,16 @@ impl SocketIo<'_> {
                     self.stream.consume(trailer);
                     match (kind, place) {
                         (Kind::Control, Place::Buf(buf)) => {
-                            connection.on_data(Received::Control(&buf[..len]), ok, window, self);
+                            connection.on_data(
+                                Received::Control(&buf[..len]),
+                                ok,
+                                &mut Context { window, io: self },
+                            );
                         }
                         (Kind::Buf, Place::Buf(buf)) => {
-                            connection.on_data(Received::Buf(buf), ok, window, self);
+                            connection.on_data(Received::Buf(buf), ok, &mut Context { window, io: self });
                         }
-                        _ => connection.on_data(Received::Elsewhere, ok, window, self),
+                        _ => connection.on_data(Received::Elsewhere, ok, &mut Context { window, io: self }),
                     }
                 }
             }
@@ -358,12 +368,12 @@ impl SocketIo<'_> {
         }
         let destination = if bhs.ahs_len() == 0 {
             self.stream.consume(head);
-            connection.on_header(&bhs, &[], window, self)?
+            connection.on_header(&bhs, &[], &mut Context { window, io: self })?
         } else {
             reader.scratch.clear();
             reader.scratch.extend_from_slice(&bytes[BHS_BYTES..protected]);
             self.stream.consume(head);
-            connection.on_header(&bhs, &reader.scratch, window, self)?
+            connection.on_header(&bhs, &reader.scratch, &mut Context { window, io: self })?
         };
         let len = bhs.data_len();
         if len == 0 {
@@ -394,7 +404,7 @@ impl SocketIo<'_> {
                 }
             };
             self.stream.consume(whole);
-            connection.on_data(received, ok, window, self);
+            connection.on_data(received, ok, &mut Context { window, io: self });
             return Ok(true);
         }
         let (place, start, kind) = match destination {
@@ -440,7 +450,7 @@ impl SocketIo<'_> {
     }
 }
 
-impl Io for SocketIo<'_> {
+impl ConnectionIo for SocketIo<'_> {
     #[inline]
     fn begin(&mut self, lun: Option<u16>, command: Command<'_>) -> Begun {
         self.units.begin(lun, command)

@@ -601,7 +601,7 @@ mod tests {
         NAMES.iter().copied().chain(more.iter().copied()).collect()
     }
 
-    /// The goal: the shortest login there is, and the numbers that full-feature phase goes on with.
+    /// The shortest login there is, and the numbers that full-feature phase goes on with.
     #[test]
     fn one_request() {
         let mut bench = Bench::new(false, false);
@@ -622,7 +622,7 @@ mod tests {
         assert_eq!(done.session.nexus().initiator_port, "iqn.2026-11.io.brunt:i,i,0x800102030405");
     }
 
-    /// The goal: what is wrong gets its status of RFC 7143, 11.13.5.
+    /// What is wrong gets its status of RFC 7143, 11.13.5.
     #[test]
     fn refusals() {
         let check = |chap: bool, flags: u8, pairs: &[(&str, &str)], status: u16| {
@@ -647,7 +647,7 @@ mod tests {
         check(false, 0x0c, NAMES, code::INITIATOR_ERROR);
     }
 
-    /// The goal: the header's own rules.
+    /// The header's own rules.
     #[test]
     fn header_rules() {
         let check = |change: fn(&mut LoginRequest), status: u16| {
@@ -676,7 +676,7 @@ mod tests {
         assert_eq!(bench.status(0x81, &[]), code::INITIATOR_ERROR);
     }
 
-    /// The goal: text may come in pieces, and not without end.
+    /// Text may come in pieces, and not without end.
     #[test]
     fn continued_text() {
         let mut data = Vec::new();
@@ -703,7 +703,7 @@ mod tests {
         assert!(refused, "text without end was taken");
     }
 
-    /// The goal: CHAP, one way and mutual, with the initiator of this crate; a wrong secret stays out.
+    /// CHAP, one way and mutual, with the initiator of this crate; a wrong secret stays out.
     #[test]
     fn chap_both_ways() {
         let check = |secret: &'static [u8], mutual: bool, status: u16| {
@@ -741,7 +741,7 @@ mod tests {
         check(b"bob's secret", false, code::AUTHENTICATION_FAILURE);
     }
 
-    /// The goal: discovery needs no target name and no secret, and has no normal keys.
+    /// Discovery needs no target name and no secret, and has no normal keys.
     #[test]
     fn discovery() {
         let mut bench = Bench::new(true, false);
@@ -752,7 +752,7 @@ mod tests {
         assert!(pairs.contains(&("MaxBurstLength".into(), "Irrelevant".into())));
     }
 
-    /// The goal: whatever a header says, at any length, there is an answer or a close.
+    /// Whatever a header says, at any length, there is an answer or a close.
     #[test]
     fn any_header() {
         let mut random = brunt_core::random::Random::new(1);

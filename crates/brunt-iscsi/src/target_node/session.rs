@@ -110,14 +110,14 @@ impl CommandWindow {
 
     /// A delivered command is over.
     pub fn finished(&mut self) {
+        assert!(self.outstanding > 0, "no more commands end than were delivered");
         self.outstanding -= 1;
     }
 
-    /// A connection is gone with what it held and had under way. What it held will never come: the
-    /// initiator retries those numbers on another connection.
-    pub fn forget(&mut self, connection: u64, outstanding: u32) {
+    /// A connection is gone with what it held. That will never come: the initiator retries those numbers
+    /// on another connection.
+    pub fn forget(&mut self, connection: u64) {
         self.held.retain(|_, holder| *holder != connection);
-        self.outstanding -= outstanding;
     }
 }
 
@@ -468,7 +468,7 @@ mod tests {
         }
     }
 
-    /// The goal: commands run in the order of their numbers, whichever connection brings them; what
+    /// Commands run in the order of their numbers, whichever connection brings them; what
     /// is outside the window or a duplicate is ignored.
     #[test]
     fn numbering() {
@@ -485,7 +485,7 @@ mod tests {
         assert_eq!(window.exp_cmd_sn(), 1);
     }
 
-    /// The goal: MaxCmdSN never goes back and stops at the bound on outstanding commands.
+    /// MaxCmdSN never goes back and stops at the bound on outstanding commands.
     #[test]
     fn window_closes_and_opens() {
         let mut window = CommandWindow::new(0);
@@ -502,7 +502,7 @@ mod tests {
         assert_eq!(window.arrive(sent, 1), Turn::Now);
     }
 
-    /// The goal: joins, reinstatement of connections and of sessions, and the bounds.
+    /// Joins, reinstatement of connections and of sessions, and the bounds.
     #[test]
     fn table() {
         let table = SessionTable::new("iqn.t", 1, 2);

@@ -5,7 +5,7 @@
 use brunt_wire::iscsi::pdu::{FLAG_FINAL, RESERVED_TAG, TextRequest, TextResponse, U24, code};
 use brunt_wire::iscsi::text::{parse_number, parse_pairs, push_pair};
 
-use super::connection::Io;
+use super::connection::ConnectionIo;
 use super::login::TEXT_BYTES_MAX;
 use crate::params::{self, Params, Phase, Rule};
 
@@ -32,7 +32,7 @@ impl TextExchange {
         ttt: u32,
         discovery: bool,
         params: &mut Params,
-        io: &impl Io,
+        io: &impl ConnectionIo,
     ) -> Result<(TextResponse, Vec<u8>), u8> {
         let given = request.target_transfer_tag.get();
         let continues = given != RESERVED_TAG;
@@ -79,7 +79,7 @@ impl TextExchange {
     }
 }
 
-fn answer(text: &[u8], discovery: bool, params: &mut Params, io: &impl Io) -> Result<Vec<u8>, u8> {
+fn answer(text: &[u8], discovery: bool, params: &mut Params, io: &impl ConnectionIo) -> Result<Vec<u8>, u8> {
     let pairs = parse_pairs(text).map_err(|_| code::reject::PROTOCOL_ERROR)?;
     let mut out = Vec::new();
     let mut understood = pairs.is_empty();
@@ -123,7 +123,7 @@ fn answer(text: &[u8], discovery: bool, params: &mut Params, io: &impl Io) -> Re
 ///
 /// # Errors
 /// To reject: no value of this key, and nothing within a discovery session.
-fn send_targets(value: &str, discovery: bool, io: &impl Io, out: &mut Vec<u8>) -> Result<(), u8> {
+fn send_targets(value: &str, discovery: bool, io: &impl ConnectionIo, out: &mut Vec<u8>) -> Result<(), u8> {
     let (name, addresses) = io.describe_target();
     let is_name = ["iqn.", "eui.", "naa."]
         .iter()

@@ -1,11 +1,25 @@
 //! The rules of full-feature phase against a logical unit that keeps its blocks in a vector: what
 //! goes in is PDUs as an initiator sends them, what is looked at is PDUs as it would get them.
 
-use brunt_core::random::Random;
-use brunt_wire::iscsi::pdu::{OPCODE_IMMEDIATE, SnackRequest, lun_field};
-use brunt_wire::iscsi::text::push_pair;
+use std::collections::HashMap;
+use std::time::Duration;
 
+use brunt_block::Buf;
+use brunt_core::random::Random;
+use brunt_wire::iscsi::pdu::{
+    BHS_BYTES, DataIn as DataInPdu, DataOut as DataOutPdu, LogoutRequest, LogoutResponse, OPCODE_IMMEDIATE,
+    R2t, Reject, ScsiCommand, ScsiResponse, SnackRequest, TaskManagementRequest, TaskManagementResponse,
+    TextRequest, U24, lun_field,
+};
+use brunt_wire::iscsi::text::push_pair;
+use zerocopy::IntoBytes;
+
+use super::command::{INCORRECT_AMOUNT, UNEXPECTED_UNSOLICITED};
+use super::response::failure;
+use super::tasks::BUFFERED_BYTES_MAX;
 use super::*;
+use crate::scsi::{Command, DataIn};
+use crate::target_node::session::Reach;
 
 /// CDB byte 0: 0x28 reads and 0x2a writes `cdb[1..5]` bytes at `cdb[5..9]`; 0x2b is a write that stays
 /// with the device until it is let go; 0x00 does nothing; all else is refused.
@@ -39,7 +53,7 @@ impl Fake {
     }
 }
 
-impl Io for Fake {
+impl ConnectionIo for Fake {
     fn begin(&mut self, _lun: Option<u16>, command: Command<'_>) -> Begun {
         let word = |at: usize| u32::from_be_bytes(command.cdb[at..at + 4].try_into().unwrap());
         let (len, offset) = (word(1), word(5));
@@ -151,18 +165,19 @@ impl Bench {
     fn pdu(&mut self, bhs: impl Into<Bhs>, data: &[u8], digest_ok: bool) -> Vec<(Bhs, Vec<u8>)> {
         let mut bhs = bhs.into();
         bhs.data_segment_length = U24::new(data.len() as u32);
-        let (c, w, io) = (&mut self.connection, &mut self.window, &mut self.io);
-        match c.on_header(&bhs, &[], w, io).expect("the connection goes on") {
+        let Bench { connection: c, window, io, .. } = self;
+        let cx = &mut Context { window, io };
+        match c.on_header(&bhs, &[], cx).expect("the connection goes on") {
             Destination::None => assert!(data.is_empty()),
-            Destination::Discard => c.on_data(Received::Elsewhere, digest_ok, w, io),
-            Destination::Control => c.on_data(Received::Control(data), digest_ok, w, io),
+            Destination::Discard => c.on_data(Received::Elsewhere, digest_ok, cx),
+            Destination::Control => c.on_data(Received::Control(data), digest_ok, cx),
             Destination::Buf(mut buf, start) => {
                 buf[start..start + data.len()].copy_from_slice(data);
-                c.on_data(Received::Buf(buf), digest_ok, w, io);
+                c.on_data(Received::Buf(buf), digest_ok, cx);
             }
             Destination::Inline(_, offset) => {
-                io.medium[offset as usize..offset as usize + data.len()].copy_from_slice(data);
-                c.on_data(Received::Elsewhere, digest_ok, w, io);
+                cx.io.medium[offset as usize..offset as usize + data.len()].copy_from_slice(data);
+                c.on_data(Received::Elsewhere, digest_ok, cx);
             }
         }
         std::mem::take(&mut self.io.sent)
@@ -237,7 +252,7 @@ fn sense_of(pdus: &[(Bhs, Vec<u8>)]) -> Option<Sense> {
     data.get(2..).and_then(Sense::parse)
 }
 
-/// The goal: a read comes in segments and bursts as negotiated, with the status in the last.
+/// A read comes in segments and bursts as negotiated, with the status in the last.
 #[test]
 fn read_in_segments() {
     let mut bench = Bench::new(|p| p.max_burst_length = 8192);
@@ -261,7 +276,7 @@ fn read_in_segments() {
     assert_eq!(data, bench.io.medium[7..20_007]);
 }
 
-/// The goal: residuals say what there was against what was expected (RFC 7143, 11.4.5).
+/// Residuals say what there was against what was expected (RFC 7143, 11.4.5).
 #[test]
 fn residuals() {
     let check = |op: u8, flags: u8, expected: u32, len: u32, flag: u8, residual: u32| {
@@ -287,7 +302,7 @@ fn residuals() {
     check(0x2a, WRITE, 512, 1024, OVERFLOW, 512);
 }
 
-/// The goal: immediate data, then unsolicited data, then R2Ts, several at once, and the bytes are right,
+/// Immediate data, then unsolicited data, then R2Ts, several at once, and the bytes are right,
 /// through buffers and straight into the medium.
 #[test]
 fn write_all_kinds_of_data() {
@@ -326,11 +341,11 @@ fn write_all_kinds_of_data() {
         assert_eq!(response(&last).exp_data_sn.get(), 4);
         assert!(bench.io.medium[100..60_100] == data[..], "inline: {inline}");
         assert_eq!(bench.connection.outstanding(), 0);
-        assert_eq!(bench.connection.buffered, 0);
+        assert_eq!(bench.connection.tasks.buffered_bytes(), 0);
     }
 }
 
-/// The goal: unsolicited data where none was allowed, or too much, ends the command with the sense
+/// Unsolicited data where none was allowed, or too much, ends the command with the sense
 /// data of RFC 7143, 11.4.7.2, and not before the initiator has finished its sequence.
 #[test]
 fn unsolicited_data_rules() {
@@ -352,7 +367,7 @@ fn unsolicited_data_rules() {
     check(|p| p.first_burst_length = 1024, WRITE_MORE, 1000, INCORRECT_AMOUNT);
 }
 
-/// The goal: holes, repeats and shortfalls in solicited data end the command, once its sequence
+/// Holes, repeats and shortfalls in solicited data end the command, once its sequence
 /// is over; data for nobody is rejected; none of it reaches the medium.
 #[test]
 fn solicited_data_rules() {
@@ -379,7 +394,7 @@ fn solicited_data_rules() {
     assert_eq!(sent[0].1.len(), BHS_BYTES);
 }
 
-/// The goal: a wrong data digest is rejected and ends the command with CHECK CONDITION.
+/// A wrong data digest is rejected and ends the command with CHECK CONDITION.
 #[test]
 fn data_digest_error() {
     let mut bench = Bench::new(|_| ());
@@ -391,7 +406,7 @@ fn data_digest_error() {
     assert_eq!(bench.io.medium[0..2], [0, 1]);
 }
 
-/// The goal: commands run in the order of their numbers; numbers outside the window and duplicates
+/// Commands run in the order of their numbers; numbers outside the window and duplicates
 /// leave no trace.
 #[test]
 fn order_of_commands() {
@@ -414,7 +429,7 @@ fn order_of_commands() {
     assert_eq!(bench.connection.counters().ignored, 3);
 }
 
-/// The goal: what is nobody's business gets the Reject of RFC 7143, 11.17.1.
+/// What is nobody's business gets the Reject of RFC 7143, 11.17.1.
 #[test]
 fn rejects() {
     let check = |bhs: Bhs, reason: u8| {
@@ -436,7 +451,7 @@ fn rejects() {
     assert_eq!(Reject::view(&sent[0].0).reason, code::reject::TASK_IN_PROGRESS);
 }
 
-/// The goal: task management answers as 11.6.1 says, ends what it should, and waits for what the
+/// Task management answers as 11.6.1 says, ends what it should, and waits for what the
 /// device still has.
 #[test]
 fn task_management() {
@@ -461,9 +476,10 @@ fn task_management() {
     let itt = command.initiator_task_tag.get();
     assert!(bench.manage(tm::ABORT_TASK, itt, 0).is_empty(), "the task is not gone");
     let tag = bench.io.stuck[0];
-    let (c, w, io) = (&mut bench.connection, &mut bench.window, &mut bench.io);
-    c.on_outcome(Fake::done(tag, DataIn::None, 512), w, io);
-    c.look_at_functions(w, io);
+    let Bench { connection: c, window, io, .. } = &mut bench;
+    let cx = &mut Context { window, io };
+    c.on_outcome(Fake::done(tag, DataIn::None, 512), cx);
+    c.look_at_functions(cx);
     let sent = std::mem::take(&mut bench.io.sent);
     assert_eq!(sent.len(), 1, "an aborted task is not answered");
     assert_eq!(code_of(&sent), tm::FUNCTION_COMPLETE);
@@ -474,13 +490,14 @@ fn task_management() {
     bench.io.is_managed.set(false);
     assert!(bench.manage(tm::LOGICAL_UNIT_RESET, 0, 0).is_empty());
     let tag = *bench.io.wants.keys().next().unwrap();
-    let (c, w, io) = (&mut bench.connection, &mut bench.window, &mut bench.io);
+    let Bench { connection: c, window, io, .. } = &mut bench;
+    let cx = &mut Context { window, io };
     let aborted = Outcome { status: Status::TaskAborted, ..Fake::done(tag, DataIn::None, 0) };
-    c.on_outcome(aborted, w, io);
-    c.look_at_functions(w, io);
-    assert!(io.sent.is_empty());
-    io.is_managed.set(true);
-    c.look_at_functions(w, io);
+    c.on_outcome(aborted, cx);
+    c.look_at_functions(cx);
+    assert!(cx.io.sent.is_empty());
+    cx.io.is_managed.set(true);
+    c.look_at_functions(cx);
     assert_eq!(code_of(&std::mem::take(&mut bench.io.sent)), tm::FUNCTION_COMPLETE);
     assert_eq!(bench.io.managed, [tm::LOGICAL_UNIT_RESET]);
     assert_eq!(bench.connection.outstanding(), 0);
@@ -489,7 +506,7 @@ fn task_management() {
     assert!(bench.connection.is_closing() && bench.io.closed_elsewhere);
 }
 
-/// The goal: a task that has not come yet can be aborted; its number is used up.
+/// A task that has not come yet can be aborted; its number is used up.
 #[test]
 fn abort_what_has_not_arrived() {
     let mut bench = Bench::new(|_| ());
@@ -509,7 +526,7 @@ fn abort_what_has_not_arrived() {
     assert_eq!(bench.pdu(next, &[], true).len(), 1);
 }
 
-/// The goal: pings both ways, and a peer that does not answer is given up.
+/// Pings both ways, and a peer that does not answer is given up.
 #[test]
 fn pings() {
     let mut bench = Bench::new(|_| ());
@@ -524,7 +541,8 @@ fn pings() {
     let keep_alive = KeepAlive { idle: Duration::from_secs(10), patience: Duration::from_secs(5) };
     let second = 1_000_000_000;
     let Bench { connection, window, io, .. } = &mut bench;
-    let mut look = |at: u64, heard| connection.on_time(Nanos(at * second), heard, keep_alive, window, io);
+    let cx = &mut Context { window, io };
+    let mut look = |at: u64, heard| connection.on_time(Nanos(at * second), heard, keep_alive, cx);
     assert_eq!(look(1, true), Ok(Nanos(11 * second)));
     assert_eq!(look(5, false), Ok(Nanos(11 * second)));
     assert_eq!(look(12, false), Ok(Nanos(17 * second)));
@@ -534,7 +552,7 @@ fn pings() {
     assert_eq!(bench.io.sent.len(), 2);
 }
 
-/// The goal: logout for each reason (11.14.1, 11.15.1).
+/// Logout for each reason (11.14.1, 11.15.1).
 #[test]
 fn logout() {
     let check = |reason: u8, cid: u16, response: u8, closes: bool| {
@@ -556,7 +574,7 @@ fn logout() {
     check(2, 0, 2, false);
 }
 
-/// The goal: SendTargets as appendix C of RFC 7143 has it, in pieces where the initiator takes no more,
+/// SendTargets as appendix C of RFC 7143 has it, in pieces where the initiator takes no more,
 /// and other keys of full-feature phase.
 #[test]
 fn text() {
@@ -598,7 +616,7 @@ fn text() {
     assert_eq!(ask(false, 8192, "MaxBurstLength", "512"), "MaxBurstLength=Reject;");
 }
 
-/// The goal: buffers are bounded: an initiator that promises a gigabyte is asked for it bit by bit.
+/// Buffers are bounded: an initiator that promises a gigabyte is asked for it bit by bit.
 #[test]
 fn buffers_are_bounded() {
     let mut bench = Bench::new(|p| p.initial_r2t = true);
@@ -608,12 +626,13 @@ fn buffers_are_bounded() {
         asked += usize::from(!bench.pdu(command, &[], true).is_empty());
     }
     assert_eq!(asked, BUFFERED_BYTES_MAX / (16 << 20));
-    assert!(bench.connection.buffered <= BUFFERED_BYTES_MAX);
-    bench.connection.on_end(&mut bench.window, &mut bench.io);
-    assert_eq!((bench.connection.outstanding(), bench.connection.buffered), (0, 0));
+    assert!(bench.connection.tasks.buffered_bytes() <= BUFFERED_BYTES_MAX);
+    let Bench { connection, window, io, .. } = &mut bench;
+    connection.on_end(&mut Context { window, io });
+    assert_eq!((bench.connection.outstanding(), bench.connection.tasks.buffered_bytes()), (0, 0));
 }
 
-/// The goal: whatever bytes a header holds, the connection answers, ignores or ends; it never panics and
+/// Whatever bytes a header holds, the connection answers, ignores or ends; it never panics and
 /// never loses count of its tasks.
 #[test]
 fn any_header() {
@@ -656,7 +675,10 @@ fn any_header() {
             bench.pdu(bhs, &data, random.chance(0.95));
         }
         let Bench { connection, window, io, .. } = &mut bench;
-        connection.on_end(window, io);
-        assert_eq!((connection.outstanding(), connection.buffered, connection.reading), (0, 0, 0));
+        connection.on_end(&mut Context { window, io });
+        assert_eq!(
+            (connection.outstanding(), connection.tasks.buffered_bytes(), connection.tasks.reading_bytes()),
+            (0, 0, 0)
+        );
     }
 }

@@ -1,0 +1,222 @@
+//! SCSI commands of a connection: numbered, entered in the table of tasks, and handed to their logical
+//! unit when their turn has come. Called by [`Connection::on_header`] and, for commands that came
+//! ahead of their turn, whenever the command window moves. The one rule: a command that was handed over
+//! is answered once.
+
+use brunt_wire::iscsi::ahs::Ahs;
+use brunt_wire::iscsi::pdu::{Bhs, RESERVED_TAG, ScsiCommand, code};
+use brunt_wire::scsi::sense::{Sense, key};
+
+use super::io::{Begun, Broken, ConnectionIo, Context, Destination};
+use super::tasks::{Burst, TaskPhase};
+use super::{Connection, Current, Held};
+use crate::scsi::Command;
+use crate::target_node::session::Turn;
+
+/// Commands of one connection at once: a session's, and some immediate ones.
+const TASKS_MAX: usize = crate::target_node::session::SESSION_TASKS_MAX as usize + 64;
+/// Data-out of one command at most; the block limits page promises less.
+const DATA_OUT_BYTES_MAX: u32 = 256 << 20;
+
+/// UNEXPECTED UNSOLICITED DATA.
+pub(super) const UNEXPECTED_UNSOLICITED: Sense = Sense::new(key::ABORTED_COMMAND, 0x0c, 0x0c);
+/// INCORRECT AMOUNT OF DATA.
+pub(super) const INCORRECT_AMOUNT: Sense = Sense::new(key::ABORTED_COMMAND, 0x0c, 0x0d);
+
+impl Connection {
+    pub(super) fn on_command(
+        &mut self,
+        bhs: &Bhs,
+        ahs: &[u8],
+        cx: &mut Context<'_, impl ConnectionIo>,
+    ) -> Result<Destination, Broken> {
+        let pdu = ScsiCommand::view(bhs);
+        if self.discovery {
+            return Ok(self.reject(bhs, code::reject::PROTOCOL_ERROR, cx));
+        }
+        let ahs = match ahs {
+            [] => Ahs::default(),
+            bytes => Ahs::parse(bytes).map_err(|_| Broken("an additional header segment is malformed"))?,
+        };
+        let mut turn = Turn::Now;
+        if !bhs.is_immediate() {
+            turn = cx.window.arrive(pdu.cmd_sn.get(), self.id);
+            if turn == Turn::Never {
+                self.counters.ignored += 1;
+                return Ok(Destination::Discard);
+            }
+        }
+        if let Some(reason) = self.reason_to_reject(pdu) {
+            if turn == Turn::Later {
+                self.held.insert(pdu.cmd_sn.get(), Held::Nothing);
+            }
+            return Ok(self.reject(bhs, reason, cx));
+        }
+        let slot = self.tasks.take(pdu, &ahs);
+        let immediate = pdu.data_segment_length.get();
+        let is_final = pdu.flags & code::command::FINAL != 0;
+        if immediate > 0 || !is_final {
+            self.expect_unsolicited(slot, immediate, is_final);
+        }
+        if turn == Turn::Later {
+            self.hold(slot, pdu, &ahs, cx);
+        } else if self.hand_over(slot, pdu, &ahs, cx) {
+            return Ok(Destination::None);
+        }
+        if immediate == 0 {
+            self.advance(slot, cx);
+            return Ok(Destination::None);
+        }
+        self.current = Current::Command { tag: self.tasks.tag(slot), len: immediate };
+        Ok(self.destination(slot, 0, immediate, cx.io))
+    }
+
+    #[inline]
+    fn reason_to_reject(&self, pdu: &ScsiCommand) -> Option<u8> {
+        let itt = pdu.initiator_task_tag.get();
+        if itt == RESERVED_TAG {
+            Some(code::reject::INVALID_PDU_FIELD)
+        } else if self.tasks.find(itt).is_some() {
+            Some(code::reject::TASK_IN_PROGRESS)
+        } else if self.tasks.outstanding() >= TASKS_MAX {
+            Some(code::reject::IMMEDIATE_COMMAND_REJECT)
+        } else {
+            None
+        }
+    }
+
+    /// Data comes that nobody asked for: with the command, behind it, or both.
+    fn expect_unsolicited(&mut self, slot: usize, immediate: u32, is_final: bool) {
+        let task = &mut self.tasks[slot];
+        let first_burst = self.params.first_burst_length.min(task.write_len);
+        if (immediate > 0 && (task.write_len == 0 || !self.params.immediate_data))
+            || (!is_final && (task.write_len == 0 || self.params.initial_r2t))
+        {
+            task.failed = Some(UNEXPECTED_UNSOLICITED);
+        } else if immediate > first_burst {
+            task.failed = Some(INCORRECT_AMOUNT);
+        }
+        if !is_final {
+            let end = first_burst.max(immediate);
+            task.unsolicited = Some(Burst { ttt: RESERVED_TAG, at: immediate, end, data_sn: 0 });
+        }
+    }
+
+    /// Keeps a command that came ahead of its turn.
+    fn hold(
+        &mut self,
+        slot: usize,
+        pdu: &ScsiCommand,
+        ahs: &Ahs<'_>,
+        cx: &mut Context<'_, impl ConnectionIo>,
+    ) {
+        self.tasks[slot].phase = TaskPhase::Held;
+        self.tasks.keep_cdb(slot, pdu, ahs);
+        self.held.insert(pdu.cmd_sn.get(), Held::Task(self.tasks.tag(slot)));
+        self.tasks.enter(slot);
+        cx.window.delivered();
+    }
+
+    /// Hands a command to its logical unit. True when it is answered and gone, as most commands are
+    /// that bring no data: these never get into the tables.
+    #[inline]
+    fn hand_over(
+        &mut self,
+        slot: usize,
+        pdu: &ScsiCommand,
+        ahs: &Ahs<'_>,
+        cx: &mut Context<'_, impl ConnectionIo>,
+    ) -> bool {
+        let task = &self.tasks[slot];
+        let command = Command {
+            tag: self.tasks.tag(slot),
+            cdb: &pdu.cdb,
+            attribute: task.attribute,
+            data_out_len: task.write_len,
+            data_in_len: task.read_len,
+        };
+        let begun = match ahs.extended_cdb {
+            None => cx.io.begin(task.lun, command),
+            Some(rest) => {
+                let cdb = [&pdu.cdb[..], rest].concat();
+                cx.io.begin(task.lun, Command { cdb: &cdb, ..command })
+            }
+        };
+        let brings_data = pdu.data_segment_length.get() > 0 || task.unsolicited.is_some();
+        match begun {
+            Begun::Done(outcome) if !brings_data && task.failed.is_none() => {
+                self.answer(slot, outcome, cx);
+                self.tasks.clear(slot);
+                true
+            }
+            begun => {
+                self.tasks.enter(slot);
+                cx.window.delivered();
+                self.begun(slot, begun);
+                false
+            }
+        }
+    }
+
+    fn begun(&mut self, slot: usize, begun: Begun) {
+        self.tasks.count_reading(slot);
+        let task = &mut self.tasks[slot];
+        match begun {
+            Begun::Done(outcome) => {
+                task.phase = TaskPhase::Answered;
+                task.outcome = Some(outcome);
+            }
+            Begun::Pending => task.phase = TaskPhase::Running,
+            Begun::Wants { len, inline } => {
+                task.phase = TaskPhase::Collecting;
+                task.want = len.min(task.write_len);
+                // The medium must not see data whose digest is wrong; lengths that do not agree, or
+                // data that came ahead of its command's turn, go through a buffer.
+                let agree = task.want == len && task.want == task.write_len;
+                let direct = agree && !self.params.data_digest && task.buf_bytes == 0;
+                task.inline = inline.filter(|_| direct);
+                if len > DATA_OUT_BYTES_MAX {
+                    task.failed = Some(INCORRECT_AMOUNT);
+                }
+            }
+        }
+    }
+
+    /// Hands a command whose turn has come to its logical unit.
+    fn deliver(&mut self, slot: usize, io: &mut impl ConnectionIo) {
+        let tag = self.tasks.tag(slot);
+        let task = &mut self.tasks[slot];
+        let cdb = std::mem::take(&mut task.cdb);
+        let command = Command {
+            tag,
+            cdb: &cdb,
+            attribute: task.attribute,
+            data_out_len: task.write_len,
+            data_in_len: task.read_len,
+        };
+        let begun = io.begin(task.lun, command);
+        self.begun(slot, begun);
+    }
+
+    /// Takes what came ahead of its turn as far as its turn has come.
+    pub(super) fn drain_held(&mut self, cx: &mut Context<'_, impl ConnectionIo>) {
+        if self.held.is_empty() {
+            return;
+        }
+        while let Some(cmd_sn) = cx.window.next_held(self.id) {
+            match self.held.remove(&cmd_sn) {
+                Some(Held::Task(tag)) => {
+                    let Some(slot) = self.tasks.slot(tag) else { continue };
+                    self.deliver(slot, cx.io);
+                    let coming = matches!(self.current, Current::Command { tag: current, .. }
+                        | Current::DataOut { tag: current, .. } if current == tag);
+                    if !coming {
+                        self.advance(slot, cx);
+                    }
+                }
+                Some(Held::Pdu(bhs, data)) => self.control(&bhs, &data, cx),
+                Some(Held::Nothing) | None => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! The PDUs of a connection that carry no SCSI data: pings, text, logout; and rejects. Task management
+//! has a file of its own. The one rule: these take their turn in CmdSN order like commands, unless they
+//! are marked immediate.
+
+use brunt_wire::iscsi::pdu::{
+    BHS_BYTES, Bhs, FLAG_FINAL, LogoutRequest, LogoutResponse, NopIn, NopOut, Opcode, RESERVED_TAG, Reject,
+    TaskManagementRequest, TextRequest, U24, code,
+};
+use zerocopy::IntoBytes;
+
+use super::io::{ConnectionIo, Context, Destination};
+use super::tasks::TaskPhase;
+use super::{Connection, Current};
+use crate::target_node::session::{Reach, Turn};
+
+impl Connection {
+    pub(super) fn on_control(&mut self, bhs: &Bhs, cx: &mut Context<'_, impl ConnectionIo>) -> Destination {
+        // CmdSN stands in the same place in all four.
+        let pdu = NopOut::view(bhs);
+        let mut turn = Turn::Now;
+        if bhs.is_immediate() {
+        } else if bhs.kind() == Opcode::NopOut && pdu.initiator_task_tag.get() == RESERVED_TAG {
+            // An answer to a ping is immediate (RFC 7143, 11.18).
+            return self.reject(bhs, code::reject::INVALID_PDU_FIELD, cx);
+        } else {
+            turn = cx.window.arrive(pdu.cmd_sn.get(), self.id);
+            if turn == Turn::Never {
+                self.counters.ignored += 1;
+                return Destination::Discard;
+            }
+        }
+        self.current = Current::Control { bhs: *bhs, turn };
+        Destination::Control
+    }
+
+    pub(super) fn control(&mut self, bhs: &Bhs, data: &[u8], cx: &mut Context<'_, impl ConnectionIo>) {
+        match bhs.kind() {
+            Opcode::NopOut => self.nop(NopOut::view(bhs), data, cx),
+            Opcode::TaskManagementRequest => self.manage(TaskManagementRequest::view(bhs), cx),
+            Opcode::TextRequest => self.text(bhs, data, cx),
+            Opcode::LogoutRequest => self.logout(LogoutRequest::view(bhs), cx),
+            _ => unreachable!("only these four are taken as control PDUs"),
+        }
+    }
+
+    fn nop(&mut self, pdu: &NopOut, data: &[u8], cx: &mut Context<'_, impl ConnectionIo>) {
+        if pdu.initiator_task_tag.get() == RESERVED_TAG {
+            if self.ping.is_some_and(|(ttt, _)| ttt == pdu.target_transfer_tag.get()) {
+                self.ping = None;
+            }
+            return;
+        }
+        let data = &data[..data.len().min(self.params.peer_max_recv_data_segment_length as usize)];
+        let answer = NopIn {
+            flags: FLAG_FINAL,
+            data_segment_length: U24::new(data.len() as u32),
+            lun: pdu.lun,
+            initiator_task_tag: pdu.initiator_task_tag,
+            target_transfer_tag: RESERVED_TAG.into(),
+            stat_sn: self.take_stat_sn().into(),
+            exp_cmd_sn: cx.window.exp_cmd_sn().into(),
+            max_cmd_sn: cx.window.max_cmd_sn().into(),
+            ..NopIn::default()
+        };
+        cx.io.send(answer.bhs(), data);
+    }
+
+    fn text(&mut self, bhs: &Bhs, data: &[u8], cx: &mut Context<'_, impl ConnectionIo>) {
+        let request = TextRequest::view(bhs);
+        let ttt = self.take_ttt();
+        match self.text.on_request(request, data, ttt, self.discovery, &mut self.params, cx.io) {
+            Ok((mut response, data)) => {
+                response.stat_sn = self.take_stat_sn().into();
+                response.exp_cmd_sn = cx.window.exp_cmd_sn().into();
+                response.max_cmd_sn = cx.window.max_cmd_sn().into();
+                cx.io.send(response.bhs(), &data);
+            }
+            Err(reason) => drop(self.reject(bhs, reason, cx)),
+        }
+    }
+
+    fn logout(&mut self, pdu: &LogoutRequest, cx: &mut Context<'_, impl ConnectionIo>) {
+        let mut result = code::logout::SUCCESS;
+        let mut close = false;
+        match pdu.reason & code::logout::REASON_MASK {
+            code::logout::CLOSE_SESSION => {
+                cx.io.close_elsewhere(Reach::Session(self.tsih));
+                close = true;
+            }
+            code::logout::CLOSE_CONNECTION if pdu.cid.get() == self.cid => close = true,
+            code::logout::CLOSE_CONNECTION => {
+                if !cx.io.close_cid(pdu.cid.get()) {
+                    result = code::logout::CID_NOT_FOUND;
+                }
+            }
+            // Recovery of connections is error recovery level 2.
+            _ => result = code::logout::RECOVERY_NOT_SUPPORTED,
+        }
+        if close {
+            for slot in 0..self.tasks.len() {
+                if self.tasks[slot].phase != TaskPhase::Free {
+                    self.abort_task(slot, cx);
+                }
+            }
+        }
+        let response = LogoutResponse {
+            flags: FLAG_FINAL,
+            response: result,
+            initiator_task_tag: pdu.initiator_task_tag,
+            stat_sn: self.take_stat_sn().into(),
+            exp_cmd_sn: cx.window.exp_cmd_sn().into(),
+            max_cmd_sn: cx.window.max_cmd_sn().into(),
+            time2wait: self.params.default_time2wait.into(),
+            time2retain: self.params.default_time2retain.into(),
+            ..LogoutResponse::default()
+        };
+        cx.io.send(response.bhs(), &[]);
+        self.closing |= close;
+    }
+
+    /// Rejects a PDU (RFC 7143, 11.17); its data is thrown away.
+    pub(super) fn reject(
+        &mut self,
+        bhs: &Bhs,
+        reason: u8,
+        cx: &mut Context<'_, impl ConnectionIo>,
+    ) -> Destination {
+        self.counters.rejects += 1;
+        let reject = Reject {
+            flags: FLAG_FINAL,
+            reason,
+            data_segment_length: U24::new(BHS_BYTES as u32),
+            initiator_task_tag: RESERVED_TAG.into(),
+            stat_sn: self.take_stat_sn().into(),
+            exp_cmd_sn: cx.window.exp_cmd_sn().into(),
+            max_cmd_sn: cx.window.max_cmd_sn().into(),
+            ..Reject::default()
+        };
+        cx.io.send(reject.bhs(), bhs.as_bytes());
+        Destination::Discard
+    }
+}

@@ -1,0 +1,238 @@
+//! Data-Out of a connection's commands: where it goes, which of it was asked for, and what is asked for
+//! next (R2T). Called by [`Connection::on_header`] and [`Connection::on_data`]. The one rule: data goes
+//! no further than its command announced and its burst allows; what is beyond is dropped, or fails
+//! the command.
+
+use brunt_block::Buf;
+use brunt_wire::iscsi::pdu::{Bhs, DataOut as DataOutPdu, FLAG_FINAL, R2t, RESERVED_TAG, code};
+
+use super::command::INCORRECT_AMOUNT;
+use super::io::{ConnectionIo, Context, DataOut, Destination};
+use super::response::failure;
+use super::tasks::{Burst, TaskPhase};
+use super::{CRC_ERROR, Connection, Current};
+
+impl Connection {
+    pub(super) fn on_data_out(&mut self, bhs: &Bhs, cx: &mut Context<'_, impl ConnectionIo>) -> Destination {
+        let pdu = DataOutPdu::view(bhs);
+        let itt = pdu.initiator_task_tag.get();
+        let ttt = pdu.target_transfer_tag.get();
+        let Some(slot) = self.tasks.find(itt) else {
+            if self.recent.contains(&itt) {
+                return Destination::Discard;
+            }
+            return self.reject(bhs, code::reject::INVALID_PDU_FIELD, cx);
+        };
+        let task = &mut self.tasks[slot];
+        let burst = if ttt == RESERVED_TAG {
+            task.unsolicited.as_mut()
+        } else {
+            task.bursts.iter_mut().find(|burst| burst.ttt == ttt)
+        };
+        let Some(burst) = burst else {
+            return self.reject(bhs, code::reject::INVALID_PDU_FIELD, cx);
+        };
+        let len = pdu.data_segment_length.get();
+        let offset = pdu.buffer_offset.get();
+        let is_final = pdu.flags & FLAG_FINAL != 0;
+        // DataPDUInOrder and DataSequenceInOrder are always Yes here, and there is no recovery
+        // within a connection: a hole is the end of the command (RFC 7143, 7.9).
+        let in_order = pdu.data_sn.get() == burst.data_sn && offset == burst.at;
+        burst.data_sn = burst.data_sn.wrapping_add(1);
+        if !in_order {
+            task.failed.get_or_insert(CRC_ERROR);
+        } else if len > burst.end - burst.at {
+            task.failed.get_or_insert(INCORRECT_AMOUNT);
+        }
+        let tag = self.tasks.tag(slot);
+        self.current = Current::DataOut { tag, ttt, len, is_final };
+        self.destination(slot, offset, len, cx.io)
+    }
+
+    /// A Data-Out PDU of this burst is in.
+    pub(super) fn burst_moved(&mut self, slot: usize, ttt: u32, len: u32, is_final: bool) {
+        let task = &mut self.tasks[slot];
+        let solicited = ttt != RESERVED_TAG;
+        let burst = if solicited {
+            task.bursts.iter_mut().find(|burst| burst.ttt == ttt)
+        } else {
+            task.unsolicited.as_mut()
+        };
+        let Some(burst) = burst else { return };
+        burst.at = burst.at.saturating_add(len).min(burst.end.max(burst.at));
+        let full = burst.at == burst.end;
+        task.got = task.got.saturating_add(len);
+        if !is_final {
+            return;
+        }
+        if solicited {
+            if !full {
+                task.failed.get_or_insert(INCORRECT_AMOUNT);
+            }
+            task.bursts.retain(|burst| burst.ttt != ttt);
+        } else {
+            task.unsolicited = None;
+        }
+    }
+
+    /// Where `len` bytes at `offset` of a task's data-out go.
+    pub(super) fn destination(
+        &mut self,
+        slot: usize,
+        offset: u32,
+        len: u32,
+        io: &mut impl ConnectionIo,
+    ) -> Destination {
+        let end = offset.saturating_add(len);
+        let task = &mut self.tasks[slot];
+        let collecting = matches!(task.phase, TaskPhase::Collecting | TaskPhase::Held);
+        if !collecting || task.failed.is_some() || len == 0 {
+            return Destination::Discard;
+        }
+        let limit = if task.phase == TaskPhase::Held {
+            task.write_len.min(self.params.first_burst_length)
+        } else {
+            task.want
+        };
+        // Beyond what the command takes: dropped. A PDU that spans the end goes to the buffer whole.
+        if offset >= limit {
+            return Destination::Discard;
+        }
+        if let (Some(at), Some(lun)) = (task.inline, task.lun)
+            && end <= limit
+        {
+            return Destination::Inline(lun, at + u64::from(offset));
+        }
+        if task.inline.is_some() {
+            task.failed = Some(INCORRECT_AMOUNT);
+            return Destination::Discard;
+        }
+        let have = task.buf.as_ref().map_or(0, |buf| buf.len());
+        if have < end as usize {
+            // Unsolicited data first: no more than the first burst is set aside before the
+            // command has its turn at the byte budget. Data that spans the limit needs its room too.
+            let need = limit.min(self.params.first_burst_length.max(end)).max(end) as usize;
+            self.tasks.replace_buf(slot, io.buffer(need));
+        }
+        match self.tasks[slot].buf.take() {
+            Some(buf) => Destination::Buf(buf, offset as usize),
+            None => Destination::Discard,
+        }
+    }
+
+    pub(super) fn put_buf(&mut self, slot: usize, buf: Option<Buf>) {
+        if let Some(buf) = buf {
+            self.tasks[slot].buf = Some(buf);
+        }
+    }
+
+    /// Moves a task on: asks for more data, starts it, or answers it.
+    pub(super) fn advance(&mut self, slot: usize, cx: &mut Context<'_, impl ConnectionIo>) {
+        let tag = self.tasks.tag(slot);
+        let task = &mut self.tasks[slot];
+        if task.unsolicited.is_some() {
+            return;
+        }
+        match task.phase {
+            TaskPhase::Answered => {
+                let outcome = task.outcome.take().expect("an answered task has its outcome");
+                let failed = task.failed.take();
+                let outcome = failed.map_or(outcome, |sense| failure(tag, sense));
+                self.respond(slot, outcome, cx);
+                return;
+            }
+            TaskPhase::Collecting => {}
+            _ => return,
+        }
+        if let Some(sense) = task.failed {
+            // The initiator finishes what it was asked for; then it hears.
+            if task.bursts.is_empty() {
+                cx.io.abort(task.lun, tag);
+                self.respond(slot, failure(tag, sense), cx);
+            }
+            return;
+        }
+        if task.next_r2t < task.got {
+            task.next_r2t = task.got;
+        }
+        if task.next_r2t < task.want {
+            let need = task.want as usize;
+            if task.inline.is_none() && task.buf_bytes < need {
+                if !self.tasks.has_room_for(slot, need) {
+                    let task = &mut self.tasks[slot];
+                    if !task.is_waiting {
+                        task.is_waiting = true;
+                        self.waiting.push_back(tag);
+                    }
+                    return;
+                }
+                self.tasks.replace_buf(slot, cx.io.buffer(need));
+            }
+            self.ask(slot, cx);
+            return;
+        }
+        let task = &mut self.tasks[slot];
+        if !task.bursts.is_empty() || task.got < task.want {
+            return;
+        }
+        let data = if task.inline.is_some() && task.want > 0 {
+            DataOut::Inline(task.want)
+        } else {
+            DataOut::Buf(task.buf.take().unwrap_or_else(Buf::empty), task.want)
+        };
+        if let DataOut::Buf(buf, len) = &data {
+            assert!(buf.len() >= *len as usize, "a command starts when its data is there");
+        }
+        task.phase = TaskPhase::Running;
+        let lun = task.lun;
+        if let Some(outcome) = cx.io.start(lun, tag, data) {
+            self.respond(slot, outcome, cx);
+        }
+    }
+
+    /// Sends as many R2Ts as may be outstanding.
+    fn ask(&mut self, slot: usize, cx: &mut Context<'_, impl ConnectionIo>) {
+        while self.tasks[slot].bursts.len() < usize::from(self.params.max_outstanding_r2t)
+            && self.tasks[slot].next_r2t < self.tasks[slot].want
+        {
+            let ttt = self.take_ttt();
+            let task = &mut self.tasks[slot];
+            let len = self.params.max_burst_length.min(task.want - task.next_r2t);
+            assert!(len > 0 && task.want <= task.write_len, "an R2T asks for data that was announced");
+            let r2t = R2t {
+                flags: FLAG_FINAL,
+                lun: task.lun_field,
+                initiator_task_tag: task.itt.into(),
+                target_transfer_tag: ttt.into(),
+                stat_sn: self.stat_sn.into(),
+                exp_cmd_sn: cx.window.exp_cmd_sn().into(),
+                max_cmd_sn: cx.window.max_cmd_sn().into(),
+                r2t_sn: task.r2t_sn.into(),
+                buffer_offset: task.next_r2t.into(),
+                desired_data_transfer_length: len.into(),
+                ..R2t::default()
+            };
+            cx.io.send(r2t.bhs(), &[]);
+            task.bursts.push_back(Burst { ttt, at: task.next_r2t, end: task.next_r2t + len, data_sn: 0 });
+            task.r2t_sn += 1;
+            task.next_r2t += len;
+        }
+    }
+
+    /// Gives tasks that waited for room their turn.
+    pub(super) fn ask_waiting(&mut self, cx: &mut Context<'_, impl ConnectionIo>) {
+        while let Some(tag) = self.waiting.front().copied() {
+            if let Some(slot) = self.tasks.slot(tag) {
+                let need = self.tasks[slot].want as usize;
+                if !self.tasks.has_room_for(slot, need) {
+                    return;
+                }
+                self.tasks[slot].is_waiting = false;
+                self.waiting.pop_front();
+                self.advance(slot, cx);
+            } else {
+                self.waiting.pop_front();
+            }
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! What the rules of a connection need around them, and the words they exchange with it. Implemented by
+//! `driver` over a socket and logical units, by tests and the fuzzer over vectors. The one rule: nothing
+//! behind [`ConnectionIo`] waits for the peer.
+
+use std::time::Duration;
+
+use brunt_block::Buf;
+use brunt_wire::iscsi::pdu::Bhs;
+
+use crate::scsi::{Command, DataIn, Outcome};
+use crate::target_node::session::{CommandWindow, Reach};
+
+/// What the rules of a connection reach while they handle one PDU, outcome or message.
+pub struct Context<'a, I> {
+    /// The session's command numbers, locked for the batch.
+    pub window: &'a mut CommandWindow,
+    /// Logical units, socket and buffers.
+    pub io: &'a mut I,
+}
+
+/// What the rules need around them: logical units below, a socket and buffers beside.
+pub trait ConnectionIo {
+    /// Hands a command to its logical unit; there may be none of that number.
+    fn begin(&mut self, lun: Option<u16>, command: Command<'_>) -> Begun;
+    /// Runs a begun command with its data. The outcome may come later.
+    fn start(&mut self, lun: Option<u16>, tag: u64, data: DataOut) -> Option<Outcome>;
+    /// Gives up a begun command. If it was started, its outcome still comes.
+    fn abort(&mut self, lun: Option<u16>, tag: u64);
+    /// Carries out a task management function on all tasks of a logical unit (of all units when
+    /// `None`), whoever sent them; these have outcomes of their own, with [`Status::TaskAborted`](brunt_wire::scsi::sense::Status::TaskAborted).
+    /// Gives what tells when it is done; this thread is woken then.
+    fn manage(&mut self, function: u8, lun: Option<u16>) -> Vec<IsDone>;
+    /// Whether there is such a logical unit.
+    fn has_lun(&self, lun: u16) -> bool;
+    /// Whether a logical unit's sense data goes out in descriptor format.
+    fn wants_descriptor_sense(&self, lun: Option<u16>) -> bool;
+    /// A buffer for data-out.
+    fn buffer(&mut self, len: usize) -> Buf;
+    /// Sends a PDU with little or no data.
+    fn send(&mut self, bhs: &Bhs, data: &[u8]);
+    /// Sends the Data-In PDUs of one command: header, and which part of `data` goes with it.
+    fn send_data_in(&mut self, lun: Option<u16>, data: DataIn, pdus: &[(Bhs, u32, u32)]);
+    /// Closes other connections.
+    fn close_elsewhere(&mut self, reach: Reach);
+    /// Closes the connection of this session with this CID; whether there is one.
+    fn close_cid(&mut self, cid: u16) -> bool;
+    /// What `SendTargets` answers: name and addresses.
+    fn describe_target(&self) -> (String, Vec<String>);
+}
+
+/// Tells whether a task management function is done.
+pub type IsDone = Box<dyn Fn() -> bool>;
+
+/// What a logical unit said to a command.
+#[derive(Debug)]
+pub enum Begun {
+    /// Answered.
+    Done(Outcome),
+    /// Under way without data-out; the outcome comes later.
+    Pending,
+    /// Wants data-out of `len` bytes, zero perhaps. With `inline`, the place in the medium where
+    /// it may be received to.
+    Wants {
+        /// In bytes.
+        len: u32,
+        /// In bytes from the start of the medium.
+        inline: Option<u64>,
+    },
+}
+
+/// The data of a command that starts.
+#[derive(Debug)]
+pub enum DataOut {
+    /// The first so many bytes of a buffer.
+    Buf(Buf, u32),
+    /// So many bytes, where [`Begun::Wants`] said.
+    Inline(u32),
+}
+
+/// Where a PDU's data segment belongs.
+#[derive(Debug)]
+pub enum Destination {
+    /// There is none.
+    None,
+    /// Nowhere.
+    Discard,
+    /// To [`Connection::on_data`](super::Connection::on_data) as a slice.
+    Control,
+    /// Into this buffer, from the offset on.
+    Buf(Buf, usize),
+    /// Into the medium of a logical unit, from the offset on.
+    Inline(u16, u64),
+}
+
+/// A data segment that has arrived where [`Destination`] said.
+#[derive(Debug)]
+pub enum Received<'a> {
+    /// It was thrown away, or went to the medium.
+    Elsewhere,
+    /// In the buffer.
+    Buf(Buf),
+    /// Here.
+    Control(&'a [u8]),
+}
+
+/// The connection cannot go on: close it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Broken(pub &'static str);
+
+/// What one connection did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// SCSI commands answered.
+    pub commands: u64,
+    /// Payload received.
+    pub data_out_bytes: u64,
+    /// Payload sent.
+    pub data_in_bytes: u64,
+    /// PDUs answered with a Reject.
+    pub rejects: u64,
+    /// Digests that were wrong.
+    pub digest_errors: u64,
+    /// Commands outside the window, which RFC 7143 has ignored.
+    pub ignored: u64,
+}
+
+/// How a connection keeps an eye on its peer.
+#[derive(Clone, Copy, Debug)]
+pub struct KeepAlive {
+    /// Silence after which the target asks.
+    pub idle: Duration,
+    /// And how long it waits for the answer.
+    pub patience: Duration,
+}

@@ -1,0 +1,294 @@
+//! The commands that one connection has under way, and how much of their data it holds. Used by the
+//! other files of `connection`. The one rule: a slot is taken, entered under its tag, and freed once;
+//! the sums of bytes change with the tasks that they count.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::BuildHasherDefault;
+use std::ops::{Index, IndexMut};
+
+use brunt_block::Buf;
+use brunt_wire::iscsi::ahs::Ahs;
+use brunt_wire::iscsi::pdu::{Bhs, DataOut as DataOutPdu, ScsiCommand, code, lun_number};
+use brunt_wire::scsi::sense::Sense;
+
+use crate::scsi::{Outcome, TaskAttribute};
+use crate::tag::TagHasher;
+
+/// Bytes of data-out that one connection holds in buffers before it stops asking for more.
+pub(super) const BUFFERED_BYTES_MAX: usize = 64 << 20;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TaskPhase {
+    Free,
+    /// Ahead of its turn.
+    Held,
+    /// The data-out comes in.
+    Collecting,
+    /// With the logical unit.
+    Running,
+    /// Aborted, but the logical unit still has it.
+    Aborting,
+    /// Answered, but unsolicited data is still to come.
+    Answered,
+}
+
+/// A command between its PDU and its response.
+pub(super) struct IscsiTask {
+    generation: u32,
+    pub phase: TaskPhase,
+    pub itt: u32,
+    pub lun: Option<u16>,
+    pub lun_field: [u8; 8],
+    pub read_len: u32,
+    pub write_len: u32,
+    pub bidirectional: bool,
+    /// Data-out that the command takes: what the initiator sends beyond is dropped.
+    pub want: u32,
+    /// Received in order, dropped bytes included.
+    pub got: u32,
+    pub inline: Option<u64>,
+    pub buf: Option<Buf>,
+    /// Counted in [`TaskTable::buffered_bytes`], also while the buffer is filled elsewhere.
+    pub buf_bytes: usize,
+    pub unsolicited: Option<Burst>,
+    pub bursts: VecDeque<Burst>,
+    pub next_r2t: u32,
+    pub r2t_sn: u32,
+    pub failed: Option<Sense>,
+    pub outcome: Option<Outcome>,
+    pub cdb: Vec<u8>,
+    pub attribute: TaskAttribute,
+    pub is_waiting: bool,
+    /// Counted in [`TaskTable::reading_bytes`].
+    is_reading: bool,
+}
+
+/// A run of Data-Out PDUs that may come.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Burst {
+    pub ttt: u32,
+    pub at: u32,
+    pub end: u32,
+    pub data_sn: u32,
+}
+
+/// All tasks of a connection. A task is known by its slot here, by its tag to logical units (the slot
+/// and how often it was used), and by its initiator task tag to the peer.
+#[derive(Default)]
+pub(super) struct TaskTable {
+    tasks: Vec<IscsiTask>,
+    free: Vec<u32>,
+    by_itt: HashMap<u32, u32, BuildHasherDefault<TagHasher>>,
+    buffered: usize,
+    reading: usize,
+}
+
+impl Index<usize> for TaskTable {
+    type Output = IscsiTask;
+
+    #[inline]
+    fn index(&self, slot: usize) -> &IscsiTask {
+        &self.tasks[slot]
+    }
+}
+
+impl IndexMut<usize> for TaskTable {
+    #[inline]
+    fn index_mut(&mut self, slot: usize) -> &mut IscsiTask {
+        &mut self.tasks[slot]
+    }
+}
+
+impl TaskTable {
+    /// Slots, free ones included.
+    pub fn len(&self) -> usize {
+        self.tasks.len()
+    }
+
+    /// Tasks that are not free.
+    #[inline]
+    pub fn outstanding(&self) -> usize {
+        self.tasks.len() - self.free.len()
+    }
+
+    /// Bytes of buffers for data-out.
+    pub fn buffered_bytes(&self) -> usize {
+        self.buffered
+    }
+
+    /// Bytes of data that commands under way will send.
+    #[inline]
+    pub fn reading_bytes(&self) -> usize {
+        self.reading
+    }
+
+    /// Takes a slot for a command; the task is running and not yet found by its tag.
+    #[inline]
+    pub fn take(&mut self, pdu: &ScsiCommand, ahs: &Ahs<'_>) -> usize {
+        let slot = match self.free.pop() {
+            Some(slot) => slot as usize,
+            None => {
+                self.tasks.push(IscsiTask::new());
+                self.tasks.len() - 1
+            }
+        };
+        let expected = pdu.expected_data_transfer_length.get();
+        let reads = pdu.flags & code::command::READ != 0;
+        let writes = pdu.flags & code::command::WRITE != 0;
+        let task = &mut self.tasks[slot];
+        assert!(task.phase == TaskPhase::Free, "only a free slot is taken");
+        task.phase = TaskPhase::Running;
+        task.itt = pdu.initiator_task_tag.get();
+        task.lun = lun_number(pdu.lun);
+        task.lun_field = pdu.lun;
+        task.write_len = if writes { expected } else { 0 };
+        task.bidirectional = reads && writes;
+        task.read_len = match (reads, writes) {
+            (true, true) => ahs.bidirectional_read_length.unwrap_or(0),
+            (true, false) => expected,
+            _ => 0,
+        };
+        task.attribute = match pdu.flags & code::command::ATTR_MASK {
+            code::command::ATTR_ORDERED => TaskAttribute::Ordered,
+            code::command::ATTR_HEAD_OF_QUEUE => TaskAttribute::HeadOfQueue,
+            code::command::ATTR_ACA => TaskAttribute::Aca,
+            _ => TaskAttribute::Simple,
+        };
+        slot
+    }
+
+    /// Makes a task known by its initiator task tag, which no other has.
+    pub fn enter(&mut self, slot: usize) {
+        let before = self.by_itt.insert(self.tasks[slot].itt, slot as u32);
+        assert!(before.is_none(), "an initiator task tag names one task");
+    }
+
+    /// Its tag may name another task from now on.
+    pub fn forget_itt(&mut self, slot: usize) {
+        let itt = self.tasks[slot].itt;
+        if self.by_itt.get(&itt) == Some(&(slot as u32)) {
+            self.by_itt.remove(&itt);
+        }
+    }
+
+    /// The task that an initiator task tag names.
+    #[inline]
+    pub fn find(&self, itt: u32) -> Option<usize> {
+        if self.by_itt.is_empty() {
+            return None;
+        }
+        self.by_itt.get(&itt).map(|&slot| slot as usize)
+    }
+
+    /// What logical units know the task by.
+    #[inline]
+    pub fn tag(&self, slot: usize) -> u64 {
+        u64::from(self.tasks[slot].generation) << 32 | slot as u64
+    }
+
+    /// The task of a tag, unless it is gone.
+    #[inline]
+    pub fn slot(&self, tag: u64) -> Option<usize> {
+        let slot = tag as u32 as usize;
+        let task = self.tasks.get(slot)?;
+        (task.generation == (tag >> 32) as u32 && task.phase != TaskPhase::Free).then_some(slot)
+    }
+
+    /// Keeps the CDB of a command that is ahead of its turn.
+    pub fn keep_cdb(&mut self, slot: usize, pdu: &ScsiCommand, ahs: &Ahs<'_>) {
+        let cdb = &mut self.tasks[slot].cdb;
+        cdb.clear();
+        cdb.extend_from_slice(&pdu.cdb);
+        cdb.extend_from_slice(ahs.extended_cdb.unwrap_or(&[]));
+    }
+
+    /// A header that names the task, for a Reject whose PDU is gone.
+    pub fn bhs_of(&self, slot: usize) -> Bhs {
+        let task = &self.tasks[slot];
+        DataOutPdu { lun: task.lun_field, initiator_task_tag: task.itt.into(), ..DataOutPdu::default() }
+            .into()
+    }
+
+    /// Counts the data that the task's command will send.
+    pub fn count_reading(&mut self, slot: usize) {
+        let task = &mut self.tasks[slot];
+        assert!(!task.is_reading, "a command is begun once");
+        task.is_reading = true;
+        self.reading += task.read_len as usize;
+    }
+
+    /// Whether the task may have a buffer of `len` bytes: within the budget, or alone.
+    pub fn has_room_for(&self, slot: usize, len: usize) -> bool {
+        let others = self.buffered - self.tasks[slot].buf_bytes;
+        others == 0 || others + len <= BUFFERED_BYTES_MAX
+    }
+
+    /// Gives the task a longer buffer and keeps what is in its old one.
+    pub fn replace_buf(&mut self, slot: usize, mut buf: Buf) {
+        let task = &mut self.tasks[slot];
+        let len = buf.len();
+        if let Some(old) = task.buf.take() {
+            let keep = old.len().min(len);
+            buf[..keep].copy_from_slice(&old[..keep]);
+        }
+        self.buffered = self.buffered - task.buf_bytes + len;
+        task.buf_bytes = len;
+        task.buf = Some(buf);
+    }
+
+    /// Frees a task.
+    #[inline]
+    pub fn clear(&mut self, slot: usize) {
+        let task = &mut self.tasks[slot];
+        assert!(task.phase != TaskPhase::Free, "a task is freed once");
+        self.buffered -= task.buf_bytes;
+        if std::mem::take(&mut task.is_reading) {
+            self.reading -= task.read_len as usize;
+        }
+        task.generation = task.generation.wrapping_add(1);
+        task.phase = TaskPhase::Free;
+        task.want = 0;
+        task.got = 0;
+        task.inline = None;
+        task.buf = None;
+        task.buf_bytes = 0;
+        task.unsolicited = None;
+        task.bursts.clear();
+        task.next_r2t = 0;
+        task.r2t_sn = 0;
+        task.failed = None;
+        task.outcome = None;
+        task.is_waiting = false;
+        self.free.push(slot as u32);
+    }
+}
+
+impl IscsiTask {
+    fn new() -> IscsiTask {
+        IscsiTask {
+            generation: 0,
+            phase: TaskPhase::Free,
+            itt: 0,
+            lun: None,
+            lun_field: [0; 8],
+            read_len: 0,
+            write_len: 0,
+            bidirectional: false,
+            want: 0,
+            got: 0,
+            inline: None,
+            buf: None,
+            buf_bytes: 0,
+            unsolicited: None,
+            bursts: VecDeque::new(),
+            next_r2t: 0,
+            r2t_sn: 0,
+            failed: None,
+            outcome: None,
+            cdb: Vec::new(),
+            attribute: TaskAttribute::Simple,
+            is_waiting: false,
+            is_reading: false,
+        }
+    }
+}
