@@ -97,7 +97,7 @@ fn run(ring: &Ring, device: &mut dyn Device, op: Op, ranges: &[(u64, usize)], bu
         .collect()
 }
 
-/// The goal: every size from a block to beyond the largest segment, most of all those at the edges of
+/// Every size from a block to beyond the largest segment, most of all those at the edges of
 /// receive buffers and segments, with nothing special agreed.
 #[test]
 fn every_size() {
@@ -108,7 +108,7 @@ fn every_size() {
     server.shutdown(Duration::from_secs(1));
 }
 
-/// The goal: every combination of the keys that change how data travels.
+/// Every combination of the keys that change how data travels.
 #[test]
 fn every_agreement() {
     let (server, memory) = start();
@@ -129,7 +129,7 @@ fn every_agreement() {
     assert_eq!(stats.connections_broken, 0);
 }
 
-/// The goal: several connections in a session, and several sessions, serve one LUN.
+/// Several connections in a session, and several sessions, serve one LUN.
 #[test]
 fn several_connections_and_sessions() {
     let (server, memory) = start();

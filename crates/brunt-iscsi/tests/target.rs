@@ -106,14 +106,14 @@ fn log_in(server: &Server, isid: u8) -> TcpStream {
     socket
 }
 
-/// The goal: another session works.
+/// Another session works.
 fn assert_alive(socket: &mut TcpStream) {
     socket.write_all(&ping()).unwrap();
     let (bhs, _) = receive(socket).expect("the other session does not notice");
     assert_eq!((bhs.kind(), bhs.initiator_task_tag.get()), (Opcode::NopIn, 77));
 }
 
-/// The goal: a session cut off after every one of its bytes leaves nothing behind and nobody else notices.
+/// A session cut off after every one of its bytes leaves nothing behind and nobody else notices.
 #[test]
 fn truncated_at_every_byte() {
     let server = target(&["memory:1MiB"], |_| ());
@@ -141,7 +141,7 @@ fn truncated_at_every_byte() {
     assert_eq!(kinds[2], Opcode::ScsiResponse);
 }
 
-/// The goal: what cannot be trusted closes its own connection, and only that.
+/// What cannot be trusted closes its own connection, and only that.
 #[test]
 fn nonsense_closes_one_connection() {
     let server = target(&["memory:1MiB"], |_| ());
@@ -171,7 +171,7 @@ fn nonsense_closes_one_connection() {
     assert_eq!(stats.connections_broken, 2, "{stats:?}");
 }
 
-/// The goal: ten thousand connections that never log in cost no thread, a bounded number of descriptors,
+/// Ten thousand connections that never log in cost no thread, a bounded number of descriptors,
 /// and no session its service; a login in the middle of them gets in.
 #[test]
 fn ten_thousand_half_open_logins() {
@@ -211,7 +211,7 @@ fn ten_thousand_half_open_logins() {
     assert!(server.stats().logins_dropped > 9_000);
 }
 
-/// The goal: who runs a target hears who was refused and why, by name also when it asked for a target
+/// Who runs a target hears who was refused and why, by name also when it asked for a target
 /// that is not here.
 #[test]
 fn refused_logins_are_told() {
@@ -228,7 +228,7 @@ fn refused_logins_are_told() {
     assert_eq!(server.stats().logins_refused, 1);
 }
 
-/// The goal: at shutdown initiators are asked to log out, and what does not is closed in time.
+/// At shutdown initiators are asked to log out, and what does not is closed in time.
 #[test]
 fn shutdown_asks_for_logout() {
     let server = target(&["null:1MiB"], |_| ());
@@ -240,7 +240,7 @@ fn shutdown_asks_for_logout() {
     assert_eq!(thread.join().unwrap().sessions, 1);
 }
 
-/// The goal: the same initiator port logging in again ends its old session (RFC 7143, 6.3.5).
+/// The same initiator port logging in again ends its old session (RFC 7143, 6.3.5).
 #[test]
 fn session_reinstatement() {
     let server = target(&["null:1MiB"], |_| ());
@@ -251,7 +251,7 @@ fn session_reinstatement() {
     assert_eq!(server.stats().sessions_open, 1);
 }
 
-/// The goal: a second connection joins its session, and commands run in the order of their numbers
+/// A second connection joins its session, and commands run in the order of their numbers
 /// though the later one comes first, on the other connection.
 #[test]
 fn two_connections_in_one_session() {
@@ -316,7 +316,7 @@ fn url(server: &Server, secret: &str, lun: u16) -> String {
     format!("iscsi://{secret}{portal}/{NAME}/{lun}")
 }
 
-/// The goal: QEMU's initiator reads back what it wrote, with digests that the target asks for and without.
+/// QEMU's initiator reads back what it wrote, with digests that the target asks for and without.
 #[test]
 fn qemu_reads_what_it_wrote() {
     for policy in [DigestPolicy::Allow, DigestPolicy::Prefer] {
@@ -343,7 +343,7 @@ fn qemu_reads_what_it_wrote() {
     }
 }
 
-/// The goal: libiscsi finds the target, and gets in with the right secret only.
+/// Libiscsi finds the target, and gets in with the right secret only.
 #[test]
 fn libiscsi_discovers_and_authenticates() {
     let server = target(&["memory:1MiB", "null:1MiB"], |config| {
@@ -370,7 +370,7 @@ fn libiscsi_discovers_and_authenticates() {
     assert!(stats.logins_refused >= 3, "{stats:?}");
 }
 
-/// The goal: two targets in one process do not meet.
+/// Two targets in one process do not meet.
 #[test]
 fn targets_are_apart() {
     let one = target(&["memory:1MiB"], |_| ());

@@ -183,7 +183,7 @@ pub const fn padding(len: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// The goal: too short is Incomplete with the right need; too long is Malformed with its place.
+    /// Too short is Incomplete with the right need; too long is Malformed with its place.
     #[test]
     fn opaques() {
         let bytes = [0, 0, 0, 5, b'h', b'e', b'l', b'l', b'o', 0, 0, 0, 9];
@@ -202,7 +202,7 @@ mod tests {
         }
     }
 
-    /// The goal: data may be whole, cut or left out, and its place and length stay known.
+    /// Data may be whole, cut or left out, and its place and length stay known.
     #[test]
     fn data() {
         let bytes = [0, 0, 0, 3, 1, 2, 3, 0, 7, 7, 7, 7];

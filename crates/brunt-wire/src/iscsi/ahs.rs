@@ -56,7 +56,7 @@ impl<'a> Ahs<'a> {
 mod tests {
     use super::*;
 
-    /// The goal: both known kinds are read, padding is stepped over.
+    /// Both known kinds are read, padding is stepped over.
     #[test]
     fn both_kinds() {
         let bytes = [0, 5, 1, 0, 0xa, 0xb, 0xc, 0xd, 0, 5, 2, 0, 0, 0, 2, 0];
@@ -65,7 +65,7 @@ mod tests {
         assert_eq!(ahs.bidirectional_read_length, Some(512));
     }
 
-    /// The goal: truncation at every byte is an error or a shorter list, never a panic.
+    /// Truncation at every byte is an error or a shorter list, never a panic.
     #[test]
     fn truncated_everywhere() {
         let bytes = [0, 5, 1, 0, 0xa, 0xb, 0xc, 0xd, 0, 5, 2, 0, 0, 0, 2, 0];

@@ -24,7 +24,7 @@ pub fn received_digest(data: &[u8], padding: &[u8]) -> [u8; DIGEST_BYTES] {
 mod tests {
     use super::*;
 
-    /// The goal: the examples of RFC 7143, appendix A.4, byte for byte on the wire.
+    /// The examples of RFC 7143, appendix A.4, byte for byte on the wire.
     #[test]
     fn rfc_examples() {
         assert_eq!(digest(&[0; 32]), [0xaa, 0x36, 0x91, 0x8a]);
@@ -35,7 +35,7 @@ mod tests {
         assert_eq!(digest(&down), [0x5c, 0xdb, 0x3f, 0x11]);
     }
 
-    /// The goal: padding counts as zeros.
+    /// Padding counts as zeros.
     #[test]
     fn padding_is_zeros() {
         assert_eq!(padded_digest(b"abcde"), digest(b"abcde\0\0\0"));

@@ -504,7 +504,7 @@ pub fn lun_number(field: [u8; 8]) -> Option<u16> {
 mod tests {
     use super::*;
 
-    /// The goal: every struct is 48 bytes (the casts would not compile otherwise) and has its opcode.
+    /// Every struct is 48 bytes (the casts would not compile otherwise) and has its opcode.
     #[test]
     fn defaults_carry_their_opcode() {
         let check = |bhs: Bhs, kind| assert_eq!(bhs.kind(), kind);
@@ -517,7 +517,7 @@ mod tests {
         }
     }
 
-    /// The goal: lengths count AHS, padding and digests as RFC 7143, 11.2 says.
+    /// Lengths count AHS, padding and digests as RFC 7143, 11.2 says.
     #[test]
     fn lengths() {
         let mut bhs = Bhs::from(DataOut::default());
@@ -528,7 +528,7 @@ mod tests {
         assert_eq!(bhs.total_len(true, true), 48 + 8 + 4 + 8 + 4);
     }
 
-    /// The goal: LUN fields read back, and forms we do not have are no LUN.
+    /// LUN fields read back, and forms we do not have are no LUN.
     #[test]
     fn luns() {
         for lun in [0, 1, 255, 256, 16383] {
@@ -538,7 +538,7 @@ mod tests {
         assert_eq!(lun_number([0, 1, 0, 2, 0, 0, 0, 0]), None);
     }
 
-    /// The goal: serial numbers compare across the wrap.
+    /// Serial numbers compare across the wrap.
     #[test]
     fn serial_numbers_wrap() {
         assert!(serial_before(u32::MAX, 0));

@@ -105,7 +105,7 @@ pub fn format_binary(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    /// The goal: pairs come back in order; padding zeros are no pair.
+    /// Pairs come back in order; padding zeros are no pair.
     #[test]
     fn pairs() {
         let mut data = Vec::new();
@@ -119,7 +119,7 @@ mod tests {
         }
     }
 
-    /// The goal: nonsense is named with its place.
+    /// Nonsense is named with its place.
     #[test]
     fn nonsense() {
         assert_eq!(parse_pairs(b"a=b\0cd\0").unwrap_err().offset, 4);
@@ -127,7 +127,7 @@ mod tests {
         assert!(parse_pairs(b"\xff=b\0").is_err());
     }
 
-    /// The goal: numbers and binaries in every form the RFC allows, and no other.
+    /// Numbers and binaries in every form the RFC allows, and no other.
     #[test]
     fn numbers_and_binaries() {
         assert_eq!(parse_number("0x1F"), Some(31));

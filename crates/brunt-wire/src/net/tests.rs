@@ -16,7 +16,7 @@ fn with_link(header: &str) -> Vec<u8> {
     frame
 }
 
-/// The goal: the same segment comes out of every kind of link header.
+/// The same segment comes out of every kind of link header.
 #[test]
 fn links() {
     let check = |link, frame: &[u8], vlan| {
@@ -42,7 +42,7 @@ fn links() {
     check(LinkType::Ethernet, &padded, None);
 }
 
-/// The goal: a snap length is seen as missing bytes, and no cut panics.
+/// A snap length is seen as missing bytes, and no cut panics.
 #[test]
 fn cut_anywhere() {
     let frame = mount_null_frame();
@@ -64,7 +64,7 @@ fn cut_anywhere() {
     }
 }
 
-/// The goal: the short way finds what the long way finds, or leaves it to it, whatever byte is another and
+/// The short way finds what the long way finds, or leaves it to it, whatever byte is another and
 /// wherever the frame is cut.
 #[test]
 fn short_way() {
@@ -94,7 +94,7 @@ fn short_way() {
     assert_eq!(parse_plain_tcp(LinkType::Raw, &frame), None);
 }
 
-/// The goal: IPv6 with extension headers and fragments.
+/// IPv6 with extension headers and fragments.
 #[test]
 fn ipv6() {
     let udp = "03e8 0801 000c 0000 11223344";
@@ -125,7 +125,7 @@ fn ipv6() {
     check("1100 0000 00000007", "2c", None, 12);
 }
 
-/// The goal: IPv4 fragments are told apart; contradicting lengths are refused.
+/// IPv4 fragments are told apart; contradicting lengths are refused.
 #[test]
 fn ipv4() {
     let mut frame = mount_null_frame();

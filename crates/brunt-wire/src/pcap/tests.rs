@@ -35,7 +35,7 @@ fn classic(big: bool, magic: u32) -> Vec<u8> {
     file
 }
 
-/// The goal: classic files in both orders and both resolutions.
+/// Classic files in both orders and both resolutions.
 #[test]
 fn classic_files() {
     let check = |file: Vec<u8>, time_ns| {
@@ -69,7 +69,7 @@ fn ng(big: bool) -> Vec<u8> {
     file
 }
 
-/// The goal: pcapng in both orders, with options, skipped blocks and simple packets.
+/// Pcapng in both orders, with options, skipped blocks and simple packets.
 #[test]
 fn pcapng_files() {
     for big in [false, true] {
@@ -81,7 +81,7 @@ fn pcapng_files() {
     }
 }
 
-/// The goal: a file cut at any byte gives the packets before the cut and asks for more.
+/// A file cut at any byte gives the packets before the cut and asks for more.
 #[test]
 fn cut_anywhere() {
     for file in [classic(false, 0xa1b2_c3d4), ng(true), ng(false)] {
@@ -92,7 +92,7 @@ fn cut_anywhere() {
     }
 }
 
-/// The goal: nonsense ends the walk with its place and never hangs or panics.
+/// Nonsense ends the walk with its place and never hangs or panics.
 #[test]
 fn nonsense() {
     assert_eq!(walk(&[0; 64]).1.unwrap_err().offset, 0);
@@ -112,7 +112,7 @@ fn nonsense() {
     }
 }
 
-/// The goal: a file of another version is refused, not read as if it were of this one.
+/// A file of another version is refused, not read as if it were of this one.
 #[test]
 fn versions() {
     for big in [false, true] {

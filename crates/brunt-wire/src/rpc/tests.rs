@@ -6,7 +6,7 @@ fn call_bytes() -> &'static [u8] {
     &include_bytes!("../../testdata/mount-null-call.frame")[66..]
 }
 
-/// The goal: a real call's header, field by field.
+/// A real call's header, field by field.
 #[test]
 fn real_call() {
     let mark = RecordMark::from_bytes(*call_bytes().first_chunk().unwrap());
@@ -19,7 +19,7 @@ fn real_call() {
     assert_eq!(call.body_at, 68);
 }
 
-/// The goal: every kind of reply, and its place for the results.
+/// Every kind of reply, and its place for the results.
 #[test]
 fn replies() {
     let check = |words: &[u32], status, body_at| {
@@ -37,7 +37,7 @@ fn replies() {
     check(&[9, 1, 1, 1, 5], ReplyStatus::AuthError(5), 20);
 }
 
-/// The goal: what is no RPC is malformed, with its place; a call cut anywhere is incomplete.
+/// What is no RPC is malformed, with its place; a call cut anywhere is incomplete.
 #[test]
 fn nonsense() {
     let whole = &call_bytes()[MARK_BYTES..];
@@ -54,7 +54,7 @@ fn nonsense() {
     check(28, 401);
 }
 
-/// The goal: a header rebuilt from its layout is the header that was read, also with a verifier.
+/// A header rebuilt from its layout is the header that was read, also with a verifier.
 #[test]
 fn layouts() {
     let check = |bytes: &[u8]| {

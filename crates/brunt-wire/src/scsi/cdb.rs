@@ -182,7 +182,7 @@ pub fn list_length(cdb: &Cdb) -> u32 {
 mod tests {
     use super::*;
 
-    /// The goal: each group's fields are where SBC-3 puts them.
+    /// Each group's fields are where SBC-3 puts them.
     #[test]
     fn transfers() {
         let check = |bytes: &[u8], lba, blocks, protect, fua| {
@@ -196,7 +196,7 @@ mod tests {
         check(&[0x88, 0xe8, 1, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 5, 0, 0], 1 << 56 | 2, 5, 7, true);
     }
 
-    /// The goal: a CDB cut anywhere decodes to something, without a panic.
+    /// A CDB cut anywhere decodes to something, without a panic.
     #[test]
     fn truncated() {
         for opcode in 0..=255u8 {

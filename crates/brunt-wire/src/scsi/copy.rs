@@ -270,7 +270,7 @@ mod tests {
         list
     }
 
-    /// The goal: a whole list is read; cut anywhere it is a length error.
+    /// A whole list is read; cut anywhere it is a length error.
     #[test]
     fn lists() {
         let whole = list(2, 1);
@@ -284,7 +284,7 @@ mod tests {
         }
     }
 
-    /// The goal: each limit and unknown descriptor has its own code.
+    /// Each limit and unknown descriptor has its own code.
     #[test]
     fn limits() {
         let check = |list: Vec<u8>, asc, ascq| {
@@ -307,7 +307,7 @@ mod tests {
         check(changed(15, 1), 0x26, 0x0b);
     }
 
-    /// The goal: answers say their own length, and the VPD descriptors add up.
+    /// Answers say their own length, and the VPD descriptors add up.
     #[test]
     fn answers() {
         let parameters = operating_parameters();

@@ -272,7 +272,7 @@ impl Capacity {
 mod tests {
     use super::*;
 
-    /// The goal: fields are where the standard puts them, and lengths are what they say.
+    /// Fields are where the standard puts them, and lengths are what they say.
     #[test]
     fn layouts() {
         let data = standard(&Standard {
@@ -298,7 +298,7 @@ mod tests {
         assert_eq!((be32(&page, 8), be64(&page, 36), be32(&page, 44)), (7, 9, 5));
     }
 
-    /// The goal: designators add up to the page, each a multiple of what its type wants.
+    /// Designators add up to the page, each a multiple of what its type wants.
     #[test]
     fn designators() {
         let body = device_identification(&Identity {
@@ -316,7 +316,7 @@ mod tests {
         assert_eq!((at, kinds), (body.len(), vec![0x01, 0x03, 0x14, 0x18, 0x28]));
     }
 
-    /// The goal: a capacity reads back, and a short answer is none.
+    /// A capacity reads back, and a short answer is none.
     #[test]
     fn capacity() {
         let capacity = Capacity {

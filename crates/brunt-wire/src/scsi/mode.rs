@@ -224,7 +224,7 @@ mod tests {
         list
     }
 
-    /// The goal: what was sensed can be selected again, and changeable bits take effect.
+    /// What was sensed can be selected again, and changeable bits take effect.
     #[test]
     fn sense_then_select() {
         for ten in [false, true] {
@@ -246,7 +246,7 @@ mod tests {
         }
     }
 
-    /// The goal: a list cut anywhere is a length error or ends after whole pages, and never panics.
+    /// A list cut anywhere is a length error or ends after whole pages, and never panics.
     #[test]
     fn truncated() {
         for ten in [false, true] {
@@ -259,7 +259,7 @@ mod tests {
         }
     }
 
-    /// The goal: what is changeable is what select takes; unknown pages are none.
+    /// What is changeable is what select takes; unknown pages are none.
     #[test]
     fn page_forms() {
         let changeable = pages(CACHING, 0, &NOW, PageControl::Changeable).unwrap();

@@ -212,7 +212,7 @@ mod tests {
     use super::*;
     use crate::scsi::cdb;
 
-    /// The goal: rows are in order, unique, and as long as their group says.
+    /// Rows are in order, unique, and as long as their group says.
     #[test]
     fn table_is_sound() {
         for pair in OPCODES.windows(2) {
@@ -224,7 +224,7 @@ mod tests {
         }
     }
 
-    /// The goal: every row is found by its own usage map, and reports have the lengths they claim.
+    /// Every row is found by its own usage map, and reports have the lengths they claim.
     #[test]
     fn lookups_and_reports() {
         for row in OPCODES {

@@ -240,7 +240,7 @@ mod tests {
         list
     }
 
-    /// The goal: a TransportID reads back, whatever its length.
+    /// A TransportID reads back, whatever its length.
     #[test]
     fn transport_ids() {
         for name in ["a,i,0x1", PORT, "iqn.2026-11.io.brunt:h,i,0x00023d00000"] {
@@ -254,7 +254,7 @@ mod tests {
         assert_eq!(parse_transport_id(&[0x05; 24]), None);
     }
 
-    /// The goal: lists with ports, and a length error at every cut.
+    /// Lists with ports, and a length error at every cut.
     #[test]
     fn out_lists() {
         let list = register(&[PORT, PORT]);
@@ -270,7 +270,7 @@ mod tests {
         assert!(parse_out(out::RESERVE, &plain).unwrap().ports.is_empty());
     }
 
-    /// The goal: REGISTER AND MOVE names one port.
+    /// REGISTER AND MOVE names one port.
     #[test]
     fn register_and_move() {
         let mut list = vec![0; 24];
@@ -286,7 +286,7 @@ mod tests {
         }
     }
 
-    /// The goal: answers count their own bytes.
+    /// Answers count their own bytes.
     #[test]
     fn answers() {
         assert_eq!(read_keys(1, [2, 3].into_iter()).len(), 24);

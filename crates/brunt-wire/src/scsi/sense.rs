@@ -222,7 +222,7 @@ impl std::fmt::Display for Sense {
 mod tests {
     use super::*;
 
-    /// The goal: both formats read back what was written.
+    /// Both formats read back what was written.
     #[test]
     fn round_trip() {
         let sense =
@@ -233,7 +233,7 @@ mod tests {
         assert_eq!(Sense::parse(&far.to_fixed()).unwrap().information, None);
     }
 
-    /// The goal: truncated sense never panics.
+    /// Truncated sense never panics.
     #[test]
     fn truncated() {
         let sense = Sense::new(key::MISCOMPARE, 0x1d, 0).with_information(9).with_field(false, 2, None);

@@ -44,7 +44,7 @@ pub fn lba_status(extents: &[(Extent, u8)]) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// The goal: descriptors are read whole or not at all, at every length.
+    /// Descriptors are read whole or not at all, at every length.
     #[test]
     fn truncated() {
         let mut list = vec![0, 38, 0, 32, 0, 0, 0, 0];
@@ -62,7 +62,7 @@ mod tests {
         assert_eq!(first, Some(Extent { lba: 1, blocks: 9 }));
     }
 
-    /// The goal: the status list says its own length.
+    /// The status list says its own length.
     #[test]
     fn status() {
         let out = lba_status(&[(Extent { lba: 7, blocks: 8 }, 1)]);

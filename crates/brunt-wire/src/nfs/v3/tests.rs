@@ -36,7 +36,7 @@ fn body(message: &[u8]) -> &[u8] {
     }
 }
 
-/// The goal: every real message is read to its last byte, and cut anywhere it is incomplete.
+/// Every real message is read to its last byte, and cut anywhere it is incomplete.
 #[test]
 fn every_procedure_to_the_last_byte() {
     let mut seen = std::collections::BTreeSet::new();
@@ -88,7 +88,7 @@ fn golden(procedure: Procedure) -> Golden {
         .unwrap()
 }
 
-/// The goal: a changed byte anywhere never panics, and lengths never reach outside the message.
+/// A changed byte anywhere never panics, and lengths never reach outside the message.
 #[test]
 fn damage_never_panics() {
     let mut random = 99u64;
@@ -123,7 +123,7 @@ fn results(golden: &Golden) -> ResultBody<'_> {
     parse_results(procedure, &mut Cursor::new(body(&golden.reply))).unwrap().body
 }
 
-/// The goal: fields of real messages come out with the values that tshark shows for them.
+/// Fields of real messages come out with the values that tshark shows for them.
 #[test]
 fn fields() {
     let read = golden(Procedure::Read);

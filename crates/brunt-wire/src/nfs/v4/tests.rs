@@ -29,7 +29,7 @@ fn body(message: &[u8]) -> &[u8] {
     }
 }
 
-/// The goal: every real message is read to its last byte, with as many answers as were announced,
+/// Every real message is read to its last byte, with as many answers as were announced,
 /// each to the operation that was asked, and no attribute is unknown.
 #[test]
 fn every_shape_to_the_last_byte() {
@@ -61,7 +61,7 @@ fn every_shape_to_the_last_byte() {
     assert!(seen.len() >= 30, "operations in the goldens: {seen:?}");
 }
 
-/// The goal: cut anywhere, a message is incomplete, never malformed, and says how much it wants.
+/// Cut anywhere, a message is incomplete, never malformed, and says how much it wants.
 #[test]
 fn cut_anywhere_is_incomplete() {
     let incomplete = |error: ParseError, end: usize| match error {
@@ -85,7 +85,7 @@ fn cut_anywhere_is_incomplete() {
     }
 }
 
-/// The goal: a changed byte anywhere never panics, and what is read again matches what was checked.
+/// A changed byte anywhere never panics, and what is read again matches what was checked.
 #[test]
 fn damage_never_panics() {
     let mut random = 7u64;
@@ -117,7 +117,7 @@ fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
-/// The goal: behind an operation that is not known nothing is read, in calls and replies alike.
+/// Behind an operation that is not known nothing is read, in calls and replies alike.
 #[test]
 fn unknown_operations_end_the_reading() {
     // GETFH, number 99, GETFH.
@@ -131,7 +131,7 @@ fn unknown_operations_end_the_reading() {
     assert_eq!(answered, [ResultBody::Empty, ResultBody::Unknown]);
 }
 
-/// The goal: known attributes before one that is not known are read, and it is named.
+/// Known attributes before one that is not known are read, and it is named.
 #[test]
 fn unknown_attributes_end_the_list() {
     // type (1), size (4), number 90, in three words; their values: 1, 4096, and eight bytes.
@@ -145,7 +145,7 @@ fn unknown_attributes_end_the_list() {
     assert!(attributes.mask.has(90) && !attributes.mask.has(89) && !attributes.mask.has(4000));
 }
 
-/// The goal: the current handle follows PUTFH, SAVEFH, LOOKUP, GETFH and RESTOREFH.
+/// The current handle follows PUTFH, SAVEFH, LOOKUP, GETFH and RESTOREFH.
 #[test]
 fn current_and_saved_handles() {
     // PUTFH "abcd", SAVEFH, LOOKUP "x", GETFH, RESTOREFH, GETFH.
@@ -162,7 +162,7 @@ fn current_and_saved_handles() {
     assert_eq!(places, expected);
 }
 
-/// The goal: CB_SEQUENCE and CB_RECALL are read; what is not looked into ends the reading.
+/// CB_SEQUENCE and CB_RECALL are read; what is not looked into ends the reading.
 #[test]
 fn callbacks() {
     let mut bytes = words(&[0, 1, 0, 3]);
@@ -179,7 +179,7 @@ fn callbacks() {
     }
 }
 
-/// The goal: numbers and names are each there once.
+/// Numbers and names are each there once.
 #[test]
 fn operations_table() {
     for op in Op::ALL {
