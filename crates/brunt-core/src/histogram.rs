@@ -4,6 +4,7 @@
 //! The rule: merge histograms, never average their percentiles.
 
 use hdrhistogram::Histogram as Hdr;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::Nanos;
 
@@ -127,6 +128,53 @@ impl Histogram {
     }
 }
 
+/// What is sent of a histogram: the buckets that counted something, and what buckets do not tell.
+#[derive(Serialize, Deserialize)]
+#[serde(rename = "Histogram")]
+struct Sparse {
+    /// Of the sum, 2^64 ns and up: 0 but for centuries.
+    sum_high: u64,
+    sum_low: u64,
+    min: u64,
+    max: u64,
+    /// Longest latency of each bucket and its count.
+    buckets: Vec<(u64, u64)>,
+}
+
+/// Exact, and only as long as there are different latencies.
+impl Serialize for Histogram {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let (sum_high, sum_low) = ((self.sum >> 64) as u64, self.sum as u64);
+        let buckets = self.buckets().map(|(latency, count)| (latency.0, count)).collect();
+        Sparse { sum_high, sum_low, min: self.min, max: self.max, buckets }.serialize(to)
+    }
+}
+
+/// The same histogram again, to the bit. Takes 270 KiB whatever was sent: who reads from a peer limits how many.
+impl<'de> Deserialize<'de> for Histogram {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Histogram, D::Error> {
+        let Sparse { sum_high, sum_low, min, max, buckets } = Sparse::deserialize(from)?;
+        let mut histogram = Histogram::new();
+        for (latency, count) in buckets {
+            histogram.counts.saturating_record_n(latency, count);
+        }
+        histogram.sum = u128::from(sum_high) << 64 | u128::from(sum_low);
+        (histogram.min, histogram.max) = (min, max);
+        if histogram.is_empty() != (min > max) {
+            return Err(serde::de::Error::custom("a histogram's minimum and maximum are not its counts'"));
+        }
+        Ok(histogram)
+    }
+}
+
+/// Whether they counted the same latencies, as far as buckets tell them apart, with the same sum and ends.
+impl PartialEq for Histogram {
+    fn eq(&self, other: &Histogram) -> bool {
+        (self.sum, self.min, self.max) == (other.sum, other.min, other.max)
+            && self.buckets().eq(other.buckets())
+    }
+}
+
 impl Default for Histogram {
     fn default() -> Histogram {
         Histogram::new()
@@ -188,6 +236,30 @@ mod tests {
         }
         merged.clear();
         assert!(merged.is_empty() && merged.percentile(50.0).is_none() && merged.mean().is_none());
+    }
+
+    #[test]
+    fn what_is_sent_is_the_same_again() {
+        let mut random = Random::new(3);
+        let mut histogram = Histogram::new();
+        let check = |histogram: &Histogram| {
+            let text = serde_json::to_string(histogram).unwrap();
+            let read: Histogram = serde_json::from_str(&text).unwrap();
+            assert_eq!(read, *histogram);
+            assert_eq!(serde_json::to_string(&read).unwrap(), text);
+            assert_eq!(read.mean().map(f64::to_bits), histogram.mean().map(f64::to_bits));
+        };
+        check(&histogram);
+        for nanos in [0, 1, NANOS_MAX, NANOS_MAX + 1, u64::MAX, u64::MAX] {
+            histogram.record(Nanos(nanos));
+            check(&histogram);
+        }
+        for _ in 0..1000 {
+            histogram.record(Nanos(random.next_u64() >> random.below(64)));
+        }
+        check(&histogram);
+        let nonsense = r#"{"sum_high":0,"sum_low":5,"min":9,"max":3,"buckets":[[5,1]]}"#;
+        assert!(serde_json::from_str::<Histogram>(nonsense).is_err());
     }
 
     /// The goal: a latency beyond the range is counted, and its true length is kept.

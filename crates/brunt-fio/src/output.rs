@@ -12,7 +12,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use brunt_core::Histogram;
 use brunt_load::block::workload::Arrival;
-use brunt_load::record::{Figures, OpFigures};
+use brunt_result::{Figures, OpFigures, OpKind};
 use brunt_study::experiment::{Plan, Point};
 use brunt_study::observe::{Event, Observer};
 use serde_json::{Map, Value, json};
@@ -94,8 +94,11 @@ impl Observer for FioJson {
             Event::Interval(interval) => {
                 let seconds = interval.end.since(interval.start).as_secs_f64();
                 if seconds > 0.0 {
-                    let rates = |op: &OpFigures| (op.completed as f64 / seconds, op.bytes as f64 / seconds);
-                    state.open.push([rates(&interval.figures.reads), rates(&interval.figures.writes)]);
+                    let rates = |kind| match interval.figures.op(kind) {
+                        Some(op) => (op.completed as f64 / seconds, op.bytes as f64 / seconds),
+                        None => (0.0, 0.0),
+                    };
+                    state.open.push([OpKind::Read, OpKind::Write].map(rates));
                 }
             }
             Event::RunEnds(_, run, figures) => {
@@ -155,10 +158,11 @@ impl Job {
     fn direction(&self, side: Option<usize>, bins: bool) -> Value {
         let none = OpFigures::default();
         let op = match side {
-            Some(0) => &self.figures.reads,
-            Some(_) => &self.figures.writes,
-            None => &none,
+            Some(0) => self.figures.op(OpKind::Read),
+            Some(_) => self.figures.op(OpKind::Write),
+            None => None,
         };
+        let op = op.unwrap_or(&none);
         let seconds = if op.completed > 0 { self.measured_s } else { 0.0 };
         let rate = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
         let samples = |pick: fn(&(f64, f64)) -> f64| -> Vec<f64> {

@@ -9,8 +9,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError};
 use std::time::Duration;
 
 use brunt_core::{Clock, Nanos};
+use brunt_result::{Interval, Outcome, RequestRecord, Stopped};
 
-use crate::record::{Interval, Outcome, Recorder, RequestRecord, Stopped};
+use crate::record::Recorder;
 use crate::steady::SteadyState;
 
 /// Messages that wait for the recorder; then workers wait too, rather than lose any.

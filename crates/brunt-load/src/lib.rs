@@ -19,4 +19,4 @@ pub mod steady;
 pub use block::workload::Workload;
 pub use block::{Session, SessionError};
 pub use load::WorkloadError;
-pub use record::{Figures, Interval, NoRecorder, Outcome, Recorder, RequestRecord, Stopped};
+pub use record::{NoRecorder, Recorder};

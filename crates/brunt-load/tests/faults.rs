@@ -5,8 +5,8 @@ use std::sync::atomic::AtomicBool;
 
 use brunt_block::open_url;
 use brunt_load::block::workload::{Stop, Verify};
-use brunt_load::record::RequestStatus;
 use brunt_load::{NoRecorder, Session, Workload};
+use brunt_result::RequestStatus;
 
 /// Verified random reads and writes on a device: how many reads did not hold what was written, and how
 /// many requests failed.

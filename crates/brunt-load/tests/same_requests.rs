@@ -8,13 +8,14 @@ use std::sync::{Arc, Mutex};
 
 use brunt_block::{Backend, Completion, Device, DeviceError, DeviceInfo, Op, Request, Ring, open_url};
 use brunt_core::Nanos;
-use brunt_load::{Interval, Recorder, RequestRecord, Session, Workload};
+use brunt_load::{Recorder, Session, Workload};
+use brunt_result::{Interval, OpKind, RequestRecord};
 use sha2::{Digest, Sha256};
 
-fn name(op: Op) -> &'static str {
+fn name(op: OpKind) -> &'static str {
     match op {
-        Op::Read => "read",
-        Op::Write => "write",
+        OpKind::Read => "read",
+        OpKind::Write => "write",
         _ => "other",
     }
 }
@@ -150,7 +151,10 @@ impl Device for WatchedDevice {
         let mut seen = self.seen.lock().unwrap();
         for request in batch.iter() {
             let Request { op, offset, len, force_unit_access, .. } = request;
-            seen.update(format!("{} {offset} {len} {force_unit_access}\n", name(*op)));
+            seen.update(format!(
+                "{} {offset} {len} {force_unit_access}\n",
+                name(brunt_load::record::kind_of(*op))
+            ));
             if *op == Op::Write {
                 seen.update(&request.buf[..*len as usize]);
             }

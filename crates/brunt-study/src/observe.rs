@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use brunt_core::Nanos;
-use brunt_load::record::{Figures, Interval, RequestRecord};
+use brunt_result::{Figures, Interval, RequestRecord};
 
 use crate::summary::{RunSummary, Summary};
 use crate::timeline::TimeLine;

@@ -10,10 +10,8 @@ use std::path::Path;
 use brunt_core::{Histogram, Nanos};
 use brunt_load::block::calibrate::RingChoice;
 use brunt_load::block::depth::DepthChoice;
-use brunt_load::cost::Cost;
 use brunt_load::file::PageCache;
-use brunt_load::record::{OpFigures, RequestStatus};
-use brunt_load::{Outcome, Stopped};
+use brunt_result::{Cost, OpFigures, OpKind, Outcome, RequestStatus, Stopped};
 use serde::{Deserialize, Serialize};
 
 use crate::degradation::{self, Degradation, OverRuns, Span, Stretch};
@@ -315,16 +313,10 @@ impl RunSummary {
         rate_found: Option<f64>,
     ) -> RunSummary {
         let figures = &outcome.figures;
-        let name = |status: RequestStatus| {
-            serde_json::to_value(status)
-                .ok()
-                .and_then(|name| name.as_str().map(str::to_string))
-                .unwrap_or_default()
-        };
         let losses = RequestStatus::ALL
             .into_iter()
             .filter(|status| *status != RequestStatus::Good && figures.counts.of(*status) > 0)
-            .map(|status| (name(status), figures.counts.of(status)));
+            .map(|status| (status.name().to_string(), figures.counts.of(status)));
         RunSummary {
             repetition,
             order,
@@ -337,10 +329,10 @@ impl RunSummary {
             trial: 0,
             response: Latencies::of(&figures.response()),
             service: Latencies::of(&figures.service()),
-            reads: OpSummary::of(&figures.reads),
-            writes: OpSummary::of(&figures.writes),
+            reads: OpSummary::of(figures.op(OpKind::Read).unwrap_or(&OpFigures::default())),
+            writes: OpSummary::of(figures.op(OpKind::Write).unwrap_or(&OpFigures::default())),
             losses: losses.collect(),
-            first_error: outcome.first_error.map(|error| error.to_string()),
+            first_error: outcome.first_error.as_ref().map(|error| error.to_string()),
             page_cache: None,
             cost_per_request: CostPerRequest::of(&figures.cost, figures.completed()),
             probes: None,

@@ -28,10 +28,11 @@ use std::time::Duration;
 
 use brunt_block::{Backend, DeviceError, Ring, RingConfig};
 use brunt_core::{Nanos, Span};
+use brunt_result::{Outcome, RequestStatus};
 
 use crate::collect::{Collector, MESSAGES_MAX, Message, Post, Rounds};
 use crate::load::WorkloadError;
-use crate::record::{Outcome, Recorder, RequestStatus};
+use crate::record::Recorder;
 use search::RateSearch;
 use worker::{RingTime, Seat, Worker};
 use workload::{Arrival, Workload};
@@ -219,10 +220,10 @@ mod tests {
 
     use crate::NoRecorder;
     use crate::block::workload::{RampUp, Steady, Stop};
-    use crate::record::{Interval, RequestRecord, Stopped};
     use brunt_block::backends::memory::MemoryBackend;
     use brunt_block::backends::null::NullBackend;
     use brunt_core::Size;
+    use brunt_result::{Interval, RequestRecord, Stopped};
 
     fn session(workload: Workload) -> Session {
         Session::new(workload, Arc::new(MemoryBackend::new(16 << 20, 512).unwrap()), 1)

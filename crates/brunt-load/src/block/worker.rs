@@ -16,17 +16,21 @@ use std::time::Duration;
 
 use brunt_block::{Buf, BufPool, Completion, Device, DeviceError, DeviceInfo, Op, Refusal, Request, Ring};
 use brunt_core::{Clock, Nanos};
+use brunt_result::{
+    Cost, Counts, Figures, FirstError, Interval, OpKind, Outcome, RequestRecord, RequestStatus, Stopped,
+};
 
 use crate::block::arrival::Schedule;
 use crate::block::data::Source;
 use crate::block::generator::{Area, Generator, Planned};
 use crate::block::verify::{GRAINS_MAX, HEADER_BYTES, Journal, JournalHead, Ledger};
 use crate::block::workload::{Arrival, RetryOn, Workload};
-use crate::cost::Cost;
+use crate::cost;
 use crate::load::WorkloadError;
-use crate::record::{
-    Counts, Figures, FirstError, Interval, Outcome, Recorder, RequestRecord, RequestStatus, Stopped,
-};
+use crate::record::{Recorder, kind_of, status_of};
+
+/// The operations of a described workload, in the order of their figures.
+pub const KINDS: [OpKind; 2] = [OpKind::Read, OpKind::Write];
 
 /// How long a stop flag may go unseen.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -251,8 +255,13 @@ impl Worker {
                 next_timeout: Nanos::MAX,
                 stopped: Stopped::Done,
             },
-            current: Interval { index: 0, start: Nanos(0), end: Nanos(0), figures: Figures::default() },
-            total: Figures::default(),
+            current: Interval {
+                index: 0,
+                start: Nanos(0),
+                end: Nanos(0),
+                figures: Figures::of_kinds(&KINDS),
+            },
+            total: Figures::of_kinds(&KINDS),
             cost: Cost::default(),
             first_error: None,
             last_completed: Nanos(0),
@@ -292,7 +301,7 @@ impl Worker {
             self.resend(now);
             if std::mem::take(&mut self.phase.just_began) {
                 // What ramp-up cost is nobody's.
-                self.cost = Cost::of_this_thread(time.system_calls());
+                self.cost = cost::of_this_thread(time.system_calls());
             }
             if !self.batch.is_empty() {
                 if let Some(ledger) = &mut self.ledger {
@@ -329,7 +338,7 @@ impl Worker {
         if self.rules.ramp_requests == 0 {
             self.set_measure_start(self.phase.measure_start);
         }
-        self.cost = Cost::of_this_thread(time.system_calls());
+        self.cost = cost::of_this_thread(time.system_calls());
     }
 
     fn set_measure_start(&mut self, start: Nanos) {
@@ -354,7 +363,7 @@ impl Worker {
 
     #[cold]
     fn close_interval(&mut self, end: Nanos, time: &impl Timeline, recorder: &mut dyn Recorder) {
-        let cost = Cost::of_this_thread(time.system_calls());
+        let cost = cost::of_this_thread(time.system_calls());
         self.current.figures.cost = cost.since(&self.cost);
         self.cost = cost;
         self.current.end = end;
@@ -685,7 +694,7 @@ impl Worker {
             slot.attempts += 1;
             slot.retry_at = now.after(self.rules.retry_delay);
             if slot.recorded {
-                self.current.figures.op(planned.op).retries += 1;
+                self.current.figures.at(slot_of(planned.op)).retries += 1;
             }
             self.retrying.push(index);
             return;
@@ -698,7 +707,7 @@ impl Worker {
         if error == DeviceError::Gone && self.phase.issuing {
             self.stop_issuing(now, Stopped::DeviceGone);
         }
-        self.end(index, RequestStatus::of(&error), Some(error), now);
+        self.end(index, status_of(&error), Some(error), now);
     }
 
     /// The end of a request: counts it and frees its slot.
@@ -710,8 +719,7 @@ impl Worker {
         slot.attempts = 0;
         self.free.push(index);
         if status != RequestStatus::Good && self.first_error.is_none() {
-            let Planned { op, offset, len, .. } = planned;
-            self.first_error = Some(FirstError { error, op, offset, len });
+            self.first_error = Some(first_error(status, error, &planned));
         }
         if !recorded {
             return;
@@ -720,7 +728,7 @@ impl Worker {
         let figures = &mut self.current.figures;
         figures.counts.by_status[status as usize] += 1;
         if status == RequestStatus::Good {
-            let figures = figures.op(planned.op);
+            let figures = figures.at(slot_of(planned.op));
             figures.completed += 1;
             figures.bytes += planned.len;
             if now > self.phase.end {
@@ -745,6 +753,7 @@ impl Worker {
     ) {
         if let Some(log) = &mut self.log {
             let Planned { index, op, offset, len } = *planned;
+            let op = kind_of(op);
             let worker = self.seat.worker;
             log.push(RequestRecord {
                 worker,
@@ -778,7 +787,7 @@ impl Worker {
             }
             slot.timed_out = true;
             if slot.recorded {
-                self.current.figures.op(slot.planned.op).timeouts += 1;
+                self.current.figures.at(slot_of(slot.planned.op)).timeouts += 1;
             }
             device.cancel(index as u64);
         }
@@ -848,6 +857,22 @@ impl Worker {
             log.clear();
         }
     }
+}
+
+/// Where the figures of an operation are: its place in [`KINDS`].
+#[inline]
+fn slot_of(op: Op) -> usize {
+    usize::from(op != Op::Read)
+}
+
+#[cold]
+fn first_error(status: RequestStatus, error: Option<DeviceError>, planned: &Planned) -> FirstError {
+    let text = match error {
+        Some(error) => error.to_string(),
+        None => "the data is not what was written there".to_string(),
+    };
+    let Planned { op, offset, len, .. } = *planned;
+    FirstError { status, op: kind_of(op), offset, len, text }
 }
 
 #[inline]

@@ -6,9 +6,13 @@ use std::time::Duration;
 
 use brunt_block::Op;
 use brunt_core::{Clock, Nanos};
+use brunt_result::{Cost, Figures, Interval, OpKind, Outcome, RequestStatus, Stopped};
 
-use crate::cost::Cost;
-use crate::record::{Figures, Interval, Outcome, Recorder, RequestStatus, Stopped};
+use crate::cost;
+use crate::record::{Recorder, kind_of};
+
+/// The kinds of requests, in the order of their figures.
+const KINDS: [OpKind; 2] = [OpKind::Read, OpKind::Write];
 
 pub(super) struct Meter<'a> {
     stop: &'a AtomicBool,
@@ -37,10 +41,10 @@ impl<'a> Meter<'a> {
             interval,
             begin: start,
             last: start,
-            open: Interval { index: 0, start, end: start, figures: Figures::default() },
-            total: Figures::default(),
+            open: Interval { index: 0, start, end: start, figures: Figures::of_kinds(&KINDS) },
+            total: Figures::of_kinds(&KINDS),
             calls: 0,
-            cost: Cost::of_this_thread(0),
+            cost: cost::of_this_thread(0),
             cut: false,
         }
     }
@@ -61,7 +65,7 @@ impl<'a> Meter<'a> {
         let now = Clock::Monotonic.now();
         let latency = Nanos(now.0 - self.last.0);
         self.last = now;
-        let figures = self.open.figures.op(op);
+        let figures = self.open.figures.at(usize::from(kind_of(op) != KINDS[0]));
         figures.completed += 1;
         figures.bytes += bytes;
         figures.service.record(latency);
@@ -73,7 +77,7 @@ impl<'a> Meter<'a> {
     }
 
     fn report(&mut self, now: Nanos) {
-        let cost = Cost::of_this_thread(self.calls);
+        let cost = cost::of_this_thread(self.calls);
         self.open.figures.cost = cost.since(&self.cost);
         self.cost = cost;
         self.open.end = now;

@@ -22,6 +22,7 @@ use brunt_block::{Buf, Op};
 use brunt_core::random::Random;
 use brunt_core::units::format_size;
 use brunt_core::{Clock, Nanos};
+use brunt_result::{OpKind, Outcome};
 use rustix::fs::{Advice, OFlags, fadvise, statvfs};
 
 pub use cache::PageCache;
@@ -30,7 +31,7 @@ use meter::Meter;
 use names::Names;
 pub use settings::{FileSystemLoad, Fsync, Phase};
 
-use crate::record::{Outcome, Recorder};
+use crate::record::Recorder;
 
 /// What characters go through, as a C library's buffer has it; whole blocks of any disk.
 const CHARACTERS_BYTES: usize = 4096;
@@ -177,7 +178,7 @@ impl FileSystem {
         let end = Clock::Monotonic.now();
         let flush_s = end.since(flush_begin).as_secs_f64();
         let outcome = meter.finish(end);
-        let read_share = ThreadIo::cached_share(before, ThreadIo::now(), outcome.figures.reads.bytes);
+        let read_share = ThreadIo::cached_share(before, ThreadIo::now(), read_bytes(&outcome));
         Ok((outcome, PageCache { read_share: read_share.filter(|_| phase.uses_file()), flush_s }))
     }
 
@@ -362,9 +363,8 @@ impl FileSystem {
             threads.into_iter().map(|thread| thread.join().expect("a seeker does not panic")).collect()
         });
         let parts = parts?;
-        let bytes: u64 = parts.iter().map(|(outcome, _)| outcome.figures.reads.bytes).sum();
-        let cached =
-            parts.iter().map(|(outcome, share)| share.map(|s| s * outcome.figures.reads.bytes as f64));
+        let bytes: u64 = parts.iter().map(|(outcome, _)| read_bytes(outcome)).sum();
+        let cached = parts.iter().map(|(outcome, share)| share.map(|s| s * read_bytes(outcome) as f64));
         let read_share = cached.sum::<Option<f64>>().map(|cached| cached / bytes.max(1) as f64);
         let mut whole: Option<Outcome> = None;
         for (outcome, _) in parts {
@@ -415,9 +415,13 @@ impl FileSystem {
             }
         }
         let outcome = meter.finish(Clock::Monotonic.now());
-        let share = ThreadIo::cached_share(before, ThreadIo::now(), outcome.figures.reads.bytes);
+        let share = ThreadIo::cached_share(before, ThreadIo::now(), read_bytes(&outcome));
         Ok((outcome, share))
     }
+}
+
+fn read_bytes(outcome: &Outcome) -> u64 {
+    outcome.figures.op(OpKind::Read).map_or(0, |reads| reads.bytes)
 }
 
 impl Drop for FileSystem {
@@ -498,8 +502,8 @@ fn make_file(folder: &Path, direct: bool) -> io::Result<File> {
 mod tests {
     use super::*;
     use crate::NoRecorder;
-    use crate::record::Stopped;
     use brunt_core::Size;
+    use brunt_result::Stopped;
     use tempfile::tempdir;
 
     fn small(directory: &Path) -> FileSystemLoad {
@@ -525,8 +529,8 @@ mod tests {
             for phase in Phase::ALL.into_iter().chain(Phase::ALL.into_iter().rev()) {
                 let (outcome, cache) = system.run(phase, 7, &stop, &mut NoRecorder).unwrap();
                 assert_eq!(outcome.stopped, Stopped::Done, "{phase:?}");
-                let (reads, writes) = (&outcome.figures.reads, &outcome.figures.writes);
-                let (done, bytes) = (outcome.figures.completed(), reads.bytes + writes.bytes);
+                let reads = outcome.figures.op(OpKind::Read).unwrap();
+                let (done, bytes) = (outcome.figures.completed(), outcome.figures.bytes());
                 let expected = match phase {
                     Phase::Seeks => (101 + 10, 111 * 8192),
                     _ if phase.uses_file() => (32, 256 << 10),

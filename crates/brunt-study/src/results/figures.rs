@@ -2,8 +2,11 @@
 
 use brunt_core::Histogram;
 use brunt_lake::{Column, Row};
-use brunt_load::cost::Cost;
-use brunt_load::record::{Counts, OpFigures, RequestStatus};
+use brunt_result::{Cost, Counts, OpFigures, RequestStatus};
+
+/// What a column with the kind of an operation says.
+pub const OP: &str =
+    "What the requests did: `read`, `write`, or another kind that the load makes, such as `create` on files.";
 
 /// What was done.
 pub const DONE: &[Column] = &[
@@ -60,8 +63,8 @@ pub const COST: &[Column] = &[
 ];
 
 /// Fills [`DONE`] with the sum of several.
-pub fn done<'a>(row: Row<'a>, ops: &[&OpFigures]) -> Row<'a> {
-    let sum = |get: fn(&OpFigures) -> u64| ops.iter().map(|op| get(op)).sum();
+pub fn done<'a, 'f>(row: Row<'a>, ops: impl Iterator<Item = &'f OpFigures> + Clone) -> Row<'a> {
+    let sum = |get: fn(&OpFigures) -> u64| ops.clone().map(get).sum();
     row.count(sum(|op| op.completed))
         .count(sum(|op| op.bytes))
         .count(sum(|op| op.late))

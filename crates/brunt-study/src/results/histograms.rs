@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use brunt_core::{Histogram, Nanos};
 use brunt_lake::{Batch, Column, Table};
-use brunt_load::Interval;
-use brunt_load::record::OpFigures;
+use brunt_result::{Interval, OpFigures, OpKind};
 
 use super::Moment;
+use super::figures::OP;
 
 /// Shortest stretch but for the last one.
 const STRETCH_MIN: Duration = Duration::from_secs(1);
@@ -27,10 +27,7 @@ pub const TABLE: Table = Table {
         Column::int("trial", "The trial of a rate search, from 0; 0 in other runs."),
         Column::int("start_ns", "Begin of the stretch, since the workers of the run started."),
         Column::int("end_ns", "End of the stretch."),
-        Column::text(
-            "op",
-            "`read` or `write`. On a file system, making and removing names are writes, looking them up is a read.",
-        ),
+        Column::text("op", OP),
         Column::int("low_ns", "Shortest latency that is counted in the bucket."),
         Column::int("high_ns", "Longest one: what a percentile that falls into the bucket is said to be."),
         Column::int("responses", "Requests with this response time."),
@@ -43,8 +40,8 @@ pub const TABLE: Table = Table {
 pub struct Stretch {
     /// Begin and end; `None` when empty.
     span: Option<(Nanos, Nanos)>,
-    reads: Times,
-    writes: Times,
+    /// Memory is kept from interval to interval and run to run.
+    ops: Vec<(OpKind, Times)>,
 }
 
 #[derive(Default)]
@@ -65,8 +62,16 @@ impl Stretch {
     pub fn add(&mut self, rows: &mut Batch, moment: &Moment, interval: &Interval) {
         let start = self.span.map_or(interval.start, |(start, _)| start);
         self.span = Some((start, interval.end));
-        self.reads.add(&interval.figures.reads);
-        self.writes.add(&interval.figures.writes);
+        for (kind, figures) in interval.figures.ops() {
+            match self.ops.iter_mut().find(|(known, _)| *known == kind) {
+                Some((_, times)) => times.add(figures),
+                None => {
+                    let mut times = Times::default();
+                    times.add(figures);
+                    self.ops.push((kind, times));
+                }
+            }
+        }
         if interval.end.since(start) >= STRETCH_MIN {
             self.end(rows, moment);
         }
@@ -75,7 +80,7 @@ impl Stretch {
     /// Writes what there is.
     pub fn end(&mut self, rows: &mut Batch, moment: &Moment) {
         let Some((start, end)) = self.span.take() else { return };
-        for (op, times) in [("read", &mut self.reads), ("write", &mut self.writes)] {
+        for (kind, times) in &mut self.ops {
             let (mut responses, mut services) =
                 (times.response.buckets().peekable(), times.service.buckets().peekable());
             loop {
@@ -92,7 +97,7 @@ impl Stretch {
                     .count(moment.trial.into())
                     .nanos_since(start, moment.origin)
                     .nanos_since(end, moment.origin)
-                    .text(op)
+                    .text(kind.name())
                     .count(times.response.bucket_low(high).0)
                     .count(high.0)
                     .count(response)
@@ -109,7 +114,7 @@ impl Stretch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use brunt_load::record::Figures;
+    use brunt_result::Figures;
 
     /// The goal: 10 ms intervals become stretches of a second, and nothing is lost or counted twice.
     #[test]
@@ -118,11 +123,11 @@ mod tests {
         let moment = Moment { run: 3, trial: 0, origin: Nanos(1000) };
         let (mut responses, mut services) = (0, 0);
         for index in 0..250u64 {
-            let mut figures = Figures::default();
+            let mut figures = Figures::of_kinds(&[OpKind::Read, OpKind::Write]);
             for request in 0..index % 4 {
-                figures.reads.response.record(Nanos(1000 * (request + 1) * 7));
-                figures.reads.service.record(Nanos(1000 * (request + 1)));
-                figures.writes.service.record(Nanos(500));
+                figures.at(0).response.record(Nanos(1000 * (request + 1) * 7));
+                figures.at(0).service.record(Nanos(1000 * (request + 1)));
+                figures.at(1).service.record(Nanos(500));
                 (responses, services) = (responses + 1, services + 2);
             }
             let (start, end) = (1000 + index * 10_000_000, 1000 + (index + 1) * 10_000_000);

@@ -2,10 +2,10 @@
 
 use brunt_core::Histogram;
 use brunt_lake::{Batch, Column, Row, Table, columns};
-use brunt_load::Interval;
+use brunt_result::Interval;
 
 use super::Moment;
-use super::figures::{COST, DONE, LOST, TIMES, cost, done, lost, times};
+use super::figures::{COST, DONE, LOST, OP, TIMES, cost, done, lost, times};
 
 const WHEN: &[Column] = &[
     Column::int("run", "The run."),
@@ -30,18 +30,10 @@ pub const TABLE: Table = Table {
 pub const OPS: Table = Table {
     name: "interval_ops",
     doc: "The same for each kind of operation that was done or tried in the interval.",
-    columns: &columns::<24>(&[
-        WHEN,
-        &[Column::text(
-            "op",
-            "`read` or `write`. On a file system, making and removing names are writes, looking them up is a read.",
-        )],
-        DONE,
-        TIMES,
-    ]),
+    columns: &columns::<24>(&[WHEN, &[Column::text("op", OP)], DONE, TIMES]),
 };
 
-/// Fills both tables; `scratch` holds reads and writes together.
+/// Fills both tables; `scratch` holds all kinds of operations together.
 pub fn append(
     all: &mut Batch,
     ops: &mut Batch,
@@ -50,21 +42,18 @@ pub fn append(
     scratch: &mut [Histogram; 2],
 ) {
     let figures = &interval.figures;
-    let (reads, writes) = (&figures.reads, &figures.writes);
     let [response, service] = scratch;
-    for (both, of_reads, of_writes) in [
-        (&mut *response, &reads.response, &writes.response),
-        (&mut *service, &reads.service, &writes.service),
-    ] {
-        both.clear();
-        both.merge(of_reads);
-        both.merge(of_writes);
+    response.clear();
+    service.clear();
+    for (_, op) in figures.ops() {
+        response.merge(&op.response);
+        service.merge(&op.service);
     }
-    let row = lost(done(begin(all, moment, interval), &[reads, writes]), &figures.counts);
+    let row = lost(done(begin(all, moment, interval), figures.ops().map(|(_, op)| op)), &figures.counts);
     cost(times(row, response, service), &figures.cost).end();
-    for (name, op) in [("read", reads), ("write", writes)] {
-        if op.completed + op.retries + op.timeouts > 0 {
-            let row = done(begin(ops, moment, interval).text(name), &[op]);
+    for (kind, op) in figures.ops() {
+        if !op.is_empty() {
+            let row = done(begin(ops, moment, interval).text(kind.name()), std::iter::once(op));
             times(row, &op.response, &op.service).end();
         }
     }

@@ -30,8 +30,7 @@ use std::thread::JoinHandle;
 
 use brunt_core::Nanos;
 use brunt_lake::Table;
-use brunt_load::record::Figures;
-use brunt_load::{Interval, RequestRecord};
+use brunt_result::{Figures, Interval, RequestRecord};
 
 use crate::observe::{Event, FaultRecord, Observer, RunInfo, Sample};
 use crate::summary::{RunSummary, Summary};

@@ -1,11 +1,10 @@
 //! Table `requests`, of workloads with `record_requests`.
 
-use brunt_block::Op;
 use brunt_lake::{Batch, Coding, Column, Table};
-use brunt_load::RequestRecord;
-use brunt_load::record::RequestStatus;
+use brunt_result::RequestRecord;
 
 use super::Moment;
+use super::figures::OP;
 
 /// See its doc.
 pub const TABLE: Table = Table {
@@ -20,10 +19,7 @@ pub const TABLE: Table = Table {
             "sequence",
             "Its place in the worker's sequence; the same seed makes the same request there again.",
         ),
-        Column::text(
-            "op",
-            "`read` or `write`. On a file system, making and removing names are writes, looking them up is a read.",
-        ),
+        Column::text("op", OP),
         Column::int("offset_bytes", "Where on the device.").coded(Coding::Plain),
         Column::int("len_bytes", "How much.").coded(Coding::Dictionary),
         Column::int(
@@ -46,53 +42,14 @@ pub fn append(rows: &mut Batch, moment: &Moment, requests: &[RequestRecord]) {
             .count(moment.trial.into())
             .count(request.worker.into())
             .count(request.index)
-            .text(op_name(request.op))
+            .text(request.op.name())
             .count(request.offset)
             .count(request.len)
             .nanos_since(request.intended, moment.origin)
             .nanos_since_or_null(request.sent, moment.origin)
             .nanos_since_or_null(request.completed, moment.origin)
             .count(request.retries.into())
-            .text(status_name(request.status))
+            .text(request.status.name())
             .end();
-    }
-}
-
-fn op_name(op: Op) -> &'static str {
-    match op {
-        Op::Read => "read",
-        Op::Write => "write",
-        Op::Flush => "flush",
-        Op::Unmap => "unmap",
-        Op::WriteZeroes => "write-zeroes",
-    }
-}
-
-/// As in `summary.json`.
-fn status_name(status: RequestStatus) -> &'static str {
-    match status {
-        RequestStatus::Good => "good",
-        RequestStatus::Scsi => "scsi",
-        RequestStatus::Os => "os",
-        RequestStatus::OutOfRange => "out-of-range",
-        RequestStatus::TimedOut => "timed-out",
-        RequestStatus::Gone => "gone",
-        RequestStatus::Unsupported => "unsupported",
-        RequestStatus::Miscompare => "miscompare",
-        RequestStatus::Hanging => "hanging",
-        RequestStatus::Skipped => "skipped",
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The goal: a status has one name, here and in `summary.json`.
-    #[test]
-    fn statuses_have_one_name() {
-        for status in RequestStatus::ALL {
-            assert_eq!(serde_json::to_value(status).unwrap(), status_name(status));
-        }
     }
 }

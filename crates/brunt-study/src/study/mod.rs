@@ -19,8 +19,8 @@ use brunt_load::block::calibrate::RingChoice;
 use brunt_load::block::workload::Arrival;
 use brunt_load::block::workload::RingMode;
 use brunt_load::file::{FileSystem, FileSystemError};
-use brunt_load::record::{Figures, RequestStatus};
-use brunt_load::{Interval, Outcome, Recorder, RequestRecord, Session, SessionError, Stopped};
+use brunt_load::{Recorder, Session, SessionError};
+use brunt_result::{Figures, Interval, Outcome, RequestRecord, RequestStatus, Stopped};
 
 use crate::degradation::{Degradation, Stretch, over_runs};
 use crate::experiment::{Experiment, Plan, Point};
@@ -117,20 +117,20 @@ impl Recorder for Relay<'_> {
 
 /// What degradation is computed from. Called once an interval by the collecting thread.
 fn stretch(figures: &Figures) -> Stretch {
-    // Two thirds of a megabyte are copied only if there are both.
-    let both;
-    let response = match (figures.reads.completed, figures.writes.completed) {
-        (_, 0) => &figures.reads.response,
-        (0, _) => &figures.writes.response,
+    // Two thirds of a megabyte are copied only if there are several kinds.
+    let together;
+    let mut done = figures.ops().filter(|(_, op)| op.completed > 0).map(|(_, op)| &op.response);
+    let response = match (done.next(), done.next()) {
+        (Some(only), None) => only,
         _ => {
-            both = figures.response();
-            &both
+            together = figures.response();
+            &together
         }
     };
     let failed = RequestStatus::ALL.into_iter().filter(|status| *status != RequestStatus::Good);
     Stretch {
         requests: figures.completed(),
-        bytes: figures.reads.bytes + figures.writes.bytes,
+        bytes: figures.bytes(),
         failed: failed.map(|status| figures.counts.of(status)).sum(),
         response_mean_us: response.mean().map(|nanos| nanos / 1e3),
         response_p99_us: response.percentile(99.0).map(|nanos| nanos.0 as f64 / 1e3),

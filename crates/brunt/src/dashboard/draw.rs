@@ -246,7 +246,7 @@ mod tests {
         for (index, reads, us) in [(0, 8000, 100), (1, 8000, 110), (2, 1000, 9000), (3, 4000, 150)] {
             let mut interval = interval(index, 1000, reads, us);
             if index == 2 {
-                interval.figures.counts.by_status[brunt_load::record::RequestStatus::Os as usize] = 1234;
+                interval.figures.counts.by_status[brunt_result::RequestStatus::Os as usize] = 1234;
             }
             state.event(&Event::Interval(&interval), at(index * 1000 + 1000));
         }

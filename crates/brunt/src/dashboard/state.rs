@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use brunt_core::{Histogram, Nanos};
-use brunt_load::record::{Counts, Interval, RequestStatus};
+use brunt_result::{Counts, Interval, RequestStatus};
 use brunt_study::experiment::Plan;
 use brunt_study::observe::{Event, RunInfo, Sample};
 use brunt_study::probe::LOCAL;
@@ -132,14 +132,13 @@ impl State {
         for (sum, count) in self.counts.by_status.iter_mut().zip(figures.counts.by_status) {
             *sum += count;
         }
-        self.retries += figures.reads.retries + figures.writes.retries;
-        self.late += figures.reads.late + figures.writes.late;
+        self.retries += figures.retries();
+        self.late += figures.late();
         let open = &mut self.open;
         open.requests += figures.completed_in_time();
         open.bytes += figures.bytes_in_time();
         open.length += interval.end.since(interval.start);
-        open.response.merge(&figures.reads.response);
-        open.response.merge(&figures.writes.response);
+        figures.ops().for_each(|(_, op)| open.response.merge(&op.response));
         if open.length < STRETCH_MIN {
             return;
         }
@@ -271,7 +270,7 @@ pub fn run_line(info: &RunInfo, run: &RunSummary) -> String {
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use brunt_load::record::Figures;
+    use brunt_result::{Figures, OpKind};
     use brunt_study::experiment::Experiment;
     use std::time::SystemTime;
 
@@ -297,11 +296,11 @@ pub mod tests {
 
     /// An interval with so many reads of 4 KiB of so many microseconds.
     pub fn interval(index: u64, millis: u64, reads: u64, us: u64) -> Interval {
-        let mut figures = Figures::default();
+        let mut figures = Figures::of_kinds(&[OpKind::Read]);
         for _ in 0..reads {
-            figures.reads.response.record(Nanos(us * 1000));
+            figures.at(0).response.record(Nanos(us * 1000));
         }
-        (figures.reads.completed, figures.reads.bytes) = (reads, reads * 4096);
+        (figures.at(0).completed, figures.at(0).bytes) = (reads, reads * 4096);
         figures.counts.by_status[RequestStatus::Good as usize] = reads;
         Interval { index, start: at(index * millis), end: at((index + 1) * millis), figures }
     }

@@ -219,7 +219,7 @@ fn retries_are_part_of_the_latency() {
     let retry = Retry { count: 3, delay: Span(5 * MS), on: RetryOn::Any };
     let workload = Workload { retry, stop: for_requests(1), ..Workload::default() };
     let outcome = run(&workload, &mut device);
-    assert_eq!((outcome.figures.completed(), outcome.figures.reads.retries), (1, 2));
+    assert_eq!((outcome.figures.completed(), outcome.figures.retries()), (1, 2));
     assert_eq!(outcome.figures.response().max(), Some(Nanos(13_000_000)));
     assert_eq!(outcome.figures.service().max(), Some(Nanos(1_000_000)));
     // Transient only: an I/O error is final.
@@ -227,7 +227,9 @@ fn retries_are_part_of_the_latency() {
     let workload = Workload { retry: Retry { on: RetryOn::Transient, ..retry }, ..workload };
     let outcome = run(&workload, &mut device);
     assert_eq!((outcome.figures.completed(), outcome.figures.counts.of(RequestStatus::Os)), (0, 1));
-    assert_eq!(outcome.first_error.unwrap().error, Some(DeviceError::Os(libc::EIO)));
+    let error = outcome.first_error.unwrap();
+    assert_eq!((error.status, error.op), (RequestStatus::Os, OpKind::Read));
+    assert_eq!(error.text, DeviceError::Os(libc::EIO).to_string());
 }
 
 /// The goal: a request over its time is cancelled and counted, and the run goes on.
@@ -237,7 +239,7 @@ fn late_requests_time_out() {
     let workload = Workload { timeout: Span(10 * MS), stop: for_requests(3), ..Workload::default() };
     let outcome = run(&workload, &mut device);
     assert_eq!(outcome.figures.counts.of(RequestStatus::TimedOut), 3);
-    assert_eq!((outcome.figures.reads.timeouts, outcome.figures.completed()), (3, 0));
+    assert_eq!((outcome.figures.op(OpKind::Read).unwrap().timeouts, outcome.figures.completed()), (3, 0));
 }
 
 /// The goal: a device that never answers does not keep the run, and what hangs is counted.

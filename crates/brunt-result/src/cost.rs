@@ -1,0 +1,51 @@
+//! What measuring cost: processor time, context switches and system calls of the threads that made a load, so
+//! that results can be printed beside the price of getting them. A load fills it, tables and summaries show it.
+
+use serde::{Deserialize, Serialize};
+
+/// Resources of one thread or several, as a total or a difference.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cost {
+    /// Processor time in user mode.
+    pub cpu_user_nanos: u64,
+    /// Processor time in the kernel, on behalf of this thread.
+    pub cpu_system_nanos: u64,
+    /// The thread waited for something.
+    pub voluntary_switches: u64,
+    /// The thread was made to wait.
+    pub involuntary_switches: u64,
+    /// System calls made for requests.
+    pub system_calls: u64,
+}
+
+impl Cost {
+    /// What was used since `earlier`.
+    pub fn since(&self, earlier: &Cost) -> Cost {
+        Cost {
+            cpu_user_nanos: self.cpu_user_nanos.saturating_sub(earlier.cpu_user_nanos),
+            cpu_system_nanos: self.cpu_system_nanos.saturating_sub(earlier.cpu_system_nanos),
+            voluntary_switches: self.voluntary_switches - earlier.voluntary_switches,
+            involuntary_switches: self.involuntary_switches - earlier.involuntary_switches,
+            system_calls: self.system_calls - earlier.system_calls,
+        }
+    }
+
+    /// Both together.
+    pub fn add(&mut self, other: &Cost) {
+        self.cpu_user_nanos += other.cpu_user_nanos;
+        self.cpu_system_nanos += other.cpu_system_nanos;
+        self.voluntary_switches += other.voluntary_switches;
+        self.involuntary_switches += other.involuntary_switches;
+        self.system_calls += other.system_calls;
+    }
+
+    /// Processor time of both modes.
+    pub fn cpu_nanos(&self) -> u64 {
+        self.cpu_user_nanos + self.cpu_system_nanos
+    }
+
+    /// Context switches of both kinds.
+    pub fn switches(&self) -> u64 {
+        self.voluntary_switches + self.involuntary_switches
+    }
+}

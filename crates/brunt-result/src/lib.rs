@@ -1,0 +1,19 @@
+//! The plain data of results: what a run saw, in values that are owned, mergeable and made of nothing but
+//! numbers and text, so that they can be kept in a table, drawn on a page or sent to another host.
+//!
+//! Start reading at [`record`], the figures of a run and of its intervals, each by [`op`], the kind of
+//! operation. What makes them (`brunt-load`) and what shows them (`brunt-report`) meet here and know nothing
+//! of each other.
+//!
+//! The rule: no device, no socket and no thread; whoever reads results needs no engine that makes them.
+#![forbid(unsafe_code)]
+
+pub mod cost;
+pub mod op;
+pub mod record;
+
+pub use cost::Cost;
+pub use op::OpKind;
+pub use record::{
+    Counts, Figures, FirstError, Interval, OpFigures, Outcome, RequestRecord, RequestStatus, Stopped,
+};

@@ -1,0 +1,467 @@
+//! What a run saw: figures for each interval and for all of it, by the kind of operation. A load fills them,
+//! everything that shows or keeps results reads them.
+//!
+//! The rule: merge figures, over intervals, workers and hosts; never average what is made of them.
+
+use std::time::Duration;
+
+use brunt_core::{Histogram, Nanos};
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::cost::Cost;
+use crate::op::{OpKind, TABLE};
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RequestStatus {
+    /// Done, if need be after retries.
+    Good,
+    /// The device said so with a SCSI status.
+    Scsi,
+    /// The operating system refused.
+    Os,
+    /// Outside the device.
+    OutOfRange,
+    /// Given up after the workload's time-out, or the device's.
+    TimedOut,
+    /// The device is gone.
+    Gone,
+    /// The device cannot do this.
+    Unsupported,
+    /// Read data was not what had been written.
+    Miscompare,
+    /// Not answered when the run ended.
+    Hanging,
+    /// Due but not sent within the workload's `skip_after`, or before the end.
+    Skipped,
+}
+
+impl RequestStatus {
+    /// All, in the order of [`Counts::by_status`].
+    pub const ALL: [RequestStatus; 10] = [
+        RequestStatus::Good,
+        RequestStatus::Scsi,
+        RequestStatus::Os,
+        RequestStatus::OutOfRange,
+        RequestStatus::TimedOut,
+        RequestStatus::Gone,
+        RequestStatus::Unsupported,
+        RequestStatus::Miscompare,
+        RequestStatus::Hanging,
+        RequestStatus::Skipped,
+    ];
+
+    /// As it is called in files and tables: `out-of-range`.
+    pub fn name(self) -> &'static str {
+        match self {
+            RequestStatus::Good => "good",
+            RequestStatus::Scsi => "scsi",
+            RequestStatus::Os => "os",
+            RequestStatus::OutOfRange => "out-of-range",
+            RequestStatus::TimedOut => "timed-out",
+            RequestStatus::Gone => "gone",
+            RequestStatus::Unsupported => "unsupported",
+            RequestStatus::Miscompare => "miscompare",
+            RequestStatus::Hanging => "hanging",
+            RequestStatus::Skipped => "skipped",
+        }
+    }
+}
+
+/// Every single request, when the workload asks for them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RequestRecord {
+    /// Whose it was.
+    pub worker: u32,
+    /// Its place in the worker's sequence.
+    pub index: u64,
+    /// What it does.
+    pub op: OpKind,
+    /// In bytes.
+    pub offset: u64,
+    /// In bytes.
+    pub len: u64,
+    /// When it was due (open loop) or made (closed loop).
+    pub intended: Nanos,
+    /// When its last attempt was handed to the device; `None` if it never was.
+    pub sent: Option<Nanos>,
+    /// When its last attempt came back; `None` if it never did.
+    pub completed: Option<Nanos>,
+    /// Attempts after the first.
+    pub retries: u32,
+    /// How it ended.
+    pub status: RequestStatus,
+}
+
+/// Counters and histograms of one kind of operation.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct OpFigures {
+    /// Requests that were done.
+    pub completed: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Of `completed`, those that came after the end of measuring: their latency counts, their
+    /// throughput does not.
+    pub late: u64,
+    /// The bytes of `late`.
+    pub late_bytes: u64,
+    /// Attempts after the first, of all requests.
+    pub retries: u64,
+    /// Attempts that were given up by the workload's time-out.
+    pub timeouts: u64,
+    /// From the last sending to the completion, of completed requests.
+    pub service: Histogram,
+    /// From the intended time to the completion, retries included, of completed requests.
+    pub response: Histogram,
+}
+
+/// Counts by how requests ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    /// In the order of [`RequestStatus::ALL`].
+    pub by_status: [u64; RequestStatus::ALL.len()],
+}
+
+impl Counts {
+    /// How many ended so.
+    pub fn of(&self, status: RequestStatus) -> u64 {
+        self.by_status[status as usize]
+    }
+
+    /// Requests that were answered, but not well.
+    pub fn errors(&self) -> u64 {
+        let not_errors = [RequestStatus::Good, RequestStatus::Hanging, RequestStatus::Skipped];
+        self.by_status.iter().sum::<u64>() - not_errors.iter().map(|status| self.of(*status)).sum::<u64>()
+    }
+}
+
+/// What happened in an interval, or in all of a run, by kind of operation. Mergeable: over intervals, workers
+/// and hosts.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Figures {
+    /// Each kind once, in the order that the load states.
+    #[serde(deserialize_with = "each_kind_once")]
+    ops: Vec<(OpKind, OpFigures)>,
+    /// How requests ended.
+    pub counts: Counts,
+    /// What measuring cost, all workers together.
+    pub cost: Cost,
+}
+
+/// A peer's list is held against the number of kinds there are: a histogram takes far more memory than text.
+fn each_kind_once<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<(OpKind, OpFigures)>, D::Error> {
+    struct Each;
+    impl<'de> serde::de::Visitor<'de> for Each {
+        type Value = Vec<(OpKind, OpFigures)>;
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("figures of different kinds of operations")
+        }
+        fn visit_seq<A: serde::de::SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+            let mut ops: Self::Value = Vec::new();
+            while let Some((kind, figures)) = list.next_element()? {
+                if ops.iter().any(|(known, _)| *known == kind) {
+                    return Err(serde::de::Error::custom(format_args!("{kind} is there twice")));
+                }
+                ops.push((kind, figures));
+            }
+            assert!(ops.len() <= TABLE.len());
+            Ok(ops)
+        }
+    }
+    from.deserialize_seq(Each)
+}
+
+impl OpFigures {
+    fn merge(&mut self, other: &OpFigures) {
+        self.completed += other.completed;
+        self.bytes += other.bytes;
+        self.late += other.late;
+        self.late_bytes += other.late_bytes;
+        self.retries += other.retries;
+        self.timeouts += other.timeouts;
+        self.service.merge(&other.service);
+        self.response.merge(&other.response);
+    }
+
+    fn clear(&mut self) {
+        (self.completed, self.bytes, self.late, self.late_bytes) = (0, 0, 0, 0);
+        (self.retries, self.timeouts) = (0, 0);
+        self.service.clear();
+        self.response.clear();
+    }
+
+    /// Whether nothing was done or tried.
+    pub fn is_empty(&self) -> bool {
+        self.completed + self.retries + self.timeouts == 0
+    }
+}
+
+impl Figures {
+    /// Empty ones of a load that makes these kinds of operations. Memory for their histograms, half a megabyte
+    /// for each kind, is taken now.
+    ///
+    /// # Panics
+    /// When a kind is there twice.
+    pub fn of_kinds(kinds: &[OpKind]) -> Figures {
+        let mut figures = Figures::default();
+        for kind in kinds {
+            assert!(figures.op(*kind).is_none(), "{kind} is stated twice");
+            figures.ops.push((*kind, OpFigures::default()));
+        }
+        figures
+    }
+
+    /// Adds another part's. A kind that was not here comes after those that were.
+    pub fn merge(&mut self, other: &Figures) {
+        for (index, (kind, figures)) in other.ops.iter().enumerate() {
+            // Parts of one run state the same kinds in the same order.
+            let at = match self.ops.get(index) {
+                Some((same, _)) if same == kind => Some(index),
+                _ => self.slot(*kind),
+            };
+            match at {
+                Some(at) => self.ops[at].1.merge(figures),
+                None => self.ops.push((*kind, figures.clone())),
+            }
+        }
+        for (count, more) in self.counts.by_status.iter_mut().zip(other.counts.by_status) {
+            *count += more;
+        }
+        self.cost.add(&other.cost);
+    }
+
+    /// Empty again, kinds and memory kept.
+    pub fn clear(&mut self) {
+        self.ops.iter_mut().for_each(|(_, figures)| figures.clear());
+        self.counts = Counts::default();
+        self.cost = Cost::default();
+    }
+
+    /// Where the figures of a kind are, for [`Figures::at`].
+    pub fn slot(&self, kind: OpKind) -> Option<usize> {
+        self.ops.iter().position(|(known, _)| *known == kind)
+    }
+
+    /// The figures of the kind that was stated at this place, from 0.
+    ///
+    /// # Panics
+    /// When fewer were.
+    #[inline]
+    pub fn at(&mut self, slot: usize) -> &mut OpFigures {
+        &mut self.ops[slot].1
+    }
+
+    /// The figures of one kind of operation; `None` when the load does not make it.
+    pub fn op(&self, kind: OpKind) -> Option<&OpFigures> {
+        self.slot(kind).map(|slot| &self.ops[slot].1)
+    }
+
+    /// The figures of all kinds, in the order that the load states.
+    pub fn ops(&self) -> impl ExactSizeIterator<Item = (OpKind, &OpFigures)> + Clone {
+        self.ops.iter().map(|(kind, figures)| (*kind, figures))
+    }
+
+    fn sum(&self, get: fn(&OpFigures) -> u64) -> u64 {
+        self.ops.iter().map(|(_, figures)| get(figures)).sum()
+    }
+
+    /// Requests that were done.
+    pub fn completed(&self) -> u64 {
+        self.sum(|op| op.completed)
+    }
+
+    /// Their bytes.
+    pub fn bytes(&self) -> u64 {
+        self.sum(|op| op.bytes)
+    }
+
+    /// Attempts after the first.
+    pub fn retries(&self) -> u64 {
+        self.sum(|op| op.retries)
+    }
+
+    /// Requests that were done after the end of measuring.
+    pub fn late(&self) -> u64 {
+        self.sum(|op| op.late)
+    }
+
+    /// Requests that were done while it was measured: what throughput is made of.
+    pub fn completed_in_time(&self) -> u64 {
+        self.completed() - self.late()
+    }
+
+    /// The bytes of [`Figures::completed_in_time`].
+    pub fn bytes_in_time(&self) -> u64 {
+        self.bytes() - self.sum(|op| op.late_bytes)
+    }
+
+    /// Response times of all kinds together.
+    pub fn response(&self) -> Histogram {
+        self.together(|op| &op.response)
+    }
+
+    /// Service times of all kinds together.
+    pub fn service(&self) -> Histogram {
+        self.together(|op| &op.service)
+    }
+
+    fn together(&self, get: fn(&OpFigures) -> &Histogram) -> Histogram {
+        let mut all = Histogram::new();
+        self.ops.iter().for_each(|(_, figures)| all.merge(get(figures)));
+        all
+    }
+}
+
+/// A part of a run, and what happened in it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Interval {
+    /// From 0, from the end of ramp-up by time on.
+    pub index: u64,
+    /// Its begin.
+    pub start: Nanos,
+    /// Its end; the last one may be short.
+    pub end: Nanos,
+    /// What happened. A request belongs to the interval in which it was completed.
+    pub figures: Figures,
+}
+
+/// Why a worker, or a run, stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Stopped {
+    /// Its requests, bytes or time were used up.
+    Done,
+    /// The throughput became steady.
+    Steady,
+    /// The throughput did not become steady in the rounds it had.
+    NotSteady,
+    /// Somebody stopped it: the results are what there was until then.
+    Interrupted,
+    /// The device is gone.
+    DeviceGone,
+}
+
+/// The first thing that went wrong, for the message to the user.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FirstError {
+    /// How the request ended.
+    pub status: RequestStatus,
+    /// What it was to do.
+    pub op: OpKind,
+    /// In bytes.
+    pub offset: u64,
+    /// In bytes.
+    pub len: u64,
+    /// What the device said, or what is wrong with its data.
+    pub text: String,
+}
+
+impl std::fmt::Display for FirstError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} of {} bytes at {}: {}", self.op, self.len, self.offset, self.text)
+    }
+}
+
+/// All of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// What happened while it was measured.
+    pub figures: Figures,
+    /// When measuring began, on the earliest worker.
+    pub start: Nanos,
+    /// When it ended, on the last worker; waiting for outstanding requests is not part of it.
+    pub end: Nanos,
+    /// Requests a second: the sum of each worker's own.
+    pub requests_per_second: f64,
+    /// Bytes a second, likewise.
+    pub bytes_per_second: f64,
+    /// Why it ended.
+    pub stopped: Stopped,
+    /// The first thing that went wrong.
+    pub first_error: Option<FirstError>,
+    /// How long workers stood still because their figures were not taken fast enough, all together.
+    pub recording_wait: Duration,
+}
+
+impl Outcome {
+    /// Of a run that was stopped before it began.
+    pub fn interrupted() -> Outcome {
+        Outcome {
+            figures: Figures::default(),
+            start: Nanos::MAX,
+            end: Nanos(0),
+            requests_per_second: 0.0,
+            bytes_per_second: 0.0,
+            stopped: Stopped::Interrupted,
+            first_error: None,
+            recording_wait: Duration::ZERO,
+        }
+    }
+
+    /// Whether it ran as it was meant to.
+    pub fn is_complete(&self) -> bool {
+        !matches!(self.stopped, Stopped::Interrupted | Stopped::DeviceGone)
+    }
+
+    /// Takes in another worker of the same run.
+    pub fn merge(&mut self, other: &Outcome) {
+        self.figures.merge(&other.figures);
+        self.start = self.start.min(other.start);
+        self.end = self.end.max(other.end);
+        self.requests_per_second += other.requests_per_second;
+        self.bytes_per_second += other.bytes_per_second;
+        self.stopped = self.stopped.max(other.stopped);
+        if self.first_error.is_none() {
+            self.first_error.clone_from(&other.first_error);
+        }
+        self.recording_wait += other.recording_wait;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statuses_index_their_counters_and_have_one_name() {
+        for (index, status) in RequestStatus::ALL.into_iter().enumerate() {
+            assert_eq!(status as usize, index);
+            assert_eq!(serde_json::to_value(status).unwrap(), status.name());
+        }
+    }
+
+    fn figures(kinds: &[OpKind]) -> Figures {
+        let mut figures = Figures::of_kinds(kinds);
+        for (slot, kind) in kinds.iter().enumerate() {
+            let op = figures.at(slot);
+            op.completed = *kind as u64 + 1;
+            op.response.record(Nanos(1000 * (*kind as u64 + 1)));
+        }
+        figures
+    }
+
+    #[test]
+    fn parts_with_other_kinds_merge_by_kind() {
+        let mut all = figures(&[OpKind::Create, OpKind::Write]);
+        all.merge(&figures(&[OpKind::Write, OpKind::Remove]));
+        let (create, write, remove) =
+            (OpKind::Create as u64 + 1, OpKind::Write as u64 + 1, OpKind::Remove as u64 + 1);
+        let told: Vec<(OpKind, u64)> = all.ops().map(|(kind, op)| (kind, op.completed)).collect();
+        assert_eq!(told, [(OpKind::Create, create), (OpKind::Write, 2 * write), (OpKind::Remove, remove)]);
+        assert_eq!(all.completed(), create + 2 * write + remove);
+        assert_eq!(all.response().count(), 4);
+        all.clear();
+        assert_eq!((all.completed(), all.ops().len()), (0, 3));
+    }
+
+    #[test]
+    fn a_kind_is_there_once() {
+        let figures = figures(&[OpKind::Read, OpKind::Write]);
+        let text = serde_json::to_string(&figures).unwrap();
+        assert_eq!(serde_json::from_str::<Figures>(&text).unwrap(), figures);
+        let twice = text.replace("\"write\"", "\"read\"");
+        let error = serde_json::from_str::<Figures>(&twice).unwrap_err();
+        assert!(error.to_string().contains("read is there twice"), "{error}");
+    }
+}
