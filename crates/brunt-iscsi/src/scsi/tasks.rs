@@ -16,7 +16,7 @@ use std::time::Duration;
 use brunt_block::{Buf, Completion, Device, DeviceError, Inline, Op, Request, Ring, Waker};
 use brunt_core::Nanos;
 use brunt_wire::scsi::cdb::{self, Cdb, Transfer, op};
-use brunt_wire::scsi::copy::{self, Amount};
+use brunt_wire::scsi::copy::{self, CopyAmount};
 use brunt_wire::scsi::opcodes::{self, Lookup};
 use brunt_wire::scsi::sense::{Sense, Status, key};
 use brunt_wire::scsi::unmap;
@@ -812,9 +812,9 @@ impl TaskSet {
             let destination = units.get(usize::from(segment.destination)).ok_or(unreachable)?.clone();
             let (from, to) = (u64::from(source.block_bytes()), u64::from(destination.block_bytes()));
             let (len, source_extra, destination_extra) = match segment.amount {
-                Amount::SourceBlocks(blocks) => (u64::from(blocks) * from, 0, 0),
-                Amount::DestinationBlocks(blocks) => (u64::from(blocks) * to, 0, 0),
-                Amount::Bytes { bytes, source_offset, destination_offset } => {
+                CopyAmount::SourceBlocks(blocks) => (u64::from(blocks) * from, 0, 0),
+                CopyAmount::DestinationBlocks(blocks) => (u64::from(blocks) * to, 0, 0),
+                CopyAmount::Bytes { bytes, source_offset, destination_offset } => {
                     (u64::from(bytes), u64::from(source_offset), u64::from(destination_offset))
                 }
             };

@@ -24,7 +24,7 @@ const HEADER_BYTES: usize = 16;
 
 /// An identification descriptor of a logical unit (E4h).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
+pub struct CopyTarget {
     /// CODE SET, ASSOCIATION and DESIGNATOR TYPE, and the designator, as in VPD page 83h: two bytes,
     /// a reserved one, the length, the designator.
     pub designator: Vec<u8>,
@@ -34,7 +34,7 @@ pub struct Target {
 
 /// How much a segment copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Amount {
+pub enum CopyAmount {
     /// So many blocks of the source (02h, DC zero).
     SourceBlocks(u16),
     /// So many blocks of the destination (02h, DC one).
@@ -52,13 +52,13 @@ pub enum Amount {
 
 /// A block-to-block segment (02h or 0Ah).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Segment {
+pub struct CopySegment {
     /// Index in the targets.
     pub source: u16,
     /// Index in the targets.
     pub destination: u16,
     /// How much.
-    pub amount: Amount,
+    pub amount: CopyAmount,
     /// First block read.
     pub source_lba: u64,
     /// First block written.
@@ -71,54 +71,64 @@ pub struct CopyList {
     /// LIST IDENTIFIER; `None` when LIST ID USAGE says that there is none.
     pub id: Option<u8>,
     /// In order.
-    pub targets: Vec<Target>,
+    pub targets: Vec<CopyTarget>,
     /// In order.
-    pub segments: Vec<Segment>,
+    pub segments: Vec<CopySegment>,
 }
 
 fn illegal(asc: u8, ascq: u8, byte: usize) -> Sense {
     Sense::new(key::ILLEGAL_REQUEST, asc, ascq).with_field(false, byte as u16, None)
 }
 
+const PARAMETER_LIST_LENGTH_ERROR: Sense = Sense::new(key::ILLEGAL_REQUEST, 0x1a, 0x00);
+
 /// Reads a parameter list.
 ///
 /// # Errors
 /// The sense data to answer with; nothing has been copied then.
 pub fn parse(list: &[u8]) -> Result<CopyList, Sense> {
-    let length_error = Sense::new(key::ILLEGAL_REQUEST, 0x1a, 0x00);
     if list.len() < HEADER_BYTES {
-        return Err(length_error);
+        return Err(PARAMETER_LIST_LENGTH_ERROR);
     }
-    let mut parsed = CopyList::default();
     // LIST ID USAGE 11b: no identifier, and the field is zero.
-    match list[1] >> 3 & 3 {
+    let id = match list[1] >> 3 & 3 {
         3 if list[0] != 0 => return Err(illegal(0x26, 0x00, 0)),
-        3 => {}
-        0 | 2 => parsed.id = Some(list[0]),
+        3 => None,
+        0 | 2 => Some(list[0]),
         _ => return Err(illegal(0x26, 0x00, 1)),
-    }
+    };
     let target_bytes = usize::from(be16(list, 2));
     let segment_bytes = be32(list, 8) as usize;
     let inline_bytes = be32(list, 12) as usize;
     if target_bytes as u64 + segment_bytes as u64 > u64::from(LIST_BYTES_MAX) {
-        return Err(length_error);
+        return Err(PARAMETER_LIST_LENGTH_ERROR);
     }
     if inline_bytes != 0 {
         // 26/0B: INLINE DATA LENGTH EXCEEDED; block-to-block needs none.
         return Err(illegal(0x26, 0x0b, 12));
     }
-    if list.len() < HEADER_BYTES + target_bytes + segment_bytes {
-        return Err(length_error);
+    let start = HEADER_BYTES + target_bytes;
+    if list.len() < start + segment_bytes {
+        return Err(PARAMETER_LIST_LENGTH_ERROR);
     }
-    let targets = &list[HEADER_BYTES..HEADER_BYTES + target_bytes];
+    let targets = parse_targets(&list[HEADER_BYTES..start], HEADER_BYTES)?;
+    let segments = parse_segments(&list[start..start + segment_bytes], start)?;
+    Ok(CopyList { id, targets, segments })
+}
+
+/// The target descriptors, which begin at `start` in their list.
+fn parse_targets(descriptors: &[u8], start: usize) -> Result<Vec<CopyTarget>, Sense> {
+    let mut targets = Vec::new();
     let mut at = 0;
-    while at < targets.len() {
-        let place = HEADER_BYTES + at;
-        if targets[at] != TARGET_DESCRIPTOR {
+    while at < descriptors.len() {
+        let place = start + at;
+        if descriptors[at] != TARGET_DESCRIPTOR {
             return Err(illegal(0x26, 0x07, place));
         }
-        let Some(d) = targets.get(at..at + TARGET_DESCRIPTOR_BYTES) else { return Err(length_error) };
-        if parsed.targets.len() == usize::from(TARGETS_MAX) {
+        let Some(d) = descriptors.get(at..at + TARGET_DESCRIPTOR_BYTES) else {
+            return Err(PARAMETER_LIST_LENGTH_ERROR);
+        };
+        if targets.len() == usize::from(TARGETS_MAX) {
             return Err(illegal(0x26, 0x06, place));
         }
         // Block devices only. LU ID TYPE and NUL, above the type, are obsolete since SPC-4.
@@ -129,38 +139,43 @@ pub fn parse(list: &[u8]) -> Result<CopyList, Sense> {
         if length > 20 {
             return Err(illegal(0x26, 0x00, place + 7));
         }
-        parsed
-            .targets
-            .push(Target { designator: d[4..8 + length].to_vec(), block_bytes: be32(d, 28) & 0x00ff_ffff });
+        targets.push(CopyTarget {
+            designator: d[4..8 + length].to_vec(),
+            block_bytes: be32(d, 28) & 0x00ff_ffff,
+        });
         at += TARGET_DESCRIPTOR_BYTES;
     }
-    let start = HEADER_BYTES + target_bytes;
-    let segments = &list[start..start + segment_bytes];
+    Ok(targets)
+}
+
+/// The segment descriptors, which begin at `start` in their list.
+fn parse_segments(descriptors: &[u8], start: usize) -> Result<Vec<CopySegment>, Sense> {
+    let mut segments = Vec::new();
     let mut at = 0;
-    while at < segments.len() {
+    while at < descriptors.len() {
         let place = start + at;
-        let bytes = match segments[at] {
+        let bytes = match descriptors[at] {
             BLOCK_TO_BLOCK => BLOCK_TO_BLOCK_BYTES,
             BLOCK_TO_BLOCK_OFFSET => BLOCK_TO_BLOCK_OFFSET_BYTES,
             _ => return Err(illegal(0x26, 0x09, place)),
         };
-        let Some(d) = segments.get(at..at + bytes) else { return Err(length_error) };
-        if parsed.segments.len() == usize::from(SEGMENTS_MAX) {
+        let Some(d) = descriptors.get(at..at + bytes) else { return Err(PARAMETER_LIST_LENGTH_ERROR) };
+        if segments.len() == usize::from(SEGMENTS_MAX) {
             return Err(illegal(0x26, 0x08, place));
         }
         if usize::from(be16(d, 2)) != bytes - 4 {
             return Err(illegal(0x26, 0x00, place + 2));
         }
         let amount = match (bytes, d[1] & 0x02 != 0) {
-            (BLOCK_TO_BLOCK_OFFSET_BYTES, _) => Amount::Bytes {
+            (BLOCK_TO_BLOCK_OFFSET_BYTES, _) => CopyAmount::Bytes {
                 bytes: be32(d, 8),
                 source_offset: be16(d, 28),
                 destination_offset: be16(d, 30),
             },
-            (_, false) => Amount::SourceBlocks(be16(d, 10)),
-            (_, true) => Amount::DestinationBlocks(be16(d, 10)),
+            (_, false) => CopyAmount::SourceBlocks(be16(d, 10)),
+            (_, true) => CopyAmount::DestinationBlocks(be16(d, 10)),
         };
-        parsed.segments.push(Segment {
+        segments.push(CopySegment {
             source: be16(d, 4),
             destination: be16(d, 6),
             amount,
@@ -169,7 +184,7 @@ pub fn parse(list: &[u8]) -> Result<CopyList, Sense> {
         });
         at += bytes;
     }
-    Ok(parsed)
+    Ok(segments)
 }
 
 /// The RECEIVE COPY RESULTS answer with service action OPERATING PARAMETERS.
@@ -278,7 +293,7 @@ mod tests {
         assert_eq!((parsed.id, parsed.targets.len()), (Some(9), 2));
         assert_eq!(parsed.targets[0].block_bytes, 512);
         let s = parsed.segments[0];
-        assert_eq!((s.amount, s.source_lba, s.destination_lba), (Amount::SourceBlocks(5), 6, 7));
+        assert_eq!((s.amount, s.source_lba, s.destination_lba), (CopyAmount::SourceBlocks(5), 6, 7));
         for end in 0..whole.len() {
             assert_eq!(parse(&whole[..end]).unwrap_err().asc, 0x1a, "cut at {end}");
         }

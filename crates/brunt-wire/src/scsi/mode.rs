@@ -153,26 +153,14 @@ pub fn parse_select(
     }
     let long = ten && list[4] & 1 != 0;
     let descriptor_bytes = if ten { usize::from(be16(list, 6)) } else { usize::from(list[3]) };
-    let descriptor_wanted = if long { 16 } else { 8 };
     if descriptor_bytes != 0 {
-        if descriptor_bytes != descriptor_wanted {
+        if descriptor_bytes != if long { 16 } else { 8 } {
             return Err(bad_field(header - 1));
         }
         let Some(descriptor) = list.get(header..header + descriptor_bytes) else {
             return Err(list_length_error());
         };
-        let (count, size, all_ones) = if long {
-            (super::cdb::be64(descriptor, 0), be32(descriptor, 12), u64::MAX)
-        } else {
-            (u64::from(be32(descriptor, 0)), be32(descriptor, 4) & 0x00ff_ffff, u64::from(u32::MAX))
-        };
-        // We cannot format: the size stays, and zero or all ones say "as it is".
-        if count != 0 && count != all_ones && count != blocks {
-            return Err(bad_field(header));
-        }
-        if size != block_bytes {
-            return Err(bad_field(header + if long { 12 } else { 5 }));
-        }
+        check_descriptor(descriptor, long, header, blocks, block_bytes)?;
     }
     let mut at = header + descriptor_bytes;
     while at < list.len() {
@@ -208,6 +196,29 @@ pub fn parse_select(
         at += page.len();
     }
     Ok(settings)
+}
+
+/// Holds the block descriptor at `at` against the medium: we cannot format.
+fn check_descriptor(
+    descriptor: &[u8],
+    long: bool,
+    at: usize,
+    blocks: u64,
+    block_bytes: u32,
+) -> Result<(), Sense> {
+    let (count, size, all_ones) = if long {
+        (super::cdb::be64(descriptor, 0), be32(descriptor, 12), u64::MAX)
+    } else {
+        (u64::from(be32(descriptor, 0)), be32(descriptor, 4) & 0x00ff_ffff, u64::from(u32::MAX))
+    };
+    // The size stays, and zero or all ones say "as it is".
+    if count != 0 && count != all_ones && count != blocks {
+        return Err(bad_field(at));
+    }
+    if size != block_bytes {
+        return Err(bad_field(at + if long { 12 } else { 5 }));
+    }
+    Ok(())
 }
 
 #[cfg(test)]

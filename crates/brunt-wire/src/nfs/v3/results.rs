@@ -295,47 +295,53 @@ fn success<'a>(
             let (entries, eof) = Entries::read(cur, procedure == Procedure::Readdirplus)?;
             *body = ResultBody::Readdir { dir, cookie_verifier, entries, eof }
         }
-        Procedure::Fsstat => {
-            *body = ResultBody::Fsstat {
-                attributes: post_op(cur)?,
-                total_bytes: cur.u64()?,
-                free_bytes: cur.u64()?,
-                available_bytes: cur.u64()?,
-                total_files: cur.u64()?,
-                free_files: cur.u64()?,
-                available_files: cur.u64()?,
-                invariant_sec: cur.u32()?,
-            }
-        }
-        Procedure::Fsinfo => {
-            *body = ResultBody::Fsinfo {
-                attributes: post_op(cur)?,
-                read_max: cur.u32()?,
-                read_preferred: cur.u32()?,
-                read_multiple: cur.u32()?,
-                write_max: cur.u32()?,
-                write_preferred: cur.u32()?,
-                write_multiple: cur.u32()?,
-                dir_preferred: cur.u32()?,
-                file_size_max: cur.u64()?,
-                time_delta: *cur.view()?,
-                properties: cur.u32()?,
-            }
-        }
-        Procedure::Pathconf => {
-            *body = ResultBody::Pathconf {
-                attributes: post_op(cur)?,
-                link_max: cur.u32()?,
-                name_max: cur.u32()?,
-                no_trunc: cur.boolean()?,
-                chown_restricted: cur.boolean()?,
-                case_insensitive: cur.boolean()?,
-                case_preserving: cur.boolean()?,
-            }
-        }
+        Procedure::Fsstat => *body = fsstat(cur)?,
+        Procedure::Fsinfo => *body = fsinfo(cur)?,
+        Procedure::Pathconf => *body = pathconf(cur)?,
         Procedure::Commit => *body = ResultBody::Commit { wcc: wcc(cur)?, verifier: cur.u64()? },
     }
     Ok(())
+}
+
+fn fsstat<'a>(cur: &mut Cursor<'a>) -> Result<ResultBody<'a>, ParseError> {
+    Ok(ResultBody::Fsstat {
+        attributes: post_op(cur)?,
+        total_bytes: cur.u64()?,
+        free_bytes: cur.u64()?,
+        available_bytes: cur.u64()?,
+        total_files: cur.u64()?,
+        free_files: cur.u64()?,
+        available_files: cur.u64()?,
+        invariant_sec: cur.u32()?,
+    })
+}
+
+fn fsinfo<'a>(cur: &mut Cursor<'a>) -> Result<ResultBody<'a>, ParseError> {
+    Ok(ResultBody::Fsinfo {
+        attributes: post_op(cur)?,
+        read_max: cur.u32()?,
+        read_preferred: cur.u32()?,
+        read_multiple: cur.u32()?,
+        write_max: cur.u32()?,
+        write_preferred: cur.u32()?,
+        write_multiple: cur.u32()?,
+        dir_preferred: cur.u32()?,
+        file_size_max: cur.u64()?,
+        time_delta: *cur.view()?,
+        properties: cur.u32()?,
+    })
+}
+
+fn pathconf<'a>(cur: &mut Cursor<'a>) -> Result<ResultBody<'a>, ParseError> {
+    Ok(ResultBody::Pathconf {
+        attributes: post_op(cur)?,
+        link_max: cur.u32()?,
+        name_max: cur.u32()?,
+        no_trunc: cur.boolean()?,
+        chown_restricted: cur.boolean()?,
+        case_insensitive: cur.boolean()?,
+        case_preserving: cur.boolean()?,
+    })
 }
 
 #[inline]

@@ -362,22 +362,9 @@ pub(super) fn parse<'a>(cur: &mut Cursor<'a>) -> Result<Args<'a>, ParseError> {
         Op::Delegreturn => Args::Delegreturn { stateid: stateid(cur)? },
         Op::Link => Args::Link { name: name(cur)? },
         Op::Lock => lock(cur)?,
-        Op::Lockt => {
-            let args = Args::Lockt { kind: cur.u32()?, offset: cur.u64()?, length: cur.u64()? };
-            cur.skip(8)?;
-            opaque(cur)?;
-            args
-        }
-        Op::Locku => {
-            let kind = cur.u32()?;
-            cur.skip(4)?;
-            Args::Locku { kind, stateid: stateid(cur)?, offset: cur.u64()?, length: cur.u64()? }
-        }
-        Op::OpenDowngrade => {
-            let stateid = stateid(cur)?;
-            cur.skip(4)?;
-            Args::OpenDowngrade { stateid, access: cur.u32()?, deny: cur.u32()? }
-        }
+        Op::Lockt => lockt(cur)?,
+        Op::Locku => locku(cur)?,
+        Op::OpenDowngrade => open_downgrade(cur)?,
         Op::Readdir => Args::Readdir {
             cookie: cur.u64()?,
             verifier: cur.u64()?,
@@ -390,12 +377,14 @@ pub(super) fn parse<'a>(cur: &mut Cursor<'a>) -> Result<Args<'a>, ParseError> {
         Op::Renew => Args::Renew { client: cur.u64()? },
         Op::Secinfo => Args::Secinfo { name: name(cur)? },
         Op::Setattr => Args::Setattr { stateid: stateid(cur)?, attributes: FileAttributes::read(cur)? },
-        Op::Setclientid => {
-            let (verifier, id, callback_program) = (cur.u64()?, opaque(cur)?, cur.u32()?);
-            network_address(cur)?;
-            cur.skip(4)?;
-            Args::Setclientid { verifier, id, callback_program }
-        }
+        Op::Setclientid => setclientid(cur)?,
+        other => parse_later(other, cur)?,
+    })
+}
+
+/// Reads the arguments of an operation that came after NFSv4.0 (RFC 8881, RFC 7862, RFC 8276).
+fn parse_later<'a>(op: Op, cur: &mut Cursor<'a>) -> Result<Args<'a>, ParseError> {
+    Ok(match op {
         Op::ExchangeId => exchange_id(cur)?,
         Op::CreateSession => create_session(cur)?,
         Op::DestroySession => Args::DestroySession { session: cur.view()? },
@@ -454,6 +443,32 @@ pub(super) fn parse<'a>(cur: &mut Cursor<'a>) -> Result<Args<'a>, ParseError> {
             Args::Other(other)
         }
     })
+}
+
+fn lockt<'a>(cur: &mut Cursor<'a>) -> Result<Args<'a>, ParseError> {
+    let args = Args::Lockt { kind: cur.u32()?, offset: cur.u64()?, length: cur.u64()? };
+    cur.skip(8)?;
+    opaque(cur)?;
+    Ok(args)
+}
+
+fn locku<'a>(cur: &mut Cursor<'a>) -> Result<Args<'a>, ParseError> {
+    let kind = cur.u32()?;
+    cur.skip(4)?;
+    Ok(Args::Locku { kind, stateid: stateid(cur)?, offset: cur.u64()?, length: cur.u64()? })
+}
+
+fn open_downgrade<'a>(cur: &mut Cursor<'a>) -> Result<Args<'a>, ParseError> {
+    let stateid = stateid(cur)?;
+    cur.skip(4)?;
+    Ok(Args::OpenDowngrade { stateid, access: cur.u32()?, deny: cur.u32()? })
+}
+
+fn setclientid<'a>(cur: &mut Cursor<'a>) -> Result<Args<'a>, ParseError> {
+    let (verifier, id, callback_program) = (cur.u64()?, opaque(cur)?, cur.u32()?);
+    network_address(cur)?;
+    cur.skip(4)?;
+    Ok(Args::Setclientid { verifier, id, callback_program })
 }
 
 fn open<'a>(cur: &mut Cursor<'a>) -> Result<Args<'a>, ParseError> {
@@ -629,17 +644,7 @@ fn skip(op: Op, cur: &mut Cursor<'_>) -> Result<(), ParseError> {
             Bitmap::read(cur).map(|_| ())
         }
         Op::Getdevicelist => cur.skip(24),
-        Op::Layoutcommit => {
-            cur.skip(8 + 8 + 4 + 16)?;
-            if cur.boolean()? {
-                cur.skip(8)?;
-            }
-            if cur.boolean()? {
-                cur.skip(12)?;
-            }
-            cur.skip(4)?;
-            body(cur).map(|_| ())
-        }
+        Op::Layoutcommit => skip_layoutcommit(cur),
         Op::Layoutreturn => {
             cur.skip(12)?;
             if cur.u32()? == 1 {
@@ -679,6 +684,18 @@ fn skip(op: Op, cur: &mut Cursor<'_>) -> Result<(), ParseError> {
         Op::Listxattrs => cur.skip(12),
         _ => unreachable!("{} is read above", op.name()),
     }
+}
+
+fn skip_layoutcommit(cur: &mut Cursor<'_>) -> Result<(), ParseError> {
+    cur.skip(8 + 8 + 4 + 16)?;
+    if cur.boolean()? {
+        cur.skip(8)?;
+    }
+    if cur.boolean()? {
+        cur.skip(12)?;
+    }
+    cur.skip(4)?;
+    body(cur).map(|_| ())
 }
 
 impl Args<'_> {

@@ -407,18 +407,21 @@ fn exchange_id<'a>(cur: &mut Cursor<'a>) -> Result<ResultBody<'a>, ParseError> {
     Ok(ResultBody::ExchangeId { client, flags })
 }
 
+/// What SECINFO answers: security flavors, RPCSEC_GSS (6) with an OID, a quality and a service.
+fn skip_flavors(cur: &mut Cursor<'_>) -> Result<(), ParseError> {
+    for _ in 0..elements(cur)? {
+        if cur.u32()? == 6 {
+            opaque(cur)?;
+            cur.skip(8)?;
+        }
+    }
+    Ok(())
+}
+
 /// Results that nobody looks at.
 fn skip(op: Op, cur: &mut Cursor<'_>) -> Result<(), ParseError> {
     match op {
-        Op::Secinfo | Op::SecinfoNoName => {
-            for _ in 0..elements(cur)? {
-                if cur.u32()? == 6 {
-                    opaque(cur)?;
-                    cur.skip(8)?;
-                }
-            }
-            Ok(())
-        }
+        Op::Secinfo | Op::SecinfoNoName => skip_flavors(cur),
         Op::Setattr => Bitmap::read(cur).map(|_| ()),
         Op::BindConnToSession => cur.skip(24),
         Op::GetDirDelegation => match cur.u32()? {
