@@ -8,7 +8,7 @@
 //! {"do":"disarm","lun":0,"id":1}                        {"answer":"counts","seen":4101,"injected":2050}
 //! {"do":"fail","lun":0,"member":1}                      {"answer":"done"}
 //! {"do":"status","lun":0}                               {"answer":"status","layers":{…}}
-//! {"do":"rebuild","lun":0}                              {"answer":"refused","why":"no member has failed"}
+//! {"do":"rebuild","lun":0}                              {"answer":"refused","reason":"wrong-state","why":"no member has failed"}
 //! ```
 //!
 //! `layer` names one of several layers of a kind (`"layer":"2/fault"`). Every line is answered, in order;
@@ -31,7 +31,7 @@ pub const LINE_BYTES_MAX: usize = 4096;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
 #[allow(missing_docs)] // the fields are the same everywhere: which LUN, which layer
-pub enum Order {
+pub enum Command {
     /// Puts a fault in place, in the words of the `fault=` option.
     Arm {
         lun: u16,
@@ -99,7 +99,7 @@ pub enum Order {
 /// What comes back.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "kebab-case")]
-pub enum Answer {
+pub enum Reply {
     /// The fault's number.
     Armed {
         /// For `disarm` and `look`.
@@ -120,10 +120,69 @@ pub enum Answer {
         layers: BTreeMap<String, LayerStatus>,
     },
     /// It is not.
-    Refused {
-        /// And what would be.
-        why: String,
-    },
+    Refused(Refusal),
+}
+
+/// That a command was not carried out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{why}")]
+pub struct Refusal {
+    /// What is wrong with it.
+    pub reason: Reason,
+    /// In words, with what would be right.
+    pub why: String,
+}
+
+/// What is wrong with a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reason {
+    /// The line is no command.
+    Unreadable,
+    /// There is no such LUN.
+    NoLun,
+    /// The device has no such layer.
+    NoLayer,
+    /// There are several layers of the kind, and none is named.
+    AmbiguousLayer,
+    /// The words of the fault are none.
+    NoFault,
+    /// Nothing of this number is armed.
+    NotArmed,
+    /// No more can be armed at this layer.
+    Full,
+    /// The layer cannot do it in the state it is in.
+    WrongState,
+}
+
+impl Reason {
+    fn because(self, why: impl ToString) -> Refusal {
+        Refusal { reason: self, why: why.to_string() }
+    }
+}
+
+/// Why a command came to nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum ControlError {
+    /// Whoever should carry it out says no; the text says what would be right.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// Nobody could be asked: the process is gone, or does not answer.
+    #[error(transparent)]
+    Unreachable(#[from] io::Error),
+    /// The reply belongs to another command.
+    #[error("a reply to another command: {0:?}")]
+    Mismatched(Box<Reply>),
+}
+
+impl ControlError {
+    /// What the other side finds wrong; `None` when it did not say.
+    pub fn reason(&self) -> Option<Reason> {
+        match self {
+            ControlError::Refused(refusal) => Some(refusal.reason),
+            ControlError::Unreachable(_) | ControlError::Mismatched(_) => None,
+        }
+    }
 }
 
 /// What goes on in a layer.
@@ -192,7 +251,7 @@ impl LayerStatus {
 
 /// How somebody is away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Away {
+pub enum Absence {
     /// It stands still: what it knows is there when it goes on, and orders are answered then.
     Frozen,
     /// It was killed: what it knew (armed faults, failed members) went with it.
@@ -201,11 +260,11 @@ pub enum Away {
 
 /// Whether those are there who carry orders out, and whether they are the same as before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Presence {
+pub struct ProcessState {
     /// How often they were started anew.
     pub life: u32,
     /// How they are away, and since when.
-    pub away: Option<(Away, Nanos)>,
+    pub away: Option<(Absence, Nanos)>,
     /// When the life before this one ended.
     pub last_end: Option<Nanos>,
 }
@@ -213,25 +272,24 @@ pub struct Presence {
 /// Who carries orders out.
 pub trait Controls: Send + Sync {
     /// Whether they are there at all: always, but for a process that a fault stops or kills.
-    fn presence(&self) -> Presence {
-        Presence::default()
+    fn state(&self) -> ProcessState {
+        ProcessState::default()
     }
 
-    /// Has an order carried out; a refusal is an answer.
+    /// Has a command carried out; a refusal is an answer.
     ///
     /// # Errors
     /// It could not be asked.
-    fn ask(&self, order: &Order) -> io::Result<Answer>;
+    fn ask(&self, command: &Command) -> io::Result<Reply>;
 
     /// The same, where a refusal is a failure too.
     ///
     /// # Errors
     /// It could not be asked, or refused.
-    fn must(&self, order: &Order) -> Result<Answer, String> {
-        match self.ask(order) {
-            Ok(Answer::Refused { why }) => Err(why),
-            Ok(answer) => Ok(answer),
-            Err(error) => Err(error.to_string()),
+    fn must(&self, command: &Command) -> Result<Reply, ControlError> {
+        match self.ask(command)? {
+            Reply::Refused(refusal) => Err(refusal.into()),
+            reply => Ok(reply),
         }
     }
 }
@@ -251,64 +309,68 @@ impl Local {
     /// Carries out a line of JSON; the answer is one.
     pub fn line(&self, line: &str) -> String {
         let answer = match serde_json::from_str(line) {
-            Ok(order) => self.obey(&order),
+            Ok(command) => self.obey(&command),
             Err(error) => {
                 let example = r#"{"do":"status","lun":0}"#;
-                Answer::Refused {
-                    why: format!("no message: {error}; write one object a line, such as {example}"),
-                }
+                let why = format!("no message: {error}; write one object a line, such as {example}");
+                Reply::Refused(Reason::Unreadable.because(why))
             }
         };
-        serde_json::to_string(&answer)
-            .unwrap_or_else(|error| format!("{{\"answer\":\"refused\",\"why\":\"{error}\"}}"))
+        serde_json::to_string(&answer).unwrap_or_else(|error| {
+            format!("{{\"answer\":\"refused\",\"reason\":\"unreadable\",\"why\":\"{error}\"}}")
+        })
     }
 
-    fn obey(&self, order: &Order) -> Answer {
-        self.carry_out(order).unwrap_or_else(|why| Answer::Refused { why })
+    fn obey(&self, command: &Command) -> Reply {
+        self.carry_out(command).unwrap_or_else(Reply::Refused)
     }
 
-    fn carry_out(&self, order: &Order) -> Result<Answer, String> {
-        Ok(match order {
-            Order::Arm { lun, layer, fault } => {
-                let fault = Fault::parse(fault).map_err(|error| error.to_string())?;
+    fn carry_out(&self, command: &Command) -> Result<Reply, Refusal> {
+        Ok(match command {
+            Command::Arm { lun, layer, fault } => {
+                let fault = Fault::parse(fault).map_err(|error| Reason::NoFault.because(error))?;
+                let armed = self.faults(*lun, layer)?.arm(fault);
                 let armed =
-                    self.faults(*lun, layer)?.arm(fault).ok_or("too many faults are armed at this layer")?;
-                Answer::Armed { id: armed.id }
+                    armed.ok_or_else(|| Reason::Full.because("too many faults are armed at this layer"))?;
+                Reply::Armed { id: armed.id }
             }
-            Order::Look { lun, layer, id } | Order::Disarm { lun, layer, id } => {
+            Command::Look { lun, layer, id } | Command::Disarm { lun, layer, id } => {
                 let switch = self.faults(*lun, layer)?;
                 let armed = switch.armed().into_iter().find(|armed| armed.id == *id);
-                let armed = armed.ok_or_else(|| format!("no fault {id} is armed"))?;
-                if matches!(order, Order::Disarm { .. }) {
+                let armed =
+                    armed.ok_or_else(|| Reason::NotArmed.because(format!("no fault {id} is armed")))?;
+                if matches!(command, Command::Disarm { .. }) {
                     switch.disarm(*id);
                 }
-                Answer::Counts { seen: armed.seen(), injected: armed.injected() }
+                Reply::Counts { seen: armed.seen(), injected: armed.injected() }
             }
-            Order::Clear { lun, layer } => {
+            Command::Clear { lun, layer } => {
                 self.faults(*lun, layer)?.clear();
-                Answer::Done
+                Reply::Done
             }
-            Order::Retry { lun, layer, on } => {
+            Command::Retry { lun, layer, on } => {
                 self.retries(*lun, layer)?.set(*on);
-                Answer::Done
+                Reply::Done
             }
-            Order::Fail { lun, layer, member } => {
-                self.array(*lun, layer)?.fail(*member)?;
-                Answer::Done
+            Command::Fail { lun, layer, member } => {
+                let failed = self.array(*lun, layer)?.fail(*member);
+                failed.map_err(|why| Reason::WrongState.because(why))?;
+                Reply::Done
             }
-            Order::Rebuild { lun, layer } => {
-                self.array(*lun, layer)?.rebuild()?;
-                Answer::Done
+            Command::Rebuild { lun, layer } => {
+                let begun = self.array(*lun, layer)?.rebuild();
+                begun.map_err(|why| Reason::WrongState.because(why))?;
+                Reply::Done
             }
-            Order::Replace { lun, layer } => {
+            Command::Replace { lun, layer } => {
                 self.array(*lun, layer)?.replace();
-                Answer::Done
+                Reply::Done
             }
-            Order::Rate { lun, layer, bytes_per_second } => {
+            Command::Rate { lun, layer, bytes_per_second } => {
                 self.array(*lun, layer)?.set_rate(*bytes_per_second);
-                Answer::Done
+                Reply::Done
             }
-            Order::Status { lun } => {
+            Command::Status { lun } => {
                 let status = |handle: &Handle| match handle {
                     Handle::Faults(switch) => LayerStatus::Fault {
                         armed: switch.armed().iter().map(|armed| armed.fault.to_string()).collect(),
@@ -323,19 +385,19 @@ impl Local {
                     Handle::Array(control) => LayerStatus::of_array(control.status(), control.rate()),
                 };
                 let layers = self.device(*lun)?.iter().map(|(name, handle)| (name.clone(), status(handle)));
-                Answer::Status { layers: layers.collect() }
+                Reply::Status { layers: layers.collect() }
             }
         })
     }
 
-    fn device(&self, lun: u16) -> Result<&Handles, String> {
+    fn device(&self, lun: u16) -> Result<&Handles, Refusal> {
         self.devices.get(&lun).ok_or_else(|| {
             let luns: Vec<String> = self.devices.keys().map(ToString::to_string).collect();
-            format!("there is no LUN {lun}; there are {}", luns.join(", "))
+            Reason::NoLun.because(format!("there is no LUN {lun}; there are {}", luns.join(", ")))
         })
     }
 
-    fn faults(&self, lun: u16, layer: &Option<String>) -> Result<&FaultSwitch, String> {
+    fn faults(&self, lun: u16, layer: &Option<String>) -> Result<&FaultSwitch, Refusal> {
         let found = self.layer(lun, layer, "fault", "?fault=off", |handle| match handle {
             Handle::Faults(switch) => Some(switch),
             _ => None,
@@ -343,7 +405,7 @@ impl Local {
         found.map(AsRef::as_ref)
     }
 
-    fn retries(&self, lun: u16, layer: &Option<String>) -> Result<&RetrySwitch, String> {
+    fn retries(&self, lun: u16, layer: &Option<String>) -> Result<&RetrySwitch, Refusal> {
         let found = self.layer(lun, layer, "retry", "?retry=5,off", |handle| match handle {
             Handle::Retries(switch) => Some(switch),
             _ => None,
@@ -351,7 +413,7 @@ impl Local {
         found.map(AsRef::as_ref)
     }
 
-    fn array(&self, lun: u16, layer: &Option<String>) -> Result<&ArrayControl, String> {
+    fn array(&self, lun: u16, layer: &Option<String>) -> Result<&ArrayControl, Refusal> {
         let found = self.layer(lun, layer, "array", "array:raid1,[…],[…]", |handle| match handle {
             Handle::Array(control) => Some(control),
             _ => None,
@@ -367,25 +429,32 @@ impl Local {
         kind: &str,
         example: &str,
         of_kind: impl Fn(&'a Handle) -> Option<&'a T>,
-    ) -> Result<&'a T, String> {
+    ) -> Result<&'a T, Refusal> {
         let handles = self.device(lun)?;
         let known: Vec<(&str, &T)> =
             handles.iter().filter_map(|(name, handle)| Some((name.as_str(), of_kind(handle)?))).collect();
         let names = || known.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
         match (name, known.as_slice()) {
-            (_, []) => Err(format!("this device has no {kind} layer; add one to its URL, such as {example}")),
+            (_, []) => {
+                let why = format!("this device has no {kind} layer; add one to its URL, such as {example}");
+                Err(Reason::NoLayer.because(why))
+            }
             (None, [(_, one)]) => Ok(one),
-            (None, _) => Err(format!("there are several {kind} layers; say which: layer = {}", names())),
-            (Some(name), _) => handle::find(handles, name)
-                .and_then(of_kind)
-                .ok_or_else(|| format!("there is no {kind} layer '{name}'; there are {}", names())),
+            (None, _) => {
+                let why = format!("there are several {kind} layers; say which: layer = {}", names());
+                Err(Reason::AmbiguousLayer.because(why))
+            }
+            (Some(name), _) => handle::find(handles, name).and_then(of_kind).ok_or_else(|| {
+                let why = format!("there is no {kind} layer '{name}'; there are {}", names());
+                Reason::NoLayer.because(why)
+            }),
         }
     }
 }
 
 impl Controls for Local {
-    fn ask(&self, order: &Order) -> io::Result<Answer> {
-        Ok(self.obey(order))
+    fn ask(&self, command: &Command) -> io::Result<Reply> {
+        Ok(self.obey(command))
     }
 }
 
@@ -398,7 +467,7 @@ mod tests {
         Local::new([(0, open_url(url).unwrap().handles())])
     }
 
-    /// The goal: a conversation as a script would have it, word for word.
+    /// A conversation as a script would have it, word for word.
     #[test]
     fn lines() {
         let member = "[memory:1MiB?fault=off]";
@@ -417,16 +486,19 @@ mod tests {
         );
         check(r#"{"do":"retry","lun":0,"on":true}"#, r#"{"answer":"done"}"#);
         check(r#"{"do":"rate","lun":0,"bytes_per_second":1000}"#, r#"{"answer":"done"}"#);
-        check(r#"{"do":"rebuild","lun":0}"#, r#"{"answer":"refused","why":"no member has failed"}"#);
+        check(
+            r#"{"do":"rebuild","lun":0}"#,
+            r#"{"answer":"refused","reason":"wrong-state","why":"no member has failed"}"#,
+        );
         check(r#"{"do":"fail","lun":0,"member":1}"#, r#"{"answer":"done"}"#);
-        let status: Answer = serde_json::from_str(&local.line(r#"{"do":"status","lun":0}"#)).unwrap();
-        let Answer::Status { layers } = status else { panic!("{status:?}") };
+        let status: Reply = serde_json::from_str(&local.line(r#"{"do":"status","lun":0}"#)).unwrap();
+        let Reply::Status { layers } = status else { panic!("{status:?}") };
         assert_eq!(layers.keys().collect::<Vec<_>>(), ["0/fault", "1/fault", "array", "fault", "retry"]);
         assert!(matches!(&layers["retry"], LayerStatus::Retry { on: true, .. }));
         assert!(matches!(&layers["array"], LayerStatus::Array { state, .. } if state == "rebuilding"));
     }
 
-    /// The goal: whatever is wrong is refused, with what would be right.
+    /// Whatever is wrong is refused, with what would be right.
     #[test]
     fn refusals() {
         let check = |url: &str, line: &str, said: &str| {

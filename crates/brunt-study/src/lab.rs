@@ -15,27 +15,29 @@ use brunt_core::{Clock, random::Random};
 pub use brunt_lab::link::Counts as LinkCounts;
 use brunt_lab::link::{LinkReport, Settings};
 use brunt_lab::{Host, Lab, LabError, LinkConfig};
+use brunt_result::Outcome;
 
 use crate::experiment::{Experiment, LabEntry};
-use crate::observe::{Companion, Hub, RunInfo};
+use crate::hook::{HookError, HookErrorKind, RunHook};
+use crate::observe::{Hub, RunInfo};
 use crate::probe::{Network, Watch, Watching};
 use crate::role::Place;
 use crate::summary::RunSummary;
 
 /// A lab that stands. Clones are the same lab; it goes with the last of them.
 #[derive(Clone)]
-pub struct Standing {
+pub struct BuiltLab {
     lab: Arc<Mutex<Lab>>,
     worker: Host,
     hosts: Vec<Host>,
 }
 
-impl Standing {
+impl BuiltLab {
     /// Builds what `[lab]` describes.
     ///
     /// # Errors
     /// The machine refuses; the text says what to do.
-    pub fn build(entry: &LabEntry, seed: u64) -> Result<Standing, LabError> {
+    pub fn build(entry: &LabEntry, seed: u64) -> Result<BuiltLab, LabError> {
         let mut lab = Lab::new(entry.hosts.iter().map(String::as_str), Clock::Monotonic)?;
         for (number, (name, link)) in entry.links.iter().enumerate() {
             lab.add_link(&LinkConfig {
@@ -56,7 +58,7 @@ impl Standing {
         }
         let worker = lab.host(entry.worker())?.clone();
         let hosts = entry.hosts.iter().map(|name| lab.host(name).cloned()).collect::<Result<_, _>>()?;
-        Ok(Standing { lab: Arc::new(Mutex::new(lab)), worker, hosts })
+        Ok(BuiltLab { lab: Arc::new(Mutex::new(lab)), worker, hosts })
     }
 
     /// The calling thread, and all that it starts from now on, works on the workers' host and its cores.
@@ -88,9 +90,9 @@ impl Standing {
     }
 
     /// Sets the links for each run of this experiment.
-    pub fn companion(&self, experiment: &Experiment) -> Box<dyn Companion> {
+    pub fn hook(&self, experiment: &Experiment) -> Box<dyn RunHook> {
         let points = experiment.points().into_iter().map(|point| point.links).collect();
-        Box::new(Links { standing: self.clone(), points, before: BTreeMap::new(), seen: BTreeMap::new() })
+        Box::new(Links { lab: self.clone(), points, before: BTreeMap::new(), seen: BTreeMap::new() })
     }
 
     /// The lab itself, for faults of its links.
@@ -116,7 +118,7 @@ impl Place for OnHost {
 
 /// Goes along with each run.
 struct Links {
-    standing: Standing,
+    lab: BuiltLab,
     /// Settings of each link, for each point.
     points: Vec<BTreeMap<String, [Settings; 2]>>,
     before: BTreeMap<String, LinkReport>,
@@ -124,37 +126,39 @@ struct Links {
 }
 
 impl Links {
-    fn reports(&self) -> Result<BTreeMap<String, LinkReport>, String> {
-        let reports = self.standing.lab().reports().map_err(|error| error.to_string())?;
-        Ok(reports.into_iter().collect())
+    fn reports(&self) -> Result<BTreeMap<String, LinkReport>, LabError> {
+        Ok(self.lab.lab().reports()?.into_iter().collect())
     }
 }
 
-impl Companion for Links {
-    fn begin(&mut self, run: &RunInfo, _hub: &Arc<Hub>) -> Result<(), String> {
-        let mut lab = self.standing.lab();
+impl RunHook for Links {
+    fn begin(&mut self, run: &RunInfo, _hub: &Arc<Hub>) -> Result<(), HookError> {
+        let mut lab = self.lab.lab();
         for (number, (name, settings)) in self.points[run.point as usize].iter().enumerate() {
             let seed = link_seed(run.seed, number);
-            lab.restart(name, settings.clone(), seed).map_err(|error| error.to_string())?;
+            let restarted = lab.restart(name, settings.clone(), seed);
+            restarted.map_err(|error| HookError::not_ready(format!("link {name}"), error))?;
         }
         drop(lab);
-        self.before = self.reports()?;
+        self.before = self.reports().map_err(|error| HookError::not_ready("the lab's links", error))?;
         Ok(())
     }
 
-    fn end(&mut self) -> Result<(), String> {
-        self.seen = self.reports()?;
+    fn end(&mut self, _complete: bool) -> Result<(), HookError> {
+        let unread = |error| HookError::new(HookErrorKind::Disturbed, "the lab's links").because(error);
+        self.seen = self.reports().map_err(unread)?;
         for (name, report) in &mut self.seen {
             *report = report.since(&self.before.get(name).copied().unwrap_or_default());
             let unmeant = report.there.unmeant() + report.back.unmeant();
             if unmeant > 0 {
-                return Err(format!("link {name}: {}", report.trouble().join("; ")));
+                let what = format!("link {name}: {}", report.trouble().join("; "));
+                return Err(HookError::new(HookErrorKind::Disturbed, what));
             }
         }
         Ok(())
     }
 
-    fn sum_up(&mut self, run: &mut RunSummary) {
+    fn sum_up(&mut self, run: &mut RunSummary, _outcome: &Outcome) {
         for (name, report) in &self.seen {
             run.doubts.extend(report.trouble().into_iter().map(|trouble| format!("link {name}: {trouble}")));
         }

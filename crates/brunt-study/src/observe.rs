@@ -1,6 +1,6 @@
 //! What happens in an experiment, told to whoever writes it down or shows it: the results on disk,
-//! the terminal. A [`crate::study::Study`] tells runs and their figures; [`Companion`]s (a prober, a
-//! time line of faults) tell what they see beside them, from their own threads.
+//! the terminal. A [`crate::study::Study`] tells runs and their figures; [`crate::hook::RunHook`]s
+//! (a prober, the schedule of faults) tell what they see beside them, from their own threads.
 //!
 //! The rule: an observer never delays a worker. What costs time is handed to a thread of the
 //! observer's own; what cannot be kept (a full disk) ends the experiment instead of being lost
@@ -8,13 +8,12 @@
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use brunt_core::Nanos;
 use brunt_result::{Figures, Interval, RequestRecord};
 
 use crate::summary::{RunSummary, Summary};
-use crate::timeline::TimeLine;
 
 /// A run that is about to be made.
 #[derive(Clone, Debug)]
@@ -129,7 +128,7 @@ pub enum Event<'a> {
     Ends(&'a Summary),
 }
 
-/// Takes events. Called from the thread that collects a run's intervals and from companions', one
+/// Takes events. Called from the thread that collects a run's intervals and from hooks', one
 /// call at a time.
 pub trait Observer: Send {
     /// Takes one.
@@ -138,29 +137,6 @@ pub trait Observer: Send {
     /// It cannot be kept; the text says where and why. The experiment ends, and this observer is
     /// told nothing more but [`Event::Ends`].
     fn event(&mut self, event: &Event<'_>) -> io::Result<()>;
-}
-
-/// Goes along with each run, from before its first request to after its last.
-pub trait Companion {
-    /// A run is about to start; what happens is told to `hub`.
-    ///
-    /// # Errors
-    /// The run cannot be made as the experiment says; the text says why and what to do.
-    fn begin(&mut self, run: &RunInfo, hub: &Arc<Hub>) -> Result<(), String>;
-
-    /// The run's workers start at `start`; measuring begins after `ramp_up`. Called once a run.
-    fn starts(&mut self, _start: Nanos, _ramp_up: Duration) {}
-
-    /// The run is over, however it ended; everything that `begin` did is undone when this returns.
-    ///
-    /// # Errors
-    /// What was meant to happen did not, or could not be undone: the run is void and the experiment
-    /// ends with this text.
-    fn end(&mut self) -> Result<(), String>;
-
-    /// Adds what it saw of the run that ended to the run's summary. Called after every `end`, when the
-    /// run was not void.
-    fn sum_up(&mut self, _run: &mut RunSummary) {}
 }
 
 /// Hands events to all observers.
@@ -215,17 +191,6 @@ impl Hub {
     pub fn failure(&self) -> Option<String> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner).failure.clone()
     }
-}
-
-/// What an experiment is made of beside its runs, for [`crate::study::Study::new`].
-#[derive(Default)]
-pub struct Company {
-    /// Told everything.
-    pub observers: Vec<Box<dyn Observer>>,
-    /// Begun in this order for each run, ended in the opposite one.
-    pub companions: Vec<Box<dyn Companion>>,
-    /// The experiment's faults: begun last and ended first.
-    pub timeline: Option<TimeLine>,
 }
 
 #[cfg(test)]

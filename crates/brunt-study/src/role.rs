@@ -20,9 +20,10 @@ use brunt_core::Clock;
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use crate::control::{Answer, Away, Controls, Order, Presence};
+use crate::control::{self, Absence, Controls, ProcessState, Reply};
 use crate::experiment::{Serve, TARGET_NAME};
-use crate::observe::{Companion, Hub, RunInfo};
+use crate::hook::{HookError, HookErrorKind, RunHook};
+use crate::observe::{Hub, RunInfo};
 use crate::probe::{Watch, Watching};
 
 /// A role that does not listen after this is given up: a large memory LUN takes a moment, and so does a program
@@ -131,7 +132,7 @@ pub struct Role {
     control: Mutex<ControlLine>,
     lines: Arc<Mutex<VecDeque<String>>>,
     /// Never locked while another of these is wanted.
-    presence: Mutex<Presence>,
+    state: Mutex<ProcessState>,
     /// The cores that it is kept on, also after a restart.
     pinned: Mutex<Vec<usize>>,
 }
@@ -163,8 +164,8 @@ impl Role {
         let (process, control, address) = launch(name, arguments, place.as_ref(), 0, &lines)?;
         let (arguments, name) = (arguments.to_vec(), name.to_string());
         let (process, control) = (Mutex::new(process), Mutex::new(control));
-        let (presence, pinned) = Default::default();
-        Ok(Role { name, place, arguments, address, process, control, lines, presence, pinned })
+        let (state, pinned) = Default::default();
+        Ok(Role { name, place, arguments, address, process, control, lines, state, pinned })
     }
 
     /// The role that serves what an experiment's target asks for.
@@ -196,23 +197,23 @@ impl Role {
     }
 
     /// Whether it is there, and which of its lives this is.
-    pub fn presence(&self) -> Presence {
-        *lock(&self.presence)
+    pub fn state(&self) -> ProcessState {
+        *lock(&self.state)
     }
 
     /// To be said before it is stopped or killed; false, and nothing said, when it is away already.
-    pub(crate) fn goes_away(&self, away: Away) -> bool {
-        let mut presence = lock(&self.presence);
-        let is_there = presence.away.is_none();
+    pub(crate) fn goes_away(&self, away: Absence) -> bool {
+        let mut state = lock(&self.state);
+        let is_there = state.away.is_none();
         if is_there {
-            presence.away = Some((away, Clock::Monotonic.now()));
+            state.away = Some((away, Clock::Monotonic.now()));
         }
         is_there
     }
 
     /// To be said when it goes on.
     pub(crate) fn comes_back(&self) {
-        lock(&self.presence).away = None;
+        lock(&self.state).away = None;
     }
 
     /// Has a target carry out an order. The answer of one that a fault has stopped is waited for until it
@@ -220,7 +221,7 @@ impl Role {
     ///
     /// # Errors
     /// It is gone, or does not answer in time.
-    pub fn ask(&self, order: &Order) -> io::Result<Answer> {
+    pub fn ask(&self, order: &control::Command) -> io::Result<Reply> {
         let mut control = lock(&self.control);
         let mut line = serde_json::to_vec(order).map_err(io::Error::other)?;
         line.push(b'\n');
@@ -239,7 +240,7 @@ impl Role {
                 }
                 // Given up now, its late answer would be taken for that to the next order.
                 Err(RecvTimeoutError::Timeout) => {
-                    if matches!(self.presence().away, Some((Away::Frozen, _))) {
+                    if matches!(self.state().away, Some((Absence::Frozen, _))) {
                         begin = Instant::now();
                     }
                 }
@@ -344,9 +345,9 @@ impl Role {
         if !pinned.is_empty() {
             self.pin(&pinned).map_err(|error| self.os("be kept on its cores", error))?;
         }
-        let mut presence = lock(&self.presence);
-        let ended = presence.away.take().map_or(Clock::Monotonic.now(), |(_, since)| since);
-        (presence.life, presence.last_end) = (presence.life + 1, Some(ended));
+        let mut state = lock(&self.state);
+        let ended = state.away.take().map_or(Clock::Monotonic.now(), |(_, since)| since);
+        (state.life, state.last_end) = (state.life + 1, Some(ended));
         Ok(())
     }
 
@@ -394,11 +395,11 @@ impl Role {
 }
 
 impl Controls for Role {
-    fn presence(&self) -> Presence {
-        Role::presence(self)
+    fn state(&self) -> ProcessState {
+        Role::state(self)
     }
 
-    fn ask(&self, order: &Order) -> io::Result<Answer> {
+    fn ask(&self, order: &control::Command) -> io::Result<Reply> {
         Role::ask(self, order)
     }
 }
@@ -554,13 +555,14 @@ impl Roles {
         Roles { roles, watch: watch.clone(), watching: Vec::new() }
     }
 
-    fn check(&self) -> Result<(), String> {
-        self.roles.iter().try_for_each(|role| role.check().map_err(|error| error.to_string()))
+    fn check(&self) -> Result<(), HookError> {
+        let died = |error: RoleError| HookError::new(HookErrorKind::Disturbed, error.to_string());
+        self.roles.iter().try_for_each(|role| role.check().map_err(died))
     }
 }
 
-impl Companion for Roles {
-    fn begin(&mut self, _run: &RunInfo, _hub: &Arc<Hub>) -> Result<(), String> {
+impl RunHook for Roles {
+    fn begin(&mut self, _run: &RunInfo, _hub: &Arc<Hub>) -> Result<(), HookError> {
         self.check()?;
         let pids: Vec<u32> = self.roles.iter().map(|role| role.pid()).collect();
         if !self.watching.iter().map(|(pid, _)| pid).eq(&pids) {
@@ -571,7 +573,7 @@ impl Companion for Roles {
         Ok(())
     }
 
-    fn end(&mut self) -> Result<(), String> {
+    fn end(&mut self, _complete: bool) -> Result<(), HookError> {
         self.check()
     }
 }
@@ -580,7 +582,7 @@ impl Companion for Roles {
 mod tests {
     use super::*;
 
-    /// The goal: what a target asks for becomes the command line that a person would write.
+    /// What a target asks for becomes the command line that a person would write.
     #[test]
     fn command_lines() {
         let check = |serve: Serve, words: &str| assert_eq!(arguments_of(&serve).join(" "), words);
@@ -592,7 +594,7 @@ mod tests {
         );
     }
 
-    /// The goal: what a process says is kept in bounds, whatever it says.
+    /// What a process says is kept in bounds, whatever it says.
     #[test]
     fn lines_are_bounded() {
         let kept = Mutex::new(VecDeque::new());

@@ -13,8 +13,8 @@ use brunt_core::{Histogram, Nanos};
 use brunt_load::block::depth::{DepthChoice, DepthTrial};
 use brunt_report::experiment::{Details, Interval, RunDetails};
 use brunt_study::experiment::Experiment;
+use brunt_study::hook::Company;
 use brunt_study::lab::LinkCounts;
-use brunt_study::observe::Company;
 use brunt_study::study::Study;
 use brunt_study::summary::{FaultSummary, Summary};
 

@@ -1,5 +1,5 @@
 //! Samples everything that is watched at an interval, in a thread of its own, for as long as a run
-//! lasts. A [`crate::study::Study`] has it as a companion; samples go to its hub as events.
+//! lasts. A [`crate::study::Study`] has it as a hook; samples go to its hub as events.
 //!
 //! The rule: a sample has the times at which it was taken. One that comes late is counted, and the
 //! times after it stay where they were; those that it missed are not made up for.
@@ -14,13 +14,15 @@ use std::time::Duration;
 
 use brunt_core::cost::Cost;
 use brunt_core::{Clock, Nanos};
+use brunt_result::Outcome;
 use serde::{Deserialize, Serialize};
 
 use super::Probes;
 use super::means::Means;
 use super::sampler::{Misreadings, Sampler};
 use super::watch::{Subject, Watch, Watching};
-use crate::observe::{Companion, Event, Hub, RunInfo, Sample};
+use crate::hook::{HookError, RunHook};
+use crate::observe::{Event, Hub, RunInfo, Sample};
 use crate::summary::RunSummary;
 
 /// The name of the machine that the runner runs on, in samples.
@@ -169,23 +171,23 @@ impl Prober {
     }
 }
 
-impl Companion for Prober {
-    fn begin(&mut self, _run: &RunInfo, hub: &Arc<Hub>) -> Result<(), String> {
+impl RunHook for Prober {
+    fn begin(&mut self, _run: &RunInfo, hub: &Arc<Hub>) -> Result<(), HookError> {
         let hub = Arc::clone(hub);
         self.start(move |sample| hub.tell(&Event::Sample(sample)))
-            .map_err(|error| format!("the prober has no thread: {error}"))
+            .map_err(|error| HookError::not_ready("the prober has no thread", error))
     }
 
     fn starts(&mut self, start: Nanos, ramp_up: Duration) {
         self.measure_from(start.after(ramp_up));
     }
 
-    fn end(&mut self) -> Result<(), String> {
+    fn end(&mut self, _complete: bool) -> Result<(), HookError> {
         self.record = self.stop();
         Ok(())
     }
 
-    fn sum_up(&mut self, run: &mut RunSummary) {
+    fn sum_up(&mut self, run: &mut RunSummary, _outcome: &Outcome) {
         run.probes = self.record.take();
     }
 }

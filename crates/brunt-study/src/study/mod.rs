@@ -20,14 +20,14 @@ use brunt_load::block::workload::Arrival;
 use brunt_load::block::workload::RingMode;
 use brunt_load::file::{FileSystem, FileSystemError};
 use brunt_load::{Recorder, Session, SessionError};
-use brunt_result::{Figures, Interval, Outcome, RequestRecord, RequestStatus, Stopped};
+use brunt_result::{Interval, Outcome, RequestRecord, Stopped};
 
-use crate::degradation::{Degradation, Stretch, over_runs};
+use crate::degradation::{Degradation, over_runs};
 use crate::experiment::{Experiment, Plan, Point};
-use crate::observe::{Companion, Company, Event, Hub, RunInfo};
+use crate::hook::{Company, HookError, RunHook};
+use crate::observe::{Event, Hub, RunInfo};
 use crate::statistics::Estimate;
-use crate::summary::{FORMAT, FaultSummary, Latencies, PointSummary, RunSummary, Summary};
-use crate::timeline::{RunLog, TimeLine};
+use crate::summary::{FORMAT, Latencies, PointSummary, RunSummary, Summary};
 
 pub use table::{describe, table};
 
@@ -45,14 +45,14 @@ pub enum StudyError {
         source: SessionError,
     },
     /// What goes along with a run failed, before or after it; the run is void.
-    #[error("{label}, repetition {repetition}: {what}")]
-    Companion {
+    #[error("{label}, repetition {repetition}: {source}")]
+    Hook {
         /// The point.
         label: String,
         /// From 0.
         repetition: u32,
         /// What failed, and what to do.
-        what: String,
+        source: HookError,
     },
     /// A file system cannot be used.
     #[error(transparent)]
@@ -73,33 +73,24 @@ pub struct Study<'a> {
     /// Histograms of complete runs, by point: response and service.
     merged: Vec<(Histogram, Histogram)>,
     hub: Arc<Hub>,
-    companions: Vec<Box<dyn Companion>>,
-    /// The time line's word on the run under way; it is the last of the companions.
-    faults: Option<Arc<RunLog>>,
+    hooks: Vec<Box<dyn RunHook>>,
 }
 
-/// Hands a session's figures to the hub, and its start to the companions.
+/// Hands a session's figures to the hub and the hooks, and its start to the hooks.
 struct Relay<'a> {
     hub: &'a Hub,
-    companions: &'a mut [Box<dyn Companion>],
+    hooks: &'a mut [Box<dyn RunHook>],
     ramp_up: Duration,
     started: bool,
-    /// What happened in each interval and when, if faults are to be seen in them.
-    series: Option<Vec<Seen>>,
 }
 
-/// Begin and end of an interval, and what happened in it; its times are not filled in yet.
-type Seen = (Nanos, Nanos, Stretch);
-
-/// A run that was made: its outcome, its summary, its intervals.
-type Made = (Outcome, RunSummary, Vec<Seen>);
+/// A run that was made: its outcome and its summary.
+type Made = (Outcome, RunSummary);
 
 impl Recorder for Relay<'_> {
     fn interval(&mut self, interval: &Interval) {
         self.hub.tell(&Event::Interval(interval));
-        if let Some(series) = &mut self.series {
-            series.push((interval.start, interval.end, stretch(&interval.figures)));
-        }
+        self.hooks.iter_mut().for_each(|hook| hook.interval(interval));
     }
     fn requests(&mut self, batch: &[RequestRecord]) {
         self.hub.tell(&Event::Requests(batch));
@@ -107,34 +98,11 @@ impl Recorder for Relay<'_> {
     fn starts(&mut self, start: Nanos) {
         self.hub.tell(&Event::RunStarts(start));
         if !std::mem::replace(&mut self.started, true) {
-            self.companions.iter_mut().for_each(|companion| companion.starts(start, self.ramp_up));
+            self.hooks.iter_mut().for_each(|hook| hook.starts(start, self.ramp_up));
         }
     }
     fn is_full(&self) -> bool {
         self.hub.failure().is_some()
-    }
-}
-
-/// What degradation is computed from. Called once an interval by the collecting thread.
-fn stretch(figures: &Figures) -> Stretch {
-    // Two thirds of a megabyte are copied only if there are several kinds.
-    let together;
-    let mut done = figures.ops().filter(|(_, op)| op.completed > 0).map(|(_, op)| &op.response);
-    let response = match (done.next(), done.next()) {
-        (Some(only), None) => only,
-        _ => {
-            together = figures.response();
-            &together
-        }
-    };
-    let failed = RequestStatus::ALL.into_iter().filter(|status| *status != RequestStatus::Good);
-    Stretch {
-        requests: figures.completed(),
-        bytes: figures.bytes(),
-        failed: failed.map(|status| figures.counts.of(status)).sum(),
-        response_mean_us: response.mean().map(|nanos| nanos / 1e3),
-        response_p99_us: response.percentile(99.0).map(|nanos| nanos.0 as f64 / 1e3),
-        ..Stretch::default()
     }
 }
 
@@ -162,11 +130,9 @@ impl<'a> Study<'a> {
         let merged = plan.points.iter().map(|_| (Histogram::new(), Histogram::new())).collect();
         let brunt = version.to_string();
         let summary = Summary { format: FORMAT, brunt, complete: false, trouble: None, experiment, points };
-        let (hub, mut companions) = (Hub::new(company.observers), company.companions);
-        let faults = company.timeline.as_ref().map(TimeLine::log);
-        companions.extend(company.timeline.map(|timeline| Box::new(timeline) as Box<dyn Companion>));
+        let (hub, hooks) = (Hub::new(company.observers), company.hooks);
         let filesystems = BTreeMap::new();
-        Study { plan, targets, filesystems, folder, summary, merged, hub, companions, faults }
+        Study { plan, targets, filesystems, folder, summary, merged, hub, hooks }
     }
 
     /// Makes all runs, until `stop` is set.
@@ -288,55 +254,41 @@ impl<'a> Study<'a> {
         Ok(chosen)
     }
 
-    /// One run with its companions, who are gone when this returns.
+    /// One run with its hooks, which are ended when this returns.
     fn accompanied(
         &mut self,
         info: &RunInfo,
         stop: &AtomicBool,
     ) -> Result<(Outcome, RunSummary), StudyError> {
-        let mut companions = std::mem::take(&mut self.companions);
+        let mut hooks = std::mem::take(&mut self.hooks);
         let mut begun = 0;
         let mut trouble = None;
-        for companion in &mut companions {
+        for hook in &mut hooks {
             begun += 1;
-            if let Err(what) = companion.begin(info, &self.hub) {
-                trouble = Some(what);
+            if let Err(error) = hook.begin(info, &self.hub) {
+                trouble = Some(error);
                 break;
             }
         }
         let mut made = match trouble {
-            None => Some(self.one(info, &mut companions, stop)),
+            None => Some(self.one(info, &mut hooks, stop)),
             Some(_) => None,
         };
-        if let Some(faults) = &self.faults {
-            let complete =
-                made.as_ref().is_some_and(|made| made.as_ref().is_ok_and(|made| made.0.is_complete()));
-            faults.run_was_complete(complete);
-        }
-        for companion in companions[..begun].iter_mut().rev() {
-            if let Err(what) = companion.end() {
-                trouble.get_or_insert(what);
+        let complete = made.as_ref().is_some_and(|made| made.as_ref().is_ok_and(|made| made.0.is_complete()));
+        for hook in hooks[..begun].iter_mut().rev() {
+            if let Err(error) = hook.end(complete) {
+                trouble.get_or_insert(error);
             }
         }
-        if let (Some(Ok((_, run, _))), None) = (&mut made, &trouble) {
-            companions.iter_mut().for_each(|companion| companion.sum_up(run));
+        if let (Some(Ok((outcome, run))), None) = (&mut made, &trouble) {
+            hooks.iter_mut().for_each(|hook| hook.sum_up(run, outcome));
         }
-        self.companions = companions;
-        if let (Some(faults), Some(Ok((outcome, run, series)))) = (&self.faults, &mut made) {
-            let seconds = |at: Nanos| (at.0 as f64 - outcome.start.0 as f64) / 1e9;
-            let stretch = |&(start, end, stretch): &Seen| Stretch {
-                start_s: seconds(start),
-                end_s: seconds(end),
-                ..stretch
-            };
-            let series: Vec<Stretch> = series.iter().map(stretch).collect();
-            run.faults = FaultSummary::of(&faults.take(), outcome.start, outcome.end, &series);
-        }
+        self.hooks = hooks;
         let (label, repetition) = (info.label.clone(), info.repetition);
         match (made, trouble) {
             (Some(Err(source)), _) => Err(StudyError::Run { label, repetition, source }),
-            (_, Some(what)) => Err(StudyError::Companion { label, repetition, what }),
-            (Some(Ok((outcome, run, _))), None) => Ok((outcome, run)),
+            (_, Some(source)) => Err(StudyError::Hook { label, repetition, source }),
+            (Some(Ok(made)), None) => Ok(made),
             (None, None) => unreachable!("made unless there was trouble"),
         }
     }
@@ -344,20 +296,19 @@ impl<'a> Study<'a> {
     fn one(
         &mut self,
         info: &RunInfo,
-        companions: &mut [Box<dyn Companion>],
+        hooks: &mut [Box<dyn RunHook>],
         stop: &AtomicBool,
     ) -> Result<Made, SessionError> {
         let point = &self.plan.points[info.point as usize];
         if let Some(phase) = point.phase {
-            let series = self.faults.is_some().then(Vec::new);
             let ramp_up = Duration::ZERO;
-            let mut relay = Relay { hub: &self.hub, companions, ramp_up, started: false, series };
+            let mut relay = Relay { hub: &self.hub, hooks, ramp_up, started: false };
             let filesystem =
                 self.filesystems.get_mut(&point.target).expect("they were opened before the runs");
             let (outcome, page_cache) = filesystem.run(phase, info.seed, stop, &mut relay)?;
             let mut run = RunSummary::of(&outcome, info.repetition, info.order, info.seed, None);
             run.page_cache = Some(page_cache);
-            return Ok((outcome, run, relay.series.unwrap_or_default()));
+            return Ok((outcome, run));
         }
         let mut workload = point.workload.clone();
         workload.ring = self.summary.points[info.point as usize].ring.mode;
@@ -368,12 +319,11 @@ impl<'a> Study<'a> {
         }
         let backend = Arc::clone(&self.targets[&point.target]);
         let ramp_up = workload.ramp_up.map_or(Duration::ZERO, |ramp_up| ramp_up.time.0);
-        let series = self.faults.is_some().then(Vec::new);
-        let mut relay = Relay { hub: &self.hub, companions, ramp_up, started: false, series };
+        let mut relay = Relay { hub: &self.hub, hooks, ramp_up, started: false };
         let mut session = Session::new(workload, backend, info.seed);
         session.run = info.seed.wrapping_add(u64::from(info.order) << 32);
         if let Some(search) = session.workload.depth_search {
-            // Here, because companions have made the links what this point says.
+            // Here, because hooks have made the links what this point says.
             let known = &mut self.summary.points[info.point as usize].depth;
             if known.is_none() {
                 *known = session.find_depth(search, stop)?;
@@ -381,7 +331,7 @@ impl<'a> Study<'a> {
             let Some(depth) = known else {
                 let outcome = Outcome::interrupted();
                 let run = RunSummary::of(&outcome, info.repetition, info.order, info.seed, None);
-                return Ok((outcome, run, Vec::new()));
+                return Ok((outcome, run));
             };
             session.workload.queue_depth = depth.queue_depth;
         }
@@ -401,7 +351,7 @@ impl<'a> Study<'a> {
             _ => (session.run(stop, &mut relay)?, None),
         };
         let run = RunSummary::of(&outcome, info.repetition, info.order, info.seed, rate_found);
-        Ok((outcome, RunSummary { trial, ..run }, relay.series.unwrap_or_default()))
+        Ok((outcome, RunSummary { trial, ..run }))
     }
 
     /// What the complete runs of a point say together.
@@ -469,6 +419,7 @@ fn empty(point: &Point, notes: Vec<String>) -> PointSummary {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hook::HookErrorKind;
     use crate::observe::Observer;
     use brunt_block::backends::memory::MemoryBackend;
     use std::sync::Mutex;
@@ -510,7 +461,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let told = Arc::new(AtomicUsize::new(0));
         let count = Count(told.clone(), Arc::default(), usize::MAX);
-        let company = Company { observers: vec![Box::new(count)], companions: Vec::new(), timeline: None };
+        let company = Company { observers: vec![Box::new(count)], hooks: Vec::new() };
         let summary = study(folder.path(), company).run(&AtomicBool::new(false)).unwrap();
         assert!(summary.complete && summary.trouble.is_none());
         assert_eq!(told.load(Ordering::Relaxed), 8);
@@ -535,7 +486,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let stop = Arc::new(AtomicBool::new(false));
         let count = Count(Arc::default(), stop.clone(), 3);
-        let company = Company { observers: vec![Box::new(count)], companions: Vec::new(), timeline: None };
+        let company = Company { observers: vec![Box::new(count)], hooks: Vec::new() };
         let summary = study(folder.path(), company).run(&stop).unwrap();
         assert!(!summary.complete && summary.trouble.is_some());
         let read = Summary::read(folder.path()).unwrap();
@@ -546,35 +497,35 @@ mod tests {
     /// Writes down what it is told, and fails where it should.
     struct Along(&'static str, Arc<Mutex<Vec<String>>>, &'static str);
     impl Along {
-        fn say(&self, what: &str) -> Result<(), String> {
+        fn say(&self, what: &str) -> Result<(), HookError> {
             self.1.lock().unwrap().push(format!("{} {what}", self.0));
-            if self.2 == what { Err(format!("{} cannot {what}", self.0)) } else { Ok(()) }
+            let failed = || HookError::new(HookErrorKind::Disturbed, format!("{} cannot {what}", self.0));
+            if self.2 == what { Err(failed()) } else { Ok(()) }
         }
     }
-    impl Companion for Along {
-        fn begin(&mut self, _run: &RunInfo, _hub: &Arc<Hub>) -> Result<(), String> {
+    impl RunHook for Along {
+        fn begin(&mut self, _run: &RunInfo, _hub: &Arc<Hub>) -> Result<(), HookError> {
             self.say("begin")
         }
         fn starts(&mut self, _start: Nanos, _ramp_up: Duration) {
             let _ = self.say("start");
         }
-        fn end(&mut self) -> Result<(), String> {
+        fn end(&mut self, _complete: bool) -> Result<(), HookError> {
             self.say("end")
         }
     }
 
-    /// The goal: companions come and go around each run in opposite orders; one that fails voids the
+    /// Hooks come and go around each run in opposite orders; one that fails voids the
     /// run and ends the experiment, and those that had begun are ended all the same.
     #[test]
-    fn companions_are_always_ended() {
+    fn hooks_are_always_ended() {
         let check = |fails: &'static str, expected: &[&str], trouble: &str| {
             let folder = tempfile::tempdir().unwrap();
             let said = Arc::new(Mutex::new(Vec::new()));
-            let along = |name, fails| Box::new(Along(name, said.clone(), fails)) as Box<dyn Companion>;
+            let along = |name, fails| Box::new(Along(name, said.clone(), fails)) as Box<dyn RunHook>;
             let company = Company {
                 observers: Vec::new(),
-                companions: vec![along("a", ""), along("b", fails), along("c", "")],
-                timeline: None,
+                hooks: vec![along("a", ""), along("b", fails), along("c", "")],
             };
             let error = study(folder.path(), company).run(&AtomicBool::new(false)).unwrap_err();
             assert!(error.to_string().ends_with(trouble), "{error}");
@@ -607,7 +558,7 @@ mod tests {
         let experiment = Experiment::parse("small.toml", &text).unwrap();
         let memory: Arc<dyn Backend> = Arc::new(MemoryBackend::new(16 << 20, 512).unwrap());
         let targets = BTreeMap::from([("memory".into(), memory)]);
-        let company = Company { observers: vec![Box::new(Full)], companions: Vec::new(), timeline: None };
+        let company = Company { observers: vec![Box::new(Full)], hooks: Vec::new() };
         let study = Study::new(experiment, targets, "test", folder.path(), company);
         let summary = study.run(&AtomicBool::new(false)).unwrap();
         assert_eq!(summary.trouble.as_deref(), Some("intervals: no space left"));

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use brunt_core::Span;
 use brunt_core::units::parse_duration;
 use brunt_study::experiment::Experiment;
-use brunt_study::lab::Standing;
+use brunt_study::lab::BuiltLab;
 use brunt_study::role::Role;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
@@ -100,7 +100,7 @@ impl super::Subcommand for Lab {
 }
 
 /// Sets every link's delay, each way.
-fn move_apart(lab: &Standing, experiment: &Experiment, delay: Duration) -> Result<(), Failure> {
+fn move_apart(lab: &BuiltLab, experiment: &Experiment, delay: Duration) -> Result<(), Failure> {
     let points = experiment.points();
     let links = points.first().map(|point| point.links.clone()).unwrap_or_default();
     for (name, mut settings) in links {
@@ -111,7 +111,7 @@ fn move_apart(lab: &Standing, experiment: &Experiment, delay: Duration) -> Resul
 }
 
 /// Starts what the experiment serves; variables with their URLs.
-fn start(experiment: &Experiment, lab: &Standing) -> Result<(Vec<Arc<Role>>, Variables), Failure> {
+fn start(experiment: &Experiment, lab: &BuiltLab) -> Result<(Vec<Arc<Role>>, Variables), Failure> {
     let (mut roles, mut urls) = (Vec::new(), Variables::new());
     for (name, target) in &experiment.targets {
         let (url, role) = serve(name, target, Some(lab))?;

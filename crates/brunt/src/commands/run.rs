@@ -7,14 +7,15 @@ use std::sync::Arc;
 
 use brunt_fio::FioJson;
 use brunt_study::experiment::{Experiment, Target, overlaps};
-use brunt_study::lab::Standing;
-use brunt_study::observe::{Companion, Company, Observer};
+use brunt_study::fault::FaultSchedule;
+use brunt_study::hook::{Company, RunHook};
+use brunt_study::lab::BuiltLab;
+use brunt_study::observe::Observer;
 use brunt_study::probe::{Prober, Watch};
 use brunt_study::results::Results;
 use brunt_study::role::{Here, Place, Role, Roles};
 use brunt_study::study::{Study, describe, table};
 use brunt_study::summary::{self, Summary};
-use brunt_study::timeline::TimeLine;
 use serde_json::json;
 
 use super::{Subcommand, report};
@@ -112,10 +113,10 @@ impl Subcommand for Run {
             }
             targets.insert(name.clone(), backend);
         }
-        let timeline = match experiment.fault.is_empty() {
+        let faults = match experiment.fault.is_empty() {
             true => None,
             false => Some(
-                TimeLine::new(&experiment, &mut targets, &roles_by_target, lab.as_ref())
+                FaultSchedule::new(&experiment, &mut targets, &roles_by_target, lab.as_ref())
                     .map_err(Failure::usage)?,
             ),
         };
@@ -123,10 +124,10 @@ impl Subcommand for Run {
             .map_err(|error| Failure::failed(format!("{}: {error}", folder.display())))?;
         let stop = output.interrupt_flag();
         let watch = Watch::default();
-        let mut companions: Vec<Box<dyn Companion>> = Vec::new();
-        companions.extend(lab.as_ref().map(|lab| lab.companion(&experiment)));
+        let mut hooks: Vec<Box<dyn RunHook>> = Vec::new();
+        hooks.extend(lab.as_ref().map(|lab| lab.hook(&experiment)));
         if !roles.is_empty() {
-            companions.push(Box::new(Roles::new(roles.clone(), &watch)));
+            hooks.push(Box::new(Roles::new(roles.clone(), &watch)));
         }
         let mut watching = Vec::new();
         if experiment.probes.is_on() {
@@ -137,7 +138,7 @@ impl Subcommand for Run {
                     Prober::in_lab(&experiment.probes, &watch)
                 }
             };
-            companions.push(Box::new(prober));
+            hooks.push(Box::new(prober));
         }
         let results = Results::create(&folder, &text)
             .map_err(|error| Failure::failed(format!("cannot write the results: {error}")))?;
@@ -148,7 +149,9 @@ impl Subcommand for Run {
             format => Some(FioJson::new(&plan, format == OutputFormat::FioJsonPlus)),
         };
         observers.extend(fio.clone().map(|fio| Box::new(fio) as Box<dyn Observer>));
-        let company = Company { observers, companions, timeline };
+        // Begun last and ended first.
+        hooks.extend(faults.map(|faults| Box::new(faults) as Box<dyn RunHook>));
+        let company = Company { observers, hooks };
         let study = Study::new(experiment, targets, env!("CARGO_PKG_VERSION"), &folder, company);
         let result = study.run(stop);
         drop(watching);
@@ -219,7 +222,7 @@ fn free_folder(experiment: &Path) -> PathBuf {
 pub(super) fn serve(
     name: &str,
     target: &Target,
-    lab: Option<&Standing>,
+    lab: Option<&BuiltLab>,
 ) -> Result<(String, Option<Arc<Role>>), Failure> {
     let Some(serve) = &target.serve else { return Ok((target.url.clone(), None)) };
     let place: Arc<dyn Place> = match (lab, &target.host) {

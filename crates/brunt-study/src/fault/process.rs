@@ -1,4 +1,4 @@
-//! Trouble of a served target's process on the time line: it stands still, or dies and is started again. The
+//! FaultDriver of a served target's process on the time line: it stands still, or dies and is started again. The
 //! process is looked up when the fault begins, since an earlier one of the same run may have replaced it.
 //!
 //! The rule: the role knows that it is away before the signal is sent, and until it is back, so that faults
@@ -10,29 +10,29 @@ use brunt_core::{Clock, Nanos};
 use brunt_lab::faults::{Freeze, Kill};
 use brunt_lab::{Fault, Proof};
 
-use super::Trouble;
-use crate::control::Away;
+use super::driver::{DriverError, FaultDriver};
+use crate::control::Absence;
 use crate::role::Role;
 
 /// See the module.
 pub(super) struct ProcessFault {
     role: Arc<Role>,
-    away: Away,
+    away: Absence,
     fault: Option<Box<dyn Fault>>,
     proof: Option<Proof>,
 }
 
 impl ProcessFault {
     /// Stands still, or dies: what it is away by.
-    pub fn new(role: Arc<Role>, away: Away) -> ProcessFault {
+    pub fn new(role: Arc<Role>, away: Absence) -> ProcessFault {
         ProcessFault { role, away, fault: None, proof: None }
     }
 
     fn make(&self) -> Box<dyn Fault> {
         let pid = self.role.pid();
         match self.away {
-            Away::Frozen => Box::new(Freeze::new(pid)),
-            Away::Dead => {
+            Absence::Frozen => Box::new(Freeze::new(pid)),
+            Absence::Dead => {
                 let again = Arc::clone(&self.role);
                 let restart = move || again.restart().map(|()| again.pid()).map_err(std::io::Error::other);
                 Box::new(Kill::new(pid, Box::new(restart)))
@@ -41,21 +41,18 @@ impl ProcessFault {
     }
 }
 
-impl Trouble for ProcessFault {
+impl FaultDriver for ProcessFault {
     fn describe(&self) -> String {
         self.fault.as_ref().map_or_else(|| format!("{:?}", self.away), |fault| fault.describe())
     }
 
-    fn put(&mut self) -> Result<Option<Nanos>, String> {
+    fn put(&mut self) -> Result<Option<Nanos>, DriverError> {
         // One at a time: another fault of the process may end later than it was meant to.
         if !self.role.goes_away(self.away) {
             return Ok(None);
         }
         // One that died by itself before is not started again as if nothing had been.
-        self.role.check().map_err(|error| {
-            self.role.comes_back();
-            error.to_string()
-        })?;
+        self.role.check().inspect_err(|_| self.role.comes_back())?;
         let mut fault = self.make();
         let proof = fault.inject(&Clock::Monotonic);
         self.fault = Some(fault);
@@ -64,34 +61,30 @@ impl Trouble for ProcessFault {
             Err(error) => {
                 self.fault = None;
                 self.role.comes_back();
-                Err(error.to_string())
+                Err(error.into())
             }
         }
     }
 
-    fn look(&mut self) -> Result<Option<Proof>, String> {
+    fn look(&mut self) -> Result<Option<Proof>, DriverError> {
         Ok(self.proof.clone())
     }
 
-    fn seen_instead(&self) -> String {
-        "nothing".to_string()
-    }
-
-    fn take_away(&mut self) -> Result<Proof, String> {
-        let Some(mut fault) = self.fault.take() else { return Err("it is not there".to_string()) };
-        let proof = fault.remove(&Clock::Monotonic).map_err(|error| error.to_string());
+    fn take_away(&mut self) -> Result<Proof, DriverError> {
+        let Some(mut fault) = self.fault.take() else { return Err(DriverError::NotThere) };
+        let proof = fault.remove(&Clock::Monotonic);
         // A process that was started again is back since then, and may be away once more by now. Of one that could
         // not be started again nobody waits for an answer.
-        if self.away == Away::Frozen {
+        if self.away == Absence::Frozen {
             self.role.comes_back();
         }
-        proof
+        Ok(proof?)
     }
 }
 
 impl Drop for ProcessFault {
     fn drop(&mut self) {
-        if let (Some(fault), Away::Frozen) = (self.fault.take(), self.away) {
+        if let (Some(fault), Absence::Frozen) = (self.fault.take(), self.away) {
             drop(fault);
             self.role.comes_back();
         }

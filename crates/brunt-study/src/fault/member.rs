@@ -9,8 +9,8 @@ use brunt_core::units::format_size;
 use brunt_core::{Clock, Nanos};
 use brunt_lab::Proof;
 
-use super::Trouble;
-use crate::control::{Answer, Controls, LayerStatus, Order};
+use super::driver::{DriverError, FaultDriver};
+use crate::control::{Command, Controls, LayerStatus, Reply};
 
 /// A rebuild at full speed has to be done in this time.
 const REBUILD_MAX: Duration = Duration::from_secs(120);
@@ -55,9 +55,10 @@ struct Array<'a> {
 }
 
 /// Has arrays of a device that are not whole made so, as fast as it goes: before a run.
-pub(super) fn make_whole(controls: &dyn Controls, lun: u16) -> Result<(), String> {
-    let Answer::Status { layers } = controls.must(&Order::Status { lun })? else {
-        return Err("an answer to another question".to_string());
+pub(super) fn make_whole(controls: &dyn Controls, lun: u16) -> Result<(), DriverError> {
+    let reply = controls.must(&Command::Status { lun })?;
+    let Reply::Status { layers } = reply else {
+        return Err(DriverError::mismatched(reply));
     };
     for (name, layer) in &layers {
         if matches!(layer, LayerStatus::Array { state, .. } if state != "optimal") {
@@ -68,9 +69,10 @@ pub(super) fn make_whole(controls: &dyn Controls, lun: u16) -> Result<(), String
 }
 
 impl Array<'_> {
-    fn status(&self) -> Result<Seen, String> {
-        let Answer::Status { layers } = self.controls.must(&Order::Status { lun: self.lun })? else {
-            return Err("an answer to another question".to_string());
+    fn status(&self) -> Result<Seen, DriverError> {
+        let reply = self.controls.must(&Command::Status { lun: self.lun })?;
+        let Reply::Status { layers } = reply else {
+            return Err(DriverError::mismatched(reply));
         };
         let found = layers.into_iter().find_map(|(name, layer)| match layer {
             LayerStatus::Array {
@@ -95,18 +97,18 @@ impl Array<'_> {
             }),
             _ => None,
         });
-        found.ok_or_else(|| "the array is not there".to_string())
+        found.ok_or_else(|| DriverError::Unfit("the array is not there".to_string()))
     }
 
-    fn order(&self, make: impl Fn(u16, Option<String>) -> Order) -> Result<(), String> {
-        self.controls.must(&make(self.lun, self.layer.map(str::to_string))).map(drop)
+    fn command(&self, make: impl Fn(u16, Option<String>) -> Command) -> Result<(), DriverError> {
+        Ok(self.controls.must(&make(self.lun, self.layer.map(str::to_string))).map(drop)?)
     }
 
     /// The failed member is replaced, and the array made whole, as fast as it goes.
-    fn repair(&self) -> Result<Seen, String> {
+    fn repair(&self) -> Result<Seen, DriverError> {
         let rate = self.status()?.rate;
-        self.order(|lun, layer| Order::Replace { lun, layer })?;
-        self.order(|lun, layer| Order::Rate { lun, layer, bytes_per_second: 0 })?;
+        self.command(|lun, layer| Command::Replace { lun, layer })?;
+        self.command(|lun, layer| Command::Rate { lun, layer, bytes_per_second: 0 })?;
         let begin = Clock::Monotonic.now();
         let whole = loop {
             let seen = self.status()?;
@@ -115,43 +117,46 @@ impl Array<'_> {
             }
             if seen.state == "failed" || Clock::Monotonic.now().since(begin) > REBUILD_MAX {
                 let trouble = seen.trouble.unwrap_or_default();
-                break Err(format!("the array is {} and does not come back: {trouble}", seen.state));
+                let what = format!("the array is {} and does not come back: {trouble}", seen.state);
+                break Err(DriverError::Unfit(what));
             }
             if seen.state == "degraded" {
                 // Overtaken by one that began by itself is as good.
-                let _ = self.order(|lun, layer| Order::Rebuild { lun, layer });
+                let _ = self.command(|lun, layer| Command::Rebuild { lun, layer });
             }
             std::thread::sleep(LOOK_EVERY);
         };
-        self.order(|lun, layer| Order::Rate { lun, layer, bytes_per_second: rate })?;
+        self.command(|lun, layer| Command::Rate { lun, layer, bytes_per_second: rate })?;
         whole
     }
 }
 
-impl Trouble for MemberFault {
+impl FaultDriver for MemberFault {
     fn describe(&self) -> String {
         format!("member {} fails", self.member)
     }
 
-    fn put(&mut self) -> Result<Option<Nanos>, String> {
-        if self.controls.presence().away.is_some() {
+    fn put(&mut self) -> Result<Option<Nanos>, DriverError> {
+        if self.controls.state().away.is_some() {
             return Ok(None);
         }
         let seen = self.array().status()?;
         match seen.members.get(self.member).map(String::as_str) {
             Some("good") => {}
-            Some(word) => return Err(format!("member {} is {word} already", self.member)),
-            None => return Err(format!("there is no member {}", self.member)),
+            Some(word) => {
+                return Err(DriverError::Unfit(format!("member {} is {word} already", self.member)));
+            }
+            None => return Err(DriverError::Unfit(format!("there is no member {}", self.member))),
         }
         (self.rebuilds, self.degraded) = (seen.rebuilds, seen.degraded);
         let at = Clock::Monotonic.now();
         let member = self.member;
-        self.array().order(|lun, layer| Order::Fail { lun, layer, member })?;
+        self.array().command(|lun, layer| Command::Fail { lun, layer, member })?;
         self.failed = Some(at);
         Ok(Some(at))
     }
 
-    fn look(&mut self) -> Result<Option<Proof>, String> {
+    fn look(&mut self) -> Result<Option<Proof>, DriverError> {
         let Some(at) = self.failed else { return Ok(None) };
         let seen = self.array().status()?;
         let word = seen.members.get(self.member).map_or("not there", String::as_str);
@@ -173,9 +178,9 @@ impl Trouble for MemberFault {
         self.array().status().is_ok_and(|seen| seen.state == "optimal")
     }
 
-    fn take_away(&mut self) -> Result<Proof, String> {
+    fn take_away(&mut self) -> Result<Proof, DriverError> {
         if self.failed.take().is_none() {
-            return Err("it is not there".to_string());
+            return Err(DriverError::NotThere);
         }
         let at = Clock::Monotonic.now();
         let before = self.array().status()?;

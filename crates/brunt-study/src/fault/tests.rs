@@ -1,11 +1,15 @@
 //! Experiments with faults on a memory device, from the file's text to the summary.
 
 use super::*;
-use crate::observe::{Company, Observer};
+use crate::experiment::Experiment;
+use crate::hook::{Company, RunHook};
+use crate::observe::{Event, FaultRecord, Observer};
 use crate::study::{Study, StudyError};
 use crate::summary::{RunSummary, Summary};
-use brunt_block::open_url;
+use brunt_block::{Backend, Handle, open_url};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// Keeps the fault events; raises `stop` when a fault has begun.
 struct Watch(Arc<Mutex<Vec<FaultRecord>>>, Option<Arc<AtomicBool>>);
@@ -36,13 +40,13 @@ fn run(name: &str, url: &str, workload: &str, faults: &str, stop: bool) -> Ran {
     let experiment =
         Experiment::parse("x.toml", &text).unwrap_or_else(|error| panic!("{}", error.one_line()));
     let mut targets = BTreeMap::from([("disk".to_string(), open_url(url).unwrap())]);
-    let timeline = TimeLine::new(&experiment, &mut targets, &BTreeMap::new(), None).unwrap();
+    let schedule = FaultSchedule::new(&experiment, &mut targets, &BTreeMap::new(), None).unwrap();
     let backend = Arc::clone(&targets["disk"]);
     let folder = tempfile::tempdir().unwrap();
     let (told, flag) = (Arc::default(), Arc::new(AtomicBool::new(false)));
     let watch = Watch(Arc::clone(&told), stop.then(|| Arc::clone(&flag)));
-    let company =
-        Company { observers: vec![Box::new(watch)], companions: Vec::new(), timeline: Some(timeline) };
+    let hooks: Vec<Box<dyn RunHook>> = vec![Box::new(schedule)];
+    let company = Company { observers: vec![Box::new(watch)], hooks };
     let result = Study::new(experiment, targets, "test", folder.path(), company).run(&flag);
     let told = std::mem::take(&mut *told.lock().unwrap());
     Ran { result, told, backend }
@@ -100,7 +104,7 @@ fn transient_fault(slower: u32) -> String {
     timed("aborted-command,p=0.5", 400 * slower, 300 * slower) + "name = \"burst\"\n"
 }
 
-/// The goal: a transient fault is there in its time and no other, is told twice, is in the summary with
+/// A transient fault is there in its time and no other, is told twice, is in the summary with
 /// its cost, and leaves nothing behind.
 #[test]
 fn transient() {
@@ -136,7 +140,7 @@ fn transient() {
     assert!(crate::study::table(&summary).iter().any(|line| line.contains("fault burst")));
 }
 
-/// The goal: requests that are slower while the fault is there are seen to be so, by as much as was asked for.
+/// Requests that are slower while the fault is there are seen to be so, by as much as was asked for.
 #[test]
 fn slower_answers() {
     let summary = again(|slower| {
@@ -172,7 +176,7 @@ fn slower_answers() {
     assert!(!of_fault.contains(&"failed"), "nothing failed on either side");
 }
 
-/// The goal: a sticky fault is there for every request, in a layer that the URL names.
+/// A sticky fault is there for every request, in a layer that the URL names.
 #[test]
 fn sticky() {
     let fault = "[[fault]]\ntarget = \"disk\"\nlayer = \"low\"\nstorage = \"medium-error,every=2\"";
@@ -190,7 +194,7 @@ fn sticky() {
     }
 }
 
-/// The goal: processor time and memory are taken away during a run, as much as was asked for, proven by what was
+/// Processor time and memory are taken away during a run, as much as was asked for, proven by what was
 /// really taken, and given back; what the machine does not have makes the experiment fail, with what to do.
 #[test]
 fn the_controller_in_trouble() {
@@ -229,7 +233,7 @@ fn the_controller_in_trouble() {
     check("too much", memory("1PiB"), "have to stay so");
 }
 
-/// The goal: two faults at once, each with its own record.
+/// Two faults at once, each with its own record.
 #[test]
 fn several() {
     let summary = again(|slower| {
@@ -242,7 +246,7 @@ fn several() {
     assert_eq!(names, ["burst", "slow:1ms"]);
 }
 
-/// The goal, the canary: a fault that does not happen makes the experiment fail, however it came about.
+/// The canary: a fault that does not happen makes the experiment fail, however it came about.
 #[test]
 fn what_does_not_show_fails() {
     let check = |name: &str, workload: &str, fault: &dyn Fn(u32) -> String, said: &str| {
@@ -273,7 +277,7 @@ fn what_does_not_show_fails() {
     check("sticky", reads, &sticky, "did not show");
 }
 
-/// The goal: an experiment that is interrupted while a fault is there says that, and takes it away.
+/// An experiment that is interrupted while a fault is there says that, and takes it away.
 #[test]
 fn interrupted() {
     let (summary, told) = again(|slower| {
@@ -286,7 +290,7 @@ fn interrupted() {
     assert!(told[1].end.is_some());
 }
 
-/// The goal: a layer that is not there, or not the only one, is a mistake with a way out.
+/// A layer that is not there, or not the only one, is a mistake with a way out.
 #[test]
 fn layers_are_found() {
     let check = |url: &str, layer: &str, said: Option<&str>| {
@@ -295,8 +299,8 @@ fn layers_are_found() {
         );
         let experiment = Experiment::parse("x.toml", &text).unwrap();
         let mut targets = BTreeMap::from([("disk".to_string(), open_url(url).unwrap())]);
-        match (TimeLine::new(&experiment, &mut targets, &BTreeMap::new(), None), said) {
-            (Err(error), Some(said)) => assert!(error.contains(said), "{error}"),
+        match (FaultSchedule::new(&experiment, &mut targets, &BTreeMap::new(), None), said) {
+            (Err(error), Some(said)) => assert!(error.to_string().contains(said), "{error}"),
             (result, said) => assert!(result.is_ok() && said.is_none(), "{url} {layer}"),
         }
     };
@@ -308,7 +312,7 @@ fn layers_are_found() {
     check("null:1MiB", "layer = \"b\"", Some("?fault=off"));
 }
 
-/// The goal: a member fails under load, the array says so, the rebuild ends the fault or the end of the run
+/// A member fails under load, the array says so, the rebuild ends the fault or the end of the run
 /// does; and the next run begins with a whole array.
 #[test]
 fn members_fail() {
@@ -346,7 +350,7 @@ fn members_fail() {
     check("not rebuilt", "100kB", false);
 }
 
-/// The goal: a second member that fails while the first is missing is a fault of its own where the level stands
+/// A second member that fails while the first is missing is a fault of its own where the level stands
 /// it, and both are over when the array is whole.
 #[test]
 fn two_members_fail() {
@@ -367,7 +371,7 @@ fn two_members_fail() {
     }
 }
 
-/// The goal: a member that a storage fault has put out of its array is replaced before the next run.
+/// A member that a storage fault has put out of its array is replaced before the next run.
 #[test]
 fn every_run_begins_whole() {
     let url = "array:raid1,[memory:4MiB?fault=off;name=bad],[memory:4MiB]?delay=const:100us";

@@ -12,8 +12,8 @@ use brunt_block::layers::fault::Fault;
 use brunt_core::{Clock, Nanos};
 use brunt_lab::Proof;
 
-use super::Trouble;
-use crate::control::{Answer, Away, Controls, Order};
+use super::driver::{DriverError, FaultDriver};
+use crate::control::{Absence, Command, Controls, Reason, Reply};
 use crate::observe::FaultGap;
 
 /// How often is looked whether a target that stands still goes on.
@@ -47,45 +47,46 @@ impl StorageFault {
     }
 
     /// Has an order carried out; `None` when whoever should is away, or not who it was in `life`.
-    fn ask(&self, order: &Order, life: u32) -> Result<Option<Answer>, String> {
+    fn ask(&self, command: &Command, life: u32) -> Result<Option<Reply>, DriverError> {
         let is_there = || {
-            let presence = self.controls.presence();
-            presence.away.is_none() && presence.life == life
+            let state = self.controls.state();
+            state.away.is_none() && state.life == life
         };
         if !is_there() {
             return Ok(None);
         }
-        match self.controls.must(order) {
+        match self.controls.must(command) {
             Ok(answer) => Ok(Some(answer)),
             // Killed, or killed and started again, between the question and the answer.
             Err(_) if !is_there() => Ok(None),
-            Err(why) => Err(why),
+            Err(error) => Err(error.into()),
         }
     }
 
-    fn arm(&self, lost: Option<Nanos>) -> Result<Option<Armed>, String> {
-        let life = self.controls.presence().life;
-        let order = Order::Arm { lun: self.lun, layer: self.layer.clone(), fault: self.fault.to_string() };
+    fn arm(&self, lost: Option<Nanos>) -> Result<Option<Armed>, DriverError> {
+        let life = self.controls.state().life;
+        let command =
+            Command::Arm { lun: self.lun, layer: self.layer.clone(), fault: self.fault.to_string() };
         let at = Clock::Monotonic.now();
-        Ok(match self.ask(&order, life)? {
-            Some(Answer::Armed { id }) => Some(Armed { id, life, at, seen: 0, shown: false, lost }),
-            Some(other) => return Err(format!("an answer to another question: {other:?}")),
+        Ok(match self.ask(&command, life)? {
+            Some(Reply::Armed { id }) => Some(Armed { id, life, at, seen: 0, shown: false, lost }),
+            Some(other) => return Err(DriverError::mismatched(other)),
             None => None,
         })
     }
 
     /// Arms it again if what it was armed in is gone; `None` while nobody is there.
-    fn present(&mut self) -> Result<Option<Armed>, String> {
+    fn present(&mut self) -> Result<Option<Armed>, DriverError> {
         let Some(armed) = self.armed else { return Ok(None) };
-        let presence = self.controls.presence();
-        if presence.away.is_some() {
+        let state = self.controls.state();
+        if state.away.is_some() {
             return Ok(None);
         }
-        if presence.life == armed.life {
+        if state.life == armed.life {
             return Ok(Some(armed));
         }
         // What had not shown before was never there.
-        let lost = if armed.shown { presence.last_end } else { armed.lost };
+        let lost = if armed.shown { state.last_end } else { armed.lost };
         if let Some(again) = self.arm(lost)? {
             self.armed = Some(again);
         }
@@ -93,12 +94,12 @@ impl StorageFault {
     }
 
     /// What it has hit since it was armed, if that can be told now.
-    fn counts(&mut self) -> Result<Option<(Armed, u64)>, String> {
+    fn counts(&mut self) -> Result<Option<(Armed, u64)>, DriverError> {
         let Some(mut armed) = self.present()? else { return Ok(None) };
-        let order = Order::Look { lun: self.lun, layer: self.layer.clone(), id: armed.id };
-        let (seen, injected) = match self.ask(&order, armed.life)? {
-            Some(Answer::Counts { seen, injected }) => (seen, injected),
-            Some(other) => return Err(format!("an answer to another question: {other:?}")),
+        let command = Command::Look { lun: self.lun, layer: self.layer.clone(), id: armed.id };
+        let (seen, injected) = match self.ask(&command, armed.life)? {
+            Some(Reply::Counts { seen, injected }) => (seen, injected),
+            Some(other) => return Err(DriverError::mismatched(other)),
             None => return Ok(None),
         };
         (armed.seen, armed.shown) = (seen, armed.shown || injected > 0);
@@ -111,17 +112,17 @@ fn hits(injected: u64, seen: u64) -> String {
     format!("hit {injected} of the first {seen} requests it is about")
 }
 
-impl Trouble for StorageFault {
+impl FaultDriver for StorageFault {
     fn describe(&self) -> String {
         self.fault.to_string()
     }
 
-    fn put(&mut self) -> Result<Option<Nanos>, String> {
+    fn put(&mut self) -> Result<Option<Nanos>, DriverError> {
         self.armed = self.arm(None)?;
         Ok(self.armed.map(|armed| armed.at))
     }
 
-    fn look(&mut self) -> Result<Option<Proof>, String> {
+    fn look(&mut self) -> Result<Option<Proof>, DriverError> {
         let Some((armed, injected)) = self.counts()? else { return Ok(None) };
         Ok((injected > 0).then(|| Proof {
             at: armed.at,
@@ -136,10 +137,10 @@ impl Trouble for StorageFault {
         format!("of {seen} requests that it is about it hit none")
     }
 
-    fn tend(&mut self) -> Result<(), String> {
+    fn tend(&mut self) -> Result<(), DriverError> {
         // A target that cannot be killed is not asked: nothing could have changed.
         let Some(Armed { life, shown, .. }) = self.armed else { return Ok(()) };
-        if shown && self.controls.presence().life == life {
+        if shown && self.controls.state().life == life {
             return Ok(());
         }
         let Some((armed, injected)) = self.counts()? else { return Ok(()) };
@@ -155,41 +156,42 @@ impl Trouble for StorageFault {
         &self.gaps
     }
 
-    fn take_away(&mut self) -> Result<Proof, String> {
+    fn take_away(&mut self) -> Result<Proof, DriverError> {
         // One that stands still has it until it goes on.
-        let presence = loop {
-            let presence = self.controls.presence();
-            if !matches!(presence.away, Some((Away::Frozen, _))) {
-                break presence;
+        let state = loop {
+            let state = self.controls.state();
+            if !matches!(state.away, Some((Absence::Frozen, _))) {
+                break state;
             }
             std::thread::sleep(THAW_LOOK);
         };
         let at = Clock::Monotonic.now();
-        let Some(armed) = self.armed.take() else { return Err("it is not there".to_string()) };
-        let order = Order::Disarm { lun: self.lun, layer: self.layer.clone(), id: armed.id };
-        let Some(answer) = self.ask(&order, armed.life)? else {
-            let now = self.controls.presence();
-            let ended = now.away.map(|(_, since)| since).or(now.last_end).or(presence.last_end);
+        let Some(armed) = self.armed.take() else { return Err(DriverError::NotThere) };
+        let command = Command::Disarm { lun: self.lun, layer: self.layer.clone(), id: armed.id };
+        let Some(answer) = self.ask(&command, armed.life)? else {
+            let now = self.controls.state();
+            let ended = now.away.map(|(_, since)| since).or(now.last_end).or(state.last_end);
             let what = "gone with the target's process, which was killed".to_string();
             let (at, seen) = (ended.unwrap_or(at), Clock::Monotonic.now());
             return Ok(Proof { at, seen, what, value: None });
         };
-        let Answer::Counts { seen, injected } = answer else {
-            return Err("an answer to another question".to_string());
+        let Reply::Counts { seen, injected } = answer else {
+            return Err(DriverError::mismatched(answer));
         };
         // Seen from outside: its number is that of no fault any more.
-        let order = Order::Look { lun: self.lun, layer: self.layer.clone(), id: armed.id };
-        match self.controls.ask(&order) {
-            Ok(Answer::Refused { why }) if why.starts_with("no fault") => {}
-            Err(_) if self.controls.presence() != presence => {}
-            other => return Err(format!("it is not gone: asked for it, the target answers {other:?}")),
+        let command = Command::Look { lun: self.lun, layer: self.layer.clone(), id: armed.id };
+        match self.controls.ask(&command) {
+            Ok(Reply::Refused(refusal)) if refusal.reason == Reason::NotArmed => {}
+            Err(_) if self.controls.state() != state => {}
+            other => {
+                let seen = format!("asked for it, the target answers {other:?}");
+                return Err(DriverError::NotGone { seen });
+            }
         }
         if let Some(from) = armed.lost {
             if injected == 0 {
-                return Err(format!(
-                    "it did not show again after its target was back: of {seen} requests that it is about it hit \
-                     none; let it last longer, or end it before the target is killed"
-                ));
+                let seen = format!("of {seen} requests that it is about it hit none");
+                return Err(DriverError::NotShownAgain { seen });
             }
             let shown_by = hits(injected, seen);
             self.gaps.push(FaultGap { from, until: armed.at, shown: at, shown_by });
@@ -203,8 +205,8 @@ impl Trouble for StorageFault {
 impl Drop for StorageFault {
     fn drop(&mut self) {
         if let Some(armed) = self.armed {
-            let order = Order::Disarm { lun: self.lun, layer: self.layer.clone(), id: armed.id };
-            let _ = self.ask(&order, armed.life);
+            let command = Command::Disarm { lun: self.lun, layer: self.layer.clone(), id: armed.id };
+            let _ = self.ask(&command, armed.life);
         }
     }
 }

@@ -1,0 +1,235 @@
+//! One fault through one run, on a thread of its own: put in place at its time, shown to be there, kept
+//! there, taken away and shown to be gone. The schedule starts an actor for each fault of a run and joins it
+//! at the run's end.
+//!
+//! The rule: a fault that was not seen is a failure, whatever the reason; whether that voids the run is for
+//! the schedule to say, which knows how the run ended.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
+use std::time::Duration;
+
+use brunt_core::{Clock, Nanos};
+use brunt_lab::Proof;
+
+use super::driver::{DriverError, FaultDriver};
+use crate::experiment::FaultEntry;
+use crate::observe::{Event, FaultRecord, Hub};
+
+/// How often a fault is looked for that does not show yet.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+/// How often a fault is asked whether it is over by itself.
+const OVER_LOOK: Duration = Duration::from_millis(20);
+
+/// What the thread of a fault hears of its run.
+pub(super) enum Signal {
+    /// Measuring begins at this time.
+    Starts(Nanos),
+    /// The run is over, since then.
+    Ends(Nanos),
+}
+
+/// Why a fault was not there as it was meant to be.
+pub(super) enum Failure {
+    /// It was not seen. Excused if the run was cut short.
+    Unseen(String),
+    /// It could not be put in place, or not be kept there.
+    Refused(DriverError),
+    /// It could not be taken away.
+    Left(DriverError),
+}
+
+/// What came of a fault: its record as far as it was there, and whether all was as it was meant to be.
+pub(super) type Ended = (Option<FaultRecord>, Result<(), Failure>);
+
+/// See the module.
+pub(super) struct Actor {
+    /// Its place in the experiment's list, from 0.
+    pub index: u32,
+    pub entry: FaultEntry,
+    pub driver: Box<dyn FaultDriver>,
+    pub hub: Arc<Hub>,
+    pub signals: Signals,
+}
+
+/// What the schedule says of the run, and how to wait for it.
+pub(super) struct Signals {
+    inbox: Receiver<Signal>,
+    /// Since when the run is over, as far as it was heard.
+    over: Option<Nanos>,
+}
+
+impl Signals {
+    pub fn new(inbox: Receiver<Signal>) -> Signals {
+        Signals { inbox, over: None }
+    }
+
+    /// When measuring begins; `None` if the run ends without.
+    fn start(&mut self) -> Option<Nanos> {
+        match self.inbox.recv() {
+            Ok(Signal::Starts(start)) => Some(start),
+            Ok(Signal::Ends(at)) => {
+                self.over = Some(at);
+                None
+            }
+            Err(_) => {
+                self.over = Some(Clock::Monotonic.now());
+                None
+            }
+        }
+    }
+
+    /// Whether the run was over at that time; it has passed.
+    fn over_at(&mut self, time: Nanos) -> bool {
+        while let Ok(signal) = self.inbox.try_recv() {
+            if let Signal::Ends(at) = signal {
+                self.over = Some(at);
+            }
+        }
+        self.over.is_some_and(|over| over <= time)
+    }
+
+    /// Waits until a time, or the end of the run; whether that came first.
+    fn over_before(&mut self, until: Nanos) -> bool {
+        while self.over.is_none() {
+            let now = Clock::Monotonic.now();
+            let left = until.since(now);
+            if left.is_zero() {
+                return false;
+            }
+            match self.inbox.recv_timeout(left) {
+                Ok(Signal::Starts(_)) | Err(RecvTimeoutError::Timeout) => {}
+                Ok(Signal::Ends(at)) => self.over = Some(at),
+                Err(RecvTimeoutError::Disconnected) => self.over = Some(now),
+            }
+        }
+        true
+    }
+}
+
+impl Actor {
+    /// Follows the run; a sticky fault was put in place when `ready` hears.
+    pub fn run(mut self, ready: &SyncSender<()>) -> Ended {
+        match self.follow(ready) {
+            Err(failure) => (None, Err(failure)),
+            Ok((record, gone)) => (Some(record), gone.map_err(Failure::Left)),
+        }
+    }
+
+    /// The record of a fault that was there, and whether it went away; or why it was not there.
+    fn follow(&mut self, ready: &SyncSender<()>) -> Result<(FaultRecord, Result<(), DriverError>), Failure> {
+        let (begin, end) = self.entry.times();
+        let mut put_at = None;
+        if begin.is_none() {
+            put_at = self.driver.put().map_err(Failure::Refused)?;
+        }
+        let _ = ready.send(());
+        let Some(start) = self.signals.start() else { return Err(never("the run did not start")) };
+        if let Some(begin) = begin
+            && self.signals.over_before(start.after(begin))
+        {
+            return Err(never("the run was over before it began"));
+        }
+        let until = end.map_or(Nanos::MAX, |end| start.after(end));
+        let lasts = end.map(|end| end.saturating_sub(begin.unwrap_or_default()));
+        let shown = self.shown(put_at, until, lasts)?;
+        // A fault of the lab may take a while to be put in place: until there are no requests any more.
+        if self.signals.over_at(shown.at) {
+            let _ = self.driver.take_away();
+            return Err(never("the run was over before it was there"));
+        }
+        let mut record = self.record(shown);
+        self.hub.tell(&Event::Fault(&record));
+        self.keep(until, &mut record)?;
+        let gone = self.driver.take_away();
+        record.gaps = self.driver.gaps().to_vec();
+        if let Ok(proof) = &gone {
+            (record.end, record.gone) = (Some(proof.at), Some(proof.seen));
+            record.gone_by.clone_from(&proof.what);
+        }
+        self.hub.tell(&Event::Fault(&record));
+        Ok((record, gone.map(drop)))
+    }
+
+    /// Puts it in place unless it is, and waits until it shows.
+    fn shown(
+        &mut self,
+        mut put_at: Option<Nanos>,
+        until: Nanos,
+        lasts: Option<Duration>,
+    ) -> Result<Proof, Failure> {
+        loop {
+            if put_at.is_none() {
+                put_at = self.driver.put().map_err(Failure::Refused)?;
+            }
+            let seen = if put_at.is_some() { self.driver.look() } else { Ok(None) };
+            let seen = seen.map_err(|error| {
+                let _ = self.driver.take_away();
+                Failure::Refused(error)
+            })?;
+            if let Some(proof) = seen {
+                return Ok(proof);
+            }
+            let is_late = Clock::Monotonic.now() >= given_up_at(until, put_at, lasts);
+            if self.signals.over.is_some() || is_late {
+                if put_at.is_none() {
+                    return Err(never("it could not be put in place: its target was not there"));
+                }
+                let seen = self.driver.seen_instead();
+                let _ = self.driver.take_away();
+                return Err(never(&format!("it did not show: {seen}")));
+            }
+            self.signals.over_before(Clock::Monotonic.now().after(LOOK_EVERY));
+        }
+    }
+
+    /// Sees to it that it is there until its time, or the run's, is over. Some end by themselves (an array
+    /// is whole again).
+    fn keep(&mut self, until: Nanos, record: &mut FaultRecord) -> Result<(), Failure> {
+        while self.signals.over.is_none() && Clock::Monotonic.now() < until && !self.driver.is_over() {
+            self.signals.over_before(until.min(Clock::Monotonic.now().after(OVER_LOOK)));
+            if let Err(error) = self.driver.tend() {
+                let _ = self.driver.take_away();
+                return Err(Failure::Refused(error));
+            }
+            if self.driver.gaps().len() > record.gaps.len() {
+                record.gaps = self.driver.gaps().to_vec();
+                self.hub.tell(&Event::Fault(record));
+            }
+        }
+        Ok(())
+    }
+
+    fn record(&self, shown: Proof) -> FaultRecord {
+        FaultRecord {
+            index: self.index,
+            name: self.entry.label(),
+            kind: self.entry.kind(),
+            place: self.entry.place(),
+            what: match &self.entry.link {
+                Some(link) => format!("link {link}: {}", self.entry.what()),
+                None => self.driver.describe(),
+            },
+            start: shown.at,
+            shown: shown.seen,
+            shown_by: shown.what,
+            end: None,
+            gone: None,
+            gone_by: String::new(),
+            gaps: Vec::new(),
+        }
+    }
+}
+
+fn never(what: &str) -> Failure {
+    Failure::Unseen(format!("{what}; the run is void"))
+}
+
+/// When a fault that does not show is given up. One that a busy machine put in place late has its whole time to
+/// show, as one has that was in time; when it was there is in its record.
+fn given_up_at(until: Nanos, put_at: Option<Nanos>, lasts: Option<Duration>) -> Nanos {
+    match (put_at, lasts) {
+        (Some(at), Some(lasts)) => until.max(at.after(lasts)),
+        _ => until,
+    }
+}

@@ -1,0 +1,150 @@
+//! What the schedule asks of a fault, whatever its kind: put it in place, look whether it shows, keep it
+//! there, take it away. Implemented once for each way in which faults come about: by the lab, by a layer of
+//! a device, by a process.
+//!
+//! The rule: a driver answers with what it saw from outside, never with its intention, and takes its fault
+//! away when it is dropped, too.
+
+use std::io;
+
+use brunt_block::OpenError;
+use brunt_core::{Clock, Nanos};
+use brunt_lab::{FaultError, LabError, Proof};
+
+use crate::control::{ControlError, Reply};
+use crate::observe::FaultGap;
+use crate::role::RoleError;
+
+/// Drives one fault through one run: as [`brunt_lab::Fault`], but it is put in place without waiting,
+/// because some are shown only by the requests of the run. Taken away when dropped, too.
+pub trait FaultDriver: Send {
+    /// What it is, for a report.
+    fn describe(&self) -> String;
+
+    /// Puts it in place; when. `None` while its place is not there (the target's process was killed, or
+    /// stands still): to be tried again.
+    ///
+    /// # Errors
+    /// It cannot be put in place.
+    fn put(&mut self) -> Result<Option<Nanos>, DriverError>;
+
+    /// That it shows, if it does by now.
+    ///
+    /// # Errors
+    /// It cannot be looked for.
+    fn look(&mut self) -> Result<Option<Proof>, DriverError>;
+
+    /// What is seen while it does not show.
+    fn seen_instead(&self) -> String {
+        "nothing".to_string()
+    }
+
+    /// Whether it ended by itself.
+    fn is_over(&self) -> bool {
+        false
+    }
+
+    /// Sees to it that it is still there: puts it in place again when what it was in was started again.
+    ///
+    /// # Errors
+    /// It is not there any more, and cannot be put in place again.
+    fn tend(&mut self) -> Result<(), DriverError> {
+        Ok(())
+    }
+
+    /// When it was not there meanwhile, as far as that is over.
+    fn gaps(&self) -> &[FaultGap] {
+        &[]
+    }
+
+    /// Takes it away, and waits until it is gone.
+    ///
+    /// # Errors
+    /// It cannot be taken away, or is still to be seen.
+    fn take_away(&mut self) -> Result<Proof, DriverError>;
+}
+
+/// Why a fault is not there, or not gone.
+#[derive(Debug, thiserror::Error)]
+pub enum DriverError {
+    /// It is to be taken away, but was never put in place.
+    #[error("it is not there")]
+    NotThere,
+    /// It was there, went with the process it was in, and was not seen again after that was back.
+    #[error(
+        "it did not show again after its target was back: {seen}; let it last longer, or end it before the target is killed"
+    )]
+    NotShownAgain {
+        /// What was seen.
+        seen: String,
+    },
+    /// It was taken away, but is still to be seen.
+    #[error("it is not gone: {seen}")]
+    NotGone {
+        /// What was seen.
+        seen: String,
+    },
+    /// What it is about is not there, or not in a state in which it could fail.
+    #[error("{0}")]
+    Unfit(String),
+    /// The layer of a device, or whoever drives it, says no.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    /// The words of a storage fault are none.
+    #[error(transparent)]
+    Words(#[from] OpenError),
+    /// The machine or the lab does not allow it, or it did not show there.
+    #[error(transparent)]
+    Fault(#[from] FaultError),
+    /// There is no such link or host.
+    #[error(transparent)]
+    Lab(#[from] LabError),
+    /// The target's process is not what it should be.
+    #[error(transparent)]
+    Role(#[from] RoleError),
+    /// The kernel refused.
+    #[error("{what}: {source}")]
+    System {
+        /// What was tried.
+        what: String,
+        /// What it said.
+        source: io::Error,
+    },
+}
+
+impl DriverError {
+    pub(crate) fn mismatched(reply: Reply) -> DriverError {
+        ControlError::Mismatched(Box::new(reply)).into()
+    }
+}
+
+/// A fault of the lab: shown as soon as it is in place.
+pub(crate) struct LabDriver {
+    fault: Box<dyn brunt_lab::Fault>,
+    proof: Option<Proof>,
+}
+
+impl LabDriver {
+    pub fn boxed(fault: impl brunt_lab::Fault + 'static) -> Box<dyn FaultDriver> {
+        Box::new(LabDriver { fault: Box::new(fault), proof: None })
+    }
+}
+
+impl FaultDriver for LabDriver {
+    fn describe(&self) -> String {
+        self.fault.describe()
+    }
+
+    fn put(&mut self) -> Result<Option<Nanos>, DriverError> {
+        let proof = self.fault.inject(&Clock::Monotonic)?;
+        Ok(Some(self.proof.insert(proof).at))
+    }
+
+    fn look(&mut self) -> Result<Option<Proof>, DriverError> {
+        Ok(self.proof.clone())
+    }
+
+    fn take_away(&mut self) -> Result<Proof, DriverError> {
+        Ok(self.fault.remove(&Clock::Monotonic)?)
+    }
+}
