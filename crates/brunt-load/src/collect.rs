@@ -11,6 +11,7 @@ use std::time::Duration;
 use brunt_core::{Clock, Nanos};
 use brunt_result::{Interval, Outcome, RequestRecord, Stopped};
 
+use crate::commands::{Command, Commands};
 use crate::record::Recorder;
 use crate::steady::SteadyState;
 
@@ -58,7 +59,7 @@ impl<E> Recorder for Post<'_, E> {
 pub(crate) struct Collector<'a, E> {
     workers: usize,
     stop: &'a AtomicBool,
-    halt: &'a AtomicBool,
+    halt: &'a Commands,
     recorder: &'a mut dyn Recorder,
     /// Intervals that some workers have not reported yet.
     open: BTreeMap<u64, Interval>,
@@ -92,7 +93,7 @@ impl<'a, E> Collector<'a, E> {
         workers: u32,
         steady: Option<Rounds>,
         stop: &'a AtomicBool,
-        halt: &'a AtomicBool,
+        halt: &'a Commands,
         recorder: &'a mut dyn Recorder,
     ) -> Collector<'a, E> {
         Collector {
@@ -121,7 +122,7 @@ impl<'a, E> Collector<'a, E> {
         let (mut ready, mut starts) = (0, Some(starts));
         loop {
             if self.stop.load(Ordering::Relaxed) || self.recorder.is_full() {
-                self.halt.store(true, Ordering::Relaxed);
+                self.halt.give(Command::Stop);
             }
             match inbox.recv_timeout(Duration::from_millis(20)) {
                 Ok(Message::Ready) => {
@@ -184,7 +185,7 @@ impl<'a, E> Collector<'a, E> {
             },
             Err(error) => {
                 self.error.get_or_insert(error);
-                self.halt.store(true, Ordering::Relaxed);
+                self.halt.give(Command::Stop);
             }
         }
         self.emit();
@@ -215,7 +216,7 @@ impl<'a, E> Collector<'a, E> {
             rounds.completed = 0;
             if steady || rounds.state.rounds() >= rounds.rounds_max {
                 self.verdict = Some(if steady { Stopped::Steady } else { Stopped::NotSteady });
-                self.halt.store(true, Ordering::Relaxed);
+                self.halt.give(Command::Stop);
             }
         }
     }

@@ -10,13 +10,16 @@
 
 pub mod block;
 mod collect;
+pub mod commands;
 pub mod cost;
 pub mod file;
 pub mod load;
 pub mod record;
+pub mod sequence;
 pub mod steady;
 
 pub use block::workload::Workload;
 pub use block::{Session, SessionError};
+pub use commands::{Command, CommandError, Commands};
 pub use load::WorkloadError;
 pub use record::{NoRecorder, Recorder};

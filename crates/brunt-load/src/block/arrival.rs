@@ -12,6 +12,8 @@ use crate::block::workload::{Burst, Process};
 #[derive(Clone, Debug)]
 pub struct Schedule {
     process: Process,
+    worker: u32,
+    workers: u32,
     /// Mean time between requests of this worker, in nanoseconds.
     gap: f64,
     /// Since the start of the current stretch without pauses, in nanoseconds.
@@ -35,20 +37,24 @@ impl Schedule {
     ) -> Schedule {
         let gap = 1e9 * f64::from(workers) / rate;
         let mut random = Random::for_part(seed, u64::from(worker) * 4 + 1);
-        let first = match process {
-            // Workers take turns, so that the whole is constant too.
-            Process::Constant => gap * f64::from(worker) / f64::from(workers),
-            Process::Poisson => random.exponential(gap),
-        };
+        let first = first_of(process, gap, worker, workers, &mut random);
         let burst = burst.filter(|burst| !burst.interval.0.is_zero());
         let burst_left = burst.map_or(u64::MAX, |burst| burst.requests);
-        Schedule { process, gap, at: first, random, burst, burst_left, index: 0, first }
+        Schedule { process, worker, workers, gap, at: first, random, burst, burst_left, index: 0, first }
     }
 
     /// When the next request is due, after the start.
     #[inline]
     pub fn due(&self) -> Nanos {
         Nanos(self.at as u64)
+    }
+
+    /// Another rate, of all workers together, from `now` on: so long after the start.
+    pub fn set_rate(&mut self, rate: f64, now: Nanos) {
+        self.gap = 1e9 * f64::from(self.workers) / rate;
+        let next = first_of(self.process, self.gap, self.worker, self.workers, &mut self.random);
+        (self.first, self.index) = (now.0 as f64 + next, 0);
+        self.at = self.first;
     }
 
     /// Goes on to the one after.
@@ -69,6 +75,15 @@ impl Schedule {
             self.first += pause;
             self.at += pause;
         }
+    }
+}
+
+/// When a worker's first request is due, after the start of a rate.
+fn first_of(process: Process, gap: f64, worker: u32, workers: u32, random: &mut Random) -> f64 {
+    match process {
+        // Workers take turns, so that the whole is constant too.
+        Process::Constant => gap * f64::from(worker) / f64::from(workers),
+        Process::Poisson => random.exponential(gap),
     }
 }
 
@@ -112,6 +127,17 @@ mod tests {
         assert!((variance.sqrt() / mean - 1.0).abs() < 0.02);
         assert_eq!(times(&mut schedule(3), 100), all[..100]);
         assert_ne!(times(&mut schedule(4), 100), all[..100]);
+    }
+
+    #[test]
+    fn another_rate_holds_from_now_on() {
+        let mut schedule = Schedule::new(1000.0, Process::Constant, None, 1, 1, 2);
+        assert_eq!(times(&mut schedule, 2), [1_000_000, 3_000_000]);
+        schedule.set_rate(100.0, Nanos(4_000_000));
+        assert_eq!(times(&mut schedule, 3), [14_000_000, 34_000_000, 54_000_000]);
+        let mut slow = Schedule::new(0.001, Process::Poisson, None, 1, 0, 1);
+        slow.set_rate(1e6, Nanos(5));
+        assert!(times(&mut slow, 1000)[999] < 2_000_000, "what the old rate meant to do is forgotten");
     }
 
     /// The goal: bursts of an open loop have their length and their pause.

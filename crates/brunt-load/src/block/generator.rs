@@ -21,6 +21,14 @@ pub struct Planned {
     pub len: u64,
 }
 
+impl Planned {
+    /// Whether it changes what a later read finds.
+    #[inline]
+    pub fn changes_data(&self) -> bool {
+        matches!(self.op, Op::Write | Op::Unmap | Op::WriteZeroes)
+    }
+}
+
 /// The part of a device that a worker uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Area {

@@ -17,6 +17,7 @@ pub mod depth;
 pub mod generator;
 pub mod pattern;
 pub mod search;
+pub mod synthetic;
 pub mod verify;
 pub mod worker;
 pub mod workload;
@@ -31,10 +32,12 @@ use brunt_core::{Nanos, Span};
 use brunt_result::{Outcome, RequestStatus};
 
 use crate::collect::{Collector, MESSAGES_MAX, Message, Post, Rounds};
+use crate::commands::Commands;
 use crate::load::WorkloadError;
 use crate::record::Recorder;
 use search::RateSearch;
-use worker::{RingTime, Seat, Worker};
+use synthetic::WorkerId;
+use worker::{RingTime, Worker};
 use workload::{Arrival, Workload};
 
 /// Registered buffers of a worker at the most; what goes beyond works unregistered.
@@ -113,7 +116,7 @@ impl Session {
             let what = "a rate search is many runs; it cannot be one".to_string();
             return Err(WorkloadError { key: "arrival", what }.into());
         }
-        let halt = AtomicBool::new(false);
+        let halt = Commands::new();
         std::thread::scope(|scope| {
             let (messages, inbox) = sync_channel(MESSAGES_MAX);
             let mut starts = Vec::new();
@@ -147,7 +150,7 @@ impl Session {
         worker: u32,
         messages: &SyncSender<Message<SessionError>>,
         started: Receiver<Nanos>,
-        halt: &AtomicBool,
+        halt: &Commands,
     ) -> Result<Outcome, SessionError> {
         let io = |source| SessionError::Io { worker, source };
         let info = self.backend.info();
@@ -157,8 +160,8 @@ impl Session {
         let entries = depth.next_power_of_two().max(8);
         let config = self.workload.ring.config(self.ring.clone());
         let ring = Ring::new(RingConfig { arena_bytes, entries, ..config }).map_err(io)?;
-        let seat = Seat { worker, workers: self.workload.workers, seed: self.seed };
-        let ready = Worker::new(&self.workload, info, seat, self.run, ring.pool())?;
+        let id = WorkerId { worker, workers: self.workload.workers, seed: self.seed };
+        let ready = Worker::new(&self.workload, info, id, self.run, ring.pool())?;
         let mut device = self.backend.open(&ring, depth).map_err(|source| SessionError::Open {
             worker,
             device: info.name.clone(),

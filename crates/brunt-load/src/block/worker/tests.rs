@@ -1,9 +1,14 @@
 //! The loop against simulated devices on a manual clock.
 
 use super::*;
-use crate::block::workload::{Burst, Process, RampUp, Retry, Stop};
+use std::sync::{Arc, Mutex};
+
+use crate::block::generator::Generator;
+use crate::block::workload::{Burst, Process, RampUp, Retry, RetryOn, Stop};
 use crate::record::NoRecorder;
-use brunt_core::Span;
+use crate::sequence::Next;
+use brunt_core::{Clock, Span};
+use brunt_result::Interval;
 
 /// A device with one answer after a fixed time, on a clock that only the test moves.
 struct Simulated {
@@ -127,11 +132,11 @@ const US: Duration = Duration::from_micros(1);
 const MS: Duration = Duration::from_millis(1);
 
 fn run_with(workload: &Workload, device: &mut Simulated, recorder: &mut dyn Recorder) -> Outcome {
-    let seat = Seat { worker: 0, workers: 1, seed: 1 };
-    let worker = Worker::new(workload, &device.info, seat, 1, &BufPool::new(0)).unwrap();
+    let id = WorkerId { worker: 0, workers: 1, seed: 1 };
+    let worker = Worker::new(workload, &device.info, id, 1, &BufPool::new(0)).unwrap();
     let mut time = SimulatedTime { clock: device.clock.clone(), waits: 0 };
     let start = time.now();
-    worker.run(device, &mut time, start, &AtomicBool::new(false), recorder).unwrap()
+    worker.run(device, &mut time, start, &Commands::new(), recorder).unwrap()
 }
 
 fn run(workload: &Workload, device: &mut Simulated) -> Outcome {
@@ -150,7 +155,7 @@ fn open(rate: f64) -> Arrival {
     Arrival::Open { rate, process: Process::Constant, skip_after: Span(Duration::from_secs(10)) }
 }
 
-/// The goal: a closed loop keeps its depth outstanding, and its rate is depth over service time.
+/// a closed loop keeps its depth outstanding, and its rate is depth over service time.
 #[test]
 fn closed_loop_keeps_its_depth() {
     let mut device = Simulated::new(&Clock::manual(), 8, 100 * US);
@@ -163,7 +168,7 @@ fn closed_loop_keeps_its_depth() {
     assert_eq!(outcome.figures.response().min(), Some(Nanos(100_000)));
 }
 
-/// The goal: a stall of one second shows in an open loop's latencies as what callers would have
+/// a stall of one second shows in an open loop's latencies as what callers would have
 /// felt, and hides in a closed loop's.
 #[test]
 fn stall_shows_in_the_open_loop_only() {
@@ -184,7 +189,7 @@ fn stall_shows_in_the_open_loop_only() {
     assert!(closed.figures.response().percentile(99.9).unwrap() < Nanos(101_000));
 }
 
-/// The goal: open-loop requests go out at their times, and those that are too late are skipped,
+/// open-loop requests go out at their times, and those that are too late are skipped,
 /// counted, and do not shift the sequence.
 #[test]
 fn late_requests_are_skipped_and_counted() {
@@ -210,7 +215,7 @@ fn late_requests_are_skipped_and_counted() {
     );
 }
 
-/// The goal: a failed request is made again as the paper does, its latency includes all attempts, and
+/// a failed request is made again as the paper does, its latency includes all attempts, and
 /// the service time is the last attempt's alone.
 #[test]
 fn retries_are_part_of_the_latency() {
@@ -232,7 +237,7 @@ fn retries_are_part_of_the_latency() {
     assert_eq!(error.text, DeviceError::Os(libc::EIO).to_string());
 }
 
-/// The goal: a request over its time is cancelled and counted, and the run goes on.
+/// a request over its time is cancelled and counted, and the run goes on.
 #[test]
 fn late_requests_time_out() {
     let mut device = Simulated::new(&Clock::manual(), 1, Duration::from_secs(100));
@@ -242,7 +247,7 @@ fn late_requests_time_out() {
     assert_eq!((outcome.figures.op(OpKind::Read).unwrap().timeouts, outcome.figures.completed()), (3, 0));
 }
 
-/// The goal: a device that never answers does not keep the run, and what hangs is counted.
+/// a device that never answers does not keep the run, and what hangs is counted.
 #[test]
 fn hanging_requests_are_counted() {
     let mut device = Simulated::new(&Clock::manual(), 4, MS);
@@ -264,7 +269,7 @@ fn hanging_requests_are_counted() {
     assert_eq!((counts.of(RequestStatus::Hanging), counts.of(RequestStatus::Skipped)), (4, 96));
 }
 
-/// The goal: ramp-up by count and by time is not recorded, nor timed.
+/// ramp-up by count and by time is not recorded, nor timed.
 #[test]
 fn ramp_up_is_not_recorded() {
     let check = |ramp: RampUp, first: u64| {
@@ -280,7 +285,7 @@ fn ramp_up_is_not_recorded() {
     check(RampUp { requests: 20, time: Span(10 * MS) }, 20);
 }
 
-/// The goal: bursts have their length, and their pause begins with the last completion.
+/// bursts have their length, and their pause begins with the last completion.
 #[test]
 fn bursts_pause() {
     let mut device = Simulated::new(&Clock::manual(), 2, MS);
@@ -291,7 +296,7 @@ fn bursts_pause() {
     assert_eq!(times, [0, 0, 1, 1, 12, 12, 13, 13]);
 }
 
-/// The goal: intervals cover the run without gaps, stalls give empty ones, and they add up.
+/// intervals cover the run without gaps, stalls give empty ones, and they add up.
 #[test]
 fn intervals_cover_the_run() {
     struct Keep(Vec<Interval>);
@@ -313,7 +318,7 @@ fn intervals_cover_the_run() {
     assert_eq!((kept.0[0].start, kept.0[5].end), (outcome.start, outcome.end));
 }
 
-/// The goal: the offsets of a run are the generator's, whatever the device's timing.
+/// the offsets of a run are the generator's, whatever the device's timing.
 #[test]
 fn requests_do_not_depend_on_timing() {
     let offsets = |service, depth| {
@@ -326,7 +331,7 @@ fn requests_do_not_depend_on_timing() {
     assert_eq!(offsets(MS, 1), offsets(3 * US, 32));
 }
 
-/// The goal: with verification, requests that overlap a write are never in flight with it.
+/// with verification, requests that overlap a write are never in flight with it.
 #[test]
 fn overlapping_requests_wait() {
     let mut device = Simulated::new(&Clock::manual(), 16, MS);
@@ -345,4 +350,217 @@ fn overlapping_requests_wait() {
         let clash = |other: &&(Nanos, u64)| other.0.after(MS) > *at && other.1.abs_diff(*offset) < 4096;
         assert_eq!(device.seen[..index].iter().find(clash), None);
     }
+}
+
+/// A list of requests, each due at its time after the start and, if it says so, not before another has completed. Workers
+/// that have a clone draw from the same list.
+#[derive(Clone, Default)]
+struct Listed(Arc<Mutex<List>>);
+
+#[derive(Default)]
+struct List {
+    start: Nanos,
+    /// Due time and the index that has to complete before.
+    requests: Vec<(Duration, Option<u64>)>,
+    next: usize,
+    ended: Vec<u64>,
+    /// Index and due time of what was given away, in this order.
+    given: Vec<(u64, Nanos)>,
+}
+
+impl Sequence for Listed {
+    type Request = Planned;
+    fn starts(&mut self, start: Nanos) {
+        self.0.lock().unwrap().start = start;
+    }
+    fn next(&mut self, now: Nanos) -> Next<Planned> {
+        let list = &mut *self.0.lock().unwrap();
+        let Some((after, needs)) = list.requests.get(list.next).copied() else { return Next::End };
+        if let Some(needs) = needs
+            && !list.ended.contains(&needs)
+        {
+            return Next::WaitFor(needs);
+        }
+        let (index, due) = (list.next as u64, list.start.after(after));
+        if due > now {
+            return Next::Later(due);
+        }
+        list.next += 1;
+        list.given.push((index, due));
+        Next::Due(Planned { index, op: Op::Read, offset: index * 4096, len: 4096 }, due)
+    }
+    fn completed(&mut self, index: u64, _status: RequestStatus) {
+        self.0.lock().unwrap().ended.push(index);
+    }
+}
+
+fn listed(requests: &[(u64, Option<u64>)]) -> Listed {
+    let requests = requests.iter().map(|(ms, needs)| (Duration::from_millis(*ms), *needs)).collect();
+    Listed(Arc::new(Mutex::new(List { requests, ..List::default() })))
+}
+
+fn worker_of<S: Sequence<Request = Planned>>(sequence: S, depth: u32, info: &DeviceInfo) -> Worker<S> {
+    let workload =
+        Workload { queue_depth: depth, stop: for_time(Duration::from_secs(3600)), ..Workload::default() };
+    let id = WorkerId { worker: 0, workers: 1, seed: 1 };
+    Worker::with_sequence(sequence, &workload, info, id, 1, &BufPool::new(0)).unwrap()
+}
+
+#[test]
+fn what_depends_on_an_answer_waits_for_it() {
+    let mut device = Simulated::new(&Clock::manual(), 8, 10 * MS);
+    let list = listed(&[(0, None), (1, None), (2, Some(0)), (3, Some(2)), (50, Some(1)), (51, None)]);
+    let mut time = SimulatedTime { clock: device.clock.clone(), waits: 0 };
+    let worker = worker_of(list, 8, &device.info);
+    let start = time.now();
+    let outcome = worker.run(&mut device, &mut time, start, &Commands::new(), &mut NoRecorder).unwrap();
+    let at: Vec<u64> = device.seen.iter().map(|(at, _)| at.since(start).as_millis() as u64).collect();
+    assert_eq!(at, [0, 1, 10, 20, 50, 51]);
+    assert_eq!((outcome.figures.completed(), outcome.stopped), (6, Stopped::Done));
+    // It ends with the last completion, not an hour after the start.
+    assert_eq!(outcome.end.since(start), 61 * MS);
+    assert_eq!(outcome.figures.response().max(), Some(Nanos(27_000_000)), "from when it was due");
+}
+
+#[test]
+fn a_request_that_a_device_fails_sets_free_what_waits_for_it() {
+    let mut device = Simulated::new(&Clock::manual(), 8, 10 * MS);
+    device.failures.push_back(DeviceError::Os(libc::EIO));
+    let mut time = SimulatedTime { clock: device.clock.clone(), waits: 0 };
+    let worker = worker_of(listed(&[(0, None), (0, Some(0))]), 8, &device.info);
+    let start = time.now();
+    let outcome = worker.run(&mut device, &mut time, start, &Commands::new(), &mut NoRecorder).unwrap();
+    assert_eq!((outcome.figures.completed(), outcome.figures.counts.errors()), (1, 1));
+}
+
+/// Three threads draw from one list in which each request waits for another worker's, more often than not.
+#[test]
+fn workers_share_a_sequence() {
+    let requests: Vec<(u64, Option<u64>)> =
+        (0..300).map(|index: u64| (index / 10, (index % 3 == 2).then(|| index - 2))).collect();
+    let list = listed(&requests);
+    let start = Clock::Monotonic.now().after(MS);
+    let done: Vec<u64> = std::thread::scope(|scope| {
+        let work = |list: Listed| {
+            let mut device = Simulated::new(&Clock::Monotonic, 2, 200 * US);
+            let worker = worker_of(list, 2, &device.info);
+            let outcome = worker.run(&mut device, &mut Spinning, start, &Commands::new(), &mut NoRecorder);
+            outcome.unwrap().figures.completed()
+        };
+        let threads: Vec<_> =
+            (0..3).map(|_| list.clone()).map(|list| scope.spawn(move || work(list))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert_eq!(done.iter().sum::<u64>(), 300, "{done:?}");
+    let list = list.0.lock().unwrap();
+    let order: Vec<u64> = list.given.iter().map(|(index, _)| *index).collect();
+    assert_eq!(order, (0..300).collect::<Vec<u64>>(), "in their order, each once");
+    let mut ended = list.ended.clone();
+    ended.sort_unstable();
+    assert_eq!(ended, order, "and each ends once");
+}
+
+/// The monotonic clock without a ring.
+struct Spinning;
+
+impl Timeline for Spinning {
+    fn now(&self) -> Nanos {
+        Clock::Monotonic.now()
+    }
+    fn wait(&mut self, _count: u32, _until: Nanos) -> io::Result<()> {
+        std::thread::yield_now();
+        Ok(())
+    }
+    fn system_calls(&self) -> u64 {
+        0
+    }
+}
+
+/// Gives commands when the clock reaches their times.
+struct Commanding<'a> {
+    time: SimulatedTime,
+    commands: &'a Commands,
+    at: VecDeque<(Nanos, crate::Command)>,
+}
+
+impl Timeline for Commanding<'_> {
+    fn now(&self) -> Nanos {
+        self.time.now()
+    }
+    fn wait(&mut self, count: u32, until: Nanos) -> io::Result<()> {
+        let next = self.at.front().map_or(Nanos::MAX, |(at, _)| *at);
+        self.time.wait(count, until.min(next))?;
+        while let Some((at, command)) = self.at.front().copied()
+            && at <= self.time.now()
+        {
+            self.commands.give(command);
+            self.at.pop_front();
+        }
+        Ok(())
+    }
+    fn system_calls(&self) -> u64 {
+        0
+    }
+}
+
+fn run_commanded(workload: &Workload, device: &mut Simulated, at: &[(Duration, crate::Command)]) -> Outcome {
+    let id = WorkerId { worker: 0, workers: 1, seed: 1 };
+    let worker = Worker::new(workload, &device.info, id, 1, &BufPool::new(0)).unwrap();
+    let commands = Commands::new();
+    let start = device.clock.now();
+    let mut time = Commanding {
+        time: SimulatedTime { clock: device.clock.clone(), waits: 0 },
+        commands: &commands,
+        at: at.iter().map(|(at, command)| (start.after(*at), *command)).collect(),
+    };
+    worker.run(device, &mut time, start, &commands, &mut NoRecorder).unwrap()
+}
+
+#[test]
+fn an_open_loop_obeys_another_rate() {
+    let mut device = Simulated::new(&Clock::manual(), 64, 100 * US);
+    let workload = Workload {
+        queue_depth: 64,
+        arrival: open(10.0),
+        stop: for_time(Duration::from_secs(3)),
+        ..Workload::default()
+    };
+    let start = device.clock.now();
+    let second = Duration::from_secs(1);
+    let faster = [(second, crate::Command::Rate(1000.0)), (2 * second, crate::Command::Rate(100.0))];
+    let outcome = run_commanded(&workload, &mut device, &faster);
+    let within = |from: u32, until: u32| {
+        let (from, until) = (start.after(from * second), start.after(until * second));
+        device.seen.iter().filter(|(at, _)| (from..until).contains(at)).count()
+    };
+    assert_eq!((within(0, 1), within(1, 2), within(2, 3)), (10, 1000, 100));
+    assert_eq!(outcome.stopped, Stopped::Done);
+    // The same requests in the same order as at one rate.
+    let mut same = Simulated::new(&Clock::manual(), 64, 100 * US);
+    run(&Workload { arrival: open(370.0), ..workload }, &mut same);
+    let offsets = |device: &Simulated| device.seen.iter().map(|(_, at)| *at).collect::<Vec<u64>>();
+    assert_eq!(offsets(&device), offsets(&same));
+}
+
+#[test]
+fn a_closed_loop_obeys_another_depth() {
+    let mut device = Simulated::new(&Clock::manual(), 64, MS);
+    let second = Duration::from_secs(1);
+    let workload = Workload { queue_depth: 16, stop: for_time(3 * second), ..Workload::default() };
+    let start = device.clock.now();
+    let depths = [(second, crate::Command::Depth(4)), (2 * second, crate::Command::Depth(8))];
+    run_commanded(&workload, &mut device, &depths);
+    let within = |from: u32, until: u32| {
+        let (from, until) = (start.after(from * second), start.after(until * second));
+        device.seen.iter().filter(|(at, _)| (from..until).contains(at)).count()
+    };
+    assert_eq!((within(0, 1), within(1, 2), within(2, 3)), (16_000, 4000, 8000));
+}
+
+#[test]
+fn a_run_that_is_done_before_its_time_is_as_long_as_it_took() {
+    let mut device = Simulated::new(&Clock::manual(), 1, MS);
+    let stop = Stop { requests: Some(100), ..for_time(Duration::from_secs(10)) };
+    let outcome = run(&Workload { stop, ..Workload::default() }, &mut device);
+    assert_eq!((outcome.figures.completed(), outcome.requests_per_second), (100, 1000.0));
 }

@@ -1,0 +1,148 @@
+//! The described workload as a [`Sequence`]: what the generator makes, when the schedule or the closed loop says. Each
+//! worker has one of its own.
+//!
+//! The rule: which requests are made follows from the seed alone, never from when they are asked for or how they end.
+
+use std::time::Duration;
+
+use brunt_core::Nanos;
+use brunt_result::RequestStatus;
+
+use crate::block::arrival::Schedule;
+use crate::block::generator::{Area, Generator, Planned};
+use crate::block::workload::{Arrival, Workload};
+use crate::sequence::{Next, Sequence};
+
+/// Which worker of which run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WorkerId {
+    /// From 0.
+    pub worker: u32,
+    /// How many there are.
+    pub workers: u32,
+    /// Of the run; all sequences follow from it.
+    pub seed: u64,
+}
+
+impl WorkerId {
+    /// This worker's share of what all make together.
+    pub fn share(self, all: u64) -> u64 {
+        let (worker, workers) = (u64::from(self.worker), u64::from(self.workers));
+        all / workers + u64::from(worker < all % workers)
+    }
+}
+
+/// A worker's part of a described workload.
+pub struct Synthetic {
+    generator: Generator,
+    pace: Pace,
+    start: Nanos,
+}
+
+/// What decides when.
+enum Pace {
+    /// Whenever there is room.
+    Closed,
+    /// Whenever there is room, with pauses.
+    Bursts(Bursts),
+    /// By the clock.
+    Open(Schedule),
+}
+
+/// A closed loop's bursts: so many requests, then a pause after the last completion.
+struct Bursts {
+    requests: u64,
+    pause: Duration,
+    left: u64,
+    resume: Nanos,
+    /// Indexes of those that have not completed.
+    outstanding: Vec<u64>,
+}
+
+impl Synthetic {
+    /// The sequence of a worker that uses `area`.
+    pub fn new(workload: &Workload, area: Area, id: WorkerId) -> Synthetic {
+        let WorkerId { worker, workers, seed } = id;
+        let bursts = workload.burst.filter(|burst| !burst.interval.0.is_zero());
+        let pace = match (workload.arrival, bursts) {
+            (Arrival::Open { rate, process, .. }, _) => {
+                Pace::Open(Schedule::new(rate, process, workload.burst, seed, worker, workers))
+            }
+            (Arrival::Closed {} | Arrival::Search { .. }, None) => Pace::Closed,
+            (Arrival::Closed {} | Arrival::Search { .. }, Some(burst)) => Pace::Bursts(Bursts {
+                requests: burst.requests,
+                pause: burst.interval.0,
+                left: burst.requests,
+                resume: Nanos(0),
+                outstanding: Vec::with_capacity(workload.queue_depth as usize),
+            }),
+        };
+        Synthetic { generator: Generator::new(workload, area, seed, worker), pace, start: Nanos(0) }
+    }
+}
+
+impl Sequence for Synthetic {
+    type Request = Planned;
+
+    fn starts(&mut self, start: Nanos) {
+        self.start = start;
+    }
+
+    #[inline]
+    fn next(&mut self, now: Nanos) -> Next<Planned> {
+        match &mut self.pace {
+            Pace::Closed => Next::Due(self.generator.next_request(), now),
+            Pace::Open(schedule) => {
+                let due = Nanos(self.start.0.saturating_add(schedule.due().0));
+                if due > now {
+                    return Next::Later(due);
+                }
+                schedule.advance();
+                Next::Due(self.generator.next_request(), due)
+            }
+            Pace::Bursts(bursts) => match bursts.hold_back(now) {
+                Some(wait) => wait,
+                None => {
+                    let planned = self.generator.next_request();
+                    bursts.outstanding.push(planned.index);
+                    Next::Due(planned, now)
+                }
+            },
+        }
+    }
+
+    #[inline]
+    fn completed(&mut self, index: u64, _status: RequestStatus) {
+        if let Pace::Bursts(bursts) = &mut self.pace {
+            bursts.outstanding.retain(|other| *other != index);
+        }
+    }
+
+    fn set_rate(&mut self, rate: f64, now: Nanos) -> bool {
+        match &mut self.pace {
+            Pace::Open(schedule) => {
+                schedule.set_rate(rate, Nanos(now.0.saturating_sub(self.start.0)));
+                true
+            }
+            Pace::Closed | Pace::Bursts(_) => false,
+        }
+    }
+}
+
+impl Bursts {
+    /// Why the next request has to wait, if it does; otherwise it is part of the burst.
+    fn hold_back(&mut self, now: Nanos) -> Option<Next<Planned>> {
+        if self.left == 0 {
+            if let Some(index) = self.outstanding.first() {
+                return Some(Next::WaitFor(*index));
+            }
+            self.left = self.requests;
+            self.resume = now.after(self.pause);
+        }
+        if now < self.resume {
+            return Some(Next::Later(self.resume));
+        }
+        self.left -= 1;
+        None
+    }
+}

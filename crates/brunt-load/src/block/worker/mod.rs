@@ -1,0 +1,576 @@
+//! The loop between a sequence of requests and a device: one worker, one thread, one ring. Keeps
+//! the queue full (closed loop) or the schedule (open loop), stamps, retries, verifies, and
+//! fills histograms. Time and waiting come through [`Timeline`], so that a test runs an hour
+//! against a simulated device in a millisecond.
+//!
+//! The rule: after the start nothing allocates and nothing blocks but [`Timeline::wait`] (and a
+//! verification journal's file).
+//!
+//! Cost, measured against the null device at depth 32 with interval histograms: see
+//! `brunt bench load`. Two clock reads serve a whole batch.
+
+mod feed;
+mod phase;
+mod retry;
+mod slots;
+mod tally;
+mod time;
+mod verification;
+
+use std::collections::VecDeque;
+use std::io;
+use std::time::Duration;
+
+use brunt_block::{BufPool, Completion, Device, DeviceError, DeviceInfo, Op, Request};
+use brunt_core::Nanos;
+use brunt_result::{OpKind, Outcome, RequestStatus, Stopped};
+
+use crate::WorkloadError;
+use crate::block::data::Source;
+use crate::block::generator::{Area, Planned};
+use crate::block::synthetic::{Synthetic, WorkerId};
+use crate::block::verify::Ledger;
+use crate::block::workload::{Arrival, Workload};
+use crate::commands::Commands;
+use crate::record::{Recorder, status_of};
+use crate::sequence::Sequence;
+use feed::Feed;
+use phase::Phase;
+use retry::RetryRules;
+use slots::Slots;
+use tally::{Tally, Times};
+pub use time::{RingTime, Timeline};
+
+/// The operations of a described workload, in the order of their figures.
+pub const KINDS: [OpKind; 2] = [OpKind::Read, OpKind::Write];
+
+/// How long a command may go unseen.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// One worker, ready to start.
+pub struct Worker<S> {
+    slots: Slots,
+    batch: VecDeque<Request>,
+    done: Vec<Completion>,
+    feed: Feed<S>,
+    /// Due, and overlapping one in flight.
+    held: Option<(Planned, Nanos)>,
+    source: Source,
+    ledger: Option<Ledger>,
+    rules: Rules,
+    retry: RetryRules,
+    phase: Phase,
+    tally: Tally,
+    /// Measuring began since the last time around.
+    just_began: bool,
+    outstanding: u32,
+    next_timeout: Nanos,
+    changes_seen: u32,
+}
+
+/// What stays the same for a run.
+struct Rules {
+    timeout: Option<Duration>,
+    /// In nanoseconds.
+    skip_after: u64,
+    reap_batch: u32,
+    force_unit_access: bool,
+}
+
+impl Worker<Synthetic> {
+    /// A worker of a described workload for a device of this kind, with buffers from `pool`. `run` is a
+    /// number that tells this run's blocks from another's when they are verified.
+    ///
+    /// # Errors
+    /// The workload does not fit the device, or the journal cannot be made.
+    pub fn new(
+        workload: &Workload,
+        info: &DeviceInfo,
+        id: WorkerId,
+        run: u64,
+        pool: &BufPool,
+    ) -> Result<Worker<Synthetic>, WorkloadError> {
+        let area = area(workload, info, id)?;
+        Worker::with_sequence(Synthetic::new(workload, area, id), workload, info, id, run, pool)
+    }
+}
+
+/// The part of the device that a worker uses.
+fn area(workload: &Workload, info: &DeviceInfo, id: WorkerId) -> Result<Area, WorkloadError> {
+    let (start, len) = workload.check_device(info)?;
+    let align = workload.alignment(info);
+    Ok(Area::of_worker(start, len, align, id.worker, id.workers, workload.verify.is_some()))
+}
+
+impl<S: Sequence<Request = Planned>> Worker<S> {
+    /// A worker for whatever `sequence` says. The workload says how requests are sent, retried, verified and
+    /// recorded, and when it is over; its blocks say how long a request may be.
+    ///
+    /// # Errors
+    /// The workload does not fit the device, or the journal cannot be made.
+    pub fn with_sequence(
+        sequence: S,
+        workload: &Workload,
+        info: &DeviceInfo,
+        id: WorkerId,
+        run: u64,
+        pool: &BufPool,
+    ) -> Result<Worker<S>, WorkloadError> {
+        let area = area(workload, info, id)?;
+        let block_max = workload.block_bytes_max();
+        let mut source = Source::new(workload.data, block_max, id.seed, id.worker);
+        let writes = workload.read < 1.0;
+        let bufs = (0..workload.queue_depth).map(|_| {
+            let mut buf = pool.take(block_max as usize);
+            if writes {
+                source.fill(&mut buf, true);
+            }
+            buf
+        });
+        let slots = Slots::new(bufs);
+        let depth = slots.len();
+        let nonzero = |duration: Duration| (!duration.is_zero()).then_some(duration);
+        Ok(Worker {
+            slots,
+            batch: VecDeque::with_capacity(depth),
+            done: Vec::with_capacity(depth),
+            feed: Feed::new(sequence),
+            held: None,
+            source,
+            ledger: verification::ledger(workload, area, id, run)?,
+            rules: Rules {
+                timeout: nonzero(workload.timeout.0),
+                skip_after: match workload.arrival {
+                    Arrival::Open { skip_after, .. } => {
+                        u64::try_from(skip_after.0.as_nanos()).unwrap_or(u64::MAX)
+                    }
+                    _ => u64::MAX,
+                },
+                reap_batch: workload.reap_batch,
+                force_unit_access: workload.force_unit_access,
+            },
+            retry: RetryRules::new(&workload.retry),
+            phase: Phase::new(workload, |all| id.share(all)),
+            tally: Tally::new(id.worker, &KINDS, nonzero(workload.interval.0), workload.record_requests),
+            just_began: false,
+            outstanding: 0,
+            next_timeout: Nanos::MAX,
+            changes_seen: 0,
+        })
+    }
+
+    /// Runs from `start` until the sequence or the workload's limits end it, or it is told to stop. Always
+    /// ends: what the device does not answer within the workload's `drain` is counted as hanging.
+    ///
+    /// # Errors
+    /// The ring, or the journal's file. What was measured until then has gone to the recorder, but for
+    /// the open interval.
+    pub fn run(
+        mut self,
+        device: &mut dyn Device,
+        time: &mut impl Timeline,
+        start: Nanos,
+        commands: &Commands,
+        recorder: &mut dyn Recorder,
+    ) -> io::Result<Outcome> {
+        self.begin(start, time);
+        loop {
+            let now = time.now();
+            self.tally.roll(now, self.phase.end, || time.system_calls(), recorder);
+            if self.phase.issuing {
+                self.look_around(now, commands);
+            }
+            // What the device could not take yet was not sent yet.
+            for request in &self.batch {
+                self.slots.all[request.tag as usize].sent = now;
+            }
+            self.tally.flush_log(recorder, self.slots.len());
+            self.fill(now);
+            self.resend(now);
+            if std::mem::take(&mut self.just_began) {
+                // What ramp-up cost is nobody's.
+                self.tally.cost_begins(time.system_calls());
+            }
+            if !self.batch.is_empty() {
+                if let Some(ledger) = &mut self.ledger {
+                    ledger.flush()?;
+                }
+                device.submit(&mut self.batch);
+            }
+            if self.outstanding == 0 && self.slots.retrying.is_empty() && !self.more_to_come(now) {
+                break;
+            }
+            if now >= self.phase.drain_until {
+                break;
+            }
+            time.wait(self.rules.reap_batch, self.wait_until(device.deadline(), now))?;
+            device.poll(&mut self.done);
+            if !self.done.is_empty() {
+                self.reap(time, recorder);
+            }
+            if time_is_up(self.next_timeout, now) {
+                self.give_up_late_ones(time.now(), device);
+            }
+        }
+        if let Some(ledger) = &mut self.ledger {
+            ledger.flush()?;
+        }
+        Ok(self.finish(time, recorder))
+    }
+
+    fn begin(&mut self, start: Nanos, time: &impl Timeline) {
+        self.feed.starts(start);
+        if self.phase.begin(start) {
+            self.tally.measure_from(self.phase.measure_start);
+        }
+        self.tally.cost_begins(time.system_calls());
+    }
+
+    /// Looks for commands and for the end.
+    #[inline]
+    fn look_around(&mut self, now: Nanos, commands: &Commands) {
+        if commands.changes() != self.changes_seen {
+            self.obey(now, commands);
+        }
+        self.slots.settle();
+        if commands.is_stopped() {
+            self.phase.cut_short(now, Stopped::Interrupted);
+        } else if self.phase.is_used_up() || (self.feed.is_over() && self.held.is_none()) {
+            self.phase.all_is_made(now);
+        } else if now >= self.phase.end {
+            self.phase.time_is_over();
+        }
+    }
+
+    #[cold]
+    fn obey(&mut self, now: Nanos, commands: &Commands) {
+        self.changes_seen = commands.changes();
+        if let Some(rate) = commands.rate() {
+            self.feed.set_rate(rate, now);
+        }
+        if let Some(depth) = commands.depth() {
+            self.slots.set_depth(depth);
+        }
+    }
+
+    /// Whether requests are going to be made even though none is outstanding.
+    fn more_to_come(&mut self, now: Nanos) -> bool {
+        self.phase.issuing
+            || (self.held.is_some() && self.phase.stopped == Stopped::Done)
+            || self.is_behind(now)
+    }
+
+    /// Whether a run that ended by time has requests that were due before its end.
+    fn is_behind(&mut self, now: Nanos) -> bool {
+        if !self.phase.may_issue() {
+            return false;
+        }
+        match self.feed.due(now, |index| self.slots.hold(index)) {
+            Some(next) => {
+                self.feed.put_back(next);
+                next.1 < self.phase.end
+            }
+            None => false,
+        }
+    }
+
+    /// Makes requests for free slots, as far as time and limits allow.
+    #[inline]
+    fn fill(&mut self, now: Nanos) {
+        while !self.slots.free.is_empty() {
+            let (planned, intended) = match self.held.take() {
+                Some(held) => held,
+                None => match self.next_request(now) {
+                    Some(next) => next,
+                    None => return,
+                },
+            };
+            if self.ledger.is_some() && self.slots.overlaps(&planned) {
+                self.held = Some((planned, intended));
+                return;
+            }
+            self.prepare(planned, intended, now);
+        }
+    }
+
+    /// The next request that is due, and since when. Goes past those that are too late.
+    #[inline]
+    fn next_request(&mut self, now: Nanos) -> Option<(Planned, Nanos)> {
+        if now < self.phase.start || !self.phase.may_issue() {
+            return None;
+        }
+        loop {
+            let (planned, at) = self.feed.due(now, |index| self.slots.hold(index))?;
+            let late = now.0 - at.0 > self.rules.skip_after;
+            // A long stall may make more skips than the log holds at once; they wait their turn.
+            if at >= self.phase.end || (late && self.tally.log_is_full()) {
+                self.feed.put_back((planned, at));
+                return None;
+            }
+            if !late {
+                if self.is_recorded(&planned, at) {
+                    self.phase.use_up(planned.len);
+                }
+                return Some((planned, at));
+            }
+            self.skip(&planned, at);
+            if self.phase.is_used_up() {
+                return None;
+            }
+        }
+    }
+
+    /// A due request that is not going to be sent.
+    #[cold]
+    fn skip(&mut self, planned: &Planned, due: Nanos) {
+        self.feed.completed(planned.index, RequestStatus::Skipped);
+        if self.is_recorded(planned, due) {
+            self.phase.use_up(planned.len);
+            self.count_skipped(planned, due);
+        }
+    }
+
+    fn count_skipped(&mut self, planned: &Planned, intended: Nanos) {
+        self.tally.count(RequestStatus::Skipped);
+        let times = Times { intended, sent: None, completed: None, retries: 0 };
+        self.tally.log(planned, times, RequestStatus::Skipped);
+    }
+
+    /// Whether a request counts: ramp-up is over by count and by time.
+    #[inline]
+    fn is_recorded(&mut self, planned: &Planned, intended: Nanos) -> bool {
+        self.phase.measuring || self.ends_ramp_up(planned, intended)
+    }
+
+    #[cold]
+    fn ends_ramp_up(&mut self, planned: &Planned, intended: Nanos) -> bool {
+        let Some(moved) = self.phase.ends_ramp_up(planned.index, intended) else { return false };
+        if moved {
+            self.tally.measure_from(self.phase.measure_start);
+        }
+        self.just_began = true;
+        true
+    }
+
+    #[inline]
+    fn prepare(&mut self, planned: Planned, intended: Nanos, now: Nanos) {
+        let index = self.slots.free.pop().expect("a slot is free");
+        let slot = &mut self.slots.all[index as usize];
+        slot.planned = planned;
+        slot.intended = intended;
+        slot.attempts = 0;
+        slot.recorded = self.phase.measuring;
+        if planned.op == Op::Write {
+            let block = &mut slot.buf[..planned.len as usize];
+            self.source.fill(block, slot.stale);
+            slot.stale = false;
+            if let Some(ledger) = &mut self.ledger {
+                slot.generation = ledger.begin_write(planned.offset, block);
+            }
+        } else {
+            slot.stale = true;
+        }
+        self.send(index, now);
+    }
+
+    #[inline]
+    fn send(&mut self, index: u32, now: Nanos) {
+        let slot = &mut self.slots.all[index as usize];
+        slot.sent = now;
+        slot.in_flight = true;
+        slot.timed_out = false;
+        let planned = &slot.planned;
+        self.batch.push_back(Request {
+            tag: u64::from(index),
+            op: planned.op,
+            offset: planned.offset,
+            len: planned.len,
+            buf: std::mem::take(&mut slot.buf),
+            force_unit_access: self.rules.force_unit_access && planned.op == Op::Write,
+        });
+        self.outstanding += 1;
+        if let Some(timeout) = self.rules.timeout
+            && self.next_timeout == Nanos::MAX
+        {
+            self.next_timeout = now.after(timeout);
+        }
+    }
+
+    /// Sends again what failed, when its pause is over.
+    #[inline]
+    fn resend(&mut self, now: Nanos) {
+        let mut at = 0;
+        while at < self.slots.retrying.len() {
+            let index = self.slots.retrying[at];
+            if self.slots.all[index as usize].retry_at <= now {
+                self.slots.retrying.swap_remove(at);
+                self.send(index, now);
+            } else {
+                at += 1;
+            }
+        }
+    }
+
+    fn wait_until(&self, device: Nanos, now: Nanos) -> Nanos {
+        if device == Nanos(0) {
+            return device;
+        }
+        let phase = &self.phase;
+        let mut until = device.min(now.after(LOOK_EVERY)).min(phase.drain_until);
+        until = until.min(self.tally.interval_end(phase.end)).min(self.next_timeout);
+        if phase.issuing {
+            until = until.min(phase.end);
+            if !self.slots.free.is_empty() && self.held.is_none() {
+                until = until.min(self.feed.ask_at().max(phase.start).max(now));
+            }
+        }
+        until = self.slots.next_attempt(until);
+        if until <= now { Nanos(0) } else { until }
+    }
+
+    #[inline]
+    fn reap(&mut self, time: &impl Timeline, recorder: &mut dyn Recorder) {
+        let now = time.now();
+        self.tally.roll(now, self.phase.end, || time.system_calls(), recorder);
+        let mut done = std::mem::take(&mut self.done);
+        for completion in done.drain(..) {
+            self.complete(completion, now);
+        }
+        self.done = done;
+        self.feed.ask_again();
+    }
+
+    #[inline]
+    fn complete(&mut self, completion: Completion, now: Nanos) {
+        let index = completion.tag as u32;
+        let slot = &mut self.slots.all[index as usize];
+        assert!(slot.in_flight, "the device completed request {index} twice");
+        slot.in_flight = false;
+        slot.buf = completion.buf;
+        self.outstanding -= 1;
+        let planned = slot.planned;
+        let failed = completion.result.is_err_and(|error| !error.is_recovered());
+        if failed || slot.timed_out {
+            return self.failed(index, completion.result.err(), now);
+        }
+        let mut status = RequestStatus::Good;
+        if let Some(ledger) = &mut self.ledger {
+            if planned.op == Op::Write {
+                ledger.end_write(planned.offset, planned.len, slot.generation, true);
+            } else if !ledger.check_read(planned.offset, &slot.buf[..planned.len as usize]) {
+                status = RequestStatus::Miscompare;
+            }
+        }
+        self.end(index, status, None, now);
+    }
+
+    /// A failed attempt: made again, or the end of it.
+    #[cold]
+    fn failed(&mut self, index: u32, error: Option<DeviceError>, now: Nanos) {
+        let slot = &mut self.slots.all[index as usize];
+        let planned = slot.planned;
+        let error =
+            if slot.timed_out { DeviceError::TimedOut } else { error.expect("an attempt that failed") };
+        if self.retry.again(slot.attempts, &error) && now < self.phase.drain_until {
+            slot.attempts += 1;
+            slot.retry_at = now.after(self.retry.delay);
+            if slot.recorded {
+                self.tally.op(planned.op).retries += 1;
+            }
+            self.slots.retrying.push(index);
+            return;
+        }
+        if let Some(ledger) = &mut self.ledger
+            && planned.op == Op::Write
+        {
+            ledger.end_write(planned.offset, planned.len, slot.generation, false);
+        }
+        if error == DeviceError::Gone && self.phase.issuing {
+            self.phase.cut_short(now, Stopped::DeviceGone);
+        }
+        self.end(index, status_of(&error), Some(error), now);
+    }
+
+    /// The end of a request: counts it and frees its slot.
+    #[inline]
+    fn end(&mut self, index: u32, status: RequestStatus, error: Option<DeviceError>, now: Nanos) {
+        let slot = &mut self.slots.all[index as usize];
+        let (planned, retries) = (slot.planned, slot.attempts);
+        let (intended, sent, recorded) = (slot.intended, slot.sent, slot.recorded);
+        slot.attempts = 0;
+        self.slots.free.push(index);
+        self.feed.completed(planned.index, status);
+        if status != RequestStatus::Good {
+            self.tally.went_wrong(status, error.as_ref(), &planned);
+        }
+        if recorded {
+            self.tally.answered(&planned, intended, sent, now, now > self.phase.end, status);
+            let times = Times { intended, sent: Some(sent), completed: Some(now), retries };
+            self.tally.log(&planned, times, status);
+        }
+    }
+
+    /// Asks the device to give up what is over its time. It still completes, once, in the device's
+    /// own time.
+    #[cold]
+    fn give_up_late_ones(&mut self, now: Nanos, device: &mut dyn Device) {
+        let timeout = self.rules.timeout.expect("a time-out passed");
+        let mut next = Nanos::MAX;
+        for (index, slot) in self.slots.all.iter_mut().enumerate() {
+            if !slot.in_flight || slot.timed_out {
+                continue;
+            }
+            let due = slot.sent.after(timeout);
+            if due > now {
+                next = next.min(due);
+                continue;
+            }
+            slot.timed_out = true;
+            if slot.recorded {
+                self.tally.op(slot.planned.op).timeouts += 1;
+            }
+            device.cancel(index as u64);
+        }
+        self.next_timeout = next;
+    }
+
+    fn finish(mut self, time: &impl Timeline, recorder: &mut dyn Recorder) -> Outcome {
+        for (index, slot) in self.slots.all.iter().enumerate() {
+            let busy = slot.in_flight || self.slots.retrying.contains(&(index as u32));
+            if busy && slot.recorded {
+                self.tally.count(RequestStatus::Hanging);
+                let (intended, retries) = (slot.intended, slot.attempts);
+                let times = Times { intended, sent: Some(slot.sent), completed: None, retries };
+                self.tally.log(&slot.planned, times, RequestStatus::Hanging);
+                self.tally.flush_log(recorder, 1);
+            }
+        }
+        self.skip_the_rest(time.now(), recorder);
+        self.tally.finish(&self.phase, time.system_calls(), recorder)
+    }
+
+    /// What was due before the end and never sent.
+    fn skip_the_rest(&mut self, now: Nanos, recorder: &mut dyn Recorder) {
+        if let Some((planned, intended)) = self.held.take()
+            && self.is_recorded(&planned, intended)
+        {
+            self.count_skipped(&planned, intended);
+        }
+        let until = self.phase.end.min(now);
+        while !self.phase.is_used_up() {
+            match self.feed.due(now, |_| true) {
+                Some((planned, at)) if at < until => self.skip(&planned, at),
+                _ => return,
+            }
+            self.tally.flush_log(recorder, 1);
+        }
+    }
+}
+
+#[inline]
+fn time_is_up(at: Nanos, now: Nanos) -> bool {
+    at != Nanos::MAX && now >= at
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,137 @@
+//! Where a worker's run stands: ramping up, measured, or draining, and what its limits leave to do. Pure.
+//!
+//! The rule: measuring begins once, and requests stop once.
+
+use std::time::Duration;
+
+use brunt_core::Nanos;
+use brunt_result::Stopped;
+
+use crate::block::workload::Workload;
+
+/// How long an interrupted run waits for what is outstanding.
+const INTERRUPTED_DRAIN_MAX: Duration = Duration::from_secs(1);
+
+/// Where a run stands.
+pub(super) struct Phase {
+    pub(super) start: Nanos,
+    /// Requests are still made.
+    pub(super) issuing: bool,
+    /// Recording began; set with `measure_start`.
+    pub(super) measuring: bool,
+    pub(super) measure_start: Nanos,
+    /// Known at the start for a run by time, at the end for others.
+    pub(super) end: Nanos,
+    pub(super) drain_until: Nanos,
+    pub(super) stopped: Stopped,
+    requests_left: u64,
+    bytes_left: u64,
+    ramp_requests: u64,
+    ramp_time: Duration,
+    time: Option<Duration>,
+    drain: Duration,
+}
+
+impl Phase {
+    /// Before the start. Of requests and bytes this worker makes its share.
+    pub(super) fn new(workload: &Workload, share: impl Fn(u64) -> u64) -> Phase {
+        let ramp = workload.ramp_up.unwrap_or_default();
+        Phase {
+            start: Nanos(0),
+            issuing: true,
+            measuring: false,
+            measure_start: Nanos(0),
+            end: Nanos::MAX,
+            drain_until: Nanos::MAX,
+            stopped: Stopped::Done,
+            requests_left: workload.stop.requests.map_or(u64::MAX, &share),
+            bytes_left: workload.stop.bytes.map_or(u64::MAX, |bytes| share(bytes.0)),
+            ramp_requests: ramp.requests,
+            ramp_time: ramp.time.0,
+            time: workload.stop.time.map(|time| time.0),
+            drain: workload.drain.0,
+        }
+    }
+
+    /// The run starts; whether it is known already when measuring begins.
+    pub(super) fn begin(&mut self, start: Nanos) -> bool {
+        self.start = start;
+        self.measure_start = start.after(self.ramp_time);
+        let known = self.ramp_requests == 0;
+        if known {
+            self.measure_from(self.measure_start);
+        }
+        known
+    }
+
+    fn measure_from(&mut self, start: Nanos) {
+        self.measure_start = start;
+        self.end = self.time.map_or(Nanos::MAX, |time| start.after(time));
+    }
+
+    /// Ramp-up is over with this request, by count and by time, if `Some`: then whether that moved the begin of
+    /// measuring.
+    #[cold]
+    pub(super) fn ends_ramp_up(&mut self, index: u64, intended: Nanos) -> Option<bool> {
+        assert!(!self.measuring, "measuring begins once");
+        if index < self.ramp_requests || intended < self.start.after(self.ramp_time) {
+            return None;
+        }
+        self.measuring = true;
+        let moves = self.ramp_requests > 0;
+        if moves {
+            self.measure_from(intended);
+        }
+        Some(moves)
+    }
+
+    /// A recorded request of so many bytes was made, or skipped.
+    #[inline]
+    pub(super) fn use_up(&mut self, bytes: u64) {
+        self.requests_left -= 1;
+        self.bytes_left = self.bytes_left.saturating_sub(bytes);
+    }
+
+    /// Whether all requests or bytes were made.
+    #[inline]
+    pub(super) fn is_used_up(&self) -> bool {
+        self.requests_left == 0 || self.bytes_left == 0
+    }
+
+    /// Whether requests may still be made: also after the end by time, of those that were due before it.
+    #[inline]
+    pub(super) fn may_issue(&self) -> bool {
+        (self.issuing || self.stopped == Stopped::Done) && !self.is_used_up()
+    }
+
+    /// It is over by time.
+    #[cold]
+    pub(super) fn time_is_over(&mut self) {
+        self.stop_issuing(self.end, Stopped::Done);
+    }
+
+    /// All that was to be made was made: it ends with the last completion, however much time was left.
+    #[cold]
+    pub(super) fn all_is_made(&mut self, now: Nanos) {
+        self.end = Nanos::MAX;
+        self.stop_issuing(now, Stopped::Done);
+    }
+
+    /// It is cut short.
+    #[cold]
+    pub(super) fn cut_short(&mut self, now: Nanos, why: Stopped) {
+        self.stop_issuing(now, why);
+        self.end = self.end.min(now);
+    }
+
+    fn stop_issuing(&mut self, now: Nanos, why: Stopped) {
+        assert!(self.issuing, "requests stop once");
+        self.issuing = false;
+        self.stopped = self.stopped.max(why);
+        let drain = match why {
+            Stopped::Done => self.drain,
+            _ => self.drain.min(INTERRUPTED_DRAIN_MAX),
+        };
+        self.drain_until = now.after(drain);
+    }
+}

@@ -1,0 +1,141 @@
+//! The places for requests of one worker: each has its buffer and holds one request from its making to its end, attempts
+//! after the first included.
+//!
+//! The rule: a slot is free, in flight, waiting for its next attempt, or parked because the queue was made
+//! shallower; never two of these.
+
+use brunt_block::Buf;
+use brunt_core::Nanos;
+
+use crate::block::generator::Planned;
+
+pub(super) struct Slot {
+    pub(super) planned: Planned,
+    pub(super) intended: Nanos,
+    pub(super) sent: Nanos,
+    pub(super) retry_at: Nanos,
+    pub(super) generation: u64,
+    pub(super) attempts: u32,
+    pub(super) in_flight: bool,
+    pub(super) timed_out: bool,
+    pub(super) recorded: bool,
+    /// The buffer held something else since the source filled it.
+    pub(super) stale: bool,
+    pub(super) buf: Buf,
+}
+
+/// All of a worker's.
+pub(super) struct Slots {
+    pub(super) all: Vec<Slot>,
+    pub(super) free: Vec<u32>,
+    pub(super) retrying: Vec<u32>,
+    /// Not used, because the queue is not that deep now.
+    parked: Vec<u32>,
+    depth: usize,
+}
+
+impl Slots {
+    /// One for each buffer.
+    pub(super) fn new(bufs: impl Iterator<Item = Buf>) -> Slots {
+        let idle = Planned { index: 0, op: brunt_block::Op::Read, offset: 0, len: 0 };
+        let slot = |buf| Slot {
+            planned: idle,
+            intended: Nanos(0),
+            sent: Nanos(0),
+            retry_at: Nanos(0),
+            generation: 0,
+            attempts: 0,
+            in_flight: false,
+            timed_out: false,
+            recorded: false,
+            stale: false,
+            buf,
+        };
+        let all: Vec<Slot> = bufs.map(slot).collect();
+        let depth = all.len();
+        Slots {
+            all,
+            free: (0..depth as u32).rev().collect(),
+            retrying: Vec::with_capacity(depth),
+            parked: Vec::with_capacity(depth),
+            depth,
+        }
+    }
+
+    /// How many there are, parked ones too.
+    pub(super) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Has so many used from now on.
+    pub(super) fn set_depth(&mut self, depth: u32) {
+        assert!((1..=self.all.len()).contains(&(depth as usize)), "a depth of {depth}");
+        self.depth = depth as usize;
+    }
+
+    /// Parks free slots, or takes parked ones back, until as many are used as asked for; those in flight are parked once
+    /// they are free.
+    #[inline]
+    pub(super) fn settle(&mut self) {
+        if self.all.len() - self.parked.len() != self.depth {
+            self.park();
+        }
+    }
+
+    #[cold]
+    fn park(&mut self) {
+        while self.all.len() - self.parked.len() < self.depth {
+            self.free.push(self.parked.pop().expect("fewer are used than there are"));
+        }
+        while self.all.len() - self.parked.len() > self.depth {
+            let Some(index) = self.free.pop() else { return };
+            self.parked.push(index);
+        }
+    }
+
+    /// Whether a request touches one in flight and one of the two changes data.
+    pub(super) fn overlaps(&self, planned: &Planned) -> bool {
+        self.all.iter().any(|slot| {
+            let other = &slot.planned;
+            let busy = slot.in_flight || slot.attempts > 0;
+            let writes = planned.changes_data() || other.changes_data();
+            busy && writes
+                && planned.offset < other.offset + other.len
+                && other.offset < planned.offset + planned.len
+        })
+    }
+
+    /// Whether the request of this index is here and has not ended.
+    pub(super) fn hold(&self, index: u64) -> bool {
+        self.all.iter().any(|slot| slot.planned.index == index && (slot.in_flight || slot.attempts > 0))
+    }
+
+    /// When the first of those that wait for their next attempt is made; `until` if that is earlier.
+    #[inline]
+    pub(super) fn next_attempt(&self, until: Nanos) -> Nanos {
+        self.retrying.iter().fold(until, |until, index| until.min(self.all[*index as usize].retry_at))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shallower_queue_parks_slots_as_they_get_free() {
+        let mut slots = Slots::new((0..4).map(|_| Buf::default()));
+        let used: Vec<u32> = (0..3).map(|_| slots.free.pop().unwrap()).collect();
+        slots.set_depth(2);
+        slots.settle();
+        assert!(slots.free.is_empty());
+        slots.free.push(used[0]);
+        slots.settle();
+        assert!(slots.free.is_empty(), "two are in flight: the queue is as deep as it may be");
+        slots.free.push(used[1]);
+        slots.settle();
+        assert_eq!(slots.free, [used[1]]);
+        slots.set_depth(4);
+        slots.settle();
+        assert_eq!(slots.free.len(), 3);
+    }
+}

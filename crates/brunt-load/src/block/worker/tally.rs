@@ -1,0 +1,229 @@
+//! What one worker saw: the open interval, the sum of those before it, the cost of measuring, the first error, and the log
+//! of single requests if the workload asks for it.
+//!
+//! The rule: nothing here allocates after the start; memory is taken when the worker is made.
+
+use std::time::Duration;
+
+use brunt_block::{DeviceError, Op};
+use brunt_core::Nanos;
+use brunt_result::{
+    Cost, Counts, Figures, FirstError, Interval, OpFigures, OpKind, Outcome, RequestRecord, RequestStatus,
+};
+
+use super::phase::Phase;
+use crate::block::generator::Planned;
+use crate::cost;
+use crate::record::{Recorder, kind_of};
+
+/// Requests in the log before the recorder gets them.
+const LOG_REQUESTS: usize = 4096;
+/// Operations that devices know.
+const OPS: [Op; 5] = [Op::Read, Op::Write, Op::Flush, Op::Unmap, Op::WriteZeroes];
+
+pub(super) struct Tally {
+    worker: u32,
+    /// Where the figures of each operation are, by [`Op`].
+    places: [u8; OPS.len()],
+    current: Interval,
+    total: Figures,
+    cost: Cost,
+    first_error: Option<FirstError>,
+    last_completed: Nanos,
+    interval: Option<Duration>,
+    interval_end: Nanos,
+    log: Option<Vec<RequestRecord>>,
+}
+
+/// When a request was made, sent and done, and how often it was sent again.
+pub(super) struct Times {
+    pub(super) intended: Nanos,
+    pub(super) sent: Option<Nanos>,
+    pub(super) completed: Option<Nanos>,
+    pub(super) retries: u32,
+}
+
+impl Tally {
+    /// For requests of these kinds, with an interval's length if there are several, and a log of requests if wanted.
+    pub(super) fn new(worker: u32, kinds: &[OpKind], interval: Option<Duration>, log: bool) -> Tally {
+        let place = |op: Op| kinds.iter().position(|kind| *kind == kind_of(op)).unwrap_or(0) as u8;
+        Tally {
+            worker,
+            places: OPS.map(place),
+            current: Interval { index: 0, start: Nanos(0), end: Nanos(0), figures: Figures::of_kinds(kinds) },
+            total: Figures::of_kinds(kinds),
+            cost: Cost::default(),
+            first_error: None,
+            last_completed: Nanos(0),
+            interval,
+            interval_end: Nanos::MAX,
+            log: log.then(|| Vec::with_capacity(LOG_REQUESTS)),
+        }
+    }
+
+    /// Measuring begins, or will begin, at this time.
+    pub(super) fn measure_from(&mut self, start: Nanos) {
+        self.current.start = start;
+        self.last_completed = start;
+        self.interval_end = self.interval.map_or(Nanos::MAX, |length| start.after(length));
+    }
+
+    /// What it cost until now is nobody's.
+    pub(super) fn cost_begins(&mut self, system_calls: u64) {
+        self.cost = cost::of_this_thread(system_calls);
+    }
+
+    /// When the open interval is over; never for the last one of a run that ends at `end`.
+    #[inline]
+    pub(super) fn interval_end(&self, end: Nanos) -> Nanos {
+        if self.interval_end < end { self.interval_end } else { Nanos::MAX }
+    }
+
+    /// Closes intervals that are over, of a run that ends at `end`.
+    #[inline]
+    pub(super) fn roll(
+        &mut self,
+        now: Nanos,
+        end: Nanos,
+        system_calls: impl Fn() -> u64,
+        recorder: &mut dyn Recorder,
+    ) {
+        // Requests that come after the end belong to the last interval, so that one stays open.
+        while now >= self.interval_end(end) {
+            let over = self.interval_end;
+            self.close_interval(over, system_calls(), recorder);
+            self.interval_end = over.after(self.interval.expect("an interval ended"));
+        }
+    }
+
+    #[cold]
+    fn close_interval(&mut self, end: Nanos, system_calls: u64, recorder: &mut dyn Recorder) {
+        let cost = cost::of_this_thread(system_calls);
+        self.current.figures.cost = cost.since(&self.cost);
+        self.cost = cost;
+        self.current.end = end;
+        let nothing = end == self.current.start && self.current.figures.counts == Counts::default();
+        if !nothing {
+            recorder.interval(&self.current);
+        }
+        self.total.merge(&self.current.figures);
+        self.current.figures.clear();
+        self.current.index += 1;
+        self.current.start = end;
+    }
+
+    /// The open interval's figures of an operation.
+    #[inline]
+    pub(super) fn op(&mut self, op: Op) -> &mut OpFigures {
+        self.current.figures.at(usize::from(self.places[op as usize]))
+    }
+
+    /// A recorded request ended in this way.
+    #[inline]
+    pub(super) fn count(&mut self, status: RequestStatus) {
+        self.current.figures.counts.by_status[status as usize] += 1;
+    }
+
+    /// A recorded request was answered; `late` if after the end of measuring.
+    #[inline]
+    pub(super) fn answered(
+        &mut self,
+        planned: &Planned,
+        intended: Nanos,
+        sent: Nanos,
+        now: Nanos,
+        late: bool,
+        status: RequestStatus,
+    ) {
+        self.last_completed = now;
+        self.count(status);
+        if status == RequestStatus::Good {
+            let figures = self.op(planned.op);
+            figures.completed += 1;
+            figures.bytes += planned.len;
+            if late {
+                figures.late += 1;
+                figures.late_bytes += planned.len;
+            }
+            figures.service.record(Nanos(now.0 - sent.0));
+            figures.response.record(Nanos(now.0 - intended.0));
+        }
+    }
+
+    /// The first thing that went wrong is kept.
+    #[cold]
+    pub(super) fn went_wrong(
+        &mut self,
+        status: RequestStatus,
+        error: Option<&DeviceError>,
+        planned: &Planned,
+    ) {
+        if self.first_error.is_none() {
+            let text = match error {
+                Some(error) => error.to_string(),
+                None => "the data is not what was written there".to_string(),
+            };
+            let Planned { op, offset, len, .. } = *planned;
+            self.first_error = Some(FirstError { status, op: kind_of(op), offset, len, text });
+        }
+    }
+
+    /// Whether the log has no room for a request that is skipped.
+    pub(super) fn log_is_full(&self) -> bool {
+        self.log.as_ref().is_some_and(|log| log.len() >= LOG_REQUESTS)
+    }
+
+    /// Puts a recorded request into the log, if there is one.
+    #[inline]
+    pub(super) fn log(&mut self, planned: &Planned, times: Times, status: RequestStatus) {
+        if let Some(log) = &mut self.log {
+            let Planned { index, op, offset, len } = *planned;
+            let Times { intended, sent, completed, retries } = times;
+            let (worker, op) = (self.worker, kind_of(op));
+            log.push(RequestRecord {
+                worker,
+                index,
+                op,
+                offset,
+                len,
+                intended,
+                sent,
+                completed,
+                retries,
+                status,
+            });
+        }
+    }
+
+    /// Hands the log on unless `room` more fit in.
+    #[inline]
+    pub(super) fn flush_log(&mut self, recorder: &mut dyn Recorder, room: usize) {
+        if let Some(log) = &mut self.log
+            && log.len() + room > LOG_REQUESTS
+            && !log.is_empty()
+        {
+            recorder.requests(log);
+            log.clear();
+        }
+    }
+
+    /// All of it.
+    pub(super) fn finish(mut self, phase: &Phase, system_calls: u64, recorder: &mut dyn Recorder) -> Outcome {
+        self.flush_log(recorder, LOG_REQUESTS);
+        let end = if phase.end == Nanos::MAX { self.last_completed } else { phase.end };
+        let end = end.max(phase.measure_start);
+        self.close_interval(end.max(self.current.start), system_calls, recorder);
+        let seconds = end.since(phase.measure_start).as_secs_f64();
+        let rate = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
+        Outcome {
+            requests_per_second: rate(self.total.completed_in_time()),
+            bytes_per_second: rate(self.total.bytes_in_time()),
+            figures: self.total,
+            start: phase.measure_start,
+            end,
+            stopped: phase.stopped,
+            first_error: self.first_error,
+            recording_wait: Duration::ZERO,
+        }
+    }
+}

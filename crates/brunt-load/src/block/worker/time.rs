@@ -1,0 +1,37 @@
+//! Where a worker's time comes from and how it waits: the monotonic clock and a ring, or a test's simulation, which
+//! runs an hour in a millisecond.
+
+use std::io;
+
+use brunt_block::Ring;
+use brunt_core::{Clock, Nanos};
+
+/// Where a worker's time comes from and how it waits.
+pub trait Timeline {
+    /// The time now.
+    fn now(&self) -> Nanos;
+    /// Hands queued requests on and waits until something may have completed, or `until`. For up to
+    /// 50 µs one completion is not enough but `count` are.
+    ///
+    /// # Errors
+    /// The ring's.
+    fn wait(&mut self, count: u32, until: Nanos) -> io::Result<()>;
+    /// System calls made for requests so far.
+    fn system_calls(&self) -> u64;
+}
+
+/// The monotonic clock and a ring.
+pub struct RingTime<'a>(pub &'a Ring);
+
+impl Timeline for RingTime<'_> {
+    #[inline]
+    fn now(&self) -> Nanos {
+        Clock::Monotonic.now()
+    }
+    fn wait(&mut self, count: u32, until: Nanos) -> io::Result<()> {
+        self.0.enter_for(count, until)
+    }
+    fn system_calls(&self) -> u64 {
+        self.0.stats().system_calls
+    }
+}

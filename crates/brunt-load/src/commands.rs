@@ -1,0 +1,103 @@
+//! What a load may be told while it runs, and how that reaches its workers without a lock: the side that decides
+//! writes, workers look once each time around.
+//!
+//! The rule: the latest command of each kind counts; a worker may miss one that was replaced.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+/// Told to a load that runs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Command {
+    /// Make no more requests; what is outstanding may still complete.
+    Stop,
+    /// So many requests a second from now on, all workers together.
+    Rate(f64),
+    /// So many requests outstanding for each worker from now on.
+    Depth(u32),
+}
+
+/// Why a command cannot be obeyed. The load goes on as before.
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+pub enum CommandError {
+    /// This load has no rate.
+    #[error("requests of this load follow completions, so it has no rate to change; use an open loop")]
+    NoRate,
+    /// Not a rate.
+    #[error("{rate} requests a second is not above 0 and at most 1e9")]
+    BadRate {
+        /// Requests a second.
+        rate: f64,
+    },
+    /// This load has no queue depth.
+    #[error("this load has one request outstanding at a time, so it has no queue depth to change")]
+    NoDepth,
+    /// Buffers and the ring were made for less.
+    #[error("a queue depth of {depth} is outside 1 to {max}, for which the load was prepared")]
+    BadDepth {
+        /// Asked for.
+        depth: u32,
+        /// Deepest that was prepared.
+        max: u32,
+    },
+}
+
+/// The latest commands to the workers of a run.
+#[derive(Debug, Default)]
+pub struct Commands {
+    stop: AtomicBool,
+    /// Counts rates and depths.
+    changes: AtomicU32,
+    /// Bits of an `f64`; 0 for none yet.
+    rate: AtomicU64,
+    /// 0 for none yet.
+    depth: AtomicU32,
+}
+
+impl Commands {
+    /// None yet.
+    pub fn new() -> Commands {
+        Commands::default()
+    }
+
+    /// Tells the workers.
+    ///
+    /// # Panics
+    /// At a rate or depth of nothing: whoever passes a command on has checked it.
+    pub fn give(&self, command: Command) {
+        match command {
+            Command::Stop => self.stop.store(true, Ordering::Relaxed),
+            Command::Rate(rate) => {
+                assert!(rate > 0.0, "a rate of {rate}");
+                self.rate.store(rate.to_bits(), Ordering::Relaxed);
+                self.changes.fetch_add(1, Ordering::Release);
+            }
+            Command::Depth(depth) => {
+                assert!(depth > 0, "a depth of nothing");
+                self.depth.store(depth, Ordering::Relaxed);
+                self.changes.fetch_add(1, Ordering::Release);
+            }
+        }
+    }
+
+    /// Whether to make no more requests.
+    #[inline]
+    pub fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Changes whenever there is another rate or depth.
+    #[inline]
+    pub(crate) fn changes(&self) -> u32 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    /// The latest rate.
+    pub(crate) fn rate(&self) -> Option<f64> {
+        Some(f64::from_bits(self.rate.load(Ordering::Relaxed))).filter(|rate| *rate > 0.0)
+    }
+
+    /// The latest depth.
+    pub(crate) fn depth(&self) -> Option<u32> {
+        Some(self.depth.load(Ordering::Relaxed)).filter(|depth| *depth > 0)
+    }
+}

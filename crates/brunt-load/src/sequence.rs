@@ -1,0 +1,51 @@
+//! What a worker sends next, and when: the seam between the requests of a load and the loop that sends them. The
+//! synthetic generator is a sequence, a trace is another. A worker asks, and reports how each request ended, so that
+//! a sequence may hold back what depends on an earlier answer.
+//!
+//! The rule: a sequence never waits and never reads a clock; all it knows of time is what it is given. A request that it has
+//! given away is its worker's, and comes back exactly once through [`Sequence::completed`].
+
+use brunt_core::Nanos;
+use brunt_result::RequestStatus;
+
+/// What comes next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next<R> {
+    /// This request, which is due at this time; that may be later than now. A closed loop's are due when they are asked
+    /// for.
+    Due(R, Nanos),
+    /// Nothing is due before this time. In contrast to [`Next::Due`] nothing is decided yet: another worker
+    /// may get the request, or another rate may make it earlier.
+    Later(Nanos),
+    /// Nothing before the completion of the request with this index, which may be another worker's. The worker asks
+    /// again after any completion of its own, and every [`FOREIGN_POLL_NANOS`] while it has none of this index.
+    WaitFor(u64),
+    /// There is nothing more, ever.
+    End,
+}
+
+/// How often a worker looks whether another worker's request has completed: the most by which a dependent request
+/// is late for it.
+pub const FOREIGN_POLL_NANOS: u64 = 100_000;
+
+/// Requests in their order. A worker owns one; several workers that draw from the same one each own a handle on
+/// it.
+pub trait Sequence {
+    /// What a worker sends.
+    type Request;
+
+    /// The run starts at this time. Called once by each worker, before anything else.
+    fn starts(&mut self, start: Nanos);
+
+    /// What comes next for the worker that asks. `now` never runs backwards for one worker.
+    fn next(&mut self, now: Nanos) -> Next<Self::Request>;
+
+    /// A request ended, for good and however: also one that was skipped.
+    fn completed(&mut self, index: u64, status: RequestStatus);
+
+    /// From now on requests come at this rate, requests a second of all workers together. `false`: the times of this
+    /// sequence do not follow from a rate.
+    fn set_rate(&mut self, _rate: f64, _now: Nanos) -> bool {
+        false
+    }
+}
