@@ -4,8 +4,9 @@
 use std::path::Path;
 
 use crate::ledger::Ledger;
+use crate::limits::Limits;
 use crate::operation::Sink;
-use crate::pipeline::{Limits, Pipeline};
+use crate::pipeline::Pipeline;
 use crate::source::{Batch, FileSource, SourceError};
 
 /// What came of a file.

@@ -1,5 +1,5 @@
 //! The table of connections. Called by the pipeline for each packet. The one rule: it has a
-//! capacity; a newcomer takes the place of an old connection that carried no RPC, or of the
+//! capacity; a newcomer takes the place of an old connection that carried no data, or of the
 //! one that has been quiet the longest, among a few that are looked at.
 
 use std::hash::{BuildHasher, Hash, Hasher};
@@ -8,9 +8,9 @@ use brunt_wire::net::{Address, Endpoint};
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 
-use crate::operation::Protocol;
+use crate::dissect::Conversation;
+use crate::operation::Transport;
 use crate::reassembly::Reassembly;
-use crate::records::Records;
 
 /// Connections looked at to find one that can go.
 const EVICTION_SAMPLE: usize = 16;
@@ -20,17 +20,17 @@ const EVICTION_SAMPLE: usize = 16;
 pub struct FlowKey {
     low: Endpoint,
     high: Endpoint,
-    protocol: Protocol,
+    transport: Transport,
 }
 
 impl FlowKey {
     /// The key, and which direction a packet from `source` has: 0 from the lower endpoint.
     #[inline]
-    pub fn new(source: Endpoint, destination: Endpoint, protocol: Protocol) -> (FlowKey, u8) {
+    pub fn new(source: Endpoint, destination: Endpoint, transport: Transport) -> (FlowKey, u8) {
         if source <= destination {
-            (FlowKey { low: source, high: destination, protocol }, 0)
+            (FlowKey { low: source, high: destination, transport }, 0)
         } else {
-            (FlowKey { low: destination, high: source, protocol }, 1)
+            (FlowKey { low: destination, high: source, transport }, 1)
         }
     }
 
@@ -51,7 +51,7 @@ impl Hash for FlowKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
         let word = |address: Address| (address.0 as u64) ^ ((address.0 >> 64) as u64).rotate_left(23);
         let ports =
-            u64::from(self.low.port) << 32 | u64::from(self.high.port) << 8 | u64::from(self.protocol as u8);
+            u64::from(self.low.port) << 32 | u64::from(self.high.port) << 8 | u64::from(self.transport as u8);
         state.write_u64(word(self.low.address));
         state.write_u64(word(self.high.address));
         state.write_u64(ports);
@@ -88,15 +88,6 @@ impl Hint {
     }
 }
 
-/// One direction of a connection.
-#[derive(Debug, Default)]
-pub struct Direction {
-    /// Segments to stream.
-    pub reassembly: Reassembly,
-    /// Stream to records.
-    pub records: Records,
-}
-
 /// A connection.
 #[derive(Debug)]
 pub struct Connection {
@@ -108,8 +99,10 @@ pub struct Connection {
     pub last_ns: u64,
     /// Whether it carried anything but handshakes.
     pub carried_data: bool,
-    /// From the lower endpoint, and to it.
-    pub directions: [Direction; 2],
+    /// Segments to streams, from the lower endpoint and to it.
+    pub streams: [Reassembly; 2],
+    /// Which protocol it is, and what is kept for it.
+    pub conversation: Conversation,
 }
 
 /// All connections.
@@ -159,7 +152,7 @@ impl Flows {
 
     /// The place of a TCP connection, made when it is not there, and the direction.
     pub fn find_tcp(&mut self, source: Endpoint, destination: Endpoint, now_ns: u64) -> (Found, u8) {
-        let (key, direction) = FlowKey::new(source, destination, Protocol::Tcp);
+        let (key, direction) = FlowKey::new(source, destination, Transport::Tcp);
         let found = self.find(key, now_ns);
         let index = match &found {
             Found::Old(index) | Found::New(index) | Found::Evicted(index, _) => *index as u32,
@@ -184,7 +177,8 @@ impl Flows {
             number: self.next_number,
             last_ns: now_ns,
             carried_data: false,
-            directions: Default::default(),
+            streams: Default::default(),
+            conversation: Conversation::default(),
         };
         self.next_number = self.next_number.wrapping_add(1) & 0x7fff_ffff;
         let (index, evicted) = if self.connections.len() < self.max {
@@ -246,7 +240,7 @@ mod tests {
 
     fn key(port: u16) -> (FlowKey, u8) {
         let end = |last, port| Endpoint { address: Address::v4([10, 0, 0, last]), port };
-        FlowKey::new(end(2, port), end(1, 2049), Protocol::Tcp)
+        FlowKey::new(end(2, port), end(1, 2049), Transport::Tcp)
     }
 
     /// Both directions find the same connection; a full table keeps those with data.

@@ -81,8 +81,8 @@ counters! {
     slow_mode_entries,
     /// Bytes searched through.
     slow_mode_bytes,
-    /// Bytes of connections and datagrams that are no RPC.
-    not_rpc_bytes,
+    /// Bytes of connections and datagrams whose protocol is not known.
+    bytes_unclaimed,
     /// Records that were there in part; their operations are kept when the header was there.
     records_damaged,
     /// Records whose RPC header was there in part only, so that nothing is known of them.

@@ -2,30 +2,30 @@
 //! trace) take them. The one rule: everything borrows; a sink copies what it keeps.
 
 use brunt_wire::net::{Address, Endpoint};
-use brunt_wire::nfs::{FileHandle, mount, v3, v4};
-use brunt_wire::rpc;
+use brunt_wire::nfs::FileHandle;
 
+use crate::dissect::{self, Detail, rpc};
 use crate::ledger::Ledger;
 
-/// What carried a call.
+/// What carries messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Protocol {
-    /// Record-marked, on a connection.
+pub enum Transport {
+    /// A connection.
     #[default]
     Tcp,
     /// One message, one datagram.
     Udp,
 }
 
-/// Who called whom.
+/// Who asked whom.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Peers {
-    /// The caller.
+    /// Who asked.
     pub client: Endpoint,
-    /// The called.
+    /// Who was asked.
     pub server: Endpoint,
     /// How.
-    pub protocol: Protocol,
+    pub transport: Transport,
 }
 
 /// A file of a server, as 64 bits: a hash of the server's address and the handle.
@@ -43,85 +43,155 @@ impl FileKey {
     }
 }
 
-/// What was asked and answered. A part that was not seen, or could not be read, is `None`.
-#[derive(Clone, Copy, Debug)]
-#[allow(clippy::large_enum_variant)] // borrowed views on the stack, once an operation
-pub enum Body<'a> {
-    /// NFSv3.
-    Nfs3 {
-        /// Which procedure.
-        procedure: v3::Procedure,
-        /// What was asked.
-        args: Option<&'a v3::Args<'a>>,
-        /// What was answered.
-        results: Option<&'a v3::Results<'a>>,
-    },
-    /// MOUNT version 3.
-    Mount {
-        /// Its number.
-        procedure: u32,
-        /// What was asked.
-        args: Option<mount::Args<'a>>,
-        /// What was answered.
-        results: Option<mount::Results<'a>>,
-    },
-    /// A compound of NFSv4.0, 4.1 or 4.2: [`v4::Walk`] goes through its operations. NULL has neither.
-    Nfs4 {
-        /// What was asked.
-        call: Option<v4::Call<'a>>,
-        /// What was answered.
-        reply: Option<v4::Reply<'a>>,
-    },
-    /// An NFSv4 server calls its client: here [`Peers::client`] is the server.
-    Nfs4Callback {
-        /// What is asked.
-        call: v4::Callback<'a>,
-    },
-    /// A program or version that is not looked into, or encrypted.
-    Opaque,
+/// The kind of an operation, of all protocols: what it is called, and which counter is its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct OperationKind(u16);
+
+impl OperationKind {
+    /// How many there are.
+    pub const COUNT: usize = dissect::KIND_COUNT;
+
+    /// One of a dissector's kinds, by its place among them.
+    pub(crate) const fn of<D: dissect::Registered>(place: u16) -> OperationKind {
+        assert!((place as usize) < D::KINDS.len());
+        OperationKind(D::FIRST_KIND + place)
+    }
+
+    /// All of them, in the order of the table.
+    pub fn all() -> impl Iterator<Item = OperationKind> {
+        (0..Self::COUNT as u16).map(OperationKind)
+    }
+
+    /// Its number: below [`OperationKind::COUNT`], and only good in this process.
+    #[inline]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// By its number.
+    pub(crate) fn from_index(index: usize) -> OperationKind {
+        assert!(index < Self::COUNT, "no kind {index}");
+        OperationKind(index as u16)
+    }
+
+    /// Its name, as the protocol's standard has it.
+    pub fn name(self) -> &'static str {
+        dissect::kind_at(self.index()).1
+    }
+
+    /// The dissector that makes such operations.
+    pub fn dissector(self) -> &'static str {
+        dissect::kind_at(self.index()).0.name
+    }
 }
 
-/// A call with its reply, or without one when none came in time.
+/// A protocol that operations belong to, such as NFSv3: says what statuses mean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Protocol(u8);
+
+impl Protocol {
+    /// How many there are.
+    pub const COUNT: usize = dissect::PROTOCOL_COUNT;
+
+    /// One of a dissector's protocols, by its place among them.
+    pub(crate) const fn of<D: dissect::Registered>(place: u8) -> Protocol {
+        assert!((place as usize) < D::PROTOCOLS.len());
+        Protocol(D::FIRST_PROTOCOL + place)
+    }
+
+    /// All of them, in the order of the table.
+    pub fn all() -> impl Iterator<Item = Protocol> {
+        (0..Self::COUNT as u8).map(Protocol)
+    }
+
+    /// Its number, only good in this process.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        dissect::protocol_at(self.index()).1.name
+    }
+
+    /// The dissector that knows it.
+    pub fn dissector(self) -> &'static str {
+        dissect::protocol_at(self.index()).0.name
+    }
+
+    /// What a status is called, or its number.
+    pub fn status_name(self, status: u32) -> String {
+        let name = (dissect::protocol_at(self.index()).1.status_name)(status);
+        name.map_or_else(|| status.to_string(), str::to_string)
+    }
+}
+
+/// Which way data goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// From the server.
+    Read,
+    /// To the server.
+    Write,
+}
+
+/// A request or its answer, as it went by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Message {
+    /// When its first byte was seen: nanoseconds since 1970.
+    pub first_ns: u64,
+    /// When its last byte was seen; `None` if it was not.
+    pub last_ns: Option<u64>,
+    /// Whether every byte was seen.
+    pub whole: bool,
+    /// Where it lay in the packets.
+    pub place: Place,
+}
+
+/// A request with its answer, or without one when none came in time. What all protocols have is here; the
+/// rest is [`Operation::detail`].
 #[derive(Clone, Copy, Debug)]
 pub struct Operation<'a> {
-    /// Counts calls in the order in which they were seen; links the tables of a trace.
+    /// Counts requests in the order in which they were seen; links the tables of a trace.
     pub record_id: u64,
-    /// When the call's first byte was seen: nanoseconds since 1970.
-    pub call_time_ns: u64,
-    /// When the reply's first byte was seen.
-    pub reply_time_ns: Option<u64>,
-    /// Who.
+    /// What was asked for.
+    pub kind: OperationKind,
+    /// In which protocol.
+    pub protocol: Protocol,
+    /// Who asked whom.
     pub peers: Peers,
-    /// The call's header.
-    pub call: &'a rpc::Call<'a>,
-    /// The reply's header.
-    pub reply: Option<&'a rpc::Reply<'a>>,
-    /// The procedure's own status, when it has one and it was seen.
+    /// What pairs request and answer: RPC's xid, an initiator task tag.
+    pub tag: u32,
+    /// The request.
+    pub request: Message,
+    /// The answer; `None` if none was seen.
+    pub reply: Option<Message>,
+    /// The protocol's status, when the operation has one and it was seen. Zero is success.
     pub status: Option<u32>,
-    /// What was asked and answered.
-    pub body: &'a Body<'a>,
-    /// What an NFSv3 call is about: a file, or the directory of a name.
+    /// What it works on: a file, or the directory of a name.
     pub file: Option<FileKey>,
-    /// Calls waiting for a reply when this one was made, itself included.
+    /// Which way data goes; `None` if none does.
+    pub direction: Option<Direction>,
+    /// Where in the file, in bytes.
+    pub offset: Option<u64>,
+    /// How many bytes were asked for.
+    pub asked_bytes: Option<u32>,
+    /// How many moved.
+    pub moved_bytes: u32,
+    /// Operations waiting for an answer when this one was asked for, itself included.
     pub outstanding: u32,
-    /// Bytes of READ or WRITE data that lay in holes.
+    /// Bytes of file data that lay in holes.
     pub data_missing: u32,
-    /// Whether every byte of the call was seen.
-    pub call_whole: bool,
-    /// Whether every byte of the reply was seen.
-    pub reply_whole: bool,
-    /// Where the call lay.
-    pub call_place: Place,
-    /// Where the reply lay.
-    pub reply_place: Option<Place>,
+    /// The protocol's own part.
+    pub detail: &'a Detail<'a>,
 }
 
 /// Where a message lay in the packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Place {
-    /// Bytes of data in its first packet before its RPC header.
+    /// Bytes of data in its first packet before its header.
     pub at: u32,
-    /// Bytes of the message, file data included, as its record marks say.
+    /// Bytes of the message, file data included, as its framing says.
     pub len: u32,
 }
 
@@ -149,15 +219,32 @@ pub struct Packet {
     pub tcp: Option<(u32, u8)>,
     /// Bytes of data above TCP or UDP, as sent.
     pub payload_len: Option<u32>,
-    /// Whether its data belongs to an RPC message whose header was found.
-    pub in_rpc: bool,
+    /// Whether its data belongs to a message whose header was found.
+    pub in_message: bool,
 }
 
 impl Operation<'_> {
-    /// From the call's first byte to the reply's, in nanoseconds.
+    /// From the request's first byte to the answer's, in nanoseconds.
     #[inline]
     pub fn latency_ns(&self) -> Option<u64> {
-        Some(self.reply_time_ns?.saturating_sub(self.call_time_ns))
+        Some(self.reply?.first_ns.saturating_sub(self.request.first_ns))
+    }
+
+    /// What it says of names: the file, the directory it is in, and its name there. Roots have no directory,
+    /// and a path as their name.
+    #[inline]
+    pub(crate) fn each_name(&self, tell: &mut impl FnMut(FileKey, Option<FileKey>, &[u8])) {
+        self.detail.each_name(self, tell);
+    }
+
+    /// RPC's part, if it is RPC's.
+    #[inline]
+    pub fn rpc(&self) -> Option<&rpc::Exchange<'_>> {
+        match self.detail {
+            Detail::Rpc(exchange) => Some(exchange),
+            #[allow(unreachable_patterns)] // as long as there is one protocol
+            _ => None,
+        }
     }
 }
 
@@ -174,6 +261,12 @@ pub struct ChecksumRun<'a> {
     pub offset: u64,
     /// One sum for each block.
     pub sums: &'a [u64],
+}
+
+/// Whether a name leads on: every directory calls itself and its parent so.
+#[inline]
+pub(crate) fn leads_on(name: &[u8]) -> bool {
+    name != b"." && name != b".."
 }
 
 /// Takes what the pipeline finds.

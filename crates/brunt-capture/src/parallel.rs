@@ -19,9 +19,10 @@ use std::time::Duration;
 use brunt_actors::{Address, Builder, Context, Options, Process, Shutdown, Snapshot, System};
 
 use crate::ledger::Ledger;
+use crate::limits::Limits;
 use crate::operation::Sink;
 use crate::parcel::{Parcel, Pool, Router};
-use crate::pipeline::{Limits, Pipeline};
+use crate::pipeline::Pipeline;
 use crate::source::{CHUNK_BYTES, FileSource, SourceError};
 use crate::trace::pcap::PacketTap;
 

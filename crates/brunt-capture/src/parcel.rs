@@ -12,7 +12,7 @@ use foldhash::fast::RandomState;
 
 use crate::flow::FlowKey;
 use crate::live::LiveBlock;
-use crate::operation::Protocol;
+use crate::operation::Transport as Carrier;
 use crate::source::PacketRef;
 
 /// Memory that packets lie in.
@@ -193,7 +193,7 @@ impl Router {
         };
         let source = Endpoint { address: ip.source, port: ports[0] };
         let destination = Endpoint { address: ip.destination, port: ports[1] };
-        let (key, _) = FlowKey::new(source, destination, Protocol::Tcp);
+        let (key, _) = FlowKey::new(source, destination, Carrier::Tcp);
         // The upper half, as a share of the parsers.
         let hash = key.symmetric_hash(&self.hasher);
         (((hash >> 32) * count as u64) >> 32) as usize

@@ -3,62 +3,20 @@
 //! is copied on the way unless it has to wait for others.
 
 use brunt_wire::net::{
-    Endpoint, FragmentKey, Frame, IpPacket, PROTOCOL_TCP, Payload, PlainTcp, Tcp, Transport, Udp,
+    Endpoint, FragmentKey, Frame, IpPacket, PROTOCOL_TCP, Payload, PlainTcp, Tcp, Transport as Segment, Udp,
     parse_frame, parse_plain_tcp, parse_transport,
 };
 use brunt_wire::pcap::CapturedPacket;
 
-use crate::calls::{Context, Matcher, MessageEnd};
 use crate::defragment::{Defragmenter, Outcome};
+use crate::dissect::{Conversation, Datagram, Dissectors, Flow, Gap, Out, RecordIds, Standing};
 use crate::flow::{Connection, FlowKey, Flows, Found};
 use crate::ledger::Ledger;
+use crate::limits::Limits;
 use crate::memory::Memory;
-use crate::operation::{Packet, Peers, Place, Protocol, Sink};
+use crate::operation::{Packet, Sink, Transport};
 use crate::reassembly::{Piece, Stream};
-use crate::records::{Records, Shared};
 use crate::source::Batch;
-
-/// What a pipeline may use. The defaults stay below 200 MB under any traffic.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// Connections that are followed at a time.
-    pub connections: usize,
-    /// Calls that wait for their replies.
-    pub calls_waiting: usize,
-    /// How long they wait, in nanoseconds of the capture's time.
-    pub call_timeout_ns: u64,
-    /// Bytes kept of what is incomplete: segments out of order, heads of messages.
-    pub kept_bytes: usize,
-    /// The first record's number and the distance to the next: pipelines that work side by side give
-    /// out different ones.
-    pub record_ids: (u64, u64),
-}
-
-impl Limits {
-    /// What pipeline `index` of `count` may use, so that all together keep to these limits.
-    pub fn share(&self, index: usize, count: usize) -> Limits {
-        let (first, step) = self.record_ids;
-        Limits {
-            connections: self.connections.div_ceil(count),
-            calls_waiting: self.calls_waiting.div_ceil(count),
-            kept_bytes: self.kept_bytes / count,
-            record_ids: (first + index as u64 * step, step * count as u64),
-            ..*self
-        }
-    }
-}
-
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits {
-            connections: 16 << 10,
-            calls_waiting: 64 << 10,
-            call_timeout_ns: 60_000_000_000,
-            kept_bytes: 48 << 20,
-            record_ids: (0, 1),
-        }
-    }
-}
 
 /// The stages and what they share.
 #[derive(Debug)]
@@ -71,7 +29,9 @@ pub struct Pipeline<S> {
 
 #[derive(Debug)]
 struct Stages<S> {
-    matcher: Matcher<S>,
+    sink: S,
+    dissectors: Dissectors,
+    ids: RecordIds,
     ledger: Ledger,
     memory: Memory,
 }
@@ -82,20 +42,31 @@ struct Carried {
     ports: [u16; 2],
     tcp: Option<(u32, u8)>,
     payload_len: Option<u32>,
-    in_rpc: bool,
+    in_message: bool,
 }
 
+/// A direction's stream on its way to the dissector that has the connection.
 struct DirectionStream<'a, S> {
-    records: &'a mut Records,
-    matcher: &'a mut Matcher<S>,
-    context: Context,
+    conversation: &'a mut Conversation,
+    dissectors: &'a mut Dissectors,
+    flow: Flow,
+    sink: &'a mut S,
+    ids: &'a mut RecordIds,
 }
 
 impl<S: Sink> Stream for DirectionStream<'_, S> {
     #[inline]
     fn piece(&mut self, piece: Piece<'_>, time_ns: u64, ledger: &mut Ledger, memory: &mut Memory) {
-        let mut shared = Shared { matcher: self.matcher, context: &self.context, ledger, memory };
-        self.records.on_piece(piece, time_ns, &mut shared);
+        let mut out = Out { sink: &mut *self.sink, ids: &mut *self.ids, ledger, memory };
+        match piece {
+            Piece::Data(bytes) => {
+                self.dissectors.on_bytes(self.conversation, &self.flow, bytes, time_ns, &mut out);
+            }
+            Piece::Hole(len) => {
+                self.dissectors.on_gap(self.conversation, &self.flow, Gap::Hole(len), &mut out);
+            }
+            Piece::Jump => self.dissectors.on_gap(self.conversation, &self.flow, Gap::Jump, &mut out),
+        }
     }
 }
 
@@ -106,7 +77,9 @@ impl<S: Sink> Pipeline<S> {
             flows: Flows::new(limits.connections),
             defragmenter: Defragmenter::default(),
             stages: Stages {
-                matcher: Matcher::new(sink, limits.calls_waiting, limits.call_timeout_ns, limits.record_ids),
+                sink,
+                dissectors: Dissectors::new(&limits),
+                ids: RecordIds::new(limits.record_ids),
                 ledger: Ledger::default(),
                 memory: Memory::new(limits.kept_bytes),
             },
@@ -126,7 +99,7 @@ impl<S: Sink> Pipeline<S> {
 
     /// Who takes the operations.
     pub fn sink(&self) -> &S {
-        &self.stages.matcher.sink
+        &self.stages.sink
     }
 
     /// Works on a batch.
@@ -140,8 +113,9 @@ impl<S: Sink> Pipeline<S> {
             self.on_packet(&packet);
         }
         let stages = &mut self.stages;
-        stages.matcher.expire(self.now_ns, &mut stages.ledger);
-        stages.matcher.sink.on_batch_end(self.now_ns, &stages.ledger);
+        let (dissectors, mut out) = stages.split();
+        dissectors.expire(self.now_ns, &mut out);
+        stages.sink.on_batch_end(self.now_ns, &stages.ledger);
     }
 
     /// The capture is over: gives up what waits; hands back the sink and the counters.
@@ -151,9 +125,10 @@ impl<S: Sink> Pipeline<S> {
         }
         let stages = &mut self.stages;
         stages.ledger.fragmented_packets_lost += self.defragmenter.waiting() as u64;
-        stages.matcher.finish(&mut stages.ledger);
-        stages.matcher.sink.on_batch_end(self.now_ns, &stages.ledger);
-        (self.stages.matcher.sink, self.stages.ledger)
+        let (dissectors, mut out) = stages.split();
+        dissectors.finish(&mut out);
+        stages.sink.on_batch_end(self.now_ns, &stages.ledger);
+        (self.stages.sink, self.stages.ledger)
     }
 
     /// Works on one packet.
@@ -164,7 +139,7 @@ impl<S: Sink> Pipeline<S> {
         ledger.packets += 1;
         ledger.wire_bytes += u64::from(packet.wire_len);
         ledger.packets_cut += u64::from((packet.bytes.len() as u32) < packet.wire_len);
-        self.stages.matcher.sink.on_packet(packet.time_ns, packet.wire_len);
+        self.stages.sink.on_packet(packet.time_ns, packet.wire_len);
         match parse_plain_tcp(packet.link, packet.bytes) {
             Some(plain) => self.on_plain_tcp(packet, &plain),
             None => self.on_other_packet(packet),
@@ -177,9 +152,9 @@ impl<S: Sink> Pipeline<S> {
         let tcp = &plain.tcp;
         let source = Endpoint { address: plain.source, port: tcp.source_port };
         let destination = Endpoint { address: plain.destination, port: tcp.destination_port };
-        let in_rpc = self.on_tcp(source, destination, tcp, packet.time_ns);
+        let in_message = self.on_tcp(source, destination, tcp, packet.time_ns);
         if S::PACKETS {
-            self.stages.matcher.sink.on_packet_parsed(&Packet {
+            self.stages.sink.on_packet_parsed(&Packet {
                 time_ns: packet.time_ns,
                 interface: packet.interface,
                 wire_len: packet.wire_len,
@@ -190,7 +165,7 @@ impl<S: Sink> Pipeline<S> {
                 is_fragment: false,
                 tcp: Some((tcp.seq, tcp.flags.0)),
                 payload_len: Some(tcp.payload.wire_len as u32),
-                in_rpc,
+                in_message,
             });
         }
     }
@@ -215,7 +190,7 @@ impl<S: Sink> Pipeline<S> {
             };
             let end = |address, port| Endpoint { address, port };
             let [source_port, destination_port] = carried.ports;
-            self.stages.matcher.sink.on_packet_parsed(&Packet {
+            self.stages.sink.on_packet_parsed(&Packet {
                 time_ns: packet.time_ns,
                 interface: packet.interface,
                 wire_len: packet.wire_len,
@@ -228,7 +203,7 @@ impl<S: Sink> Pipeline<S> {
                 is_fragment: ip.is_some_and(|ip| ip.fragment.is_some()),
                 tcp: carried.tcp,
                 payload_len: carried.payload_len,
-                in_rpc: carried.in_rpc,
+                in_message: carried.in_message,
             });
         }
     }
@@ -258,23 +233,23 @@ impl<S: Sink> Pipeline<S> {
     #[inline]
     fn on_transport(&mut self, ip: &IpPacket<'_>, payload: Payload<'_>, time_ns: u64) -> Carried {
         match parse_transport(ip.protocol, payload) {
-            Ok(Transport::Tcp(tcp)) => {
+            Ok(Segment::Tcp(tcp)) => {
                 let source = Endpoint { address: ip.source, port: tcp.source_port };
                 let destination = Endpoint { address: ip.destination, port: tcp.destination_port };
                 Carried {
                     ports: [tcp.source_port, tcp.destination_port],
                     tcp: Some((tcp.seq, tcp.flags.0)),
                     payload_len: Some(tcp.payload.wire_len as u32),
-                    in_rpc: self.on_tcp(source, destination, &tcp, time_ns),
+                    in_message: self.on_tcp(source, destination, &tcp, time_ns),
                 }
             }
-            Ok(Transport::Udp(udp)) => Carried {
+            Ok(Segment::Udp(udp)) => Carried {
                 ports: [udp.source_port, udp.destination_port],
                 tcp: None,
                 payload_len: Some(udp.payload.wire_len as u32),
-                in_rpc: self.on_udp(ip, &udp, time_ns),
+                in_message: self.on_udp(ip, &udp, time_ns),
             },
-            Ok(Transport::Other(_)) => {
+            Ok(Segment::Other(_)) => {
                 self.stages.ledger.packets_other_transport += 1;
                 Carried::default()
             }
@@ -316,65 +291,66 @@ impl<S: Sink> Pipeline<S> {
             index = self.on_syn(index, direction, tcp);
             seq = seq.wrapping_add(1);
         }
-        let Stages { matcher, ledger, memory } = &mut self.stages;
+        let Stages { sink, dissectors, ids, ledger, memory } = &mut self.stages;
         let connection = self.flows.at(index);
         connection.last_ns = time_ns;
         let number = connection.number;
-        let (low, high) = connection.directions.split_at_mut(1);
+        let (low, high) = connection.streams.split_at_mut(1);
         let (mine, other) =
             if direction == 0 { (&mut low[0], &mut high[0]) } else { (&mut high[0], &mut low[0]) };
-        let context = |client, server, direction| Context {
-            forward: Peers { client, server, protocol: Protocol::Tcp },
-            connection: number,
-            direction,
-        };
-        if tcp.flags.ack() && other.reassembly.on_ack(tcp.ack) {
+        if tcp.flags.ack() && other.on_ack(tcp.ack) {
             let mut stream = DirectionStream {
-                records: &mut other.records,
-                matcher: &mut *matcher,
-                context: context(destination, source, direction ^ 1),
+                conversation: &mut connection.conversation,
+                dissectors: &mut *dissectors,
+                flow: Flow::new(destination, source, Transport::Tcp, number, direction ^ 1),
+                sink: &mut *sink,
+                ids: &mut *ids,
             };
-            other.reassembly.settle(&mut stream, ledger, memory);
+            other.settle(&mut stream, ledger, memory);
         }
-        if tcp.payload.wire_len > 0 {
-            connection.carried_data = true;
-            let mut stream = DirectionStream {
-                records: &mut mine.records,
-                matcher,
-                context: context(source, destination, direction),
-            };
-            mine.reassembly.on_segment(seq, tcp.payload, time_ns, &mut stream, ledger, memory);
-            return mine.records.in_fast_mode();
+        if tcp.payload.wire_len == 0 {
+            return false;
         }
-        false
+        connection.carried_data = true;
+        let flow = Flow::new(source, destination, Transport::Tcp, number, direction);
+        let conversation = &mut connection.conversation;
+        let mut stream = DirectionStream { conversation, dissectors, flow, sink, ids };
+        mine.on_segment(seq, tcp.payload, time_ns, &mut stream, ledger, memory);
+        let standing = stream.conversation.standing(direction);
+        if standing == Standing::GaveUp {
+            stream.dissectors.claim_again(stream.conversation, &flow, tcp.payload.bytes);
+        }
+        standing == Standing::Framed
     }
 
     #[cold]
     fn on_syn(&mut self, index: usize, direction: u8, tcp: &Tcp<'_>) -> usize {
         let connection = self.flows.at(index);
         let mine = usize::from(direction);
-        if !connection.directions[mine].reassembly.is_new_syn(tcp.seq) {
+        if !connection.streams[mine].is_new_syn(tcp.seq) {
             return index;
         }
         // A SYN without ACK opens; what was on these ports before is over. A SYN-ACK answers.
         if !tcp.flags.ack() && connection.carried_data {
             self.stages.finish_connection(connection);
-            connection.directions = Default::default();
+            connection.streams = Default::default();
+            connection.conversation = Conversation::default();
             connection.carried_data = false;
             self.stages.ledger.connections += 1;
             self.flows.renumber(index);
         }
-        self.flows.at(index).directions[mine].reassembly.on_syn(tcp.seq, &mut self.stages.memory);
+        self.flows.at(index).streams[mine].on_syn(tcp.seq, &mut self.stages.memory);
         index
     }
 
     fn on_udp(&mut self, ip: &IpPacket<'_>, udp: &Udp<'_>, time_ns: u64) -> bool {
         let source = Endpoint { address: ip.source, port: udp.source_port };
         let destination = Endpoint { address: ip.destination, port: udp.destination_port };
-        let (key, direction) = FlowKey::new(source, destination, Protocol::Udp);
+        let (key, direction) = FlowKey::new(source, destination, Transport::Udp);
+        let mut flow = Flow::new(source, destination, Transport::Udp, 0, direction);
         // Not worth a place in the table: DNS and the like.
-        if brunt_wire::rpc::parse(udp.payload.bytes).is_err() {
-            self.stages.ledger.not_rpc_bytes += udp.payload.wire_len as u64;
+        if !self.stages.dissectors.claims_datagram(&flow, udp.payload.bytes) {
+            self.stages.ledger.bytes_unclaimed += udp.payload.wire_len as u64;
             return false;
         }
         let found = self.flows.find(key, time_ns);
@@ -382,49 +358,33 @@ impl<S: Sink> Pipeline<S> {
         let connection = self.flows.at(index);
         connection.last_ns = time_ns;
         connection.carried_data = true;
-        let context = Context {
-            forward: Peers { client: source, server: destination, protocol: Protocol::Udp },
-            connection: connection.number,
-            direction,
-        };
-        let message = MessageEnd {
-            bytes: udp.payload.bytes,
-            elided_at: None,
-            damaged: udp.payload.bytes.len() < udp.payload.wire_len,
-            data_missing: 0,
-            time_ns,
-            place: Place { at: 0, len: udp.payload.wire_len as u32 },
-            token: None,
-        };
-        let stages = &mut self.stages;
-        stages.matcher.end(&context, &message, &mut stages.ledger)
+        flow.connection = connection.number;
+        let datagram = Datagram { bytes: udp.payload.bytes, wire_len: udp.payload.wire_len as u32, time_ns };
+        let (dissectors, mut out) = self.stages.split();
+        dissectors.on_datagram(&flow, &datagram, &mut out)
     }
 }
 
 impl<S: Sink> Stages<S> {
+    /// The protocols, and where their findings go.
+    fn split(&mut self) -> (&mut Dissectors, Out<'_, S>) {
+        let Stages { sink, dissectors, ids, ledger, memory } = self;
+        (dissectors, Out { sink, ids, ledger, memory })
+    }
+
     fn finish_connection(&mut self, connection: &mut Connection) {
+        let Stages { sink, dissectors, ids, ledger, memory } = self;
         for direction in [0, 1] {
             let (source, destination) = connection.key.ends(direction);
-            let mine = &mut connection.directions[usize::from(direction)];
-            let mut stream = DirectionStream {
-                records: &mut mine.records,
-                matcher: &mut self.matcher,
-                context: Context {
-                    forward: Peers { client: source, server: destination, protocol: Protocol::Tcp },
-                    connection: connection.number,
-                    direction,
-                },
-            };
-            mine.reassembly.finish(&mut stream, &mut self.ledger, &mut self.memory);
-            let context = stream.context;
-            let mut shared = Shared {
-                matcher: &mut self.matcher,
-                context: &context,
-                ledger: &mut self.ledger,
-                memory: &mut self.memory,
-            };
-            mine.records.finish(&mut shared);
-            mine.reassembly.release(&mut self.memory);
+            let flow = Flow::new(source, destination, Transport::Tcp, connection.number, direction);
+            let mine = &mut connection.streams[usize::from(direction)];
+            let conversation = &mut connection.conversation;
+            let mut stream = DirectionStream { conversation, dissectors, flow, sink, ids };
+            mine.finish(&mut stream, ledger, memory);
+            let mut out =
+                Out { sink: &mut *sink, ids: &mut *ids, ledger: &mut *ledger, memory: &mut *memory };
+            dissectors.on_end(&mut connection.conversation, &flow, &mut out);
+            mine.release(memory);
         }
     }
 }

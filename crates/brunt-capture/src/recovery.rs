@@ -9,9 +9,9 @@ use std::collections::{HashMap, HashSet};
 use brunt_core::random::Random;
 use brunt_wire::pcap::CapturedPacket;
 
-use crate::operation::{ChecksumRun, FileKey, Operation, Sink};
+use crate::operation::{ChecksumRun, FileKey, Operation, OperationKind, Sink};
 
-/// What names an operation: the client's address and port, the xid.
+/// What names an operation: the client's address and port, and what pairs it with its reply.
 pub type Id = (u128, u16, u32);
 /// Where a sum belongs: file, offset in bytes, whether it was written, and the sum.
 pub type SumAt = (FileKey, u64, bool, u64);
@@ -19,13 +19,13 @@ pub type SumAt = (FileKey, u64, bool, u64);
 /// What was seen of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// The procedure's number.
-    pub procedure: u32,
+    /// What was asked for.
+    pub kind: OperationKind,
     /// The packet in which the call's header began.
     pub call: u64,
     /// The packet in which the reply's began, if there was one.
     pub reply: Option<u64>,
-    /// The procedure's status.
+    /// The status.
     pub status: Option<u32>,
 }
 
@@ -70,11 +70,11 @@ pub struct Found {
 impl Sink for Found {
     fn on_operation(&mut self, operation: &Operation<'_>) {
         let client = operation.peers.client;
-        let id = (client.address.0, client.port, operation.call.xid.0);
+        let id = (client.address.0, client.port, operation.tag);
         let seen = Seen {
-            procedure: operation.call.procedure,
-            call: operation.call_time_ns / STEP_NS,
-            reply: operation.reply_time_ns.map(|time| time / STEP_NS),
+            kind: operation.kind,
+            call: operation.request.first_ns / STEP_NS,
+            reply: operation.reply.map(|reply| reply.first_ns / STEP_NS),
             status: operation.status,
         };
         if self.operations.insert(id, seen).is_some() {
@@ -135,14 +135,14 @@ impl Found {
         for id in possible {
             let truth = &self.operations[&id];
             recovery.recovered += u64::from(found.operations.get(&id).is_some_and(|seen| {
-                (seen.procedure, seen.call, seen.reply) == (truth.procedure, truth.call, truth.reply)
+                (seen.kind, seen.call, seen.reply) == (truth.kind, truth.call, truth.reply)
                     && (seen.status == truth.status || seen.status.is_none())
             }));
         }
         for (id, seen) in &found.operations {
             let wrong = match self.operations.get(id) {
                 None => "an operation that never was",
-                Some(truth) if seen.procedure != truth.procedure => "another procedure",
+                Some(truth) if seen.kind != truth.kind => "another kind",
                 Some(truth) if seen.status != truth.status && seen.status.and(truth.status).is_some() => {
                     "another status"
                 }
@@ -161,6 +161,7 @@ impl Found {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dissect::rpc::{GETATTR, WRITE};
 
     fn found(operations: &[(u32, Seen)]) -> Found {
         let operations = operations.iter().map(|(xid, seen)| ((1, 1, *xid), *seen)).collect();
@@ -170,7 +171,7 @@ mod tests {
     /// What could be found is counted as possible, and what was not so is told.
     #[test]
     fn possible_recovered_invented() {
-        let seen = |call, reply| Seen { procedure: 6, call, reply, status: Some(0) };
+        let seen = |call, reply| Seen { kind: GETATTR, call, reply, status: Some(0) };
         let truth =
             found(&[(1, seen(0, Some(1))), (2, seen(2, Some(3))), (3, seen(4, Some(5))), (4, seen(6, None))]);
         // The second call's packet is lost.
@@ -187,8 +188,8 @@ mod tests {
         check(&[(1, seen(0, Some(1))), (3, seen(4, None))], 1, &[]);
         check(&[(1, seen(0, Some(3)))], 0, &["another reply"]);
         check(&[(1, seen(0, Some(1))), (9, seen(0, Some(1)))], 1, &["an operation that never was"]);
-        let other = Seen { procedure: 7, ..seen(0, Some(1)) };
-        check(&[(1, other)], 0, &["another procedure"]);
+        let other = Seen { kind: WRITE, ..seen(0, Some(1)) };
+        check(&[(1, other)], 0, &["another kind"]);
         assert_eq!(truth.possible(&kept, 5).0.len(), 1);
     }
 

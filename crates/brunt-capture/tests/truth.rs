@@ -17,12 +17,12 @@ struct Counts {
 
 impl Sink for Counts {
     fn on_operation(&mut self, operation: &Operation<'_>) {
-        let Body::Nfs3 { procedure, .. } = *operation.body else { return };
+        let Some(Body::Nfs3 { procedure, .. }) = operation.rpc().map(|rpc| *rpc.body) else { return };
         let counts = self.by_procedure.entry(procedure.name().to_string()).or_default();
-        counts[0] += u64::from(operation.call_whole);
-        counts[1] += u64::from(operation.reply_whole);
-        if let (Some(status), true) = (operation.status, operation.reply_whole) {
-            *self.by_status.entry((operation.call.procedure, status)).or_default() += 1;
+        counts[0] += u64::from(operation.request.whole);
+        counts[1] += u64::from(operation.reply.is_some_and(|reply| reply.whole));
+        if let (Some(status), true) = (operation.status, operation.reply.is_some_and(|reply| reply.whole)) {
+            *self.by_status.entry((procedure as u32, status)).or_default() += 1;
         }
     }
     fn on_checksums(&mut self, _: &ChecksumRun<'_>) {}
@@ -98,9 +98,11 @@ const REPLY_FIELDS: [&str; 14] = [
 
 impl Sink for Collect {
     fn on_operation(&mut self, operation: &Operation<'_>) {
-        let Body::Nfs3 { procedure, args, results } = *operation.body else { return };
+        let Some(Body::Nfs3 { procedure, args, results }) = operation.rpc().map(|rpc| *rpc.body) else {
+            return;
+        };
         let client = operation.peers.client;
-        let id = (client.address.to_string(), client.port.to_string(), operation.call.xid.0);
+        let id = (client.address.to_string(), client.port.to_string(), operation.tag);
         if let Some(args) = args {
             self.calls.insert(id.clone(), fields::of_call(operation, procedure, args));
         }

@@ -131,11 +131,13 @@ fn of_reply(reply: &v4::Reply<'_>) -> Fields {
 
 impl Sink for Collect {
     fn on_operation(&mut self, operation: &Operation<'_>) {
-        let Body::Nfs4 { call: Some(call), reply } = &operation.body else { return };
+        let Some(Body::Nfs4 { call: Some(call), reply }) = operation.rpc().map(|rpc| rpc.body) else {
+            return;
+        };
         for args in call.operations() {
             self.counts.entry(args.unwrap().op().unwrap() as u32).or_default()[0] += 1;
         }
-        let id = (operation.peers.client.port.to_string(), operation.call.xid.0);
+        let id = (operation.peers.client.port.to_string(), operation.tag);
         self.calls.insert(id.clone(), of_call(call));
         if let Some(reply) = reply {
             for result in reply.operations() {
@@ -153,7 +155,7 @@ fn collect() -> Collect {
     let ledger = outcome.ledger;
     ledger.check().unwrap();
     assert_eq!((ledger.bodies_malformed, ledger.compounds_unparsed, ledger.attributes_unparsed), (0, 0, 0));
-    assert_eq!((ledger.records_lost, ledger.not_rpc_bytes), (0, 0));
+    assert_eq!((ledger.records_lost, ledger.bytes_unclaimed), (0, 0));
     outcome.sink
 }
 

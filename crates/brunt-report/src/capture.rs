@@ -405,7 +405,7 @@ fn ledger(report: &Report) -> Option<Section> {
         row("replies", l.of("replies"), "seen"),
         row("without call", l.of("replies_unmatched"), "whose call was never seen: calls lost"),
         row("malformed", l.of("bodies_malformed"), "bodies that could not be read to their end"),
-        bytes("other protocols", l.of("not_rpc_bytes"), "bytes that are no RPC"),
+        bytes("other protocols", l.of("bytes_unclaimed"), "bytes whose protocol is not known"),
     ];
     let columns = ["what", "count", "meaning"];
     section.table(Table::new("From packets to replies", &columns, rows));

@@ -321,7 +321,11 @@ mod tests {
             let ledger = &outcome.ledger;
             ledger.check().unwrap();
             assert_eq!((ledger.calls, ledger.calls_answered), (calls, calls), "{load:?}");
-            assert_eq!((ledger.holes, ledger.not_rpc_bytes, ledger.bodies_malformed), (0, 0, 0), "{load:?}");
+            assert_eq!(
+                (ledger.holes, ledger.bytes_unclaimed, ledger.bodies_malformed),
+                (0, 0, 0),
+                "{load:?}"
+            );
             let report = outcome.sink.report(ledger);
             assert_eq!(report.clients.count, CLIENTS);
             report

@@ -43,13 +43,15 @@ struct Places {
 
 impl Sink for Places {
     fn on_operation(&mut self, operation: &Operation<'_>) {
-        let Body::Nfs3 { procedure, args: Some(args), results: Some(results) } = &operation.body else {
+        let Some(Body::Nfs3 { procedure, args: Some(args), results: Some(results) }) =
+            operation.rpc().map(|rpc| rpc.body)
+        else {
             return;
         };
-        let (Some(reply_packet), Some(reply)) = (operation.reply_time_ns, operation.reply_place) else {
+        let Some(reply) = operation.reply else {
             return;
         };
-        if !operation.call_whole || !operation.reply_whole {
+        if !operation.request.whole || !reply.whole {
             return;
         }
         let second = match args {
@@ -76,8 +78,8 @@ impl Sink for Places {
         let peers = operation.peers;
         self.exchanges.push((
             *procedure,
-            lies(peers.client, operation.call_time_ns, operation.call_place),
-            lies(peers.server, reply_packet, reply),
+            lies(peers.client, operation.request.first_ns, operation.request.place),
+            lies(peers.server, reply.first_ns, reply.place),
         ));
     }
     fn on_checksums(&mut self, _: &ChecksumRun<'_>) {}

@@ -3,44 +3,43 @@
 use std::collections::HashMap;
 
 use brunt_wire::net::Address;
-use brunt_wire::nfs::{v3, v4};
 
 use super::Event;
+use crate::operation::{OperationKind, Protocol};
 
 /// Combinations that are told apart; more are counted together.
 const COMBINATIONS_MAX: usize = 8192;
 
-/// A status and whose it is: the versions share most numbers, not all, and not the names.
+/// A status and whose it is: protocols share most numbers, not all, and not the names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct NfsStatus {
+pub struct Status {
+    /// Who says it.
+    pub protocol: Protocol,
     /// The number.
     pub status: u32,
-    /// Whether NFSv4 said it.
-    pub v4: bool,
 }
 
-impl NfsStatus {
-    /// The RFC's name, or the number.
+impl Status {
+    /// The standard's name, or the number.
     pub fn name(self) -> String {
-        let name = if self.v4 { v4::Status(self.status).name() } else { v3::Status(self.status).name() };
-        name.map_or(self.status.to_string(), str::to_string)
+        self.protocol.status_name(self.status)
     }
 }
 
 /// Errors by operation, status and client.
 #[derive(Debug, Default)]
 pub struct Errors {
-    by_client: HashMap<(usize, NfsStatus, Address), u64>,
+    by_client: HashMap<(OperationKind, Status, Address), u64>,
     not_told_apart: u64,
 }
 
 /// The clients that get one error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Storm {
-    /// Index of the operation.
-    pub operation: usize,
+    /// What fails.
+    pub operation: OperationKind,
     /// What it fails with.
-    pub status: NfsStatus,
+    pub status: Status,
     /// How often.
     pub count: u64,
     /// How many clients.
@@ -52,8 +51,8 @@ pub struct Storm {
 impl Errors {
     #[cold]
     pub(super) fn on_error(&mut self, event: &Event, status: u32) {
-        let status = NfsStatus { status, v4: event.v4 };
-        let key = (event.operation, status, event.client);
+        let status = Status { protocol: event.protocol, status };
+        let key = (event.kind, status, event.client);
         if self.by_client.len() < COMBINATIONS_MAX || self.by_client.contains_key(&key) {
             *self.by_client.entry(key).or_default() += 1;
         } else {
@@ -74,7 +73,7 @@ impl Errors {
 
     /// Errors by operation and status, the most frequent first.
     pub fn storms(&self) -> Vec<Storm> {
-        let mut storms: HashMap<(usize, NfsStatus), Storm> = HashMap::new();
+        let mut storms: HashMap<(OperationKind, Status), Storm> = HashMap::new();
         for (&(operation, status, client), &count) in &self.by_client {
             let storm = storms.entry((operation, status)).or_insert(Storm {
                 operation,

@@ -5,8 +5,9 @@ use std::borrow::Cow;
 
 use brunt_core::units::format_size;
 
+use super::Analysis;
 use super::report::Finding;
-use super::{Analysis, mix};
+use crate::dissect::rpc::{COMMIT, GETATTR, WRITE};
 use crate::ledger::Ledger;
 
 /// Rules, each in its own function: one line each.
@@ -94,7 +95,7 @@ fn error_storms(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
     for storm in analysis.errors.storms() {
         let of_all = percent(storm.count, calls);
         let of_these = percent(storm.count, analysis.mix.of(storm.operation).calls);
-        let name = mix::name(storm.operation);
+        let name = storm.operation.name();
         // Looking for names that are not there is how programs search their paths.
         let ordinary = matches!((name, storm.status.status), ("LOOKUP" | "ACCESS" | "OPEN", 2));
         let threshold = if ordinary { 20.0 } else { 1.0 };
@@ -124,7 +125,7 @@ fn error_storms(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
 }
 
 fn getattr_storm(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
-    let (calls, getattrs) = (analysis.mix.calls(), analysis.mix.of(1).calls);
+    let (calls, getattrs) = (analysis.mix.calls(), analysis.mix.of(GETATTR).calls);
     let seconds = analysis.rates.duration_s().max(1e-9);
     let Some((_, top)) = analysis.hot.pairs.iter().max_by_key(|(_, pair)| pair.getattrs) else { return };
     let top_rate = f64::from(top.getattrs) / seconds;
@@ -236,7 +237,7 @@ fn duplicates(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
 }
 
 fn commits(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
-    let (writes, commits) = (analysis.mix.of(7).calls, analysis.mix.of(21).calls);
+    let (writes, commits) = (analysis.mix.of(WRITE).calls, analysis.mix.of(COMMIT).calls);
     if writes >= 100 && commits * 2 >= writes {
         findings.push(Finding {
             kind: "commits".into(),

@@ -6,8 +6,9 @@ use brunt_wire::net::Address;
 use super::bounded::{Bounded, NOWHERE, Weight};
 use super::names::Name;
 use super::sketch::spread;
-use super::{Event, Kind, Latency};
-use crate::operation::FileKey;
+use super::{Event, Latency};
+use crate::dissect::rpc::GETATTR;
+use crate::operation::{Direction, FileKey};
 
 const FILES_MAX: usize = 64 << 10;
 const CLIENTS_MAX: usize = 8 << 10;
@@ -269,7 +270,7 @@ impl Hot {
         if let Some(ns) = event.latency_ns {
             client.latency.record(ns);
         }
-        if event.kind != Kind::Other {
+        if event.direction.is_some() {
             client.transfers += 1;
             client.misaligned += u64::from(!event.offset.is_multiple_of(ALIGNMENT));
         }
@@ -291,11 +292,11 @@ impl Hot {
             pair.name(event.client, key);
         }
         pair.load.add(event);
-        pair.getattrs = pair.getattrs.saturating_add(u32::from(event.operation == 1));
-        if event.kind == Kind::Other {
+        pair.getattrs = pair.getattrs.saturating_add(u32::from(event.kind == GETATTR));
+        if event.direction.is_none() {
             return false;
         }
-        let which = usize::from(event.kind == Kind::Write);
+        let which = usize::from(event.direction == Some(Direction::Write));
         let sequential = pair.transferred[which] && pair.next[which] == event.offset;
         pair.transferred[which] = true;
         pair.next[which] = event.offset.wrapping_add(u64::from(event.bytes));

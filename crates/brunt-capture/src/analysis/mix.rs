@@ -1,89 +1,7 @@
 //! Which operations there are, how long each takes, how many fail.
 
-use std::collections::HashMap;
-
-use brunt_wire::nfs::v4;
-
 use super::{Event, Latency};
-
-/// Index of MOUNT's operations.
-pub const MOUNT: usize = 22;
-/// Index of all others.
-pub const OTHER: usize = 23;
-
-/// Index of NFSv4's callbacks.
-pub const CALLBACK: usize = 24;
-/// NFSv4's own operations follow, by their numbers; the last stands for ILLEGAL.
-const V4_FIRST: usize = 25;
-const V4_LAST: usize = V4_FIRST + 76;
-const INDEXES: usize = V4_LAST + 1;
-
-/// Names of the first operations, by index: NFSv3's procedures, MOUNT, others, callbacks.
-const NAMES: [&str; V4_FIRST] = [
-    "NULL",
-    "GETATTR",
-    "SETATTR",
-    "LOOKUP",
-    "ACCESS",
-    "READLINK",
-    "READ",
-    "WRITE",
-    "CREATE",
-    "MKDIR",
-    "SYMLINK",
-    "MKNOD",
-    "REMOVE",
-    "RMDIR",
-    "RENAME",
-    "LINK",
-    "READDIR",
-    "READDIRPLUS",
-    "FSSTAT",
-    "FSINFO",
-    "PATHCONF",
-    "COMMIT",
-    "MOUNT",
-    "other RPC",
-    "CALLBACK",
-];
-
-/// An operation's name.
-pub fn name(index: usize) -> &'static str {
-    match index.checked_sub(V4_FIRST) {
-        None => NAMES[index],
-        Some(number) => v4::Op::from_number(number as u32).map_or("ILLEGAL", v4::Op::name),
-    }
-}
-
-/// The index of each name.
-pub fn indexes() -> HashMap<&'static str, usize> {
-    // Where NFSv4 has the same name the first one is meant, and numbers without a name mean ILLEGAL.
-    let mut indexes: HashMap<_, _> = (0..INDEXES).rev().map(|index| (name(index), index)).collect();
-    indexes.insert(v4::Op::Illegal.name(), V4_LAST);
-    indexes
-}
-
-/// The index of an operation of NFSv4: that of NFSv3's procedure where both mean the same.
-pub fn of_v4(op: v4::Op) -> usize {
-    use v4::Op;
-    match op {
-        Op::Getattr => 1,
-        Op::Setattr => 2,
-        Op::Lookup => 3,
-        Op::Access => 4,
-        Op::Readlink => 5,
-        Op::Read => 6,
-        Op::Write => 7,
-        Op::Create => 8,
-        Op::Remove => 12,
-        Op::Rename => 14,
-        Op::Link => 15,
-        Op::Readdir => 16,
-        Op::Commit => 21,
-        Op::Illegal => V4_LAST,
-        other => V4_FIRST + other as usize,
-    }
-}
+use crate::operation::OperationKind;
 
 /// One operation's figures.
 #[derive(Clone, Debug, Default)]
@@ -103,19 +21,19 @@ pub struct Operations {
 /// All operations.
 #[derive(Debug)]
 pub struct Mix {
-    by_index: Box<[Operations]>,
+    by_kind: Box<[Operations]>,
 }
 
 impl Default for Mix {
     fn default() -> Mix {
-        Mix { by_index: vec![Operations::default(); INDEXES].into() }
+        Mix { by_kind: vec![Operations::default(); OperationKind::COUNT].into() }
     }
 }
 
 impl Mix {
     #[inline]
     pub(super) fn on_event(&mut self, event: &Event) {
-        let operations = &mut self.by_index[event.operation];
+        let operations = &mut self.by_kind[event.kind.index()];
         operations.calls += 1;
         operations.errors += u64::from(event.error.is_some());
         operations.bytes += u64::from(event.bytes);
@@ -126,7 +44,7 @@ impl Mix {
     }
 
     pub(super) fn merge(&mut self, other: &Mix) {
-        for (mine, theirs) in self.by_index.iter_mut().zip(&other.by_index) {
+        for (mine, theirs) in self.by_kind.iter_mut().zip(&other.by_kind) {
             mine.calls += theirs.calls;
             mine.replies += theirs.replies;
             mine.errors += theirs.errors;
@@ -135,33 +53,18 @@ impl Mix {
         }
     }
 
-    /// Figures by index.
+    /// Figures by kind, with its name.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, &Operations)> {
-        (0..INDEXES).map(name).zip(&self.by_index)
+        OperationKind::all().map(OperationKind::name).zip(&self.by_kind)
     }
 
     /// All calls.
     pub fn calls(&self) -> u64 {
-        self.by_index.iter().map(|o| o.calls).sum()
+        self.by_kind.iter().map(|o| o.calls).sum()
     }
 
     /// One operation's figures.
-    pub fn of(&self, index: usize) -> &Operations {
-        &self.by_index[index]
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Each operation has a place and its own name there.
-    #[test]
-    fn names() {
-        for op in v4::Op::ALL {
-            assert_eq!(name(of_v4(*op)), op.name());
-            assert_eq!(indexes()[op.name()], of_v4(*op));
-        }
-        assert_eq!(Mix::default().iter().count(), INDEXES);
+    pub fn of(&self, kind: OperationKind) -> &Operations {
+        &self.by_kind[kind.index()]
     }
 }

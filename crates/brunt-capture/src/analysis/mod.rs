@@ -10,12 +10,12 @@ mod findings;
 mod glance;
 mod hot;
 mod latency;
-pub(crate) mod mix;
-pub(crate) mod names;
+mod mix;
+mod names;
 mod profile;
 mod rates;
 pub mod report;
-mod sketch;
+pub(crate) mod sketch;
 
 pub use glance::{Analysed, Glance, OperationGlance};
 pub use hot::Load;
@@ -24,22 +24,9 @@ pub use report::{Finding, Report};
 pub use sketch::HyperLogLog;
 
 use brunt_wire::net::Address;
-use brunt_wire::nfs::v3;
 
-use crate::compound;
 use crate::ledger::Ledger;
-use crate::operation::{Body, ChecksumRun, FileKey, Operation, Sink};
-
-/// What an operation does with data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// READ.
-    Read,
-    /// WRITE.
-    Write,
-    /// Everything else.
-    Other,
-}
+use crate::operation::{ChecksumRun, Direction, FileKey, Operation, OperationKind, Protocol, Sink};
 
 /// Events that are put by and then worked on in a row, so that the processor waits for the memory
 /// of many tables' entries at once instead of for one after the other.
@@ -54,10 +41,12 @@ pub struct Event {
     pub latency_ns: Option<u64>,
     /// Who called.
     pub client: Address,
-    /// What was called, as an index that `mix::name` knows.
-    pub operation: usize,
-    /// Whether data moved.
-    pub kind: Kind,
+    /// What was asked for.
+    pub kind: OperationKind,
+    /// In which protocol: says what `error` means.
+    pub protocol: Protocol,
+    /// Which way data went, if any did.
+    pub direction: Option<Direction>,
     /// The file or directory.
     pub file: Option<FileKey>,
     /// Where in the file, in bytes.
@@ -66,8 +55,6 @@ pub struct Event {
     pub bytes: u32,
     /// What went wrong.
     pub error: Option<u32>,
-    /// Whether it is NFSv4's: its statuses have other names.
-    pub v4: bool,
     /// Calls waiting when this one was made, itself included.
     pub outstanding: u32,
 }
@@ -161,91 +148,28 @@ impl Analysis {
 }
 
 impl Event {
-    /// Nothing yet.
-    pub(crate) const NONE: Event = Event {
-        time_ns: 0,
-        latency_ns: None,
-        client: Address(0),
-        operation: mix::OTHER,
-        kind: Kind::Other,
-        file: None,
-        offset: 0,
-        bytes: 0,
-        error: None,
-        v4: false,
-        outstanding: 0,
-    };
-}
-
-/// Reduces an operation, to where the event stays: a copy would wait for what was just stored.
-#[inline]
-pub(crate) fn reduce(operation: &Operation<'_>, event: &mut Event) {
-    *event = Event {
-        time_ns: operation.call_time_ns,
-        latency_ns: operation.latency_ns(),
-        client: operation.peers.client.address,
-        error: operation.status.filter(|status| *status != 0),
-        outstanding: operation.outstanding,
-        ..Event::NONE
-    };
-    match &operation.body {
-        Body::Nfs3 { procedure, args, results } => {
-            event.operation = *procedure as usize;
-            event.file = operation.file;
-            match args {
-                Some(v3::Args::Read { offset, .. }) => {
-                    event.kind = Kind::Read;
-                    event.offset = *offset;
-                    if let Some(v3::Results { body: v3::ResultBody::Read { count, .. }, .. }) = results {
-                        event.bytes = *count;
-                    }
-                }
-                Some(v3::Args::Write { offset, count, .. }) => {
-                    event.kind = Kind::Write;
-                    event.offset = *offset;
-                    event.bytes = match results {
-                        Some(v3::Results { body: v3::ResultBody::Write { count, .. }, .. }) => *count,
-                        Some(_) => 0,
-                        None => *count,
-                    };
-                }
-                _ => {}
-            }
+    /// An operation reduced to it.
+    #[inline]
+    fn of(operation: &Operation<'_>) -> Event {
+        Event {
+            time_ns: operation.request.first_ns,
+            latency_ns: operation.latency_ns(),
+            client: operation.peers.client.address,
+            kind: operation.kind,
+            protocol: operation.protocol,
+            direction: operation.direction,
+            file: operation.file,
+            offset: operation.offset.unwrap_or(0),
+            bytes: operation.moved_bytes,
+            error: operation.status.filter(|status| *status != 0),
+            outstanding: operation.outstanding,
         }
-        Body::Nfs4 { call, reply } => {
-            event.v4 = true;
-            event.operation = v3::Procedure::Null as usize;
-            if let Some(call) = call {
-                let gist = compound::gist(call, reply.as_ref());
-                let server = operation.peers.server.address;
-                event.operation = gist.op.map_or(mix::OTHER, mix::of_v4);
-                event.file = gist.file.map(|handle| FileKey::new(server, handle));
-                event.offset = gist.offset;
-                event.bytes = gist.bytes;
-                event.kind = match gist.direction {
-                    Some(compound::Direction::Read) => Kind::Read,
-                    Some(compound::Direction::Write) => Kind::Write,
-                    None => Kind::Other,
-                };
-            } else if operation.call.procedure != 0 {
-                event.operation = mix::OTHER;
-            }
-        }
-        Body::Mount { .. } => event.operation = mix::MOUNT,
-        Body::Nfs4Callback { .. } => {
-            event.v4 = true;
-            event.operation = mix::CALLBACK;
-        }
-        Body::Opaque => {}
     }
 }
 
 impl Sink for Analysis {
     fn on_operation(&mut self, operation: &Operation<'_>) {
-        self.pending.push(Event::NONE);
-        if let Some(event) = self.pending.last_mut() {
-            reduce(operation, event);
-        }
+        self.pending.push(Event::of(operation));
         self.hot.learn_names(operation);
         self.settle_if_full();
     }

@@ -1,11 +1,9 @@
-//! Names of files from the replies that carry a name with a handle, and paths from those.
+//! Paths of files, from the names that operations tell of.
 
 use brunt_wire::net::Address;
-use brunt_wire::nfs::{FileHandle, mount, v3, v4};
 
 use super::hot::Hot;
-use super::sketch::spread;
-use crate::operation::{Body, FileKey, Operation};
+use crate::operation::{FileKey, Operation};
 
 /// Directories above a file that are followed.
 const DEPTH_MAX: usize = 64;
@@ -19,151 +17,15 @@ pub struct Name {
     pub name: Box<[u8]>,
 }
 
-/// Where a compound is, as its operations lead it.
-#[derive(Clone, Copy)]
-enum At<'a> {
-    Nowhere,
-    File(FileKey),
-    /// What this name in this directory led to.
-    Below(FileKey, &'a [u8]),
-}
-
-/// Tells what an operation says of names: the file, the directory it is in, and its name there. Roots
-/// of exports have no directory and the server's path as their name.
-#[inline]
-pub(crate) fn each_name(operation: &Operation<'_>, tell: &mut impl FnMut(FileKey, Option<FileKey>, &[u8])) {
-    let server = operation.peers.server.address;
-    match &operation.body {
-        Body::Nfs3 { args: Some(args), results: Some(results), .. } => {
-            if let Some(file) = operation.file {
-                each_nfs3(server, file, args, &results.body, tell);
-            }
-        }
-        Body::Nfs4 { call: Some(call), reply: Some(reply) } => each_nfs4(server, call, reply, tell),
-        Body::Mount {
-            args: Some(mount::Args::Mount(path)),
-            results: Some(mount::Results::Mounted(root)),
-            ..
-        } => tell(FileKey::new(server, *root), None, path),
-        _ => {}
-    }
-}
-
-/// Whether a name leads on: every directory calls itself and its parent so.
-#[inline]
-pub(crate) fn leads_on(name: &[u8]) -> bool {
-    name != b"." && name != b".."
-}
-
-#[inline]
-fn each_nfs3(
-    server: Address,
-    dir: FileKey,
-    args: &v3::Args<'_>,
-    results: &v3::ResultBody<'_>,
-    tell: &mut impl FnMut(FileKey, Option<FileKey>, &[u8]),
-) {
-    let key = |handle: FileHandle<'_>| FileKey::new(server, handle);
-    match (args, results) {
-        (v3::Args::Lookup { what }, v3::ResultBody::Lookup { object, .. }) if leads_on(what.name) => {
-            tell(key(*object), Some(dir), what.name);
-        }
-        (
-            v3::Args::Create { place, .. }
-            | v3::Args::Mkdir { place, .. }
-            | v3::Args::Symlink { place, .. }
-            | v3::Args::Mknod { place, .. },
-            v3::ResultBody::Created { object: Some(object), .. },
-        ) => tell(key(*object), Some(dir), place.name),
-        (v3::Args::Readdirplus { .. }, v3::ResultBody::Readdir { entries, .. }) => {
-            for entry in entries.iter() {
-                if let Some(handle) = entry.handle
-                    && leads_on(entry.name)
-                {
-                    tell(key(handle), Some(dir), entry.name);
-                }
-            }
-        }
-        _ => {}
-    }
-}
-
-/// Names lead from handle to handle: what a name led to is known by its handle once GETFH asked.
-fn each_nfs4(
-    server: Address,
-    call: &v4::Call<'_>,
-    reply: &v4::Reply<'_>,
-    tell: &mut impl FnMut(FileKey, Option<FileKey>, &[u8]),
-) {
-    let key = |handle: FileHandle<'_>| FileKey::new(server, handle);
-    // Stands for the root's handle until that is seen.
-    let root = key(FileHandle(b""));
-    let (mut at, mut saved) = (At::Nowhere, At::Nowhere);
-    for step in v4::Walk::new(call, Some(reply)) {
-        let Some(result) = step.result.filter(|result| result.status == v4::Status::OK) else { return };
-        match (step.args, result.body) {
-            (v4::Args::Putfh { object }, _) => at = At::File(key(object)),
-            (v4::Args::Putrootfh | v4::Args::Putpubfh, _) => at = At::File(root),
-            (v4::Args::Savefh, _) => saved = at,
-            (v4::Args::Restorefh, _) => at = saved,
-            (v4::Args::Lookupp, _) => at = At::Nowhere,
-            (v4::Args::Lookup { name } | v4::Args::Create { name, .. }, _) => at = down(at, name, tell),
-            (v4::Args::Open { claim, .. }, _) => {
-                if let Some(name) = claim.name() {
-                    at = down(at, name, tell);
-                }
-            }
-            (v4::Args::Getfh, v4::ResultBody::Getfh { object }) => {
-                match at {
-                    At::Below(parent, name) => tell(key(object), Some(parent), name),
-                    At::File(file) if file == root => {
-                        for file in [root, key(object)] {
-                            tell(file, None, b"");
-                        }
-                    }
-                    _ => {}
-                }
-                at = At::File(key(object));
-            }
-            (v4::Args::Readdir { .. }, v4::ResultBody::Readdir { entries, .. }) => {
-                let Some(parent) = place(at, tell) else { continue };
-                for entry in entries.iter() {
-                    if let Some(handle) = entry.attributes.parse().handle {
-                        tell(key(handle), Some(parent), entry.name);
-                    }
-                }
-            }
-            _ => {}
-        }
-    }
-}
-
-fn down<'n>(at: At<'n>, name: &'n [u8], tell: &mut impl FnMut(FileKey, Option<FileKey>, &[u8])) -> At<'n> {
-    place(at, tell).map_or(At::Nowhere, |parent| At::Below(parent, name))
-}
-
-/// The key of where a compound is; made up from the name when no handle is known.
-fn place(at: At<'_>, tell: &mut impl FnMut(FileKey, Option<FileKey>, &[u8])) -> Option<FileKey> {
-    match at {
-        At::Nowhere => None,
-        At::File(file) => Some(file),
-        At::Below(parent, name) => {
-            let place = FileKey(spread(parent.0 ^ twox_hash::XxHash3_64::oneshot(name)));
-            tell(place, Some(parent), name);
-            Some(place)
-        }
-    }
-}
-
 impl Hot {
     /// Looks for names that go with handles.
     #[inline]
     pub(super) fn learn_names(&mut self, operation: &Operation<'_>) {
         let server = operation.peers.server.address;
-        each_name(operation, &mut |file, parent, name| self.learn_of(server, file, parent, name));
+        operation.each_name(&mut |file, parent, name| self.learn_of(server, file, parent, name));
     }
 
-    /// What [`each_name`] told of a file of `server`.
+    /// What an operation told of a file of `server`.
     #[inline]
     pub(super) fn learn_of(&mut self, server: Address, file: FileKey, parent: Option<FileKey>, name: &[u8]) {
         if let Some(parent) = parent {

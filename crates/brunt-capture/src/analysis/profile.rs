@@ -1,8 +1,9 @@
 //! What a sizing of the storage needs to know of the workload: how much is read and written,
 //! in which sizes, in order or at random, over how large a set, and with how much at a time.
 
+use super::Event;
 use super::sketch::{HyperLogLog, spread};
-use super::{Event, Kind};
+use crate::operation::Direction;
 
 /// The granularity of working sets.
 pub const WORKING_SET_BLOCK_BYTES: u64 = 4096;
@@ -43,11 +44,11 @@ impl Profile {
         self.operations += 1;
         self.waited_ns = self.waited_ns.saturating_add(event.latency_ns.unwrap_or(0));
         self.outstanding_max = self.outstanding_max.max(event.outstanding);
-        if event.kind == Kind::Other {
+        if event.direction.is_none() {
             self.metadata += 1;
             return;
         }
-        let transfers = &mut self.transfers[usize::from(event.kind == Kind::Write)];
+        let transfers = &mut self.transfers[usize::from(event.direction == Some(Direction::Write))];
         transfers.operations += 1;
         transfers.bytes += u64::from(event.bytes);
         transfers.sequential += u64::from(sequential);
@@ -55,7 +56,7 @@ impl Profile {
         let Some(file) = event.file.filter(|_| event.bytes > 0) else { return };
         let first = event.offset / WORKING_SET_BLOCK_BYTES;
         let last = event.offset.saturating_add(u64::from(event.bytes) - 1) / WORKING_SET_BLOCK_BYTES;
-        let random_read = event.kind == Kind::Read && !sequential;
+        let random_read = event.direction == Some(Direction::Read) && !sequential;
         for block in first..=last.min(first.saturating_add(BLOCKS_MAX)) {
             let hash = spread(file.0.wrapping_add(block.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
             self.all.insert(hash);
@@ -128,7 +129,8 @@ fn size_class(bytes: u32) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::operation::FileKey;
+    use crate::dissect::rpc::GETATTR;
+    use crate::operation::{FileKey, Protocol};
 
     /// Classes are powers of two, and a working set counts each block once.
     #[test]
@@ -143,13 +145,13 @@ mod tests {
                     time_ns: 0,
                     latency_ns: Some(2_000_000),
                     client: Default::default(),
-                    operation: 6,
-                    kind: Kind::Read,
+                    kind: GETATTR,
+                    protocol: Protocol::all().next().unwrap(),
+                    direction: Some(Direction::Read),
                     file: Some(FileKey(77)),
                     offset: i * 65536,
                     bytes: 65536,
                     error: None,
-                    v4: false,
                     outstanding: 4,
                 };
                 profile.on_event(&event, pass == 2);

@@ -1,6 +1,7 @@
 //! Rates over time, at a width that doubles as the capture grows: at most 512 intervals.
 
-use super::{Event, Kind};
+use super::Event;
+use crate::operation::Direction;
 
 const INTERVALS_MAX: usize = 512;
 const WIDTH_NS_MIN: u64 = 10_000_000;
@@ -152,10 +153,10 @@ impl Rates {
         let interval = self.at(event.time_ns);
         interval.operations += 1;
         interval.errors += u64::from(event.error.is_some());
-        match event.kind {
-            Kind::Read => interval.read_bytes += u64::from(event.bytes),
-            Kind::Write => interval.write_bytes += u64::from(event.bytes),
-            Kind::Other => {}
+        match event.direction {
+            Some(Direction::Read) => interval.read_bytes += u64::from(event.bytes),
+            Some(Direction::Write) => interval.write_bytes += u64::from(event.bytes),
+            None => {}
         }
     }
 

@@ -17,10 +17,11 @@ use hashbrown::{HashMap, HashSet};
 
 use super::store::{Chunk, LANES, Lane, Shared, TraceOptions};
 use super::{Anonymizer, tables, text};
-use crate::analysis::{Event, Kind, names, reduce};
 use crate::checksum::{BLOCK_BYTES, sum};
+use crate::dissect::Detail;
+use crate::dissect::rpc::{Body, Exchange};
 use crate::ledger::Ledger;
-use crate::operation::{Body, ChecksumRun, FileKey, Operation, Packet, Protocol, Sink};
+use crate::operation::{ChecksumRun, Direction, FileKey, Operation, Packet, Sink, Transport, leads_on};
 
 /// Rows are sent after so much time, however few they are.
 const CHUNK_AGE: Duration = Duration::from_millis(500);
@@ -162,7 +163,7 @@ impl Pseudonyms {
     fn name<R>(&self, name: &[u8], with: impl FnOnce(&str) -> R) -> R {
         match &self.key {
             // `.` and `..` are no names of anybody's.
-            Some(key) if names::leads_on(name) && !name.is_empty() => with(&key.name(name)),
+            Some(key) if leads_on(name) && !name.is_empty() => with(&key.name(name)),
             _ => with(&text::from_bytes(name)),
         }
     }
@@ -534,43 +535,31 @@ impl Recorder {
         caller
     }
 
-    fn record_operation(&mut self, operation: &Operation<'_>, event: &Event) {
+    fn record_operation(&mut self, operation: &Operation<'_>, exchange: &Exchange<'_>) {
         let peers = &operation.peers;
-        let protocol = if peers.protocol == Protocol::Tcp { 6 } else { 17 };
+        let protocol = if peers.transport == Transport::Tcp { 6 } else { 17 };
         let flow = self.flow(peers.client, peers.server, protocol);
         let id = self.id(operation.record_id);
-        let file = event.file.map(|file| self.pseudonyms.file(file));
-        let call = &operation.call;
-        let (mut offset, mut asked) = ((event.kind != Kind::Other).then_some(event.offset), None);
-        if let Body::Nfs3 { args: Some(args), .. } = &operation.body {
-            match args {
-                v3::Args::Read { count, .. } => asked = Some(*count),
-                v3::Args::Write { count, .. } => asked = Some(*count),
-                v3::Args::Commit { offset: at, count, .. } => {
-                    (offset, asked) = (Some(*at), Some(*count));
-                }
-                _ => {}
-            }
-        }
-        let direction = match event.kind {
-            Kind::Read => Some(0),
-            Kind::Write => Some(1),
-            Kind::Other => None,
-        };
+        let file = operation.file.map(|file| self.pseudonyms.file(file));
+        let direction = operation.direction.map(|direction| match direction {
+            Direction::Read => 0,
+            Direction::Write => 1,
+        });
+        let call = exchange.call;
         let caller = self.caller(&call.credentials);
-        let reply = operation.reply.as_ref().zip(operation.reply_place);
+        let (request, reply) = (&operation.request, operation.reply.as_ref());
         self.words(OPERATIONS)
             .line(&tables::OPERATIONS)
             .int(id)
-            .int(operation.call_time_ns as i64)
+            .int(request.first_ns as i64)
             .int_or_null(operation.latency_ns().map(|ns| ns as i64))
             .int(flow)
-            .int(call.xid.0.into())
+            .int(operation.tag.into())
             .int(call.program.into())
             .int(call.version.into())
             .int(call.procedure.into())
-            .int(event.operation as i64)
-            .int_or_null(operation.reply.as_ref().map(|reply| rpc_status(reply.status)))
+            .int(operation.kind.index() as i64)
+            .int_or_null(exchange.reply.map(|reply| rpc_status(reply.status)))
             .int_or_null(operation.status.map(i64::from))
             .int(call.credentials.flavor.number().into())
             .int_or_null(caller.map(|caller| caller.uid))
@@ -578,19 +567,19 @@ impl Recorder {
             .int_or_null(caller.map(|caller| caller.number))
             .int_or_null(file)
             .int_or_null(direction)
-            .int_or_null(offset.map(|offset| offset as i64))
-            .int_or_null(asked.map(i64::from))
-            .int(event.bytes.into())
+            .int_or_null(operation.offset.map(|offset| offset as i64))
+            .int_or_null(operation.asked_bytes.map(i64::from))
+            .int(operation.moved_bytes.into())
             .int(operation.outstanding.into())
             .int(operation.data_missing.into())
-            .bool(operation.call_whole)
-            .bool(operation.reply_whole)
-            .int(operation.call_place.at.into())
+            .bool(request.whole)
+            .bool(reply.is_some_and(|reply| reply.whole))
+            .int(request.place.at.into())
             .int(call.body_at as i64)
-            .int(operation.call_place.len.into())
-            .int_or_null(reply.map(|(_, place)| place.at.into()))
-            .int_or_null(reply.map(|(header, _)| header.body_at as i64))
-            .int_or_null(reply.map(|(_, place)| place.len.into()))
+            .int(request.place.len.into())
+            .int_or_null(reply.map(|reply| reply.place.at.into()))
+            .int_or_null(exchange.reply.map(|reply| reply.body_at as i64))
+            .int_or_null(reply.map(|reply| reply.place.len.into()))
             .end();
     }
 
@@ -1113,7 +1102,7 @@ impl Recorder {
         }
         // What it says of names.
         let mut position = 0;
-        names::each_name(operation, &mut |file, parent, name| {
+        operation.each_name(&mut |file, parent, name| {
             let leads_to = self.pseudonyms.file(file);
             let directory = parent.map(|parent| self.pseudonyms.file(parent));
             self.name(id, position, directory, Some(name), Some(leads_to), None);
@@ -1163,15 +1152,17 @@ fn statistics_row(batch: &mut Batch, now_ns: u64, ledger: &Ledger) {
 
 impl Sink for Recorder {
     fn on_operation(&mut self, operation: &Operation<'_>) {
-        let mut event = Event::NONE;
-        reduce(operation, &mut event);
-        self.record_operation(operation, &event);
+        #[allow(irrefutable_let_patterns)] // as long as there is one protocol
+        let Detail::Rpc(exchange) = operation.detail else {
+            return;
+        };
+        self.record_operation(operation, exchange);
         let id = self.id(operation.record_id);
         let server = operation.peers.server.address;
-        match &operation.body {
+        match exchange.body {
             Body::Nfs3 { args, results, .. } => {
                 let results = results.map(|results| &results.body);
-                self.record_nfs3(id, server, event.file, *args, results);
+                self.record_nfs3(id, server, operation.file, *args, results);
             }
             Body::Nfs4 { call: Some(call), reply } => {
                 self.record_compound(id, operation, call, reply.as_ref())
@@ -1232,7 +1223,7 @@ impl Sink for Recorder {
             .int_or_null(packet.tcp.map(|(seq, _)| seq.into()))
             .int_or_null(packet.tcp.map(|(_, flags)| flags.into()))
             .int_or_null(packet.payload_len.map(i64::from))
-            .bool(packet.in_rpc)
+            .bool(packet.in_message)
             .end();
     }
 

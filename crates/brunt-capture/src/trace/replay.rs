@@ -10,9 +10,10 @@ use brunt_lake::{Batch, Column, LakeError, Table, TableReader, read_table, reade
 use brunt_wire::net::Address;
 
 use super::{tables, text};
-use crate::analysis::{Analysis, Event, Kind, mix, names};
+use crate::analysis::{Analysis, Event};
+use crate::dissect::rpc::{CALLBACK, OTHER};
 use crate::ledger::Ledger;
-use crate::operation::{ChecksumRun, FileKey};
+use crate::operation::{ChecksumRun, Direction, FileKey, OperationKind, Protocol, leads_on};
 
 /// Rows that belong to a call stand at most so many calls from it: that many may wait for replies.
 const CALLS_APART_MAX: i64 = 1 << 17;
@@ -298,7 +299,8 @@ fn operations(
     flows: &HashMap<i64, [Address; 2]>,
     analysis: &mut Analysis,
 ) -> Result<(), ReplayError> {
-    let indexes = mix::indexes();
+    let kinds: HashMap<&str, OperationKind> = OperationKind::all().map(|kind| (kind.name(), kind)).collect();
+    let protocols: HashMap<&str, Protocol> = Protocol::all().map(|known| (known.name(), known)).collect();
     let mut beside_names = Beside::open(folder, ring, &NAMES, take_names)?;
     let mut beside_entries = Beside::open(folder, ring, &ENTRIES, take_entries)?;
     let first = reader::parts(folder, &OPERATIONS)?.into_iter().find(|part| part.series == ring);
@@ -317,38 +319,42 @@ fn operations(
         let (offsets, moved, outstanding) = (ints("offset_bytes"), ints("moved_bytes"), ints("outstanding"));
         for (row, operation) in batch.texts("operation").enumerate() {
             let some = |column, values: &[i64]| (!batch.is_null(column, row)).then(|| values[row]);
-            let operation = indexes.get(operation).copied().unwrap_or(mix::OTHER);
+            let kind = kinds.get(operation).copied().unwrap_or(OTHER);
             let [client, server] = flows.get(&call_flows[row]).copied().unwrap_or_default();
-            let nfs4 = programs[row] == i64::from(brunt_wire::rpc::PROGRAM_NFS) && versions[row] == 4;
+            let nfs = programs[row] == i64::from(brunt_wire::rpc::PROGRAM_NFS);
+            let protocol = match (nfs, versions[row], kind) {
+                (true, 4, _) | (_, _, CALLBACK) => "NFSv4",
+                (true, 3, _) => "NFSv3",
+                _ => "RPC",
+            };
             let file = some("file", files).map(|file| FileKey(file as u64));
             analysis.feed_event(Event {
                 time_ns: times[row] as u64,
                 latency_ns: some("latency_ns", latencies).map(|ns| ns as u64),
                 client,
-                operation,
-                kind: match some("direction", directions) {
-                    Some(0) => Kind::Read,
-                    Some(_) => Kind::Write,
-                    None => Kind::Other,
-                },
+                kind,
+                protocol: protocols[protocol],
+                direction: some("direction", directions).map(|direction| match direction {
+                    0 => Direction::Read,
+                    _ => Direction::Write,
+                }),
                 file,
                 offset: some("offset_bytes", offsets).unwrap_or(0) as u64,
                 bytes: moved[row] as u32,
                 error: some("status", statuses).filter(|status| *status != 0).map(|status| status as u32),
-                v4: nfs4 || operation == mix::CALLBACK,
                 outstanding: outstanding[row] as u32,
             });
             while let Some(named) = beside_names.next_of(ids[row])? {
                 let Some(leads_to) = named.file else { continue };
                 let name = text::to_bytes(&named.name);
-                if names::leads_on(&name) {
+                if leads_on(&name) {
                     analysis.feed_name(server, leads_to, named.parent, &name);
                 }
             }
             while let Some(named) = beside_entries.next_of(ids[row])? {
                 let Some(leads_to) = named.file else { continue };
                 let name = text::to_bytes(&named.name);
-                if names::leads_on(&name) {
+                if leads_on(&name) {
                     analysis.feed_name(server, leads_to, file, &name);
                 }
             }

@@ -23,8 +23,8 @@ use brunt_lake::{
 
 use super::budget::Budget;
 use super::tables;
-use crate::analysis::mix;
 use crate::ledger::Ledger;
+use crate::operation::OperationKind;
 
 /// Which tables a thread writes: packets, sums and attributes are half of the work.
 pub(super) const LANES: [&[&Table]; 2] = [
@@ -276,7 +276,7 @@ impl Chunk {
     fn append_to(&self, rows: &mut Batch) {
         rows.append(&self.rows);
         if *rows.table() == tables::OPERATIONS {
-            rows.append_words(&self.words, |word| mix::name(word as usize));
+            rows.append_words(&self.words, |word| OperationKind::from_index(word as usize).name());
         } else {
             let texts = self.words.texts();
             rows.append_words(&self.words, |word| text_at(texts, word));

@@ -51,7 +51,7 @@ impl Printed {
 pub fn of_call(operation: &Operation<'_>, procedure: v3::Procedure, args: &v3::Args<'_>) -> Fields {
     let mut p = Printed::default();
     p.add("nfs.procedure_v3", procedure as u32);
-    if let Some(sys) = operation.call.credentials.sys() {
+    if let Some(sys) = operation.rpc().and_then(|rpc| rpc.call.credentials.sys()) {
         p.text("rpc.auth.machinename", sys.machine_name);
     }
     match args {

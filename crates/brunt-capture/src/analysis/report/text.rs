@@ -206,12 +206,12 @@ impl Report {
                 l.of("attributes_unparsed")
             );
         }
-        if l.of("bodies_malformed") + l.of("not_rpc_bytes") > 0 {
+        if l.of("bodies_malformed") + l.of("bytes_unclaimed") > 0 {
             let _ = writeln!(
                 o,
                 "  not understood: {} bodies, {} of other protocols",
                 l.of("bodies_malformed"),
-                format_size(l.of("not_rpc_bytes"))
+                format_size(l.of("bytes_unclaimed"))
             );
         }
     }

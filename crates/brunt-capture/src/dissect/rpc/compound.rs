@@ -1,9 +1,11 @@
 //! NFSv4's compounds as the pipeline and the analyses need them: where file data lies in one, and
-//! what one is mainly about. Called by [`crate::calls`] and the analyses. The one rule: what stands
+//! what one is mainly about. Called by NFSv4's program. The one rule: what stands
 //! behind an operation that is not known does not exist.
 
 use brunt_wire::nfs::{FileHandle, v4};
 use brunt_wire::{Cursor, Data, ParseError, rpc};
+
+use crate::operation::Direction;
 
 /// A WRITE or the answer to a READ within a compound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,15 +79,6 @@ pub fn read_step<'a>(step: &v4::Step<'a>) -> Option<Moved<'a>> {
     let v4::Args::Read { offset, .. } = step.args else { return None };
     let v4::ResultBody::Read { data, .. } = step.result?.body else { return None };
     Some(Moved { file: step.current.handle(), offset, data })
-}
-
-/// What moves data in a compound.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
-    /// READ and READ_PLUS.
-    Read,
-    /// WRITE.
-    Write,
 }
 
 /// A compound reduced to the operation that it is about.

@@ -1,19 +1,18 @@
 //! One direction of a connection as RPC records. In *fast mode* record marks lead from header
 //! to header and file data is only summed; a hole inside a record whose length is known is
 //! passed over. When a header was lost, *slow mode* searches for the next credible one. Fed
-//! by [`crate::reassembly`], feeds [`crate::calls`]. The one rule: a mark is believed only when
+//! by [`super::Rpc`], feeds [`super::matcher`]. The one rule: a mark is believed only when
 //! an RPC header follows it.
 
 use brunt_wire::cursor::padding;
 use brunt_wire::rpc::{self, MARK_BYTES, RecordMark};
 use memchr::memmem;
 
-use crate::calls::{Begun, Context, DataTarget, Matcher, MessageEnd, Token};
+use super::data::DataTarget;
+use super::matcher::{Begun, Matcher, MessageEnd, Token};
 use crate::checksum::BlockSums;
-use crate::ledger::Ledger;
-use crate::memory::Memory;
+use crate::dissect::{Flow, Gap, Out, Standing};
 use crate::operation::{Place, Sink};
-use crate::reassembly::Piece;
 
 /// The longest fragment that is believed: 16 MiB of data and its head.
 const FRAGMENT_BYTES_MAX: u32 = (16 << 20) + (64 << 10);
@@ -71,7 +70,7 @@ struct Open {
     head: Vec<u8>,
     /// How long `head` has to be before it is looked at again.
     want: usize,
-    time_ns: u64,
+    first_ns: u64,
     place: Place,
     token: Option<Token>,
     damaged: bool,
@@ -90,8 +89,9 @@ pub struct Records {
     mark_len: u8,
     fragment_left: u32,
     fragment_last: bool,
-    /// Bytes of the piece that is worked on: tells where in it a message begins.
+    /// Bytes of the piece that is worked on: tells where in it a message begins; and when it was seen.
     piece_len: usize,
+    piece_ns: u64,
     open: Open,
     /// The end of what was searched: a header may begin in it.
     tail: Vec<u8>,
@@ -99,27 +99,23 @@ pub struct Records {
     found: bool,
 }
 
-/// What the stages share while a piece is worked on.
-pub struct Shared<'a, S> {
+/// What the stages share while a chunk is worked on.
+pub struct Step<'a, 'o, S> {
     /// The next stage.
-    pub matcher: &'a mut Matcher<S>,
+    pub matcher: &'a mut Matcher,
     /// Which connection and direction.
-    pub context: &'a Context,
-    /// Counters.
-    pub ledger: &'a mut Ledger,
-    /// The budget.
-    pub memory: &'a mut Memory,
+    pub flow: &'a Flow,
+    /// Where findings go.
+    pub out: &'a mut Out<'o, S>,
 }
 
 impl Records {
-    /// The next part of the stream.
-    #[inline]
-    pub fn on_piece<S: Sink>(&mut self, piece: Piece<'_>, time_ns: u64, shared: &mut Shared<'_, S>) {
-        match piece {
-            Piece::Data(bytes) => self.on_data(bytes, time_ns, shared),
-            Piece::Hole(len) => self.on_hole(len, shared),
-            Piece::Jump => {
-                self.abandon(shared);
+    /// Bytes were not seen.
+    pub fn on_gap<S: Sink>(&mut self, gap: Gap, step: &mut Step<'_, '_, S>) {
+        match gap {
+            Gap::Hole(len) => self.on_hole(len, step),
+            Gap::Jump => {
+                self.abandon(step);
                 self.reset(State::Start);
             }
         }
@@ -134,26 +130,33 @@ impl Records {
 
     /// Whether record marks lead from header to header now.
     #[inline]
-    pub fn in_fast_mode(&self) -> bool {
-        self.found && matches!(self.state, State::Mark | State::Fragment)
+    pub fn standing(&self) -> Standing {
+        match self.state {
+            State::Mark | State::Fragment if self.found => Standing::Framed,
+            State::Ignored => Standing::GaveUp,
+            _ => Standing::Searching,
+        }
     }
 
-    fn on_data<S: Sink>(&mut self, mut bytes: &[u8], time_ns: u64, shared: &mut Shared<'_, S>) {
+    /// The next bytes.
+    #[inline]
+    pub fn on_data<S: Sink>(&mut self, mut bytes: &[u8], time_ns: u64, step: &mut Step<'_, '_, S>) {
         self.piece_len = bytes.len();
+        self.piece_ns = time_ns;
         while !bytes.is_empty() {
             bytes = match self.state {
-                State::Fragment => self.in_fragment(bytes, shared),
-                State::Mark => self.at_mark(bytes, time_ns, shared),
+                State::Fragment => self.in_fragment(bytes, step),
+                State::Mark => self.at_mark(bytes, time_ns, step),
                 State::Start => {
                     // A new connection begins with a record; in the middle of one that is luck.
-                    let lucky = credible(bytes, shared) != Some(false);
+                    let lucky = credible(bytes, step.matcher, step.flow) != Some(false);
                     self.state = if lucky { State::Mark } else { State::Search };
-                    shared.ledger.slow_mode_entries += u64::from(!lucky);
+                    step.out.ledger.slow_mode_entries += u64::from(!lucky);
                     bytes
                 }
-                State::Search => self.search(bytes, time_ns, shared),
+                State::Search => self.search(bytes, time_ns, step),
                 State::Ignored => {
-                    shared.ledger.not_rpc_bytes += bytes.len() as u64;
+                    step.out.ledger.bytes_unclaimed += bytes.len() as u64;
                     return;
                 }
             };
@@ -166,7 +169,7 @@ impl Records {
         &mut self,
         bytes: &'a [u8],
         time_ns: u64,
-        shared: &mut Shared<'_, S>,
+        step: &mut Step<'_, '_, S>,
     ) -> &'a [u8] {
         let (mark, rest) = if self.mark_len == 0
             && let Some((mark, rest)) = bytes.split_first_chunk::<MARK_BYTES>()
@@ -175,7 +178,7 @@ impl Records {
         } else {
             let had = usize::from(self.mark_len);
             if had == 0 && self.open.phase == Phase::Closed {
-                self.open.time_ns = time_ns;
+                self.open.first_ns = time_ns;
             }
             let taken = (MARK_BYTES - had).min(bytes.len());
             self.mark[had..had + taken].copy_from_slice(&bytes[..taken]);
@@ -189,7 +192,7 @@ impl Records {
         let first = self.open.phase == Phase::Closed;
         let place = Place { at: self.piece_len.saturating_sub(rest.len()) as u32, len: mark.len };
         if mark.len > FRAGMENT_BYTES_MAX || (first && mark.last && mark.len < REPLY_BYTES_MIN - 4) {
-            self.lose(shared);
+            self.lose(step);
             return rest;
         }
         if first && mark.last && rest.len() >= mark.len as usize {
@@ -200,12 +203,13 @@ impl Records {
                 elided_at: None,
                 damaged: false,
                 data_missing: 0,
-                time_ns,
+                first_ns: time_ns,
+                last_ns: Some(time_ns),
                 place,
                 token: None,
             };
-            if !shared.matcher.end(shared.context, &end, shared.ledger) {
-                self.lose(shared);
+            if !step.matcher.end(step.flow, &end, step.out) {
+                self.lose(step);
                 return rest;
             }
             self.found = true;
@@ -213,7 +217,7 @@ impl Records {
         }
         if first {
             self.open.phase = Phase::Opening;
-            self.open.time_ns = time_ns;
+            self.open.first_ns = time_ns;
             self.open.place = place;
             self.open.want = 8;
         } else {
@@ -223,22 +227,22 @@ impl Records {
         self.fragment_last = mark.last;
         self.state = State::Fragment;
         if mark.len == 0 {
-            self.end_fragment(shared);
+            self.end_fragment(Some(time_ns), step);
         }
         rest
     }
 
     /// Takes the bytes of the fragment; gives back what follows it.
     #[inline]
-    fn in_fragment<'a, S: Sink>(&mut self, bytes: &'a [u8], shared: &mut Shared<'_, S>) -> &'a [u8] {
+    fn in_fragment<'a, S: Sink>(&mut self, bytes: &'a [u8], step: &mut Step<'_, '_, S>) -> &'a [u8] {
         let (mut mine, after) = bytes.split_at(bytes.len().min(self.fragment_left as usize));
         self.fragment_left -= mine.len() as u32;
         while !mine.is_empty() {
             mine = match self.open.phase {
-                Phase::Data => self.in_data(mine, shared),
-                Phase::Opening => self.in_opening(mine, shared),
+                Phase::Data => self.in_data(mine, step),
+                Phase::Opening => self.in_opening(mine, step),
                 Phase::Gathering => {
-                    self.gather(mine, shared);
+                    self.gather(mine, step);
                     &[]
                 }
                 Phase::Skipping => &[],
@@ -247,33 +251,34 @@ impl Records {
             };
         }
         if self.fragment_left == 0 && self.state == State::Fragment {
-            self.end_fragment(shared);
+            self.end_fragment(Some(self.piece_ns), step);
         }
         after
     }
 
-    fn end_fragment<S: Sink>(&mut self, shared: &mut Shared<'_, S>) {
+    /// The fragment is over; `last_ns` is when its last byte was seen.
+    fn end_fragment<S: Sink>(&mut self, last_ns: Option<u64>, step: &mut Step<'_, '_, S>) {
         self.state = State::Mark;
-        if self.fragment_last && !self.end_message(shared) {
-            self.lose(shared);
+        if self.fragment_last && !self.end_message(last_ns, step) {
+            self.lose(step);
         }
     }
 
-    fn in_opening<'a, S: Sink>(&mut self, bytes: &'a [u8], shared: &mut Shared<'_, S>) -> &'a [u8] {
+    fn in_opening<'a, S: Sink>(&mut self, bytes: &'a [u8], step: &mut Step<'_, '_, S>) -> &'a [u8] {
         let open = &mut self.open;
         let had = open.head.len();
         // Looked at where it lies as long as nothing was gathered before.
         let begun = if had == 0 {
-            shared.matcher.begin(shared.context, bytes, open.time_ns, open.token, shared.ledger)
+            step.matcher.begin(step.flow, bytes, open.first_ns, open.token, step.out)
         } else {
             let taken = open.want.saturating_sub(had).min(bytes.len());
-            if !shared.memory.append(&mut open.head, &bytes[..taken]) {
-                return self.skip_rest(shared);
+            if !step.out.memory.append(&mut open.head, &bytes[..taken]) {
+                return self.skip_rest(step);
             }
             if open.head.len() < open.want {
                 return &[];
             }
-            match shared.matcher.begin(shared.context, &open.head, open.time_ns, open.token, shared.ledger) {
+            match step.matcher.begin(step.flow, &open.head, open.first_ns, open.token, step.out) {
                 Begun::Need(need) => {
                     open.want = need;
                     return &bytes[taken..];
@@ -285,13 +290,13 @@ impl Records {
         match begun {
             Begun::Need(need) => {
                 open.want = need;
-                self.gather(available, shared);
+                self.gather(available, step);
                 &[]
             }
             Begun::NotRpc => {
-                self.abandon(shared);
+                self.abandon(step);
                 self.reset(State::Search);
-                shared.ledger.slow_mode_entries += 1;
+                step.out.ledger.slow_mode_entries += 1;
                 available
             }
             Begun::Whole(token) => {
@@ -302,7 +307,7 @@ impl Records {
             }
             Begun::Skip => {
                 self.found = true;
-                self.gather(&available[..available.len().min(64)], shared);
+                self.gather(&available[..available.len().min(64)], step);
                 self.open.phase = Phase::Skipping;
                 &[]
             }
@@ -310,14 +315,14 @@ impl Records {
                 self.found = true;
                 let from_available = at - if had == 0 { 0 } else { open.head.len() };
                 let (head, data) = available.split_at(from_available);
-                if !shared.memory.append(&mut open.head, head) {
-                    return self.skip_rest(shared);
+                if !step.out.memory.append(&mut open.head, head) {
+                    return self.skip_rest(step);
                 }
                 open.token = token;
                 open.elided_at = Some(at);
                 open.data_left = len;
                 open.padding_left = padding(len as usize) as u32;
-                open.data = Some((target, shared.matcher.start_sums(&target)));
+                open.data = Some((target, step.matcher.start_sums(&target)));
                 open.phase = Phase::Data;
                 data
             }
@@ -325,12 +330,12 @@ impl Records {
     }
 
     #[inline]
-    fn in_data<'a, S: Sink>(&mut self, bytes: &'a [u8], shared: &mut Shared<'_, S>) -> &'a [u8] {
+    fn in_data<'a, S: Sink>(&mut self, bytes: &'a [u8], step: &mut Step<'_, '_, S>) -> &'a [u8] {
         let open = &mut self.open;
         let (data, rest) = bytes.split_at(bytes.len().min(open.data_left as usize));
         open.data_left -= data.len() as u32;
         if let Some((target, sums)) = &mut open.data {
-            shared.matcher.data(target, sums, data, shared.ledger);
+            step.matcher.data(target, sums, data, step.out);
         }
         let (padding, rest) = rest.split_at(rest.len().min(open.padding_left as usize));
         open.padding_left -= padding.len() as u32;
@@ -340,47 +345,47 @@ impl Records {
         rest
     }
 
-    fn gather<S: Sink>(&mut self, bytes: &[u8], shared: &mut Shared<'_, S>) {
+    fn gather<S: Sink>(&mut self, bytes: &[u8], step: &mut Step<'_, '_, S>) {
         let open = &mut self.open;
-        if open.head.len() + bytes.len() > HEAD_BYTES_MAX || !shared.memory.append(&mut open.head, bytes) {
-            self.skip_rest(shared);
+        if open.head.len() + bytes.len() > HEAD_BYTES_MAX || !step.out.memory.append(&mut open.head, bytes) {
+            self.skip_rest(step);
         }
     }
 
-    fn skip_rest<S: Sink>(&mut self, shared: &mut Shared<'_, S>) -> &'static [u8] {
-        shared.ledger.records_oversized += 1;
+    fn skip_rest<S: Sink>(&mut self, step: &mut Step<'_, '_, S>) -> &'static [u8] {
+        step.out.ledger.records_oversized += 1;
         self.open.damaged = true;
         self.open.phase = Phase::Skipping;
         &[]
     }
 
-    fn on_hole<S: Sink>(&mut self, len: u32, shared: &mut Shared<'_, S>) {
+    fn on_hole<S: Sink>(&mut self, len: u32, step: &mut Step<'_, '_, S>) {
         match self.state {
             State::Fragment if len <= self.fragment_left => {
                 self.fragment_left -= len;
-                self.hole_in_message(len, shared);
+                self.hole_in_message(len, step);
                 if self.fragment_left == 0 {
-                    self.end_fragment(shared);
+                    self.end_fragment(None, step);
                 }
             }
             State::Fragment | State::Mark => {
                 if self.open.phase != Phase::Closed {
-                    self.hole_in_message(self.fragment_left, shared);
+                    self.hole_in_message(self.fragment_left, step);
                 }
-                self.lose(shared);
+                self.lose(step);
             }
             State::Search => self.tail.clear(),
             State::Start | State::Ignored => {}
         }
     }
 
-    fn hole_in_message<S: Sink>(&mut self, len: u32, shared: &mut Shared<'_, S>) {
+    fn hole_in_message<S: Sink>(&mut self, len: u32, step: &mut Step<'_, '_, S>) {
         let open = &mut self.open;
         match open.phase {
             Phase::Data if len <= open.data_left + open.padding_left => {
                 let data = len.min(open.data_left);
                 if let Some((target, sums)) = &mut open.data {
-                    shared.matcher.data_hole(target, sums, data, shared.ledger);
+                    step.matcher.data_hole(target, sums, data, step.out);
                 }
                 open.data_missing += data;
                 open.data_left -= data;
@@ -393,7 +398,7 @@ impl Records {
             _ => {
                 if open.phase == Phase::Data {
                     open.data_missing += open.data_left;
-                    shared.ledger.data_bytes_missing += u64::from(open.data_left);
+                    step.out.ledger.data_bytes_missing += u64::from(open.data_left);
                 }
                 open.damaged = true;
                 open.phase = Phase::Skipping;
@@ -402,32 +407,33 @@ impl Records {
     }
 
     /// The message is over, seen as a whole or not. `false`: it was no RPC.
-    fn end_message<S: Sink>(&mut self, shared: &mut Shared<'_, S>) -> bool {
+    fn end_message<S: Sink>(&mut self, last_ns: Option<u64>, step: &mut Step<'_, '_, S>) -> bool {
         let open = std::mem::take(&mut self.open);
         if let Some((target, sums)) = open.data {
-            shared.matcher.finish_sums(&target, sums, shared.ledger);
+            step.matcher.finish_sums(&target, sums, step.out);
         }
         if open.phase == Phase::Closed {
             return true;
         }
         let damaged = open.damaged || open.data_missing > 0;
-        shared.ledger.records_damaged += u64::from(damaged);
+        step.out.ledger.records_damaged += u64::from(damaged);
         let end = MessageEnd {
             bytes: &open.head,
             elided_at: open.elided_at,
             damaged: open.damaged,
             data_missing: open.data_missing,
-            time_ns: open.time_ns,
+            first_ns: open.first_ns,
+            last_ns,
             place: open.place,
             token: open.token,
         };
-        let rpc = shared.matcher.end(shared.context, &end, shared.ledger);
-        shared.memory.release(open.head);
+        let rpc = step.matcher.end(step.flow, &end, step.out);
+        step.out.memory.release(open.head);
         rpc
     }
 
     /// Ends a message of which nothing more will come.
-    fn abandon<S: Sink>(&mut self, shared: &mut Shared<'_, S>) {
+    fn abandon<S: Sink>(&mut self, step: &mut Step<'_, '_, S>) {
         if self.open.phase == Phase::Opening && self.open.head.is_empty() {
             self.open = Open::default();
             return;
@@ -435,30 +441,30 @@ impl Records {
         self.open.damaged = true;
         if self.open.phase == Phase::Data {
             self.open.data_missing += self.open.data_left;
-            shared.ledger.data_bytes_missing += u64::from(self.open.data_left);
+            step.out.ledger.data_bytes_missing += u64::from(self.open.data_left);
         }
-        self.end_message(shared);
+        self.end_message(None, step);
     }
 
     /// The next record's start is not known: slow mode.
-    fn lose<S: Sink>(&mut self, shared: &mut Shared<'_, S>) {
-        self.abandon(shared);
+    fn lose<S: Sink>(&mut self, step: &mut Step<'_, '_, S>) {
+        self.abandon(step);
         self.reset(State::Search);
-        shared.ledger.slow_mode_entries += 1;
+        step.out.ledger.slow_mode_entries += 1;
     }
 
     /// Searches for a record; gives back what starts with one.
-    fn search<'a, S: Sink>(&mut self, bytes: &'a [u8], time_ns: u64, shared: &mut Shared<'_, S>) -> &'a [u8] {
-        shared.ledger.slow_mode_bytes += bytes.len() as u64;
+    fn search<'a, S: Sink>(&mut self, bytes: &'a [u8], time_ns: u64, step: &mut Step<'_, '_, S>) -> &'a [u8] {
+        step.out.ledger.slow_mode_bytes += bytes.len() as u64;
         self.searched += bytes.len() as u64;
         if !self.tail.is_empty() {
             // A header may begin in the tail of the last piece.
             let had = self.tail.len();
             let mut joint = std::mem::take(&mut self.tail);
             joint.extend_from_slice(&bytes[..bytes.len().min(EVIDENCE_BYTES)]);
-            if let Some(at) = find(&joint, had, shared) {
+            if let Some(at) = find(&joint, had, step) {
                 self.state = State::Mark;
-                self.on_data(&joint[at..had], time_ns, shared);
+                self.on_data(&joint[at..had], time_ns, step);
                 return bytes;
             }
             if bytes.len() < EVIDENCE_BYTES {
@@ -470,7 +476,7 @@ impl Records {
             joint.clear();
             self.tail = joint;
         }
-        if let Some(at) = find(bytes, bytes.len(), shared) {
+        if let Some(at) = find(bytes, bytes.len(), step) {
             self.state = State::Mark;
             return &bytes[at..];
         }
@@ -478,27 +484,27 @@ impl Records {
         if !self.found && self.searched > SEARCH_BYTES_MAX {
             self.reset(State::Ignored);
             self.tail = Vec::new();
-            shared.ledger.not_rpc_bytes += self.searched;
+            step.out.ledger.bytes_unclaimed += self.searched;
         }
         &[]
     }
 
     /// The stream is over.
-    pub fn finish<S: Sink>(&mut self, shared: &mut Shared<'_, S>) {
+    pub fn finish<S: Sink>(&mut self, step: &mut Step<'_, '_, S>) {
         if self.open.phase != Phase::Closed {
-            self.abandon(shared);
+            self.abandon(step);
         }
         self.reset(State::Start);
     }
 }
 
 /// The first credible record that starts before `end`.
-fn find<S: Sink>(bytes: &[u8], end: usize, shared: &Shared<'_, S>) -> Option<usize> {
+fn find<S: Sink>(bytes: &[u8], end: usize, step: &Step<'_, '_, S>) -> Option<usize> {
     let first = |pattern: &'static [u8]| {
         let from = bytes.get(PATTERN_AT..)?;
         memmem::find_iter(from, pattern)
             .take_while(|at| *at < end)
-            .find(|at| credible(&bytes[*at..], shared) == Some(true))
+            .find(|at| credible(&bytes[*at..], step.matcher, step.flow) == Some(true))
     };
     match (first(CALL_PATTERN), first(REPLY_PATTERN)) {
         (Some(call), Some(reply)) => Some(call.min(reply)),
@@ -507,7 +513,7 @@ fn find<S: Sink>(bytes: &[u8], end: usize, shared: &Shared<'_, S>) -> Option<usi
 }
 
 /// Whether a record starts here; `None` when there are too few bytes to say.
-fn credible<S: Sink>(bytes: &[u8], shared: &Shared<'_, S>) -> Option<bool> {
+pub fn credible(bytes: &[u8], matcher: &Matcher, flow: &Flow) -> Option<bool> {
     let word = |at: usize| Some(u32::from_be_bytes(*bytes.get(at..)?.first_chunk()?));
     let mark = RecordMark::from_bytes(*bytes.first_chunk()?);
     if mark.len < REPLY_BYTES_MIN || mark.len > FRAGMENT_BYTES_MAX {
@@ -542,8 +548,8 @@ fn credible<S: Sink>(bytes: &[u8], shared: &Shared<'_, S>) -> Option<bool> {
         1 => {
             let xid = rpc::Xid(word(MARK_BYTES)?);
             match word(12)? {
-                0 => shared.matcher.awaits(shared.context, xid) && flavor_and_length(16)?,
-                1 => shared.matcher.awaits(shared.context, xid) && word(16)? <= 1,
+                0 => matcher.awaits(flow, xid) && flavor_and_length(16)?,
+                1 => matcher.awaits(flow, xid) && word(16)? <= 1,
                 _ => false,
             }
         }

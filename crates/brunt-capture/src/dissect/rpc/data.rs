@@ -1,0 +1,61 @@
+//! Which file's data goes by, and its sums: the same for data that comes in pieces and for data that came
+//! with its message. Called by [`super::records`] and the programs. The one rule: data of which nobody knows
+//! where in which file it lies is counted and not summed.
+
+use brunt_wire::nfs::FileHandle;
+
+use super::compound::Moved;
+use crate::checksum::{BLOCK_BYTES, BlockSums};
+use crate::dissect::Out;
+use crate::ledger::Ledger;
+use crate::operation::{ChecksumRun, FileKey, Peers, Sink};
+
+/// Which operation's data goes by.
+#[derive(Clone, Copy, Debug)]
+pub struct DataTarget {
+    pub(super) record_id: u64,
+    pub(super) file: FileKey,
+    pub(super) offset: u64,
+    pub(super) write: bool,
+}
+
+impl DataTarget {
+    pub(super) fn new(record_id: u64, peers: &Peers, moved: &Moved<'_>, write: bool) -> DataTarget {
+        DataTarget { write, ..DataTarget::at(record_id, peers, moved.file, moved.offset) }
+    }
+
+    /// Data that was read. What belongs to no known file has no place.
+    pub(super) fn at(record_id: u64, peers: &Peers, file: Option<FileHandle<'_>>, offset: u64) -> DataTarget {
+        let file = file.map_or(FileKey(0), |file| FileKey::new(peers.server.address, file));
+        DataTarget { record_id, file, offset, write: false }
+    }
+}
+
+/// Sums data that is there as a whole.
+pub fn sum_whole<S: Sink>(sums: &mut BlockSums, target: &DataTarget, bytes: &[u8], out: &mut Out<'_, S>) {
+    out.ledger.data_bytes += bytes.len() as u64;
+    if bytes.len() < BLOCK_BYTES {
+        return;
+    }
+    let Out { sink, ledger, .. } = out;
+    sums.start(target.offset);
+    sums.update(bytes, |at, run| emit_run(*sink, ledger, target, at, run));
+    sums.finish(|at, run| emit_run(*sink, ledger, target, at, run));
+}
+
+/// Hands sums of blocks on.
+#[inline]
+pub fn emit_run<S: Sink>(sink: &mut S, ledger: &mut Ledger, target: &DataTarget, offset: u64, sums: &[u64]) {
+    // An unknown place: no block of it is anybody's.
+    if target.file == FileKey(0) {
+        return;
+    }
+    ledger.blocks_summed += sums.len() as u64;
+    sink.on_checksums(&ChecksumRun {
+        record_id: target.record_id,
+        file: target.file,
+        write: target.write,
+        offset,
+        sums,
+    });
+}

@@ -1,0 +1,141 @@
+//! The kinds of operations that RPC's programs have: NFSv3's procedures, MOUNT, everything else, and the
+//! operations of NFSv4. What both versions of NFS call by one name is one kind. The one rule: nobody
+//! numbers them by hand; names are looked up when the program is compiled.
+
+use brunt_wire::nfs::{v3, v4};
+
+use super::Rpc;
+use crate::operation::OperationKind;
+
+const NFS3: usize = v3::Procedure::ALL.len();
+/// MOUNT's procedures, other programs, NFSv4's callbacks.
+const OTHERS: [&str; 3] = ["MOUNT", "other RPC", "CALLBACK"];
+const V4_FROM: usize = NFS3 + OTHERS.len();
+/// ILLEGAL has a number far above all others: it comes last.
+const V4_NUMBERS: usize = 77;
+
+const fn is_same(one: &str, other: &str) -> bool {
+    let (one, other) = (one.as_bytes(), other.as_bytes());
+    let mut at = 0;
+    while at < one.len() && at < other.len() && one[at] == other[at] {
+        at += 1;
+    }
+    at == one.len() && at == other.len()
+}
+
+/// NFSv3's procedure of that name, if it has one.
+const fn in_nfs3(name: &str) -> Option<usize> {
+    let mut at = 0;
+    while at < NFS3 {
+        if is_same(v3::Procedure::ALL[at].name(), name) {
+            return Some(at);
+        }
+        at += 1;
+    }
+    None
+}
+
+const fn v4_only() -> usize {
+    let (mut at, mut count) = (0, 0);
+    while at < v4::Op::ALL.len() {
+        count += in_nfs3(v4::Op::ALL[at].name()).is_none() as usize;
+        at += 1;
+    }
+    count
+}
+
+/// Their names, by number.
+pub const NAMES: [&str; V4_FROM + v4_only()] = {
+    let mut names = [""; V4_FROM + v4_only()];
+    let mut at = 0;
+    while at < NFS3 {
+        names[at] = v3::Procedure::ALL[at].name();
+        at += 1;
+    }
+    while at < V4_FROM {
+        names[at] = OTHERS[at - NFS3];
+        at += 1;
+    }
+    let mut op = 0;
+    while op < v4::Op::ALL.len() {
+        let name = v4::Op::ALL[op].name();
+        if in_nfs3(name).is_none() {
+            names[at] = name;
+            at += 1;
+        }
+        op += 1;
+    }
+    names
+};
+
+const fn numbered(name: &str) -> u16 {
+    let mut at = 0;
+    while !is_same(NAMES[at], name) {
+        at += 1;
+    }
+    at as u16
+}
+
+const fn place(op: v4::Op) -> usize {
+    let number = op as usize;
+    if number < V4_NUMBERS { number } else { V4_NUMBERS - 1 }
+}
+
+/// NFSv4's operations by their numbers.
+const V4: [u16; V4_NUMBERS] = {
+    let mut kinds = [0; V4_NUMBERS];
+    let mut op = 0;
+    while op < v4::Op::ALL.len() {
+        kinds[place(v4::Op::ALL[op])] = numbered(v4::Op::ALL[op].name());
+        op += 1;
+    }
+    kinds
+};
+
+const fn kind(name: &str) -> OperationKind {
+    OperationKind::of::<Rpc>(numbered(name))
+}
+
+/// GETATTR, of any version.
+pub const GETATTR: OperationKind = kind("GETATTR");
+/// WRITE, of any version.
+pub const WRITE: OperationKind = kind("WRITE");
+/// COMMIT, of any version.
+pub const COMMIT: OperationKind = kind("COMMIT");
+/// A call that does nothing.
+pub const NULL: OperationKind = kind("NULL");
+/// All of MOUNT's procedures.
+pub const MOUNT: OperationKind = kind("MOUNT");
+/// Calls of programs that are not looked into.
+pub const OTHER: OperationKind = kind("other RPC");
+/// An NFSv4 server calls its client.
+pub const CALLBACK: OperationKind = kind("CALLBACK");
+
+/// That of a procedure of NFSv3.
+#[inline]
+pub const fn of_v3(procedure: v3::Procedure) -> OperationKind {
+    OperationKind::of::<Rpc>(procedure as u16)
+}
+
+/// That of an operation of NFSv4.
+#[inline]
+pub const fn of_v4(op: v4::Op) -> OperationKind {
+    OperationKind::of::<Rpc>(V4[place(op)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_operation_has_its_own_name() {
+        for procedure in v3::Procedure::ALL {
+            assert_eq!(of_v3(procedure).name(), procedure.name());
+        }
+        for op in v4::Op::ALL {
+            assert_eq!(of_v4(*op).name(), op.name());
+        }
+        assert_eq!((WRITE.name(), CALLBACK.name(), OTHER.name()), ("WRITE", "CALLBACK", "other RPC"));
+        assert_eq!(of_v3(v3::Procedure::Read), of_v4(v4::Op::Read));
+    }
+}

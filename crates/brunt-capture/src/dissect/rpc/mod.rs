@@ -1,0 +1,141 @@
+//! ONC RPC (RFC 5531) with the storage programs on it: NFSv3, NFSv4 with its callbacks, and MOUNT, over
+//! TCP with record marks and over UDP.
+//!
+//! ```text
+//!   bytes ─► records (framing, search after a loss) ─► matcher (calls and replies) ─► programs ─► operations
+//! ```
+//!
+//! A program is one file in `programs` and one line in its table. The one rule: a reply belongs to a call
+//! only on the same connection, in the other direction, with the same xid.
+
+pub mod compound;
+mod data;
+mod kinds;
+mod matcher;
+mod names;
+mod programs;
+mod records;
+
+use brunt_wire::rpc;
+
+pub(crate) use kinds::{CALLBACK, COMMIT, GETATTR, OTHER, WRITE};
+pub use programs::Body;
+
+use super::{Claim, Datagram, Dissector, Flow, Gap, Out, OwnPart, ProtocolInfo, Standing};
+use crate::limits::Limits;
+use crate::operation::{FileKey, Operation, Place, Sink};
+use matcher::{Matcher, MessageEnd};
+use records::{Records, Step};
+
+/// A call with its reply: RPC's own part of an operation.
+#[derive(Clone, Copy, Debug)]
+pub struct Exchange<'a> {
+    /// The call's header.
+    pub call: &'a rpc::Call<'a>,
+    /// The reply's header.
+    pub reply: Option<&'a rpc::Reply<'a>>,
+    /// What was asked and answered.
+    pub body: &'a Body<'a>,
+}
+
+impl OwnPart for Exchange<'_> {
+    #[inline]
+    fn each_name(&self, operation: &Operation<'_>, tell: &mut impl FnMut(FileKey, Option<FileKey>, &[u8])) {
+        names::each_name(operation, self.body, tell);
+    }
+}
+
+/// One connection: how far each direction is framed.
+#[derive(Debug, Default)]
+pub struct Connection {
+    records: [Records; 2],
+}
+
+/// The dissector.
+#[derive(Debug)]
+pub struct Rpc {
+    matcher: Matcher,
+}
+
+impl Dissector for Rpc {
+    type Connection = Connection;
+    type Detail<'a> = Exchange<'a>;
+    const NAME: &'static str = "rpc";
+    const HELP: &'static str = "ONC RPC on any port: NFSv3, NFSv4 and MOUNT";
+    const KINDS: &'static [&'static str] = &kinds::NAMES;
+    const PROTOCOLS: &'static [ProtocolInfo] = programs::PROTOCOLS;
+
+    fn new(limits: &Limits) -> Rpc {
+        Rpc { matcher: Matcher::new(limits.calls_waiting, limits.call_timeout_ns) }
+    }
+
+    /// RPC is recognised on any port, and what begins in the middle of a record is searched.
+    fn claim(&self, flow: &Flow, bytes: &[u8]) -> Claim {
+        match records::credible(bytes, &self.matcher, flow) {
+            Some(true) => Claim::Bytes,
+            _ => Claim::Perhaps,
+        }
+    }
+
+    #[inline]
+    fn on_bytes<S: Sink>(
+        &mut self,
+        connection: &mut Connection,
+        flow: &Flow,
+        bytes: &[u8],
+        time_ns: u64,
+        out: &mut Out<'_, S>,
+    ) {
+        let records = &mut connection.records[usize::from(flow.direction & 1)];
+        records.on_data(bytes, time_ns, &mut Step { matcher: &mut self.matcher, flow, out });
+    }
+
+    fn on_gap<S: Sink>(&mut self, connection: &mut Connection, flow: &Flow, gap: Gap, out: &mut Out<'_, S>) {
+        let records = &mut connection.records[usize::from(flow.direction & 1)];
+        records.on_gap(gap, &mut Step { matcher: &mut self.matcher, flow, out });
+    }
+
+    #[inline]
+    fn standing(connection: &Connection, direction: u8) -> Standing {
+        let [mine, other] = match direction & 1 {
+            0 => [&connection.records[0], &connection.records[1]],
+            _ => [&connection.records[1], &connection.records[0]],
+        };
+        match mine.standing() {
+            // The other direction shows that it is RPC all the same.
+            Standing::GaveUp if other.standing() == Standing::Framed => Standing::Searching,
+            standing => standing,
+        }
+    }
+
+    fn on_end<S: Sink>(&mut self, connection: &mut Connection, flow: &Flow, out: &mut Out<'_, S>) {
+        let records = &mut connection.records[usize::from(flow.direction & 1)];
+        records.finish(&mut Step { matcher: &mut self.matcher, flow, out });
+    }
+
+    fn claims_datagram(&self, _: &Flow, bytes: &[u8]) -> bool {
+        rpc::parse(bytes).is_ok()
+    }
+
+    fn on_datagram<S: Sink>(&mut self, flow: &Flow, datagram: &Datagram<'_>, out: &mut Out<'_, S>) -> bool {
+        let message = MessageEnd {
+            bytes: datagram.bytes,
+            elided_at: None,
+            damaged: datagram.bytes.len() < datagram.wire_len as usize,
+            data_missing: 0,
+            first_ns: datagram.time_ns,
+            last_ns: Some(datagram.time_ns),
+            place: Place { at: 0, len: datagram.wire_len },
+            token: None,
+        };
+        self.matcher.end(flow, &message, out)
+    }
+
+    fn expire<S: Sink>(&mut self, now_ns: u64, out: &mut Out<'_, S>) {
+        self.matcher.expire(now_ns, out);
+    }
+
+    fn finish<S: Sink>(&mut self, out: &mut Out<'_, S>) {
+        self.matcher.finish(out);
+    }
+}

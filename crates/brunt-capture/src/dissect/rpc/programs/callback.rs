@@ -1,0 +1,32 @@
+//! NFSv4's callbacks (RFC 7530, 16; RFC 8881, 20): a server calls its client, at a program number that the
+//! client chose. The one rule: what does not read as a callback is some other program.
+
+use brunt_wire::nfs::v4;
+use brunt_wire::rpc;
+
+use super::{Body, NFS4, OTHER, Program, Received, Said};
+use crate::checksum::BlockSums;
+use crate::dissect::Out;
+use crate::dissect::rpc::{compound, kinds};
+use crate::operation::Sink;
+
+/// Callbacks of all minor versions.
+pub struct Callback;
+
+impl Program for Callback {
+    #[inline]
+    fn is_of(call: &rpc::Call<'_>) -> bool {
+        compound::may_be_callback(call)
+    }
+
+    fn complete<S: Sink>(received: &Received<'_>, _: &mut BlockSums, out: &mut Out<'_, S>) {
+        match received.args.map(|mut cur| v4::Callback::parse(&mut cur)) {
+            Some(Ok(call)) => {
+                let mut said = Said::of(kinds::CALLBACK, NFS4);
+                said.status = received.leading_status();
+                received.hand_on(&said, &Body::Nfs4Callback { call }, out);
+            }
+            _ => received.hand_on(&Said::of(kinds::OTHER, OTHER), &Body::Opaque, out),
+        }
+    }
+}

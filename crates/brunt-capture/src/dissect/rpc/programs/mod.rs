@@ -1,0 +1,284 @@
+//! What RPC's programs are: how a call and its reply are read, which data they move, and what the
+//! operation is. Called by [`super::matcher`]. A program is one file and one line in the table below; the
+//! first whose `is_of` says so gets a call. The one rule: what cannot be read is `None` and counted.
+
+mod callback;
+mod mount;
+mod nfs3;
+mod nfs4;
+
+use brunt_wire::nfs::{mount as mount3, v3, v4};
+use brunt_wire::{Cursor, ParseError, rpc};
+
+use super::compound::Moved;
+use super::matcher::{MessageEnd, Slot};
+use super::{Exchange, Rpc, kinds};
+use crate::checksum::BlockSums;
+use crate::dissect::{Detail, Out, ProtocolInfo};
+use crate::ledger::Ledger;
+use crate::operation::{Direction, FileKey, Message, Operation, OperationKind, Protocol, Sink};
+
+/// What was asked and answered. A part that was not seen, or could not be read, is `None`.
+#[derive(Clone, Copy, Debug)]
+#[allow(clippy::large_enum_variant)] // borrowed views on the stack, once an operation
+pub enum Body<'a> {
+    /// NFSv3.
+    Nfs3 {
+        /// Which procedure.
+        procedure: v3::Procedure,
+        /// What was asked.
+        args: Option<&'a v3::Args<'a>>,
+        /// What was answered.
+        results: Option<&'a v3::Results<'a>>,
+    },
+    /// MOUNT version 3.
+    Mount {
+        /// Its number.
+        procedure: u32,
+        /// What was asked.
+        args: Option<mount3::Args<'a>>,
+        /// What was answered.
+        results: Option<mount3::Results<'a>>,
+    },
+    /// A compound of NFSv4.0, 4.1 or 4.2: [`v4::Walk`] goes through its operations. NULL has neither.
+    Nfs4 {
+        /// What was asked.
+        call: Option<v4::Call<'a>>,
+        /// What was answered.
+        reply: Option<v4::Reply<'a>>,
+    },
+    /// An NFSv4 server calls its client: here the client of the operation is the server.
+    Nfs4Callback {
+        /// What is asked.
+        call: v4::Callback<'a>,
+    },
+    /// A program or version that is not looked into, or encrypted.
+    Opaque,
+}
+
+/// Programs with statuses of their own, and the rest.
+pub const PROTOCOLS: &[ProtocolInfo] = &[
+    ProtocolInfo { name: "NFSv3", status_name: |status| v3::Status(status).name() },
+    ProtocolInfo { name: "NFSv4", status_name: |status| v4::Status(status).name() },
+    ProtocolInfo { name: "MOUNT", status_name: |status| v3::Status(status).name() },
+    ProtocolInfo { name: "RPC", status_name: |_| None },
+];
+const NFS3: Protocol = Protocol::of::<Rpc>(0);
+const NFS4: Protocol = Protocol::of::<Rpc>(1);
+const MOUNT: Protocol = Protocol::of::<Rpc>(2);
+const OTHER: Protocol = Protocol::of::<Rpc>(3);
+
+/// A call that is complete, or was given up, and its reply.
+pub(super) struct Received<'a> {
+    pub slot: &'a Slot,
+    pub call: &'a rpc::Call<'a>,
+    /// At the arguments, unless they are encrypted.
+    pub args: Option<Cursor<'a>>,
+    /// At the results, and whether they are damaged; `None` also when the call was not run.
+    pub results: Option<(Cursor<'a>, bool)>,
+    pub reply: Option<(&'a MessageEnd<'a>, &'a rpc::Reply<'a>)>,
+}
+
+/// What a program says of an operation in the words of all protocols.
+pub(super) struct Said {
+    pub kind: OperationKind,
+    pub protocol: Protocol,
+    pub status: Option<u32>,
+    pub file: Option<FileKey>,
+    pub direction: Option<Direction>,
+    pub offset: Option<u64>,
+    pub asked_bytes: Option<u32>,
+    pub moved_bytes: u32,
+}
+
+impl Said {
+    /// An operation of which nothing more is known.
+    #[inline]
+    fn of(kind: OperationKind, protocol: Protocol) -> Said {
+        Said {
+            kind,
+            protocol,
+            status: None,
+            file: None,
+            direction: None,
+            offset: None,
+            asked_bytes: None,
+            moved_bytes: 0,
+        }
+    }
+}
+
+impl Received<'_> {
+    /// The status that results of most procedures begin with.
+    #[inline]
+    fn leading_status(&self) -> Option<u32> {
+        self.results.and_then(|(mut cur, _)| cur.u32().ok())
+    }
+
+    /// Counts what could not be read although it was there.
+    fn malformed(error: ParseError, damaged: bool, ledger: &mut Ledger) {
+        if !damaged || matches!(error, ParseError::Malformed(_)) {
+            ledger.bodies_malformed += 1;
+        }
+    }
+
+    /// Reads what was asked and what was answered with these, and counts what is malformed.
+    #[inline]
+    fn parse<'a, A, R>(
+        &self,
+        args: Option<Cursor<'a>>,
+        results: Option<(Cursor<'a>, bool)>,
+        ledger: &mut Ledger,
+        of_args: impl FnOnce(&mut Cursor<'a>) -> Result<A, ParseError>,
+        of_results: impl FnOnce(&mut Cursor<'a>) -> Result<R, ParseError>,
+    ) -> (Option<A>, Option<R>) {
+        let args = args.and_then(|mut cur| {
+            of_args(&mut cur).map_err(|error| Self::malformed(error, self.slot.damaged, ledger)).ok()
+        });
+        let results = results.and_then(|(mut cur, damaged)| {
+            of_results(&mut cur).map_err(|error| Self::malformed(error, damaged, ledger)).ok()
+        });
+        (args, results)
+    }
+
+    /// Hands the operation on.
+    #[inline]
+    fn hand_on<S: Sink>(&self, said: &Said, body: &Body<'_>, out: &mut Out<'_, S>) {
+        let slot = self.slot;
+        let reply_missing = self.reply.map_or(0, |(message, _)| message.data_missing);
+        let exchange = Exchange { call: self.call, reply: self.reply.map(|(_, header)| header), body };
+        out.sink.on_operation(&Operation {
+            record_id: slot.record_id,
+            kind: said.kind,
+            protocol: said.protocol,
+            peers: slot.peers,
+            tag: self.call.xid.0,
+            request: Message {
+                first_ns: slot.first_ns,
+                last_ns: slot.last_ns,
+                whole: !slot.damaged && slot.data_missing == 0,
+                place: slot.place,
+            },
+            reply: self.reply.map(|(message, _)| Message {
+                first_ns: message.first_ns,
+                last_ns: message.last_ns,
+                whole: !message.damaged && message.data_missing == 0,
+                place: message.place,
+            }),
+            status: said.status,
+            file: said.file,
+            direction: said.direction,
+            offset: said.offset,
+            asked_bytes: said.asked_bytes,
+            moved_bytes: said.moved_bytes,
+            outstanding: slot.outstanding,
+            data_missing: slot.data_missing + reply_missing,
+            detail: &Detail::Rpc(exchange),
+        });
+    }
+}
+
+/// A program, or a version of one.
+pub(super) trait Program {
+    /// Whether a call is one of its.
+    fn is_of(call: &rpc::Call<'_>) -> bool;
+
+    /// The first file data in a call whose arguments begin at `cur`.
+    ///
+    /// # Errors
+    /// The arguments are cut short before the data, or malformed.
+    fn written<'a>(_call: &rpc::Call<'_>, _cur: Cursor<'a>) -> Result<Option<Moved<'a>>, ParseError> {
+        Ok(None)
+    }
+
+    /// The first file data in a reply whose results begin at `reply`; the arguments of its call begin at
+    /// `asked`.
+    ///
+    /// # Errors
+    /// The results are cut short before the data, or malformed.
+    fn read<'a>(
+        _call: &rpc::Call<'_>,
+        _asked: Cursor<'a>,
+        _reply: Cursor<'a>,
+    ) -> Result<Option<Moved<'a>>, ParseError> {
+        Ok(None)
+    }
+
+    /// Reads both sides, sums the data that came within them, and hands the operation on.
+    fn complete<S: Sink>(received: &Received<'_>, sums: &mut BlockSums, out: &mut Out<'_, S>);
+}
+
+/// Everything else.
+struct Opaque;
+
+impl Program for Opaque {
+    #[inline]
+    fn is_of(_: &rpc::Call<'_>) -> bool {
+        true
+    }
+
+    fn complete<S: Sink>(received: &Received<'_>, _: &mut BlockSums, out: &mut Out<'_, S>) {
+        received.hand_on(&Said::of(kinds::OTHER, OTHER), &Body::Opaque, out);
+    }
+}
+
+macro_rules! programs {
+    ($($variant:ident: $program:ty,)*) => {
+        /// Which program a call is of.
+        #[derive(Clone, Copy)]
+        enum Which { $($variant),* }
+
+        #[inline]
+        fn which(call: &rpc::Call<'_>) -> Which {
+            $(if <$program>::is_of(call) {
+                return Which::$variant;
+            })*
+            unreachable!("the last program takes every call")
+        }
+
+        /// The data that a call carries.
+        ///
+        /// # Errors
+        /// Cut short before it, or malformed.
+        #[inline]
+        pub(super) fn written<'a>(
+            call: &rpc::Call<'_>,
+            cur: Cursor<'a>,
+        ) -> Result<Option<Moved<'a>>, ParseError> {
+            match which(call) {
+                $(Which::$variant => <$program>::written(call, cur)),*
+            }
+        }
+
+        /// The data that a reply carries.
+        ///
+        /// # Errors
+        /// Cut short before it, or malformed.
+        #[inline]
+        pub(super) fn read<'a>(
+            call: &rpc::Call<'_>,
+            asked: Cursor<'a>,
+            reply: Cursor<'a>,
+        ) -> Result<Option<Moved<'a>>, ParseError> {
+            match which(call) {
+                $(Which::$variant => <$program>::read(call, asked, reply)),*
+            }
+        }
+
+        /// Parses both sides and hands the operation on.
+        pub(super) fn complete<S: Sink>(received: &Received<'_>, sums: &mut BlockSums, out: &mut Out<'_, S>) {
+            match which(received.call) {
+                $(Which::$variant => <$program>::complete(received, sums, out)),*
+            }
+        }
+    };
+}
+
+// What most calls are of stands first.
+programs! {
+    Nfs3: nfs3::Nfs3,
+    Nfs4: nfs4::Nfs4,
+    Callback: callback::Callback,
+    Mount: mount::Mount,
+    Opaque: Opaque,
+}

@@ -1,0 +1,39 @@
+//! MOUNT version 3 (RFC 1813, appendix I): where clients of NFSv3 learn a file system's first handle.
+
+use brunt_wire::nfs::mount;
+use brunt_wire::rpc;
+
+use super::{Body, MOUNT, Program, Received, Said};
+use crate::checksum::BlockSums;
+use crate::dissect::Out;
+use crate::dissect::rpc::kinds;
+use crate::operation::Sink;
+
+/// The procedure that mounts: the only one with a status.
+const MNT: u32 = 1;
+
+/// MOUNT.
+pub struct Mount;
+
+impl Program for Mount {
+    #[inline]
+    fn is_of(call: &rpc::Call<'_>) -> bool {
+        call.program == rpc::PROGRAM_MOUNT && call.version == 3
+    }
+
+    fn complete<S: Sink>(received: &Received<'_>, _: &mut BlockSums, out: &mut Out<'_, S>) {
+        let procedure = received.call.procedure;
+        let mut said = Said::of(kinds::MOUNT, MOUNT);
+        if procedure == MNT {
+            said.status = received.leading_status();
+        }
+        let (args, results) = received.parse(
+            received.args,
+            received.results,
+            out.ledger,
+            |cur| mount::parse_args(procedure, cur),
+            |cur| mount::parse_results(procedure, cur),
+        );
+        received.hand_on(&said, &Body::Mount { procedure, args, results }, out);
+    }
+}

@@ -1,0 +1,134 @@
+//! NFSv3 (RFC 1813). The one rule: arguments and results are read where they lie, once.
+
+use brunt_wire::nfs::v3;
+use brunt_wire::{Cursor, ParseError, rpc};
+
+use super::{Body, NFS3, Program, Received, Said};
+use crate::checksum::BlockSums;
+use crate::dissect::Out;
+use crate::dissect::rpc::compound::Moved;
+use crate::dissect::rpc::data::{DataTarget, sum_whole};
+use crate::dissect::rpc::kinds;
+use crate::operation::{Direction, FileKey, Sink};
+
+/// Of a call cut short by a hole: where the data lies in its file is not known, and an offset that is never
+/// aligned within the data keeps it from being summed.
+const OFFSET_UNKNOWN: u64 = u64::MAX;
+
+/// NFS version 3.
+pub struct Nfs3;
+
+fn is(call: &rpc::Call<'_>, procedure: v3::Procedure) -> bool {
+    call.procedure == procedure as u32
+}
+
+impl Program for Nfs3 {
+    #[inline]
+    fn is_of(call: &rpc::Call<'_>) -> bool {
+        call.program == rpc::PROGRAM_NFS
+            && call.version == 3
+            && v3::Procedure::from_number(call.procedure).is_some()
+    }
+
+    #[inline]
+    fn written<'a>(call: &rpc::Call<'_>, mut cur: Cursor<'a>) -> Result<Option<Moved<'a>>, ParseError> {
+        if !is(call, v3::Procedure::Write) {
+            return Ok(None);
+        }
+        Ok(match v3::parse_args(v3::Procedure::Write, &mut cur)? {
+            v3::Args::Write { file, offset, data, .. } => Some(Moved { file: Some(file), offset, data }),
+            _ => None,
+        })
+    }
+
+    #[inline]
+    fn read<'a>(
+        call: &rpc::Call<'_>,
+        mut asked: Cursor<'a>,
+        mut reply: Cursor<'a>,
+    ) -> Result<Option<Moved<'a>>, ParseError> {
+        if !is(call, v3::Procedure::Read) {
+            return Ok(None);
+        }
+        let v3::Results { body: v3::ResultBody::Read { data, .. }, .. } =
+            v3::parse_results(v3::Procedure::Read, &mut reply)?
+        else {
+            return Ok(None);
+        };
+        let (file, offset) = match v3::parse_args(v3::Procedure::Read, &mut asked) {
+            Ok(v3::Args::Read { file, offset, .. }) => (Some(file), offset),
+            _ => (None, OFFSET_UNKNOWN),
+        };
+        Ok(Some(Moved { file, offset, data }))
+    }
+
+    fn complete<S: Sink>(received: &Received<'_>, sums: &mut BlockSums, out: &mut Out<'_, S>) {
+        let slot = received.slot;
+        let procedure = v3::Procedure::from_number(received.call.procedure).expect("it is one of NFSv3's");
+        let mut said = Said::of(kinds::of_v3(procedure), NFS3);
+        if procedure != v3::Procedure::Null {
+            said.status = received.leading_status();
+        }
+        let (mut args, mut results) = (v3::Args::Null, v3::Results::default());
+        let ledger = &mut *out.ledger;
+        let has_args = received.args.is_some_and(|mut cur| {
+            let handle = v3::leading_handle(procedure, cur);
+            let read = v3::read_args(procedure, &mut cur, &mut args);
+            let read = read.map_err(|error| Received::malformed(error, slot.damaged, ledger)).is_ok();
+            let handle = handle.filter(|_| read);
+            said.file = handle.map(|handle| FileKey::new(slot.peers.server.address, handle));
+            read
+        });
+        let has_results = received.results.is_some_and(|(mut cur, damaged)| {
+            let read = v3::read_results(procedure, &mut cur, &mut results);
+            read.map_err(|error| Received::malformed(error, damaged, ledger)).is_ok()
+        });
+        let answer = has_results.then_some(&results);
+        if has_args {
+            say(&args, answer, &mut said);
+        }
+        // The data of a small READ came with its message.
+        if let Some((message, _)) = received.reply
+            && let Some(v3::Results { body: v3::ResultBody::Read { data, .. }, .. }) = answer
+            && message.elided_at.is_none()
+            && data.len > 0
+        {
+            let (file, offset) = match (said.file, args) {
+                (Some(file), v3::Args::Read { offset, .. }) => (file, offset),
+                _ => (FileKey(0), OFFSET_UNKNOWN),
+            };
+            let target = DataTarget { record_id: slot.record_id, file, offset, write: false };
+            sum_whole(sums, &target, data.bytes, out);
+        }
+        let body = Body::Nfs3 { procedure, args: has_args.then_some(&args), results: answer };
+        received.hand_on(&said, &body, out);
+    }
+}
+
+/// What of the arguments and results all protocols have.
+#[inline]
+fn say(args: &v3::Args<'_>, results: Option<&v3::Results<'_>>, said: &mut Said) {
+    match args {
+        v3::Args::Read { offset, count, .. } => {
+            (said.direction, said.offset) = (Some(Direction::Read), Some(*offset));
+            said.asked_bytes = Some(*count);
+            if let Some(v3::Results { body: v3::ResultBody::Read { count, .. }, .. }) = results {
+                said.moved_bytes = *count;
+            }
+        }
+        v3::Args::Write { offset, count, .. } => {
+            (said.direction, said.offset) = (Some(Direction::Write), Some(*offset));
+            said.asked_bytes = Some(*count);
+            said.moved_bytes = match results {
+                Some(v3::Results { body: v3::ResultBody::Write { count, .. }, .. }) => *count,
+                Some(_) => 0,
+                // Without a reply, what was sent.
+                None => *count,
+            };
+        }
+        v3::Args::Commit { offset, count, .. } => {
+            (said.offset, said.asked_bytes) = (Some(*offset), Some(*count));
+        }
+        _ => {}
+    }
+}

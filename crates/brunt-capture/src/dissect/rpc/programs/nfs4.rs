@@ -1,0 +1,109 @@
+//! NFSv4.0, 4.1 and 4.2 (RFC 7530, 8881, 7862): compounds. The one rule: what stands behind an operation
+//! that is not known does not exist.
+
+use brunt_wire::nfs::v4;
+use brunt_wire::{Cursor, ParseError, rpc};
+
+use super::{Body, NFS4, Program, Received, Said};
+use crate::checksum::BlockSums;
+use crate::dissect::Out;
+use crate::dissect::rpc::compound::{self, Moved};
+use crate::dissect::rpc::data::{DataTarget, sum_whole};
+use crate::dissect::rpc::kinds;
+use crate::operation::{FileKey, Sink};
+
+/// NFS version 4: COMPOUND, and NULL.
+pub struct Nfs4;
+
+impl Program for Nfs4 {
+    #[inline]
+    fn is_of(call: &rpc::Call<'_>) -> bool {
+        // Version 3's other procedures do not exist here, and are nobody's.
+        call.program == rpc::PROGRAM_NFS && call.version == 4 && !(2..22).contains(&call.procedure)
+    }
+
+    #[inline]
+    fn written<'a>(call: &rpc::Call<'_>, cur: Cursor<'a>) -> Result<Option<Moved<'a>>, ParseError> {
+        if compound::is_compound(call) { compound::written(cur) } else { Ok(None) }
+    }
+
+    #[inline]
+    fn read<'a>(
+        call: &rpc::Call<'_>,
+        asked: Cursor<'a>,
+        reply: Cursor<'a>,
+    ) -> Result<Option<Moved<'a>>, ParseError> {
+        if compound::is_compound(call) { compound::answered(asked, reply) } else { Ok(None) }
+    }
+
+    fn complete<S: Sink>(received: &Received<'_>, sums: &mut BlockSums, out: &mut Out<'_, S>) {
+        let mut said = Said::of(kinds::NULL, NFS4);
+        if !compound::is_compound(received.call) {
+            if received.call.procedure != 0 {
+                said.kind = kinds::OTHER;
+            }
+            return received.hand_on(&said, &Body::Nfs4 { call: None, reply: None }, out);
+        }
+        said.kind = kinds::OTHER;
+        said.status = received.leading_status();
+        let (call, reply) =
+            received.parse(received.args, received.results, out.ledger, v4::Call::parse, v4::Reply::parse);
+        if let Some(call) = &call {
+            walk(received, call, reply.as_ref(), sums, out);
+            let gist = compound::gist(call, reply.as_ref());
+            let server = received.slot.peers.server.address;
+            said.kind = gist.op.map_or(kinds::OTHER, kinds::of_v4);
+            said.file = gist.file.map(|handle| FileKey::new(server, handle));
+            said.direction = gist.direction;
+            said.offset = gist.direction.map(|_| gist.offset);
+            said.moved_bytes = gist.bytes;
+        }
+        received.hand_on(&said, &Body::Nfs4 { call, reply }, out);
+    }
+}
+
+/// Sums the data that came within a compound's messages, and counts what could not be read.
+fn walk<S: Sink>(
+    received: &Received<'_>,
+    call: &v4::Call<'_>,
+    reply: Option<&v4::Reply<'_>>,
+    sums: &mut BlockSums,
+    out: &mut Out<'_, S>,
+) {
+    let slot = received.slot;
+    let message = received.reply.map(|(message, _)| message);
+    let mut walk = v4::Walk::new(call, reply);
+    let mut streamed = message.is_some_and(|message| message.elided_at.is_some());
+    for step in walk.by_ref() {
+        if let Some(moved) = compound::read_step(&step) {
+            // The first READ's data went by in pieces, when any did.
+            if !std::mem::take(&mut streamed) && !moved.data.bytes.is_empty() {
+                let target = DataTarget::new(slot.record_id, &slot.peers, &moved, false);
+                sum_whole(sums, &target, moved.data.bytes, out);
+            }
+            continue;
+        }
+        match step.result.map(|result| result.body) {
+            Some(v4::ResultBody::ReadPlus { segments, .. }) => {
+                for segment in segments.iter() {
+                    let v4::Segment::Data(offset, bytes) = segment else { continue };
+                    let target = DataTarget::at(slot.record_id, &slot.peers, step.current.handle(), offset);
+                    sum_whole(sums, &target, bytes, out);
+                }
+            }
+            Some(v4::ResultBody::Getattr { attributes }) => {
+                out.ledger.attributes_unparsed += u64::from(attributes.parse().unparsed.is_some());
+            }
+            _ => {}
+        }
+    }
+    let damaged = [slot.damaged, message.is_none_or(|message| message.damaged)];
+    for (end, damaged) in [walk.call_end(), walk.reply_end()].into_iter().zip(damaged) {
+        match end {
+            None => {}
+            Some(v4::End::Unknown(_)) => out.ledger.compounds_unparsed += 1,
+            Some(v4::End::Error(ParseError::Incomplete(_))) if damaged => {}
+            Some(v4::End::Error(_)) => out.ledger.bodies_malformed += 1,
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! The table of dissectors, and what follows from it: which protocol a connection has, whose part an
+//! operation carries, which numbers kinds and protocols have. Read by the pipeline and by whoever names an
+//! operation. The one rule: everything here is made from the table's lines; no protocol is named elsewhere
+//! in this file.
+
+use super::{Claim, Datagram, Dissector, Flow, Gap, Out, OwnPart, ProtocolInfo, Standing};
+use crate::limits::Limits;
+use crate::operation::{FileKey, Operation, Sink};
+
+/// What of a dissector depends on its place in the table.
+pub trait Registered: Dissector {
+    /// The number of its first kind of operation.
+    const FIRST_KIND: u16;
+    /// The number of its first protocol.
+    const FIRST_PROTOCOL: u8;
+}
+
+/// A line of the table, for help and tests.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// What the protocol is called.
+    pub name: &'static str,
+    /// What it is.
+    pub help: &'static str,
+    /// The kinds of its operations.
+    pub kinds: &'static [&'static str],
+    /// The families of messages in it.
+    pub protocols: &'static [ProtocolInfo],
+}
+
+const fn kinds_before(index: usize) -> usize {
+    let (mut at, mut sum) = (0, 0);
+    while at < index {
+        sum += DISSECTORS[at].kinds.len();
+        at += 1;
+    }
+    sum
+}
+
+const fn protocols_before(index: usize) -> usize {
+    let (mut at, mut sum) = (0, 0);
+    while at < index {
+        sum += DISSECTORS[at].protocols.len();
+        at += 1;
+    }
+    sum
+}
+
+/// How many kinds of operations there are.
+pub const KIND_COUNT: usize = kinds_before(DISSECTORS.len());
+/// How many protocols there are.
+pub const PROTOCOL_COUNT: usize = protocols_before(DISSECTORS.len());
+
+/// The dissector of a kind and the kind's name, by its number.
+pub(crate) fn kind_at(mut number: usize) -> (&'static Entry, &'static str) {
+    for entry in &DISSECTORS {
+        match entry.kinds.get(number) {
+            Some(name) => return (entry, name),
+            None => number -= entry.kinds.len(),
+        }
+    }
+    unreachable!("kinds are numbered by the table")
+}
+
+/// The dissector of a protocol and the protocol, by its number.
+pub(crate) fn protocol_at(mut number: usize) -> (&'static Entry, &'static ProtocolInfo) {
+    for entry in &DISSECTORS {
+        match entry.protocols.get(number) {
+            Some(protocol) => return (entry, protocol),
+            None => number -= entry.protocols.len(),
+        }
+    }
+    unreachable!("protocols are numbered by the table")
+}
+
+macro_rules! dissectors {
+    ($($(#[$attribute:meta])* $variant:ident $field:ident: $dissector:ty,)*) => {
+        /// All protocols, in the order in which equal claims are decided.
+        pub const DISSECTORS: [Entry; [$($(#[$attribute])* stringify!($variant)),*].len()] = [$(
+            $(#[$attribute])*
+            Entry {
+                name: <$dissector>::NAME,
+                help: <$dissector>::HELP,
+                kinds: <$dissector>::KINDS,
+                protocols: <$dissector>::PROTOCOLS,
+            }
+        ),*];
+
+        #[derive(Clone, Copy)]
+        enum Index { $($(#[$attribute])* $variant),* }
+
+        $($(#[$attribute])*
+        impl Registered for $dissector {
+            const FIRST_KIND: u16 = kinds_before(Index::$variant as usize) as u16;
+            const FIRST_PROTOCOL: u8 = protocols_before(Index::$variant as usize) as u8;
+        })*
+
+        /// What a pipeline keeps for each protocol.
+        #[derive(Debug)]
+        pub struct Dissectors {
+            $($(#[$attribute])* $field: $dissector,)*
+        }
+
+        /// Whose a connection is, and what is kept of it.
+        #[derive(Debug, Default)]
+        #[allow(clippy::large_enum_variant)] // almost all connections are of some protocol soon
+        pub enum Conversation {
+            /// Nothing was seen of it yet.
+            #[default]
+            Undecided,
+            /// Nobody's.
+            Unclaimed,
+            $($(#[$attribute])*
+            #[doc = concat!("That of [`", stringify!($dissector), "`].")]
+            $variant(<$dissector as Dissector>::Connection),)*
+        }
+
+        /// A protocol's own part of an operation.
+        #[derive(Clone, Copy, Debug)]
+        #[allow(clippy::large_enum_variant)] // on the stack, once an operation
+        pub enum Detail<'a> {
+            $($(#[$attribute])*
+            #[doc = concat!("That of [`", stringify!($dissector), "`].")]
+            $variant(<$dissector as Dissector>::Detail<'a>),)*
+        }
+
+        impl Detail<'_> {
+            /// Tells the names that go with files: the file, the directory it is in, and its name there.
+            /// Roots have no directory, and a path as their name.
+            #[inline]
+            pub(crate) fn each_name(
+                &self,
+                operation: &Operation<'_>,
+                tell: &mut impl FnMut(FileKey, Option<FileKey>, &[u8]),
+            ) {
+                match self {
+                    $($(#[$attribute])* Detail::$variant(part) => part.each_name(operation, tell),)*
+                }
+            }
+        }
+
+        impl Dissectors {
+            /// All of them.
+            pub fn new(limits: &Limits) -> Dissectors {
+                Dissectors { $($(#[$attribute])* $field: <$dissector>::new(limits),)* }
+            }
+
+            /// The next bytes of a direction.
+            #[inline]
+            pub fn on_bytes<S: Sink>(
+                &mut self,
+                conversation: &mut Conversation,
+                flow: &Flow,
+                bytes: &[u8],
+                time_ns: u64,
+                out: &mut Out<'_, S>,
+            ) {
+                if let Conversation::Undecided = conversation {
+                    *conversation = self.claimed(flow, bytes, Claim::Perhaps);
+                }
+                match conversation {
+                    Conversation::Undecided | Conversation::Unclaimed => {
+                        out.ledger.bytes_unclaimed += bytes.len() as u64;
+                    }
+                    $($(#[$attribute])* Conversation::$variant(connection) => {
+                        self.$field.on_bytes(connection, flow, bytes, time_ns, out);
+                    })*
+                }
+            }
+
+            /// Whose a connection is that begins so: the strongest claim, if it is as strong as that.
+            #[cold]
+            fn claimed(&self, flow: &Flow, bytes: &[u8], least: Claim) -> Conversation {
+                let (mut strongest, mut conversation) = (Claim::No, Conversation::Unclaimed);
+                $($(#[$attribute])* {
+                    let claim = self.$field.claim(flow, bytes);
+                    if claim > strongest && claim >= least {
+                        strongest = claim;
+                        conversation = Conversation::$variant(Default::default());
+                    }
+                })*
+                let _ = strongest;
+                conversation
+            }
+
+            /// A connection was given up by whoever had claimed it: another may have it whose these bytes are,
+            /// and looks at those that come next.
+            #[cold]
+            pub fn claim_again(&self, conversation: &mut Conversation, flow: &Flow, bytes: &[u8]) {
+                match self.claimed(flow, bytes, Claim::Bytes) {
+                    Conversation::Unclaimed => {}
+                    other if std::mem::discriminant(&other) == std::mem::discriminant(conversation) => {}
+                    other => *conversation = other,
+                }
+            }
+
+            /// Bytes of a direction were not seen.
+            #[inline]
+            pub fn on_gap<S: Sink>(
+                &mut self,
+                conversation: &mut Conversation,
+                flow: &Flow,
+                gap: Gap,
+                out: &mut Out<'_, S>,
+            ) {
+                match conversation {
+                    Conversation::Undecided | Conversation::Unclaimed => {}
+                    $($(#[$attribute])* Conversation::$variant(connection) => {
+                        self.$field.on_gap(connection, flow, gap, out);
+                    })*
+                }
+            }
+
+            /// A direction is over.
+            pub fn on_end<S: Sink>(
+                &mut self,
+                conversation: &mut Conversation,
+                flow: &Flow,
+                out: &mut Out<'_, S>,
+            ) {
+                match conversation {
+                    Conversation::Undecided | Conversation::Unclaimed => {}
+                    $($(#[$attribute])* Conversation::$variant(connection) => {
+                        self.$field.on_end(connection, flow, out);
+                    })*
+                }
+            }
+
+            /// Whether a datagram is anybody's.
+            pub fn claims_datagram(&self, flow: &Flow, bytes: &[u8]) -> bool {
+                $($(#[$attribute])* {
+                    if self.$field.claims_datagram(flow, bytes) {
+                        return true;
+                    }
+                })*
+                false
+            }
+
+            /// A datagram that was claimed; whether it was a message.
+            pub fn on_datagram<S: Sink>(
+                &mut self,
+                flow: &Flow,
+                datagram: &Datagram<'_>,
+                out: &mut Out<'_, S>,
+            ) -> bool {
+                $($(#[$attribute])* {
+                    if self.$field.claims_datagram(flow, datagram.bytes) {
+                        return self.$field.on_datagram(flow, datagram, out);
+                    }
+                })*
+                false
+            }
+
+            /// Time goes by.
+            pub fn expire<S: Sink>(&mut self, now_ns: u64, out: &mut Out<'_, S>) {
+                $($(#[$attribute])* self.$field.expire(now_ns, out);)*
+            }
+
+            /// The capture is over.
+            pub fn finish<S: Sink>(&mut self, out: &mut Out<'_, S>) {
+                $($(#[$attribute])* self.$field.finish(out);)*
+            }
+        }
+
+        impl Conversation {
+            /// How its dissector stands to a direction.
+            #[inline]
+            pub fn standing(&self, direction: u8) -> Standing {
+                match self {
+                    Conversation::Undecided | Conversation::Unclaimed => Standing::Searching,
+                    $($(#[$attribute])* Conversation::$variant(connection) => {
+                        <$dissector>::standing(connection, direction)
+                    })*
+                }
+            }
+        }
+    };
+}
+
+dissectors! {
+    Rpc rpc: super::rpc::Rpc,
+    #[cfg(test)]
+    Lines lines: super::lines::Lines,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::operation::{OperationKind, Protocol};
+
+    #[test]
+    fn every_dissector_has_its_own_name_help_kinds_and_protocols() {
+        for (index, entry) in DISSECTORS.iter().enumerate() {
+            assert!(DISSECTORS[..index].iter().all(|before| before.name != entry.name));
+            assert!(!entry.help.is_empty() && !entry.kinds.is_empty() && !entry.protocols.is_empty());
+            for (place, kind) in entry.kinds.iter().enumerate() {
+                assert!(!kind.is_empty() && !entry.kinds[..place].contains(kind), "{kind}");
+            }
+        }
+        let kinds = DISSECTORS.iter().flat_map(|entry| entry.kinds.iter().map(|kind| (entry.name, *kind)));
+        assert!(OperationKind::all().map(|kind| (kind.dissector(), kind.name())).eq(kinds));
+        let names: Vec<_> = Protocol::all().map(Protocol::name).collect();
+        assert_eq!(names, ["NFSv3", "NFSv4", "MOUNT", "RPC", "LINES"]);
+    }
+}
