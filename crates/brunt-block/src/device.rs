@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use brunt_core::Nanos;
 
-use crate::backends::memory::SparseMemory;
+use crate::buffer::Buf;
+use crate::control::Handles;
 use crate::error::DeviceError;
-use crate::handle::Handles;
-use crate::{Buf, Ring};
+use crate::ring::Ring;
+pub use crate::sparse::Allocation;
+use crate::sparse::SparseMemory;
 
 /// What a request does. Offsets and lengths are whole logical blocks of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,15 +110,6 @@ pub trait Backend: Send + Sync {
     fn handles(&self) -> Handles {
         Vec::new()
     }
-}
-
-/// Whether blocks take space (SBC-3, 5.6).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Allocation {
-    /// They hold data.
-    Mapped,
-    /// They read as zeros and take none.
-    Deallocated,
 }
 
 /// See [`Backend::inline`].

@@ -10,22 +10,31 @@
 //! call on their own account (they queue on the ring); every request that was taken comes
 //! back as exactly one completion, also when the device dies.
 
+#![deny(unsafe_code)]
+
 pub mod backends;
+#[allow(unsafe_code, reason = "page-aligned memory that is handed to the kernel and back")]
 pub mod buffer;
+pub mod control;
 pub mod device;
 pub mod error;
-pub mod handle;
 pub mod layers;
+pub mod open;
+#[allow(unsafe_code, reason = "the entries and registrations of io_uring")]
 pub mod ring;
 pub mod signature;
 pub mod socket;
+#[allow(unsafe_code, reason = "a mapping larger than memory, shared as a disk is")]
+pub mod sparse;
+#[allow(unsafe_code, reason = "the vectors of sendmsg and receives into memory of others")]
 pub mod stream;
 pub mod table;
 
 pub use buffer::{Buf, BufPool};
+pub use control::{Controllable, Handles};
 pub use device::{Backend, Completion, Device, DeviceInfo, Health, Inline, Op, Request};
 pub use error::{DeviceError, Refusal, Said};
-pub use handle::{Handle, Handles};
+pub use open::OpenError;
 pub use ring::{Port, Ring, RingConfig, RingStats, Waker};
 pub use stream::{Lent, Place, Stream, StreamEvent};
-pub use table::{OpenError, open_url, open_url_with};
+pub use table::{open_url, open_url_with};

@@ -9,7 +9,7 @@ use std::net::TcpStream;
 
 use rustix::net::sockopt;
 
-use crate::table::{OpenError, Options};
+use crate::open::{OpenError, Options};
 
 /// Options of a socket; the default leaves the kernel's own buffers, which grow as needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl SocketOptions {
             None => Ok(None),
             Some(bytes @ 1..=BUFFER_BYTES_MAX) => Ok(Some(bytes as usize)),
             Some(bytes) => {
-                Err(crate::table::bad_value(key, &bytes.to_string(), "write a size from 1 byte to 1 GiB"))
+                Err(crate::open::bad_value(key, &bytes.to_string(), "write a size from 1 byte to 1 GiB"))
             }
         };
         let (send_buffer_bytes, receive_buffer_bytes) = (size("send_buffer")?, size("receive_buffer")?);

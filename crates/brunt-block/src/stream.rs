@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use io_uring::{opcode, squeue, types};
 
-use crate::backends::memory::SparseMemory;
+use crate::sparse::SparseMemory;
 use crate::{Buf, Port, Ring};
 
 /// Bytes sent as zeros come from here; small enough to stay in the second-level cache.

@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use brunt_block::backends::memory::{MemoryBackend, SparseMemory};
+use brunt_block::backends::memory::MemoryBackend;
+use brunt_block::sparse::SparseMemory;
 use brunt_block::{Buf, Device, Op, Request, Ring, RingConfig, open_url_with};
 use brunt_core::random::Random;
 use brunt_iscsi::initiator;

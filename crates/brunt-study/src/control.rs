@@ -17,12 +17,13 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use brunt_block::layers::array::{ArrayControl, ArrayStatus};
+use brunt_block::backends::array::{ArrayControl, ArrayStatus};
+use brunt_block::control::{self, Arguments, CommandError, Controllable, Fields, Handles, Value};
 use brunt_block::layers::fault::{Fault, FaultSwitch};
 use brunt_block::layers::retry::RetrySwitch;
-use brunt_block::{Handle, Handles, handle};
 use brunt_core::Nanos;
 use serde::{Deserialize, Serialize};
+use serde_json::Value as Json;
 
 /// Longest line of a message in bytes.
 pub const LINE_BYTES_MAX: usize = 4096;
@@ -92,6 +93,14 @@ pub enum Command {
         layer: Option<String>,
         bytes_per_second: u64,
     },
+    /// Gives a layer of any kind one of its own commands.
+    Own {
+        lun: u16,
+        layer: String,
+        command: String,
+        #[serde(default)]
+        arguments: BTreeMap<String, Json>,
+    },
     /// Asks what goes on in all layers of a LUN.
     Status { lun: u16 },
 }
@@ -114,6 +123,11 @@ pub enum Reply {
     },
     /// So it is.
     Done,
+    /// What a layer answered to a command of its own, by name.
+    Fields {
+        /// Empty where there is nothing to say.
+        fields: BTreeMap<String, Json>,
+    },
     /// By the layer's name.
     Status {
         /// What goes on.
@@ -153,6 +167,8 @@ pub enum Reason {
     Full,
     /// The layer cannot do it in the state it is in.
     WrongState,
+    /// The layer has no such command, or an argument of it is wrong.
+    BadCommand,
 }
 
 impl Reason {
@@ -230,9 +246,34 @@ pub enum LayerStatus {
         /// The last trouble.
         trouble: Option<String>,
     },
+    /// Any other layer that can be driven.
+    Other {
+        /// What it is.
+        layer: String,
+        /// What it says, by name.
+        fields: BTreeMap<String, Json>,
+    },
 }
 
 impl LayerStatus {
+    fn of(part: &dyn Controllable) -> LayerStatus {
+        if let Some(switch) = part.downcast_ref::<FaultSwitch>() {
+            let armed = switch.armed().iter().map(|armed| armed.fault.to_string()).collect();
+            LayerStatus::Fault { armed, injected: switch.injected() }
+        } else if let Some(switch) = part.downcast_ref::<RetrySwitch>() {
+            LayerStatus::Retry {
+                on: switch.is_on(),
+                retries: switch.retries(),
+                overcome: switch.overcome(),
+                told: switch.told(),
+            }
+        } else if let Some(control) = part.downcast_ref::<ArrayControl>() {
+            LayerStatus::of_array(control.status(), control.rate())
+        } else {
+            LayerStatus::Other { layer: part.kind().to_string(), fields: to_json(part.status()) }
+        }
+    }
+
     fn of_array(status: ArrayStatus, rate: u64) -> LayerStatus {
         LayerStatus::Array {
             state: status.state.to_string(),
@@ -370,21 +411,19 @@ impl Local {
                 self.array(*lun, layer)?.set_rate(*bytes_per_second);
                 Reply::Done
             }
+            Command::Own { lun, layer, command, arguments } => {
+                let handles = self.device(*lun)?;
+                let part = control::find(handles, layer).ok_or_else(|| {
+                    let names: Vec<&str> = handles.iter().map(|(name, _)| name.as_str()).collect();
+                    let why = format!("there is no layer '{layer}'; there are {}", names.join(", "));
+                    Reason::NoLayer.because(why)
+                })?;
+                let fields = part.carry_out(command, &from_json(arguments)?)?;
+                Reply::Fields { fields: to_json(fields) }
+            }
             Command::Status { lun } => {
-                let status = |handle: &Handle| match handle {
-                    Handle::Faults(switch) => LayerStatus::Fault {
-                        armed: switch.armed().iter().map(|armed| armed.fault.to_string()).collect(),
-                        injected: switch.injected(),
-                    },
-                    Handle::Retries(switch) => LayerStatus::Retry {
-                        on: switch.is_on(),
-                        retries: switch.retries(),
-                        overcome: switch.overcome(),
-                        told: switch.told(),
-                    },
-                    Handle::Array(control) => LayerStatus::of_array(control.status(), control.rate()),
-                };
-                let layers = self.device(*lun)?.iter().map(|(name, handle)| (name.clone(), status(handle)));
+                let parts = self.device(*lun)?.iter();
+                let layers = parts.map(|(name, part)| (name.clone(), LayerStatus::of(part.as_ref())));
                 Reply::Status { layers: layers.collect() }
             }
         })
@@ -398,41 +437,28 @@ impl Local {
     }
 
     fn faults(&self, lun: u16, layer: &Option<String>) -> Result<&FaultSwitch, Refusal> {
-        let found = self.layer(lun, layer, "fault", "?fault=off", |handle| match handle {
-            Handle::Faults(switch) => Some(switch),
-            _ => None,
-        });
-        found.map(AsRef::as_ref)
+        self.layer(lun, layer, "fault", "?fault=off")
     }
 
     fn retries(&self, lun: u16, layer: &Option<String>) -> Result<&RetrySwitch, Refusal> {
-        let found = self.layer(lun, layer, "retry", "?retry=5,off", |handle| match handle {
-            Handle::Retries(switch) => Some(switch),
-            _ => None,
-        });
-        found.map(AsRef::as_ref)
+        self.layer(lun, layer, "retry", "?retry=5,off")
     }
 
     fn array(&self, lun: u16, layer: &Option<String>) -> Result<&ArrayControl, Refusal> {
-        let found = self.layer(lun, layer, "array", "array:raid1,[…],[…]", |handle| match handle {
-            Handle::Array(control) => Some(control),
-            _ => None,
-        });
-        found.map(AsRef::as_ref)
+        self.layer(lun, layer, "array", "array:raid1,[…],[…]")
     }
 
     /// The layer of that name, or the only one of its kind.
-    fn layer<'a, T>(
-        &'a self,
+    fn layer<T: Controllable>(
+        &self,
         lun: u16,
         name: &Option<String>,
         kind: &str,
         example: &str,
-        of_kind: impl Fn(&'a Handle) -> Option<&'a T>,
-    ) -> Result<&'a T, Refusal> {
+    ) -> Result<&T, Refusal> {
         let handles = self.device(lun)?;
         let known: Vec<(&str, &T)> =
-            handles.iter().filter_map(|(name, handle)| Some((name.as_str(), of_kind(handle)?))).collect();
+            handles.iter().filter_map(|(name, part)| Some((name.as_str(), part.downcast_ref()?))).collect();
         let names = || known.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
         match (name, known.as_slice()) {
             (_, []) => {
@@ -444,12 +470,53 @@ impl Local {
                 let why = format!("there are several {kind} layers; say which: layer = {}", names());
                 Err(Reason::AmbiguousLayer.because(why))
             }
-            (Some(name), _) => handle::find(handles, name).and_then(of_kind).ok_or_else(|| {
-                let why = format!("there is no {kind} layer '{name}'; there are {}", names());
-                Reason::NoLayer.because(why)
-            }),
+            (Some(name), _) => {
+                control::find(handles, name).and_then(|part| part.downcast_ref()).ok_or_else(|| {
+                    let why = format!("there is no {kind} layer '{name}'; there are {}", names());
+                    Reason::NoLayer.because(why)
+                })
+            }
         }
     }
+}
+
+impl From<CommandError> for Refusal {
+    fn from(error: CommandError) -> Refusal {
+        let reason = match error {
+            CommandError::NotNow(_) => Reason::WrongState,
+            _ => Reason::BadCommand,
+        };
+        reason.because(error)
+    }
+}
+
+fn to_json(fields: Fields) -> BTreeMap<String, Json> {
+    fn value(one: Value) -> Json {
+        match one {
+            Value::Flag(flag) => flag.into(),
+            Value::Count(count) => count.into(),
+            Value::Number(number) => number.into(),
+            Value::Text(text) => text.into(),
+            Value::List(values) => values.into_iter().map(value).collect(),
+        }
+    }
+    fields.into_iter().map(|(name, one)| (name.to_string(), value(one))).collect()
+}
+
+fn from_json(arguments: &BTreeMap<String, Json>) -> Result<Arguments, Refusal> {
+    let value = |key: &String, json: &Json| match json {
+        Json::Bool(flag) => Ok(Value::Flag(*flag)),
+        Json::String(text) => Ok(Value::Text(text.clone())),
+        Json::Number(number) => {
+            Ok(number.as_u64().map_or(Value::Number(number.as_f64().unwrap_or(f64::NAN)), Value::Count))
+        }
+        _ => {
+            let why = format!("{key}: an argument is a number, a text, true or false");
+            Err(Reason::BadCommand.because(why))
+        }
+    };
+    let pairs = arguments.iter().map(|(key, json)| Ok((key.clone(), value(key, json)?)));
+    Ok(Arguments(pairs.collect::<Result<_, Refusal>>()?))
 }
 
 impl Controls for Local {
@@ -496,6 +563,25 @@ mod tests {
         assert_eq!(layers.keys().collect::<Vec<_>>(), ["0/fault", "1/fault", "array", "fault", "retry"]);
         assert!(matches!(&layers["retry"], LayerStatus::Retry { on: true, .. }));
         assert!(matches!(&layers["array"], LayerStatus::Array { state, .. } if state == "rebuilding"));
+    }
+
+    /// A layer's own commands go through messages that know nothing of it.
+    #[test]
+    fn commands_of_any_layer() {
+        let local = local("null:1MiB?fault=off&retry=3,off");
+        let check = |line: &str, answer: &str| assert_eq!(local.line(line), answer, "{line}");
+        check(
+            r#"{"do":"own","lun":0,"layer":"fault","command":"arm","arguments":{"fault":"busy"}}"#,
+            r#"{"answer":"fields","fields":{"id":1}}"#,
+        );
+        check(
+            r#"{"do":"own","lun":0,"layer":"retry","command":"retry","arguments":{"on":1}}"#,
+            r#"{"answer":"refused","reason":"bad-command","why":"on: true or false"}"#,
+        );
+        check(
+            r#"{"do":"own","lun":0,"layer":"cache","command":"drop"}"#,
+            r#"{"answer":"refused","reason":"no-layer","why":"there is no layer 'cache'; there are retry, fault"}"#,
+        );
     }
 
     /// Whatever is wrong is refused, with what would be right.

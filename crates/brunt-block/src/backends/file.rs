@@ -21,9 +21,9 @@ use io_uring::{opcode, squeue, types};
 
 use super::medium::{self, Medium};
 use super::{TRANSFER_BYTES_MAX, in_range};
-use crate::device::Allocation;
+use crate::open::{BackendEntry, OpenError, Opened, Options};
 use crate::ring::Done;
-use crate::table::{BackendEntry, OpenError, Opened, Options};
+use crate::sparse::Allocation;
 use crate::{Backend, Buf, Completion, Device, DeviceError, DeviceInfo, Op, Port, Request, Ring};
 
 /// One write of zeros where the file system has no operation for it.

@@ -13,7 +13,7 @@ use brunt_core::units::format_size;
 
 use super::file::FileOptions;
 use crate::Buf;
-use crate::table::OpenError;
+use crate::open::OpenError;
 
 /// Size of a block device in bytes (linux/fs.h, `_IOR(0x12, 114, size_t)`; libc has no name for it).
 const BLKGETSIZE64: libc::Ioctl = 0x8008_1272u32 as libc::Ioctl;

@@ -1,7 +1,10 @@
 //! Backends, one file each. Their table is in `crate::table`.
 
+pub mod array;
+#[allow(unsafe_code, reason = "requests whose buffers the kernel holds until they complete")]
 pub mod file;
 mod immediate;
+#[allow(unsafe_code, reason = "ioctls and statx, once at opening")]
 mod medium;
 pub mod memory;
 pub mod null;
@@ -9,7 +12,7 @@ pub mod tcp;
 
 use brunt_core::units::parse_size;
 
-use crate::table::OpenError;
+use crate::open::OpenError;
 use crate::{DeviceError, DeviceInfo, Op, Request};
 
 /// What the backends without a medium below them have in common. The size is cut to whole blocks.

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::immediate::Immediate;
-use crate::table::BackendEntry;
+use crate::open::BackendEntry;
 use crate::{Backend, Device, DeviceError, DeviceInfo, Inline, Op, Request, Ring};
 
 /// The line for the table.

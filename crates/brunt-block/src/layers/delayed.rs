@@ -22,8 +22,8 @@ use brunt_core::random::Random;
 use brunt_core::units::parse_duration;
 use brunt_core::{Clock, Nanos};
 
-use crate::device::Allocation;
-use crate::table::{LayerEntry, OpenError, bad_value};
+use crate::open::{LayerEntry, OpenError, bad_value};
+use crate::sparse::Allocation;
 use crate::{Backend, Buf, Completion, Device, DeviceError, DeviceInfo, Request, Ring};
 
 const FORMS: &str = "write const:100us, uniform:50us-150us, exp:100us or lognormal:100us,sigma=0.5, \

@@ -14,9 +14,9 @@ use std::time::Duration;
 use brunt_core::units::{format_duration, parse_duration};
 use brunt_core::{Clock, Nanos};
 
-use crate::device::Allocation;
-use crate::handle::{Handle, Handles};
-use crate::table::{LayerEntry, OpenError, bad_value};
+use crate::control::{Arguments, CommandEntry, CommandError, Controllable, Fields, Handles, Value};
+use crate::open::{LayerEntry, OpenError, bad_value};
+use crate::sparse::Allocation;
 use crate::{Backend, Buf, Completion, Device, DeviceError, DeviceInfo, Health, Op, Refusal, Request, Ring};
 
 const FORMS: &str = "write how often, 1 to 1000, as in retry=5, and after it ,delay=1ms ,off ,name=NAME";
@@ -111,6 +111,35 @@ impl RetrySwitch {
     }
 }
 
+impl Controllable for RetrySwitch {
+    fn kind(&self) -> &'static str {
+        "retry"
+    }
+
+    fn commands(&self) -> &'static [CommandEntry] {
+        &[CommandEntry {
+            name: "retry",
+            help: "switches retries on or off, from the next failure on",
+            arguments: &[("on", "true or false")],
+        }]
+    }
+
+    fn command(&self, _name: &str, arguments: &Arguments) -> Result<Fields, CommandError> {
+        self.set(arguments.flag("on")?);
+        Ok(Vec::new())
+    }
+
+    fn status(&self) -> Fields {
+        vec![
+            ("on", Value::Flag(self.is_on())),
+            ("retries", Value::Count(self.retries())),
+            ("overcome", Value::Count(self.overcome())),
+            ("recovered", Value::Count(self.recovered())),
+            ("told", Value::Count(self.told())),
+        ]
+    }
+}
+
 /// A backend whose failures are tried again.
 pub struct RetryBackend {
     inner: Arc<dyn Backend>,
@@ -165,7 +194,8 @@ impl Backend for RetryBackend {
     }
 
     fn handles(&self) -> Handles {
-        let own = (self.switch.name().to_string(), Handle::Retries(Arc::clone(&self.switch)));
+        let own: Arc<dyn Controllable> = Arc::<RetrySwitch>::clone(&self.switch);
+        let own = (self.switch.name().to_string(), own);
         std::iter::once(own).chain(self.inner.handles()).collect()
     }
 }

@@ -37,8 +37,8 @@
 
 use std::time::Duration;
 
-use brunt_block::handle;
-use brunt_block::layers::array::{self, Level};
+use brunt_block::backends::array::{self, Level};
+use brunt_block::control;
 use brunt_block::layers::fault::Fault as StorageFault;
 use brunt_core::{Size, Span};
 use brunt_lab::link::SettingsError;
@@ -167,7 +167,7 @@ impl FaultEntry {
             }
             (None, [(_, only)]) => only,
             (None, _) => return None,
-            (Some(name), _) => handle::find(&arrays, name)?,
+            (Some(name), _) => control::find(&arrays, name)?,
         };
         let last = array.members.checked_sub(1)?;
         if member > last {

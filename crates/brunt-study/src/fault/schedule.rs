@@ -11,8 +11,8 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use brunt_block::Backend;
 use brunt_block::layers::fault::{Fault as Words, FaultBackend, FaultSwitch};
-use brunt_block::{Backend, Handle};
 use brunt_core::{Clock, Nanos};
 use brunt_lab::faults::{CpuHog, MemoryHog};
 use brunt_result::{Interval, Outcome};
@@ -249,8 +249,10 @@ fn make(
                 None => {
                     let backend =
                         targets.get_mut(&entry.target).ok_or_else(|| unfit("its target is not open"))?;
-                    let bare =
-                        !backend.handles().iter().any(|(_, handle)| matches!(handle, Handle::Faults(_)));
+                    let bare = !backend
+                        .handles()
+                        .iter()
+                        .any(|(_, part)| part.downcast_ref::<FaultSwitch>().is_some());
                     if is_storage && bare && layer.is_none() {
                         let (inner, switch) = (Arc::clone(backend), FaultSwitch::new("fault"));
                         *backend = Arc::new(FaultBackend::new(inner, switch, Clock::Monotonic));

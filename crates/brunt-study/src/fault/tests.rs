@@ -6,7 +6,9 @@ use crate::hook::{Company, RunHook};
 use crate::observe::{Event, FaultRecord, Observer};
 use crate::study::{Study, StudyError};
 use crate::summary::{RunSummary, Summary};
-use brunt_block::{Backend, Handle, open_url};
+use brunt_block::backends::array::ArrayControl;
+use brunt_block::layers::fault::FaultSwitch;
+use brunt_block::{Backend, open_url};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -82,7 +84,7 @@ impl Ran {
 
     fn nothing_is_left(&self) {
         for (name, handle) in self.backend.handles() {
-            if let Handle::Faults(switch) = handle {
+            if let Some(switch) = handle.downcast_ref::<FaultSwitch>() {
                 assert!(switch.armed().is_empty(), "{name} still has faults");
             }
         }
@@ -342,7 +344,7 @@ fn members_fail() {
             assert_eq!(fault.gone_by.contains("by itself (4MiB in "), by_itself, "{}", fault.gone_by);
         }
         for (_, handle) in backend.handles() {
-            let Handle::Array(control) = handle else { continue };
+            let Some(control) = handle.downcast_ref::<ArrayControl>() else { continue };
             assert_eq!((control.status().state, control.status().spares.len()), ("optimal", 1));
         }
     };

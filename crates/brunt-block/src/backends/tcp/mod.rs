@@ -23,8 +23,8 @@ pub use sink::{Sink, SinkConfig, SinkListener, SinkStats};
 
 use self::frame::{FrameError, HEADER_BYTES, Header, Kind, TRANSFER_BYTES_MAX};
 use super::in_range;
+use crate::open::{BackendEntry, OpenError, Opened, Options, bad_value};
 use crate::socket::SocketOptions;
-use crate::table::{BackendEntry, OpenError, Opened, Options, bad_value};
 use crate::{
     Backend, Buf, Completion, Device, DeviceError, DeviceInfo, Health, Lent, Op, Place, Request, Ring, Stream,
 };
@@ -469,7 +469,7 @@ impl Link {
 mod tests {
     use super::*;
     use crate::RingConfig;
-    use crate::table::open_url;
+    use crate::open_url;
     use std::net::{Shutdown, TcpListener};
 
     /// The goal: addresses and options arrive; what is wrong is said with what would be right.

@@ -22,9 +22,9 @@ pub use spec::{Fault, Kind, Ops};
 pub use switch::{Armed, FaultSwitch};
 
 use crate::backends::in_range;
-use crate::device::Allocation;
-use crate::handle::{Handle, Handles};
-use crate::table::{LayerEntry, OpenError, bad_value};
+use crate::control::{Controllable, Handles};
+use crate::open::{LayerEntry, OpenError, bad_value};
+use crate::sparse::Allocation;
 use crate::{Backend, Completion, Device, DeviceError, DeviceInfo, Health, Op, Refusal, Request, Ring};
 
 /// How soon a request that hangs is let go when its fault is taken away.
@@ -113,7 +113,8 @@ impl Backend for FaultBackend {
     }
 
     fn handles(&self) -> Handles {
-        let own = (self.switch.name().to_string(), Handle::Faults(Arc::clone(&self.switch)));
+        let own: Arc<dyn Controllable> = Arc::<FaultSwitch>::clone(&self.switch);
+        let own = (self.switch.name().to_string(), own);
         std::iter::once(own).chain(self.inner.handles()).collect()
     }
 }

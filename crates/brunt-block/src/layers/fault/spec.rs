@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use brunt_core::units::{format_duration, parse_duration};
 
-use crate::table::{OpenError, bad_value};
+use crate::open::{OpenError, bad_value};
 use crate::{DeviceError, Op, Refusal, Request, Said};
 
 /// What a wrong fault is answered with.

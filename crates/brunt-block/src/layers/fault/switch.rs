@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::spec::Fault;
+use crate::control::{Arguments, CommandEntry, CommandError, Controllable, Fields, Value};
 
 /// Most faults of one layer at once.
 pub const ARMED_MAX: usize = 64;
@@ -137,7 +138,73 @@ impl FaultSwitch {
         self.generation.load(Ordering::Acquire)
     }
 
+    /// The armed fault of a number.
+    ///
+    /// # Errors
+    /// None of that number is armed.
+    pub fn find(&self, id: u64) -> Result<Arc<Armed>, CommandError> {
+        let found = self.lock().armed.iter().find(|armed| armed.id == id).cloned();
+        found.ok_or_else(|| CommandError::NotThere(format!("no fault {id} is armed")))
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+const ID: (&str, &str) = ("id", "the fault's number, from 'arm'");
+
+impl Controllable for FaultSwitch {
+    fn kind(&self) -> &'static str {
+        "fault"
+    }
+
+    fn commands(&self) -> &'static [CommandEntry] {
+        &[
+            CommandEntry {
+                name: "arm",
+                help: "puts a fault in place; answers with its number",
+                arguments: &[("fault", "the fault, in the words of the fault= option")],
+            },
+            CommandEntry { name: "look", help: "asks for a fault's counts", arguments: &[ID] },
+            CommandEntry {
+                name: "disarm",
+                help: "takes a fault away; answers with its counts",
+                arguments: &[ID],
+            },
+            CommandEntry { name: "clear", help: "takes all faults away", arguments: &[] },
+        ]
+    }
+
+    fn command(&self, name: &str, arguments: &Arguments) -> Result<Fields, CommandError> {
+        match name {
+            "arm" => {
+                let fault = Fault::parse(arguments.text("fault")?)
+                    .map_err(|error| CommandError::argument("fault", &error.to_string()))?;
+                let armed = self.arm(fault).ok_or_else(|| {
+                    CommandError::NotNow(format!("{ARMED_MAX} faults are armed; take some away first"))
+                })?;
+                Ok(vec![("id", Value::Count(armed.id))])
+            }
+            "clear" => {
+                self.clear();
+                Ok(Vec::new())
+            }
+            look_or_disarm => {
+                let armed = self.find(arguments.count("id")?)?;
+                if look_or_disarm == "disarm" {
+                    self.disarm(armed.id);
+                }
+                Ok(vec![("seen", Value::Count(armed.seen())), ("injected", Value::Count(armed.injected()))])
+            }
+        }
+    }
+
+    fn status(&self) -> Fields {
+        let armed = self.armed();
+        vec![
+            ("armed", Value::texts(armed.iter().map(|armed| armed.fault.to_string()))),
+            ("injected", Value::Count(self.injected())),
+        ]
     }
 }

@@ -224,7 +224,7 @@ fn urls() {
     let handles = backend.handles();
     let names: Vec<_> = handles.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["fault", "retry", "low"]);
-    let Some(Handle::Faults(low)) = crate::handle::find(&handles, "low") else { panic!("no faults") };
+    let low = crate::control::find(&handles, "low").unwrap().downcast_ref::<FaultSwitch>().unwrap();
     assert_eq!(low.armed().len(), 2);
     assert!(backend.info().notes.iter().any(|note| note.contains("slow:1ms")));
     for text in ["", "off;busy", "name=x", "busy;name=", "busy;name=a/b", "nonsense"] {

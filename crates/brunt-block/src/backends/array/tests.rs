@@ -1,7 +1,7 @@
 //! Arrays against a plain model of the medium, while members fail, lie dead, are replaced and rebuilt.
 
 use super::*;
-use crate::handle::find;
+use crate::control::find;
 use crate::layers::fault::{Fault, FaultSwitch};
 use crate::{Buf, Completion, Op, Request, RingConfig, open_url};
 use brunt_core::random::Random;
@@ -27,9 +27,7 @@ struct Bench {
 impl Bench {
     fn new(url: &str, seed: u64) -> Bench {
         let backend = open_url(url).unwrap_or_else(|error| panic!("{url}: {error}"));
-        let Some(Handle::Array(control)) = find(&backend.handles(), "array").cloned() else {
-            panic!("no array")
-        };
+        let control = find(&backend.handles(), "array").cloned().unwrap().downcast::<ArrayControl>().unwrap();
         let ring = Ring::new(RingConfig::default()).unwrap();
         let device = backend.open(&ring, 8).unwrap();
         let medium = vec![0; backend.info().size_bytes as usize];
@@ -46,10 +44,7 @@ impl Bench {
     }
 
     fn faults(&self, name: &str) -> Arc<FaultSwitch> {
-        match find(&self.backend.handles(), name) {
-            Some(Handle::Faults(switch)) => Arc::clone(switch),
-            other => panic!("{name}: {other:?}"),
-        }
+        find(&self.backend.handles(), name).cloned().unwrap().downcast().expect("a fault layer")
     }
 
     fn run(&mut self, requests: Vec<Request>) -> Vec<Completion> {
@@ -183,13 +178,13 @@ fn too_many_failures() {
         assert_eq!(bench.control.status().state, "degraded");
         assert_eq!(bench.work(30), 0, "{level}");
         bench.check_all();
-        assert!(bench.control.rebuild().unwrap_err().contains("no spare"));
+        assert_eq!(bench.control.rebuild(), Err(ArrayError::NoSpare));
         bench.control.fail(0).unwrap();
         assert_eq!(bench.control.status().state, "failed");
         let request = bench.request(1, Op::Read, 0, bench.medium.len() as u64);
         assert!(bench.run(vec![request])[0].result.is_err());
-        assert!(bench.control.fail(0).unwrap_err().contains("already"));
-        assert!(bench.control.fail(9).unwrap_err().contains("0 to"));
+        assert_eq!(bench.control.fail(0), Err(ArrayError::FailedAlready { member: 0 }));
+        assert!(matches!(bench.control.fail(9), Err(ArrayError::NoMember { member: 9, .. })));
     }
     let mut striped = Bench::new(&url("raid0", 3, 0, ""), 3);
     assert_eq!(striped.work(30), 0);
@@ -381,7 +376,7 @@ fn second_failures() {
         let status = bench.control.status();
         assert_eq!((status.state, status.rebuilds), ("failed", 0), "{level}");
         assert!(status.trouble.unwrap().contains("too few members"), "{level}");
-        assert!(bench.control.rebuild().unwrap_err().contains("nothing to rebuild from"), "{level}");
+        assert!(matches!(bench.control.rebuild(), Err(ArrayError::NothingLeft { .. })), "{level}");
     }
 }
 
@@ -391,9 +386,7 @@ fn second_failures() {
 fn two_threads_and_a_rebuild() {
     for level in ["raid1", "raid5"] {
         let backend = open_url(&url(level, 3, 1, ",rebuild=5MB")).unwrap();
-        let Some(Handle::Array(control)) = find(&backend.handles(), "array").cloned() else {
-            panic!("no array")
-        };
+        let control = find(&backend.handles(), "array").cloned().unwrap().downcast::<ArrayControl>().unwrap();
         let half = backend.info().size_bytes / 2;
         let write = |backend: Arc<dyn Backend>, part: u64, rounds: u8| {
             std::thread::spawn(move || {
@@ -490,9 +483,9 @@ fn mistakes() {
 /// The goal: what a URL says of its arrays is what opening it gives, by the same names.
 #[test]
 fn named_in_a_url() {
-    let of_array = |(name, handle)| match handle {
-        Handle::Array(control) => Some((name, control.status().level, control.status().slots.len())),
-        _ => None,
+    let of_array = |(name, part): (String, Arc<dyn Controllable>)| {
+        let status = part.downcast_ref::<ArrayControl>()?.status();
+        Some((name, status.level, status.slots.len()))
     };
     let check = |url: &str, expected: &[(&str, Level, usize)]| {
         let found = named_in(url);

@@ -21,9 +21,11 @@
 //! hole. Nothing is kept on the members about the array: a new process begins with all of them in step.
 
 mod device;
+mod drive;
 mod layout;
 mod rebuild;
 mod state;
+mod xor;
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -31,10 +33,10 @@ use std::thread::JoinHandle;
 use brunt_core::units::{format_size, parse_size};
 
 pub use layout::Level;
-pub use state::{ArrayControl, ArrayStatus, REBUILD_DEPTH, REBUILD_DEPTH_MAX};
+pub use state::{ArrayControl, ArrayError, ArrayStatus, REBUILD_DEPTH, REBUILD_DEPTH_MAX};
 
-use crate::handle::{Handle, Handles};
-use crate::table::{BackendEntry, NESTING_MAX, OpenError, Opened, Options, bad_value, split_options};
+use crate::control::{Controllable, Handles};
+use crate::open::{BackendEntry, NESTING_MAX, OpenError, Opened, Options, bad_value, split_options};
 use crate::{Backend, Device, DeviceError, DeviceInfo, Ring};
 use layout::Layout;
 
@@ -231,7 +233,7 @@ impl ArrayBackend {
                 .max()
                 .unwrap_or(block_bytes),
             buffer_align: infos.iter().map(|info| info.buffer_align).max().unwrap_or(1),
-            transfer_bytes_max: crate::backends::TRANSFER_BYTES_MAX,
+            transfer_bytes_max: super::TRANSFER_BYTES_MAX,
             read_only: infos.iter().any(|info| info.read_only),
             volatile_cache: infos.iter().any(|info| info.volatile_cache),
             unmap: level != Level::Raid5 && infos.iter().all(|info| info.unmap),
@@ -273,7 +275,8 @@ impl Backend for ArrayBackend {
     }
 
     fn handles(&self) -> Handles {
-        let mut handles = vec![(self.name.clone(), Handle::Array(Arc::clone(&self.control)))];
+        let own: Arc<dyn Controllable> = Arc::<ArrayControl>::clone(&self.control);
+        let mut handles = vec![(self.name.clone(), own)];
         for (index, member) in self.members.iter().enumerate() {
             handles.extend(
                 member.handles().into_iter().map(|(name, handle)| (format!("{index}/{name}"), handle)),
@@ -289,20 +292,6 @@ impl Drop for ArrayBackend {
         if let Some(thread) = self.rebuilder.take() {
             let _ = thread.join();
         }
-    }
-}
-
-/// `sum ^= other`, as far as both go. Eight bytes at a time; the compiler makes it sixteen or more.
-fn xor(sum: &mut [u8], other: &[u8]) {
-    let mut left = sum.chunks_exact_mut(8);
-    let mut right = other.chunks_exact(8);
-    for (sum, other) in (&mut left).zip(&mut right) {
-        let value = u64::from_ne_bytes((&*sum).try_into().expect("eight bytes"))
-            ^ u64::from_ne_bytes(other.try_into().expect("eight bytes"));
-        sum.copy_from_slice(&value.to_ne_bytes());
-    }
-    for (sum, other) in left.into_remainder().iter_mut().zip(right.remainder()) {
-        *sum ^= other;
     }
 }
 

@@ -77,6 +77,40 @@ pub struct ArrayStatus {
     pub trouble: Option<String>,
 }
 
+/// Why an array does not do what it was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ArrayError {
+    /// It has no such member.
+    #[error("there is no member {member}; there are 0 to {last}")]
+    NoMember {
+        /// Which was meant.
+        member: usize,
+        /// The last one that there is.
+        last: usize,
+    },
+    /// The member has failed before.
+    #[error("member {member} has failed already")]
+    FailedAlready {
+        /// Which.
+        member: usize,
+    },
+    /// Only one rebuild goes on at a time.
+    #[error("a rebuild goes on already")]
+    Rebuilding,
+    /// There is nothing to rebuild.
+    #[error("no member has failed")]
+    NothingFailed,
+    /// More members are missing than the level tolerates.
+    #[error("{missing} members have failed: there is nothing to rebuild from")]
+    NothingLeft {
+        /// How many.
+        missing: usize,
+    },
+    /// Every spare is in use or has failed.
+    #[error("there is no spare")]
+    NoSpare,
+}
+
 /// The hand on an array.
 #[derive(Debug)]
 pub struct ArrayControl {
@@ -154,11 +188,11 @@ impl ArrayControl {
     ///
     /// # Errors
     /// There is no such slot, or nothing in it.
-    pub fn fail(&self, slot: usize) -> Result<(), String> {
+    pub fn fail(&self, slot: usize) -> Result<(), ArrayError> {
         let mut state = self.lock();
         match state.slots.get(slot) {
-            None => Err(format!("there is no member {slot}; there are 0 to {}", self.layout.slots - 1)),
-            Some(Slot::Failed) => Err(format!("member {slot} has failed already")),
+            None => Err(ArrayError::NoMember { member: slot, last: self.layout.slots - 1 }),
+            Some(Slot::Failed) => Err(ArrayError::FailedAlready { member: slot }),
             Some(_) => {
                 self.drop_out(&mut state, slot, "told to fail");
                 Ok(())
@@ -170,7 +204,7 @@ impl ArrayControl {
     ///
     /// # Errors
     /// Nothing has failed, there is no spare, a rebuild goes on already, or there is nothing to rebuild from.
-    pub fn rebuild(&self) -> Result<(), String> {
+    pub fn rebuild(&self) -> Result<(), ArrayError> {
         let mut state = self.lock();
         self.begin_rebuild(&mut state)
     }
@@ -326,19 +360,19 @@ impl ArrayControl {
         }
     }
 
-    fn begin_rebuild(&self, state: &mut State) -> Result<(), String> {
+    fn begin_rebuild(&self, state: &mut State) -> Result<(), ArrayError> {
         let missing = state.slots.iter().filter(|slot| !matches!(slot, Slot::Good(_))).count();
         if state.slots.iter().any(|slot| matches!(slot, Slot::Rebuilding(_))) {
-            return Err("a rebuild goes on already".to_string());
+            return Err(ArrayError::Rebuilding);
         }
         let Some(slot) = state.slots.iter().position(|slot| *slot == Slot::Failed) else {
-            return Err("no member has failed".to_string());
+            return Err(ArrayError::NothingFailed);
         };
         if missing > self.tolerated() {
-            return Err(format!("{missing} members have failed: there is nothing to rebuild from"));
+            return Err(ArrayError::NothingLeft { missing });
         }
         if state.spares.is_empty() {
-            return Err("there is no spare".to_string());
+            return Err(ArrayError::NoSpare);
         }
         let spare = state.spares.remove(0);
         // Before anybody can see the slot as one that is rebuilt.

@@ -14,7 +14,7 @@ use brunt_core::{Clock, Nanos};
 
 use super::layout::{Layout, Level, Place};
 use super::state::{ArrayControl, View};
-use super::xor;
+use super::xor::xor;
 use crate::backends::in_range;
 use crate::{Backend, Buf, Completion, Device, DeviceError, DeviceInfo, Health, Op, Refusal, Request, Ring};
 

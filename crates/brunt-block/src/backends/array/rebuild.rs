@@ -5,6 +5,7 @@
 //! until that is done too, since a write to it would otherwise pass the spare by.
 
 use std::collections::VecDeque;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use brunt_core::{Clock, Nanos};
 
 use super::layout::{Layout, Level};
 use super::state::{ArrayControl, Work};
-use super::xor;
+use super::xor::xor;
 use crate::{Backend, Buf, Completion, Device, DeviceError, Op, Request, Ring, RingConfig};
 
 /// How often it looks whether it is still wanted. What a rate has missed is made up for, up to so much.
@@ -25,10 +26,23 @@ const READ_TRIES: u32 = 3;
 /// as long again.
 const DRAIN: Duration = Duration::from_secs(1);
 
+/// Why a rebuild cannot go on.
+#[derive(Debug, thiserror::Error)]
+enum RebuildError {
+    #[error("its ring: {0}")]
+    Ring(#[from] io::Error),
+    #[error("a member cannot be opened: {0}")]
+    Open(DeviceError),
+    #[error("too few members are left to rebuild from")]
+    TooFewMembers,
+    #[error("{member} cannot be read: {error}")]
+    Unreadable { member: String, error: DeviceError },
+}
+
 pub(super) fn run(control: &Arc<ArrayControl>, layout: Layout, members: &[Arc<dyn Backend>]) {
     while let Some(work) = control.wait_for_work() {
         if let Err(why) = rebuild(control, layout, members, work) {
-            control.rebuild_stopped(work, &why);
+            control.rebuild_stopped(work, &why.to_string());
         }
     }
 }
@@ -39,15 +53,15 @@ fn rebuild(
     layout: Layout,
     members: &[Arc<dyn Backend>],
     work: Work,
-) -> Result<(), String> {
+) -> Result<(), RebuildError> {
     // More than the locks that there are would wait for themselves.
     let depth = control.rebuild_depth().min(layout.stripes as u32).max(1);
     // Every source's chunk is there until they are summed up.
     let arena_bytes = layout.chunk_bytes as usize * layout.slots * depth as usize;
     let config = RingConfig { arena_bytes: arena_bytes.min(ARENA_BYTES_MAX), ..RingConfig::default() };
-    let ring = Ring::new(config).map_err(|error| error.to_string())?;
+    let ring = Ring::new(config)?;
     let devices: Result<Vec<_>, _> = members.iter().map(|member| member.open(&ring, depth)).collect();
-    let devices = devices.map_err(|error| error.to_string())?;
+    let devices = devices.map_err(RebuildError::Open)?;
     let mut rebuild = Rebuild {
         control,
         layout,
@@ -65,7 +79,7 @@ fn rebuild(
     let result = rebuild.all();
     if let Err(why) = &result {
         // Before the locks are let go: nobody is to take what is done so far for all.
-        control.rebuild_stopped(work, why);
+        control.rebuild_stopped(work, &why.to_string());
     }
     rebuild.end();
     Ok(())
@@ -108,7 +122,7 @@ struct Lane {
 }
 
 impl Rebuild<'_> {
-    fn all(&mut self) -> Result<(), String> {
+    fn all(&mut self) -> Result<(), RebuildError> {
         while self.first < self.layout.stripes {
             if !self.control.is_current(self.work) {
                 return Ok(());
@@ -121,7 +135,7 @@ impl Rebuild<'_> {
             }
             let devices = self.devices.iter().map(|device| device.deadline());
             let until = devices.min().unwrap_or(Nanos::MAX).min(look);
-            self.ring.enter(until).map_err(|error| error.to_string())?;
+            self.ring.enter(until)?;
             self.take_answers()?;
         }
         self.control.rebuild_done(self.work);
@@ -129,7 +143,7 @@ impl Rebuild<'_> {
     }
 
     /// Begins what may begin now; when to look again.
-    fn begin(&mut self) -> Result<Nanos, String> {
+    fn begin(&mut self) -> Result<Nanos, RebuildError> {
         let now = Clock::Monotonic.now();
         while self.next < self.layout.stripes && self.next - self.first < self.lanes.len() as u64 {
             if self.due > now {
@@ -157,7 +171,7 @@ impl Rebuild<'_> {
     }
 
     /// Reads what a locked stripe is made of.
-    fn read(&mut self, stripe: u64) -> Result<(), String> {
+    fn read(&mut self, stripe: u64) -> Result<(), RebuildError> {
         let view = self.control.view();
         let others = (0..self.layout.slots).filter(|slot| *slot != self.work.slot);
         let mut sources: Vec<usize> =
@@ -167,7 +181,7 @@ impl Rebuild<'_> {
             _ => self.layout.slots - 1,
         };
         if sources.len() < needed {
-            return Err("too few members are left to rebuild from".to_string());
+            return Err(RebuildError::TooFewMembers);
         }
         let avoid = self.lane(stripe).avoid;
         // Of mirrors one that could be read so far.
@@ -187,7 +201,7 @@ impl Rebuild<'_> {
         self.queues[device].push_back(request);
     }
 
-    fn take_answers(&mut self) -> Result<(), String> {
+    fn take_answers(&mut self) -> Result<(), RebuildError> {
         for device in 0..self.devices.len() {
             if self.devices[device].outstanding() == 0 {
                 continue;
@@ -207,7 +221,7 @@ impl Rebuild<'_> {
         Ok(())
     }
 
-    fn came_up(&mut self, device: usize, one: Completion) -> Result<(), String> {
+    fn came_up(&mut self, device: usize, one: Completion) -> Result<(), RebuildError> {
         let stripe = one.tag;
         let spare = self.work.device;
         let result = one.result.or_else(|error| if error.is_recovered() { Ok(()) } else { Err(error) });
@@ -241,7 +255,7 @@ impl Rebuild<'_> {
     }
 
     /// A source could not be read: another one, if this is a mirror, or the same once more.
-    fn try_again(&mut self, stripe: u64, device: usize, error: DeviceError) -> Result<(), String> {
+    fn try_again(&mut self, stripe: u64, device: usize, error: DeviceError) -> Result<(), RebuildError> {
         let view = self.control.view();
         let holds = |slot: usize| self.control.holder(&view, slot, stripe);
         let there = (0..self.layout.slots).filter(|slot| *slot != self.work.slot).filter_map(holds).count();
@@ -251,7 +265,8 @@ impl Rebuild<'_> {
         let others = self.layout.level == Level::Raid1 && there > 1;
         let tries_max = if others { READ_TRIES * there as u32 } else { READ_TRIES };
         if self.lane(stripe).tries >= tries_max {
-            return Err(format!("{} cannot be read: {error}", self.devices[device].info().name));
+            let member = self.devices[device].info().name.clone();
+            return Err(RebuildError::Unreadable { member, error });
         }
         // The last one that has the data is not put out for its errors.
         if others {

@@ -1,0 +1,74 @@
+//! An array as something that can be driven while it works: commands and status by name. What they do is
+//! in [`super::state`].
+
+use super::state::{ArrayControl, ArrayError};
+use crate::control::{Arguments, CommandEntry, CommandError, Controllable, Fields, Value};
+
+impl From<ArrayError> for CommandError {
+    fn from(error: ArrayError) -> CommandError {
+        match error {
+            ArrayError::NoMember { .. } => CommandError::NotThere(error.to_string()),
+            _ => CommandError::NotNow(error.to_string()),
+        }
+    }
+}
+
+impl Controllable for ArrayControl {
+    fn kind(&self) -> &'static str {
+        "array"
+    }
+
+    fn commands(&self) -> &'static [CommandEntry] {
+        &[
+            CommandEntry {
+                name: "fail",
+                help: "takes a member out",
+                arguments: &[("member", "its number, from 0")],
+            },
+            CommandEntry { name: "rebuild", help: "begins to rebuild onto a spare", arguments: &[] },
+            CommandEntry {
+                name: "replace",
+                help: "replaces what has failed by new devices, which become spares",
+                arguments: &[],
+            },
+            CommandEntry {
+                name: "rate",
+                help: "sets how fast a rebuild may go",
+                arguments: &[("bytes_per_second", "0: as fast as it can")],
+            },
+        ]
+    }
+
+    fn command(&self, name: &str, arguments: &Arguments) -> Result<Fields, CommandError> {
+        match name {
+            "fail" => self.fail(usize::try_from(arguments.count("member")?).unwrap_or(usize::MAX))?,
+            "rebuild" => self.rebuild()?,
+            "replace" => return Ok(vec![("spares", Value::Count(self.replace() as u64))]),
+            _ => self.set_rate(arguments.count("bytes_per_second")?),
+        }
+        Ok(Vec::new())
+    }
+
+    fn status(&self) -> Fields {
+        let status = ArrayControl::status(self);
+        let mut fields = vec![
+            ("level", Value::Text(status.level.to_string())),
+            ("state", Value::Text(status.state.to_string())),
+            ("members", Value::texts(status.slots.into_iter().map(|(_, word)| word))),
+            ("spares", Value::Count(status.spares.len() as u64)),
+            ("rebuild_bytes_per_second", Value::Count(self.rate())),
+            ("rebuilds", Value::Count(status.rebuilds)),
+            ("degraded_requests", Value::Count(status.degraded_requests)),
+            ("read_errors", Value::Count(status.read_errors)),
+        ];
+        if let Some((rebuilt, all)) = status.rebuilt_bytes {
+            fields.extend([("rebuilt_bytes", Value::Count(rebuilt)), ("rebuild_bytes", Value::Count(all))]);
+        }
+        if let Some((bytes, took)) = status.last_rebuild {
+            fields.push(("last_rebuild_bytes", Value::Count(bytes)));
+            fields.push(("last_rebuild_seconds", Value::Number(took.as_secs_f64())));
+        }
+        fields.extend(status.trouble.map(|trouble| ("trouble", Value::Text(trouble))));
+        fields
+    }
+}

@@ -1,0 +1,255 @@
+//! What can be driven in a stack of layers while requests run: faults, retries, an array's members. The
+//! time line of an experiment and a target's control channel find the parts of a device by name, read their
+//! status and give them commands.
+//!
+//! A part that can be driven implements [`Controllable`] and adds itself in [`crate::Backend::handles`];
+//! nothing else has to know it. Code that knows the type behind a handle can have it (`downcast_ref`).
+//!
+//! The rule: a command never waits for requests. Devices pick up what it changed with their next batch.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+
+/// Handles with their names, the outermost first: `fault`, `retry`, and below an array's member 2
+/// `2/fault`.
+pub type Handles = Vec<(String, Arc<dyn Controllable>)>;
+
+/// What an answer or a status says, by name. What does not apply is left out.
+pub type Fields = Vec<(&'static str, Value)>;
+
+/// A part of a device that can be driven while requests run.
+pub trait Controllable: Any + fmt::Debug + Send + Sync {
+    /// What it is, as tables name it: `fault`, `retry`, `array`.
+    fn kind(&self) -> &'static str;
+
+    /// The commands that it takes.
+    fn commands(&self) -> &'static [CommandEntry];
+
+    /// Carries out one of [`Controllable::commands`], with all of that command's arguments and no others.
+    /// Call [`dyn Controllable::carry_out`], which makes sure of that.
+    ///
+    /// # Errors
+    /// An argument is wrong, or the part cannot do this now.
+    fn command(&self, name: &str, arguments: &Arguments) -> Result<Fields, CommandError>;
+
+    /// What goes on in it.
+    fn status(&self) -> Fields;
+}
+
+impl dyn Controllable {
+    /// The type behind the handle, where it is a `T`.
+    pub fn downcast_ref<T: Controllable>(&self) -> Option<&T> {
+        (self as &dyn Any).downcast_ref()
+    }
+
+    /// The same, shared.
+    pub fn downcast<T: Controllable>(self: Arc<Self>) -> Option<Arc<T>> {
+        let any: Arc<dyn Any + Send + Sync> = self;
+        any.downcast().ok()
+    }
+
+    /// Carries out a command.
+    ///
+    /// # Errors
+    /// There is no such command, an argument is missing, unknown or wrong, or it cannot be done now.
+    pub fn carry_out(&self, name: &str, arguments: &Arguments) -> Result<Fields, CommandError> {
+        let entry = self.commands().iter().find(|entry| entry.name == name);
+        let entry = entry.ok_or_else(|| CommandError::Unknown {
+            kind: self.kind(),
+            command: name.to_string(),
+            known: list(self.commands().iter().map(|entry| entry.name)),
+        })?;
+        let unknown = |(key, _): &&(String, Value)| entry.arguments.iter().all(|(known, _)| known != key);
+        let missing = |(key, _): &&(&'static str, &'static str)| arguments.get(key).is_none();
+        let argument = match (arguments.0.iter().find(unknown), entry.arguments.iter().find(missing)) {
+            (None, None) => return self.command(name, arguments),
+            (Some((key, _)), _) => key.clone(),
+            (None, Some((key, _))) => key.to_string(),
+        };
+        let takes = list(entry.arguments.iter().map(|(key, _)| *key));
+        Err(CommandError::Argument { argument, wanted: format!("'{name}' takes {takes}") })
+    }
+}
+
+fn list(names: impl Iterator<Item = &'static str>) -> String {
+    let names: Vec<_> = names.collect();
+    if names.is_empty() { "none".to_string() } else { names.join(", ") }
+}
+
+/// A command that a part takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CommandEntry {
+    /// Its name.
+    pub name: &'static str,
+    /// One line.
+    pub help: &'static str,
+    /// Its arguments, all of them needed, with a line of help each.
+    pub arguments: &'static [(&'static str, &'static str)],
+}
+
+/// A value of an argument or a status.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// Yes or no.
+    Flag(bool),
+    /// A whole number; its field's name says of what.
+    Count(u64),
+    /// Any other number.
+    Number(f64),
+    /// Words.
+    Text(String),
+    /// Several.
+    List(Vec<Value>),
+}
+
+impl Value {
+    /// A list of words.
+    pub fn texts(words: impl IntoIterator<Item = impl Into<String>>) -> Value {
+        Value::List(words.into_iter().map(|word| Value::Text(word.into())).collect())
+    }
+}
+
+/// The arguments of a command.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Arguments(pub Vec<(String, Value)>);
+
+impl Arguments {
+    /// The value of an argument.
+    pub fn get(&self, key: &str) -> Option<&Value> {
+        self.0.iter().find(|(known, _)| known == key).map(|(_, value)| value)
+    }
+
+    /// A whole number.
+    ///
+    /// # Errors
+    /// It is missing, or something else.
+    pub fn count(&self, key: &str) -> Result<u64, CommandError> {
+        match self.get(key) {
+            Some(Value::Count(count)) => Ok(*count),
+            _ => Err(CommandError::argument(key, "a whole number")),
+        }
+    }
+
+    /// A yes or no.
+    ///
+    /// # Errors
+    /// It is missing, or something else.
+    pub fn flag(&self, key: &str) -> Result<bool, CommandError> {
+        match self.get(key) {
+            Some(Value::Flag(flag)) => Ok(*flag),
+            _ => Err(CommandError::argument(key, "true or false")),
+        }
+    }
+
+    /// Words.
+    ///
+    /// # Errors
+    /// It is missing, or something else.
+    pub fn text(&self, key: &str) -> Result<&str, CommandError> {
+        match self.get(key) {
+            Some(Value::Text(text)) => Ok(text),
+            _ => Err(CommandError::argument(key, "a text")),
+        }
+    }
+}
+
+/// Why a command was not carried out.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CommandError {
+    /// The part has no such command.
+    #[error("a {kind} layer has no command '{command}'; there are {known}")]
+    Unknown {
+        /// What the part is.
+        kind: &'static str,
+        /// What was asked for.
+        command: String,
+        /// All of its commands.
+        known: String,
+    },
+    /// An argument is missing, unknown or wrong.
+    #[error("{argument}: {wanted}")]
+    Argument {
+        /// Which.
+        argument: String,
+        /// What would be right.
+        wanted: String,
+    },
+    /// What it names is not there.
+    #[error("{0}")]
+    NotThere(String),
+    /// It cannot be done in the state that the part is in.
+    #[error("{0}")]
+    NotNow(String),
+}
+
+impl CommandError {
+    /// An argument that is not what it should be.
+    pub fn argument(argument: &str, wanted: &str) -> CommandError {
+        CommandError::Argument { argument: argument.to_string(), wanted: wanted.to_string() }
+    }
+}
+
+/// The layer of that name: all of it, or what stands behind its last `/` where only one ends so.
+pub fn find<'a, T>(layers: &'a [(String, T)], name: &str) -> Option<&'a T> {
+    if let Some((_, layer)) = layers.iter().find(|(known, _)| known == name) {
+        return Some(layer);
+    }
+    let mut ending = layers.iter().filter(|(known, _)| known.rsplit('/').next() == Some(name));
+    match (ending.next(), ending.next()) {
+        (Some((_, layer)), None) => Some(layer),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::open_url;
+
+    fn arguments(pairs: &[(&str, Value)]) -> Arguments {
+        Arguments(pairs.iter().map(|(key, value)| (key.to_string(), value.clone())).collect())
+    }
+
+    #[test]
+    fn a_command_is_checked_before_the_part_sees_it() {
+        let backend = open_url("null:1MiB?retry=3").unwrap();
+        let handles = backend.handles();
+        let retry = find(&handles, "retry").unwrap();
+        let refusal = |name: &str, given: &[(&str, Value)]| {
+            retry.carry_out(name, &arguments(given)).unwrap_err().to_string()
+        };
+        assert_eq!(refusal("fail", &[]), "a retry layer has no command 'fail'; there are retry");
+        assert_eq!(refusal("retry", &[]), "on: 'retry' takes on");
+        let given = [("on", Value::Flag(true)), ("off", Value::Flag(true))];
+        assert_eq!(refusal("retry", &given), "off: 'retry' takes on");
+        assert_eq!(refusal("retry", &[("on", Value::Count(1))]), "on: true or false");
+        retry.carry_out("retry", &arguments(&[("on", Value::Flag(false))])).unwrap();
+        assert_eq!(retry.status()[0], ("on", Value::Flag(false)));
+    }
+
+    /// Every part of a stack lists its commands with help, and takes what it lists.
+    #[test]
+    fn parts_describe_themselves() {
+        let member = "[memory:1MiB?fault=off]";
+        let backend = open_url(&format!("array:raid1,{member},{member}?fault=off&retry=2")).unwrap();
+        let handles = backend.handles();
+        let kinds: Vec<_> = handles.iter().map(|(name, part)| (name.as_str(), part.kind())).collect();
+        let fault = "fault";
+        let expected =
+            [("retry", "retry"), (fault, fault), ("array", "array"), ("0/fault", fault), ("1/fault", fault)];
+        assert_eq!(kinds, expected);
+        for (_, part) in &handles {
+            assert!(!part.status().is_empty());
+            for entry in part.commands() {
+                assert!(!entry.help.is_empty() && !entry.help.contains('\n'));
+                assert!(entry.arguments.iter().all(|(name, help)| !name.is_empty() && !help.is_empty()));
+                // What it lists it knows: the answer is never that there is no such command.
+                let given: Vec<_> =
+                    entry.arguments.iter().map(|(name, _)| (*name, Value::List(Vec::new()))).collect();
+                let answer = part.carry_out(entry.name, &arguments(&given));
+                assert!(!matches!(answer, Err(CommandError::Unknown { .. })), "{answer:?}");
+            }
+        }
+    }
+}

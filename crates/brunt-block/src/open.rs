@@ -1,0 +1,291 @@
+//! How a device URL is opened, given what can be opened: the entries of tables, the options of a URL, and what
+//! is wrong with it. Backends and layers take their options from here; [`crate::table`] has the tables.
+//!
+//! The rule: an option that nobody took is an error, so that a misspelt one is never passed over.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use brunt_core::units::{UnitError, parse_size};
+
+use crate::Backend;
+
+/// Most devices within each other: an array of arrays of mirrors is three.
+pub const NESTING_MAX: u32 = 8;
+
+/// What opening gives.
+pub type Opened = Result<Arc<dyn Backend>, OpenError>;
+
+/// One kind of backend.
+#[derive(Clone, Copy, Debug)]
+pub struct BackendEntry {
+    /// What a URL starts with, up to the colon.
+    pub name: &'static str,
+    /// One line.
+    pub help: &'static str,
+    /// A URL that works.
+    pub example: &'static str,
+    /// Keys and one line of help each.
+    pub options: &'static [(&'static str, &'static str)],
+    /// Opens it from what stands behind the colon, taking the options that it knows.
+    pub open: fn(&str, &mut Options) -> Opened,
+}
+
+/// One kind of layer.
+#[derive(Clone, Copy, Debug)]
+pub struct LayerEntry {
+    /// The option that stacks it.
+    pub name: &'static str,
+    /// One line.
+    pub help: &'static str,
+    /// A value of the option that works.
+    pub example: &'static str,
+    /// Puts it on a backend, configured by the option's value.
+    pub wrap: fn(Arc<dyn Backend>, &str) -> Opened,
+}
+
+/// Why a URL could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// No such backend.
+    #[error("'{url}': there is no backend '{scheme}'; there are {known}, and plain paths")]
+    UnknownBackend {
+        /// The whole text.
+        url: String,
+        /// What stood before the colon.
+        scheme: String,
+        /// All of them.
+        known: String,
+    },
+    /// An option that neither the backend nor a layer knows.
+    #[error("{backend} has no option '{option}'; there are {known}")]
+    UnknownOption {
+        /// Whose.
+        backend: String,
+        /// The key.
+        option: String,
+        /// All of them.
+        known: String,
+    },
+    /// An option that is there twice.
+    #[error("option '{0}' is there twice")]
+    RepeatedOption(String),
+    /// A value that is not what the option takes.
+    #[error("{option}={value}: {wanted}")]
+    BadValue {
+        /// The key.
+        option: String,
+        /// What was written.
+        value: String,
+        /// What would be right.
+        wanted: String,
+    },
+    /// Not a size or a time.
+    #[error(transparent)]
+    Unit(#[from] UnitError),
+    /// The operating system said no.
+    #[error("{what} {}: {source}", path.display())]
+    Os {
+        /// "cannot open", for example.
+        what: &'static str,
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A block device that somebody else uses.
+    #[error("{} is in use ({by}); read_only=yes reads it all the same, force=yes risks what is on it", path.display())]
+    InUse {
+        /// Which.
+        path: PathBuf,
+        /// Who uses it.
+        by: String,
+    },
+    /// It can be opened, but not so: the text, or the file it names, is wrong.
+    #[error("{0}")]
+    Refused(String),
+    /// The text is right, but who would have to serve it does not: no answer, no login, no memory.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// What can be opened: backends, the one that a plain path means, and layers.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tables {
+    pub backends: Vec<BackendEntry>,
+    pub path: Option<BackendEntry>,
+    pub layers: &'static [LayerEntry],
+}
+
+/// The `key=value` pairs of a URL; who knows a key takes it, what is left is an error.
+#[derive(Debug, Default)]
+pub struct Options {
+    pairs: Vec<(String, String)>,
+    /// With which devices within are opened.
+    tables: Tables,
+    read_only: bool,
+    /// How many devices this one is within.
+    nesting: u32,
+}
+
+impl Options {
+    /// The pairs of `a=b&c=d`.
+    fn parse(text: &str, layers: &[LayerEntry]) -> Result<Options, OpenError> {
+        let mut pairs: Vec<(String, String)> = Vec::new();
+        for pair in text.split('&').filter(|pair| !pair.is_empty()) {
+            let (key, value) = pair.split_once('=').ok_or_else(|| OpenError::BadValue {
+                option: pair.to_string(),
+                value: String::new(),
+                wanted: format!("options are written key=value, as in {pair}=yes"),
+            })?;
+            let is_layer = layers.iter().any(|layer| layer.name == key);
+            if !is_layer && pairs.iter().any(|(known, _)| known == key) {
+                return Err(OpenError::RepeatedOption(key.to_string()));
+            }
+            pairs.push((key.to_string(), value.to_string()));
+        }
+        Ok(Options { pairs, ..Options::default() })
+    }
+
+    /// Opens a device that is part of this one, by its URL.
+    ///
+    /// # Errors
+    /// See [`OpenError`]; and more than [`NESTING_MAX`] are within each other.
+    pub fn open(&self, url: &str) -> Opened {
+        if self.nesting + 1 >= NESTING_MAX {
+            return Err(OpenError::Refused(format!("more than {NESTING_MAX} devices within each other")));
+        }
+        open_within(url, &self.tables, self.read_only, self.nesting + 1)
+    }
+
+    /// Adds a pair, over one of the same key.
+    pub fn set(&mut self, key: &str, value: &str) {
+        self.pairs.retain(|(known, _)| known != key);
+        self.pairs.push((key.to_string(), value.to_string()));
+    }
+
+    /// The value of `key`, once.
+    pub fn take(&mut self, key: &str) -> Option<String> {
+        let index = self.pairs.iter().position(|(known, _)| known == key)?;
+        Some(self.pairs.remove(index).1)
+    }
+
+    /// A yes or no.
+    ///
+    /// # Errors
+    /// It is neither.
+    pub fn flag(&mut self, key: &str) -> Result<Option<bool>, OpenError> {
+        self.take(key)
+            .map(|value| match value.as_str() {
+                "yes" | "true" | "on" | "1" => Ok(true),
+                "no" | "false" | "off" | "0" => Ok(false),
+                _ => Err(bad_value(key, &value, "write yes or no")),
+            })
+            .transpose()
+    }
+
+    /// A size in bytes.
+    ///
+    /// # Errors
+    /// It is not a size.
+    pub fn size(&mut self, key: &str) -> Result<Option<u64>, OpenError> {
+        self.take(key).map(|value| Ok(parse_size(&value)?)).transpose()
+    }
+
+    /// The option `block`: a logical block of 512 or 4096 bytes.
+    ///
+    /// # Errors
+    /// It is another size.
+    pub fn block(&mut self) -> Result<Option<u32>, OpenError> {
+        self.take("block")
+            .map(|value| match parse_size(&value) {
+                Ok(bytes @ (512 | 4096)) => Ok(bytes as u32),
+                _ => Err(bad_value("block", &value, "logical blocks have 512 or 4096 bytes")),
+            })
+            .transpose()
+    }
+}
+
+pub(crate) fn bad_value(option: &str, value: &str, wanted: &str) -> OpenError {
+    OpenError::BadValue { option: option.to_string(), value: value.to_string(), wanted: wanted.to_string() }
+}
+
+/// What stands before a URL's options, and they.
+pub(crate) fn split_options(text: &str) -> (&str, &str) {
+    // Options of a device in brackets are its own.
+    let outside = if text.ends_with(']') { None } else { Some(text.rfind(']').map_or(0, |at| at + 1)) };
+    match outside.and_then(|from| Some(from + text[from..].rfind('?')?)) {
+        // A path may have a question mark of its own; options have an equals sign.
+        Some(at) if text[at..].contains('=') => (&text[..at], &text[at + 1..]),
+        _ => (text, ""),
+    }
+}
+
+/// Opens what a URL names, `nesting` devices deep in others.
+///
+/// # Errors
+/// See [`OpenError`].
+pub(crate) fn open_within(text: &str, tables: &Tables, read_only: bool, nesting: u32) -> Opened {
+    let text = text.trim();
+    let (place, options) = split_options(text);
+    let mut options = Options::parse(options, tables.layers)?;
+    (options.tables, options.read_only, options.nesting) = (tables.clone(), read_only, nesting);
+    let mut layers = Vec::new();
+    for pair in std::mem::take(&mut options.pairs) {
+        match tables.layers.iter().find(|layer| layer.name == pair.0) {
+            Some(layer) => layers.push((layer, pair.1)),
+            None => options.pairs.push(pair),
+        }
+    }
+
+    let (argument, entry) = entry_of(text, place, tables)?;
+    if argument.is_empty() {
+        return Err(OpenError::Refused(format!(
+            "'{text}' names nothing; write for example {}",
+            entry.example
+        )));
+    }
+    // A file that is to be made is written, whatever is done to it afterwards.
+    let made = options.pairs.iter().any(|(key, _)| key == "create");
+    if read_only && !made && entry.options.iter().any(|(key, _)| *key == "read_only") {
+        options.set("read_only", "yes");
+    }
+    refuse_unknown(entry, &options, tables)?;
+    let mut backend = (entry.open)(argument, &mut options)?;
+    assert!(options.pairs.is_empty(), "{} lists an option that it does not take: {options:?}", entry.name);
+    for (layer, value) in layers {
+        backend = (layer.wrap)(backend, &value)?;
+    }
+    Ok(backend)
+}
+
+/// The backend that a URL's place is for, and its argument.
+fn entry_of<'a>(text: &str, place: &'a str, tables: &Tables) -> Result<(&'a str, BackendEntry), OpenError> {
+    let path = tables.path.expect("the table says what a plain path is");
+    let Some((scheme, argument)) = place.split_once(':').filter(|(scheme, _)| !scheme.contains('/')) else {
+        return Ok((place, path));
+    };
+    match tables.backends.iter().find(|entry| entry.name == scheme) {
+        Some(entry) => Ok((argument, *entry)),
+        // A file of that very name, colon and all.
+        None if std::path::Path::new(place).exists() => Ok((place, path)),
+        None => Err(OpenError::UnknownBackend {
+            url: text.to_string(),
+            scheme: scheme.to_string(),
+            known: tables.backends.iter().map(|entry| entry.name).collect::<Vec<_>>().join(", "),
+        }),
+    }
+}
+
+fn refuse_unknown(entry: BackendEntry, options: &Options, tables: &Tables) -> Result<(), OpenError> {
+    let is_unknown = |key: &str| entry.options.iter().all(|(known, _)| *known != key);
+    let Some((option, _)) = options.pairs.iter().find(|(key, _)| is_unknown(key)) else { return Ok(()) };
+    let own = entry.options.iter().map(|(key, _)| *key);
+    let known: Vec<_> = own.chain(tables.layers.iter().map(|layer| layer.name)).collect();
+    Err(OpenError::UnknownOption {
+        backend: entry.name.to_string(),
+        option: option.clone(),
+        known: if known.is_empty() { "none".to_string() } else { known.join(", ") },
+    })
+}

@@ -1,0 +1,288 @@
+//! Zeros that take memory only where they were written: what a `memory` device keeps its blocks in, and what
+//! a target's sockets send from and receive into without a copy.
+//!
+//! This file owns the unsafe mapping. The rule: no reference to the bytes is ever made; what is in them is
+//! shared by threads as a disk is.
+
+use std::io;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The grain of the allocation map: the smallest logical block.
+const GRAIN_BYTES: u64 = 512;
+const PAGE_BYTES: u64 = 4096;
+/// 8 MiB of map: a few milliseconds, so that a question about a huge LUN does not stop its connection.
+const RUN_BYTES_MAX: u64 = 32 << 30;
+
+/// Whether blocks take space (SBC-3, 5.6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Allocation {
+    /// They hold data.
+    Mapped,
+    /// They read as zeros and take none.
+    Deallocated,
+}
+
+/// A range of zeros that remembers what was written to it. All accesses are by copy; two threads
+/// that write the same bytes at once leave a mixture, as they would on a disk.
+pub struct SparseMemory {
+    base: NonNull<u8>,
+    len: u64,
+    /// A bit for each grain that holds data; itself a sparse mapping.
+    map: NonNull<AtomicU64>,
+    map_words: usize,
+}
+
+// SAFETY: the mappings live as long as the value and are reached only through methods that copy
+// bytes or use atomics. Concurrent copies of the same bytes race as two writers on a shared page of
+// a mapped device do; no reference to the bytes is ever made, and no invariant hangs on them.
+unsafe impl Send for SparseMemory {}
+// SAFETY: as above.
+unsafe impl Sync for SparseMemory {}
+
+impl SparseMemory {
+    /// `len` bytes of zeros that take no memory yet.
+    ///
+    /// # Errors
+    /// The system refuses so large a mapping (`vm.overcommit_memory = 2`, or the address space).
+    pub fn new(len: u64) -> io::Result<SparseMemory> {
+        let map_words = len.div_ceil(GRAIN_BYTES).div_ceil(64) as usize;
+        let base = map_anonymous(len as usize)?;
+        let map = map_anonymous(map_words * 8).inspect_err(|_| unmap_anonymous(base, len as usize))?;
+        Ok(SparseMemory { base, len, map: map.cast(), map_words })
+    }
+
+    /// Size in bytes.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether it has no bytes at all.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Copies `out.len()` bytes from `offset` on.
+    ///
+    /// # Panics
+    /// Outside the range: whoever calls has checked it.
+    pub fn read(&self, offset: u64, out: &mut [u8]) {
+        let from = self.ptr(offset, out.len() as u64);
+        // SAFETY: `ptr` checked the range; `out` is ours and does not overlap the mapping.
+        unsafe { std::ptr::copy_nonoverlapping(from, out.as_mut_ptr(), out.len()) }
+    }
+
+    /// Copies `data` to `offset`.
+    ///
+    /// # Panics
+    /// Outside the range.
+    pub fn write(&self, offset: u64, data: &[u8]) {
+        let to = self.ptr(offset, data.len() as u64);
+        // SAFETY: `ptr` checked the range; `data` is a Rust slice and so not part of the mapping.
+        unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), to, data.len()) }
+        self.mark(offset, data.len() as u64);
+    }
+
+    /// Zeros that count as written.
+    ///
+    /// # Panics
+    /// Outside the range.
+    pub fn write_zeroes(&self, offset: u64, len: u64) {
+        self.clear(offset, len);
+        self.mark(offset, len);
+    }
+
+    /// Forgets a range: zeros that take no memory. Grains that are only partly inside keep their place.
+    ///
+    /// # Panics
+    /// Outside the range.
+    pub fn unmap(&self, offset: u64, len: u64) {
+        self.clear(offset, len);
+        let first = offset.div_ceil(GRAIN_BYTES);
+        let end = (offset + len) / GRAIN_BYTES;
+        self.for_words(first, end, |word, mask| {
+            if word.load(Ordering::Relaxed) & mask != 0 {
+                word.fetch_and(!mask, Ordering::Relaxed);
+            }
+        });
+    }
+
+    /// The state at `offset` and for how many bytes it holds from there, at least: a run is
+    /// followed for 32 GiB and no further.
+    pub fn allocation(&self, offset: u64) -> (Allocation, u64) {
+        let first = offset / GRAIN_BYTES;
+        let grains = (self.len / GRAIN_BYTES).min(first + RUN_BYTES_MAX / GRAIN_BYTES);
+        let bit = |grain: u64| self.word((grain / 64) as usize).load(Ordering::Relaxed) >> (grain % 64) & 1;
+        let state = bit(first);
+        let uniform = if state == 1 { u64::MAX } else { 0 };
+        let mut end = first + 1;
+        while end < grains {
+            // A word at a time where it is all of one kind.
+            if end.is_multiple_of(64)
+                && end + 64 <= grains
+                && self.word((end / 64) as usize).load(Ordering::Relaxed) == uniform
+            {
+                end += 64;
+            } else if bit(end) == state {
+                end += 1;
+            } else {
+                break;
+            }
+        }
+        let state = if state == 1 { Allocation::Mapped } else { Allocation::Deallocated };
+        (state, (end * GRAIN_BYTES).min(self.len) - offset)
+    }
+
+    /// Says that the range was written by the kernel, for a socket.
+    pub fn mark(&self, offset: u64, len: u64) {
+        if len == 0 {
+            return;
+        }
+        self.for_words(offset / GRAIN_BYTES, (offset + len).div_ceil(GRAIN_BYTES), |word, mask| {
+            if word.load(Ordering::Relaxed) & mask != mask {
+                word.fetch_or(mask, Ordering::Relaxed);
+            }
+        });
+    }
+
+    /// Where the kernel may read or write `len` bytes for a socket.
+    ///
+    /// # Panics
+    /// Outside the range.
+    pub(crate) fn ptr(&self, offset: u64, len: u64) -> *mut u8 {
+        assert!(
+            offset.checked_add(len).is_some_and(|end| end <= self.len),
+            "{len} bytes at {offset} lie outside {} bytes",
+            self.len
+        );
+        // SAFETY: the offset is inside the mapping, or one past its end for an empty range.
+        unsafe { self.base.as_ptr().add(offset as usize) }
+    }
+
+    fn clear(&self, offset: u64, len: u64) {
+        let start = self.ptr(offset, len);
+        let first_page = offset.next_multiple_of(PAGE_BYTES);
+        let end_page = (offset + len) / PAGE_BYTES * PAGE_BYTES;
+        // Below this many bytes writing zeros is cheaper than giving pages back and faulting them in.
+        const RELEASE_BYTES_MIN: u64 = 64 << 10;
+        if end_page <= first_page || end_page - first_page < RELEASE_BYTES_MIN {
+            if self.mapped_anywhere(offset, len) {
+                // SAFETY: `ptr` checked the range.
+                unsafe { std::ptr::write_bytes(start, 0, len as usize) };
+            }
+            return;
+        }
+        // SAFETY: head, middle and tail are parts of the range that `ptr` checked; the middle is whole
+        // pages of a private anonymous mapping, which read as zeros after MADV_DONTNEED.
+        unsafe {
+            std::ptr::write_bytes(start, 0, (first_page - offset) as usize);
+            let pages = self.base.as_ptr().add(first_page as usize);
+            libc::madvise(pages.cast(), (end_page - first_page) as usize, libc::MADV_DONTNEED);
+            std::ptr::write_bytes(
+                self.base.as_ptr().add(end_page as usize),
+                0,
+                (offset + len - end_page) as usize,
+            );
+        }
+    }
+
+    fn mapped_anywhere(&self, offset: u64, len: u64) -> bool {
+        let mut any = false;
+        self.for_words(offset / GRAIN_BYTES, (offset + len).div_ceil(GRAIN_BYTES), |word, mask| {
+            any |= word.load(Ordering::Relaxed) & mask != 0;
+        });
+        any
+    }
+
+    /// Calls `f` with each word of the map that covers grains `first..end` and the mask of its bits.
+    fn for_words(&self, first: u64, end: u64, mut f: impl FnMut(&AtomicU64, u64)) {
+        let mut grain = first;
+        while grain < end {
+            let count = (64 - grain % 64).min(end - grain);
+            let ones = if count == 64 { u64::MAX } else { (1 << count) - 1 };
+            f(self.word((grain / 64) as usize), ones << (grain % 64));
+            grain += count;
+        }
+    }
+
+    fn word(&self, index: usize) -> &AtomicU64 {
+        assert!(index < self.map_words);
+        // SAFETY: inside the map, which is zeroed, aligned to a page, and only used atomically.
+        unsafe { &*self.map.as_ptr().add(index) }
+    }
+}
+
+impl Drop for SparseMemory {
+    fn drop(&mut self) {
+        unmap_anonymous(self.base, self.len as usize);
+        unmap_anonymous(self.map.cast(), self.map_words * 8);
+    }
+}
+
+impl std::fmt::Debug for SparseMemory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "SparseMemory({} bytes)", self.len)
+    }
+}
+
+fn map_anonymous(len: usize) -> io::Result<NonNull<u8>> {
+    // SAFETY: a fresh private mapping at an address of the kernel's choice touches nothing of ours.
+    let address = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            len.max(1),
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+            -1,
+            0,
+        )
+    };
+    if address == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(NonNull::new(address.cast()).expect("mmap never gives page zero"))
+}
+
+fn unmap_anonymous(base: NonNull<u8>, len: usize) {
+    // SAFETY: exactly what `map_anonymous` gave, and the last owner is going.
+    unsafe { libc::munmap(base.as_ptr().cast(), len.max(1)) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A LUN far larger than the machine costs nothing until it is touched.
+    #[test]
+    fn larger_than_memory() {
+        let memory = SparseMemory::new(16 << 40).unwrap();
+        memory.write((16 << 40) - 4096, &[7; 4096]);
+        let mut out = [1; 8192];
+        memory.read((16 << 40) - 8192, &mut out);
+        assert!(out[..4096].iter().all(|&b| b == 0) && out[4096..].iter().all(|&b| b == 7));
+        assert_eq!(memory.allocation(0), (Allocation::Deallocated, RUN_BYTES_MAX));
+        assert_eq!(memory.allocation((16 << 40) - 8192), (Allocation::Deallocated, 4096));
+    }
+
+    /// Allocation follows writes and unmaps to the block.
+    #[test]
+    fn allocation_follows_writes() {
+        let memory = SparseMemory::new(1 << 20).unwrap();
+        let check = |offset, state, run| assert_eq!(memory.allocation(offset), (state, run), "at {offset}");
+        check(0, Allocation::Deallocated, 1 << 20);
+        memory.write(1024, &[1; 512]);
+        check(0, Allocation::Deallocated, 1024);
+        check(1024, Allocation::Mapped, 512);
+        memory.write(0, &[1; 256 << 10]);
+        check(0, Allocation::Mapped, 256 << 10);
+        memory.unmap(512, 128 << 10);
+        check(512, Allocation::Deallocated, 128 << 10);
+        let mut out = vec![9; 256 << 10];
+        memory.read(0, &mut out);
+        assert!(out[..512].iter().all(|&b| b == 1));
+        assert!(out[512..512 + (128 << 10)].iter().all(|&b| b == 0));
+        assert!(out[512 + (128 << 10)..].iter().all(|&b| b == 1));
+        memory.write_zeroes(512, 512);
+        check(512, Allocation::Mapped, 512);
+    }
+}
