@@ -12,8 +12,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use brunt_core::{Clock, Span};
-use brunt_lab::link::{BitRate, Counts, LinkReport, Settings};
+use brunt_lab::link::{BitRate, Settings};
 use brunt_lab::{Carrier, Host, Lab, LabError, LinkConfig};
+use brunt_result::link::{LinkCounts, LinkReport};
 use serde_json::{Value, json};
 use statrs::distribution::{Binomial, DiscreteCDF};
 
@@ -429,7 +430,7 @@ impl Link {
                 let bytes = pair.tcp(*flows, time).map_err(BenchError::failed)?;
                 let report = pair.report()?;
                 let seconds = (time + time / 4).as_secs_f64();
-                let carried = |counts: &Counts| counts.packets + counts.straight_frames;
+                let carried = |counts: &LinkCounts| counts.packets + counts.straight_frames;
                 let packets = (carried(&report.there) + carried(&report.back)) as f64 / seconds;
                 let times = pair.ping(300).map_err(BenchError::failed)?;
                 let unmeant = report.there.unmeant() + report.back.unmeant();

@@ -9,10 +9,11 @@ use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, OwnedFd};
 
 use brunt_core::Clock;
+use brunt_result::link::LinkReport;
 
 use crate::faults::LinkChange;
 use crate::host::Host;
-use crate::link::{Device, Direction, Link, LinkHandle, LinkParts, LinkReport, Settings, Way};
+use crate::link::{Device, Direction, Link, LinkHandle, LinkParts, Settings, Way};
 use crate::netlink::{DeviceConfig, DeviceStats, Netlink};
 use crate::routes::{Edge, first_steps};
 use crate::sys;

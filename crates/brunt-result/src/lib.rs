@@ -8,9 +8,15 @@
 //! The rule: no device, no socket and no thread; whoever reads results needs no engine that makes them.
 #![forbid(unsafe_code)]
 
+pub mod choice;
 pub mod cost;
+pub mod degradation;
+pub mod event;
+pub mod link;
 pub mod op;
+pub mod probe;
 pub mod record;
+pub mod statistics;
 
 pub use cost::Cost;
 pub use op::OpKind;

@@ -12,10 +12,10 @@ use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use brunt_core::{Clock, random::Random};
-pub use brunt_lab::link::Counts as LinkCounts;
-use brunt_lab::link::{LinkReport, Settings};
+use brunt_lab::link::Settings;
 use brunt_lab::{Host, Lab, LabError, LinkConfig};
 use brunt_result::Outcome;
+use brunt_result::link::LinkReport;
 
 use crate::experiment::{Experiment, LabEntry};
 use crate::hook::{HookError, HookErrorKind, RunHook};

@@ -10,7 +10,6 @@
 
 pub mod compare;
 pub mod control;
-pub mod degradation;
 pub mod experiment;
 pub mod fault;
 pub mod hook;
@@ -19,6 +18,7 @@ pub mod observe;
 pub mod probe;
 pub mod results;
 pub mod role;
-pub mod statistics;
 pub mod study;
 pub mod summary;
+
+pub use brunt_result::{degradation, statistics};

@@ -8,101 +8,12 @@
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::SystemTime;
 
 use brunt_core::Nanos;
+pub use brunt_result::event::{FaultGap, FaultRecord, RunInfo, Sample, SampleValue};
 use brunt_result::{Figures, Interval, RequestRecord};
 
 use crate::summary::{RunSummary, Summary};
-
-/// A run that is about to be made.
-#[derive(Clone, Debug)]
-pub struct RunInfo {
-    /// Its place among all runs of the experiment, from 0. Names the run everywhere.
-    pub order: u32,
-    /// How many runs there are.
-    pub runs: u32,
-    /// The point's index in [`crate::experiment::Experiment::points`].
-    pub point: u32,
-    /// The point's label.
-    pub label: String,
-    /// From 0.
-    pub repetition: u32,
-    /// Of its requests.
-    pub seed: u64,
-    /// Wall-clock time at which it was made ready.
-    pub wall: SystemTime,
-    /// The same moment on the clock of all other times.
-    pub ready: Nanos,
-}
-
-/// A host's state over a stretch of time.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Sample {
-    /// Whose: `local`, or a lab host's name.
-    pub host: Arc<str>,
-    /// When the stretch began.
-    pub start: Nanos,
-    /// When it ended: when the counters were read.
-    pub end: Nanos,
-    /// What was read.
-    pub values: Vec<SampleValue>,
-}
-
-/// One figure of a sample.
-#[derive(Clone, Debug, PartialEq)]
-pub struct SampleValue {
-    /// The probe's name: `cpu`, `network`.
-    pub probe: &'static str,
-    /// Which one of several (`cpu0`, `eth0`, `nvme0n1`); empty for all together.
-    pub instance: Arc<str>,
-    /// What, with its unit: `user_share`, `received_bytes_per_s`.
-    pub metric: &'static str,
-    /// How much.
-    pub value: f64,
-}
-
-/// A fault of the time line, as far as it has come. All times are on the run's clock.
-#[derive(Clone, Debug, PartialEq)]
-pub struct FaultRecord {
-    /// Its place in the experiment's `fault` list, from 0.
-    pub index: u32,
-    /// What it is called.
-    pub name: String,
-    /// Its kind: `storage`, `link`, `cpu`.
-    pub kind: &'static str,
-    /// Where: a target's name, a link's, a host's.
-    pub place: String,
-    /// What it does.
-    pub what: String,
-    /// When it was put in place.
-    pub start: Nanos,
-    /// When it was seen to be there.
-    pub shown: Nanos,
-    /// What was seen.
-    pub shown_by: String,
-    /// When it was taken away; `None` while it is there.
-    pub end: Option<Nanos>,
-    /// When it was seen to be gone.
-    pub gone: Option<Nanos>,
-    /// What was seen.
-    pub gone_by: String,
-    /// When it was not there in between.
-    pub gaps: Vec<FaultGap>,
-}
-
-/// A time in which a fault was not there, because what it was in (a target's process) was started anew.
-#[derive(Clone, Debug, PartialEq)]
-pub struct FaultGap {
-    /// When it was lost.
-    pub from: Nanos,
-    /// When it was put in place again.
-    pub until: Nanos,
-    /// When it was seen to be there again.
-    pub shown: Nanos,
-    /// What was seen then.
-    pub shown_by: String,
-}
 
 /// Something that happened.
 #[derive(Clone, Copy, Debug)]

@@ -8,13 +8,11 @@ use std::io;
 use std::path::Path;
 
 use brunt_core::{Histogram, Nanos};
-use brunt_load::block::calibrate::RingChoice;
-use brunt_load::block::depth::DepthChoice;
-use brunt_load::file::PageCache;
+use brunt_result::choice::{DepthChoice, PageCache, RingChoice};
 use brunt_result::{Cost, OpFigures, OpKind, Outcome, RequestStatus, Stopped};
 use serde::{Deserialize, Serialize};
 
-use crate::degradation::{self, Degradation, OverRuns, Span, Stretch};
+use crate::degradation::{self, Degradation, IntervalFigures, OverRuns, Span};
 use crate::experiment::Experiment;
 use crate::observe::{FaultGap, FaultRecord};
 use crate::statistics::Estimate;
@@ -123,10 +121,10 @@ pub struct RunSummary {
     pub cost_per_request: CostPerRequest,
     /// What hosts did meanwhile; `None` when the experiment has no probes.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub probes: Option<crate::probe::Record>,
+    pub probes: Option<brunt_result::probe::ProbeRecord>,
     /// What the links of the lab did to packets.
     #[serde(default, skip_serializing_if = "std::collections::BTreeMap::is_empty")]
-    pub links: std::collections::BTreeMap<String, brunt_lab::link::LinkReport>,
+    pub links: std::collections::BTreeMap<String, brunt_result::link::LinkReport>,
     /// How long workers stood still because the record was not written fast enough, all together.
     #[serde(default)]
     pub recording_wait_s: f64,
@@ -186,7 +184,12 @@ pub struct GapSummary {
 
 impl FaultSummary {
     /// Of the faults of a run that was measured from `start` to `end`, with its intervals.
-    pub fn of(records: &[FaultRecord], start: Nanos, end: Nanos, series: &[Stretch]) -> Vec<FaultSummary> {
+    pub fn of(
+        records: &[FaultRecord],
+        start: Nanos,
+        end: Nanos,
+        series: &[IntervalFigures],
+    ) -> Vec<FaultSummary> {
         let seconds = |at: Nanos| (at.0 as f64 - start.0 as f64) / 1e9;
         let span = |record: &FaultRecord| Span {
             start_s: seconds(record.start),

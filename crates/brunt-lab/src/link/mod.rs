@@ -30,9 +30,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use brunt_core::{Clock, Nanos};
-use serde::{Deserialize, Serialize};
+use brunt_result::link::LinkReport;
+use serde::Serialize;
 
-pub use counters::Counts;
 pub use packet::VNET_HEADER_BYTES;
 pub use presets::{PRESETS, Preset, preset};
 pub use rules::{Delivery, FRAME_OVERHEAD_BYTES, Rules, Verdict};
@@ -47,8 +47,6 @@ use crate::netlink::{DeviceStats, Netlink};
 
 /// How long a link's thread gets to take over new settings; it looks at least this often.
 const CHANGE_PATIENCE: Duration = Duration::from_secs(2);
-/// A link that was busy for more of its life than this was probably what held an experiment back.
-const BUSY_SHARE_MAX: f64 = 0.9;
 
 /// Which way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -111,52 +109,6 @@ impl Device {
             ),
             _ => error,
         })
-    }
-}
-
-/// What a link did, for a report.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct LinkReport {
-    /// From the first host to the second.
-    pub there: Counts,
-    /// From the second to the first.
-    pub back: Counts,
-    /// Share of the time in which its thread had work.
-    pub busy: f64,
-}
-
-impl LinkReport {
-    /// What came since `earlier`; the busy share is the latest.
-    pub fn since(&self, earlier: &LinkReport) -> LinkReport {
-        LinkReport {
-            there: self.there.since(&earlier.there),
-            back: self.back.since(&earlier.back),
-            busy: self.busy,
-        }
-    }
-
-    /// What makes figures of this link doubtful, in words for a report; empty when nothing does.
-    pub fn trouble(&self) -> Vec<String> {
-        let mut trouble = Vec::new();
-        for (counts, way) in [(&self.there, "there"), (&self.back, "back")] {
-            if counts.unmeant() > 0 {
-                trouble.push(format!(
-                    "{} packets {way} were lost that were not meant to be: {} for want of buffers, {} refused by the host, \
-                     {} dropped by its device",
-                    counts.unmeant(),
-                    counts.unmeant_no_buffer,
-                    counts.unmeant_refused,
-                    counts.unmeant_device
-                ));
-            }
-        }
-        if self.busy > BUSY_SHARE_MAX {
-            trouble.push(format!(
-                "the emulation of the link was busy for {:.0}% of the time: it, not what it emulates, may be the bottleneck",
-                self.busy * 100.0
-            ));
-        }
-        trouble
     }
 }
 

@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use brunt_core::Span;
-use serde::{Deserialize, Serialize};
+use brunt_result::choice::{RingChoice, RingMode, RingTrial};
 
-use crate::block::workload::{Arrival, RampUp, RingMode, Stop};
+use crate::block::workload::{Arrival, RampUp, Stop};
 use crate::block::{Session, SessionError};
 use crate::record::NoRecorder;
 
@@ -25,56 +25,25 @@ const TRIAL_RAMP: Duration = Duration::from_millis(50);
 /// So much faster than interrupts another mode has to be.
 const MARGIN: f64 = 1.05;
 
-/// The mode of a point, and why.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct RingChoice {
-    /// The mode that its runs have.
-    pub mode: RingMode,
-    /// In words.
-    pub why: String,
-    /// What was measured for it: the median of each mode.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub trials: Vec<RingTrial>,
-}
-
-/// One mode, tried.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct RingTrial {
-    /// Which.
-    pub mode: RingMode,
-    /// Reads a second, the median of [`ROUNDS`]; `None` when it does not work here.
-    pub requests_per_second: Option<f64>,
-    /// Why it does not.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub error: Option<String>,
-}
-
-impl RingChoice {
-    /// Of a workload that names its mode.
-    pub fn stated(mode: RingMode) -> RingChoice {
-        RingChoice { mode, why: "as the workload says".into(), trials: Vec::new() }
-    }
-
-    /// From the rates of trials: interrupts unless another mode is clearly faster.
-    pub fn of(trials: Vec<RingTrial>) -> RingChoice {
-        let rate_of =
-            |mode| trials.iter().find(|trial| trial.mode == mode).and_then(|trial| trial.requests_per_second);
-        let usual = rate_of(RingMode::Interrupt);
-        let better = |trial: &&RingTrial| {
-            trial.requests_per_second.is_some_and(|rate| usual.is_none_or(|usual| rate > usual * MARGIN))
-        };
-        let rate = |trial: &&RingTrial| trial.requests_per_second.unwrap_or(0.0);
-        let fastest = trials.iter().filter(better).max_by(|a, b| rate(a).total_cmp(&rate(b)));
-        let mode = fastest.map_or(RingMode::Interrupt, |trial| trial.mode);
-        let told: Vec<String> = trials
-            .iter()
-            .map(|trial| match trial.requests_per_second {
-                Some(rate) => format!("{} {rate:.0}/s", trial.mode.name()),
-                None => format!("{} not here", trial.mode.name()),
-            })
-            .collect();
-        RingChoice { mode, why: format!("measured: {}", told.join(", ")), trials }
-    }
+/// From the rates of trials: interrupts unless another mode is clearly faster.
+fn choose(trials: Vec<RingTrial>) -> RingChoice {
+    let rate_of =
+        |mode| trials.iter().find(|trial| trial.mode == mode).and_then(|trial| trial.requests_per_second);
+    let usual = rate_of(RingMode::Interrupt);
+    let better = |trial: &&RingTrial| {
+        trial.requests_per_second.is_some_and(|rate| usual.is_none_or(|usual| rate > usual * MARGIN))
+    };
+    let rate = |trial: &&RingTrial| trial.requests_per_second.unwrap_or(0.0);
+    let fastest = trials.iter().filter(better).max_by(|a, b| rate(a).total_cmp(&rate(b)));
+    let mode = fastest.map_or(RingMode::Interrupt, |trial| trial.mode);
+    let told: Vec<String> = trials
+        .iter()
+        .map(|trial| match trial.requests_per_second {
+            Some(rate) => format!("{} {rate:.0}/s", trial.mode.name()),
+            None => format!("{} not here", trial.mode.name()),
+        })
+        .collect();
+    RingChoice { mode, why: format!("measured: {}", told.join(", ")), trials }
 }
 
 impl Session {
@@ -109,7 +78,7 @@ impl Session {
             let median = rates.get(rates.len() / 2).copied();
             RingTrial { mode, requests_per_second: median.filter(|_| error.is_none()), error }
         });
-        Ok(Some(RingChoice::of(trials.collect())))
+        Ok(Some(choose(trials.collect())))
     }
 
     /// The same for a `time` only, nothing verified and nothing recorded on the way: to find out how a
@@ -161,7 +130,7 @@ mod tests {
                 let error = requests_per_second.is_none().then(|| "no".to_string());
                 RingTrial { mode, requests_per_second, error }
             });
-            let choice = RingChoice::of(trials.collect());
+            let choice = choose(trials.collect());
             assert!(choice.mode == expected && choice.why.contains(said), "{choice:?}");
         };
         check([Some(1000.0), Some(1020.0), None], RingMode::Interrupt, "poll not here");

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use brunt_core::Span;
-use serde::{Deserialize, Serialize};
+use brunt_result::choice::{DepthChoice, DepthTrial};
 
 use crate::NoRecorder;
 use crate::block::workload::{DepthSearch, RampUp};
@@ -21,45 +21,15 @@ const GAIN_MIN: f64 = 1.03;
 /// Of the best throughput, what the chosen depth has to reach.
 const ENOUGH: f64 = 0.97;
 
-/// What was found.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct DepthChoice {
-    /// The smallest depth that reaches 97 % of the best throughput.
-    pub queue_depth: u32,
-    /// All that was tried, in this order.
-    pub trials: Vec<DepthTrial>,
-}
-
-/// One depth, tried.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct DepthTrial {
-    /// Requests outstanding for each worker.
-    pub queue_depth: u32,
-    /// What it brought.
-    pub bytes_per_second: f64,
-}
-
-impl DepthChoice {
-    /// From what was tried.
-    ///
-    /// # Panics
-    /// When nothing was.
-    fn of(trials: Vec<DepthTrial>) -> DepthChoice {
-        let best = best(&trials);
-        let enough = trials.iter().find(|trial| trial.bytes_per_second >= best * ENOUGH);
-        let queue_depth = enough.expect("the best one is enough").queue_depth;
-        DepthChoice { queue_depth, trials }
-    }
-
-    /// For people: `16, measured: 1: 2.1 MB/s, 2: 4.2 MB/s, …`.
-    pub fn said(&self) -> String {
-        let told: Vec<String> = self
-            .trials
-            .iter()
-            .map(|trial| format!("{}: {:.1} MB/s", trial.queue_depth, trial.bytes_per_second / 1e6))
-            .collect();
-        format!("{}, measured: {}", self.queue_depth, told.join(", "))
-    }
+/// From what was tried.
+///
+/// # Panics
+/// When nothing was.
+fn choose(trials: Vec<DepthTrial>) -> DepthChoice {
+    let best = best(&trials);
+    let enough = trials.iter().find(|trial| trial.bytes_per_second >= best * ENOUGH);
+    let queue_depth = enough.expect("the best one is enough").queue_depth;
+    DepthChoice { queue_depth, trials }
 }
 
 fn best(trials: &[DepthTrial]) -> f64 {
@@ -95,7 +65,7 @@ impl Session {
             }
             trials.push(DepthTrial { queue_depth: depth, bytes_per_second: outcome.bytes_per_second });
             if depth == search.max || is_over(&trials) {
-                return Ok(Some(DepthChoice::of(trials)));
+                return Ok(Some(choose(trials)));
             }
             depth = depth.saturating_mul(2).min(search.max);
         }
@@ -120,7 +90,7 @@ mod tests {
         let check = |rates: &[f64], over: bool, depth: u32| {
             let trials = tried(rates);
             assert_eq!(is_over(&trials), over, "{rates:?}");
-            assert_eq!(DepthChoice::of(trials).queue_depth, depth, "{rates:?}");
+            assert_eq!(choose(trials).queue_depth, depth, "{rates:?}");
         };
         check(&[100.0], false, 1);
         check(&[100.0, 200.0, 400.0], false, 4);

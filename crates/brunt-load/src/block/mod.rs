@@ -38,7 +38,7 @@ use crate::record::Recorder;
 use search::RateSearch;
 use synthetic::WorkerId;
 use worker::{RingTime, Worker};
-use workload::{Arrival, Workload};
+use workload::{Arrival, Workload, ring_config};
 
 /// Registered buffers of a worker at the most; what goes beyond works unregistered.
 const ARENA_BYTES_MAX: usize = 64 << 20;
@@ -158,7 +158,7 @@ impl Session {
         let block = (self.workload.block_bytes_max().max(4096) as usize).next_power_of_two();
         let arena_bytes = (block * depth as usize).min(ARENA_BYTES_MAX);
         let entries = depth.next_power_of_two().max(8);
-        let config = self.workload.ring.config(self.ring.clone());
+        let config = ring_config(self.workload.ring, self.ring.clone());
         let ring = Ring::new(RingConfig { arena_bytes, entries, ..config }).map_err(io)?;
         let id = WorkerId { worker, workers: self.workload.workers, seed: self.seed };
         let ready = Worker::new(&self.workload, info, id, self.run, ring.pool())?;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use brunt_block::{DeviceInfo, RingConfig};
 use brunt_core::{Size, Span};
+use brunt_result::choice::RingMode;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -536,42 +537,12 @@ impl Workload {
     }
 }
 
-/// How a worker's ring works.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum RingMode {
-    /// A system call hands requests over, and interrupts tell that they are done.
-    #[default]
-    Interrupt,
-    /// A thread of the kernel takes requests over (SQPOLL): no system calls, and a core gone.
-    Sqpoll,
-    /// The device is asked until requests are done (IOPOLL): block devices with poll queues only.
-    Poll,
-    /// The fastest of these, measured before the first run of each point: some two seconds.
-    Auto,
-}
-
-impl RingMode {
-    /// Those that a ring can have.
-    pub const ALL: [RingMode; 3] = [RingMode::Interrupt, RingMode::Sqpoll, RingMode::Poll];
-
-    /// Its name in files.
-    pub fn name(self) -> &'static str {
-        match self {
-            RingMode::Interrupt => "interrupt",
-            RingMode::Sqpoll => "sqpoll",
-            RingMode::Poll => "poll",
-            RingMode::Auto => "auto",
-        }
-    }
-
-    /// `base` in this mode; a mode that was never chosen is by interrupts.
-    pub fn config(self, base: RingConfig) -> RingConfig {
-        match self {
-            RingMode::Interrupt | RingMode::Auto => base,
-            RingMode::Sqpoll => RingConfig { sqpoll_idle_ms: Some(SQPOLL_IDLE_MS), ..base },
-            RingMode::Poll => RingConfig { iopoll: true, ..base },
-        }
+/// `base` in this mode; a mode that was never chosen is by interrupts.
+pub(super) fn ring_config(mode: RingMode, base: RingConfig) -> RingConfig {
+    match mode {
+        RingMode::Interrupt | RingMode::Auto => base,
+        RingMode::Sqpoll => RingConfig { sqpoll_idle_ms: Some(SQPOLL_IDLE_MS), ..base },
+        RingMode::Poll => RingConfig { iopoll: true, ..base },
     }
 }
 

@@ -8,18 +8,6 @@
 
 use std::path::Path;
 
-use serde::{Deserialize, Serialize};
-
-/// The page cache's part in a phase.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct PageCache {
-    /// Share of the bytes read that came from the page cache, 0 to 1; `None` for a phase that reads none, or
-    /// where the kernel does not tell.
-    pub read_share: Option<f64>,
-    /// Seconds that the fsync at the end took, which are part of the phase's time.
-    pub flush_s: f64,
-}
-
 /// The calling thread's account.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ThreadIo {

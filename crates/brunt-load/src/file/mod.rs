@@ -22,10 +22,10 @@ use brunt_block::{Buf, Op};
 use brunt_core::random::Random;
 use brunt_core::units::format_size;
 use brunt_core::{Clock, Nanos};
+use brunt_result::choice::PageCache;
 use brunt_result::{OpKind, Outcome};
 use rustix::fs::{Advice, OFlags, fadvise, statvfs};
 
-pub use cache::PageCache;
 use cache::ThreadIo;
 use meter::Meter;
 use names::Names;

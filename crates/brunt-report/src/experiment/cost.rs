@@ -1,7 +1,7 @@
 //! What measuring cost the measuring host, for each request: so that a figure that is ours rather
 //! than the target's can be told.
 
-use brunt_study::statistics::Estimate;
+use brunt_result::statistics::Estimate;
 use brunt_study::summary::{CostPerRequest, Summary};
 
 use super::points::{Points, told};

@@ -1,8 +1,8 @@
 //! What went wrong on purpose, and what it cost: depth, work lost, time to be seen and to recover, in rate and
 //! in response times; and what failed.
 
-use brunt_study::degradation::{BAND_SHARE, HOLD, OverRuns};
-use brunt_study::statistics::Estimate;
+use brunt_result::degradation::{BAND_SHARE, HOLD, OverRuns};
+use brunt_result::statistics::Estimate;
 use brunt_study::summary::{FaultSummary, RunSummary, Summary};
 
 use super::points::{Points, told};
@@ -178,7 +178,7 @@ pub(super) fn spans(run: &RunSummary, end_s: f64) -> Vec<Span> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use brunt_study::degradation::ResponseOverRuns;
+    use brunt_result::degradation::ResponseOverRuns;
 
     /// The goal: every column of the response times has its cell; a fault in which nobody was answered, and a
     /// run that did not come back, are said in words.

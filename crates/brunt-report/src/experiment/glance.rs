@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use brunt_load::block::workload::Arrival;
+use brunt_result::statistics::RUNS_MIN;
 use brunt_study::results::environment::without_secrets;
-use brunt_study::statistics::RUNS_MIN;
 use brunt_study::summary::{PointSummary, Summary};
 
 use super::details::Details;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use brunt_study::lab::LinkCounts;
+use brunt_result::link::LinkCounts;
 use brunt_study::summary::{PointSummary, Summary};
 
 use super::points::Points;

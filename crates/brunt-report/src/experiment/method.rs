@@ -2,9 +2,9 @@
 
 use brunt_load::Workload;
 use brunt_load::block::workload::{Arrival, Process};
+use brunt_result::statistics::{ALPHA, RESAMPLES, RUNS_MIN};
 use brunt_study::experiment::Experiment;
 use brunt_study::results::environment::without_secrets;
-use brunt_study::statistics::{ALPHA, RESAMPLES, RUNS_MIN};
 use brunt_study::summary::Summary;
 
 use super::details::Details;

@@ -2,7 +2,7 @@
 //! apart, and what their values are as numbers.
 
 use brunt_core::units;
-use brunt_study::statistics::Estimate;
+use brunt_result::statistics::Estimate;
 use brunt_study::summary::{PointSummary, Summary};
 
 use crate::chart::{Axis, Scale, Series};

@@ -1,7 +1,7 @@
 //! Throughput and response time against the axis that was swept (Figures 4 to 7 of the iSCSI
 //! paper), and every point as a table.
 
-use brunt_study::statistics::Estimate;
+use brunt_result::statistics::Estimate;
 use brunt_study::summary::PointSummary;
 
 use super::points::{Line, Points, told};

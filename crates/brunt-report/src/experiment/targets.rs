@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use brunt_result::statistics::{Better, Metric, Verdict, compare};
 use brunt_study::experiment::{Serve, Target};
-use brunt_study::statistics::{Better, Metric, Verdict, compare};
 use brunt_study::summary::{PointSummary, RunSummary, Summary};
 
 use super::points::Points;
@@ -62,7 +62,7 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
         .zip(&compared)
         .take(LINES_MAX)
         .map(|((point, name, unit), comparison)| {
-            let mean = |estimate: Option<brunt_study::statistics::Estimate>| {
+            let mean = |estimate: Option<brunt_result::statistics::Estimate>| {
                 estimate.map_or(Cell::Empty, |estimate| Cell::number(unit.show(estimate.mean)))
             };
             let ratio = comparison.ratio.map_or(Cell::Empty, |ratio| {

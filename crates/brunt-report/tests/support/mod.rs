@@ -10,11 +10,11 @@ use std::sync::atomic::AtomicBool;
 use brunt_block::Backend;
 use brunt_block::backends::memory::MemoryBackend;
 use brunt_core::{Histogram, Nanos};
-use brunt_load::block::depth::{DepthChoice, DepthTrial};
 use brunt_report::experiment::{Details, Interval, RunDetails};
+use brunt_result::choice::{DepthChoice, DepthTrial};
+use brunt_result::link::LinkCounts;
 use brunt_study::experiment::Experiment;
 use brunt_study::hook::Company;
-use brunt_study::lab::LinkCounts;
 use brunt_study::study::Study;
 use brunt_study::summary::{FaultSummary, Summary};
 

@@ -204,7 +204,7 @@ impl Actor {
         FaultRecord {
             index: self.index,
             name: self.entry.label(),
-            kind: self.entry.kind(),
+            kind: self.entry.kind().into(),
             place: self.entry.place(),
             what: match &self.entry.link {
                 Some(link) => format!("link {link}: {}", self.entry.what()),

@@ -4,13 +4,13 @@
 use brunt_core::Nanos;
 use brunt_result::{Figures, Interval, Outcome, RequestStatus};
 
-use crate::degradation::Stretch;
+use crate::degradation::IntervalFigures;
 
 /// The intervals of one run, in their order.
 #[derive(Default)]
 pub(super) struct Series {
     /// Begin and end of each, and what happened in it; its times are not filled in yet.
-    intervals: Vec<(Nanos, Nanos, Stretch)>,
+    intervals: Vec<(Nanos, Nanos, IntervalFigures)>,
 }
 
 impl Series {
@@ -20,9 +20,9 @@ impl Series {
     }
 
     /// With their times from the start of measuring, which is known when the run is over.
-    pub fn of(&self, outcome: &Outcome) -> Vec<Stretch> {
+    pub fn of(&self, outcome: &Outcome) -> Vec<IntervalFigures> {
         let seconds = |at: Nanos| (at.0 as f64 - outcome.start.0 as f64) / 1e9;
-        let timed = |&(start, end, stretch): &(Nanos, Nanos, Stretch)| Stretch {
+        let timed = |&(start, end, stretch): &(Nanos, Nanos, IntervalFigures)| IntervalFigures {
             start_s: seconds(start),
             end_s: seconds(end),
             ..stretch
@@ -32,7 +32,7 @@ impl Series {
 }
 
 /// What degradation is computed from.
-fn stretch(figures: &Figures) -> Stretch {
+fn stretch(figures: &Figures) -> IntervalFigures {
     // Two thirds of a megabyte are copied only if there are several kinds.
     let together;
     let mut done = figures.ops().filter(|(_, op)| op.completed > 0).map(|(_, op)| &op.response);
@@ -44,12 +44,12 @@ fn stretch(figures: &Figures) -> Stretch {
         }
     };
     let failed = RequestStatus::ALL.into_iter().filter(|status| *status != RequestStatus::Good);
-    Stretch {
+    IntervalFigures {
         requests: figures.completed(),
         bytes: figures.bytes(),
         failed: failed.map(|status| figures.counts.of(status)).sum(),
         response_mean_us: response.mean().map(|nanos| nanos / 1e3),
         response_p99_us: response.percentile(99.0).map(|nanos| nanos.0 as f64 / 1e3),
-        ..Stretch::default()
+        ..IntervalFigures::default()
     }
 }

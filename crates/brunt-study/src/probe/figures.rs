@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::observe::SampleValue;
+use brunt_result::event::SampleValue;
 
 /// Most instances (CPUs, interfaces, disks) that a probe tells apart; the others are left out.
 pub const INSTANCES_MAX: usize = 1024;
@@ -124,7 +124,12 @@ impl<'a> Sink<'a> {
     pub fn put_of(&mut self, instance: &Arc<str>, metric: &'static str, value: f64) {
         if value.is_finite() {
             let instance = Arc::clone(instance);
-            self.values.push(SampleValue { probe: self.probe, instance, metric, value });
+            self.values.push(SampleValue {
+                probe: self.probe.into(),
+                instance,
+                metric: metric.into(),
+                value,
+            });
         }
     }
 

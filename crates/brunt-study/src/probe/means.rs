@@ -3,13 +3,14 @@
 //! The rule: a sample counts for as long as it lasted, and a figure that was not told in a stretch
 //! (a share of nothing) has no part in its mean.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use brunt_core::Nanos;
+use brunt_result::event::Sample;
 
 use super::metric;
-use crate::observe::Sample;
 
 /// Of everything that samples told.
 #[derive(Default)]
@@ -20,9 +21,9 @@ pub struct Means {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     host: Arc<str>,
-    probe: &'static str,
+    probe: Cow<'static, str>,
     instance: Arc<str>,
-    metric: &'static str,
+    metric: Cow<'static, str>,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -40,7 +41,7 @@ impl Means {
         }
         for value in &sample.values {
             let (host, instance) = (Arc::clone(&sample.host), Arc::clone(&value.instance));
-            let key = Key { host, probe: value.probe, instance, metric: value.metric };
+            let key = Key { host, probe: value.probe.clone(), instance, metric: value.metric.clone() };
             let mean = self.means.entry(key).or_default();
             mean.sum += value.value * seconds;
             mean.seconds += seconds;
@@ -51,7 +52,7 @@ impl Means {
     pub fn by_host(&self) -> BTreeMap<String, BTreeMap<String, f64>> {
         let mut hosts: BTreeMap<String, BTreeMap<String, f64>> = BTreeMap::new();
         for (key, mean) in &self.means {
-            let wanted = metric(key.probe, key.metric).is_some_and(|(_, metric)| metric.summary);
+            let wanted = metric(&key.probe, &key.metric).is_some_and(|(_, metric)| metric.summary);
             if !wanted || self.is_part_of_a_total(key) || self.is_idle(key) {
                 continue;
             }
@@ -70,11 +71,11 @@ impl Means {
 
     /// Whether nothing happened there: an interface nobody used, a disk at rest.
     fn is_idle(&self, key: &Key) -> bool {
-        let first = Key { metric: "", ..key.clone() };
+        let first = Key { metric: "".into(), ..key.clone() };
         let of_this = |other: &Key| {
-            (&other.host, other.probe, &other.instance) == (&key.host, key.probe, &key.instance)
+            (&other.host, &other.probe, &other.instance) == (&key.host, &key.probe, &key.instance)
         };
-        matches!(key.probe, "disk" | "network")
+        matches!(&*key.probe, "disk" | "network")
             && self.means.range(first..).take_while(|(other, _)| of_this(other)).all(|(_, m)| m.sum == 0.0)
     }
 }
@@ -82,17 +83,17 @@ impl Means {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observe::SampleValue;
+    use brunt_result::event::SampleValue;
 
     /// The goal: means are weighted by time, from the begin of measuring on, and rest, parts of a
     /// total and details are left to the tables.
     #[test]
     fn means_are_over_time() {
         let mut means = Means::default();
-        let value = |probe, instance: &str, metric, value| SampleValue {
-            probe,
+        let value = |probe: &'static str, instance: &str, metric: &'static str, value| SampleValue {
+            probe: probe.into(),
             instance: instance.into(),
-            metric,
+            metric: metric.into(),
             value,
         };
         for (start, end, busy) in [(0, 10, 1.0), (10, 30, 0.1), (30, 40, 0.7)] {

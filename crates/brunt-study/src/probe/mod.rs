@@ -28,7 +28,7 @@ mod watch;
 use std::time::Duration;
 
 pub use figures::{Malformed, Sink, Texts};
-pub use prober::{LOCAL, Prober, Record, Schedule};
+pub use prober::{LOCAL, Prober, Schedule};
 pub use sampler::Sampler;
 pub use settings::{INTERVAL_MAX, INTERVAL_MIN, Probes};
 pub use watch::{Network, Subject, Watch, Watching};

@@ -4,7 +4,7 @@
 //! The rule: a sample has the times at which it was taken. One that comes late is counted, and the
 //! times after it stay where they were; those that it missed are not made up for.
 //!
-//! What it costs is part of every result: see [`Record::cpu_us_per_sample`].
+//! What it costs is part of every result: see [`ProbeRecord::cpu_us_per_sample`].
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,14 +15,15 @@ use std::time::Duration;
 use brunt_core::cost::Cost;
 use brunt_core::{Clock, Nanos};
 use brunt_result::Outcome;
-use serde::{Deserialize, Serialize};
+use brunt_result::event::Sample;
+use brunt_result::probe::ProbeRecord;
 
 use super::Probes;
 use super::means::Means;
 use super::sampler::{Misreadings, Sampler};
 use super::watch::{Subject, Watch, Watching};
 use crate::hook::{HookError, RunHook};
-use crate::observe::{Event, Hub, RunInfo, Sample};
+use crate::observe::{Event, Hub, RunInfo};
 use crate::summary::RunSummary;
 
 /// The name of the machine that the runner runs on, in samples.
@@ -36,35 +37,8 @@ pub struct Prober {
     probes: Probes,
     watch: Watch,
     _own: [Watching; 2],
-    thread: Option<(Arc<Control>, JoinHandle<Record>)>,
-    record: Option<Record>,
-}
-
-/// What the probes saw of one run, for `summary.json`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Record {
-    /// Samples that were meant to be taken this often.
-    pub interval_s: f64,
-    /// Samples that were taken of each host.
-    pub samples: u64,
-    /// Of those, how many came late by more than a tenth of the interval.
-    pub late: u64,
-    /// Samples that were not taken, because the one before took so long to come.
-    pub missed: u64,
-    /// Counters that went back; each cost one figure.
-    pub resets: u64,
-    /// Texts of the kernel that could not be understood.
-    pub unreadable: u64,
-    /// The probes' own cost: processor time of the prober for each sample.
-    pub cpu_us_per_sample: f64,
-    /// The same as a share of one CPU.
-    pub cpu_share: f64,
-    /// What is not among the figures, and why.
-    #[serde(skip_serializing_if = "Vec::is_empty", default)]
-    pub notes: Vec<String>,
-    /// By host, then by `probe.metric` or `probe.instance.metric`: means over the time that was
-    /// measured. Disks and interfaces where nothing happened are left out.
-    pub hosts: BTreeMap<String, BTreeMap<String, f64>>,
+    thread: Option<(Arc<Control>, JoinHandle<ProbeRecord>)>,
+    record: Option<ProbeRecord>,
 }
 
 /// When samples are due.
@@ -138,7 +112,7 @@ impl Prober {
             samplers: BTreeMap::new(),
             means: Means::default(),
             measured_from: Nanos(0),
-            record: Record::default(),
+            record: ProbeRecord::default(),
             misreadings: Misreadings::default(),
             take: Box::new(take),
         };
@@ -161,7 +135,7 @@ impl Prober {
     }
 
     /// Takes a last sample and ends; what was seen.
-    pub fn stop(&mut self) -> Option<Record> {
+    pub fn stop(&mut self) -> Option<ProbeRecord> {
         let (control, thread) = self.thread.take()?;
         control.change(|orders| orders.stop = true);
         match thread.join() {
@@ -239,14 +213,14 @@ struct Work {
     samplers: BTreeMap<u64, Sampler>,
     means: Means,
     measured_from: Nanos,
-    record: Record,
+    record: ProbeRecord,
     /// Of samplers that are gone.
     misreadings: Misreadings,
     take: Box<dyn FnMut(&Sample) + Send>,
 }
 
 impl Work {
-    fn run(mut self, prepared: Cost) -> Record {
+    fn run(mut self, prepared: Cost) -> ProbeRecord {
         let begin = Clock::Monotonic.now();
         let interval = self.probes.interval.0;
         let mut schedule = Schedule::new(begin.after(interval), interval);
@@ -268,14 +242,14 @@ impl Work {
                 break;
             }
         }
-        let Record { samples, .. } = self.record;
+        let ProbeRecord { samples, .. } = self.record;
         let cpu = (Cost::of_thread().cpu() + prepared.cpu()).as_secs_f64();
         for sampler in self.samplers.values() {
             self.misreadings.resets += sampler.misreadings().resets;
             self.misreadings.unreadable += sampler.misreadings().unreadable;
         }
         let hosts = self.means.by_host();
-        Record {
+        ProbeRecord {
             interval_s: interval.as_secs_f64(),
             late: schedule.late,
             missed: schedule.missed,

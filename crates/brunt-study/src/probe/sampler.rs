@@ -18,7 +18,7 @@ use super::figures::{Sink, Texts};
 use super::source::Source;
 use super::watch::{Network, Subject};
 use super::{Entry, Running, Scope};
-use crate::observe::{Sample, SampleValue};
+use brunt_result::event::{Sample, SampleValue};
 
 /// One subject's probes at work.
 pub struct Sampler {

@@ -8,7 +8,7 @@ use brunt_core::Clock;
 
 use super::sampler::Misreadings;
 use super::*;
-use crate::observe::{Sample, SampleValue};
+use brunt_result::event::{Sample, SampleValue};
 
 /// Captured texts, by the names of files as probes know them.
 fn golden(file: &str) -> &'static str {
@@ -98,9 +98,9 @@ fn the_table_is_whole() {
         // Of CPUs, no time passed: there are no shares of it.
         assert_eq!(values.is_empty(), entry.name == "cpu", "{}", entry.name);
         for value in &values {
-            assert!(metrics.contains(value.metric), "{} {} is not declared", entry.name, value.metric);
+            assert!(metrics.contains(&*value.metric), "{} {} is not declared", entry.name, value.metric);
             assert!(!value.metric.ends_with("_per_s") || value.value == 0.0, "{value:?}");
-            assert!(super::metric(entry.name, value.metric).is_some());
+            assert!(super::metric(entry.name, &value.metric).is_some());
         }
     }
 }
@@ -434,7 +434,7 @@ fn another_network() {
             0,
             "{network:?}"
         );
-        assert!(sample.values.iter().all(|value| matches!(value.probe, "network" | "tcp")));
+        assert!(sample.values.iter().all(|value| matches!(&*value.probe, "network" | "tcp")));
         assert_eq!(&*sample.host, "other");
     }
     child.kill().unwrap();

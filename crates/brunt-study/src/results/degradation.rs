@@ -10,7 +10,7 @@ use crate::summary::RunSummary;
 pub const TABLE: Table = Table {
     name: "degradation",
     doc: "One row for each fault of a run that had a baseline before it: what it cost. How each figure is computed \
-          is written at the top of `crates/brunt-study/src/degradation/mod.rs`.",
+          is written at the top of `crates/brunt-result/src/degradation/mod.rs`.",
     columns: &[
         Column::int("run", "The run."),
         Column::int("fault", "Its place in the experiment's list of faults, from 0."),

@@ -37,7 +37,7 @@ pub fn append(rows: &mut Batch, moment: &Moment, fault: &FaultRecord) {
         .count(moment.run.into())
         .count(fault.index.into())
         .text(&fault.name)
-        .text(fault.kind)
+        .text(&fault.kind)
         .text(&fault.place)
         .text(&fault.what)
         .nanos_since(fault.start, moment.origin)

@@ -1,6 +1,6 @@
 //! Table `histograms`: what percentiles of any merge are computed from, in SQL.
 //!
-//! Short intervals are put together to stretches of a second: an hour at 10 ms would be half a
+//! Short intervals are put together to extents of a second: an hour at 10 ms would be half a
 //! gigabyte otherwise, and the percentiles of each interval are in `intervals` already.
 
 use std::time::Duration;
@@ -12,21 +12,21 @@ use brunt_result::{Interval, OpFigures, OpKind};
 use super::Moment;
 use super::figures::OP;
 
-/// Shortest stretch but for the last one.
-const STRETCH_MIN: Duration = Duration::from_secs(1);
+/// Shortest extent but for the last one.
+const EXTENT_MIN: Duration = Duration::from_secs(1);
 
 /// See its doc.
 pub const TABLE: Table = Table {
     name: "histograms",
-    doc: "How many requests took how long: one row for each stretch of a run, operation and bucket that \
-          counted any. A stretch is a report interval, or as many as make a second. Buckets are the same \
-          everywhere, at most 0.1 % wide, and may be added up over stretches, operations and runs. \
+    doc: "How many requests took how long: one row for each extent of a run, operation and bucket that \
+          counted any. An extent is a report interval, or as many as make a second. Buckets are the same \
+          everywhere, at most 0.1 % wide, and may be added up over extents, operations and runs. \
           (A latency beyond 2^43 ns, 2.4 hours, is in the last bucket.)",
     columns: &[
         Column::int("run", "The run."),
         Column::int("trial", "The trial of a rate search, from 0; 0 in other runs."),
-        Column::int("start_ns", "Begin of the stretch, since the workers of the run started."),
-        Column::int("end_ns", "End of the stretch."),
+        Column::int("start_ns", "Begin of the extent, since the workers of the run started."),
+        Column::int("end_ns", "End of the extent."),
         Column::text("op", OP),
         Column::int("low_ns", "Shortest latency that is counted in the bucket."),
         Column::int("high_ns", "Longest one: what a percentile that falls into the bucket is said to be."),
@@ -37,7 +37,7 @@ pub const TABLE: Table = Table {
 
 /// Puts intervals together.
 #[derive(Default)]
-pub struct Stretch {
+pub struct Extent {
     /// Begin and end; `None` when empty.
     span: Option<(Nanos, Nanos)>,
     /// Memory is kept from interval to interval and run to run.
@@ -57,8 +57,8 @@ impl Times {
     }
 }
 
-impl Stretch {
-    /// Takes an interval in, and writes the stretch when it is long enough.
+impl Extent {
+    /// Takes an interval in, and writes the extent when it is long enough.
     pub fn add(&mut self, rows: &mut Batch, moment: &Moment, interval: &Interval) {
         let start = self.span.map_or(interval.start, |(start, _)| start);
         self.span = Some((start, interval.end));
@@ -72,7 +72,7 @@ impl Stretch {
                 }
             }
         }
-        if interval.end.since(start) >= STRETCH_MIN {
+        if interval.end.since(start) >= EXTENT_MIN {
             self.end(rows, moment);
         }
     }
@@ -116,10 +116,10 @@ mod tests {
     use super::*;
     use brunt_result::Figures;
 
-    /// The goal: 10 ms intervals become stretches of a second, and nothing is lost or counted twice.
+    /// The goal: 10 ms intervals become extents of a second, and nothing is lost or counted twice.
     #[test]
-    fn stretches_add_up() {
-        let (mut rows, mut stretch) = (Batch::new(&TABLE), Stretch::default());
+    fn extents_add_up() {
+        let (mut rows, mut extent) = (Batch::new(&TABLE), Extent::default());
         let moment = Moment { run: 3, trial: 0, origin: Nanos(1000) };
         let (mut responses, mut services) = (0, 0);
         for index in 0..250u64 {
@@ -132,10 +132,10 @@ mod tests {
             }
             let (start, end) = (1000 + index * 10_000_000, 1000 + (index + 1) * 10_000_000);
             let interval = Interval { index, start: Nanos(start), end: Nanos(end), figures };
-            stretch.add(&mut rows, &moment, &interval);
+            extent.add(&mut rows, &moment, &interval);
         }
-        stretch.end(&mut rows, &moment);
-        stretch.end(&mut rows, &moment);
+        extent.end(&mut rows, &moment);
+        extent.end(&mut rows, &moment);
         assert_eq!(rows.ints("responses").iter().sum::<i64>(), responses);
         assert_eq!(rows.ints("services").iter().sum::<i64>(), services);
         let mut spans: Vec<(i64, i64)> =
@@ -147,7 +147,7 @@ mod tests {
         );
         let (low, high) = (rows.ints("low_ns"), rows.ints("high_ns"));
         assert!(low.iter().zip(high).all(|(low, high)| low <= high));
-        // Each stretch has three latencies of each kind for reads, one of writes, no bucket twice.
+        // Each extent has three latencies of each kind for reads, one of writes, no bucket twice.
         assert_eq!(rows.rows(), 3 * (3 + 3 + 1));
     }
 }

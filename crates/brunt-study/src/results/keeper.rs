@@ -12,7 +12,7 @@ use std::time::Duration;
 use brunt_core::{Clock, Histogram, Nanos};
 use brunt_lake::{Batch, LakeError, Table, TableWriter, WriterOptions};
 
-use super::histograms::Stretch;
+use super::histograms::Extent;
 use super::room::Room;
 use super::{Message, Moment, Spare, TABLES, Trouble};
 use super::{degradation, environment, faults, histograms, intervals, points, probes, requests, runs};
@@ -28,7 +28,7 @@ pub struct Keeper {
     tables: Tables,
     text: String,
     run: Option<Run>,
-    stretch: Stretch,
+    extent: Extent,
     scratch: [Histogram; 2],
     trouble: Trouble,
     error: Option<LakeError>,
@@ -75,7 +75,7 @@ impl Keeper {
             tables: Tables(tables),
             text: text.to_string(),
             run: None,
-            stretch: Stretch::default(),
+            extent: Extent::default(),
             scratch: Default::default(),
             trouble,
             error: None,
@@ -114,7 +114,7 @@ impl Keeper {
                 if let Some(moment) = self.moment() {
                     let [all, ops] = self.tables.both(&intervals::TABLE, &intervals::OPS);
                     intervals::append(all, ops, &moment, &interval, &mut self.scratch);
-                    self.stretch.add(self.tables.of(&histograms::TABLE), &moment, &interval);
+                    self.extent.add(self.tables.of(&histograms::TABLE), &moment, &interval);
                 }
                 let _ = spares.try_send(Spare::Interval(interval));
             }
@@ -156,7 +156,7 @@ impl Keeper {
             self.start(info.ready);
         }
         if let Some(Run { moment: Some(moment), faults, .. }) = self.run.take() {
-            self.stretch.end(self.tables.of(&histograms::TABLE), &moment);
+            self.extent.end(self.tables.of(&histograms::TABLE), &moment);
             let rows = self.tables.of(&faults::TABLE);
             faults.iter().for_each(|fault| faults::append(rows, &moment, fault));
         }
@@ -171,7 +171,7 @@ impl Keeper {
         let Some(run) = &mut self.run else { return };
         match &mut run.moment {
             Some(moment) => {
-                self.stretch.end(self.tables.of(&histograms::TABLE), moment);
+                self.extent.end(self.tables.of(&histograms::TABLE), moment);
                 moment.trial += 1;
             }
             None => {

@@ -8,14 +8,14 @@ use crate::observe::Sample;
 /// See its doc.
 pub const TABLE: Table = Table {
     name: "probes",
-    doc: "One row for each figure of a host's state over a stretch of time, read from the kernel beside \
+    doc: "One row for each figure of a host's state over a span of time, read from the kernel beside \
           the runs. [probes.md](probes.md) says which figures there are.",
     columns: &[
         Column::int("run", "The run during which it was read."),
         Column::text("host", "Whose state: `local`, or a host of the lab."),
         Column::int(
             "start_ns",
-            "Begin of the stretch, since the workers of the run started; negative before that.",
+            "Begin of the span, since the workers of the run started; negative before that.",
         ),
         Column::int("end_ns", "Its end, when the counters were read."),
         Column::text("probe", "The probe, such as `cpu` or `network`."),
@@ -33,9 +33,9 @@ pub fn append(rows: &mut Batch, moment: &Moment, sample: &Sample) {
             .text(&sample.host)
             .nanos_since(sample.start, moment.origin)
             .nanos_since(sample.end, moment.origin)
-            .text(value.probe)
+            .text(&value.probe)
             .text(&value.instance)
-            .text(value.metric)
+            .text(&value.metric)
             .float(value.value)
             .end();
     }

@@ -15,11 +15,10 @@ use std::time::{Duration, SystemTime};
 
 use brunt_block::Backend;
 use brunt_core::{Clock, Histogram, Nanos};
-use brunt_load::block::calibrate::RingChoice;
 use brunt_load::block::workload::Arrival;
-use brunt_load::block::workload::RingMode;
 use brunt_load::file::{FileSystem, FileSystemError};
 use brunt_load::{Recorder, Session, SessionError};
+use brunt_result::choice::{RingChoice, RingMode};
 use brunt_result::{Interval, Outcome, RequestRecord, Stopped};
 
 use crate::degradation::{Degradation, over_runs};

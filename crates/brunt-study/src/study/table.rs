@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use brunt_core::Size;
-use brunt_load::block::workload::RingMode;
+use brunt_result::choice::RingMode;
 
 use crate::degradation::{OverRuns, ResponseOverRuns};
 use crate::experiment::{Experiment, Overlap, Plan, Together, overlaps};
-use crate::probe::Record;
 use crate::statistics::Estimate;
 use crate::summary::Summary;
+use brunt_result::probe::ProbeRecord;
 
 /// Columns of a terminal.
 const WIDTH: usize = 80;
@@ -86,7 +86,7 @@ pub fn table(summary: &Summary) -> Vec<String> {
 fn probes(summary: &Summary) -> Vec<String> {
     let records =
         || summary.points.iter().flat_map(|point| &point.runs).filter_map(|run| run.probes.as_ref());
-    let sum = |get: fn(&Record) -> u64| records().map(get).sum::<u64>();
+    let sum = |get: fn(&ProbeRecord) -> u64| records().map(get).sum::<u64>();
     let counts = [
         (sum(|record| record.late), "samples late"),
         (sum(|record| record.missed), "missed"),

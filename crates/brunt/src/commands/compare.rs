@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
+use brunt_result::statistics::{RUNS_MIN, Verdict};
 use brunt_study::compare::{FailIf, Line, compare_summaries};
-use brunt_study::statistics::{RUNS_MIN, Verdict};
 use brunt_study::summary::Summary;
 use serde_json::json;
 
@@ -71,7 +71,7 @@ impl Subcommand for Compare {
 
 fn describe(line: &Line) -> String {
     let comparison = &line.comparison;
-    let mean = |estimate: Option<brunt_study::statistics::Estimate>| estimate.map_or(f64::NAN, |e| e.mean);
+    let mean = |estimate: Option<brunt_result::statistics::Estimate>| estimate.map_or(f64::NAN, |e| e.mean);
     let ratio = comparison
         .ratio
         .map_or("-".to_string(), |ratio| format!("{:.3} ({:.3}-{:.3})", ratio.ratio, ratio.low, ratio.high));

@@ -225,7 +225,7 @@ mod tests {
         FaultRecord {
             index: 0,
             name: "stall".into(),
-            kind: "storage",
+            kind: "storage".into(),
             place: "disk".into(),
             what: "stalls".into(),
             start: at(2000),
@@ -250,10 +250,10 @@ mod tests {
             }
             state.event(&Event::Interval(&interval), at(index * 1000 + 1000));
         }
-        let value = |probe, instance: &str, metric, value| SampleValue {
-            probe,
+        let value = |probe: &'static str, instance: &str, metric: &'static str, value| SampleValue {
+            probe: probe.into(),
             instance: instance.into(),
-            metric,
+            metric: metric.into(),
             value,
         };
         let values = vec![

@@ -161,7 +161,7 @@ impl State {
         }
         let mut own = None;
         for value in &sample.values {
-            match (value.probe, &*value.instance, value.metric) {
+            match (&*value.probe, &*value.instance, &*value.metric) {
                 ("cpu", "", "busy_share") => self.cpu = Some(value.value),
                 ("process", "runner", "user_cpus" | "system_cpus") => {
                     own = Some(own.unwrap_or(0.0) + value.value);

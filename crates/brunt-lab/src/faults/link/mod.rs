@@ -10,8 +10,9 @@ use std::io;
 use std::time::Duration;
 
 use brunt_core::{Clock, Nanos};
+use brunt_result::link::LinkCounts;
 
-use crate::link::{Counts, Direction, Settings};
+use crate::link::{Direction, Settings};
 use crate::{Fault, FaultError, Host, LinkHandle, Proof};
 use probe::{Probe, Seen, Train};
 
@@ -80,7 +81,7 @@ impl LinkChange {
         Ok(since)
     }
 
-    fn counts(&self, way: usize) -> Counts {
+    fn counts(&self, way: usize) -> LinkCounts {
         let report = self.link.report();
         [report.there, report.back][way]
     }

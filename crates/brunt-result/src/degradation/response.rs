@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Answer, Span, Stretch, covered, detect, median, middle_and_half, recover};
+use super::{Answer, IntervalFigures, Span, covered, detect, median, middle_and_half, recover};
 
 /// What became of a figure of the response times (their mean, their p99), interval by interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -23,7 +23,7 @@ pub struct ResponseCost {
 }
 
 /// A figure of an interval; `None` when nothing was answered in it.
-pub(super) type Get = fn(&Stretch) -> Option<f64>;
+pub(super) type Get = fn(&IntervalFigures) -> Option<f64>;
 
 /// How a figure of several intervals is made of theirs: (figure, requests) of each.
 pub(super) type Together = fn(&[(f64, f64)]) -> f64;
@@ -41,7 +41,7 @@ pub(super) fn usual(of: &[(f64, f64)]) -> f64 {
 
 /// Of one figure; `None` without a baseline.
 pub(super) fn of_figure(
-    series: &[Stretch],
+    series: &[IntervalFigures],
     fault: Span,
     first_s: f64,
     horizon_s: f64,
@@ -52,7 +52,7 @@ pub(super) fn of_figure(
     let (baseline_us, half) = middle_and_half(before)?;
     let high_us = baseline_us + half;
     let under = |whole: bool| {
-        let part = move |one: &Stretch| covered(one, fault) / (one.end_s - one.start_s);
+        let part = move |one: &IntervalFigures| covered(one, fault) / (one.end_s - one.start_s);
         let wanted = move |part: f64| if whole { part >= 0.999 } else { part > 0.0 };
         let figures = series.iter().filter(move |one| wanted(part(one)));
         figures
@@ -63,7 +63,7 @@ pub(super) fn of_figure(
     let under = Some(under(true)).filter(|under| !under.is_empty()).unwrap_or_else(|| under(false));
     let worst = under.iter().map(|(figure, _)| *figure).fold(f64::NEG_INFINITY, f64::max);
     let known = !under.is_empty();
-    let above = |one: &Stretch| get(one).is_none_or(|figure| figure > high_us);
+    let above = |one: &IntervalFigures| get(one).is_none_or(|figure| figure > high_us);
     Some(ResponseCost {
         baseline_us,
         high_us,

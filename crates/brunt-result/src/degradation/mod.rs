@@ -50,7 +50,7 @@ pub const HOLD: Duration = Duration::from_secs(1);
 
 /// One interval of a run. Times in seconds from the start of measuring.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Stretch {
+pub struct IntervalFigures {
     /// Its begin.
     pub start_s: f64,
     /// Its end.
@@ -67,7 +67,7 @@ pub struct Stretch {
     pub response_p99_us: Option<f64>,
 }
 
-impl Stretch {
+impl IntervalFigures {
     fn rate(&self) -> f64 {
         self.requests as f64 / (self.end_s - self.start_s)
     }
@@ -154,10 +154,10 @@ pub struct Span {
 
 /// What fault `index` of `faults` cost the run; `None` without a baseline (a sticky fault, or too few
 /// intervals before the first one).
-pub fn of_run(series: &[Stretch], faults: &[Span], index: usize) -> Option<Degradation> {
+pub fn of_run(series: &[IntervalFigures], faults: &[Span], index: usize) -> Option<Degradation> {
     let fault = faults[index];
     let first = faults.iter().map(|fault| fault.start_s).fold(f64::INFINITY, f64::min);
-    let series: Vec<Stretch> = series.iter().filter(|one| one.end_s > one.start_s).copied().collect();
+    let series: Vec<IntervalFigures> = series.iter().filter(|one| one.end_s > one.start_s).copied().collect();
     let baseline = baseline(&series, first)?;
     let end_s = fault.end_s.unwrap_or(f64::INFINITY);
     // Another fault that begins after this one has ended ends what can be told of this one.
@@ -165,7 +165,7 @@ pub fn of_run(series: &[Stretch], faults: &[Span], index: usize) -> Option<Degra
     let horizon = next.fold(f64::INFINITY, f64::min);
 
     // Intervals that the fault covers only in part count with their part.
-    let under: Vec<(&Stretch, f64)> =
+    let under: Vec<(&IntervalFigures, f64)> =
         series.iter().map(|one| (one, covered(one, fault))).filter(|(_, time)| *time > 0.0).collect();
     let time: f64 = under.iter().map(|(_, time)| time).sum();
     if time == 0.0 {
@@ -178,7 +178,7 @@ pub fn of_run(series: &[Stretch], faults: &[Span], index: usize) -> Option<Degra
     let worst = whole.map(|(one, _)| one.rate()).fold(f64::INFINITY, f64::min);
     let depth = share_lost(mean);
 
-    let below = |one: &Stretch| one.rate() < baseline.low;
+    let below = |one: &IntervalFigures| one.rate() < baseline.low;
     let detected = detect(&series, below, fault.start_s, horizon);
     let recovered = match fault.end_s {
         Some(end_s) => recover(&series, below, end_s, horizon),
@@ -204,7 +204,7 @@ pub fn of_run(series: &[Stretch], faults: &[Span], index: usize) -> Option<Degra
         });
         waited.sum()
     });
-    let failed_share = |parts: &mut dyn Iterator<Item = (&Stretch, f64)>| {
+    let failed_share = |parts: &mut dyn Iterator<Item = (&IntervalFigures, f64)>| {
         let (mut failed, mut all) = (0.0, 0.0);
         for (one, part) in parts {
             failed += one.failed as f64 * part;
@@ -231,18 +231,22 @@ pub fn of_run(series: &[Stretch], faults: &[Span], index: usize) -> Option<Degra
 }
 
 /// How long a fault was there in an interval, in seconds.
-fn covered(one: &Stretch, fault: Span) -> f64 {
+fn covered(one: &IntervalFigures, fault: Span) -> f64 {
     (one.end_s.min(fault.end_s.unwrap_or(f64::INFINITY)) - one.start_s.max(fault.start_s)).max(0.0)
 }
 
 /// The intervals with some time between `from_s` and `to_s`, and how much of it.
-fn parts(series: &[Stretch], from_s: f64, to_s: f64) -> impl Iterator<Item = (&Stretch, f64)> {
-    let time = move |one: &Stretch| one.end_s.min(to_s) - one.start_s.max(from_s);
+fn parts(
+    series: &[IntervalFigures],
+    from_s: f64,
+    to_s: f64,
+) -> impl Iterator<Item = (&IntervalFigures, f64)> {
+    let time = move |one: &IntervalFigures| one.end_s.min(to_s) - one.start_s.max(from_s);
     series.iter().map(move |one| (one, time(one))).filter(|(_, time)| *time > 0.0)
 }
 
-fn baseline(series: &[Stretch], until_s: f64) -> Option<Baseline> {
-    let before: Vec<&Stretch> = series.iter().filter(|one| one.end_s <= until_s).collect();
+fn baseline(series: &[IntervalFigures], until_s: f64) -> Option<Baseline> {
+    let before: Vec<&IntervalFigures> = series.iter().filter(|one| one.end_s <= until_s).collect();
     let (middle, half) = middle_and_half(before.iter().map(|one| one.rate()).collect())?;
     let bytes = median(before.iter().map(|one| one.bytes as f64 / (one.end_s - one.start_s)).collect());
     (middle > 0.0).then_some(Baseline {
@@ -271,8 +275,14 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 /// From `from_s` on, the first interval of two in a row that is out of the band.
-fn detect(series: &[Stretch], out: impl Fn(&Stretch) -> bool, from_s: f64, to_s: f64) -> Answer {
-    let after: Vec<&Stretch> = series.iter().filter(|one| one.end_s > from_s && one.start_s < to_s).collect();
+fn detect(
+    series: &[IntervalFigures],
+    out: impl Fn(&IntervalFigures) -> bool,
+    from_s: f64,
+    to_s: f64,
+) -> Answer {
+    let after: Vec<&IntervalFigures> =
+        series.iter().filter(|one| one.end_s > from_s && one.start_s < to_s).collect();
     for (at, one) in after.iter().enumerate() {
         // The last interval has none after it to agree with it.
         if out(one) && after.get(at + 1).is_some_and(|next| out(next)) {
@@ -282,7 +292,12 @@ fn detect(series: &[Stretch], out: impl Fn(&Stretch) -> bool, from_s: f64, to_s:
     Answer::Never
 }
 
-fn recover(series: &[Stretch], out: impl Fn(&Stretch) -> bool, from_s: f64, to_s: f64) -> Answer {
+fn recover(
+    series: &[IntervalFigures],
+    out: impl Fn(&IntervalFigures) -> bool,
+    from_s: f64,
+    to_s: f64,
+) -> Answer {
     let mut since: Option<f64> = None;
     for one in series.iter().filter(|one| one.end_s > from_s && one.end_s <= to_s) {
         if out(one) {
@@ -408,16 +423,16 @@ mod tests {
     use super::*;
 
     /// Tenths of a second with these rates.
-    fn series(rates: &[(usize, f64)]) -> Vec<Stretch> {
+    fn series(rates: &[(usize, f64)]) -> Vec<IntervalFigures> {
         let rates = rates.iter().flat_map(|(count, rate)| std::iter::repeat_n(*rate, *count));
         rates
             .enumerate()
-            .map(|(index, rate)| Stretch {
+            .map(|(index, rate)| IntervalFigures {
                 start_s: index as f64 / 10.0,
                 end_s: (index + 1) as f64 / 10.0,
                 requests: (rate / 10.0).round() as u64,
                 bytes: (rate / 10.0).round() as u64 * 4096,
-                ..Stretch::default()
+                ..IntervalFigures::default()
             })
             .collect()
     }
@@ -523,16 +538,16 @@ mod tests {
     /// 10 requests each; without a mean, none.
     fn answers(parts: &[Part]) -> Degradation {
         let tenths = parts.iter().flat_map(|(count, us, failed)| std::iter::repeat_n((us, failed), *count));
-        let series: Vec<Stretch> = tenths
+        let series: Vec<IntervalFigures> = tenths
             .enumerate()
-            .map(|(index, (us, failed))| Stretch {
+            .map(|(index, (us, failed))| IntervalFigures {
                 start_s: index as f64 / 10.0,
                 end_s: (index + 1) as f64 / 10.0,
                 requests: if us.is_some() { 10 } else { 0 },
                 failed: *failed,
                 response_mean_us: us.map(|(mean, _)| mean),
                 response_p99_us: us.map(|(_, p99)| p99),
-                ..Stretch::default()
+                ..IntervalFigures::default()
             })
             .collect();
         of_run(&series, &[span(2.0, 4.0)], 0).unwrap()
@@ -593,11 +608,35 @@ mod tests {
         near(found.failed_share_before, 0.0);
         near(found.failed_share, 0.75);
         let series = [
-            Stretch { end_s: 1.0, requests: 99, failed: 1, ..Stretch::default() },
-            Stretch { start_s: 1.0, end_s: 2.0, requests: 99, failed: 1, ..Stretch::default() },
-            Stretch { start_s: 2.0, end_s: 3.0, requests: 99, failed: 1, ..Stretch::default() },
-            Stretch { start_s: 3.0, end_s: 4.0, requests: 80, failed: 20, ..Stretch::default() },
-            Stretch { start_s: 4.0, end_s: 5.0, requests: 40, failed: 60, ..Stretch::default() },
+            IntervalFigures { end_s: 1.0, requests: 99, failed: 1, ..IntervalFigures::default() },
+            IntervalFigures {
+                start_s: 1.0,
+                end_s: 2.0,
+                requests: 99,
+                failed: 1,
+                ..IntervalFigures::default()
+            },
+            IntervalFigures {
+                start_s: 2.0,
+                end_s: 3.0,
+                requests: 99,
+                failed: 1,
+                ..IntervalFigures::default()
+            },
+            IntervalFigures {
+                start_s: 3.0,
+                end_s: 4.0,
+                requests: 80,
+                failed: 20,
+                ..IntervalFigures::default()
+            },
+            IntervalFigures {
+                start_s: 4.0,
+                end_s: 5.0,
+                requests: 40,
+                failed: 60,
+                ..IntervalFigures::default()
+            },
         ];
         let found = of_run(&series, &[span(3.5, 5.0)], 0).unwrap();
         near(found.failed_share_before, 0.01);
