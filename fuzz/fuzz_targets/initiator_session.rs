@@ -10,7 +10,7 @@ use std::time::Duration;
 use brunt_block::{Buf, BufPool, DeviceError, Op, Request};
 use brunt_core::Nanos;
 use brunt_iscsi::initiator::command::{Facts, UnmapBy};
-use brunt_iscsi::initiator::session::{Attachment, Payload, Session, SessionConfig};
+use brunt_iscsi::initiator::session::{Attachment, DataDestination, InitiatorSession, SessionConfig};
 use brunt_iscsi::params::Wishes;
 use brunt_wire::iscsi::pdu::{BHS_BYTES, Bhs, padded};
 use libfuzzer_sys::fuzz_target;
@@ -29,7 +29,7 @@ fuzz_target!(|input: &[u8]| {
         keepalive: Duration::from_secs(10),
         tries: 2,
     };
-    let mut session = Session::new(config, facts(), pool);
+    let mut session = InitiatorSession::new(config, facts(), pool);
     let connections = vec![(0, Wishes::default().values, 1)];
     session.attach(Attachment { cmd_sn: 1, max_cmd_sn: 64, connections }, facts(), Nanos(0));
     let mut outstanding: Vec<u64> = Vec::new();
@@ -55,11 +55,11 @@ fuzz_target!(|input: &[u8]| {
         rest = next;
         let Ok(payload) = session.on_header(0, &bhs) else { break };
         let short = match payload {
-            Payload::Task(piece) => {
+            DataDestination::Task(piece) => {
                 session.data(piece.task)[piece.start..piece.start + piece.len].copy_from_slice(data);
                 &[]
             }
-            Payload::Short => data,
+            DataDestination::Short => data,
         };
         if session.on_pdu(0, &bhs, short, Nanos(now)).is_err() || session.lost().is_some() {
             break;
@@ -74,7 +74,7 @@ fuzz_target!(|input: &[u8]| {
     assert_eq!(session.outstanding(), 0);
 });
 
-fn retire(session: &mut Session, outstanding: &mut Vec<u64>, now: u64) {
+fn retire(session: &mut InitiatorSession, outstanding: &mut Vec<u64>, now: u64) {
     while let Some(index) = session.next_answered() {
         if let Some(retired) = session.retire(index, Nanos(now)) {
             let at = outstanding.iter().position(|&tag| tag == retired.tag).expect("completed twice");

@@ -348,7 +348,7 @@ mod tests {
         Ok(challenge)
     }
 
-    /// The goal: responses are those of other implementations: `printf '\1secretCHALLENGE' |
+    /// Responses are those of other implementations: `printf '\1secretCHALLENGE' |
     /// md5sum` (sha1sum, sha256sum, openssl dgst -sha3-256).
     #[test]
     fn responses_are_the_hashes_of_other_tools() {
@@ -362,7 +362,7 @@ mod tests {
         check(Algorithm::Sha3_256, "0xbfe36f334926c6458a1e26d91656cce17c8e0a5062bb4a3a3d4d111c89800d74");
     }
 
-    /// The goal: each algorithm logs in, one way and mutual; the target takes the first of the
+    /// Each algorithm logs in, one way and mutual; the target takes the first of the
     /// list that it has.
     #[test]
     fn logs_in() {
@@ -381,7 +381,7 @@ mod tests {
         check(&offer[0].1, "8");
     }
 
-    /// The goal: whoever lacks a secret, or has us compute it, does not get in.
+    /// Whoever lacks a secret, or has us compute it, does not get in.
     #[test]
     fn refuses() {
         let check = |mut initiator: Initiator, own: Option<Credentials>, offer, expected| {
@@ -401,7 +401,7 @@ mod tests {
         assert_eq!(Initiator::new(user(), Some((user(), OURS))).unwrap_err(), ChapError::SameSecret);
     }
 
-    /// The goal: an initiator that sends the target's challenge back is refused even when it
+    /// An initiator that sends the target's challenge back is refused even when it
     /// has the right response.
     #[test]
     fn target_refuses_its_own_challenge() {
@@ -414,7 +414,7 @@ mod tests {
         assert_eq!(result.unwrap_err(), ChapError::Reflected);
     }
 
-    /// The goal: missing, malformed and over-long keys are named; nothing panics.
+    /// Missing, malformed and over-long keys are named; nothing panics.
     #[test]
     fn malformed_keys() {
         let long = format!("0x{}", "00".repeat(BINARY_BYTES_MAX + 1));
@@ -439,7 +439,7 @@ mod tests {
         }
     }
 
-    /// The goal: a secret does not leak through `{:?}`.
+    /// A secret does not leak through `{:?}`.
     #[test]
     fn secrets_are_not_printed() {
         let printed = format!("{:?}", Initiator::new(user(), Some((target_user(), OURS))));

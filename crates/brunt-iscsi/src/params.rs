@@ -625,7 +625,7 @@ mod tests {
         Negotiation::new(Role::Target, Wishes::default(), false)
     }
 
-    /// The goal: every key of section 13 is answered as its row says.
+    /// Every key of section 13 is answered as its row says.
     #[test]
     fn target_answers_every_key() {
         let check = |offer: (&str, &str), answer: Option<&str>| {
@@ -665,7 +665,7 @@ mod tests {
         check(("SendTargets", "All"), Some("Reject"));
     }
 
-    /// The goal: what the table forbids is an error, not an answer.
+    /// What the table forbids is an error, not an answer.
     #[test]
     fn target_refuses() {
         let check = |pairs: &[(&str, &str)]| assert!(target().on_pairs(pairs).is_err(), "{pairs:?}");
@@ -681,7 +681,7 @@ mod tests {
         assert!(strict.on_pairs(&[("HeaderDigest", "None")]).is_err());
     }
 
-    /// The goal: FirstBurstLength stays within MaxBurstLength in whatever order they come.
+    /// FirstBurstLength stays within MaxBurstLength in whatever order they come.
     #[test]
     fn first_burst_within_max_burst() {
         let mut negotiation = target();
@@ -693,7 +693,7 @@ mod tests {
         assert_eq!(negotiation.on_pairs(&pairs).unwrap()[0].1, "Irrelevant");
     }
 
-    /// The goal: in discovery the keys of normal sessions are irrelevant, the others are not.
+    /// In discovery the keys of normal sessions are irrelevant, the others are not.
     #[test]
     fn discovery() {
         let mut negotiation = target();
@@ -702,7 +702,7 @@ mod tests {
         assert_eq!(answers, [("MaxBurstLength", "Irrelevant".into()), ("DefaultTime2Wait", "5".into())]);
     }
 
-    /// The goal: the two ends of this crate agree with each other, and on the same values.
+    /// The two ends of this crate agree with each other, and on the same values.
     #[test]
     fn both_ends_agree() {
         let wishes = Wishes { data_digest: DigestPolicy::Prefer, ..Wishes::default() };
@@ -720,7 +720,7 @@ mod tests {
         assert_eq!(target.values().max_outstanding_r2t, 8);
     }
 
-    /// The goal: an answer outside the offer ends the login.
+    /// An answer outside the offer ends the login.
     #[test]
     fn bad_answers() {
         let check = |pair: (&str, &str)| {
@@ -737,7 +737,7 @@ mod tests {
         check(("InitialR2T", "perhaps"));
     }
 
-    /// The goal: a second connection keeps the session's values and negotiates only its own.
+    /// A second connection keeps the session's values and negotiates only its own.
     #[test]
     fn joining() {
         let session = Params { max_burst_length: 4096, header_digest: true, ..Params::default() };
@@ -748,7 +748,7 @@ mod tests {
         assert!(!negotiation.values().header_digest);
     }
 
-    /// The goal: the table names each key once.
+    /// The table names each key once.
     #[test]
     fn names_are_unique() {
         for (index, key) in KEYS.iter().enumerate() {

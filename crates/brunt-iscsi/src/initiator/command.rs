@@ -246,7 +246,7 @@ mod tests {
         commands
     }
 
-    /// The goal: CDBs are those of SBC-3, short ones where they hold the address.
+    /// CDBs are those of SBC-3, short ones where they hold the address.
     #[test]
     fn cdbs() {
         let check = |what, offset, len, fua, expected: &[&[u8]]| {
@@ -277,7 +277,7 @@ mod tests {
         );
     }
 
-    /// The goal: forced unit access holds without the bit, and costs nothing where no cache is.
+    /// Forced unit access holds without the bit, and costs nothing where no cache is.
     #[test]
     fn forced_unit_access() {
         let check = |fua, volatile_cache, codes: &[u8]| {
@@ -292,7 +292,7 @@ mod tests {
         check(false, false, &[0x2a]);
     }
 
-    /// The goal: long unmaps are done in pieces that cover the whole and nothing else.
+    /// Long unmaps are done in pieces that cover the whole and nothing else.
     #[test]
     fn pieces() {
         let commands = all(&facts(), Op::Unmap, 512 * 7, 250 * 512, false);

@@ -24,7 +24,7 @@ use super::login::{
     Discovery, DiscoveryStep, LOGIN_SEGMENT_BYTES_MAX, LoggedIn, Login, LoginConfig, LoginError, Place, Step,
     TargetRecord,
 };
-use super::session::{Attachment, Payload, Session, SessionConfig, Violation};
+use super::session::{Attachment, DataDestination, InitiatorSession, SessionConfig, Violation};
 use super::url::{Address, Config};
 use crate::chap::Challenge;
 use crate::said;
@@ -43,7 +43,7 @@ const READY_WAIT: Duration = Duration::from_secs(10);
 pub struct Established {
     /// One socket for each connection, in the attachment's order.
     pub sockets: Vec<TcpStream>,
-    /// For [`Session::attach`].
+    /// For [`InitiatorSession::attach`].
     pub attachment: Attachment,
     /// What the LUN is.
     pub facts: Facts,
@@ -333,7 +333,7 @@ fn plain(error: io::Error) -> io::Error {
 
 /// Asks a LUN what it is, one command at a time.
 struct Probe {
-    session: Session,
+    session: InitiatorSession,
     wire: Wire,
     clock: Clock,
 }
@@ -357,7 +357,7 @@ impl Probe {
             keepalive: config.timeout,
             tries: 1,
         };
-        let mut session = Session::new(session_config, Facts::default(), BufPool::new(0));
+        let mut session = InitiatorSession::new(session_config, Facts::default(), BufPool::new(0));
         let attachment = Attachment {
             cmd_sn: FIRST_CMD_SN,
             max_cmd_sn: logged_in.max_cmd_sn,
@@ -401,12 +401,12 @@ impl Probe {
             let (bhs, data) = self.wire.receive(limit, "a command")?;
             let violation = |violation| ConnectError::Violation(self.wire.address.clone(), violation);
             match self.session.on_header(0, &bhs).map_err(violation)? {
-                Payload::Task(piece) => {
+                DataDestination::Task(piece) => {
                     self.session.data(piece.task)[piece.start..piece.start + piece.len]
                         .copy_from_slice(&data);
                     self.session.on_pdu(0, &bhs, &[], now).map_err(violation)?;
                 }
-                Payload::Short => self.session.on_pdu(0, &bhs, &data, now).map_err(violation)?,
+                DataDestination::Short => self.session.on_pdu(0, &bhs, &data, now).map_err(violation)?,
             }
             if let Some(loss) = self.session.lost() {
                 let error = io::Error::new(io::ErrorKind::ConnectionAborted, loss.why);

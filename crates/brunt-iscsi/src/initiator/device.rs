@@ -1,6 +1,6 @@
 //! The initiator as a device: sessions on the thread's ring.
 //!
-//! A [`Session`] holds the rules; here bytes move. Long payloads are received straight into their
+//! A [`InitiatorSession`] holds the rules; here bytes move. Long payloads are received straight into their
 //! request's buffer, short ones are parsed many at a time out of one receive; all commands that
 //! are ready go out in one vectored send. Nothing is allocated for a request.
 //!
@@ -30,7 +30,9 @@ use zerocopy::IntoBytes;
 
 use super::command::{Facts, UnmapBy};
 use super::connect::{self, ConnectError, Established};
-use super::session::{DEPTH_MAX, Outgoing, Payload, Piece, Session, SessionConfig, Violation};
+use super::session::{
+    DEPTH_MAX, DataDestination, DataRange, InitiatorSession, Outgoing, SessionConfig, Violation,
+};
 use super::url::{Config, OPTIONS};
 use crate::said;
 
@@ -242,7 +244,7 @@ impl Device for InitiatorDevice {
 
 /// A session and its connections, or the way back to them.
 struct Link {
-    session: Session,
+    session: InitiatorSession,
     connections: Vec<Connection>,
     /// For each task: where its data is while a stream has it.
     lent: Vec<Option<(usize, Lent)>>,
@@ -288,9 +290,9 @@ struct Connection {
 enum Receiving {
     Header,
     /// The payload is being received into its task's buffer.
-    Payload(Bhs, Piece),
+    Payload(Bhs, DataRange),
     /// Padding and digest of that payload.
-    Trailer(Bhs, Piece),
+    Trailer(Bhs, DataRange),
 }
 
 /// Why a connection has to go.
@@ -323,7 +325,7 @@ impl Link {
         };
         let facts = initiator.facts.clone();
         let mut link = Link {
-            session: Session::new(session_config, facts.clone(), ring.pool().clone()),
+            session: InitiatorSession::new(session_config, facts.clone(), ring.pool().clone()),
             connections: Vec::new(),
             lent: vec![None; depth as usize],
             stuck: Vec::with_capacity(depth as usize),
@@ -420,7 +422,7 @@ impl Link {
         if connection.header_digest {
             stream.push_bytes(&digest::digest(header));
         }
-        let Some(Piece { task, start, len }) = outgoing.data else { return };
+        let Some(DataRange { task, start, len }) = outgoing.data else { return };
         let slot = &mut self.lent[usize::from(task)];
         let lent = match *slot {
             Some((_, lent)) => lent,
@@ -519,19 +521,19 @@ impl Link {
                             }
                         }
                         match payload {
-                            Payload::Task(piece) => {
+                            DataDestination::Task(piece) => {
                                 session.data(piece.task)[piece.start..piece.start + piece.len]
                                     .copy_from_slice(&rest[..len]);
                                 session.on_pdu(number, &bhs, &[], now)?;
                             }
-                            Payload::Short => session.on_pdu(number, &bhs, &rest[..len], now)?,
+                            DataDestination::Short => session.on_pdu(number, &bhs, &rest[..len], now)?,
                         }
                         stream.consume(total);
                         continue;
                     }
                     match payload {
                         // What does not fit the receive buffer whole is placed however little is missing.
-                        Payload::Task(piece)
+                        DataDestination::Task(piece)
                             if total - bytes.len() >= PLACE_BYTES_MIN || total > stream.rx_capacity() =>
                         {
                             stream.consume(data_offset);

@@ -639,7 +639,7 @@ mod tests {
         (outcome, keys.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect())
     }
 
-    /// The goal: without authentication two exchanges lead to full feature phase with the values
+    /// Without authentication two exchanges lead to full feature phase with the values
     /// both agreed on.
     #[test]
     fn plain_login() {
@@ -661,7 +661,7 @@ mod tests {
         assert!(keys.iter().any(|(key, value)| key == "ImmediateData" && value == "Yes"));
     }
 
-    /// The goal: CHAP, one way and mutual, against the target's half of `chap`.
+    /// CHAP, one way and mutual, against the target's half of `chap`.
     #[test]
     fn chap_login() {
         let check = |mutual: bool| {
@@ -692,7 +692,7 @@ mod tests {
         check(true);
     }
 
-    /// The goal: a redirect is followed with the address the target gave.
+    /// A redirect is followed with the address the target gave.
     #[test]
     fn redirect() {
         let moved = Say { status: 0x0102, ..say(0, &[("TargetAddress", "192.0.2.7:3261,1")]) };
@@ -701,7 +701,7 @@ mod tests {
         assert_eq!(address, "192.0.2.7:3261,1");
     }
 
-    /// The goal: a message over several PDUs is put together.
+    /// A message over several PDUs is put together.
     #[test]
     fn continued_message() {
         let answers = [
@@ -715,7 +715,7 @@ mod tests {
         assert_eq!((done.params.max_burst_length, done.params.first_burst_length), (4096, 4096));
     }
 
-    /// The goal: refusals read as sentences and keep their number; those that may pass are told
+    /// Refusals read as sentences and keep their number; those that may pass are told
     /// from those that will not.
     #[test]
     fn refusals() {
@@ -733,7 +733,7 @@ mod tests {
         check(0x02ff, "did not say why", false);
     }
 
-    /// The goal: what a hostile or broken target may say ends the login with an error.
+    /// What a hostile or broken target may say ends the login with an error.
     #[test]
     fn hostile_targets() {
         let check = |config: LoginConfig, answers: &[Say]| {
@@ -763,7 +763,7 @@ mod tests {
         check(no_secret, &[]);
     }
 
-    /// The goal: no PDU at all, whatever its opcode and length, makes the machine panic.
+    /// No PDU at all, whatever its opcode and length, makes the machine panic.
     #[test]
     fn any_header_is_survived() {
         for byte in 0..=255 {
@@ -777,7 +777,7 @@ mod tests {
         }
     }
 
-    /// The goal: targets and addresses come out in order, over several responses; a text that never
+    /// Targets and addresses come out in order, over several responses; a text that never
     /// ends is cut off.
     #[test]
     fn discovery() {

@@ -308,7 +308,7 @@ mod tests {
         parse_with(url, &[])
     }
 
-    /// The goal: URLs mean what libiscsi means by them, and their names carry no secret.
+    /// URLs mean what libiscsi means by them, and their names carry no secret.
     #[test]
     fn urls() {
         let check = |url: &str, name: &str, user: Option<&str>| {
@@ -325,7 +325,7 @@ mod tests {
         check("iscsi://h:3261", "iscsi://h:3261", None);
     }
 
-    /// The goal: secrets come from the environment when the URL has none.
+    /// Secrets come from the environment when the URL has none.
     #[test]
     fn environment() {
         let env = [
@@ -340,7 +340,7 @@ mod tests {
         assert_eq!(parse_with("iscsi://h/iqn.a/1", &all).unwrap().credentials.unwrap().user, "v");
     }
 
-    /// The goal: options arrive, and a session's wishes follow them.
+    /// Options arrive, and a session's wishes follow them.
     #[test]
     fn options() {
         let config = parse(
@@ -360,7 +360,7 @@ mod tests {
         assert!(config.initiator.starts_with("iqn.2026-11.io.brunt:"));
     }
 
-    /// The goal: what is wrong is named, without the secret.
+    /// What is wrong is named, without the secret.
     #[test]
     fn mistakes() {
         let check = |url: &str, words: &str| {

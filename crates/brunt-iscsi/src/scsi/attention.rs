@@ -84,7 +84,7 @@ impl Attentions {
 mod tests {
     use super::*;
 
-    /// The goal: order is kept, repetitions are not, resets come alone.
+    /// Order is kept, repetitions are not, resets come alone.
     #[test]
     fn queue() {
         let mut a = Attentions::default();

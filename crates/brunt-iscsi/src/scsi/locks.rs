@@ -135,7 +135,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// The goal: a range's slots, across stripes, the end of the slots and the whole medium.
+    /// A range's slots, across stripes, the end of the slots and the whole medium.
     #[test]
     fn masks() {
         let check = |offset, len, slots: u32, first: u32| {
@@ -152,7 +152,7 @@ mod tests {
         check(u64::MAX - MIB, MIB, 2, 63);
     }
 
-    /// The goal: sharers share, excluders exclude, and both leave the table empty.
+    /// Sharers share, excluders exclude, and both leave the table empty.
     #[test]
     fn share_and_exclude() {
         let locks = RangeLocks::default();
@@ -170,7 +170,7 @@ mod tests {
         assert!(locks.slots.iter().all(|slot| slot.0.load(Ordering::Relaxed) == 0));
     }
 
-    /// The goal: threads that add under shares and read under exclusion never see a half-done sum.
+    /// Threads that add under shares and read under exclusion never see a half-done sum.
     #[test]
     fn threads() {
         use std::sync::atomic::AtomicU64;

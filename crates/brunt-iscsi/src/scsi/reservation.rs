@@ -487,7 +487,7 @@ mod tests {
         r
     }
 
-    /// The goal: SPC-4's conflict table, for holder, registrant and stranger.
+    /// SPC-4's conflict table, for holder, registrant and stranger.
     #[test]
     fn conflict_table() {
         // type, registrant reads, registrant writes, stranger reads; strangers never write.
@@ -508,7 +508,7 @@ mod tests {
         }
     }
 
-    /// The goal: a wrong key, a stranger, and a second reservation are conflicts that change nothing.
+    /// A wrong key, a stranger, and a second reservation are conflicts that change nothing.
     #[test]
     fn conflicts() {
         let check = |who: &str, action, scope_type, list: OutList, expected| {
@@ -534,7 +534,7 @@ mod tests {
         check("a", 8, 0, list(1, 0), bad_cdb(1));
     }
 
-    /// The goal: releases tell the other registrants only for the registrants types.
+    /// Releases tell the other registrants only for the registrants types.
     #[test]
     fn release() {
         for kind in ReservationType::ALL {
@@ -551,7 +551,7 @@ mod tests {
         }
     }
 
-    /// The goal: the reservation ends with its holder's registration, or with the last one.
+    /// The reservation ends with its holder's registration, or with the last one.
     #[test]
     fn unregister() {
         for kind in ReservationType::ALL {
@@ -563,7 +563,7 @@ mod tests {
         }
     }
 
-    /// The goal: preempting takes the reservation over, or only removes registrations.
+    /// Preempting takes the reservation over, or only removes registrations.
     #[test]
     fn preempt() {
         let mut r = held(ExclusiveAccess);
@@ -589,7 +589,7 @@ mod tests {
         assert!(r.is_registered(&port("a")) && r.allowed(&port("b")).write);
     }
 
-    /// The goal: a move registers, moves, and unregisters when asked.
+    /// A move registers, moves, and unregisters when asked.
     #[test]
     fn register_and_move() {
         for unregister in [false, true] {
@@ -608,7 +608,7 @@ mod tests {
         }
     }
 
-    /// The goal: ALL_TG_PT and SPEC_I_PT multiply registrations, up to the limit.
+    /// ALL_TG_PT and SPEC_I_PT multiply registrations, up to the limit.
     #[test]
     fn many_ports() {
         let mut r = Reservations::default();
@@ -627,7 +627,7 @@ mod tests {
         assert!(matches!(refused, Err(Refusal::Check(sense)) if sense.asc == 0x55));
     }
 
-    /// The goal: what is kept reads back the same; a damaged text names its line; no APTPL, no text.
+    /// What is kept reads back the same; a damaged text names its line; no APTPL, no text.
     #[test]
     fn text() {
         let mut r = held(WriteExclusiveRegistrantsOnly);

@@ -194,7 +194,7 @@ fn work(unit: &LogicalUnit, method: &Method) -> Result<(), Failed> {
 mod tests {
     use super::*;
 
-    /// The goal: SBC-3's bounds on the overwrite list, and a pattern that repeats.
+    /// SBC-3's bounds on the overwrite list, and a pattern that repeats.
     #[test]
     fn overwrite_lists() {
         let check = |list: &[u8], byte: Option<(u8, u8)>| {

@@ -71,7 +71,7 @@ impl ReservationStore for FileStore {
 mod tests {
     use super::*;
 
-    /// The goal: a text survives, a second replaces it, an empty one removes it.
+    /// A text survives, a second replaces it, an empty one removes it.
     #[test]
     fn save_and_load() {
         let scratch = tempfile::tempdir().unwrap();

@@ -211,7 +211,7 @@ fn both(options: &LunOptions, test: impl Fn(&mut Client)) {
     }
 }
 
-/// The goal: what was written is read, in every length of command.
+/// What was written is read, in every length of command.
 #[test]
 fn read_and_write() {
     both(&LunOptions::default(), |c| {
@@ -228,7 +228,7 @@ fn read_and_write() {
     });
 }
 
-/// The goal: where data is compared, combined, repeated or written as one, data-out of another length
+/// Where data is compared, combined, repeated or written as one, data-out of another length
 /// than the CDB describes is refused, and the medium is as it was.
 #[test]
 fn lengths_that_disagree() {
@@ -258,7 +258,7 @@ fn lengths_that_disagree() {
     });
 }
 
-/// The goal: bounds, protection fields and lengths are checked before anything happens.
+/// Bounds, protection fields and lengths are checked before anything happens.
 #[test]
 fn bounds() {
     both(&thin(), |c| {
@@ -285,7 +285,7 @@ fn bounds() {
     });
 }
 
-/// The goal: a write with less data than its CDB wants writes whole blocks, or nothing.
+/// A write with less data than its CDB wants writes whole blocks, or nothing.
 #[test]
 fn short_data() {
     both(&LunOptions::default(), |c| {
@@ -301,7 +301,7 @@ fn short_data() {
     });
 }
 
-/// The goal: VERIFY compares with nothing, data, or one block, and says where it differs.
+/// VERIFY compares with nothing, data, or one block, and says where it differs.
 #[test]
 fn verify() {
     both(&LunOptions::default(), |c| {
@@ -328,7 +328,7 @@ fn verify() {
     });
 }
 
-/// The goal: COMPARE AND WRITE writes only what compared; ORWRITE ors; WRITE ATOMIC keeps to its limits.
+/// COMPARE AND WRITE writes only what compared; ORWRITE ors; WRITE ATOMIC keeps to its limits.
 #[test]
 fn read_modify_write() {
     both(&LunOptions::default(), |c| {
@@ -365,7 +365,7 @@ fn read_modify_write() {
     });
 }
 
-/// The goal: WRITE SAME in its forms, thin and thick; UNMAP only thin; GET LBA STATUS tells.
+/// WRITE SAME in its forms, thin and thick; UNMAP only thin; GET LBA STATUS tells.
 #[test]
 fn fill_and_unmap() {
     both(&thin(), |c| {
@@ -429,7 +429,7 @@ fn fill_and_unmap() {
     });
 }
 
-/// The goal: INQUIRY, REPORT LUNS and their like, and what a missing LUN answers.
+/// INQUIRY, REPORT LUNS and their like, and what a missing LUN answers.
 #[test]
 fn identity() {
     let units = vec![(1, unit(true, thin())), (0, unit(true, LunOptions::default()))];
@@ -478,7 +478,7 @@ fn identity() {
     assert_eq!(unknown(&[0; 6]).sense.unwrap().asc, 0x25);
 }
 
-/// The goal: the report of commands is the truth: what it lists is not "invalid operation code",
+/// The report of commands is the truth: what it lists is not "invalid operation code",
 /// what it does not list is.
 #[test]
 fn supported_opcodes() {
@@ -513,7 +513,7 @@ fn supported_opcodes() {
     }
 }
 
-/// The goal: mode pages are sensed and selected; other nexuses are told; protection takes effect.
+/// Mode pages are sensed and selected; other nexuses are told; protection takes effect.
 #[test]
 fn mode_pages() {
     let unit = unit(true, LunOptions::default());
@@ -546,7 +546,7 @@ fn mode_pages() {
     assert_eq!(b.code(&[0; 6]), GOOD);
 }
 
-/// The goal: a read-only unit reads and refuses every command that writes.
+/// A read-only unit reads and refuses every command that writes.
 #[test]
 fn read_only() {
     both(&LunOptions { read_only: true, thin: true, ..LunOptions::default() }, |c| {
@@ -566,7 +566,7 @@ fn read_only() {
     });
 }
 
-/// The goal: media are ejected, loaded and kept in; what needs them says so.
+/// Media are ejected, loaded and kept in; what needs them says so.
 #[test]
 fn removable() {
     let unit = unit(true, LunOptions { removable: true, thin: true, ..LunOptions::default() });
@@ -609,7 +609,7 @@ fn removable() {
     assert_eq!(fixed.code(&eject), FIELD);
 }
 
-/// The goal: RESERVE keeps others out until it is released, reset or its nexus is lost.
+/// RESERVE keeps others out until it is released, reset or its nexus is lost.
 #[test]
 fn reserve_and_release() {
     let unit = unit(true, LunOptions::default());
@@ -653,7 +653,7 @@ fn pr_out(action: u8, kind: u8, own: u64, new: u64, flags: u8) -> ([u8; 10], Vec
     ([op::PERSISTENT_RESERVE_OUT, action, kind, 0, 0, 0, 0, 0, 24, 0], list)
 }
 
-/// The goal: persistent reservations through commands: who may do what, who is told, what survives.
+/// Persistent reservations through commands: who may do what, who is told, what survives.
 #[test]
 fn persistent_reservations() {
     let folder = tempfile::tempdir().unwrap();
@@ -699,7 +699,7 @@ fn persistent_reservations() {
     assert_eq!(do_out(&mut c, 0, 0, 0, 1, 1), PARAMETER);
 }
 
-/// The goal: SANITIZE keeps the unit busy, outlives resets and connections, and leaves what it said.
+/// SANITIZE keeps the unit busy, outlives resets and connections, and leaves what it said.
 #[test]
 fn sanitize() {
     let slow = LunOptions { sanitize_bytes_per_second: Some(2 << 20), ..thin() };
@@ -741,7 +741,7 @@ fn sanitize() {
     assert_eq!(c.code(&[op::SANITIZE, 0x02, 0, 1]), FIELD);
 }
 
-/// The goal: EXTENDED COPY within a unit and between two; its results; each of its complaints.
+/// EXTENDED COPY within a unit and between two; its results; each of its complaints.
 #[test]
 fn extended_copy() {
     let named = |serial: &str| LunOptions { serial: serial.to_string(), ..LunOptions::default() };
@@ -807,7 +807,7 @@ fn extended_copy() {
     }
 }
 
-/// The goal: ABORT TASK, ABORT and CLEAR TASK SET and resets end each task once, also on other
+/// ABORT TASK, ABORT and CLEAR TASK SET and resets end each task once, also on other
 /// connections, and tell whom they have to tell.
 #[test]
 fn task_management() {
@@ -847,7 +847,7 @@ fn task_management() {
     assert!(ticket.is_done());
 }
 
-/// The goal: an ORDERED command waits for the older ones and holds up the younger ones.
+/// An ORDERED command waits for the older ones and holds up the younger ones.
 #[test]
 fn ordered() {
     for inline in [true, false] {
@@ -875,7 +875,7 @@ fn ordered() {
     }
 }
 
-/// The goal: a COMPARE AND WRITE waits for a write that is being received into the medium.
+/// A COMPARE AND WRITE waits for a write that is being received into the medium.
 #[test]
 fn locks_between_connections() {
     let unit = unit(true, LunOptions::default());
@@ -901,7 +901,7 @@ fn locks_between_connections() {
     assert_eq!(a.read(0, 1), [8; BLOCK]);
 }
 
-/// The goal: a task set that is full says so, and takes commands again afterwards.
+/// A task set that is full says so, and takes commands again afterwards.
 #[test]
 fn full() {
     let mut c = Client::new(&unit(false, LunOptions::default()), "a");
@@ -918,7 +918,7 @@ fn full() {
     assert_eq!(c.read(0, 1), [0; BLOCK]);
 }
 
-/// The goal: no CDB and no parameter list makes a unit panic, whatever its bytes and lengths.
+/// No CDB and no parameter list makes a unit panic, whatever its bytes and lengths.
 #[test]
 fn nonsense() {
     let mut random = brunt_core::random::Random::new(20_261_121);

@@ -14,8 +14,6 @@ mod io;
 mod response;
 mod task_management;
 mod tasks;
-#[cfg(test)]
-mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -27,8 +25,7 @@ pub use io::{
     Begun, Broken, ConnectionIo, Context, Counters, DataOut, Destination, IsDone, KeepAlive, Received,
 };
 
-use self::task_management::{PendingFunction, RECENT_MAX};
-use self::tasks::{TaskPhase, TaskTable};
+use self::tasks::{PendingFunction, RECENT_MAX, TaskPhase, TaskTable};
 use super::session::{CommandWindow, Message, Turn};
 use super::text::TextExchange;
 use crate::params::Params;
@@ -378,3 +375,6 @@ impl Connection {
         self.next_ttt
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,23 +4,10 @@
 
 use brunt_wire::iscsi::pdu::{FLAG_FINAL, TaskManagementRequest, TaskManagementResponse, code, lun_number};
 
-use super::io::{ConnectionIo, Context, IsDone};
-use super::tasks::TaskPhase;
+use super::io::{ConnectionIo, Context};
+use super::tasks::{PendingFunction, RECENT_MAX, TaskPhase};
 use super::{Connection, Held};
 use crate::target_node::session::{Reach, Turn};
-
-/// Aborted tasks whose data may still be on its way and is dropped without a word.
-pub(super) const RECENT_MAX: usize = 64;
-
-/// A task management function that waits for tasks to be gone.
-pub(super) struct PendingFunction {
-    function: u8,
-    itt: u32,
-    /// Of ours, for ABORT TASK.
-    pub tag: Option<u64>,
-    /// Of everybody's.
-    pending: Vec<IsDone>,
-}
 
 impl Connection {
     /// Task management (RFC 7143, 11.5).

@@ -11,11 +11,15 @@ use brunt_wire::iscsi::ahs::Ahs;
 use brunt_wire::iscsi::pdu::{Bhs, DataOut as DataOutPdu, ScsiCommand, code, lun_number};
 use brunt_wire::scsi::sense::Sense;
 
+use super::io::IsDone;
 use crate::scsi::{Outcome, TaskAttribute};
 use crate::tag::TagHasher;
 
 /// Bytes of data-out that one connection holds in buffers before it stops asking for more.
 pub(super) const BUFFERED_BYTES_MAX: usize = 64 << 20;
+
+/// Aborted tasks whose data may still be on its way and is dropped without a word.
+pub(super) const RECENT_MAX: usize = 64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TaskPhase {
@@ -70,6 +74,16 @@ pub(super) struct Burst {
     pub at: u32,
     pub end: u32,
     pub data_sn: u32,
+}
+
+/// A task management function that waits for tasks to be gone.
+pub(super) struct PendingFunction {
+    pub function: u8,
+    pub itt: u32,
+    /// Of ours, for ABORT TASK.
+    pub tag: Option<u64>,
+    /// Of everybody's.
+    pub pending: Vec<IsDone>,
 }
 
 /// All tasks of a connection. A task is known by its slot here, by its tag to logical units (the slot

@@ -1,0 +1,280 @@
+//! One session to one LUN, after login: commands out, data and answers in (RFC 7143, 4 and 11).
+//!
+//! Its driver moves bytes: it hands over requests ([`InitiatorSession::submit`]), sends what
+//! [`InitiatorSession::pull`] gives, asks [`InitiatorSession::on_header`] where a PDU's data belongs, puts it there,
+//! reports the PDU with [`InitiatorSession::on_pdu`], and retires what was answered. A blocking one probes
+//! the LUN (`connect`), one on a ring serves requests (`device`). The session outlives its
+//! connections: after a loss its tasks wait for new ones ([`InitiatorSession::detach`], [`InitiatorSession::attach`]).
+//!
+//! What is sent again after a loss: everything that was not answered. All requests of a block
+//! device may be done twice, and each is sent at most [`SessionConfig::tries`] times.
+//!
+//! The one rule: a PDU that does not fit what we asked for (tag, sequence number, offset, length)
+//! is a [`Violation`], and the connection is dropped; nothing is written outside a task's buffer.
+
+mod connection;
+mod receive;
+mod requests;
+mod send;
+mod task;
+mod timeouts;
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use brunt_block::{BufPool, DeviceError};
+use brunt_core::Nanos;
+use brunt_wire::scsi::sense::{Sense, Status};
+
+pub use connection::{DataRange, Outgoing};
+pub use receive::{DataDestination, SHORT_DATA_BYTES_MAX, Violation};
+pub use requests::Retired;
+
+use self::connection::SessionConnection;
+use self::task::{InitiatorTask, TaskManagement, TaskOutcome, TaskState};
+use super::command::Facts;
+use crate::params::Params;
+
+/// Tasks of one session at most: ITTs carry the index in 16 bits and keep some values for others.
+pub const DEPTH_MAX: u32 = 1024;
+
+/// How a session behaves.
+#[derive(Clone, Debug)]
+pub struct SessionConfig {
+    /// The LUN's field in headers.
+    pub lun: [u8; 8],
+    /// Tasks at once.
+    pub depth: u32,
+    /// How long one try of one command may take before it is aborted.
+    pub timeout: Duration,
+    /// A connection that was silent for so long is pinged; twice, and it is dead.
+    pub keepalive: Duration,
+    /// How often a request is sent at the most (losses and unit attentions).
+    pub tries: u32,
+}
+
+/// What happened beside plain answers. Printed with results.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SessionCounts {
+    /// Requests sent again after their connection was lost or their LUN was reset.
+    pub replays: u64,
+    /// Requests sent again after a unit attention.
+    pub unit_attentions: u64,
+    /// Requests sent again after BUSY or TASK SET FULL.
+    pub busy: u64,
+    /// Requests that took longer than the time-out.
+    pub timeouts: u64,
+    /// LUN resets sent because an abort was not answered.
+    pub resets: u64,
+    /// Requests that were done, and told a recovered error.
+    pub recovered: u64,
+    /// The status and sense that last made a request be sent again, or were recovered from.
+    pub last: Option<(Status, Option<Sense>)>,
+}
+
+/// Why a session ended without a violation, and how long the target asks to wait before the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionLoss {
+    /// In words.
+    pub why: &'static str,
+    /// The least time until a new login.
+    pub wait: Duration,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SessionPhase {
+    /// No connections.
+    Detached,
+    Running,
+    /// The target asked us to leave: no new commands, a logout when the old ones are done.
+    Draining {
+        until: Nanos,
+    },
+    /// The logout is out.
+    LoggingOut {
+        until: Nanos,
+    },
+    Lost(SessionLoss),
+}
+
+/// What a new set of connections brings.
+#[derive(Clone, Debug)]
+pub struct Attachment {
+    /// The session's next CmdSN.
+    pub cmd_sn: u32,
+    /// The last MaxCmdSN.
+    pub max_cmd_sn: u32,
+    /// SessionConnection id, values, next StatSN; in the order the driver numbers them.
+    pub connections: Vec<(u16, Params, u32)>,
+}
+
+/// The session. See the module.
+#[derive(Debug)]
+pub struct InitiatorSession {
+    config: SessionConfig,
+    facts: Facts,
+    pool: Pool,
+    tasks: Vec<InitiatorTask>,
+    free: Vec<u16>,
+    waiting: VecDeque<u16>,
+    answered: VecDeque<u16>,
+    connections: Vec<SessionConnection>,
+    cmd_sn: u32,
+    max_cmd_sn: u32,
+    sequence: u64,
+    side_sequence: u16,
+    hold_until: Nanos,
+    next_check: Nanos,
+    task_management: Option<TaskManagement>,
+    phase: SessionPhase,
+    counts: SessionCounts,
+}
+
+/// A pool that does not print itself.
+struct Pool(BufPool);
+
+impl std::fmt::Debug for Pool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Pool")
+    }
+}
+
+impl InitiatorSession {
+    /// A session without connections. Parameter lists come from `pool`.
+    ///
+    /// # Panics
+    /// When the depth is 0 or over [`DEPTH_MAX`].
+    pub fn new(config: SessionConfig, facts: Facts, pool: BufPool) -> InitiatorSession {
+        assert!((1..=DEPTH_MAX).contains(&config.depth), "a depth of {} is not possible", config.depth);
+        let depth = config.depth as u16;
+        InitiatorSession {
+            facts,
+            pool: Pool(pool),
+            tasks: (0..depth).map(|_| InitiatorTask::new()).collect(),
+            free: (0..depth).rev().collect(),
+            waiting: VecDeque::with_capacity(depth.into()),
+            answered: VecDeque::with_capacity(depth.into()),
+            connections: Vec::new(),
+            cmd_sn: 0,
+            max_cmd_sn: 0,
+            sequence: 0,
+            side_sequence: 0,
+            hold_until: Nanos(0),
+            next_check: Nanos::MAX,
+            task_management: None,
+            phase: SessionPhase::Detached,
+            counts: SessionCounts::default(),
+            config,
+        }
+    }
+
+    /// Tasks that can be taken.
+    pub fn room(&self) -> usize {
+        self.free.len()
+    }
+
+    /// Tasks taken and not retired.
+    pub fn outstanding(&self) -> u32 {
+        (self.tasks.len() - self.free.len()) as u32
+    }
+
+    /// What happened so far.
+    pub fn counts(&self) -> SessionCounts {
+        self.counts
+    }
+
+    /// Why the session ended, when it has without a violation.
+    pub fn lost(&self) -> Option<SessionLoss> {
+        match self.phase {
+            SessionPhase::Lost(loss) => Some(loss),
+            _ => None,
+        }
+    }
+
+    /// The session's CmdSN, for the login of a further connection.
+    pub fn cmd_sn(&self) -> u32 {
+        self.cmd_sn
+    }
+
+    /// The highest CmdSN the target takes.
+    pub fn max_cmd_sn(&self) -> u32 {
+        self.max_cmd_sn
+    }
+
+    /// The StatSN that a connection expects next.
+    pub fn exp_stat_sn(&self, connection: usize) -> u32 {
+        self.connections[connection].exp_stat_sn
+    }
+
+    /// Goes to work on new connections.
+    pub fn attach(&mut self, attachment: Attachment, facts: Facts, now: Nanos) {
+        assert!(
+            self.phase == SessionPhase::Detached && !attachment.connections.is_empty(),
+            "a session without connections gets some"
+        );
+        self.facts = facts;
+        self.cmd_sn = attachment.cmd_sn;
+        self.max_cmd_sn = attachment.max_cmd_sn;
+        self.connections = attachment
+            .connections
+            .into_iter()
+            .map(|(cid, params, exp_stat_sn)| SessionConnection {
+                params,
+                cid,
+                exp_stat_sn,
+                out: VecDeque::with_capacity(2 * self.tasks.len()),
+                outstanding: 0,
+                last_heard: now,
+                pinged: None,
+            })
+            .collect();
+        self.phase = SessionPhase::Running;
+        self.hold_until = Nanos(0);
+        let tasks = &mut self.tasks;
+        self.waiting.make_contiguous().sort_by_key(|index| tasks[usize::from(*index)].sequence);
+        for index in &self.waiting {
+            tasks[usize::from(*index)].deadline = now.after(self.config.timeout);
+        }
+        self.next_check = now.after(self.config.timeout).min(now.after(self.config.keepalive));
+    }
+
+    /// The connections are gone: what was on its way waits again, in the order it was submitted. The
+    /// driver has put all data back.
+    pub fn detach(&mut self) {
+        self.connections.clear();
+        self.task_management = None;
+        self.phase = SessionPhase::Detached;
+        self.next_check = Nanos::MAX;
+        for index in 0..self.tasks.len() as u16 {
+            let task = &self.tasks[usize::from(index)];
+            match (task.state, task.abort_reason) {
+                (TaskState::Issued { .. } | TaskState::Waiting, Some(abort_reason)) => {
+                    self.waiting.retain(|waiting| *waiting != index);
+                    self.answer(index, TaskOutcome::Failed(abort_reason.error()));
+                }
+                (TaskState::Issued { .. }, None) => self.answer(index, TaskOutcome::Again),
+                _ => {}
+            }
+        }
+        let tasks = &self.tasks;
+        self.answered.make_contiguous().sort_by_key(|index| tasks[usize::from(*index)].sequence);
+    }
+
+    /// There will be no new connections: everything ends with this error.
+    pub fn fail_all(&mut self, error: DeviceError) {
+        assert!(self.phase == SessionPhase::Detached, "nothing is under way when everything fails");
+        while let Some(index) = self.waiting.pop_front() {
+            self.answer(index, TaskOutcome::Failed(error));
+        }
+        for index in 0..self.tasks.len() as u16 {
+            if let TaskState::Answered(outcome @ TaskOutcome::Again) =
+                &mut self.tasks[usize::from(index)].state
+            {
+                *outcome = TaskOutcome::Failed(error);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

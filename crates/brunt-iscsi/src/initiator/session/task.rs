@@ -1,0 +1,131 @@
+//! What a session knows of one request: how far it is, and how much of its data has moved. Used by the
+//! other files of `session`. The one rule: [`TaskState`] goes free, waiting, issued, answered; back to
+//! waiting only to be sent again.
+
+use brunt_block::{Buf, DeviceError, Op, Refusal};
+use brunt_core::Nanos;
+use brunt_wire::scsi::sense::{Sense, Status};
+
+use crate::initiator::command::{Command, Data, Direction, Progress};
+
+/// Indexes from here on are no tasks.
+pub(super) const INDEX_PING: u32 = 0xf000;
+pub(super) const INDEX_TASK_MANAGEMENT: u32 = 0xf100;
+pub(super) const INDEX_LOGOUT: u32 = 0xf200;
+
+#[derive(Debug)]
+pub(super) enum TaskWork {
+    Request {
+        op: Op,
+        offset: u64,
+        len: u64,
+        force_unit_access: bool,
+        progress: Progress,
+    },
+    /// A command of the prober: answered as it is, never sent again.
+    Control,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TaskState {
+    Free,
+    Waiting,
+    Issued { connection: usize },
+    Answered(TaskOutcome),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TaskOutcome {
+    Scsi {
+        status: Status,
+        sense: Option<Sense>,
+    },
+    Failed(DeviceError),
+    /// Nobody knows whether it was done: send it again.
+    Again,
+}
+
+/// Why a task is being aborted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AbortReason {
+    TimedOut,
+    Cancelled,
+}
+
+impl AbortReason {
+    pub fn error(self) -> DeviceError {
+        match self {
+            AbortReason::TimedOut => DeviceError::TimedOut,
+            AbortReason::Cancelled => DeviceError::refused(Refusal::Cancelled),
+        }
+    }
+}
+
+/// A request, or the command of a request that is under way.
+#[derive(Debug)]
+pub(super) struct InitiatorTask {
+    pub state: TaskState,
+    pub generation: u16,
+    pub tag: u64,
+    pub work: TaskWork,
+    pub command: Command,
+    /// The caller's buffer.
+    pub buf: Buf,
+    /// The parameter list or zero block of the command under way.
+    pub parameter: Buf,
+    pub tries: u32,
+    /// Order of submission.
+    pub sequence: u64,
+    pub deadline: Nanos,
+    pub abort_reason: Option<AbortReason>,
+    pub cmd_sn: u32,
+    /// Data-In bytes that came; the next offset.
+    pub received: u32,
+    pub exp_data_sn: u32,
+    /// Data-Out bytes that were sent or asked for; the next offset of an R2T.
+    pub solicited: u32,
+    pub exp_r2t_sn: u32,
+}
+
+impl InitiatorTask {
+    pub fn new() -> InitiatorTask {
+        InitiatorTask {
+            state: TaskState::Free,
+            generation: 0,
+            tag: 0,
+            work: TaskWork::Control,
+            command: Command {
+                cdb: [0; 16],
+                direction: Direction::None,
+                data_len: 0,
+                data: Data::Caller,
+                covers: 0,
+            },
+            buf: Buf::empty(),
+            parameter: Buf::empty(),
+            tries: 0,
+            sequence: 0,
+            deadline: Nanos::MAX,
+            abort_reason: None,
+            cmd_sn: 0,
+            received: 0,
+            exp_data_sn: 0,
+            solicited: 0,
+            exp_r2t_sn: 0,
+        }
+    }
+}
+
+/// A tag: the slot's generation above its index, so that the answer to an old task fits no new one.
+pub(super) fn itt_of(index: u16, generation: u16) -> u32 {
+    u32::from(generation) << 16 | u32::from(index)
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TaskManagement {
+    pub function: u8,
+    /// The task to abort.
+    pub task: u16,
+    pub itt: u32,
+    pub deadline: Nanos,
+}
