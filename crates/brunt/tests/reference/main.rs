@@ -1,0 +1,79 @@
+//! The references in `docs/` say what the program says: they are made from its schemas and from examples that
+//! it accepts. Run `UPDATE=1 cargo test -p brunt --test reference` to write them again.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod render;
+
+use std::path::{Path, PathBuf};
+
+use render::{Notation, Reference};
+use serde_json::Value;
+use support::{brunt, root, succeed};
+
+/// Compares a reference with the file in `docs/`, or writes it.
+fn keep(name: &str, head: &str, reference: &Reference<'_>) {
+    let rendered = reference.render();
+    assert!(rendered.lacking.is_empty(), "{name} lacks\n  {}", rendered.lacking.join("\n  "));
+    let text = format!("{head}{}", rendered.text);
+    let path = root().join("docs").join(name);
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(&path, text).expect("the reference can be written");
+        return;
+    }
+    let written = std::fs::read_to_string(&path).unwrap_or_default();
+    let differs = written.lines().zip(text.lines()).find(|(old, new)| old != new);
+    assert!(
+        written == text,
+        "docs/{name} is out of date; run UPDATE=1 cargo test -p brunt --test reference\nfirst difference: {differs:#?}"
+    );
+}
+
+/// Files of a folder with this extension, by name.
+fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).expect("a folder of examples").flatten();
+    let mut files: Vec<_> = entries
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|found| found == extension))
+        .collect();
+    files.sort();
+    files
+}
+
+/// `docs/experiments.md` has every key of experiment files, with its meaning, default and an example that works.
+#[test]
+fn experiments() {
+    let schema: Value =
+        serde_json::from_str(&succeed(brunt().arg("schema"), 20)).expect("the schema is JSON");
+    let here = root().join("crates/brunt/tests/reference");
+    let mut examples = Vec::new();
+    let own = files(&here.join("experiments"), "toml");
+    for path in files(&root().join("examples"), "toml").iter().chain(&own) {
+        let text = std::fs::read_to_string(path).expect("an example");
+        examples.push(toml::from_str(&text).expect("an example is TOML"));
+    }
+    // Those of examples/ are tried by tests/examples.rs.
+    for path in own {
+        succeed(brunt().args(["--json", "run", "--check"]).arg(&path).args(["--out", "nowhere"]), 20);
+    }
+    let head = std::fs::read_to_string(here.join("experiments.md")).expect("the introduction");
+    let order = [
+        "name",
+        "description",
+        "include",
+        "repetitions",
+        "seed",
+        "allow_overwrite",
+        "targets",
+        "workloads",
+        "filesystems",
+        "sweep",
+        "lab",
+        "fault",
+        "probes",
+    ];
+    let reference =
+        Reference { schema: &schema, examples: &examples, notation: Notation::Toml, order: &order };
+    keep("experiments.md", &head, &reference);
+}
