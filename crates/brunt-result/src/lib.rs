@@ -13,6 +13,7 @@ pub mod cost;
 pub mod degradation;
 pub mod event;
 pub mod link;
+pub mod message;
 pub mod op;
 pub mod probe;
 pub mod record;
