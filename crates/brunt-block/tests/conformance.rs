@@ -291,6 +291,10 @@ fn memory_with_faults() {
     conforms("memory:8MiB?retry=3,off");
     conforms("memory:8MiB?fault=aborted-command,p=0.5,seed=1;medium-error,every=7&retry=200");
     conforms("memory:8MiB?fault=recovered-error,p=0.5&delay=uniform:1us-20us&retry=3,delay=10us");
+    conforms("memory:8MiB?fault=not-ready,p=0.2,seed=2;task-set-full,p=0.2,seed=3;unit-attention&retry=200");
+    conforms("memory:8MiB?fault=sense:b/4b/04,p=0.3,seed=4;errno:EIO,p=0.1,seed=5&retry=200");
+    conforms("memory:8MiB?fault=flaky:2ms/1ms&retry=1000,delay=1ms");
+    conforms("memory:8MiB?fault=bad-blocks,lba=99999999;misdirect,p=0&retry=1");
 }
 
 /// The goal: arrays are devices like others: whole, degraded from the first request on, and rebuilding.

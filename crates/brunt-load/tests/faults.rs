@@ -25,17 +25,18 @@ fn verify(url: &str) -> (u64, u64) {
     (wrong, counts.errors() - wrong)
 }
 
-/// The goal: every way of losing or changing data silently is seen.
+/// Every way of losing or changing data silently is seen.
 #[test]
 fn lies_are_found_out() {
-    for lie in ["corrupt,op=read", "corrupt,op=write", "drop", "torn:1"] {
+    for lie in ["corrupt,op=read", "corrupt,op=write", "drop", "torn:1", "misdirect", "flaky:1us/1000s/drop"]
+    {
         let (wrong, failed) = verify(&format!("memory:4MiB?fault={lie},p=0.02,seed=3"));
         assert!(wrong > 0, "{lie} went unseen");
         assert_eq!(failed, 0, "{lie}");
     }
 }
 
-/// The goal: errors are errors and lateness is lateness; neither is taken for a lie.
+/// Errors are errors and lateness is lateness; neither is taken for a lie.
 #[test]
 fn honest_trouble_is_no_lie() {
     let check = |faults: &str, fails: bool| {
@@ -46,10 +47,13 @@ fn honest_trouble_is_no_lie() {
     check("medium-error,p=0.02,seed=4", true);
     check("recovered-error,p=0.2", false);
     check("slow:100us,p=0.1", false);
+    check("bad-blocks:1%,seed=4", true);
+    check("not-ready,p=0.02,seed=4", true);
+    check("unit-attention&retry=1", false);
     check("aborted-command,p=0.2&retry=20", false);
 }
 
-/// The goal: an array that loses a member under load, runs degraded and rebuilds meanwhile loses nothing.
+/// An array that loses a member under load, runs degraded and rebuilds meanwhile loses nothing.
 #[test]
 fn arrays_keep_their_word() {
     let dies = "?fault=hardware-error,op=write,every=2000,times=1";

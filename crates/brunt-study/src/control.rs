@@ -211,6 +211,9 @@ pub enum LayerStatus {
         armed: Vec<String>,
         /// Requests hit so far.
         injected: u64,
+        /// Bad blocks that writes made good so far.
+        #[serde(default)]
+        cured: u64,
     },
     /// A retry layer.
     Retry {
@@ -259,7 +262,7 @@ impl LayerStatus {
     fn of(part: &dyn Controllable) -> LayerStatus {
         if let Some(switch) = part.downcast_ref::<FaultSwitch>() {
             let armed = switch.armed().iter().map(|armed| armed.fault.to_string()).collect();
-            LayerStatus::Fault { armed, injected: switch.injected() }
+            LayerStatus::Fault { armed, injected: switch.injected(), cured: switch.cured() }
         } else if let Some(switch) = part.downcast_ref::<RetrySwitch>() {
             LayerStatus::Retry {
                 on: switch.is_on(),

@@ -54,7 +54,7 @@ impl Drop for Controlled {
     }
 }
 
-/// The goal: what is ordered is what our initiator sees, as sense data; and it ends when it is told to.
+/// What is ordered is what our initiator sees, as sense data; and it ends when it is told to.
 #[test]
 fn orders_become_sense_data() {
     let mut target = Controlled::start("memory:8MiB?fault=off&retry=50,off");
@@ -74,6 +74,13 @@ fn orders_become_sense_data() {
     check(&mut target, "hardware-error,op=read", Some("hardware error (key 0x4, asc/ascq 44/00"));
     check(&mut target, "aborted-command,op=read", Some("aborted command (key 0xb, asc/ascq 4b/00"));
     check(&mut target, "reservation-conflict,op=read", Some("ReservationConflict"));
+    check(&mut target, "not-ready,op=read", Some("not ready (key 0x2, asc/ascq 04/00"));
+    check(&mut target, "sense:3/14/01,op=read", Some("medium error (key 0x3, asc/ascq 14/01"));
+    check(&mut target, "sense:9/80/07,op=read", Some("(key 0x9, asc/ascq 80/07"));
+    check(&mut target, "bad-blocks,lba=3+40", Some("information 3)"));
+    check(&mut target, "errno:ENOSPC,op=read", Some("data protect (key 0x7, asc/ascq 27/07"));
+    check(&mut target, "unit-attention,op=read", None);
+    check(&mut target, "task-set-full,op=read,times=3", None);
     check(&mut target, "recovered-error,op=read", None);
     check(&mut target, "busy,op=read,times=3", None);
     assert_eq!(target.ask(r#"{"do":"retry","lun":0,"on":true}"#), r#"{"answer":"done"}"#);

@@ -7,6 +7,9 @@
 //! request that is hit is told from the others by its tag, which is why tags of outstanding requests
 //! are unique.
 
+pub mod blocks;
+mod errno;
+pub mod kind;
 pub mod spec;
 pub mod switch;
 
@@ -18,7 +21,9 @@ use std::time::Duration;
 use brunt_core::random::Random;
 use brunt_core::{Clock, Nanos};
 
-pub use spec::{Fault, Kind, Ops};
+pub use kind::Kind;
+use spec::touched;
+pub use spec::{Fault, Ops};
 pub use switch::{Armed, FaultSwitch};
 
 use crate::backends::in_range;
@@ -34,8 +39,9 @@ const HANG_LOOK: Duration = Duration::from_millis(5);
 pub const ENTRY: LayerEntry = LayerEntry {
     name: "fault",
     help: "off, or faults with ; between them: medium-error hardware-error recovered-error aborted-command busy \
-           reservation-conflict slow:TIME slow:xN hang drop torn:BLOCKS corrupt, then ,p=0.1 ,op=read+write \
-           ,lba=0-99 ,every=N ,times=N ,seed=N; and name=NAME",
+           reservation-conflict not-ready unit-attention task-set-full sense:KEY/ASC/ASCQ errno:NAME slow:TIME \
+           slow:xN hang drop torn:BLOCKS corrupt misdirect:BLOCKS bad-blocks:SHARE% flaky:UP/DOWN \
+           flaky:UP/DOWN/drop, then ,p=0.1 ,op=read+write ,lba=0-99+200 ,every=N ,times=N ,seed=N; and name=NAME",
     example: "aborted-command,p=0.1,op=read,seed=7;name=disk",
     wrap: |inner, value| Ok(Arc::new(parse(inner, value)?)),
 };
@@ -123,6 +129,51 @@ impl Backend for FaultBackend {
 struct Active {
     armed: Arc<Armed>,
     random: Random,
+    /// This device has had its unit attention.
+    told: bool,
+}
+
+impl Active {
+    /// Whether it hits a request, which is counted then.
+    fn hits(&mut self, request: &Request, info: &DeviceInfo, clock: &Clock) -> bool {
+        let fault = &self.armed.fault;
+        // What is wrong in itself is answered as ever.
+        if !fault.is_about(request, info.block_bytes) || in_range(info, request).is_err() {
+            return false;
+        }
+        match fault.kind {
+            Kind::UnitAttention if self.told => return false,
+            Kind::Flaky { .. } => {
+                let now = clock.now();
+                if !fault.is_down(self.armed.since(now), now) {
+                    return false;
+                }
+            }
+            Kind::Misdirect { blocks }
+                if places(request, info).is_none_or(|all| blocks.is_some_and(|by| by % all == 0)) =>
+            {
+                return false;
+            }
+            Kind::BadBlocks { .. } => match self.armed.first_bad(request, info) {
+                None => return false,
+                // A cure, which counts by itself.
+                Some(_) if request.op != Op::Read => return true,
+                Some(_) => {}
+            },
+            _ => {}
+        }
+        let hits = self.armed.counts_in()
+            && (fault.probability >= 1.0 || self.random.chance(fault.probability))
+            && self.armed.take();
+        self.told |= hits;
+        hits
+    }
+}
+
+/// How many places a request of its length has on the device; `None` if there is no other than its own.
+fn places(request: &Request, info: &DeviceInfo) -> Option<u64> {
+    let all = info.size_bytes.checked_sub(request.len)? / u64::from(info.block_bytes) + 1;
+    (all > 1).then_some(all)
 }
 
 /// A request on its way down.
@@ -148,6 +199,8 @@ enum Effect {
     Report(DeviceError),
     /// Held back until it took so many times as long.
     Stretch { start: Nanos, factor: f64 },
+    /// If it went well, bad blocks from the first to the last are good from now on.
+    Cure { armed: Arc<Armed>, first: u64, last: u64 },
     /// This bit is turned. For a read it is the damage; for a write the caller gets back what it gave.
     Flip { bit: u64 },
 }
@@ -271,7 +324,7 @@ impl FaultDevice {
                 // Faults of one seed do not toss the same coins.
                 None => {
                     let seed = armed.fault.seed ^ armed.id.rotate_left(32);
-                    Active { random: Random::for_part(seed, self.part), armed }
+                    Active { random: Random::for_part(seed, self.part), armed, told: false }
                 }
             });
         }
@@ -279,52 +332,34 @@ impl FaultDevice {
 
     /// The fault that hits a request, if one does.
     fn hit(&mut self, request: &Request) -> Option<usize> {
-        let block_bytes = self.info.block_bytes;
-        for (index, active) in self.active.iter_mut().enumerate() {
-            let fault = &active.armed.fault;
-            // What is wrong in itself is answered as ever.
-            let hits = fault.is_about(request, block_bytes)
-                && in_range(&self.info, request).is_ok()
-                && active.armed.counts_in()
-                && (fault.probability >= 1.0 || active.random.chance(fault.probability))
-                && active.armed.take();
-            if hits {
-                return Some(index);
-            }
-        }
-        None
+        self.active.iter_mut().position(|active| active.hits(request, &self.info, &self.clock))
     }
 
     #[cold]
     fn inject(&mut self, index: usize, mut request: Request) {
-        let block_bytes = self.info.block_bytes;
-        let Active { armed, random } = &mut self.active[index];
-        let (tag, fault) = (request.tag, &armed.fault);
+        let block_bytes = u64::from(self.info.block_bytes);
+        let Active { armed, random, .. } = &mut self.active[index];
+        let tag = request.tag;
         let answer = |request: Request, result| Completion { tag: request.tag, buf: request.buf, result };
-        match fault.kind {
-            Kind::MediumError
-            | Kind::HardwareError
-            | Kind::AbortedCommand
-            | Kind::Busy
-            | Kind::ReservationConflict => {
-                let error = fault.error(&request, block_bytes).expect("these kinds are errors");
+        if let Some(error) = armed.error(&request, &self.info) {
+            if !error.is_recovered() {
                 return self.ready.push(answer(request, Err(error)));
             }
-            Kind::Drop => return self.ready.push(answer(request, Ok(()))),
+            self.marked.push(Mark { tag, effect: Effect::Report(error) });
+            return self.below.push_back(request);
+        }
+        match armed.fault.kind {
+            Kind::Drop | Kind::Flaky { .. } => return self.ready.push(answer(request, Ok(()))),
             Kind::Hang => return self.held.push(Held { until: Until::Gone(armed.id), request }),
             Kind::Slow(by) => {
                 let until = Until::Time(self.clock.now().after(by));
                 return self.held.push(Held { until, request });
             }
-            Kind::RecoveredError => {
-                let error = fault.error(&request, block_bytes).expect("this kind is an error");
-                self.marked.push(Mark { tag, effect: Effect::Report(error) });
-            }
             Kind::SlowBy(factor) => {
                 let start = self.clock.now();
                 self.marked.push(Mark { tag, effect: Effect::Stretch { start, factor } });
             }
-            Kind::Torn { blocks } => request.len = u64::from(blocks) * u64::from(block_bytes),
+            Kind::Torn { blocks } => request.len = u64::from(blocks) * block_bytes,
             Kind::Corrupt => {
                 let bit = random.below(request.len * 8);
                 if request.op == Op::Write {
@@ -332,6 +367,19 @@ impl FaultDevice {
                 }
                 self.marked.push(Mark { tag, effect: Effect::Flip { bit } });
             }
+            Kind::Misdirect { blocks } => {
+                let all = places(&request, &self.info).expect("there is another place");
+                let by = blocks.unwrap_or_else(|| 1 + random.below(all - 1));
+                let place = (request.offset / block_bytes + by % all) % all;
+                debug_assert_ne!(place * block_bytes, request.offset, "it lands elsewhere");
+                request.offset = place * block_bytes;
+            }
+            Kind::BadBlocks { .. } => {
+                let (first, last) = touched(&request, self.info.block_bytes);
+                let armed = Arc::clone(armed);
+                self.marked.push(Mark { tag, effect: Effect::Cure { armed, first, last } });
+            }
+            kind => unreachable!("{kind} is an error, and answered above"),
         }
         self.below.push_back(request);
     }
@@ -374,6 +422,10 @@ impl FaultDevice {
             match self.marked.swap_remove(index).effect {
                 Effect::Report(error) => one.result = one.result.and(Err(error)),
                 Effect::Flip { bit } => flip(&mut one.buf, bit),
+                Effect::Cure { armed, first, last } if one.result.is_ok() => {
+                    armed.cure(first, last, &self.info);
+                }
+                Effect::Cure { .. } => {}
                 Effect::Stretch { start, factor } => {
                     let took = self.clock.now().since(start);
                     // A float that is too large ends at the end of the time line.

@@ -4,59 +4,23 @@
 //! ```text
 //! medium-error                              every request fails
 //! aborted-command,p=0.5,seed=7              every other one, by a seeded coin
-//! medium-error,op=read,lba=1000-1999        reads that touch these blocks
+//! medium-error,op=read,lba=1000-1999+5000   reads that touch these blocks
 //! hardware-error,every=100,times=3          the 100th, the 200th and the 300th request
+//! sense:3/11/01    errno:ENOSPC             the answer of your choice
 //! slow:10ms    slow:x3    hang              late, three times as late, never
 //! drop    torn:1    corrupt,op=read         acknowledged and lost, cut off, a bit flipped
+//! misdirect,p=0.01                          written to another place than meant
+//! bad-blocks:1%,seed=3                      unreadable until they are written
+//! flaky:5s/2s    flaky:5s/2s/drop           up for 5 s, down for 2 s, again and again
 //! ```
 
-use std::ops::RangeInclusive;
-use std::time::Duration;
+use brunt_core::Nanos;
+use brunt_core::random::Random;
 
-use brunt_core::units::{format_duration, parse_duration};
-
+use super::blocks::Blocks;
+use super::kind::{FORMS, Kind};
 use crate::open::{OpenError, bad_value};
 use crate::{DeviceError, Op, Refusal, Request, Said};
-
-/// What a wrong fault is answered with.
-pub const FORMS: &str = "a fault is medium-error, hardware-error, recovered-error, aborted-command, busy, \
-     reservation-conflict, slow:TIME, slow:xFACTOR, hang, drop, torn:BLOCKS or corrupt, and after it \
-     ,p=PROBABILITY ,op=read+write+flush+unmap ,lba=FIRST-LAST ,every=N ,times=N ,seed=N";
-/// A request is made slower by this factor at most.
-const FACTOR_MAX: f64 = 1e6;
-
-/// What goes wrong.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Kind {
-    /// Unrecovered read error, or write error. Nothing is done.
-    MediumError,
-    /// Internal failure of the device. Nothing is done.
-    HardwareError,
-    /// Recovered error: the request is done and its data is good all the same.
-    RecoveredError,
-    /// Aborted command: the data did not come across whole. Nothing is done.
-    AbortedCommand,
-    /// Busy. Nothing is done.
-    Busy,
-    /// Somebody else's reservation is in the way. Nothing is done.
-    ReservationConflict,
-    /// The request reaches the device this much later.
-    Slow(Duration),
-    /// The request takes so many times as long.
-    SlowBy(f64),
-    /// The request reaches the device when the fault is taken away, or is given up by `cancel`.
-    Hang,
-    /// A write is acknowledged and never happens.
-    Drop,
-    /// Of a write only the first blocks happen; all of it is acknowledged. Writes of so many blocks or
-    /// fewer are left alone.
-    Torn {
-        /// How many happen.
-        blocks: u32,
-    },
-    /// One bit, anywhere, is the other way round: in what a read returns, or in what a write leaves.
-    Corrupt,
-}
 
 /// Kinds of requests, as a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,7 +61,7 @@ pub struct Fault {
     /// Which operations. `drop` and `torn` are about writes only, `corrupt` about reads and writes.
     pub ops: Ops,
     /// Only requests that touch one of these logical blocks. A flush touches all.
-    pub blocks: Option<RangeInclusive<u64>>,
+    pub blocks: Option<Blocks>,
     /// Only each n-th of them, counted over all threads.
     pub every: u64,
     /// Only so often, counted over all threads.
@@ -119,30 +83,7 @@ impl Fault {
     pub fn parse(text: &str) -> Result<Fault, OpenError> {
         let wrong = |wanted: &str| bad_value("fault", text, wanted);
         let mut words = text.trim().split(',');
-        let first = words.next().unwrap_or_default();
-        let (name, argument) = first.split_once(':').map_or((first, None), |(name, rest)| (name, Some(rest)));
-        let kind = match (name, argument) {
-            ("medium-error", None) => Kind::MediumError,
-            ("hardware-error", None) => Kind::HardwareError,
-            ("recovered-error", None) => Kind::RecoveredError,
-            ("aborted-command", None) => Kind::AbortedCommand,
-            ("busy", None) => Kind::Busy,
-            ("reservation-conflict", None) => Kind::ReservationConflict,
-            ("hang", None) => Kind::Hang,
-            ("drop", None) => Kind::Drop,
-            ("corrupt", None) => Kind::Corrupt,
-            ("torn", None) => Kind::Torn { blocks: 1 },
-            ("torn", Some(count)) => match count.parse() {
-                Ok(blocks) if blocks > 0 => Kind::Torn { blocks },
-                _ => return Err(wrong("torn:N leaves the first N blocks, at least one; drop leaves none")),
-            },
-            ("slow", Some(by)) if by.starts_with('x') => match by[1..].parse::<f64>() {
-                Ok(factor) if (1.0..=FACTOR_MAX).contains(&factor) => Kind::SlowBy(factor),
-                _ => return Err(wrong("slow:xN takes N times as long, 1 to 1000000")),
-            },
-            ("slow", Some(by)) => Kind::Slow(parse_duration(by)?),
-            _ => return Err(wrong(FORMS)),
-        };
+        let kind = Kind::parse(words.next().unwrap_or_default())?;
         let mut fault = Fault::of(kind);
         for word in words {
             let (key, value) = word.split_once('=').ok_or_else(|| wrong(FORMS))?;
@@ -158,11 +99,10 @@ impl Fault {
                         .ok_or_else(|| wrong("op is read, write, flush, unmap, or several with +"))?;
                 }
                 "lba" => {
-                    let (first, last) = value.split_once('-').unwrap_or((value, value));
-                    match (first.parse::<u64>(), last.parse::<u64>()) {
-                        (Ok(first), Ok(last)) if first <= last => fault.blocks = Some(first..=last),
-                        _ => return Err(wrong("lba is a block, or FIRST-LAST with both of them in")),
-                    }
+                    let blocks = Blocks::parse(value);
+                    fault.blocks = Some(blocks.ok_or_else(|| {
+                        wrong("lba is a block, or FIRST-LAST with both of them in, or several with +")
+                    })?);
                 }
                 "every" | "times" => match (key, value.parse::<u64>()) {
                     (_, Err(_) | Ok(0)) => return Err(wrong("every and times are whole numbers from 1 on")),
@@ -172,6 +112,11 @@ impl Fault {
                 "seed" => fault.seed = value.parse().map_err(|_| wrong("a seed is a whole number"))?,
                 _ => return Err(wrong(FORMS)),
             }
+        }
+        if matches!(kind, Kind::BadBlocks { .. })
+            && (fault.probability < 1.0 || fault.every > 1 || fault.times.is_some() || fault.ops != Ops::ALL)
+        {
+            return Err(wrong("blocks are bad until they are written: only lba and seed go with bad-blocks"));
         }
         let can = fault.possible();
         if !Ops::NAMES.iter().any(|(_, bits)| can.0 & fault.ops.0 & bits != 0) {
@@ -186,7 +131,7 @@ impl Fault {
     pub fn leaves_nothing_to(&self, other: &Fault) -> bool {
         let certain = self.probability >= 1.0 && self.every == 1 && self.times.is_none();
         // A short write is left alone by it.
-        let whole = self.blocks.is_none() && !matches!(self.kind, Kind::Torn { .. });
+        let whole = self.blocks.is_none() && !self.kind.leaves_some_alone();
         certain && whole && other.ops.0 & !self.ops.0 == 0
     }
 
@@ -206,6 +151,13 @@ impl Fault {
             Kind::Drop => Ops(1 << Op::Write as u8 | 1 << Op::Unmap as u8 | 1 << Op::WriteZeroes as u8),
             Kind::Torn { .. } => Ops(1 << Op::Write as u8),
             Kind::Corrupt => Ops(1 << Op::Read as u8 | 1 << Op::Write as u8),
+            Kind::Misdirect { .. } => Ops(1 << Op::Write as u8),
+            Kind::BadBlocks { .. } => {
+                Ops(1 << Op::Read as u8 | 1 << Op::Write as u8 | 1 << Op::WriteZeroes as u8)
+            }
+            Kind::Flaky { drops_writes: true, .. } => {
+                Ops(1 << Op::Write as u8 | 1 << Op::Unmap as u8 | 1 << Op::WriteZeroes as u8)
+            }
             _ => Ops::ALL,
         }
     }
@@ -228,28 +180,48 @@ impl Fault {
         if request.len == 0 {
             return request.op == Op::Flush;
         }
-        let block = u64::from(block_bytes);
-        let (first, last) = (request.offset / block, request.offset.saturating_add(request.len - 1) / block);
-        first <= *blocks.end() && *blocks.start() <= last
+        let (first, last) = touched(request, block_bytes);
+        blocks.first_in(first, last).is_some()
+    }
+
+    /// Whether a block is bad as long as nobody has written it.
+    pub(super) fn is_bad(&self, block: u64) -> bool {
+        let Kind::BadBlocks { percent } = self.kind else { return false };
+        let listed = self.blocks.as_ref().is_none_or(|blocks| blocks.first_in(block, block).is_some());
+        listed && (percent >= 100.0 || Random::for_part(self.seed, block).chance(percent / 100.0))
+    }
+
+    /// Whether the fault is at work: always, but for a flaky device's, which has been so since `since`.
+    pub(super) fn is_down(&self, since: Nanos, now: Nanos) -> bool {
+        let Kind::Flaky { up, down, .. } = self.kind else { return true };
+        now.since(since).as_nanos() % (up + down).as_nanos() >= up.as_nanos()
     }
 
     /// The error that a request gets, of the kinds that are errors.
     pub(super) fn error(&self, request: &Request, block_bytes: u32) -> Option<DeviceError> {
+        let refused = DeviceError::refused;
         let kind = match self.kind {
             Kind::MediumError => Refusal::MediumError,
-            Kind::HardwareError => Refusal::HardwareError,
             Kind::RecoveredError => Refusal::Recovered,
-            Kind::AbortedCommand => Refusal::Aborted,
-            Kind::Busy => Refusal::Busy,
-            Kind::ReservationConflict => Refusal::Conflict,
-            Kind::Slow(_) | Kind::SlowBy(_) | Kind::Hang | Kind::Drop | Kind::Torn { .. } | Kind::Corrupt => {
-                return None;
+            Kind::HardwareError => return Some(refused(Refusal::HardwareError)),
+            Kind::AbortedCommand => return Some(refused(Refusal::Aborted)),
+            Kind::Busy => return Some(refused(Refusal::Busy)),
+            Kind::ReservationConflict => return Some(refused(Refusal::Conflict)),
+            Kind::NotReady => return Some(refused(Refusal::NotReady)),
+            Kind::UnitAttention => return Some(refused(Refusal::Attention)),
+            Kind::TaskSetFull => return Some(refused(Refusal::QueueFull)),
+            Kind::Sense(code) => {
+                return Some(DeviceError::Refused { kind: kind_of(code[0]), said: Said::Code(code) });
             }
+            Kind::Errno(number) => return Some(DeviceError::Os(number)),
+            Kind::Flaky { drops_writes: false, .. } => return Some(DeviceError::Os(libc::EIO)),
+            _ => return None,
         };
         // Where it is wrong: the first block of the request that the fault is about.
         let block = request.offset / u64::from(block_bytes);
-        let block = self.blocks.as_ref().map_or(block, |blocks| block.max(*blocks.start()));
-        let tells_where = matches!(kind, Refusal::MediumError | Refusal::Recovered) && request.len > 0;
+        let listed = self.blocks.as_ref().and_then(|blocks| blocks.first_in(block, u64::MAX));
+        let block = listed.unwrap_or(block);
+        let tells_where = request.len > 0;
         Some(DeviceError::Refused {
             kind,
             said: if tells_where { Said::Block(block) } else { Said::Nothing },
@@ -257,22 +229,31 @@ impl Fault {
     }
 }
 
+/// What a sense key asks to be done (SPC-4, table 54).
+fn kind_of(key: u8) -> Refusal {
+    match key {
+        0x1 => Refusal::Recovered,
+        0x2 => Refusal::NotReady,
+        0x3 => Refusal::MediumError,
+        0x4 => Refusal::HardwareError,
+        0x5 => Refusal::BadRequest,
+        0x6 => Refusal::Attention,
+        0x7 => Refusal::Protected,
+        0xb => Refusal::Aborted,
+        0xe => Refusal::Miscompare,
+        _ => Refusal::Other,
+    }
+}
+
+/// The first and the last block that a request touches; of one with a length.
+pub(super) fn touched(request: &Request, block_bytes: u32) -> (u64, u64) {
+    let block = u64::from(block_bytes);
+    (request.offset / block, request.offset.saturating_add(request.len - 1) / block)
+}
+
 impl std::fmt::Display for Fault {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.kind {
-            Kind::MediumError => f.write_str("medium-error")?,
-            Kind::HardwareError => f.write_str("hardware-error")?,
-            Kind::RecoveredError => f.write_str("recovered-error")?,
-            Kind::AbortedCommand => f.write_str("aborted-command")?,
-            Kind::Busy => f.write_str("busy")?,
-            Kind::ReservationConflict => f.write_str("reservation-conflict")?,
-            Kind::Slow(by) => write!(f, "slow:{}", format_duration(by))?,
-            Kind::SlowBy(factor) => write!(f, "slow:x{factor}")?,
-            Kind::Hang => f.write_str("hang")?,
-            Kind::Drop => f.write_str("drop")?,
-            Kind::Torn { blocks } => write!(f, "torn:{blocks}")?,
-            Kind::Corrupt => f.write_str("corrupt")?,
-        }
+        write!(f, "{}", self.kind)?;
         if self.probability < 1.0 {
             write!(f, ",p={}", self.probability)?;
         }
@@ -281,7 +262,7 @@ impl std::fmt::Display for Fault {
             write!(f, ",op={}", names.collect::<Vec<_>>().join("+"))?;
         }
         if let Some(blocks) = &self.blocks {
-            write!(f, ",lba={}-{}", blocks.start(), blocks.end())?;
+            write!(f, ",lba={blocks}")?;
         }
         if self.every > 1 {
             write!(f, ",every={}", self.every)?;
@@ -300,7 +281,7 @@ impl std::fmt::Display for Fault {
 mod tests {
     use super::*;
 
-    /// The goal: what is written down is read back as the same fault.
+    /// What is written down is read back as the same fault.
     #[test]
     fn words_and_back() {
         for text in [
@@ -317,15 +298,27 @@ mod tests {
             "corrupt,op=read",
             "busy,op=unmap",
             "reservation-conflict",
+            "not-ready",
+            "unit-attention,op=read",
+            "task-set-full,times=2",
+            "sense:3/11/0a,p=0.5",
+            "errno:ENOSPC,op=write",
+            "errno:4000",
+            "misdirect,seed=4",
+            "misdirect:8",
+            "bad-blocks,lba=5+20-29",
+            "bad-blocks:0.5%,seed=9",
+            "flaky:5s/2s",
+            "flaky:500ms/20ms/drop,op=write",
         ] {
             let fault = Fault::parse(text).unwrap();
             assert_eq!(fault.to_string(), text);
         }
         assert_eq!(Fault::parse("torn").unwrap().kind, Kind::Torn { blocks: 1 });
-        assert_eq!(Fault::parse("busy,lba=5").unwrap().blocks, Some(5..=5));
+        assert_eq!(Fault::parse("busy,lba=5").unwrap().blocks, Blocks::parse("5"));
     }
 
-    /// The goal: what cannot be meant is refused.
+    /// What cannot be meant is refused.
     #[test]
     fn mistakes() {
         for text in [
@@ -349,6 +342,23 @@ mod tests {
             "drop,op=read",
             "torn,op=flush",
             "corrupt,op=unmap",
+            "sense:3/11",
+            "sense:10/11/00",
+            "sense:3/111/00",
+            "errno:EWHAT",
+            "errno:0",
+            "misdirect:0",
+            "misdirect,op=read",
+            "bad-blocks:0%",
+            "bad-blocks:101%",
+            "bad-blocks:5",
+            "bad-blocks,p=0.5",
+            "bad-blocks,op=read",
+            "flaky:5s",
+            "flaky:0s/1s",
+            "flaky:1s/1s/lose",
+            "flaky:1s/1s/drop,op=read",
+            "not-ready:1",
         ] {
             assert!(Fault::parse(text).is_err(), "'{text}' was taken");
         }

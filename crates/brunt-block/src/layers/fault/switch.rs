@@ -4,10 +4,15 @@
 //! The rule: a device looks at one number a batch; only when it changed does it take the lock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use super::spec::Fault;
+use brunt_core::Nanos;
+
+use super::blocks::BlockSet;
+use super::kind::Kind;
+use super::spec::{Fault, touched};
 use crate::control::{Arguments, CommandEntry, CommandError, Controllable, Fields, Value};
+use crate::{DeviceError, DeviceInfo, Op, Refusal, Request, Said};
 
 /// Most faults of one layer at once.
 pub const ARMED_MAX: usize = 64;
@@ -23,6 +28,12 @@ pub struct Armed {
     pub(super) seen: AtomicU64,
     /// Requests that it hit.
     pub(super) injected: AtomicU64,
+    /// Bad blocks that were written.
+    cured: AtomicU64,
+    /// Which.
+    written: OnceLock<BlockSet>,
+    /// When a device first looked at it.
+    since: OnceLock<Nanos>,
 }
 
 impl Armed {
@@ -34,6 +45,45 @@ impl Armed {
     /// Requests that it hit.
     pub fn injected(&self) -> u64 {
         self.injected.load(Ordering::Relaxed)
+    }
+
+    /// Bad blocks that a write made good.
+    pub fn cured(&self) -> u64 {
+        self.cured.load(Ordering::Relaxed)
+    }
+
+    /// When it began: at the first look of any device.
+    pub(super) fn since(&self, now: Nanos) -> Nanos {
+        *self.since.get_or_init(|| now)
+    }
+
+    /// The first block of a request that is bad and was not cured.
+    pub(super) fn first_bad(&self, request: &Request, info: &DeviceInfo) -> Option<u64> {
+        if request.len == 0 {
+            return None;
+        }
+        let (first, last) = touched(request, info.block_bytes);
+        let is_cured = |block: u64| self.written.get().is_some_and(|written| written.has(block));
+        (first..=last).find(|block| self.fault.is_bad(*block) && !is_cured(*block))
+    }
+
+    /// Blocks from `first` to `last` were written: the bad ones among them are good from now on.
+    pub(super) fn cure(&self, first: u64, last: u64, info: &DeviceInfo) {
+        let blocks = info.size_bytes / u64::from(info.block_bytes);
+        let written = self.written.get_or_init(|| BlockSet::new(blocks));
+        let cured = (first..=last).filter(|block| self.fault.is_bad(*block) && written.add(*block)).count();
+        self.cured.fetch_add(cured as u64, Ordering::Relaxed);
+    }
+
+    /// The error that a request gets, of the kinds that are errors.
+    pub(super) fn error(&self, request: &Request, info: &DeviceInfo) -> Option<DeviceError> {
+        if !matches!(self.fault.kind, Kind::BadBlocks { .. }) || request.op != Op::Read {
+            return self.fault.error(request, info.block_bytes);
+        }
+        // Cured by another thread since it was looked at, it is bad for this request all the same.
+        let block = self.first_bad(request, info);
+        let said = block.map_or(Said::Nothing, Said::Block);
+        Some(DeviceError::Refused { kind: Refusal::MediumError, said })
     }
 
     /// Whether the request that is about to be counted is one of those: the n-th, and not one too many.
@@ -71,6 +121,7 @@ struct Table {
     armed: Vec<Arc<Armed>>,
     /// Of faults that are no longer armed.
     injected_before: u64,
+    cured_before: u64,
 }
 
 impl FaultSwitch {
@@ -96,7 +147,9 @@ impl FaultSwitch {
         }
         table.last_id += 1;
         let id = table.last_id;
-        let armed = Arc::new(Armed { id, fault, seen: AtomicU64::new(0), injected: AtomicU64::new(0) });
+        let (seen, injected, cured) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+        let (written, since) = (OnceLock::new(), OnceLock::new());
+        let armed = Arc::new(Armed { id, fault, seen, injected, cured, written, since });
         table.armed.push(Arc::clone(&armed));
         self.generation.fetch_add(1, Ordering::Release);
         Some(armed)
@@ -108,6 +161,7 @@ impl FaultSwitch {
         let Some(index) = table.armed.iter().position(|armed| armed.id == id) else { return false };
         let gone = table.armed.remove(index);
         table.injected_before += gone.injected();
+        table.cured_before += gone.cured();
         self.generation.fetch_add(1, Ordering::Release);
         true
     }
@@ -117,6 +171,7 @@ impl FaultSwitch {
         let mut table = self.lock();
         let gone = std::mem::take(&mut table.armed);
         table.injected_before += gone.iter().map(|armed| armed.injected()).sum::<u64>();
+        table.cured_before += gone.iter().map(|armed| armed.cured()).sum::<u64>();
         self.generation.fetch_add(1, Ordering::Release);
         gone.len()
     }
@@ -130,6 +185,12 @@ impl FaultSwitch {
     pub fn injected(&self) -> u64 {
         let table = self.lock();
         table.injected_before + table.armed.iter().map(|armed| armed.injected()).sum::<u64>()
+    }
+
+    /// Bad blocks that writes made good so far, of any fault.
+    pub fn cured(&self) -> u64 {
+        let table = self.lock();
+        table.cured_before + table.armed.iter().map(|armed| armed.cured()).sum::<u64>()
     }
 
     /// Changes whenever [`FaultSwitch::armed`] does.
@@ -195,7 +256,11 @@ impl Controllable for FaultSwitch {
                 if look_or_disarm == "disarm" {
                     self.disarm(armed.id);
                 }
-                Ok(vec![("seen", Value::Count(armed.seen())), ("injected", Value::Count(armed.injected()))])
+                Ok(vec![
+                    ("seen", Value::Count(armed.seen())),
+                    ("injected", Value::Count(armed.injected())),
+                    ("cured", Value::Count(armed.cured())),
+                ])
             }
         }
     }
@@ -205,6 +270,7 @@ impl Controllable for FaultSwitch {
         vec![
             ("armed", Value::texts(armed.iter().map(|armed| armed.fault.to_string()))),
             ("injected", Value::Count(self.injected())),
+            ("cured", Value::Count(self.cured())),
         ]
     }
 }

@@ -85,7 +85,7 @@ fn errors_say_kind_and_place() {
     check("reservation-conflict", Op::Unmap, Refusal::Conflict, Said::Nothing);
 }
 
-/// The goal: a recovered error is told, and done.
+/// A recovered error is told, and done.
 #[test]
 fn recovered_is_done() {
     let mut bench = Bench::new(&["recovered-error"]);
@@ -96,7 +96,7 @@ fn recovered_is_done() {
     assert!(read.buf.iter().all(|byte| *byte == 0x33));
 }
 
-/// The goal: which requests are hit is what was said: by place, by operation, by count.
+/// Which requests are hit is what was said: by place, by operation, by count.
 #[test]
 fn conditions() {
     let check = |fault: &str, op: Op, lba: u64, blocks: u64, hit: bool| {
@@ -118,7 +118,7 @@ fn conditions() {
     assert_eq!(Bench::new(&["busy,times=1", "medium-error,times=1"]).failures(), [0, 1]);
 }
 
-/// The goal: the same seed hits the same requests, another one others, and as many as were asked for.
+/// The same seed hits the same requests, another one others, and as many as were asked for.
 #[test]
 fn seeded() {
     let hits = |fault: &str| Bench::new(&[fault]).failures();
@@ -128,7 +128,7 @@ fn seeded() {
     assert!((30..=70).contains(&hit.len()), "{}", hit.len());
 }
 
-/// The goal: slow is as slow as was said, and faults can be changed under way.
+/// Slow is as slow as was said, and faults can be changed under way.
 #[test]
 fn slow() {
     let mut bench = Bench::new(&["slow:10ms"]);
@@ -147,7 +147,7 @@ fn slow() {
     assert_eq!((bench.poll().len(), bench.device.outstanding()), (1, 0));
 }
 
-/// The goal: what hangs stays until its fault is taken away, then it is done; cancelled it is given up.
+/// What hangs stays until its fault is taken away, then it is done; cancelled it is given up.
 #[test]
 fn hang_and_release() {
     let mut bench = Bench::new(&["hang,op=write"]);
@@ -170,7 +170,7 @@ fn hang_and_release() {
     assert!(read.buf[4096..].iter().all(|byte| *byte == 0));
 }
 
-/// The goal: lies are lies: acknowledged, and not, not all, or not rightly done; the caller's buffer
+/// Lies are lies: acknowledged, and not, not all, or not rightly done; the caller's buffer
 /// comes back as it was given.
 #[test]
 fn lies() {
@@ -196,7 +196,126 @@ fn lies() {
     assert_eq!(wrong_bits(&bench.one(Op::Read, 0, 8, 0).buf), 0);
 }
 
-/// The goal: bad requests are answered as ever, and a device never takes more than its depth.
+/// The answers that a controller gives when it has no time, no medium, or something to say.
+#[test]
+fn answers_of_a_users_choice() {
+    let check = |fault: &str, expected: DeviceError| {
+        let mut bench = Bench::new(&[fault]);
+        assert_eq!(bench.one(Op::Write, 8, 8, 0x22).result, Err(expected), "{fault}");
+        bench.switch.clear();
+        assert!(bench.one(Op::Read, 8, 8, 0).buf.iter().all(|byte| *byte == 0), "{fault} did something");
+    };
+    check("not-ready", DeviceError::refused(Refusal::NotReady));
+    check("task-set-full", DeviceError::refused(Refusal::QueueFull));
+    check("errno:ENOSPC", DeviceError::Os(libc::ENOSPC));
+    let said = |code: [u8; 3]| Said::Code(code);
+    check("sense:2/04/01", DeviceError::Refused { kind: Refusal::NotReady, said: said([2, 4, 1]) });
+    check("sense:b/4b/04", DeviceError::Refused { kind: Refusal::Aborted, said: said([0xb, 0x4b, 4]) });
+    check("sense:9/80/00", DeviceError::Refused { kind: Refusal::Other, said: said([9, 0x80, 0]) });
+    // A recovered error is done, whoever words it.
+    let mut bench = Bench::new(&["sense:1/17/06"]);
+    assert!(bench.one(Op::Write, 0, 8, 0x33).result.unwrap_err().is_recovered());
+    bench.switch.clear();
+    assert!(bench.one(Op::Read, 0, 8, 0).buf.iter().all(|byte| *byte == 0x33));
+}
+
+/// Each open device gets its unit attention once, on its first request that it is about.
+#[test]
+fn a_unit_attention_comes_once() {
+    let mut bench = Bench::new(&["unit-attention,op=read"]);
+    bench.one(Op::Write, 0, 8, 0x11).result.unwrap();
+    assert_eq!(bench.failures(), [0]);
+    assert_eq!(bench.switch.injected(), 1);
+    bench.switch.clear();
+    assert!(bench.failures().is_empty());
+    bench.switch.arm(Fault::parse("unit-attention").unwrap());
+    assert_eq!(bench.failures(), [0], "armed again it comes again");
+}
+
+/// A bad block is bad until it is written, and that is counted; what is not listed is good.
+#[test]
+fn writes_cure_bad_blocks() {
+    let mut bench = Bench::new(&["bad-blocks,lba=4+10-11"]);
+    let bad = |block| Err(DeviceError::Refused { kind: Refusal::MediumError, said: Said::Block(block) });
+    assert_eq!(bench.one(Op::Read, 0, 16, 0).result, bad(4));
+    assert_eq!(bench.one(Op::Read, 5, 5, 0).result, Ok(()));
+    bench.one(Op::Write, 3, 2, 0x44).result.unwrap();
+    assert_eq!((bench.switch.injected(), bench.switch.cured()), (1, 1));
+    assert_eq!(bench.one(Op::Read, 0, 16, 0).result, bad(10));
+    bench.one(Op::WriteZeroes, 10, 1, 0).result.unwrap();
+    bench.one(Op::Unmap, 11, 1, 0).result.unwrap();
+    assert_eq!(bench.one(Op::Read, 10, 2, 0).result, bad(11));
+    bench.one(Op::Write, 11, 1, 0x55).result.unwrap();
+    bench.one(Op::Write, 11, 1, 0x66).result.unwrap();
+    let read = bench.one(Op::Read, 0, 16, 0);
+    assert!(read.result.is_ok() && read.buf[4 * 512] == 0x44 && read.buf[11 * 512] == 0x66);
+    assert_eq!((bench.switch.injected(), bench.switch.cured()), (3, 3));
+    bench.switch.clear();
+    assert_eq!(bench.switch.cured(), 3);
+}
+
+/// A share of blocks is bad, the same ones for a seed.
+#[test]
+fn a_share_of_blocks_is_bad() {
+    let bad = |fault: &str| {
+        let mut bench = Bench::new(&[fault]);
+        (0..2048).filter(|block| bench.one(Op::Read, *block, 1, 0).result.is_err()).collect::<Vec<_>>()
+    };
+    let blocks = bad("bad-blocks:10%,seed=1");
+    assert!((150..=260).contains(&blocks.len()), "{}", blocks.len());
+    assert_eq!(blocks, bad("bad-blocks:10%,seed=1"));
+    assert_ne!(blocks, bad("bad-blocks:10%,seed=2"));
+    assert!(bad("bad-blocks:10%,seed=1,lba=0-99").iter().all(|block| *block < 100 && blocks.contains(block)));
+}
+
+/// A flaky device is up and down by the clock; down, it fails all, or loses writes and says nothing.
+#[test]
+fn flaky_by_the_clock() {
+    let mut bench = Bench::new(&["flaky:5s/2s"]);
+    let mut ups = Vec::new();
+    for _ in 0..16 {
+        ups.push(bench.one(Op::Read, 0, 1, 0).result);
+        bench.clock.advance(Duration::from_secs(1));
+    }
+    let (up, down) = (Ok(()), Err(DeviceError::Os(libc::EIO)));
+    let cycle = [up, up, up, up, up, down, down];
+    assert_eq!(ups, cycle.iter().cycle().take(16).copied().collect::<Vec<_>>());
+    let mut bench = Bench::new(&["flaky:5s/2s/drop"]);
+    bench.one(Op::Write, 0, 1, 0x11).result.unwrap();
+    bench.clock.advance(Duration::from_secs(6));
+    bench.one(Op::Write, 0, 1, 0x22).result.unwrap();
+    assert!(bench.one(Op::Read, 0, 1, 0).buf.iter().all(|byte| *byte == 0x11), "the write was not lost");
+    assert_eq!(bench.switch.injected(), 1);
+    bench.clock.advance(Duration::from_secs(1));
+    bench.one(Op::Write, 0, 1, 0x33).result.unwrap();
+    assert!(bench.one(Op::Read, 0, 1, 0).buf.iter().all(|byte| *byte == 0x33));
+}
+
+/// A misdirected write lands in one other place, whole, and the place that was meant keeps what it had.
+#[test]
+fn misdirected_writes_land_elsewhere() {
+    let check = |fault: &str, lands: Option<u64>| {
+        let mut bench = Bench::new(&[fault]);
+        let write = bench.one(Op::Write, 100, 8, 0x22);
+        assert!(write.result.is_ok() && write.buf.iter().all(|byte| *byte == 0x22), "{fault}");
+        bench.switch.clear();
+        let medium = bench.one(Op::Read, 0, 2048, 0).buf;
+        let hit: Vec<u64> = (0..2048).filter(|block| medium[*block as usize * 512] != 0).collect();
+        assert_eq!(hit.len(), 8, "{fault}: {hit:?}");
+        assert_eq!(hit[7] - hit[0], 7, "{fault}: {hit:?}");
+        assert!(lands.is_none_or(|first| hit[0] == first) && hit[0] != 100, "{fault}: {hit:?}");
+        hit
+    };
+    check("misdirect:8", Some(108));
+    check("misdirect:1950", Some((100 + 1950) % 2041));
+    assert_eq!(check("misdirect,seed=5", None), check("misdirect,seed=5", None));
+    // Where there is no other place it is left alone.
+    let mut bench = Bench::new(&["misdirect"]);
+    bench.one(Op::Write, 0, 2048, 0x77).result.unwrap();
+    assert_eq!(bench.switch.injected(), 0);
+}
+
+/// Bad requests are answered as ever, and a device never takes more than its depth.
 #[test]
 fn limits() {
     let mut bench = Bench::new(&["hang"]);
@@ -217,7 +336,7 @@ fn limits() {
     assert_eq!(done.len(), 20);
 }
 
-/// The goal: names, several faults, and several layers come out of a URL; what cannot be meant does not.
+/// Names, several faults, and several layers come out of a URL; what cannot be meant does not.
 #[test]
 fn urls() {
     let backend = open_url("null:1MiB?fault=busy,p=0.1;slow:1ms;name=low&retry=3&fault=off").unwrap();
