@@ -15,7 +15,7 @@ use brunt_core::cost::Cost;
 use brunt_core::{Size, Span};
 use brunt_load::block::workload::{Stop, Workload};
 use brunt_load::{NoRecorder, Session};
-use brunt_study::statistics::{Ratio, interleaved};
+use brunt_result::statistics::{Ratio, interleaved};
 use serde_json::{Value, json};
 
 use super::sample::median;

@@ -83,7 +83,7 @@ impl FioJson {
 }
 
 impl Observer for FioJson {
-    fn event(&mut self, event: &Event<'_>) -> io::Result<()> {
+    fn event(&mut self, event: &Event) -> io::Result<()> {
         let mut state = self.state();
         let state = &mut *state;
         match event {

@@ -11,6 +11,9 @@ use std::time::SystemTime;
 use brunt_core::Nanos;
 use serde::{Deserialize, Serialize};
 
+use crate::summary::{RunSummary, Summary};
+use crate::{Figures, Interval, RequestRecord};
+
 /// A run that is about to be made.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunInfo {
@@ -99,3 +102,101 @@ pub struct FaultGap {
     /// What was seen then.
     pub shown_by: String,
 }
+
+/// Something that happened.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Event {
+    /// Targets are open; no run was made yet. The summary has all points and no run.
+    Begins(Arc<Summary>),
+    /// A run is being made ready.
+    RunBegins(Arc<RunInfo>),
+    /// All workers of the run start at this time; with a ramp-up, measuring begins later. A rate
+    /// search starts several times.
+    RunStarts(Nanos),
+    /// A part of the run is over, all workers merged.
+    Interval(Arc<Interval>),
+    /// Requests that ended, when the workload asks for each.
+    Requests(Arc<[RequestRecord]>),
+    /// A prober has read a host's state.
+    Sample(Arc<Sample>),
+    /// A fault was put in place and shown; told again, with its end, when it is gone.
+    Fault(Arc<FaultRecord>),
+    /// The run is over; complete or not is for the summary to say. The figures are all of it.
+    RunEnds(Arc<RunInfo>, Arc<RunSummary>, Arc<Figures>),
+    /// The experiment is over: the last event, also of one that failed or was interrupted.
+    Ends(Arc<Summary>),
+}
+
+/// Which clock times are on. Times of two envelopes can be subtracted only if these are the same; a monotonic
+/// clock starts again with its machine, so its name has to tell one start from another.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct ClockName(pub Arc<str>);
+
+/// An event on its way to another process or host.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Envelope {
+    /// [`Envelope::VERSION`].
+    pub version: u32,
+    /// What the event's times are on.
+    pub clock: ClockName,
+    /// What happened.
+    pub event: Event,
+}
+
+/// Why bytes are no envelope.
+#[derive(Debug, thiserror::Error)]
+pub enum EnvelopeError {
+    /// More than [`Envelope::BYTES_MAX`].
+    #[error("an event of {0} bytes is larger than any that is sent ({max} at most)", max = Envelope::BYTES_MAX)]
+    TooLong(usize),
+    /// Of a version that is not known here.
+    #[error("an event of version {0}; this program knows version {ours}: use the same Brunt on both hosts", ours = Envelope::VERSION)]
+    Version(u32),
+    /// Not what the version says.
+    #[error("not an event: {0}")]
+    Malformed(#[from] serde_json::Error),
+}
+
+impl Envelope {
+    /// Raised when the meaning of what is sent changes.
+    pub const VERSION: u32 = 1;
+    /// Longest one: a summary of the largest experiment fits several times.
+    pub const BYTES_MAX: usize = 256 << 20;
+
+    /// Around an event whose times are on `clock`.
+    pub fn new(clock: ClockName, event: Event) -> Envelope {
+        Envelope { version: Envelope::VERSION, clock, event }
+    }
+
+    /// As JSON without line breaks.
+    ///
+    /// # Panics
+    /// Never: everything in an event can be written as JSON.
+    pub fn encode(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("an event is plain data")
+    }
+
+    /// What [`Envelope::encode`] made, to the bit.
+    ///
+    /// # Errors
+    /// It is longer than any, of another version, or malformed.
+    pub fn decode(bytes: &[u8]) -> Result<Envelope, EnvelopeError> {
+        /// What every version has.
+        #[derive(Deserialize)]
+        struct Head {
+            version: u32,
+        }
+        if bytes.len() > Envelope::BYTES_MAX {
+            return Err(EnvelopeError::TooLong(bytes.len()));
+        }
+        let Head { version } = serde_json::from_slice(bytes)?;
+        if version != Envelope::VERSION {
+            return Err(EnvelopeError::Version(version));
+        }
+        Ok(serde_json::from_slice(bytes)?)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -2,22 +2,28 @@
 //! numbers and text, so that they can be kept in a table, drawn on a page or sent to another host.
 //!
 //! Start reading at [`record`], the figures of a run and of its intervals, each by [`op`], the kind of
-//! operation. What makes them (`brunt-load`) and what shows them (`brunt-report`) meet here and know nothing
-//! of each other.
+//! operation. [`event`] is what happens while runs are made, [`tables`] and [`summary`] what is kept of them;
+//! [`degradation`] says what faults cost, [`statistics`] and [`compare`] what may be concluded. What makes results
+//! (`brunt-load`, `brunt-study`) and what shows them (`brunt-report`) meet here and know nothing of each other.
 //!
-//! The rule: no device, no socket and no thread; whoever reads results needs no engine that makes them.
+//! The rule: no device, no socket and no thread; whoever reads results needs no engine that makes them. The only
+//! files are those of a result.
 #![forbid(unsafe_code)]
 
 pub mod choice;
+pub mod compare;
 pub mod cost;
 pub mod degradation;
 pub mod event;
+pub mod experiment;
 pub mod link;
 pub mod message;
 pub mod op;
 pub mod probe;
 pub mod record;
 pub mod statistics;
+pub mod summary;
+pub mod tables;
 
 pub use cost::Cost;
 pub use op::OpKind;

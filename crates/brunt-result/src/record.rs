@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use brunt_core::{Histogram, Nanos};
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::cost::Cost;
@@ -327,7 +328,7 @@ pub struct Interval {
 }
 
 /// Why a worker, or a run, stopped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stopped {
     /// Its requests, bytes or time were used up.

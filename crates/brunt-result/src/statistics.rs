@@ -4,6 +4,7 @@
 //! The rule: under [`RUNS_MIN`] runs a side there is no verdict, whatever the figures look like.
 
 use brunt_core::random::Random;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 
@@ -17,7 +18,7 @@ pub const ALPHA: f64 = 0.05;
 const EXACT_RUNS_MAX: usize = 40;
 
 /// A mean over runs and its 95 % interval by Student's t.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Estimate {
     /// Mean over runs.
     pub mean: f64,
@@ -51,7 +52,7 @@ impl Estimate {
 }
 
 /// The ratio of two means, `b` to `a`, with a 95 % bootstrap interval on its logarithm.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Ratio {
     /// Mean of `b` over mean of `a`.
     pub ratio: f64,
@@ -85,7 +86,7 @@ impl Ratio {
 }
 
 /// Welch's test of two means.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Welch {
     /// Mean of `b` less mean of `a`.
     pub difference: f64,
@@ -141,7 +142,7 @@ impl Welch {
 }
 
 /// The test of Mann and Whitney: no assumption about the law of the figures.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MannWhitney {
     /// Pairs in which `b` is larger; ties count half.
     pub u: f64,
@@ -237,7 +238,7 @@ pub fn holm(p: &[f64]) -> Vec<f64> {
 }
 
 /// Which way is up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Better {
     /// Throughput.
@@ -247,7 +248,7 @@ pub enum Better {
 }
 
 /// What a comparison says about a metric.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// `b` is better than `a`.
@@ -274,7 +275,7 @@ pub struct Metric {
 }
 
 /// A metric compared.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Comparison {
     /// The metric's name.
     pub name: String,

@@ -3,12 +3,10 @@
 //!
 //! [`experiment`] reads the file and says what is wrong with it; [`study`] makes its runs and tells
 //! what happens to [`observe`]'s observers, while [`hook`]s go along with each and a [`fault`]
-//! schedule breaks things; [`summary`] is what people read of them, [`results`] the tables that programs read, [`degradation`] says what the
-//! faults cost, and [`statistics`] turns the figures of runs into intervals and verdicts
-//! ([`compare`]). The unit everywhere is the run.
+//! schedule breaks things; [`results`] writes it down. What is written is plain data of `brunt_result`:
+//! summaries, tables, degradation, statistics. The unit everywhere is the run.
 #![forbid(unsafe_code)]
 
-pub mod compare;
 pub mod control;
 pub mod experiment;
 pub mod fault;
@@ -19,6 +17,5 @@ pub mod probe;
 pub mod results;
 pub mod role;
 pub mod study;
-pub mod summary;
 
-pub use brunt_result::{degradation, statistics};
+pub use brunt_result::{degradation, statistics, summary};

@@ -9,35 +9,7 @@
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use brunt_core::Nanos;
-pub use brunt_result::event::{FaultGap, FaultRecord, RunInfo, Sample, SampleValue};
-use brunt_result::{Figures, Interval, RequestRecord};
-
-use crate::summary::{RunSummary, Summary};
-
-/// Something that happened.
-#[derive(Clone, Copy, Debug)]
-pub enum Event<'a> {
-    /// Targets are open; no run was made yet. The summary has all points and no run.
-    Begins(&'a Summary),
-    /// A run is being made ready.
-    RunBegins(&'a RunInfo),
-    /// All workers of the run start at this time; with a ramp-up, measuring begins later. A rate
-    /// search starts several times.
-    RunStarts(Nanos),
-    /// A stretch of the run is over, all workers merged.
-    Interval(&'a Interval),
-    /// Requests that ended, when the workload asks for each.
-    Requests(&'a [RequestRecord]),
-    /// A prober has read a host's state.
-    Sample(&'a Sample),
-    /// A fault was put in place and shown; told again, with its end, when it is gone.
-    Fault(&'a FaultRecord),
-    /// The run is over; complete or not is for the summary to say. The figures are all of it.
-    RunEnds(&'a RunInfo, &'a RunSummary, &'a Figures),
-    /// The experiment is over: the last event, also of one that failed or was interrupted.
-    Ends(&'a Summary),
-}
+pub use brunt_result::event::{Event, FaultGap, FaultRecord, RunInfo, Sample, SampleValue};
 
 /// Takes events. Called from the thread that collects a run's intervals and from hooks', one
 /// call at a time.
@@ -47,7 +19,7 @@ pub trait Observer: Send {
     /// # Errors
     /// It cannot be kept; the text says where and why. The experiment ends, and this observer is
     /// told nothing more but [`Event::Ends`].
-    fn event(&mut self, event: &Event<'_>) -> io::Result<()>;
+    fn event(&mut self, event: &Event) -> io::Result<()>;
 }
 
 /// Hands events to all observers.
@@ -78,7 +50,7 @@ impl Hub {
     }
 
     /// Tells everybody.
-    pub fn tell(&self, event: &Event<'_>) {
+    pub fn tell(&self, event: &Event) {
         // An observer that panicked has said so; the others still have to hear the end.
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let Inner { observers, failure } = &mut *inner;
@@ -107,11 +79,14 @@ impl Hub {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use brunt_core::Nanos;
+    use brunt_result::experiment::ExperimentSummary;
+    use brunt_result::summary::Summary;
 
     /// Fails at its third event.
     struct Full(Arc<Mutex<Vec<&'static str>>>);
     impl Observer for Full {
-        fn event(&mut self, event: &Event<'_>) -> io::Result<()> {
+        fn event(&mut self, event: &Event) -> io::Result<()> {
             let mut seen = self.0.lock().unwrap();
             let event = if matches!(event, Event::Ends(_)) { "end" } else { "event" };
             seen.push(event);
@@ -136,11 +111,15 @@ mod tests {
         }
         assert_eq!((full.lock().unwrap().len(), fine.lock().unwrap().len()), (3, 8));
         assert_eq!(hub.failure().as_deref(), Some("disk full"));
-        let text = "name = \"x\"\n[targets.t]\nurl = \"null:1MiB\"\n[workloads.w]\nstop = { requests = 1 }";
-        let experiment = crate::experiment::Experiment::parse("x.toml", text).unwrap();
-        let (brunt, points) = (String::new(), Vec::new());
-        let summary = Summary { format: 1, brunt, complete: false, trouble: None, experiment, points };
-        hub.tell(&Event::Ends(&summary));
+        let summary = Summary {
+            format: brunt_result::summary::FORMAT,
+            brunt: String::new(),
+            complete: false,
+            trouble: None,
+            experiment: ExperimentSummary::default(),
+            points: Vec::new(),
+        };
+        hub.tell(&Event::Ends(Arc::new(summary)));
         assert_eq!(hub.failure().as_deref(), Some("disk full; 7 rows lost"));
     }
 }

@@ -80,7 +80,7 @@ fn a_fault_of_a_link_is_felt() {
             let link = &of_only_run(&summary, "links")["wan"];
             assert_eq!(link["there"]["lost"].as_u64().unwrap() > 0, set.starts_with("loss"), "{link}");
             let cost = &seen["cost"];
-            if cost["depth"].as_f64() > Some(depth) && cost["recovered"]["after-s"].is_f64() {
+            if cost["drop"].as_f64() > Some(depth) && cost["recovered"]["after-s"].is_f64() {
                 continue 'cases;
             }
             instead = seen.to_string();

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use brunt_lake::{Table, read_table};
-use brunt_study::results::{TABLES, histograms, intervals, requests, runs};
+use brunt_result::tables::{TABLES, histograms, intervals, requests, runs};
 use serde_json::Value;
 use support::{TempDir, brunt, eventually, root, run_within, skip};
 
@@ -73,6 +73,11 @@ fn write(folder: &TempDir, text: &str) -> PathBuf {
 fn summary(folder: &Path) -> Value {
     let text = std::fs::read(folder.join("summary.json")).expect("a summary");
     serde_json::from_slice(&text).expect("JSON")
+}
+
+/// Requests of a run that were done, of all kinds.
+fn completed_of(run: &Value) -> f64 {
+    run["ops"].as_array().expect("kinds of operations").iter().map(|op| number(op, "completed")).sum()
 }
 
 fn number(row: &Value, key: &str) -> f64 {
@@ -158,12 +163,7 @@ fn queries_agree_with_the_summary() {
         let half_width = number(estimate, "high") - number(estimate, "mean");
         close(number(row, "half_width"), half_width, 1e-3);
         let row = &percentiles[index];
-        let completed: f64 = point["runs"]
-            .as_array()
-            .expect("runs")
-            .iter()
-            .map(|run| number(&run["reads"], "completed") + number(&run["writes"], "completed"))
-            .sum();
+        let completed: f64 = point["runs"].as_array().expect("runs").iter().map(completed_of).sum();
         assert_eq!(number(row, "requests"), completed);
         for name in ["p50_us", "p90_us", "p99_us", "p99_9_us"] {
             close(number(row, name), number(&point["response"], name), 0.001);
@@ -180,8 +180,7 @@ fn queries_agree_with_the_summary() {
     assert_eq!(sizes, [4096.0, 16384.0, 4096.0, 16384.0]);
 
     // Each second of a run, and each interval: nothing is missing, nothing there twice.
-    let completed: f64 =
-        runs().map(|run| number(&run["reads"], "completed") + number(&run["writes"], "completed")).sum();
+    let completed: f64 = runs().map(completed_of).sum();
     let seconds = answer("p99 for each second of each run");
     assert_eq!(seconds.iter().map(|row| number(row, "requests")).sum::<f64>(), completed);
     let heat = answer("Heat map of latency over time");
@@ -241,7 +240,7 @@ fn queries_agree_with_the_summary() {
     all.sort_by_key(|run| run["order"].as_u64());
     assert_eq!(counted[0].len(), all.len());
     for (row, run) in counted[0].iter().zip(all) {
-        let done = number(&run["reads"], "completed") + number(&run["writes"], "completed");
+        let done = completed_of(run);
         assert_eq!(number(row, "good"), done);
         close(number(row, "max_us"), number(&run["response"], "max_us"), 1e-9);
     }

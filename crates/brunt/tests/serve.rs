@@ -53,8 +53,9 @@ fn four_layers_in_one_experiment() {
     assert_eq!(labels, ["diskless", "full", "local", "network"]);
     for point in points {
         let run = &point["runs"][0];
-        let done = run["reads"]["completed"].as_u64().zip(run["writes"]["completed"].as_u64());
-        assert_eq!(done.map(|(reads, writes)| reads + writes), Some(2000), "{point}");
+        let ops = run["ops"].as_array().expect("kinds of operations");
+        let done: u64 = ops.iter().map(|op| op["completed"].as_u64().expect("a count")).sum();
+        assert_eq!(done, 2000, "{point}");
     }
 }
 

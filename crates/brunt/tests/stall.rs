@@ -99,7 +99,7 @@ fn our_open_loop_shows_it() {
             let points = summary["points"].as_array().expect("points");
             let point = points.iter().find(|point| point["workload"] == workload).expect("the workload");
             let time = |key: &str| point["response"][key].as_f64().expect("a figure");
-            let requests = point["runs"][0]["reads"]["completed"].as_u64().expect("a count");
+            let requests = point["runs"][0]["ops"][0]["completed"].as_u64().expect("a count");
             (requests, time("max_us") > 500_000.0, time("p99_9_us"))
         };
         let ((closed_count, closed_stalled, closed), (_, open_stalled, open)) = (of("closed"), of("open"));

@@ -4,15 +4,11 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use brunt_block::Op;
 use brunt_core::{Clock, Nanos};
 use brunt_result::{Cost, Figures, Interval, OpKind, Outcome, RequestStatus, Stopped};
 
 use crate::cost;
-use crate::record::{Recorder, kind_of};
-
-/// The kinds of requests, in the order of their figures.
-const KINDS: [OpKind; 2] = [OpKind::Read, OpKind::Write];
+use crate::record::Recorder;
 
 pub(super) struct Meter<'a> {
     stop: &'a AtomicBool,
@@ -29,7 +25,9 @@ pub(super) struct Meter<'a> {
 }
 
 impl<'a> Meter<'a> {
+    /// `kinds` is what requests are, in the order of their figures.
     pub(super) fn new(
+        kinds: &[OpKind],
         start: Nanos,
         interval: Duration,
         stop: &'a AtomicBool,
@@ -41,8 +39,8 @@ impl<'a> Meter<'a> {
             interval,
             begin: start,
             last: start,
-            open: Interval { index: 0, start, end: start, figures: Figures::of_kinds(&KINDS) },
-            total: Figures::of_kinds(&KINDS),
+            open: Interval { index: 0, start, end: start, figures: Figures::of_kinds(kinds) },
+            total: Figures::of_kinds(kinds),
             calls: 0,
             cost: cost::of_this_thread(0),
             cut: false,
@@ -60,12 +58,12 @@ impl<'a> Meter<'a> {
         self.calls += count;
     }
 
-    /// A request that began where the one before ended is done now.
-    pub(super) fn request(&mut self, op: Op, bytes: u64) {
+    /// A request that began where the one before ended is done now; `slot` is the place of its kind.
+    pub(super) fn request(&mut self, slot: usize, bytes: u64) {
         let now = Clock::Monotonic.now();
         let latency = Nanos(now.0 - self.last.0);
         self.last = now;
-        let figures = self.open.figures.at(usize::from(kind_of(op) != KINDS[0]));
+        let figures = self.open.figures.at(slot);
         figures.completed += 1;
         figures.bytes += bytes;
         figures.service.record(latency);

@@ -18,7 +18,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use brunt_block::{Buf, Op};
+use brunt_block::Buf;
 use brunt_core::random::Random;
 use brunt_core::units::format_size;
 use brunt_core::{Clock, Nanos};
@@ -158,7 +158,7 @@ impl FileSystem {
         let before = ThreadIo::now();
         let start = Clock::Monotonic.now();
         recorder.starts(start);
-        let mut meter = Meter::new(start, self.load.interval.0, stop, recorder);
+        let mut meter = Meter::new(phase.kinds(), start, self.load.interval.0, stop, recorder);
         match phase {
             Phase::WriteCharacters => self.write_characters(&mut meter),
             Phase::WriteBlocks => self.write_blocks(&mut meter),
@@ -265,7 +265,7 @@ impl FileSystem {
             self.after_write(meter)?;
             self.written_bytes = (index + 1) * block.len() as u64;
             meter.calls(std::mem::take(&mut out.calls));
-            meter.request(Op::Write, block.len() as u64);
+            meter.request(0, block.len() as u64);
         }
         out.flush(&self.file)?;
         meter.calls(out.calls);
@@ -273,7 +273,7 @@ impl FileSystem {
     }
 
     fn write_blocks(&mut self, meter: &mut Meter<'_>) -> io::Result<()> {
-        self.each_block(meter, Op::Write, |system, block, offset| {
+        self.each_block(meter, true, |system, block, offset| {
             block[..8].copy_from_slice(&offset.to_le_bytes());
             system.file.write_all_at(block, offset)?;
             system.written_bytes = offset + block.len() as u64;
@@ -282,7 +282,7 @@ impl FileSystem {
     }
 
     fn rewrite(&mut self, meter: &mut Meter<'_>) -> io::Result<()> {
-        self.each_block(meter, Op::Write, |system, block, offset| {
+        self.each_block(meter, true, |system, block, offset| {
             system.file.read_exact_at(block, offset)?;
             block[0] = block[0].wrapping_add(1);
             system.file.write_all_at(block, offset)?;
@@ -304,14 +304,14 @@ impl FileSystem {
                 counts[usize::from(from.get(&self.file)?)] += 1;
             }
             meter.calls(std::mem::take(&mut from.calls));
-            meter.request(Op::Read, len);
+            meter.request(0, len);
         }
         std::hint::black_box(counts);
         Ok(())
     }
 
     fn read_blocks(&mut self, meter: &mut Meter<'_>) -> io::Result<()> {
-        self.each_block(meter, Op::Read, |system, block, offset| {
+        self.each_block(meter, false, |system, block, offset| {
             system.file.read_exact_at(block, offset)?;
             Ok(1)
         })
@@ -322,7 +322,7 @@ impl FileSystem {
     fn each_block(
         &mut self,
         meter: &mut Meter<'_>,
-        op: Op,
+        writes: bool,
         mut work: impl FnMut(&mut FileSystem, &mut [u8], u64) -> io::Result<u64>,
     ) -> io::Result<()> {
         let mut block = self.block();
@@ -332,11 +332,11 @@ impl FileSystem {
                 break;
             }
             let calls = work(self, &mut block, index * len)?;
-            if op == Op::Write {
+            if writes {
                 self.after_write(meter)?;
             }
             meter.calls(calls);
-            meter.request(op, len);
+            meter.request(0, len);
         }
         Ok(())
     }
@@ -396,7 +396,7 @@ impl FileSystem {
     ) -> io::Result<(Outcome, Option<f64>)> {
         let before = ThreadIo::now();
         let mut nobody = crate::NoRecorder;
-        let mut meter = Meter::new(start, std::time::Duration::ZERO, stop, &mut nobody);
+        let mut meter = Meter::new(Phase::Seeks.kinds(), start, std::time::Duration::ZERO, stop, &mut nobody);
         let mut block = self.block();
         for seek in 0..seeks {
             if meter.is_over() {
@@ -405,13 +405,13 @@ impl FileSystem {
             let offset = random.below(self.blocks()) * block.len() as u64;
             self.file.read_exact_at(&mut block, offset)?;
             meter.calls(1);
-            meter.request(Op::Read, block.len() as u64);
+            meter.request(0, block.len() as u64);
             if seek % 10 == 9 {
                 block[0] = block[0].wrapping_add(1);
                 self.file.write_all_at(&block, offset)?;
                 self.after_write(&mut meter)?;
                 meter.calls(1);
-                meter.request(Op::Write, block.len() as u64);
+                meter.request(1, block.len() as u64);
             }
         }
         let outcome = meter.finish(Clock::Monotonic.now());
@@ -529,7 +529,6 @@ mod tests {
             for phase in Phase::ALL.into_iter().chain(Phase::ALL.into_iter().rev()) {
                 let (outcome, cache) = system.run(phase, 7, &stop, &mut NoRecorder).unwrap();
                 assert_eq!(outcome.stopped, Stopped::Done, "{phase:?}");
-                let reads = outcome.figures.op(OpKind::Read).unwrap();
                 let (done, bytes) = (outcome.figures.completed(), outcome.figures.bytes());
                 let expected = match phase {
                     Phase::Seeks => (101 + 10, 111 * 8192),
@@ -537,7 +536,9 @@ mod tests {
                     _ => (50, 0),
                 };
                 assert_eq!((done, bytes), expected, "{phase:?} {fsync:?}");
-                assert_eq!(reads.completed == 0, phase.writes() && phase != Phase::Seeks, "{phase:?}");
+                let kinds: Vec<OpKind> = outcome.figures.ops().map(|(kind, _)| kind).collect();
+                assert_eq!(kinds, phase.kinds());
+                assert!(outcome.figures.ops().all(|(_, op)| op.completed > 0), "{phase:?}");
                 assert_eq!(outcome.figures.response().count(), done);
                 assert!(outcome.requests_per_second > 0.0 && outcome.figures.cost.system_calls >= done / 2);
                 assert!(cache.read_share.is_none_or(|share| (0.0..=1.0).contains(&share)));

@@ -6,7 +6,6 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use brunt_block::Op;
 use brunt_core::random::Random;
 use rustix::fs::{AtFlags, Mode, OFlags, fsync, openat, statat, unlinkat};
 
@@ -86,12 +85,12 @@ impl Names {
                 Phase::CreateSequential | Phase::CreateRandom => {
                     self.create(index, each)?;
                     meter.calls(2 + u64::from(each));
-                    meter.request(Op::Write, 0);
+                    meter.request(0, 0);
                 }
                 Phase::StatSequential | Phase::StatRandom => {
                     statat(&self.folder, &Name::new(index).0[..], AtFlags::SYMLINK_NOFOLLOW)?;
                     meter.calls(1);
-                    meter.request(Op::Read, 0);
+                    meter.request(0, 0);
                 }
                 _ => {
                     self.unlink(index)?;
@@ -99,7 +98,7 @@ impl Names {
                         self.sync()?;
                     }
                     meter.calls(1 + u64::from(each));
-                    meter.request(Op::Write, 0);
+                    meter.request(0, 0);
                 }
             }
         }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use brunt_core::{Size, Span};
+use brunt_result::OpKind;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -141,6 +142,18 @@ impl Phase {
     pub fn writes(self) -> bool {
         use Phase::{ReadBlocks, ReadCharacters, StatRandom, StatSequential};
         !matches!(self, ReadCharacters | ReadBlocks | StatSequential | StatRandom)
+    }
+
+    /// What its requests do, in the order of their figures.
+    pub fn kinds(self) -> &'static [OpKind] {
+        match self {
+            Phase::WriteCharacters | Phase::WriteBlocks | Phase::Rewrite => &[OpKind::Write],
+            Phase::ReadCharacters | Phase::ReadBlocks => &[OpKind::Read],
+            Phase::Seeks => &[OpKind::Read, OpKind::Write],
+            Phase::CreateSequential | Phase::CreateRandom => &[OpKind::Create],
+            Phase::StatSequential | Phase::StatRandom => &[OpKind::GetAttributes],
+            Phase::UnlinkSequential | Phase::UnlinkRandom => &[OpKind::Remove],
+        }
     }
 
     /// What it cannot do when it fails, for messages.

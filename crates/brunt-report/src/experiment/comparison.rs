@@ -1,9 +1,9 @@
 //! Two results side by side, with what may be concluded: what `brunt report A B` writes. The verdicts
 //! are those of `brunt compare`.
 
+use brunt_result::compare::{Line, compare_summaries};
 use brunt_result::statistics::{Estimate, RUNS_MIN, Verdict};
-use brunt_study::compare::{Line, compare_summaries};
-use brunt_study::summary::{PointSummary, Summary};
+use brunt_result::summary::{PointSummary, Summary};
 
 use super::points::{Points, told};
 use super::targets;

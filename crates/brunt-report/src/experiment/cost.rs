@@ -2,7 +2,7 @@
 //! than the target's can be told.
 
 use brunt_result::statistics::Estimate;
-use brunt_study::summary::{CostPerRequest, Summary};
+use brunt_result::summary::{CostPerRequest, Summary};
 
 use super::points::{Points, told};
 use crate::format::Unit;
@@ -25,9 +25,9 @@ pub(super) fn section(summary: &Summary) -> Section {
             };
             let cpu = over(&|cost| cost.cpu_ns / 1e3)?;
             let (value, uncertainty) = told(&cpu, Unit::Micros);
-            let depth = summary.experiment.workloads.get(&point.workload).map_or(1, |w| w.queue_depth);
+            let depth = summary.experiment.workloads.get(&point.workload).map_or(Some(1), |w| w.queue_depth);
             if let Some(mean) = point.response_mean_us
-                && depth == 1
+                && depth == Some(1)
                 && cpu.mean > LARGE * mean.mean
             {
                 large += 1;

@@ -1,6 +1,6 @@
 //! How many requests outstanding it takes, where the experiment was asked to find that out.
 
-use brunt_study::summary::Summary;
+use brunt_result::summary::Summary;
 
 use super::points::Points;
 use crate::chart::{Axis, Chart, Role, Scale, Series};

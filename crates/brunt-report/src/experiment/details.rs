@@ -7,8 +7,8 @@ use std::path::Path;
 
 use brunt_core::{Histogram, Nanos};
 use brunt_lake::{LakeError, read_table};
-use brunt_study::results::{environment, histograms, intervals, probes};
-use brunt_study::summary::{RunSummary, Summary};
+use brunt_result::summary::{RunSummary, Summary};
+use brunt_result::tables::{environment, histograms, intervals, probes};
 
 use super::{distribution, timeline};
 use crate::thin::{Map, Thin};
@@ -207,7 +207,7 @@ impl Details {
                 if let (Some(run), Some(origin)) =
                     (self.runs.get_mut(&(runs[row] as u32)), origins.get(&runs[row]))
                 {
-                    // Rows of a stretch stand together, reads before writes.
+                    // Rows of an extent stand together, one kind of operation after another.
                     if last.replace((runs[row], start[row])) != Some((runs[row], start[row])) {
                         run.map.stretch((start[row] - origin) as f64 / 1e9, (end[row] - origin) as f64 / 1e9);
                     }
@@ -318,12 +318,12 @@ fn told(known: &[(String, String, String)]) -> Vec<(String, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use brunt_study::results;
+    use brunt_result::tables;
 
     /// The goal: the columns that stand for losses are those of the table, all of them.
     #[test]
     fn losses_are_the_tables() {
-        let named: Vec<&str> = results::intervals::TABLE.columns.iter().map(|column| column.name).collect();
+        let named: Vec<&str> = tables::intervals::TABLE.columns.iter().map(|column| column.name).collect();
         let from = named.iter().position(|name| *name == LOST[0]).unwrap();
         assert_eq!(named[from..from + LOST.len()], LOST);
         assert_eq!(named[from + LOST.len()], "response_mean_ns");

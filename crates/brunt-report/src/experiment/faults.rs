@@ -1,9 +1,9 @@
-//! What went wrong on purpose, and what it cost: depth, work lost, time to be seen and to recover, in rate and
+//! What went wrong on purpose, and what it cost: the drop, work lost, time to be seen and to recover, in rate and
 //! in response times; and what failed.
 
 use brunt_result::degradation::{BAND_SHARE, HOLD, OverRuns};
 use brunt_result::statistics::Estimate;
-use brunt_study::summary::{FaultSummary, RunSummary, Summary};
+use brunt_result::summary::{FaultSummary, RunSummary, Summary};
 
 use super::points::{Points, told};
 use crate::chart::Span;
@@ -19,7 +19,7 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
     }
     if !rows.is_empty() {
         let columns =
-            ["point", "fault", "rate before", "depth", "requests lost", "seen after", "recovered after"];
+            ["point", "fault", "rate before", "drop", "requests lost", "seen after", "recovered after"];
         section.table(Table::new("What each fault cost", &columns, rows));
         section.prose(format!(
             "Depth is the share of the rate before that was missing while the fault was there. Lost requests are summed \
@@ -133,7 +133,7 @@ fn cost(point: String, fault: &OverRuns) -> Vec<Cell> {
         Cell::text(point),
         Cell::text(&fault.fault),
         estimate(&fault.baseline, Unit::PerSecond),
-        share(&fault.depth),
+        share(&fault.drop),
         estimate(&fault.lost_requests, Unit::Count),
         answer(&fault.detected_s, fault.not_detected),
         answer(&fault.recovered_s, fault.not_recovered),

@@ -3,10 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use brunt_load::block::workload::Arrival;
+use brunt_result::experiment::{ArrivalKind, TargetKind};
 use brunt_result::statistics::RUNS_MIN;
-use brunt_study::results::environment::without_secrets;
-use brunt_study::summary::{PointSummary, Summary};
+use brunt_result::summary::{PointSummary, Summary};
 
 use super::details::Details;
 use super::points::{Points, told};
@@ -60,14 +59,15 @@ fn facts(summary: &Summary, details: &Details) -> Vec<(String, String)> {
     facts.push(("Measured".into(), measured));
     for (name, target) in &experiment.targets {
         let host = target.host.as_ref().map_or(String::new(), |host| format!(" on {host}"));
-        let place = match &target.serve {
-            None => without_secrets(&target.url),
-            Some(_) => format!("{} (served{host} for this experiment)", target.place()),
+        let place = match (target.served, target.kind) {
+            (true, _) => format!("{} (served{host} for this experiment)", target.place),
+            (false, TargetKind::Directory) => format!("{} (a directory)", target.place),
+            (false, _) => target.place.clone(),
         };
         facts.push((format!("Target {name}"), place));
     }
     for (name, workload) in &experiment.workloads {
-        facts.push((format!("Workload {name}"), super::method::workload(workload, experiment)));
+        facts.push((format!("Workload {name}"), workload.description.clone()));
     }
     if !details.environment.is_empty() {
         let told: Vec<String> = details.environment.iter().take(4).map(|(_, text)| text.clone()).collect();
@@ -90,11 +90,7 @@ fn cards(summary: &Summary, points: &Points<'_>) -> Vec<Card> {
             rate(a).total_cmp(&rate(b))
         })?;
         let name = if several { format!("{target} · {workload}") } else { target.to_string() };
-        let open = summary
-            .experiment
-            .workloads
-            .get(workload)
-            .is_some_and(|w| matches!(w.arrival, Arrival::Open { .. }));
+        let open = summary.experiment.workloads.get(workload).is_some_and(|w| w.arrival == ArrivalKind::Open);
         let rate = best.requests_per_second?;
         let (rate, rate_pm) = told(&rate, Unit::PerSecond);
         let rate = rate.replace("/s", " requests/s");

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use brunt_result::link::LinkCounts;
-use brunt_study::summary::{PointSummary, Summary};
+use brunt_result::summary::{PointSummary, Summary};
 
 use super::points::Points;
 use crate::format::{Unit, count};
@@ -91,15 +91,12 @@ fn row(point: String, way: String, runs: &[&LinkCounts], busy: f64) -> Vec<Cell>
 
 /// A sentence for each line that payload filled: figures of these points are the line's.
 pub(super) fn full_lines(summary: &Summary, points: &Points<'_>) -> Vec<String> {
-    let settings = summary.experiment.points();
     let mut full: BTreeMap<String, Vec<(f64, String)>> = BTreeMap::new();
-    for (point, planned) in summary.points.iter().zip(&settings) {
-        for (link, ways) in &planned.links {
-            let rate = |way: usize| ways[way].rate.map(|rate| rate.0 as f64);
-            // Which way reads take depends on where the worker is; the fuller payload meets the slower way.
-            let Some(rate) = [rate(0), rate(1)].into_iter().flatten().reduce(f64::min) else { continue };
+    for point in &summary.points {
+        for (link, rate) in &point.line_bits_per_second {
             let used = point.runs.iter().filter(|run| run.is_complete()).map(|run| {
-                let bytes = run.reads.bytes.max(run.writes.bytes) as f64;
+                // Reads and writes go opposite ways; the fuller payload meets the slower way.
+                let bytes = run.ops.iter().map(|op| op.bytes).max().unwrap_or(0) as f64;
                 bytes * 8.0 / run.measured_s.max(f64::MIN_POSITIVE) / rate
             });
             let used: Vec<f64> = used.collect();

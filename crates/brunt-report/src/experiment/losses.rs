@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use brunt_study::summary::{RunSummary, Summary};
+use brunt_result::summary::{RunSummary, Summary};
 
 use crate::format::{Unit, count};
 use crate::page::{Block, Cell, Section, Table};
@@ -14,7 +14,7 @@ pub(super) fn total(summary: &Summary) -> u64 {
 
 /// All requests of a run: those that were done, and those that were lost.
 pub(super) fn requests(run: &RunSummary) -> u64 {
-    run.reads.completed + run.writes.completed + run.losses.values().sum::<u64>()
+    run.completed() + run.losses.values().sum::<u64>()
 }
 
 /// What a kind of loss means.
@@ -41,8 +41,8 @@ pub(super) fn section(summary: &Summary) -> Section {
     }
     let runs = || summary.points.iter().flat_map(|point| &point.runs);
     let all: u64 = runs().map(requests).sum();
-    let retries: u64 = runs().map(|run| run.reads.retries + run.writes.retries).sum();
-    let timeouts: u64 = runs().map(|run| run.reads.timeouts + run.writes.timeouts).sum();
+    let retries: u64 = runs().map(RunSummary::retries).sum();
+    let timeouts: u64 = runs().map(RunSummary::timeouts).sum();
     let share = |number: u64| Unit::Share.show(number as f64 / all.max(1) as f64);
     let row = |what: &str, number: u64, means: &str| {
         vec![
@@ -77,8 +77,7 @@ fn by_run(summary: &Summary, kinds: &BTreeMap<&str, u64>) -> Table {
     let mut rows = Vec::new();
     for point in &summary.points {
         for run in &point.runs {
-            let (retries, timeouts) =
-                (run.reads.retries + run.writes.retries, run.reads.timeouts + run.writes.timeouts);
+            let (retries, timeouts) = (run.retries(), run.timeouts());
             if run.losses.is_empty() && retries + timeouts == 0 && run.first_error.is_none() {
                 continue;
             }

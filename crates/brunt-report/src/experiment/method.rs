@@ -1,69 +1,11 @@
 //! How it was measured, where, and how to measure it again.
 
-use brunt_load::Workload;
-use brunt_load::block::workload::{Arrival, Process};
 use brunt_result::statistics::{ALPHA, RESAMPLES, RUNS_MIN};
-use brunt_study::experiment::Experiment;
-use brunt_study::results::environment::without_secrets;
-use brunt_study::summary::Summary;
+use brunt_result::summary::Summary;
 
 use super::details::Details;
 use crate::format::Unit;
 use crate::page::{Block, Section};
-
-/// A workload in a line; what is swept over is left out.
-pub(super) fn workload(workload: &Workload, experiment: &Experiment) -> String {
-    let sweep = &experiment.sweep;
-    let mut words = Vec::new();
-    if sweep.block_size.is_empty() {
-        let weights: f64 = workload.blocks.iter().map(|block| block.weight).sum();
-        let blocks = workload.blocks.iter().map(|block| match workload.blocks.len() {
-            1 => Unit::Bytes.show(block.size.0 as f64),
-            _ => format!(
-                "{} ({})",
-                Unit::Bytes.show(block.size.0 as f64),
-                Unit::Share.show(block.weight / weights)
-            ),
-        });
-        words.push(blocks.collect::<Vec<String>>().join(" + "));
-    }
-    if sweep.read.is_empty() {
-        words.push(match workload.read {
-            1.0 => "reads".into(),
-            0.0 => "writes".into(),
-            share => format!("{} reads", Unit::Share.show(share)),
-        });
-    }
-    if sweep.sequential.is_empty() {
-        words.push(match workload.sequential {
-            0.0 => "random".into(),
-            1.0 => "sequential".into(),
-            share => format!("{} sequential", Unit::Share.show(share)),
-        });
-    }
-    if sweep.queue_depth.is_empty() {
-        words.push(format!("{} outstanding", workload.queue_depth));
-    }
-    if sweep.workers.is_empty() && workload.workers > 1 {
-        words.push(format!("{} workers", workload.workers));
-    }
-    let law = |process: Process| match process {
-        Process::Constant => "evenly",
-        Process::Poisson => "Poisson",
-    };
-    words.push(match workload.arrival {
-        Arrival::Closed {} => "closed loop".into(),
-        Arrival::Open { process, .. } if !sweep.rate.is_empty() => format!("open loop, {}", law(process)),
-        Arrival::Open { rate, process, .. } => {
-            format!("open loop, {}, {}", Unit::PerSecond.show(rate), law(process))
-        }
-        Arrival::Search { percentile, limit, .. } => {
-            let limit = Unit::Micros.show(limit.0.as_secs_f64() * 1e6);
-            format!("highest rate with p{percentile} under {limit}")
-        }
-    });
-    words.join(", ")
-}
 
 pub(super) fn section(summary: &Summary, details: &Details) -> Section {
     let mut section = Section::new("Method and environment");
@@ -99,14 +41,9 @@ pub(super) fn reproduce(summary: &Summary) -> Section {
          experiment.toml",
         summary.brunt, summary.experiment.seed
     ));
-    match toml::to_string_pretty(&summary.experiment) {
-        Ok(text) => section.blocks.push(Block::Code(
-            "experiment.toml, with every default written out".into(),
-            without_secrets(&text),
-        )),
-        Err(error) => section
-            .blocks
-            .push(Block::Missing(format!("It cannot be written as TOML ({error}); see summary.json."))),
-    }
+    section.blocks.push(Block::Code(
+        "experiment.toml, with every default written out".into(),
+        summary.experiment.toml.clone(),
+    ));
     section
 }

@@ -19,7 +19,7 @@ mod sweep;
 mod targets;
 mod timeline;
 
-use brunt_study::summary::Summary;
+use brunt_result::summary::Summary;
 
 pub use comparison::comparison;
 pub use details::{Details, Interval, Probe, RunDetails};

@@ -3,7 +3,7 @@
 
 use brunt_core::units;
 use brunt_result::statistics::Estimate;
-use brunt_study::summary::{PointSummary, Summary};
+use brunt_result::summary::{PointSummary, Summary};
 
 use crate::chart::{Axis, Scale, Series};
 use crate::format::{Unit, plus_minus};

@@ -2,7 +2,7 @@
 //! paper), and every point as a table.
 
 use brunt_result::statistics::Estimate;
-use brunt_study::summary::PointSummary;
+use brunt_result::summary::PointSummary;
 
 use super::points::{Line, Points, told};
 use crate::chart::{Axis, Chart, Role, Scale};

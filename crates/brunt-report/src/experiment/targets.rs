@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
+use brunt_result::experiment::{TargetKind, TargetSummary};
 use brunt_result::statistics::{Better, Metric, Verdict, compare};
-use brunt_study::experiment::{Serve, Target};
-use brunt_study::summary::{PointSummary, RunSummary, Summary};
+use brunt_result::summary::{PointSummary, RunSummary, Summary};
 
 use super::points::Points;
 use crate::format::{Unit, three};
@@ -104,17 +104,17 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
 }
 
 /// What the others are held against, and whether that is the network alone; `None` with a single target.
-fn base(targets: &BTreeMap<String, Target>) -> Option<(&String, bool)> {
-    if targets.len() < 2 {
+fn base(targets: &BTreeMap<String, TargetSummary>) -> Option<(&String, bool)> {
+    // Directories have phases of their own.
+    let devices = || targets.iter().filter(|(_, target)| target.kind != TargetKind::Directory);
+    if devices().count() < 2 {
         return None;
     }
-    let is_network = |target: &Target| {
-        target.serve.as_ref().is_some_and(Serve::is_sink) || target.url.starts_with("tcp://")
-    };
-    let mut networks = targets.iter().filter(|(_, target)| is_network(target)).map(|(name, _)| name);
+    let is_network = |target: &TargetSummary| target.kind == TargetKind::Network;
+    let mut networks = devices().filter(|(_, target)| is_network(target)).map(|(name, _)| name);
     match (networks.next(), networks.next()) {
         (Some(network), None) => Some((network, true)),
-        _ => Some((targets.keys().next()?, false)),
+        _ => Some((devices().next()?.0, false)),
     }
 }
 
@@ -132,14 +132,18 @@ pub(crate) fn verdict(verdict: Verdict) -> Cell {
 mod tests {
     use super::*;
 
-    /// The goal: one network among the targets is what the others are held against, whatever its name;
+    /// One network among the targets is what the others are held against, whatever its name;
     /// otherwise the first is.
     #[test]
     fn what_others_are_held_against() {
         let check = |targets: &[(&str, &str)], expected: Option<(&str, bool)>| {
-            let target = |(name, serve): &(&str, &str)| {
-                let serve = Some(Serve::One(serve.to_string()));
-                (name.to_string(), Target { serve, ..Target::default() })
+            let target = |(name, place): &(&str, &str)| {
+                let kind = match *place {
+                    "tcp" => TargetKind::Network,
+                    "/home" => TargetKind::Directory,
+                    _ => TargetKind::Device,
+                };
+                (name.to_string(), TargetSummary { kind, place: place.to_string(), ..Default::default() })
             };
             let targets = targets.iter().map(target).collect();
             assert_eq!(base(&targets).map(|(name, network)| (name.as_str(), network)), expected);
@@ -147,6 +151,7 @@ mod tests {
         check(&[("a", "tcp")], None);
         check(&[("disk", "memory:1MiB"), ("network", "tcp")], Some(("network", true)));
         check(&[("disk", "memory:1MiB"), ("mirror", "memory:1MiB")], Some(("disk", false)));
+        check(&[("a", "/home"), ("disk", "memory:1MiB")], None);
         check(&[("maximum", "tcp"), ("standard", "tcp")], Some(("maximum", false)));
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! The rule: what is thinned out to be drawn says so.
 
-use brunt_study::summary::{RunSummary, Summary};
+use brunt_result::summary::{RunSummary, Summary};
 
 use super::details::{Details, RunDetails};
 use super::hosts;

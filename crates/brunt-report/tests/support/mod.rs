@@ -13,10 +13,10 @@ use brunt_core::{Histogram, Nanos};
 use brunt_report::experiment::{Details, Interval, RunDetails};
 use brunt_result::choice::{DepthChoice, DepthTrial};
 use brunt_result::link::LinkCounts;
+use brunt_result::summary::{FaultSummary, Summary};
 use brunt_study::experiment::Experiment;
 use brunt_study::hook::Company;
 use brunt_study::study::Study;
-use brunt_study::summary::{FaultSummary, Summary};
 
 /// Runs an experiment of two targets in memory.
 pub fn run(name: &str, sweep: &str, repetitions: u32) -> Summary {

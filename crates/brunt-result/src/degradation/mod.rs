@@ -6,7 +6,7 @@
 //!   [`BASELINE_MIN`] of them. Its *band* is the median ± the larger of [`BAND_SHARE`] of it and
 //!   [`BAND_SPREADS`] spreads, where a spread is 1.4826 times the median distance from the median (what
 //!   a standard deviation is for normal noise, untouched by outliers).
-//! - *Depth*: the share of the baseline that is missing in the mean rate while the fault is there.
+//! - *Drop*: the share of the baseline that is missing in the mean rate while the fault is there.
 //! - *Lost*: baseline minus rate, summed from the fault's begin until recovery (or until the data or the
 //!   next fault's begin end it). What comes back above the baseline counts against it.
 //! - *Detected*: the end of the first interval, of two in a row, below the band after the fault's begin. A
@@ -17,7 +17,7 @@
 //!
 //! For response times (those of requests that were answered in an interval), of their mean and of their p99:
 //! - *Baseline* and *band* as above; it is the band's upper edge that counts.
-//! - *Depth*: how many times the baseline they were while the fault was there: the mean over all its
+//! - *Factor*: how many times the baseline they were while the fault was there: the mean over all its
 //!   requests, and the median of its intervals' p99, each against the median of the intervals before.
 //! - *Excess wait*, the area: response time beyond the baseline's mean, summed over all requests answered from
 //!   the fault's begin until the mean is back. Requests that are never answered are not in it.
@@ -33,6 +33,7 @@ mod response;
 
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::statistics::Estimate;
@@ -74,7 +75,7 @@ impl IntervalFigures {
 }
 
 /// What the rate was before.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Baseline {
     /// Median, in requests a second.
     pub requests_per_second: f64,
@@ -89,7 +90,7 @@ pub struct Baseline {
 }
 
 /// Whether and when.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Answer {
     /// After so many seconds.
@@ -109,14 +110,14 @@ impl Answer {
 }
 
 /// What one fault cost one run.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Degradation {
     /// What it is measured against.
     pub baseline: Baseline,
     /// Share of the baseline lost while the fault was there; negative when there was more.
-    pub depth: f64,
+    pub drop: f64,
     /// The same of the worst interval.
-    pub depth_max: f64,
+    pub drop_max: f64,
     /// Requests that were not done until recovery.
     pub lost_requests: f64,
     /// And their bytes.
@@ -176,7 +177,7 @@ pub fn of_run(series: &[IntervalFigures], faults: &[Span], index: usize) -> Opti
     // Whole intervals, if there are any: of one at the edge the rest was another time's.
     let whole = under.iter().filter(|(one, time)| *time >= (one.end_s - one.start_s) * 0.999);
     let worst = whole.map(|(one, _)| one.rate()).fold(f64::INFINITY, f64::min);
-    let depth = share_lost(mean);
+    let drop = share_lost(mean);
 
     let below = |one: &IntervalFigures| one.rate() < baseline.low;
     let detected = detect(&series, below, fault.start_s, horizon);
@@ -216,8 +217,8 @@ pub fn of_run(series: &[IntervalFigures], faults: &[Span], index: usize) -> Opti
     let mut during = under.iter().map(|(one, time)| (*one, time / (one.end_s - one.start_s)));
     Some(Degradation {
         baseline,
-        depth,
-        depth_max: if worst.is_finite() { share_lost(worst) } else { depth },
+        drop,
+        drop_max: if worst.is_finite() { share_lost(worst) } else { drop },
         lost_requests,
         lost_bytes,
         detected,
@@ -313,7 +314,7 @@ fn recover(
 }
 
 /// What a fault cost a point: one figure for each run, then over runs.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct OverRuns {
     /// What the fault is called.
     pub fault: String,
@@ -322,7 +323,7 @@ pub struct OverRuns {
     /// Requests a second before.
     pub baseline: Option<Estimate>,
     /// Share of the baseline lost while it was there.
-    pub depth: Option<Estimate>,
+    pub drop: Option<Estimate>,
     /// Requests not done until recovery.
     pub lost_requests: Option<Estimate>,
     /// And their bytes.
@@ -353,7 +354,7 @@ pub struct OverRuns {
 }
 
 /// What became of a figure of the response times: one value for each run, then over runs.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ResponseOverRuns {
     /// Before, in microseconds.
     pub baseline_us: Option<Estimate>,
@@ -403,7 +404,7 @@ pub fn over_runs(fault: &str, runs: &[Degradation]) -> OverRuns {
         fault: fault.to_string(),
         runs: runs.len(),
         baseline: over(&|run| Some(run.baseline.requests_per_second)),
-        depth: over(&|run| Some(run.depth)),
+        drop: over(&|run| Some(run.drop)),
         lost_requests: over(&|run| Some(run.lost_requests)),
         lost_bytes: over(&|run| Some(run.lost_bytes)),
         detected_s: over(&|run| run.detected.seconds()),
@@ -452,8 +453,8 @@ mod tests {
         let found = of_run(&series, &[span(2.0, 4.0)], 0).unwrap();
         near(found.baseline.requests_per_second, 1000.0);
         assert_eq!(found.baseline.intervals, 20);
-        near(found.depth, 0.5);
-        near(found.depth_max, 0.5);
+        near(found.drop, 0.5);
+        near(found.drop_max, 0.5);
         near(found.lost_requests, 1000.0 + 100.0);
         near(found.lost_bytes, 1100.0 * 4096.0);
         near(found.detected.seconds().unwrap(), 0.1);
@@ -466,11 +467,11 @@ mod tests {
         let flat = series(&[(60, 1000.0)]);
         let found = of_run(&flat, &[span(2.0, 4.0)], 0).unwrap();
         assert_eq!((found.detected, found.recovered), (Answer::Never, Answer::AfterS(0.0)));
-        near(found.depth, 0.0);
+        near(found.drop, 0.0);
         let dead = series(&[(20, 1000.0), (40, 0.0)]);
         let found = of_run(&dead, &[span(2.0, 4.0)], 0).unwrap();
         assert_eq!(found.recovered, Answer::Never);
-        near(found.depth, 1.0);
+        near(found.drop, 1.0);
         near(found.lost_requests, 4000.0);
         let short = series(&[(20, 1000.0), (20, 0.0), (9, 1000.0)]);
         assert_eq!(
@@ -501,7 +502,7 @@ mod tests {
         assert!(found.baseline.low < 700.0);
     }
 
-    /// The goal: of two faults each has its own depth, both against what was before the first; the second
+    /// The goal: of two faults each has its own drop, both against what was before the first; the second
     /// ends what can be told of the first.
     #[test]
     fn two_faults() {
@@ -509,10 +510,10 @@ mod tests {
         // The long one from 2 to 6, within it the short one from 3 to 4.
         let faults = [span(2.0, 6.0), span(3.0, 4.0)];
         let long = of_run(&series, &faults, 0).unwrap();
-        near(long.depth, 1.0 - (500.0 + 100.0 + 1000.0) / 4000.0);
+        near(long.drop, 1.0 - (500.0 + 100.0 + 1000.0) / 4000.0);
         assert_eq!(long.recovered, Answer::AfterS(0.0));
         let short = of_run(&series, &faults, 1).unwrap();
-        near(short.depth, 0.9);
+        near(short.drop, 0.9);
         near(short.recovered.seconds().unwrap(), 2.0);
         let apart = [span(2.0, 3.0), span(3.0, 6.0)];
         assert_eq!(of_run(&series, &apart, 0).unwrap().recovered, Answer::Never);
@@ -527,7 +528,7 @@ mod tests {
         };
         let all = over_runs("x", &[run(500.0, 20), run(400.0, 20), run(600.0, 20), run(1000.0, 5)]);
         assert_eq!((all.runs, all.not_detected, all.not_recovered), (4, 1, 1));
-        near(all.depth.unwrap().mean, (0.5 + 0.6 + 0.4) / 4.0);
+        near(all.drop.unwrap().mean, (0.5 + 0.6 + 0.4) / 4.0);
         assert_eq!(all.recovered_s.unwrap().runs, 3);
     }
 
@@ -577,7 +578,7 @@ mod tests {
         near(p99.factor.unwrap(), 5.0);
         near(p99.recovered.seconds().unwrap(), 0.0);
         // The rate stood where it was.
-        near(found.depth, 0.0);
+        near(found.drop, 0.0);
         assert_eq!(found.detected, Answer::Never);
     }
 

@@ -1,12 +1,13 @@
 //! What a fault did to response times: the same rules as for the rate, the other way up. Longer is worse, and
 //! an interval in which nothing at all was answered counts as longer than any band.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Answer, IntervalFigures, Span, covered, detect, median, middle_and_half, recover};
 
 /// What became of a figure of the response times (their mean, their p99), interval by interval.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ResponseCost {
     /// Median of the figure before, in microseconds.
     pub baseline_us: f64,

@@ -11,6 +11,8 @@ mod lab;
 mod mistake;
 mod overlap;
 mod plan;
+mod secrets;
+mod summary;
 mod target;
 
 use std::collections::BTreeMap;
@@ -27,10 +29,10 @@ pub use mistake::FileError;
 use mistake::Source;
 pub use overlap::{Overlap, Together, overlaps};
 pub use plan::{Plan, Point, Sweep};
+pub use secrets::without_secrets;
 pub use target::{LUNS_MAX, Serve, TARGET_NAME, Target};
 
 use crate::probe::Probes;
-use crate::results::environment::without_secrets;
 
 /// Most runs of an experiment: a sweep of too many axes is a slip of the pen.
 pub const RUNS_MAX: usize = 100_000;

@@ -139,7 +139,7 @@ impl Actor {
             return Err(never("the run was over before it was there"));
         }
         let mut record = self.record(shown);
-        self.hub.tell(&Event::Fault(&record));
+        self.hub.tell(&Event::Fault(Arc::new(record.clone())));
         self.keep(until, &mut record)?;
         let gone = self.driver.take_away();
         record.gaps = self.driver.gaps().to_vec();
@@ -147,7 +147,7 @@ impl Actor {
             (record.end, record.gone) = (Some(proof.at), Some(proof.seen));
             record.gone_by.clone_from(&proof.what);
         }
-        self.hub.tell(&Event::Fault(&record));
+        self.hub.tell(&Event::Fault(Arc::new(record.clone())));
         Ok((record, gone.map(drop)))
     }
 
@@ -194,7 +194,7 @@ impl Actor {
             }
             if self.driver.gaps().len() > record.gaps.len() {
                 record.gaps = self.driver.gaps().to_vec();
-                self.hub.tell(&Event::Fault(record));
+                self.hub.tell(&Event::Fault(Arc::new(record.clone())));
             }
         }
         Ok(())

@@ -148,7 +148,7 @@ impl Prober {
 impl RunHook for Prober {
     fn begin(&mut self, _run: &RunInfo, hub: &Arc<Hub>) -> Result<(), HookError> {
         let hub = Arc::clone(hub);
-        self.start(move |sample| hub.tell(&Event::Sample(sample)))
+        self.start(move |sample| hub.tell(&Event::Sample(Arc::new(sample.clone()))))
             .map_err(|error| HookError::not_ready("the prober has no thread", error))
     }
 

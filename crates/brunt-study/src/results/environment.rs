@@ -5,31 +5,16 @@ use std::fs::read_to_string;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use brunt_lake::{Batch, Coding, Column, Table};
+use brunt_lake::Batch;
+use brunt_result::experiment::TargetKind;
+use brunt_result::summary::Summary;
+use brunt_result::tables::environment::append as tell_row;
 
-use crate::summary::Summary;
-
-/// See its doc.
-pub const TABLE: Table = Table {
-    name: "environment",
-    doc: "One row for each thing known about the machine, the program and the targets when the experiment \
-          began.",
-    columns: &[
-        Column::text("subject", "`machine`, `brunt`, `experiment`, or `target` and its name."),
-        Column::text("key", "What is told, such as `kernel` or `mount_options`."),
-        Column::text("value", "What it is.").coded(Coding::Delta),
-    ],
-};
-
-/// Longest value in bytes: a file under /proc or /sys is what the kernel makes it.
-const VALUE_BYTES_MAX: usize = 1 << 20;
+use crate::experiment::without_secrets;
 
 /// Everything known. `text` is the experiment as its user wrote it.
 pub fn append(rows: &mut Batch, summary: &Summary, text: &str) {
-    let mut tell = |subject: &str, key: &str, value: &str| {
-        let end = (0..=VALUE_BYTES_MAX.min(value.len())).rev().find(|end| value.is_char_boundary(*end));
-        rows.row().text(subject).text(key).text(&value[..end.unwrap_or(0)]).end();
-    };
+    let mut tell = |subject: &str, key: &str, value: &str| tell_row(rows, subject, key, value);
     machine(&mut |key, value| tell("machine", key, value));
     tell("brunt", "version", &summary.brunt);
     let experiment = &summary.experiment;
@@ -38,8 +23,9 @@ pub fn append(rows: &mut Batch, summary: &Summary, text: &str) {
     tell("experiment", "text", &without_secrets(text));
     for (name, target) in &experiment.targets {
         let subject = format!("target {name}");
-        tell(&subject, "url", &without_secrets(&target.url));
-        let path = target.url.strip_prefix("file:").unwrap_or(&target.url);
+        let key = if target.kind == TargetKind::Directory { "directory" } else { "url" };
+        tell(&subject, key, &target.place);
+        let path = target.place.strip_prefix("file:").unwrap_or(&target.place);
         let path = path.split('?').next().unwrap_or_default();
         file(Path::new(path), &mut |key, value| tell(&subject, key, value));
         let point = summary.points.iter().find(|point| point.target == *name);
@@ -125,47 +111,11 @@ fn mount_of<'a>(mounts: &'a str, path: &Path) -> Option<Mount<'a>> {
     mounts.lines().filter_map(parse).max_by_key(|mount| mount.point.len())
 }
 
-/// The same with the secret of each `scheme://user%secret@host` replaced: for whatever is shown or kept.
-pub fn without_secrets(text: &str) -> String {
-    let mut clean = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find("://") {
-        let (head, tail) = rest.split_at(at + 3);
-        clean.push_str(head);
-        // What ends a URL in a TOML file.
-        let end = tail.find(|c: char| c.is_whitespace() || "\"',/".contains(c)).unwrap_or(tail.len());
-        let authority = &tail[..end];
-        match (authority.find('%'), authority.rfind('@')) {
-            (Some(percent), Some(at)) if percent < at => {
-                clean.push_str(&authority[..=percent]);
-                clean.push_str("***");
-                clean.push_str(&authority[at..]);
-            }
-            _ => clean.push_str(authority),
-        }
-        rest = &tail[end..];
-    }
-    clean.push_str(rest);
-    clean
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The goal: results can be passed on without passwords.
-    #[test]
-    fn secrets_are_left_out() {
-        let check = |text: &str, expected: &str| assert_eq!(without_secrets(text), expected);
-        check("iscsi://me%secret@host:3260/iqn/0", "iscsi://me%***@host:3260/iqn/0");
-        check(
-            "url = \"iscsi://a%b@c/d/0\" # and iscsi://e%f@g, no more",
-            "url = \"iscsi://a%***@c/d/0\" # and iscsi://e%***@g, no more",
-        );
-        check("iscsi://host/iqn%2a@x/0 50% @ most", "iscsi://host/iqn%2a@x/0 50% @ most");
-    }
-
-    /// The goal: a file's mount is the innermost one, the last of several on one point.
+    /// A file's mount is the innermost one, the last of several on one point.
     #[test]
     fn the_innermost_mount() {
         let mounts = "22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw,errors=remount-ro\n\
@@ -181,7 +131,7 @@ mod tests {
         assert!(mount_of("nonsense", Path::new("/")).is_none());
     }
 
-    /// The goal: on a real machine the kernel is told, and a file's file system.
+    /// On a real machine the kernel is told, and a file's file system.
     #[test]
     fn this_machine() {
         let mut told = Vec::new();

@@ -5,18 +5,21 @@
 
 use std::io;
 use std::path::Path;
-use std::sync::PoisonError;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use brunt_core::{Clock, Histogram, Nanos};
 use brunt_lake::{Batch, LakeError, Table, TableWriter, WriterOptions};
 
-use super::histograms::Extent;
+use brunt_result::event::{Event, FaultRecord, RunInfo, Sample};
+use brunt_result::tables::histograms::Extent;
+use brunt_result::tables::{
+    Moment, TABLES, degradation, environment, faults, histograms, intervals, points, probes, requests, runs,
+};
+
 use super::room::Room;
-use super::{Message, Moment, Spare, TABLES, Trouble};
-use super::{degradation, environment, faults, histograms, intervals, points, probes, requests, runs};
-use crate::observe::{FaultRecord, RunInfo, Sample};
+use super::{Trouble, environment as gathered};
 
 /// Rows that wait are looked at as often as this.
 const TICK: Duration = Duration::from_secs(1);
@@ -40,13 +43,13 @@ struct Tables(Vec<TableWriter>);
 
 /// The run under way.
 struct Run {
-    info: RunInfo,
+    info: Arc<RunInfo>,
     /// Once the workers start.
     moment: Option<Moment>,
     /// From before that.
-    samples: Vec<Sample>,
+    samples: Vec<Arc<Sample>>,
     /// In place.
-    faults: Vec<FaultRecord>,
+    faults: Vec<Arc<FaultRecord>>,
 }
 
 impl Tables {
@@ -84,10 +87,10 @@ impl Keeper {
     }
 
     /// Works until the other side of `inbox` is gone, then completes the tables.
-    pub fn keep(mut self, inbox: &Receiver<Message>, spares: &SyncSender<Spare>) -> io::Result<()> {
+    pub fn keep(mut self, inbox: &Receiver<Event>) -> io::Result<()> {
         loop {
             match inbox.recv_timeout(TICK) {
-                Ok(message) => self.take(message, spares),
+                Ok(event) => self.take(event),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return self.finish(),
             }
@@ -99,32 +102,30 @@ impl Keeper {
         }
     }
 
-    fn take(&mut self, message: Message, spares: &SyncSender<Spare>) {
-        match message {
-            Message::Begins(summary) => {
+    fn take(&mut self, event: Event) {
+        match event {
+            Event::Begins(summary) => {
                 let [points, axes] = self.tables.both(&points::TABLE, &points::AXES);
                 points::append(points, axes, &summary);
-                environment::append(self.tables.of(&environment::TABLE), &summary, &self.text);
+                gathered::append(self.tables.of(&environment::TABLE), &summary, &self.text);
             }
-            Message::RunBegins(info) => {
+            Event::RunBegins(info) => {
                 self.run = Some(Run { info, moment: None, samples: Vec::new(), faults: Vec::new() })
             }
-            Message::RunStarts(start) => self.start(start),
-            Message::Interval(interval) => {
+            Event::RunStarts(start) => self.start(start),
+            Event::Interval(interval) => {
                 if let Some(moment) = self.moment() {
                     let [all, ops] = self.tables.both(&intervals::TABLE, &intervals::OPS);
                     intervals::append(all, ops, &moment, &interval, &mut self.scratch);
                     self.extent.add(self.tables.of(&histograms::TABLE), &moment, &interval);
                 }
-                let _ = spares.try_send(Spare::Interval(interval));
             }
-            Message::Requests(batch) => {
+            Event::Requests(batch) => {
                 if let Some(moment) = self.moment() {
                     requests::append(self.tables.of(&requests::TABLE), &moment, &batch);
                 }
-                let _ = spares.try_send(Spare::Requests(batch));
             }
-            Message::Sample(sample) => match self.moment() {
+            Event::Sample(sample) => match self.moment() {
                 Some(moment) => probes::append(self.tables.of(&probes::TABLE), &moment, &sample),
                 None => {
                     let Some(run) = &mut self.run else { return };
@@ -134,18 +135,19 @@ impl Keeper {
                     run.samples.push(sample);
                 }
             },
-            Message::Fault(fault) => {
+            Event::Fault(fault) => {
                 // Told when it was seen to be there, and again when it is gone.
                 let Some(run) = &mut self.run else { return };
                 run.faults.retain(|open| open.index != fault.index);
                 run.faults.push(fault);
             }
-            Message::RunEnds(ended) => {
-                let (info, run, figures) = *ended;
+            Event::RunEnds(info, run, figures) => {
                 self.end_run();
                 runs::append(self.tables.of(&runs::TABLE), &info, &run, &figures);
                 degradation::append(self.tables.of(&degradation::TABLE), &info, &run);
             }
+            // The observer closes the queue then.
+            Event::Ends(_) => {}
         }
     }
 

@@ -15,8 +15,9 @@ use std::time::{Duration, SystemTime};
 
 use brunt_block::Backend;
 use brunt_core::{Clock, Histogram, Nanos};
+use brunt_lab::link::Settings as LinkSettings;
 use brunt_load::block::workload::Arrival;
-use brunt_load::file::{FileSystem, FileSystemError};
+use brunt_load::file::{FileSystem, FileSystemError, FileSystemLoad};
 use brunt_load::{Recorder, Session, SessionError};
 use brunt_result::choice::{RingChoice, RingMode};
 use brunt_result::{Interval, Outcome, RequestRecord, Stopped};
@@ -64,6 +65,8 @@ pub enum StudyError {
 /// A study under way.
 pub struct Study<'a> {
     plan: Plan,
+    seed: u64,
+    loads: BTreeMap<String, FileSystemLoad>,
     targets: BTreeMap<String, Arc<dyn Backend>>,
     /// Open while runs are made.
     filesystems: BTreeMap<String, FileSystem>,
@@ -88,11 +91,11 @@ type Made = (Outcome, RunSummary);
 
 impl Recorder for Relay<'_> {
     fn interval(&mut self, interval: &Interval) {
-        self.hub.tell(&Event::Interval(interval));
+        self.hub.tell(&Event::Interval(Arc::new(interval.clone())));
         self.hooks.iter_mut().for_each(|hook| hook.interval(interval));
     }
     fn requests(&mut self, batch: &[RequestRecord]) {
-        self.hub.tell(&Event::Requests(batch));
+        self.hub.tell(&Event::Requests(batch.into()));
     }
     fn starts(&mut self, start: Nanos) {
         self.hub.tell(&Event::RunStarts(start));
@@ -119,7 +122,6 @@ impl<'a> Study<'a> {
         company: Company,
     ) -> Study<'a> {
         let plan = experiment.plan();
-        let experiment = experiment.without_secrets();
         let notes = |point: &Point| match point.phase {
             None => targets[&point.target].info().notes.clone(),
             // Told once it is open.
@@ -128,10 +130,18 @@ impl<'a> Study<'a> {
         let points = plan.points.iter().map(|point| empty(point, notes(point))).collect();
         let merged = plan.points.iter().map(|_| (Histogram::new(), Histogram::new())).collect();
         let brunt = version.to_string();
-        let summary = Summary { format: FORMAT, brunt, complete: false, trouble: None, experiment, points };
+        let summary = Summary {
+            format: FORMAT,
+            brunt,
+            complete: false,
+            trouble: None,
+            experiment: experiment.summary(),
+            points,
+        };
         let (hub, hooks) = (Hub::new(company.observers), company.hooks);
-        let filesystems = BTreeMap::new();
-        Study { plan, targets, filesystems, folder, summary, merged, hub, hooks }
+        let (filesystems, seed) = (BTreeMap::new(), experiment.seed);
+        let loads = experiment.filesystems;
+        Study { plan, seed, loads, targets, filesystems, folder, summary, merged, hub, hooks }
     }
 
     /// Makes all runs, until `stop` is set.
@@ -141,7 +151,7 @@ impl<'a> Study<'a> {
     pub fn run(mut self, stop: &AtomicBool) -> Result<Summary, StudyError> {
         self.open_filesystems()?;
         self.summary.write(self.folder)?;
-        self.hub.tell(&Event::Begins(&self.summary));
+        self.hub.tell(&Event::Begins(Arc::new(self.summary.clone())));
         let mut result = self.runs(stop);
         for filesystem in std::mem::take(&mut self.filesystems).into_values() {
             if let Err(error) = filesystem.close() {
@@ -153,7 +163,7 @@ impl<'a> Study<'a> {
         }
         self.summary.complete = self.summary.trouble.is_none();
         let before = self.hub.failure();
-        self.hub.tell(&Event::Ends(&self.summary));
+        self.hub.tell(&Event::Ends(Arc::new(self.summary.clone())));
         // Observers may fail as late as at the end, with what they had not written yet; or say then
         // what their failure came to.
         if let Some(failure) = self.hub.failure()
@@ -168,7 +178,7 @@ impl<'a> Study<'a> {
     }
 
     fn open_filesystems(&mut self) -> Result<(), StudyError> {
-        for (name, load) in &self.summary.experiment.filesystems {
+        for (name, load) in &self.loads {
             let filesystem = FileSystem::open(load)?;
             for (point, summary) in self.plan.points.iter().zip(&mut self.summary.points) {
                 if point.phase.is_some() && point.target == *name {
@@ -200,20 +210,21 @@ impl<'a> Study<'a> {
                 self.summary.trouble = Some("interrupted".into());
                 break;
             }
-            let info = RunInfo {
+            let info = Arc::new(RunInfo {
                 order: order as u32,
                 runs: runs.len() as u32,
                 point: index as u32,
                 label: self.plan.points[index].label.clone(),
                 repetition: repetition as u32,
                 // The same requests for every point of a repetition: what differs is what is compared.
-                seed: self.summary.experiment.seed.wrapping_add(repetition as u64),
+                seed: self.seed.wrapping_add(repetition as u64),
                 wall: SystemTime::now(),
                 ready: Clock::Monotonic.now(),
-            };
-            self.hub.tell(&Event::RunBegins(&info));
+            });
+            self.hub.tell(&Event::RunBegins(Arc::clone(&info)));
             let (outcome, run) = self.accompanied(&info, stop)?;
-            self.hub.tell(&Event::RunEnds(&info, &run, &outcome.figures));
+            let (run, figures) = (Arc::new(run), Arc::new(outcome.figures.clone()));
+            self.hub.tell(&Event::RunEnds(Arc::clone(&info), Arc::clone(&run), figures));
             if outcome.is_complete() {
                 self.merged[index].0.merge(&outcome.figures.response());
                 self.merged[index].1.merge(&outcome.figures.service());
@@ -226,7 +237,7 @@ impl<'a> Study<'a> {
                 });
                 self.summary.trouble = Some(trouble);
             }
-            self.summary.points[index].runs.push(run);
+            self.summary.points[index].runs.push(Arc::unwrap_or_clone(run));
             self.conclude(index);
             self.summary.write(self.folder)?;
             if self.summary.trouble.is_some() {
@@ -244,7 +255,7 @@ impl<'a> Study<'a> {
         }
         let point = &self.plan.points[index];
         let backend = Arc::clone(&self.targets[&point.target]);
-        let session = Session::new(point.workload.clone(), backend, self.summary.experiment.seed);
+        let session = Session::new(point.workload.clone(), backend, self.seed);
         let choice = session.choose_ring(stop)?;
         let chosen = choice.is_some();
         if let Some(choice) = choice {
@@ -404,6 +415,7 @@ fn empty(point: &Point, notes: Vec<String>) -> PointSummary {
         notes,
         ring: RingChoice::stated(point.workload.ring),
         depth: None,
+        line_bits_per_second: lines(point),
         requests_per_second: None,
         bytes_per_second: None,
         response_mean_us: None,
@@ -413,6 +425,14 @@ fn empty(point: &Point, notes: Vec<String>) -> PointSummary {
         degradation: Vec::new(),
         runs: Vec::new(),
     }
+}
+
+/// The rate of the slower direction of each link that has one, in bits a second: which way reads take depends on
+/// where the worker is.
+fn lines(point: &Point) -> BTreeMap<String, f64> {
+    let slower =
+        |ways: &[LinkSettings; 2]| ways.iter().filter_map(|way| Some(way.rate?.0 as f64)).reduce(f64::min);
+    point.links.iter().filter_map(|(name, ways)| Some((name.clone(), slower(ways)?))).collect()
 }
 
 #[cfg(test)]
@@ -439,7 +459,7 @@ mod tests {
     /// Counts runs, and stops the experiment after some.
     struct Count(Arc<AtomicUsize>, Arc<AtomicBool>, usize);
     impl Observer for Count {
-        fn event(&mut self, event: &Event<'_>) -> io::Result<()> {
+        fn event(&mut self, event: &Event) -> io::Result<()> {
             if let Event::RunEnds(..) = event {
                 let seen = self.0.fetch_add(1, Ordering::Relaxed) + 1;
                 self.1.store(seen >= self.2, Ordering::Relaxed);
@@ -470,7 +490,7 @@ mod tests {
         for point in &read.points {
             assert_eq!(point.runs.len(), 4);
             assert_eq!(point.requests_per_second.unwrap().runs, 4);
-            let all: u64 = point.runs.iter().map(|run| run.reads.completed + run.writes.completed).sum();
+            let all: u64 = point.runs.iter().map(RunSummary::completed).sum();
             assert_eq!(all, 8000);
             let longest =
                 point.runs.iter().filter_map(|run| run.response).map(|r| r.max_us).fold(0.0, f64::max);
@@ -545,7 +565,7 @@ mod tests {
     fn a_full_disk_ends_the_experiment() {
         struct Full;
         impl Observer for Full {
-            fn event(&mut self, event: &Event<'_>) -> io::Result<()> {
+            fn event(&mut self, event: &Event) -> io::Result<()> {
                 match event {
                     Event::RunStarts(_) => Err(io::Error::other("intervals: no space left")),
                     _ => Ok(()),

@@ -122,7 +122,7 @@ fn figure(value: f64) -> String {
 /// in two.
 fn cost(fault: &OverRuns) -> Vec<String> {
     let name: String = fault.fault.chars().take(70).collect();
-    let (Some(depth), Some(lost)) = (fault.depth, fault.lost_requests) else {
+    let (Some(drop), Some(lost)) = (fault.drop, fault.lost_requests) else {
         return vec![format!("  fault {name}:"), "    no baseline before it to compare with".to_string()];
     };
     // Of one run alone there is no interval: none is told rather than one of no width.
@@ -135,8 +135,8 @@ fn cost(fault: &OverRuns) -> Vec<String> {
         }
         lines.extend([format!("    {what}"), format!("      {when}")]);
     };
-    let width = half(&depth).map_or(String::new(), |half| format!(" ± {:.1}", half * 100.0));
-    let share = format!("{:.1}%{width} of the rate lost", depth.mean * 100.0);
+    let width = half(&drop).map_or(String::new(), |half| format!(" ± {:.1}", half * 100.0));
+    let share = format!("{:.1}%{width} of the rate lost", drop.mean * 100.0);
     let when = times(&fault.detected_s, fault.not_detected, &fault.recovered_s, fault.not_recovered);
     say(format!("{share}, {:.0} requests", lost.mean), when);
     let factor =
@@ -282,7 +282,7 @@ mod tests {
         let all = OverRuns {
             fault: "x".repeat(100),
             runs: 4,
-            depth: estimate(0.999),
+            drop: estimate(0.999),
             lost_requests: estimate(123_456_789.0),
             not_detected: 4,
             not_recovered: 4,
@@ -306,7 +306,7 @@ mod tests {
         }
         let of_one = |mean: f64| Some(Estimate { mean, low: None, high: None, runs: 1 });
         let alone = OverRuns {
-            depth: of_one(0.999),
+            drop: of_one(0.999),
             response_mean: ResponseOverRuns { factor: of_one(12_345.6), ..all.response_mean.clone() },
             ..all.clone()
         };

@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
+use brunt_result::compare::{FailIf, Line, compare_summaries};
 use brunt_result::statistics::{RUNS_MIN, Verdict};
-use brunt_study::compare::{FailIf, Line, compare_summaries};
-use brunt_study::summary::Summary;
+use brunt_result::summary::Summary;
 use serde_json::json;
 
 use super::Subcommand;
@@ -32,8 +32,13 @@ impl Subcommand for Compare {
         &[("brunt compare before.results after.results", "What changed, as far as it can be told")];
 
     fn run(self, output: &Output) -> Done {
-        let (a, b) = (Summary::read(&self.a), Summary::read(&self.b));
-        let (a, b) = (a.map_err(Failure::usage)?, b.map_err(Failure::usage)?);
+        let read = |folder| {
+            Summary::read(folder).map_err(|error| {
+                let advice = error.advice();
+                Failure::usage(error).advise(advice)
+            })
+        };
+        let (a, b) = (read(&self.a)?, read(&self.b)?);
         for (summary, folder) in [(&a, &self.a), (&b, &self.b)] {
             if !summary.complete {
                 output

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use brunt_report::experiment::{self, Details};
 use brunt_report::html;
-use brunt_study::summary::Summary;
+use brunt_result::summary::Summary;
 use serde_json::json;
 
 use super::Subcommand;
@@ -41,7 +41,8 @@ impl Subcommand for Report {
     fn run(self, output: &Output) -> Done {
         let read = |folder: &Path| {
             Summary::read(folder).map_err(|error| {
-                Failure::usage(error).advise("name a folder that `brunt run` has written results to")
+                let advice = error.advice();
+                Failure::usage(error).advise(advice)
             })
         };
         let summary = read(&self.folder)?;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use brunt_fio::FioJson;
+use brunt_result::summary::{self, Summary};
 use brunt_study::experiment::{Experiment, Target, overlaps};
 use brunt_study::fault::FaultSchedule;
 use brunt_study::hook::{Company, RunHook};
@@ -15,7 +16,6 @@ use brunt_study::probe::{Prober, Watch};
 use brunt_study::results::Results;
 use brunt_study::role::{Here, Place, Role, Roles};
 use brunt_study::study::{Study, describe, table};
-use brunt_study::summary::{self, Summary};
 use serde_json::json;
 
 use super::{Subcommand, report};
@@ -157,7 +157,9 @@ impl Subcommand for Run {
         drop(watching);
         // Whatever ended it: the page is of what is on disk.
         let page = folder.join(report::FILE_NAME);
-        let made = Summary::read(&folder).and_then(|summary| report::write(&summary, &folder, &page));
+        let made = Summary::read(&folder)
+            .map_err(std::io::Error::other)
+            .and_then(|summary| report::write(&summary, &folder, &page));
         match &made {
             Ok(_) => output.note(format_args!("report in {}", page.display())),
             Err(error) => output.note(format_args!("no report: {}: {error}", page.display())),

@@ -241,14 +241,14 @@ mod tests {
     /// A run in its fourth second, the third of which was slow and had errors.
     fn under_way() -> State {
         let mut state = state();
-        state.event(&Event::RunBegins(&info(0, 0)), at(0));
+        state.event(&Event::RunBegins(info(0, 0).into()), at(0));
         state.event(&Event::RunStarts(at(0)), at(0));
         for (index, reads, us) in [(0, 8000, 100), (1, 8000, 110), (2, 1000, 9000), (3, 4000, 150)] {
             let mut interval = interval(index, 1000, reads, us);
             if index == 2 {
                 interval.figures.counts.by_status[brunt_result::RequestStatus::Os as usize] = 1234;
             }
-            state.event(&Event::Interval(&interval), at(index * 1000 + 1000));
+            state.event(&Event::Interval(interval.into()), at(index * 1000 + 1000));
         }
         let value = |probe: &'static str, instance: &str, metric: &'static str, value| SampleValue {
             probe: probe.into(),
@@ -263,8 +263,8 @@ mod tests {
             value("process", "runner", "system_cpus", 0.25),
         ];
         let sample = Sample { host: "local".into(), start: at(0), end: at(1000), values };
-        state.event(&Event::Sample(&sample), at(4000));
-        state.event(&Event::Fault(&fault(None)), at(4000));
+        state.event(&Event::Sample(sample.into()), at(4000));
+        state.event(&Event::Fault(fault(None).into()), at(4000));
         state
     }
 
@@ -299,7 +299,7 @@ mod tests {
         let mut state = under_way();
         let shown = |state: &State| draw(state, at(4000), &plain(80)).iter().any(|l| l.contains("stall"));
         assert!(shown(&state) && state.interval_line(at(4000)).ends_with(", under stall at disk"));
-        state.event(&Event::Fault(&fault(Some(at(4000)))), at(4000));
+        state.event(&Event::Fault(fault(Some(at(4000))).into()), at(4000));
         assert!(!shown(&state));
     }
 
@@ -309,7 +309,7 @@ mod tests {
     fn every_width() {
         let mut early = state();
         let mut states = vec![under_way()];
-        early.event(&Event::RunBegins(&info(3, 1)), at(0));
+        early.event(&Event::RunBegins(info(3, 1).into()), at(0));
         early.name = "a name\nwith \x1b[31m control and many, many letters ".repeat(9);
         states.push(early);
         states.push(state());

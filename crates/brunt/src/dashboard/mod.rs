@@ -50,7 +50,7 @@ struct Lines {
 }
 
 impl Observer for Lines {
-    fn event(&mut self, event: &Event<'_>) -> io::Result<()> {
+    fn event(&mut self, event: &Event) -> io::Result<()> {
         let now = Clock::Monotonic.now();
         self.state.event(event, now);
         match event {
@@ -107,7 +107,7 @@ impl Dashboard {
 }
 
 impl Observer for Dashboard {
-    fn event(&mut self, event: &Event<'_>) -> io::Result<()> {
+    fn event(&mut self, event: &Event) -> io::Result<()> {
         lock(&self.shared.state).event(event, Clock::Monotonic.now());
         match event {
             Event::RunEnds(info, run, _) => self.output.note(state::run_line(info, run)),

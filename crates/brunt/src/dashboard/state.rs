@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use brunt_core::{Histogram, Nanos};
+use brunt_result::summary::RunSummary;
 use brunt_result::{Counts, Interval, RequestStatus};
 use brunt_study::experiment::Plan;
 use brunt_study::observe::{Event, RunInfo, Sample};
 use brunt_study::probe::LOCAL;
-use brunt_study::summary::RunSummary;
 
 /// Stretches that are remembered for the time lines: more than a terminal has columns.
 const HISTORY_MAX: usize = 256;
@@ -98,10 +98,10 @@ impl State {
     }
 
     /// Takes an event in.
-    pub fn event(&mut self, event: &Event<'_>, now: Nanos) {
+    pub fn event(&mut self, event: &Event, now: Nanos) {
         match event {
             Event::RunBegins(info) => {
-                self.run = Some((*info).clone());
+                self.run = Some((**info).clone());
                 (self.started, self.run_began) = (None, now);
                 (self.counts, self.retries, self.late) = (Counts::default(), 0, 0);
                 self.history.clear();
@@ -313,10 +313,10 @@ pub mod tests {
     #[test]
     fn stretches_are_long_enough() {
         let mut state = state();
-        state.event(&Event::RunBegins(&info(0, 0)), at(0));
+        state.event(&Event::RunBegins(info(0, 0).into()), at(0));
         for index in 0..20 {
             let us = if index % 10 == 9 { 5000 } else { 100 };
-            state.event(&Event::Interval(&interval(index, 10, 50, us)), at(index * 10));
+            state.event(&Event::Interval(interval(index, 10, 50, us).into()), at(index * 10));
         }
         assert_eq!(state.history.len(), 2);
         assert!((state.history[0].requests_per_second - 5000.0).abs() < 1.0);
@@ -330,7 +330,7 @@ pub mod tests {
         let mut state = state();
         assert_eq!(state.left(at(0)), Some(Duration::from_secs(40)));
         let first = info(0, state.order[0] as u32);
-        state.event(&Event::RunBegins(&first), at(0));
+        state.event(&Event::RunBegins(first.clone().into()), at(0));
         assert_eq!(state.left(at(4000)), Some(Duration::from_secs(36)));
         assert!((state.progress(at(4000)) - 0.1).abs() < 1e-9);
         // It took longer than it said; so will the other of the same point.

@@ -54,7 +54,7 @@ fn number(value: &str) -> Option<f64> {
 mod tests {
     use super::*;
 
-    /// The goal: an axis can be plotted, whatever its unit.
+    /// an axis can be plotted, whatever its unit.
     #[test]
     fn values_are_numbers() {
         let check = |value: &str, expected: Option<f64>| assert_eq!(number(value), expected, "{value}");

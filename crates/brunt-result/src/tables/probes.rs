@@ -3,7 +3,7 @@
 use brunt_lake::{Batch, Coding, Column, Table};
 
 use super::Moment;
-use crate::observe::Sample;
+use crate::event::Sample;
 
 /// See its doc.
 pub const TABLE: Table = Table {

@@ -1,7 +1,7 @@
 //! Table `requests`, of workloads with `record_requests`.
 
+use crate::RequestRecord;
 use brunt_lake::{Batch, Coding, Column, Table};
-use brunt_result::RequestRecord;
 
 use super::Moment;
 use super::figures::OP;

@@ -5,9 +5,9 @@
 
 use std::time::Duration;
 
+use crate::{Interval, OpFigures, OpKind};
 use brunt_core::{Histogram, Nanos};
 use brunt_lake::{Batch, Column, Table};
-use brunt_result::{Interval, OpFigures, OpKind};
 
 use super::Moment;
 use super::figures::OP;
@@ -114,9 +114,9 @@ impl Extent {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use brunt_result::Figures;
+    use crate::Figures;
 
-    /// The goal: 10 ms intervals become extents of a second, and nothing is lost or counted twice.
+    /// 10 ms intervals become extents of a second, and nothing is lost or counted twice.
     #[test]
     fn extents_add_up() {
         let (mut rows, mut extent) = (Batch::new(&TABLE), Extent::default());

@@ -2,11 +2,11 @@
 
 use std::time::UNIX_EPOCH;
 
+use crate::Figures;
 use brunt_lake::{Batch, Column, Table, columns};
-use brunt_result::Figures;
 
 use super::figures::{COST, DONE, LOST, TIMES, cost, done, lost, times};
-use crate::observe::RunInfo;
+use crate::event::RunInfo;
 use crate::summary::RunSummary;
 
 /// See its doc.

@@ -31,7 +31,7 @@ const FIGURES: &[Figure] = &[
 /// larger one.
 #[rustfmt::skip]
 const FAULT_FIGURES: &[FaultFigure] = &[
-    FaultFigure { name: "depth", unit: "share", better: Better::Lower, get: |cost| Some(cost.depth) },
+    FaultFigure { name: "drop", unit: "share", better: Better::Lower, get: |cost| Some(cost.drop) },
     FaultFigure { name: "recovery", unit: "s", better: Better::Lower, get: |cost| cost.recovered.seconds() },
     FaultFigure { name: "mean-factor", unit: "times", better: Better::Lower, get: |cost| cost.response_mean?.factor },
     FaultFigure { name: "p99-factor", unit: "times", better: Better::Lower, get: |cost| cost.response_p99?.factor },
@@ -55,7 +55,7 @@ fn latency(run: &RunSummary, get: fn(&Latencies) -> f64) -> Option<f64> {
 pub struct Line {
     /// The point.
     pub label: String,
-    /// `iops`, `mean`, `p99`, `p99.9`; of a fault `depth`, `recovery`, `mean-factor`, `p99-factor`, `failed`.
+    /// `iops`, `mean`, `p99`, `p99.9`; of a fault `drop`, `recovery`, `mean-factor`, `p99-factor`, `failed`.
     pub metric: &'static str,
     /// Its unit.
     pub unit: &'static str,
@@ -134,30 +134,57 @@ pub struct FailIf {
     by: f64,
 }
 
-impl std::str::FromStr for FailIf {
-    type Err = String;
+/// Older words for metrics, still understood in conditions.
+const ALIASES: &[(&str, &str)] = &[("depth", "drop")];
 
-    fn from_str(text: &str) -> Result<FailIf, String> {
-        let all = || {
-            let faults = FAULT_FIGURES.iter().map(|figure| figure.name);
-            FIGURES.iter().map(|figure| figure.name).chain(faults)
-        };
-        let names: Vec<&str> = all().collect();
-        let wrong = |what: &str| {
-            format!("{what}; write for example 'p99 worse by 10%'; metrics are {}", names.join(", "))
-        };
+/// A condition that cannot be understood.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{kind}; write for example 'p99 worse by 10%'; metrics are {}", all_metrics().collect::<Vec<_>>().join(", "))]
+pub struct ConditionError {
+    /// What is wrong.
+    pub kind: ConditionMistake,
+}
+
+/// What can be wrong with a condition.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConditionMistake {
+    /// It does not say "METRIC worse", with or without "by PERCENT".
+    #[error("not a condition")]
+    Form,
+    /// Its metric is not compared.
+    #[error("there is no metric {0}")]
+    Metric(String),
+    /// What follows "by" is not a percentage from 0 up.
+    #[error("'{0}' is no percentage")]
+    Percentage(String),
+}
+
+fn all_metrics() -> impl Iterator<Item = &'static str> {
+    let faults = FAULT_FIGURES.iter().map(|figure| figure.name);
+    FIGURES.iter().map(|figure| figure.name).chain(faults)
+}
+
+impl std::str::FromStr for FailIf {
+    type Err = ConditionError;
+
+    fn from_str(text: &str) -> Result<FailIf, ConditionError> {
+        let wrong = |kind| ConditionError { kind };
         let words: Vec<&str> = text.split_whitespace().collect();
-        let [metric, "worse", rest @ ..] = words.as_slice() else { return Err(wrong("not a condition")) };
-        let metric = all().find(|name| name == metric);
-        let metric = metric.ok_or_else(|| wrong(&format!("there is no metric {}", words[0])))?;
+        let [metric, "worse", rest @ ..] = words.as_slice() else {
+            return Err(wrong(ConditionMistake::Form));
+        };
+        let alias = ALIASES.iter().find(|(old, _)| old == metric).map(|(_, new)| *new);
+        let metric = all_metrics()
+            .find(|name| *name == alias.unwrap_or(metric))
+            .ok_or_else(|| wrong(ConditionMistake::Metric(metric.to_string())))?;
         let by = match rest {
             [] => 0.0,
             ["by", percent] => percent
                 .strip_suffix('%')
                 .and_then(|number| number.parse::<f64>().ok())
                 .filter(|number| (0.0..=1e6).contains(number))
-                .ok_or_else(|| wrong(&format!("'{percent}' is no percentage")))?,
-            _ => return Err(wrong("not a condition")),
+                .ok_or_else(|| wrong(ConditionMistake::Percentage(percent.to_string())))?,
+            _ => return Err(wrong(ConditionMistake::Form)),
         };
         Ok(FailIf { metric, by: by / 100.0 })
     }
@@ -195,17 +222,21 @@ mod tests {
         Line { label: "x".into(), metric, unit: "us", better, comparison }
     }
 
-    /// The goal: conditions are read as written, and what is wrong is said.
     #[test]
     fn conditions_are_read() {
         assert_eq!("p99 worse by 10%".parse(), Ok(FailIf { metric: "p99", by: 0.1 }));
         assert_eq!("iops worse".parse(), Ok(FailIf { metric: "iops", by: 0.0 }));
+        assert_eq!("depth worse by 5%".parse::<FailIf>(), "drop worse by 5%".parse());
+        let mistake = |text: &str| text.parse::<FailIf>().unwrap_err().kind;
+        assert_eq!(mistake("p99 better"), ConditionMistake::Form);
+        assert_eq!(mistake("p98 worse"), ConditionMistake::Metric("p98".into()));
+        assert_eq!(mistake("p99 worse by 10"), ConditionMistake::Percentage("10".into()));
         for text in ["", "p98 worse", "p99 better", "p99 worse by 10", "p99 worse by", "p99 worse by -1%"] {
-            assert!(text.parse::<FailIf>().unwrap_err().contains("'p99 worse by 10%'"), "{text}");
+            assert!(text.parse::<FailIf>().unwrap_err().to_string().contains("'p99 worse by 10%'"), "{text}");
         }
     }
 
-    /// The goal: a gate closes when something is shown to be worse by enough, and when nothing can be shown.
+    /// A gate closes when something is shown to be worse by enough, and when nothing can be shown.
     #[test]
     fn gates_close() {
         let gate: FailIf = "p99 worse by 10%".parse().unwrap();

@@ -3,7 +3,7 @@
 use brunt_lake::{Batch, Column, Row, Table};
 
 use crate::degradation::{Answer, ResponseCost};
-use crate::observe::RunInfo;
+use crate::event::RunInfo;
 use crate::summary::RunSummary;
 
 /// See its doc.
@@ -18,8 +18,8 @@ pub const TABLE: Table = Table {
         Column::int("baseline_intervals", "Intervals before any fault, of which the baselines are made."),
         Column::float("baseline_requests_per_second", "Median rate of those."),
         Column::float("baseline_bytes_per_second", "The same in bytes."),
-        Column::float("depth", "Share of the baseline's rate that was missing while the fault was there."),
-        Column::float("depth_max", "The same of the worst interval."),
+        Column::float("drop", "Share of the baseline's rate that was missing while the fault was there."),
+        Column::float("drop_max", "The same of the worst interval."),
         Column::float("lost_requests", "Area: requests not done from the fault's begin until the rate was back."),
         Column::float("lost_bytes", "Their bytes."),
         Column::int("detected_ns", "From the fault's begin until the rate showed it; null if it did not.").nullable(),
@@ -52,8 +52,8 @@ pub fn append(rows: &mut Batch, info: &RunInfo, run: &RunSummary) {
             .count(cost.baseline.intervals as u64)
             .float(cost.baseline.requests_per_second)
             .float(cost.baseline.bytes_per_second)
-            .float(cost.depth)
-            .float(cost.depth_max)
+            .float(cost.drop)
+            .float(cost.drop_max)
             .float(cost.lost_requests)
             .float(cost.lost_bytes)
             .count_or_null(nanos(Some(cost.detected)))

@@ -1,8 +1,10 @@
+use std::path::Path;
+
 use brunt_lake::markdown;
 
 use super::*;
 
-/// The goal: every table is described as the others are.
+/// Every table is described as the others are.
 #[test]
 fn tables_are_described() {
     let mut names: Vec<&str> = TABLES.iter().map(|table| table.name).collect();
@@ -14,7 +16,7 @@ fn tables_are_described() {
     }
 }
 
-/// The goal: the page has every table and column, and none that is not there. With
+/// The page has every table and column, and none that is not there. With
 /// `BRUNT_WRITE_DOCS=1` the page is put right instead.
 #[test]
 fn the_page_has_all_tables() {

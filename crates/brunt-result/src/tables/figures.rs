@@ -1,8 +1,8 @@
 //! Groups of columns that several tables share, each with the function that fills it.
 
+use crate::{Cost, Counts, OpFigures, RequestStatus};
 use brunt_core::Histogram;
 use brunt_lake::{Column, Row};
-use brunt_result::{Cost, Counts, OpFigures, RequestStatus};
 
 /// What a column with the kind of an operation says.
 pub const OP: &str =

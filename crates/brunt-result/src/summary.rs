@@ -4,26 +4,28 @@
 //! Units are part of the names. Percentiles of a point come from the merged histograms of its
 //! runs; the intervals beside them from one figure for each run.
 
+use std::collections::BTreeMap;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use brunt_core::{Histogram, Nanos};
-use brunt_result::choice::{DepthChoice, PageCache, RingChoice};
-use brunt_result::{Cost, OpFigures, OpKind, Outcome, RequestStatus, Stopped};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::choice::{DepthChoice, PageCache, RingChoice};
 use crate::degradation::{self, Degradation, IntervalFigures, OverRuns, Span};
-use crate::experiment::Experiment;
-use crate::observe::{FaultGap, FaultRecord};
+use crate::event::{FaultGap, FaultRecord};
+use crate::experiment::ExperimentSummary;
 use crate::statistics::Estimate;
+use crate::{Cost, OpFigures, OpKind, Outcome, RequestStatus, Stopped};
 
 /// The file's name in a result's folder.
 pub const FILE_NAME: &str = "summary.json";
-/// Raised when a field changes its meaning.
-pub const FORMAT: u32 = 1;
+/// Raised when a field changes its meaning. Format 2 is a draft: it may still change until it is released.
+pub const FORMAT: u32 = 2;
 
 /// The whole file.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Summary {
     /// [`FORMAT`].
     pub format: u32,
@@ -35,13 +37,13 @@ pub struct Summary {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub trouble: Option<String>,
     /// The experiment as run; its `seed` makes the same requests in the same order again.
-    pub experiment: Experiment,
-    /// Each combination, in the order of [`Experiment::points`].
+    pub experiment: ExperimentSummary,
+    /// Each combination of target, workload and axes, in the order of the plan.
     pub points: Vec<PointSummary>,
 }
 
 /// One point.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PointSummary {
     /// Target, workload, and the value on each axis.
     pub label: String,
@@ -50,7 +52,7 @@ pub struct PointSummary {
     /// The workload's name.
     pub workload: String,
     /// Axis and value.
-    pub axes: std::collections::BTreeMap<String, String>,
+    pub axes: BTreeMap<String, String>,
     /// What the user has to know beside the figures, such as "through the page cache".
     pub notes: Vec<String>,
     /// How workers' rings worked, and why so.
@@ -71,6 +73,9 @@ pub struct PointSummary {
     pub response: Option<Latencies>,
     /// Over all complete runs, merged: from the last sending.
     pub service: Option<Latencies>,
+    /// Bits a second of the slower direction of each link of the lab that has a rate.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub line_bits_per_second: BTreeMap<String, f64>,
     /// What each fault cost, over all complete runs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub degradation: Vec<OverRuns>,
@@ -79,7 +84,7 @@ pub struct PointSummary {
 }
 
 /// One run.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunSummary {
     /// From 0.
     pub repetition: u32,
@@ -101,16 +106,14 @@ pub struct RunSummary {
     /// Which trial of a rate search the figures are of, from 0; 0 for all other runs.
     #[serde(default)]
     pub trial: u32,
-    /// Of reads and writes together.
+    /// Of all kinds of operations together.
     pub response: Option<Latencies>,
-    /// Of reads and writes together.
+    /// Of all kinds of operations together.
     pub service: Option<Latencies>,
-    /// Reads.
-    pub reads: OpSummary,
-    /// Writes.
-    pub writes: OpSummary,
+    /// Each kind of operation that the load makes, in its order.
+    pub ops: Vec<OpSummary>,
     /// How requests ended that did not end well: errors by kind, hanging, skipped.
-    pub losses: std::collections::BTreeMap<String, u64>,
+    pub losses: BTreeMap<String, u64>,
     /// The first thing that went wrong.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub first_error: Option<String>,
@@ -121,10 +124,10 @@ pub struct RunSummary {
     pub cost_per_request: CostPerRequest,
     /// What hosts did meanwhile; `None` when the experiment has no probes.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub probes: Option<brunt_result::probe::ProbeRecord>,
+    pub probes: Option<crate::probe::ProbeRecord>,
     /// What the links of the lab did to packets.
-    #[serde(default, skip_serializing_if = "std::collections::BTreeMap::is_empty")]
-    pub links: std::collections::BTreeMap<String, brunt_result::link::LinkReport>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub links: BTreeMap<String, crate::link::LinkReport>,
     /// How long workers stood still because the record was not written fast enough, all together.
     #[serde(default)]
     pub recording_wait_s: f64,
@@ -138,7 +141,7 @@ pub struct RunSummary {
 }
 
 /// One fault of a run. Times in seconds from the start of measuring, negative before it.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FaultSummary {
     /// Its place in the experiment's `fault` list, from 0.
     pub index: u32,
@@ -170,7 +173,7 @@ pub struct FaultSummary {
 }
 
 /// A time in which a fault was not there. In seconds from the start of measuring.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GapSummary {
     /// When it was lost.
     pub from_s: f64,
@@ -223,8 +226,10 @@ impl FaultSummary {
 }
 
 /// One kind of operation in a run.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct OpSummary {
+    /// Which.
+    pub op: OpKind,
     /// Requests that were done.
     pub completed: u64,
     /// Their bytes.
@@ -238,7 +243,7 @@ pub struct OpSummary {
 }
 
 /// A histogram in a few figures, in microseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[allow(missing_docs)] // the names say it
 pub struct Latencies {
     pub min_us: f64,
@@ -252,7 +257,7 @@ pub struct Latencies {
 }
 
 /// Averages over completed requests.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[allow(missing_docs)] // the names say it
 pub struct CostPerRequest {
     pub cpu_ns: f64,
@@ -278,10 +283,10 @@ impl Latencies {
 }
 
 impl OpSummary {
-    fn of(figures: &OpFigures) -> OpSummary {
+    fn of(op: OpKind, figures: &OpFigures) -> OpSummary {
         let OpFigures { completed, bytes, retries, timeouts, response, .. } = figures;
         let (completed, bytes, retries, timeouts) = (*completed, *bytes, *retries, *timeouts);
-        OpSummary { completed, bytes, retries, timeouts, response: Latencies::of(response) }
+        OpSummary { op, completed, bytes, retries, timeouts, response: Latencies::of(response) }
     }
 }
 
@@ -332,14 +337,13 @@ impl RunSummary {
             trial: 0,
             response: Latencies::of(&figures.response()),
             service: Latencies::of(&figures.service()),
-            reads: OpSummary::of(figures.op(OpKind::Read).unwrap_or(&OpFigures::default())),
-            writes: OpSummary::of(figures.op(OpKind::Write).unwrap_or(&OpFigures::default())),
+            ops: figures.ops().map(|(op, figures)| OpSummary::of(op, figures)).collect(),
             losses: losses.collect(),
             first_error: outcome.first_error.as_ref().map(|error| error.to_string()),
             page_cache: None,
             cost_per_request: CostPerRequest::of(&figures.cost, figures.completed()),
             probes: None,
-            links: std::collections::BTreeMap::new(),
+            links: BTreeMap::new(),
             recording_wait_s: outcome.recording_wait.as_secs_f64(),
             doubts: slow_record(outcome).into_iter().collect(),
             faults: Vec::new(),
@@ -349,6 +353,30 @@ impl RunSummary {
     /// Whether it ran as it was meant to.
     pub fn is_complete(&self) -> bool {
         !matches!(self.stopped, Stopped::Interrupted | Stopped::DeviceGone)
+    }
+
+    /// One kind of operation; `None` when the load does not make it.
+    pub fn op(&self, kind: OpKind) -> Option<&OpSummary> {
+        self.ops.iter().find(|op| op.op == kind)
+    }
+
+    fn sum(&self, get: fn(&OpSummary) -> u64) -> u64 {
+        self.ops.iter().map(get).sum()
+    }
+
+    /// Requests that were done.
+    pub fn completed(&self) -> u64 {
+        self.sum(|op| op.completed)
+    }
+
+    /// Attempts after the first.
+    pub fn retries(&self) -> u64 {
+        self.sum(|op| op.retries)
+    }
+
+    /// Attempts given up by time-out.
+    pub fn timeouts(&self) -> u64 {
+        self.sum(|op| op.timeouts)
     }
 }
 
@@ -369,11 +397,91 @@ impl Summary {
     /// Reads it back.
     ///
     /// # Errors
-    /// There is none, or it is not one; the text says which file.
-    pub fn read(folder: &Path) -> io::Result<Summary> {
+    /// There is none, it is of another format, or it is no summary; the error names the file.
+    pub fn read(folder: &Path) -> Result<Summary, SummaryError> {
         let path = folder.join(FILE_NAME);
-        let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
-        let text = std::fs::read_to_string(&path).map_err(named)?;
-        serde_json::from_str(&text).map_err(|error| named(io::Error::other(error)))
+        let text = std::fs::read_to_string(&path)
+            .map_err(|source| SummaryError { path: path.clone(), kind: SummaryMistake::Io(source) })?;
+        Summary::parse(&text).map_err(|kind| SummaryError { path, kind })
+    }
+
+    fn parse(text: &str) -> Result<Summary, SummaryMistake> {
+        /// What every format has.
+        #[derive(Deserialize)]
+        struct Head {
+            format: u32,
+            brunt: String,
+        }
+        let Head { format, brunt } = serde_json::from_str(text).map_err(SummaryMistake::Json)?;
+        if format != FORMAT {
+            return Err(SummaryMistake::Format { found: format, brunt });
+        }
+        serde_json::from_str(text).map_err(SummaryMistake::Json)
+    }
+}
+
+/// A summary that cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {kind}", path.display())]
+pub struct SummaryError {
+    /// The file.
+    pub path: PathBuf,
+    /// What is wrong with it.
+    #[source]
+    pub kind: SummaryMistake,
+}
+
+/// Why a summary cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum SummaryMistake {
+    /// The operating system refused.
+    #[error("{0}")]
+    Io(io::Error),
+    /// Another version of the program wrote it in another format.
+    #[error("written by Brunt {brunt} in format {found} of summary.json; this one reads format {FORMAT}")]
+    Format {
+        /// Its format.
+        found: u32,
+        /// The version that wrote it.
+        brunt: String,
+    },
+    /// It is no summary.
+    #[error("not a summary: {0}")]
+    Json(serde_json::Error),
+}
+
+impl SummaryError {
+    /// What the user can do.
+    pub fn advice(&self) -> String {
+        match &self.kind {
+            SummaryMistake::Io(_) | SummaryMistake::Json(_) => {
+                "name a folder that `brunt run` has written results to".into()
+            }
+            SummaryMistake::Format { brunt, .. } => format!(
+                "read it with Brunt {brunt}, or run the experiment again: its text is in the result's table \
+                 environment, under experiment"
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_format_is_refused_with_its_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let put = |text: &str| std::fs::write(folder.path().join(FILE_NAME), text).unwrap();
+        let read = || Summary::read(folder.path()).unwrap_err();
+        assert!(matches!(read().kind, SummaryMistake::Io(_)));
+        put(r#"{ "format": 1, "brunt": "0.0.9", "complete": true, "points": [] }"#);
+        let error = read();
+        assert!(matches!(error.kind, SummaryMistake::Format { found: 1, .. }), "{error}");
+        assert!(error.to_string().contains("format 1") && error.advice().contains("Brunt 0.0.9"), "{error}");
+        put(r#"{ "format": 2, "brunt": "0.1.0" }"#);
+        assert!(matches!(read().kind, SummaryMistake::Json(_)));
+        put("nonsense");
+        assert!(read().to_string().contains("summary.json: not a summary"));
     }
 }

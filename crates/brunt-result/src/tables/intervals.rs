@@ -1,8 +1,8 @@
 //! Tables `intervals` and `interval_ops`.
 
+use crate::Interval;
 use brunt_core::Histogram;
 use brunt_lake::{Batch, Column, Row, Table, columns};
-use brunt_result::Interval;
 
 use super::Moment;
 use super::figures::{COST, DONE, LOST, OP, TIMES, cost, done, lost, times};

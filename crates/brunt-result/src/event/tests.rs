@@ -1,0 +1,347 @@
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use brunt_core::random::Random;
+
+use super::*;
+use crate::choice::{DepthChoice, DepthTrial, PageCache, RingChoice, RingMode, RingTrial};
+use crate::degradation::{IntervalFigures, over_runs};
+use crate::experiment::{ArrivalKind, ExperimentSummary, TargetKind, TargetSummary, WorkloadSummary};
+use crate::link::{LinkCounts, LinkReport};
+use crate::op::TABLE;
+use crate::probe::ProbeRecord;
+use crate::statistics::Estimate;
+use crate::summary::{FORMAT, FaultSummary, Latencies, PointSummary};
+use crate::{Cost, FirstError, OpKind, Outcome, RequestStatus, Stopped};
+
+/// Makes values of every kind from a seed: any bits a number can have, text with anything in it.
+struct Make(Random);
+
+impl Make {
+    fn count(&mut self) -> u64 {
+        // All magnitudes alike, small enough for three to be added up.
+        self.0.next_u64() >> (2 + self.0.below(62))
+    }
+
+    fn small(&mut self) -> u32 {
+        self.0.below(1000) as u32
+    }
+
+    fn float(&mut self) -> f64 {
+        loop {
+            let value = f64::from_bits(self.0.next_u64());
+            if value.is_finite() {
+                return value;
+            }
+        }
+    }
+
+    fn nanos(&mut self) -> Nanos {
+        Nanos(self.count())
+    }
+
+    fn text(&mut self) -> String {
+        let letters = ['a', '"', '\\', '\n', '\u{0}', 'µ', '𝛑', ' ', '<'];
+        (0..self.0.below(12)).map(|_| letters[self.0.below(letters.len() as u64) as usize]).collect()
+    }
+
+    fn maybe<T>(&mut self, make: impl FnOnce(&mut Make) -> T) -> Option<T> {
+        self.0.chance(0.5).then(|| make(self))
+    }
+
+    fn list<T>(&mut self, mut make: impl FnMut(&mut Make) -> T) -> Vec<T> {
+        (0..self.0.below(4)).map(|_| make(self)).collect()
+    }
+
+    fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
+        all[self.0.below(all.len() as u64) as usize]
+    }
+
+    fn kind(&mut self) -> OpKind {
+        self.one_of(&TABLE).kind
+    }
+
+    fn figures(&mut self) -> Figures {
+        let first = self.0.below(TABLE.len() as u64 - 3) as usize;
+        let kinds: Vec<OpKind> = TABLE[first..][..3].iter().map(|info| info.kind).collect();
+        let mut figures = Figures::of_kinds(&kinds);
+        for slot in 0..2 {
+            let op = figures.at(slot);
+            (op.completed, op.bytes, op.late) = (self.count(), self.count(), self.count());
+            (op.late_bytes, op.retries, op.timeouts) = (self.count(), self.count(), self.count());
+            for _ in 0..self.0.below(50) {
+                op.service.record(self.nanos());
+                op.response.record(self.nanos());
+            }
+        }
+        figures.counts.by_status = std::array::from_fn(|_| self.count());
+        figures.cost = Cost {
+            cpu_user_nanos: self.count(),
+            cpu_system_nanos: self.count(),
+            voluntary_switches: self.count(),
+            involuntary_switches: self.count(),
+            system_calls: self.count(),
+        };
+        figures
+    }
+
+    fn request(&mut self) -> RequestRecord {
+        RequestRecord {
+            worker: self.small(),
+            index: self.count(),
+            op: self.kind(),
+            offset: self.count(),
+            len: self.count(),
+            intended: self.nanos(),
+            sent: self.maybe(Make::nanos),
+            completed: self.maybe(Make::nanos),
+            retries: self.small(),
+            status: self.one_of(&RequestStatus::ALL),
+        }
+    }
+
+    fn info(&mut self) -> RunInfo {
+        RunInfo {
+            order: self.small(),
+            runs: self.small(),
+            point: self.small(),
+            label: self.text(),
+            repetition: self.small(),
+            seed: self.0.next_u64(),
+            wall: SystemTime::UNIX_EPOCH + Duration::from_nanos(self.count()),
+            ready: self.nanos(),
+        }
+    }
+
+    fn sample(&mut self) -> Sample {
+        let value = |make: &mut Make| SampleValue {
+            probe: make.text().into(),
+            instance: make.text().into(),
+            metric: "busy_share".into(),
+            value: make.float(),
+        };
+        let (host, start, end) = (self.text().into(), self.nanos(), self.nanos());
+        Sample { host, start, end, values: self.list(value) }
+    }
+
+    fn fault(&mut self) -> FaultRecord {
+        let gap = |make: &mut Make| FaultGap {
+            from: make.nanos(),
+            until: make.nanos(),
+            shown: make.nanos(),
+            shown_by: make.text(),
+        };
+        FaultRecord {
+            index: self.small(),
+            name: self.text(),
+            kind: "link".into(),
+            place: self.text(),
+            what: self.text(),
+            start: self.nanos(),
+            shown: self.nanos(),
+            shown_by: self.text(),
+            end: self.maybe(Make::nanos),
+            gone: self.maybe(Make::nanos),
+            gone_by: self.text(),
+            gaps: self.list(gap),
+        }
+    }
+
+    fn outcome(&mut self) -> Outcome {
+        let error = |make: &mut Make| FirstError {
+            status: make.one_of(&RequestStatus::ALL),
+            op: make.kind(),
+            offset: make.count(),
+            len: make.count(),
+            text: make.text(),
+        };
+        Outcome {
+            figures: self.figures(),
+            start: self.nanos(),
+            end: self.nanos(),
+            requests_per_second: self.float(),
+            bytes_per_second: self.float(),
+            stopped: self.one_of(&[
+                Stopped::Done,
+                Stopped::Steady,
+                Stopped::Interrupted,
+                Stopped::DeviceGone,
+            ]),
+            first_error: self.maybe(error),
+            recording_wait: Duration::from_nanos(self.count()),
+        }
+    }
+
+    fn link(&mut self) -> LinkReport {
+        let counts = LinkCounts { packets: self.count(), lost: self.count(), ..LinkCounts::default() };
+        LinkReport { there: counts, back: LinkCounts::default(), busy: self.float() }
+    }
+
+    fn run(&mut self) -> RunSummary {
+        let outcome = self.outcome();
+        let mut run =
+            RunSummary::of(&outcome, self.small(), self.small(), self.count(), self.maybe(Make::float));
+        run.page_cache =
+            self.maybe(|make| PageCache { read_share: make.maybe(Make::float), flush_s: make.float() });
+        run.probes = self.maybe(|make| {
+            let metrics = BTreeMap::from([(make.text(), make.float())]);
+            let hosts = BTreeMap::from([(make.text(), metrics)]);
+            ProbeRecord { samples: make.count(), notes: make.list(Make::text), hosts, ..Default::default() }
+        });
+        run.links = BTreeMap::from([(self.text(), self.link())]);
+        run.doubts = self.list(Make::text);
+        let record =
+            FaultRecord { start: Nanos(4_000_000_000), end: Some(Nanos(6_000_000_000)), ..self.fault() };
+        let series: Vec<IntervalFigures> = (0..10u64)
+            .map(|second| IntervalFigures {
+                start_s: second as f64,
+                end_s: second as f64 + 1.0,
+                requests: 1 + self.0.below(1000),
+                bytes: self.0.below(1 << 40),
+                failed: self.0.below(10),
+                response_mean_us: self.maybe(|make| make.0.unit() * 1e3),
+                response_p99_us: self.maybe(|make| make.0.unit() * 1e4),
+            })
+            .collect();
+        run.faults = FaultSummary::of(&[record], Nanos(0), Nanos(10_000_000_000), &series);
+        run
+    }
+
+    fn point(&mut self) -> PointSummary {
+        let trial = |make: &mut Make| RingTrial {
+            mode: make.one_of(&RingMode::ALL),
+            requests_per_second: make.maybe(Make::float),
+            error: make.maybe(Make::text),
+        };
+        let depth =
+            |make: &mut Make| DepthTrial { queue_depth: make.small(), bytes_per_second: make.float() };
+        let estimate = |make: &mut Make| Estimate {
+            mean: make.float(),
+            low: make.maybe(Make::float),
+            high: make.maybe(Make::float),
+            runs: make.small() as usize,
+        };
+        let runs = self.list(Make::run);
+        let costs: Vec<_> = runs.iter().flat_map(|run| &run.faults).filter_map(|fault| fault.cost).collect();
+        let outcome = self.outcome();
+        PointSummary {
+            label: self.text(),
+            target: self.text(),
+            workload: self.text(),
+            axes: BTreeMap::from([(self.text(), self.text())]),
+            notes: self.list(Make::text),
+            ring: RingChoice { mode: RingMode::Poll, why: self.text(), trials: self.list(trial) },
+            depth: self.maybe(|make| DepthChoice { queue_depth: make.small(), trials: make.list(depth) }),
+            requests_per_second: self.maybe(estimate),
+            bytes_per_second: self.maybe(estimate),
+            response_mean_us: self.maybe(estimate),
+            response_p99_us: self.maybe(estimate),
+            response: Latencies::of(&outcome.figures.response()),
+            service: Latencies::of(&outcome.figures.service()),
+            line_bits_per_second: BTreeMap::from([(self.text(), self.float())]),
+            degradation: vec![over_runs(&self.text(), &costs)],
+            runs,
+        }
+    }
+
+    fn summary(&mut self) -> Summary {
+        let target = |make: &mut Make| TargetSummary {
+            kind: make.one_of(&[TargetKind::Device, TargetKind::Network, TargetKind::Directory]),
+            place: make.text(),
+            served: make.0.chance(0.5),
+            host: make.maybe(Make::text),
+        };
+        let workload = |make: &mut Make| WorkloadSummary {
+            kind: make.text(),
+            description: make.text(),
+            queue_depth: make.maybe(Make::small),
+            arrival: make.one_of(&[ArrivalKind::Closed, ArrivalKind::Open, ArrivalKind::Search]),
+        };
+        Summary {
+            format: FORMAT,
+            brunt: self.text(),
+            complete: self.0.chance(0.5),
+            trouble: self.maybe(Make::text),
+            experiment: ExperimentSummary {
+                name: self.text(),
+                description: self.text(),
+                seed: self.0.next_u64(),
+                repetitions: self.small(),
+                targets: BTreeMap::from([(self.text(), target(self))]),
+                workloads: BTreeMap::from([(self.text(), workload(self))]),
+                toml: self.text(),
+            },
+            points: self.list(Make::point),
+        }
+    }
+
+    /// One of each kind of event; a new kind needs a place here.
+    fn events(&mut self) -> Vec<Event> {
+        let interval =
+            Interval { index: self.count(), start: self.nanos(), end: self.nanos(), figures: self.figures() };
+        let requests: Vec<RequestRecord> = self.list(Make::request);
+        let all = vec![
+            Event::Begins(self.summary().into()),
+            Event::RunBegins(self.info().into()),
+            Event::RunStarts(self.nanos()),
+            Event::Interval(interval.into()),
+            Event::Requests(requests.into()),
+            Event::Sample(self.sample().into()),
+            Event::Fault(self.fault().into()),
+            Event::RunEnds(self.info().into(), self.run().into(), self.figures().into()),
+            Event::Ends(self.summary().into()),
+        ];
+        for (index, event) in all.iter().enumerate() {
+            let place = match event {
+                Event::Begins(_) => 0,
+                Event::RunBegins(_) => 1,
+                Event::RunStarts(_) => 2,
+                Event::Interval(_) => 3,
+                Event::Requests(_) => 4,
+                Event::Sample(_) => 5,
+                Event::Fault(_) => 6,
+                Event::RunEnds(..) => 7,
+                Event::Ends(_) => 8,
+            };
+            assert_eq!(place, index);
+        }
+        all
+    }
+}
+
+#[test]
+fn every_event_is_the_same_again_when_it_was_sent() {
+    for seed in 0..20 {
+        let mut make = Make(Random::new(seed));
+        for event in make.events() {
+            let clock = ClockName(make.text().into());
+            let sent = Envelope::new(clock, event);
+            let bytes = sent.encode();
+            let told = || format!("seed {seed}: {}", String::from_utf8_lossy(&bytes[..bytes.len().min(300)]));
+            let received = Envelope::decode(&bytes).unwrap_or_else(|error| panic!("{error}: {}", told()));
+            assert!(received == sent && received.encode() == bytes, "{}", told());
+            assert!(!bytes.contains(&b'\n'), "{}", told());
+        }
+    }
+}
+
+#[test]
+fn an_outcome_is_the_same_again_when_it_was_sent() {
+    for seed in 0..20 {
+        let outcome = Make(Random::new(seed)).outcome();
+        let text = serde_json::to_string(&outcome).unwrap();
+        assert_eq!(serde_json::from_str::<Outcome>(&text).unwrap(), outcome);
+    }
+}
+
+#[test]
+fn what_is_no_event_is_refused_by_kind() {
+    let envelope = Envelope::new(ClockName("monotonic".into()), Event::RunStarts(Nanos(7)));
+    let text = String::from_utf8(envelope.encode()).unwrap();
+    let decode = |text: &str| Envelope::decode(text.as_bytes()).unwrap_err();
+    assert!(matches!(decode(&text.replace("\"version\":1", "\"version\":9")), EnvelopeError::Version(9)));
+    assert!(matches!(decode(&text.replace("run-starts", "run-stops")), EnvelopeError::Malformed(_)));
+    for end in 0..text.len() {
+        assert!(matches!(decode(&text[..end]), EnvelopeError::Malformed(_)), "{end}");
+    }
+}

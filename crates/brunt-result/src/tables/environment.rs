@@ -1,0 +1,24 @@
+//! Table `environment`.
+
+use brunt_lake::{Batch, Coding, Column, Table};
+
+/// See its doc.
+pub const TABLE: Table = Table {
+    name: "environment",
+    doc: "One row for each thing known about the machine, the program and the targets when the experiment \
+          began.",
+    columns: &[
+        Column::text("subject", "`machine`, `brunt`, `experiment`, or `target` and its name."),
+        Column::text("key", "What is told, such as `kernel` or `mount_options`."),
+        Column::text("value", "What it is.").coded(Coding::Delta),
+    ],
+};
+
+/// Longest value in bytes: a file under /proc or /sys is what the kernel makes it.
+pub const VALUE_BYTES_MAX: usize = 1 << 20;
+
+/// One thing; a value over [`VALUE_BYTES_MAX`] is cut.
+pub fn append(rows: &mut Batch, subject: &str, key: &str, value: &str) {
+    let end = (0..=VALUE_BYTES_MAX.min(value.len())).rev().find(|end| value.is_char_boundary(*end));
+    rows.row().text(subject).text(key).text(&value[..end.unwrap_or(0)]).end();
+}

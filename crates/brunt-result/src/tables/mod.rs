@@ -1,0 +1,51 @@
+//! The tables of a result: what happened in an experiment, in Parquet files that DuckDB, pandas and Spark read
+//! (docs/results.md). A study's observer fills them as the runs go, `brunt report` reads them.
+//!
+//! To add a table: one file here with its `TABLE` and a function that appends rows, one line in [`TABLES`], and
+//! the event that fills it in the study's keeper of results.
+//!
+//! The rule: a row is made of plain data only; nothing here opens a file.
+
+pub mod degradation;
+pub mod environment;
+pub mod faults;
+mod figures;
+pub mod histograms;
+pub mod intervals;
+pub mod points;
+pub mod probes;
+pub mod requests;
+pub mod runs;
+
+use brunt_core::Nanos;
+use brunt_lake::Table;
+
+/// All tables, each a folder of the result.
+#[rustfmt::skip]
+pub const TABLES: &[&Table] = &[
+    &points::TABLE,
+    &points::AXES,
+    &runs::TABLE,
+    &intervals::TABLE,
+    &intervals::OPS,
+    &histograms::TABLE,
+    &requests::TABLE,
+    &probes::TABLE,
+    &faults::TABLE,
+    &degradation::TABLE,
+    &environment::TABLE,
+];
+
+/// Where in the experiment something happened.
+#[derive(Clone, Copy, Debug)]
+pub struct Moment {
+    /// The run's place among all.
+    pub run: u32,
+    /// Of a rate search, from 0.
+    pub trial: u32,
+    /// The start of the run's workers: the zero of all times in the tables.
+    pub origin: Nanos,
+}
+
+#[cfg(test)]
+mod tests;
