@@ -17,6 +17,7 @@ pub mod defragment;
 pub mod dissect;
 pub mod driver;
 pub mod flow;
+pub mod key;
 pub mod ledger;
 pub mod limits;
 pub mod live;

@@ -1,47 +1,10 @@
 //! What the pipeline hands on: operations and the sums of their data. Sinks (analyses, the
 //! trace) take them. The one rule: everything borrows; a sink copies what it keeps.
 
-use brunt_wire::net::{Address, Endpoint};
-use brunt_wire::nfs::FileHandle;
-
 use crate::dissect::{self, Detail, rpc};
+pub(crate) use crate::key::leads_on;
+pub use crate::key::{Direction, FileKey, Message, Packet, Peers, Place, Transport};
 use crate::ledger::Ledger;
-
-/// What carries messages.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Transport {
-    /// A connection.
-    #[default]
-    Tcp,
-    /// One message, one datagram.
-    Udp,
-}
-
-/// Who asked whom.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Peers {
-    /// Who asked.
-    pub client: Endpoint,
-    /// Who was asked.
-    pub server: Endpoint,
-    /// How.
-    pub transport: Transport,
-}
-
-/// A file of a server, as 64 bits: a hash of the server's address and the handle.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct FileKey(pub u64);
-
-impl FileKey {
-    /// The key of `handle` on `server`.
-    #[inline]
-    pub fn new(server: Address, handle: FileHandle<'_>) -> FileKey {
-        // The server is mixed in by SplitMix64's multiplier: a seeded XXH3 costs twice as much.
-        let server = (server.0 as u64) ^ ((server.0 >> 64) as u64).rotate_left(32);
-        let server = server.wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        FileKey(twox_hash::XxHash3_64::oneshot(handle.0) ^ server ^ (server >> 32))
-    }
-}
 
 /// The kind of an operation, of all protocols: what it is called, and which counter is its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -105,8 +68,15 @@ impl Protocol {
     }
 
     /// Its number, only good in this process.
+    #[inline]
     pub const fn index(self) -> usize {
         self.0 as usize
+    }
+
+    /// By its number.
+    pub(crate) fn from_index(index: usize) -> Protocol {
+        assert!(index < Self::COUNT, "no protocol {index}");
+        Protocol(index as u8)
     }
 
     /// Its name.
@@ -124,28 +94,6 @@ impl Protocol {
         let name = (dissect::protocol_at(self.index()).1.status_name)(status);
         name.map_or_else(|| status.to_string(), str::to_string)
     }
-}
-
-/// Which way data goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Direction {
-    /// From the server.
-    Read,
-    /// To the server.
-    Write,
-}
-
-/// A request or its answer, as it went by.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Message {
-    /// When its first byte was seen: nanoseconds since 1970.
-    pub first_ns: u64,
-    /// When its last byte was seen; `None` if it was not.
-    pub last_ns: Option<u64>,
-    /// Whether every byte was seen.
-    pub whole: bool,
-    /// Where it lay in the packets.
-    pub place: Place,
 }
 
 /// A request with its answer, or without one when none came in time. What all protocols have is here; the
@@ -186,43 +134,6 @@ pub struct Operation<'a> {
     pub detail: &'a Detail<'a>,
 }
 
-/// Where a message lay in the packets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Place {
-    /// Bytes of data in its first packet before its header.
-    pub at: u32,
-    /// Bytes of the message, file data included, as its framing says.
-    pub len: u32,
-}
-
-/// A packet as a trace keeps it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Packet {
-    /// When it was captured: nanoseconds since 1970.
-    pub time_ns: u64,
-    /// Which interface of the capture.
-    pub interface: u32,
-    /// Its length on the wire, in bytes.
-    pub wire_len: u32,
-    /// Bytes that a snap length cut.
-    pub missing: u32,
-    /// Destination, then source, when the link has both.
-    pub macs: Option<[u8; 12]>,
-    /// The innermost VLAN.
-    pub vlan: Option<u16>,
-    /// Sender and receiver, and the transport's number, when it is IP. Without ports (zero) when
-    /// the transport has none, or they are in another fragment.
-    pub ends: Option<(Endpoint, Endpoint, u8)>,
-    /// Whether it is a fragment.
-    pub is_fragment: bool,
-    /// Sequence number and control bits, when it is TCP.
-    pub tcp: Option<(u32, u8)>,
-    /// Bytes of data above TCP or UDP, as sent.
-    pub payload_len: Option<u32>,
-    /// Whether its data belongs to a message whose header was found.
-    pub in_message: bool,
-}
-
 impl Operation<'_> {
     /// From the request's first byte to the answer's, in nanoseconds.
     #[inline]
@@ -261,12 +172,6 @@ pub struct ChecksumRun<'a> {
     pub offset: u64,
     /// One sum for each block.
     pub sums: &'a [u64],
-}
-
-/// Whether a name leads on: every directory calls itself and its parent so.
-#[inline]
-pub(crate) fn leads_on(name: &[u8]) -> bool {
-    name != b"." && name != b".."
 }
 
 /// Takes what the pipeline finds.

@@ -29,11 +29,17 @@ pub struct Pipeline<S> {
 
 #[derive(Debug)]
 struct Stages<S> {
-    sink: S,
-    dissectors: Dissectors,
-    ids: RecordIds,
+    protocols: Protocols<S>,
     ledger: Ledger,
     memory: Memory,
+}
+
+/// The last stage, and who takes what it finds.
+#[derive(Debug)]
+struct Protocols<S> {
+    dissectors: Dissectors,
+    ids: RecordIds,
+    sink: S,
 }
 
 /// What an IP packet carried, for [`Packet`].
@@ -48,24 +54,21 @@ struct Carried {
 /// A direction's stream on its way to the dissector that has the connection.
 struct DirectionStream<'a, S> {
     conversation: &'a mut Conversation,
-    dissectors: &'a mut Dissectors,
+    protocols: &'a mut Protocols<S>,
     flow: Flow,
-    sink: &'a mut S,
-    ids: &'a mut RecordIds,
 }
 
 impl<S: Sink> Stream for DirectionStream<'_, S> {
     #[inline]
     fn piece(&mut self, piece: Piece<'_>, time_ns: u64, ledger: &mut Ledger, memory: &mut Memory) {
-        let mut out = Out { sink: &mut *self.sink, ids: &mut *self.ids, ledger, memory };
+        let Protocols { dissectors, ids, sink } = &mut *self.protocols;
+        let mut out = Out { sink, ids, ledger, memory };
         match piece {
             Piece::Data(bytes) => {
-                self.dissectors.on_bytes(self.conversation, &self.flow, bytes, time_ns, &mut out);
+                dissectors.on_bytes(self.conversation, &self.flow, bytes, time_ns, &mut out);
             }
-            Piece::Hole(len) => {
-                self.dissectors.on_gap(self.conversation, &self.flow, Gap::Hole(len), &mut out);
-            }
-            Piece::Jump => self.dissectors.on_gap(self.conversation, &self.flow, Gap::Jump, &mut out),
+            Piece::Hole(len) => dissectors.on_gap(self.conversation, &self.flow, Gap::Hole(len), &mut out),
+            Piece::Jump => dissectors.on_gap(self.conversation, &self.flow, Gap::Jump, &mut out),
         }
     }
 }
@@ -77,9 +80,11 @@ impl<S: Sink> Pipeline<S> {
             flows: Flows::new(limits.connections),
             defragmenter: Defragmenter::default(),
             stages: Stages {
-                sink,
-                dissectors: Dissectors::new(&limits),
-                ids: RecordIds::new(limits.record_ids),
+                protocols: Protocols {
+                    dissectors: Dissectors::new(&limits),
+                    ids: RecordIds::new(limits.record_ids),
+                    sink,
+                },
                 ledger: Ledger::default(),
                 memory: Memory::new(limits.kept_bytes),
             },
@@ -99,7 +104,7 @@ impl<S: Sink> Pipeline<S> {
 
     /// Who takes the operations.
     pub fn sink(&self) -> &S {
-        &self.stages.sink
+        &self.stages.protocols.sink
     }
 
     /// Works on a batch.
@@ -115,7 +120,7 @@ impl<S: Sink> Pipeline<S> {
         let stages = &mut self.stages;
         let (dissectors, mut out) = stages.split();
         dissectors.expire(self.now_ns, &mut out);
-        stages.sink.on_batch_end(self.now_ns, &stages.ledger);
+        stages.protocols.sink.on_batch_end(self.now_ns, &stages.ledger);
     }
 
     /// The capture is over: gives up what waits; hands back the sink and the counters.
@@ -127,8 +132,8 @@ impl<S: Sink> Pipeline<S> {
         stages.ledger.fragmented_packets_lost += self.defragmenter.waiting() as u64;
         let (dissectors, mut out) = stages.split();
         dissectors.finish(&mut out);
-        stages.sink.on_batch_end(self.now_ns, &stages.ledger);
-        (self.stages.sink, self.stages.ledger)
+        stages.protocols.sink.on_batch_end(self.now_ns, &stages.ledger);
+        (self.stages.protocols.sink, self.stages.ledger)
     }
 
     /// Works on one packet.
@@ -139,7 +144,7 @@ impl<S: Sink> Pipeline<S> {
         ledger.packets += 1;
         ledger.wire_bytes += u64::from(packet.wire_len);
         ledger.packets_cut += u64::from((packet.bytes.len() as u32) < packet.wire_len);
-        self.stages.sink.on_packet(packet.time_ns, packet.wire_len);
+        self.stages.protocols.sink.on_packet(packet.time_ns, packet.wire_len);
         match parse_plain_tcp(packet.link, packet.bytes) {
             Some(plain) => self.on_plain_tcp(packet, &plain),
             None => self.on_other_packet(packet),
@@ -154,7 +159,7 @@ impl<S: Sink> Pipeline<S> {
         let destination = Endpoint { address: plain.destination, port: tcp.destination_port };
         let in_message = self.on_tcp(source, destination, tcp, packet.time_ns);
         if S::PACKETS {
-            self.stages.sink.on_packet_parsed(&Packet {
+            self.stages.protocols.sink.on_packet_parsed(&Packet {
                 time_ns: packet.time_ns,
                 interface: packet.interface,
                 wire_len: packet.wire_len,
@@ -190,7 +195,7 @@ impl<S: Sink> Pipeline<S> {
             };
             let end = |address, port| Endpoint { address, port };
             let [source_port, destination_port] = carried.ports;
-            self.stages.sink.on_packet_parsed(&Packet {
+            self.stages.protocols.sink.on_packet_parsed(&Packet {
                 time_ns: packet.time_ns,
                 interface: packet.interface,
                 wire_len: packet.wire_len,
@@ -291,21 +296,17 @@ impl<S: Sink> Pipeline<S> {
             index = self.on_syn(index, direction, tcp);
             seq = seq.wrapping_add(1);
         }
-        let Stages { sink, dissectors, ids, ledger, memory } = &mut self.stages;
+        let Stages { protocols, ledger, memory } = &mut self.stages;
         let connection = self.flows.at(index);
         connection.last_ns = time_ns;
         let number = connection.number;
+        let conversation = &mut connection.conversation;
         let (low, high) = connection.streams.split_at_mut(1);
         let (mine, other) =
             if direction == 0 { (&mut low[0], &mut high[0]) } else { (&mut high[0], &mut low[0]) };
         if tcp.flags.ack() && other.on_ack(tcp.ack) {
-            let mut stream = DirectionStream {
-                conversation: &mut connection.conversation,
-                dissectors: &mut *dissectors,
-                flow: Flow::new(destination, source, Transport::Tcp, number, direction ^ 1),
-                sink: &mut *sink,
-                ids: &mut *ids,
-            };
+            let flow = Flow::new(destination, source, Transport::Tcp, number, direction ^ 1);
+            let mut stream = DirectionStream { conversation, protocols, flow };
             other.settle(&mut stream, ledger, memory);
         }
         if tcp.payload.wire_len == 0 {
@@ -313,12 +314,11 @@ impl<S: Sink> Pipeline<S> {
         }
         connection.carried_data = true;
         let flow = Flow::new(source, destination, Transport::Tcp, number, direction);
-        let conversation = &mut connection.conversation;
-        let mut stream = DirectionStream { conversation, dissectors, flow, sink, ids };
+        let mut stream = DirectionStream { conversation, protocols, flow };
         mine.on_segment(seq, tcp.payload, time_ns, &mut stream, ledger, memory);
         let standing = stream.conversation.standing(direction);
         if standing == Standing::GaveUp {
-            stream.dissectors.claim_again(stream.conversation, &flow, tcp.payload.bytes);
+            stream.protocols.dissectors.claim_again(stream.conversation, &stream.flow, tcp.payload.bytes);
         }
         standing == Standing::Framed
     }
@@ -349,7 +349,7 @@ impl<S: Sink> Pipeline<S> {
         let (key, direction) = FlowKey::new(source, destination, Transport::Udp);
         let mut flow = Flow::new(source, destination, Transport::Udp, 0, direction);
         // Not worth a place in the table: DNS and the like.
-        if !self.stages.dissectors.claims_datagram(&flow, udp.payload.bytes) {
+        if !self.stages.protocols.dissectors.claims_datagram(&flow, udp.payload.bytes) {
             self.stages.ledger.bytes_unclaimed += udp.payload.wire_len as u64;
             return false;
         }
@@ -366,25 +366,23 @@ impl<S: Sink> Pipeline<S> {
 }
 
 impl<S: Sink> Stages<S> {
-    /// The protocols, and where their findings go.
+    /// The dissectors, and where their findings go.
     fn split(&mut self) -> (&mut Dissectors, Out<'_, S>) {
-        let Stages { sink, dissectors, ids, ledger, memory } = self;
+        let Stages { protocols: Protocols { dissectors, ids, sink }, ledger, memory } = self;
         (dissectors, Out { sink, ids, ledger, memory })
     }
 
     fn finish_connection(&mut self, connection: &mut Connection) {
-        let Stages { sink, dissectors, ids, ledger, memory } = self;
         for direction in [0, 1] {
             let (source, destination) = connection.key.ends(direction);
             let flow = Flow::new(source, destination, Transport::Tcp, connection.number, direction);
             let mine = &mut connection.streams[usize::from(direction)];
-            let conversation = &mut connection.conversation;
-            let mut stream = DirectionStream { conversation, dissectors, flow, sink, ids };
-            mine.finish(&mut stream, ledger, memory);
-            let mut out =
-                Out { sink: &mut *sink, ids: &mut *ids, ledger: &mut *ledger, memory: &mut *memory };
+            let (conversation, protocols) = (&mut connection.conversation, &mut self.protocols);
+            let mut stream = DirectionStream { conversation, protocols, flow };
+            mine.finish(&mut stream, &mut self.ledger, &mut self.memory);
+            let (dissectors, mut out) = self.split();
             dissectors.on_end(&mut connection.conversation, &flow, &mut out);
-            mine.release(memory);
+            mine.release(&mut self.memory);
         }
     }
 }

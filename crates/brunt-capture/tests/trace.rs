@@ -6,9 +6,9 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use brunt_capture::trace::{Anonymizer, Recorder, TraceOptions, TraceSummary, replay, tables};
+use brunt_capture::trace::{Anonymizer, Recorder, ReplayError, TraceOptions, TraceSummary, replay, tables};
 use brunt_capture::{Analysis, Ledger, Limits, Pipeline, run_file, run_file_parallel};
-use brunt_lake::{Table, read_table, reader};
+use brunt_lake::{Table, TableWriter, WriterOptions, read_table, reader};
 use brunt_wire::pcap::CapturedPacket;
 use tempfile::{TempDir, tempdir};
 
@@ -77,6 +77,45 @@ fn record_by(
     (serde_json::to_value(all.report(&outcome.ledger)).unwrap(), outcome.ledger, summary)
 }
 
+/// A trace of the last version is refused by its name, with who can read it.
+#[test]
+fn another_version_is_refused_with_advice() {
+    let folder = tempdir().unwrap();
+    let mut note = TableWriter::create(folder.path(), &tables::NOTES, WriterOptions::default()).unwrap();
+    note.rows().row().int(2).text("brunt 0.1.0").bool(false).end();
+    note.finish().unwrap();
+    let error = replay(folder.path()).unwrap_err();
+    assert!(matches!(&error, ReplayError::Version { found: 2, program } if program == "brunt 0.1.0"));
+    let told = error.to_string();
+    assert!(told.contains("version 2") && told.contains("brunt 0.1.0") && told.contains("capture"), "{told}");
+}
+
+/// Each operation has the times of its first and last byte each way, as far as they were seen.
+#[test]
+fn times_of_first_and_last_byte() {
+    let folder = tempdir().unwrap();
+    record(&common::small_piece(), folder.path(), &TraceOptions::default());
+    let (mut rows, mut longer) = (0, 0);
+    read_table(folder.path(), &tables::OPERATIONS, |batch| {
+        let (first, last) = (batch.ints("request_first_ns"), batch.ints("request_last_ns"));
+        let (latency, reply_last) = (batch.ints("latency_ns"), batch.ints("reply_last_ns"));
+        let request_whole = batch.bools("request_whole");
+        for row in 0..batch.rows() {
+            let has = |column| !batch.is_null(column, row);
+            assert!(!request_whole[row] || has("request_last_ns"));
+            assert!(!has("request_last_ns") || last[row] >= first[row]);
+            if has("reply_last_ns") {
+                let reply_first = first[row] + latency[row];
+                assert!(has("latency_ns") && reply_last[row] >= reply_first);
+                longer += usize::from(reply_last[row] > reply_first || last[row] > first[row]);
+            }
+            rows += 1;
+        }
+    })
+    .unwrap();
+    assert!(rows > 300 && longer > 0, "{rows} rows, {longer} over several packets");
+}
+
 /// All values of an integer column, without nulls.
 fn ints(folder: &Path, table: &'static Table, column: &str) -> Vec<i64> {
     let mut all = Vec::new();
@@ -126,7 +165,7 @@ fn several_parsers_write_one_trace() {
         // flows of fragments, are told by more than one.
         let told =
             [tables::HANDLES, tables::CALLERS, tables::CALLER_GROUPS, tables::STATISTICS, tables::FLOWS];
-        for table in tables::TABLES {
+        for table in tables::all() {
             if !told.contains(table) {
                 let count = |folder: &TempDir| {
                     let mut rows = 0;
@@ -244,7 +283,7 @@ fn the_oldest_parts_go() {
             (summary.parts_deleted, summary.rows_deleted, summary.bytes_deleted)
         );
         let mut rows = 0;
-        for table in tables::TABLES {
+        for table in tables::all() {
             if *table != tables::NOTES {
                 read_table(folder.path(), table, |batch| rows += batch.rows() as u64).unwrap();
             }
@@ -268,7 +307,7 @@ fn the_oldest_parts_go() {
             (&tables::PACKETS, "flow", &flows),
             (&tables::OPERATIONS, "flow", &flows),
             (&tables::OPERATIONS, "file", &handles),
-            (&tables::OPERATIONS, "caller", &callers),
+            (&tables::RPC_CALLS, "caller", &callers),
             (&tables::NAMES, "file", &handles),
             (&tables::NAMES, "leads_to", &handles),
             (&tables::ENTRIES, "file", &handles),
@@ -304,12 +343,12 @@ fn files(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 /// Every text of every table, and every integer of those columns that stand for somebody.
 fn contents(folder: &Path) -> (Vec<String>, Vec<(String, i64)>) {
     let (mut texts, mut numbers) = (Vec::new(), Vec::new());
-    for table in tables::TABLES {
+    for table in tables::all() {
         read_table(folder, table, |batch| {
             for column in table.columns {
                 let name = column.name;
                 match column.kind {
-                    brunt_lake::Kind::Text if name != "operation" && name != "program" => {
+                    brunt_lake::Kind::Text if !["protocol", "operation", "program"].contains(&name) => {
                         texts.extend(batch.texts(name).filter(|text| !text.is_empty()).map(str::to_string));
                     }
                     brunt_lake::Kind::Int
@@ -430,7 +469,7 @@ fn trouble_is_told_and_counted() {
 fn the_page_has_all_tables() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/trace.md");
     let page = std::fs::read_to_string(&path).unwrap();
-    let described = brunt_lake::markdown::sections(&tables::TABLES);
+    let described = brunt_lake::markdown::sections(&tables::all());
     let written = brunt_lake::markdown::between_marks(&page).unwrap();
     if std::env::var_os("BRUNT_WRITE_DOCS").is_some() {
         let marks = |text: &str| format!("<!-- tables: begin -->\n\n{text}<!-- tables: end -->");

@@ -53,7 +53,7 @@ fn calls(folder: &Path) -> BTreeMap<String, (String, u32)> {
     let operations = rows(folder, &tables::OPERATIONS);
     operations
         .iter()
-        .map(|row| (row["record_id"].clone(), (ports[&row["flow"]].clone(), row["xid"].parse().unwrap())))
+        .map(|row| (row["record_id"].clone(), (ports[&row["flow"]].clone(), row["tag"].parse().unwrap())))
         .collect()
 }
 
@@ -187,7 +187,7 @@ fn callers_equal_tsharks() {
         assert_eq!(further.len(), groups);
         let calls = calls(&trace);
         let mut ours = BTreeMap::new();
-        for operation in rows(&trace, &tables::OPERATIONS) {
+        for operation in rows(&trace, &tables::RPC_CALLS) {
             let Some(number) = operation.get("caller") else { continue };
             let caller = &callers[number];
             assert_eq!((&operation["uid"], &operation["gid"]), (&caller["uid"], &caller["gid"]));

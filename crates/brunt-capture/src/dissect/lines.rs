@@ -5,10 +5,15 @@
 
 use std::collections::VecDeque;
 
-use super::{Claim, Dissector, Flow, Gap, Out, OwnPart, ProtocolInfo, Standing};
+use brunt_lake::{Column, Table};
+
+use super::{Claim, Dissector, Flow, Gap, Out, OwnPart, OwnTables, ProtocolInfo, Standing};
 use crate::dissect::Detail;
 use crate::limits::Limits;
 use crate::operation::{Direction, FileKey, Message, Operation, OperationKind, Peers, Place, Protocol, Sink};
+use crate::trace::common::{Common, RECORD};
+use crate::trace::files::Files;
+use crate::trace::rows::{Handle, Registry, Tabled};
 
 /// Where servers listen.
 pub const PORT: u16 = 7;
@@ -36,6 +41,32 @@ impl OwnPart for Asked<'_> {
         if let Some(file) = operation.file {
             tell(file, None, self.name.as_bytes());
         }
+    }
+}
+
+/// Its own table.
+const NAMES_ASKED: Table = Table {
+    name: "lines_names",
+    doc: "One row for each request: the name.",
+    columns: &[RECORD, Column::text("name", "What was asked for.")],
+};
+
+struct NamesAsked;
+
+impl Tabled for NamesAsked {
+    const TABLE: &'static Table = &NAMES_ASKED;
+}
+
+pub struct Names(Handle<NamesAsked>);
+
+impl OwnTables<Lines> for Names {
+    fn register(registry: &mut Registry) -> Names {
+        Names(registry.add())
+    }
+
+    fn record(&mut self, operation: &Operation<'_>, own: &Asked<'_>, _: &mut Files, common: &mut Common) {
+        let id = common.number(operation.record_id);
+        common.rows.row(self.0).int(id).text(own.name).end();
     }
 }
 
@@ -169,6 +200,7 @@ impl Lines {
 impl Dissector for Lines {
     type Connection = Connection;
     type Detail<'a> = Asked<'a>;
+    type Tables = Names;
     const NAME: &'static str = "lines";
     const HELP: &'static str = "A toy protocol of lines, for tests";
     const KINDS: &'static [&'static str] = &["get", "put"];
@@ -248,8 +280,10 @@ impl Dissector for Lines {
 mod tests {
     use super::*;
     use crate::operation::{ChecksumRun, Packet};
+    use crate::trace::{Recorder, TraceOptions, replay, tables};
     use crate::{Ledger, Pipeline};
     use brunt_core::random::Random;
+    use brunt_lake::read_table;
     use brunt_wire::pcap::{CapturedPacket, LinkType};
 
     /// What an operation was, in a line: easier to compare.
@@ -347,6 +381,36 @@ mod tests {
             (LINES.name(), LINES.status_name(2), LINES.status_name(3)),
             ("LINES", "not there".to_string(), "3".to_string())
         );
+    }
+
+    /// Its operations stand beside all others, its own part in a table of its own, and a reader finds both.
+    #[test]
+    fn a_second_protocol_has_tables_of_its_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let recorder = Recorder::create(folder.path(), &TraceOptions::default()).unwrap();
+        let mut pipeline = Pipeline::new(recorder, Limits::default());
+        for (back, line) in [(false, "put name 9\n"), (true, "no 2\n")] {
+            let bytes = segment(999, PORT, back, 1, line.as_bytes());
+            let (time_ns, wire_len) = (5_000_000_000, bytes.len() as u32);
+            let link = LinkType::Raw;
+            pipeline.on_packet(&CapturedPacket { time_ns, wire_len, interface: 0, link, bytes: &bytes });
+        }
+        let (recorder, mut ledger) = pipeline.finish();
+        let (_, error) = recorder.finish(&mut ledger);
+        assert!(error.is_none(), "{error:?}");
+        let mut seen = Vec::new();
+        read_table(folder.path(), &tables::OPERATIONS, |batch| {
+            seen.extend(batch.texts("protocol").chain(batch.texts("operation")).map(str::to_string));
+        })
+        .unwrap();
+        read_table(folder.path(), &NAMES_ASKED, |batch| {
+            seen.extend(batch.texts("name").map(str::to_string));
+        })
+        .unwrap();
+        assert_eq!(seen, ["LINES", "put", "name"]);
+        let replayed = replay(folder.path()).unwrap();
+        let report = replayed.analysis.report(&replayed.ledger);
+        assert_eq!((&*report.by_operation[0].name, report.by_operation[0].errors), ("put", 1));
     }
 
     /// Its bytes are enough on another port, and nothing of RPC's is claimed.

@@ -32,7 +32,11 @@ use crate::ledger::Ledger;
 use crate::limits::Limits;
 use crate::memory::Memory;
 use crate::operation::{FileKey, Operation, Peers, Sink, Transport};
+use crate::trace::common::Common;
+use crate::trace::files::Files;
+use crate::trace::rows::Registry;
 
+pub(crate) use table::ProtocolTables;
 pub use table::{Conversation, DISSECTORS, Detail, Dissectors, KIND_COUNT, PROTOCOL_COUNT};
 pub(crate) use table::{Registered, kind_at, protocol_at};
 
@@ -154,6 +158,24 @@ pub trait OwnPart {
     }
 }
 
+/// A protocol's own tables in a trace.
+pub trait OwnTables<D: Dissector>: Sized {
+    /// With their places.
+    fn register(registry: &mut Registry) -> Self;
+
+    /// An operation, after its row in the table of all protocols.
+    fn record(
+        &mut self,
+        operation: &Operation<'_>,
+        own: &D::Detail<'_>,
+        files: &mut Files,
+        common: &mut Common,
+    );
+
+    /// What was told may have been deleted: whatever later rows refer to has to be told again.
+    fn forget(&mut self) {}
+}
+
 /// A family of messages within a dissector, such as NFSv3 within RPC.
 #[derive(Clone, Copy, Debug)]
 pub struct ProtocolInfo {
@@ -169,6 +191,8 @@ pub trait Dissector: Sized + Debug {
     type Connection: Default + Debug;
     /// The protocol's own part of an operation.
     type Detail<'a>: OwnPart + Copy + Debug;
+    /// Its own tables in a trace.
+    type Tables: OwnTables<Self>;
     /// What the protocol is called.
     const NAME: &'static str;
     /// What it is, in a line.

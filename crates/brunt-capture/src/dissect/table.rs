@@ -3,9 +3,12 @@
 //! operation. The one rule: everything here is made from the table's lines; no protocol is named elsewhere
 //! in this file.
 
-use super::{Claim, Datagram, Dissector, Flow, Gap, Out, OwnPart, ProtocolInfo, Standing};
+use super::{Claim, Datagram, Dissector, Flow, Gap, Out, OwnPart, OwnTables, ProtocolInfo, Standing};
 use crate::limits::Limits;
 use crate::operation::{FileKey, Operation, Sink};
+use crate::trace::common::Common;
+use crate::trace::files::Files;
+use crate::trace::rows::Registry;
 
 /// What of a dissector depends on its place in the table.
 pub trait Registered: Dissector {
@@ -136,6 +139,30 @@ macro_rules! dissectors {
                 match self {
                     $($(#[$attribute])* Detail::$variant(part) => part.each_name(operation, tell),)*
                 }
+            }
+        }
+
+        /// The own tables of all protocols.
+        pub(crate) struct ProtocolTables {
+            $($(#[$attribute])* $field: <$dissector as Dissector>::Tables,)*
+        }
+
+        impl ProtocolTables {
+            pub fn register(registry: &mut Registry) -> ProtocolTables {
+                ProtocolTables { $($(#[$attribute])* $field: OwnTables::<$dissector>::register(registry),)* }
+            }
+
+            #[inline]
+            pub fn record(&mut self, operation: &Operation<'_>, files: &mut Files, common: &mut Common) {
+                match operation.detail {
+                    $($(#[$attribute])* Detail::$variant(own) => {
+                        OwnTables::<$dissector>::record(&mut self.$field, operation, own, files, common);
+                    })*
+                }
+            }
+
+            pub fn forget(&mut self) {
+                $($(#[$attribute])* OwnTables::<$dissector>::forget(&mut self.$field);)*
             }
         }
 

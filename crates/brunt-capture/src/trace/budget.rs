@@ -13,7 +13,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use brunt_lake::ClosedPart;
 
-use super::store::LANES;
+use super::rows::LANES;
 
 /// A generation takes this share of the room.
 const GENERATIONS: u64 = 8;
@@ -115,8 +115,8 @@ impl Budget {
         while state.total_bytes > self.keep_bytes {
             // A pipeline's rows refer to what the same pipeline told in the same generation.
             let has_left = |lane: usize, generation: u64| {
-                let first = lane / LANES.len() * LANES.len();
-                state.lanes[first..first + LANES.len()].iter().all(|now| *now > generation)
+                let first = lane / LANES * LANES;
+                state.lanes[first..first + LANES].iter().all(|now| *now > generation)
             };
             let oldest = state.closed.iter().find(|((generation, is_referred_to, _), (lane, _))| {
                 !is_referred_to || has_left(*lane, *generation)

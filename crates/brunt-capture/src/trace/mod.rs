@@ -5,15 +5,24 @@
 //!   pipeline ──► recorder ──rows──► lanes (threads) ──► DIR/operations/part-000000.parquet, …
 //! ```
 //!
-//! [`tables`] says what there is, `recorder` fills it, `store` writes it, [`replay`] reads it. The
+//! [`tables`] says what there is; a file for each group of tables describes and fills it, `recorder` calls
+//! them, `store` writes it, [`replay`] reads it. The
 //! rule: what the packets told is there once, and what is not there was counted.
 
 mod anonymize;
 mod budget;
+mod checksums;
+pub(crate) mod common;
+pub(crate) mod files;
+mod flows;
+mod operations;
+mod packets;
 pub mod pcap;
+mod pseudonyms;
 mod recorder;
 mod replay;
-
+pub(crate) mod rows;
+mod statistics;
 mod store;
 pub mod tables;
 pub mod text;

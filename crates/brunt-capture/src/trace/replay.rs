@@ -11,7 +11,7 @@ use brunt_wire::net::Address;
 
 use super::{tables, text};
 use crate::analysis::{Analysis, Event};
-use crate::dissect::rpc::{CALLBACK, OTHER};
+use crate::dissect::rpc::{OTHER, RPC};
 use crate::ledger::Ledger;
 use crate::operation::{ChecksumRun, Direction, FileKey, OperationKind, Protocol, leads_on};
 
@@ -25,10 +25,16 @@ pub enum ReplayError {
     #[error("{0} holds no trace: `brunt capture --out` writes one")]
     NoTrace(String),
     /// Another version wrote it.
-    #[error("the trace is of version {found}, this program reads version {}", tables::VERSION)]
+    #[error(
+        "the trace is of version {found}, this program reads version {}: capture again, or analyze it with the \
+         program that wrote it, {program}; other tools read its tables as before",
+        tables::VERSION
+    )]
     Version {
         /// Its version.
         found: i64,
+        /// What wrote it.
+        program: String,
     },
     /// A table cannot be read.
     #[error(transparent)]
@@ -71,8 +77,8 @@ macro_rules! view {
     };
 }
 
-view!(OPERATIONS of OPERATIONS: "record_id" "call_time_ns" "latency_ns" "flow" "program" "version"
-    "operation" "status" "file" "direction" "offset_bytes" "moved_bytes" "outstanding");
+view!(OPERATIONS of OPERATIONS: "record_id" "protocol" "operation" "request_first_ns" "latency_ns" "flow"
+    "status" "file" "direction" "offset_bytes" "moved_bytes" "outstanding");
 view!(PACKETS of PACKETS: "time_ns" "wire_bytes");
 view!(NAMES of NAMES: "record_id" "file" "name" "leads_to");
 view!(ENTRIES of ENTRIES: "record_id" "name" "file");
@@ -90,13 +96,14 @@ pub fn replay(folder: &Path) -> Result<Replayed, ReplayError> {
     if !is_trace(folder) {
         return Err(ReplayError::NoTrace(folder.display().to_string()));
     }
-    let (mut version, mut anonymous) = (tables::VERSION, false);
+    let (mut version, mut anonymous, mut program) = (tables::VERSION, false, String::new());
     read_table(folder, &tables::NOTES, |batch| {
         version = batch.ints("version").first().copied().unwrap_or(version);
         anonymous = batch.bools("anonymous").first().copied().unwrap_or(false);
+        program = batch.texts("program").next().unwrap_or_default().to_string();
     })?;
     if version != tables::VERSION {
-        return Err(ReplayError::Version { found: version });
+        return Err(ReplayError::Version { found: version, program });
     }
     let mut notes = missing_parts(folder)?;
     if anonymous {
@@ -109,11 +116,11 @@ pub fn replay(folder: &Path) -> Result<Replayed, ReplayError> {
     let flows = flows(folder)?;
     // As when they were captured: what a pipeline saw is looked at alone, then all is added.
     let mut all: Option<Analysis> = None;
-    for ring in rings(folder)? {
+    for pipeline in pipelines(folder)? {
         let mut analysis = Analysis::new();
-        packets(folder, ring, &mut analysis)?;
-        operations(folder, ring, &flows, &mut analysis)?;
-        checksums(folder, ring, &mut analysis)?;
+        packets(folder, pipeline, &mut analysis)?;
+        operations(folder, pipeline, &flows, &mut analysis)?;
+        checksums(folder, pipeline, &mut analysis)?;
         analysis.settle();
         match &mut all {
             Some(all) => all.merge(analysis),
@@ -124,23 +131,23 @@ pub fn replay(folder: &Path) -> Result<Replayed, ReplayError> {
 }
 
 /// The pipelines that wrote the trace, by the series of their parts.
-fn rings(folder: &Path) -> Result<BTreeSet<u16>, ReplayError> {
-    let mut rings = BTreeSet::new();
-    for table in tables::TABLES {
-        rings.extend(reader::parts(folder, table)?.into_iter().map(|part| part.series));
+fn pipelines(folder: &Path) -> Result<BTreeSet<u16>, ReplayError> {
+    let mut pipelines = BTreeSet::new();
+    for table in tables::all() {
+        pipelines.extend(reader::parts(folder, table)?.into_iter().map(|part| part.series));
     }
-    Ok(rings)
+    Ok(pipelines)
 }
 
 /// Which tables do not begin with their first part any more.
 fn missing_parts(folder: &Path) -> Result<Vec<String>, ReplayError> {
     let mut gone = Vec::new();
-    let rings = rings(folder)?;
-    for table in tables::TABLES {
+    let pipelines = pipelines(folder)?;
+    for table in tables::all() {
         let parts = reader::parts(folder, table)?;
-        let begins = |ring| parts.iter().any(|part| (part.series, part.number) == (ring, 0));
+        let begins = |pipeline| parts.iter().any(|part| (part.series, part.number) == (pipeline, 0));
         let one_series = *table == tables::NOTES;
-        if !rings.iter().all(|ring| begins(*ring) || one_series && *ring > 0) {
+        if !pipelines.iter().all(|pipeline| begins(*pipeline) || one_series && *pipeline > 0) {
             gone.push(table.name);
         }
     }
@@ -170,8 +177,8 @@ fn statistics(folder: &Path) -> Result<Ledger, ReplayError> {
     Ok(ledger)
 }
 
-fn packets(folder: &Path, ring: u16, analysis: &mut Analysis) -> Result<(), ReplayError> {
-    let mut reader = TableReader::open_series(folder, &PACKETS, ring)?;
+fn packets(folder: &Path, pipeline: u16, analysis: &mut Analysis) -> Result<(), ReplayError> {
+    let mut reader = TableReader::open_series(folder, &PACKETS, pipeline)?;
     while let Some(batch) = reader.next_batch()? {
         for (time, bytes) in batch.ints("time_ns").iter().zip(batch.ints("wire_bytes")) {
             analysis.feed_packet(*time as u64, *bytes as u32);
@@ -180,8 +187,8 @@ fn packets(folder: &Path, ring: u16, analysis: &mut Analysis) -> Result<(), Repl
     Ok(())
 }
 
-fn checksums(folder: &Path, ring: u16, analysis: &mut Analysis) -> Result<(), ReplayError> {
-    let mut reader = TableReader::open_series(folder, &tables::CHECKSUMS, ring)?;
+fn checksums(folder: &Path, pipeline: u16, analysis: &mut Analysis) -> Result<(), ReplayError> {
+    let mut reader = TableReader::open_series(folder, &tables::CHECKSUMS, pipeline)?;
     while let Some(batch) = reader.next_batch()? {
         let (files, offsets, sums) = (batch.ints("file"), batch.ints("offset_bytes"), batch.ints("sum"));
         for (row, write) in batch.bools("write").iter().enumerate() {
@@ -235,11 +242,11 @@ struct Beside {
 impl Beside {
     fn open(
         folder: &Path,
-        ring: u16,
+        pipeline: u16,
         table: &'static Table,
         take: fn(&Batch, &mut VecDeque<Named>),
     ) -> Result<Beside, ReplayError> {
-        Ok(Beside { reader: TableReader::open_series(folder, table, ring)?, rows: VecDeque::new(), take })
+        Ok(Beside { reader: TableReader::open_series(folder, table, pipeline)?, rows: VecDeque::new(), take })
     }
 
     /// Passes over rows of calls before `id`, which are not there any more.
@@ -293,73 +300,102 @@ fn take_entries(batch: &Batch, rows: &mut VecDeque<Named>) {
     }
 }
 
+/// Kinds and protocols by the names that stand in the table. What another program of this version wrote and
+/// this one does not know is other RPC.
+struct Known {
+    kinds: HashMap<(&'static str, &'static str), OperationKind>,
+    protocols: HashMap<&'static str, Protocol>,
+}
+
+impl Known {
+    fn all() -> Known {
+        Known {
+            kinds: OperationKind::all().map(|kind| ((kind.dissector(), kind.name()), kind)).collect(),
+            protocols: Protocol::all().map(|protocol| (protocol.name(), protocol)).collect(),
+        }
+    }
+
+    fn of(&self, protocol: &str, operation: &str) -> (Protocol, OperationKind) {
+        let protocol = self.protocols.get(protocol).copied().unwrap_or(RPC);
+        let kind = self.kinds.get(&(protocol.dissector(), operation)).copied().unwrap_or(OTHER);
+        (protocol, kind)
+    }
+}
+
+/// The operations of a batch as events, each with its record and its server.
+fn events<'b>(
+    batch: &'b Batch,
+    known: &'b Known,
+    flows: &'b HashMap<i64, [Address; 2]>,
+) -> impl Iterator<Item = (i64, Address, Event)> + 'b {
+    let ints = |column| batch.ints(column);
+    let (ids, times, latencies) = (ints("record_id"), ints("request_first_ns"), ints("latency_ns"));
+    let (statuses, files, directions) = (ints("status"), ints("file"), ints("direction"));
+    let (offsets, moved, outstanding) = (ints("offset_bytes"), ints("moved_bytes"), ints("outstanding"));
+    let request_flows = ints("flow");
+    batch.texts("protocol").zip(batch.texts("operation")).enumerate().map(
+        move |(row, (protocol, operation))| {
+            let some = |column, values: &[i64]| (!batch.is_null(column, row)).then(|| values[row]);
+            let (protocol, kind) = known.of(protocol, operation);
+            let [client, server] = flows.get(&request_flows[row]).copied().unwrap_or_default();
+            let event = Event {
+                time_ns: times[row] as u64,
+                latency_ns: some("latency_ns", latencies).map(|ns| ns as u64),
+                client,
+                kind,
+                protocol,
+                direction: some("direction", directions).map(|direction| match direction {
+                    0 => Direction::Read,
+                    _ => Direction::Write,
+                }),
+                file: some("file", files).map(|file| FileKey(file as u64)),
+                offset: some("offset_bytes", offsets).unwrap_or(0) as u64,
+                bytes: moved[row] as u32,
+                error: some("status", statuses).filter(|status| *status != 0).map(|status| status as u32),
+                outstanding: outstanding[row] as u32,
+            };
+            (ids[row], server, event)
+        },
+    )
+}
+
 fn operations(
     folder: &Path,
-    ring: u16,
+    pipeline: u16,
     flows: &HashMap<i64, [Address; 2]>,
     analysis: &mut Analysis,
 ) -> Result<(), ReplayError> {
-    let kinds: HashMap<&str, OperationKind> = OperationKind::all().map(|kind| (kind.name(), kind)).collect();
-    let protocols: HashMap<&str, Protocol> = Protocol::all().map(|known| (known.name(), known)).collect();
-    let mut beside_names = Beside::open(folder, ring, &NAMES, take_names)?;
-    let mut beside_entries = Beside::open(folder, ring, &ENTRIES, take_entries)?;
-    let first = reader::parts(folder, &OPERATIONS)?.into_iter().find(|part| part.series == ring);
+    let known = Known::all();
+    let mut beside_names = Beside::open(folder, pipeline, &NAMES, take_names)?;
+    let mut beside_entries = Beside::open(folder, pipeline, &ENTRIES, take_entries)?;
+    let first = reader::parts(folder, &OPERATIONS)?.into_iter().find(|part| part.series == pipeline);
     let mut begins_late = first.is_some_and(|part| part.number > 0);
-    let mut reader = TableReader::open_series(folder, &OPERATIONS, ring)?;
+    let mut reader = TableReader::open_series(folder, &OPERATIONS, pipeline)?;
     while let Some(batch) = reader.next_batch()? {
         if std::mem::take(&mut begins_late) {
             let oldest = batch.ints("record_id").iter().copied().min().unwrap_or(0);
             beside_names.skip_before(oldest)?;
             beside_entries.skip_before(oldest)?;
         }
-        let ints = |column| batch.ints(column);
-        let (ids, times, latencies) = (ints("record_id"), ints("call_time_ns"), ints("latency_ns"));
-        let (call_flows, programs, versions) = (ints("flow"), ints("program"), ints("version"));
-        let (statuses, files, directions) = (ints("status"), ints("file"), ints("direction"));
-        let (offsets, moved, outstanding) = (ints("offset_bytes"), ints("moved_bytes"), ints("outstanding"));
-        for (row, operation) in batch.texts("operation").enumerate() {
-            let some = |column, values: &[i64]| (!batch.is_null(column, row)).then(|| values[row]);
-            let kind = kinds.get(operation).copied().unwrap_or(OTHER);
-            let [client, server] = flows.get(&call_flows[row]).copied().unwrap_or_default();
-            let nfs = programs[row] == i64::from(brunt_wire::rpc::PROGRAM_NFS);
-            let protocol = match (nfs, versions[row], kind) {
-                (true, 4, _) | (_, _, CALLBACK) => "NFSv4",
-                (true, 3, _) => "NFSv3",
-                _ => "RPC",
-            };
-            let file = some("file", files).map(|file| FileKey(file as u64));
-            analysis.feed_event(Event {
-                time_ns: times[row] as u64,
-                latency_ns: some("latency_ns", latencies).map(|ns| ns as u64),
-                client,
-                kind,
-                protocol: protocols[protocol],
-                direction: some("direction", directions).map(|direction| match direction {
-                    0 => Direction::Read,
-                    _ => Direction::Write,
-                }),
-                file,
-                offset: some("offset_bytes", offsets).unwrap_or(0) as u64,
-                bytes: moved[row] as u32,
-                error: some("status", statuses).filter(|status| *status != 0).map(|status| status as u32),
-                outstanding: outstanding[row] as u32,
-            });
-            while let Some(named) = beside_names.next_of(ids[row])? {
-                let Some(leads_to) = named.file else { continue };
-                let name = text::to_bytes(&named.name);
-                if leads_on(&name) {
-                    analysis.feed_name(server, leads_to, named.parent, &name);
-                }
+        for (id, server, event) in events(batch, &known, flows) {
+            let file = event.file;
+            analysis.feed_event(event);
+            while let Some(named) = beside_names.next_of(id)? {
+                feed_name(server, named.parent, &named, analysis);
             }
-            while let Some(named) = beside_entries.next_of(ids[row])? {
-                let Some(leads_to) = named.file else { continue };
-                let name = text::to_bytes(&named.name);
-                if leads_on(&name) {
-                    analysis.feed_name(server, leads_to, file, &name);
-                }
+            while let Some(named) = beside_entries.next_of(id)? {
+                feed_name(server, file, &named, analysis);
             }
             analysis.settle_if_full();
         }
     }
     Ok(())
+}
+
+fn feed_name(server: Address, parent: Option<FileKey>, named: &Named, analysis: &mut Analysis) {
+    let Some(leads_to) = named.file else { return };
+    let name = text::to_bytes(&named.name);
+    if leads_on(&name) {
+        analysis.feed_name(server, leads_to, parent, &name);
+    }
 }

@@ -17,41 +17,12 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use brunt_core::Nanos;
-use brunt_lake::{
-    Batch, ClosedPart, LakeError, Table, TableWriter, Words, Workspace, WriterOptions, text_at,
-};
+use brunt_lake::{ClosedPart, LakeError, TableWriter, Workspace, WriterOptions};
 
 use super::budget::Budget;
-use super::tables;
+use super::rows::{Chunk, Entry, LANES};
 use crate::ledger::Ledger;
-use crate::operation::OperationKind;
 
-/// Which tables a thread writes: packets, sums and attributes are half of the work.
-pub(super) const LANES: [&[&Table]; 2] = [
-    &[
-        &tables::PACKETS,
-        &tables::CHECKSUMS,
-        &tables::ATTRIBUTES,
-        &tables::BEFORE,
-        &tables::COMPOUND_ATTRIBUTES,
-    ],
-    &[
-        &tables::OPERATIONS,
-        &tables::FLOWS,
-        &tables::HANDLES,
-        &tables::NAMES,
-        &tables::CHANGES,
-        &tables::TRANSFERS,
-        &tables::ACCESSES,
-        &tables::LISTINGS,
-        &tables::ENTRIES,
-        &tables::FILESYSTEMS,
-        &tables::COMPOUNDS,
-        &tables::STATISTICS,
-        &tables::CALLERS,
-        &tables::CALLER_GROUPS,
-    ],
-];
 /// Chunks on the way to a lane: what a parser makes while the lane writes a part, which takes it some 20 ms.
 const QUEUE_CHUNKS: usize = 12;
 /// How often a full disk is tried again, and waiting rows are looked at.
@@ -173,16 +144,16 @@ impl Shared {
             failed: AtomicBool::new(false),
             ledgers: Mutex::new((vec![Ledger::default(); pipelines], 0)),
             error: Mutex::new(None),
-            budget: keep_bytes.map(|keep| Budget::new(keep, pipelines * LANES.len())),
+            budget: keep_bytes.map(|keep| Budget::new(keep, pipelines * LANES)),
         }
     }
 
     /// Takes in a pipeline's counters. Returns those of all when it is time for a row of them, to the
     /// first that asks.
-    pub fn add_up(&self, ring: usize, ledger: &Ledger, now_ns: u64, every_ns: u64) -> Option<Ledger> {
+    pub fn add_up(&self, pipeline: usize, ledger: &Ledger, now_ns: u64, every_ns: u64) -> Option<Ledger> {
         let mut ledgers = self.ledgers.lock().unwrap_or_else(PoisonError::into_inner);
         let (ledgers, due_ns) = &mut *ledgers;
-        ledgers[ring] = ledger.clone();
+        ledgers[pipeline] = ledger.clone();
         if now_ns < *due_ns {
             return None;
         }
@@ -225,65 +196,6 @@ impl Shared {
     }
 }
 
-/// Tables that others refer to, and the capture's own counters: of a generation they go last.
-fn is_referred_to(table: &Table) -> bool {
-    let referred_to =
-        [&tables::FLOWS, &tables::HANDLES, &tables::STATISTICS, &tables::CALLERS, &tables::CALLER_GROUPS];
-    referred_to.contains(&table)
-}
-
-/// What lies next to each other in a part.
-fn order_of(table: &Table) -> Option<&'static str> {
-    if *table == tables::PACKETS {
-        Some("flow")
-    } else if *table == tables::ATTRIBUTES {
-        Some("fileid")
-    } else {
-        None
-    }
-}
-
-/// A table's rows on their way to a lane: as columns, or as words where the feeder has no time.
-pub(super) struct Chunk {
-    pub rows: Batch,
-    pub words: Words,
-}
-
-impl Chunk {
-    fn new(table: &'static Table) -> Chunk {
-        Chunk { rows: Batch::new(table), words: Words::default() }
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.rows.is_empty() && self.words.rows() == 0
-    }
-
-    /// What it takes in memory.
-    pub fn bytes(&self) -> usize {
-        self.rows.bytes() + self.words.bytes(self.rows.table().columns.len())
-    }
-
-    fn count(&self) -> u64 {
-        (self.rows.rows() + self.words.rows()) as u64
-    }
-
-    fn clear(&mut self) {
-        self.rows.clear();
-        self.words.clear();
-    }
-
-    /// Adds the rows to those of its table.
-    fn append_to(&self, rows: &mut Batch) {
-        rows.append(&self.rows);
-        if *rows.table() == tables::OPERATIONS {
-            rows.append_words(&self.words, |word| OperationKind::from_index(word as usize).name());
-        } else {
-            let texts = self.words.texts();
-            rows.append_words(&self.words, |word| text_at(texts, word));
-        }
-    }
-}
-
 /// Rows of all tables of a lane, and the generation that they belong to.
 type Load = (u64, Vec<Chunk>);
 
@@ -292,40 +204,40 @@ pub(super) struct Lane {
     to: Option<SyncSender<Load>>,
     back: Receiver<Vec<Chunk>>,
     thread: Option<JoinHandle<Vec<TableWriter>>>,
-    tables: &'static [&'static Table],
+    tables: Vec<Entry>,
     shared: Arc<Shared>,
     on_lag: OnLag,
 }
 
 impl Lane {
-    /// Makes the tables in `folder` for the pipeline `ring` and starts the thread.
+    /// Makes the tables in `folder` for a pipeline and starts the thread.
     pub fn start(
         number: usize,
-        ring: u16,
+        tables: Vec<Entry>,
+        pipeline: u16,
         folder: &Path,
         options: &TraceOptions,
         shared: &Arc<Shared>,
     ) -> Result<Lane, LakeError> {
-        let tables = LANES[number];
         let (mut writers, workspace) = (Vec::new(), Workspace::default());
-        for table in tables {
+        for entry in &tables {
             let writer_options = WriterOptions {
                 rows_max: options.rows_max,
                 bytes_max: options.bytes_max,
                 age_max: options.age_max,
                 part_age_max: Some(options.part_age_max),
-                series: ring,
+                series: pipeline,
                 keep_bytes: None,
-                order: order_of(table),
+                order: entry.order,
                 workspace: workspace.clone(),
             };
-            writers.push(TableWriter::create(folder, table, writer_options)?);
+            writers.push(TableWriter::create(folder, entry.table, writer_options)?);
         }
         let (to, from) = sync_channel(QUEUE_CHUNKS);
         let (give_back, back) = sync_channel(QUEUE_CHUNKS);
         let worker = Worker {
-            tables,
-            number: usize::from(ring) * LANES.len() + number,
+            tables: tables.clone(),
+            number: usize::from(pipeline) * LANES + number,
             generation: 0,
             open_bytes: vec![0; tables.len()],
             writers,
@@ -343,7 +255,7 @@ impl Lane {
 
     /// Empty batches: used ones, if some came back.
     pub fn empty(&self) -> Vec<Chunk> {
-        self.back.try_recv().unwrap_or_else(|_| self.tables.iter().map(|table| Chunk::new(table)).collect())
+        self.back.try_recv().unwrap_or_else(|_| self.tables.iter().map(Chunk::new).collect())
     }
 
     /// Hands rows of a generation on.
@@ -382,7 +294,7 @@ impl Drop for Lane {
 }
 
 struct Worker {
-    tables: &'static [&'static Table],
+    tables: Vec<Entry>,
     /// Its number among the lanes of all pipelines.
     number: usize,
     generation: u64,
@@ -450,7 +362,7 @@ impl Worker {
         if writer.last_closed() != closed_before
             && let Some(part) = writer.last_closed()
         {
-            let is_referred_to = is_referred_to(self.tables[index]);
+            let is_referred_to = self.tables[index].is_referred_to;
             budget.on_closed(self.number, self.generation, is_referred_to, part.clone(), open_before);
             open_before = 0;
         }

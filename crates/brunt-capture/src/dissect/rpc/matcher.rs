@@ -151,6 +151,9 @@ fn cursor(bytes: &[u8], at: usize, elided_at: Option<usize>) -> Cursor<'_> {
 /// The data that a call carries; its place counts from the start of the message.
 #[inline]
 fn written<'a>(call: &rpc::Call<'_>, message: &'a [u8]) -> Result<Option<Moved<'a>>, ParseError> {
+    if !programs::moves_data(call) {
+        return Ok(None);
+    }
     let Some(at) = body_at(call, call.body_at) else { return Ok(None) };
     place(programs::written(call, cursor(message, at, None)), at)
 }
@@ -179,7 +182,7 @@ fn read(
     reply: &rpc::Reply<'_>,
     message: &[u8],
 ) -> Result<Option<(DataTarget, usize, u32)>, ParseError> {
-    if reply.status != rpc::ReplyStatus::Success {
+    if reply.status != rpc::ReplyStatus::Success || !programs::moves_data(call) {
         return Ok(None);
     }
     let (Some(at), Some(asked_at)) = (body_at(call, reply.body_at), body_at(call, call.body_at)) else {

@@ -15,11 +15,13 @@ mod matcher;
 mod names;
 mod programs;
 mod records;
+pub mod tables;
 
 use brunt_wire::rpc;
 
-pub(crate) use kinds::{CALLBACK, COMMIT, GETATTR, OTHER, WRITE};
+pub(crate) use kinds::{COMMIT, GETATTR, OTHER, WRITE};
 pub use programs::Body;
+pub(crate) use programs::OTHER as RPC;
 
 use super::{Claim, Datagram, Dissector, Flow, Gap, Out, OwnPart, ProtocolInfo, Standing};
 use crate::limits::Limits;
@@ -60,6 +62,7 @@ pub struct Rpc {
 impl Dissector for Rpc {
     type Connection = Connection;
     type Detail<'a> = Exchange<'a>;
+    type Tables = tables::RpcTables;
     const NAME: &'static str = "rpc";
     const HELP: &'static str = "ONC RPC on any port: NFSv3, NFSv4 and MOUNT";
     const KINDS: &'static [&'static str] = &kinds::NAMES;

@@ -19,6 +19,7 @@ impl Program for Callback {
         compound::may_be_callback(call)
     }
 
+    #[inline(never)]
     fn complete<S: Sink>(received: &Received<'_>, _: &mut BlockSums, out: &mut Out<'_, S>) {
         match received.args.map(|mut cur| v4::Callback::parse(&mut cur)) {
             Some(Ok(call)) => {

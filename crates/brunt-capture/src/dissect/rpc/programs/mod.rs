@@ -66,7 +66,8 @@ pub const PROTOCOLS: &[ProtocolInfo] = &[
 const NFS3: Protocol = Protocol::of::<Rpc>(0);
 const NFS4: Protocol = Protocol::of::<Rpc>(1);
 const MOUNT: Protocol = Protocol::of::<Rpc>(2);
-const OTHER: Protocol = Protocol::of::<Rpc>(3);
+/// Programs that are not looked into.
+pub const OTHER: Protocol = Protocol::of::<Rpc>(3);
 
 /// A call that is complete, or was given up, and its reply.
 pub(super) struct Received<'a> {
@@ -142,7 +143,8 @@ impl Received<'_> {
     }
 
     /// Hands the operation on.
-    #[inline]
+    // Inlined without exception: the parts of an operation are then stored once, where they are looked at.
+    #[inline(always)]
     fn hand_on<S: Sink>(&self, said: &Said, body: &Body<'_>, out: &mut Out<'_, S>) {
         let slot = self.slot;
         let reply_missing = self.reply.map_or(0, |(message, _)| message.data_missing);
@@ -182,6 +184,12 @@ impl Received<'_> {
 pub(super) trait Program {
     /// Whether a call is one of its.
     fn is_of(call: &rpc::Call<'_>) -> bool;
+
+    /// Whether a call of any program can carry file data, or ask for some. Told from its header alone.
+    #[inline]
+    fn moves_data(_call: &rpc::Call<'_>) -> bool {
+        false
+    }
 
     /// The first file data in a call whose arguments begin at `cur`.
     ///
@@ -236,6 +244,12 @@ macro_rules! programs {
             unreachable!("the last program takes every call")
         }
 
+        /// Whether a call can carry file data, or ask for some.
+        #[inline(always)]
+        pub(super) fn moves_data(call: &rpc::Call<'_>) -> bool {
+            $(<$program>::moves_data(call))||*
+        }
+
         /// The data that a call carries.
         ///
         /// # Errors
@@ -266,6 +280,7 @@ macro_rules! programs {
         }
 
         /// Parses both sides and hands the operation on.
+        #[inline]
         pub(super) fn complete<S: Sink>(received: &Received<'_>, sums: &mut BlockSums, out: &mut Out<'_, S>) {
             match which(received.call) {
                 $(Which::$variant => <$program>::complete(received, sums, out)),*

@@ -21,6 +21,7 @@ impl Program for Mount {
         call.program == rpc::PROGRAM_MOUNT && call.version == 3
     }
 
+    #[inline(never)]
     fn complete<S: Sink>(received: &Received<'_>, _: &mut BlockSums, out: &mut Out<'_, S>) {
         let procedure = received.call.procedure;
         let mut said = Said::of(kinds::MOUNT, MOUNT);

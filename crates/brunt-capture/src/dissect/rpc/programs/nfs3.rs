@@ -31,6 +31,13 @@ impl Program for Nfs3 {
     }
 
     #[inline]
+    fn moves_data(call: &rpc::Call<'_>) -> bool {
+        call.program == rpc::PROGRAM_NFS
+            && call.version == 3
+            && (is(call, v3::Procedure::Read) || is(call, v3::Procedure::Write))
+    }
+
+    #[inline]
     fn written<'a>(call: &rpc::Call<'_>, mut cur: Cursor<'a>) -> Result<Option<Moved<'a>>, ParseError> {
         if !is(call, v3::Procedure::Write) {
             return Ok(None);
@@ -62,6 +69,8 @@ impl Program for Nfs3 {
         Ok(Some(Moved { file, offset, data }))
     }
 
+    // Inlined where the reply was matched: what it needs is at hand there.
+    #[inline(always)]
     fn complete<S: Sink>(received: &Received<'_>, sums: &mut BlockSums, out: &mut Out<'_, S>) {
         let slot = received.slot;
         let procedure = v3::Procedure::from_number(received.call.procedure).expect("it is one of NFSv3's");

@@ -23,6 +23,11 @@ impl Program for Nfs4 {
     }
 
     #[inline]
+    fn moves_data(call: &rpc::Call<'_>) -> bool {
+        compound::is_compound(call)
+    }
+
+    #[inline]
     fn written<'a>(call: &rpc::Call<'_>, cur: Cursor<'a>) -> Result<Option<Moved<'a>>, ParseError> {
         if compound::is_compound(call) { compound::written(cur) } else { Ok(None) }
     }
@@ -36,6 +41,7 @@ impl Program for Nfs4 {
         if compound::is_compound(call) { compound::answered(asked, reply) } else { Ok(None) }
     }
 
+    #[inline(never)]
     fn complete<S: Sink>(received: &Received<'_>, sums: &mut BlockSums, out: &mut Out<'_, S>) {
         let mut said = Said::of(kinds::NULL, NFS4);
         if !compound::is_compound(received.call) {

@@ -1,0 +1,142 @@
+//! NFSv3's file attributes: the tables `attributes` and `pre_op_attributes`.
+
+use brunt_lake::{Column, Table};
+use brunt_wire::nfs::v3::{self, Wcc};
+
+use super::nanos;
+use crate::trace::common::{Common, RECORD};
+use crate::trace::rows::{Handle, Registry, Tabled, WrittenBy};
+
+/// Attributes.
+pub const ATTRIBUTES: Table = Table {
+    name: "attributes",
+    doc: "One row for each set of file attributes in a reply, in a part by file and then in order.",
+    columns: &[
+        RECORD,
+        Column::int(
+            "role",
+            "Whose: 0 the object, 1 its directory after the operation, 2 RENAME's new directory, 3 an entry \
+              of a directory.",
+        ),
+        Column::int("entry", "Which entry, from 0: `entries.entry`; null otherwise.").nullable(),
+        Column::int(
+            "file_type",
+            "1 file, 2 directory, 3 block device, 4 character device, 5 symbolic link, 6 socket, 7 fifo.",
+        ),
+        Column::int("mode", "Permission bits."),
+        Column::int("nlink", "Hard links."),
+        Column::int("uid", "Owner."),
+        Column::int("gid", "Group."),
+        Column::int("size_bytes", "Length of the file."),
+        Column::int("used_bytes", "Room it takes."),
+        Column::int("device_major", "Of device files."),
+        Column::int("device_minor", "Of device files."),
+        Column::int("fsid", "File system."),
+        Column::int("fileid", "Its number in the file system."),
+        Column::int("atime_ns", "Last access: nanoseconds since 1970."),
+        Column::int("mtime_ns", "Last change of the data."),
+        Column::int("ctime_ns", "Last change of the attributes."),
+    ],
+};
+
+/// Attributes before an operation.
+pub const PRE_OP_ATTRIBUTES: Table = Table {
+    name: "pre_op_attributes",
+    doc: "One row for each set of attributes as they were before an operation (`wcc_attr`).",
+    columns: &[
+        RECORD,
+        Column::int("role", "Whose: 0 the object, 1 its directory, 2 RENAME's new directory."),
+        Column::int("size_bytes", "Length of the file."),
+        Column::int("mtime_ns", "Last change of the data: nanoseconds since 1970."),
+        Column::int("ctime_ns", "Last change of the attributes."),
+    ],
+};
+
+struct AttributesPlace;
+
+impl Tabled for AttributesPlace {
+    const TABLE: &'static Table = &ATTRIBUTES;
+    const BY: WrittenBy = WrittenBy::Bulk;
+    const ORDER: Option<&'static str> = Some("fileid");
+}
+
+struct BeforePlace;
+
+impl Tabled for BeforePlace {
+    const TABLE: &'static Table = &PRE_OP_ATTRIBUTES;
+    const BY: WrittenBy = WrittenBy::Bulk;
+}
+
+/// Whose attributes: the values of `role`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    Object = 0,
+    Directory = 1,
+    SecondDirectory = 2,
+    Entry = 3,
+}
+
+/// The attributes of a pipeline.
+pub struct Attributes {
+    attributes: Handle<AttributesPlace>,
+    before: Handle<BeforePlace>,
+}
+
+impl Attributes {
+    pub fn register(registry: &mut Registry) -> Attributes {
+        Attributes { attributes: registry.add(), before: registry.add() }
+    }
+
+    /// Those of an object, if the reply has them.
+    #[inline]
+    pub fn record(
+        &mut self,
+        id: i64,
+        role: Role,
+        entry: Option<i64>,
+        attributes: Option<&v3::Attributes>,
+        common: &mut Common,
+    ) {
+        let Some(a) = attributes else { return };
+        let hide = &common.hide;
+        let owner = [hide.number(a.uid.get().into()), hide.number(a.gid.get().into())];
+        let places = [hide.number(a.fsid.get()), hide.number(a.fileid.get())];
+        common
+            .rows
+            .line(self.attributes)
+            .int(id)
+            .int(role as i64)
+            .int_or_null(entry)
+            .int(a.file_type.get().into())
+            .int(a.mode.get().into())
+            .int(a.nlink.get().into())
+            .int(owner[0])
+            .int(owner[1])
+            .int(a.size.get() as i64)
+            .int(a.used.get() as i64)
+            .int(a.rdev[0].get().into())
+            .int(a.rdev[1].get().into())
+            .int(places[0])
+            .int(places[1])
+            .int(nanos(&a.atime))
+            .int(nanos(&a.mtime))
+            .int(nanos(&a.ctime))
+            .end();
+    }
+
+    /// Those before an operation and after it.
+    pub fn record_wcc(&mut self, id: i64, role: Role, wcc: &Wcc<'_>, common: &mut Common) {
+        if let Some(before) = wcc.before {
+            common
+                .rows
+                .line(self.before)
+                .int(id)
+                .int(role as i64)
+                .int(before.size.get() as i64)
+                .int(nanos(&before.mtime))
+                .int(nanos(&before.ctime))
+                .end();
+        }
+        self.record(id, role, None, wcc.after, common);
+    }
+}

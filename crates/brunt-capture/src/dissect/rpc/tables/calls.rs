@@ -1,0 +1,196 @@
+//! What RPC's headers say: the tables `rpc_calls`, `callers` and `caller_groups`. The one rule: a caller is
+//! told before the first call that refers to it.
+
+use brunt_lake::{Column, Table};
+use brunt_wire::rpc;
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+
+use crate::dissect::rpc::Exchange;
+use crate::trace::common::{Common, RECORD};
+use crate::trace::rows::{Handle, Registry, Tabled};
+
+/// Headers of calls and replies.
+pub const RPC_CALLS: Table = Table {
+    name: "rpc_calls",
+    doc: "One row for each RPC call with its reply, in the order of `operations`: what the headers say.",
+    columns: &[
+        RECORD,
+        Column::int("program", "RPC's number of the program: 100003 NFS, 100005 MOUNT."),
+        Column::int("version", "The program's version."),
+        Column::int("procedure", "The procedure's number."),
+        Column::int(
+            "rpc_status",
+            "How RPC answered: 0 ran, 1 to 5 an `accept_stat`, 6 version mismatch, 7 refused \
+              credentials; null if no reply was seen.",
+        )
+        .nullable(),
+        Column::int("auth", "The credentials' flavour: 0 none, 1 AUTH_SYS, 6 RPCSEC_GSS."),
+        Column::int("uid", "The caller's user; null without AUTH_SYS.").nullable(),
+        Column::int("gid", "The caller's group; null without AUTH_SYS.").nullable(),
+        Column::int("caller", "All that AUTH_SYS says of the caller: `callers.caller`; null without it.")
+            .nullable(),
+        Column::int("call_header_bytes", "Length of the call's RPC header."),
+        Column::int("reply_header_bytes", "Length of the reply's RPC header; null without one.").nullable(),
+    ],
+};
+
+/// Who called.
+pub const CALLERS: Table = Table {
+    name: "callers",
+    doc: "One row for each set of AUTH_SYS credentials when a parser first sees it; in long captures some come again.",
+    columns: &[
+        Column::int("caller", "Its number."),
+        Column::text("machine_name", "What the caller's machine calls itself, written as in `names`."),
+        Column::int("uid", "The user."),
+        Column::int("gid", "The group."),
+        Column::int("group_count", "How many further groups there are: rows of `caller_groups`."),
+    ],
+};
+
+/// The further groups of who called.
+pub const CALLER_GROUPS: Table = Table {
+    name: "caller_groups",
+    doc: "One row for each further group of AUTH_SYS credentials.",
+    columns: &[
+        Column::int("caller", "Whose: `callers.caller`."),
+        Column::int("position", "Its place in the list, from 0."),
+        Column::int("gid", "The group."),
+    ],
+};
+
+/// Credentials that are known to be in the trace: beyond it all are told again.
+const CALLERS_MAX: usize = 64 << 10;
+
+struct CallsPlace;
+
+impl Tabled for CallsPlace {
+    const TABLE: &'static Table = &RPC_CALLS;
+}
+
+struct CallersPlace;
+
+impl Tabled for CallersPlace {
+    const TABLE: &'static Table = &CALLERS;
+    const REFERRED_TO: bool = true;
+}
+
+struct GroupsPlace;
+
+impl Tabled for GroupsPlace {
+    const TABLE: &'static Table = &CALLER_GROUPS;
+    const REFERRED_TO: bool = true;
+}
+
+/// A caller, as its columns say it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Caller {
+    number: i64,
+    uid: i64,
+    gid: i64,
+}
+
+/// The calls of a pipeline, and who made them.
+pub struct Calls {
+    calls: Handle<CallsPlace>,
+    callers: Handle<CallersPlace>,
+    groups: Handle<GroupsPlace>,
+    /// Callers that are known to be in the trace, by a hash of their credentials.
+    known: HashMap<u64, Option<Caller>, FixedState>,
+    next: u64,
+}
+
+impl Calls {
+    pub fn register(registry: &mut Registry) -> Calls {
+        Calls {
+            calls: registry.add(),
+            callers: registry.add(),
+            groups: registry.add(),
+            known: HashMap::with_hasher(FixedState::default()),
+            next: 0,
+        }
+    }
+
+    /// What was told may be gone: all are told again.
+    pub fn forget(&mut self) {
+        self.known.clear();
+    }
+
+    #[inline]
+    pub fn record(&mut self, id: i64, exchange: &Exchange<'_>, common: &mut Common) {
+        let call = exchange.call;
+        let caller = self.caller(&call.credentials, common);
+        common
+            .rows
+            .line(self.calls)
+            .int(id)
+            .int(call.program.into())
+            .int(call.version.into())
+            .int(call.procedure.into())
+            .int_or_null(exchange.reply.map(|reply| rpc_status(reply.status)))
+            .int(call.credentials.flavor.number().into())
+            .int_or_null(caller.map(|caller| caller.uid))
+            .int_or_null(caller.map(|caller| caller.gid))
+            .int_or_null(caller.map(|caller| caller.number))
+            .int(call.body_at as i64)
+            .int_or_null(exchange.reply.map(|reply| reply.body_at as i64))
+            .end();
+    }
+
+    /// Who called, if AUTH_SYS says so; tells of who is new.
+    #[inline]
+    fn caller(&mut self, credentials: &rpc::OpaqueAuth<'_>, common: &mut Common) -> Option<Caller> {
+        if credentials.flavor != rpc::AuthFlavor::Sys {
+            return None;
+        }
+        // Without the stamp before it, which may be another one for each call. To look the rest up costs
+        // less than to read it.
+        let key = twox_hash::XxHash3_64::oneshot(credentials.body.get(4..).unwrap_or_default());
+        match self.known.get(&key) {
+            Some(known) => *known,
+            None => self.new_caller(key, credentials, common),
+        }
+    }
+
+    #[cold]
+    fn new_caller(
+        &mut self,
+        key: u64,
+        credentials: &rpc::OpaqueAuth<'_>,
+        common: &mut Common,
+    ) -> Option<Caller> {
+        if self.known.len() >= CALLERS_MAX {
+            self.known.clear();
+        }
+        let caller = credentials.sys().map(|sys| {
+            let number = common.number(self.next);
+            self.next += 1;
+            let Common { rows, hide: pseudonyms, .. } = &mut *common;
+            let hide = |number: u32| pseudonyms.number(number.into());
+            let (uid, gid) = (hide(sys.uid), hide(sys.gid));
+            let groups = sys.groups.as_chunks::<4>().0;
+            let row = rows.row(self.callers).int(number);
+            let row = pseudonyms.name(sys.machine_name, |name| row.text(name));
+            row.int(uid).int(gid).int(groups.len() as i64).end();
+            for (position, group) in (0..).zip(groups) {
+                rows.row(self.groups).int(number).int(position).int(hide(u32::from_be_bytes(*group))).end();
+            }
+            Caller { number, uid, gid }
+        });
+        self.known.insert(key, caller);
+        caller
+    }
+}
+
+fn rpc_status(status: rpc::ReplyStatus) -> i64 {
+    match status {
+        rpc::ReplyStatus::Success => 0,
+        rpc::ReplyStatus::ProgUnavail => 1,
+        rpc::ReplyStatus::ProgMismatch => 2,
+        rpc::ReplyStatus::ProcUnavail => 3,
+        rpc::ReplyStatus::GarbageArgs => 4,
+        rpc::ReplyStatus::SystemErr => 5,
+        rpc::ReplyStatus::RpcMismatch => 6,
+        rpc::ReplyStatus::AuthError(_) => 7,
+    }
+}

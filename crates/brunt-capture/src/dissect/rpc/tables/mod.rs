@@ -1,0 +1,83 @@
+//! RPC's own tables in a trace, a file for each group. Called by the recorder for each of RPC's operations,
+//! after the row of `operations`.
+
+mod attributes;
+mod calls;
+mod filesystems;
+mod nfs3;
+mod nfs4;
+
+use brunt_wire::nfs::{mount, v3};
+
+pub use attributes::{ATTRIBUTES, PRE_OP_ATTRIBUTES};
+pub use calls::{CALLER_GROUPS, CALLERS, RPC_CALLS};
+pub use filesystems::FILESYSTEMS;
+pub use nfs3::{ACCESSES, ENTRIES, LISTINGS, SETATTRS, TRANSFERS};
+pub use nfs4::{COMPOUND_ATTRIBUTES, COMPOUNDS};
+
+use super::{Body, Exchange, Rpc};
+use crate::dissect::OwnTables;
+use crate::operation::Operation;
+use crate::trace::common::Common;
+use crate::trace::files::{Files, Named};
+use crate::trace::rows::Registry;
+
+fn nanos(time: &v3::NfsTime) -> i64 {
+    i64::from(time.seconds.get()) * 1_000_000_000 + i64::from(time.nseconds.get())
+}
+
+/// All of them.
+pub struct RpcTables {
+    calls: calls::Calls,
+    nfs3: nfs3::Nfs3,
+    nfs4: nfs4::Nfs4,
+}
+
+impl OwnTables<Rpc> for RpcTables {
+    fn register(registry: &mut Registry) -> RpcTables {
+        RpcTables {
+            calls: calls::Calls::register(registry),
+            nfs3: nfs3::Nfs3::register(registry),
+            nfs4: nfs4::Nfs4::register(registry),
+        }
+    }
+
+    fn forget(&mut self) {
+        self.calls.forget();
+    }
+
+    #[inline]
+    fn record(
+        &mut self,
+        operation: &Operation<'_>,
+        exchange: &Exchange<'_>,
+        files: &mut Files,
+        common: &mut Common,
+    ) {
+        let id = common.number(operation.record_id);
+        let server = operation.peers.server.address;
+        self.calls.record(id, exchange, common);
+        match exchange.body {
+            Body::Nfs3 { args, results, .. } => {
+                let results = results.map(|results| &results.body);
+                let of = nfs3::Nfs3Exchange { id, server, file: operation.file, args: *args, results };
+                self.nfs3.record(&of, files, common);
+            }
+            Body::Nfs4 { call: Some(call), reply } => {
+                self.nfs4.record(operation, call, reply.as_ref(), files, common);
+            }
+            Body::Mount {
+                args: Some(mount::Args::Mount(path) | mount::Args::Unmount(path)),
+                results,
+                ..
+            } => {
+                let leads_to = match results {
+                    Some(mount::Results::Mounted(root)) => Some(files.handle(server, *root, common)),
+                    _ => None,
+                };
+                files.name(&Named { id, name: Some(path), leads_to, ..Named::default() }, common);
+            }
+            Body::Mount { .. } | Body::Nfs4 { .. } | Body::Nfs4Callback { .. } | Body::Opaque => {}
+        }
+    }
+}

@@ -1,0 +1,474 @@
+//! What NFSv3's calls and replies say beyond `operations`: the tables `setattrs`, `transfers`, `accesses`,
+//! `listings` and `entries`, with the rows of `names` and of attributes that belong to them.
+
+use brunt_lake::{Coding, Column, Table};
+use brunt_wire::net::Address;
+use brunt_wire::nfs::v3::{self, CreateHow, NodeKind, ResultBody, SetAttributes, SetTime};
+
+use super::attributes::{Attributes, Role};
+use super::filesystems::Filesystems;
+use super::nanos;
+use crate::key::FileKey;
+use crate::trace::common::{Common, FILE, RECORD};
+use crate::trace::files::{Files, Named};
+use crate::trace::rows::{Handle, Registry, Tabled};
+
+/// What is set.
+pub const SETATTRS: Table = Table {
+    name: "setattrs",
+    doc: "One row for each call that sets attributes: SETATTR, CREATE, MKDIR, SYMLINK, MKNOD. Null is left alone.",
+    columns: &[
+        RECORD,
+        Column::int("how", "CREATE: 0 unchecked, 1 guarded, 2 exclusive; null for others.").nullable(),
+        Column::int("kind", "MKNOD: the file type, as in `attributes`; null for others.").nullable(),
+        Column::int("mode", "Permission bits.").nullable(),
+        Column::int("uid", "Owner.").nullable(),
+        Column::int("gid", "Group.").nullable(),
+        Column::int("size_bytes", "Length.").nullable(),
+        Column::int("atime_how", "0 left alone, 1 the server's clock, 2 `atime_ns`."),
+        Column::int("atime_ns", "Time of last access.").nullable(),
+        Column::int("mtime_how", "0 left alone, 1 the server's clock, 2 `mtime_ns`."),
+        Column::int("mtime_ns", "Time of last change.").nullable(),
+        Column::int("guard_ctime_ns", "SETATTR: only if the ctime is this.").nullable(),
+        Column::int("verifier", "Exclusive CREATE: what makes it so.").coded(Coding::Plain).nullable(),
+        Column::int("device_major", "MKNOD of devices.").nullable(),
+        Column::int("device_minor", "MKNOD of devices.").nullable(),
+    ],
+};
+
+/// READ, WRITE, COMMIT.
+pub const TRANSFERS: Table = Table {
+    name: "transfers",
+    doc: "One row for each READ, WRITE and COMMIT of NFSv3: what `operations` does not say.",
+    columns: &[
+        RECORD,
+        Column::int("stable", "WRITE: what was asked, 0 unstable, 1 data, 2 file; null for others.")
+            .nullable(),
+        Column::int("committed", "WRITE: what was done, likewise; null if it failed.").nullable(),
+        Column::int("verifier", "WRITE, COMMIT: changes when the server forgets; null if it failed.")
+            .coded(Coding::Dictionary)
+            .nullable(),
+        Column::bool("eof", "READ: whether the file ends there; null for others.").nullable(),
+    ],
+};
+
+/// ACCESS.
+pub const ACCESSES: Table = Table {
+    name: "accesses",
+    doc: "One row for each ACCESS of NFSv3. Bits: 1 read, 2 lookup, 4 modify, 8 extend, 16 delete, 32 execute.",
+    columns: &[
+        RECORD,
+        Column::int("asked", "What was asked."),
+        Column::int("granted", "What was granted; null if it failed.").nullable(),
+    ],
+};
+
+/// READDIR, READDIRPLUS.
+pub const LISTINGS: Table = Table {
+    name: "listings",
+    doc: "One row for each READDIR and READDIRPLUS of NFSv3.",
+    columns: &[
+        RECORD,
+        Column::int("cookie", "Where to go on; 0 is the start.").coded(Coding::Plain),
+        Column::int("verifier_asked", "The cookie's verifier in the call.").coded(Coding::Dictionary),
+        Column::int("dir_bytes_max", "READDIRPLUS: bytes of names and cookies; null for READDIR.").nullable(),
+        Column::int("bytes_max", "Bytes of the reply that the caller takes."),
+        Column::int("verifier", "The verifier in the reply; null if it failed.")
+            .coded(Coding::Dictionary)
+            .nullable(),
+        Column::bool("eof", "Whether the directory ends there; null if it failed.").nullable(),
+    ],
+};
+
+/// Directory entries.
+pub const ENTRIES: Table = Table {
+    name: "entries",
+    doc: "One row for each entry in a READDIR or READDIRPLUS reply, in the server's order.",
+    columns: &[
+        RECORD,
+        Column::int("entry", "Its place in the reply, from 0."),
+        Column::int("fileid", "The file's number in the file system."),
+        Column::text("name", "Its name, written as in `names`."),
+        Column::int("cookie", "Where to go on after it.").coded(Coding::Dictionary),
+        FILE.nullable(),
+    ],
+};
+
+struct SetattrsPlace;
+
+impl Tabled for SetattrsPlace {
+    const TABLE: &'static Table = &SETATTRS;
+}
+
+struct TransfersPlace;
+
+impl Tabled for TransfersPlace {
+    const TABLE: &'static Table = &TRANSFERS;
+}
+
+struct AccessesPlace;
+
+impl Tabled for AccessesPlace {
+    const TABLE: &'static Table = &ACCESSES;
+}
+
+struct ListingsPlace;
+
+impl Tabled for ListingsPlace {
+    const TABLE: &'static Table = &LISTINGS;
+}
+
+struct EntriesPlace;
+
+impl Tabled for EntriesPlace {
+    const TABLE: &'static Table = &ENTRIES;
+}
+
+/// What a call sets: a row of `setattrs` but for the attributes themselves.
+#[derive(Clone, Copy, Default)]
+struct Setting<'a> {
+    how: Option<i64>,
+    kind: Option<i64>,
+    guard: Option<&'a v3::NfsTime>,
+    verifier: Option<u64>,
+    device: Option<[u32; 2]>,
+}
+
+/// A row of `transfers` behind its record.
+#[derive(Clone, Copy, Default)]
+struct Transferred {
+    stable: Option<i64>,
+    committed: Option<i64>,
+    verifier: Option<u64>,
+    eof: Option<bool>,
+}
+
+/// A call with its reply.
+pub struct Nfs3Exchange<'a> {
+    pub id: i64,
+    pub server: Address,
+    pub file: Option<FileKey>,
+    pub args: Option<&'a v3::Args<'a>>,
+    pub results: Option<&'a ResultBody<'a>>,
+}
+
+/// The calls of NFSv3 of a pipeline.
+pub struct Nfs3 {
+    setattrs: Handle<SetattrsPlace>,
+    transfers: Handle<TransfersPlace>,
+    accesses: Handle<AccessesPlace>,
+    listings: Handle<ListingsPlace>,
+    entries: Handle<EntriesPlace>,
+    attributes: Attributes,
+    filesystems: Filesystems,
+}
+
+impl Nfs3 {
+    pub fn register(registry: &mut Registry) -> Nfs3 {
+        Nfs3 {
+            attributes: Attributes::register(registry),
+            setattrs: registry.add(),
+            transfers: registry.add(),
+            accesses: registry.add(),
+            listings: registry.add(),
+            entries: registry.add(),
+            filesystems: Filesystems::register(registry),
+        }
+    }
+
+    pub fn record(&mut self, of: &Nfs3Exchange<'_>, files: &mut Files, common: &mut Common) {
+        if let Some(args) = of.args {
+            self.record_args(of, args, files, common);
+        }
+        if let Some(results) = of.results {
+            self.record_results(of, results, files, common);
+            self.filesystems.record(of.id, results, common);
+        }
+    }
+
+    /// The attributes and entries in a reply.
+    fn record_results(
+        &mut self,
+        of: &Nfs3Exchange<'_>,
+        results: &ResultBody<'_>,
+        files: &mut Files,
+        common: &mut Common,
+    ) {
+        let (id, args, to) = (of.id, of.args, &mut self.attributes);
+        match results {
+            ResultBody::Empty => {}
+            ResultBody::Failed { attributes, wcc } => {
+                // LINK's object and directory, RENAME's two, or what one there is.
+                let rename = matches!(args, Some(v3::Args::Rename { .. }));
+                let object = matches!(
+                    args,
+                    Some(v3::Args::Setattr { .. } | v3::Args::Write { .. } | v3::Args::Commit { .. })
+                );
+                to.record(id, Role::Object, None, *attributes, common);
+                to.record_wcc(id, if object { Role::Object } else { Role::Directory }, &wcc[0], common);
+                let second = if rename { Role::SecondDirectory } else { Role::Directory };
+                to.record_wcc(id, second, &wcc[1], common);
+            }
+            ResultBody::Getattr { attributes } => to.record(id, Role::Object, None, Some(attributes), common),
+            ResultBody::Changed { wcc } => {
+                let object = matches!(args, None | Some(v3::Args::Setattr { .. }));
+                to.record_wcc(id, if object { Role::Object } else { Role::Directory }, wcc, common);
+            }
+            ResultBody::Write { wcc, .. } | ResultBody::Commit { wcc, .. } => {
+                to.record_wcc(id, Role::Object, wcc, common);
+            }
+            ResultBody::Lookup { attributes, dir, .. } => {
+                to.record(id, Role::Object, None, *attributes, common);
+                to.record(id, Role::Directory, None, *dir, common);
+            }
+            ResultBody::Access { attributes, .. }
+            | ResultBody::Readlink { attributes, .. }
+            | ResultBody::Read { attributes, .. }
+            | ResultBody::Fsstat { attributes, .. }
+            | ResultBody::Fsinfo { attributes, .. }
+            | ResultBody::Pathconf { attributes, .. } => {
+                to.record(id, Role::Object, None, *attributes, common);
+            }
+            ResultBody::Created { attributes, dir, .. } | ResultBody::Link { attributes, dir } => {
+                to.record(id, Role::Object, None, *attributes, common);
+                to.record_wcc(id, Role::Directory, dir, common);
+            }
+            ResultBody::Rename { from, to: other } => {
+                to.record_wcc(id, Role::Directory, from, common);
+                to.record_wcc(id, Role::SecondDirectory, other, common);
+            }
+            ResultBody::Readdir { dir, entries, .. } => {
+                to.record(id, Role::Object, None, *dir, common);
+                for (index, entry) in (0..).zip(entries.iter()) {
+                    let file = entry.handle.map(|handle| files.handle(of.server, handle, common));
+                    self.entry(id, index, &entry, file, common);
+                    self.attributes.record(id, Role::Entry, Some(index), entry.attributes, common);
+                }
+            }
+        }
+    }
+
+    fn entry(&mut self, id: i64, index: i64, entry: &v3::Entry<'_>, file: Option<i64>, common: &mut Common) {
+        let Common { rows, hide, .. } = common;
+        let (fileid, cookie) = (hide.number(entry.fileid), hide.number(entry.cookie));
+        let name = hide.word(entry.name, rows.words(self.entries));
+        let line = rows.line(self.entries).int(id).int(index).int(fileid).int(name);
+        line.int(cookie).int_or_null(file).end();
+    }
+
+    /// What a call says that is about no name.
+    fn record_args(
+        &mut self,
+        of: &Nfs3Exchange<'_>,
+        args: &v3::Args<'_>,
+        files: &mut Files,
+        common: &mut Common,
+    ) {
+        let (id, results) = (of.id, of.results);
+        let created = match results {
+            Some(ResultBody::Created { object: Some(object), .. } | ResultBody::Lookup { object, .. }) => {
+                Some(files.handle(of.server, *object, common))
+            }
+            _ => None,
+        };
+        let directory = args.handle().zip(of.file);
+        let directory = directory.map(|(handle, file)| files.handle_of(file, of.server, handle, common));
+        match *args {
+            v3::Args::Setattr { ref attributes, guard, .. } => {
+                self.setattr(id, attributes, &Setting { guard, ..Setting::default() }, common);
+            }
+            v3::Args::Access { access, .. } => {
+                let granted = match results {
+                    Some(ResultBody::Access { access, .. }) => Some(i64::from(*access)),
+                    _ => None,
+                };
+                common.rows.line(self.accesses).int(id).int(access.into()).int_or_null(granted).end();
+            }
+            v3::Args::Read { .. } | v3::Args::Write { .. } | v3::Args::Commit { .. } => {
+                self.transfer(id, transferred(args, results), common);
+            }
+            v3::Args::Readdir { cookie, cookie_verifier, count, .. } => {
+                self.listing(id, cookie, cookie_verifier, None, count, results, common);
+            }
+            v3::Args::Readdirplus { cookie, cookie_verifier, dir_count, max_count, .. } => {
+                self.listing(id, cookie, cookie_verifier, Some(dir_count), max_count, results, common);
+            }
+            v3::Args::Null
+            | v3::Args::Getattr { .. }
+            | v3::Args::Fsstat { .. }
+            | v3::Args::Fsinfo { .. }
+            | v3::Args::Pathconf { .. } => {}
+            _ => {
+                let named = Named { id, directory, leads_to: created, ..Named::default() };
+                self.record_names(of, args, named, files, common);
+            }
+        }
+    }
+
+    /// What a call says of names, and what it sets of what it makes.
+    fn record_names(
+        &mut self,
+        of: &Nfs3Exchange<'_>,
+        args: &v3::Args<'_>,
+        named: Named<'_>,
+        files: &mut Files,
+        common: &mut Common,
+    ) {
+        let id = of.id;
+        match *args {
+            v3::Args::Lookup { what } => files.name(&Named { name: Some(what.name), ..named }, common),
+            v3::Args::Readlink { .. } => {
+                let target = match of.results {
+                    Some(ResultBody::Readlink { target, .. }) => Some(*target),
+                    _ => None,
+                };
+                files.name(&Named { id, target, ..Named::default() }, common);
+            }
+            v3::Args::Create { place, ref how } => {
+                files.name(&Named { name: Some(place.name), ..named }, common);
+                let none = SetAttributes::default();
+                let (how, set, verifier) = match how {
+                    CreateHow::Unchecked(set) => (0, set, None),
+                    CreateHow::Guarded(set) => (1, set, None),
+                    CreateHow::Exclusive(verifier) => (2, &none, Some(*verifier)),
+                };
+                self.setattr(id, set, &Setting { how: Some(how), verifier, ..Setting::default() }, common);
+            }
+            v3::Args::Mkdir { place, ref attributes } => {
+                files.name(&Named { name: Some(place.name), ..named }, common);
+                self.setattr(id, attributes, &Setting::default(), common);
+            }
+            v3::Args::Symlink { place, ref attributes, target } => {
+                files.name(&Named { name: Some(place.name), target: Some(target), ..named }, common);
+                self.setattr(id, attributes, &Setting::default(), common);
+            }
+            v3::Args::Mknod { place, ref what } => {
+                files.name(&Named { name: Some(place.name), ..named }, common);
+                let none = SetAttributes::default();
+                let (kind, set, device) = match what {
+                    NodeKind::Device(kind, set, device) => (kind, set, Some(*device)),
+                    NodeKind::Pipe(kind, set) => (kind, set, None),
+                    NodeKind::Other(kind) => (kind, &none, None),
+                };
+                let setting = Setting { kind: Some(file_type(*kind)), device, ..Setting::default() };
+                self.setattr(id, set, &setting, common);
+            }
+            v3::Args::Remove { object } | v3::Args::Rmdir { object } => {
+                files.name(&Named { name: Some(object.name), leads_to: None, ..named }, common);
+            }
+            v3::Args::Rename { from, to } => {
+                files.name(&Named { name: Some(from.name), leads_to: None, ..named }, common);
+                let directory = Some(files.handle(of.server, to.dir, common));
+                let second = Named { id, position: 1, directory, name: Some(to.name), ..Named::default() };
+                files.name(&second, common);
+            }
+            v3::Args::Link { link, .. } => {
+                let directory = Some(files.handle(of.server, link.dir, common));
+                files.name(&Named { id, directory, name: Some(link.name), ..Named::default() }, common);
+            }
+            _ => unreachable!("only calls with names come here"),
+        }
+    }
+
+    fn transfer(&mut self, id: i64, transferred: Transferred, common: &mut Common) {
+        let verifier = transferred.verifier.map(|verifier| common.hide.number(verifier));
+        let line = common.rows.line(self.transfers).int(id).int_or_null(transferred.stable);
+        let line = line.int_or_null(transferred.committed).int_or_null(verifier);
+        line.bool_or_null(transferred.eof).end();
+    }
+
+    fn setattr(&mut self, id: i64, set: &SetAttributes<'_>, setting: &Setting<'_>, common: &mut Common) {
+        let time = |time: &SetTime<'_>| match time {
+            SetTime::DontChange => (0, None),
+            SetTime::ServerTime => (1, None),
+            SetTime::ClientTime(time) => (2, Some(nanos(time))),
+        };
+        let (atime, mtime) = (time(&set.atime), time(&set.mtime));
+        let hide = &common.hide;
+        let uid = set.uid.map(|uid| hide.number(uid.into()));
+        let gid = set.gid.map(|gid| hide.number(gid.into()));
+        let verifier = setting.verifier.map(|verifier| hide.number(verifier));
+        common
+            .rows
+            .line(self.setattrs)
+            .int(id)
+            .int_or_null(setting.how)
+            .int_or_null(setting.kind)
+            .int_or_null(set.mode.map(i64::from))
+            .int_or_null(uid)
+            .int_or_null(gid)
+            .int_or_null(set.size.map(|size| size as i64))
+            .int(atime.0)
+            .int_or_null(atime.1)
+            .int(mtime.0)
+            .int_or_null(mtime.1)
+            .int_or_null(setting.guard.map(nanos))
+            .int_or_null(verifier)
+            .int_or_null(setting.device.map(|device| device[0].into()))
+            .int_or_null(setting.device.map(|device| device[1].into()))
+            .end();
+    }
+
+    #[allow(clippy::too_many_arguments)] // the parts of a row
+    fn listing(
+        &mut self,
+        id: i64,
+        cookie: u64,
+        asked: u64,
+        names_max: Option<u32>,
+        max: u32,
+        results: Option<&ResultBody<'_>>,
+        common: &mut Common,
+    ) {
+        let answer = match results {
+            Some(ResultBody::Readdir { cookie_verifier, eof, .. }) => Some((*cookie_verifier, *eof)),
+            _ => None,
+        };
+        let hide = &common.hide;
+        let (cookie, asked) = (hide.number(cookie), hide.number(asked));
+        let verifier = answer.map(|(verifier, _)| hide.number(verifier));
+        common
+            .rows
+            .line(self.listings)
+            .int(id)
+            .int(cookie)
+            .int(asked)
+            .int_or_null(names_max.map(i64::from))
+            .int(max.into())
+            .int_or_null(verifier)
+            .bool_or_null(answer.map(|(_, eof)| eof))
+            .end();
+    }
+}
+
+/// What READ, WRITE and COMMIT say of how the data went.
+fn transferred(args: &v3::Args<'_>, results: Option<&ResultBody<'_>>) -> Transferred {
+    let mut row = Transferred::default();
+    if let v3::Args::Write { stable, .. } = args {
+        row.stable = Some(*stable as i64);
+    }
+    match (args, results) {
+        (v3::Args::Read { .. }, Some(ResultBody::Read { eof, .. })) => row.eof = Some(*eof),
+        (v3::Args::Write { .. }, Some(ResultBody::Write { committed, verifier, .. })) => {
+            (row.committed, row.verifier) = (Some(*committed as i64), Some(*verifier));
+        }
+        (v3::Args::Commit { .. }, Some(ResultBody::Commit { verifier, .. })) => {
+            row.verifier = Some(*verifier)
+        }
+        _ => {}
+    }
+    row
+}
+
+fn file_type(kind: v3::FileType) -> i64 {
+    match kind {
+        v3::FileType::Regular => 1,
+        v3::FileType::Directory => 2,
+        v3::FileType::BlockDevice => 3,
+        v3::FileType::CharacterDevice => 4,
+        v3::FileType::Symlink => 5,
+        v3::FileType::Socket => 6,
+        v3::FileType::Fifo => 7,
+        v3::FileType::Other(other) => other.into(),
+    }
+}

@@ -1,0 +1,268 @@
+//! What is in NFSv4's compounds: the tables `compounds` and `compound_attributes`.
+
+use brunt_lake::{Column, Table};
+use brunt_wire::nfs::v4;
+
+use crate::operation::Operation;
+use crate::trace::common::{Common, FILE, RECORD};
+use crate::trace::files::{Files, Named};
+use crate::trace::rows::{Handle, Registry, Tabled, WrittenBy};
+
+/// The operations of compounds.
+pub const COMPOUNDS: Table = Table {
+    name: "compounds",
+    doc: "One row for each operation of an NFSv4 compound, as far as the compound could be read.",
+    columns: &[
+        RECORD,
+        Column::int("position", "Its place in the compound, from 0."),
+        Column::text("operation", "Its name."),
+        FILE.nullable(),
+        Column::int("offset_bytes", "Where in the file; null if it has no offset.").nullable(),
+        Column::int("asked_bytes", "Bytes that it is about; null if it has no count.").nullable(),
+        Column::int("moved_bytes", "Bytes of file data that moved; null unless it moves data.").nullable(),
+        Column::int("status", "How it went; null if it was not run or the reply was not seen.").nullable(),
+    ],
+};
+
+/// Attributes in compounds.
+pub const COMPOUND_ATTRIBUTES: Table = Table {
+    name: "compound_attributes",
+    doc: "One row for each list of file attributes (`fattr4`) in an NFSv4 compound: in replies GETATTR's and \
+          those of READDIR's entries, in calls what SETATTR, CREATE and OPEN set. What was not sent is null.",
+    columns: &[
+        RECORD,
+        Column::int("position", "The operation's place in the compound: `compounds.position`."),
+        Column::int("entry", "READDIR: which entry, from 0; null for others.").nullable(),
+        Column::text("name", "READDIR: the entry's name, written as in `names`; null for others.").nullable(),
+        Column::bool("by_client", "Whether the client sets them; otherwise the server tells them."),
+        FILE.nullable(),
+        Column::int(
+            "file_type",
+            "As in `attributes`, and 8 attribute directory, 9 named attribute; what CREATE makes.",
+        )
+        .nullable(),
+        Column::int("mode", "Permission bits.").nullable(),
+        Column::int("nlink", "Hard links.").nullable(),
+        Column::text("owner", "The owner as the server writes it, `user@domain` or a number.").nullable(),
+        Column::text("owner_group", "The group likewise.").nullable(),
+        Column::int("size_bytes", "Length of the file.").nullable(),
+        Column::int("used_bytes", "Room it takes.").nullable(),
+        Column::int("device_major", "Of device files.").nullable(),
+        Column::int("device_minor", "Of device files.").nullable(),
+        Column::int("fsid_major", "File system.").nullable(),
+        Column::int("fsid_minor", "File system, second half.").nullable(),
+        Column::int("fileid", "Its number in the file system.").nullable(),
+        Column::int(
+            "mounted_on_fileid",
+            "At the root of a file system: the number of the directory under it.",
+        )
+        .nullable(),
+        Column::int("change", "Changes whenever the file does.").nullable(),
+        Column::int("atime_how", "Set: 1 the server's clock, 2 `atime_ns`; null if told or left alone.")
+            .nullable(),
+        Column::int("atime_ns", "Last access: nanoseconds since 1970.").nullable(),
+        Column::int("mtime_how", "Set: 1 the server's clock, 2 `mtime_ns`; null if told or left alone.")
+            .nullable(),
+        Column::int("mtime_ns", "Last change of the data.").nullable(),
+        Column::int("ctime_ns", "Last change of the attributes.").nullable(),
+        Column::int("error", "READDIR: why the entry has no attributes (`rdattr_error`).").nullable(),
+        Column::int(
+            "unparsed",
+            "The number of the attribute at which reading ended, because it is not known or damaged.",
+        )
+        .nullable(),
+    ],
+};
+
+struct CompoundsPlace;
+
+impl Tabled for CompoundsPlace {
+    const TABLE: &'static Table = &COMPOUNDS;
+}
+
+struct AttributesPlace;
+
+impl Tabled for AttributesPlace {
+    const TABLE: &'static Table = &COMPOUND_ATTRIBUTES;
+    const BY: WrittenBy = WrittenBy::Bulk;
+}
+
+/// Whose a list of attributes is, in which operation of which compound.
+#[derive(Clone, Copy)]
+struct ListOf<'a> {
+    id: i64,
+    position: i64,
+    /// READDIR's entry: its place and its name.
+    entry: Option<(i64, &'a [u8])>,
+    /// What CREATE makes.
+    made: Option<v4::CreateKind<'a>>,
+    /// Whether the client sets them.
+    set: bool,
+    file: Option<i64>,
+}
+
+/// The compounds of a pipeline.
+pub struct Nfs4 {
+    compounds: Handle<CompoundsPlace>,
+    attributes: Handle<AttributesPlace>,
+}
+
+fn nanos(time: &v4::NfsTime) -> i64 {
+    time.seconds.saturating_mul(1_000_000_000).saturating_add(time.nseconds.into())
+}
+
+/// The parts of a `settime4`'s columns: how, and the time.
+fn set_time(set: Option<v4::SetTime>) -> (Option<i64>, Option<i64>) {
+    match set {
+        None => (None, None),
+        Some(v4::SetTime::ServerTime) => (Some(1), None),
+        Some(v4::SetTime::ClientTime(time)) => (Some(2), Some(nanos(&time))),
+    }
+}
+
+impl Nfs4 {
+    pub fn register(registry: &mut Registry) -> Nfs4 {
+        Nfs4 { compounds: registry.add(), attributes: registry.add() }
+    }
+
+    pub fn record(
+        &mut self,
+        operation: &Operation<'_>,
+        call: &v4::Call<'_>,
+        reply: Option<&v4::Reply<'_>>,
+        files: &mut Files,
+        common: &mut Common,
+    ) {
+        let id = common.number(operation.record_id);
+        let server = operation.peers.server.address;
+        for (position, step) in (0..).zip(v4::Walk::new(call, reply)) {
+            let Some(op) = step.args.op() else { break };
+            let place = match step.args {
+                v4::Args::Putfh { object } => Some(object),
+                _ => step.current.handle(),
+            };
+            let file = place.map(|handle| files.handle(server, handle, common));
+            self.record_step(id, position, op, &step, file, common);
+            let of = ListOf { id, position, entry: None, made: None, set: true, file };
+            self.record_set(&of, &step.args, common);
+            let of = ListOf { set: false, ..of };
+            match step.result.map(|result| result.body) {
+                Some(v4::ResultBody::Getattr { attributes }) => {
+                    self.record_attributes(&of, &attributes, common);
+                }
+                Some(v4::ResultBody::Readdir { entries, .. }) => {
+                    for (index, entry) in (0..).zip(entries.iter()) {
+                        let handle = entry.attributes.parse().handle;
+                        let file = handle.map(|handle| files.handle(server, handle, common));
+                        let of = ListOf { entry: Some((index, entry.name)), file, ..of };
+                        self.record_attributes(&of, &entry.attributes, common);
+                    }
+                }
+                _ => {}
+            }
+        }
+        // What it says of names.
+        let mut position = 0;
+        operation.each_name(&mut |file, parent, name| {
+            let leads_to = Some(common.hide.file(file));
+            let directory = parent.map(|parent| common.hide.file(parent));
+            let named = Named { id, position, directory, name: Some(name), leads_to, target: None };
+            files.name(&named, common);
+            position += 1;
+        });
+    }
+
+    fn record_step(
+        &mut self,
+        id: i64,
+        position: i64,
+        op: v4::Op,
+        step: &v4::Step<'_>,
+        file: Option<i64>,
+        common: &mut Common,
+    ) {
+        let (offset, asked) = match step.args {
+            v4::Args::Read { offset, count, .. } | v4::Args::Commit { offset, count } => {
+                (Some(offset), Some(u64::from(count)))
+            }
+            v4::Args::Write { offset, data, .. } => (Some(offset), Some(u64::from(data.len))),
+            _ => (None, None),
+        };
+        let moved = match step.result.map(|result| result.body) {
+            Some(v4::ResultBody::Read { data, .. }) => Some(u64::from(data.len)),
+            Some(v4::ResultBody::Write { count, .. }) => Some(u64::from(count)),
+            _ => None,
+        };
+        common
+            .rows
+            .row(self.compounds)
+            .int(id)
+            .int(position)
+            .text(op.name())
+            .int_or_null(file)
+            .count_or_null(offset)
+            .count_or_null(asked)
+            .count_or_null(moved)
+            .int_or_null(step.result.map(|result| result.status.0.into()))
+            .end();
+    }
+
+    /// What the client sets.
+    fn record_set(&mut self, of: &ListOf<'_>, args: &v4::Args<'_>, common: &mut Common) {
+        match args {
+            v4::Args::Create { kind, attributes, .. } => {
+                self.record_attributes(&ListOf { made: Some(*kind), ..*of }, attributes, common);
+            }
+            v4::Args::Setattr { attributes, .. }
+            | v4::Args::Open {
+                create:
+                    v4::OpenCreate::Unchecked(attributes)
+                    | v4::OpenCreate::Guarded(attributes)
+                    | v4::OpenCreate::Exclusive(_, Some(attributes)),
+                ..
+            } => self.record_attributes(of, attributes, common),
+            _ => {}
+        }
+    }
+
+    fn record_attributes(&mut self, of: &ListOf<'_>, list: &v4::FileAttributes<'_>, common: &mut Common) {
+        let found = list.parse();
+        let (kind, device) = match of.made {
+            None => (found.kind, found.rawdev),
+            Some(v4::CreateKind::Block(device)) => (Some(3), Some(device)),
+            Some(v4::CreateKind::Character(device)) => (Some(4), Some(device)),
+            Some(v4::CreateKind::Link(_)) => (Some(5), None),
+            Some(v4::CreateKind::Plain(kind)) => (Some(kind), None),
+        };
+        let Common { rows, hide: pseudonyms, .. } = common;
+        let hide = |number: Option<u64>| number.map(|number| pseudonyms.number(number));
+        let number = |value: Option<u32>| value.map(i64::from);
+        let (atime_how, atime_set) = set_time(found.time_access_set);
+        let (mtime_how, mtime_set) = set_time(found.time_modify_set);
+        let row = rows.row(self.attributes);
+        let row = row.int(of.id).int(of.position).int_or_null(of.entry.map(|(index, _)| index));
+        let row = pseudonyms.put(row, of.entry.map(|(_, name)| name)).bool(of.set).int_or_null(of.file);
+        let row = row.int_or_null(number(kind)).int_or_null(number(found.mode));
+        let row = row.int_or_null(number(found.numlinks));
+        let row = pseudonyms.put(row, found.owner);
+        pseudonyms
+            .put(row, found.owner_group)
+            .count_or_null(found.size)
+            .count_or_null(found.space_used)
+            .int_or_null(device.map(|device| device[0].into()))
+            .int_or_null(device.map(|device| device[1].into()))
+            .int_or_null(hide(found.fsid.map(|fsid| fsid[0])))
+            .int_or_null(hide(found.fsid.map(|fsid| fsid[1])))
+            .int_or_null(hide(found.fileid))
+            .int_or_null(hide(found.mounted_on_fileid))
+            .int_or_null(found.change.map(|change| change as i64))
+            .int_or_null(atime_how)
+            .int_or_null(found.time_access.as_ref().map(nanos).or(atime_set))
+            .int_or_null(mtime_how)
+            .int_or_null(found.time_modify.as_ref().map(nanos).or(mtime_set))
+            .int_or_null(found.time_metadata.as_ref().map(nanos))
+            .int_or_null(number(found.rdattr_error))
+            .int_or_null(number(found.unparsed))
+            .end();
+    }
+}

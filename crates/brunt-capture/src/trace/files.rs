@@ -1,0 +1,169 @@
+//! Files and what they are called: the tables `handles` and `names`, of all protocols. The one rule: a handle
+//! is told before the first row that refers to it.
+
+use brunt_lake::{Coding, Column, Table};
+use brunt_wire::net::Address;
+use brunt_wire::nfs::FileHandle;
+use foldhash::fast::FixedState;
+use hashbrown::HashSet;
+
+use super::common::{Common, FILE, RECORD};
+use super::rows::{Handle, Registry, Tabled};
+use super::text;
+use crate::key::FileKey;
+
+/// Handles.
+pub const HANDLES: Table = Table {
+    name: "handles",
+    doc: "One row for each file handle of a server when it is first seen; in long captures some come again.",
+    columns: &[
+        Column::int("file", "A hash of server and handle: stands for the file in other tables.")
+            .coded(Coding::Plain),
+        Column::text("server", "The server's address."),
+        Column::text("handle", "The handle's bytes in hexadecimal.").coded(Coding::Delta),
+    ],
+};
+
+/// Names in calls.
+pub const NAMES: Table = Table {
+    name: "names",
+    doc: "One row for each name in a call: LOOKUP, CREATE, MKDIR, SYMLINK, MKNOD, REMOVE, RMDIR, LINK, MOUNT, \
+          READLINK, and NFSv4's; RENAME has two.",
+    columns: &[
+        RECORD,
+        Column::int("position", "0, and 1 for RENAME's new name; of NFSv4 compounds, the operation's place."),
+        FILE.nullable(),
+        Column::text(
+            "name",
+            "The name in that directory; MOUNT's path. A backslash is doubled, and bytes that are no \
+              UTF-8 are written as `\\xNN`. Null for READLINK.",
+        )
+        .coded(Coding::Delta)
+        .nullable(),
+        Column::int("leads_to", "The file that the name leads to, if the reply told: `handles.file`.")
+            .coded(Coding::Dictionary)
+            .nullable(),
+        Column::text("target", "What a symbolic link says (SYMLINK, READLINK), written as names are.")
+            .nullable(),
+    ],
+};
+
+/// Handles that are known to be in the trace: beyond it all are told again.
+const HANDLES_MAX: usize = 1 << 20;
+
+struct Handles;
+
+impl Tabled for Handles {
+    const TABLE: &'static Table = &HANDLES;
+    const REFERRED_TO: bool = true;
+}
+
+struct Names;
+
+impl Tabled for Names {
+    const TABLE: &'static Table = &NAMES;
+}
+
+/// A row of `names`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Named<'a> {
+    pub id: i64,
+    pub position: i64,
+    pub directory: Option<i64>,
+    pub name: Option<&'a [u8]>,
+    pub leads_to: Option<i64>,
+    /// What a symbolic link says.
+    pub target: Option<&'a [u8]>,
+}
+
+/// The files that a pipeline has seen.
+pub struct Files {
+    handles: Handle<Handles>,
+    names: Handle<Names>,
+    known: HashSet<u64, FixedState>,
+    /// The server of the handle that was told last, and its address as it stands in the table.
+    server: Option<(Address, String)>,
+}
+
+impl Files {
+    pub fn register(registry: &mut Registry) -> Files {
+        Files {
+            handles: registry.add(),
+            names: registry.add(),
+            known: HashSet::with_hasher(FixedState::default()),
+            server: None,
+        }
+    }
+
+    /// What was told may be gone: all are told again.
+    pub fn forget(&mut self) {
+        self.known.clear();
+    }
+
+    /// What stands for a handle; tells the handle when it is new.
+    #[inline]
+    pub fn handle(&mut self, server: Address, handle: FileHandle<'_>, common: &mut Common) -> i64 {
+        self.handle_of(FileKey::new(server, handle), server, handle, common)
+    }
+
+    /// The same when its key is known.
+    #[inline]
+    pub fn handle_of(
+        &mut self,
+        file: FileKey,
+        server: Address,
+        handle: FileHandle<'_>,
+        common: &mut Common,
+    ) -> i64 {
+        let known = common.hide.file(file);
+        if !self.known.contains(&file.0) {
+            self.tell(server, handle, file, known, common);
+        }
+        known
+    }
+
+    #[cold]
+    fn tell(
+        &mut self,
+        server: Address,
+        handle: FileHandle<'_>,
+        file: FileKey,
+        known: i64,
+        common: &mut Common,
+    ) {
+        if self.known.len() >= HANDLES_MAX {
+            self.known.clear();
+        }
+        self.known.insert(file.0);
+        // A capture has few servers.
+        if self.server.as_ref().is_none_or(|(known, _)| *known != server) {
+            self.server = Some((server, common.hide.address(server)));
+        }
+        let hex = match &common.hide.key {
+            Some(_) => format!("{known:016x}"),
+            None => {
+                let mut hex = String::with_capacity(2 * handle.0.len());
+                text::hexadecimal(handle.0, &mut hex);
+                hex
+            }
+        };
+        let Some((_, server)) = &self.server else { return };
+        common.rows.row(self.handles).int(known).text(server).text(&hex).end();
+    }
+
+    /// A name.
+    pub fn name(&mut self, named: &Named<'_>, common: &mut Common) {
+        let Common { rows, hide, .. } = common;
+        let words = rows.words(self.names);
+        let name = named.name.map(|name| hide.word(name, words));
+        let target = named.target.map(|target| hide.word(target, words));
+        rows.line(self.names)
+            .int(named.id)
+            .int(named.position)
+            .int_or_null(named.directory)
+            .int_or_null(name)
+            .int_or_null(named.leads_to)
+            .int_or_null(target)
+            .end();
+    }
+}

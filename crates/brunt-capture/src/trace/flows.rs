@@ -1,0 +1,120 @@
+//! Who sends to whom: the table `flows`, and the numbers that stand for its rows elsewhere. The one rule: a
+//! flow is told before the first row that refers to it.
+
+use brunt_lake::{Column, Table};
+use brunt_wire::net::Endpoint;
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+
+use super::common::Common;
+use super::rows::{Handle, Registry, Tabled};
+
+/// Who sends to whom.
+pub const FLOWS: Table = Table {
+    name: "flows",
+    doc: "One row for each pair of endpoints and direction, when it is first seen. A flow that was quiet for \
+          long may come again under another number.",
+    columns: &[
+        Column::int("flow", "Its number."),
+        Column::int("protocol", "The transport's number: 6 TCP, 17 UDP, others as IANA lists them."),
+        Column::text("source", "The sender's address; of requests, the client."),
+        Column::int("source_port", "Its port; null where the protocol has none.").nullable(),
+        Column::text("destination", "The receiver's address; of requests, the server."),
+        Column::int("destination_port", "Its port; null where the protocol has none.").nullable(),
+    ],
+};
+
+/// Flows that are known to be in the trace: beyond it all are told again.
+const FLOWS_MAX: usize = 64 << 10;
+/// Flows that are found without their table.
+const LAST_FLOWS: usize = 64;
+
+struct Place;
+
+impl Tabled for Place {
+    const TABLE: &'static Table = &FLOWS;
+    const REFERRED_TO: bool = true;
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct FlowEnds {
+    source: Endpoint,
+    destination: Endpoint,
+    protocol: u8,
+}
+
+/// The flows of a pipeline.
+pub struct Flows {
+    table: Handle<Place>,
+    known: HashMap<FlowEnds, i64, FixedState>,
+    /// Flows seen a moment ago, by a little of what they are.
+    last: Box<[Option<(FlowEnds, i64)>; LAST_FLOWS]>,
+    next: u64,
+}
+
+impl Flows {
+    pub fn register(registry: &mut Registry) -> Flows {
+        Flows {
+            table: registry.add(),
+            known: HashMap::with_hasher(FixedState::default()),
+            last: Box::new([None; LAST_FLOWS]),
+            next: 0,
+        }
+    }
+
+    /// What was told may be gone: all are told again.
+    pub fn forget(&mut self) {
+        self.known.clear();
+        *self.last = [None; LAST_FLOWS];
+    }
+
+    /// What stands for a flow; tells it when it is new.
+    #[inline]
+    pub fn number(
+        &mut self,
+        source: Endpoint,
+        destination: Endpoint,
+        protocol: u8,
+        common: &mut Common,
+    ) -> i64 {
+        let ends = FlowEnds { source, destination, protocol };
+        let low = source.address.0 as usize ^ (destination.address.0 as usize) << 3;
+        let place = (low ^ usize::from(source.port) ^ usize::from(destination.port) << 1) % LAST_FLOWS;
+        if let Some((last, flow)) = self.last[place]
+            && last == ends
+        {
+            return flow;
+        }
+        let flow = match self.known.get(&ends) {
+            Some(flow) => *flow,
+            None => self.tell(ends, common),
+        };
+        self.last[place] = Some((ends, flow));
+        flow
+    }
+
+    #[cold]
+    fn tell(&mut self, ends: FlowEnds, common: &mut Common) -> i64 {
+        if self.known.len() >= FLOWS_MAX {
+            self.known.clear();
+        }
+        let flow = common.number(self.next);
+        self.next += 1;
+        self.known.insert(ends, flow);
+        let source = common.hide.address(ends.source.address);
+        let destination = common.hide.address(ends.destination.address);
+        let has_ports = matches!(ends.protocol, 6 | 17 | 132);
+        let port = |end: Endpoint| has_ports.then_some(i64::from(end.port));
+        common
+            .rows
+            .row(self.table)
+            .int(flow)
+            .int(ends.protocol.into())
+            .text(&source)
+            .int_or_null(port(ends.source))
+            .text(&destination)
+            .int_or_null(port(ends.destination))
+            .end();
+        flow
+    }
+}

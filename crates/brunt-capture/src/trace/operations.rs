@@ -1,0 +1,122 @@
+//! Requests with their answers: the table `operations`, the same for all protocols. What only one of them has
+//! stands in its own tables.
+
+use brunt_lake::{Coding, Column, Table};
+
+use super::common::{Common, FILE};
+use super::rows::{Handle, Registry, Tabled};
+use crate::operation::{Direction, Operation, OperationKind, Protocol};
+
+/// Requests with their answers.
+pub const OPERATIONS: Table = Table {
+    name: "operations",
+    doc: "One row for each request with its answer, in the order in which they were complete. What only some \
+          protocols or operations have stands in the other tables.",
+    columns: &[
+        Column::int("record_id", "Counts requests in the order in which they were seen."),
+        Column::text("protocol", "Its protocol: `NFSv3`, `NFSv4`, `MOUNT`, or `RPC` for other programs."),
+        Column::text("operation", "Its name; of an NFSv4 compound, that of the operation it is about."),
+        Column::int("flow", "The request's flow: its source is the client, its destination the server."),
+        Column::int("tag", "What pairs request and answer: RPC's xid.").coded(Coding::Delta),
+        Column::int("request_first_ns", "When the request's first byte was seen: nanoseconds since 1970."),
+        Column::int("request_last_ns", "When its last byte was seen; null if it was not.").nullable(),
+        Column::int(
+            "latency_ns",
+            "From the request's first byte to the answer's first one; null if no answer was seen.",
+        )
+        .nullable(),
+        Column::int("reply_last_ns", "When the answer's last byte was seen; null if it was not.").nullable(),
+        Column::int(
+            "status",
+            "The operation's status, 0 is success; null if it has none or it was not seen.",
+        )
+        .nullable(),
+        FILE.nullable(),
+        Column::int("direction", "0 reads data, 1 writes data; null for everything else.").nullable(),
+        Column::int("offset_bytes", "Where in the file; null if the operation has no offset.").nullable(),
+        Column::int("asked_bytes", "Bytes that were asked for; null if the operation has no count.")
+            .nullable(),
+        Column::int("moved_bytes", "Bytes of file data that moved."),
+        Column::int(
+            "outstanding",
+            "Requests that waited for answers when this one was made, itself included.",
+        ),
+        Column::int("missing_bytes", "Bytes of its data that lay in holes."),
+        Column::bool("request_whole", "Whether every byte of the request was seen."),
+        Column::bool("reply_whole", "Whether every byte of the answer was seen."),
+        Column::int("request_at_bytes", "Where in the data of its packet the request's header begins."),
+        Column::int("request_bytes", "Length of the request with its header."),
+        Column::int(
+            "reply_at_bytes",
+            "Where in the data of its packet the answer's header begins; null without one.",
+        )
+        .nullable(),
+        Column::int("reply_bytes", "Length of the answer with its header; null without one.").nullable(),
+    ],
+};
+
+/// Kinds come first, protocols after them.
+fn name(code: i64) -> &'static str {
+    let code = code as usize;
+    match code.checked_sub(OperationKind::COUNT) {
+        None => OperationKind::from_index(code).name(),
+        Some(protocol) => Protocol::from_index(protocol).name(),
+    }
+}
+
+struct Place;
+
+impl Tabled for Place {
+    const TABLE: &'static Table = &OPERATIONS;
+    const CODES: Option<fn(i64) -> &'static str> = Some(name);
+}
+
+/// The operations of a pipeline.
+pub struct Operations {
+    table: Handle<Place>,
+}
+
+impl Operations {
+    pub fn register(registry: &mut Registry) -> Operations {
+        Operations { table: registry.add() }
+    }
+
+    #[inline]
+    pub fn record(&mut self, operation: &Operation<'_>, flow: i64, common: &mut Common) {
+        let id = common.number(operation.record_id);
+        let file = operation.file.map(|file| common.hide.file(file));
+        let direction = operation.direction.map(|direction| match direction {
+            Direction::Read => 0,
+            Direction::Write => 1,
+        });
+        let (request, reply) = (&operation.request, operation.reply.as_ref());
+        let time = |ns: Option<u64>| ns.map(|ns| ns as i64);
+        common
+            .rows
+            .line(self.table)
+            .int(id)
+            .int((OperationKind::COUNT + operation.protocol.index()) as i64)
+            .int(operation.kind.index() as i64)
+            .int(flow)
+            .int(operation.tag.into())
+            .int(request.first_ns as i64)
+            .int_or_null(time(request.last_ns))
+            .int_or_null(time(operation.latency_ns()))
+            .int_or_null(time(reply.and_then(|reply| reply.last_ns)))
+            .int_or_null(operation.status.map(i64::from))
+            .int_or_null(file)
+            .int_or_null(direction)
+            .int_or_null(operation.offset.map(|offset| offset as i64))
+            .int_or_null(operation.asked_bytes.map(i64::from))
+            .int(operation.moved_bytes.into())
+            .int(operation.outstanding.into())
+            .int(operation.data_missing.into())
+            .bool(request.whole)
+            .bool(reply.is_some_and(|reply| reply.whole))
+            .int(request.place.at.into())
+            .int(request.place.len.into())
+            .int_or_null(reply.map(|reply| reply.place.at.into()))
+            .int_or_null(reply.map(|reply| reply.place.len.into()))
+            .end();
+    }
+}

@@ -1,0 +1,87 @@
+//! Packets as they were captured: the table `packets`.
+
+use brunt_lake::{Column, Table};
+
+use super::common::Common;
+use super::rows::{Handle, Registry, Tabled, WrittenBy};
+use crate::key::Packet;
+
+/// Packets.
+pub const PACKETS: Table = Table {
+    name: "packets",
+    doc: "One row for each packet, in a part by flow and then in the order of capture.",
+    columns: &[
+        Column::int("time_ns", "When it was captured: nanoseconds since 1970."),
+        Column::int("flow", "Who sent it to whom; null if it is no IP.").nullable(),
+        Column::int("interface", "The interface's number in the capture."),
+        Column::int("pipeline", "Which of the capture's pipelines took it."),
+        Column::int(
+            "source_mac",
+            "The sender's MAC address, as a number of 48 bits; null where the link has none.",
+        )
+        .nullable(),
+        Column::int("destination_mac", "The receiver's.").nullable(),
+        Column::int("vlan", "The innermost VLAN's number; null without one.").nullable(),
+        Column::int("wire_bytes", "Its length on the wire."),
+        Column::int("missing_bytes", "How much of it a snap length cut."),
+        Column::bool("is_fragment", "Whether it is a fragment of an IP packet."),
+        Column::int("tcp_seq", "The sequence number of its first byte; null unless it is TCP.").nullable(),
+        Column::int(
+            "tcp_flags",
+            "TCP's control bits: 1 FIN, 2 SYN, 4 RST, 8 PSH, 16 ACK; null unless it is TCP.",
+        )
+        .nullable(),
+        Column::int("payload_bytes", "Bytes of data above TCP or UDP; null for other protocols.").nullable(),
+        Column::bool("in_message", "Whether its data belongs to a message whose header was found."),
+    ],
+};
+
+struct Place;
+
+impl Tabled for Place {
+    const TABLE: &'static Table = &PACKETS;
+    const BY: WrittenBy = WrittenBy::Bulk;
+    const ORDER: Option<&'static str> = Some("flow");
+}
+
+/// The packets of a pipeline.
+pub struct Packets {
+    table: Handle<Place>,
+}
+
+fn mac(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
+}
+
+impl Packets {
+    pub fn register(registry: &mut Registry) -> Packets {
+        Packets { table: registry.add() }
+    }
+
+    #[inline]
+    pub fn record(&mut self, packet: &Packet, flow: Option<i64>, common: &mut Common) {
+        let macs = packet.macs.map(|macs| {
+            let (destination, source) = macs.split_at(6);
+            [common.hide.mac(mac(source)), common.hide.mac(mac(destination))]
+        });
+        let pipeline = common.pipeline as i64;
+        common
+            .rows
+            .line(self.table)
+            .int(packet.time_ns as i64)
+            .int_or_null(flow)
+            .int(packet.interface.into())
+            .int(pipeline)
+            .int_or_null(macs.map(|macs| macs[0]))
+            .int_or_null(macs.map(|macs| macs[1]))
+            .int_or_null(packet.vlan.map(i64::from))
+            .int(packet.wire_len.into())
+            .int(packet.missing.into())
+            .bool(packet.is_fragment)
+            .int_or_null(packet.tcp.map(|(seq, _)| seq.into()))
+            .int_or_null(packet.tcp.map(|(_, flags)| flags.into()))
+            .int_or_null(packet.payload_len.map(i64::from))
+            .bool(packet.in_message)
+            .end();
+    }
+}

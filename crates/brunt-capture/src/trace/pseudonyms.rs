@@ -1,0 +1,75 @@
+//! Names, addresses and ids as they stand in the tables: themselves, or pseudonyms. Called by everything that
+//! writes rows. The one rule: what could tell who or what it was goes through here.
+
+use brunt_lake::{Row, Words};
+use brunt_wire::net::Address;
+
+use super::{Anonymizer, text};
+use crate::checksum::{BLOCK_BYTES, sum};
+use crate::key::{FileKey, leads_on};
+
+/// What stands in the tables for names, addresses and ids: themselves, or pseudonyms.
+#[derive(Debug)]
+pub struct Pseudonyms {
+    pub(super) key: Option<Anonymizer>,
+    zeros: u64,
+}
+
+impl Pseudonyms {
+    /// Under this key; without one everything stands for itself.
+    pub fn new(key: Option<Anonymizer>) -> Pseudonyms {
+        Pseudonyms { key, zeros: sum(&[0; BLOCK_BYTES]) }
+    }
+
+    #[inline]
+    pub fn file(&self, file: FileKey) -> i64 {
+        self.key.as_ref().map_or(file.0, |key| key.file(file.0)) as i64
+    }
+
+    #[inline]
+    pub fn number(&self, number: u64) -> i64 {
+        self.key.as_ref().map_or(number, |key| key.number(number)) as i64
+    }
+
+    #[inline]
+    pub fn sum(&self, sum: u64) -> i64 {
+        match &self.key {
+            Some(key) if sum != self.zeros => key.sum(sum) as i64,
+            _ => sum as i64,
+        }
+    }
+
+    pub fn mac(&self, mac: u64) -> i64 {
+        self.key.as_ref().map_or(mac, |key| key.mac(mac)) as i64
+    }
+
+    pub fn address(&self, address: Address) -> String {
+        self.key.as_ref().map_or(address, |key| key.address(address)).to_string()
+    }
+
+    #[inline]
+    pub fn put<'r>(&self, row: Row<'r>, name: Option<&[u8]>) -> Row<'r> {
+        match name {
+            Some(name) => self.name(name, |name| row.text(name)),
+            None => row.null(),
+        }
+    }
+
+    /// The word for a name in a row of words.
+    #[inline]
+    pub fn word(&self, name: &[u8], words: &mut Words) -> i64 {
+        if self.key.is_none() && text::is_plain(name) {
+            return words.ascii(name);
+        }
+        self.name(name, |name| words.text(name))
+    }
+
+    #[inline]
+    pub fn name<R>(&self, name: &[u8], with: impl FnOnce(&str) -> R) -> R {
+        match &self.key {
+            // `.` and `..` are no names of anybody's.
+            Some(key) if leads_on(name) && !name.is_empty() => with(&key.name(name)),
+            _ => with(&text::from_bytes(name)),
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! What the capture says of itself: the table `statistics` of its counters, and `trace`, its one row of what a
+//! reader has to know first.
+
+use brunt_lake::{Batch, Column, Row, Table};
+
+use super::common::Common;
+use super::rows::{Handle, Registry, Tabled};
+use crate::ledger::Ledger;
+
+/// The capture's own statistics.
+pub const STATISTICS: Table = Table {
+    name: "statistics",
+    doc: "The capture's own counters, once a second of its time, at its start and at its end. Each row counts since \
+          the start; the last one is the loss ledger.",
+    columns: &Ledger::COLUMNS,
+};
+
+/// What [`NOTES`] says of the order of tables and columns.
+pub const VERSION: i64 = 3;
+
+/// What a trace is.
+pub const NOTES: Table = Table {
+    name: "trace",
+    doc: "One row: what a reader has to know before the rest.",
+    columns: &[
+        Column::int("version", "3, a draft; a reader of another version asks for it."),
+        Column::text("program", "What wrote it."),
+        Column::bool("anonymous", "Whether names, addresses and ids are pseudonyms."),
+    ],
+};
+
+struct Place;
+
+impl Tabled for Place {
+    const TABLE: &'static Table = &STATISTICS;
+    const REFERRED_TO: bool = true;
+}
+
+/// The counters.
+pub struct Statistics {
+    table: Handle<Place>,
+}
+
+impl Statistics {
+    pub fn register(registry: &mut Registry) -> Statistics {
+        Statistics { table: registry.add() }
+    }
+
+    /// The lane that writes the table, and its place there.
+    pub fn place(&self) -> (usize, usize) {
+        self.table.place()
+    }
+
+    pub fn record(&mut self, now_ns: u64, ledger: &Ledger, common: &mut Common) {
+        end_row(common.rows.row(self.table), now_ns, ledger);
+    }
+}
+
+/// The last row, straight into its table.
+pub fn record_last(rows: &mut Batch, now_ns: u64, ledger: &Ledger) {
+    end_row(rows.row(), now_ns, ledger);
+}
+
+fn end_row(row: Row<'_>, now_ns: u64, ledger: &Ledger) {
+    ledger.counters().into_iter().fold(row.int(now_ns as i64), Row::count).end();
+}
