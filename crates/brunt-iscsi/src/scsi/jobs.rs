@@ -19,7 +19,7 @@ const FORGET_BYTES: u64 = 256 << 20;
 
 /// One device request.
 #[derive(Debug)]
-pub(super) struct Io {
+pub(super) struct DeviceIo {
     /// 0 is the unit itself, others are the copy's targets, counted from one.
     pub device: usize,
     pub op: Op,
@@ -38,8 +38,8 @@ pub(super) struct IoDone {
 
 /// What a job wants.
 #[derive(Debug)]
-pub(super) enum Step {
-    Submit(Io),
+pub(super) enum JobStep {
+    Submit(DeviceIo),
     /// Ask again at this time.
     Wait(Nanos),
     Done(Result<DataIn, Refused>),
@@ -48,24 +48,31 @@ pub(super) enum Step {
 /// A command in progress.
 pub(super) trait Job {
     /// The next step; `done` is `None` at first and after a wait.
-    fn step(&mut self, done: Option<IoDone>, pool: &BufPool) -> Step;
+    fn step(&mut self, done: Option<IoDone>, pool: &BufPool) -> JobStep;
 }
 
 /// Where a job works: bytes from the start of the medium.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Range {
+pub(super) struct ByteRange {
     pub offset: u64,
     pub len: u64,
 }
 
-fn read(range: Range, at: u64, pool: &BufPool) -> Io {
+fn read(range: ByteRange, at: u64, pool: &BufPool) -> DeviceIo {
     let len = CHUNK_BYTES.min(range.len - at);
-    Io { device: 0, op: Op::Read, offset: range.offset + at, len, buf: pool.take(len as usize), force: false }
+    DeviceIo {
+        device: 0,
+        op: Op::Read,
+        offset: range.offset + at,
+        len,
+        buf: pool.take(len as usize),
+        force: false,
+    }
 }
 
-fn write(range: Range, at: u64, buf: Buf, force: bool) -> Io {
+fn write(range: ByteRange, at: u64, buf: Buf, force: bool) -> DeviceIo {
     let len = buf.len() as u64;
-    Io { device: 0, op: Op::Write, offset: range.offset + at, len, buf, force }
+    DeviceIo { device: 0, op: Op::Write, offset: range.offset + at, len, buf, force }
 }
 
 fn miscompare(offset: u64) -> Refused {
@@ -92,16 +99,16 @@ pub(super) enum Against {
 
 /// VERIFY, and the second half of WRITE AND VERIFY.
 pub(super) struct Verify {
-    pub range: Range,
+    pub range: ByteRange,
     pub against: Against,
     pub at: u64,
 }
 
 impl Job for Verify {
-    fn step(&mut self, done: Option<IoDone>, pool: &BufPool) -> Step {
+    fn step(&mut self, done: Option<IoDone>, pool: &BufPool) -> JobStep {
         if let Some(IoDone { buf, result }) = done {
             if let Err(error) = result {
-                return Step::Done(Err(Refused::device(error, false)));
+                return JobStep::Done(Err(Refused::device(error, false)));
             }
             let at = self.at as usize;
             let difference = match &self.against {
@@ -113,34 +120,34 @@ impl Job for Verify {
                 }
             };
             if let Some(offset) = difference {
-                return Step::Done(Err(miscompare(self.at + offset as u64)));
+                return JobStep::Done(Err(miscompare(self.at + offset as u64)));
             }
             self.at += buf.len() as u64;
         }
         if self.at >= self.range.len {
-            return Step::Done(Ok(DataIn::None));
+            return JobStep::Done(Ok(DataIn::None));
         }
-        Step::Submit(read(self.range, self.at, pool))
+        JobStep::Submit(read(self.range, self.at, pool))
     }
 }
 
 /// WRITE AND VERIFY: the write; then the data, when it is to be compared, is compared.
 pub(super) struct WriteAndVerify {
-    pub range: Range,
+    pub range: ByteRange,
     pub data: Option<Buf>,
     pub compare: bool,
     pub verify: Option<Verify>,
 }
 
 impl Job for WriteAndVerify {
-    fn step(&mut self, done: Option<IoDone>, pool: &BufPool) -> Step {
+    fn step(&mut self, done: Option<IoDone>, pool: &BufPool) -> JobStep {
         if let Some(verify) = &mut self.verify {
             return verify.step(done, pool);
         }
         match done {
             // Forced: what is verified is the medium.
-            None => Step::Submit(write(self.range, 0, self.data.take().expect("the first step"), true)),
-            Some(IoDone { result: Err(error), .. }) => Step::Done(Err(Refused::device(error, true))),
+            None => JobStep::Submit(write(self.range, 0, self.data.take().expect("the first step"), true)),
+            Some(IoDone { result: Err(error), .. }) => JobStep::Done(Err(Refused::device(error, true))),
             Some(IoDone { buf, .. }) => {
                 let against = if self.compare { Against::Data(buf) } else { Against::Nothing };
                 let verify = self.verify.insert(Verify { range: self.range, against, at: 0 });
@@ -152,7 +159,7 @@ impl Job for WriteAndVerify {
 
 /// COMPARE AND WRITE, ORWRITE: read, look or combine, write.
 pub(super) struct ReadModifyWrite {
-    pub range: Range,
+    pub range: ByteRange,
     /// COMPARE AND WRITE: the verify data, then the write data. ORWRITE: the data.
     pub data: Buf,
     pub compare: bool,
@@ -162,50 +169,50 @@ pub(super) struct ReadModifyWrite {
 }
 
 impl Job for ReadModifyWrite {
-    fn step(&mut self, done: Option<IoDone>, pool: &BufPool) -> Step {
+    fn step(&mut self, done: Option<IoDone>, pool: &BufPool) -> JobStep {
         let Some(IoDone { mut buf, result }) = done else {
-            return Step::Submit(read(self.range, 0, pool));
+            return JobStep::Submit(read(self.range, 0, pool));
         };
         if let Err(error) = result {
-            return Step::Done(Err(Refused::device(error, self.writing)));
+            return JobStep::Done(Err(Refused::device(error, self.writing)));
         }
         let len = self.range.len as usize;
         let at = self.at as usize;
         if self.writing {
             self.at += buf.len() as u64;
             if self.at >= self.range.len {
-                return Step::Done(Ok(DataIn::None));
+                return JobStep::Done(Ok(DataIn::None));
             }
             if !self.compare {
                 self.writing = false;
-                return Step::Submit(read(self.range, self.at, pool));
+                return JobStep::Submit(read(self.range, self.at, pool));
             }
-            return Step::Submit(self.next_write(pool));
+            return JobStep::Submit(self.next_write(pool));
         }
         if self.compare {
             if let Some(offset) = differs(&buf, &self.data[at..at + buf.len()]) {
-                return Step::Done(Err(miscompare(self.at + offset as u64)));
+                return JobStep::Done(Err(miscompare(self.at + offset as u64)));
             }
             self.at += buf.len() as u64;
             if self.at < self.range.len {
-                return Step::Submit(read(self.range, self.at, pool));
+                return JobStep::Submit(read(self.range, self.at, pool));
             }
             // All of it compared equal: now all of it is written.
             self.at = 0;
             self.writing = true;
             debug_assert_eq!(self.data.len(), 2 * len);
-            return Step::Submit(self.next_write(pool));
+            return JobStep::Submit(self.next_write(pool));
         }
         for (byte, or) in buf.iter_mut().zip(&self.data[at..]) {
             *byte |= or;
         }
         self.writing = true;
-        Step::Submit(write(self.range, self.at, buf, self.force))
+        JobStep::Submit(write(self.range, self.at, buf, self.force))
     }
 }
 
 impl ReadModifyWrite {
-    fn next_write(&self, pool: &BufPool) -> Io {
+    fn next_write(&self, pool: &BufPool) -> DeviceIo {
         let chunk = CHUNK_BYTES.min(self.range.len - self.at) as usize;
         let from = self.range.len as usize + self.at as usize;
         let mut buf = pool.take(chunk);
@@ -217,7 +224,7 @@ impl ReadModifyWrite {
 /// WRITE SAME, and the forgetting half of UNMAP: one range, forgotten, zeroed or written with a
 /// block. What the device cannot forget is zeroed, what it cannot zero is written.
 pub(super) struct Fill {
-    pub ranges: Vec<Range>,
+    pub ranges: Vec<ByteRange>,
     pub how: How,
     /// The block to write; zeros when empty.
     pub block: Buf,
@@ -237,7 +244,7 @@ pub(super) enum How {
 }
 
 impl Job for Fill {
-    fn step(&mut self, done: Option<IoDone>, pool: &BufPool) -> Step {
+    fn step(&mut self, done: Option<IoDone>, pool: &BufPool) -> JobStep {
         let mut last = 0;
         if let Some(IoDone { buf, result }) = done {
             match (result, self.how) {
@@ -248,7 +255,7 @@ impl Job for Fill {
                 (Err(DeviceError::Unsupported | DeviceError::Os(libc::EOPNOTSUPP)), How::Zeroes) => {
                     self.how = How::Write;
                 }
-                (Err(error), _) => return Step::Done(Err(Refused::device(error, true))),
+                (Err(error), _) => return JobStep::Done(Err(Refused::device(error, true))),
             }
             if buf.len() >= self.pattern.len() {
                 self.pattern = buf;
@@ -260,7 +267,7 @@ impl Job for Fill {
             self.at = 0;
         }
         let Some(range) = self.ranges.get(self.index).copied() else {
-            return Step::Done(Ok(DataIn::None));
+            return JobStep::Done(Ok(DataIn::None));
         };
         let len = self.chunk_len();
         let (op, buf) = match self.how {
@@ -268,7 +275,14 @@ impl Job for Fill {
             How::Zeroes => (Op::WriteZeroes, Buf::empty()),
             How::Write => (Op::Write, self.take_pattern(pool)),
         };
-        Step::Submit(Io { device: 0, op, offset: range.offset + self.at, len, buf, force: self.force })
+        JobStep::Submit(DeviceIo {
+            device: 0,
+            op,
+            offset: range.offset + self.at,
+            len,
+            buf,
+            force: self.force,
+        })
     }
 }
 
@@ -298,13 +312,13 @@ impl Fill {
 
 /// A single request that moves no data: SYNCHRONIZE CACHE, and flushes on the way.
 pub(super) struct Flush {
-    pub range: Range,
+    pub range: ByteRange,
 }
 
 impl Job for Flush {
-    fn step(&mut self, done: Option<IoDone>, _pool: &BufPool) -> Step {
+    fn step(&mut self, done: Option<IoDone>, _pool: &BufPool) -> JobStep {
         match done {
-            None => Step::Submit(Io {
+            None => JobStep::Submit(DeviceIo {
                 device: 0,
                 op: Op::Flush,
                 offset: self.range.offset,
@@ -312,25 +326,25 @@ impl Job for Flush {
                 buf: Buf::empty(),
                 force: false,
             }),
-            Some(IoDone { result: Ok(()), .. }) => Step::Done(Ok(DataIn::None)),
-            Some(IoDone { result: Err(error), .. }) => Step::Done(Err(Refused::device(error, true))),
+            Some(IoDone { result: Ok(()), .. }) => JobStep::Done(Ok(DataIn::None)),
+            Some(IoDone { result: Err(error), .. }) => JobStep::Done(Err(Refused::device(error, true))),
         }
     }
 }
 
 /// WRITE ATOMIC: a write like any other, under the exclusive side of the range.
 pub(super) struct WriteOnce {
-    pub range: Range,
+    pub range: ByteRange,
     pub data: Option<Buf>,
     pub force: bool,
 }
 
 impl Job for WriteOnce {
-    fn step(&mut self, done: Option<IoDone>, _pool: &BufPool) -> Step {
+    fn step(&mut self, done: Option<IoDone>, _pool: &BufPool) -> JobStep {
         match done {
-            None => Step::Submit(write(self.range, 0, self.data.take().expect("one step"), self.force)),
-            Some(IoDone { result: Ok(()), .. }) => Step::Done(Ok(DataIn::None)),
-            Some(IoDone { result: Err(error), .. }) => Step::Done(Err(Refused::device(error, true))),
+            None => JobStep::Submit(write(self.range, 0, self.data.take().expect("one step"), self.force)),
+            Some(IoDone { result: Ok(()), .. }) => JobStep::Done(Ok(DataIn::None)),
+            Some(IoDone { result: Err(error), .. }) => JobStep::Done(Err(Refused::device(error, true))),
         }
     }
 }
@@ -345,21 +359,21 @@ pub(super) struct AwaitSanitize {
 const SANITIZE_LOOK: Duration = Duration::from_millis(2);
 
 impl Job for AwaitSanitize {
-    fn step(&mut self, _done: Option<IoDone>, _pool: &BufPool) -> Step {
+    fn step(&mut self, _done: Option<IoDone>, _pool: &BufPool) -> JobStep {
         if self.unit.sanitize.is_running() {
-            return Step::Wait(self.clock.now().after(SANITIZE_LOOK));
+            return JobStep::Wait(self.clock.now().after(SANITIZE_LOOK));
         }
         if self.unit.gate() & super::lun::gate::SANITIZE_FAILED != 0 {
-            return Step::Done(Err(Refused::Check(Sense::new(key::MEDIUM_ERROR, 0x31, 0x03))));
+            return JobStep::Done(Err(Refused::Check(Sense::new(key::MEDIUM_ERROR, 0x31, 0x03))));
         }
-        Step::Done(Ok(DataIn::None))
+        JobStep::Done(Ok(DataIn::None))
     }
 }
 
-/// One stretch of a copy, in bytes.
+/// A part of a copy, in bytes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Stretch {
-    /// As in [`Io::device`].
+pub(super) struct CopyExtent {
+    /// As in [`DeviceIo::device`].
     pub source: usize,
     pub source_offset: u64,
     pub destination: usize,
@@ -372,7 +386,7 @@ pub(super) struct Copy {
     pub unit: Arc<LogicalUnit>,
     pub nexus: u64,
     pub list: Option<u8>,
-    pub stretches: Vec<Stretch>,
+    pub extents: Vec<CopyExtent>,
     pub index: usize,
     pub at: u64,
     pub copied: u64,
@@ -382,21 +396,21 @@ pub(super) struct Copy {
 }
 
 impl Job for Copy {
-    fn step(&mut self, done: Option<IoDone>, pool: &BufPool) -> Step {
+    fn step(&mut self, done: Option<IoDone>, pool: &BufPool) -> JobStep {
         if let Some(IoDone { buf, result }) = done {
             if result.is_err() {
                 self.record(true);
                 // THIRD PARTY DEVICE FAILURE
-                return Step::Done(Err(Refused::Check(Sense::new(key::COPY_ABORTED, 0x0d, 0x01))));
+                return JobStep::Done(Err(Refused::Check(Sense::new(key::COPY_ABORTED, 0x0d, 0x01))));
             }
-            let stretch = self.stretches[self.index];
+            let extent = self.extents[self.index];
             if !self.writing {
                 self.writing = true;
                 let len = buf.len() as u64;
-                return Step::Submit(Io {
-                    device: stretch.destination,
+                return JobStep::Submit(DeviceIo {
+                    device: extent.destination,
                     op: Op::Write,
-                    offset: stretch.destination_offset + self.at,
+                    offset: extent.destination_offset + self.at,
                     len,
                     buf,
                     force: self.force,
@@ -406,19 +420,19 @@ impl Job for Copy {
             self.at += buf.len() as u64;
             self.copied += buf.len() as u64;
         }
-        while self.index < self.stretches.len() && self.at >= self.stretches[self.index].len {
+        while self.index < self.extents.len() && self.at >= self.extents[self.index].len {
             self.index += 1;
             self.at = 0;
         }
-        let Some(stretch) = self.stretches.get(self.index) else {
+        let Some(extent) = self.extents.get(self.index) else {
             self.record(false);
-            return Step::Done(Ok(DataIn::None));
+            return JobStep::Done(Ok(DataIn::None));
         };
-        let len = self.chunk.min(stretch.len - self.at);
-        Step::Submit(Io {
-            device: stretch.source,
+        let len = self.chunk.min(extent.len - self.at);
+        JobStep::Submit(DeviceIo {
+            device: extent.source,
             op: Op::Read,
-            offset: stretch.source_offset + self.at,
+            offset: extent.source_offset + self.at,
             len,
             buf: pool.take(len as usize),
             force: false,

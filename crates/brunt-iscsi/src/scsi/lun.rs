@@ -21,10 +21,10 @@ use super::answers;
 use super::attention::{Attention, Attentions};
 use super::command::Refused;
 use super::locks::RangeLocks;
+use super::management::{AbortRequest, AbortScope, Mailbox};
 use super::reservation::{Allowed, PortPair, Refusal, Reservations};
 use super::sanitize::Sanitize;
 use super::store::ReservationStore;
-use super::tasks::{Mailbox, Order, Target};
 use super::{DataIn, LunMap, Nexus};
 
 /// UNMAP takes so many descriptors.
@@ -681,7 +681,7 @@ impl LogicalUnit {
         Ok(before.write_cache && !after.write_cache)
     }
 
-    /// PERSISTENT RESERVE OUT. Tasks of nexuses that were preempted get orders to abort.
+    /// PERSISTENT RESERVE OUT. Tasks of nexuses that were preempted are aborted.
     pub(super) fn persistent_reserve_out(
         &self,
         nexus: &Nexus,
@@ -716,7 +716,7 @@ impl LogicalUnit {
             }
         }
         for who in &effects.aborted {
-            self.post(&state, &Order::abort(Target::Ports(who.clone())), None);
+            self.post(&state, &AbortRequest::new(AbortScope::Ports(who.clone())), None);
         }
         self.refresh(&state);
         Ok(())
@@ -774,15 +774,15 @@ impl LogicalUnit {
         Ok(())
     }
 
-    /// Sends an order to every connection but `except`.
-    pub(super) fn broadcast(&self, order: &Order, except: &Arc<Mailbox>) {
-        self.post(&self.state(), order, Some(except));
+    /// Sends a request to every connection but `except`.
+    pub(super) fn broadcast(&self, request: &AbortRequest, except: &Arc<Mailbox>) {
+        self.post(&self.state(), request, Some(except));
     }
 
-    fn post(&self, state: &State, order: &Order, except: Option<&Arc<Mailbox>>) {
+    fn post(&self, state: &State, request: &AbortRequest, except: Option<&Arc<Mailbox>>) {
         for mailbox in state.mailboxes.iter().filter_map(Weak::upgrade) {
             if !except.is_some_and(|except| Arc::ptr_eq(except, &mailbox)) {
-                mailbox.put(order);
+                mailbox.put(request);
             }
         }
     }

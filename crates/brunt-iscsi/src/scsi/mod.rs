@@ -15,6 +15,7 @@ mod attention;
 mod jobs;
 mod locks;
 mod lun;
+mod management;
 mod map;
 mod reservation;
 mod sanitize;
@@ -25,6 +26,7 @@ mod tests;
 
 pub use command::{Begin, Command, DataIn, Nexus, Outcome, TaskAttribute};
 pub use lun::{LogicalUnit, LunError, LunOptions};
+pub use management::{Reset, Ticket};
 pub use map::LunMap;
 pub use store::{FileStore, ReservationStore};
-pub use tasks::{Reset, TaskSet, Ticket};
+pub use tasks::TaskSet;

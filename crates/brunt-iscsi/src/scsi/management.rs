@@ -1,0 +1,123 @@
+//! How the connections of a logical unit have each other's tasks aborted (SAM-5, 7): a request in every
+//! connection's mailbox, and a ticket that tells when all have obeyed. The one rule: each connection that
+//! got a ticket is done with it once, also when it goes away.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use brunt_block::Waker;
+
+use super::reservation::PortPair;
+
+/// The two resets that a target passes on (SAM-5, 7.6 and 7.8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reset {
+    /// LOGICAL UNIT RESET.
+    LogicalUnit,
+    /// TARGET WARM RESET and COLD RESET: once for each unit.
+    Target,
+}
+
+/// Whether a task management function is carried out on every connection.
+#[derive(Clone, Debug)]
+pub struct Ticket {
+    shared: Arc<TicketShared>,
+}
+
+#[derive(Debug)]
+struct TicketShared {
+    /// Connections that still have tasks to abort.
+    remaining: AtomicUsize,
+    waker: Waker,
+}
+
+impl Ticket {
+    pub(super) fn new(waker: Waker) -> Ticket {
+        Ticket { shared: Arc::new(TicketShared { remaining: AtomicUsize::new(0), waker }) }
+    }
+
+    /// The function may be answered.
+    pub fn is_done(&self) -> bool {
+        self.shared.remaining.load(Ordering::Acquire) == 0
+    }
+
+    pub(super) fn add(&self) {
+        self.shared.remaining.fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub(super) fn finish(&self) {
+        let remaining = self.shared.remaining.fetch_sub(1, Ordering::AcqRel);
+        assert!(remaining > 0, "a connection is done with a function once");
+        if remaining == 1 {
+            self.shared.waker.wake();
+        }
+    }
+}
+
+/// Whose tasks an request means.
+#[derive(Clone, Debug)]
+pub(super) enum AbortScope {
+    Everybody,
+    Nexus(u64),
+    Ports(PortPair),
+}
+
+/// "Abort these": sent to other connections.
+#[derive(Clone, Debug)]
+pub(super) struct AbortRequest {
+    pub scope: AbortScope,
+    pub ticket: Option<Ticket>,
+    /// CLEAR TASK SET by this nexus: others are told.
+    pub cleared_by: Option<u64>,
+}
+
+impl AbortRequest {
+    pub fn new(scope: AbortScope) -> AbortRequest {
+        AbortRequest { scope, ticket: None, cleared_by: None }
+    }
+}
+
+/// Where other connections' requests to abort arrive.
+#[derive(Debug)]
+pub(super) struct Mailbox {
+    pending: AtomicBool,
+    requests: Mutex<Vec<AbortRequest>>,
+    waker: Waker,
+}
+
+impl Mailbox {
+    pub fn new(waker: Waker) -> Mailbox {
+        Mailbox { pending: AtomicBool::new(false), requests: Mutex::default(), waker }
+    }
+
+    pub fn put(&self, request: &AbortRequest) {
+        if let Some(ticket) = &request.ticket {
+            ticket.add();
+        }
+        self.requests.lock().expect("nobody panics with a mailbox").push(request.clone());
+        self.pending.store(true, Ordering::Release);
+        self.waker.wake();
+    }
+
+    /// Whether something has come.
+    pub fn has_requests(&self) -> bool {
+        self.pending.load(Ordering::Acquire)
+    }
+
+    /// What has come.
+    pub fn take(&self) -> Vec<AbortRequest> {
+        self.pending.store(false, Ordering::Release);
+        std::mem::take(&mut *self.requests.lock().expect("nobody panics with a mailbox"))
+    }
+}
+
+impl Drop for Mailbox {
+    fn drop(&mut self) {
+        // A connection that is gone has nothing left to abort.
+        for request in self.requests.get_mut().expect("nobody panics with a mailbox") {
+            if let Some(ticket) = &request.ticket {
+                ticket.finish();
+            }
+        }
+    }
+}

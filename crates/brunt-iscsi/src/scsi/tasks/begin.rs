@@ -1,0 +1,175 @@
+//! A command's first step: everything that can be checked from its CDB, and for READ and WRITE the short
+//! way. Called by the transport for each command. The one rule: nothing here waits, and READ and WRITE
+//! neither allocate nor lock while nothing is the matter.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use brunt_block::Inline;
+use brunt_wire::scsi::cdb::{self, Cdb, Transfer, op};
+use brunt_wire::scsi::opcodes::{self, Lookup};
+use brunt_wire::scsi::sense::Status;
+
+use super::TaskSet;
+use super::task::{CommandPlan, LockMode, TaskStage, TaskWork};
+use crate::scsi::command::Refused;
+use crate::scsi::jobs::ByteRange;
+use crate::scsi::lun::{flag, gate};
+use crate::scsi::{Begin, Command, DataIn, Outcome, TaskAttribute};
+
+impl TaskSet {
+    /// Takes a command. See [`Begin`].
+    pub fn begin(&mut self, command: &Command<'_>) -> Begin {
+        let cdb = cdb::pad(command.cdb);
+        match cdb[0] {
+            op::READ_10 | op::READ_16 | op::READ_12 | op::READ_6 => self.begin_transfer(command, &cdb, false),
+            op::WRITE_10 | op::WRITE_16 | op::WRITE_12 | op::WRITE_6 => {
+                self.begin_transfer(command, &cdb, true)
+            }
+            _ => self.begin_other(command, &cdb),
+        }
+    }
+
+    /// READ and WRITE: nothing here allocates or locks while nothing is the matter.
+    fn begin_transfer(&mut self, command: &Command<'_>, cdb: &Cdb, write: bool) -> Begin {
+        let gate = self.unit.gate();
+        let flags = self.nexus.flags.load(Ordering::Acquire);
+        let (refusing_flags, refusing_gate) = if write {
+            (flag::ATTENTION | flag::DENY_WRITE, gate::CLOSED | gate::PROTECTED)
+        } else {
+            (flag::ATTENTION | flag::DENY_READ, gate::CLOSED)
+        };
+        if (flags & refusing_flags != 0 || gate & refusing_gate != 0)
+            && let Err(refused) = self.admit(cdb)
+        {
+            return Begin::Done(Outcome::new(command.tag, Err(refused), 0));
+        }
+        let transfer = Transfer::decode(cdb);
+        let range = match self.range_of(cdb, &transfer) {
+            Ok(range) => range,
+            Err(refused) => return Begin::Done(Outcome::new(command.tag, Err(refused), 0)),
+        };
+        let len = range.len as u32;
+        let runs_now = self.ordered == 0 && command.attribute != TaskAttribute::Ordered;
+        if !write {
+            if len == 0 {
+                return Begin::Done(Outcome::new(command.tag, Ok(DataIn::None), 0));
+            }
+            let inline = !matches!(self.unit.inline(), Inline::No);
+            if inline && runs_now && self.unit.locks.is_free(range.offset, range.len) {
+                let data = DataIn::Inline { offset: range.offset, len };
+                return Begin::Done(Outcome::new(command.tag, Ok(data), 0));
+            }
+            let Some(slot) = self.add(command, TaskWork::Read, TaskStage::Parked, range, LockMode::Share, 0)
+            else {
+                return Begin::Done(task_set_full(command.tag));
+            };
+            self.run(slot);
+            return Begin::Pending;
+        }
+        if len == 0 {
+            return Begin::Done(Outcome::new(command.tag, Ok(DataIn::None), 0));
+        }
+        let force = transfer.fua || gate & gate::FORCE != 0;
+        let work = TaskWork::Write { force };
+        let Some(slot) = self.add(command, work, TaskStage::Collecting, range, LockMode::Share, len) else {
+            return Begin::Done(task_set_full(command.tag));
+        };
+        let whole = command.data_out_len >= len;
+        let mut direct = None;
+        if whole
+            && runs_now
+            && !matches!(self.unit.inline(), Inline::No)
+            && let Some(hold) = self.unit.locks.share(range.offset, range.len)
+        {
+            let task = self.tasks[slot].as_mut().expect("just added");
+            task.hold = hold;
+            task.has_lock = true;
+            direct = Some(range.offset);
+        }
+        Begin::Wants { len, direct }
+    }
+
+    fn begin_other(&mut self, command: &Command<'_>, cdb: &Cdb) -> Begin {
+        let refuse = |refused| Begin::Done(Outcome::new(command.tag, Err(refused), 0));
+        let unit = Arc::clone(&self.unit);
+        let row = match opcodes::lookup(cdb, |which| unit.has(which)) {
+            Lookup::Found(row) => row,
+            Lookup::NoSuchAction => return refuse(Refused::field(1)),
+            Lookup::NoSuchCode => return refuse(Refused::illegal(0x20, 0x00)),
+        };
+        if naca(cdb) {
+            return refuse(Refused::field(row.usage.len() as u16 - 1));
+        }
+        if let Err(refused) = unit.admit(&self.nexus, row, cdb) {
+            return refuse(refused);
+        }
+        let plan = match self.plan(cdb, command.data_out_len) {
+            Ok(plan) => plan,
+            Err(refused) => return refuse(refused),
+        };
+        match plan {
+            CommandPlan::Answer(data) => Begin::Done(Outcome::new(command.tag, Ok(data), 0)),
+            CommandPlan::Collect { len, range, lock } => {
+                match self.add(command, TaskWork::Collect(*cdb), TaskStage::Collecting, range, lock, len) {
+                    Some(_) => Begin::Wants { len, direct: None },
+                    None => Begin::Done(task_set_full(command.tag)),
+                }
+            }
+            CommandPlan::Job { job, range, lock } => {
+                match self.add(command, TaskWork::Job(job), TaskStage::Parked, range, lock, 0) {
+                    Some(slot) => {
+                        self.run(slot);
+                        Begin::Pending
+                    }
+                    None => Begin::Done(task_set_full(command.tag)),
+                }
+            }
+        }
+    }
+
+    fn admit(&self, cdb: &Cdb) -> Result<(), Refused> {
+        match opcodes::lookup(cdb, |which| self.unit.has(which)) {
+            Lookup::Found(row) => self.unit.admit(&self.nexus, row, cdb),
+            _ => Err(Refused::illegal(0x20, 0x00)),
+        }
+    }
+
+    /// Checks a transfer against the medium (SBC-3, 4.1 and 5.x).
+    #[inline]
+    pub(super) fn range_of(&self, cdb: &Cdb, transfer: &Transfer) -> Result<ByteRange, Refused> {
+        if transfer.protect != 0 {
+            return Err(Refused::field(1));
+        }
+        if naca(cdb) {
+            return Err(Refused::field(u16::from(cdb::length(cdb[0]).unwrap_or(16)) - 1));
+        }
+        let range = self.checked(transfer.lba, u64::from(transfer.blocks))?;
+        if transfer.blocks > self.unit.shape().transfer_blocks_max {
+            return Err(Refused::field(if cdb[0] >> 5 == 4 { 10 } else { 6 }));
+        }
+        Ok(range)
+    }
+
+    /// A range of blocks in bytes.
+    #[inline]
+    pub(super) fn checked(&self, lba: u64, blocks: u64) -> Result<ByteRange, Refused> {
+        let end = lba.checked_add(blocks).ok_or(Refused::OUT_OF_RANGE)?;
+        if end > self.unit.blocks() {
+            return Err(Refused::OUT_OF_RANGE);
+        }
+        let block_bytes = u64::from(self.unit.block_bytes());
+        Ok(ByteRange { offset: lba * block_bytes, len: blocks * block_bytes })
+    }
+}
+
+/// NACA in the control byte: ACA is none of ours (NORMACA is zero).
+#[inline]
+fn naca(cdb: &Cdb) -> bool {
+    let at = cdb::length(cdb[0]).map_or(15, |length| usize::from(length) - 1);
+    cdb[at] & 0x04 != 0
+}
+
+fn task_set_full(tag: u64) -> Outcome {
+    Outcome::new(tag, Err(Refused::Status(Status::TaskSetFull)), 0)
+}

@@ -1,0 +1,407 @@
+//! One connection's commands on one logical unit, from CDB to outcome, and the management of
+//! tasks (SAM-5, 7 and 8). Lives on the connection's thread, drives the connection's device.
+//!
+//! READ and WRITE take a short way: a few atomic loads decide that nothing is the matter, and
+//! media that can be reached inline are, without a request. Everything else is looked up in the
+//! table of commands and becomes an answer or a [`Job`]. The one rule: a command that was begun
+//! comes back as exactly one outcome.
+//!
+//! The files: [`begin`] takes commands, [`plan`] says what those need that are no READ or WRITE,
+//! [`collected`] and [`copy`] what they do with their data-out; [`abort`] manages tasks. Here the
+//! tasks that are there run.
+
+mod abort;
+mod begin;
+mod collected;
+mod copy;
+mod plan;
+mod task;
+
+use std::collections::HashMap;
+use std::collections::VecDeque;
+use std::hash::BuildHasherDefault;
+use std::sync::Arc;
+use std::time::Duration;
+
+use brunt_block::{Buf, Completion, Device, DeviceError, Op, Request, Ring};
+use brunt_core::Nanos;
+use brunt_wire::scsi::sense::Status;
+
+use self::task::{LockMode, ScsiTask, TaskStage, TaskWork};
+use crate::scsi::command::Refused;
+use crate::scsi::jobs::{ByteRange, DeviceIo, IoDone, JobStep};
+use crate::scsi::locks::Hold;
+use crate::scsi::lun::NexusShared;
+use crate::scsi::management::{Mailbox, Ticket};
+use crate::scsi::{Command, DataIn, LogicalUnit, Nexus, Outcome, TaskAttribute};
+use crate::tag::TagHasher;
+
+/// How soon a command that waits for another connection's looks again.
+const PARKED_LOOK: Duration = Duration::from_micros(100);
+
+/// A connection's tasks on a unit. See the module.
+pub struct TaskSet {
+    unit: Arc<LogicalUnit>,
+    ring: Ring,
+    device: Box<dyn Device>,
+    /// Devices of other units that copies reach: the unit's address for a name.
+    others: Vec<(Arc<LogicalUnit>, Box<dyn Device>)>,
+    depth: u32,
+    nexus: Arc<NexusShared>,
+    mailbox: Arc<Mailbox>,
+    tasks: Vec<Option<ScsiTask>>,
+    free: Vec<usize>,
+    by_tag: HashMap<u64, usize, BuildHasherDefault<TagHasher>>,
+    sequence: u64,
+    /// ORDERED tasks that are not finished.
+    ordered: usize,
+    parked: Vec<usize>,
+    sleeping: usize,
+    batch: VecDeque<Request>,
+    other_batches: Vec<VecDeque<Request>>,
+    completions: Vec<Completion>,
+    finished: Vec<Outcome>,
+    /// Tickets, each with the sequence up to which tasks have to be gone.
+    tickets: Vec<(Ticket, Vec<u64>)>,
+}
+
+impl TaskSet {
+    /// Opens the unit for a connection of `nexus` on its thread's ring, for `depth` commands at once.
+    ///
+    /// # Errors
+    /// The backend's.
+    pub fn open(
+        unit: &Arc<LogicalUnit>,
+        ring: &Ring,
+        nexus: &Nexus,
+        depth: u32,
+    ) -> Result<TaskSet, DeviceError> {
+        let device = unit.backend().open(ring, depth)?;
+        let mailbox = Arc::new(Mailbox::new(ring.waker()));
+        let capacity = depth as usize;
+        Ok(TaskSet {
+            nexus: unit.attach(nexus, &mailbox),
+            unit: Arc::clone(unit),
+            ring: ring.clone(),
+            device,
+            others: Vec::new(),
+            depth,
+            mailbox,
+            tasks: Vec::with_capacity(capacity),
+            free: Vec::with_capacity(capacity),
+            by_tag: HashMap::with_capacity_and_hasher(capacity * 2, BuildHasherDefault::default()),
+            sequence: 0,
+            ordered: 0,
+            parked: Vec::with_capacity(capacity),
+            sleeping: 0,
+            batch: VecDeque::with_capacity(capacity),
+            other_batches: Vec::new(),
+            completions: Vec::with_capacity(capacity),
+            finished: Vec::with_capacity(capacity),
+            tickets: Vec::new(),
+        })
+    }
+
+    /// The unit behind it.
+    pub fn unit(&self) -> &Arc<LogicalUnit> {
+        &self.unit
+    }
+
+    /// Commands begun and not yet answered.
+    pub fn outstanding(&self) -> u32 {
+        self.by_tag.len() as u32
+    }
+
+    /// Hands queued requests to the device: once before [`Ring::enter`].
+    pub fn submit(&mut self) {
+        if !self.batch.is_empty() {
+            self.device.submit(&mut self.batch);
+        }
+        for ((_, device), batch) in self.others.iter_mut().zip(&mut self.other_batches) {
+            if !batch.is_empty() {
+                device.submit(batch);
+            }
+        }
+    }
+
+    /// Appends finished commands to `done`: after [`Ring::enter`].
+    pub fn poll(&mut self, done: &mut Vec<Outcome>) {
+        if self.mailbox.has_requests() {
+            for request in self.mailbox.take() {
+                self.obey(&request);
+            }
+        }
+        self.submit();
+        let mut completions = std::mem::take(&mut self.completions);
+        self.device.poll(&mut completions);
+        for (_, device) in &mut self.others {
+            device.poll(&mut completions);
+        }
+        for completion in completions.drain(..) {
+            self.completed(completion);
+        }
+        self.completions = completions;
+        if !self.parked.is_empty() {
+            let parked = std::mem::take(&mut self.parked);
+            for slot in parked {
+                self.run(slot);
+            }
+        }
+        if self.sleeping > 0 {
+            self.wake_sleepers();
+        }
+        self.submit();
+        done.append(&mut self.finished);
+    }
+
+    /// When [`TaskSet::poll`] has to be called again even if the ring reports nothing: as
+    /// [`Device::deadline`].
+    pub fn deadline(&self) -> Nanos {
+        if !self.finished.is_empty() || !self.batch.is_empty() {
+            return Nanos(0);
+        }
+        let mut deadline = self.device.deadline();
+        for (_, device) in &self.others {
+            deadline = deadline.min(device.deadline());
+        }
+        if !self.parked.is_empty() {
+            deadline = deadline.min(self.unit.options().clock.now().after(PARKED_LOOK));
+        }
+        if self.sleeping > 0 {
+            for task in self.tasks.iter().flatten() {
+                if let TaskStage::Sleeping(until) = task.stage {
+                    deadline = deadline.min(until);
+                }
+            }
+        }
+        deadline
+    }
+
+    fn wake_sleepers(&mut self) {
+        let now = self.unit.options().clock.now();
+        for slot in 0..self.tasks.len() {
+            let Some(task) = &mut self.tasks[slot] else { continue };
+            let TaskStage::Sleeping(until) = task.stage else { continue };
+            if until > now {
+                continue;
+            }
+            self.sleeping -= 1;
+            task.stage = TaskStage::Running;
+            if let TaskWork::Job(job) = &mut task.work {
+                let step = job.step(None, self.ring.pool());
+                self.follow(slot, step);
+            }
+        }
+    }
+
+    fn add(
+        &mut self,
+        command: &Command<'_>,
+        work: TaskWork,
+        stage: TaskStage,
+        range: ByteRange,
+        lock: LockMode,
+        wants: u32,
+    ) -> Option<usize> {
+        if self.by_tag.len() >= self.depth as usize {
+            return None;
+        }
+        self.sequence += 1;
+        let task = ScsiTask {
+            tag: command.tag,
+            sequence: self.sequence,
+            attribute: command.attribute,
+            stage,
+            aborted: false,
+            work,
+            range,
+            lock,
+            hold: Hold::NONE,
+            has_lock: false,
+            wants,
+            data: Buf::empty(),
+        };
+        if command.attribute == TaskAttribute::Ordered {
+            self.ordered += 1;
+        }
+        let slot = match self.free.pop() {
+            Some(slot) => {
+                self.tasks[slot] = Some(task);
+                slot
+            }
+            None => {
+                self.tasks.push(Some(task));
+                self.tasks.len() - 1
+            }
+        };
+        let before = self.by_tag.insert(command.tag, slot);
+        assert!(before.is_none(), "tag {} is in use", command.tag);
+        Some(slot)
+    }
+
+    fn remove(&mut self, slot: usize) -> ScsiTask {
+        let task = self.tasks[slot].take().expect("removed once");
+        self.free.push(slot);
+        self.by_tag.remove(&task.tag);
+        if task.attribute == TaskAttribute::Ordered {
+            self.ordered -= 1;
+        }
+        self.unit.locks.release(task.hold);
+        if !self.tickets.is_empty() {
+            for (_, waits) in &mut self.tickets {
+                waits.retain(|sequence| *sequence != task.sequence);
+            }
+            self.tickets.retain(|(ticket, waits)| {
+                if waits.is_empty() {
+                    ticket.finish();
+                }
+                !waits.is_empty()
+            });
+        }
+        task
+    }
+
+    fn finish_now(&mut self, slot: usize, result: Result<DataIn, Refused>) -> Outcome {
+        let task = self.remove(slot);
+        if task.aborted { aborted(task.tag) } else { Outcome::new(task.tag, result, task.wants) }
+    }
+
+    fn finish(&mut self, slot: usize, result: Result<DataIn, Refused>) {
+        let outcome = self.finish_now(slot, result);
+        self.finished.push(outcome);
+    }
+
+    /// Whether older tasks let this one go (SAM-5, 8.6): an ORDERED one waits for all of them, all
+    /// wait for an older ORDERED one, HEAD OF QUEUE waits for nobody.
+    fn may_run(&self, slot: usize) -> bool {
+        if self.ordered == 0 {
+            return true;
+        }
+        let task = self.tasks[slot].as_ref().expect("asked for a living task");
+        match task.attribute {
+            TaskAttribute::HeadOfQueue => true,
+            attribute => !self.tasks.iter().flatten().any(|other| {
+                other.sequence < task.sequence
+                    && (attribute == TaskAttribute::Ordered || other.attribute == TaskAttribute::Ordered)
+            }),
+        }
+    }
+
+    /// Gets the task's lock, or part of it.
+    fn lock(&mut self, slot: usize) -> bool {
+        let task = self.tasks[slot].as_mut().expect("asked for a living task");
+        if task.has_lock {
+            return true;
+        }
+        let ByteRange { offset, len } = task.range;
+        task.has_lock = match task.lock {
+            LockMode::None => true,
+            LockMode::Share => self.unit.locks.share(offset, len).map(|hold| task.hold = hold).is_some(),
+            LockMode::Exclude => match self.unit.locks.exclude(offset, len, task.hold) {
+                Ok(hold) => {
+                    task.hold = hold;
+                    true
+                }
+                Err(part) => {
+                    task.hold = part;
+                    false
+                }
+            },
+        };
+        task.has_lock
+    }
+
+    /// Lets a task go as far as it can. It is parked when it cannot.
+    fn run(&mut self, slot: usize) {
+        if !self.may_run(slot) || !self.lock(slot) {
+            self.parked.push(slot);
+            return;
+        }
+        let pool = self.ring.pool().clone();
+        let task = self.tasks[slot].as_mut().expect("run is for a living task");
+        assert!(task.stage == TaskStage::Parked, "a task runs once it has its data and its lock");
+        task.stage = TaskStage::Running;
+        let ByteRange { offset, len } = task.range;
+        let (op, buf, force) = match &mut task.work {
+            TaskWork::Read => (Op::Read, pool.take(len as usize), false),
+            TaskWork::Write { force } => (Op::Write, std::mem::take(&mut task.data), *force),
+            TaskWork::Job(job) => {
+                let step = job.step(None, &pool);
+                self.follow(slot, step);
+                return;
+            }
+            TaskWork::Collect(_) => unreachable!("its data was collected"),
+        };
+        self.batch.push_back(Request { tag: slot as u64, op, offset, len, buf, force_unit_access: force });
+    }
+
+    fn follow(&mut self, slot: usize, step: JobStep) {
+        match step {
+            JobStep::Submit(DeviceIo { device, op, offset, len, buf, force }) => {
+                let request = Request { tag: slot as u64, op, offset, len, buf, force_unit_access: force };
+                match device {
+                    0 => self.batch.push_back(request),
+                    other => self.other_batches[other - 1].push_back(request),
+                }
+            }
+            JobStep::Wait(until) => {
+                self.tasks[slot].as_mut().expect("it stepped").stage = TaskStage::Sleeping(until);
+                self.sleeping += 1;
+            }
+            JobStep::Done(result) => self.finish(slot, result),
+        }
+    }
+
+    fn completed(&mut self, completion: Completion) {
+        let slot = completion.tag as usize;
+        let Completion { buf, result, .. } = completion;
+        let task = self.tasks[slot].as_mut().expect("a completion is for a living task");
+        assert!(task.stage == TaskStage::Running, "a completion is for a task that the device has");
+        if task.aborted {
+            self.finish(slot, Ok(DataIn::None));
+            return;
+        }
+        match &mut task.work {
+            TaskWork::Read => {
+                let len = task.range.len as u32;
+                // A recovered error is told, and the data with it.
+                if let Err(error) = result
+                    && error.is_recovered()
+                    && let Refused::Check(sense) = Refused::device(error, false)
+                {
+                    let mut outcome = self.finish_now(slot, Ok(DataIn::Buf(buf, len)));
+                    (outcome.status, outcome.sense) = (Status::CheckCondition, Some(sense));
+                    return self.finished.push(outcome);
+                }
+                let result = result.map_err(|error| Refused::device(error, false));
+                self.finish(slot, result.map(|()| DataIn::Buf(buf, len)));
+            }
+            TaskWork::Write { .. } => {
+                let result = result.map_err(|error| Refused::device(error, true));
+                self.finish(slot, result.map(|()| DataIn::None));
+            }
+            TaskWork::Job(job) => {
+                // Of several steps, one that was recovered ends none of them.
+                let result = result.or_else(|error| if error.is_recovered() { Ok(()) } else { Err(error) });
+                let step = job.step(Some(IoDone { buf, result }), self.ring.pool());
+                self.follow(slot, step);
+            }
+            TaskWork::Collect(_) => unreachable!("nothing was submitted for it"),
+        }
+    }
+}
+
+impl Drop for TaskSet {
+    fn drop(&mut self) {
+        for slot in 0..self.tasks.len() {
+            if self.tasks[slot].is_some() {
+                self.remove(slot);
+            }
+        }
+        self.unit.detach(self.nexus.nexus.id);
+    }
+}
+
+fn aborted(tag: u64) -> Outcome {
+    Outcome::new(tag, Err(Refused::Status(Status::TaskAborted)), 0)
+}

@@ -1,0 +1,72 @@
+//! What a task set knows of one command: how far it is, what it is to do, what it holds. Used by the other
+//! files of `tasks`. The one rule: a task that the device has is let go of only by the device.
+
+use brunt_block::Buf;
+use brunt_core::Nanos;
+use brunt_wire::scsi::cdb::Cdb;
+
+use crate::scsi::jobs::{ByteRange, Job};
+use crate::scsi::locks::Hold;
+use crate::scsi::{DataIn, TaskAttribute};
+
+/// How far a task is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TaskStage {
+    /// Its data-out has not come yet.
+    Collecting,
+    /// Waits for older tasks or for other connections' range locks.
+    Parked,
+    /// Waits for a time of its job's.
+    Sleeping(Nanos),
+    /// The device has a request of it.
+    Running,
+}
+
+/// What a task is to do.
+pub(super) enum TaskWork {
+    Read,
+    Write {
+        force: bool,
+    },
+    /// Data-out comes first; then the CDB decides.
+    Collect(Cdb),
+    Job(Box<dyn Job>),
+}
+
+/// Which side of its range a task needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LockMode {
+    None,
+    Share,
+    Exclude,
+}
+
+/// A command between its CDB and its outcome.
+pub(super) struct ScsiTask {
+    pub tag: u64,
+    pub sequence: u64,
+    pub attribute: TaskAttribute,
+    pub stage: TaskStage,
+    pub aborted: bool,
+    pub work: TaskWork,
+    pub range: ByteRange,
+    pub lock: LockMode,
+    pub hold: Hold,
+    pub has_lock: bool,
+    /// Data-out bytes that the CDB describes.
+    pub wants: u32,
+    pub data: Buf,
+}
+
+/// What a command needs, by its CDB alone.
+pub(super) enum CommandPlan {
+    Answer(DataIn),
+    Collect { len: u32, range: ByteRange, lock: LockMode },
+    Job { job: Box<dyn Job>, range: ByteRange, lock: LockMode },
+}
+
+/// And what a command is once it has its data.
+pub(super) enum CollectedPlan {
+    Answer(DataIn),
+    Job { job: Box<dyn Job>, range: ByteRange, lock: LockMode },
+}
