@@ -2,169 +2,43 @@
 //! and what they have to be told, reservations, the medium's state. Connections call in from their
 //! own threads; the one rule: the request path reads the atomics here ([`LogicalUnit::gate`], the
 //! nexus's flags) and takes no lock unless one of them says that something is the matter.
+//!
+//! [`options`] is what a unit is made with, [`admission`] whether a command may go on, [`reservations`] the
+//! commands about reservations. Here is the state, and the commands that read or change it.
+
+mod admission;
+mod options;
+mod reservations;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
-use brunt_block::{Backend, DeviceInfo, Inline};
-use brunt_core::Clock;
+use brunt_block::{Backend, Inline};
 use brunt_wire::scsi::cdb::{self, Cdb, op};
 use brunt_wire::scsi::copy;
 use brunt_wire::scsi::inquiry::{self, Identity};
 use brunt_wire::scsi::mode::{self, Settings};
-use brunt_wire::scsi::opcodes::{Access, Opcode, Which};
-use brunt_wire::scsi::persistent::{self, OUT_LIST_BYTES_MAX};
-use brunt_wire::scsi::sense::{Sense, key};
+use brunt_wire::scsi::opcodes::Which;
+use brunt_wire::scsi::sense::Sense;
 
+#[cfg(test)]
+pub(super) use admission::needs_medium;
+pub use options::{LunError, LunOptions};
+pub(super) use options::{UNMAP_DESCRIPTORS_MAX, parameter_bytes_max};
+
+use self::options::Shape;
 use super::answers;
 use super::attention::{Attention, Attentions};
 use super::command::Refused;
 use super::locks::RangeLocks;
-use super::management::{AbortRequest, AbortScope, Mailbox};
-use super::reservation::{Allowed, PortPair, Refusal, Reservations};
+use super::management::{AbortRequest, Mailbox};
+use super::reservation::{PortPair, Reservations};
 use super::sanitize::Sanitize;
-use super::store::ReservationStore;
 use super::{DataIn, LunMap, Nexus};
 
-/// UNMAP takes so many descriptors.
-pub(super) const UNMAP_DESCRIPTORS_MAX: u32 = 256;
-/// Longest WRITE SAME, in bytes: no longer than a WRITE, for it may come down to one.
-const WRITE_SAME_BYTES_MAX: u64 = TRANSFER_BYTES_MAX as u64;
-/// Longest WRITE ATOMIC, in bytes.
-const ATOMIC_BYTES_MAX: u32 = 1 << 20;
-/// Longest transfer, in bytes: what one data-out buffer may take.
-const TRANSFER_BYTES_MAX: u32 = 16 << 20;
 /// EXTENDED COPY results kept.
 const COPIES_MAX: usize = 16;
-
-/// What a logical unit is to its initiators.
-#[derive(Clone)]
-pub struct LunOptions {
-    /// T10 vendor identification, 8 characters.
-    pub vendor: String,
-    /// Product identification, 16 characters.
-    pub product: String,
-    /// Product revision level, 4 characters.
-    pub revision: String,
-    /// Unit serial number; the NAA identifier is derived from it, so it differs for each unit.
-    pub serial: String,
-    /// Thin provisioning: UNMAP works, unmapped blocks read as zeros. The backend has to unmap.
-    pub thin: bool,
-    /// Writes are refused.
-    pub read_only: bool,
-    /// The medium can be ejected and loaded.
-    pub removable: bool,
-    /// WCE after power on: writes are answered before they are on stable storage.
-    pub write_cache: bool,
-    /// Says to be a disk that turns.
-    pub rotational: bool,
-    /// iSCSI name of the target, for the device identification page; empty: left out.
-    pub target_name: String,
-    /// Relative target port identifiers (portal group tags) of the target.
-    pub target_ports: Vec<u16>,
-    /// Where reservations with APTPL are kept; none: APTPL is refused.
-    pub store: Option<Arc<dyn ReservationStore>>,
-    /// SANITIZE goes no faster than this, as a disk's does; none: as fast as the backend.
-    pub sanitize_bytes_per_second: Option<u64>,
-    /// Where time comes from.
-    pub clock: Clock,
-}
-
-impl Default for LunOptions {
-    fn default() -> LunOptions {
-        LunOptions {
-            vendor: "BRUNT".to_string(),
-            product: "VIRTUAL DISK".to_string(),
-            revision: env!("CARGO_PKG_VERSION").chars().take(4).collect(),
-            serial: "0".to_string(),
-            thin: false,
-            read_only: false,
-            removable: false,
-            write_cache: false,
-            rotational: false,
-            target_name: String::new(),
-            target_ports: vec![1],
-            store: None,
-            sanitize_bytes_per_second: None,
-            clock: Clock::Monotonic,
-        }
-    }
-}
-
-/// Why a backend cannot be a logical unit.
-#[derive(Debug, thiserror::Error)]
-pub enum LunError {
-    /// Thin provisioning over a backend without it.
-    #[error("{0} cannot unmap, so it cannot be a thin LUN; leave 'thin' out")]
-    NotThin(String),
-    /// A size or block length that SCSI has no words for.
-    #[error(
-        "{name}: {size_bytes} bytes in blocks of {block_bytes} cannot be a LUN: it has to have at least one block, of 512 to 65536 bytes"
-    )]
-    BadShape {
-        /// The backend.
-        name: String,
-        /// Its size.
-        size_bytes: u64,
-        /// Its block length.
-        block_bytes: u32,
-    },
-    /// The reservations could not be read.
-    #[error("the saved reservations of {name} cannot be read")]
-    Store {
-        /// The backend.
-        name: String,
-        /// The store's words.
-        source: std::io::Error,
-    },
-    /// The saved reservations make no sense.
-    #[error(
-        "the saved reservations of {name} are damaged in line {line}; remove the file to start without them"
-    )]
-    StoreDamaged {
-        /// The backend.
-        name: String,
-        /// Counted from one.
-        line: usize,
-    },
-}
-
-/// Lengths that follow from the backend.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Shape {
-    pub block_bytes: u32,
-    physical_bytes: u32,
-    pub transfer_blocks_max: u32,
-}
-
-impl Shape {
-    fn of(info: &DeviceInfo) -> Shape {
-        let longest = info.transfer_bytes_max.clamp(info.block_bytes, TRANSFER_BYTES_MAX);
-        Shape {
-            block_bytes: info.block_bytes,
-            physical_bytes: info.physical_block_bytes.max(info.block_bytes),
-            transfer_blocks_max: longest / info.block_bytes,
-        }
-    }
-
-    /// Blocks in a physical block: a power of two.
-    pub fn physical_blocks(&self) -> u32 {
-        let blocks = self.physical_bytes / self.block_bytes;
-        // The exponent has four bits.
-        (1 << blocks.max(1).ilog2()).min(1 << 15)
-    }
-
-    pub fn write_same_blocks_max(&self) -> u64 {
-        WRITE_SAME_BYTES_MAX / u64::from(self.block_bytes)
-    }
-
-    pub fn atomic_blocks_max(&self) -> u32 {
-        let blocks = self.transfer_blocks_max.min(ATOMIC_BYTES_MAX / self.block_bytes).max(1);
-        let physical = self.physical_blocks();
-        if blocks < physical { blocks } else { blocks / physical * physical }
-    }
-}
 
 /// Something concerns every command; the bits of [`LogicalUnit::gate`].
 pub(super) mod gate {
@@ -228,7 +102,7 @@ struct CopyRecord {
     bytes: u64,
 }
 
-struct State {
+struct UnitState {
     nexuses: Vec<NexusEntry>,
     reservations: Reservations,
     /// Who holds RESERVE(6).
@@ -250,7 +124,7 @@ pub struct LogicalUnit {
     shape: Shape,
     blocks: u64,
     gate: AtomicU32,
-    state: Mutex<State>,
+    state: Mutex<UnitState>,
     map: OnceLock<Weak<LunMap>>,
     /// Commands that must not be interleaved.
     pub(super) locks: RangeLocks,
@@ -286,7 +160,7 @@ impl LogicalUnit {
             shape: Shape::of(info),
             blocks,
             gate: AtomicU32::new(0),
-            state: Mutex::new(State {
+            state: Mutex::new(UnitState {
                 nexuses: Vec::new(),
                 reservations,
                 reserved_by: None,
@@ -406,12 +280,12 @@ impl LogicalUnit {
         self.options.read_only || self.backend.info().read_only || settings.software_write_protect
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, UnitState> {
         self.state.lock().expect("no thread panics while it holds a logical unit's state")
     }
 
     /// Brings the atomics in line with the state.
-    fn refresh(&self, state: &State) {
+    fn refresh(&self, state: &UnitState) {
         let mut bits = 0;
         let mut set = |bit, on: bool| bits |= if on { bit } else { 0 };
         set(gate::NO_MEDIUM, !state.medium_loaded);
@@ -474,70 +348,6 @@ impl LogicalUnit {
         self.refresh(&state);
     }
 
-    /// Whether a command may go on, by everything but its own fields: unit attentions,
-    /// reservations, the medium's state, write protection.
-    pub(super) fn admit(&self, nexus: &NexusShared, row: &Opcode, cdb: &Cdb) -> Result<(), Refused> {
-        if matches!(cdb[0], op::INQUIRY | op::REPORT_LUNS | op::REQUEST_SENSE) {
-            return Ok(());
-        }
-        let flags = nexus.flags.load(Ordering::Acquire);
-        if flags & flag::ATTENTION != 0
-            && let Some(attention) = self.take_attention(nexus.nexus.id)
-        {
-            return Err(Refused::Check(attention.sense()));
-        }
-        if flags & (flag::DENY_READ | flag::DENY_WRITE | flag::DENY_ALL) != 0 && conflicts(flags, row, cdb) {
-            return Err(Refused::Conflict);
-        }
-        let gate = self.gate();
-        if gate & gate::CLOSED != 0 {
-            self.closed(gate, cdb)?;
-        }
-        if gate & gate::PROTECTED != 0 && writes(cdb[0]) {
-            // WRITE PROTECTED, or SOFTWARE WRITE PROTECTED when only the initiator asked for it.
-            let hard = self.options.read_only || self.backend.info().read_only;
-            let ascq = if hard { 0x00 } else { 0x02 };
-            return Err(Refused::Check(Sense::new(key::DATA_PROTECT, 0x27, ascq)));
-        }
-        Ok(())
-    }
-
-    fn closed(&self, gate: u32, cdb: &Cdb) -> Result<(), Refused> {
-        if gate & gate::SANITIZING != 0 && !allowed_in_sanitize(cdb[0]) {
-            return Err(Refused::Check(self.sanitize.sense()));
-        }
-        if gate & gate::NO_MEDIUM != 0 && needs_medium(cdb[0]) {
-            return Err(Refused::Check(answers::no_medium()));
-        }
-        let leaves = cdb[0] == op::SANITIZE;
-        if gate & gate::SANITIZE_FAILED != 0 && needs_medium(cdb[0]) && !leaves {
-            // SANITIZE COMMAND FAILED
-            return Err(Refused::Check(Sense::new(key::MEDIUM_ERROR, 0x31, 0x03)));
-        }
-        Ok(())
-    }
-
-    fn take_attention(&self, nexus: u64) -> Option<Attention> {
-        let mut state = self.state();
-        let entry = state.nexuses.iter_mut().find(|entry| entry.shared.nexus.id == nexus)?;
-        let attention = entry.attentions.pop();
-        self.refresh(&state);
-        attention
-    }
-
-    /// Whether another unit's copy may read from or write to this one.
-    pub(super) fn allowed(&self, nexus: &Nexus) -> Allowed {
-        let state = self.state();
-        if state.reserved_by.is_some_and(|id| id != nexus.id) {
-            return Allowed { read: false, write: false };
-        }
-        let mut allowed = state.reservations.allowed(&pair_of(nexus));
-        let gate = self.gate();
-        allowed.read &= gate & gate::CLOSED == 0;
-        allowed.write &= gate & (gate::CLOSED | gate::PROTECTED) == 0;
-        allowed
-    }
-
     /// Commands that need neither the medium nor data-out.
     pub(super) fn answer(&self, nexus: &Nexus, cdb: &Cdb) -> Result<DataIn, Refused> {
         match cdb[0] {
@@ -580,45 +390,6 @@ impl LogicalUnit {
             None => Sense::default(),
         };
         answers::request_sense(cdb, &sense)
-    }
-
-    fn reserve(&self, nexus: &Nexus) -> Result<DataIn, Refused> {
-        let mut state = self.state();
-        if state.reservations.any_registered() {
-            // SPC-4, 5.12.3 (CRH): nothing for registrants, a conflict for others.
-            let registered = state.reservations.is_registered(&pair_of(nexus));
-            return if registered { Ok(DataIn::None) } else { Err(Refused::Conflict) };
-        }
-        if state.reserved_by.is_some_and(|id| id != nexus.id) {
-            return Err(Refused::Conflict);
-        }
-        state.reserved_by = Some(nexus.id);
-        self.refresh(&state);
-        Ok(DataIn::None)
-    }
-
-    fn release(&self, nexus: &Nexus) -> Result<DataIn, Refused> {
-        let mut state = self.state();
-        if state.reservations.any_registered() {
-            let registered = state.reservations.is_registered(&pair_of(nexus));
-            return if registered { Ok(DataIn::None) } else { Err(Refused::Conflict) };
-        }
-        if state.reserved_by == Some(nexus.id) {
-            state.reserved_by = None;
-            self.refresh(&state);
-        }
-        Ok(DataIn::None)
-    }
-
-    fn persistent_reserve_in(&self, cdb: &Cdb) -> Result<DataIn, Refused> {
-        let state = self.state();
-        let answer = match cdb[1] & 0x1f {
-            0 => state.reservations.keys(),
-            1 => state.reservations.reservation(),
-            2 => persistent::report_capabilities(self.options.store.is_some(), state.reservations.aptpl()),
-            _ => state.reservations.full_status(),
-        };
-        Ok(answers::cut(answer, cdb::list_length(cdb)))
     }
 
     fn prevent_allow(&self, nexus: &Nexus, cdb: &Cdb) -> Result<DataIn, Refused> {
@@ -681,47 +452,6 @@ impl LogicalUnit {
         Ok(before.write_cache && !after.write_cache)
     }
 
-    /// PERSISTENT RESERVE OUT. Tasks of nexuses that were preempted are aborted.
-    pub(super) fn persistent_reserve_out(
-        &self,
-        nexus: &Nexus,
-        cdb: &Cdb,
-        list: &[u8],
-    ) -> Result<(), Refused> {
-        let action = cdb[1] & 0x1f;
-        let list = persistent::parse_out(action, list).map_err(Refused::Check)?;
-        if list.aptpl && self.options.store.is_none() {
-            return Err(Refused::parameter(20));
-        }
-        let mut state = self.state();
-        let mut next = state.reservations.clone();
-        let ports = &self.options.target_ports;
-        let effects =
-            next.out(&pair_of(nexus), action, cdb[2], &list, ports).map_err(|refusal| match refusal {
-                Refusal::Conflict => Refused::Conflict,
-                Refusal::Check(sense) => Refused::Check(sense),
-            })?;
-        if let Some(store) = self.options.store.as_ref().filter(|_| effects.save) {
-            // Nothing is in force that could not be saved. INSUFFICIENT RESOURCES, for want of a better.
-            let failed = Refused::Check(Sense::new(key::HARDWARE_ERROR, 0x44, 0x00));
-            store.save(&next.to_text()).map_err(|_| failed)?;
-        }
-        state.reservations = next;
-        for entry in &mut state.nexuses {
-            let pair = entry.pair();
-            for (who, attention) in &effects.attentions {
-                if *who == pair {
-                    entry.attentions.push(*attention);
-                }
-            }
-        }
-        for who in &effects.aborted {
-            self.post(&state, &AbortRequest::new(AbortScope::Ports(who.clone())), None);
-        }
-        self.refresh(&state);
-        Ok(())
-    }
-
     fn copy_results(&self, nexus: &Nexus, cdb: &Cdb) -> Result<DataIn, Refused> {
         let allocation = cdb::be32(cdb, 10);
         if cdb[1] & 0x1f == op::SA_OPERATING_PARAMETERS {
@@ -779,7 +509,7 @@ impl LogicalUnit {
         self.post(&self.state(), request, Some(except));
     }
 
-    fn post(&self, state: &State, request: &AbortRequest, except: Option<&Arc<Mailbox>>) {
+    fn post(&self, state: &UnitState, request: &AbortRequest, except: Option<&Arc<Mailbox>>) {
         for mailbox in state.mailboxes.iter().filter_map(Weak::upgrade) {
             if !except.is_some_and(|except| Arc::ptr_eq(except, &mailbox)) {
                 mailbox.put(request);
@@ -823,76 +553,4 @@ impl std::fmt::Debug for LogicalUnit {
 
 fn default_settings(options: &LunOptions) -> Settings {
     Settings { write_cache: options.write_cache, software_write_protect: false, descriptor_sense: false }
-}
-
-/// Longest parameter list a command may send.
-pub(super) fn parameter_bytes_max(opcode: u8) -> u32 {
-    match opcode {
-        op::PERSISTENT_RESERVE_OUT => OUT_LIST_BYTES_MAX,
-        _ => 65_535,
-    }
-}
-
-fn conflicts(flags: u32, row: &Opcode, cdb: &Cdb) -> bool {
-    let all = flags & flag::DENY_ALL != 0;
-    let read = flags & flag::DENY_READ != 0;
-    let write = flags & flag::DENY_WRITE != 0;
-    match (row.access, cdb[0]) {
-        (Access::Always, _) => false,
-        (Access::Persistent, op::READ_CAPACITY_10 | op::SERVICE_ACTION_IN_16) => false,
-        (Access::Persistent, _) => all,
-        (Access::Read, _) => read,
-        (Access::Write, _) => write,
-        // RESERVE and RELEASE decide for themselves.
-        (Access::Own, op::PREVENT_ALLOW_MEDIUM_REMOVAL) => write && cdb[4] & 3 != 0,
-        (Access::Own, op::START_STOP_UNIT) => write && (all || cdb[4] & 0xf1 != 0x01),
-        (Access::Own, _) => false,
-    }
-}
-
-/// Commands that change the medium.
-fn writes(opcode: u8) -> bool {
-    matches!(
-        opcode,
-        op::WRITE_6
-            | op::WRITE_10
-            | op::WRITE_12
-            | op::WRITE_16
-            | op::WRITE_AND_VERIFY_10
-            | op::WRITE_AND_VERIFY_12
-            | op::WRITE_AND_VERIFY_16
-            | op::WRITE_SAME_10
-            | op::WRITE_SAME_16
-            | op::WRITE_ATOMIC_16
-            | op::COMPARE_AND_WRITE
-            | op::ORWRITE_16
-            | op::UNMAP
-            | op::SANITIZE
-    )
-}
-
-/// Commands that are answered without a medium.
-pub(super) fn needs_medium(opcode: u8) -> bool {
-    !matches!(
-        opcode,
-        op::MODE_SENSE_6
-            | op::MODE_SENSE_10
-            | op::MODE_SELECT_6
-            | op::MODE_SELECT_10
-            | op::RESERVE_6
-            | op::RESERVE_10
-            | op::RELEASE_6
-            | op::RELEASE_10
-            | op::PERSISTENT_RESERVE_IN
-            | op::PERSISTENT_RESERVE_OUT
-            | op::START_STOP_UNIT
-            | op::PREVENT_ALLOW_MEDIUM_REMOVAL
-            | op::MAINTENANCE_IN
-            | op::RECEIVE_COPY_RESULTS
-    )
-}
-
-/// Commands that go on beside SANITIZE (SBC-3, 4.11.2), INQUIRY and its like apart.
-fn allowed_in_sanitize(opcode: u8) -> bool {
-    matches!(opcode, op::MAINTENANCE_IN | op::PERSISTENT_RESERVE_IN | op::READ_CAPACITY_10)
 }

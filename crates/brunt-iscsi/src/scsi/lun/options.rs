@@ -1,0 +1,156 @@
+//! What a logical unit is made with, and the lengths that follow from its backend. Written by who opens a
+//! unit, read by every command. The one rule: a length that a command may have is named here.
+
+use std::sync::Arc;
+
+use brunt_block::DeviceInfo;
+use brunt_core::Clock;
+use brunt_wire::scsi::cdb::op;
+use brunt_wire::scsi::persistent::OUT_LIST_BYTES_MAX;
+
+use crate::scsi::store::ReservationStore;
+
+/// UNMAP takes so many descriptors.
+pub(in crate::scsi) const UNMAP_DESCRIPTORS_MAX: u32 = 256;
+/// Longest WRITE SAME, in bytes: no longer than a WRITE, for it may come down to one.
+const WRITE_SAME_BYTES_MAX: u64 = TRANSFER_BYTES_MAX as u64;
+/// Longest WRITE ATOMIC, in bytes.
+const ATOMIC_BYTES_MAX: u32 = 1 << 20;
+/// Longest transfer, in bytes: what one data-out buffer may take.
+const TRANSFER_BYTES_MAX: u32 = 16 << 20;
+
+/// What a logical unit is to its initiators.
+#[derive(Clone)]
+pub struct LunOptions {
+    /// T10 vendor identification, 8 characters.
+    pub vendor: String,
+    /// Product identification, 16 characters.
+    pub product: String,
+    /// Product revision level, 4 characters.
+    pub revision: String,
+    /// Unit serial number; the NAA identifier is derived from it, so it differs for each unit.
+    pub serial: String,
+    /// Thin provisioning: UNMAP works, unmapped blocks read as zeros. The backend has to unmap.
+    pub thin: bool,
+    /// Writes are refused.
+    pub read_only: bool,
+    /// The medium can be ejected and loaded.
+    pub removable: bool,
+    /// WCE after power on: writes are answered before they are on stable storage.
+    pub write_cache: bool,
+    /// Says to be a disk that turns.
+    pub rotational: bool,
+    /// iSCSI name of the target, for the device identification page; empty: left out.
+    pub target_name: String,
+    /// Relative target port identifiers (portal group tags) of the target.
+    pub target_ports: Vec<u16>,
+    /// Where reservations with APTPL are kept; none: APTPL is refused.
+    pub store: Option<Arc<dyn ReservationStore>>,
+    /// SANITIZE goes no faster than this, as a disk's does; none: as fast as the backend.
+    pub sanitize_bytes_per_second: Option<u64>,
+    /// Where time comes from.
+    pub clock: Clock,
+}
+
+impl Default for LunOptions {
+    fn default() -> LunOptions {
+        LunOptions {
+            vendor: "BRUNT".to_string(),
+            product: "VIRTUAL DISK".to_string(),
+            revision: env!("CARGO_PKG_VERSION").chars().take(4).collect(),
+            serial: "0".to_string(),
+            thin: false,
+            read_only: false,
+            removable: false,
+            write_cache: false,
+            rotational: false,
+            target_name: String::new(),
+            target_ports: vec![1],
+            store: None,
+            sanitize_bytes_per_second: None,
+            clock: Clock::Monotonic,
+        }
+    }
+}
+
+/// Why a backend cannot be a logical unit.
+#[derive(Debug, thiserror::Error)]
+pub enum LunError {
+    /// Thin provisioning over a backend without it.
+    #[error("{0} cannot unmap, so it cannot be a thin LUN; leave 'thin' out")]
+    NotThin(String),
+    /// A size or block length that SCSI has no words for.
+    #[error(
+        "{name}: {size_bytes} bytes in blocks of {block_bytes} cannot be a LUN: it has to have at least one block, of 512 to 65536 bytes"
+    )]
+    BadShape {
+        /// The backend.
+        name: String,
+        /// Its size.
+        size_bytes: u64,
+        /// Its block length.
+        block_bytes: u32,
+    },
+    /// The reservations could not be read.
+    #[error("the saved reservations of {name} cannot be read")]
+    Store {
+        /// The backend.
+        name: String,
+        /// The store's words.
+        source: std::io::Error,
+    },
+    /// The saved reservations make no sense.
+    #[error(
+        "the saved reservations of {name} are damaged in line {line}; remove the file to start without them"
+    )]
+    StoreDamaged {
+        /// The backend.
+        name: String,
+        /// Counted from one.
+        line: usize,
+    },
+}
+
+/// Lengths that follow from the backend.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::scsi) struct Shape {
+    pub block_bytes: u32,
+    physical_bytes: u32,
+    pub transfer_blocks_max: u32,
+}
+
+impl Shape {
+    pub(super) fn of(info: &DeviceInfo) -> Shape {
+        let longest = info.transfer_bytes_max.clamp(info.block_bytes, TRANSFER_BYTES_MAX);
+        Shape {
+            block_bytes: info.block_bytes,
+            physical_bytes: info.physical_block_bytes.max(info.block_bytes),
+            transfer_blocks_max: longest / info.block_bytes,
+        }
+    }
+
+    /// Blocks in a physical block: a power of two.
+    pub fn physical_blocks(&self) -> u32 {
+        let blocks = self.physical_bytes / self.block_bytes;
+        // The exponent has four bits.
+        (1 << blocks.max(1).ilog2()).min(1 << 15)
+    }
+
+    pub fn write_same_blocks_max(&self) -> u64 {
+        WRITE_SAME_BYTES_MAX / u64::from(self.block_bytes)
+    }
+
+    pub fn atomic_blocks_max(&self) -> u32 {
+        let blocks = self.transfer_blocks_max.min(ATOMIC_BYTES_MAX / self.block_bytes).max(1);
+        let physical = self.physical_blocks();
+        if blocks < physical { blocks } else { blocks / physical * physical }
+    }
+}
+
+/// Longest parameter list a command may send.
+pub(in crate::scsi) fn parameter_bytes_max(opcode: u8) -> u32 {
+    match opcode {
+        op::PERSISTENT_RESERVE_OUT => OUT_LIST_BYTES_MAX,
+        _ => 65_535,
+    }
+}

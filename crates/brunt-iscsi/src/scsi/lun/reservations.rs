@@ -1,0 +1,94 @@
+//! RESERVE, RELEASE and persistent reservations through commands: the unit's state around the rules in
+//! `reservation`. The one rule: nothing is in force that was to be saved and could not be.
+
+use brunt_wire::scsi::cdb::{self, Cdb};
+use brunt_wire::scsi::persistent;
+use brunt_wire::scsi::sense::{Sense, key};
+
+use super::{LogicalUnit, pair_of};
+use crate::scsi::command::Refused;
+use crate::scsi::management::{AbortRequest, AbortScope};
+use crate::scsi::reservation::Refusal;
+use crate::scsi::{DataIn, Nexus, answers};
+
+impl LogicalUnit {
+    pub(super) fn reserve(&self, nexus: &Nexus) -> Result<DataIn, Refused> {
+        let mut state = self.state();
+        if state.reservations.any_registered() {
+            // SPC-4, 5.12.3 (CRH): nothing for registrants, a conflict for others.
+            let registered = state.reservations.is_registered(&pair_of(nexus));
+            return if registered { Ok(DataIn::None) } else { Err(Refused::Conflict) };
+        }
+        if state.reserved_by.is_some_and(|id| id != nexus.id) {
+            return Err(Refused::Conflict);
+        }
+        state.reserved_by = Some(nexus.id);
+        self.refresh(&state);
+        Ok(DataIn::None)
+    }
+
+    pub(super) fn release(&self, nexus: &Nexus) -> Result<DataIn, Refused> {
+        let mut state = self.state();
+        if state.reservations.any_registered() {
+            let registered = state.reservations.is_registered(&pair_of(nexus));
+            return if registered { Ok(DataIn::None) } else { Err(Refused::Conflict) };
+        }
+        if state.reserved_by == Some(nexus.id) {
+            state.reserved_by = None;
+            self.refresh(&state);
+        }
+        Ok(DataIn::None)
+    }
+
+    pub(super) fn persistent_reserve_in(&self, cdb: &Cdb) -> Result<DataIn, Refused> {
+        let state = self.state();
+        let answer = match cdb[1] & 0x1f {
+            0 => state.reservations.keys(),
+            1 => state.reservations.reservation(),
+            2 => persistent::report_capabilities(self.options.store.is_some(), state.reservations.aptpl()),
+            _ => state.reservations.full_status(),
+        };
+        Ok(answers::cut(answer, cdb::list_length(cdb)))
+    }
+
+    /// PERSISTENT RESERVE OUT. Tasks of nexuses that were preempted are aborted.
+    pub(in crate::scsi) fn persistent_reserve_out(
+        &self,
+        nexus: &Nexus,
+        cdb: &Cdb,
+        list: &[u8],
+    ) -> Result<(), Refused> {
+        let action = cdb[1] & 0x1f;
+        let list = persistent::parse_out(action, list).map_err(Refused::Check)?;
+        if list.aptpl && self.options.store.is_none() {
+            return Err(Refused::parameter(20));
+        }
+        let mut state = self.state();
+        let mut next = state.reservations.clone();
+        let ports = &self.options.target_ports;
+        let effects =
+            next.out(&pair_of(nexus), action, cdb[2], &list, ports).map_err(|refusal| match refusal {
+                Refusal::Conflict => Refused::Conflict,
+                Refusal::Check(sense) => Refused::Check(sense),
+            })?;
+        if let Some(store) = self.options.store.as_ref().filter(|_| effects.save) {
+            // Nothing is in force that could not be saved. INSUFFICIENT RESOURCES, for want of a better.
+            let failed = Refused::Check(Sense::new(key::HARDWARE_ERROR, 0x44, 0x00));
+            store.save(&next.to_text()).map_err(|_| failed)?;
+        }
+        state.reservations = next;
+        for entry in &mut state.nexuses {
+            let pair = entry.pair();
+            for (who, attention) in &effects.attentions {
+                if *who == pair {
+                    entry.attentions.push(*attention);
+                }
+            }
+        }
+        for who in &effects.aborted {
+            self.post(&state, &AbortRequest::new(AbortScope::Ports(who.clone())), None);
+        }
+        self.refresh(&state);
+        Ok(())
+    }
+}
