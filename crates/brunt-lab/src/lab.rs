@@ -113,6 +113,26 @@ struct Placed {
     settings: [Settings; 2],
 }
 
+impl Placed {
+    /// The hosts at its ends, in their order.
+    fn hosts(&self) -> [Host; 2] {
+        self.pairs[0].devices.clone().map(|device| device.host)
+    }
+
+    /// The direction of what leaves this host.
+    fn direction_from(&self, host: &str) -> Result<Direction, LabError> {
+        let [first, second] = &self.between;
+        match host {
+            host if host == first => Ok(Direction::There),
+            host if host == second => Ok(Direction::Back),
+            host => {
+                let name = self.link.handle().name().to_string();
+                Err(LabError::Description(format!("link {name} joins {first} and {second}, not {host}")))
+            }
+        }
+    }
+}
+
 /// Which of a link's pairs of devices packets take that nothing is to be done to.
 const STRAIGHT: usize = 1;
 
@@ -398,10 +418,44 @@ impl Lab {
     /// # Errors
     /// There is no such link.
     pub fn link_fault(&self, name: &str, during: [Settings; 2]) -> Result<LinkChange, LabError> {
+        let placed = self.placed(name)?;
+        Ok(LinkChange::new(placed.link.handle(), placed.hosts(), placed.settings.clone(), during))
+    }
+
+    /// A fault of one direction of this link: other settings for a while for what leaves the host `from`. The other
+    /// direction has to be seen to carry as before.
+    ///
+    /// ```no_run
+    /// # use brunt_lab::{Lab, LabError, LinkChange};
+    /// # fn fault(lab: &Lab) -> Result<LinkChange, LabError> {
+    /// // Nothing from the server arrives; what the client sends still does.
+    /// let mut during = lab.settings_from("wan", "server")?;
+    /// during.loss = 1.0;
+    /// lab.one_way_fault("wan", "server", during)
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// There is no such link, or the host is not at one of its ends.
+    pub fn one_way_fault(&self, name: &str, from: &str, during: Settings) -> Result<LinkChange, LabError> {
+        let placed = self.placed(name)?;
+        let direction = placed.direction_from(from)?;
+        let handle = placed.link.handle();
+        Ok(LinkChange::one_way(handle, placed.hosts(), placed.settings.clone(), direction, during))
+    }
+
+    /// The settings that a link has now for what leaves this host.
+    ///
+    /// # Errors
+    /// There is no such link, or the host is not at one of its ends.
+    pub fn settings_from(&self, name: &str, from: &str) -> Result<Settings, LabError> {
+        let placed = self.placed(name)?;
+        Ok(placed.settings[placed.direction_from(from)? as usize].clone())
+    }
+
+    fn placed(&self, name: &str) -> Result<&Placed, LabError> {
         let placed = self.links.iter().find(|placed| placed.link.handle().name() == name);
-        let placed = placed.ok_or_else(|| no_link(name))?;
-        let hosts = placed.pairs[0].devices.clone().map(|device| device.host);
-        Ok(LinkChange::new(placed.link.handle(), hosts, placed.settings.clone(), during))
+        placed.ok_or_else(|| no_link(name))
     }
 }
 

@@ -33,8 +33,10 @@ fn main() -> ExitCode {
         println!("skipped: needs /dev/net/tun");
         return ExitCode::SUCCESS;
     }
-    let tests: [(&str, fn()); 11] = [
+    let tests: [(&str, fn()); 13] = [
         ("link_faults_are_proven", link_faults_are_proven),
+        ("one_direction_is_cut", one_direction_is_cut),
+        ("congestion_is_marked_for_tcp", congestion_is_marked_for_tcp),
         ("links_in_trouble_change", links_in_trouble_change),
         ("troubles_that_do_not_happen", troubles_that_do_not_happen),
         ("the_kernels_own_wires", the_kernels_own_wires),
@@ -174,7 +176,11 @@ fn link_faults_are_proven() {
         ("delay = '8ms'", "ms on the way"),
         ("delay = '1ms'\nloss = 0.05", "missing"),
         ("delay = '1ms'\nloss_bursts = { to_bad = 0.01, to_good = 0.2 }", "missing"),
+        ("delay = '1ms'\nloss = 1.0\nloss_gap = 20", "missing"),
+        ("delay = '1ms'\nloss = 0.05\nloss_correlation = 0.3", "missing"),
         ("delay = '1ms'\ncorrupt = 0.02", "damaged"),
+        ("delay = '1ms'\necn = 0.1", "marked with congestion"),
+        ("delay = '8ms'\njitter = '2ms'\ndistribution = 'paretonormal'", "ms on the way"),
         ("delay = '1ms'\nduplicate = 0.1", "twice"),
         ("delay = '1ms'\nreorder = 0.02", "overtaken"),
         ("delay = '5ms'\njitter = '4ms'", "ms on the way"),
@@ -207,6 +213,82 @@ fn link_faults_are_proven() {
     fault.inject(&clock).unwrap();
     drop(fault);
     transfer(lab.host("a").unwrap(), lab.host("b").unwrap(), 1 << 20);
+}
+
+/// A fault of one direction stops what goes that way and nothing that goes the other way; where the other way
+/// stops, too, it is not the fault that was asked for.
+fn one_direction_is_cut() {
+    let (lab, a, b) = lab([of(""), of("delay = '1ms'")], 1500, Carrier::Brunt);
+    let clock = Clock::default();
+    let (first, second) = pair(&a, &b);
+    let arrives = |from: &UdpSocket, to: &UdpSocket| {
+        to.set_read_timeout(Some(LOST)).unwrap();
+        from.send(b"probe").unwrap();
+        to.recv(&mut [0; 16]).is_ok()
+    };
+    for (from, cut) in [("a", [true, false]), ("b", [false, true])] {
+        let during = Settings { loss: 1.0, ..lab.settings_from("wire", from).unwrap() };
+        let mut fault = lab.one_way_fault("wire", from, during).unwrap();
+        let proof = fault.inject(&clock).unwrap();
+        assert!(fault.describe().contains("link wire cut from"), "{}", fault.describe());
+        assert!(proof.what.contains("passes as before"), "{proof:?}");
+        assert_eq!([!arrives(&first, &second), !arrives(&second, &first)], cut, "from {from}");
+        fault.remove(&clock).unwrap();
+        assert!(arrives(&first, &second) && arrives(&second, &first));
+    }
+    let error = lab.one_way_fault("wire", "c", of("loss = 1.0")).map(drop).unwrap_err();
+    assert!(error.to_string().contains("joins a and b, not c"), "{error}");
+    // The other direction is stopped behind the lab's back.
+    let during = Settings { loss: 1.0, ..lab.settings_from("wire", "a").unwrap() };
+    let mut fault = lab.one_way_fault("wire", "a", during).unwrap();
+    lab.link("wire").unwrap().change(Direction::Back, of("loss = 1.0")).unwrap();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let probed = std::thread::scope(|scope| {
+        // Injecting sets both directions, so the stop comes while it looks.
+        let link = lab.link("wire").unwrap();
+        scope.spawn(|| {
+            let link = link;
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                let _ = link.change(Direction::Back, of("loss = 1.0"));
+            }
+        });
+        let probed = fault.inject(&clock);
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        probed
+    });
+    assert!(matches!(probed, Err(FaultError::NotShown { .. })), "{probed:?}");
+}
+
+/// What a host counts under this name in /proc/net/snmp or netstat.
+fn counted(host: &Host, file: &str, name: &str) -> u64 {
+    let text = host.run(|| std::fs::read_to_string(format!("/proc/thread-self/net/{file}"))).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    let mut named =
+        lines.chunks_exact(2).flat_map(|pair| pair[0].split_whitespace().zip(pair[1].split_whitespace()));
+    named.find(|(key, _)| *key == name).map_or(0, |(_, value)| value.parse().unwrap())
+}
+
+/// TCP that negotiated ECN gets its share of marks with all its bytes and without a loss, and its sender hears of
+/// them; TCP without ECN gets none, and each packet that was to be marked is counted.
+fn congestion_is_marked_for_tcp() {
+    for (ecn, capable) in [("1", true), ("0", false)] {
+        for carrier in [Carrier::Brunt, Carrier::BruntWireSize] {
+            let (lab, a, b) = lab([of("ecn = 0.05"), of("")], 1500, carrier);
+            for host in [&a, &b] {
+                host.run(|| std::fs::write("/proc/sys/net/ipv4/tcp_ecn", ecn)).unwrap();
+            }
+            transfer(&a, &b, 2 << 20);
+            let (_, report) = lab.reports().unwrap().remove(0);
+            let there = report.there;
+            assert_eq!((there.unmeant(), there.lost), (0, 0), "{report:?}");
+            assert_eq!(there.ecn_marked > 0, capable, "{report:?}");
+            assert!(there.ecn_not_capable > 0 || capable, "{report:?}");
+            // The host counts neighbours that were put together as one.
+            let arrived = counted(&b, "netstat", "InCEPkts");
+            assert!(arrived <= there.ecn_marked && (arrived > 0) == capable, "{arrived}: {report:?}");
+            assert_eq!(counted(&a, "netstat", "TCPDeliveredCE") > 0, capable);
+        }
+    }
 }
 
 /// The goal: of a link that has troubles already, only what a fault changes has to show, for better and for worse,
@@ -265,6 +347,8 @@ fn troubles_that_do_not_happen() {
         ("delay = '30ms'", "no delay"),
         ("loss = 0.1", "no loss"),
         ("corrupt = 0.1", "no damaged packet"),
+        ("ecn = 0.1", "no packet marked"),
+        ("loss = 1.0\nloss_gap = 10", "no loss"),
         ("duplicate = 0.1", "no packet twice"),
         ("reorder = 0.1", "no packet overtaken"),
         ("delay = '40ms'\njitter = '30ms'", "no jitter"),

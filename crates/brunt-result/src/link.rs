@@ -22,6 +22,19 @@ pub struct LinkCounts {
     pub delivered: u64,
     /// Lost on purpose.
     pub lost: u64,
+    /// Lost because their hosts are parted.
+    pub parted: u64,
+    /// Marked to have met congestion.
+    pub ecn_marked: u64,
+    /// To be marked, but their sender cannot take it: they passed unmarked.
+    pub ecn_not_capable: u64,
+    /// Resets of TCP connections that the link sent.
+    pub tcp_resets: u64,
+    /// Ends of TCP connections (FIN) that were held back.
+    pub fins_held: u64,
+    /// Packets of TCP connections of which there were too many to keep account of: they passed as if nothing were
+    /// set.
+    pub tcp_untracked: u64,
     /// Dropped because the queue in front of the line was full.
     pub queue_full: u64,
     /// Delivered with a flipped bit.
@@ -62,6 +75,12 @@ impl LinkCounts {
             bytes: since(|counts| counts.bytes),
             delivered: since(|counts| counts.delivered),
             lost: since(|counts| counts.lost),
+            parted: since(|counts| counts.parted),
+            ecn_marked: since(|counts| counts.ecn_marked),
+            ecn_not_capable: since(|counts| counts.ecn_not_capable),
+            tcp_resets: since(|counts| counts.tcp_resets),
+            fins_held: since(|counts| counts.fins_held),
+            tcp_untracked: since(|counts| counts.tcp_untracked),
             queue_full: since(|counts| counts.queue_full),
             corrupted: since(|counts| counts.corrupted),
             duplicated: since(|counts| counts.duplicated),
@@ -118,6 +137,13 @@ impl LinkReport {
                     counts.unmeant_no_buffer,
                     counts.unmeant_refused,
                     counts.unmeant_device
+                ));
+            }
+            if counts.tcp_untracked > 0 {
+                trouble.push(format!(
+                    "{} packets {way} passed as if nothing were set: there were more TCP connections than a link keeps \
+                     account of",
+                    counts.tcp_untracked
                 ));
             }
         }

@@ -13,7 +13,7 @@ use brunt_core::{Clock, Nanos};
 
 use super::counters::{Counters, add, raise};
 use super::merge::{Merger, Written};
-use super::packet::{self, Train, VNET_HEADER_BYTES};
+use super::packet::{self, Ecn, Train, VNET_HEADER_BYTES};
 use super::rules::{Delivery, Rules, Verdict};
 use super::schedule::Schedule;
 use super::settings::Settings;
@@ -255,6 +255,7 @@ impl Lane {
     fn take_packet(&mut self, bytes: usize, now: Nanos, shared: &Shared) {
         let counters = &shared.counters;
         let Some(delivery) = judge(&mut self.rules, now, bytes - VNET_HEADER_BYTES, counters) else { return };
+        let delivery = mark(delivery, &self.buffer[..bytes], counters);
         let mut frame = self.spare.take(bytes);
         frame.extend_from_slice(&self.buffer[..bytes]);
         self.keep(frame, delivery, 1, shared);
@@ -264,7 +265,8 @@ impl Lane {
     fn take_train(&mut self, bytes: usize, train: Train, now: Nanos, shared: &Shared) {
         let mut run: Option<(usize, usize, Delivery, Nanos)> = None;
         for segment in 0..train.segments {
-            let verdict = judge(&mut self.rules, now, train.frame_bytes(segment), &shared.counters);
+            let verdict = judge(&mut self.rules, now, train.frame_bytes(segment), &shared.counters)
+                .map(|delivery| mark(delivery, &self.buffer[..bytes], &shared.counters));
             if let (Some((_, count, together, first)), Some(this)) = (&mut run, verdict)
                 && together.is_plain()
                 && this.is_plain()
@@ -300,6 +302,9 @@ impl Lane {
 
     /// Puts a frame on its way, a second time where it arrives twice.
     fn keep(&mut self, mut bytes: Vec<u8>, delivery: Delivery, packets: u32, shared: &Shared) {
+        if delivery.mark {
+            packet::mark_congestion(&mut bytes);
+        }
         if let Some(pick) = delivery.corrupt {
             packet::corrupt(&mut bytes, pick);
         }
@@ -364,6 +369,18 @@ fn judge(rules: &mut Rules, now: Nanos, frame_bytes: usize, counters: &Counters)
     add(&counters.duplicated, u64::from(delivery.duplicate));
     add(&counters.held, u64::from(delivery.held));
     Some(delivery)
+}
+
+/// Takes a mark back from a packet that cannot have it, and counts what becomes of it.
+#[inline]
+fn mark(delivery: Delivery, packet: &[u8], counters: &Counters) -> Delivery {
+    if !delivery.mark {
+        return delivery;
+    }
+    let ecn = packet::ecn(packet);
+    add(&counters.ecn_marked, u64::from(ecn == Ecn::Capable));
+    add(&counters.ecn_not_capable, u64::from(ecn == Ecn::NotCapable));
+    Delivery { mark: ecn == Ecn::Capable, ..delivery }
 }
 
 /// Counts what was written. What the host has no memory for, or does not take: counted, never silent.

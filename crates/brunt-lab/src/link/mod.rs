@@ -11,12 +11,15 @@
 //! The rule: a packet is lost because the settings say so, or it is counted as not meant to be.
 
 mod counters;
+mod distribution;
 mod driver;
+mod loss;
 mod merge;
 pub(crate) mod netem;
 mod packet;
 mod presets;
 mod prototype;
+mod rate;
 mod rules;
 mod schedule;
 mod settings;
@@ -33,10 +36,13 @@ use brunt_core::{Clock, Nanos};
 use brunt_result::link::LinkReport;
 use serde::Serialize;
 
+pub use distribution::{Distribution, DistributionError, Table, TableError};
+pub use loss::{Bursts, CORRELATION_MAX, LossModel};
 pub use packet::VNET_HEADER_BYTES;
 pub use presets::{PRESETS, Preset, preset};
+pub use rate::{BitRate, BitRateError};
 pub use rules::{Delivery, FRAME_OVERHEAD_BYTES, Rules, Verdict};
-pub use settings::{BitRate, Bursts, JitterShape, Settings, SettingsError};
+pub use settings::{JitterShape, Settings, SettingsError, SettingsErrorKind};
 
 use driver::{Change, Control, Driver};
 use prototype::Prototype;

@@ -4,7 +4,7 @@
 //! The rule: what netem cannot do as stated is an error, not something near it. netem counts frames
 //! without preamble and gap, and keeps no order under jitter.
 
-use super::settings::{JitterShape, Settings, SettingsError};
+use super::settings::{JitterShape, Settings, SettingsError, SettingsErrorKind};
 
 // linux/pkt_sched.h, TCA_NETEM_*.
 const REORDER: u16 = 3;
@@ -25,12 +25,30 @@ const LIMIT_PACKETS: u32 = 1_000_000;
 /// # Errors
 /// A setting that netem does not have.
 pub(crate) fn options(settings: &Settings) -> Result<Vec<u8>, SettingsError> {
-    let refuse = |key, what: &str| Err(SettingsError { key, what: format!("netem {what}; leave out netem") });
+    let refuse = |key, what: &str| {
+        let what = format!("netem {what}; leave out netem");
+        Err(SettingsError { key, kind: SettingsErrorKind::Carrier, what })
+    };
     if !settings.jitter.0.is_zero() && settings.jitter_shape != JitterShape::Uniform {
         return refuse("jitter_shape", "is driven with uniform jitter only");
     }
     if !settings.jitter.0.is_zero() && settings.keep_order {
         return refuse("keep_order", "reorders under jitter: write keep_order = false");
+    }
+    if settings.distribution.is_some() {
+        return refuse("distribution", "is driven with uniform jitter only");
+    }
+    if settings.loss_gap.is_some() {
+        return refuse("loss_gap", "has a gap for reordering only");
+    }
+    if settings.loss_correlation > 0.0 {
+        return refuse(
+            "loss_correlation",
+            "loses far fewer packets than stated where their losses are correlated",
+        );
+    }
+    if settings.ecn > 0.0 {
+        return refuse("ecn", "marks in place of losing only");
     }
     if settings.reorder > 0.0 {
         return refuse("reorder", "sends packets ahead of their delay instead of holding them back");
@@ -90,7 +108,7 @@ mod tests {
 
     use super::*;
 
-    /// The goal: what netem has no words for is refused by its key, the rest is written.
+    /// What netem has no words for is refused by its key, the rest is written.
     #[test]
     fn refuses_what_netem_cannot() {
         let check = |text: &str, key: Option<&str>| {
@@ -105,6 +123,10 @@ mod tests {
         check("jitter = '1ms'", Some("keep_order"));
         check("jitter = '1ms'\nkeep_order = false", None);
         check("jitter = '1ms'\nkeep_order = false\njitter_shape = 'normal'", Some("jitter_shape"));
+        check("jitter = '1ms'\nkeep_order = false\ndistribution = 'normal'", Some("distribution"));
+        check("loss = 1.0\nloss_gap = 100", Some("loss_gap"));
+        check("loss = 0.1\nloss_correlation = 0.25", Some("loss_correlation"));
+        check("ecn = 0.1", Some("ecn"));
     }
 
     /// `struct tc_netem_qopt` and the attributes behind it, by kind.
@@ -130,7 +152,7 @@ mod tests {
             .collect()
     }
 
-    /// The goal: what is asked of netem is what `tc qdisc replace dev lo root netem …` of iproute2 6.1 asked of
+    /// What is asked of netem is what `tc qdisc replace dev lo root netem …` of iproute2 6.1 asked of
     /// it for the same words (its TCA_OPTIONS, recorded with strace), but that times are given in nanoseconds
     /// (TCA_NETEM_LATENCY64) and not in tc's ticks of 64.
     #[test]

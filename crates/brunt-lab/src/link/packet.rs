@@ -131,6 +131,62 @@ pub fn corrupt(buffer: &mut [u8], pick: u64) {
     buffer[VNET_HEADER_BYTES + ETHERNET_BYTES + bit / 8] ^= 1 << (bit % 8);
 }
 
+/// What a packet says of explicit congestion notification (RFC 3168, 5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ecn {
+    /// Its sender knows nothing of it, or it is no packet of IP.
+    NotCapable,
+    /// Its sender can take a mark (ECT(0) or ECT(1)).
+    Capable,
+    /// It is marked already (CE).
+    Marked,
+}
+
+/// ECN's two bits of IPv4's TOS byte.
+const ECN_BITS: u8 = 0b11;
+/// The same in the second byte of IPv6's header, whose traffic class begins in the middle of the first.
+const ECN_BITS_V6: u8 = 0b11 << 4;
+const ETHERTYPE_IPV4: [u8; 2] = [8, 0];
+const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xdd];
+/// Where ECN's bits stand in an Ethernet frame, of both versions of IP.
+const ECN_OFFSET: usize = ETHERNET_BYTES + 1;
+
+/// What a frame, virtio-net header first, says of congestion.
+pub fn ecn(buffer: &[u8]) -> Ecn {
+    let Some(frame) = buffer.get(VNET_HEADER_BYTES..).filter(|frame| frame.len() >= ETHERNET_BYTES + 20)
+    else {
+        return Ecn::NotCapable;
+    };
+    let bits = match [frame[12], frame[13]] {
+        ETHERTYPE_IPV4 => frame[ECN_OFFSET] & ECN_BITS,
+        ETHERTYPE_IPV6 => (frame[ECN_OFFSET] & ECN_BITS_V6) >> 4,
+        _ => 0,
+    };
+    match bits {
+        0 => Ecn::NotCapable,
+        ECN_BITS => Ecn::Marked,
+        _ => Ecn::Capable,
+    }
+}
+
+/// Marks a frame that said it is capable of it. IPv4's checksum is moved by as much (RFC 1624), so that one that was
+/// wrong stays wrong; IPv6 has none.
+pub fn mark_congestion(buffer: &mut [u8]) {
+    debug_assert_eq!(ecn(buffer), Ecn::Capable, "only what can take a mark is marked");
+    let frame = &mut buffer[VNET_HEADER_BYTES..];
+    if [frame[12], frame[13]] == ETHERTYPE_IPV6 {
+        frame[ECN_OFFSET] |= ECN_BITS_V6;
+        return;
+    }
+    let ip = &mut frame[ETHERNET_BYTES..];
+    let before = u64::from(u16::from_be_bytes([ip[0], ip[1]]));
+    ip[1] |= ECN_BITS;
+    let after = u64::from(u16::from_be_bytes([ip[0], ip[1]]));
+    let sum = u64::from(!u16::from_be_bytes([ip[10], ip[11]]));
+    let moved = !fold(sum + (before ^ 0xffff) + after);
+    ip[10..12].copy_from_slice(&moved.to_be_bytes());
+}
+
 fn complete_checksum(buffer: &mut [u8]) {
     if buffer[0] & NEEDS_CHECKSUM == 0 {
         // Whatever was said of its checksum (that it had been seen to be right) holds no more.
@@ -244,6 +300,51 @@ pub(super) mod tests {
             cut.cut(&part, segment, 1, &mut other);
             assert_eq!(one, other);
         }
+    }
+
+    /// A mark is made where the sender can take it and nowhere else, and IPv4's checksum stays right.
+    #[test]
+    fn congestion_is_marked() {
+        for (tos, says) in
+            [(0b00, Ecn::NotCapable), (0b01, Ecn::Capable), (0b10, Ecn::Capable), (0b11, Ecn::Marked)]
+        {
+            for class in [0u8, 0xb8] {
+                let buffer = train();
+                let mut packet = Vec::new();
+                Train::parse(&buffer).unwrap().cut(&buffer, 0, 1, &mut packet);
+                packet[VNET_HEADER_BYTES + 15] = class | tos;
+                let ip = &mut packet[VNET_HEADER_BYTES + 14..VNET_HEADER_BYTES + 34];
+                ip[10..12].fill(0);
+                let sum = !fold(add(0, ip));
+                ip[10..12].copy_from_slice(&sum.to_be_bytes());
+                complete_checksum(&mut packet);
+                assert_eq!(ecn(&packet), says);
+                if says == Ecn::Capable {
+                    mark_congestion(&mut packet);
+                    assert_eq!(ecn(&packet), Ecn::Marked);
+                    assert_eq!(packet[VNET_HEADER_BYTES + 15], class | 0b11);
+                    assert!(sums_are_right(&packet[VNET_HEADER_BYTES..]), "{tos:#b}");
+                }
+                // IPv6: version, the class in the middle of two bytes, a flow label.
+                let mut packet = vec![0u8; VNET_HEADER_BYTES + 54];
+                packet[VNET_HEADER_BYTES + 12..][..2].copy_from_slice(&ETHERTYPE_IPV6);
+                let word = (6u32 << 28) | (u32::from(class | tos) << 20) | 0x000a_bcde;
+                packet[VNET_HEADER_BYTES + 14..][..4].copy_from_slice(&word.to_be_bytes());
+                assert_eq!(ecn(&packet), says);
+                if says == Ecn::Capable {
+                    mark_congestion(&mut packet);
+                    let marked = (6u32 << 28) | (u32::from(class | 0b11) << 20) | 0x000a_bcde;
+                    assert_eq!(packet[VNET_HEADER_BYTES + 14..][..4], marked.to_be_bytes());
+                }
+            }
+        }
+        for short in 0..VNET_HEADER_BYTES + 34 {
+            assert_eq!(ecn(&train()[..short]), Ecn::NotCapable);
+        }
+        let mut other = train();
+        other[VNET_HEADER_BYTES + 12..][..2].copy_from_slice(&[8, 6]);
+        other[VNET_HEADER_BYTES + 15] = 0b10;
+        assert_eq!(ecn(&other), Ecn::NotCapable, "not IP");
     }
 
     /// The goal: whichever bit is flipped, a checksum of the receiver sees it.

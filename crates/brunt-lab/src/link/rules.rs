@@ -6,13 +6,18 @@
 //! number in its direction alone, so that the same packets are lost again, whenever they are sent.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use brunt_core::{Nanos, random::Random};
 
-use super::settings::{JitterShape, Settings};
+use super::distribution::Table;
+use super::loss::Loss;
+use super::settings::{DELAY_MAX, JitterShape, Settings};
 
 /// What an Ethernet frame takes of a line on top of its bytes: preamble 8, checksum 4, gap 12.
 pub const FRAME_OVERHEAD_BYTES: u64 = 24;
+/// Chance that came later than the rest has a sequence of its own, so that packets meet the rest as before.
+const ECN_CHANCE: u64 = 0x6563_6e00;
 
 /// What becomes of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +37,8 @@ pub struct Delivery {
     pub due: Nanos,
     /// A random number that picks the bit to flip.
     pub corrupt: Option<u64>,
+    /// It is marked to have met congestion, if its sender can take that.
+    pub mark: bool,
     /// It arrives twice.
     pub duplicate: bool,
     /// It is held back, for others to overtake.
@@ -41,7 +48,7 @@ pub struct Delivery {
 impl Delivery {
     /// It arrives once, whole and in its order: may travel together with its neighbours.
     pub fn is_plain(&self) -> bool {
-        self.corrupt.is_none() && !self.duplicate && !self.held
+        self.corrupt.is_none() && !self.mark && !self.duplicate && !self.held
     }
 }
 
@@ -53,8 +60,9 @@ pub struct Rules {
     seed: u64,
     /// Packets seen.
     sequence: u64,
-    /// Gilbert-Elliott's state.
-    bad: bool,
+    loss: Loss,
+    /// Where the delay varies by a table.
+    table: Option<Arc<Table>>,
     /// When the line will have sent all that waits.
     line_free: Nanos,
     /// When each packet that waits will have been sent; kept only where packets are bounded.
@@ -67,6 +75,8 @@ impl Rules {
     /// For settings that were checked.
     pub fn new(settings: Settings, seed: u64) -> Rules {
         let clear = settings.is_clear();
+        let loss = Loss::new(settings.loss_model());
+        let table = table(&settings);
         let departures =
             VecDeque::with_capacity(settings.queue_packets.map_or(0, |count| count.min(4096) as usize));
         Rules {
@@ -74,7 +84,8 @@ impl Rules {
             clear,
             seed,
             sequence: 0,
-            bad: false,
+            loss,
+            table,
             line_free: Nanos(0),
             departures,
             last_due: Nanos(0),
@@ -84,9 +95,8 @@ impl Rules {
     /// From now on. Packets under way keep the fate they have; in order means behind them.
     pub fn change(&mut self, settings: Settings) {
         self.clear = settings.is_clear();
-        if settings.loss_bursts.is_none() {
-            self.bad = false;
-        }
+        self.loss.change(settings.loss_model());
+        self.table = table(&settings);
         self.settings = settings;
     }
 
@@ -110,22 +120,19 @@ impl Rules {
         let mut random = Random::for_part(self.seed, self.sequence);
         self.sequence += 1;
         if self.clear {
-            return Verdict::Deliver(Delivery { due: now, corrupt: None, duplicate: false, held: false });
+            return Verdict::Deliver(Delivery {
+                due: now,
+                corrupt: None,
+                mark: false,
+                duplicate: false,
+                held: false,
+            });
         }
         let Some(sent) = self.send(now, frame_bytes) else { return Verdict::QueueFull };
         // In this order for ever, each drawn whether needed or not: so that one setting does not
         // change what another does to a packet.
         let [loss, turn, corrupt, bit, duplicate, reorder] = std::array::from_fn(|_| random.next_u64());
-        let settings = &self.settings;
-        let lost = match settings.loss_bursts {
-            None => happens(loss, settings.loss),
-            Some(bursts) => {
-                let share = if self.bad { bursts.loss_bad } else { bursts.loss_good };
-                self.bad ^= happens(turn, if self.bad { bursts.to_good } else { bursts.to_bad });
-                happens(loss, share)
-            }
-        };
-        if lost {
+        if self.loss.takes(unit(loss), unit(turn)) {
             return Verdict::Lost;
         }
         let mut due = Nanos(sent.0.saturating_add(self.travel(&mut random)));
@@ -139,9 +146,16 @@ impl Rules {
         Verdict::Deliver(Delivery {
             due,
             corrupt: happens(corrupt, self.settings.corrupt).then_some(bit),
+            mark: self.marks(),
             duplicate: happens(duplicate, self.settings.duplicate),
             held,
         })
+    }
+
+    /// Whether the packet that was just counted is marked.
+    fn marks(&self) -> bool {
+        let share = self.settings.ecn;
+        share > 0.0 && Random::for_part(self.seed ^ ECN_CHANCE, self.sequence).unit() < share
     }
 
     /// When the line has sent the packet; `None` when it does not fit into the queue.
@@ -177,20 +191,38 @@ impl Rules {
             return delay as u64;
         }
         let jitter = self.settings.jitter.0.as_nanos() as f64;
+        if let Some(table) = &self.table {
+            return bounded(delay + table.draw(random.next_u64()) * jitter);
+        }
         let late = match self.settings.jitter_shape {
             JitterShape::Uniform => (2.0 * random.unit() - 1.0) * jitter,
             JitterShape::Normal => random.normal() * jitter,
             // Lomax with shape 3 and scale s has the mean s / 2; inverse of its distribution function.
             JitterShape::Pareto => 2.0 * jitter * (libm::cbrt(1.0 / (1.0 - random.unit())) - 1.0),
         };
-        (delay + late).clamp(0.0, super::settings::DELAY_MAX.as_nanos() as f64) as u64
+        bounded(delay + late)
     }
+}
+
+/// Not before it was sent, and not later than any delay may be.
+fn bounded(nanos: f64) -> u64 {
+    nanos.clamp(0.0, DELAY_MAX.as_nanos() as f64) as u64
+}
+
+fn table(settings: &Settings) -> Option<Arc<Table>> {
+    settings.distribution.as_ref().map(|named| named.table().expect("checked settings have read their table"))
 }
 
 /// Whether something of probability `share` happens with this draw of 64 bits.
 #[inline]
 fn happens(draw: u64, share: f64) -> bool {
-    ((draw >> 11) as f64) * (1.0 / (1u64 << 53) as f64) < share
+    unit(draw) < share
+}
+
+/// 64 random bits as a number from 0 up to 1.
+#[inline]
+fn unit(draw: u64) -> f64 {
+    ((draw >> 11) as f64) * (1.0 / (1u64 << 53) as f64)
 }
 
 #[cfg(test)]
@@ -225,7 +257,7 @@ mod tests {
         assert!((least..=most).contains(&seen), "{what}: {seen} of {of}, expected {least} to {most}");
     }
 
-    /// The goal: each kind of trouble meets its stated share of packets, alone and with all others.
+    /// Each kind of trouble meets its stated share of packets, alone and with all others.
     #[test]
     fn shares_are_as_stated() {
         const COUNT: u64 = 200_000;
@@ -241,7 +273,7 @@ mod tests {
         assert_share("held back", count(|delivery| delivery.held), arrived, 0.02);
     }
 
-    /// The goal: the same seed loses the same packets, whenever they come and whatever else is set;
+    /// The same seed loses the same packets, whenever they come and whatever else is set;
     /// another seed loses others.
     #[test]
     fn chance_follows_from_seed_and_number() {
@@ -258,7 +290,7 @@ mod tests {
         assert!(first.iter().all(|index| more.contains(index)) && more.len() > first.len());
     }
 
-    /// The goal: settings that change under way do not move the chance of later packets.
+    /// Settings that change under way do not move the chance of later packets.
     #[test]
     fn a_change_does_not_shift_chance() {
         let mut changed = Rules::new(of(""), 9);
@@ -276,8 +308,8 @@ mod tests {
         }
     }
 
-    /// The goal: Gilbert-Elliott loses the share that its chain has in the long run, in bursts as long
-    /// as a bad state lasts.
+    /// Gilbert-Elliott loses the share that its chain has in the long run, in bursts as long
+    /// As a bad state lasts.
     #[test]
     fn losses_come_in_bursts() {
         const COUNT: u64 = 400_000;
@@ -294,7 +326,7 @@ mod tests {
         assert!((of(text).loss_share() - 1.0 / 26.0).abs() < 1e-12);
     }
 
-    /// The goal: a line sends as fast as stated and no faster, frames' overhead included, and its queue
+    /// A line sends as fast as stated and no faster, frames' overhead included, and its queue
     /// holds as many bytes as stated.
     #[test]
     fn lines_have_a_rate_and_a_queue() {
@@ -316,7 +348,7 @@ mod tests {
         assert_eq!(bounded.iter().filter_map(delivery).count(), 3);
     }
 
-    /// The goal: jitter has the mean and the spread that its shape states, never comes early by more
+    /// Jitter has the mean and the spread that its shape states, never comes early by more
     /// than the delay, and keeps order unless told not to.
     #[test]
     fn jitter_has_its_shape() {
@@ -348,7 +380,55 @@ mod tests {
         }
     }
 
-    /// The goal: a held packet arrives late by the stated time, and holds nobody else up.
+    /// A delay by a table has the table's mean and deviation, times the jitter, whichever the table.
+    #[test]
+    fn tables_give_their_moments() {
+        let folder = std::env::temp_dir().join(format!("brunt-table-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("two-peaks.dist"), "# measured\n-8192 -8000 -7000\n16384 16000 0")
+            .unwrap();
+        for name in ["normal", "pareto", "paretonormal", "two-peaks.dist"] {
+            let text = format!("delay = '10ms'\njitter = '1ms'\nkeep_order = false\ndistribution = '{name}'");
+            let mut settings: Settings = toml::from_str(&text).unwrap();
+            settings.read_files(&folder).unwrap();
+            settings.check().unwrap();
+            let table = settings.distribution.as_ref().unwrap().table().unwrap();
+            let mut rules = Rules::new(settings, 3);
+            const COUNT: u64 = 200_000;
+            let late: Vec<f64> = (0..COUNT)
+                .map(|number| {
+                    let fate = rules.on_packet(Nanos(number * 1000), 1514);
+                    (delivery(&fate).unwrap().due.0 as f64 - number as f64 * 1000.0 - 10e6) / 1e6
+                })
+                .collect();
+            let mean = late.iter().sum::<f64>() / COUNT as f64;
+            let deviation =
+                (late.iter().map(|late| (late - mean).powi(2)).sum::<f64>() / COUNT as f64).sqrt();
+            // Five standard errors of the mean; the deviation's own is about as large for such tables.
+            let slack = 5.0 * table.deviation() / (COUNT as f64).sqrt();
+            assert!((mean - table.mean()).abs() < slack, "{name}: {mean}, not {}", table.mean());
+            assert!((deviation - table.deviation()).abs() < 2.0 * slack, "{name}: {deviation}");
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    /// Marks meet their share of packets and move no other chance.
+    #[test]
+    fn marks_meet_their_share() {
+        const COUNT: u64 = 100_000;
+        let marked = fates("loss = 0.05\nduplicate = 0.1\necn = 0.2", 4, COUNT, 1000);
+        let plain = fates("loss = 0.05\nduplicate = 0.1", 4, COUNT, 1000);
+        let unmarked = |fate: &Verdict| match fate {
+            Verdict::Deliver(delivery) => Verdict::Deliver(Delivery { mark: false, ..*delivery }),
+            other => *other,
+        };
+        assert!(marked.iter().map(unmarked).eq(plain));
+        let delivered: Vec<Delivery> = marked.iter().filter_map(delivery).collect();
+        let marks = delivered.iter().filter(|delivery| delivery.mark).count() as u64;
+        assert_share("marked", marks, delivered.len() as u64, 0.2);
+    }
+
+    /// A held packet arrives late by the stated time, and holds nobody else up.
     #[test]
     fn held_packets_are_overtaken() {
         let fates = fates("delay = '1ms'\nreorder = 0.1\nreorder_by = '500us'", 11, 10_000, 1000);

@@ -3,14 +3,16 @@
 //! Read by the rules ([`super::rules`]) and, where the experiment asks for it, turned into netem's
 //! options. The rule: zero is nothing; every value is checked before a packet meets it.
 
-use std::borrow::Cow;
-use std::fmt;
-use std::str::FromStr;
+use std::path::Path;
 use std::time::Duration;
 
 use brunt_core::{Size, Span};
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::distribution::{Distribution, DistributionError};
+use super::loss::{Bursts, CORRELATION_MAX, LossModel};
+use super::rate::BitRate;
 
 /// Longest delay and jitter: farther than any storage is away, the Moon included.
 pub const DELAY_MAX: Duration = Duration::from_secs(10);
@@ -29,16 +31,30 @@ pub struct Settings {
     pub jitter: Span,
     /// How it varies.
     pub jitter_shape: JitterShape,
+    /// How it varies instead, as a table: netem's `distribution`. The jitter is what a value of 8192 stands for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub distribution: Option<Distribution>,
     /// Whether packets keep their order under jitter: one that would overtake arrives with the
     /// one before it. Without, jitter reorders.
     pub keep_order: bool,
     /// Share of packets lost, each for itself (Bernoulli).
     pub loss: f64,
+    /// Packets between two losses, netem's `gap`: after a loss the next `loss_gap - 1` pass for certain. With
+    /// `loss = 1.0` exactly every `loss_gap`-th is lost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loss_gap: Option<u32>,
+    /// How far a packet's chance to be lost follows that of the one before, netem's `correlation`: 0 to 0.99.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub loss_correlation: f64,
     /// Loss in bursts instead (Gilbert-Elliott).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loss_bursts: Option<Bursts>,
     /// Share of packets in which one bit is flipped on the way, after all checksums.
     pub corrupt: f64,
+    /// Share of packets that are marked to have met congestion (CE), of those whose sender can take it (ECT,
+    /// RFC 3168); others pass unmarked, and are counted.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub ecn: f64,
     /// Share of packets that arrive twice.
     pub duplicate: f64,
     /// Share of packets held back by `reorder_by`, so that later ones overtake them.
@@ -62,10 +78,14 @@ impl Default for Settings {
             delay: Span(Duration::ZERO),
             jitter: Span(Duration::ZERO),
             jitter_shape: JitterShape::Uniform,
+            distribution: None,
             keep_order: true,
             loss: 0.0,
+            loss_gap: None,
+            loss_correlation: 0.0,
             loss_bursts: None,
             corrupt: 0.0,
+            ecn: 0.0,
             duplicate: 0.0,
             reorder: 0.0,
             reorder_by: Span(Duration::from_millis(1)),
@@ -89,61 +109,51 @@ pub enum JitterShape {
     Pareto,
 }
 
-/// The Gilbert-Elliott model: a line is good or bad, and changes with these probabilities at each packet.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Bursts {
-    /// Probability to turn from good to bad.
-    pub to_bad: f64,
-    /// Probability to turn from bad to good.
-    pub to_good: f64,
-    /// Share lost while good.
-    #[serde(default)]
-    pub loss_good: f64,
-    /// Share lost while bad.
-    #[serde(default = "one")]
-    pub loss_bad: f64,
-}
-
-fn one() -> f64 {
-    1.0
-}
-
-impl Bursts {
-    /// Share lost in the long run.
-    pub fn share(&self) -> f64 {
-        let bad = self.to_bad / (self.to_bad + self.to_good);
-        bad * self.loss_bad + (1.0 - bad) * self.loss_good
-    }
-
-    /// Losses a packet that come independently of each other: all of a burst count as one. Never more than
-    /// the share lost.
-    pub fn events(&self) -> f64 {
-        let bad = self.to_bad / (self.to_bad + self.to_good);
-        // A burst has a loss in it before it ends.
-        let ends = self.to_good * (1.0 - self.loss_bad);
-        let hits = if self.loss_bad > 0.0 { self.loss_bad / (self.loss_bad + ends) } else { 0.0 };
-        let events = bad * self.to_good * hits + (1.0 - bad) * self.loss_good;
-        // A line that never turns good again has one burst, of everything.
-        if self.to_good == 0.0 { self.share() } else { events.min(self.share()) }
-    }
-}
-
 /// A value that cannot be.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{key}: {what}")]
 pub struct SettingsError {
     /// The key in the file.
     pub key: &'static str,
+    /// What kind of mistake it is.
+    pub kind: SettingsErrorKind,
     /// What is wrong, and what would be right.
     pub what: String,
 }
 
+/// Kinds of [`SettingsError`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SettingsErrorKind {
+    /// A number beyond its bounds.
+    OutOfRange,
+    /// Two settings that exclude each other.
+    Conflict,
+    /// A setting that means nothing without another.
+    Alone,
+    /// A file that cannot be read, was not read yet, or has something else in it.
+    File,
+    /// The carrier of the link cannot do it.
+    Carrier,
+}
+
+fn is_zero(value: &f64) -> bool {
+    *value == 0.0
+}
+
 impl Settings {
+    /// Reads the file that `distribution` names, if it names one; a relative path counts from `folder`, which is
+    /// the experiment file's. To be called before [`Settings::check`].
+    ///
+    /// # Errors
+    /// The file cannot be read or has no table in it.
+    pub fn read_files(&mut self, folder: &Path) -> Result<(), DistributionError> {
+        self.distribution.as_mut().map_or(Ok(()), |distribution| distribution.read(folder))
+    }
+
     /// Whether packets pass untouched and at once.
     pub fn is_clear(&self) -> bool {
-        let Settings { delay, jitter, loss, loss_bursts, corrupt, duplicate, reorder, rate, .. } = self;
-        let none = [loss, corrupt, duplicate, reorder].into_iter().all(|share| *share == 0.0);
+        let Settings { delay, jitter, loss, loss_bursts, corrupt, ecn, duplicate, reorder, rate, .. } = self;
+        let none = [loss, corrupt, ecn, duplicate, reorder].into_iter().all(|share| *share == 0.0);
         none && delay.0.is_zero() && jitter.0.is_zero() && loss_bursts.is_none() && rate.is_none()
     }
 
@@ -154,7 +164,20 @@ impl Settings {
 
     /// Share of packets lost on purpose in the long run, queue aside.
     pub fn loss_share(&self) -> f64 {
-        self.loss_bursts.map_or(self.loss, |bursts| bursts.share())
+        self.loss_model().share()
+    }
+
+    /// How packets are lost.
+    pub fn loss_model(&self) -> LossModel {
+        let share = self.loss;
+        match (self.loss_bursts, self.loss_gap) {
+            (Some(bursts), _) => LossModel::Bursts(bursts),
+            (None, Some(gap)) => LossModel::Gap { share, gap },
+            (None, None) if self.loss_correlation > 0.0 => {
+                LossModel::Correlated { share, correlation: self.loss_correlation }
+            }
+            (None, None) => LossModel::Each(share),
+        }
     }
 
     /// Holds each value against its bounds.
@@ -162,10 +185,17 @@ impl Settings {
     /// # Errors
     /// The first that is out of them, by its key.
     pub fn check(&self) -> Result<(), SettingsError> {
-        let wrong = |key, what: String| Err(SettingsError { key, what });
+        self.check_shares()?;
+        self.check_loss()?;
+        self.check_times()?;
+        self.check_line()
+    }
+
+    fn check_shares(&self) -> Result<(), SettingsError> {
         let shares = [
             ("loss", self.loss),
             ("corrupt", self.corrupt),
+            ("ecn", self.ecn),
             ("duplicate", self.duplicate),
             ("reorder", self.reorder),
         ];
@@ -175,129 +205,101 @@ impl Settings {
         });
         for (key, share) in shares.into_iter().chain(bursts) {
             if !(0.0..=1.0).contains(&share) {
-                return wrong(key, format!("{share} is no share; write 0 to 1, 0.01 for one in a hundred"));
+                let what = format!("{share} is no share; write 0 to 1, 0.01 for one in a hundred");
+                return wrong(key, SettingsErrorKind::OutOfRange, what);
             }
         }
+        Ok(())
+    }
+
+    fn check_loss(&self) -> Result<(), SettingsError> {
+        use SettingsErrorKind::{Alone, Conflict, OutOfRange};
         if let Some(bursts) = self.loss_bursts {
             if self.loss != 0.0 {
-                return wrong("loss_bursts", "there is loss already; write one of the two".into());
+                return wrong("loss_bursts", Conflict, "there is loss already; write one of the two");
             }
             if bursts.to_bad + bursts.to_good == 0.0 {
-                return wrong("loss_bursts", "a line that never changes; write loss instead".into());
+                return wrong("loss_bursts", Alone, "a line that never changes; write loss instead");
             }
         }
+        if !(0.0..=CORRELATION_MAX).contains(&self.loss_correlation) {
+            let what = format!(
+                "{} is no correlation of losses; write 0 to {CORRELATION_MAX}",
+                self.loss_correlation
+            );
+            return wrong("loss_correlation", OutOfRange, what);
+        }
+        if self.loss_gap.is_some_and(|gap| gap < 2) {
+            return wrong("loss_gap", OutOfRange, "write 2 or more; loss alone does without a gap");
+        }
+        let correlated = self.loss_correlation > 0.0;
+        if correlated && self.loss_gap.is_some() {
+            return wrong("loss_gap", Conflict, "there is loss_correlation already; write one of the two");
+        }
+        for (key, there) in [("loss_gap", self.loss_gap.is_some()), ("loss_correlation", correlated)] {
+            if there && self.loss_bursts.is_some() {
+                return wrong(key, Conflict, "there is loss_bursts already; write one of the two");
+            }
+            if there && self.loss == 0.0 {
+                let what = "says how packets are lost, but none is; add loss (1.0 for every one that may be)";
+                return wrong(key, Alone, what);
+            }
+        }
+        Ok(())
+    }
+
+    fn check_times(&self) -> Result<(), SettingsError> {
+        use SettingsErrorKind::{Alone, Conflict, File, OutOfRange};
         for (key, span) in [("delay", self.delay), ("jitter", self.jitter), ("reorder_by", self.reorder_by)] {
             if span.0 > DELAY_MAX {
-                return wrong(key, format!("{span} is longer than {}", Span(DELAY_MAX)));
+                return wrong(key, OutOfRange, format!("{span} is longer than {}", Span(DELAY_MAX)));
             }
         }
         if self.reorder > 0.0 && self.reorder_by.0.is_zero() {
-            return wrong("reorder_by", "packets held back for no time are not reordered".into());
+            return wrong("reorder_by", Alone, "packets held back for no time are not reordered");
         }
+        let Some(distribution) = &self.distribution else { return Ok(()) };
+        if self.jitter_shape != JitterShape::Uniform {
+            return wrong("distribution", Conflict, "there is jitter_shape already; write one of the two");
+        }
+        if self.jitter.0.is_zero() {
+            let what =
+                "says how the delay varies, but it does not; add jitter, which its values are scaled by";
+            return wrong("distribution", Alone, what);
+        }
+        if distribution.table().is_none() {
+            return wrong("distribution", File, format!("{distribution} was not read"));
+        }
+        Ok(())
+    }
+
+    fn check_line(&self) -> Result<(), SettingsError> {
+        use SettingsErrorKind::OutOfRange;
         if let Some(BitRate(rate)) = self.rate
             && !(RATE_MIN..=RATE_MAX).contains(&rate)
         {
-            return wrong("rate", format!("{} is out of range; write 1kb/s to 1000Gb/s", BitRate(rate)));
+            let what = format!("{} is out of range; write 1kb/s to 1000Gb/s", BitRate(rate));
+            return wrong("rate", OutOfRange, what);
         }
         if self.queue.0 < 9018 && self.rate.is_some() {
-            return wrong("queue", "less than one jumbo frame (9018 bytes) lets nothing through".into());
+            return wrong("queue", OutOfRange, "less than one jumbo frame (9018 bytes) lets nothing through");
         }
         if self.queue_packets == Some(0) {
-            return wrong("queue_packets", "no place for a packet lets nothing through".into());
+            return wrong("queue_packets", OutOfRange, "no place for a packet lets nothing through");
         }
         Ok(())
     }
 }
 
-/// Bits a second: `"100Mb/s"`, `"1Gb/s"`, or a number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct BitRate(pub u64);
-
-/// What a bit rate may end in; decimal, as lines are sold.
-const RATE_UNITS: [(&str, u64); 4] =
-    [("gb/s", 1_000_000_000), ("mb/s", 1_000_000), ("kb/s", 1_000), ("b/s", 1)];
-
-impl fmt::Display for BitRate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let written = [("Gb/s", 1_000_000_000), ("Mb/s", 1_000_000), ("kb/s", 1_000), ("b/s", 1)];
-        // Three decimals at most, and exact: else a smaller unit.
-        let exact =
-            |scale: u64| self.0 >= scale && (u128::from(self.0) * 1000).is_multiple_of(u128::from(scale));
-        let (unit, scale) = written.into_iter().find(|(_, scale)| exact(*scale)).unwrap_or(("b/s", 1));
-        write!(f, "{}{unit}", self.0 as f64 / scale as f64)
-    }
-}
-
-impl FromStr for BitRate {
-    type Err = String;
-    fn from_str(text: &str) -> Result<BitRate, String> {
-        // Storage counts in bytes: who writes "100MB/s" would get an eighth of what was meant.
-        if text.trim_end().ends_with("B/s") {
-            return Err(format!("'{text}' is in bytes, a line's rate is in bits; write \"8Mb/s\" for 1MB/s"));
-        }
-        let lower = text.trim().to_ascii_lowercase().replace("bit", "b");
-        let mistake = || format!("'{text}' is no line rate; write \"100Mb/s\" or \"1Gb/s\"");
-        let (unit, scale) = RATE_UNITS.iter().find(|(unit, _)| lower.ends_with(unit)).ok_or_else(mistake)?;
-        let number: f64 = lower[..lower.len() - unit.len()].trim().parse().map_err(|_| mistake())?;
-        let bits = number * *scale as f64;
-        if bits.is_finite() && (0.0..1e18).contains(&bits) {
-            Ok(BitRate(bits.round() as u64))
-        } else {
-            Err(mistake())
-        }
-    }
-}
-
-impl Serialize for BitRate {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for BitRate {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<BitRate, D::Error> {
-        let text = Cow::<'de, str>::deserialize(deserializer)?;
-        text.parse().map_err(serde::de::Error::custom)
-    }
-}
-
-impl JsonSchema for BitRate {
-    fn schema_name() -> Cow<'static, str> {
-        "BitRate".into()
-    }
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "description": "Bits a second with a decimal unit: b/s, kb/s, Mb/s, Gb/s",
-            "type": "string",
-            "pattern": "^ *[0-9]+\\.?[0-9]* *[kKmMgG]?b(it)?/s *$"
-        })
-    }
+fn wrong(key: &'static str, kind: SettingsErrorKind, what: impl Into<String>) -> Result<(), SettingsError> {
+    Err(SettingsError { key, kind, what: what.into() })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The goal: line rates are read as lines are sold, and written back to the bit.
-    #[test]
-    fn rates() {
-        let check = |text: &str, bits| assert_eq!(text.parse(), Ok(BitRate(bits)), "{text}");
-        check("100Mb/s", 100_000_000);
-        check("1 Gbit/s", 1_000_000_000);
-        check("1.5gb/s", 1_500_000_000);
-        check("9600b/s", 9600);
-        for bits in [1, 9600, 100_000_000, 1_500_000_000, 123_456_789] {
-            assert_eq!(BitRate(bits).to_string().parse(), Ok(BitRate(bits)));
-        }
-        for text in ["100MB/s", "1 GB/s", "100B/s "] {
-            assert!(text.parse::<BitRate>().unwrap_err().contains("in bytes"), "{text}");
-        }
-        for text in ["100", "fast", "-1Mb/s", "1e30Gb/s", "NaNb/s", ""] {
-            assert!(text.parse::<BitRate>().is_err(), "{text}");
-        }
-    }
-
-    /// The goal: each value that cannot be is answered by its key.
+    /// Each value that cannot be is answered by its key.
     #[test]
     fn impossible_settings() {
         let check = |text: &str, key: Option<&str>| {
@@ -317,9 +319,22 @@ mod tests {
         check("loss_bursts = { to_bad = 0.0, to_good = 0.0 }", Some("loss_bursts"));
         check("loss = 0.1\nloss_bursts = { to_bad = 0.1, to_good = 0.5 }", Some("loss_bursts"));
         check("loss_bursts = { to_bad = 0.01, to_good = 0.3 }", None);
+        check("loss = 1.0\nloss_gap = 100", None);
+        check("loss = 1.0\nloss_gap = 1", Some("loss_gap"));
+        check("loss_gap = 100", Some("loss_gap"));
+        check("loss = 0.01\nloss_correlation = 0.25", None);
+        check("loss = 0.01\nloss_correlation = 1.0", Some("loss_correlation"));
+        check("loss_correlation = 0.25", Some("loss_correlation"));
+        check("loss = 0.1\nloss_gap = 5\nloss_correlation = 0.25", Some("loss_gap"));
+        check("loss_gap = 5\nloss_bursts = { to_bad = 0.1, to_good = 0.5 }", Some("loss_gap"));
+        check("ecn = 1.5", Some("ecn"));
+        check("jitter = '1ms'\ndistribution = 'paretonormal'", None);
+        check("distribution = 'normal'", Some("distribution"));
+        check("jitter = '1ms'\njitter_shape = 'normal'\ndistribution = 'normal'", Some("distribution"));
+        check("jitter = '1ms'\ndistribution = 'not-read.dist'", Some("distribution"));
     }
 
-    /// The goal: only what does nothing counts as clear.
+    /// Only what does nothing counts as clear.
     #[test]
     fn clear() {
         let check = |text: &str, clear| {
@@ -330,7 +345,9 @@ mod tests {
         for text in ["delay = '1us'", "jitter = '1us'", "loss = 0.1", "corrupt = 0.1", "duplicate = 0.1"] {
             check(text, false);
         }
-        for text in ["reorder = 0.1", "rate = '1Gb/s'", "loss_bursts = { to_bad = 0.1, to_good = 0.5 }"] {
+        for text in
+            ["reorder = 0.1", "ecn = 0.1", "rate = '1Gb/s'", "loss_bursts = { to_bad = 0.1, to_good = 0.5 }"]
+        {
             check(text, false);
         }
     }

@@ -299,7 +299,7 @@ impl Experiment {
             let before = point.links.get(name)?;
             let mut during = before.clone();
             during.iter_mut().for_each(|settings| set.lay_over(settings));
-            if let Some(SettingsError { key, what }) = during.iter().find_map(|way| way.check().err()) {
+            if let Some(SettingsError { key, what, .. }) = during.iter().find_map(|way| way.check().err()) {
                 let whole = format!("{key}: {what}, together with what the link has at {}", point.label);
                 return Some((whole, "these settings are laid over those that the link has"));
             }

@@ -272,7 +272,7 @@ impl Experiment {
                 return wrong(&at("mtu"), what, Some("1500, or 9000 for jumbo frames"));
             }
             for settings in link.settings() {
-                if let Err(SettingsError { key, what }) = settings.check() {
+                if let Err(SettingsError { key, what, .. }) = settings.check() {
                     return wrong(&at(key), format!("{key}: {what}"), None);
                 }
                 if link.carrier == CarrierName::Bare && !settings.is_clear() {
@@ -300,7 +300,7 @@ impl Experiment {
         }
         for point in self.points() {
             for settings in point.links.values().flatten() {
-                if let Err(SettingsError { key, what }) = settings.check() {
+                if let Err(SettingsError { key, what, .. }) = settings.check() {
                     let axis = format!("link_{key}");
                     return wrong(&["sweep", &axis], format!("{}: {key}: {what}", point.label), None);
                 }

@@ -31,6 +31,8 @@ const RECEIVE_BYTES: i32 = 8 << 20;
 const TIMES_MAX: usize = 4096;
 /// How often it is asked for what the kernel counts, and whether enough was seen.
 const COUNT_EVERY: Duration = Duration::from_millis(2);
+/// ECN's code point for a sender that can take a mark (RFC 3168, 5).
+const ECT_0: u8 = 0b10;
 /// Longest nap between two looks.
 const NAP: Duration = Duration::from_micros(200);
 
@@ -45,6 +47,8 @@ pub(super) struct Seen {
     pub(super) overtaken: u64,
     /// Damaged packets that the receiving host's checksums threw away.
     pub(super) damaged: u64,
+    /// Arrived with a mark of congestion, by the receiving host's count.
+    pub(super) marked: u64,
     /// Nanoseconds on the way.
     times: Vec<u64>,
 }
@@ -73,6 +77,9 @@ impl std::fmt::Display for Seen {
         let Seen { known, missing, twice, overtaken, damaged, .. } = self;
         write!(f, "{known} probe packets, {missing} missing, {twice} twice, {overtaken} overtaken, ")?;
         write!(f, "{damaged} damaged")?;
+        if self.marked > 0 {
+            write!(f, ", {} marked with congestion", self.marked)?;
+        }
         match self.time(0.5) {
             Some(median) => write!(f, ", {:.3} ms on the way", median as f64 / 1e6),
             None => Ok(()),
@@ -84,22 +91,28 @@ impl std::fmt::Display for Seen {
 pub(super) struct Probe {
     from: UdpSocket,
     to: UdpSocket,
-    /// The receiving host's counts.
+    /// The receiving host's counts: those of RFCs, and Linux's own.
     snmp: File,
+    netstat: Option<File>,
 }
 
 impl Probe {
-    pub(super) fn new(from: &Host, to: &Host) -> io::Result<Probe> {
+    /// `capable`: its packets say that they can take a mark of congestion.
+    pub(super) fn new(from: &Host, to: &Host, capable: bool) -> io::Result<Probe> {
         let open = |host: &Host| host.run(|| UdpSocket::bind((host.address(), 0)));
         // It stays that host's, whoever reads it.
         let snmp = to.run(|| File::open("/proc/thread-self/net/snmp"))?;
+        let netstat = capable.then(|| to.run(|| File::open("/proc/thread-self/net/netstat"))).transpose()?;
         let (from, to) = (open(from)?, open(to)?);
+        if capable {
+            rustix::net::sockopt::set_ip_tos(&from, ECT_0)?;
+        }
         from.connect(to.local_addr()?)?;
         to.connect(from.local_addr()?)?;
         from.set_nonblocking(true)?;
         to.set_nonblocking(true)?;
         sys::set_receive_buffer(to.as_fd(), RECEIVE_BYTES);
-        Ok(Probe { from, to, snmp })
+        Ok(Probe { from, to, snmp, netstat })
     }
 
     /// Sends up to `packets` small ones and looks what becomes of each within `wait`; ends before when
@@ -117,6 +130,7 @@ impl Probe {
         let pace = line
             .map_or(PACE, |line| PACE.max(Duration::from_secs_f64(burst_bits / (line as f64 * LINE_SHARE))));
         let damaged_before = self.checksum_errors()?;
+        let marked_before = self.marks()?;
         let drops_before = sys::socket_drops(self.to.as_fd())?;
         let mut seen = Seen::default();
         let mut sent: Vec<Nanos> = Vec::new();
@@ -168,6 +182,7 @@ impl Probe {
                 let dropped = sys::socket_drops(self.to.as_fd())? - drops_before;
                 seen.missing = missing.saturating_sub(u64::from(dropped));
                 seen.damaged = self.checksum_errors()?.saturating_sub(damaged_before);
+                seen.marked = self.marks()?.saturating_sub(marked_before);
                 next_count = now.after(COUNT_EVERY);
                 if last || enough(&seen)? {
                     return Ok(seen);
@@ -231,11 +246,13 @@ impl Probe {
 
     /// Packets that the receiving host's checksums threw away so far, of IP, TCP and UDP.
     fn checksum_errors(&self) -> io::Result<u64> {
-        let mut text = String::new();
-        let mut file = &self.snmp;
-        file.seek(SeekFrom::Start(0))?;
-        file.read_to_string(&mut text)?;
-        Ok(count_checksum_errors(&text))
+        Ok(count_named(&read_again(&self.snmp)?, &["InHdrErrors", "InCsumErrors"]))
+    }
+
+    /// Packets marked with congestion that reached the receiving host so far; none where none can be marked.
+    fn marks(&self) -> io::Result<u64> {
+        let Some(netstat) = &self.netstat else { return Ok(0) };
+        Ok(count_named(&read_again(netstat)?, &["InCEPkts"]))
     }
 }
 
@@ -281,35 +298,42 @@ fn is_full(error: &io::Error) -> bool {
         || error.raw_os_error() == Some(libc::ENOBUFS)
 }
 
-/// `/proc/net/snmp`: lines in pairs, names and then values.
-fn count_checksum_errors(text: &str) -> u64 {
+fn read_again(mut file: &File) -> io::Result<String> {
+    let mut text = String::new();
+    file.seek(SeekFrom::Start(0))?;
+    file.read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// The sum of these counts in `/proc/net/snmp` or `/proc/net/netstat`: lines in pairs, names and then values.
+fn count_named(text: &str, names: &[&str]) -> u64 {
     let lines: Vec<&str> = text.lines().collect();
     let pairs = lines.chunks_exact(2);
     let named = pairs.flat_map(|pair| pair[0].split_whitespace().zip(pair[1].split_whitespace()));
-    named
-        .filter(|(name, _)| matches!(*name, "InHdrErrors" | "InCsumErrors"))
-        .filter_map(|(_, value)| value.parse::<u64>().ok())
-        .sum()
+    named.filter(|(name, _)| names.contains(name)).filter_map(|(_, value)| value.parse::<u64>().ok()).sum()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The goal: what the kernel's checksums threw away is found under its names, wherever they stand.
+    /// What the kernel's checksums threw away is found under its names, wherever they stand.
     #[test]
     fn damaged_packets_are_counted() {
         let text = "Ip: Forwarding InHdrErrors OutRequests\nIp: 1 3 900\n\
                     Udp: InDatagrams InCsumErrors MemErrors\nUdp: 7 5 0\nTcp: InCsumErrors\nTcp: 2\n";
-        assert_eq!(count_checksum_errors(text), 10);
-        assert_eq!(count_checksum_errors(""), 0);
-        assert_eq!(count_checksum_errors("Udp: InCsumErrors\nUdp:"), 0);
+        let errors = |text: &str| count_named(text, &["InHdrErrors", "InCsumErrors"]);
+        assert_eq!(errors(text), 10);
+        assert_eq!(errors(""), 0);
+        assert_eq!(errors("Udp: InCsumErrors\nUdp:"), 0);
         // The names that are looked for are those of this very kernel.
         let own = std::fs::read_to_string("/proc/self/net/snmp").unwrap();
         assert!(own.contains("InHdrErrors") && own.contains("InCsumErrors"), "{own}");
+        let own = std::fs::read_to_string("/proc/self/net/netstat").unwrap();
+        assert!(own.contains("InCEPkts"), "{own}");
     }
 
-    /// The goal: a train is long enough to be told from a late look, and short enough for its queue.
+    /// A train is long enough to be told from a late look, and short enough for its queue.
     #[test]
     fn trains_fit_their_line() {
         let check = |rate, queue, packets, bytes| {

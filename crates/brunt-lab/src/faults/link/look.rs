@@ -1,0 +1,285 @@
+//! Looks with probe packets whether a link's new settings show, and whether nothing is seen of them when they are
+//! over.
+//!
+//! Called by [`super::LinkChange`]. The rule: an answer of "seen" rests on what arrived at the receiving host; the
+//! link's own counts only tell two troubles of a missing packet apart.
+
+use std::io;
+use std::time::Duration;
+
+use brunt_core::{Clock, Span};
+use brunt_result::link::LinkCounts;
+
+use super::probe::{Probe, Seen, Train};
+use super::signs::{
+    EXPECTED, EXPECTED_GONE, EXPECTED_LEAST, LATE, PACKETS_MAX, PACKETS_MIN, TIMED_MIN, Trouble, adds,
+    between, hardest, later, longest, missing, packets, shortest, slower, still,
+};
+use crate::link::Settings;
+use crate::{Host, LinkHandle};
+
+/// A smaller change of a delay is not looked for: a link is not more exact.
+const DELAY_LEAST: Duration = Duration::from_micros(50);
+/// Trains that show how fast a line is.
+const TRAINS: u32 = 4;
+/// How often it is looked whether probes are quicker than it will be.
+const LOOKS_BEFORE: u32 = 8;
+/// A line is seen to be slower than this times its rate (clocks and looks are not exact) ...
+const RATE_SLACK: f64 = 1.1;
+/// ... and not to be so slow any more when it is faster than this times it.
+const RATE_GONE: f64 = 1.3;
+/// No direction is looked at for longer, but for what a slow line takes to send what waits.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// Why a change was not seen.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Unseen {
+    /// The probes themselves did not work.
+    #[error("cannot probe the link ({0})")]
+    Probe(#[from] io::Error),
+    /// A queue's length, the order under jitter.
+    #[error("what changes does not show on probe packets by itself")]
+    NotOnProbes,
+    #[error("{what} is too rare, or changes too little, to be seen on {PACKETS_MAX} probe packets")]
+    TooRare { what: String },
+    #[error("a delay of {delay} cannot be told from the {:.3} ms that packets took before", *.took_nanos as f64 / 1e6)]
+    DelayHidden { delay: Span, took_nanos: u64 },
+    #[error("a delay of {is} cannot be told from one of {was}")]
+    DelayAlike { is: Span, was: Span },
+    #[error("no {} on {seen}", listed(.absent, ", no "))]
+    Absent { absent: Vec<Trouble>, seen: Seen },
+    #[error("no line of {:.3} Mb/s on trains of packets at {:.3} Mb/s, before at {:.3} Mb/s", *.rate as f64 / 1e6, *.now / 1e6, *.before / 1e6)]
+    NoLine { rate: u64, now: f64, before: f64 },
+    #[error("still {} on {seen}", listed(.present, ", "))]
+    Still { present: Vec<Trouble>, seen: Box<str> },
+    #[error("it was to stay as it was, and nothing passes: {seen}")]
+    Stopped { seen: Seen },
+}
+
+fn listed(troubles: &[Trouble], between: &str) -> String {
+    troubles.iter().map(ToString::to_string).collect::<Vec<_>>().join(between)
+}
+
+/// A link, its hosts, and the settings that it has and is to have.
+pub(super) struct Look<'a> {
+    pub(super) link: &'a LinkHandle,
+    pub(super) hosts: &'a [Host; 2],
+    pub(super) before: &'a [Settings; 2],
+    pub(super) during: &'a [Settings; 2],
+}
+
+/// What was seen of one direction before its settings changed.
+#[derive(Default)]
+pub(super) struct Quick {
+    /// Bits a second, if the line becomes slower.
+    line: Option<f64>,
+    /// Nanoseconds on the way of the quickest packet, if there is to be more delay.
+    least: Option<u64>,
+}
+
+impl Look<'_> {
+    fn counts(&self, way: usize) -> LinkCounts {
+        let report = self.link.report();
+        [report.there, report.back][way]
+    }
+
+    fn probe(&self, way: usize) -> io::Result<Probe> {
+        // Marks are looked for on packets that can be marked.
+        let marks = self.before[way].ecn > 0.0 || self.during[way].ecn > 0.0;
+        Probe::new(&self.hosts[way], &self.hosts[1 - way], marks)
+    }
+
+    /// How fast the line is seen to be, for a train that one of this rate takes.
+    fn quickest(&self, way: usize, settings: &Settings, rate: u64, clock: &Clock) -> io::Result<f64> {
+        let queue = self.before[way].queue.0.min(self.during[way].queue.0);
+        let train = Train::for_line(rate, queue);
+        // Behind what the experiment itself has in the queue.
+        let wait = longest(settings) + train.time(rate) * 2;
+        let follow = train.time(rate) + settings.jitter.0 * 4 + LATE / 5;
+        self.probe(way)?.quickest(clock, TRAINS, train, shortest(settings), [wait, follow])
+    }
+
+    /// What is seen before the change, where that has to be known to tell the change from it.
+    pub(super) fn before(&self, way: usize, clock: &Clock) -> io::Result<Quick> {
+        let (before, during) = (&self.before[way], &self.during[way]);
+        let mut quick = Quick::default();
+        // A busy machine is slow now and then, too.
+        if let Some(rate) = slower(before, during) {
+            let mut line = 0.0f64;
+            for _ in 0..LOOKS_BEFORE {
+                line = line.max(self.quickest(way, before, rate, clock)?);
+                if line > rate as f64 * RATE_GONE {
+                    break;
+                }
+            }
+            quick.line = Some(line);
+        }
+        // Behind a queue packets come late for other reasons.
+        if later(before, during) && before.rate_bits().is_none() {
+            let soon = between(before, during);
+            for _ in 0..LOOKS_BEFORE {
+                let deadline = clock.now().after(PATIENCE);
+                let enough = |seen: &Seen| Ok(seen.least().is_some_and(|least| (least as f64) < soon));
+                let seen =
+                    self.probe(way)?.flood(clock, PACKETS_MIN, None, longest(before), deadline, enough)?;
+                quick.least = quick.least.into_iter().chain(seen.least()).min();
+                if quick.least.is_none_or(|least| (least as f64) < soon) {
+                    break;
+                }
+            }
+        }
+        Ok(quick)
+    }
+
+    /// Probes one direction until the change was seen, all of it; empty where nothing changes.
+    pub(super) fn for_change(&self, way: usize, quick: &Quick, clock: &Clock) -> Result<String, Unseen> {
+        let (before, during) = (&self.before[way], &self.during[way]);
+        if during == before {
+            return Ok(String::new());
+        }
+        let (adds, lessens) = (adds(before, during), adds(during, before));
+        if !adds && !lessens {
+            return Err(Unseen::NotOnProbes);
+        }
+        let mut seen = Vec::new();
+        if adds {
+            seen.push(self.look_for(way, before, during, quick, clock)?);
+        }
+        if lessens {
+            seen.push(self.look_quiet(way, before, during, clock)?);
+        }
+        Ok(seen.join("; "))
+    }
+
+    /// The same of the way back to what was before.
+    pub(super) fn for_return(&self, way: usize, clock: &Clock) -> Result<String, Unseen> {
+        let (before, during) = (&self.before[way], &self.during[way]);
+        let mut seen = Vec::new();
+        if adds(before, during) {
+            seen.push(self.look_quiet(way, during, before, clock)?);
+        }
+        if adds(during, before) {
+            seen.push(self.look_for(way, during, before, &Quick::default(), clock)?);
+        }
+        Ok(seen.join("; "))
+    }
+
+    /// Probes a direction that was to stay as it was, until it was seen to carry; empty where it carries nothing
+    /// by its own settings.
+    pub(super) fn for_passing(&self, way: usize, clock: &Clock) -> Result<String, Unseen> {
+        let settings = &self.before[way];
+        if settings.loss_share() >= 1.0 {
+            return Ok(String::new());
+        }
+        let packets = (PACKETS_MIN as f64 / (1.0 - settings.loss_share())).min(PACKETS_MAX as f64) as u64;
+        let deadline = clock.now().after(PATIENCE);
+        let enough = |seen: &Seen| Ok(seen.arrived() >= TIMED_MIN);
+        let wait = longest(settings);
+        let seen = self.probe(way)?.flood(clock, packets, settings.rate_bits(), wait, deadline, enough)?;
+        match seen.arrived() >= TIMED_MIN {
+            true => Ok(format!("passes as before, {} probe packets", seen.arrived())),
+            false => Err(Unseen::Stopped { seen }),
+        }
+    }
+
+    /// Probes until every trouble was seen that `during` has more of than `before`.
+    fn look_for(
+        &self,
+        way: usize,
+        before: &Settings,
+        during: &Settings,
+        quick: &Quick,
+        clock: &Clock,
+    ) -> Result<String, Unseen> {
+        if packets(before, during, EXPECTED_LEAST) > PACKETS_MAX {
+            return Err(Unseen::TooRare { what: hardest(before, during) });
+        }
+        if let Some(least) = quick.least.filter(|least| *least as f64 >= between(before, during)) {
+            return Err(Unseen::DelayHidden { delay: during.delay, took_nanos: least });
+        }
+        let blur = DELAY_LEAST.max(before.jitter.0.max(during.jitter.0) / 4);
+        if later(before, during) && during.delay.0 - before.delay.0 < blur {
+            return Err(Unseen::DelayAlike { is: during.delay, was: before.delay });
+        }
+        let packets = packets(before, during, EXPECTED).min(PACKETS_MAX);
+        let start = self.counts(way);
+        // What the link counts says which of two troubles a missing packet met, where it counts.
+        let missing = |seen: &Seen| {
+            let mut missing = missing(before, during, seen);
+            let lost = || self.counts(way).since(&start).lost;
+            if during.loss_share() > before.loss_share() && self.link.counts() && lost() == 0 {
+                missing.push(Trouble::Loss);
+            }
+            missing.dedup();
+            missing
+        };
+        let deadline = clock.now().after(PATIENCE);
+        let enough = |seen: &Seen| Ok(missing(seen).is_empty());
+        let seen =
+            self.probe(way)?.flood(clock, packets, during.rate_bits(), longest(during), deadline, enough)?;
+        let absent = missing(&seen);
+        if !absent.is_empty() {
+            return Err(Unseen::Absent { absent, seen });
+        }
+        let (Some(rate), Some(quick)) = (slower(before, during), quick.line) else {
+            return Ok(seen.to_string());
+        };
+        let now = self.quickest(way, during, rate, clock)?;
+        match now > 0.0 && now <= rate as f64 * RATE_SLACK && quick > rate as f64 * RATE_GONE {
+            true => Ok(format!(
+                "{seen}; trains of packets at {:.3} Mb/s, before at {:.3} Mb/s",
+                now / 1e6,
+                quick / 1e6
+            )),
+            false => Err(Unseen::NoLine { rate, now, before: quick }),
+        }
+    }
+
+    /// Probes until nothing is seen any more of what `was` has more of than `now`.
+    fn look_quiet(
+        &self,
+        way: usize,
+        was: &Settings,
+        now: &Settings,
+        clock: &Clock,
+    ) -> Result<String, Unseen> {
+        // What waits in front of a slow line is sent first, at its rate.
+        let queued = was.rate_bits().map_or(0.0, |rate| was.queue.0 as f64 * 8.0 / rate as f64);
+        let deadline = clock.now().after(PATIENCE + Duration::from_secs_f64(queued.min(60.0)) + was.delay.0);
+        let packets = packets(now, was, EXPECTED_GONE).min(PACKETS_MAX);
+        loop {
+            let start = self.counts(way);
+            // Trouble ends a look early, and then there is another one: a packet that was on its way when the
+            // fault ended counts as the fault's.
+            let hurts = |seen: &Seen| still(now, was, seen, packets);
+            let wait = longest(now);
+            let seen = self
+                .probe(way)?
+                .flood(clock, packets, now.rate_bits(), wait, deadline, |seen| Ok(!hurts(seen).is_empty()))?;
+            let carried = self.counts(way).since(&start);
+            let mut present = hurts(&seen);
+            if now.loss_share() == 0.0 && carried.lost > 0 {
+                present.push(Trouble::Loss);
+            }
+            // What comes much too late waits behind a slow line still.
+            let whole = now.loss_share() + now.corrupt == 0.0 && carried.queue_full == 0;
+            if whole && seen.missing * 20 > seen.known {
+                present.push(Trouble::Missing);
+            }
+            let mut told = seen.to_string();
+            if let (true, Some(rate)) = (present.is_empty(), slower(now, was)) {
+                let line = self.quickest(way, now, rate, clock)?;
+                told = format!("{told}; trains of packets at {:.3} Mb/s", line / 1e6);
+                if line <= rate as f64 * RATE_GONE {
+                    present.push(Trouble::SlowLine);
+                }
+            }
+            if present.is_empty() && seen.known >= packets {
+                return Ok(told);
+            }
+            if clock.now() >= deadline {
+                return Err(Unseen::Still { present, seen: told.into() });
+            }
+        }
+    }
+}

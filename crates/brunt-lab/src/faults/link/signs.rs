@@ -1,0 +1,241 @@
+//! What a change of a link's settings has to show on probe packets, and on how many of them: which troubles there
+//! are more of, which of those were not seen yet, and which are still to be seen of settings that are over.
+//!
+//! Asked by [`super::look`]. Nothing here sends or waits. The rule: what probe packets cannot be expected to meet
+//! is not said to have been looked for.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::probe::Seen;
+use crate::link::Settings;
+
+/// A trouble has to be seen on so many times the packets on which it is expected once: it is missed once in
+/// 10^5 times.
+pub(super) const EXPECTED: f64 = 11.5;
+/// That it is gone is looked for on so many times as many packets; with less than half of what is expected
+/// of it then, it is gone: a Poisson number with a mean of 20 is 10 or less once in a hundred times.
+pub(super) const EXPECTED_GONE: f64 = 20.0;
+/// What is expected less often on the most packets is not even looked for.
+pub(super) const EXPECTED_LEAST: f64 = 5.0;
+/// Most packets of a probe, and fewest.
+pub(super) const PACKETS_MAX: u64 = 60_000;
+pub(super) const PACKETS_MIN: u64 = 256;
+/// A delay is shown by as many packets.
+pub(super) const TIMED_MIN: usize = 16;
+/// Packets may lie so far apart, in nanoseconds, without a jitter having been set; a busy machine's do.
+const JITTER_LEAST: f64 = 500e3;
+/// A packet may be late by so much without a delay having been set; a busy machine is.
+pub(super) const LATE: Duration = Duration::from_millis(150);
+
+/// What can be wrong with packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Trouble {
+    Loss,
+    LossOfAll,
+    Damage,
+    Mark,
+    Duplicate,
+    Overtaken,
+    Delay,
+    Jitter,
+    SlowLine,
+    /// Missing though nothing is to be lost.
+    Missing,
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Trouble::Loss => "loss",
+            Trouble::LossOfAll => "loss of all",
+            Trouble::Damage => "damaged packet",
+            Trouble::Mark => "packet marked with congestion",
+            Trouble::Duplicate => "packet twice",
+            Trouble::Overtaken => "packet overtaken",
+            Trouble::Delay => "delay",
+            Trouble::Jitter => "jitter",
+            Trouble::SlowLine => "slow line",
+            Trouble::Missing => "missing packets",
+        })
+    }
+}
+
+/// The rate of a line that has become slower, where that can be seen: of no line if nothing arrives.
+pub(super) fn slower(before: &Settings, during: &Settings) -> Option<u64> {
+    let arrives = during.loss_share() < 1.0;
+    arrives
+        .then(|| during.rate_bits())
+        .flatten()
+        .filter(|rate| before.rate_bits().is_none_or(|before| *rate < before))
+}
+
+/// After so long a packet does not come any more.
+pub(super) fn longest(settings: &Settings) -> Duration {
+    let queued = settings.rate_bits().map_or(0.0, |rate| settings.queue.0 as f64 * 8.0 / rate as f64);
+    let held = if settings.reorder > 0.0 { settings.reorder_by.0 } else { Duration::ZERO };
+    // A queue that never empties belongs to a load that fills it; a bound all the same.
+    settings.delay.0 + settings.jitter.0 * 4 + held + LATE + Duration::from_secs_f64(queued.min(2.0))
+}
+
+/// No packet is quicker.
+pub(super) fn shortest(settings: &Settings) -> Duration {
+    // The values of a table end at four jitters.
+    let early = if settings.distribution.is_some() { 4 } else { 1 };
+    settings.delay.0.saturating_sub(settings.jitter.0 * early)
+}
+
+/// Whether packets take longer.
+pub(super) fn later(before: &Settings, during: &Settings) -> bool {
+    during.delay.0 > before.delay.0 && during.loss_share() < 1.0
+}
+
+/// Nanoseconds that half of the packets take at the most.
+fn median(settings: &Settings) -> f64 {
+    let table = settings.distribution.as_ref().and_then(|named| named.table());
+    let middle = table.map_or(0.0, |table| table.quantile(0.5)) * settings.jitter.0.as_nanos() as f64;
+    (settings.delay.0.as_nanos() as f64 + middle).max(0.0)
+}
+
+/// The jitter, in nanoseconds, of an evenly distributed delay of which the middle 80 % lie as far apart.
+fn jitter(settings: &Settings) -> f64 {
+    let table = settings.distribution.as_ref().and_then(|named| named.table());
+    let apart = table.map_or(1.0, |table| (table.quantile(0.9) - table.quantile(0.1)) / 1.6);
+    apart * settings.jitter.0.as_nanos() as f64
+}
+
+/// Half way between two delays, in nanoseconds: what tells them apart.
+pub(super) fn between(before: &Settings, during: &Settings) -> f64 {
+    f64::midpoint(median(during), median(before))
+}
+
+/// Whether there is more of a trouble that probe packets meet.
+pub(super) fn adds(before: &Settings, during: &Settings) -> bool {
+    let more = shares(before, during).iter().any(|share| share.during > share.before);
+    let times = during.delay.0 > before.delay.0 || jitter(during) > jitter(before);
+    more || times || slower(before, during).is_some()
+}
+
+/// A trouble that meets a share of packets, and how many of them it meets independently of each other.
+struct Share {
+    what: Trouble,
+    before: f64,
+    during: f64,
+    /// Losses in a burst count once.
+    events: f64,
+}
+
+impl Share {
+    /// Packets on which it is expected so many times if it is new; if there is more of it, packets on which the
+    /// numbers before and during lie so far apart that half way between is 4.3 standard deviations from both.
+    fn packets(&self, times: f64) -> f64 {
+        let Share { before, during, events, .. } = *self;
+        if before == 0.0 {
+            return times / events;
+        }
+        let clumped = during / events;
+        4.0 * 4.3f64.powi(2) * during * clumped / (during - before).powi(2)
+    }
+
+    /// Whether so many of `known` packets are more than `before`.
+    fn shows(&self, hit: u64, known: u64, packets: u64) -> bool {
+        match self.before == 0.0 {
+            true => hit > 0,
+            false => known >= packets && hit as f64 > f64::midpoint(self.before, self.during) * known as f64,
+        }
+    }
+}
+
+fn shares(before: &Settings, during: &Settings) -> [Share; 5] {
+    let share = |what, before: f64, during: f64| Share { what, before, during, events: during };
+    let lost = Share {
+        events: during.loss_model().events(),
+        ..share(Trouble::Loss, before.loss_share(), during.loss_share())
+    };
+    [
+        lost,
+        share(Trouble::Damage, before.corrupt, during.corrupt),
+        share(Trouble::Mark, before.ecn, during.ecn),
+        share(Trouble::Duplicate, before.duplicate, during.duplicate),
+        share(Trouble::Overtaken, before.reorder, during.reorder),
+    ]
+}
+
+/// How many packets met each of [`shares`].
+fn hits(seen: &Seen) -> [u64; 5] {
+    [seen.missing, seen.damaged, seen.marked, seen.twice, seen.overtaken]
+}
+
+/// Packets that it takes to see each trouble of which there is more; see [`Share::packets`].
+pub(super) fn packets(before: &Settings, during: &Settings, times: f64) -> u64 {
+    let all = shares(before, during);
+    let more = all.iter().filter(|share| share.during > share.before);
+    more.map(|share| share.packets(times) as u64).fold(PACKETS_MIN, u64::max)
+}
+
+/// The trouble that takes the most packets, in words.
+pub(super) fn hardest(before: &Settings, during: &Settings) -> String {
+    let all = shares(before, during);
+    let more = all.iter().filter(|share| share.during > share.before);
+    let most = more.max_by(|a, b| a.packets(EXPECTED).total_cmp(&b.packets(EXPECTED)));
+    most.map_or(String::new(), |share| match share.before {
+        0.0 => format!("{} at a share of {}", share.what, share.during),
+        before => format!("{} at a share of {} in place of {before}", share.what, share.during),
+    })
+}
+
+/// What the settings name and was not seen yet.
+pub(super) fn missing(before: &Settings, during: &Settings, seen: &Seen) -> Vec<Trouble> {
+    let mut missing = Vec::new();
+    if during.loss_share() >= 1.0 {
+        // Nothing arrives that could show more.
+        return if seen.missing >= PACKETS_MIN && seen.arrived() == 0 {
+            missing
+        } else {
+            vec![Trouble::LossOfAll]
+        };
+    }
+    let timed = seen.arrived() >= TIMED_MIN;
+    let time = |share: f64| seen.time(share).map_or(0.0, |time| time as f64);
+    let late = (median(during) * 0.9).max(between(before, during));
+    if during.delay.0 > before.delay.0 && !(timed && time(0.5) >= late) {
+        missing.push(Trouble::Delay);
+    }
+    // Packets that keep their order under jitter come late together rather than apart.
+    let (was, is) = (jitter(before), jitter(during));
+    let apart = time(0.9) - time(0.1) >= is / 4.0 || time(0.5) >= median(during) + is / 2.0;
+    if is > was && !(timed && apart) {
+        missing.push(Trouble::Jitter);
+    }
+    // A trouble of which there is no more than before proves nothing.
+    let needed = packets(before, during, EXPECTED).min(PACKETS_MAX);
+    for (share, hit) in shares(before, during).iter().zip(hits(seen)) {
+        if share.during > share.before && !share.shows(hit, seen.known, needed) {
+            missing.push(share.what);
+        }
+    }
+    missing
+}
+
+/// What is still to be seen of settings that are over, on up to `packets` packets.
+pub(super) fn still(before: &Settings, during: &Settings, seen: &Seen, packets: u64) -> Vec<Trouble> {
+    let mut still = Vec::new();
+    let timed = seen.arrived() >= TIMED_MIN;
+    let time = |share: f64| seen.time(share).map_or(0.0, |time| time as f64);
+    if during.delay.0 > before.delay.0 && timed && time(0.0) > between(before, during) {
+        still.push(Trouble::Delay);
+    }
+    // The middle half of packets lies about as far apart as the jitter is long, whatever its shape.
+    let apart = f64::midpoint(jitter(before), jitter(during));
+    if jitter(during) > jitter(before) && timed && time(0.75) - time(0.25) > apart.max(JITTER_LEAST) {
+        still.push(Trouble::Jitter);
+    }
+    // Less than half of what would be expected is none of it.
+    for (share, hit) in shares(before, during).iter().zip(hits(seen)) {
+        let half = f64::midpoint(share.during, share.before) * packets as f64;
+        if share.during > share.before && hit as f64 > half.max(1.0) {
+            still.push(share.what);
+        }
+    }
+    still
+}
