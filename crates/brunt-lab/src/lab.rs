@@ -11,9 +11,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use brunt_core::Clock;
 use brunt_result::link::LinkReport;
 
-use crate::faults::LinkChange;
+use crate::faults::{Leaving, LinkChange, Partition, TcpReset, longest};
 use crate::host::Host;
-use crate::link::{Device, Direction, Link, LinkHandle, LinkParts, Settings, Way};
+use crate::link::{Device, Direction, Link, LinkHandle, LinkParts, ResetPorts, Settings, Way};
 use crate::netlink::{DeviceConfig, DeviceStats, Netlink};
 use crate::routes::{Edge, first_steps};
 use crate::sys;
@@ -99,6 +99,8 @@ pub enum Carrier {
 pub struct Lab {
     hosts: BTreeMap<String, Host>,
     links: Vec<Placed>,
+    /// For each host, in the order of their names, its link and direction to each other, since [`Lab::route`].
+    first_steps: Vec<BTreeMap<usize, (usize, usize)>>,
     clock: Clock,
 }
 
@@ -184,7 +186,7 @@ impl Lab {
                 return Err(LabError::Description(format!("host {name} is there twice")));
             }
         }
-        Ok(Lab { hosts: made, links: Vec::new(), clock })
+        Ok(Lab { hosts: made, links: Vec::new(), first_steps: Vec::new(), clock })
     }
 
     /// The host of this name.
@@ -318,8 +320,9 @@ impl Lab {
         };
         let edges: Vec<Edge> = self.links.iter().map(edge).collect();
         let mut beyond: BTreeMap<(usize, usize), Vec<Ipv4Addr>> = BTreeMap::new();
-        for steps in first_steps(hosts.len(), &edges) {
-            for (to, (link, direction)) in steps {
+        let steps = first_steps(hosts.len(), &edges);
+        for steps in &steps {
+            for (&to, &(link, direction)) in steps {
                 let neighbour = edges[link].between[1 - direction];
                 if neighbour != to {
                     beyond.entry((link, direction)).or_default().push(hosts[to].address());
@@ -336,6 +339,7 @@ impl Lab {
             let led = handle.way(direction).lead_to(to);
             led.map_err(|source| failed(format!("lay routes over link {}", handle.name()), source))?;
         }
+        self.first_steps = steps;
         Ok(())
     }
 
@@ -442,6 +446,64 @@ impl Lab {
         let direction = placed.direction_from(from)?;
         let handle = placed.link.handle();
         Ok(LinkChange::one_way(handle, placed.hosts(), placed.settings.clone(), direction, during))
+    }
+
+    /// A fault that keeps two hosts apart, over all paths between them and both ways; both reach all others still.
+    ///
+    /// # Errors
+    /// There is no such host, no path between them, or a first link of it is not Brunt's own.
+    pub fn partition(&self, first: &str, second: &str) -> Result<Partition, LabError> {
+        let hosts = [self.host(first)?.clone(), self.host(second)?.clone()];
+        let leaving = [self.leaving(first, second)?, self.leaving(second, first)?];
+        Ok(Partition::new(hosts, leaving))
+    }
+
+    /// A fault that resets TCP connections between two hosts, in the name of `from`, at `to`: those that there are, as
+    /// soon as they send something, and while it lasts those that are made.
+    ///
+    /// # Errors
+    /// There is no such host, no path between them, or its first link is not Brunt's own.
+    pub fn tcp_reset(&self, from: &str, to: &str, ports: ResetPorts) -> Result<TcpReset, LabError> {
+        let hosts = [self.host(from)?.clone(), self.host(to)?.clone()];
+        let Leaving { link, direction, longest } = self.leaving(from, to)?;
+        Ok(TcpReset::new(link, direction, hosts, ports, longest))
+    }
+
+    /// The link by which packets leave a host for another.
+    fn leaving(&self, from: &str, to: &str) -> Result<Leaving, LabError> {
+        let path = self.path(from, to)?;
+        let longest = path.iter().map(|(link, way)| longest(&self.links[*link].settings[*way])).sum();
+        let (link, way) = path[0];
+        let placed = &self.links[link];
+        let (link, direction) = (placed.link.handle(), placed.direction_from(from)?);
+        debug_assert_eq!(direction as usize, way, "a path begins at its host");
+        match link.counts() {
+            true => Ok(Leaving { link, direction, longest }),
+            false => Err(LabError::Description(format!(
+                "link {} from {from} to {to} is the kernel's, which looks at no addresses; leave carrier out",
+                link.name()
+            ))),
+        }
+    }
+
+    /// The links and directions that packets take from one host to another; at least one.
+    fn path(&self, from: &str, to: &str) -> Result<Vec<(usize, usize)>, LabError> {
+        let number = |name: &str| self.hosts.keys().position(|host| host == name);
+        let none = || LabError::Description(format!("no links lead from {from} to {to}"));
+        let (Some(mut here), Some(there)) = (number(from), number(to)) else { return Err(none()) };
+        let joins =
+            |placed: &Placed| from != to && placed.between.iter().all(|host| host == from || host == to);
+        if let Some(link) = self.links.iter().position(joins) {
+            return Ok(vec![(link, self.links[link].direction_from(from)? as usize)]);
+        }
+        let mut path = Vec::new();
+        while here != there {
+            let (link, way) =
+                *self.first_steps.get(here).and_then(|steps| steps.get(&there)).ok_or_else(none)?;
+            path.push((link, way));
+            here = number(&self.links[link].between[1 - way]).ok_or_else(none)?;
+        }
+        if path.is_empty() { Err(none()) } else { Ok(path) }
     }
 
     /// The settings that a link has now for what leaves this host.

@@ -15,7 +15,7 @@ pub mod stage;
 mod sys;
 
 pub use fault::{Fault, FaultError, Proof};
-pub use faults::LinkChange;
+pub use faults::{LinkChange, Partition, TcpReset};
 pub use host::Host;
 pub use lab::{Carrier, HOSTS_MAX, LINKS_MAX, Lab, LabError, LinkConfig};
 pub use link::{Link, LinkHandle};

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use brunt_core::{Clock, Span};
-use brunt_lab::link::{Direction, Settings};
+use brunt_lab::link::{Direction, ResetPorts, Settings};
 use brunt_lab::{Carrier, Fault, FaultError, Host, Lab, LinkConfig, Stage, stage};
 
 /// Longer than anything here takes, also on a machine that is busy with other things.
@@ -33,9 +33,12 @@ fn main() -> ExitCode {
         println!("skipped: needs /dev/net/tun");
         return ExitCode::SUCCESS;
     }
-    let tests: [(&str, fn()); 13] = [
+    let tests: [(&str, fn()); 16] = [
         ("link_faults_are_proven", link_faults_are_proven),
         ("one_direction_is_cut", one_direction_is_cut),
+        ("hosts_are_parted", hosts_are_parted),
+        ("connections_are_reset", connections_are_reset),
+        ("connections_close_slowly", connections_close_slowly),
         ("congestion_is_marked_for_tcp", congestion_is_marked_for_tcp),
         ("links_in_trouble_change", links_in_trouble_change),
         ("troubles_that_do_not_happen", troubles_that_do_not_happen),
@@ -257,6 +260,196 @@ fn one_direction_is_cut() {
         probed
     });
     assert!(matches!(probed, Err(FaultError::NotShown { .. })), "{probed:?}");
+}
+
+/// An open connection between two hosts: the first's end, the second's.
+fn connection(a: &Host, b: &Host) -> (TcpStream, TcpStream) {
+    let listener = b.run(|| TcpListener::bind((b.address(), 0))).unwrap();
+    let address = listener.local_addr().unwrap();
+    let near = a.run(|| TcpStream::connect_timeout(&address, PATIENCE)).unwrap();
+    let (far, _) = listener.accept().unwrap();
+    for socket in [&near, &far] {
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket.set_write_timeout(Some(PATIENCE)).unwrap();
+    }
+    (near, far)
+}
+
+fn config(name: &str, first: &str, second: &str, settings: &str) -> LinkConfig {
+    LinkConfig {
+        name: name.into(),
+        between: [first.into(), second.into()],
+        settings: [of(settings), of(settings)],
+        mtu: 1500,
+        seed: 7,
+        carrier: Carrier::Brunt,
+    }
+}
+
+/// Hosts that are parted reach all others and not each other, over several links and over one; connections between
+/// them go on when they are joined again.
+fn hosts_are_parted() {
+    let mut lab = Lab::new(["a", "b", "c", "alone"], Clock::default()).unwrap();
+    lab.add_link(&config("one", "a", "b", "delay = '1ms'")).unwrap();
+    lab.add_link(&config("two", "b", "c", "")).unwrap();
+    lab.route().unwrap();
+    let [a, b, c] = ["a", "b", "c"].map(|name| lab.host(name).unwrap().clone());
+    let clock = Clock::default();
+    let arrives = |from: &Host, to: &Host| {
+        let (first, second) = pair(from, to);
+        second.set_read_timeout(Some(LOST)).unwrap();
+        first.send(b"probe").unwrap();
+        second.recv(&mut [0; 16]).is_ok()
+    };
+    for (first, second, others) in [("a", "c", [(&a, &b), (&b, &c)]), ("c", "b", [(&a, &b), (&a, &c)])] {
+        let (one, other) = (lab.host(first).unwrap(), lab.host(second).unwrap());
+        let (mut near, mut far) = connection(one, other);
+        let mut fault = lab.partition(first, second).unwrap();
+        let proof = fault.inject(&clock).unwrap();
+        assert!(proof.what.contains(&format!("from {first} to {second}: ")), "{proof:?}");
+        assert!(!arrives(one, other) && !arrives(other, one));
+        for (from, to) in others {
+            assert!(arrives(from, to) && arrives(to, from), "{first} {second}");
+        }
+        near.write_all(b"late").unwrap();
+        fault.remove(&clock).unwrap();
+        assert!(arrives(one, other) && arrives(other, one));
+        let mut got = [0; 4];
+        far.read_exact(&mut got).unwrap();
+        assert_eq!(&got, b"late");
+    }
+    let report = lab.link("one").unwrap().report();
+    assert!(report.there.parted > 0 && report.there.lost == 0, "{report:?}");
+    for (first, second) in [("a", "alone"), ("a", "a")] {
+        let error = lab.partition(first, second).unwrap_err().to_string();
+        assert!(error.contains("no links lead"), "{error}");
+    }
+    // Dropped without having been removed: joined again. Apart already: it cannot show.
+    let mut fault = lab.partition("a", "b").unwrap();
+    fault.inject(&clock).unwrap();
+    let error = lab.partition("b", "a").unwrap().inject(&clock).unwrap_err();
+    assert!(matches!(error, FaultError::NotShown { .. }), "{error}");
+    drop(fault);
+    assert!(arrives(&a, &b));
+}
+
+/// A reset ends the connections it is meant for at the host that gets it, by that host's own count, while the other
+/// host sent none; other connections go on. It shows with data under way, lost packets and long trains, and where
+/// nothing is sent it is an error.
+fn connections_are_reset() {
+    for text in ["", "delay = '2ms'", "delay = '1ms'\nloss = 0.02"] {
+        let (lab, a, b) = lab([of(text), of(text)], 1500, Carrier::Brunt);
+        let clock = Clock::default();
+        let (mut near, mut far) = connection(&a, &b);
+        let (mut spared_near, mut spared_far) = connection(&a, &b);
+        let ports = ResetPorts::Either(far.local_addr().unwrap().port());
+        let mut fault = lab.tcp_reset("a", "b", ports).unwrap();
+        // Something is sent all the time, until one side notices.
+        let (read, sent, proof) = std::thread::scope(|scope| {
+            let reading = scope.spawn(|| {
+                let mut buffer = vec![0; 1 << 16];
+                loop {
+                    match far.read(&mut buffer) {
+                        Ok(0) => break Ok(()),
+                        Ok(_) => {}
+                        Err(error) => break Err(error.kind()),
+                    }
+                }
+            });
+            let sending = scope.spawn(|| {
+                loop {
+                    if let Err(error) = near.write_all(&[7; 1 << 15]) {
+                        break error.kind();
+                    }
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            });
+            let proof = fault.inject(&clock);
+            (reading.join().unwrap(), sending.join().unwrap(), proof)
+        });
+        let proof = proof.unwrap_or_else(|error| panic!("{text}: {error}"));
+        assert_eq!(read, Err(std::io::ErrorKind::ConnectionReset), "{text}");
+        assert!(
+            matches!(sent, std::io::ErrorKind::ConnectionReset | std::io::ErrorKind::BrokenPipe),
+            "{sent}"
+        );
+        assert_eq!(proof.value, Some(1.0), "{text}: {proof:?}");
+        assert_eq!((counted(&b, "snmp", "EstabResets"), counted(&a, "snmp", "OutRsts")), (1, 0), "{text}");
+        spared_near.write_all(b"spared").unwrap();
+        spared_far.read_exact(&mut [0; 6]).unwrap();
+        fault.remove(&clock).unwrap();
+        let report = lab.link("wire").unwrap().report();
+        assert!(report.there.tcp_resets >= 1 && report.back.tcp_resets == 0, "{report:?}");
+        transfer(&a, &b, 1 << 20);
+    }
+    // From the other side, of one connection alone, by what its own packets say.
+    let (lab, a, b) = lab([of(""), of("")], 1500, Carrier::Brunt);
+    let clock = Clock::default();
+    let (mut near, mut far) = connection(&a, &b);
+    let port = |socket: &TcpStream| socket.local_addr().unwrap().port();
+    let ports = ResetPorts::Both { from: port(&far), to: port(&near) };
+    let mut fault = lab.tcp_reset("b", "a", ports).unwrap();
+    let proof = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while far.write_all(b"more").is_ok() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        fault.inject(&clock).unwrap()
+    });
+    assert!(proof.what.contains("a: 1 connections reset"), "{proof:?}");
+    assert_eq!(counted(&b, "snmp", "OutRsts"), 0);
+    let mut rest = Vec::new();
+    assert_eq!(near.read_to_end(&mut rest).unwrap_err().kind(), std::io::ErrorKind::ConnectionReset);
+    fault.remove(&clock).unwrap();
+    // The canary: nobody sends.
+    let mut fault = lab.tcp_reset("a", "b", ResetPorts::Either(9)).unwrap();
+    let error = fault.inject(&clock).unwrap_err();
+    assert!(matches!(error, FaultError::NotShown { .. }), "{error}");
+}
+
+/// A held end arrives when its time is over and not before, all data before it; the proof closes a connection itself.
+fn connections_close_slowly() {
+    let (lab, a, b) = lab([of(""), of("delay = '1ms'")], 1500, Carrier::Brunt);
+    let clock = Clock::default();
+    let held = Duration::from_millis(700);
+    let mut fault = lab.one_way_fault("wire", "a", of("slow_close = '700ms'")).unwrap();
+    let proof = fault.inject(&clock).unwrap();
+    assert!(proof.what.contains("to close") && proof.what.contains("passes as before"), "{proof:?}");
+    for bytes in [0, 1, 300_000] {
+        let (mut near, mut far) = connection(&a, &b);
+        let sent: Vec<u8> = (0..=255).cycle().take(bytes).collect();
+        let begin = Instant::now();
+        let mut got = vec![0; bytes];
+        let data = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                near.write_all(&sent).unwrap();
+                near.shutdown(std::net::Shutdown::Write).unwrap();
+            });
+            far.read_exact(&mut got).unwrap();
+            begin.elapsed()
+        });
+        assert!(got == sent);
+        assert_eq!(far.read(&mut [0; 1]).unwrap(), 0);
+        assert!(begin.elapsed() >= held, "{bytes}: {:?}, data after {data:?}", begin.elapsed());
+        // The other side's end is not held, and the connection is over for both.
+        drop(far);
+        near.set_read_timeout(Some(PATIENCE)).unwrap();
+        assert_eq!(near.read(&mut [0; 1]).unwrap(), 0);
+    }
+    let report = lab.link("wire").unwrap().report();
+    assert!(report.there.fins_held >= 4 && report.back.fins_held == 0, "{report:?}");
+    fault.remove(&clock).unwrap();
+    assert_eq!(lab.link("wire").unwrap().report().there.unmeant(), 0);
+    // The canary: a link in whose other direction the end is held.
+    let mut fault = lab.one_way_fault("wire", "b", of("delay = '1ms'\nslow_close = '300ms'")).unwrap();
+    fault.inject(&clock).unwrap();
+    let (near, mut far) = connection(&a, &b);
+    let begin = Instant::now();
+    near.shutdown(std::net::Shutdown::Write).unwrap();
+    assert_eq!(far.read(&mut [0; 1]).unwrap(), 0);
+    assert!(begin.elapsed() < Duration::from_secs(60));
+    fault.remove(&clock).unwrap();
 }
 
 /// What a host counts under this name in /proc/net/snmp or netstat.

@@ -5,9 +5,15 @@ mod freeze;
 mod kill;
 mod link;
 mod memory;
+mod partition;
+mod reset;
 
 pub use cpu::CpuHog;
 pub use freeze::Freeze;
 pub use kill::{Kill, Restart};
 pub use link::LinkChange;
+pub(crate) use link::longest;
 pub use memory::MemoryHog;
+pub(crate) use partition::Leaving;
+pub use partition::Partition;
+pub use reset::TcpReset;

@@ -6,17 +6,21 @@
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use brunt_core::{Clock, Nanos};
 
+use super::Direction;
 use super::counters::{Counters, add, raise};
 use super::merge::{Merger, Written};
 use super::packet::{self, Ecn, Train, VNET_HEADER_BYTES};
+use super::parted::{self, Pair};
 use super::rules::{Delivery, Rules, Verdict};
 use super::schedule::Schedule;
 use super::settings::Settings;
+use super::tcp::reset::{ResetRule, Resetter};
+use super::tcp::slow_close::{Passing, SlowClose};
 use crate::sys;
 
 /// Largest frame: 64 KiB of IP, Ethernet, and the virtio-net header.
@@ -37,19 +41,37 @@ const TOGETHER: Duration = Duration::from_micros(20);
 #[derive(Debug, Default)]
 pub(super) struct Shared {
     pub(super) counters: Counters,
-    /// Settings to take over, and how many times there were new ones.
-    pub(super) next: Mutex<Option<Change>>,
-    pub(super) wanted: AtomicU64,
-    /// How many of them hold, and since when.
+    /// What is to hold, and how many times that changed.
+    wanted: Mutex<Wanted>,
+    pub(super) asked: AtomicU64,
+    /// How many of the changes hold, and since when.
     pub(super) applied: AtomicU64,
     pub(super) applied_at: AtomicU64,
 }
 
-/// New settings, and a seed where chance begins again with them.
-#[derive(Debug)]
-pub(super) struct Change {
+impl Shared {
+    pub(super) fn wanted(&self) -> MutexGuard<'_, Wanted> {
+        self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What one direction is to do, all of it. Several faults may have a part in it at a time, each its own.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Wanted {
     pub(super) settings: Settings,
-    pub(super) seed: Option<u64>,
+    /// A seed from which chance begins again, once.
+    pub(super) restart: Option<u64>,
+    /// Hosts that are kept apart.
+    pub(super) parted: Vec<Pair>,
+    /// Connections that are reset; the same for both directions.
+    pub(super) reset: Option<ResetRule>,
+}
+
+impl Wanted {
+    /// Whether packets need not pass the thread.
+    pub(super) fn is_clear(&self) -> bool {
+        self.settings.is_clear() && self.parted.is_empty() && self.reset.is_none()
+    }
 }
 
 /// What a link's thread has in common with its handle.
@@ -64,10 +86,13 @@ pub(super) struct Control {
 }
 
 impl Control {
-    pub(super) fn new() -> io::Result<Control> {
+    pub(super) fn new(settings: [Settings; 2]) -> io::Result<Control> {
         let flags = rustix::event::EventfdFlags::NONBLOCK | rustix::event::EventfdFlags::CLOEXEC;
         Ok(Control {
-            lanes: [Shared::default(), Shared::default()],
+            lanes: settings.map(|settings| Shared {
+                wanted: Mutex::new(Wanted { settings, ..Wanted::default() }),
+                ..Shared::default()
+            }),
             stop: AtomicBool::new(false),
             busy_nanos: AtomicU64::new(0),
             lived_nanos: AtomicU64::new(0),
@@ -84,9 +109,12 @@ impl Control {
 
 /// One direction.
 struct Lane {
+    direction: Direction,
     from: RawFd,
     out: Merger,
     rules: Rules,
+    parted: Vec<Pair>,
+    slow_close: SlowClose,
     under_way: Schedule<Frame>,
     /// Bytes of the frames under way.
     held_bytes: usize,
@@ -147,15 +175,19 @@ impl Driver {
         let _ = sys::raise_priority(-20);
         let Driver { taps, control, settings, seed, held_bytes_max, clock } = self;
         let fds = [taps[0].as_raw_fd(), taps[1].as_raw_fd()];
-        let mut direction = 0;
+        let mut directions = [Direction::There, Direction::Back].into_iter();
         let mut lanes = settings.map(|settings| {
-            let this = direction;
-            direction += 1;
-            let own = direction_seed(seed, this as u64);
+            let direction = directions.next().expect("one for each of the settings");
+            let this = direction as usize;
+            let mut slow_close = SlowClose::default();
+            slow_close.change(settings.slow_close.0, Nanos(0));
             Lane {
+                direction,
                 from: fds[this],
                 out: Merger::new(fds[1 - this]),
-                rules: Rules::new(settings, own),
+                rules: Rules::new(settings, direction_seed(seed, this as u64)),
+                parted: Vec::new(),
+                slow_close,
                 under_way: Schedule::new(),
                 held_bytes: 0,
                 held_bytes_max,
@@ -168,11 +200,13 @@ impl Driver {
         let start = clock.now();
         let mut last_work = start;
         let mut turn = start;
+        let mut resets = Resetter::default();
         loop {
             let mut worked = false;
             for (lane, shared) in lanes.iter_mut().zip(&control.lanes) {
-                lane.change(shared, &clock);
-                worked |= lane.take_in(shared, &clock)?;
+                lane.change(shared, &clock, &mut resets);
+                worked |= lane.take_in(shared, &clock, &mut resets)?;
+                worked |= lane.let_close(shared, &clock);
                 worked |= lane.hand_over(shared, &clock)?;
             }
             let now = clock.now();
@@ -189,7 +223,7 @@ impl Driver {
             if control.stop.load(Ordering::Acquire) {
                 return Ok(());
             }
-            let due = lanes.iter().filter_map(|lane| lane.under_way.next_due()).min();
+            let due = lanes.iter().filter_map(Lane::next_due).min();
             let timeout = due.map(|due| due.since(now).saturating_sub(SPIN));
             let none_waits = lanes.iter().all(|lane| lane.out.is_empty());
             if none_waits && timeout.is_none_or(|timeout| !timeout.is_zero()) {
@@ -202,54 +236,154 @@ impl Driver {
 }
 
 impl Lane {
-    /// Takes over new settings.
-    fn change(&mut self, shared: &Shared, clock: &Clock) {
-        let wanted = shared.wanted.load(Ordering::Acquire);
-        if wanted == self.seen {
+    /// Takes over what changed.
+    fn change(&mut self, shared: &Shared, clock: &Clock, resets: &mut Resetter) {
+        if shared.asked.load(Ordering::Acquire) == self.seen {
             return;
         }
-        self.seen = wanted;
-        let next = shared.next.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
-        match next {
-            Some(Change { settings, seed: None }) => self.rules.change(settings),
-            Some(Change { settings, seed: Some(seed) }) => self.rules = Rules::new(settings, seed),
-            None => {}
+        let (wanted, asked) = {
+            let mut wanted = shared.wanted();
+            let this = wanted.clone();
+            wanted.restart = None;
+            (this, shared.asked.load(Ordering::Acquire))
+        };
+        self.seen = asked;
+        let now = clock.now();
+        self.slow_close.change(wanted.settings.slow_close.0, now);
+        match wanted.restart {
+            None => self.rules.change(wanted.settings),
+            Some(seed) => self.rules = Rules::new(wanted.settings, seed),
         }
-        shared.applied_at.store(clock.now().0, Ordering::Release);
-        shared.applied.store(wanted, Ordering::Release);
+        self.parted = wanted.parted;
+        resets.change(wanted.reset);
+        shared.applied_at.store(now.0, Ordering::Release);
+        shared.applied.store(asked, Ordering::Release);
+    }
+
+    /// When there is something to do again.
+    fn next_due(&self) -> Option<Nanos> {
+        self.under_way.next_due().into_iter().chain(self.slow_close.next_due()).min()
+    }
+
+    /// Lets the ends of connections through that were held long enough; whether there was any. Only now they
+    /// meet what the link does to packets.
+    fn let_close(&mut self, shared: &Shared, clock: &Clock) -> bool {
+        let Some(due) = self.slow_close.next_due() else { return false };
+        let now = clock.now();
+        if due > now {
+            return false;
+        }
+        let due = self.slow_close.due(now);
+        for end in &due {
+            self.buffer[..end.len()].copy_from_slice(end);
+            self.take_packet(end.len(), now, shared);
+        }
+        true
+    }
+
+    /// What is done to hosts and connections rather than to packets; whether the frame goes on.
+    fn inspect(&mut self, bytes: usize, packets: usize, shared: &Shared, now: Nanos) -> bool {
+        let counters = &shared.counters;
+        let buffer = &mut self.buffer[..bytes];
+        if parted::stops(&self.parted, buffer) {
+            add(&counters.parted, packets as u64);
+            self.rules.pass(packets as u64);
+            return false;
+        }
+        match self.slow_close.on_frame(buffer, now) {
+            Passing::Whole => true,
+            Passing::WithoutEnd => {
+                add(&counters.fins_held, 1);
+                true
+            }
+            Passing::Held => {
+                add(&counters.fins_held, 1);
+                false
+            }
+            Passing::Untracked => {
+                add(&counters.tcp_untracked, 1);
+                true
+            }
+        }
+    }
+
+    /// Sends the resets of this direction, behind what came so far.
+    fn send_resets(&mut self, resets: &mut Resetter, shared: &Shared, clock: &Clock, written: &mut Written) {
+        if !resets.is_armed() {
+            return;
+        }
+        for reset in resets.take(self.direction) {
+            add(&shared.counters.tcp_resets, 1);
+            if self.rules.is_clear() && self.under_way.len() == 0 {
+                self.out.push(&reset, 0, written);
+                continue;
+            }
+            let due = self.rules.behind(clock.now());
+            let mut frame = self.spare.take(reset.len());
+            frame.extend_from_slice(&reset);
+            let delivery = Delivery { due, corrupt: None, mark: false, duplicate: false, held: false };
+            self.keep(frame, delivery, 0, shared);
+        }
     }
 
     /// Takes what the sending host has, a batch at the most; whether there was anything.
-    fn take_in(&mut self, shared: &Shared, clock: &Clock) -> io::Result<bool> {
+    fn take_in(&mut self, shared: &Shared, clock: &Clock, resets: &mut Resetter) -> io::Result<bool> {
         let counters = &shared.counters;
         let mut written = Written::default();
         let mut count = 0;
+        // What the other direction showed.
+        self.send_resets(resets, shared, clock, &mut written);
         while count < BATCH {
             let Some(bytes) = sys::read_frame(self.from, &mut self.buffer)? else { break };
             count += 1;
             if bytes <= VNET_HEADER_BYTES {
                 continue;
             }
-            let train = Train::parse(&self.buffer[..bytes]);
-            let packets = train.map_or(1, |train| train.segments);
-            let headers = train.map_or(0, |train| (train.segments - 1) * train.header_bytes);
-            add(&counters.frames_in, 1);
-            add(&counters.packets, packets as u64);
-            add(&counters.bytes, (bytes - VNET_HEADER_BYTES + headers) as u64);
-            if self.rules.is_clear() && self.under_way.len() == 0 {
-                self.rules.pass(packets as u64);
-                self.out.push(&self.buffer[..bytes], packets as u32, &mut written);
-                continue;
-            }
-            let now = clock.now();
-            match train {
-                None => self.take_packet(bytes, now, shared),
-                Some(train) => self.take_train(bytes, train, now, shared),
-            }
+            self.take_frame(bytes, shared, clock, resets, &mut written);
+            self.send_resets(resets, shared, clock, &mut written);
         }
         self.out.settle(clock.now(), &mut written);
         note(&written, counters);
         Ok(count > 0)
+    }
+
+    /// Takes one frame of so many bytes, in the buffer.
+    fn take_frame(
+        &mut self,
+        bytes: usize,
+        shared: &Shared,
+        clock: &Clock,
+        resets: &mut Resetter,
+        written: &mut Written,
+    ) {
+        let counters = &shared.counters;
+        let train = Train::parse(&self.buffer[..bytes]);
+        let packets = train.map_or(1, |train| train.segments);
+        let headers = train.map_or(0, |train| (train.segments - 1) * train.header_bytes);
+        add(&counters.frames_in, 1);
+        add(&counters.packets, packets as u64);
+        add(&counters.bytes, (bytes - VNET_HEADER_BYTES + headers) as u64);
+        if !self.parted.is_empty() || !self.slow_close.is_idle() {
+            let now = clock.now();
+            if !self.inspect(bytes, packets, shared, now) {
+                return;
+            }
+        }
+        // Parted first: of a connection that does not get through nothing is known.
+        if resets.is_armed() {
+            let untracked = resets.look(self.direction, &self.buffer[..bytes], clock.now());
+            add(&counters.tcp_untracked, u64::from(untracked));
+        }
+        if self.rules.is_clear() && self.under_way.len() == 0 {
+            self.rules.pass(packets as u64);
+            self.out.push(&self.buffer[..bytes], packets as u32, written);
+            return;
+        }
+        let now = clock.now();
+        match train {
+            None => self.take_packet(bytes, now, shared),
+            Some(train) => self.take_train(bytes, train, now, shared),
+        }
     }
 
     fn take_packet(&mut self, bytes: usize, now: Nanos, shared: &Shared) {

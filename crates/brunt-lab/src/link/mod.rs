@@ -17,12 +17,14 @@ mod loss;
 mod merge;
 pub(crate) mod netem;
 mod packet;
+mod parted;
 mod presets;
 mod prototype;
 mod rate;
 mod rules;
 mod schedule;
 mod settings;
+mod tcp;
 mod way;
 
 use std::io;
@@ -44,8 +46,11 @@ pub use rate::{BitRate, BitRateError};
 pub use rules::{Delivery, FRAME_OVERHEAD_BYTES, Rules, Verdict};
 pub use settings::{JitterShape, Settings, SettingsError, SettingsErrorKind};
 
-use driver::{Change, Control, Driver};
+use driver::{Control, Driver, Wanted};
+pub(crate) use parted::Pair;
 use prototype::Prototype;
+pub use tcp::reset::ResetPorts;
+pub(crate) use tcp::reset::ResetRule;
 pub(crate) use way::Way;
 
 use crate::host::Host;
@@ -158,8 +163,8 @@ impl Link {
 
     /// Starts the thread between two devices.
     pub(crate) fn start(parts: LinkParts) -> io::Result<Link> {
-        let control = Arc::new(Control::new()?);
         let LinkParts { name, taps, ways, settings, seed, held_bytes_max, clock } = parts;
+        let control = Arc::new(Control::new(settings.clone())?);
         for (way, settings) in ways.iter().zip(&settings) {
             way.take(settings.is_clear())?;
         }
@@ -184,7 +189,7 @@ impl Link {
         for way in &ways {
             way.take(false)?;
         }
-        let control = Arc::new(Control::new()?);
+        let control = Arc::new(Control::new([Settings::default(), Settings::default()])?);
         let prototype = Prototype { sockets, control: control.clone(), delay, clock: clock.clone() };
         let thread =
             std::thread::Builder::new().name(format!("link {name}")).spawn(move || prototype.run())?;
@@ -225,7 +230,7 @@ impl LinkHandle {
     /// # Errors
     /// The link's thread has ended, or netem does not have these settings.
     pub fn change(&self, direction: Direction, settings: Settings) -> io::Result<Nanos> {
-        self.apply(direction, Change { settings, seed: None })
+        self.apply(direction, |wanted| wanted.settings = settings)
     }
 
     /// As [`LinkHandle::change`], and numbers the packets from the start again, so that a run that is made
@@ -235,33 +240,63 @@ impl LinkHandle {
     /// As for [`LinkHandle::change`].
     pub fn restart(&self, direction: Direction, settings: Settings, seed: u64) -> io::Result<Nanos> {
         let seed = driver::direction_seed(seed, direction as u64);
-        self.apply(direction, Change { settings, seed: Some(seed) })
+        self.apply(direction, |wanted| {
+            wanted.settings = settings;
+            wanted.restart = Some(seed);
+        })
     }
 
-    fn apply(&self, direction: Direction, change: Change) -> io::Result<Nanos> {
+    /// Keeps these hosts apart in one direction, too; returns since when.
+    pub(crate) fn part(&self, direction: Direction, pair: Pair) -> io::Result<Nanos> {
+        self.apply(direction, |wanted| wanted.parted.push(pair))
+    }
+
+    /// No longer keeps them apart.
+    pub(crate) fn join(&self, direction: Direction, pair: Pair) -> io::Result<Nanos> {
+        self.apply(direction, |wanted| wanted.parted.retain(|parted| *parted != pair))
+    }
+
+    /// Sends resets by this rule, or no more; returns since when. Meanwhile both directions pass the thread.
+    pub(crate) fn reset(&self, rule: Option<ResetRule>) -> io::Result<Nanos> {
+        self.apply(Direction::There, |wanted| wanted.reset = rule)?;
+        self.apply(Direction::Back, |wanted| wanted.reset = rule)
+    }
+
+    fn apply(&self, direction: Direction, change: impl FnOnce(&mut Wanted)) -> io::Result<Nanos> {
         let control = match &self.carrier {
             Carrier::Thread(control) => control,
             Carrier::Netem(devices) => {
-                devices[direction as usize].set_netem(&change.settings)?;
+                let mut wanted = Wanted::default();
+                change(&mut wanted);
+                if !wanted.parted.is_empty() || wanted.reset.is_some() {
+                    let what = "is netem's, which knows no hosts and no connections; leave out netem";
+                    return Err(io::Error::other(format!("link {} {what}", self.name)));
+                }
+                devices[direction as usize].set_netem(&wanted.settings)?;
                 return Ok(self.clock.now());
             }
-            Carrier::Bare if change.settings.is_clear() => return Ok(self.clock.now()),
-            Carrier::Bare => return Err(io::Error::other(format!("link {} is a bare wire", self.name))),
+            Carrier::Bare => {
+                let mut wanted = Wanted::default();
+                change(&mut wanted);
+                return match wanted.is_clear() {
+                    true => Ok(self.clock.now()),
+                    false => Err(io::Error::other(format!("link {} is a bare wire", self.name))),
+                };
+            }
             Carrier::Prototype(_) => {
                 return Err(io::Error::other(format!("link {} is a prototype's", self.name)));
             }
         };
         let way = &self.ways[direction as usize];
-        let clear = change.settings.is_clear();
         let shared = &control.lanes[direction as usize];
-        let wanted = {
-            let mut next = shared.next.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            *next = Some(change);
-            shared.wanted.fetch_add(1, Ordering::AcqRel) + 1
+        let (clear, asked_for) = {
+            let mut wanted = shared.wanted();
+            change(&mut wanted);
+            (wanted.is_clear(), shared.asked.fetch_add(1, Ordering::AcqRel) + 1)
         };
         control.wake();
         let asked = self.clock.now();
-        while shared.applied.load(Ordering::Acquire) < wanted {
+        while shared.applied.load(Ordering::Acquire) < asked_for {
             if self.clock.now().since(asked) > CHANGE_PATIENCE {
                 return Err(io::Error::other(format!("the thread of link {} does not answer", self.name)));
             }

@@ -50,6 +50,9 @@ pub(crate) fn options(settings: &Settings) -> Result<Vec<u8>, SettingsError> {
     if settings.ecn > 0.0 {
         return refuse("ecn", "marks in place of losing only");
     }
+    if !settings.slow_close.0.is_zero() {
+        return refuse("slow_close", "knows no connections");
+    }
     if settings.reorder > 0.0 {
         return refuse("reorder", "sends packets ahead of their delay instead of holding them back");
     }
@@ -127,6 +130,7 @@ mod tests {
         check("loss = 1.0\nloss_gap = 100", Some("loss_gap"));
         check("loss = 0.1\nloss_correlation = 0.25", Some("loss_correlation"));
         check("ecn = 0.1", Some("ecn"));
+        check("slow_close = '1s'", Some("slow_close"));
     }
 
     /// `struct tc_netem_qopt` and the attributes behind it, by kind.

@@ -146,7 +146,7 @@ pub enum Ecn {
 const ECN_BITS: u8 = 0b11;
 /// The same in the second byte of IPv6's header, whose traffic class begins in the middle of the first.
 const ECN_BITS_V6: u8 = 0b11 << 4;
-const ETHERTYPE_IPV4: [u8; 2] = [8, 0];
+pub(super) const ETHERTYPE_IPV4: [u8; 2] = [8, 0];
 const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xdd];
 /// Where ECN's bits stand in an Ethernet frame, of both versions of IP.
 const ECN_OFFSET: usize = ETHERNET_BYTES + 1;
@@ -179,12 +179,29 @@ pub fn mark_congestion(buffer: &mut [u8]) {
         return;
     }
     let ip = &mut frame[ETHERNET_BYTES..];
-    let before = u64::from(u16::from_be_bytes([ip[0], ip[1]]));
+    let before = [ip[0], ip[1]];
     ip[1] |= ECN_BITS;
-    let after = u64::from(u16::from_be_bytes([ip[0], ip[1]]));
-    let sum = u64::from(!u16::from_be_bytes([ip[10], ip[11]]));
-    let moved = !fold(sum + (before ^ 0xffff) + after);
-    ip[10..12].copy_from_slice(&moved.to_be_bytes());
+    let after = [ip[0], ip[1]];
+    move_checksum(&mut ip[10..12], before, after);
+}
+
+/// Follows a word that changed in what a checksum covers (RFC 1624, 3).
+pub(super) fn move_checksum(checksum: &mut [u8], before: [u8; 2], after: [u8; 2]) {
+    let word = |bytes: [u8; 2]| u64::from(u16::from_be_bytes(bytes));
+    let sum = word([checksum[0], checksum[1]]) ^ 0xffff;
+    let moved = !fold(sum + (word(before) ^ 0xffff) + word(after));
+    checksum.copy_from_slice(&moved.to_be_bytes());
+}
+
+/// Computes the checksums of an IPv4 header without options, and of the TCP segment behind it.
+pub(super) fn finish_checksums(ip: &mut [u8], tcp: &mut [u8]) {
+    ip[10..12].fill(0);
+    let sum = !fold(add(0, ip));
+    ip[10..12].copy_from_slice(&sum.to_be_bytes());
+    tcp[TCP_CHECKSUM_OFFSET..TCP_CHECKSUM_OFFSET + 2].fill(0);
+    let pseudo = add(0, &ip[12..20]) + u64::from(libc::IPPROTO_TCP as u16) + tcp.len() as u64;
+    let sum = !fold(add(pseudo, tcp));
+    tcp[TCP_CHECKSUM_OFFSET..TCP_CHECKSUM_OFFSET + 2].copy_from_slice(&sum.to_be_bytes());
 }
 
 fn complete_checksum(buffer: &mut [u8]) {
@@ -251,7 +268,7 @@ pub(super) mod tests {
     }
 
     /// What a receiver's checksums say: IP's, and TCP's over the pseudo-header.
-    fn sums_are_right(frame: &[u8]) -> bool {
+    pub(in super::super) fn sums_are_right(frame: &[u8]) -> bool {
         let ip = &frame[14..34];
         let tcp = &frame[34..];
         let pseudo = add(0, &ip[12..20]) + 6 + tcp.len() as u64;

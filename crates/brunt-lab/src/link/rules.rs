@@ -115,6 +115,13 @@ impl Rules {
         self.sequence += count;
     }
 
+    /// When a packet arrives that comes at `now`, meets nothing, and overtakes nobody.
+    pub fn behind(&mut self, now: Nanos) -> Nanos {
+        let due = now.after(self.settings.delay.0).max(self.last_due);
+        self.last_due = due;
+        due
+    }
+
     /// A packet of so many bytes, Ethernet header included, came at `now`. Times do not go back.
     pub fn on_packet(&mut self, now: Nanos, frame_bytes: u32) -> Verdict {
         let mut random = Random::for_part(self.seed, self.sequence);

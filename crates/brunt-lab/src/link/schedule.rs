@@ -19,6 +19,12 @@ pub(super) struct Schedule<T> {
 #[derive(Debug)]
 struct Entry<T>(Nanos, u64, T);
 
+impl<T> Default for Schedule<T> {
+    fn default() -> Schedule<T> {
+        Schedule::new()
+    }
+}
+
 impl<T> Schedule<T> {
     pub(super) fn new() -> Schedule<T> {
         Schedule { in_order: VecDeque::new(), others: BinaryHeap::new(), count: 0 }

@@ -16,6 +16,8 @@ use super::rate::BitRate;
 
 /// Longest delay and jitter: farther than any storage is away, the Moon included.
 pub const DELAY_MAX: Duration = Duration::from_secs(10);
+/// Longest time for which the end of a connection is held: TCP gives up sending it again only later.
+pub const SLOW_CLOSE_MAX: Duration = Duration::from_secs(60);
 /// Slowest line, in bits a second.
 pub const RATE_MIN: u64 = 1_000;
 /// Fastest line, in bits a second; without a rate a link is as fast as the machine.
@@ -61,6 +63,9 @@ pub struct Settings {
     pub reorder: f64,
     /// How long those are held back. The packet is reordered when another is sent within it.
     pub reorder_by: Span,
+    /// How long the end of a TCP connection (FIN) is held back that goes in this direction, while its data passes.
+    #[serde(skip_serializing_if = "is_none")]
+    pub slow_close: Span,
     /// Bits a second of the line, preamble, checksum and gap of each Ethernet frame included; none: as
     /// fast as the machine.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -89,6 +94,7 @@ impl Default for Settings {
             duplicate: 0.0,
             reorder: 0.0,
             reorder_by: Span(Duration::from_millis(1)),
+            slow_close: Span(Duration::ZERO),
             rate: None,
             queue: Size(1 << 20),
             queue_packets: None,
@@ -136,6 +142,10 @@ pub enum SettingsErrorKind {
     Carrier,
 }
 
+fn is_none(span: &Span) -> bool {
+    span.0.is_zero()
+}
+
 fn is_zero(value: &f64) -> bool {
     *value == 0.0
 }
@@ -154,7 +164,8 @@ impl Settings {
     pub fn is_clear(&self) -> bool {
         let Settings { delay, jitter, loss, loss_bursts, corrupt, ecn, duplicate, reorder, rate, .. } = self;
         let none = [loss, corrupt, ecn, duplicate, reorder].into_iter().all(|share| *share == 0.0);
-        none && delay.0.is_zero() && jitter.0.is_zero() && loss_bursts.is_none() && rate.is_none()
+        let at_once = [delay, jitter, &self.slow_close].into_iter().all(|span| span.0.is_zero());
+        none && at_once && loss_bursts.is_none() && rate.is_none()
     }
 
     /// Bits a second of the line, if it has a rate.
@@ -255,6 +266,10 @@ impl Settings {
                 return wrong(key, OutOfRange, format!("{span} is longer than {}", Span(DELAY_MAX)));
             }
         }
+        if self.slow_close.0 > SLOW_CLOSE_MAX {
+            let what = format!("{} is longer than {}", self.slow_close, Span(SLOW_CLOSE_MAX));
+            return wrong("slow_close", OutOfRange, what);
+        }
         if self.reorder > 0.0 && self.reorder_by.0.is_zero() {
             return wrong("reorder_by", Alone, "packets held back for no time are not reordered");
         }
@@ -328,6 +343,7 @@ mod tests {
         check("loss = 0.1\nloss_gap = 5\nloss_correlation = 0.25", Some("loss_gap"));
         check("loss_gap = 5\nloss_bursts = { to_bad = 0.1, to_good = 0.5 }", Some("loss_gap"));
         check("ecn = 1.5", Some("ecn"));
+        check("slow_close = '61s'", Some("slow_close"));
         check("jitter = '1ms'\ndistribution = 'paretonormal'", None);
         check("distribution = 'normal'", Some("distribution"));
         check("jitter = '1ms'\njitter_shape = 'normal'\ndistribution = 'normal'", Some("distribution"));
@@ -345,9 +361,13 @@ mod tests {
         for text in ["delay = '1us'", "jitter = '1us'", "loss = 0.1", "corrupt = 0.1", "duplicate = 0.1"] {
             check(text, false);
         }
-        for text in
-            ["reorder = 0.1", "ecn = 0.1", "rate = '1Gb/s'", "loss_bursts = { to_bad = 0.1, to_good = 0.5 }"]
-        {
+        for text in [
+            "reorder = 0.1",
+            "ecn = 0.1",
+            "slow_close = '1s'",
+            "rate = '1Gb/s'",
+            "loss_bursts = { to_bad = 0.1, to_good = 0.5 }",
+        ] {
             check(text, false);
         }
     }

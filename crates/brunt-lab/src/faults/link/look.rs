@@ -10,6 +10,7 @@ use std::time::Duration;
 use brunt_core::{Clock, Span};
 use brunt_result::link::LinkCounts;
 
+use super::close;
 use super::probe::{Probe, Seen, Train};
 use super::signs::{
     EXPECTED, EXPECTED_GONE, EXPECTED_LEAST, LATE, PACKETS_MAX, PACKETS_MIN, TIMED_MIN, Trouble, adds,
@@ -29,11 +30,11 @@ const RATE_SLACK: f64 = 1.1;
 /// ... and not to be so slow any more when it is faster than this times it.
 const RATE_GONE: f64 = 1.3;
 /// No direction is looked at for longer, but for what a slow line takes to send what waits.
-const PATIENCE: Duration = Duration::from_secs(15);
+pub(in super::super) const PATIENCE: Duration = Duration::from_secs(15);
 
 /// Why a change was not seen.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Unseen {
+pub(in super::super) enum Unseen {
     /// The probes themselves did not work.
     #[error("cannot probe the link ({0})")]
     Probe(#[from] io::Error),
@@ -52,8 +53,16 @@ pub(super) enum Unseen {
     NoLine { rate: u64, now: f64, before: f64 },
     #[error("still {} on {seen}", listed(.present, ", "))]
     Still { present: Vec<Trouble>, seen: Box<str> },
-    #[error("it was to stay as it was, and nothing passes: {seen}")]
+    #[error("packets are to pass, and do not: {seen}")]
     Stopped { seen: Seen },
+    #[error("packets are not to pass, and do: {seen}")]
+    Passes { seen: Seen },
+    #[error("an end held for {held} cannot be told from one that took {:.3} ms before", .took.as_secs_f64() * 1e3)]
+    CloseHidden { held: Span, took: Duration },
+    #[error("a connection closed within {:.3} ms, not held for {held}", .took.as_secs_f64() * 1e3)]
+    ClosedSoon { held: Span, took: Duration },
+    #[error("a connection still took {:.3} ms to close", .took.as_secs_f64() * 1e3)]
+    ClosedLate { took: Duration },
 }
 
 fn listed(troubles: &[Trouble], between: &str) -> String {
@@ -75,6 +84,8 @@ pub(super) struct Quick {
     line: Option<f64>,
     /// Nanoseconds on the way of the quickest packet, if there is to be more delay.
     least: Option<u64>,
+    /// How long the end of a connection took, if it is to take longer.
+    close: Option<Duration>,
 }
 
 impl Look<'_> {
@@ -128,7 +139,45 @@ impl Look<'_> {
                 }
             }
         }
+        if during.slow_close.0 > before.slow_close.0 {
+            quick.close = Some(self.close(way)?);
+        }
         Ok(quick)
+    }
+
+    /// How long the end of a connection takes on its way.
+    fn close(&self, way: usize) -> io::Result<Duration> {
+        let held = self.before[way].slow_close.0.max(self.during[way].slow_close.0);
+        // A handshake and an end, each sent a few times where packets are lost.
+        let patience = PATIENCE + held + (longest(&self.before[way]) + longest(&self.during[way])) * 4;
+        close::time(&self.hosts[way], &self.hosts[1 - way], patience)
+    }
+
+    /// Closes a connection, which has to take as long as the settings say.
+    fn look_slow(&self, way: usize, quick: &Quick) -> Result<String, Unseen> {
+        let held = self.during[way].slow_close;
+        if let Some(took) = quick.close.filter(|took| *took >= held.0) {
+            return Err(Unseen::CloseHidden { held, took });
+        }
+        let took = self.close(way)?;
+        match took >= held.0 {
+            true => Ok(format!("a connection took {:.3} ms to close", took.as_secs_f64() * 1e3)),
+            false => Err(Unseen::ClosedSoon { held, took }),
+        }
+    }
+
+    /// Closes connections until one takes less than what it was held for.
+    fn look_quick(&self, way: usize, was: Span, clock: &Clock) -> Result<String, Unseen> {
+        let deadline = clock.now().after(PATIENCE + was.0);
+        loop {
+            let took = self.close(way)?;
+            if took < was.0 {
+                return Ok(format!("a connection took {:.3} ms to close", took.as_secs_f64() * 1e3));
+            }
+            if clock.now() >= deadline {
+                return Err(Unseen::ClosedLate { took });
+            }
+        }
     }
 
     /// Probes one direction until the change was seen, all of it; empty where nothing changes.
@@ -138,7 +187,8 @@ impl Look<'_> {
             return Ok(String::new());
         }
         let (adds, lessens) = (adds(before, during), adds(during, before));
-        if !adds && !lessens {
+        let (held, was_held) = (during.slow_close, before.slow_close);
+        if !adds && !lessens && held == was_held {
             return Err(Unseen::NotOnProbes);
         }
         let mut seen = Vec::new();
@@ -147,6 +197,12 @@ impl Look<'_> {
         }
         if lessens {
             seen.push(self.look_quiet(way, before, during, clock)?);
+        }
+        if held.0 > was_held.0 {
+            seen.push(self.look_slow(way, quick)?);
+        }
+        if held.0 < was_held.0 {
+            seen.push(self.look_quick(way, was_held, clock)?);
         }
         Ok(seen.join("; "))
     }
@@ -160,6 +216,9 @@ impl Look<'_> {
         }
         if adds(during, before) {
             seen.push(self.look_for(way, during, before, &Quick::default(), clock)?);
+        }
+        if during.slow_close.0 > before.slow_close.0 {
+            seen.push(self.look_quick(way, during.slow_close, clock)?);
         }
         Ok(seen.join("; "))
     }

@@ -4,15 +4,17 @@
 //! The rule: everything that the new settings say has to be seen at the receiving host; and when it is
 //! over, nothing of it may be seen any more, on so many packets that it would have been.
 
-mod look;
-mod probe;
-mod signs;
+mod close;
+pub(super) mod look;
+pub(super) mod probe;
+pub(super) mod signs;
 
 use brunt_core::{Clock, Nanos};
 
 use crate::link::{Direction, Settings};
 use crate::{Fault, FaultError, Host, LinkHandle, Proof};
 use look::{Look, Quick, Unseen};
+pub(crate) use signs::longest;
 
 /// Both directions, as they are numbered in arrays.
 const DIRECTIONS: [Direction; 2] = [Direction::There, Direction::Back];

@@ -38,17 +38,17 @@ const NAP: Duration = Duration::from_micros(200);
 
 /// What a probe saw in one direction.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Seen {
+pub(in super::super) struct Seen {
     /// Packets of which it is known what became of them: arrived, or overdue.
-    pub(super) known: u64,
-    pub(super) missing: u64,
-    pub(super) twice: u64,
+    pub(in super::super) known: u64,
+    pub(in super::super) missing: u64,
+    pub(in super::super) twice: u64,
     /// Arrived after one that was sent later (RFC 4737).
-    pub(super) overtaken: u64,
+    pub(in super::super) overtaken: u64,
     /// Damaged packets that the receiving host's checksums threw away.
-    pub(super) damaged: u64,
+    pub(in super::super) damaged: u64,
     /// Arrived with a mark of congestion, by the receiving host's count.
-    pub(super) marked: u64,
+    pub(in super::super) marked: u64,
     /// Nanoseconds on the way.
     times: Vec<u64>,
 }
@@ -67,7 +67,7 @@ impl Seen {
     }
 
     /// How many arrived with a time.
-    pub(super) fn arrived(&self) -> usize {
+    pub(in super::super) fn arrived(&self) -> usize {
         self.times.len()
     }
 }
@@ -88,7 +88,7 @@ impl std::fmt::Display for Seen {
 }
 
 /// A pair of sockets that sends packets one way.
-pub(super) struct Probe {
+pub(in super::super) struct Probe {
     from: UdpSocket,
     to: UdpSocket,
     /// The receiving host's counts: those of RFCs, and Linux's own.
@@ -98,7 +98,7 @@ pub(super) struct Probe {
 
 impl Probe {
     /// `capable`: its packets say that they can take a mark of congestion.
-    pub(super) fn new(from: &Host, to: &Host, capable: bool) -> io::Result<Probe> {
+    pub(in super::super) fn new(from: &Host, to: &Host, capable: bool) -> io::Result<Probe> {
         let open = |host: &Host| host.run(|| UdpSocket::bind((host.address(), 0)));
         // It stays that host's, whoever reads it.
         let snmp = to.run(|| File::open("/proc/thread-self/net/snmp"))?;
@@ -117,7 +117,7 @@ impl Probe {
 
     /// Sends up to `packets` small ones and looks what becomes of each within `wait`; ends before when
     /// `enough` says so, or at `deadline`. They take a tenth of a line of `line` bits a second.
-    pub(super) fn flood(
+    pub(in super::super) fn flood(
         &self,
         clock: &Clock,
         packets: u64,

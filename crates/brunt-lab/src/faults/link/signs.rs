@@ -20,9 +20,9 @@ pub(super) const EXPECTED_GONE: f64 = 20.0;
 pub(super) const EXPECTED_LEAST: f64 = 5.0;
 /// Most packets of a probe, and fewest.
 pub(super) const PACKETS_MAX: u64 = 60_000;
-pub(super) const PACKETS_MIN: u64 = 256;
+pub(in super::super) const PACKETS_MIN: u64 = 256;
 /// A delay is shown by as many packets.
-pub(super) const TIMED_MIN: usize = 16;
+pub(in super::super) const TIMED_MIN: usize = 16;
 /// Packets may lie so far apart, in nanoseconds, without a jitter having been set; a busy machine's do.
 const JITTER_LEAST: f64 = 500e3;
 /// A packet may be late by so much without a delay having been set; a busy machine is.
@@ -30,7 +30,7 @@ pub(super) const LATE: Duration = Duration::from_millis(150);
 
 /// What can be wrong with packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Trouble {
+pub(in super::super) enum Trouble {
     Loss,
     LossOfAll,
     Damage,
@@ -71,7 +71,7 @@ pub(super) fn slower(before: &Settings, during: &Settings) -> Option<u64> {
 }
 
 /// After so long a packet does not come any more.
-pub(super) fn longest(settings: &Settings) -> Duration {
+pub(crate) fn longest(settings: &Settings) -> Duration {
     let queued = settings.rate_bits().map_or(0.0, |rate| settings.queue.0 as f64 * 8.0 / rate as f64);
     let held = if settings.reorder > 0.0 { settings.reorder_by.0 } else { Duration::ZERO };
     // A queue that never empties belongs to a load that fills it; a bound all the same.

@@ -1,0 +1,25 @@
+//! Closes a TCP connection between two hosts and takes the time until the other side notices.
+//!
+//! Called by [`super::look`]. The rule: the time counts from before the end was sent, so an end that was held for a
+//! time is never seen to have taken less.
+
+use std::io::{self, Read};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use crate::Host;
+
+/// How long the end of a connection takes from one host to the other.
+pub(super) fn time(from: &Host, to: &Host, patience: Duration) -> io::Result<Duration> {
+    let listener = to.run(|| TcpListener::bind((to.address(), 0)))?;
+    let address = listener.local_addr()?;
+    let near = from.run(|| TcpStream::connect_timeout(&address, patience))?;
+    let (mut far, _) = listener.accept()?;
+    far.set_read_timeout(Some(patience))?;
+    let begin = Instant::now();
+    near.shutdown(Shutdown::Write)?;
+    match far.read(&mut [0])? {
+        0 => Ok(begin.elapsed()),
+        _ => Err(io::Error::other("a connection that nothing was sent on has data")),
+    }
+}

@@ -1,0 +1,222 @@
+//! TCP connections between two hosts that are reset by a link, in the name of one of them: what a firewall does that
+//! has forgotten its connections.
+//!
+//! The rule: proven by both hosts' own TCP counters. The one that gets the reset counts a connection that was reset
+//! (EstabResets), and the one from which it seems to come sent none (OutRsts). Where no connection that is meant sends
+//! anything, nothing is reset, and that is an error.
+
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
+use std::time::Duration;
+
+use brunt_core::{Clock, Nanos};
+
+use crate::link::{Direction, ResetPorts, ResetRule};
+use crate::{Fault, FaultError, Host, LinkHandle, Proof};
+
+/// How long a connection may take to send something, so that it can be reset.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// How often the hosts' counters are looked at.
+const NAP: Duration = Duration::from_millis(1);
+
+/// Resets connections while it lasts.
+#[derive(Debug)]
+pub struct TcpReset {
+    link: LinkHandle,
+    /// From which the resets seem to come, and which gets them.
+    hosts: [Host; 2],
+    rule: ResetRule,
+    /// Of a packet on the whole path.
+    longest: Duration,
+    injected: bool,
+}
+
+/// What one host's TCP has counted.
+#[derive(Clone, Copy, Debug)]
+struct TcpCounts {
+    /// Connections that were reset.
+    resets: u64,
+    /// Resets that it sent.
+    sent: u64,
+}
+
+impl TcpReset {
+    /// `direction`: in which packets of the first host to the second leave over this link.
+    pub(crate) fn new(
+        link: LinkHandle,
+        direction: Direction,
+        hosts: [Host; 2],
+        ports: ResetPorts,
+        longest: Duration,
+    ) -> TcpReset {
+        let rule = ResetRule { direction, from: hosts[0].address(), to: hosts[1].address(), ports };
+        TcpReset { link, hosts, rule, longest, injected: false }
+    }
+
+    fn refused(&self, what: &str, source: io::Error) -> FaultError {
+        FaultError::Refused { fault: self.describe(), what: what.into(), source, advice: None }
+    }
+
+    fn counts(&self) -> Result<[TcpCounts; 2], FaultError> {
+        let read = |host: &Host| {
+            let text = host.run(|| std::fs::read_to_string("/proc/thread-self/net/snmp"))?;
+            tcp_counts(&text).ok_or_else(|| io::Error::other("/proc/net/snmp has no Tcp counts"))
+        };
+        let read =
+            |host| read(host).map_err(|error| self.refused("cannot read a host's TCP counters", error));
+        Ok([read(&self.hosts[0])?, read(&self.hosts[1])?])
+    }
+
+    fn sent(&self) -> u64 {
+        let report = self.link.report();
+        [report.there, report.back][self.rule.direction as usize].tcp_resets
+    }
+
+    /// Has a connection that the rule would be about, if it can be made, carry a byte both ways.
+    fn connection_lasts(&self) -> io::Result<()> {
+        let patience = PATIENCE + self.longest * 4;
+        let [from, to] = &self.hosts;
+        let listener = to.run(|| TcpListener::bind((to.address(), 0)))?;
+        let address = address_of(&listener)?;
+        let near = match self.rule.ports {
+            ResetPorts::Either(port) => port,
+            ResetPorts::All | ResetPorts::Both { .. } => 0,
+        };
+        let connected = from.run(|| {
+            // Somebody may have that port here already; then any other has to do.
+            connect_from(from.address(), near, address)
+                .or_else(|_| TcpStream::connect_timeout(&address.into(), patience))
+        });
+        let mut near = connected?;
+        let (mut far, _) = listener.accept()?;
+        for socket in [&near, &far] {
+            socket.set_read_timeout(Some(patience))?;
+            socket.set_write_timeout(Some(patience))?;
+        }
+        let mut byte = [0];
+        near.write_all(b"?")?;
+        far.read_exact(&mut byte)?;
+        far.write_all(b"!")?;
+        near.read_exact(&mut byte)
+    }
+}
+
+fn address_of(listener: &TcpListener) -> io::Result<SocketAddrV4> {
+    match listener.local_addr()? {
+        std::net::SocketAddr::V4(address) => Ok(address),
+        std::net::SocketAddr::V6(_) => Err(io::ErrorKind::Unsupported.into()),
+    }
+}
+
+/// A connection from a port of choice.
+fn connect_from(host: Ipv4Addr, port: u16, to: SocketAddrV4) -> io::Result<TcpStream> {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with, sockopt};
+    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    bind(&socket, &SocketAddrV4::new(host, port))?;
+    connect(&socket, &to)?;
+    Ok(TcpStream::from(socket))
+}
+
+/// From `/proc/net/snmp`: lines in pairs, names and then values.
+fn tcp_counts(text: &str) -> Option<TcpCounts> {
+    let mut lines = text.lines().filter(|line| line.starts_with("Tcp:"));
+    let (names, values) = (lines.next()?, lines.next()?);
+    let named = |name: &str| {
+        let place = names.split_whitespace().position(|this| this == name)?;
+        values.split_whitespace().nth(place)?.parse().ok()
+    };
+    Some(TcpCounts { resets: named("EstabResets")?, sent: named("OutRsts")? })
+}
+
+impl Fault for TcpReset {
+    fn describe(&self) -> String {
+        let [from, to] = [self.hosts[0].name(), self.hosts[1].name()];
+        let which = match self.rule.ports {
+            ResetPorts::All => String::new(),
+            ResetPorts::Either(port) => format!(" of port {port}"),
+            ResetPorts::Both { from: near, to: far } => format!(" of ports {near} and {far}"),
+        };
+        format!("TCP reset from {from} to {to}{which}")
+    }
+
+    fn inject(&mut self, clock: &Clock) -> Result<Proof, FaultError> {
+        if self.injected {
+            return Err(FaultError::Misuse { fault: self.describe(), what: "it is injected already" });
+        }
+        let (before, sent) = (self.counts()?, self.sent());
+        // From here on dropping it ends it, one direction alone included.
+        self.injected = true;
+        let armed = self.link.reset(Some(self.rule));
+        let at = armed.map_err(|error| self.refused("cannot tell the link to reset", error))?;
+        let deadline = clock.now().after(PATIENCE + self.longest * 2);
+        loop {
+            let now = self.counts()?;
+            let [from, to] = [0, 1].map(|host: usize| TcpCounts {
+                resets: now[host].resets - before[host].resets,
+                sent: now[host].sent - before[host].sent,
+            });
+            let sent = self.sent() - sent;
+            let what = format!(
+                "{sent} resets sent by the link; {}: {} connections reset, {} resets sent; {}: {} connections \
+                 reset, {} resets sent",
+                self.hosts[1].name(),
+                to.resets,
+                to.sent,
+                self.hosts[0].name(),
+                from.resets,
+                from.sent
+            );
+            // What the sender sent itself could be what the receiver counted.
+            if sent > 0 && to.resets > from.sent {
+                return Ok(Proof { at, seen: clock.now(), what, value: Some(to.resets as f64) });
+            }
+            if clock.now() >= deadline {
+                return Err(FaultError::NotShown { fault: self.describe(), seen: what });
+            }
+            std::thread::sleep(NAP);
+        }
+    }
+
+    fn remove(&mut self, clock: &Clock) -> Result<Proof, FaultError> {
+        if !std::mem::take(&mut self.injected) {
+            return Err(FaultError::Misuse { fault: self.describe(), what: "it was not injected" });
+        }
+        let ended = self.link.reset(None);
+        let at: Nanos = ended.map_err(|error| self.refused("cannot tell the link to stop", error))?;
+        let sent = self.sent();
+        let not_gone = |seen: String| FaultError::NotGone { fault: self.describe(), seen };
+        self.connection_lasts().map_err(|error| not_gone(format!("a new connection failed ({error})")))?;
+        match self.sent() - sent {
+            0 => {
+                let what = "a new connection carried both ways, no more resets".to_string();
+                Ok(Proof { at, seen: clock.now(), what, value: None })
+            }
+            more => Err(not_gone(format!("{more} more resets sent by the link"))),
+        }
+    }
+}
+
+impl Drop for TcpReset {
+    fn drop(&mut self) {
+        if self.injected {
+            let _ = self.link.reset(None);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The kernel's counts are found under their names, wherever they stand.
+    #[test]
+    fn tcp_counts_are_read() {
+        let text = "Ip: Forwarding\nIp: 1\nTcp: ActiveOpens EstabResets OutRsts InErrs\nTcp: 9 4 7 0\n";
+        let counts = tcp_counts(text).unwrap();
+        assert_eq!((counts.resets, counts.sent), (4, 7));
+        assert!(tcp_counts("").is_none() && tcp_counts("Tcp: EstabResets\nTcp:").is_none());
+        let own = std::fs::read_to_string("/proc/self/net/snmp").unwrap();
+        assert!(tcp_counts(&own).is_some(), "{own}");
+    }
+}

@@ -1,0 +1,51 @@
+//! Hosts that a link keeps apart: packets from the one to the other go no farther, all others pass. A partition
+//! between two hosts is this on every first link that their packets take, so other hosts notice nothing.
+//!
+//! Asked by the link's thread for each frame while there is such a pair. The rule: it looks at addresses alone;
+//! chance has no part in it.
+
+use std::net::Ipv4Addr;
+
+use super::packet::{ETHERNET_BYTES, ETHERTYPE_IPV4, VNET_HEADER_BYTES};
+
+/// Whoever sends and whoever does not get it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pair {
+    pub(crate) from: Ipv4Addr,
+    pub(crate) to: Ipv4Addr,
+}
+
+/// Whether a frame, virtio-net header first, is from and to one of these pairs.
+pub(super) fn stops(pairs: &[Pair], buffer: &[u8]) -> bool {
+    let Some(frame) = buffer.get(VNET_HEADER_BYTES..).filter(|frame| frame.len() >= ETHERNET_BYTES + 20)
+    else {
+        return false;
+    };
+    if frame[12..14] != ETHERTYPE_IPV4 {
+        return false;
+    }
+    let address = |at: usize| Ipv4Addr::new(frame[at], frame[at + 1], frame[at + 2], frame[at + 3]);
+    let (from, to) = (address(ETHERNET_BYTES + 12), address(ETHERNET_BYTES + 16));
+    pairs.iter().any(|pair| (pair.from, pair.to) == (from, to))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::packet::tests::train;
+    use super::*;
+
+    /// Only what goes from the one host to the other is stopped, whole frames and cut ones alike.
+    #[test]
+    fn pairs_are_stopped() {
+        let host = |last| Ipv4Addr::new(10, 77, 0, last);
+        let frame = train();
+        let pair = |from, to| Pair { from: host(from), to: host(to) };
+        assert!(stops(&[pair(1, 2)], &frame));
+        assert!(stops(&[pair(3, 4), pair(1, 2)], &frame));
+        assert!(!stops(&[pair(2, 1), pair(1, 3), pair(3, 2)], &frame));
+        assert!(!stops(&[], &frame));
+        for length in 0..VNET_HEADER_BYTES + 34 {
+            assert!(!stops(&[pair(1, 2)], &frame[..length]));
+        }
+    }
+}

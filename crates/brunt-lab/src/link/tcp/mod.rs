@@ -1,0 +1,229 @@
+//! What a link does to TCP connections rather than to packets: ends that it holds back ([`slow_close`]) and resets
+//! that it sends ([`reset`]). Here: TCP segments in frames, read and made.
+//!
+//! Called by the link's thread ([`super::driver`]), for directions where something of it is set; time comes in
+//! with each call. The rule: of a connection only what passed is known, and a link that cannot keep account of one
+//! leaves it alone and counts it.
+
+pub(super) mod reset;
+pub(super) mod slow_close;
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+use super::packet::{self, ETHERNET_BYTES, VNET_HEADER_BYTES};
+
+pub(super) const FIN: u8 = 1;
+pub(super) const SYN: u8 = 2;
+pub(super) const RST: u8 = 4;
+pub(super) const ACK: u8 = 16;
+/// Connections that a direction keeps account of; a host has 28 000 ports for them by default.
+pub(super) const CONNECTIONS_MAX: usize = 65_536;
+
+/// Headers of Ethernet, IPv4 and TCP without options.
+const BARE_BYTES: usize = ETHERNET_BYTES + 20 + 20;
+
+/// One direction of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Flow {
+    pub(super) from: SocketAddrV4,
+    pub(super) to: SocketAddrV4,
+}
+
+impl Flow {
+    pub(super) fn reversed(self) -> Flow {
+        Flow { from: self.to, to: self.from }
+    }
+}
+
+/// What stands in the headers of a segment, or of a train of them, of IPv4.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Segment {
+    pub(super) flow: Flow,
+    pub(super) sequence: u32,
+    pub(super) acknowledgement: u32,
+    pub(super) flags: u8,
+    pub(super) payload_bytes: usize,
+    /// Where TCP's header begins in the frame, virtio-net header included.
+    tcp_offset: usize,
+}
+
+impl Segment {
+    /// Of a frame, virtio-net header first; `None` for all that is no TCP of IPv4, and for fragments.
+    pub(super) fn parse(buffer: &[u8]) -> Option<Segment> {
+        let frame = buffer.get(VNET_HEADER_BYTES..)?;
+        let ip = frame.get(ETHERNET_BYTES..)?;
+        if frame[12..14] != packet::ETHERTYPE_IPV4 || *ip.first()? >> 4 != 4 || *ip.get(9)? != 6 {
+            return None;
+        }
+        let fragment = u16::from_be_bytes([ip[6], ip[7]]) & 0x3fff;
+        let ip_header_bytes = usize::from(ip[0] & 0xf) * 4;
+        let tcp = ip.get(ip_header_bytes..).filter(|tcp| tcp.len() >= 20 && ip_header_bytes >= 20)?;
+        let header_bytes = ip_header_bytes + usize::from(tcp[12] >> 4) * 4;
+        // A short frame may be padded; that of a train is as long as it is.
+        let stated = usize::from(u16::from_be_bytes([ip[2], ip[3]]));
+        let ip_bytes = if buffer[1] == packet::GSO_NONE { stated } else { ip.len() };
+        if fragment != 0 || ip_bytes > ip.len() {
+            return None;
+        }
+        let payload_bytes = ip_bytes.checked_sub(header_bytes)?;
+        let word = |at: usize| u32::from_be_bytes([tcp[at], tcp[at + 1], tcp[at + 2], tcp[at + 3]]);
+        let port = |at: usize| u16::from_be_bytes([tcp[at], tcp[at + 1]]);
+        let address = |at: usize| Ipv4Addr::new(ip[at], ip[at + 1], ip[at + 2], ip[at + 3]);
+        Some(Segment {
+            flow: Flow {
+                from: SocketAddrV4::new(address(12), port(0)),
+                to: SocketAddrV4::new(address(16), port(2)),
+            },
+            sequence: word(4),
+            acknowledgement: word(8),
+            flags: tcp[13],
+            payload_bytes,
+            tcp_offset: VNET_HEADER_BYTES + ETHERNET_BYTES + ip_header_bytes,
+        })
+    }
+
+    pub(super) fn is(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+
+    /// The sequence number behind it: what its receiver waits for next once it has it.
+    pub(super) fn end(&self) -> u32 {
+        let ends = u32::from(self.is(SYN)) + u32::from(self.is(FIN));
+        self.sequence.wrapping_add(self.payload_bytes as u32).wrapping_add(ends)
+    }
+
+    /// Takes a flag out of the frame that this was parsed from; its checksum stays as right as it was.
+    pub(super) fn clear(&self, buffer: &mut [u8], flag: u8) {
+        let left = buffer[0] & packet::NEEDS_CHECKSUM != 0;
+        let tcp = &mut buffer[self.tcp_offset..];
+        let before = [tcp[12], tcp[13]];
+        tcp[13] &= !flag;
+        let after = [tcp[12], tcp[13]];
+        // What the host left to be finished covers the pseudo-header alone so far.
+        if !left {
+            packet::move_checksum(&mut tcp[16..18], before, after);
+        }
+    }
+}
+
+/// Whether `first` comes before `second` in the sequence space (RFC 9293, 3.4).
+pub(super) fn is_before(first: u32, second: u32) -> bool {
+    (first.wrapping_sub(second) as i32) < 0
+}
+
+/// A segment without data or options: what it says, and all its checksums. `like` is a frame of the same connection,
+/// from which it takes the Ethernet addresses; if it went the other way, turned round.
+pub(super) fn bare(like: &[u8], of: Flow, sequence: u32, acknowledgement: u32, flags: u8) -> Vec<u8> {
+    const LIFE: u8 = 64;
+    let turned = Segment::parse(like).is_some_and(|segment| segment.flow == of.reversed());
+    let addresses = &like[VNET_HEADER_BYTES..VNET_HEADER_BYTES + 12];
+    let mut buffer = vec![0; VNET_HEADER_BYTES + BARE_BYTES];
+    let frame = &mut buffer[VNET_HEADER_BYTES..];
+    frame[..6].copy_from_slice(if turned { &addresses[6..] } else { &addresses[..6] });
+    frame[6..12].copy_from_slice(if turned { &addresses[..6] } else { &addresses[6..] });
+    frame[12..14].copy_from_slice(&packet::ETHERTYPE_IPV4);
+    let (ip, tcp) = frame[ETHERNET_BYTES..].split_at_mut(20);
+    ip[0] = 0x45;
+    ip[2..4].copy_from_slice(&40u16.to_be_bytes());
+    ip[6] = 0x40; // never fragmented
+    ip[8] = LIFE;
+    ip[9] = 6;
+    ip[12..16].copy_from_slice(&of.from.ip().octets());
+    ip[16..20].copy_from_slice(&of.to.ip().octets());
+    tcp[..2].copy_from_slice(&of.from.port().to_be_bytes());
+    tcp[2..4].copy_from_slice(&of.to.port().to_be_bytes());
+    tcp[4..8].copy_from_slice(&sequence.to_be_bytes());
+    tcp[8..12].copy_from_slice(&acknowledgement.to_be_bytes());
+    tcp[12] = 5 << 4;
+    tcp[13] = flags;
+    packet::finish_checksums(ip, tcp);
+    buffer
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::super::packet::tests::{sums_are_right, train};
+    use super::super::packet::{TCP_PSH as PSH, Train};
+    use super::*;
+
+    pub(in super::super) const CLIENT: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 77, 0, 1), 40_000);
+    pub(in super::super) const SERVER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 77, 0, 2), 3260);
+
+    /// A segment with this payload and flags, all checksums done.
+    pub(in super::super) fn segment(
+        from: SocketAddrV4,
+        to: SocketAddrV4,
+        [sequence, acknowledgement]: [u32; 2],
+        flags: u8,
+        payload: &[u8],
+    ) -> Vec<u8> {
+        let like = train();
+        let mut buffer = bare(&like, Flow { from, to }, sequence, acknowledgement, flags);
+        buffer.extend_from_slice(payload);
+        let bytes = 40 + payload.len() as u16;
+        let (ip, tcp) = buffer[VNET_HEADER_BYTES + ETHERNET_BYTES..].split_at_mut(20);
+        ip[2..4].copy_from_slice(&bytes.to_be_bytes());
+        packet::finish_checksums(ip, tcp);
+        buffer
+    }
+
+    /// What is made is what is read, with right checksums, and turned round it goes back.
+    #[test]
+    fn segments_are_read_and_made() {
+        let made = segment(CLIENT, SERVER, [7, 9], PSH | ACK, b"odd");
+        assert!(sums_are_right(&made[VNET_HEADER_BYTES..]));
+        let read = Segment::parse(&made).unwrap();
+        assert_eq!(read.flow, Flow { from: CLIENT, to: SERVER });
+        assert_eq!((read.sequence, read.acknowledgement, read.payload_bytes, read.end()), (7, 9, 3, 10));
+        let back = bare(&made, read.flow.reversed(), 9, 10, RST | ACK);
+        assert!(sums_are_right(&back[VNET_HEADER_BYTES..]));
+        assert_eq!(back[VNET_HEADER_BYTES..][..6], made[VNET_HEADER_BYTES + 6..][..6], "Ethernet, too");
+        assert_eq!(Segment::parse(&back).unwrap().flow, Flow { from: SERVER, to: CLIENT });
+        // Padding is not payload; a train is one long segment.
+        let mut padded = bare(&made, read.flow, 1, 2, ACK);
+        padded.extend([0; 6]);
+        assert_eq!(Segment::parse(&padded).unwrap().payload_bytes, 0);
+        assert_eq!(Segment::parse(&train()).unwrap().payload_bytes, 4000);
+    }
+
+    /// A flag is taken out, and the checksum stays right, whether the card or the host finishes it.
+    #[test]
+    fn flags_are_taken_out() {
+        let mut whole = segment(CLIENT, SERVER, [7, 9], FIN | PSH | ACK, b"last words");
+        Segment::parse(&whole).unwrap().clear(&mut whole, FIN);
+        assert!(sums_are_right(&whole[VNET_HEADER_BYTES..]));
+        assert_eq!(Segment::parse(&whole).unwrap().flags, PSH | ACK);
+        let mut left = train();
+        let tcp = VNET_HEADER_BYTES + 34;
+        left[tcp + 13] |= FIN;
+        let before = [left[tcp + 16], left[tcp + 17]];
+        Segment::parse(&left).unwrap().clear(&mut left, FIN);
+        assert_eq!([left[tcp + 16], left[tcp + 17]], before);
+        let cut = Train::parse(&left).unwrap();
+        let mut last = Vec::new();
+        cut.cut(&left, cut.segments - 1, 1, &mut last);
+        assert!(!Segment::parse(&last).unwrap().is(FIN));
+    }
+
+    /// A frame cut short anywhere, a fragment, and other protocols are no segments.
+    #[test]
+    fn other_frames_are_left_alone() {
+        let whole = segment(CLIENT, SERVER, [7, 9], ACK, b"");
+        for length in 0..whole.len() {
+            assert!(Segment::parse(&whole[..length]).is_none(), "{length}");
+        }
+        for (place, value) in [(12, 0x86), (14, 0x65), (14, 0x44), (20, 0x20), (21, 1), (23, 17), (46, 0xf0)]
+        {
+            let mut other = whole.clone();
+            other[VNET_HEADER_BYTES + place] = value;
+            assert!(Segment::parse(&other).is_none(), "{place}");
+        }
+    }
+
+    /// Sequence numbers go round.
+    #[test]
+    fn sequence_numbers_go_round() {
+        assert!(is_before(1, 2) && !is_before(2, 1) && !is_before(2, 2));
+        assert!(is_before(0xffff_fff0, 5) && !is_before(5, 0xffff_fff0));
+    }
+}

@@ -1,0 +1,285 @@
+//! Resets (RST) that the link sends in the name of one host to the other, for one connection or all of a port, as a
+//! firewall or a load balancer does that has lost its state.
+//!
+//! A receiver believes a reset only where its sequence number is the very next that it waits for (RFC 5961, 3.2). What
+//! passed says which that is: behind everything that the sender sent, if nothing of it is lost or overtaken; and if
+//! the receiver speaks on, what it acknowledges itself.
+//!
+//! The rule: a connection is reset while it is open, never while it is being made, and it is tried again until the
+//! receiver is silent.
+
+use std::collections::HashMap;
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use brunt_core::Nanos;
+
+use super::super::Direction;
+use super::{ACK, CONNECTIONS_MAX, Flow, RST, SYN, Segment, bare, is_before};
+
+/// A receiver that still speaks so long after a reset did not believe it.
+const AGAIN_AFTER: Duration = Duration::from_millis(200);
+
+/// Which connections between two hosts are reset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResetPorts {
+    /// All of them.
+    All,
+    /// All that have this port at either end, those that are made later included.
+    Either(u16),
+    /// The one between these ports.
+    Both {
+        /// The port of the host from which the reset seems to come.
+        from: u16,
+        /// The port of the host that gets it.
+        to: u16,
+    },
+}
+
+/// Resets that a link sends while it is told to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ResetRule {
+    /// The direction in which they go.
+    pub(crate) direction: Direction,
+    /// The host from which they seem to come.
+    pub(crate) from: Ipv4Addr,
+    /// The host that gets them.
+    pub(crate) to: Ipv4Addr,
+    pub(crate) ports: ResetPorts,
+}
+
+impl ResetRule {
+    /// Whether it is about this flow, which goes its way.
+    fn is_about(&self, flow: Flow) -> bool {
+        let ports = match self.ports {
+            ResetPorts::All => true,
+            ResetPorts::Either(port) => flow.from.port() == port || flow.to.port() == port,
+            ResetPorts::Both { from, to } => (flow.from.port(), flow.to.port()) == (from, to),
+        };
+        ports && *flow.from.ip() == self.from && *flow.to.ip() == self.to
+    }
+}
+
+/// What [`Resets::on_frame`] wants done.
+#[derive(Debug, PartialEq, Eq)]
+enum Reaction {
+    Nothing,
+    /// Send this packet in the rule's direction, behind what came there so far.
+    Send(Vec<u8>),
+    /// There are too many connections to keep account of.
+    Untracked,
+}
+
+/// The resets of a link: those that are to be sent by a rule, if there is one.
+#[derive(Debug, Default)]
+pub(in super::super) struct Resetter {
+    resets: Option<Resets>,
+    /// Made and not sent yet.
+    waiting: Vec<Vec<u8>>,
+}
+
+impl Resetter {
+    /// Resets by this rule from now on; by the same as before, as before.
+    pub(in super::super) fn change(&mut self, rule: Option<ResetRule>) {
+        if self.resets.as_ref().map(|resets| resets.rule) != rule {
+            self.resets = rule.map(Resets::new);
+            self.waiting.clear();
+        }
+    }
+
+    /// Whether frames have to be shown to it.
+    #[inline]
+    pub(in super::super) fn is_armed(&self) -> bool {
+        self.resets.is_some()
+    }
+
+    /// A frame came in a direction; whether it could not be kept account of.
+    pub(in super::super) fn look(&mut self, direction: Direction, frame: &[u8], now: Nanos) -> bool {
+        let Some(resets) = &mut self.resets else { return false };
+        match resets.on_frame(direction, frame, now) {
+            Reaction::Nothing => false,
+            Reaction::Send(reset) => {
+                self.waiting.push(reset);
+                false
+            }
+            Reaction::Untracked => true,
+        }
+    }
+
+    /// What is to be sent in this direction.
+    pub(in super::super) fn take(&mut self, direction: Direction) -> Vec<Vec<u8>> {
+        match self.resets.as_ref().is_some_and(|resets| resets.rule.direction == direction) {
+            true => std::mem::take(&mut self.waiting),
+            false => Vec::new(),
+        }
+    }
+}
+
+/// A rule and the connections that it has met.
+#[derive(Debug)]
+struct Resets {
+    rule: ResetRule,
+    /// By their flow in the rule's direction.
+    connections: HashMap<Flow, Connection>,
+}
+
+#[derive(Debug)]
+struct Connection {
+    /// Behind everything that passed in the rule's direction.
+    next: u32,
+    /// When the last reset was sent.
+    sent: Option<Nanos>,
+    /// One side has said so itself that it is over.
+    over: bool,
+}
+
+impl Resets {
+    fn new(rule: ResetRule) -> Resets {
+        Resets { rule, connections: HashMap::new() }
+    }
+
+    /// A frame came in a direction.
+    fn on_frame(&mut self, direction: Direction, frame: &[u8], now: Nanos) -> Reaction {
+        let Some(segment) = Segment::parse(frame) else { return Reaction::Nothing };
+        let along = direction == self.rule.direction;
+        let flow = if along { segment.flow } else { segment.flow.reversed() };
+        if !self.rule.is_about(flow) {
+            return Reaction::Nothing;
+        }
+        if segment.is(SYN) {
+            self.connections.remove(&flow);
+            return Reaction::Nothing;
+        }
+        let full = self.connections.len() >= CONNECTIONS_MAX;
+        let connection = match self.connections.get_mut(&flow) {
+            Some(connection) => connection,
+            None if segment.is(RST) || !along => return Reaction::Nothing,
+            None if full => return Reaction::Untracked,
+            None => {
+                let fresh = Connection { next: segment.end(), sent: None, over: false };
+                self.connections.entry(flow).or_insert(fresh)
+            }
+        };
+        if segment.is(RST) {
+            connection.over = true;
+        }
+        if along && is_before(connection.next, segment.end()) {
+            connection.next = segment.end();
+        }
+        let wait = connection.sent.is_some_and(|sent| now.since(sent) < AGAIN_AFTER);
+        if connection.over || wait || !segment.is(ACK) {
+            return Reaction::Nothing;
+        }
+        let (sequence, acknowledgement) = match along {
+            true => (connection.next, segment.acknowledgement),
+            false => (segment.acknowledgement, segment.end()),
+        };
+        connection.sent = Some(now);
+        Reaction::Send(bare(frame, flow, sequence, acknowledgement, RST | ACK))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::packet::tests::sums_are_right;
+    use super::super::super::packet::{TCP_PSH as PSH, VNET_HEADER_BYTES};
+    use super::super::tests::{CLIENT, SERVER, segment};
+    use std::net::SocketAddrV4;
+
+    use super::super::FIN;
+    use super::*;
+
+    const THERE: Direction = Direction::There;
+    const BACK: Direction = Direction::Back;
+
+    fn of(ports: ResetPorts) -> Resets {
+        Resets::new(ResetRule { direction: THERE, from: *CLIENT.ip(), to: *SERVER.ip(), ports })
+    }
+
+    fn of_port() -> Resets {
+        of(ResetPorts::Either(3260))
+    }
+
+    /// The sequence number of a reset from the client to the server.
+    fn sent(reaction: Reaction) -> Option<u32> {
+        let Reaction::Send(frame) = reaction else { return None };
+        assert!(sums_are_right(&frame[VNET_HEADER_BYTES..]));
+        let reset = Segment::parse(&frame).unwrap();
+        assert_eq!((reset.flow.from, reset.flow.to, reset.flags), (CLIENT, SERVER, RST | ACK));
+        Some(reset.sequence)
+    }
+
+    /// A connection is reset once it is open, behind what its sender sent; one that believes it is left alone.
+    #[test]
+    fn open_connections_are_reset() {
+        let mut resets = of_port();
+        let mut on = |direction, from, to, numbers, flags, payload: &[u8], at| {
+            sent(resets.on_frame(direction, &segment(from, to, numbers, flags, payload), Nanos(at)))
+        };
+        assert_eq!(on(THERE, CLIENT, SERVER, [99, 0], SYN, b"", 0), None);
+        assert_eq!(on(BACK, SERVER, CLIENT, [499, 100], SYN | ACK, b"", 1), None);
+        assert_eq!(on(THERE, CLIENT, SERVER, [100, 500], ACK, b"", 2), Some(100));
+        // What was under way already, and the answer to what the client sends on.
+        assert_eq!(on(THERE, CLIENT, SERVER, [100, 500], PSH | ACK, b"data", 3), None);
+        assert_eq!(on(BACK, SERVER, CLIENT, [500, 104], RST, b"", 4), None);
+        assert_eq!(on(THERE, CLIENT, SERVER, [104, 500], ACK, b"", 1_000_000_000), None);
+        // A new connection between the same ports is another one.
+        assert_eq!(on(THERE, CLIENT, SERVER, [7000, 0], SYN, b"", 2_000_000_000), None);
+        assert_eq!(on(THERE, CLIENT, SERVER, [7001, 1], PSH | ACK, b"data", 2_000_000_001), Some(7005));
+    }
+
+    /// A receiver that speaks on is told again, by the number that it waits for itself.
+    #[test]
+    fn resets_are_tried_again() {
+        let mut resets = of_port();
+        let data = segment(CLIENT, SERVER, [100, 500], PSH | ACK, b"data");
+        assert_eq!(sent(resets.on_frame(THERE, &data, Nanos(0))), Some(104));
+        // The data was lost: the server waits for 100 still, and says so (a challenge ACK).
+        let challenge = segment(SERVER, CLIENT, [500, 100], ACK, b"");
+        let soon = Nanos(AGAIN_AFTER.as_nanos() as u64 - 1);
+        assert_eq!(sent(resets.on_frame(BACK, &challenge, soon)), None);
+        let later = Nanos(0).after(AGAIN_AFTER);
+        assert_eq!(sent(resets.on_frame(BACK, &challenge, later)), Some(100));
+        assert_eq!(sent(resets.on_frame(BACK, &challenge, later)), None, "not at once again");
+    }
+
+    /// Sent again, older data does not move the number back, and an end counts as one.
+    #[test]
+    fn the_number_is_behind_all_that_passed() {
+        let mut resets = of_port();
+        let end = segment(CLIENT, SERVER, [u32::MAX - 1, 500], FIN | ACK, b"four");
+        assert_eq!(sent(resets.on_frame(THERE, &end, Nanos(0))), Some(3));
+        let old = segment(CLIENT, SERVER, [u32::MAX - 1, 500], ACK, b"four");
+        resets.on_frame(THERE, &old, Nanos(1));
+        assert_eq!(resets.connections.values().next().unwrap().next, 3);
+    }
+
+    /// Only what was asked for is reset.
+    #[test]
+    fn other_connections_are_left_alone() {
+        let data = segment(CLIENT, SERVER, [1, 1], ACK, b"");
+        let check = |ports, hit: bool| {
+            for direction in [THERE, BACK] {
+                let mut resets = of(ports);
+                let frame = match direction {
+                    THERE => data.clone(),
+                    BACK => segment(SERVER, CLIENT, [1, 1], ACK, b""),
+                };
+                let reaction = resets.on_frame(direction, &frame, Nanos(0));
+                assert_eq!(sent(reaction).is_some(), hit && direction == THERE, "{ports:?}");
+            }
+        };
+        check(ResetPorts::All, true);
+        check(ResetPorts::Either(SERVER.port()), true);
+        check(ResetPorts::Either(CLIENT.port()), true);
+        check(ResetPorts::Either(22), false);
+        check(ResetPorts::Both { from: CLIENT.port(), to: SERVER.port() }, true);
+        check(ResetPorts::Both { from: SERVER.port(), to: CLIENT.port() }, false);
+        let other = SocketAddrV4::new(Ipv4Addr::new(10, 77, 0, 3), SERVER.port());
+        let elsewhere = segment(CLIENT, other, [1, 1], ACK, b"");
+        assert_eq!(of(ResetPorts::All).on_frame(THERE, &elsewhere, Nanos(0)), Reaction::Nothing);
+        let mut resets = of_port();
+        let reset = segment(CLIENT, SERVER, [1, 1], RST | ACK, b"");
+        assert_eq!(resets.on_frame(THERE, &reset, Nanos(0)), Reaction::Nothing, "it is over already");
+    }
+}

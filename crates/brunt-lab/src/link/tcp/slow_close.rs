@@ -1,0 +1,189 @@
+//! Connections that close slowly: the end (FIN) that one side sends is held back for a time, while its data goes on
+//! (Toxiproxy's `slow_close`). The other side learns late that nothing more comes.
+//!
+//! One for each direction. The rule: a sender that sends its end again, because nobody acknowledged it, does not get
+//! it through any sooner.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use brunt_core::Nanos;
+
+use super::super::schedule::Schedule;
+use super::{ACK, CONNECTIONS_MAX, FIN, Flow, RST, SYN, Segment, bare};
+
+/// What becomes of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum Passing {
+    /// It goes on as it is.
+    Whole,
+    /// It goes on, the end was taken out of it and is held.
+    WithoutEnd,
+    /// It was nothing but the end, and is held.
+    Held,
+    /// Its end should be held, but there are too many.
+    Untracked,
+}
+
+/// The ends that one direction holds.
+#[derive(Debug, Default)]
+pub(in super::super) struct SlowClose {
+    hold: Duration,
+    ends: HashMap<Flow, End>,
+    /// When which is let through; those that are over meanwhile are skipped.
+    waiting: Schedule<Flow>,
+}
+
+/// The end of one side of a connection.
+#[derive(Debug)]
+struct End {
+    /// When it is let through.
+    until: Nanos,
+    /// The packet that says so, until then.
+    held: Option<Vec<u8>>,
+}
+
+impl SlowClose {
+    /// Ends are held for so long from now on; zero is not at all, and lets go those that are held.
+    pub(in super::super) fn change(&mut self, hold: Duration, now: Nanos) {
+        self.hold = hold;
+        if hold.is_zero() {
+            self.ends.retain(|_, end| end.held.is_some());
+            self.waiting = Schedule::new();
+            for (flow, end) in &mut self.ends {
+                end.until = end.until.min(now);
+                self.waiting.push(end.until, *flow);
+            }
+        }
+    }
+
+    /// Whether frames have to be shown to it.
+    pub(in super::super) fn is_idle(&self) -> bool {
+        self.hold.is_zero() && self.ends.is_empty()
+    }
+
+    /// A frame came at `now`; takes the end out of it where that is held.
+    pub(in super::super) fn on_frame(&mut self, buffer: &mut [u8], now: Nanos) -> Passing {
+        let Some(segment) = Segment::parse(buffer) else { return Passing::Whole };
+        if segment.is(SYN | RST) {
+            // A new connection between the same ports, or one that ends otherwise.
+            self.ends.remove(&segment.flow);
+            return Passing::Whole;
+        }
+        if !segment.is(FIN) {
+            return Passing::Whole;
+        }
+        if !self.ends.contains_key(&segment.flow) {
+            if self.hold.is_zero() {
+                return Passing::Whole;
+            }
+            if self.ends.len() >= CONNECTIONS_MAX {
+                // What was let through may be forgotten: it would be held again if it came again.
+                self.ends.retain(|_, end| end.held.is_some());
+            }
+            if self.ends.len() >= CONNECTIONS_MAX {
+                return Passing::Untracked;
+            }
+            let sequence = segment.end().wrapping_sub(1);
+            let held = bare(buffer, segment.flow, sequence, segment.acknowledgement, FIN | ACK);
+            let until = now.after(self.hold);
+            self.ends.insert(segment.flow, End { until, held: Some(held) });
+            self.waiting.push(until, segment.flow);
+        } else if self.ends[&segment.flow].held.is_none() {
+            return Passing::Whole;
+        }
+        if segment.payload_bytes == 0 {
+            return Passing::Held;
+        }
+        segment.clear(buffer, FIN);
+        Passing::WithoutEnd
+    }
+
+    /// When the next end is let through.
+    pub(in super::super) fn next_due(&self) -> Option<Nanos> {
+        self.waiting.next_due()
+    }
+
+    /// The ends that are let through by now, as packets.
+    pub(in super::super) fn due(&mut self, now: Nanos) -> Vec<Vec<u8>> {
+        let mut due = Vec::new();
+        while let Some(flow) = self.waiting.pop_due(now) {
+            let Some(end) = self.ends.get_mut(&flow).filter(|end| end.until <= now) else { continue };
+            due.extend(end.held.take());
+            if self.hold.is_zero() {
+                self.ends.remove(&flow);
+            }
+        }
+        due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::packet::tests::sums_are_right;
+    use super::super::super::packet::{TCP_PSH as PSH, VNET_HEADER_BYTES};
+    use super::super::tests::{CLIENT, SERVER, segment};
+    use super::*;
+
+    const HOLD: Duration = Duration::from_millis(500);
+
+    fn slow() -> SlowClose {
+        let mut slow = SlowClose::default();
+        assert!(slow.is_idle());
+        slow.change(HOLD, Nanos(0));
+        slow
+    }
+
+    /// An end is held for its time, also when it is sent again, and once only; data passes.
+    #[test]
+    fn ends_are_held() {
+        let mut slow = slow();
+        let mut last = segment(CLIENT, SERVER, [100, 9], FIN | PSH | ACK, b"last words");
+        assert_eq!(slow.on_frame(&mut last, Nanos(1000)), Passing::WithoutEnd);
+        assert!(sums_are_right(&last[VNET_HEADER_BYTES..]));
+        let passed = Segment::parse(&last).unwrap();
+        assert_eq!((passed.flags, passed.payload_bytes), (PSH | ACK, 10));
+        let mut again = segment(CLIENT, SERVER, [110, 9], FIN | ACK, b"");
+        assert_eq!(slow.on_frame(&mut again, Nanos(2000)), Passing::Held);
+        let due = Nanos(1000).after(HOLD);
+        assert_eq!(slow.next_due(), Some(due));
+        assert!(slow.due(Nanos(due.0 - 1)).is_empty());
+        let [end] = slow.due(due).try_into().unwrap();
+        assert!(sums_are_right(&end[VNET_HEADER_BYTES..]));
+        let end = Segment::parse(&end).unwrap();
+        assert_eq!((end.sequence, end.acknowledgement, end.flags), (110, 9, FIN | ACK));
+        assert_eq!((slow.next_due(), slow.due(due).len()), (None, 0));
+        assert_eq!(slow.on_frame(&mut again, due), Passing::Whole, "lost on the way, sent again");
+    }
+
+    /// The other side's end, other connections and what is not TCP pass.
+    #[test]
+    fn only_ends_are_held() {
+        let mut slow = slow();
+        for flags in [SYN, SYN | ACK, ACK, PSH | ACK, RST | ACK] {
+            let mut other = segment(CLIENT, SERVER, [1, 2], flags, b"");
+            let whole = other.clone();
+            assert_eq!(slow.on_frame(&mut other, Nanos(0)), Passing::Whole, "{flags:#b}");
+            assert_eq!(other, whole);
+        }
+        assert_eq!(slow.on_frame(&mut [0; 60], Nanos(0)), Passing::Whole);
+        assert_eq!(slow.next_due(), None);
+    }
+
+    /// A reset ends what is held; switched off, everything held goes at once and nothing more is held.
+    #[test]
+    fn nothing_is_held_for_ever() {
+        let mut slow = slow();
+        let mut end = segment(CLIENT, SERVER, [110, 9], FIN | ACK, b"");
+        assert_eq!(slow.on_frame(&mut end, Nanos(0)), Passing::Held);
+        let mut reset = segment(CLIENT, SERVER, [111, 9], RST, b"");
+        assert_eq!(slow.on_frame(&mut reset, Nanos(1)), Passing::Whole);
+        assert!(slow.due(Nanos(0).after(HOLD)).is_empty());
+        assert_eq!(slow.on_frame(&mut end, Nanos(2)), Passing::Held);
+        slow.change(Duration::ZERO, Nanos(3));
+        assert!(!slow.is_idle());
+        assert_eq!(slow.due(Nanos(3)).len(), 1);
+        assert!(slow.is_idle());
+        assert_eq!(slow.on_frame(&mut end, Nanos(4)), Passing::Whole);
+    }
+}
