@@ -7,7 +7,7 @@
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
-use brunt_actors::{Address, Builder, Context, Options, Process, Shutdown};
+use brunt_actors::{Actor, Address, Builder, Context, Options, Shutdown};
 
 const POOL_BUFFERS: usize = 256;
 const BUFFER_BYTES: usize = 64 * 1024;
@@ -37,7 +37,7 @@ struct Parser {
     workers: Vec<Address<Batch>>,
 }
 
-impl Process for Parser {
+impl Actor for Parser {
     type Message = Batch;
 
     fn handle(&mut self, batch: Batch, context: &mut Context<'_, Batch>) {
@@ -52,7 +52,7 @@ struct Worker {
     writer: Address<u64>,
 }
 
-impl Process for Worker {
+impl Actor for Worker {
     type Message = Batch;
 
     fn handle(&mut self, batch: Batch, context: &mut Context<'_, Batch>) {
@@ -71,7 +71,7 @@ struct Writer {
     sum: u64,
 }
 
-impl Process for Writer {
+impl Actor for Writer {
     type Message = u64;
 
     fn handle(&mut self, sum: u64, _: &mut Context<'_, u64>) {

@@ -1,309 +1,161 @@
-//! A process with its inbox, as the schedulers see it: something to run for a while.
-//!
-//! Whoever holds the box has the process, its inbox and its timers to itself; homes and
-//! schedulers pass the box on and never look inside without it.
+//! An [`Actor`]: state that nobody else sees, and what it does with one message. Its
+//! [`Context`] is how it acts on the world: send, set a timer, start another, stop.
 
-use std::any::Any;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use brunt_core::Nanos;
 
-use crate::address::{Address, FULL, Refused, Shared};
+use crate::address::{Address, Refused, Shared};
 use crate::outbox::Outbox;
-use crate::process::{Context, Process, TimerId};
+use crate::runnable::{Held, Stashed};
+use crate::spawn::spawn;
+use crate::stats::ActorId;
+use crate::timers::{TimerId, TimerQueue};
 
-/// What came of running a process.
-#[derive(Clone, Copy)]
-pub(crate) struct Outcome {
-    pub handled: u32,
-    /// Messages left in the inbox.
-    pub left: u32,
-    /// When its next timer is due.
-    pub due: Nanos,
-    /// A send waits.
-    pub stashed: bool,
-    pub end: End,
+/// An actor. It owns its state, runs on one thread at a time, and handles each message to its
+/// end before the next.
+pub trait Actor: Sized + Send + 'static {
+    /// What it takes. Ownership moves with the message: a batch of buffers changes hands
+    /// without a copy.
+    type Message: Send + 'static;
+
+    /// Handles one message. Must not block: the actors behind it on this scheduler wait.
+    /// A panic ends this actor, and no other.
+    fn handle(&mut self, message: Self::Message, context: &mut Context<'_, Self::Message>);
+
+    /// Runs before the first message.
+    fn start(&mut self, _context: &mut Context<'_, Self::Message>) {}
+
+    /// Runs after the last message when the system drains: pass on what is held back, close
+    /// what is open. What it sends is still handled by the actors spawned before it.
+    fn finish(&mut self, _context: &mut Context<'_, Self::Message>) {}
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum End {
-    Alive,
-    Stopped,
-    /// It panicked.
-    Failed,
+/// How to spawn an actor.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub(crate) name: Option<Box<str>>,
+    pub(crate) capacity: u32,
+    pub(crate) home: Option<Near>,
 }
 
-impl Default for Outcome {
-    /// That of a process that did not return: what it handled is not known, and it is not run again.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Near {
+    Scheduler(usize),
+    Other(ActorId),
+}
+
+/// An inbox's capacity when nothing else is said, in messages.
+pub const CAPACITY_DEFAULT: u32 = 1024;
+
+impl Default for Options {
     fn default() -> Self {
-        Outcome { handled: 0, left: 0, due: Nanos::MAX, stashed: false, end: End::Failed }
+        Options { name: None, capacity: CAPACITY_DEFAULT, home: None }
     }
 }
 
-/// A process behind its type.
-pub(crate) trait Actor: Send {
-    /// Handles at most `budget` messages. A panic of the process goes through.
-    fn run(&mut self, outbox: &mut Outbox, budget: u32) -> Outcome;
-    /// Its `VecDeque` of messages.
-    fn inbox(&mut self) -> &mut dyn Any;
-    /// Moves messages that came while it was away, a `VecDeque` of its type, into its inbox.
-    fn absorb(&mut self, late: &mut (dyn Any + Send)) -> u32;
-    /// Messages in the inbox and sends that wait.
-    fn pending(&self) -> u64;
-    fn set_finish(&mut self);
-    /// Its first waiting send goes above the capacity.
-    fn grant(&mut self);
-    /// Whose inbox its first waiting send is for.
-    fn waits_for(&self) -> Option<Arc<Shared>>;
-}
-
-/// A send that waits for room, whatever its type.
-pub(crate) trait Stashed: Send {
-    fn retry(&mut self, outbox: &mut Outbox, granted: bool) -> Attempt;
-    fn target(&self) -> &Arc<Shared>;
-}
-
-#[derive(PartialEq, Eq)]
-pub(crate) enum Attempt {
-    Sent,
-    Full,
-}
-
-pub(crate) struct Held<T> {
-    pub to: Address<T>,
-    pub message: Option<T>,
-}
-
-impl<T: Send + 'static> Stashed for Held<T> {
-    fn retry(&mut self, outbox: &mut Outbox, granted: bool) -> Attempt {
-        let Some(message) = self.message.take() else { return Attempt::Sent };
-        let result =
-            if granted { outbox.stage_granted(&self.to, message) } else { outbox.stage(&self.to, message) };
-        match result {
-            Ok(()) => Attempt::Sent,
-            Err(Refused::Full(message)) => {
-                self.message = Some(message);
-                Attempt::Full
-            }
-            Err(_) => {
-                outbox.undelivered += 1;
-                Attempt::Sent
-            }
-        }
+impl Options {
+    /// A name for reports.
+    pub fn named(name: impl Into<Box<str>>) -> Self {
+        Options { name: Some(name.into()), ..Options::default() }
     }
 
-    fn target(&self) -> &Arc<Shared> {
-        &self.to.shared
+    /// Most messages its inbox holds. Raised to `4 * (schedulers + 1)` when below: each
+    /// scheduler and the outside need room for what is under way.
+    pub fn capacity(self, messages: u32) -> Self {
+        Options { capacity: messages, ..self }
+    }
+
+    /// Make scheduler `index`, modulo their number, its home.
+    pub fn on_scheduler(self, index: usize) -> Self {
+        Options { home: Some(Near::Scheduler(index)), ..self }
+    }
+
+    /// Give it the home of another actor that it talks with a lot.
+    pub fn near<M: Send + 'static>(self, other: &Address<M>) -> Self {
+        Options { home: Some(Near::Other(other.id())), ..self }
     }
 }
 
-/// A process's timers, the next one first; equal times in the order they were set.
-pub(crate) struct TimerQueue<M> {
-    queue: BTreeMap<(Nanos, u64), M>,
-    next: u64,
+/// What an actor can do while it handles a message of its type `M`.
+pub struct Context<'a, M> {
+    pub(crate) outbox: &'a mut Outbox,
+    pub(crate) shared: &'a Arc<Shared>,
+    pub(crate) kind: u16,
+    pub(crate) stash: &'a mut VecDeque<Box<dyn Stashed>>,
+    pub(crate) timers: &'a mut TimerQueue<M>,
+    pub(crate) stopping: &'a mut bool,
 }
 
-impl<M> TimerQueue<M> {
-    pub fn len(&self) -> usize {
-        self.queue.len()
-    }
-
-    pub fn push(&mut self, due: Nanos, message: M) -> TimerId {
-        self.next += 1;
-        self.queue.insert((due, self.next), message);
-        TimerId(self.next)
-    }
-
-    pub fn remove(&mut self, timer: TimerId) -> Option<M> {
-        let key = *self.queue.keys().find(|(_, number)| *number == timer.0)?;
-        self.queue.remove(&key)
-    }
-
-    fn due(&self) -> Nanos {
-        self.queue.first_key_value().map_or(Nanos::MAX, |((due, _), _)| *due)
-    }
-
-    fn pop(&mut self, now: Nanos) -> Option<M> {
-        let first = self.queue.first_entry().filter(|first| first.key().0 <= now)?;
-        Some(first.remove())
-    }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    New,
-    Running,
-    /// To finish once its inbox is empty.
-    Finishing,
-    /// Ends when its waiting sends are gone.
-    Stopping,
-}
-
-pub(crate) struct ActorCell<P: Process> {
-    inbox: VecDeque<P::Message>,
-    process: P,
-    phase: Phase,
-    granted: bool,
-    kind: u16,
-    shared: Arc<Shared>,
-    stash: VecDeque<Box<dyn Stashed>>,
-    timers: TimerQueue<P::Message>,
-}
-
-impl<P: Process> ActorCell<P> {
-    pub fn new(process: P, shared: Arc<Shared>, kind: u16) -> Self {
-        ActorCell {
-            inbox: VecDeque::new(),
-            process,
-            phase: Phase::New,
-            granted: false,
-            kind,
-            shared,
-            stash: VecDeque::new(),
-            timers: TimerQueue { queue: BTreeMap::new(), next: 0 },
-        }
-    }
-
-    /// A process that has begun, with nothing special to look at.
-    fn is_plain(&self) -> bool {
-        self.phase == Phase::Running && self.stash.is_empty() && self.timers.queue.is_empty()
-    }
-
-    /// Handles messages; returns how many, and whether the process wants to stop.
+impl<M: Send + 'static> Context<'_, M> {
+    /// Sends. When the inbox is full, the message waits with this actor, in order, and this
+    /// actor handles no further message until it is gone: its own inbox fills, and its
+    /// senders are held back in turn. When the receiver has ended, the message is dropped and
+    /// counted as undelivered.
     #[inline]
-    fn run_messages(&mut self, outbox: &mut Outbox, budget: u32) -> (u32, bool) {
-        let mut stopping = false;
-        let mut context = Context {
-            outbox,
-            shared: &self.shared,
-            kind: self.kind,
-            stash: &mut self.stash,
-            timers: &mut self.timers,
-            stopping: &mut stopping,
-        };
-        let mut handled = 0;
-        while handled < budget {
-            let Some(message) = self.inbox.pop_front() else { break };
-            handled += 1;
-            self.process.handle(message, &mut context);
-            if *context.stopping || !context.stash.is_empty() {
-                break;
-            }
-        }
-        (handled, stopping)
-    }
-
-    /// As `run_messages`, for a process that begins, ends, has a send that waits, or timers.
-    #[cold]
-    fn run_special(&mut self, outbox: &mut Outbox, budget: u32) -> (u32, bool) {
+    pub fn send<T: Send + 'static>(&mut self, to: &Address<T>, message: T) {
         if !self.stash.is_empty() {
-            self.retry_stash(outbox);
+            self.hold(to, message);
+            return;
         }
-        let mut stopping = false;
-        let mut handled = 0;
-        let mut context = Context {
-            outbox,
-            shared: &self.shared,
-            kind: self.kind,
-            stash: &mut self.stash,
-            timers: &mut self.timers,
-            stopping: &mut stopping,
-        };
-        if self.phase == Phase::New {
-            self.phase = Phase::Running;
-            self.process.start(&mut context);
+        match self.outbox.stage(to, message) {
+            Ok(()) => {}
+            Err(Refused::Full(message)) => self.hold(to, message),
+            Err(_) => self.outbox.undelivered += 1,
         }
-        if self.phase == Phase::Stopping {
-            return (0, false);
+    }
+
+    /// Sends only when there is room now, and gives the message back otherwise: for a source
+    /// that would rather drop and count than wait.
+    #[inline]
+    pub fn try_send<T: Send + 'static>(&mut self, to: &Address<T>, message: T) -> Result<(), Refused<T>> {
+        // Behind a message that waits, this one would overtake it.
+        if !self.stash.is_empty() {
+            return Err(Refused::Full(message));
         }
-        while handled < budget && context.stash.is_empty() && !*context.stopping {
-            let due = context.timers.pop(context.outbox.now);
-            let Some(message) = due.or_else(|| self.inbox.pop_front()) else { break };
-            handled += 1;
-            self.process.handle(message, &mut context);
-        }
-        if self.phase == Phase::Finishing
-            && self.inbox.is_empty()
-            && context.stash.is_empty()
-            && !*context.stopping
-        {
-            self.process.finish(&mut context);
-            *context.stopping = true;
-        }
-        (handled, stopping)
+        self.outbox.stage(to, message)
     }
 
     #[cold]
-    fn retry_stash(&mut self, outbox: &mut Outbox) {
-        while let Some(first) = self.stash.front_mut() {
-            if first.retry(outbox, std::mem::take(&mut self.granted)) == Attempt::Full {
-                break;
-            }
-            self.stash.pop_front();
+    fn hold<T: Send + 'static>(&mut self, to: &Address<T>, message: T) {
+        self.stash.push_back(Box::new(Held { to: to.clone(), message: Some(message) }));
+    }
+
+    /// The actor's own address.
+    pub fn this(&self) -> Address<M> {
+        Address::new(self.shared.clone(), self.kind)
+    }
+
+    /// The time at which this round of the scheduler began; by the system's clock.
+    pub fn now(&self) -> Nanos {
+        self.outbox.now
+    }
+
+    /// Hands `message` to this actor itself, not before `delay` is over. Refused when as many
+    /// timers are pending as the inbox holds messages.
+    pub fn after(&mut self, delay: Duration, message: M) -> Result<TimerId, Refused<M>> {
+        if self.timers.len() >= self.shared.capacity as usize {
+            return Err(Refused::Full(message));
         }
-        self.granted = false;
-    }
-}
-
-impl<P: Process> Actor for ActorCell<P> {
-    #[inline]
-    fn run(&mut self, outbox: &mut Outbox, budget: u32) -> Outcome {
-        let (handled, stopping) = if self.is_plain() {
-            self.run_messages(outbox, budget)
-        } else {
-            self.run_special(outbox, budget)
-        };
-        if stopping {
-            self.phase = Phase::Stopping;
-        }
-        let stashed = !self.stash.is_empty();
-        Outcome {
-            handled,
-            left: self.inbox.len() as u32,
-            due: self.timers.due(),
-            stashed,
-            end: if self.phase == Phase::Stopping && !stashed { End::Stopped } else { End::Alive },
-        }
+        Ok(self.timers.push(self.outbox.now.after(delay), message))
     }
 
-    #[inline]
-    fn inbox(&mut self) -> &mut dyn Any {
-        &mut self.inbox
+    /// Takes a timer back. `None` when it has fired.
+    pub fn cancel(&mut self, timer: TimerId) -> Option<M> {
+        self.timers.remove(timer)
     }
 
-    fn absorb(&mut self, late: &mut (dyn Any + Send)) -> u32 {
-        let late = late.downcast_mut::<VecDeque<P::Message>>().expect("an inbox has one type of message");
-        self.inbox.append(late);
-        self.inbox.len() as u32
+    /// Starts another actor; near this one unless the options say otherwise.
+    pub fn spawn<P: Actor>(&mut self, actor: P, options: Options) -> Address<P::Message> {
+        let near = Near::Scheduler(usize::from(self.outbox.home));
+        let options = Options { home: options.home.or(Some(near)), ..options };
+        spawn(&self.outbox.system, actor, options)
     }
 
-    fn pending(&self) -> u64 {
-        (self.inbox.len() + self.stash.len()) as u64
-    }
-
-    fn set_finish(&mut self) {
-        if self.phase == Phase::Running {
-            self.phase = Phase::Finishing;
-        }
-    }
-
-    fn grant(&mut self) {
-        self.granted = true;
-    }
-
-    fn waits_for(&self) -> Option<Arc<Shared>> {
-        let target = self.stash.front()?.target();
-        (target.gate() == FULL).then(|| target.clone())
-    }
-}
-
-pub(crate) fn panic_words(panic: &(dyn Any + Send)) -> String {
-    if let Some(words) = panic.downcast_ref::<&str>() {
-        (*words).to_string()
-    } else if let Some(words) = panic.downcast_ref::<String>() {
-        words.clone()
-    } else {
-        "a panic without words".to_string()
+    /// Ends this actor after this message. What is in its inbox then counts as undelivered.
+    pub fn stop(&mut self) {
+        *self.stopping = true;
     }
 }

@@ -5,24 +5,24 @@ use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
-use crate::{Address, Builder, Context, Options, Placement, Process, Shutdown, Snapshot};
+use crate::{Actor, Address, Builder, Context, Options, Placement, Shutdown, Snapshot};
 
-/// Processes of the ring.
+/// Actors of the ring.
 pub const RING_PROCESSES: usize = 1000;
 /// Messages that go round it at once.
 pub const RING_IN_FLIGHT: usize = 100;
-/// Processes of all-to-all; each starts with one message.
+/// Actors of all-to-all; each starts with one message.
 pub const MESH_PROCESSES: usize = 100;
 
 /// Which benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pattern {
-    /// Each process passes a message to the next.
+    /// Each actor passes a message to the next.
     Ring,
     /// The ring with neighbours at different schedulers: every message crosses. Not in the
     /// paper; the worst case for our choice of homes.
     RingAcross,
-    /// Each process passes a message to a random one.
+    /// Each actor passes a message to a random one.
     AllToAll,
 }
 
@@ -70,7 +70,7 @@ struct Link {
     done: Sender<()>,
 }
 
-impl Process for Link {
+impl Actor for Link {
     type Message = Hop;
 
     #[inline]
@@ -102,11 +102,11 @@ impl Process for Link {
 pub fn run(config: Config) -> Outcome {
     let system = Builder::default().schedulers(config.schedulers).placement(config.placement).start();
     let (done, finished) = channel();
-    let (processes, in_flight) = match config.pattern {
+    let (actors, in_flight) = match config.pattern {
         Pattern::Ring | Pattern::RingAcross => (RING_PROCESSES, RING_IN_FLIGHT),
         Pattern::AllToAll => (MESH_PROCESSES, MESH_PROCESSES),
     };
-    let addresses: Vec<Address<Hop>> = (0..processes)
+    let addresses: Vec<Address<Hop>> = (0..actors)
         .map(|index| {
             let random = (index as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) + 1;
             let link = Link { peers: Arc::default(), random, done: done.clone() };
@@ -121,18 +121,18 @@ pub fn run(config: Config) -> Outcome {
     for (index, address) in addresses.iter().enumerate() {
         let peers = match config.pattern {
             Pattern::AllToAll => all.clone(),
-            _ => Arc::new([addresses[(index + 1) % processes].clone()]),
+            _ => Arc::new([addresses[(index + 1) % actors].clone()]),
         };
-        address.send(Hop::Peers(Box::new(peers))).expect("a fresh process takes messages");
+        address.send(Hop::Peers(Box::new(peers))).expect("a fresh actor takes messages");
     }
     let hops = (config.messages / in_flight as u64).max(1);
     let started = Instant::now();
     for start in 0..in_flight {
-        let address = &addresses[start * processes / in_flight];
-        address.send(Hop::Left(hops - 1)).expect("a running process takes messages");
+        let address = &addresses[start * actors / in_flight];
+        address.send(Hop::Left(hops - 1)).expect("a running actor takes messages");
     }
     for _ in 0..in_flight {
-        finished.recv().expect("the processes live until the end");
+        finished.recv().expect("the actors live until the end");
     }
     let elapsed = started.elapsed();
     let snapshot = system.snapshot();

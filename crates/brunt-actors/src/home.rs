@@ -1,8 +1,8 @@
-//! The processes of one scheduler: their slots, the run queue and the timers, under one lock.
+//! The actors of one scheduler: their slots, the run queue and the timers, under one lock.
 //!
 //! The lock is taken once a round, by the home's own scheduler and now and then by one that
-//! steals: never while a process runs. That is why an idle scheduler can take over from one that
-//! the kernel has put aside. A process keeps its home for life; who steals it brings it back.
+//! steals: never while an actor runs. That is why an idle scheduler can take over from one that
+//! the kernel has put aside. An actor keeps its home for life; who steals it brings it back.
 
 use std::any::Any;
 use std::cmp::Reverse;
@@ -11,19 +11,20 @@ use std::sync::Arc;
 
 use brunt_core::Nanos;
 
-use crate::actor::{Actor, End, Outcome, panic_words};
-use crate::address::{CLOSED, OPEN, Shared};
+use crate::address::Shared;
 use crate::inbound::{Inbound, Signal};
-use crate::lane::{Envelope, Lanes};
-use crate::stats::{Failure, FailureKind, HomeCounters, ProcessState, ProcessStats};
+use crate::inbox::{CLOSED, OPEN};
+use crate::lane::{Accept, Envelope, Lanes};
+use crate::machine::Inner;
+use crate::runnable::{End, Outcome, Runnable, panic_words};
+use crate::stats::{ActorState, ActorStats, Failure, FailureKind, HomeCounters};
 use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering, Padded, lock};
-use crate::system::Inner;
 use crate::wait::Verdict;
 
 /// One home. Fields that different threads write lie on different cache lines.
 pub(crate) struct Home {
     pub state: Padded<Mutex<HomeState>>,
-    pub inbound: Padded<Mutex<Inbound>>,
+    pub inbound: Padded<Mutex<Inbound<HomeState>>>,
     /// Rung under `inbound`.
     pub bell: Condvar,
     /// Number of the last take whose messages are in their inboxes.
@@ -54,7 +55,7 @@ impl Home {
 
     /// Publishes what waits and wakes the scheduler if it sleeps. Called with the inbound's lock.
     #[inline]
-    pub fn ring(&self, inbound: &mut Inbound) {
+    pub fn ring(&self, inbound: &mut Inbound<HomeState>) {
         self.waiting.store(inbound.lanes.count() + inbound.signals.len(), Ordering::Release);
         if inbound.sleeping {
             inbound.sleeping = false;
@@ -82,11 +83,11 @@ enum State {
     Parked,
 }
 
-/// One process at home. A cache line, so that taking a message in costs one miss here and one in
-/// the process's box.
+/// One actor at home. A cache line, so that taking a message in costs one miss here and one in
+/// the actor's box.
 #[repr(align(64))]
 struct Slot {
-    actor: Option<Box<dyn Actor>>,
+    actor: Option<Box<dyn Runnable>>,
     shared: Arc<Shared>,
     handled: u64,
     rare: Option<Box<Rare>>,
@@ -95,7 +96,7 @@ struct Slot {
     shut_at: u32,
     /// What this home last made of the gate.
     shut: bool,
-    /// Messages in the inbox; while the process is out, as many as there were when it went.
+    /// Messages in the inbox; while the actor is out, as many as there were when it went.
     queued: u32,
     queued_max: u32,
     state: State,
@@ -108,7 +109,7 @@ const _: () = assert!(size_of::<Option<Slot>>() == 64);
 struct Rare {
     /// When the soonest entry of `timers` for it is due.
     armed: Nanos,
-    /// A `VecDeque` of messages that came while the process was out, and their number.
+    /// A `VecDeque` of messages that came while the actor was out, and their number.
     late: Option<Box<dyn Any + Send>>,
     late_count: u32,
     parks: u64,
@@ -120,10 +121,10 @@ impl Default for Rare {
     }
 }
 
-/// A process out of its slot.
+/// An actor out of its slot.
 pub(crate) struct Taken {
     pub slot: u32,
-    pub actor: Box<dyn Actor>,
+    pub actor: Box<dyn Runnable>,
     pub outcome: Outcome,
     /// What it panicked with.
     pub panic: Option<Box<Box<dyn Any + Send>>>,
@@ -133,23 +134,70 @@ pub(crate) struct Taken {
 pub(crate) struct HomeState {
     slots: Vec<Option<Slot>>,
     free: Vec<u32>,
-    /// Generation for the next process in a slot; survives the process.
+    /// Generation for the next actor in a slot; survives the actor.
     generations: Vec<u32>,
     run_queue: VecDeque<u32>,
-    /// Processes that a message has just woken: they go first, while the message is in the cache.
+    /// Actors that a message has just woken: they go first, while the message is in the cache.
     hot: Vec<u32>,
     timers: BinaryHeap<Reverse<(Nanos, u32, u32)>>,
     /// Buffers that change places with the inbound's.
-    taken_lanes: Lanes,
+    taken_lanes: Lanes<HomeState>,
     taken_signals: Vec<(u32, u32, Signal)>,
     out: usize,
     pub counters: HomeCounters,
-    /// Ended processes and undelivered messages, to be dropped when the lock is not held.
+    /// Ended actors and undelivered messages, to be dropped when the lock is not held.
     ended: Vec<Box<dyn Send>>,
 }
 
+impl Accept for HomeState {
+    /// Puts a message into its inbox. A message to an actor that has ended is undelivered.
+    #[inline]
+    fn accept<M: Send + 'static>(&mut self, envelope: Envelope<M>) {
+        let Envelope { slot: number, generation, message } = envelope;
+        let Some(slot) = self.slots[number as usize].as_mut().filter(|slot| slot.generation == generation)
+        else {
+            self.counters.undelivered += 1;
+            self.ended.push(Box::new(message));
+            return;
+        };
+        let queued = match &mut slot.actor {
+            Some(actor) => {
+                let inbox = actor
+                    .inbox()
+                    .downcast_mut::<VecDeque<M>>()
+                    .expect("an address has its actor's type of message");
+                inbox.push_back(message);
+                slot.queued = inbox.len() as u32;
+                slot.queued
+            }
+            None => {
+                let rare = slot.rare.get_or_insert_default();
+                let late = rare.late.get_or_insert_with(|| Box::new(VecDeque::<M>::new()));
+                late.downcast_mut::<VecDeque<M>>()
+                    .expect("an address has its actor's type of message")
+                    .push_back(message);
+                rare.late_count += 1;
+                slot.queued + rare.late_count
+            }
+        };
+        // Twice the capacity is what breaking circles may come to.
+        debug_assert!(queued <= 4 * slot.shut_at + 4, "an inbox has bounds");
+        if queued > slot.queued_max {
+            slot.queued_max = queued;
+        }
+        if queued >= slot.shut_at && !slot.shut {
+            slot.shut = true;
+            slot.shared.shut();
+        }
+        if slot.state == State::Idle {
+            slot.state = State::Queued;
+            self.hot.push(number);
+        }
+    }
+}
+
 impl HomeState {
-    /// Makes room for a process and returns its slot and generation.
+    /// Makes room for an actor and returns its slot and generation.
     pub fn reserve(&mut self) -> (u32, u32) {
         if let Some(slot) = self.free.pop() {
             return (slot, self.generations[slot as usize]);
@@ -159,7 +207,7 @@ impl HomeState {
         (self.slots.len() as u32 - 1, 0)
     }
 
-    pub fn install(&mut self, shared: Arc<Shared>, actor: Box<dyn Actor>) {
+    pub fn install(&mut self, shared: Arc<Shared>, actor: Box<dyn Runnable>) {
         let slot = shared.id.slot;
         self.slots[slot as usize] = Some(Slot {
             actor: Some(actor),
@@ -176,49 +224,6 @@ impl HomeState {
             rare: None,
         });
         self.run_queue.push_back(slot);
-    }
-
-    /// Puts a message into its inbox. A message to a process that has ended is undelivered.
-    #[inline]
-    pub fn accept<M: Send + 'static>(&mut self, envelope: Envelope<M>) {
-        let Envelope { slot: number, generation, message } = envelope;
-        let Some(slot) = self.slots[number as usize].as_mut().filter(|slot| slot.generation == generation)
-        else {
-            self.counters.undelivered += 1;
-            self.ended.push(Box::new(message));
-            return;
-        };
-        let queued = match &mut slot.actor {
-            Some(actor) => {
-                let inbox = actor
-                    .inbox()
-                    .downcast_mut::<VecDeque<M>>()
-                    .expect("an address has its process's type of message");
-                inbox.push_back(message);
-                slot.queued = inbox.len() as u32;
-                slot.queued
-            }
-            None => {
-                let rare = slot.rare.get_or_insert_default();
-                let late = rare.late.get_or_insert_with(|| Box::new(VecDeque::<M>::new()));
-                late.downcast_mut::<VecDeque<M>>()
-                    .expect("an address has its process's type of message")
-                    .push_back(message);
-                rare.late_count += 1;
-                slot.queued + rare.late_count
-            }
-        };
-        if queued > slot.queued_max {
-            slot.queued_max = queued;
-        }
-        if queued >= slot.shut_at && !slot.shut {
-            slot.shut = true;
-            slot.shared.shut();
-        }
-        if slot.state == State::Idle {
-            slot.state = State::Queued;
-            self.hot.push(number);
-        }
     }
 
     /// Takes in what is under way to this home, and due timers.
@@ -284,7 +289,7 @@ impl HomeState {
         self.run_queue.len() + self.hot.len()
     }
 
-    /// Ends the advantage of the processes woken last: from here on everyone has a turn.
+    /// Ends the advantage of the actors woken last: from here on everyone has a turn.
     pub fn cool(&mut self) {
         self.run_queue.extend(self.hot.drain(..));
     }
@@ -294,13 +299,14 @@ impl HomeState {
         self.timers.peek().map_or(Nanos::MAX, |soonest| soonest.0.0)
     }
 
-    /// Hands out `count` runnable processes, or as many as there are.
+    /// Hands out `count` runnable actors, or as many as there are.
     pub fn take(&mut self, count: usize, batch: &mut Vec<Taken>) {
         let hot = count.min(self.hot.len());
         let queued = (count - hot).min(self.run_queue.len());
         for number in self.hot.drain(..hot).chain(self.run_queue.drain(..queued)) {
-            let slot = self.slots[number as usize].as_mut().expect("only living processes are queued");
-            let mut actor = slot.actor.take().expect("a queued process is at home");
+            let slot = self.slots[number as usize].as_mut().expect("only living actors are queued");
+            let mut actor = slot.actor.take().expect("a queued actor is at home");
+            assert!(slot.state == State::Queued, "what is in a queue says so");
             slot.state = State::Out;
             if std::mem::take(&mut slot.finish) {
                 actor.set_finish();
@@ -310,11 +316,13 @@ impl HomeState {
         self.out += hot + queued;
     }
 
-    /// Takes a process that ran back, and decides what it does next.
+    /// Takes an actor that ran back, and decides what it does next.
     pub fn put_back(&mut self, taken: Taken, system: &Inner) {
         let Taken { slot: number, mut actor, outcome, panic } = taken;
+        assert!(self.out > 0, "only what was taken is put back");
         self.out -= 1;
-        let slot = self.slots[number as usize].as_mut().expect("a process that is out keeps its slot");
+        let slot = self.slots[number as usize].as_mut().expect("an actor that is out keeps its slot");
+        assert!(slot.state == State::Out && slot.actor.is_none(), "an actor is in one place");
         slot.handled += u64::from(outcome.handled);
         self.counters.messages += u64::from(outcome.handled);
         self.counters.activations += 1;
@@ -327,7 +335,7 @@ impl HomeState {
         if let End::Alive = outcome.end {
             if slot.shut && left <= slot.shut_at / 2 {
                 slot.shut = false;
-                lock(&system.graph).release(&slot.shared, OPEN);
+                system.release(&slot.shared, OPEN);
             }
             if outcome.due != Nanos::MAX
                 && let armed = &mut slot.rare.get_or_insert_default().armed
@@ -377,18 +385,18 @@ impl HomeState {
         self.end(number, system, failure);
     }
 
-    /// Ends a process that is at home.
+    /// Ends an actor that is at home.
     fn end(&mut self, number: u32, system: &Inner, failure: Option<(FailureKind, String)>) {
-        let slot = self.slots[number as usize].take().expect("only a living process ends");
+        let slot = self.slots[number as usize].take().expect("only a living actor ends");
         self.generations[number as usize] = slot.generation.wrapping_add(1);
         self.free.push(number);
-        lock(&system.graph).release(&slot.shared, CLOSED);
+        system.release(&slot.shared, CLOSED);
         if let Some(actor) = slot.actor {
             self.counters.undelivered += actor.pending();
             self.ended.push(Box::new(actor));
         }
         if let Some((kind, what)) = failure {
-            let failure = Failure { id: slot.shared.id, process: slot.shared.name.to_string(), kind, what };
+            let failure = Failure { id: slot.shared.id, actor: slot.shared.name.to_string(), kind, what };
             system.report(failure);
         }
     }
@@ -399,11 +407,11 @@ impl HomeState {
     }
 
     /// Nothing runs, is about to, or waits. Timers do not count.
-    pub fn is_quiet(&self, inbound: &Inbound) -> bool {
+    pub fn is_quiet(&self, inbound: &Inbound<HomeState>) -> bool {
         self.out == 0 && self.runnable() == 0 && inbound.is_empty()
     }
 
-    /// The living process spawned last (by its serial number), for an orderly end.
+    /// The living actor spawned last (by its serial number), for an orderly end.
     pub fn youngest(&self) -> Option<(u64, u32, u32)> {
         self.slots
             .iter()
@@ -420,15 +428,16 @@ impl HomeState {
                 self.end(number, system, None);
             }
         }
+        assert_eq!(self.out, 0, "a home is cleared when nothing runs any more");
         self.run_queue.clear();
         self.hot.clear();
         self.timers.clear();
     }
 
-    pub fn process_stats(&self) -> impl Iterator<Item = ProcessStats> {
+    pub fn actor_stats(&self) -> impl Iterator<Item = ActorStats> {
         self.slots.iter().flatten().map(|slot| {
             let late = slot.rare.as_ref().map_or(0, |rare| rare.late_count);
-            ProcessStats {
+            ActorStats {
                 id: slot.shared.id,
                 name: slot.shared.name.to_string(),
                 capacity: slot.shared.capacity,
@@ -437,10 +446,10 @@ impl HomeState {
                 handled: slot.handled,
                 parks: slot.rare.as_ref().map_or(0, |rare| rare.parks),
                 state: match slot.state {
-                    State::Idle => ProcessState::Idle,
-                    State::Queued => ProcessState::Runnable,
-                    State::Out => ProcessState::Running,
-                    State::Parked => ProcessState::Waiting,
+                    State::Idle => ActorState::Idle,
+                    State::Queued => ActorState::Runnable,
+                    State::Out => ActorState::Running,
+                    State::Parked => ActorState::Waiting,
                 },
             }
         })

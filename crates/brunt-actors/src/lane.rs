@@ -6,41 +6,45 @@
 
 use std::any::Any;
 
-use crate::home::HomeState;
-
 pub(crate) struct Envelope<M> {
     pub slot: u32,
     pub generation: u32,
     pub message: M,
 }
 
-/// A lane whose type of message is known to its sender and its receiver only.
-pub(crate) trait Lane: Any + Send {
+/// Takes messages of any type in: the inboxes of a home.
+pub(crate) trait Accept {
+    /// Puts a message into its inbox.
+    fn accept<M: Send + 'static>(&mut self, envelope: Envelope<M>);
+}
+
+/// A lane to a home `H`, whose type of message is known to its sender and its receiver only.
+pub(crate) trait Lane<H>: Any + Send {
     fn len(&self) -> usize;
     /// An empty one of the same type.
-    fn fresh(&self) -> Box<dyn Lane>;
+    fn fresh(&self) -> Box<dyn Lane<H>>;
     /// Moves all messages to the end of `to`, a lane of the same type.
-    fn append_to(&mut self, to: &mut dyn Lane);
+    fn append_to(&mut self, to: &mut dyn Lane<H>);
     /// Puts all messages into the inboxes of `home`.
-    fn deliver(&mut self, home: &mut HomeState);
+    fn deliver(&mut self, home: &mut H);
 }
 
 pub(crate) struct TypedLane<M>(pub Vec<Envelope<M>>);
 
-impl<M: Send + 'static> Lane for TypedLane<M> {
+impl<H: Accept + 'static, M: Send + 'static> Lane<H> for TypedLane<M> {
     fn len(&self) -> usize {
         self.0.len()
     }
 
-    fn fresh(&self) -> Box<dyn Lane> {
+    fn fresh(&self) -> Box<dyn Lane<H>> {
         Box::new(TypedLane::<M>(Vec::new()))
     }
 
-    fn append_to(&mut self, to: &mut dyn Lane) {
-        typed::<M>(to).append(&mut self.0);
+    fn append_to(&mut self, to: &mut dyn Lane<H>) {
+        typed::<H, M>(to).append(&mut self.0);
     }
 
-    fn deliver(&mut self, home: &mut HomeState) {
+    fn deliver(&mut self, home: &mut H) {
         for envelope in self.0.drain(..) {
             home.accept(envelope);
         }
@@ -48,19 +52,24 @@ impl<M: Send + 'static> Lane for TypedLane<M> {
 }
 
 #[inline]
-fn typed<M: Send + 'static>(lane: &mut dyn Lane) -> &mut Vec<Envelope<M>> {
+fn typed<H: 'static, M: Send + 'static>(lane: &mut dyn Lane<H>) -> &mut Vec<Envelope<M>> {
     let lane: &mut dyn Any = lane;
     &mut lane.downcast_mut::<TypedLane<M>>().expect("a lane's kind stands for one type").0
 }
 
 /// Lanes to one home, by kind of message.
-#[derive(Default)]
-pub(crate) struct Lanes {
-    by_kind: Vec<Option<Box<dyn Lane>>>,
+pub(crate) struct Lanes<H> {
+    by_kind: Vec<Option<Box<dyn Lane<H>>>>,
     count: usize,
 }
 
-impl Lanes {
+impl<H> Default for Lanes<H> {
+    fn default() -> Self {
+        Lanes { by_kind: Vec::new(), count: 0 }
+    }
+}
+
+impl<H: Accept + 'static> Lanes<H> {
     #[inline]
     pub fn count(&self) -> usize {
         self.count
@@ -86,7 +95,7 @@ impl Lanes {
     }
 
     /// Moves everything to the end of `to`. Empty buffers change places, full ones are copied.
-    pub fn append_to(&mut self, to: &mut Lanes) {
+    pub fn append_to(&mut self, to: &mut Lanes<H>) {
         if self.count == 0 {
             return;
         }
@@ -104,7 +113,7 @@ impl Lanes {
         to.count += std::mem::take(&mut self.count);
     }
 
-    pub fn deliver(&mut self, home: &mut HomeState) {
+    pub fn deliver(&mut self, home: &mut H) {
         if self.count > 0 {
             for lane in self.by_kind.iter_mut().flatten().filter(|lane| lane.len() > 0) {
                 lane.deliver(home);

@@ -4,23 +4,28 @@
 mod actor;
 mod address;
 pub mod bench;
+mod cell;
 mod home;
 mod inbound;
+mod inbox;
 mod lane;
+mod machine;
 mod outbox;
-mod process;
+mod runnable;
 mod scheduler;
+mod spawn;
 mod stats;
 mod sync;
 mod system;
+mod timers;
 mod topology;
 mod wait;
 
+pub use actor::{Actor, CAPACITY_DEFAULT, Context, Options};
 pub use address::{Address, Refused};
-pub use process::{CAPACITY_DEFAULT, Context, Options, Process, TimerId};
 pub use stats::{
-    FAILURES_MAX, Failure, FailureKind, ProcessId, ProcessState, ProcessStats, Report, SchedulerStats,
-    Snapshot,
+    ActorId, ActorState, ActorStats, FAILURES_MAX, Failure, FailureKind, Report, SchedulerStats, Snapshot,
 };
 pub use system::{Builder, Manual, Shutdown, System};
+pub use timers::TimerId;
 pub use topology::Placement;

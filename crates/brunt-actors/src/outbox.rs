@@ -1,19 +1,21 @@
-//! What one scheduler's processes have sent and it has not yet handed over.
+//! What one scheduler's actors have sent and it has not yet handed over.
 //!
 //! Private to the scheduler's thread: a send is a push on a local buffer, with no lock and no
-//! atomic write. Everything here is handed over before a process that sent it can run anywhere
+//! atomic write. Everything here is handed over before an actor that sent it can run anywhere
 //! else, so messages of one sender to one receiver never overtake each other.
 
 use std::sync::Arc;
 
 use brunt_core::Nanos;
 
-use crate::address::{Address, CLOSED, FULL, OPEN, Refused};
+use crate::address::{Address, Refused};
+use crate::home::HomeState;
+use crate::inbox::{CLOSED, FULL, OPEN};
 use crate::lane::{Envelope, Lanes};
+use crate::machine::Inner;
 use crate::sync::{AtomicU64, Ordering};
-use crate::system::Inner;
 
-/// Messages in the current window to one process.
+/// Messages in the current window to one actor.
 #[derive(Clone, Copy, Default)]
 struct Window {
     number: u32,
@@ -23,7 +25,7 @@ struct Window {
 /// What is staged for one home.
 #[derive(Default)]
 pub(crate) struct Staged {
-    pub lanes: Lanes,
+    pub lanes: Lanes<HomeState>,
     /// The home's drain that takes in the last of what was flushed.
     pub ticket: u64,
     /// Counts up each time all that was flushed before has been taken in.
@@ -54,9 +56,9 @@ pub(crate) struct Outbox {
     windows: Vec<Window>,
     /// Time of this round.
     pub now: Nanos,
-    /// Messages to processes that had ended.
+    /// Messages to actors that had ended.
     pub undelivered: u64,
-    /// Where a process spawned by the one that runs is put.
+    /// Where an actor spawned by the one that runs is put.
     pub home: u16,
 }
 
@@ -96,6 +98,7 @@ impl Outbox {
             *window = Window { number: staged.window_number, count: 0 };
         }
         window.count += 1;
+        debug_assert!(window.count <= to.window, "a sender keeps its window");
         staged.lanes.push(to.kind, Envelope { slot: to.slot, generation: to.generation, message });
         Ok(())
     }

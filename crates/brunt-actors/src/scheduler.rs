@@ -1,17 +1,16 @@
-//! One thread's loop: take a batch of runnable processes, run them, hand over what they sent.
+//! One thread's loop: take a batch of runnable actors, run them, hand over what they sent.
 //!
 //! A round is:
 //!
 //! 1. hand over what is staged for other homes, each in one push;
-//! 2. under the lock of the home the batch came from: put the processes back, deliver what they
+//! 2. under the lock of the home the batch came from: put the actors back, deliver what they
 //!    sent to their own home, take in what others sent, take the next batch;
 //! 3. without any lock: run the batch.
 //!
-//! The rule: a process goes back only after everything it sent has been handed over. So its
+//! The rule: an actor goes back only after everything it sent has been handed over. So its
 //! messages never overtake each other, wherever it runs next, and a home with nothing out, nothing
 //! queued and nothing inbound is truly quiet.
 
-use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,52 +19,41 @@ use brunt_core::{Clock, Nanos};
 
 use crate::home::{HomeState, Taken};
 use crate::inbound;
+use crate::machine::Inner;
 use crate::outbox::Outbox;
-use crate::sync::{self, Ordering, lock, thread, try_lock};
-use crate::system::Inner;
+use crate::sync::{self, Ordering, drop_all, lock, thread, try_lock};
 
-/// Most processes in a batch. Larger ones share the lock's cost among more; smaller ones leave
+/// Most actors in a batch. Larger ones share the lock's cost among more; smaller ones leave
 /// more to steal and keep less back when the kernel takes the core away.
 const BATCH_MAX: usize = 16;
 /// A batch that took longer makes the next one smaller: with handlers of 50 µs a batch is one
-/// process, and idle schedulers find the rest in the run queue.
+/// actor, and idle schedulers find the rest in the run queue.
 const ROUND_LONGEST: Duration = Duration::from_micros(40);
 const ROUND_SHORTEST: Duration = Duration::from_micros(10);
 /// How long to look out for messages before stealing: several times what a busy neighbour takes
-/// to hand over its next batch, which is worth more than its processes, whose caches are warm
+/// to hand over its next batch, which is worth more than its actors, whose caches are warm
 /// there. Halved with each theft in a row, as it then shows that nothing else is coming.
 const LOOK_BEFORE_STEAL: Duration = Duration::from_micros(20);
 /// How long to look for work in all before sleeping: about what a sleep and a wake-up cost.
 const LOOK_BEFORE_SLEEP: Duration = Duration::from_micros(50);
-/// A scheduler offers its core to others this often, while it holds no process. The kernel would
-/// take the core at the end of a slice of a few milliseconds anyway, but then with processes in
+/// A scheduler offers its core to others this often, while it holds no actor. The kernel would
+/// take the core at the end of a slice of a few milliseconds anyway, but then with actors in
 /// hand that everybody else has to wait for: the convoy. Costs under 1 µs when nobody wants it.
 const YIELD_EVERY: Duration = Duration::from_micros(250);
 /// A round that took this long says that the kernel put the scheduler aside (or that a handler
 /// took its time; then nothing is lost by waiting with the next offer).
 const PUT_ASIDE: Duration = Duration::from_millis(1);
-/// For how long processes that were just woken may go before those that wait for their turn.
+/// For how long actors that were just woken may go before those that wait for their turn.
 /// Following a message while it is in the cache is faster, and lets batches build up behind it.
 const HOT_LONGEST: Duration = Duration::from_micros(50);
 /// A nap while some other home has work that cannot be taken yet.
 const NAP: Duration = Duration::from_micros(100);
 
-sync::thread_local! {
-    // Not `const`, which shuttle's macro does not know.
-    #[allow(clippy::missing_const_for_thread_local)]
-    static INSIDE: Cell<bool> = Cell::new(false);
-}
-
-/// True on a scheduler's thread.
-pub(crate) fn inside() -> bool {
-    INSIDE.with(Cell::get)
-}
-
 pub(crate) struct Scheduler {
     index: usize,
     outbox: Outbox,
     batch: Vec<Taken>,
-    /// Whose processes are in `batch`.
+    /// Whose actors are in `batch`.
     batch_home: usize,
     batch_count_max: usize,
     /// The others, the same node's first.
@@ -73,7 +61,7 @@ pub(crate) struct Scheduler {
     steals: u64,
     sleeps: u64,
     yields: u64,
-    /// Real time, for decisions of this file; processes see the system's clock only.
+    /// Real time, for decisions of this file; actors see the system's clock only.
     tick: Nanos,
     yielded_at: Nanos,
     hot_since: Nanos,
@@ -86,9 +74,9 @@ pub(crate) struct Scheduler {
 /// What a round did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Round {
-    /// Processes ran.
+    /// Actors ran.
     Busy,
-    /// Processes ran, but each only waits for what it sent to be taken in elsewhere.
+    /// Actors ran, but each only waits for what it sent to be taken in elsewhere.
     Stuck,
     /// There was nothing to run.
     Idle,
@@ -120,7 +108,7 @@ impl Scheduler {
 
     /// Runs until the system stops.
     pub fn run(mut self) {
-        INSIDE.with(|inside| inside.set(true));
+        sync::enter_scheduler();
         let mut idle: Option<(Nanos, u32)> = None;
         let mut steal_after = LOOK_BEFORE_STEAL;
         while !self.outbox.system.stop.load(Ordering::Acquire) {
@@ -184,7 +172,7 @@ impl Scheduler {
         let budget = self.outbox.system.budget;
         let Scheduler { outbox, batch, .. } = self;
         let (mut begun, mut progress) = (0, false);
-        // One guard around the batch, not around each process: after a panic the loop goes on
+        // One guard around the batch, not around each actor: after a panic the loop goes on
         // with the next. The one that panicked keeps the outcome of a failure.
         while begun < batch.len() {
             let panic = catch_unwind(AssertUnwindSafe(|| {
@@ -202,7 +190,7 @@ impl Scheduler {
         if progress { Round::Busy } else { Round::Stuck }
     }
 
-    /// Hands over what the batch sent, puts its processes back, and takes the next batch of at
+    /// Hands over what the batch sent, puts its actors back, and takes the next batch of at
     /// most `count` from the own home.
     pub fn settle(&mut self, count: usize) {
         let system = self.outbox.system.clone();
@@ -242,6 +230,7 @@ impl Scheduler {
             self.hot_since = self.tick;
             state.cool();
         }
+        assert!(self.batch.is_empty(), "a batch goes back before the next is taken");
         state.take(count, &mut self.batch);
         self.due = state.due();
         state.counters.rounds += 1;
@@ -259,7 +248,7 @@ impl Scheduler {
         }
     }
 
-    /// Under the lock of the batch's home: processes first, so that what is delivered next finds
+    /// Under the lock of the batch's home: actors first, so that what is delivered next finds
     /// them; then what others sent; then what this batch sent to its own home, which cannot be
     /// older than any of it.
     fn put_back(&mut self, system: &Inner, state: &mut HomeState) {
@@ -325,6 +314,7 @@ impl Scheduler {
             // Those that wait longest, not those that its own scheduler has in its cache.
             state.cool();
             let count = state.runnable().div_ceil(2).min(self.batch_count_max);
+            assert!(self.batch.is_empty(), "who steals has nothing in hand");
             state.take(count, &mut self.batch);
             state.counters.stolen += count as u64;
             home.runnable.store(state.runnable(), Ordering::SeqCst);
@@ -410,12 +400,4 @@ const LOOKS_A_ROUND: u32 = if cfg!(feature = "model-check") { 1 } else { 32 };
 /// has none, by count.
 fn patience(time: Duration, since: Nanos, count: u32, looks: u32) -> bool {
     if cfg!(feature = "model-check") { looks >= count } else { Clock::Monotonic.now().since(since) >= time }
-}
-
-/// Destructors of processes and messages are not ours: one that panics must not take a scheduler
-/// with it.
-pub(crate) fn drop_all(ended: Vec<Box<dyn Send>>) {
-    for one in ended {
-        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(one)));
-    }
 }

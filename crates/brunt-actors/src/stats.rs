@@ -7,27 +7,27 @@ use std::time::Duration;
 
 use brunt_core::Nanos;
 
-/// Which process: the scheduler whose home it is, its slot there, and how many processes had the
+/// Which actor: the scheduler whose home it is, its slot there, and how many actors had the
 /// slot before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ProcessId {
+pub struct ActorId {
     /// Index of the scheduler.
     pub home: u16,
     /// Index of the slot.
     pub slot: u32,
-    /// Processes that had the slot before.
+    /// Actors that had the slot before.
     pub generation: u32,
 }
 
-impl fmt::Display for ProcessId {
+impl fmt::Display for ActorId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}.{}", self.home, self.slot, self.generation)
     }
 }
 
-/// What a process is doing.
+/// What an actor is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProcessState {
+pub enum ActorState {
     /// Its inbox is empty.
     Idle,
     /// It has messages and waits for a scheduler.
@@ -38,11 +38,11 @@ pub enum ProcessState {
     Waiting,
 }
 
-/// One process at one time.
+/// One actor at one time.
 #[derive(Clone, Debug)]
-pub struct ProcessStats {
+pub struct ActorStats {
     /// Which.
-    pub id: ProcessId,
+    pub id: ActorId,
     /// Its name.
     pub name: String,
     /// Most messages that its inbox holds.
@@ -56,7 +56,7 @@ pub struct ProcessStats {
     /// How often it had to wait for room in another inbox.
     pub parks: u64,
     /// What it is doing.
-    pub state: ProcessState,
+    pub state: ActorState,
 }
 
 /// What was counted at a home, by whoever held it.
@@ -77,23 +77,23 @@ pub(crate) struct HomeCounters {
 /// One scheduler at one time; counts are since the start.
 #[derive(Clone, Debug, Default)]
 pub struct SchedulerStats {
-    /// Messages handled by processes that have their home here.
+    /// Messages handled by actors that have their home here.
     pub messages: u64,
     /// How often one of them was run.
     pub activations: u64,
     /// How often one of them had to wait for room.
     pub parks: u64,
-    /// Times the home's lock was taken for a batch of processes.
+    /// Times the home's lock was taken for a batch of actors.
     pub rounds: u64,
-    /// Processes that this scheduler took from others.
+    /// Actors that this scheduler took from others.
     pub steals: u64,
-    /// Processes that others took from this home.
+    /// Actors that others took from this home.
     pub stolen: u64,
     /// Times this scheduler went to sleep for want of work.
     pub sleeps: u64,
     /// Times this scheduler offered its core to other threads of the machine.
     pub yields: u64,
-    /// Processes in the run queue now.
+    /// Actors in the run queue now.
     pub runnable: usize,
     /// Messages and signals under way to this home now.
     pub inbound: usize,
@@ -108,15 +108,15 @@ pub struct Snapshot {
     pub at: Nanos,
     /// Each scheduler.
     pub schedulers: Vec<SchedulerStats>,
-    /// Each living process, by home and slot.
-    pub processes: Vec<ProcessStats>,
-    /// Messages that no process will handle: their receiver had ended.
+    /// Each living actor, by home and slot.
+    pub actors: Vec<ActorStats>,
+    /// Messages that no actor will handle: their receiver had ended.
     pub undelivered: u64,
     /// Messages let in above an inbox's capacity, because their senders waited in a circle.
     pub circles: u64,
-    /// Processes that wait for room in an inbox now.
+    /// Actors that wait for room in an inbox now.
     pub waiting: usize,
-    /// Processes that failed.
+    /// Actors that failed.
     pub failures: u64,
 }
 
@@ -136,7 +136,7 @@ impl Snapshot {
     }
 }
 
-/// Why a process failed.
+/// Why an actor failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureKind {
     /// It panicked.
@@ -146,13 +146,13 @@ pub enum FailureKind {
     Circle,
 }
 
-/// A process that failed. The others went on.
+/// An actor that failed. The others went on.
 #[derive(Clone, Debug)]
 pub struct Failure {
     /// Which.
-    pub id: ProcessId,
+    pub id: ActorId,
     /// Its name.
-    pub process: String,
+    pub actor: String,
     /// Why.
     pub kind: FailureKind,
     /// The panic's words, or the names around the circle.
@@ -161,12 +161,12 @@ pub struct Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Failure { id, process, what, .. } = self;
+        let Failure { id, actor, what, .. } = self;
         match self.kind {
-            FailureKind::Panic => write!(f, "process {process} ({id}) panicked: {what}"),
+            FailureKind::Panic => write!(f, "actor {actor} ({id}) panicked: {what}"),
             FailureKind::Circle => write!(
                 f,
-                "process {process} ({id}) waited in a circle of full inboxes: {what}; raise their \
+                "actor {actor} ({id}) waited in a circle of full inboxes: {what}; raise their \
                  capacity, or let one of them drop (try_send)"
             ),
         }
@@ -176,7 +176,7 @@ impl fmt::Display for Failure {
 /// How a system ended.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// Every message sent was handled and every process finished. Always false after an abort.
+    /// Every message sent was handled and every actor finished. Always false after an abort.
     pub drained: bool,
     /// The first failures, at most [`FAILURES_MAX`]; `snapshot.failures` counts all.
     pub failures: Vec<Failure>,

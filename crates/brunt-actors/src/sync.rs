@@ -17,9 +17,10 @@ pub(crate) use shuttle::sync::{
 #[cfg(feature = "model-check")]
 pub(crate) use shuttle::{thread, thread_local};
 
+use std::cell::Cell;
 use std::sync::{PoisonError, TryLockError};
 
-/// Locks. No process code runs under any of this crate's locks, so a poisoned one means that
+/// Locks. No actor code runs under any of this crate's locks, so a poisoned one means that
 /// another thread broke one of our own assertions; its data is still what the assertion saw.
 #[inline]
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -33,6 +34,30 @@ pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
         Ok(guard) => Some(guard),
         Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
         Err(TryLockError::WouldBlock) => None,
+    }
+}
+
+thread_local! {
+    // Not `const`, which shuttle's macro does not know.
+    #[allow(clippy::missing_const_for_thread_local)]
+    static ON_SCHEDULER: Cell<bool> = Cell::new(false);
+}
+
+/// True on a scheduler's thread.
+pub(crate) fn on_scheduler() -> bool {
+    ON_SCHEDULER.with(Cell::get)
+}
+
+/// The calling thread is a scheduler's from now on.
+pub(crate) fn enter_scheduler() {
+    ON_SCHEDULER.with(|inside| inside.set(true));
+}
+
+/// Destructors of actors and messages are not ours: one that panics must not take a scheduler
+/// with it.
+pub(crate) fn drop_all(ended: Vec<Box<dyn Send>>) {
+    for one in ended {
+        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(one)));
     }
 }
 

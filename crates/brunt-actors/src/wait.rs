@@ -1,21 +1,20 @@
 //! Who waits for whose inbox, and what happens when they wait for each other.
 //!
-//! A process that waits for a full inbox handles no messages, so a circle of such processes
-//! would stand for ever. Each waits for exactly one other: following the arrows from a process
+//! An actor that waits for a full inbox handles no messages, so a circle of such actors
+//! would stand for ever. Each waits for exactly one other: following the arrows from an actor
 //! about to wait finds the circle at once. The send that would close it is let through above the
-//! capacity and counted; the process runs, makes room, and the circle moves. A circle in which
+//! capacity and counted; the actor runs, makes room, and the circle moves. A circle in which
 //! each message makes several has no answer in bounded memory: when an inbox stands at twice its
 //! capacity the sender is failed, with the circle in the report.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::address::{FULL, Shared};
-use crate::inbound::{Gate, Signal};
-use crate::stats::ProcessId;
-use crate::sync::{Ordering, lock};
+use crate::inbox::{FULL, Inbox};
+use crate::stats::ActorId;
+use crate::sync::{Condvar, Mutex, lock};
 
-/// What a process that wants to wait is told.
+/// What an actor that wants to wait is told.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// There is room by now: try again.
@@ -29,23 +28,23 @@ pub(crate) enum Verdict {
 }
 
 enum Waiter {
-    Process(ProcessId),
+    Actor(ActorId),
     Outside(Arc<Gate>),
 }
 
 #[derive(Default)]
 pub(crate) struct WaitGraph {
-    /// Parked process → whose inbox it waits for.
-    waits: HashMap<ProcessId, Arc<Shared>>,
-    waiters: HashMap<ProcessId, Vec<Waiter>>,
+    /// Parked actor → whose inbox it waits for, and that one's name.
+    waits: HashMap<ActorId, (ActorId, Arc<str>)>,
+    waiters: HashMap<ActorId, Vec<Waiter>>,
     /// Messages let in above the capacity since the gate closed.
-    granted: HashMap<ProcessId, u32>,
+    granted: HashMap<ActorId, u32>,
     pub circles: u64,
 }
 
 impl WaitGraph {
     /// `sender` has something for `target` that its gate refused. Called under the sender's home.
-    pub fn park(&mut self, sender: &Arc<Shared>, target: &Arc<Shared>) -> Verdict {
+    pub fn park(&mut self, sender: &Inbox, target: &Inbox) -> Verdict {
         if target.gate() != FULL {
             return Verdict::Go;
         }
@@ -58,46 +57,46 @@ impl WaitGraph {
             self.circles += 1;
             return Verdict::Granted;
         }
-        self.waits.insert(sender.id, target.clone());
-        self.waiters.entry(target.id).or_default().push(Waiter::Process(sender.id));
+        let before = self.waits.insert(sender.id, (target.id, target.name.clone()));
+        assert!(before.is_none(), "an actor that waits sends nothing more");
+        self.waiters.entry(target.id).or_default().push(Waiter::Actor(sender.id));
         Verdict::Parked
     }
 
-    fn circle(&self, sender: &Shared, target: &Arc<Shared>) -> Option<String> {
+    fn circle(&self, sender: &Inbox, target: &Inbox) -> Option<String> {
         let mut path = sender.name.to_string();
-        let mut at = target;
+        let mut at = (&target.id, &target.name);
         loop {
-            path = format!("{path} -> {}", at.name);
-            if at.id == sender.id {
+            path = format!("{path} -> {}", at.1);
+            if *at.0 == sender.id {
                 return Some(path);
             }
-            at = self.waits.get(&at.id)?;
+            let (id, name) = self.waits.get(at.0)?;
+            at = (id, name);
         }
     }
 
     /// False when there is no need to wait.
-    pub fn wait_outside(&mut self, target: &Arc<Shared>, gate: &Arc<Gate>) -> bool {
-        if target.gate() != FULL || target.system.refuses_outside() {
+    pub fn wait_outside(&mut self, target: &Inbox, gate: &Arc<Gate>) -> bool {
+        if target.gate() != FULL {
             return false;
         }
         self.waiters.entry(target.id).or_default().push(Waiter::Outside(gate.clone()));
         true
     }
 
-    /// The inbox of `target` has room (`OPEN`) or is gone (`CLOSED`). Called under its home.
-    pub fn release(&mut self, target: &Shared, gate: u8) {
-        debug_assert_ne!(gate, FULL);
-        target.gate.store(gate, Ordering::Relaxed);
+    /// The inbox of `target` has room (`OPEN`) or is gone (`CLOSED`): lets threads outside go, and has `resume` called
+    /// for each actor that waited for it. Called under its home.
+    pub fn release(&mut self, target: &Inbox, gate: u8, mut resume: impl FnMut(ActorId)) {
+        target.set_gate(gate);
         self.granted.remove(&target.id);
         for waiter in self.waiters.remove(&target.id).unwrap_or_default() {
             match waiter {
                 Waiter::Outside(gate) => gate.open(),
-                Waiter::Process(id) => {
-                    self.waits.remove(&id);
-                    let home = &target.system.homes[usize::from(id.home)];
-                    let mut inbound = lock(&home.inbound);
-                    inbound.signals.push((id.slot, id.generation, Signal::Resume));
-                    home.ring(&mut inbound);
+                Waiter::Actor(id) => {
+                    let waited = self.waits.remove(&id);
+                    assert!(waited.is_some_and(|(id, _)| id == target.id), "one waits where it said");
+                    resume(id);
                 }
             }
         }
@@ -114,5 +113,26 @@ impl WaitGraph {
 
     pub fn parked(&self) -> usize {
         self.waits.len()
+    }
+}
+
+/// Where a thread outside waits for an inbox to have room.
+#[derive(Default)]
+pub(crate) struct Gate {
+    open: Mutex<bool>,
+    bell: Condvar,
+}
+
+impl Gate {
+    pub fn open(&self) {
+        *lock(&self.open) = true;
+        self.bell.notify_all();
+    }
+
+    pub fn wait(&self) {
+        let mut open = lock(&self.open);
+        while !*open {
+            open = self.bell.wait(open).unwrap_or_else(std::sync::PoisonError::into_inner);
+        }
     }
 }

@@ -5,7 +5,7 @@
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
-use brunt_actors::{Address, Builder, Context, Options, Process, Shutdown, System};
+use brunt_actors::{Actor, Address, Builder, Context, Options, Shutdown, System};
 
 fn check(iterations: usize, scenario: impl Fn() + Send + Sync + 'static) {
     let mut config = shuttle::Config::new();
@@ -34,7 +34,7 @@ struct Pass {
     done: Sender<u32>,
 }
 
-impl Process for Pass {
+impl Actor for Pass {
     type Message = u32;
 
     fn handle(&mut self, message: u32, context: &mut Context<'_, u32>) {
@@ -64,8 +64,8 @@ fn pipeline(stages: usize, messages: u32, capacity: u32, home: fn(usize) -> usiz
     }
     let report = drained(system);
     assert_eq!(results.try_iter().collect::<Vec<_>>(), vec![messages; stages]);
-    for process in report.snapshot.processes {
-        assert!(process.queued_max <= process.capacity);
+    for actor in report.snapshot.actors {
+        assert!(actor.queued_max <= actor.capacity);
     }
 }
 
@@ -76,7 +76,7 @@ fn a_wake_up_is_never_lost() {
 }
 
 /// The goal: senders that wait for a full inbox, inside and outside, are always resumed, and
-/// order holds while processes are parked, resumed and stolen.
+/// order holds while actors are parked, resumed and stolen.
 #[test]
 fn a_parked_sender_is_always_resumed() {
     check(200, || pipeline(3, 30, 12, |stage| stage));
@@ -84,7 +84,7 @@ fn a_parked_sender_is_always_resumed() {
 
 /// The goal: the same when one scheduler has all the work and the other steals it.
 #[test]
-fn stolen_processes_keep_their_order() {
+fn stolen_actors_keep_their_order() {
     check(200, || pipeline(4, 12, 12, |_| 0));
 }
 
@@ -97,7 +97,7 @@ enum Play {
     Hops(u32),
 }
 
-impl Process for Both {
+impl Actor for Both {
     type Message = Play;
 
     fn handle(&mut self, message: Play, context: &mut Context<'_, Play>) {
@@ -113,7 +113,7 @@ impl Process for Both {
     }
 }
 
-/// The goal: two processes on two schedulers that fill each other's inboxes never both wait.
+/// The goal: two actors on two schedulers that fill each other's inboxes never both wait.
 #[test]
 fn a_circle_never_stands() {
     check(150, || {

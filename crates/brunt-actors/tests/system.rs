@@ -5,7 +5,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use brunt_actors::{
-    Address, Builder, Context, FailureKind, Options, Placement, Process, ProcessState, Refused, Shutdown,
+    Actor, ActorState, Address, Builder, Context, FailureKind, Options, Placement, Refused, Shutdown,
 };
 
 const SOON: Duration = Duration::from_secs(600);
@@ -16,7 +16,7 @@ struct Forward {
     next: Address<(u64, u64)>,
 }
 
-impl Process for Forward {
+impl Actor for Forward {
     type Message = u64;
 
     fn handle(&mut self, message: u64, context: &mut Context<'_, u64>) {
@@ -30,7 +30,7 @@ struct InOrder {
     result: Sender<Vec<u64>>,
 }
 
-impl Process for InOrder {
+impl Actor for InOrder {
     type Message = (u64, u64);
 
     fn handle(&mut self, (from, message): (u64, u64), _: &mut Context<'_, (u64, u64)>) {
@@ -43,7 +43,7 @@ impl Process for InOrder {
     }
 }
 
-/// The goal: no message is lost, doubled or overtaken between any two processes, with many
+/// The goal: no message is lost, doubled or overtaken between any two actors, with many
 /// senders on several schedulers, stealing, and inboxes that are full all the time; and no inbox
 /// ever holds more than its capacity.
 #[test]
@@ -79,7 +79,7 @@ struct Slow {
     delay: Duration,
 }
 
-impl Process for Slow {
+impl Actor for Slow {
     type Message = u64;
 
     fn handle(&mut self, _: u64, context: &mut Context<'_, u64>) {
@@ -93,7 +93,7 @@ struct Burst {
     next: Address<(u64, u64)>,
 }
 
-impl Process for Burst {
+impl Actor for Burst {
     type Message = ();
 
     fn handle(&mut self, (): (), context: &mut Context<'_, ()>) {
@@ -106,7 +106,7 @@ impl Process for Burst {
 /// Handles messages, and can be seen.
 struct Count;
 
-impl Process for Count {
+impl Actor for Count {
     type Message = (u64, u64);
 
     fn handle(&mut self, _: (u64, u64), _: &mut Context<'_, (u64, u64)>) {}
@@ -129,13 +129,13 @@ fn capacity_is_never_passed() {
             burst.send(()).unwrap();
         }
         while system.step() {
-            for process in system.snapshot().processes {
-                assert!(process.queued <= process.capacity, "{process:?}");
+            for actor in system.snapshot().actors {
+                assert!(actor.queued <= actor.capacity, "{actor:?}");
             }
         }
         system.run();
         let snapshot = system.snapshot();
-        let sink = snapshot.processes.iter().find(|process| process.name == "sink").unwrap();
+        let sink = snapshot.actors.iter().find(|actor| actor.name == "sink").unwrap();
         assert_eq!(sink.handled, 500);
         assert!(sink.queued_max <= 16, "{sink:?}");
         assert_eq!(snapshot.circles, 0);
@@ -161,7 +161,7 @@ fn a_full_inbox_refuses() {
     assert_eq!(refused.into_message(), taken);
     assert!((1..=8).contains(&taken), "{taken}");
     system.run();
-    assert_eq!(system.snapshot().processes[0].handled, taken);
+    assert_eq!(system.snapshot().actors[0].handled, taken);
     assert!(slow.try_send(0).is_ok(), "there is room again");
 }
 
@@ -176,7 +176,7 @@ enum Ball {
     Hops(u32),
 }
 
-impl Process for Echo {
+impl Actor for Echo {
     type Message = Ball;
 
     fn handle(&mut self, message: Ball, context: &mut Context<'_, Ball>) {
@@ -203,7 +203,7 @@ fn echoes(system: &brunt_actors::Manual, copies: u32) -> Address<Ball> {
     left
 }
 
-/// The goal: two processes that fill each other's inboxes do not stand still for ever: the
+/// The goal: two actors that fill each other's inboxes do not stand still for ever: the
 /// circle is found, moved by a message above the capacity, counted, and all messages arrive.
 #[test]
 fn a_circle_of_full_inboxes_moves() {
@@ -218,8 +218,8 @@ fn a_circle_of_full_inboxes_moves() {
         assert_eq!(snapshot.messages(), 2 + 63);
         assert!(snapshot.circles > 0, "{snapshot:?}");
         assert_eq!((snapshot.failures, snapshot.waiting), (0, 0));
-        for process in snapshot.processes {
-            assert!(process.queued_max <= 2 * process.capacity, "{process:?}");
+        for actor in snapshot.actors {
+            assert!(actor.queued_max <= 2 * actor.capacity, "{actor:?}");
         }
     }
 }
@@ -248,7 +248,7 @@ struct Fragile {
     next: Address<(u64, u64)>,
 }
 
-impl Process for Fragile {
+impl Actor for Fragile {
     type Message = u64;
 
     fn handle(&mut self, message: u64, context: &mut Context<'_, u64>) {
@@ -257,7 +257,7 @@ impl Process for Fragile {
     }
 }
 
-/// The goal: a panic ends one process, is reported in its words, and its later messages count
+/// The goal: a panic ends one actor, is reported in its words, and its later messages count
 /// as undelivered; the others go on.
 #[test]
 fn a_panic_is_contained_and_reported() {
@@ -270,7 +270,7 @@ fn a_panic_is_contained_and_reported() {
     system.run();
     let failures = system.failures();
     assert_eq!(failures.len(), 1);
-    assert_eq!((failures[0].process.as_str(), failures[0].kind), ("fragile", FailureKind::Panic));
+    assert_eq!((failures[0].actor.as_str(), failures[0].kind), ("fragile", FailureKind::Panic));
     assert!(failures[0].what.contains("three is too many"));
     assert!(fragile.is_closed());
     assert!(matches!(fragile.try_send(7), Err(Refused::Closed(7))));
@@ -278,9 +278,9 @@ fn a_panic_is_contained_and_reported() {
     sink.send((0, 0)).unwrap();
     system.run();
     let snapshot = system.snapshot();
-    assert_eq!(snapshot.processes.len(), 1);
-    assert_eq!(snapshot.processes[0].handled, 4);
-    assert_eq!(snapshot.processes[0].state, ProcessState::Idle);
+    assert_eq!(snapshot.actors.len(), 1);
+    assert_eq!(snapshot.actors[0].handled, 4);
+    assert_eq!(snapshot.actors[0].state, ActorState::Idle);
 }
 
 /// Sets timers and notes when they fire.
@@ -289,7 +289,7 @@ struct Alarm {
     result: Sender<Vec<(u64, u64)>>,
 }
 
-impl Process for Alarm {
+impl Actor for Alarm {
     type Message = u64;
 
     fn start(&mut self, context: &mut Context<'_, u64>) {
@@ -328,7 +328,7 @@ fn timers_follow_the_clock() {
 #[test]
 fn timers_wake_a_sleeping_scheduler() {
     struct Later(Sender<()>);
-    impl Process for Later {
+    impl Actor for Later {
         type Message = ();
         fn start(&mut self, context: &mut Context<'_, ()>) {
             context.after(Duration::from_millis(20), ()).unwrap();
@@ -351,7 +351,7 @@ struct Holding {
     name: &'static str,
 }
 
-impl Process for Holding {
+impl Actor for Holding {
     type Message = u64;
 
     fn handle(&mut self, message: u64, context: &mut Context<'_, u64>) {
@@ -398,7 +398,7 @@ fn abort_counts_what_is_left() {
     for message in 0..50 {
         sink.send((0, message)).unwrap();
     }
-    // The first round starts the process, and each handles one message.
+    // The first round starts the actor, and each handles one message.
     for _ in 0..10 {
         system.step();
     }
@@ -408,11 +408,11 @@ fn abort_counts_what_is_left() {
     assert_eq!(report.snapshot.messages() + report.snapshot.undelivered, 50);
 }
 
-/// The goal: an idle scheduler takes processes from a busy one.
+/// The goal: an idle scheduler takes actors from a busy one.
 #[test]
 fn an_idle_scheduler_steals() {
     struct Spin(Sender<std::thread::ThreadId>);
-    impl Process for Spin {
+    impl Actor for Spin {
         type Message = u32;
         fn handle(&mut self, left: u32, context: &mut Context<'_, u32>) {
             std::thread::sleep(Duration::from_millis(1));
@@ -443,10 +443,10 @@ fn an_idle_scheduler_steals() {
     panic!("nothing was ever stolen");
 }
 
-/// The goal: a slot is used again after its process ended, and old addresses do not reach the
+/// The goal: a slot is used again after its actor ended, and old addresses do not reach the
 /// new one.
 #[test]
-fn old_addresses_do_not_reach_a_new_process() {
+fn old_addresses_do_not_reach_a_new_actor() {
     let mut system = Builder::default().schedulers(1).manual();
     let sink = system.spawn(Count, Options::named("sink").on_scheduler(0));
     let old = system.spawn(Fragile { next: sink.clone() }, Options::named("old"));
@@ -458,14 +458,14 @@ fn old_addresses_do_not_reach_a_new_process() {
     assert!(matches!(old.try_send(0), Err(Refused::Closed(0))));
     new.send(1).unwrap();
     system.run();
-    assert_eq!(system.snapshot().processes.iter().map(|process| process.handled).sum::<u64>(), 2);
+    assert_eq!(system.snapshot().actors.iter().map(|actor| actor.handled).sum::<u64>(), 2);
 }
 
-/// The goal: a process that spawns others keeps them near, and they work.
+/// The goal: an actor that spawns others keeps them near, and they work.
 #[test]
-fn processes_spawn_processes() {
+fn actors_spawn_actors() {
     struct Parent(Address<(u64, u64)>);
-    impl Process for Parent {
+    impl Actor for Parent {
         type Message = u64;
         fn handle(&mut self, number: u64, context: &mut Context<'_, u64>) {
             let child = context.spawn(Forward { number, next: self.0.clone() }, Options::named("child"));
@@ -484,14 +484,14 @@ fn processes_spawn_processes() {
     assert_eq!(results.recv().unwrap(), vec![1; 100]);
 }
 
-/// The goal: a blocking send inside a process is refused, not a deadlock.
+/// The goal: a blocking send inside an actor is refused, not a deadlock.
 #[test]
-fn a_blocking_send_inside_a_process_is_refused() {
+fn a_blocking_send_inside_an_actor_is_refused() {
     struct Wrong(Address<(u64, u64)>, Sender<bool>);
-    impl Process for Wrong {
+    impl Actor for Wrong {
         type Message = ();
         fn handle(&mut self, (): (), _: &mut Context<'_, ()>) {
-            let refused = matches!(self.0.send((0, 0)), Err(Refused::InsideProcess((0, 0))));
+            let refused = matches!(self.0.send((0, 0)), Err(Refused::InsideActor((0, 0))));
             self.1.send(refused).unwrap();
         }
     }

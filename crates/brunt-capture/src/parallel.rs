@@ -1,4 +1,4 @@
-//! Several parsers at once, each a process of `brunt-actors` with a pipeline of its own. A reader
+//! Several parsers at once, each an actor of `brunt-actors` with a pipeline of its own. A reader
 //! (a thread) fills parcels and hands them to the parsers whose connections are in them. The one
 //! rule: parsers share nothing; what they found is merged when they are done.
 //!
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
-use brunt_actors::{Address, Builder, Context, Options, Process, Shutdown, Snapshot, System};
+use brunt_actors::{Actor, Address, Builder, Context, Options, Shutdown, Snapshot, System};
 
 use crate::ledger::Ledger;
 use crate::limits::Limits;
@@ -68,7 +68,7 @@ struct Parser<S> {
     results: SyncSender<(usize, S, Ledger)>,
 }
 
-impl<S: Sink + Send + 'static> Process for Parser<S> {
+impl<S: Sink + Send + 'static> Actor for Parser<S> {
     type Message = Work<S>;
 
     fn handle(&mut self, work: Work<S>, _: &mut Context<'_, Work<S>>) {

@@ -81,7 +81,7 @@ impl Watch {
         let round = News::Round {
             at_s: (now - self.started).as_secs_f64(),
             live: capture.report(),
-            queued: snapshot.processes.iter().map(|process| process.queued).collect(),
+            queued: snapshot.actors.iter().map(|actor| actor.queued).collect(),
             messages: snapshot.messages(),
         };
         // Whoever looks may have gone; the capture goes on.

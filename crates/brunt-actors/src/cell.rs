@@ -1,0 +1,182 @@
+//! An actor with its inbox and its timers: what a slot's box holds.
+//!
+//! Run by a scheduler through [`Runnable`]. The rule: an actor that has a send waiting handles no message.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::actor::{Actor, Context};
+use crate::address::Shared;
+use crate::inbox::FULL;
+use crate::outbox::Outbox;
+use crate::runnable::{Attempt, End, Outcome, Runnable, Stashed};
+use crate::timers::TimerQueue;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    New,
+    Running,
+    /// To finish once its inbox is empty.
+    Finishing,
+    /// Ends when its waiting sends are gone.
+    Stopping,
+}
+
+pub(crate) struct ActorCell<P: Actor> {
+    inbox: VecDeque<P::Message>,
+    actor: P,
+    phase: Phase,
+    granted: bool,
+    kind: u16,
+    shared: Arc<Shared>,
+    stash: VecDeque<Box<dyn Stashed>>,
+    timers: TimerQueue<P::Message>,
+}
+
+impl<P: Actor> ActorCell<P> {
+    pub fn new(actor: P, shared: Arc<Shared>, kind: u16) -> Self {
+        ActorCell {
+            inbox: VecDeque::new(),
+            actor,
+            phase: Phase::New,
+            granted: false,
+            kind,
+            shared,
+            stash: VecDeque::new(),
+            timers: TimerQueue::new(),
+        }
+    }
+
+    /// An actor that has begun, with nothing special to look at.
+    fn is_plain(&self) -> bool {
+        self.phase == Phase::Running && self.stash.is_empty() && self.timers.is_empty()
+    }
+
+    /// Handles messages; returns how many, and whether the actor wants to stop.
+    #[inline]
+    fn run_messages(&mut self, outbox: &mut Outbox, budget: u32) -> (u32, bool) {
+        let mut stopping = false;
+        let mut context = Context {
+            outbox,
+            shared: &self.shared,
+            kind: self.kind,
+            stash: &mut self.stash,
+            timers: &mut self.timers,
+            stopping: &mut stopping,
+        };
+        let mut handled = 0;
+        while handled < budget {
+            let Some(message) = self.inbox.pop_front() else { break };
+            handled += 1;
+            self.actor.handle(message, &mut context);
+            if *context.stopping || !context.stash.is_empty() {
+                break;
+            }
+        }
+        (handled, stopping)
+    }
+
+    /// As `run_messages`, for an actor that begins, ends, has a send that waits, or timers.
+    #[cold]
+    fn run_special(&mut self, outbox: &mut Outbox, budget: u32) -> (u32, bool) {
+        if !self.stash.is_empty() {
+            self.retry_stash(outbox);
+        }
+        let mut stopping = false;
+        let mut handled = 0;
+        let mut context = Context {
+            outbox,
+            shared: &self.shared,
+            kind: self.kind,
+            stash: &mut self.stash,
+            timers: &mut self.timers,
+            stopping: &mut stopping,
+        };
+        if self.phase == Phase::New {
+            self.phase = Phase::Running;
+            self.actor.start(&mut context);
+        }
+        if self.phase == Phase::Stopping {
+            return (0, false);
+        }
+        while handled < budget && context.stash.is_empty() && !*context.stopping {
+            let due = context.timers.pop(context.outbox.now);
+            let Some(message) = due.or_else(|| self.inbox.pop_front()) else { break };
+            handled += 1;
+            self.actor.handle(message, &mut context);
+        }
+        if self.phase == Phase::Finishing
+            && self.inbox.is_empty()
+            && context.stash.is_empty()
+            && !*context.stopping
+        {
+            self.actor.finish(&mut context);
+            *context.stopping = true;
+        }
+        (handled, stopping)
+    }
+
+    #[cold]
+    fn retry_stash(&mut self, outbox: &mut Outbox) {
+        while let Some(first) = self.stash.front_mut() {
+            if first.retry(outbox, std::mem::take(&mut self.granted)) == Attempt::Full {
+                break;
+            }
+            self.stash.pop_front();
+        }
+        self.granted = false;
+    }
+}
+
+impl<P: Actor> Runnable for ActorCell<P> {
+    #[inline]
+    fn run(&mut self, outbox: &mut Outbox, budget: u32) -> Outcome {
+        let (handled, stopping) = if self.is_plain() {
+            self.run_messages(outbox, budget)
+        } else {
+            self.run_special(outbox, budget)
+        };
+        if stopping {
+            self.phase = Phase::Stopping;
+        }
+        let stashed = !self.stash.is_empty();
+        Outcome {
+            handled,
+            left: self.inbox.len() as u32,
+            due: self.timers.due(),
+            stashed,
+            end: if self.phase == Phase::Stopping && !stashed { End::Stopped } else { End::Alive },
+        }
+    }
+
+    #[inline]
+    fn inbox(&mut self) -> &mut dyn Any {
+        &mut self.inbox
+    }
+
+    fn absorb(&mut self, late: &mut (dyn Any + Send)) -> u32 {
+        let late = late.downcast_mut::<VecDeque<P::Message>>().expect("an inbox has one type of message");
+        self.inbox.append(late);
+        self.inbox.len() as u32
+    }
+
+    fn pending(&self) -> u64 {
+        (self.inbox.len() + self.stash.len()) as u64
+    }
+
+    fn set_finish(&mut self) {
+        if self.phase == Phase::Running {
+            self.phase = Phase::Finishing;
+        }
+    }
+
+    fn grant(&mut self) {
+        self.granted = true;
+    }
+
+    fn waits_for(&self) -> Option<Arc<Shared>> {
+        let target = self.stash.front()?.target();
+        (target.gate() == FULL).then(|| target.clone())
+    }
+}

@@ -1,0 +1,186 @@
+//! What all schedulers and addresses of a system share: the homes, who waits for whom, the clock, what failed.
+//!
+//! Held by every address, so it lives as long as one of them. The rule: nothing in it changes for each message.
+
+use std::any::TypeId;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use brunt_core::Clock;
+
+use crate::home::Home;
+use crate::inbound::Signal;
+use crate::inbox::Inbox;
+use crate::stats::{FAILURES_MAX, Failure, SchedulerStats, Snapshot};
+use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, drop_all, lock};
+use crate::topology::Seat;
+use crate::wait::WaitGraph;
+
+/// What all schedulers and addresses share. Nothing in it changes for each message.
+pub(crate) struct Inner {
+    pub homes: Box<[Home]>,
+    pub seats: Vec<Seat>,
+    pub graph: Mutex<WaitGraph>,
+    pub clock: Clock,
+    /// Messages that an actor handles before the next one's turn.
+    pub budget: u32,
+    /// Schedulers are threads: false in a [`Manual`] system.
+    pub threaded: bool,
+    pub stop: AtomicBool,
+    closing: AtomicBool,
+    kinds: Mutex<HashMap<TypeId, u16>>,
+    failures: Mutex<(u64, Vec<Failure>)>,
+    pub spawned: AtomicU64,
+    /// Schedulers whose seat the kernel refused.
+    unseated: Mutex<Vec<usize>>,
+}
+
+/// What a [`Inner`] is made of.
+pub(crate) struct Plan {
+    pub schedulers: usize,
+    pub seats: Vec<Seat>,
+    pub clock: Clock,
+    pub budget: u32,
+    pub threaded: bool,
+}
+
+impl Inner {
+    pub fn new(plan: Plan) -> Arc<Inner> {
+        assert_eq!(plan.seats.len(), plan.schedulers, "a seat for each scheduler");
+        Arc::new(Inner {
+            homes: (0..plan.schedulers).map(|_| Home::new()).collect(),
+            seats: plan.seats,
+            graph: Mutex::new(WaitGraph::default()),
+            clock: plan.clock,
+            budget: plan.budget,
+            threaded: plan.threaded,
+            stop: AtomicBool::new(false),
+            closing: AtomicBool::new(false),
+            kinds: Mutex::new(HashMap::new()),
+            failures: Mutex::new((0, Vec::new())),
+            spawned: AtomicU64::new(0),
+            unseated: Mutex::new(Vec::new()),
+        })
+    }
+
+    /// Scheduler `index` runs anywhere: the kernel refused its seat.
+    pub fn unseat(&self, index: usize) {
+        lock(&self.unseated).push(index);
+    }
+
+    /// `to` has room, or is gone, and whoever waited for it goes on.
+    pub fn release(&self, to: &Inbox, gate: u8) {
+        lock(&self.graph).release(to, gate, |id| {
+            let home = &self.homes[usize::from(id.home)];
+            let mut inbound = lock(&home.inbound);
+            inbound.signals.push((id.slot, id.generation, Signal::Resume));
+            home.ring(&mut inbound);
+        });
+    }
+
+    pub fn refuses_outside(&self) -> bool {
+        self.closing.load(Ordering::Acquire)
+    }
+
+    pub fn report(&self, failure: Failure) {
+        let mut failures = lock(&self.failures);
+        failures.0 += 1;
+        if failures.1.len() < FAILURES_MAX {
+            failures.1.push(failure);
+        }
+    }
+
+    pub fn kind_of<M: 'static>(&self) -> u16 {
+        let mut kinds = lock(&self.kinds);
+        let next = u16::try_from(kinds.len()).expect("fewer than 65,536 types of message");
+        *kinds.entry(TypeId::of::<M>()).or_insert(next)
+    }
+
+    pub fn snapshot(&self) -> Snapshot {
+        let mut snapshot = Snapshot {
+            at: self.clock.now(),
+            schedulers: Vec::with_capacity(self.homes.len()),
+            actors: Vec::new(),
+            undelivered: 0,
+            circles: 0,
+            waiting: 0,
+            failures: lock(&self.failures).0,
+        };
+        for (index, home) in self.homes.iter().enumerate() {
+            let state = lock(&home.state);
+            let counters = state.counters;
+            snapshot.undelivered += counters.undelivered;
+            snapshot.actors.extend(state.actor_stats());
+            let unseated = lock(&self.unseated).contains(&index);
+            snapshot.schedulers.push(SchedulerStats {
+                messages: counters.messages,
+                activations: counters.activations,
+                parks: counters.parks,
+                rounds: counters.rounds,
+                steals: counters.steals,
+                stolen: counters.stolen,
+                sleeps: counters.sleeps,
+                yields: counters.yields,
+                runnable: state.runnable(),
+                inbound: home.waiting.load(Ordering::Relaxed),
+                cpus: if unseated { Vec::new() } else { self.seats[index].cpus.clone() },
+            });
+        }
+        let graph = lock(&self.graph);
+        snapshot.circles = graph.circles;
+        snapshot.waiting = graph.parked();
+        snapshot
+    }
+
+    /// Nothing runs and nothing is under way. Exact: all homes are held at once.
+    pub fn is_quiet(&self) -> bool {
+        let states: Vec<_> = self.homes.iter().map(|home| lock(&home.state)).collect();
+        states.iter().zip(&self.homes).all(|(state, home)| state.is_quiet(&lock(&home.inbound)))
+    }
+
+    /// Asks the living actor spawned last to finish. False when none lives.
+    pub fn finish_youngest(&self) -> bool {
+        let youngest = self
+            .homes
+            .iter()
+            .filter_map(|home| lock(&home.state).youngest().map(|youngest| (youngest, home)))
+            .max_by_key(|(youngest, _)| *youngest);
+        let Some(((_, slot, generation), home)) = youngest else { return false };
+        let mut inbound = lock(&home.inbound);
+        inbound.signals.push((slot, generation, Signal::Finish));
+        home.ring(&mut inbound);
+        true
+    }
+
+    pub fn close(&self) {
+        self.closing.store(true, Ordering::SeqCst);
+        lock(&self.graph).release_outside();
+    }
+
+    pub fn halt(&self) {
+        self.close();
+        self.stop.store(true, Ordering::SeqCst);
+        for home in &self.homes {
+            home.poke();
+        }
+    }
+
+    /// Empties all homes; returns how many messages were left.
+    pub fn clear(&self) -> u64 {
+        let mut left = 0;
+        for home in &self.homes {
+            let mut state = lock(&home.state);
+            let before = state.counters.undelivered;
+            state.clear(home, self);
+            left += state.counters.undelivered - before;
+            let ended = state.ended();
+            drop(state);
+            drop_all(ended);
+        }
+        left
+    }
+
+    pub fn failures(&self) -> Vec<Failure> {
+        lock(&self.failures).1.clone()
+    }
+}

@@ -1,0 +1,108 @@
+//! An actor behind its type, as homes and schedulers see it: something to run for a while, and what came of it.
+//!
+//! Whoever holds the box has the actor, its inbox and its timers to itself. The rule: homes and schedulers pass the
+//! box on and never look inside without it.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use brunt_core::Nanos;
+
+use crate::address::{Address, Refused, Shared};
+use crate::outbox::Outbox;
+
+/// What came of running an actor.
+#[derive(Clone, Copy)]
+pub(crate) struct Outcome {
+    pub handled: u32,
+    /// Messages left in the inbox.
+    pub left: u32,
+    /// When its next timer is due.
+    pub due: Nanos,
+    /// A send waits.
+    pub stashed: bool,
+    pub end: End,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    Alive,
+    Stopped,
+    /// It panicked.
+    Failed,
+}
+
+impl Default for Outcome {
+    /// That of an actor that did not return: what it handled is not known, and it is not run again.
+    fn default() -> Self {
+        Outcome { handled: 0, left: 0, due: Nanos::MAX, stashed: false, end: End::Failed }
+    }
+}
+
+/// An actor behind its type.
+pub(crate) trait Runnable: Send {
+    /// Handles at most `budget` messages. A panic of the actor goes through.
+    fn run(&mut self, outbox: &mut Outbox, budget: u32) -> Outcome;
+    /// Its `VecDeque` of messages.
+    fn inbox(&mut self) -> &mut dyn Any;
+    /// Moves messages that came while it was away, a `VecDeque` of its type, into its inbox.
+    fn absorb(&mut self, late: &mut (dyn Any + Send)) -> u32;
+    /// Messages in the inbox and sends that wait.
+    fn pending(&self) -> u64;
+    fn set_finish(&mut self);
+    /// Its first waiting send goes above the capacity.
+    fn grant(&mut self);
+    /// Whose inbox its first waiting send is for.
+    fn waits_for(&self) -> Option<Arc<Shared>>;
+}
+
+/// A send that waits for room, whatever its type.
+pub(crate) trait Stashed: Send {
+    fn retry(&mut self, outbox: &mut Outbox, granted: bool) -> Attempt;
+    fn target(&self) -> &Arc<Shared>;
+}
+
+#[derive(PartialEq, Eq)]
+pub(crate) enum Attempt {
+    Sent,
+    Full,
+}
+
+pub(crate) struct Held<T> {
+    pub to: Address<T>,
+    pub message: Option<T>,
+}
+
+impl<T: Send + 'static> Stashed for Held<T> {
+    fn retry(&mut self, outbox: &mut Outbox, granted: bool) -> Attempt {
+        let Some(message) = self.message.take() else { return Attempt::Sent };
+        let result =
+            if granted { outbox.stage_granted(&self.to, message) } else { outbox.stage(&self.to, message) };
+        match result {
+            Ok(()) => Attempt::Sent,
+            Err(Refused::Full(message)) => {
+                self.message = Some(message);
+                Attempt::Full
+            }
+            Err(_) => {
+                outbox.undelivered += 1;
+                Attempt::Sent
+            }
+        }
+    }
+
+    fn target(&self) -> &Arc<Shared> {
+        &self.to.shared
+    }
+}
+
+/// What a panic said.
+pub(crate) fn panic_words(panic: &(dyn Any + Send)) -> String {
+    if let Some(words) = panic.downcast_ref::<&str>() {
+        (*words).to_string()
+    } else if let Some(words) = panic.downcast_ref::<String>() {
+        words.clone()
+    } else {
+        "a panic without words".to_string()
+    }
+}
