@@ -14,6 +14,7 @@ use std::fmt;
 use brunt_core::Nanos;
 use serde::{Deserialize, Serialize};
 
+use crate::event::{ClockName, Envelope};
 use crate::record::{Interval, Outcome, RequestRecord};
 
 /// Of these messages. Raised when one changes its meaning or a new one has to be understood.
@@ -26,20 +27,11 @@ pub const REQUESTS_MAX: usize = 4096;
 /// Most bytes of a journal or a trace in one message, before they are written as text.
 pub const PART_BYTES_MAX: usize = 1 << 20;
 
-/// A clock that times are on: the host's name and, so that a restart is seen, the boot it counts from.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Clock {
-    /// `local`, or a host's name in the experiment.
-    pub host: String,
-    /// The kernel's boot identity: CLOCK_MONOTONIC begins anew with each.
-    pub boot: String,
-}
-
 /// A moment on a named clock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Moment {
     /// Which.
-    pub clock: Clock,
+    pub clock: ClockName,
     /// Since that clock's beginning.
     pub at: Nanos,
 }
@@ -167,6 +159,8 @@ pub enum FromHost {
         /// What happened in it.
         interval: Box<Interval>,
     },
+    /// What else happened on the host: a sample of its state, a fault there.
+    Event(Box<Envelope>),
     /// A counter that only grows, such as bytes of this very connection.
     Counter {
         /// Which.
@@ -307,11 +301,12 @@ impl Decoder {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event::Event;
     use crate::op::OpKind;
     use crate::record::{RequestStatus, Stopped};
 
-    fn clock() -> Clock {
-        Clock { host: "local".into(), boot: "0b4c".into() }
+    fn clock() -> ClockName {
+        ClockName("monotonic of local since 0b4c".into())
     }
 
     fn to_host() -> Vec<ToHost> {
@@ -367,6 +362,7 @@ mod tests {
             FromHost::Ready(HostReady::default()),
             FromHost::Started(Nanos(12)),
             FromHost::Interval { worker: 4, interval: Box::new(interval) },
+            FromHost::Event(Box::new(Envelope::new(clock(), Event::RunStarts(Nanos(7))))),
             FromHost::Counter { name: "sent_bytes".into(), value: 17 },
             FromHost::Failed { kind: FailureKind::LeaseOver, what: "heard nothing for 5 s".into() },
             FromHost::Requests(vec![request]),
@@ -442,7 +438,7 @@ mod tests {
     #[test]
     fn parts_fit_into_a_frame() {
         let part = ToHost::TracePart { trace: TraceDigest("f".repeat(64)), bytes: vec![255; PART_BYTES_MAX] };
-        let FromHost::Requests(one) = &from_host()[7] else { panic!("the eighth is requests") };
+        let FromHost::Requests(one) = &from_host()[8] else { panic!("the ninth is requests") };
         let requests = FromHost::Requests(vec![one[0]; REQUESTS_MAX]);
         let mut bytes = Vec::new();
         encode(&part, &mut bytes).unwrap();
