@@ -96,7 +96,7 @@ pub enum FaultError {
 mod tests {
     use super::*;
 
-    /// The goal: a refusal reads as one line with the cause and what to do.
+    /// A refusal reads as one line with the cause and what to do.
     #[test]
     fn refusals_say_what_to_do() {
         let refused = |advice: Option<&str>| FaultError::Refused {

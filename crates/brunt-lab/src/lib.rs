@@ -4,6 +4,9 @@
 //!
 //! The rule: nothing of a lab outlives the process that made it, whatever ends that process.
 
+#![deny(unsafe_code)]
+
+mod error;
 pub mod fault;
 pub mod faults;
 mod host;
@@ -12,11 +15,15 @@ pub mod link;
 mod netlink;
 mod routes;
 pub mod stage;
+#[allow(unsafe_code, reason = "system calls that std and rustix have no words for")]
 mod sys;
+mod wiring;
 
+pub use error::LabError;
 pub use fault::{Fault, FaultError, Proof};
 pub use faults::{LinkChange, Partition, TcpReset};
 pub use host::Host;
-pub use lab::{Carrier, HOSTS_MAX, LINKS_MAX, Lab, LabError, LinkConfig};
-pub use link::{Link, LinkHandle};
+pub use lab::{HOSTS_MAX, LINKS_MAX, Lab};
+pub use link::{Link, LinkError, LinkHandle};
 pub use stage::Stage;
+pub use wiring::{Carrier, LinkConfig};

@@ -294,7 +294,7 @@ fn attributes(mut rest: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
 mod tests {
     use super::*;
 
-    /// The goal: attributes read back as they were written, padding and nesting included, and a
+    /// Attributes read back as they were written, padding and nesting included, and a
     /// length that cannot be ends the reading instead of the program.
     #[test]
     fn attributes_round_trip() {
@@ -310,7 +310,7 @@ mod tests {
         assert_eq!(attributes(&[2, 0, 1, 0, 7]).count(), 0);
     }
 
-    /// The goal: a discipline is asked for as `tc qdisc replace dev lo root netem …` (iproute2 6.1) asks for it:
+    /// A discipline is asked for as `tc qdisc replace dev lo root netem …` (iproute2 6.1) asks for it:
     /// but for a handle of our own and the sequence number, byte for byte.
     #[test]
     fn disciplines_are_asked_for_as_tc_does() {
@@ -334,7 +334,7 @@ mod tests {
         assert_eq!(request.bytes, expected);
     }
 
-    /// The goal: the kernel takes a request as it is written here: the loopback device of whatever
+    /// The kernel takes a request as it is written here: the loopback device of whatever
     /// namespace the tests run in is found by its name.
     #[test]
     fn finds_the_loopback_device() {

@@ -56,7 +56,7 @@ mod tests {
         Edge { between: [first, second], delay: [Duration::from_millis(delay_ms); 2] }
     }
 
-    /// The goal: fewest links first, then the least time; what no link leads to is left out; a circle ends.
+    /// Fewest links first, then the least time; what no link leads to is left out; a circle ends.
     #[test]
     fn shortest_ways() {
         let check = |what: &str, hosts: usize, edges: &[Edge], from: usize, expected: &[(usize, usize)]| {
@@ -78,7 +78,7 @@ mod tests {
         check("beyond it, too", 5, &late, 0, &[(1, 0), (2, 1), (3, 1), (4, 1)]);
     }
 
-    /// The goal: the direction is that of the link's description.
+    /// The direction is that of the link's description.
     #[test]
     fn directions() {
         let steps = first_steps(3, &[edge(1, 0, 1), edge(1, 2, 1)]);

@@ -1,8 +1,6 @@
 //! The calls that need `unsafe`: namespaces, TAP devices, waiting for signals. All of it is here, and
 //! every function is safe to call.
 
-#![allow(unsafe_code)]
-
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;

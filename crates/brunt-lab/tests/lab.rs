@@ -105,7 +105,7 @@ fn transfer(from: &Host, to: &Host, bytes: usize) {
     });
 }
 
-/// The goal: TCP's bytes arrive as they were sent, whatever the link does to packets and however
+/// TCP's bytes arrive as they were sent, whatever the link does to packets and however
 /// segments come: in trains, in jumbo frames, or alone.
 fn bytes_arrive_whole() {
     let all = "delay = '200us'\njitter = '100us'\nkeep_order = false\nloss = 0.01\ncorrupt = 0.01\n\
@@ -155,7 +155,7 @@ fn pair(a: &Host, b: &Host) -> (UdpSocket, UdpSocket) {
     (first, second)
 }
 
-/// The goal: each direction has its own delay; a round trip takes the sum.
+/// Each direction has its own delay; a round trip takes the sum.
 fn delay_shows_both_ways() {
     let (_lab, a, b) = lab([of("delay = '10ms'"), of("delay = '25ms'")], 1500, Carrier::Brunt);
     let (first, second) = pair(&a, &b);
@@ -170,7 +170,7 @@ fn delay_shows_both_ways() {
     assert!(there >= Duration::from_millis(10) && both >= Duration::from_millis(35), "{there:?} {both:?}");
 }
 
-/// The goal: each trouble of a link is seen by probes where they arrive while it lasts, and not afterwards;
+/// Each trouble of a link is seen by probes where they arrive while it lasts, and not afterwards;
 /// one that does nothing that could be seen is an error (the canary).
 fn link_faults_are_proven() {
     let (lab, _, _) = lab([of("delay = '1ms'"), of("delay = '1ms'")], 1500, Carrier::Brunt);
@@ -484,7 +484,7 @@ fn congestion_is_marked_for_tcp() {
     }
 }
 
-/// The goal: of a link that has troubles already, only what a fault changes has to show, for better and for worse,
+/// Of a link that has troubles already, only what a fault changes has to show, for better and for worse,
 /// and a change that nothing could be seen of is an error.
 fn links_in_trouble_change() {
     let standing = "delay = '2ms'\njitter = '1ms'\nloss = 0.03\ncorrupt = 0.0002";
@@ -516,7 +516,7 @@ fn links_in_trouble_change() {
     }
 }
 
-/// The goal, the canary: where packets silently do not meet what a link was told to do to them, no trouble is
+/// The canary: where packets silently do not meet what a link was told to do to them, no trouble is
 /// said to have been there, whatever the link itself believes.
 fn troubles_that_do_not_happen() {
     let (lab, a, _) = lab([of(""), of("")], 1500, Carrier::Brunt);
@@ -555,7 +555,7 @@ fn troubles_that_do_not_happen() {
     }
 }
 
-/// The goal: the kernel's bare wire carries, and netem, where the kernel has it, delays; where it does
+/// The kernel's bare wire carries, and netem, where the kernel has it, delays; where it does
 /// not, the error says what to do.
 fn the_kernels_own_wires() {
     let (_lab, a, b) = lab([of(""), of("")], 1500, Carrier::Bare);
@@ -581,7 +581,7 @@ fn the_kernels_own_wires() {
     }
 }
 
-/// The goal: what ours is measured beside carries trains and single packets whole, counts them, and delays.
+/// What ours is measured beside carries trains and single packets whole, counts them, and delays.
 fn the_prototype_carries() {
     for wire_size in [false, true] {
         let carrier = Carrier::Prototype { wire_size };
@@ -599,7 +599,7 @@ fn the_prototype_carries() {
     }
 }
 
-/// The goal: in a chain of hosts the ends reach each other through the middle, over links with and without
+/// In a chain of hosts the ends reach each other through the middle, over links with and without
 /// trouble, with the delays of all of them; a link that changes keeps what goes over it.
 fn hosts_forward_for_others() {
     let mut lab = Lab::new(["a", "b", "c", "d", "alone"], Clock::default()).unwrap();
@@ -640,7 +640,7 @@ fn hosts_forward_for_others() {
     assert!(sent.is_err(), "nothing leads there");
 }
 
-/// The goal: settings change while sockets stay open: nothing arrives under full loss, all before
+/// Settings change while sockets stay open: nothing arrives under full loss, all before
 /// and after.
 fn loss_changes_under_way() {
     let (lab, a, b) = lab([of(""), of("")], 1500, Carrier::Brunt);
@@ -688,7 +688,7 @@ fn loss_changes_under_way() {
     assert_eq!((report.there.unmeant(), report.back.unmeant()), (0, 0), "{report:?}");
 }
 
-/// The goal: a flipped bit does not reach the receiver's program: its checksums drop the packet.
+/// A flipped bit does not reach the receiver's program: its checksums drop the packet.
 fn corruption_is_caught_by_checksums() {
     let (lab, a, b) = lab([of("corrupt = 1.0"), of("")], 1500, Carrier::Brunt);
     let (first, second) = pair(&a, &b);
@@ -706,7 +706,7 @@ fn corruption_is_caught_by_checksums() {
     assert!(second.recv(&mut buffer).is_err());
 }
 
-/// The goal: a process started on a host sees that host's devices and no others, and runs on its cores.
+/// A process started on a host sees that host's devices and no others, and runs on its cores.
 fn processes_run_on_hosts() {
     let (_lab, a, _) = lab(
         [of("delay = '1ms'"), Settings { delay: Span(Duration::from_secs(5)), ..of("") }],

@@ -40,33 +40,40 @@ fn brunt_block_knows_no_protocol() {
     }
 }
 
-/// `unsafe` is denied in `brunt-block`; the modules that own some say so, with their reason, and no others
+/// `unsafe` is denied in crates that need some; the modules that own it say so, with their reason, and no others
 /// have any.
 #[test]
 fn unsafe_stands_in_the_modules_that_own_it() {
-    let src = crates().join("brunt-block/src");
+    check_unsafe("brunt-block", &["", "backends"], 4);
+    check_unsafe("brunt-lab", &[""], 1);
+}
+
+/// Whether `unsafe` of a crate stands only in modules that the `lib.rs` or `mod.rs` of one of these folders allows it,
+/// which are at least so many.
+fn check_unsafe(name: &str, folders: &[&str], modules_min: usize) {
+    let src = crates().join(name).join("src");
     let files = sources(&src);
-    let text = |name: &str| &files.iter().find(|(path, _)| *path == src.join(name)).unwrap().1;
-    assert!(text("lib.rs").contains("#![deny(unsafe_code)]"));
+    let text = |path: &Path| &files.iter().find(|(other, _)| other == path).unwrap().1;
+    let declares = |folder: &&str| match *folder {
+        "" => src.join("lib.rs"),
+        folder => src.join(folder).join("mod.rs"),
+    };
+    let declaring: Vec<PathBuf> = folders.iter().map(declares).collect();
+    assert!(text(&src.join("lib.rs")).contains("#![deny(unsafe_code)]"), "{name}");
     let mut allowed = Vec::new();
-    for (folder, declares) in [("", "lib.rs"), ("backends", "backends/mod.rs")] {
-        let lines: Vec<&str> = text(declares).lines().collect();
+    for path in &declaring {
+        let lines: Vec<&str> = text(path).lines().collect();
         for pair in lines.windows(2) {
             if pair[0].contains("allow(unsafe_code") {
-                assert!(pair[0].contains("reason = \""), "{declares}: {}", pair[0]);
-                let name = pair[1].trim_end_matches(';').rsplit(' ').next().unwrap();
-                allowed.push(src.join(folder).join(format!("{name}.rs")));
+                assert!(pair[0].contains("reason = \""), "{}: {}", path.display(), pair[0]);
+                let module = pair[1].trim_end_matches(';').rsplit(' ').next().unwrap();
+                allowed.push(path.with_file_name(format!("{module}.rs")));
             }
         }
     }
-    assert!(allowed.len() >= 4, "{allowed:?}");
+    assert!(allowed.len() >= modules_min, "{allowed:?}");
     for (path, text) in &files {
-        let allows = has_word(text, "unsafe_code");
-        assert!(
-            !allows || path.ends_with("lib.rs") || path.ends_with("backends/mod.rs"),
-            "{}",
-            path.display()
-        );
+        assert!(!has_word(text, "unsafe_code") || declaring.contains(path), "{}", path.display());
         let owns = allowed.iter().any(|module| path == module || path.starts_with(module.with_extension("")));
         assert!(owns || !has_word(text, "unsafe"), "unsafe code in {}", path.display());
     }
@@ -75,5 +82,15 @@ fn unsafe_stands_in_the_modules_that_own_it() {
             (*path == module || path.starts_with(module.with_extension(""))) && has_word(text, "unsafe")
         };
         assert!(files.iter().any(owner), "{} is allowed unsafe code and has none", module.display());
+    }
+}
+
+/// Crates that need no `unsafe` forbid it.
+#[test]
+fn other_crates_forbid_unsafe() {
+    for name in ["actors", "bench", "fio", "iscsi", "lake", "load", "report", "result", "study", "wire"] {
+        let name = format!("brunt-{name}");
+        let lib = std::fs::read_to_string(crates().join(&name).join("src/lib.rs")).unwrap();
+        assert!(lib.contains("#![forbid(unsafe_code)]"), "{name}");
     }
 }

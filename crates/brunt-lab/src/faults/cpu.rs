@@ -355,7 +355,7 @@ mod tests {
         (0..CpuSet::MAX_CPU).rev().find(|core| set.is_set(*core)).unwrap()
     }
 
-    /// The goal: the share is taken from a competing thread, as the kernel counts, and given back.
+    /// The share is taken from a competing thread, as the kernel counts, and given back.
     #[test]
     fn takes_its_share_and_gives_it_back() {
         let clock = Clock::default();
@@ -370,7 +370,7 @@ mod tests {
         assert!(matches!(hog.remove(&clock), Err(FaultError::Misuse { .. })));
     }
 
-    /// The goal: 98% are taken of a core that several others want all of, and stay taken; where that cannot be,
+    /// 98% are taken of a core that several others want all of, and stay taken; where that cannot be,
     /// it is said, with what would help. Real-time threads need no luck for it.
     #[test]
     fn takes_nearly_all_from_others() {
@@ -412,7 +412,7 @@ mod tests {
         }
     }
 
-    /// The goal: the means fit the share and what the machine allows, and there may be more of them, to a limit.
+    /// The means fit the share and what the machine allows, and there may be more of them, to a limit.
     #[test]
     fn teams() {
         let plain = Team { real_time: false, raised: false, others: 99 };
@@ -428,7 +428,7 @@ mod tests {
         assert!(large.others >= RAISED_THREADS && large.threads() <= THREADS_MAX + 1, "{large:?}");
     }
 
-    /// The goal: a core that is not there is refused, with no thread left behind.
+    /// A core that is not there is refused, with no thread left behind.
     #[test]
     fn refuses_a_core_that_is_not_there() {
         for core in [CpuSet::MAX_CPU - 1, CpuSet::MAX_CPU + 5] {

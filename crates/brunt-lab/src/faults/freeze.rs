@@ -123,7 +123,7 @@ mod tests {
         Sleeper(Command::new("sleep").arg("60").stdin(Stdio::null()).spawn().expect("sleep is everywhere"))
     }
 
-    /// The goal: a stopped process is seen stopped, and seen going on; twice, as a time line may.
+    /// A stopped process is seen stopped, and seen going on; twice, as a time line may.
     #[test]
     fn stops_and_goes_on() {
         let child = sleeper();
@@ -138,7 +138,7 @@ mod tests {
         }
     }
 
-    /// The goal: a fault that is dropped, not removed, leaves the process running.
+    /// A fault that is dropped, not removed, leaves the process running.
     #[test]
     fn dropped_is_removed() {
         let child = sleeper();
@@ -148,7 +148,7 @@ mod tests {
         assert_ne!(states(child.0.id()), "T");
     }
 
-    /// The goal: what is not there cannot be frozen, and what is not frozen not be thawed.
+    /// What is not there cannot be frozen, and what is not frozen not be thawed.
     #[test]
     fn refuses_what_it_cannot_do() {
         let mut child = sleeper();

@@ -112,7 +112,7 @@ mod tests {
         }
     }
 
-    /// The goal: the process is seen dead, and another one lives afterwards.
+    /// The process is seen dead, and another one lives afterwards.
     #[test]
     fn kills_and_starts_again() {
         let children = Children(Arc::default());
@@ -133,7 +133,7 @@ mod tests {
         assert!(matches!(kill.remove(&clock), Err(FaultError::Misuse { .. })));
     }
 
-    /// The goal: a process that cannot be started again is an error with the reason.
+    /// A process that cannot be started again is an error with the reason.
     #[test]
     fn a_failed_restart_is_said() {
         let children = Children(Arc::default());

@@ -101,7 +101,7 @@ fn field(file: &str, name: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// The goal: the kernel counts the memory as locked, and no more when it is given back. Four MiB are
+    /// The kernel counts the memory as locked, and no more when it is given back. Four MiB are
     /// below any usual limit.
     #[test]
     fn locks_and_gives_back() {
@@ -116,7 +116,7 @@ mod tests {
         assert!(matches!(hog.remove(&Clock::default()), Err(FaultError::Misuse { .. })));
     }
 
-    /// The goal: more than the machine has is refused before anything is taken.
+    /// More than the machine has is refused before anything is taken.
     #[test]
     fn refuses_to_kill_the_machine() {
         let error = MemoryHog::new(1 << 60).inject(&Clock::default()).unwrap_err().to_string();

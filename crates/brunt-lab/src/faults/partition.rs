@@ -11,7 +11,7 @@ use brunt_core::{Clock, Nanos};
 use super::link::look::{PATIENCE, Unseen};
 use super::link::probe::{Probe, Seen};
 use super::link::signs::{PACKETS_MIN, TIMED_MIN};
-use crate::link::{Direction, Pair};
+use crate::link::{Direction, LinkError, Pair};
 use crate::{Fault, FaultError, Host, LinkHandle, Proof};
 
 /// The link by which packets of one host to the other leave, and how long they are under way at the most.
@@ -44,7 +44,7 @@ impl Partition {
         Pair { from: self.hosts[from].address(), to: self.hosts[1 - from].address() }
     }
 
-    fn part(&self) -> std::io::Result<Nanos> {
+    fn part(&self) -> Result<Nanos, LinkError> {
         let mut since = Nanos(0);
         for (from, leaving) in self.leaving.iter().enumerate() {
             since = leaving.link.part(leaving.direction, self.pair(from))?;
@@ -52,7 +52,7 @@ impl Partition {
         Ok(since)
     }
 
-    fn join(&self) -> std::io::Result<Nanos> {
+    fn join(&self) -> Result<Nanos, LinkError> {
         let mut since = Nanos(0);
         for (from, leaving) in self.leaving.iter().enumerate() {
             since = leaving.link.join(leaving.direction, self.pair(from))?;
@@ -128,7 +128,9 @@ impl Fault for Partition {
         self.both(|from| self.passes(from, clock), not_shown)?;
         // From here on dropping it joins them again, one direction alone included.
         self.injected = true;
-        let at = self.part().map_err(|error| self.refused("cannot part the hosts", error))?;
+        let at = self
+            .part()
+            .map_err(|error| self.refused("cannot part the hosts", std::io::Error::other(error)))?;
         let not_shown = |seen| FaultError::NotShown { fault: self.describe(), seen };
         let what = self.both(|from| self.stops(from, clock), not_shown)?;
         Ok(Proof { at, seen: clock.now(), what, value: None })
@@ -138,7 +140,9 @@ impl Fault for Partition {
         if !std::mem::take(&mut self.injected) {
             return Err(FaultError::Misuse { fault: self.describe(), what: "it was not injected" });
         }
-        let at = self.join().map_err(|error| self.refused("cannot join the hosts", error))?;
+        let at = self
+            .join()
+            .map_err(|error| self.refused("cannot join the hosts", std::io::Error::other(error)))?;
         let not_gone = |seen| FaultError::NotGone { fault: self.describe(), seen };
         let what = self.both(|from| self.passes(from, clock), not_gone)?;
         Ok(Proof { at, seen: clock.now(), what, value: None })

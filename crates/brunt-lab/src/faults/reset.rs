@@ -148,7 +148,8 @@ impl Fault for TcpReset {
         // From here on dropping it ends it, one direction alone included.
         self.injected = true;
         let armed = self.link.reset(Some(self.rule));
-        let at = armed.map_err(|error| self.refused("cannot tell the link to reset", error))?;
+        let at =
+            armed.map_err(|error| self.refused("cannot tell the link to reset", io::Error::other(error)))?;
         let deadline = clock.now().after(PATIENCE + self.longest * 2);
         loop {
             let now = self.counts()?;
@@ -183,7 +184,8 @@ impl Fault for TcpReset {
             return Err(FaultError::Misuse { fault: self.describe(), what: "it was not injected" });
         }
         let ended = self.link.reset(None);
-        let at: Nanos = ended.map_err(|error| self.refused("cannot tell the link to stop", error))?;
+        let at: Nanos =
+            ended.map_err(|error| self.refused("cannot tell the link to stop", io::Error::other(error)))?;
         let sent = self.sent();
         let not_gone = |seen: String| FaultError::NotGone { fault: self.describe(), seen };
         self.connection_lasts().map_err(|error| not_gone(format!("a new connection failed ({error})")))?;

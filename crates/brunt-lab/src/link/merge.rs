@@ -219,7 +219,7 @@ mod tests {
             .collect()
     }
 
-    /// The goal: the packets of a train become a train that is cut into the very same packets.
+    /// The packets of a train become a train that is cut into the very same packets.
     #[test]
     fn merging_undoes_cutting() {
         let packets = packets();
@@ -234,7 +234,7 @@ mod tests {
         }
     }
 
-    /// The goal: a train that may go on waits for it, but not for long; one that is pushed does not wait.
+    /// A train that may go on waits for it, but not for long; one that is pushed does not wait.
     #[test]
     fn trains_wait_a_little() {
         let check = |what: &str, change: &dyn Fn(&mut Vec<u8>), waits: bool| {
@@ -257,7 +257,7 @@ mod tests {
         check("the end of the flow", &|packet| packet[VNET_HEADER_BYTES + 47] |= 1, false);
     }
 
-    /// The goal: what is out of order, of another flow, with other options, or was touched stays alone.
+    /// What is out of order, of another flow, with other options, or was touched stays alone.
     #[test]
     fn only_neighbours_are_merged() {
         let check = |what: &str, change: &dyn Fn(&mut Vec<Vec<u8>>), frames: u64| {

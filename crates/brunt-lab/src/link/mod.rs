@@ -110,17 +110,74 @@ impl Device {
         self.host.run(|| Netlink::open()?.stats(self.index))
     }
 
-    fn set_netem(&self, settings: &Settings) -> io::Result<()> {
-        let options = netem::options(settings).map_err(|error| io::Error::other(error.to_string()))?;
+    fn set_netem(&self, link: &str, settings: &Settings) -> Result<(), LinkError> {
+        let link = link.to_string();
+        let options = match netem::options(settings) {
+            Ok(options) => options,
+            Err(source) => return Err(LinkError::NetemSettings { link, source: Box::new(source) }),
+        };
         let set = self.host.run(|| Netlink::open()?.set_qdisc(self.index, "netem", &options));
-        set.map_err(|error| match error.raw_os_error() {
-            Some(libc::ENOENT | libc::EOPNOTSUPP) => io::Error::new(
-                error.kind(),
-                "this kernel has no netem: modprobe sch_netem as root, or leave out netem to use Brunt's own links",
-            ),
-            _ => error,
+        set.map_err(|source| match source.raw_os_error() {
+            Some(libc::ENOENT | libc::EOPNOTSUPP) => LinkError::NoNetem { link, source },
+            _ => LinkError::System { link, source },
         })
     }
+}
+
+/// Why a link cannot be as it is told to.
+#[derive(Debug, thiserror::Error)]
+pub enum LinkError {
+    /// The kernel refused.
+    #[error("cannot change link {link} ({source})")]
+    System {
+        /// The link.
+        link: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// There is no netem.
+    #[error(
+        "link {link}: this kernel has no netem ({source}): modprobe sch_netem as root, or leave out netem to use \
+         Brunt's own links"
+    )]
+    NoNetem {
+        /// The link.
+        link: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// netem does not have these settings.
+    #[error("link {link}: {source}")]
+    NetemSettings {
+        /// The link.
+        link: String,
+        /// Which.
+        source: Box<SettingsError>,
+    },
+    /// netem is to part hosts or to reset connections.
+    #[error("link {link} is netem's, which knows no hosts and no connections; leave out netem")]
+    Netem {
+        /// The link.
+        link: String,
+    },
+    /// A bare wire is to do something.
+    #[error("link {link} is a bare wire, which does nothing; leave carrier out")]
+    Bare {
+        /// The link.
+        link: String,
+    },
+    /// The prototype is to change.
+    #[error("link {link} is a prototype's, which does not change")]
+    Prototype {
+        /// The link.
+        link: String,
+    },
+    /// Its thread has ended, or is stuck.
+    #[error("the thread of link {link} does not answer; this run is not valid")]
+    Silent {
+        /// The link.
+        link: String,
+    },
 }
 
 /// What [`Link::start`] needs.
@@ -142,18 +199,18 @@ impl Link {
         ways: [Way; 2],
         netem: Option<[Settings; 2]>,
         clock: Clock,
-    ) -> io::Result<Link> {
+    ) -> Result<Link, LinkError> {
         let carrier = match netem {
             None => Carrier::Bare,
             Some(settings) => {
                 for (device, settings) in devices.iter().zip(&settings) {
-                    device.set_netem(settings)?;
+                    device.set_netem(name, settings)?;
                 }
                 Carrier::Netem(Arc::new(devices))
             }
         };
         for way in &ways {
-            way.take(false)?;
+            way.take(false).map_err(|source| LinkError::System { link: name.to_string(), source })?;
         }
         Ok(Link {
             handle: LinkHandle { name: name.into(), carrier, ways: Arc::new(ways), clock },
@@ -229,7 +286,7 @@ impl LinkHandle {
     ///
     /// # Errors
     /// The link's thread has ended, or netem does not have these settings.
-    pub fn change(&self, direction: Direction, settings: Settings) -> io::Result<Nanos> {
+    pub fn change(&self, direction: Direction, settings: Settings) -> Result<Nanos, LinkError> {
         self.apply(direction, |wanted| wanted.settings = settings)
     }
 
@@ -238,7 +295,7 @@ impl LinkHandle {
     ///
     /// # Errors
     /// As for [`LinkHandle::change`].
-    pub fn restart(&self, direction: Direction, settings: Settings, seed: u64) -> io::Result<Nanos> {
+    pub fn restart(&self, direction: Direction, settings: Settings, seed: u64) -> Result<Nanos, LinkError> {
         let seed = driver::direction_seed(seed, direction as u64);
         self.apply(direction, |wanted| {
             wanted.settings = settings;
@@ -247,32 +304,32 @@ impl LinkHandle {
     }
 
     /// Keeps these hosts apart in one direction, too; returns since when.
-    pub(crate) fn part(&self, direction: Direction, pair: Pair) -> io::Result<Nanos> {
+    pub(crate) fn part(&self, direction: Direction, pair: Pair) -> Result<Nanos, LinkError> {
         self.apply(direction, |wanted| wanted.parted.push(pair))
     }
 
     /// No longer keeps them apart.
-    pub(crate) fn join(&self, direction: Direction, pair: Pair) -> io::Result<Nanos> {
+    pub(crate) fn join(&self, direction: Direction, pair: Pair) -> Result<Nanos, LinkError> {
         self.apply(direction, |wanted| wanted.parted.retain(|parted| *parted != pair))
     }
 
     /// Sends resets by this rule, or no more; returns since when. Meanwhile both directions pass the thread.
-    pub(crate) fn reset(&self, rule: Option<ResetRule>) -> io::Result<Nanos> {
+    pub(crate) fn reset(&self, rule: Option<ResetRule>) -> Result<Nanos, LinkError> {
         self.apply(Direction::There, |wanted| wanted.reset = rule)?;
         self.apply(Direction::Back, |wanted| wanted.reset = rule)
     }
 
-    fn apply(&self, direction: Direction, change: impl FnOnce(&mut Wanted)) -> io::Result<Nanos> {
+    fn apply(&self, direction: Direction, change: impl FnOnce(&mut Wanted)) -> Result<Nanos, LinkError> {
+        let link = self.name.to_string();
         let control = match &self.carrier {
             Carrier::Thread(control) => control,
             Carrier::Netem(devices) => {
                 let mut wanted = Wanted::default();
                 change(&mut wanted);
                 if !wanted.parted.is_empty() || wanted.reset.is_some() {
-                    let what = "is netem's, which knows no hosts and no connections; leave out netem";
-                    return Err(io::Error::other(format!("link {} {what}", self.name)));
+                    return Err(LinkError::Netem { link });
                 }
-                devices[direction as usize].set_netem(&wanted.settings)?;
+                devices[direction as usize].set_netem(&link, &wanted.settings)?;
                 return Ok(self.clock.now());
             }
             Carrier::Bare => {
@@ -280,12 +337,10 @@ impl LinkHandle {
                 change(&mut wanted);
                 return match wanted.is_clear() {
                     true => Ok(self.clock.now()),
-                    false => Err(io::Error::other(format!("link {} is a bare wire", self.name))),
+                    false => Err(LinkError::Bare { link }),
                 };
             }
-            Carrier::Prototype(_) => {
-                return Err(io::Error::other(format!("link {} is a prototype's", self.name)));
-            }
+            Carrier::Prototype(_) => return Err(LinkError::Prototype { link }),
         };
         let way = &self.ways[direction as usize];
         let shared = &control.lanes[direction as usize];
@@ -298,12 +353,12 @@ impl LinkHandle {
         let asked = self.clock.now();
         while shared.applied.load(Ordering::Acquire) < asked_for {
             if self.clock.now().since(asked) > CHANGE_PATIENCE {
-                return Err(io::Error::other(format!("the thread of link {} does not answer", self.name)));
+                return Err(LinkError::Silent { link });
             }
             std::thread::sleep(Duration::from_micros(50));
         }
         // The thread is ready first, whichever way packets go next.
-        match way.take(clear)? {
+        match way.take(clear).map_err(|source| LinkError::System { link, source })? {
             true => Ok(self.clock.now()),
             false => Ok(Nanos(shared.applied_at.load(Ordering::Acquire))),
         }

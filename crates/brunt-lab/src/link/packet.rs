@@ -275,7 +275,7 @@ pub(super) mod tests {
         fold(add(0, ip)) == 0xffff && fold(add(pseudo, tcp)) == 0xffff
     }
 
-    /// The goal: the segments of a train are packets with the right lengths, numbers, flags and
+    /// The segments of a train are packets with the right lengths, numbers, flags and
     /// checksums, and their payloads are the train's, byte for byte.
     #[test]
     fn trains_are_cut_into_packets() {
@@ -302,7 +302,7 @@ pub(super) mod tests {
         assert_eq!(payload, buffer[VNET_HEADER_BYTES + 66..]);
     }
 
-    /// The goal: what is cut out of a train's middle is a train itself, and cuts into the same packets.
+    /// What is cut out of a train's middle is a train itself, and cuts into the same packets.
     #[test]
     fn a_part_of_a_train_is_a_train() {
         let buffer = train();
@@ -364,7 +364,7 @@ pub(super) mod tests {
         assert_eq!(ecn(&other), Ecn::NotCapable, "not IP");
     }
 
-    /// The goal: whichever bit is flipped, a checksum of the receiver sees it.
+    /// Whichever bit is flipped, a checksum of the receiver sees it.
     #[test]
     fn every_flipped_bit_is_seen() {
         let buffer = train();
@@ -384,7 +384,7 @@ pub(super) mod tests {
         assert_eq!(flipped.len(), bits);
     }
 
-    /// The goal: a frame cut short anywhere, or with any header byte wrong, is no train or one that can
+    /// A frame cut short anywhere, or with any header byte wrong, is no train or one that can
     /// be cut without running out of it.
     #[test]
     fn broken_trains_do_no_harm() {

@@ -52,7 +52,7 @@ pub fn preset(name: &str) -> Option<&'static Preset> {
 mod tests {
     use super::*;
 
-    /// The goal: names are unique, every preset says what it is and where it comes from, and its
+    /// Names are unique, every preset says what it is and where it comes from, and its
     /// values can be.
     #[test]
     fn every_preset_has_a_source() {

@@ -94,7 +94,7 @@ mod tests {
 
     use super::*;
 
-    /// The goal: whatever goes in comes out by time, and by arrival where times are equal.
+    /// Whatever goes in comes out by time, and by arrival where times are equal.
     #[test]
     fn leaves_by_time() {
         let mut random = Random::new(7);

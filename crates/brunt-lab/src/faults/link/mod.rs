@@ -64,7 +64,7 @@ impl LinkChange {
             since = self
                 .link
                 .change(direction, settings.clone())
-                .map_err(|error| self.refused("cannot change the link", error))?;
+                .map_err(|error| self.refused("cannot change the link", std::io::Error::other(error)))?;
         }
         Ok(since)
     }

@@ -132,60 +132,28 @@ impl Probe {
         let damaged_before = self.checksum_errors()?;
         let marked_before = self.marks()?;
         let drops_before = sys::socket_drops(self.to.as_fd())?;
-        let mut seen = Seen::default();
-        let mut sent: Vec<Nanos> = Vec::new();
-        let mut arrived: Vec<u8> = Vec::new();
-        let (mut settled, mut missing, mut latest) = (0, 0u64, None);
+        let mut flood = Flood::default();
         let mut next = clock.now();
         let mut next_count = next;
-        let mut packet = [0u8; LARGE_BYTES];
         loop {
             let now = clock.now();
-            if now >= next && (sent.len() as u64) < packets {
-                for _ in 0..BURST {
-                    packet[..8].copy_from_slice(&(sent.len() as u64).to_le_bytes());
-                    match self.from.send(&packet[..SMALL_BYTES]) {
-                        Ok(_) => {
-                            sent.push(clock.now());
-                            arrived.push(0);
-                        }
-                        Err(error) if is_full(&error) => break,
-                        Err(error) => return Err(error),
-                    }
-                }
+            if now >= next && (flood.sent.len() as u64) < packets {
+                flood.send_burst(&self.from, clock)?;
                 next = now.after(pace);
             }
-            while let Some(bytes) = receive(&self.to, &mut packet)? {
-                let index = number(&packet[..bytes]);
-                let Some(count) = arrived.get_mut(index).filter(|_| bytes == SMALL_BYTES) else { continue };
-                *count = count.saturating_add(1);
-                if *count > 1 {
-                    seen.twice += 1;
-                    continue;
-                }
-                // It was given up, and came nevertheless.
-                missing -= u64::from(index < settled);
-                if seen.times.len() < TIMES_MAX {
-                    seen.times.push(clock.now().since(sent[index]).as_nanos() as u64);
-                }
-                seen.overtaken += u64::from(latest.is_some_and(|latest| index < latest));
-                latest = latest.max(Some(index));
-            }
+            flood.receive(&self.to, clock)?;
             let now = clock.now();
-            while settled < sent.len() && (arrived[settled] > 0 || now.since(sent[settled]) > wait) {
-                missing += u64::from(arrived[settled] == 0);
-                settled += 1;
-            }
-            seen.known = settled as u64;
+            flood.settle(now, wait);
+            let seen = &mut flood.seen;
             let last = seen.known >= packets || now >= deadline;
             if last || now >= next_count {
                 let dropped = sys::socket_drops(self.to.as_fd())? - drops_before;
-                seen.missing = missing.saturating_sub(u64::from(dropped));
+                seen.missing = flood.missing.saturating_sub(u64::from(dropped));
                 seen.damaged = self.checksum_errors()?.saturating_sub(damaged_before);
                 seen.marked = self.marks()?.saturating_sub(marked_before);
                 next_count = now.after(COUNT_EVERY);
-                if last || enough(&seen)? {
-                    return Ok(seen);
+                if last || enough(seen)? {
+                    return Ok(flood.seen);
                 }
             }
             std::thread::sleep(next.since(now).min(NAP));
@@ -253,6 +221,74 @@ impl Probe {
     fn marks(&self) -> io::Result<u64> {
         let Some(netstat) = &self.netstat else { return Ok(0) };
         Ok(count_named(&read_again(netstat)?, &["InCEPkts"]))
+    }
+}
+
+/// Small packets under way, and what became of those before.
+#[derive(Default)]
+struct Flood {
+    /// When each was sent.
+    sent: Vec<Nanos>,
+    /// How many times each arrived.
+    arrived: Vec<u8>,
+    /// Of so many, from the first on, it is known what became of them.
+    settled: usize,
+    /// Of those, so many have not arrived.
+    missing: u64,
+    /// The last of those that arrived, in the order of sending.
+    latest: Option<usize>,
+    seen: Seen,
+}
+
+impl Flood {
+    /// Sends a burst, or as much of it as the host takes now.
+    fn send_burst(&mut self, from: &UdpSocket, clock: &Clock) -> io::Result<()> {
+        let mut packet = [0u8; SMALL_BYTES];
+        for _ in 0..BURST {
+            packet[..8].copy_from_slice(&(self.sent.len() as u64).to_le_bytes());
+            match from.send(&packet) {
+                Ok(_) => {
+                    self.sent.push(clock.now());
+                    self.arrived.push(0);
+                }
+                Err(error) if is_full(&error) => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes in what has arrived.
+    fn receive(&mut self, to: &UdpSocket, clock: &Clock) -> io::Result<()> {
+        let mut packet = [0u8; LARGE_BYTES];
+        while let Some(bytes) = receive(to, &mut packet)? {
+            let index = number(&packet[..bytes]);
+            let Some(count) = self.arrived.get_mut(index).filter(|_| bytes == SMALL_BYTES) else { continue };
+            *count = count.saturating_add(1);
+            if *count > 1 {
+                self.seen.twice += 1;
+                continue;
+            }
+            // It was given up, and came nevertheless.
+            self.missing -= u64::from(index < self.settled);
+            if self.seen.times.len() < TIMES_MAX {
+                self.seen.times.push(clock.now().since(self.sent[index]).as_nanos() as u64);
+            }
+            self.seen.overtaken += u64::from(self.latest.is_some_and(|latest| index < latest));
+            self.latest = self.latest.max(Some(index));
+        }
+        Ok(())
+    }
+
+    /// Gives up those that have not arrived within `wait`.
+    fn settle(&mut self, now: Nanos, wait: Duration) {
+        while self.settled < self.sent.len()
+            && (self.arrived[self.settled] > 0 || now.since(self.sent[self.settled]) > wait)
+        {
+            self.missing += u64::from(self.arrived[self.settled] == 0);
+            self.settled += 1;
+        }
+        self.seen.known = self.settled as u64;
     }
 }
 

@@ -1,0 +1,116 @@
+//! Why a lab, or a link of it, cannot be as described.
+//!
+//! The rule: each kind of mistake is a variant, with what it is about; texts are for people.
+
+use std::io;
+
+use crate::link::LinkError;
+
+/// Why a lab does not stand.
+#[derive(Debug, thiserror::Error)]
+pub enum LabError {
+    /// The machine refused.
+    #[error("cannot {what} ({source}){}", advice(.source))]
+    System {
+        /// What was tried.
+        what: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// A link cannot be started or changed.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    /// There is no host of this name.
+    #[error("there is no host {name}; there are {}", .known.join(", "))]
+    UnknownHost {
+        /// What was asked for.
+        name: String,
+        /// Those that there are.
+        known: Vec<String>,
+    },
+    /// There is no link of this name.
+    #[error("there is no link {name}; there are {}", .known.join(", "))]
+    UnknownLink {
+        /// What was asked for.
+        name: String,
+        /// Those that there are.
+        known: Vec<String>,
+    },
+    /// More hosts or links than a lab has.
+    #[error("more than {max} {what}")]
+    TooMany {
+        /// `hosts` or `links`.
+        what: &'static str,
+        /// How many there may be.
+        max: usize,
+    },
+    /// Two hosts of the same name.
+    #[error("host {name} is there twice; give each a name of its own")]
+    HostTwice {
+        /// The name.
+        name: String,
+    },
+    /// A link from a host to itself.
+    #[error("link {link} joins {host} to itself")]
+    ToItself {
+        /// The link.
+        link: String,
+        /// The host.
+        host: String,
+    },
+    /// A second link between the same hosts.
+    #[error(
+        "link {link} joins {} and {}, as {other} does already; a link carries both ways, leave one out",
+        .between[0],
+        .between[1]
+    )]
+    JoinedTwice {
+        /// The second one.
+        link: String,
+        /// The hosts.
+        between: Box<[String; 2]>,
+        /// The first one.
+        other: String,
+    },
+    /// A host that is not at an end of the link.
+    #[error("link {link} joins {} and {}, not {host}", .between[0], .between[1])]
+    NotAnEnd {
+        /// The link.
+        link: String,
+        /// The hosts at its ends.
+        between: Box<[String; 2]>,
+        /// Who was meant to be at one.
+        host: String,
+    },
+    /// No way over links between two hosts.
+    #[error("no links lead from {from} to {to}; add one between two hosts that lead there")]
+    NoPath {
+        /// The one.
+        from: String,
+        /// The other.
+        to: String,
+    },
+    /// A link of the kernel's is to do what only Brunt's own can.
+    #[error("link {link} is the kernel's, which looks at no addresses; leave carrier out")]
+    NotOurs {
+        /// The link.
+        link: String,
+    },
+}
+
+impl LabError {
+    pub(crate) fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> LabError {
+        let what = what.into();
+        move |source| LabError::System { what, source }
+    }
+}
+
+fn advice(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => {
+            "; is there a /dev/net/tun? modprobe tun makes it, a container needs --device /dev/net/tun"
+        }
+        Some(libc::EPERM | libc::EACCES) => "; /dev/net/tun has to be readable and writable for you",
+        _ => "",
+    }
+}

@@ -1,0 +1,241 @@
+//! The devices of a link: what is made on its hosts before its thread starts, and the routes that lead there.
+//!
+//! Called by [`crate::Lab::add_link`]. The rule: a device that was made is held by somebody who takes it away, or goes
+//! with its host.
+
+use std::io;
+use std::net::Ipv4Addr;
+use std::os::fd::{AsFd, OwnedFd};
+
+use brunt_core::Clock;
+
+use crate::error::LabError;
+use crate::host::Host;
+use crate::link::{Device, Link, LinkParts, Settings, Way};
+use crate::netlink::{DeviceConfig, DeviceStats, Netlink};
+use crate::sys;
+
+/// Packets that wait in a host's device for the link's thread. Far more than a socket sends at once,
+/// and counted when it was not enough.
+const DEVICE_QUEUE_PACKETS: u32 = 16_384;
+/// Most bytes under way in one direction: a second of 4 Gb/s.
+const HELD_BYTES_MAX: usize = 512 << 20;
+
+/// What the prototype's sockets hold, so that it is slow rather than lossy.
+const PROTOTYPE_BUFFER_BYTES: i32 = 256 << 20;
+
+/// A link as an experiment describes it.
+#[derive(Clone, Debug)]
+pub struct LinkConfig {
+    /// Its name.
+    pub name: String,
+    /// The hosts at its ends.
+    pub between: [String; 2],
+    /// From the first to the second, and back.
+    pub settings: [Settings; 2],
+    /// Largest IP packet in bytes: 1500, or 9000 for jumbo frames.
+    pub mtu: u32,
+    /// Chance follows from it.
+    pub seed: u64,
+    /// Who carries the packets.
+    pub carrier: Carrier,
+}
+
+/// Who carries a link's packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Carrier {
+    /// Brunt, which cuts trains of segments where their fates differ.
+    #[default]
+    Brunt,
+    /// Brunt, and hosts cut segments themselves, so that each packet comes alone: no segmentation offload.
+    BruntWireSize,
+    /// The kernel's netem on a veth pair.
+    Netem,
+    /// A veth pair and nothing else; its settings have to be clear.
+    Bare,
+    /// The plainest emulator that one could write, for measurements beside it: it can delay, both ways
+    /// alike, and nothing else. No experiment uses it.
+    Prototype {
+        /// Whether hosts cut segments themselves.
+        wire_size: bool,
+    },
+}
+
+/// Which of a link's pairs of devices packets take that nothing is to be done to.
+pub(crate) const STRAIGHT: usize = 1;
+
+/// Two devices that lead to each other.
+#[derive(Debug)]
+pub(crate) struct Ends {
+    pub(crate) devices: [Device; 2],
+    /// What they had counted when the link was made.
+    start: [DeviceStats; 2],
+}
+
+impl Ends {
+    fn new(devices: [Device; 2]) -> io::Result<Ends> {
+        let start = [devices[0].stats()?, devices[1].stats()?];
+        Ok(Ends { devices, start })
+    }
+
+    /// What they counted since.
+    pub(crate) fn stats(&self) -> io::Result<[DeviceStats; 2]> {
+        let mut since = [DeviceStats::default(); 2];
+        for ((since, device), start) in since.iter_mut().zip(&self.devices).zip(&self.start) {
+            let now = device.stats()?;
+            *since = DeviceStats {
+                rx_dropped: now.rx_dropped - start.rx_dropped,
+                tx_dropped: now.tx_dropped - start.tx_dropped,
+                tx_frames: now.tx_frames - start.tx_frames,
+                tx_bytes: now.tx_bytes - start.tx_bytes,
+            };
+        }
+        Ok(since)
+    }
+}
+
+/// The devices of one link.
+pub(crate) struct Wires {
+    hosts: [Host; 2],
+    /// What the link's thread reads and writes; none where the kernel carries.
+    taps: Vec<OwnedFd>,
+    /// The link's own devices, and those of the veth pair beside it.
+    pairs: Vec<Ends>,
+}
+
+impl Wires {
+    /// Makes the devices of a link, the `number`-th of its lab, up and known to each other.
+    ///
+    /// # Errors
+    /// The machine refuses.
+    pub(crate) fn lay(config: &LinkConfig, hosts: [Host; 2], number: u8) -> Result<Wires, LabError> {
+        let on = |side: usize| {
+            LabError::system(format!("make link {} on host {}", config.name, hosts[side].name()))
+        };
+        let mut taps = Vec::new();
+        match config.carrier {
+            Carrier::Prototype { wire_size } => {
+                for (side, host) in hosts.iter().enumerate() {
+                    taps.push(open_prototype(host, number, config.mtu, wire_size).map_err(on(side))?);
+                }
+            }
+            Carrier::Brunt | Carrier::BruntWireSize => {
+                for (side, host) in hosts.iter().enumerate() {
+                    taps.push(host.run(|| open_tap(number, config)).map_err(on(side))?);
+                }
+            }
+            Carrier::Netem | Carrier::Bare => add_veth(&hosts, &device_name(number)).map_err(on(0))?,
+        }
+        let mut pairs = vec![join(config, &hosts, &device_name(number), [number, 0])?];
+        if config.carrier == Carrier::Brunt {
+            let name = format!("straight{number}");
+            add_veth(&hosts, &name).map_err(on(0))?;
+            pairs.push(join(config, &hosts, &name, [number, 1])?);
+        }
+        Ok(Wires { hosts, taps, pairs })
+    }
+
+    /// Starts what carries frames between them.
+    ///
+    /// # Errors
+    /// The machine refuses, or netem does not have these settings.
+    pub(crate) fn start(self, config: &LinkConfig, clock: Clock) -> Result<(Link, Vec<Ends>), LabError> {
+        let Wires { hosts, taps, pairs } = self;
+        let way = |side: usize| {
+            let straight = pairs.get(STRAIGHT).map(|pair| pair.devices[side].index);
+            let device = pairs[0].devices[side].index;
+            Way::new(hosts[side].clone(), hosts[1 - side].address(), device, straight)
+        };
+        let ways = [way(0), way(1)];
+        let devices = pairs[0].devices.clone();
+        let name = &config.name;
+        let settings = config.settings.clone();
+        let failed = LabError::system(format!("start link {name}"));
+        let link = match config.carrier {
+            Carrier::Netem => Link::in_kernel(name, devices, ways, Some(settings), clock)?,
+            Carrier::Bare => Link::in_kernel(name, devices, ways, None, clock)?,
+            Carrier::Prototype { .. } => {
+                let sockets = taps.try_into().expect("two ends");
+                Link::start_prototype(name, sockets, ways, settings[0].delay.0, clock).map_err(failed)?
+            }
+            Carrier::Brunt | Carrier::BruntWireSize => Link::start(LinkParts {
+                name: name.clone(),
+                taps: taps.try_into().expect("two ends"),
+                ways,
+                settings,
+                seed: config.seed,
+                held_bytes_max: HELD_BYTES_MAX,
+                clock,
+            })
+            .map_err(failed)?,
+        };
+        Ok((link, pairs))
+    }
+}
+
+/// A veth pair from the first host to the second.
+fn add_veth(hosts: &[Host; 2], name: &str) -> io::Result<()> {
+    hosts[0].run(|| Netlink::open()?.add_veth(name, hosts[1].namespace().as_fd(), name))
+}
+
+/// Makes both ends of a pair of devices ready; `place` (link, pair) makes their Ethernet addresses unique.
+fn join(config: &LinkConfig, hosts: &[Host; 2], name: &str, [link, pair]: [u8; 2]) -> Result<Ends, LabError> {
+    let mut devices = Vec::new();
+    for side in 0..2 {
+        let place = [link, pair, side as u8];
+        let index = connect(&hosts[side], &hosts[1 - side], name, place, config.mtu)
+            .map_err(LabError::system(format!("make link {} on host {}", config.name, hosts[side].name())))?;
+        devices.push(Device { host: hosts[side].clone(), index });
+    }
+    let devices: [Device; 2] = devices.try_into().expect("two ends");
+    Ends::new(devices).map_err(LabError::system("read a device's counts"))
+}
+
+fn device_name(number: u8) -> String {
+    format!("link{number}")
+}
+
+/// A TAP device in the namespace of the calling thread.
+fn open_tap(number: u8, config: &LinkConfig) -> io::Result<OwnedFd> {
+    let tap = sys::open_tap(&device_name(number))?;
+    let cut_here = config.carrier == Carrier::Brunt;
+    let offload = libc::TUN_F_CSUM | if cut_here { libc::TUN_F_TSO4 | libc::TUN_F_TSO_ECN } else { 0 };
+    sys::set_tap_offload(tap.as_fd(), offload)?;
+    Ok(tap)
+}
+
+/// A veth pair from a host to a namespace of its own, and a packet socket there, which keeps both.
+fn open_prototype(host: &Host, number: u8, mtu: u32, wire_size: bool) -> io::Result<OwnedFd> {
+    let name = device_name(number);
+    let middle = Host::new("the middle", Ipv4Addr::new(10, 77, 255, number))?;
+    host.run(|| {
+        Netlink::open()?.add_veth(&name, middle.namespace().as_fd(), &name)?;
+        sys::set_segmentation_offload(&name, !wire_size)
+    })?;
+    middle.run(|| {
+        let mut netlink = Netlink::open()?;
+        let index = netlink.index_of(&name)?;
+        netlink.set_up(index, &DeviceConfig { mtu: Some(mtu), ..DeviceConfig::default() })?;
+        sys::open_packet_socket(index, PROTOTYPE_BUFFER_BYTES)
+    })
+}
+
+/// Makes the device of one end ready: up, and the neighbour known. `place` (link, pair, side) makes its
+/// Ethernet address unique in the lab.
+fn connect(host: &Host, other: &Host, name: &str, place: [u8; 3], mtu: u32) -> io::Result<u32> {
+    // Locally administered.
+    let address = |[link, pair, side]: [u8; 3]| [0x02, 0x42, 0x52, link, pair, side];
+    let [link, pair, side] = place;
+    host.run(|| {
+        let mut netlink = Netlink::open()?;
+        let index = netlink.index_of(name)?;
+        let device = DeviceConfig {
+            mtu: Some(mtu),
+            queue_packets: Some(DEVICE_QUEUE_PACKETS),
+            address: Some(address(place)),
+        };
+        netlink.set_up(index, &device)?;
+        netlink.add_neighbour(index, other.address(), address([link, pair, 1 - side]))?;
+        Ok(index)
+    })
+}
