@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use crate::{Actor, Address, Builder, Context, Options, Placement, Shutdown, Snapshot};
 
 /// Actors of the ring.
-pub const RING_PROCESSES: usize = 1000;
+pub const RING_ACTORS: usize = 1000;
 /// Messages that go round it at once.
 pub const RING_IN_FLIGHT: usize = 100;
 /// Actors of all-to-all; each starts with one message.
-pub const MESH_PROCESSES: usize = 100;
+pub const MESH_ACTORS: usize = 100;
 
 /// Which benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,8 +103,8 @@ pub fn run(config: Config) -> Outcome {
     let system = Builder::default().schedulers(config.schedulers).placement(config.placement).start();
     let (done, finished) = channel();
     let (actors, in_flight) = match config.pattern {
-        Pattern::Ring | Pattern::RingAcross => (RING_PROCESSES, RING_IN_FLIGHT),
-        Pattern::AllToAll => (MESH_PROCESSES, MESH_PROCESSES),
+        Pattern::Ring | Pattern::RingAcross => (RING_ACTORS, RING_IN_FLIGHT),
+        Pattern::AllToAll => (MESH_ACTORS, MESH_ACTORS),
     };
     let addresses: Vec<Address<Hop>> = (0..actors)
         .map(|index| {

@@ -14,7 +14,7 @@ use crate::runnable::{Attempt, End, Outcome, Runnable, Stashed};
 use crate::timers::TimerQueue;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Phase {
+enum ActorPhase {
     New,
     Running,
     /// To finish once its inbox is empty.
@@ -26,7 +26,7 @@ enum Phase {
 pub(crate) struct ActorCell<P: Actor> {
     inbox: VecDeque<P::Message>,
     actor: P,
-    phase: Phase,
+    phase: ActorPhase,
     granted: bool,
     kind: u16,
     shared: Arc<Shared>,
@@ -39,7 +39,7 @@ impl<P: Actor> ActorCell<P> {
         ActorCell {
             inbox: VecDeque::new(),
             actor,
-            phase: Phase::New,
+            phase: ActorPhase::New,
             granted: false,
             kind,
             shared,
@@ -50,7 +50,7 @@ impl<P: Actor> ActorCell<P> {
 
     /// An actor that has begun, with nothing special to look at.
     fn is_plain(&self) -> bool {
-        self.phase == Phase::Running && self.stash.is_empty() && self.timers.is_empty()
+        self.phase == ActorPhase::Running && self.stash.is_empty() && self.timers.is_empty()
     }
 
     /// Handles messages; returns how many, and whether the actor wants to stop.
@@ -93,11 +93,11 @@ impl<P: Actor> ActorCell<P> {
             timers: &mut self.timers,
             stopping: &mut stopping,
         };
-        if self.phase == Phase::New {
-            self.phase = Phase::Running;
+        if self.phase == ActorPhase::New {
+            self.phase = ActorPhase::Running;
             self.actor.start(&mut context);
         }
-        if self.phase == Phase::Stopping {
+        if self.phase == ActorPhase::Stopping {
             return (0, false);
         }
         while handled < budget && context.stash.is_empty() && !*context.stopping {
@@ -106,7 +106,7 @@ impl<P: Actor> ActorCell<P> {
             handled += 1;
             self.actor.handle(message, &mut context);
         }
-        if self.phase == Phase::Finishing
+        if self.phase == ActorPhase::Finishing
             && self.inbox.is_empty()
             && context.stash.is_empty()
             && !*context.stopping
@@ -138,7 +138,7 @@ impl<P: Actor> Runnable for ActorCell<P> {
             self.run_special(outbox, budget)
         };
         if stopping {
-            self.phase = Phase::Stopping;
+            self.phase = ActorPhase::Stopping;
         }
         let stashed = !self.stash.is_empty();
         Outcome {
@@ -146,7 +146,7 @@ impl<P: Actor> Runnable for ActorCell<P> {
             left: self.inbox.len() as u32,
             due: self.timers.due(),
             stashed,
-            end: if self.phase == Phase::Stopping && !stashed { End::Stopped } else { End::Alive },
+            end: if self.phase == ActorPhase::Stopping && !stashed { End::Stopped } else { End::Alive },
         }
     }
 
@@ -166,8 +166,8 @@ impl<P: Actor> Runnable for ActorCell<P> {
     }
 
     fn set_finish(&mut self) {
-        if self.phase == Phase::Running {
-            self.phase = Phase::Finishing;
+        if self.phase == ActorPhase::Running {
+            self.phase = ActorPhase::Finishing;
         }
     }
 

@@ -19,7 +19,7 @@ use crate::machine::Inner;
 use crate::runnable::{End, Outcome, Runnable, panic_words};
 use crate::stats::{ActorState, ActorStats, Failure, FailureKind, HomeCounters};
 use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering, Padded, lock};
-use crate::wait::Verdict;
+use crate::wait::Parking;
 
 /// One home. Fields that different threads write lie on different cache lines.
 pub(crate) struct Home {
@@ -72,7 +72,7 @@ impl Home {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum SlotState {
     /// Nothing to do.
     Idle,
     /// In the run queue.
@@ -99,7 +99,7 @@ struct Slot {
     /// Messages in the inbox; while the actor is out, as many as there were when it went.
     queued: u32,
     queued_max: u32,
-    state: State,
+    state: SlotState,
     finish: bool,
 }
 
@@ -189,8 +189,8 @@ impl Accept for HomeState {
             slot.shut = true;
             slot.shared.shut();
         }
-        if slot.state == State::Idle {
-            slot.state = State::Queued;
+        if slot.state == SlotState::Idle {
+            slot.state = SlotState::Queued;
             self.hot.push(number);
         }
     }
@@ -219,7 +219,7 @@ impl HomeState {
             queued: 0,
             queued_max: 0,
             // Queued, so that `start` runs.
-            state: State::Queued,
+            state: SlotState::Queued,
             finish: false,
             rare: None,
         });
@@ -256,8 +256,8 @@ impl HomeState {
                 continue;
             };
             slot.rare.get_or_insert_default().armed = Nanos::MAX;
-            if slot.state == State::Idle {
-                slot.state = State::Queued;
+            if slot.state == SlotState::Idle {
+                slot.state = SlotState::Queued;
                 self.run_queue.push_back(number);
             }
         }
@@ -271,14 +271,14 @@ impl HomeState {
         match signal {
             Signal::Finish => {
                 slot.finish = true;
-                if slot.state == State::Idle {
-                    slot.state = State::Queued;
+                if slot.state == SlotState::Idle {
+                    slot.state = SlotState::Queued;
                     self.run_queue.push_back(number);
                 }
             }
             Signal::Resume => {
-                if slot.state == State::Parked {
-                    slot.state = State::Queued;
+                if slot.state == SlotState::Parked {
+                    slot.state = SlotState::Queued;
                     self.run_queue.push_back(number);
                 }
             }
@@ -306,8 +306,8 @@ impl HomeState {
         for number in self.hot.drain(..hot).chain(self.run_queue.drain(..queued)) {
             let slot = self.slots[number as usize].as_mut().expect("only living actors are queued");
             let mut actor = slot.actor.take().expect("a queued actor is at home");
-            assert!(slot.state == State::Queued, "what is in a queue says so");
-            slot.state = State::Out;
+            assert!(slot.state == SlotState::Queued, "what is in a queue says so");
+            slot.state = SlotState::Out;
             if std::mem::take(&mut slot.finish) {
                 actor.set_finish();
             }
@@ -322,7 +322,7 @@ impl HomeState {
         assert!(self.out > 0, "only what was taken is put back");
         self.out -= 1;
         let slot = self.slots[number as usize].as_mut().expect("an actor that is out keeps its slot");
-        assert!(slot.state == State::Out && slot.actor.is_none(), "an actor is in one place");
+        assert!(slot.state == SlotState::Out && slot.actor.is_none(), "an actor is in one place");
         slot.handled += u64::from(outcome.handled);
         self.counters.messages += u64::from(outcome.handled);
         self.counters.activations += 1;
@@ -347,18 +347,18 @@ impl HomeState {
             if outcome.stashed
                 && let Some(target) = actor.waits_for()
             {
-                let verdict = lock(&system.graph).park(&slot.shared, &target);
-                match verdict {
-                    Verdict::Go => {}
-                    Verdict::Granted => actor.grant(),
-                    Verdict::Parked => {
+                let parking = lock(&system.graph).park(&slot.shared, &target);
+                match parking {
+                    Parking::Go => {}
+                    Parking::Granted => actor.grant(),
+                    Parking::Parked => {
                         slot.rare.get_or_insert_default().parks += 1;
                         self.counters.parks += 1;
                         slot.actor = Some(actor);
-                        slot.state = State::Parked;
+                        slot.state = SlotState::Parked;
                         return;
                     }
-                    Verdict::Doomed(circle) => {
+                    Parking::Circle(circle) => {
                         slot.actor = Some(actor);
                         self.end(number, system, Some((FailureKind::Circle, circle)));
                         return;
@@ -367,10 +367,10 @@ impl HomeState {
             }
             slot.actor = Some(actor);
             if left > 0 || outcome.stashed || slot.finish {
-                slot.state = State::Queued;
+                slot.state = SlotState::Queued;
                 self.run_queue.push_back(number);
             } else {
-                slot.state = State::Idle;
+                slot.state = SlotState::Idle;
             }
             return;
         }
@@ -446,10 +446,10 @@ impl HomeState {
                 handled: slot.handled,
                 parks: slot.rare.as_ref().map_or(0, |rare| rare.parks),
                 state: match slot.state {
-                    State::Idle => ActorState::Idle,
-                    State::Queued => ActorState::Runnable,
-                    State::Out => ActorState::Running,
-                    State::Parked => ActorState::Waiting,
+                    SlotState::Idle => ActorState::Idle,
+                    SlotState::Queued => ActorState::Runnable,
+                    SlotState::Out => ActorState::Running,
+                    SlotState::Parked => ActorState::Waiting,
                 },
             }
         })

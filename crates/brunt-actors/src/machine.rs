@@ -13,13 +13,13 @@ use crate::inbound::Signal;
 use crate::inbox::Inbox;
 use crate::stats::{FAILURES_MAX, Failure, SchedulerStats, Snapshot};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, drop_all, lock};
-use crate::topology::Seat;
+use crate::topology::SchedulerCpus;
 use crate::wait::WaitGraph;
 
 /// What all schedulers and addresses share. Nothing in it changes for each message.
 pub(crate) struct Inner {
     pub homes: Box<[Home]>,
-    pub seats: Vec<Seat>,
+    pub seats: Vec<SchedulerCpus>,
     pub graph: Mutex<WaitGraph>,
     pub clock: Clock,
     /// Messages that an actor handles before the next one's turn.
@@ -38,7 +38,7 @@ pub(crate) struct Inner {
 /// What a [`Inner`] is made of.
 pub(crate) struct Plan {
     pub schedulers: usize,
-    pub seats: Vec<Seat>,
+    pub seats: Vec<SchedulerCpus>,
     pub clock: Clock,
     pub budget: u32,
     pub threaded: bool,

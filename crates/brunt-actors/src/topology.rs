@@ -23,7 +23,7 @@ pub enum Placement {
 
 /// One scheduler's place.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Seat {
+pub(crate) struct SchedulerCpus {
     /// Empty: anywhere.
     pub cpus: Vec<usize>,
     pub node: usize,
@@ -72,25 +72,25 @@ fn parse_cpu_list(text: &str) -> Vec<usize> {
 }
 
 /// A seat for each of `count` schedulers: nodes are filled one after the other, in proportion.
-pub(crate) fn seats(placement: Placement, count: usize, nodes: &[Vec<usize>]) -> Vec<Seat> {
+pub(crate) fn seats(placement: Placement, count: usize, nodes: &[Vec<usize>]) -> Vec<SchedulerCpus> {
     let flat: Vec<(usize, usize)> =
         nodes.iter().enumerate().flat_map(|(node, cpus)| cpus.iter().map(move |&cpu| (node, cpu))).collect();
     (0..count)
         .map(|index| {
             if placement == Placement::Anywhere || flat.is_empty() {
-                return Seat::default();
+                return SchedulerCpus::default();
             }
             // As many schedulers as CPUs: one each, in order. Fewer: the first CPUs. More: round again.
             let (node, cpu) = flat[index % flat.len()];
             let cpus = if placement == Placement::Core { vec![cpu] } else { nodes[node].clone() };
-            Seat { cpus, node }
+            SchedulerCpus { cpus, node }
         })
         .collect()
 }
 
 /// Moves the calling thread to its seat. Returns the CPUs it may use from now on: empty when the
 /// kernel refused or there is nothing to do.
-pub(crate) fn sit(seat: &Seat) -> bool {
+pub(crate) fn sit(seat: &SchedulerCpus) -> bool {
     if seat.cpus.is_empty() {
         return true;
     }
@@ -105,7 +105,7 @@ pub(crate) fn sit(seat: &Seat) -> bool {
 mod tests {
     use super::*;
 
-    /// The goal: the kernel's lists are read, and nonsense in them does no harm.
+    /// The kernel's lists are read, and nonsense in them does no harm.
     #[test]
     fn cpu_lists() {
         let check = |text: &str, cpus: &[usize]| assert_eq!(parse_cpu_list(text), cpus, "{text:?}");
@@ -116,7 +116,7 @@ mod tests {
         check("3-1,x,5", &[5]);
     }
 
-    /// The goal: schedulers sit on their node's CPUs, and go round when there are more of them.
+    /// Schedulers sit on their node's CPUs, and go round when there are more of them.
     #[test]
     fn seats_follow_nodes() {
         let nodes = [vec![0, 2], vec![1, 3]];

@@ -16,7 +16,7 @@ use crate::sync::{Condvar, Mutex, lock};
 
 /// What an actor that wants to wait is told.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum Parking {
     /// There is room by now: try again.
     Go,
     /// Wait; a `Resume` will come.
@@ -24,7 +24,7 @@ pub(crate) enum Verdict {
     /// Waiting would close a circle: send above the capacity.
     Granted,
     /// Above twice the capacity; the names around the circle.
-    Doomed(String),
+    Circle(String),
 }
 
 enum Waiter {
@@ -44,23 +44,23 @@ pub(crate) struct WaitGraph {
 
 impl WaitGraph {
     /// `sender` has something for `target` that its gate refused. Called under the sender's home.
-    pub fn park(&mut self, sender: &Inbox, target: &Inbox) -> Verdict {
+    pub fn park(&mut self, sender: &Inbox, target: &Inbox) -> Parking {
         if target.gate() != FULL {
-            return Verdict::Go;
+            return Parking::Go;
         }
         if let Some(circle) = self.circle(sender, target) {
             let granted = self.granted.entry(target.id).or_default();
             if *granted >= target.capacity {
-                return Verdict::Doomed(circle);
+                return Parking::Circle(circle);
             }
             *granted += 1;
             self.circles += 1;
-            return Verdict::Granted;
+            return Parking::Granted;
         }
         let before = self.waits.insert(sender.id, (target.id, target.name.clone()));
         assert!(before.is_none(), "an actor that waits sends nothing more");
         self.waiters.entry(target.id).or_default().push(Waiter::Actor(sender.id));
-        Verdict::Parked
+        Parking::Parked
     }
 
     fn circle(&self, sender: &Inbox, target: &Inbox) -> Option<String> {

@@ -69,20 +69,20 @@ fn pipeline(stages: usize, messages: u32, capacity: u32, home: fn(usize) -> usiz
     }
 }
 
-/// The goal: a message to a sleeping scheduler always wakes it.
+/// A message to a sleeping scheduler always wakes it.
 #[test]
 fn a_wake_up_is_never_lost() {
     check(300, || pipeline(2, 3, 1024, |stage| stage));
 }
 
-/// The goal: senders that wait for a full inbox, inside and outside, are always resumed, and
+/// Senders that wait for a full inbox, inside and outside, are always resumed, and
 /// order holds while actors are parked, resumed and stolen.
 #[test]
 fn a_parked_sender_is_always_resumed() {
     check(200, || pipeline(3, 30, 12, |stage| stage));
 }
 
-/// The goal: the same when one scheduler has all the work and the other steals it.
+/// The same when one scheduler has all the work and the other steals it.
 #[test]
 fn stolen_actors_keep_their_order() {
     check(200, || pipeline(4, 12, 12, |_| 0));
@@ -113,7 +113,7 @@ impl Actor for Both {
     }
 }
 
-/// The goal: two actors on two schedulers that fill each other's inboxes never both wait.
+/// Two actors on two schedulers that fill each other's inboxes never both wait.
 #[test]
 fn a_circle_never_stands() {
     check(150, || {
@@ -129,7 +129,7 @@ fn a_circle_never_stands() {
     });
 }
 
-/// The goal: an abort ends whatever happens to be going on, and nothing is left waiting.
+/// An abort ends whatever happens to be going on, and nothing is left waiting.
 #[test]
 fn an_abort_always_ends() {
     check(200, || {

@@ -43,7 +43,7 @@ impl Actor for InOrder {
     }
 }
 
-/// The goal: no message is lost, doubled or overtaken between any two actors, with many
+/// No message is lost, doubled or overtaken between any two actors, with many
 /// senders on several schedulers, stealing, and inboxes that are full all the time; and no inbox
 /// ever holds more than its capacity.
 #[test]
@@ -112,7 +112,7 @@ impl Actor for Count {
     fn handle(&mut self, _: (u64, u64), _: &mut Context<'_, (u64, u64)>) {}
 }
 
-/// The goal: a handler that sends far more than an inbox holds waits, and the inbox's capacity
+/// A handler that sends far more than an inbox holds waits, and the inbox's capacity
 /// is a bound, not a wish.
 #[test]
 fn capacity_is_never_passed() {
@@ -143,7 +143,7 @@ fn capacity_is_never_passed() {
     }
 }
 
-/// The goal: from outside, `try_send` is refused by a full inbox, and the message comes back;
+/// From outside, `try_send` is refused by a full inbox, and the message comes back;
 /// what was taken is handled later.
 #[test]
 fn a_full_inbox_refuses() {
@@ -203,7 +203,7 @@ fn echoes(system: &brunt_actors::Manual, copies: u32) -> Address<Ball> {
     left
 }
 
-/// The goal: two actors that fill each other's inboxes do not stand still for ever: the
+/// Two actors that fill each other's inboxes do not stand still for ever: the
 /// circle is found, moved by a message above the capacity, counted, and all messages arrive.
 #[test]
 fn a_circle_of_full_inboxes_moves() {
@@ -224,7 +224,7 @@ fn a_circle_of_full_inboxes_moves() {
     }
 }
 
-/// The goal: a circle in which messages multiply ends in a failure that names it, not in a hang
+/// A circle in which messages multiply ends in a failure that names it, not in a hang
 /// and not in unbounded memory.
 #[test]
 fn a_circle_that_multiplies_fails_by_name() {
@@ -257,7 +257,7 @@ impl Actor for Fragile {
     }
 }
 
-/// The goal: a panic ends one actor, is reported in its words, and its later messages count
+/// A panic ends one actor, is reported in its words, and its later messages count
 /// as undelivered; the others go on.
 #[test]
 fn a_panic_is_contained_and_reported() {
@@ -313,7 +313,7 @@ impl Actor for Alarm {
     }
 }
 
-/// The goal: timers fire in order and on time in virtual time; an hour takes no time.
+/// Timers fire in order and on time in virtual time; an hour takes no time.
 #[test]
 fn timers_follow_the_clock() {
     let (result, results) = channel();
@@ -324,7 +324,7 @@ fn timers_follow_the_clock() {
     assert_eq!(results.recv().unwrap(), [(1, 1), (2, 2), (3, 3), (3600, 3600)]);
 }
 
-/// The goal: real timers wake a sleeping scheduler.
+/// Real timers wake a sleeping scheduler.
 #[test]
 fn timers_wake_a_sleeping_scheduler() {
     struct Later(Sender<()>);
@@ -368,7 +368,7 @@ impl Actor for Holding {
     }
 }
 
-/// The goal: draining a pipeline lets each stage pass on what it holds back, source first.
+/// Draining a pipeline lets each stage pass on what it holds back, source first.
 #[test]
 fn draining_goes_down_the_pipeline() {
     let (result, results) = channel();
@@ -390,7 +390,7 @@ fn draining_goes_down_the_pipeline() {
     assert!(matches!(source.send(0), Err(Refused::Closed(0))));
 }
 
-/// The goal: an abort ends at once, and every message not handled is counted.
+/// An abort ends at once, and every message not handled is counted.
 #[test]
 fn abort_counts_what_is_left() {
     let mut system = Builder::default().schedulers(2).budget(1).manual();
@@ -408,7 +408,7 @@ fn abort_counts_what_is_left() {
     assert_eq!(report.snapshot.messages() + report.snapshot.undelivered, 50);
 }
 
-/// The goal: an idle scheduler takes actors from a busy one.
+/// An idle scheduler takes actors from a busy one.
 #[test]
 fn an_idle_scheduler_steals() {
     struct Spin(Sender<std::thread::ThreadId>);
@@ -443,7 +443,7 @@ fn an_idle_scheduler_steals() {
     panic!("nothing was ever stolen");
 }
 
-/// The goal: a slot is used again after its actor ended, and old addresses do not reach the
+/// A slot is used again after its actor ended, and old addresses do not reach the
 /// new one.
 #[test]
 fn old_addresses_do_not_reach_a_new_actor() {
@@ -461,7 +461,7 @@ fn old_addresses_do_not_reach_a_new_actor() {
     assert_eq!(system.snapshot().actors.iter().map(|actor| actor.handled).sum::<u64>(), 2);
 }
 
-/// The goal: an actor that spawns others keeps them near, and they work.
+/// An actor that spawns others keeps them near, and they work.
 #[test]
 fn actors_spawn_actors() {
     struct Parent(Address<(u64, u64)>);
@@ -484,7 +484,7 @@ fn actors_spawn_actors() {
     assert_eq!(results.recv().unwrap(), vec![1; 100]);
 }
 
-/// The goal: a blocking send inside an actor is refused, not a deadlock.
+/// A blocking send inside an actor is refused, not a deadlock.
 #[test]
 fn a_blocking_send_inside_an_actor_is_refused() {
     struct Wrong(Address<(u64, u64)>, Sender<bool>);
