@@ -125,7 +125,7 @@ fn damaged_capture() {
         pipeline.ledger().check().unwrap();
         let (analysis, ledger) = pipeline.finish();
         ledger.check().unwrap();
-        let text = analysis.report(&ledger).text();
+        let text = brunt_capture::analysis::report::text(&analysis.report(&ledger));
         assert!(
             text.lines().all(|line| line.chars().count() <= 80),
             "a line is wider than 80 columns:\n{text}"

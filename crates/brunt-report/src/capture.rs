@@ -1,9 +1,9 @@
 //! The page of a capture: what `brunt analyze --html` writes. Findings in words first, then how it
 //! went over time, what was asked for, by whom and of what, and what was lost on the way.
 
-use brunt_capture::Report;
-use brunt_capture::analysis::Finding;
-use brunt_capture::analysis::report::{HotRow, IntervalRow, LatencyRow, OperationRow, Ranking, TransferRow};
+use brunt_result::capture::{
+    Finding, HotRow, IntervalRow, LatencyRow, OperationRow, Ranking, Report, TransferRow,
+};
 
 use crate::chart::{Axis, Chart, Role, Scale, Series};
 use crate::format::{Unit, count, plural};

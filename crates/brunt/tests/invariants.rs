@@ -94,3 +94,59 @@ fn other_crates_forbid_unsafe() {
         assert!(lib.contains("#![forbid(unsafe_code)]"), "{name}");
     }
 }
+
+/// All crates that a crate of ours needs to be built, without those of its tests, by their names.
+fn needed_by(name: &str) -> Vec<String> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let metadata = std::process::Command::new(cargo)
+        .args(["metadata", "--format-version", "1", "--offline", "--locked"])
+        .args(["--filter-platform", "x86_64-unknown-linux-gnu", "--manifest-path"])
+        .arg(crates().join("../Cargo.toml"))
+        .output()
+        .expect("cargo runs");
+    assert!(metadata.status.success(), "{}", String::from_utf8_lossy(&metadata.stderr));
+    let metadata: serde_json::Value = serde_json::from_slice(&metadata.stdout).expect("JSON");
+    let text = |value: &serde_json::Value| value.as_str().expect("text").to_string();
+    let list = |value: &serde_json::Value| value.as_array().expect("a list").clone();
+    let packages = list(&metadata["packages"]);
+    let id_of = |name: &str| text(&packages.iter().find(|one| one["name"] == name).expect(name)["id"]);
+    let nodes = list(&metadata["resolve"]["nodes"]);
+    let (mut open, mut seen) = (vec![id_of(name)], Vec::new());
+    while let Some(id) = open.pop() {
+        if seen.contains(&id) {
+            continue;
+        }
+        let node = nodes.iter().find(|node| node["id"] == id.as_str()).expect("a node");
+        for needed in list(&node["deps"]) {
+            // Without a kind it is an ordinary dependency; the others are for tests and build scripts.
+            if list(&needed["dep_kinds"]).iter().any(|kind| kind["kind"].is_null()) {
+                open.push(text(&needed["pkg"]));
+            }
+        }
+        seen.push(id);
+    }
+    let name_of =
+        |id: &String| text(&packages.iter().find(|one| one["id"] == id.as_str()).expect("a package")["name"]);
+    seen.iter().map(name_of).collect()
+}
+
+/// Who reads results needs no engine that makes them: no ring, no lab, no capture.
+#[test]
+fn results_and_reports_need_no_engine() {
+    let engines = [
+        "io-uring",
+        "brunt-block",
+        "brunt-capture",
+        "brunt-iscsi",
+        "brunt-lab",
+        "brunt-load",
+        "brunt-probe",
+        "brunt-study",
+    ];
+    for name in ["brunt-result", "brunt-report"] {
+        let needed = needed_by(name);
+        assert!(needed.iter().any(|one| one == "brunt-lake"), "{name}: {needed:?}");
+        let found: Vec<&String> = needed.iter().filter(|one| engines.contains(&one.as_str())).collect();
+        assert!(found.is_empty(), "{name} needs {found:?}");
+    }
+}

@@ -4,11 +4,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use brunt_capture::Ledger;
+use brunt_capture::analysis::report;
 use brunt_capture::parallel::PARCELS_EACH;
 use brunt_capture::trace::pcap::{PacketLane, PacketTap, PcapOptions, PcapStatus};
 use brunt_capture::trace::{Anonymizer, OnFull, OnLag, Recorder, TraceOptions, TraceStatus, replay};
-use brunt_capture::{Ledger, Report};
 use brunt_core::quantity::{Size, Span};
+use brunt_result::capture::Report;
 use serde_json::Value;
 
 use crate::cli::{Done, Failure, Output};
@@ -279,7 +281,7 @@ pub fn analyze(folder: &Path, html: Option<&Path>, output: &Output) -> Done {
 }
 
 pub(super) fn print(report: &Report, extra: Extra, output: &Output) -> Done {
-    for line in report.text().lines() {
+    for line in report::text(report).lines() {
         output.line(line);
     }
     let mut value = serde_json::to_value(report).map_err(Failure::failed)?;

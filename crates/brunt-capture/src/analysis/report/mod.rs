@@ -1,14 +1,14 @@
 //! The report: one structure for programs (JSON), printed for people in 80 columns. Made from what the
-//! analyses kept. The one rule: the figures are worked out here, [`rows`] only carry them.
+//! analyses kept. The one rule: the figures are worked out here, the rows (`brunt_result::capture`) only carry them.
 
-mod rows;
 mod text;
 
 use std::collections::HashMap;
 
 pub(super) use text::time;
 
-pub use rows::*;
+pub use brunt_result::capture::*;
+pub use text::text;
 
 use super::hot::Load;
 use super::{Analysis, Latency, findings};

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use brunt_core::units::format_size;
 
-use super::rows::{Ranking, Report};
+use brunt_result::capture::{Ranking, Report};
 
 /// Lines of each ranking.
 const PRINTED: usize = 5;
@@ -49,171 +49,165 @@ fn wrap(out: &mut String, bullet: &str, text: &str) {
     let _ = writeln!(out, "{line}");
 }
 
-impl Report {
-    /// The report for people, at most 80 columns wide.
-    pub fn text(&self) -> String {
-        let mut out = String::new();
-        let o = &mut out;
-        if !self.valid {
-            let _ = writeln!(o, "INVALID: the ledger does not add up; this is a defect of brunt.\n");
-        }
-        let _ = writeln!(
-            o,
-            "{} operations in {:.3} s: {:.0} a second, {:.3} Gb/s on the wire",
-            self.operations, self.duration_s, self.operations_per_s, self.wire_gbit_per_s
-        );
-        let _ = writeln!(o, "\nFindings");
-        if self.findings.is_empty() {
-            let _ = writeln!(o, "  none");
-        }
-        for finding in &self.findings {
-            wrap(o, "  *", &finding.text);
-            wrap(o, "   ", &finding.advice);
-        }
-        self.write_operations(o);
-        self.write_profile(o);
-        for (title, ranking) in [
-            ("files", &self.files),
-            ("directories (with the files directly in them)", &self.directories),
-            ("clients", &self.clients),
-            ("pairs of client and file", &self.pairs),
-        ] {
-            write_ranking(o, title, ranking);
-        }
-        self.write_ledger(o);
-        out
+/// The report for people, at most 80 columns wide.
+pub fn text(report: &Report) -> String {
+    let mut out = String::new();
+    let o = &mut out;
+    if !report.valid {
+        let _ = writeln!(o, "INVALID: the ledger does not add up; this is a defect of brunt.\n");
     }
-
-    fn write_operations(&self, o: &mut String) {
-        // NFSv4 has names of up to 20 letters.
-        let width = self.by_operation.iter().map(|row| row.name.len()).max().unwrap_or(0).max(12);
-        let _ = writeln!(
-            o,
-            "\n{:<width$}{:>10}{:>7}{:>9}{:>10}{:>10}{:>10}{:>10}",
-            "Operation", "calls", "share", "errors", "median", "p90", "p99", "max"
-        );
-        let mut rows: Vec<_> = self.by_operation.iter().collect();
-        rows.sort_by_key(|row| std::cmp::Reverse(row.calls));
-        for row in rows {
-            let _ = writeln!(
-                o,
-                "{:<width$}{:>10}{:>6.1}%{:>9}{:>10}{:>10}{:>10}{:>10}",
-                row.name,
-                row.calls,
-                100.0 * row.calls as f64 / self.operations.max(1) as f64,
-                row.errors,
-                time(row.latency.p50_ns),
-                time(row.latency.p90_ns),
-                time(row.latency.p99_ns),
-                time(row.latency.max_ns)
-            );
-        }
+    let _ = writeln!(
+        o,
+        "{} operations in {:.3} s: {:.0} a second, {:.3} Gb/s on the wire",
+        report.operations, report.duration_s, report.operations_per_s, report.wire_gbit_per_s
+    );
+    let _ = writeln!(o, "\nFindings");
+    if report.findings.is_empty() {
+        let _ = writeln!(o, "  none");
     }
-
-    fn write_profile(&self, o: &mut String) {
-        let p = &self.profile;
-        let _ = writeln!(o, "\nWorkload profile");
-        for (name, t) in [("read", &p.read), ("write", &p.write)] {
-            let _ = writeln!(
-                o,
-                "  {name:<6}{:>10} ops {:>10}  {:>3.0} % sequential  half <= {}, 95 % <= {}",
-                t.operations,
-                format_size(t.bytes),
-                100.0 * t.sequential_share,
-                format_size(t.size_p50_bytes),
-                format_size(t.size_p95_bytes)
-            );
-        }
-        let _ = writeln!(o, "  other {:>10} ops", p.metadata_operations);
-        let _ = writeln!(
-            o,
-            "  working set {} (random reads {}); {:.1} calls at a time, {} at most",
-            format_size(p.working_set_bytes),
-            format_size(p.random_read_working_set_bytes),
-            p.outstanding_mean,
-            p.outstanding_max
-        );
-        let d = &self.duplicates;
-        if d.blocks_read + d.blocks_written > 0 {
-            let _ = writeln!(
-                o,
-                "  512-byte blocks: {} read, {} written; {:.1} % duplicates, {:.1} % zeros",
-                d.blocks_read,
-                d.blocks_written,
-                100.0 * d.duplicate_share,
-                100.0 * d.zero_share
-            );
-        }
-        for row in self.misaligned.iter().take(PRINTED) {
-            let _ = writeln!(
-                o,
-                "  {:<39} {:>3.0} % of {} transfers misaligned",
-                row.client,
-                100.0 * row.misaligned as f64 / row.transfers.max(1) as f64,
-                row.transfers
-            );
-        }
+    for finding in &report.findings {
+        wrap(o, "  *", &finding.text);
+        wrap(o, "   ", &finding.advice);
     }
+    write_operations(report, o);
+    write_profile(report, o);
+    for (title, ranking) in [
+        ("files", &report.files),
+        ("directories (with the files directly in them)", &report.directories),
+        ("clients", &report.clients),
+        ("pairs of client and file", &report.pairs),
+    ] {
+        write_ranking(o, title, ranking);
+    }
+    write_ledger(report, o);
+    out
+}
 
-    fn write_ledger(&self, o: &mut String) {
-        let l = &self.ledger;
-        let _ = writeln!(o, "\nLoss ledger");
+fn write_operations(report: &Report, o: &mut String) {
+    // NFSv4 has names of up to 20 letters.
+    let width = report.by_operation.iter().map(|row| row.name.len()).max().unwrap_or(0).max(12);
+    let _ = writeln!(
+        o,
+        "\n{:<width$}{:>10}{:>7}{:>9}{:>10}{:>10}{:>10}{:>10}",
+        "Operation", "calls", "share", "errors", "median", "p90", "p99", "max"
+    );
+    let mut rows: Vec<_> = report.by_operation.iter().collect();
+    rows.sort_by_key(|row| std::cmp::Reverse(row.calls));
+    for row in rows {
         let _ = writeln!(
             o,
-            "  packets {} ({} dropped, {} cut, {} unreadable)",
-            l.of("packets"),
-            l.of("packets_dropped"),
-            l.of("packets_cut"),
-            l.of("packets_unreadable")
+            "{:<width$}{:>10}{:>6.1}%{:>9}{:>10}{:>10}{:>10}{:>10}",
+            row.name,
+            row.calls,
+            100.0 * row.calls as f64 / report.operations.max(1) as f64,
+            row.errors,
+            time(row.latency.p50_ns),
+            time(row.latency.p90_ns),
+            time(row.latency.p99_ns),
+            time(row.latency.max_ns)
         );
+    }
+}
+
+fn write_profile(report: &Report, o: &mut String) {
+    let p = &report.profile;
+    let _ = writeln!(o, "\nWorkload profile");
+    for (name, t) in [("read", &p.read), ("write", &p.write)] {
         let _ = writeln!(
             o,
-            "  streams {} holes of {}; {} segments reordered, {} came again",
-            l.of("holes"),
-            format_size(l.of("hole_bytes")),
-            l.of("segments_reordered"),
-            format_size(l.of("bytes_retransmitted"))
+            "  {name:<6}{:>10} ops {:>10}  {:>3.0} % sequential  half <= {}, 95 % <= {}",
+            t.operations,
+            format_size(t.bytes),
+            100.0 * t.sequential_share,
+            format_size(t.size_p50_bytes),
+            format_size(t.size_p95_bytes)
         );
+    }
+    let _ = writeln!(o, "  other {:>10} ops", p.metadata_operations);
+    let _ = writeln!(
+        o,
+        "  working set {} (random reads {}); {:.1} calls at a time, {} at most",
+        format_size(p.working_set_bytes),
+        format_size(p.random_read_working_set_bytes),
+        p.outstanding_mean,
+        p.outstanding_max
+    );
+    let d = &report.duplicates;
+    if d.blocks_read + d.blocks_written > 0 {
         let _ = writeln!(
             o,
-            "  records {} damaged, {} lost; {} searches through {}",
-            l.of("records_damaged"),
-            l.of("records_lost"),
-            l.of("slow_mode_entries"),
-            format_size(l.of("slow_mode_bytes"))
+            "  512-byte blocks: {} read, {} written; {:.1} % duplicates, {:.1} % zeros",
+            d.blocks_read,
+            d.blocks_written,
+            100.0 * d.duplicate_share,
+            100.0 * d.zero_share
         );
+    }
+    for row in report.misaligned.iter().take(PRINTED) {
         let _ = writeln!(
             o,
-            "  calls   {} seen: {} answered, {} open, {} timed out, {} evicted, {} again",
-            l.of("calls"),
-            l.of("calls_answered"),
-            l.of("calls_open_at_end") + l.of("calls_open"),
-            l.of("calls_timed_out"),
-            l.of("calls_evicted"),
-            l.of("calls_repeated")
+            "  {:<39} {:>3.0} % of {} transfers misaligned",
+            row.client,
+            100.0 * row.misaligned as f64 / row.transfers.max(1) as f64,
+            row.transfers
         );
+    }
+}
+
+fn write_ledger(report: &Report, o: &mut String) {
+    let l = &report.ledger;
+    let _ = writeln!(o, "\nLoss ledger");
+    let _ = writeln!(
+        o,
+        "  packets {} ({} dropped, {} cut, {} unreadable)",
+        l.of("packets"),
+        l.of("packets_dropped"),
+        l.of("packets_cut"),
+        l.of("packets_unreadable")
+    );
+    let _ = writeln!(
+        o,
+        "  streams {} holes of {}; {} segments reordered, {} came again",
+        l.of("holes"),
+        format_size(l.of("hole_bytes")),
+        l.of("segments_reordered"),
+        format_size(l.of("bytes_retransmitted"))
+    );
+    let _ = writeln!(
+        o,
+        "  records {} damaged, {} lost; {} searches through {}",
+        l.of("records_damaged"),
+        l.of("records_lost"),
+        l.of("slow_mode_entries"),
+        format_size(l.of("slow_mode_bytes"))
+    );
+    let _ = writeln!(
+        o,
+        "  calls   {} seen: {} answered, {} open, {} timed out, {} evicted, {} again",
+        l.of("calls"),
+        l.of("calls_answered"),
+        l.of("calls_open_at_end") + l.of("calls_open"),
+        l.of("calls_timed_out"),
+        l.of("calls_evicted"),
+        l.of("calls_repeated")
+    );
+    let _ =
+        writeln!(o, "  replies {} seen, {} without their call", l.of("replies"), l.of("replies_unmatched"));
+    if l.of("compounds_unparsed") + l.of("attributes_unparsed") > 0 {
         let _ = writeln!(
             o,
-            "  replies {} seen, {} without their call",
-            l.of("replies"),
-            l.of("replies_unmatched")
+            "  NFSv4   {} compounds with unknown operations, {} attribute lists with unknown attributes",
+            l.of("compounds_unparsed"),
+            l.of("attributes_unparsed")
         );
-        if l.of("compounds_unparsed") + l.of("attributes_unparsed") > 0 {
-            let _ = writeln!(
-                o,
-                "  NFSv4   {} compounds with unknown operations, {} attribute lists with unknown attributes",
-                l.of("compounds_unparsed"),
-                l.of("attributes_unparsed")
-            );
-        }
-        if l.of("bodies_malformed") + l.of("bytes_unclaimed") > 0 {
-            let _ = writeln!(
-                o,
-                "  not understood: {} bodies, {} of other protocols",
-                l.of("bodies_malformed"),
-                format_size(l.of("bytes_unclaimed"))
-            );
-        }
+    }
+    if l.of("bodies_malformed") + l.of("bytes_unclaimed") > 0 {
+        let _ = writeln!(
+            o,
+            "  not understood: {} bodies, {} of other protocols",
+            l.of("bodies_malformed"),
+            format_size(l.of("bytes_unclaimed"))
+        );
     }
 }
 

@@ -1,5 +1,5 @@
 //! A report on captured traffic as plain data: every figure that `brunt analyze --json` prints and that a
-//! page shows. Filled in by [`super`], read by programs, pages and the terminal. The one rule: nothing here
+//! page shows. Filled in by `brunt-capture`, read by programs, pages and the terminal. The one rule: nothing here
 //! knows packets, protocols or analyses; numbers and names only, so that a report can be sent and kept.
 
 use std::borrow::Cow;
