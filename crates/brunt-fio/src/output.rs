@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use brunt_core::Histogram;
-use brunt_load::block::workload::Arrival;
+use brunt_load::block::workload::{Arrival, Workload};
 use brunt_result::{Figures, OpFigures, OpKind};
 use brunt_study::experiment::{Plan, Point};
 use brunt_study::observe::{Event, Observer};
@@ -119,7 +119,7 @@ impl Observer for FioJson {
 impl Job {
     fn json(&self, index: usize, bins: bool) -> Value {
         let Job { point, figures, measured_s, .. } = self;
-        let thread_s = (measured_s * f64::from(point.workload.workers)).max(1e-9);
+        let thread_s = (measured_s * f64::from(workload(point).workers)).max(1e-9);
         let share = |nanos: u64| nanos as f64 / 1e9 / thread_s * 100.0;
         let all = figures.response();
         let mut job = json!({
@@ -142,7 +142,7 @@ impl Job {
             "iodepth_level": depths(point),
             "iodepth_submit": nothing(SUBMITTED),
             "iodepth_complete": nothing(SUBMITTED),
-            "latency_depth": point.workload.queue_depth,
+            "latency_depth": workload(point).queue_depth,
             "latency_target": 0,
             "latency_percentile": 100.0,
             "latency_window": 0,
@@ -247,8 +247,8 @@ fn coarse(histogram: &Histogram) -> [Map<String, Value>; 3] {
 
 /// A closed loop keeps its depth; how many an open loop has outstanding is not recorded.
 fn depths(point: &Point) -> Value {
-    let depth = point.workload.queue_depth;
-    let closed = matches!(point.workload.arrival, Arrival::Closed {});
+    let Workload { queue_depth: depth, arrival, .. } = workload(point);
+    let closed = matches!(arrival, Arrival::Closed {});
     // fio counts a depth under the largest of these that it reaches.
     let level = DEPTHS.iter().rposition(|(level, _)| *level <= depth).unwrap_or(0);
     let level = if depth >= 64 { DEPTHS.len() - 1 } else { level };
@@ -262,9 +262,14 @@ fn nothing<const N: usize>(names: [&str; N]) -> Value {
     Value::Object(names.into_iter().map(|name| (name.to_string(), json!(0.0))).collect())
 }
 
+/// The workload of a point; fio's language has no loads of another kind.
+fn workload(point: &Point) -> Workload {
+    point.workload().cloned().unwrap_or_default()
+}
+
 /// What a job file would say of it.
 fn options(point: &Point) -> Value {
-    let workload = &point.workload;
+    let workload = workload(point);
     let sequential = workload.sequential > 0.5;
     let rw = match (workload.read, sequential) {
         (1.0, true) => "read",

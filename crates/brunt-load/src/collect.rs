@@ -1,5 +1,5 @@
-//! Brings together what the workers of a run send: their intervals are merged as they come, and the steady-state
-//! rule is judged on what is merged. Called by whoever runs a load, on the thread that waits for its end.
+//! Brings together what the workers of a run send: their intervals are merged as they come, and what is merged goes to
+//! the recorder and to whoever decides by it. Called by [`crate::decisions`], on the thread that waits for the end.
 //!
 //! The rule: an interval is handed on when every worker has reported it, and never changes after that.
 
@@ -11,32 +11,47 @@ use std::time::Duration;
 use brunt_core::{Clock, Nanos};
 use brunt_result::{Interval, Outcome, RequestRecord, Stopped};
 
-use crate::commands::{Command, Commands};
 use crate::record::Recorder;
-use crate::steady::SteadyState;
 
 /// Messages that wait for the recorder; then workers wait too, rather than lose any.
 pub(crate) const MESSAGES_MAX: usize = 64;
+/// How long somebody's wish to stop may go unseen.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// From "all are ready" to the common start.
 const START_IN: Duration = Duration::from_millis(2);
 
 /// What a worker sends.
-pub(crate) enum Message<E> {
+#[derive(Debug)]
+pub enum Message<E> {
+    /// A worker is ready to start.
     Ready,
+    /// An interval of this worker is over.
     Interval(u32, Box<Interval>),
+    /// Some requests ended.
     Requests(Vec<RequestRecord>),
+    /// This worker has ended: its last message.
     Done(u32, Box<Result<Outcome, E>>),
 }
 
 /// Sends a worker's figures to the collector.
-pub(crate) struct Post<'a, E> {
-    pub(crate) worker: u32,
-    pub(crate) messages: &'a SyncSender<Message<E>>,
+pub struct Post<'a, E> {
+    worker: u32,
+    messages: &'a SyncSender<Message<E>>,
     /// For room in the inbox: requests are late for it, which is not the device's doing.
-    pub(crate) waited: Duration,
+    waited: Duration,
 }
 
-impl<E> Post<'_, E> {
+impl<'a, E> Post<'a, E> {
+    /// For this worker's figures.
+    pub fn new(worker: u32, messages: &'a SyncSender<Message<E>>) -> Post<'a, E> {
+        Post { worker, messages, waited: Duration::ZERO }
+    }
+
+    /// How long the worker had to wait until its figures were taken.
+    pub fn waited(&self) -> Duration {
+        self.waited
+    }
+
     fn send(&mut self, message: Message<E>) {
         if let Err(TrySendError::Full(message)) = self.messages.try_send(message) {
             let begin = Clock::Monotonic.now();
@@ -55,56 +70,48 @@ impl<E> Recorder for Post<'_, E> {
     }
 }
 
-/// Merges what workers send, on the thread that waits for them. `E` is why a worker may fail.
+/// The side of a run that can be driven.
+pub(crate) trait Handle {
+    /// All workers are ready: they start at this time.
+    fn start(&mut self, at: Nanos);
+    /// No more requests are made, not even after a start.
+    fn halt(&mut self);
+}
+
+/// Merges what workers send. `E` is why a worker may fail.
 pub(crate) struct Collector<'a, E> {
     workers: usize,
     stop: &'a AtomicBool,
-    halt: &'a Commands,
     recorder: &'a mut dyn Recorder,
+    /// Looks at every merged interval; what it answers ends the run.
+    judge: &'a mut dyn FnMut(&Interval) -> Option<Stopped>,
     /// Intervals that some workers have not reported yet.
     open: BTreeMap<u64, Interval>,
     /// The next interval of each worker; `u64::MAX` when it is done.
     next: Vec<u64>,
-    steady: Option<Rounds>,
     verdict: Option<Stopped>,
+    halts: bool,
     outcome: Option<Outcome>,
     error: Option<E>,
 }
 
-/// The rounds of the steady-state rule, made of intervals.
-pub(crate) struct Rounds {
-    state: SteadyState,
-    rounds_max: u32,
-    intervals: u64,
-    seen: u64,
-    completed: u64,
-}
-
-impl Rounds {
-    /// Rounds of so many intervals, so many of them at the most.
-    pub(crate) fn new(intervals: u64, rounds_max: u32) -> Rounds {
-        Rounds { state: SteadyState::default(), rounds_max, intervals, seen: 0, completed: 0 }
-    }
-}
-
 impl<'a, E> Collector<'a, E> {
-    /// For so many workers, which stop when `halt` is set; somebody else asks for that with `stop`.
+    /// For so many workers; somebody else asks for the end with `stop`.
     pub(crate) fn new(
         workers: u32,
-        steady: Option<Rounds>,
         stop: &'a AtomicBool,
-        halt: &'a Commands,
         recorder: &'a mut dyn Recorder,
+        judge: &'a mut dyn FnMut(&Interval) -> Option<Stopped>,
     ) -> Collector<'a, E> {
         Collector {
             workers: workers as usize,
             stop,
-            halt,
             recorder,
+            judge,
             open: BTreeMap::new(),
             next: vec![0; workers as usize],
-            steady,
             verdict: None,
+            halts: false,
             outcome: None,
             error: None,
         }
@@ -117,32 +124,35 @@ impl<'a, E> Collector<'a, E> {
     pub(crate) fn collect(
         mut self,
         inbox: Receiver<Message<E>>,
-        starts: Vec<SyncSender<Nanos>>,
+        handle: &mut impl Handle,
     ) -> Result<Outcome, E> {
-        let (mut ready, mut starts) = (0, Some(starts));
+        let (mut ready, mut started) = (0, false);
         loop {
             if self.stop.load(Ordering::Relaxed) || self.recorder.is_full() {
-                self.halt.give(Command::Stop);
+                self.halts = true;
             }
-            match inbox.recv_timeout(Duration::from_millis(20)) {
+            if self.halts {
+                handle.halt();
+                if self.error.is_some() && !started {
+                    // Some worker could not be made ready: the others start, and end at once.
+                    started = true;
+                    handle.start(Clock::Monotonic.now());
+                }
+            }
+            match inbox.recv_timeout(LOOK_EVERY) {
                 Ok(Message::Ready) => {
                     ready += 1;
-                    if ready == self.workers {
+                    assert!(ready <= self.workers, "each worker is ready once");
+                    if ready == self.workers && !started {
+                        started = true;
                         let start = Clock::Monotonic.now().after(START_IN);
-                        starts.take().into_iter().flatten().for_each(|worker| {
-                            let _ = worker.send(start);
-                        });
+                        handle.start(start);
                         self.recorder.starts(start);
                     }
                 }
                 Ok(Message::Interval(worker, interval)) => self.interval(worker, *interval),
                 Ok(Message::Requests(batch)) => self.recorder.requests(&batch),
-                Ok(Message::Done(worker, result)) => {
-                    self.done(worker, *result);
-                    if self.error.is_some() {
-                        starts = None;
-                    }
-                }
+                Ok(Message::Done(worker, result)) => self.done(worker, *result),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
@@ -185,7 +195,7 @@ impl<'a, E> Collector<'a, E> {
             },
             Err(error) => {
                 self.error.get_or_insert(error);
-                self.halt.give(Command::Stop);
+                self.halts = true;
             }
         }
         self.emit();
@@ -200,23 +210,9 @@ impl<'a, E> Collector<'a, E> {
             }
             let interval = entry.remove();
             self.recorder.interval(&interval);
-            self.judge(&interval);
-        }
-    }
-
-    fn judge(&mut self, interval: &Interval) {
-        let Some(rounds) = &mut self.steady else { return };
-        if self.verdict.is_some() {
-            return;
-        }
-        rounds.seen += 1;
-        rounds.completed += interval.figures.completed();
-        if rounds.seen.is_multiple_of(rounds.intervals) {
-            let steady = rounds.state.round(rounds.completed as f64);
-            rounds.completed = 0;
-            if steady || rounds.state.rounds() >= rounds.rounds_max {
-                self.verdict = Some(if steady { Stopped::Steady } else { Stopped::NotSteady });
-                self.halt.give(Command::Stop);
+            if self.verdict.is_none() {
+                self.verdict = (self.judge)(&interval);
+                self.halts |= self.verdict.is_some();
             }
         }
     }
@@ -227,12 +223,12 @@ mod tests {
     use super::*;
     use std::sync::mpsc::sync_channel;
 
-    /// The goal: a worker that has to wait for its figures to be taken says so, one that has not does
+    /// A worker that has to wait for its figures to be taken says so, one that has not does
     /// not.
     #[test]
     fn waiting_for_the_recorder_is_told() {
         let (messages, inbox) = sync_channel::<Message<()>>(1);
-        let mut post = Post { worker: 0, messages: &messages, waited: Duration::ZERO };
+        let mut post = Post::new(0, &messages);
         post.requests(&[]);
         assert_eq!(post.waited, Duration::ZERO);
         std::thread::scope(|scope| {

@@ -1,12 +1,280 @@
-//! What every kind of load has in common. Experiments describe loads, a study runs them; both meet
-//! them here.
+//! What a run drives, whatever that is: requests to a device, operations on files. An experiment's points have a
+//! [`Load`] each, a study has it run by [`crate::decisions`], and every kind is a line of [`crate::LOADS`].
+//!
+//! The rule: a load does what it was told for one run and reports what it saw. Whatever takes all of its workers together to
+//! decide (steady state, which rate, which depth) is decided above it.
 
+use std::any::Any;
+use std::error::Error;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::SyncSender;
 use std::time::Duration;
+
+use brunt_block::{Backend, DeviceError};
+use brunt_core::Nanos;
+use brunt_result::OpKind;
+use brunt_result::choice::{PageCache, RingChoice, RingMode};
+
+use crate::collect::Message;
+use crate::commands::{Command, CommandError};
 
 /// Shortest report interval: merging histograms costs a tenth of a millisecond for each.
 pub const INTERVAL_MIN: Duration = Duration::from_millis(10);
 /// Longest report interval (papers/spek.md, 2.1).
 pub const INTERVAL_MAX: Duration = Duration::from_secs(3600);
+
+/// Where a load's workers send what they see.
+pub type Inbox = SyncSender<Message<LoadError>>;
+
+/// A load as described, for as many runs as anybody wants.
+pub trait Load: std::fmt::Debug + Send + Sync {
+    /// Its line in [`crate::LOADS`].
+    fn kind(&self) -> &'static str;
+
+    /// What there is to know of it without running it.
+    fn info(&self) -> LoadInfo;
+
+    /// For people, in one line: `4KiB blocks, 70% reads, depth 8 x 2`.
+    fn describe(&self) -> String;
+
+    /// Makes what all of its runs share, and says what the user has to know beside the figures. Called once, before the
+    /// first run.
+    ///
+    /// # Errors
+    /// It cannot be used here.
+    fn open(&self, on: &Place) -> Result<Vec<String>, LoadError>;
+
+    /// Makes the workers of one run ready; they report to `inbox`, and wait for their start. `stop` is looked at while
+    /// that takes long.
+    ///
+    /// # Errors
+    /// [`LoadError::Interrupted`] when `stop` was set meanwhile; otherwise the run cannot be made.
+    fn prepare(
+        &self,
+        on: &Place,
+        order: &RunOrder,
+        inbox: Inbox,
+        stop: &AtomicBool,
+    ) -> Result<(Prepared, Box<dyn Running>), LoadError>;
+
+    /// Takes away what [`Load::open`] made. Called once, after the last run.
+    ///
+    /// # Errors
+    /// Something is left behind.
+    fn close(&self) -> Result<(), LoadError> {
+        Ok(())
+    }
+
+    /// Itself, for whoever knows the kind and wants more than every load has.
+    fn any(&self) -> &dyn Any;
+}
+
+/// What a load is run on.
+#[derive(Clone, Default)]
+pub struct Place {
+    /// The device, for loads that drive one.
+    pub device: Option<Arc<dyn Backend>>,
+}
+
+/// What there is to know of a load without running it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LoadInfo {
+    /// The kinds of operations it makes, in the order of their figures.
+    pub kinds: Vec<OpKind>,
+    /// Threads.
+    pub workers: u32,
+    /// Requests that each keeps outstanding at the most.
+    pub queue_depth: u32,
+    /// When requests are made.
+    pub pace: Pace,
+    /// What comes before measuring, by time.
+    pub ramp_up: Duration,
+    /// Length of an interval; zero: one for all of the run.
+    pub interval: Duration,
+    /// It ends when the throughput is steady.
+    pub steady: Option<SteadyGoal>,
+    /// Its queue depth is found before the first run.
+    pub depth_search: Option<DepthGoal>,
+    /// How long a run takes at least.
+    pub time_min: Duration,
+    /// Whether it may take longer: it ends when its requests or bytes are done.
+    pub open_ended: bool,
+    /// Whether the device is written.
+    pub writes: bool,
+    /// How its workers' rings work; [`RingMode::Auto`] is measured before the first run
+    /// ([`crate::decisions::choose_ring`]).
+    pub ring: RingMode,
+}
+
+/// When requests are made.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Pace {
+    /// After completions.
+    Closed,
+    /// At their times: so many a second, all workers together.
+    Open {
+        /// Requests a second.
+        rate: f64,
+    },
+    /// At the highest rate that keeps a promise.
+    Search(RateGoal),
+}
+
+/// A rate search's promise and how it is looked for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RateGoal {
+    /// Of the response time, such as 99.
+    pub percentile: f64,
+    /// What it has to stay under.
+    pub limit: Duration,
+    /// Requests a second to begin with.
+    pub rate: f64,
+    /// The answer is known to within this share of itself.
+    pub tolerance: f64,
+}
+
+/// How a queue depth is looked for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DepthGoal {
+    /// Where it begins.
+    pub from: u32,
+    /// The deepest that is tried.
+    pub max: u32,
+    /// How long each is measured.
+    pub time: Duration,
+}
+
+/// Rounds of the steady-state rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SteadyGoal {
+    /// Length of a round.
+    pub round: Duration,
+    /// Rounds at the most.
+    pub rounds_max: u32,
+}
+
+/// One run, as it is asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunOrder {
+    /// All requests follow from it.
+    pub seed: u64,
+    /// Tells the blocks of this run from those of another when they are verified.
+    pub run: u64,
+    /// Its place among the runs of an experiment; verification journals are kept apart by it. `None`: it
+    /// stands alone.
+    pub order: Option<u32>,
+    /// How the rings work, if that was chosen already.
+    pub ring: Option<RingMode>,
+    /// The queue depth, if another than the load's own.
+    pub depth: Option<u32>,
+    /// The rate, if another than the load's own.
+    pub rate: Option<RateTrial>,
+    /// It is a trial, to find out how the load should be run.
+    pub trial: Option<Trial>,
+}
+
+/// A rate that is tried.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RateTrial {
+    /// Requests a second, all workers together.
+    pub rate: f64,
+    /// Hopelessly late requests are skipped after this long.
+    pub skip_after: Duration,
+}
+
+/// A run of so long, in which nothing is verified and no request recorded.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Trial {
+    /// How long it is measured.
+    pub time: Duration,
+    /// Ramp-up of a load that has none.
+    pub ramp_up: Duration,
+}
+
+impl RunOrder {
+    /// The load as it is, standing alone.
+    pub fn alone(seed: u64) -> RunOrder {
+        RunOrder { seed, run: seed, order: None, ring: None, depth: None, rate: None, trial: None }
+    }
+}
+
+/// What was made ready.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Prepared {
+    /// How many workers report.
+    pub workers: u32,
+    /// Requests that each may keep outstanding.
+    pub queue_depth: u32,
+    /// How their rings work, measured now if nobody had chosen; `None` for a load without rings.
+    pub ring: Option<RingChoice>,
+}
+
+/// A run that was made ready. When it is dropped its workers are stopped and gone.
+pub trait Running {
+    /// Has the workers start at this time. Called once, when all have reported that they are ready.
+    fn start(&mut self, at: Nanos);
+
+    /// Tells the workers.
+    ///
+    /// # Errors
+    /// This load cannot do that; it goes on as before.
+    fn command(&mut self, command: Command) -> Result<(), CommandError>;
+
+    /// Waits for the last worker to be gone. Called when each has reported its end.
+    fn finish(self: Box<Self>) -> Finished;
+}
+
+/// What a load knows of a run that ended, beside what its workers reported.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Finished {
+    /// The page cache's part, if there was one in the way.
+    pub page_cache: Option<PageCache>,
+}
+
+/// Why a run could not be.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// The load makes no sense, or not on this device.
+    #[error(transparent)]
+    Workload(#[from] WorkloadError),
+    /// A worker could not open the device.
+    #[error("worker {worker} cannot open {device}: {source}")]
+    Open {
+        /// Which.
+        worker: u32,
+        /// The device's name.
+        device: String,
+        /// Why.
+        source: DeviceError,
+    },
+    /// A worker has no thread or no ring, or it failed, or its journal did.
+    #[error("worker {worker}: {source}")]
+    Io {
+        /// Which.
+        worker: u32,
+        /// Why.
+        source: io::Error,
+    },
+    /// Trouble that only loads of this kind have.
+    #[error("{source}")]
+    Own {
+        /// The load's kind.
+        kind: &'static str,
+        /// Why, and what to do.
+        source: Box<dyn Error + Send + Sync>,
+    },
+    /// A load for devices was given none.
+    #[error("a {kind} load drives a device, and there is none at this point")]
+    NoDevice {
+        /// The load's kind.
+        kind: &'static str,
+    },
+    /// Somebody stopped it while it was made ready.
+    #[error("interrupted while the run was made ready")]
+    Interrupted,
+}
 
 /// What is wrong with a workload: which key, and what would be right.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

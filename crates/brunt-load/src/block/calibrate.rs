@@ -10,18 +10,17 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use brunt_core::Span;
+use brunt_result::Outcome;
 use brunt_result::choice::{RingChoice, RingMode, RingTrial};
 
-use crate::block::workload::{Arrival, RampUp, Stop};
-use crate::block::{Session, SessionError};
-use crate::record::NoRecorder;
+use crate::load::LoadError;
 
 /// Trials of each mode; the one in the middle counts.
 pub const ROUNDS: usize = 3;
 /// Length of a trial, after [`TRIAL_RAMP`].
-const TRIAL: Duration = Duration::from_millis(200);
-const TRIAL_RAMP: Duration = Duration::from_millis(50);
+pub(super) const TRIAL: Duration = Duration::from_millis(200);
+/// What comes before it.
+pub(super) const TRIAL_RAMP: Duration = Duration::from_millis(50);
 /// So much faster than interrupts another mode has to be.
 const MARGIN: f64 = 1.05;
 
@@ -46,82 +45,60 @@ fn choose(trials: Vec<RingTrial>) -> RingChoice {
     RingChoice { mode, why: format!("measured: {}", told.join(", ")), trials }
 }
 
-impl Session {
-    /// Measures every mode with reads of the workload's blocks at its depth and chooses one; `None`
-    /// when `stop` was set meanwhile.
-    ///
-    /// # Errors
-    /// Not even the usual mode works: the workload's or the device's error.
-    pub fn choose_ring(&self, stop: &AtomicBool) -> Result<Option<RingChoice>, SessionError> {
-        let mut rates: [Vec<f64>; RingMode::ALL.len()] = Default::default();
-        let mut errors: [Option<String>; RingMode::ALL.len()] = Default::default();
-        // Interleaved, so that a machine that slows down does so for all of them.
-        for _ in 0..ROUNDS {
-            for (place, mode) in RingMode::ALL.into_iter().enumerate() {
-                if errors[place].is_some() {
-                    continue;
-                }
-                match self.try_ring(mode, stop) {
-                    Ok(rate) => rates[place].push(rate),
-                    Err(Failed::Here(error)) if mode == RingMode::Interrupt => return Err(error),
-                    Err(Failed::Here(error)) => errors[place] = Some(error.to_string()),
-                    Err(Failed::Requests(what)) => errors[place] = Some(what),
-                }
-                if stop.load(Ordering::Relaxed) {
-                    return Ok(None);
-                }
+/// Measures every mode with `trial`, a short run of reads, and chooses one.
+///
+/// # Errors
+/// [`LoadError::Interrupted`] when `stop` was set meanwhile; the workload's or the device's error when not even the
+/// usual mode works.
+pub(super) fn choose_ring(
+    stop: &AtomicBool,
+    mut trial: impl FnMut(RingMode) -> Result<Outcome, LoadError>,
+) -> Result<RingChoice, LoadError> {
+    let mut rates: [Vec<f64>; RingMode::ALL.len()] = Default::default();
+    let mut errors: [Option<String>; RingMode::ALL.len()] = Default::default();
+    // Interleaved, so that a machine that slows down does so for all of them.
+    for _ in 0..ROUNDS {
+        for (place, mode) in RingMode::ALL.into_iter().enumerate() {
+            if errors[place].is_some() {
+                continue;
+            }
+            match trial(mode) {
+                Ok(outcome) => match outcome.first_error {
+                    Some(error) if outcome.figures.counts.errors() > 0 => {
+                        errors[place] = Some(error.to_string());
+                    }
+                    _ => rates[place].push(outcome.requests_per_second),
+                },
+                Err(error) if mode == RingMode::Interrupt => return Err(error),
+                Err(error) => errors[place] = Some(error.to_string()),
+            }
+            if stop.load(Ordering::Relaxed) {
+                return Err(LoadError::Interrupted);
             }
         }
-        let trials = RingMode::ALL.into_iter().zip(rates.iter_mut()).zip(errors);
-        let trials = trials.map(|((mode, rates), error)| {
-            rates.sort_unstable_by(f64::total_cmp);
-            let median = rates.get(rates.len() / 2).copied();
-            RingTrial { mode, requests_per_second: median.filter(|_| error.is_none()), error }
-        });
-        Ok(Some(choose(trials.collect())))
     }
-
-    /// The same for a `time` only, nothing verified and nothing recorded on the way: to find out how a
-    /// workload should be run.
-    pub(crate) fn trial(&self, time: Span) -> Session {
-        let mut trial = self.clone();
-        let workload = &mut trial.workload;
-        (workload.burst, workload.verify, workload.record_requests) = (None, None, false);
-        workload.stop = Stop { time: Some(time), ..Stop::default() };
-        workload.interval = Span(Duration::ZERO);
-        trial
-    }
-
-    /// The rate of a short trial.
-    fn try_ring(&self, mode: RingMode, stop: &AtomicBool) -> Result<f64, Failed> {
-        let mut trial = self.trial(Span(TRIAL));
-        let workload = &mut trial.workload;
-        (workload.ring, workload.read, workload.arrival) = (mode, 1.0, Arrival::Closed {});
-        workload.ramp_up = Some(RampUp { requests: 0, time: Span(TRIAL_RAMP) });
-        let outcome = trial.run(stop, &mut NoRecorder).map_err(Failed::Here)?;
-        match outcome.first_error {
-            Some(error) if outcome.figures.counts.errors() > 0 => Err(Failed::Requests(error.to_string())),
-            _ => Ok(outcome.requests_per_second),
-        }
-    }
-}
-
-/// How a trial can fail.
-enum Failed {
-    /// The ring or the device could not be opened so.
-    Here(SessionError),
-    /// Its requests failed.
-    Requests(String),
+    let trials = RingMode::ALL.into_iter().zip(rates.iter_mut()).zip(errors);
+    let trials = trials.map(|((mode, rates), error)| {
+        rates.sort_unstable_by(f64::total_cmp);
+        let median = rates.get(rates.len() / 2).copied();
+        RingTrial { mode, requests_per_second: median.filter(|_| error.is_none()), error }
+    });
+    Ok(choose(trials.collect()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Workload;
-    use brunt_block::backends::memory::MemoryBackend;
     use std::sync::Arc;
 
-    /// The goal: interrupts stay unless another mode is clearly faster, and what does not work is not
+    use brunt_block::backends::memory::MemoryBackend;
+
+    use crate::block::BlockLoad;
+    use crate::block::workload::{Stop, Workload};
+    use crate::decisions::choose_ring;
+    use crate::load::Place;
+
+    /// Interrupts stay unless another mode is clearly faster, and what does not work is not
     /// chosen.
     #[test]
     fn the_clearly_fastest_is_chosen() {
@@ -140,7 +117,7 @@ mod tests {
         check([None, None, None], RingMode::Interrupt, "not here");
     }
 
-    /// The goal: all that works is measured, a write workload's device is only read, and a user who
+    /// All that works is measured, a write workload's device is only read, and a user who
     /// interrupts is obeyed.
     #[test]
     fn modes_are_measured() {
@@ -152,14 +129,15 @@ mod tests {
             ..Workload::default()
         };
         let memory = Arc::new(MemoryBackend::new(16 << 20, 512).unwrap());
-        let session = Session::new(workload, memory.clone(), 1);
-        let choice = session.choose_ring(&AtomicBool::new(false)).unwrap().unwrap();
+        let (load, on) = (BlockLoad::new(workload), Place { device: Some(memory) });
+        let choose = |stop: bool| choose_ring(&load, &on, 1, &AtomicBool::new(stop)).unwrap();
+        let choice = choose(false).unwrap();
         assert_eq!(choice.trials.len(), 3);
         assert!(choice.trials[0].requests_per_second.is_some_and(|rate| rate > 0.0), "{choice:?}");
         for trial in &choice.trials {
             assert!(trial.requests_per_second.is_some() != trial.error.is_some(), "{choice:?}");
         }
         assert_ne!(choice.mode, RingMode::Auto);
-        assert!(session.choose_ring(&AtomicBool::new(true)).unwrap().is_none());
+        assert!(choose(true).is_none());
     }
 }

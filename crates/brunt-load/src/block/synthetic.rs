@@ -27,8 +27,7 @@ pub struct WorkerId {
 impl WorkerId {
     /// This worker's share of what all make together.
     pub fn share(self, all: u64) -> u64 {
-        let (worker, workers) = (u64::from(self.worker), u64::from(self.workers));
-        all / workers + u64::from(worker < all % workers)
+        crate::decisions::share(all, self.worker, self.workers)
     }
 }
 
@@ -88,7 +87,7 @@ impl Sequence for Synthetic {
         self.start = start;
     }
 
-    #[inline]
+    #[inline(always)] // as Feed::due
     fn next(&mut self, now: Nanos) -> Next<Planned> {
         match &mut self.pace {
             Pace::Closed => Next::Due(self.generator.next_request(), now),

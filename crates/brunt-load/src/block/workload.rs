@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use brunt_block::{DeviceInfo, RingConfig};
 use brunt_core::{Size, Span};
+use brunt_result::OpKind;
 use brunt_result::choice::RingMode;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -523,6 +524,41 @@ impl Workload {
             wrong("read", format!("{name} is read-only; write 1"))?;
         }
         Ok((start, length))
+    }
+
+    /// The kinds of its requests, in the order of their figures.
+    pub fn kinds(&self) -> Vec<OpKind> {
+        vec![OpKind::Read, OpKind::Write]
+    }
+
+    /// Whether it writes data.
+    pub(super) fn writes(&self) -> bool {
+        self.read < 1.0
+    }
+
+    /// Whether it changes what is on the device.
+    pub fn changes_data(&self) -> bool {
+        self.writes()
+    }
+
+    /// Makes it one that changes nothing.
+    pub(super) fn only_reads(&mut self) {
+        self.read = 1.0;
+    }
+
+    /// How long a run takes as far as it says, and whether that is all.
+    pub fn time(&self) -> (Duration, bool) {
+        let ramp = self.ramp_up.map_or(Duration::ZERO, |ramp| ramp.time.0);
+        let stop = &self.stop;
+        let mut ends: Vec<Duration> = stop.time.iter().map(|time| time.0).collect();
+        ends.extend(stop.steady.map(|steady| steady.round.0 * steady.rounds_max));
+        if let (Arrival::Open { rate, .. }, Some(requests)) = (self.arrival, stop.requests) {
+            ends.extend(Duration::try_from_secs_f64(requests as f64 / rate).ok());
+        }
+        match ends.into_iter().min() {
+            Some(end) => (ramp + end.min(stop.steady.map_or(end, |steady| steady.round.0 * 5)), true),
+            None => (ramp, false),
+        }
     }
 
     /// The longest block.

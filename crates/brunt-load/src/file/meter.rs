@@ -1,17 +1,17 @@
 //! Takes the time of each request of a phase, and reports intervals. The end of one request is the begin
 //! of the next: a closed loop of one.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use brunt_core::{Clock, Nanos};
 use brunt_result::{Cost, Figures, Interval, OpKind, Outcome, RequestStatus, Stopped};
 
+use crate::commands::Commands;
 use crate::cost;
 use crate::record::Recorder;
 
 pub(super) struct Meter<'a> {
-    stop: &'a AtomicBool,
+    commands: &'a Commands,
     recorder: &'a mut dyn Recorder,
     /// Zero: all at the end.
     interval: Duration,
@@ -30,11 +30,11 @@ impl<'a> Meter<'a> {
         kinds: &[OpKind],
         start: Nanos,
         interval: Duration,
-        stop: &'a AtomicBool,
+        commands: &'a Commands,
         recorder: &'a mut dyn Recorder,
     ) -> Meter<'a> {
         Meter {
-            stop,
+            commands,
             recorder,
             interval,
             begin: start,
@@ -49,7 +49,7 @@ impl<'a> Meter<'a> {
 
     /// Whether somebody wants it to stop. Asked before each request.
     pub(super) fn is_over(&mut self) -> bool {
-        self.cut = self.cut || self.stop.load(Ordering::Relaxed) || self.recorder.is_full();
+        self.cut = self.cut || self.commands.is_stopped() || self.recorder.is_full();
         self.cut
     }
 

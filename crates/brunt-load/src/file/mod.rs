@@ -8,6 +8,7 @@
 //! SIGKILL leaves it behind.
 
 mod cache;
+mod load;
 mod meter;
 mod names;
 mod settings;
@@ -16,7 +17,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use brunt_block::Buf;
 use brunt_core::random::Random;
@@ -27,10 +28,12 @@ use brunt_result::{OpKind, Outcome};
 use rustix::fs::{Advice, OFlags, fadvise, statvfs};
 
 use cache::ThreadIo;
+pub use load::{FileLoad, KIND};
 use meter::Meter;
 use names::Names;
 pub use settings::{FileSystemLoad, Fsync, Phase};
 
+use crate::commands::Commands;
 use crate::record::Recorder;
 
 /// What characters go through, as a C library's buffer has it; whole blocks of any disk.
@@ -66,6 +69,7 @@ pub enum FileSystemError {
 type Result<T> = std::result::Result<T, FileSystemError>;
 
 /// A folder of our own on the file system, and what is in it.
+#[derive(Debug)]
 pub struct FileSystem {
     load: FileSystemLoad,
     folder: PathBuf,
@@ -134,8 +138,8 @@ impl FileSystem {
         &self.notes
     }
 
-    /// Makes ready what the phase needs, which does not count, then runs it until it is done or `stop` is
-    /// set. A request is a block (also of characters), a seek, or a file.
+    /// Runs a phase that was made ready, from `start` until it is done or told to stop. A request is a block (also of
+    /// characters), a seek, or a file.
     ///
     /// # Errors
     /// The file system's; figures of such a phase would be of something else.
@@ -143,22 +147,21 @@ impl FileSystem {
         &mut self,
         phase: Phase,
         seed: u64,
-        stop: &AtomicBool,
+        start: Nanos,
+        commands: &Commands,
         recorder: &mut dyn Recorder,
     ) -> Result<(Outcome, PageCache)> {
         let path = self.load.directory.clone();
         let os = |what| move |source| FileSystemError::Os { path: path.clone(), what, source };
-        if !self.prepare(phase, stop).map_err(os.clone()("prepare a phase"))? {
-            return Ok((Outcome::interrupted(), PageCache::default()));
+        let order = if phase.uses_file() { Vec::new() } else { self.names.order(phase, seed) };
+        if let Some(early) = Duration::from_nanos(start.0).checked_sub(since_epoch()) {
+            std::thread::sleep(early);
         }
         if phase == Phase::Seeks {
-            return self.seek(seed, stop, recorder).map_err(os(phase.doing()));
+            return self.seek(seed, start, commands, recorder).map_err(os(phase.doing()));
         }
-        let order = if phase.uses_file() { Vec::new() } else { self.names.order(phase, seed) };
         let before = ThreadIo::now();
-        let start = Clock::Monotonic.now();
-        recorder.starts(start);
-        let mut meter = Meter::new(phase.kinds(), start, self.load.interval.0, stop, recorder);
+        let mut meter = Meter::new(phase.kinds(), start, self.load.interval.0, commands, recorder);
         match phase {
             Phase::WriteCharacters => self.write_characters(&mut meter),
             Phase::WriteBlocks => self.write_blocks(&mut meter),
@@ -195,16 +198,28 @@ impl FileSystem {
             return Ok(());
         }
         let path = std::mem::take(&mut self.folder);
-        let emptied = self.names.make(false, &AtomicBool::new(false)).map(drop);
+        let emptied = self.names.make(false, &Commands::new()).map(drop);
         let removed = emptied.and_then(|()| std::fs::remove_dir(&path));
         removed.map_err(|source| FileSystemError::Os { path, what: "be removed", source })
     }
 
-    /// What has to be there before the phase; false when it was interrupted.
-    fn prepare(&mut self, phase: Phase, stop: &AtomicBool) -> io::Result<bool> {
+    /// Makes ready what a phase needs, which does not count; `false` when it was told to stop.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn prepare(&mut self, phase: Phase, commands: &Commands) -> Result<bool> {
+        let path = self.load.directory.clone();
+        self.make_ready(phase, commands).map_err(|source| FileSystemError::Os {
+            path,
+            what: "prepare a phase",
+            source,
+        })
+    }
+
+    fn make_ready(&mut self, phase: Phase, commands: &Commands) -> io::Result<bool> {
         if !phase.uses_file() {
             let there = !matches!(phase, Phase::CreateSequential | Phase::CreateRandom);
-            return self.names.make(there, stop);
+            return self.names.make(there, commands);
         }
         if matches!(phase, Phase::WriteCharacters | Phase::WriteBlocks) {
             self.file.set_len(0)?;
@@ -215,7 +230,7 @@ impl FileSystem {
         let mut chunk = Buf::zeroed(FILL_BYTES);
         Random::new(1).fill(&mut chunk);
         while self.written_bytes < self.size_bytes {
-            if stop.load(Ordering::Relaxed) {
+            if commands.is_stopped() {
                 return Ok(false);
             }
             let len = (self.size_bytes - self.written_bytes).min(FILL_BYTES as u64) as usize;
@@ -345,11 +360,10 @@ impl FileSystem {
     fn seek(
         &mut self,
         seed: u64,
-        stop: &AtomicBool,
+        start: Nanos,
+        commands: &Commands,
         recorder: &mut dyn Recorder,
     ) -> io::Result<(Outcome, PageCache)> {
-        let start = Clock::Monotonic.now();
-        recorder.starts(start);
         let seekers = u64::from(self.load.seekers);
         let this = &*self;
         let parts: io::Result<Vec<(Outcome, Option<f64>)>> = std::thread::scope(|scope| {
@@ -357,7 +371,7 @@ impl FileSystem {
                 .map(|seeker| {
                     let seeks = this.load.seeks / seekers + u64::from(seeker < this.load.seeks % seekers);
                     let random = Random::for_part(seed, seeker);
-                    scope.spawn(move || this.seeker(random, seeks, start, stop))
+                    scope.spawn(move || this.seeker(random, seeks, start, commands))
                 })
                 .collect();
             threads.into_iter().map(|thread| thread.join().expect("a seeker does not panic")).collect()
@@ -392,11 +406,11 @@ impl FileSystem {
         mut random: Random,
         seeks: u64,
         start: Nanos,
-        stop: &AtomicBool,
+        commands: &Commands,
     ) -> io::Result<(Outcome, Option<f64>)> {
         let before = ThreadIo::now();
         let mut nobody = crate::NoRecorder;
-        let mut meter = Meter::new(Phase::Seeks.kinds(), start, std::time::Duration::ZERO, stop, &mut nobody);
+        let mut meter = Meter::new(Phase::Seeks.kinds(), start, Duration::ZERO, commands, &mut nobody);
         let mut block = self.block();
         for seek in 0..seeks {
             if meter.is_over() {
@@ -418,6 +432,11 @@ impl FileSystem {
         let share = ThreadIo::cached_share(before, ThreadIo::now(), read_bytes(&outcome));
         Ok((outcome, share))
     }
+}
+
+/// The time now on the clock of starts.
+fn since_epoch() -> Duration {
+    Duration::from_nanos(Clock::Monotonic.now().0)
 }
 
 fn read_bytes(outcome: &Outcome) -> u64 {
@@ -502,6 +521,7 @@ fn make_file(folder: &Path, direct: bool) -> io::Result<File> {
 mod tests {
     use super::*;
     use crate::NoRecorder;
+    use crate::commands::Command;
     use brunt_core::Size;
     use brunt_result::Stopped;
     use tempfile::tempdir;
@@ -515,7 +535,14 @@ mod tests {
         }
     }
 
-    /// The goal: every phase does what it says, in any order, and nothing is left behind.
+    fn run(system: &mut FileSystem, phase: Phase, commands: &Commands) -> (Outcome, PageCache) {
+        if !system.prepare(phase, commands).unwrap() {
+            return (Outcome::interrupted(), PageCache::default());
+        }
+        system.run(phase, 7, Clock::Monotonic.now(), commands, &mut NoRecorder).unwrap()
+    }
+
+    /// Every phase does what it says, in any order, and nothing is left behind.
     #[test]
     fn phases_do_their_work() {
         let scratch = tempdir().unwrap();
@@ -524,10 +551,10 @@ mod tests {
         for fsync in [Fsync::None, Fsync::End, Fsync::Each] {
             let load = FileSystemLoad { fsync, ..small(directory) };
             let mut system = FileSystem::open(&load).unwrap();
-            let stop = AtomicBool::new(false);
+            let going = Commands::new();
             // Backwards as well: a phase makes what it needs.
             for phase in Phase::ALL.into_iter().chain(Phase::ALL.into_iter().rev()) {
-                let (outcome, cache) = system.run(phase, 7, &stop, &mut NoRecorder).unwrap();
+                let (outcome, cache) = run(&mut system, phase, &going);
                 assert_eq!(outcome.stopped, Stopped::Done, "{phase:?}");
                 let (done, bytes) = (outcome.figures.completed(), outcome.figures.bytes());
                 let expected = match phase {
@@ -550,22 +577,23 @@ mod tests {
         assert_eq!(std::fs::read(directory.join("theirs")).unwrap(), b"untouched");
     }
 
-    /// The goal: what is interrupted says so, and leaves nothing behind either.
+    /// What is interrupted says so, and leaves nothing behind either.
     #[test]
     fn interrupted() {
         let scratch = tempdir().unwrap();
         let directory = scratch.path();
         let mut system = FileSystem::open(&small(directory)).unwrap();
-        let stop = AtomicBool::new(true);
+        let stopped = Commands::new();
+        stopped.give(Command::Stop);
         for phase in Phase::ALL {
-            let (outcome, _) = system.run(phase, 1, &stop, &mut NoRecorder).unwrap();
+            let (outcome, _) = run(&mut system, phase, &stopped);
             assert_eq!(outcome.stopped, Stopped::Interrupted, "{phase:?}");
         }
         drop(system);
         assert_eq!(std::fs::read_dir(directory).unwrap().count(), 0);
     }
 
-    /// The goal: somebody else's file in our folder is left alone, and that is said.
+    /// Somebody else's file in our folder is left alone, and that is said.
     #[test]
     fn others_files_stay() {
         let scratch = tempdir().unwrap();
@@ -577,7 +605,7 @@ mod tests {
         assert!(theirs.exists());
     }
 
-    /// The goal: a place that cannot be used is answered before anything is measured.
+    /// A place that cannot be used is answered before anything is measured.
     #[test]
     fn refused() {
         let error = |load: &FileSystemLoad| FileSystem::open(load).err().unwrap().to_string();

@@ -4,14 +4,15 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use brunt_core::random::Random;
 use rustix::fs::{AtFlags, Mode, OFlags, fsync, openat, statat, unlinkat};
 
 use super::meter::Meter;
 use super::settings::{FileSystemLoad, Fsync, Phase};
+use crate::commands::Commands;
 
+#[derive(Debug)]
 pub(super) struct Names {
     folder: File,
     /// Which of them are there.
@@ -37,12 +38,12 @@ impl Names {
     }
 
     /// Has all of them there, or none. False when it was interrupted.
-    pub(super) fn make(&mut self, there: bool, stop: &AtomicBool) -> io::Result<bool> {
+    pub(super) fn make(&mut self, there: bool, commands: &Commands) -> io::Result<bool> {
         for index in 0..self.count {
             if self.there[index as usize] == there {
                 continue;
             }
-            if stop.load(Ordering::Relaxed) {
+            if commands.is_stopped() {
                 return Ok(false);
             }
             if there { self.create(index, false)? } else { self.unlink(index)? }

@@ -231,8 +231,8 @@ queue_depth = [1, 8, 32]
         let plan = experiment.plan();
         assert_eq!((plan.points.len(), plan.runs.len()), (12, 48));
         assert_eq!(plan.points[0].label, "disk mixed block_size=4KiB queue_depth=1");
-        assert_eq!(plan.points[11].workload.queue_depth, 32);
-        assert_eq!(plan.points[11].workload.blocks[0].size, Size(65536));
+        assert_eq!(plan.points[11].workload().unwrap().queue_depth, 32);
+        assert_eq!(plan.points[11].workload().unwrap().blocks[0].size, Size(65536));
         assert_eq!((plan.time_min, plan.open_ended), (Duration::from_secs(48 * 11), false));
         let disk = ("disk".to_string(), "/dev/sdx".to_string(), true);
         let diskless = ("diskless".to_string(), "null:1GiB".to_string(), false);

@@ -2,15 +2,19 @@
 //! are made.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use brunt_core::{Size, Span};
 use brunt_lab::link::{BitRate, Settings as LinkSettings};
-use brunt_load::Workload;
-use brunt_load::block::workload::{Arrival, BlockSize};
-use brunt_load::file::Phase;
+use brunt_load::block::BlockLoad;
+use brunt_load::block::workload::{Arrival, BlockSize, Workload};
+use brunt_load::file::FileLoad;
+use brunt_load::load::{LoadInfo, Pace};
+use brunt_load::{Load, WorkloadError};
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Serialize, Serializer};
 
 use super::mistake::{FileError, Source};
 use super::{Experiment, RUNS_MAX};
@@ -49,8 +53,8 @@ pub struct Sweep {
     pub link_rate: Vec<BitRate>,
 }
 
-/// One combination: a workload as swept, against a target.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+/// One combination: a load as swept, and what it is run on.
+#[derive(Clone, Debug)]
 pub struct Point {
     /// Names of target and workload, and the value on each axis: `disk oltp queue_depth=8`.
     pub label: String,
@@ -62,14 +66,57 @@ pub struct Point {
     pub workload_name: String,
     /// Axis and value.
     pub axes: Vec<(&'static str, String)>,
-    /// The workload, swept; means nothing where there is a phase.
-    pub workload: Workload,
+    /// What is done.
+    pub load: Arc<dyn Load>,
     /// The links of the lab, swept: there and back.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub links: BTreeMap<String, [LinkSettings; 2]>,
-    /// What is done to a file system, in place of a workload against a target.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub phase: Option<Phase>,
+}
+
+/// A point before its label is known and its load is fixed.
+#[derive(Clone)]
+struct Draft {
+    target: String,
+    url: String,
+    workload_name: String,
+    axes: Vec<(&'static str, String)>,
+    what: What,
+    links: BTreeMap<String, [LinkSettings; 2]>,
+}
+
+/// What a draft's load is made of.
+#[derive(Clone)]
+enum What {
+    /// A workload, which axes change.
+    Block(Box<Workload>),
+    /// One that is not swept.
+    Fixed(Arc<dyn Load>),
+}
+
+impl Draft {
+    fn label(&self) -> String {
+        let mut label = format!("{} {}", self.target, self.workload_name);
+        for (axis, value) in &self.axes {
+            label += &format!(" {axis}={value}");
+        }
+        label
+    }
+
+    fn check(&self) -> Result<(), WorkloadError> {
+        match &self.what {
+            What::Block(workload) => workload.check(),
+            What::Fixed(_) => Ok(()),
+        }
+    }
+
+    fn point(self) -> Point {
+        let load: Arc<dyn Load> = match self.what.clone() {
+            What::Block(workload) => Arc::new(BlockLoad::new(*workload)),
+            What::Fixed(load) => load,
+        };
+        let label = self.label();
+        let Draft { target, url, workload_name, axes, links, .. } = self;
+        Point { label, target, url, workload_name, axes, load, links }
+    }
 }
 
 /// What an experiment comes to.
@@ -88,12 +135,42 @@ pub struct Plan {
     pub written: Vec<(String, String, bool)>,
 }
 
+impl Serialize for Point {
+    /// The kind and the description of its load are there for every kind; the workload of a block load and the phase
+    /// of a file load as well.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("label", &self.label)?;
+        map.serialize_entry("target", &self.target)?;
+        map.serialize_entry("url", &self.url)?;
+        map.serialize_entry("workload_name", &self.workload_name)?;
+        map.serialize_entry("axes", &self.axes)?;
+        map.serialize_entry("kind", self.load.kind())?;
+        map.serialize_entry("description", &self.load.describe())?;
+        if let Some(workload) = self.workload() {
+            map.serialize_entry("workload", workload)?;
+        }
+        if let Some(load) = self.load.any().downcast_ref::<FileLoad>() {
+            map.serialize_entry("phase", &load.phase())?;
+        }
+        if !self.links.is_empty() {
+            map.serialize_entry("links", &self.links)?;
+        }
+        map.end()
+    }
+}
+
 impl Point {
-    /// How long a run of it takes, as far as its workload says; of a rate search it only says how long
+    /// How long a run of it takes, as far as its load says; of a rate search it only says how long
     /// a trial is.
     pub fn time(&self) -> Option<Duration> {
-        let (time, bounded) = time_of(&self.workload);
-        (bounded && !matches!(self.workload.arrival, Arrival::Search { .. })).then_some(time)
+        let LoadInfo { time_min, open_ended, pace, .. } = self.load.info();
+        (!open_ended && !matches!(pace, Pace::Search(_))).then_some(time_min)
+    }
+
+    /// The described workload, of a load that drives a device with one.
+    pub fn workload(&self) -> Option<&Workload> {
+        self.load.any().downcast_ref::<BlockLoad>().map(|load| &load.workload)
     }
 }
 
@@ -129,13 +206,11 @@ impl Experiment {
             let help = format!("write arrival = {{ kind = \"open\", rate = 1000 }} under [workloads.{name}]");
             return Err(source.mistake(&["sweep", "rate"], what, Some(help)));
         }
-        for point in self.points() {
-            if point.phase.is_none()
-                && let Err(error) = point.workload.check()
-            {
-                let axis = point.axes.iter().map(|(axis, _)| *axis).find(|axis| touches(axis, error.key));
+        for draft in self.drafts() {
+            if let Err(error) = draft.check() {
+                let axis = draft.axes.iter().map(|(axis, _)| *axis).find(|axis| touches(axis, error.key));
                 let path = ["sweep", axis.unwrap_or(error.key)];
-                return Err(source.mistake(&path, format!("{}: {}", point.label, error), None));
+                return Err(source.mistake(&path, format!("{}: {}", draft.label(), error), None));
             }
         }
         Ok(())
@@ -143,61 +218,38 @@ impl Experiment {
 
     /// Every combination of target, workload and axes, in the order of the file's names.
     pub fn points(&self) -> Vec<Point> {
+        self.drafts().into_iter().map(Draft::point).collect()
+    }
+
+    fn drafts(&self) -> Vec<Draft> {
         let links = self.lab.iter().flat_map(|lab| &lab.links);
         let links: BTreeMap<_, _> = links.map(|(name, link)| (name.clone(), link.settings())).collect();
-        let mut points = Vec::new();
+        let mut drafts = Vec::new();
         for (name, target) in &self.targets {
             let wanted = |name: &String| target.workloads.as_ref().is_none_or(|names| names.contains(name));
             for (workload_name, workload) in self.workloads.iter().filter(|(name, _)| wanted(name)) {
-                points.push(Point {
-                    label: String::new(),
+                drafts.push(Draft {
                     target: name.clone(),
                     url: target.place().to_string(),
                     workload_name: workload_name.clone(),
                     axes: Vec::new(),
-                    workload: workload.clone(),
+                    what: What::Block(Box::new(workload.clone())),
                     links: links.clone(),
-                    phase: None,
                 });
             }
         }
-        let axes = &self.sweep;
-        vary(&mut points, "block_size", &axes.block_size, |workload, size| {
-            workload.blocks = vec![BlockSize { size: *size, weight: 1.0 }];
-        });
-        vary(&mut points, "queue_depth", &axes.queue_depth, |workload, depth| workload.queue_depth = *depth);
-        vary(&mut points, "workers", &axes.workers, |workload, workers| workload.workers = *workers);
-        vary(&mut points, "read", &axes.read, |workload, read| workload.read = *read);
-        vary(&mut points, "sequential", &axes.sequential, |workload, share| workload.sequential = *share);
-        vary(&mut points, "rate", &axes.rate, |workload, new| {
-            if let Arrival::Open { rate, .. } = &mut workload.arrival {
-                *rate = *new;
-            }
-        });
-        vary_links(&mut points, "link_delay", &axes.link_delay, |link, delay| link.delay = *delay);
-        vary_links(&mut points, "link_loss", &axes.link_loss, |link, loss| {
-            (link.loss, link.loss_bursts) = (*loss, None);
-        });
-        vary_links(&mut points, "link_rate", &axes.link_rate, |link, rate| link.rate = Some(*rate));
-        for (name, load) in &self.filesystems {
-            points.extend(load.phases.iter().map(|phase| Point {
-                label: String::new(),
+        self.sweep.vary(&mut drafts);
+        for (name, settings) in &self.filesystems {
+            drafts.extend(FileLoad::phases(settings).into_iter().map(|load| Draft {
                 target: name.clone(),
-                url: load.directory.display().to_string(),
-                workload_name: phase.name().to_string(),
+                url: settings.directory.display().to_string(),
+                workload_name: load.phase().name().to_string(),
                 axes: Vec::new(),
-                workload: Workload::default(),
-                phase: Some(*phase),
+                what: What::Fixed(Arc::new(load)),
                 links: links.clone(),
             }));
         }
-        for point in &mut points {
-            point.label = format!("{} {}", point.target, point.workload_name);
-            for (axis, value) in &point.axes {
-                point.label += &format!(" {axis}={value}");
-            }
-        }
-        points
+        drafts
     }
 
     /// What the experiment comes to.
@@ -206,20 +258,40 @@ impl Experiment {
         let runs = interleaved(points.len(), self.repetitions as usize, self.seed);
         let (mut time_min, mut open_ended) = (Duration::ZERO, false);
         for point in &points {
-            let (time, bounded) = match point.phase {
-                None => time_of(&point.workload),
-                Some(_) => (Duration::ZERO, false),
-            };
-            time_min += time * self.repetitions;
-            open_ended |= !bounded;
+            let info = point.load.info();
+            time_min += info.time_min * self.repetitions;
+            open_ended |= info.open_ended;
         }
         let writes =
-            |name: &String| points.iter().any(|point| point.target == *name && point.workload.read < 1.0);
+            |name: &String| points.iter().any(|point| point.target == *name && point.load.info().writes);
         let written = self.targets.iter().filter(|(name, _)| writes(name)).map(|(name, target)| {
             let place = target.place().to_string();
             (name.clone(), place.clone(), self.allow_overwrite.contains(&place))
         });
         Plan { written: written.collect(), points, runs, time_min, open_ended }
+    }
+}
+
+impl Sweep {
+    /// Replaces each draft by one for each combination of values.
+    fn vary(&self, drafts: &mut Vec<Draft>) {
+        vary(drafts, "block_size", &self.block_size, |workload, size| {
+            workload.blocks = vec![BlockSize { size: *size, weight: 1.0 }];
+        });
+        vary(drafts, "queue_depth", &self.queue_depth, |workload, depth| workload.queue_depth = *depth);
+        vary(drafts, "workers", &self.workers, |workload, workers| workload.workers = *workers);
+        vary(drafts, "read", &self.read, |workload, read| workload.read = *read);
+        vary(drafts, "sequential", &self.sequential, |workload, share| workload.sequential = *share);
+        vary(drafts, "rate", &self.rate, |workload, new| {
+            if let Arrival::Open { rate, .. } = &mut workload.arrival {
+                *rate = *new;
+            }
+        });
+        vary_links(drafts, "link_delay", &self.link_delay, |link, delay| link.delay = *delay);
+        vary_links(drafts, "link_loss", &self.link_loss, |link, loss| {
+            (link.loss, link.loss_bursts) = (*loss, None);
+        });
+        vary_links(drafts, "link_rate", &self.link_rate, |link, rate| link.rate = Some(*rate));
     }
 }
 
@@ -232,61 +304,47 @@ fn touches(axis: &str, key: &str) -> bool {
     }
 }
 
-/// Replaces each point by one for each value of an axis of the workload.
+/// Replaces each draft by one for each value of an axis of the workload.
 fn vary<T: std::fmt::Display>(
-    points: &mut Vec<Point>,
+    drafts: &mut Vec<Draft>,
     axis: &'static str,
     values: &[T],
     set: impl Fn(&mut Workload, &T),
 ) {
-    vary_points(points, axis, values, |point, value| set(&mut point.workload, value));
+    vary_drafts(drafts, axis, values, |draft, value| {
+        if let What::Block(workload) = &mut draft.what {
+            set(workload, value);
+        }
+    });
 }
 
-/// Replaces each point by one for each value of an axis of every link.
+/// Replaces each draft by one for each value of an axis of every link.
 fn vary_links<T: std::fmt::Display>(
-    points: &mut Vec<Point>,
+    drafts: &mut Vec<Draft>,
     axis: &'static str,
     values: &[T],
     set: impl Fn(&mut LinkSettings, &T),
 ) {
-    vary_points(points, axis, values, |point, value| {
-        point.links.values_mut().flatten().for_each(|link| set(link, value));
+    vary_drafts(drafts, axis, values, |draft, value| {
+        draft.links.values_mut().flatten().for_each(|link| set(link, value));
     });
 }
 
-/// Replaces each point by one for each value of an axis.
-fn vary_points<T: std::fmt::Display>(
-    points: &mut Vec<Point>,
+/// Replaces each draft by one for each value of an axis.
+fn vary_drafts<T: std::fmt::Display>(
+    drafts: &mut Vec<Draft>,
     axis: &'static str,
     values: &[T],
-    set: impl Fn(&mut Point, &T),
+    set: impl Fn(&mut Draft, &T),
 ) {
     if values.is_empty() {
         return;
     }
-    let with = |point: &Point, value: &T| {
-        let mut point = point.clone();
-        set(&mut point, value);
-        point.axes.push((axis, value.to_string()));
-        point
+    let with = |draft: &Draft, value: &T| {
+        let mut draft = draft.clone();
+        set(&mut draft, value);
+        draft.axes.push((axis, value.to_string()));
+        draft
     };
-    *points = points.iter().flat_map(|point| values.iter().map(move |value| with(point, value))).collect();
-}
-
-/// How long a run takes as far as the workload says, and whether it says it all.
-fn time_of(workload: &Workload) -> (Duration, bool) {
-    let ramp = workload.ramp_up.map_or(Duration::ZERO, |ramp| ramp.time.0);
-    let stop = &workload.stop;
-    let mut ends: Vec<Duration> = stop.time.iter().map(|time| time.0).collect();
-    ends.extend(stop.steady.map(|steady| steady.round.0 * steady.rounds_max));
-    if let (Arrival::Open { rate, .. }, Some(requests)) = (workload.arrival, stop.requests) {
-        ends.extend(Duration::try_from_secs_f64(requests as f64 / rate).ok());
-    }
-    match ends.into_iter().min() {
-        Some(end) if stop.steady.is_some() => {
-            (ramp + end.min(stop.steady.map_or(end, |s| s.round.0 * 5)), true)
-        }
-        Some(end) => (ramp + end, true),
-        None => (ramp, false),
-    }
+    *drafts = drafts.iter().flat_map(|draft| values.iter().map(move |value| with(draft, value))).collect();
 }

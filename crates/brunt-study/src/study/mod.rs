@@ -16,9 +16,9 @@ use std::time::{Duration, SystemTime};
 use brunt_block::Backend;
 use brunt_core::{Clock, Histogram, Nanos};
 use brunt_lab::link::Settings as LinkSettings;
-use brunt_load::block::workload::Arrival;
-use brunt_load::file::{FileSystem, FileSystemError, FileSystemLoad};
-use brunt_load::{Recorder, Session, SessionError};
+use brunt_load::decisions;
+use brunt_load::load::{Place, RunOrder};
+use brunt_load::{LoadError, Recorder};
 use brunt_result::choice::{RingChoice, RingMode};
 use brunt_result::{Interval, Outcome, RequestRecord, Stopped};
 
@@ -42,7 +42,7 @@ pub enum StudyError {
         /// From 0.
         repetition: u32,
         /// Why.
-        source: SessionError,
+        source: LoadError,
     },
     /// What goes along with a run failed, before or after it; the run is void.
     #[error("{label}, repetition {repetition}: {source}")]
@@ -54,9 +54,14 @@ pub enum StudyError {
         /// What failed, and what to do.
         source: HookError,
     },
-    /// A file system cannot be used.
-    #[error(transparent)]
-    FileSystem(#[from] FileSystemError),
+    /// A load cannot be used; no run was made.
+    #[error("{label}: {source}")]
+    Load {
+        /// The point.
+        label: String,
+        /// Why.
+        source: LoadError,
+    },
     /// The results could not be written.
     #[error("cannot write the results: {0}; what was measured before is kept")]
     Write(#[from] io::Error),
@@ -66,10 +71,9 @@ pub enum StudyError {
 pub struct Study<'a> {
     plan: Plan,
     seed: u64,
-    loads: BTreeMap<String, FileSystemLoad>,
     targets: BTreeMap<String, Arc<dyn Backend>>,
-    /// Open while runs are made.
-    filesystems: BTreeMap<String, FileSystem>,
+    /// What each point's load says of itself, beside its figures.
+    notes: Vec<Vec<String>>,
     folder: &'a Path,
     summary: Summary,
     /// Histograms of complete runs, by point: response and service.
@@ -111,9 +115,6 @@ impl Recorder for Relay<'_> {
 impl<'a> Study<'a> {
     /// Of an experiment whose targets were opened, by name, and who goes along and looks on. The
     /// summary goes to `folder`, which exists.
-    ///
-    /// # Panics
-    /// When a target is missing.
     pub fn new(
         experiment: Experiment,
         targets: BTreeMap<String, Arc<dyn Backend>>,
@@ -122,12 +123,19 @@ impl<'a> Study<'a> {
         company: Company,
     ) -> Study<'a> {
         let plan = experiment.plan();
-        let notes = |point: &Point| match point.phase {
-            None => targets[&point.target].info().notes.clone(),
-            // Told once it is open.
-            Some(_) => Vec::new(),
-        };
-        let points = plan.points.iter().map(|point| empty(point, notes(point))).collect();
+        Study::of_plan(plan, experiment, targets, version, folder, company)
+    }
+
+    /// The same with points of another making than the experiment's own.
+    fn of_plan(
+        plan: Plan,
+        experiment: Experiment,
+        targets: BTreeMap<String, Arc<dyn Backend>>,
+        version: &str,
+        folder: &'a Path,
+        company: Company,
+    ) -> Study<'a> {
+        let points = plan.points.iter().map(empty).collect();
         let merged = plan.points.iter().map(|_| (Histogram::new(), Histogram::new())).collect();
         let brunt = version.to_string();
         let summary = Summary {
@@ -139,9 +147,8 @@ impl<'a> Study<'a> {
             points,
         };
         let (hub, hooks) = (Hub::new(company.observers), company.hooks);
-        let (filesystems, seed) = (BTreeMap::new(), experiment.seed);
-        let loads = experiment.filesystems;
-        Study { plan, seed, loads, targets, filesystems, folder, summary, merged, hub, hooks }
+        let seed = experiment.seed;
+        Study { plan, seed, targets, notes: Vec::new(), folder, summary, merged, hub, hooks }
     }
 
     /// Makes all runs, until `stop` is set.
@@ -149,12 +156,12 @@ impl<'a> Study<'a> {
     /// # Errors
     /// With the trouble that ended it; the summary on disk has it too.
     pub fn run(mut self, stop: &AtomicBool) -> Result<Summary, StudyError> {
-        self.open_filesystems()?;
+        self.open_loads()?;
         self.summary.write(self.folder)?;
         self.hub.tell(&Event::Begins(Arc::new(self.summary.clone())));
         let mut result = self.runs(stop);
-        for filesystem in std::mem::take(&mut self.filesystems).into_values() {
-            if let Err(error) = filesystem.close() {
+        for point in &self.plan.points {
+            if let Err(error) = point.load.close() {
                 self.summary.trouble.get_or_insert(error.to_string());
             }
         }
@@ -177,17 +184,20 @@ impl<'a> Study<'a> {
         result.map(|()| self.summary)
     }
 
-    fn open_filesystems(&mut self) -> Result<(), StudyError> {
-        for (name, load) in &self.loads {
-            let filesystem = FileSystem::open(load)?;
-            for (point, summary) in self.plan.points.iter().zip(&mut self.summary.points) {
-                if point.phase.is_some() && point.target == *name {
-                    summary.notes = filesystem.notes().to_vec();
-                }
-            }
-            self.filesystems.insert(name.clone(), filesystem);
+    /// Makes what the runs of each point share.
+    fn open_loads(&mut self) -> Result<(), StudyError> {
+        for (index, point) in self.plan.points.iter().enumerate() {
+            let notes = point.load.open(&self.place(index));
+            let notes = notes.map_err(|source| StudyError::Load { label: point.label.clone(), source })?;
+            self.summary.points[index].notes.clone_from(&notes);
+            self.notes.push(notes);
         }
         Ok(())
+    }
+
+    /// What a point's load is run on.
+    fn place(&self, index: usize) -> Place {
+        Place { device: self.targets.get(&self.plan.points[index].target).cloned() }
     }
 
     /// The runs in their order; what ends them early without an error becomes the summary's trouble.
@@ -247,16 +257,14 @@ impl<'a> Study<'a> {
         Ok(())
     }
 
-    /// Measures how the rings of a point should work, if its workload leaves that open and it was not
+    /// Measures how the rings of a point should work, if its load leaves that open and it was not
     /// done yet. `false` when `stop` was set meanwhile.
-    fn ring_is_chosen(&mut self, index: usize, stop: &AtomicBool) -> Result<bool, SessionError> {
+    fn ring_is_chosen(&mut self, index: usize, stop: &AtomicBool) -> Result<bool, LoadError> {
         if self.summary.points[index].ring.mode != RingMode::Auto {
             return Ok(true);
         }
-        let point = &self.plan.points[index];
-        let backend = Arc::clone(&self.targets[&point.target]);
-        let session = Session::new(point.workload.clone(), backend, self.seed);
-        let choice = session.choose_ring(stop)?;
+        let (load, on) = (&self.plan.points[index].load, self.place(index));
+        let choice = decisions::choose_ring(&**load, &on, self.seed, stop)?;
         let chosen = choice.is_some();
         if let Some(choice) = choice {
             self.summary.points[index].ring = choice;
@@ -303,65 +311,29 @@ impl<'a> Study<'a> {
         }
     }
 
+    /// The run itself. Its depth is found here, because hooks have made the links what its point says.
     fn one(
         &mut self,
         info: &RunInfo,
         hooks: &mut [Box<dyn RunHook>],
         stop: &AtomicBool,
-    ) -> Result<Made, SessionError> {
-        let point = &self.plan.points[info.point as usize];
-        if let Some(phase) = point.phase {
-            let ramp_up = Duration::ZERO;
-            let mut relay = Relay { hub: &self.hub, hooks, ramp_up, started: false };
-            let filesystem =
-                self.filesystems.get_mut(&point.target).expect("they were opened before the runs");
-            let (outcome, page_cache) = filesystem.run(phase, info.seed, stop, &mut relay)?;
-            let mut run = RunSummary::of(&outcome, info.repetition, info.order, info.seed, None);
-            run.page_cache = Some(page_cache);
-            return Ok((outcome, run));
-        }
-        let mut workload = point.workload.clone();
-        workload.ring = self.summary.points[info.point as usize].ring.mode;
-        if let Some(verify) = &mut workload.verify
-            && let Some(folder) = &mut verify.journal
-        {
-            *folder = folder.join(format!("run-{}", info.order));
-        }
-        let backend = Arc::clone(&self.targets[&point.target]);
-        let ramp_up = workload.ramp_up.map_or(Duration::ZERO, |ramp_up| ramp_up.time.0);
-        let mut relay = Relay { hub: &self.hub, hooks, ramp_up, started: false };
-        let mut session = Session::new(workload, backend, info.seed);
-        session.run = info.seed.wrapping_add(u64::from(info.order) << 32);
-        if let Some(search) = session.workload.depth_search {
-            // Here, because hooks have made the links what this point says.
-            let known = &mut self.summary.points[info.point as usize].depth;
-            if known.is_none() {
-                *known = session.find_depth(search, stop)?;
-            }
-            let Some(depth) = known else {
-                let outcome = Outcome::interrupted();
-                let run = RunSummary::of(&outcome, info.repetition, info.order, info.seed, None);
-                return Ok((outcome, run));
-            };
-            session.workload.queue_depth = depth.queue_depth;
-        }
-        let mut trial = 0;
-        let (outcome, rate_found) = match session.workload.arrival {
-            Arrival::Search { .. } => {
-                let (answer, trials) = session.search(stop, &mut relay)?;
-                // The trial at the answer, or the last one if none kept the promise.
-                let at_answer = |trial: &brunt_load::block::Trial| Some(trial.rate) == answer && trial.kept;
-                let chosen = trials.iter().position(at_answer).or(trials.len().checked_sub(1));
-                trial = chosen.unwrap_or(0) as u32;
-                match chosen.and_then(|index| trials.into_iter().nth(index)) {
-                    Some(trial) => (trial.outcome, answer),
-                    None => (Outcome::interrupted(), None),
-                }
-            }
-            _ => (session.run(stop, &mut relay)?, None),
+    ) -> Result<Made, LoadError> {
+        let index = info.point as usize;
+        let (load, on) = (&self.plan.points[index].load, self.place(index));
+        let point = &mut self.summary.points[index];
+        let order = RunOrder {
+            run: info.seed.wrapping_add(u64::from(info.order) << 32),
+            order: Some(info.order),
+            ring: Some(point.ring.mode),
+            ..RunOrder::alone(info.seed)
         };
+        let mut relay = Relay { hub: &self.hub, hooks, ramp_up: load.info().ramp_up, started: false };
+        let measured = decisions::measure(&**load, &on, &order, point.depth.take(), stop, &mut relay)?;
+        point.depth = measured.depth;
+        let (outcome, rate_found) = (measured.outcome, measured.rate_found);
         let run = RunSummary::of(&outcome, info.repetition, info.order, info.seed, rate_found);
-        Ok((outcome, RunSummary { trial, ..run }))
+        let (trial, page_cache) = (measured.trial, measured.finished.page_cache);
+        Ok((outcome, RunSummary { trial, page_cache, ..run }))
     }
 
     /// What the complete runs of a point say together.
@@ -375,21 +347,8 @@ impl<'a> Study<'a> {
         let bytes = over(&|run| Some(run.bytes_per_second));
         let response_mean = over(&|run| run.response.map(|latencies| latencies.mean_us));
         let p99 = over(&|run| run.response.map(|latencies| latencies.p99_us));
-        let shares: Vec<f64> = complete.iter().filter_map(|run| run.page_cache?.read_share).collect();
-        let flushes: Vec<f64> =
-            complete.iter().filter_map(|run| Some(run.page_cache?.flush_s / run.measured_s)).collect();
-        let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64 * 100.0;
-        let mut cache = Vec::new();
-        if !shares.is_empty() {
-            cache.push(format!("{:.1} % of what was read came from it", mean(&shares)));
-        }
-        if flushes.iter().any(|share| *share > 0.0) {
-            cache.push(format!("fsync at the end took {:.1} % of the time", mean(&flushes)));
-        }
-        if !cache.is_empty() {
-            point.notes.retain(|note| !note.starts_with(PAGE_CACHE));
-            point.notes.push(format!("{PAGE_CACHE}{}", cache.join("; ")));
-        }
+        point.notes.clone_from(&self.notes[index]);
+        point.notes.extend(page_cache_note(&complete));
         (point.requests_per_second, point.bytes_per_second) = (requests, bytes);
         (point.response_mean_us, point.response_p99_us) = (response_mean, p99);
         let mut costs: BTreeMap<u32, (String, Vec<Degradation>)> = BTreeMap::new();
@@ -403,17 +362,31 @@ impl<'a> Study<'a> {
     }
 }
 
-/// How the note about it begins.
-const PAGE_CACHE: &str = "page cache: ";
+/// What the page cache had in these runs, if it was in the way.
+fn page_cache_note(runs: &[&RunSummary]) -> Option<String> {
+    let shares: Vec<f64> = runs.iter().filter_map(|run| run.page_cache?.read_share).collect();
+    let flushes: Vec<f64> =
+        runs.iter().filter_map(|run| Some(run.page_cache?.flush_s / run.measured_s)).collect();
+    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64 * 100.0;
+    let mut said = Vec::new();
+    if !shares.is_empty() {
+        said.push(format!("{:.1} % of what was read came from it", mean(&shares)));
+    }
+    if flushes.iter().any(|share| *share > 0.0) {
+        said.push(format!("fsync at the end took {:.1} % of the time", mean(&flushes)));
+    }
+    (!said.is_empty()).then(|| format!("page cache: {}", said.join("; ")))
+}
 
-fn empty(point: &Point, notes: Vec<String>) -> PointSummary {
+/// A point without runs.
+fn empty(point: &Point) -> PointSummary {
     PointSummary {
         label: point.label.clone(),
         target: point.target.clone(),
         workload: point.workload_name.clone(),
         axes: point.axes.iter().map(|(axis, value)| (axis.to_string(), value.clone())).collect(),
-        notes,
-        ring: RingChoice::stated(point.workload.ring),
+        notes: Vec::new(),
+        ring: RingChoice::stated(point.load.info().ring),
         depth: None,
         line_bits_per_second: lines(point),
         requests_per_second: None,
@@ -455,6 +428,24 @@ mod tests {
         [sweep]
         queue_depth = [1, 16]
     "#;
+
+    /// A load that the study has never heard of: it runs like any other.
+    #[test]
+    fn any_load_runs() {
+        let folder = tempfile::tempdir().unwrap();
+        let experiment = Experiment::parse("small.toml", TEXT).unwrap();
+        let mut plan = experiment.plan();
+        let kind = brunt_load::load_kind("nap").unwrap();
+        plan.points[0].load = (kind.read)("naps = 5").unwrap().remove(0).1;
+        let memory: Arc<dyn Backend> = Arc::new(MemoryBackend::new(16 << 20, 512).unwrap());
+        let targets = BTreeMap::from([("memory".into(), memory)]);
+        let study = Study::of_plan(plan, experiment, targets, "test", folder.path(), Company::default());
+        let summary = study.run(&AtomicBool::new(false)).unwrap();
+        assert!(summary.complete, "{:?}", summary.trouble);
+        assert_eq!(summary.points[0].notes, ["it only sleeps"]);
+        assert_eq!(summary.points[0].response.unwrap().max_us, 10.0);
+        assert!(summary.points.iter().all(|point| point.runs.len() == 4));
+    }
 
     /// Counts runs, and stops the experiment after some.
     struct Count(Arc<AtomicUsize>, Arc<AtomicBool>, usize);

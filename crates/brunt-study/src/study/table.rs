@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use brunt_core::Size;
 use brunt_result::choice::RingMode;
 
 use crate::degradation::{OverRuns, ResponseOverRuns};
@@ -227,21 +226,7 @@ pub fn describe(experiment: &Experiment, plan: &Plan) -> Vec<String> {
         lines.push(format!("probes every {}: {}", experiment.probes.interval, names.join(", ")));
     }
     for point in &plan.points {
-        let workload = &point.workload;
-        if point.phase.is_some() {
-            lines.push(format!("  {}: in {}", point.label, point.url));
-            continue;
-        }
-        let blocks: Vec<String> =
-            workload.blocks.iter().map(|block| Size(block.size.0).to_string()).collect();
-        lines.push(format!(
-            "  {}: {} blocks, {:.0}% reads, depth {} x {}",
-            point.label,
-            blocks.join("/"),
-            workload.read * 100.0,
-            workload.queue_depth,
-            workload.workers
-        ));
+        lines.push(format!("  {}: {}", point.label, point.load.describe()));
     }
     for fault in &experiment.fault {
         let time = |time: Option<brunt_core::Span>| time.map(|time| time.to_string());

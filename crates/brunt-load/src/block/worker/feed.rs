@@ -13,55 +13,78 @@ pub(super) struct Feed<S> {
     /// Nothing comes before this time, unless a request completes.
     ask_at: Nanos,
     ended: bool,
+    /// The sequence is not asked: it has ended, or what it gave is still here.
+    asks_no_more: bool,
 }
 
 impl<S: Sequence<Request = Planned>> Feed<S> {
     pub(super) fn new(sequence: S) -> Feed<S> {
-        Feed { sequence, upcoming: None, ask_at: Nanos(0), ended: false }
+        Feed { sequence, upcoming: None, ask_at: Nanos(0), ended: false, asks_no_more: false }
     }
 
+    /// Nothing comes before the start.
     pub(super) fn starts(&mut self, start: Nanos) {
+        self.ask_at = start;
         self.sequence.starts(start);
     }
 
     /// The next request if it is due by now, and since when. `own` says whether a request is this worker's and has not
     /// ended.
-    #[inline]
+    #[inline(always)] // once a request: returning it through memory would cost a tenth of the loop
     pub(super) fn due(&mut self, now: Nanos, own: impl Fn(u64) -> bool) -> Option<(Planned, Nanos)> {
         if now < self.ask_at {
             return None;
         }
-        let next = match self.upcoming.take() {
-            Some((planned, at)) => Next::Due(planned, at),
-            None if self.ended => return None,
-            None => self.sequence.next(now),
-        };
-        match next {
+        if self.asks_no_more {
+            return self.kept(now);
+        }
+        match self.sequence.next(now) {
             Next::Due(planned, at) if at <= now => Some((planned, at)),
-            Next::Due(planned, at) => {
-                self.upcoming = Some((planned, at));
-                self.ask_at = at;
-                None
-            }
-            Next::Later(at) => {
-                self.ask_at = at;
-                None
-            }
-            Next::WaitFor(index) => {
-                self.ask_at = if own(index) { Nanos::MAX } else { Nanos(now.0 + FOREIGN_POLL_NANOS) };
-                None
-            }
-            Next::End => {
-                (self.ended, self.ask_at) = (true, Nanos::MAX);
+            not_yet => {
+                self.keep(not_yet, now, own);
                 None
             }
         }
     }
 
+    /// The request that was not due before, if it is now.
+    #[cold]
+    fn kept(&mut self, now: Nanos) -> Option<(Planned, Nanos)> {
+        match self.upcoming {
+            Some((_, at)) if at <= now => {
+                self.asks_no_more = self.ended;
+                self.upcoming.take()
+            }
+            Some((_, at)) => {
+                self.ask_at = at;
+                None
+            }
+            None => None,
+        }
+    }
+
+    /// Remembers what was not due.
+    #[cold]
+    fn keep(&mut self, next: Next<Planned>, now: Nanos, own: impl Fn(u64) -> bool) {
+        self.ask_at = match next {
+            Next::Due(planned, at) => {
+                (self.upcoming, self.asks_no_more) = (Some((planned, at)), true);
+                at
+            }
+            Next::Later(at) => at,
+            Next::WaitFor(index) if own(index) => Nanos::MAX,
+            Next::WaitFor(_) => Nanos(now.0 + FOREIGN_POLL_NANOS),
+            Next::End => {
+                (self.ended, self.asks_no_more) = (true, true);
+                Nanos::MAX
+            }
+        };
+    }
+
     /// Takes back what [`Feed::due`] gave: it cannot be used now.
     pub(super) fn put_back(&mut self, request: (Planned, Nanos)) {
         assert!(self.upcoming.is_none(), "one request at a time");
-        self.upcoming = Some(request);
+        (self.upcoming, self.asks_no_more) = (Some(request), true);
     }
 
     /// A request ended.
@@ -91,6 +114,6 @@ impl<S: Sequence<Request = Planned>> Feed<S> {
     /// Another rate, of all workers together.
     pub(super) fn set_rate(&mut self, rate: f64, now: Nanos) {
         self.sequence.set_rate(rate, now);
-        self.ask_at = Nanos(0);
+        self.ask_at = now;
     }
 }

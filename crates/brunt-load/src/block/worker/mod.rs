@@ -23,15 +23,15 @@ use std::time::Duration;
 
 use brunt_block::{BufPool, Completion, Device, DeviceError, DeviceInfo, Op, Request};
 use brunt_core::Nanos;
-use brunt_result::{OpKind, Outcome, RequestStatus, Stopped};
+use brunt_result::{Outcome, RequestStatus, Stopped};
 
-use crate::WorkloadError;
 use crate::block::data::Source;
 use crate::block::generator::{Area, Planned};
 use crate::block::synthetic::{Synthetic, WorkerId};
 use crate::block::verify::Ledger;
 use crate::block::workload::{Arrival, Workload};
 use crate::commands::Commands;
+use crate::load::WorkloadError;
 use crate::record::{Recorder, status_of};
 use crate::sequence::Sequence;
 use feed::Feed;
@@ -40,9 +40,6 @@ use retry::RetryRules;
 use slots::Slots;
 use tally::{Tally, Times};
 pub use time::{RingTime, Timeline};
-
-/// The operations of a described workload, in the order of their figures.
-pub const KINDS: [OpKind; 2] = [OpKind::Read, OpKind::Write];
 
 /// How long a command may go unseen.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -119,7 +116,7 @@ impl<S: Sequence<Request = Planned>> Worker<S> {
         let area = area(workload, info, id)?;
         let block_max = workload.block_bytes_max();
         let mut source = Source::new(workload.data, block_max, id.seed, id.worker);
-        let writes = workload.read < 1.0;
+        let writes = workload.writes();
         let bufs = (0..workload.queue_depth).map(|_| {
             let mut buf = pool.take(block_max as usize);
             if writes {
@@ -128,7 +125,7 @@ impl<S: Sequence<Request = Planned>> Worker<S> {
             buf
         });
         let slots = Slots::new(bufs);
-        let depth = slots.len();
+        let (depth, kinds) = (slots.len(), workload.kinds());
         let nonzero = |duration: Duration| (!duration.is_zero()).then_some(duration);
         Ok(Worker {
             slots,
@@ -151,7 +148,7 @@ impl<S: Sequence<Request = Planned>> Worker<S> {
             },
             retry: RetryRules::new(&workload.retry),
             phase: Phase::new(workload, |all| id.share(all)),
-            tally: Tally::new(id.worker, &KINDS, nonzero(workload.interval.0), workload.record_requests),
+            tally: Tally::new(id.worker, &kinds, nonzero(workload.interval.0), workload.record_requests),
             just_began: false,
             outstanding: 0,
             next_timeout: Nanos::MAX,
@@ -246,7 +243,7 @@ impl<S: Sequence<Request = Planned>> Worker<S> {
     fn obey(&mut self, now: Nanos, commands: &Commands) {
         self.changes_seen = commands.changes();
         if let Some(rate) = commands.rate() {
-            self.feed.set_rate(rate, now);
+            self.feed.set_rate(rate, now.max(self.phase.start));
         }
         if let Some(depth) = commands.depth() {
             self.slots.set_depth(depth);
@@ -296,7 +293,7 @@ impl<S: Sequence<Request = Planned>> Worker<S> {
     /// The next request that is due, and since when. Goes past those that are too late.
     #[inline]
     fn next_request(&mut self, now: Nanos) -> Option<(Planned, Nanos)> {
-        if now < self.phase.start || !self.phase.may_issue() {
+        if !self.phase.may_issue() {
             return None;
         }
         loop {
@@ -421,7 +418,7 @@ impl<S: Sequence<Request = Planned>> Worker<S> {
         if phase.issuing {
             until = until.min(phase.end);
             if !self.slots.free.is_empty() && self.held.is_none() {
-                until = until.min(self.feed.ask_at().max(phase.start).max(now));
+                until = until.min(self.feed.ask_at().max(now));
             }
         }
         until = self.slots.next_attempt(until);

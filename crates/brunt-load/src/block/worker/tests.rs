@@ -8,7 +8,7 @@ use crate::block::workload::{Burst, Process, RampUp, Retry, RetryOn, Stop};
 use crate::record::NoRecorder;
 use crate::sequence::Next;
 use brunt_core::{Clock, Span};
-use brunt_result::Interval;
+use brunt_result::{Interval, OpKind};
 
 /// A device with one answer after a fixed time, on a clock that only the test moves.
 struct Simulated {

@@ -1,5 +1,5 @@
 //! The highest rate that keeps a promise ("p99 under 5 ms"): doubles until a trial fails, then
-//! halves the gap. Pure: it names rates and is told verdicts; a session makes the trials.
+//! halves the gap. Pure: it names rates and is told verdicts; somebody else makes the trials.
 
 /// Trials at the most: 2^40 by doubling and as many halvings as the finest tolerance needs.
 pub const TRIALS_MAX: u32 = 60;
@@ -68,7 +68,7 @@ mod tests {
         (search.answer(), search.trials)
     }
 
-    /// The goal: the answer is below the limit and within the tolerance of it, from either side.
+    /// The answer is below the limit and within the tolerance of it, from either side.
     #[test]
     fn finds_the_limit() {
         for limit in [0.7, 950.0, 1000.0, 123_456.0, 7e8] {
@@ -81,7 +81,7 @@ mod tests {
         }
     }
 
-    /// The goal: a target that keeps no promise, and one that keeps all, end the search.
+    /// A target that keeps no promise, and one that keeps all, end the search.
     #[test]
     fn ends_always() {
         assert_eq!(search(0.0, 1000.0, 0.02).0, None);

@@ -1,8 +1,14 @@
 //! When throughput is steady: SNIA's Solid State Storage Performance Test Specification. Over a
 //! window of five rounds the values range within 20 % of their mean, and the least-squares line
-//! through them rises or falls by at most 10 % of it. A session asks after each round.
+//! through them rises or falls by at most 10 % of it. Pure but for the rounds, which are made of
+//! merged intervals.
 
 use std::collections::VecDeque;
+use std::time::Duration;
+
+use brunt_result::{Interval, Stopped};
+
+use crate::load::SteadyGoal;
 
 /// Rounds looked at.
 pub const WINDOW_ROUNDS: usize = 5;
@@ -54,11 +60,51 @@ impl SteadyState {
     }
 }
 
+/// The rounds of a run, made of its merged intervals.
+pub(super) struct Rounds {
+    state: SteadyState,
+    rounds_max: u32,
+    /// In a round.
+    intervals: u64,
+    seen: u64,
+    completed: u64,
+}
+
+impl Rounds {
+    /// For intervals of this length.
+    pub(super) fn new(goal: SteadyGoal, interval: Duration) -> Rounds {
+        let interval = interval.max(Duration::from_nanos(1));
+        let intervals = (goal.round.as_nanos() / interval.as_nanos()).max(1) as u64;
+        Rounds {
+            state: SteadyState::default(),
+            rounds_max: goal.rounds_max,
+            intervals,
+            seen: 0,
+            completed: 0,
+        }
+    }
+
+    /// Takes in an interval; the end of the run, if that is it.
+    pub(super) fn judge(&mut self, interval: &Interval) -> Option<Stopped> {
+        self.seen += 1;
+        self.completed += interval.figures.completed();
+        if !self.seen.is_multiple_of(self.intervals) {
+            return None;
+        }
+        let steady = self.state.round(std::mem::take(&mut self.completed) as f64);
+        match steady {
+            true => Some(Stopped::Steady),
+            false if self.state.rounds() >= self.rounds_max => Some(Stopped::NotSteady),
+            false => None,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The goal: both halves of the rule hold, and old rounds are forgotten.
+    /// both halves of the rule hold, and old rounds are forgotten.
     #[test]
     fn snia_rule() {
         let check = |rounds: &[f64], steady| {

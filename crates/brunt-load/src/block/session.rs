@@ -1,0 +1,173 @@
+//! One run of a described workload on a device, without an experiment around it: for benchmarks and tests.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use brunt_block::{Backend, RingConfig};
+use brunt_result::Outcome;
+
+use super::BlockLoad;
+use super::workload::Workload;
+use crate::decisions;
+use crate::load::{LoadError, Place, RunOrder};
+use crate::record::Recorder;
+
+/// A workload and what it is for.
+#[derive(Clone)]
+pub struct Session {
+    /// What to do.
+    pub workload: Workload,
+    /// What to do it to.
+    pub backend: Arc<dyn Backend>,
+    /// All requests follow from it.
+    pub seed: u64,
+    /// Tells the blocks of this run from those of another when they are verified.
+    pub run: u64,
+    /// How workers' rings are made; the buffer arena is made to fit.
+    pub ring: RingConfig,
+}
+
+impl Session {
+    /// A run against `backend` with the usual ring.
+    pub fn new(workload: Workload, backend: Arc<dyn Backend>, seed: u64) -> Session {
+        Session { workload, backend, seed, run: seed, ring: RingConfig::default() }
+    }
+
+    /// Runs until the workload is done or `stop` is set; either way what was measured is the result.
+    ///
+    /// # Errors
+    /// The workload does not fit, or a worker failed.
+    pub fn run(&self, stop: &AtomicBool, recorder: &mut dyn Recorder) -> Result<Outcome, LoadError> {
+        let load = BlockLoad { workload: self.workload.clone(), ring: self.ring.clone() };
+        let on = Place { device: Some(Arc::clone(&self.backend)) };
+        let order = RunOrder { run: self.run, ..RunOrder::alone(self.seed) };
+        decisions::run(&load, &on, &order, stop, recorder).map(|ran| ran.outcome)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::Ordering;
+    use std::time::Duration;
+
+    use crate::NoRecorder;
+    use crate::block::workload::{RampUp, Steady, Stop};
+    use brunt_block::backends::memory::MemoryBackend;
+    use brunt_block::backends::null::NullBackend;
+    use brunt_core::{Size, Span};
+    use brunt_result::{Interval, RequestRecord, RequestStatus, Stopped};
+
+    fn session(workload: Workload) -> Session {
+        Session::new(workload, Arc::new(MemoryBackend::new(16 << 20, 512).unwrap()), 1)
+    }
+
+    fn requests(count: u64) -> Stop {
+        Stop { requests: Some(count), ..Stop::default() }
+    }
+
+    struct Keep(Vec<Interval>, Vec<RequestRecord>);
+    impl Recorder for Keep {
+        fn interval(&mut self, interval: &Interval) {
+            self.0.push(interval.clone());
+        }
+        fn requests(&mut self, batch: &[RequestRecord]) {
+            self.1.extend_from_slice(batch);
+        }
+    }
+
+    /// several workers make exactly the requests asked for, and intervals, single requests
+    /// and outcome tell the same story.
+    #[test]
+    fn workers_add_up() {
+        let workload = Workload {
+            workers: 3,
+            queue_depth: 4,
+            read: 0.5,
+            interval: Span(Duration::from_millis(10)),
+            ramp_up: Some(RampUp { requests: 100, time: Span::default() }),
+            stop: requests(6000),
+            record_requests: true,
+            ..Workload::default()
+        };
+        let mut kept = Keep(Vec::new(), Vec::new());
+        let outcome = session(workload).run(&AtomicBool::new(false), &mut kept).unwrap();
+        assert_eq!((outcome.figures.completed(), outcome.stopped), (6000, Stopped::Done));
+        let sum: u64 = kept.0.iter().map(|interval| interval.figures.completed()).sum();
+        assert_eq!((sum, kept.1.len()), (6000, 6000));
+        assert!(kept.0.windows(2).all(|pair| pair[0].index < pair[1].index));
+        assert!(kept.1.iter().all(|request| request.index >= 100 && request.sent >= Some(request.intended)));
+        let response = outcome.figures.response();
+        assert_eq!(response.count(), 6000);
+        let longest = kept.1.iter().map(|request| request.completed.unwrap().0 - request.intended.0).max();
+        assert_eq!(response.max().map(|max| max.0), longest);
+    }
+
+    /// Has a run stopped as soon as it has done something.
+    struct Impatient<'a>(&'a AtomicBool);
+
+    impl Recorder for Impatient<'_> {
+        fn interval(&mut self, interval: &Interval) {
+            self.0.fetch_or(interval.figures.completed() > 0, Ordering::Relaxed);
+        }
+    }
+
+    /// Ctrl-C keeps what there is, and says that it is not all.
+    #[test]
+    fn a_stopped_run_keeps_its_results() {
+        let hour = Stop { time: Some(Span(Duration::from_secs(3600))), ..Stop::default() };
+        let interval = Span(Duration::from_millis(10));
+        let workload = Workload { workers: 2, stop: hour, interval, ..Workload::default() };
+        let stop = AtomicBool::new(false);
+        let outcome = session(workload).run(&stop, &mut Impatient(&stop)).unwrap();
+        assert_eq!(outcome.stopped, Stopped::Interrupted);
+        assert!(!outcome.is_complete() && outcome.figures.completed() > 0);
+    }
+
+    /// a run ends by the steady-state rule, one way or the other.
+    #[test]
+    fn steady_state_ends_a_run() {
+        let steady = Steady { round: Span(Duration::from_millis(10)), rounds_max: 6 };
+        let workload = Workload {
+            stop: Stop { steady: Some(steady), ..Stop::default() },
+            interval: Span(Duration::from_millis(10)),
+            ..Workload::default()
+        };
+        let outcome = session(workload).run(&AtomicBool::new(false), &mut NoRecorder).unwrap();
+        assert!(matches!(outcome.stopped, Stopped::Steady | Stopped::NotSteady), "{:?}", outcome.stopped);
+        assert!(outcome.is_complete());
+    }
+
+    /// written blocks are found again by reads of the same run, with every worker in its part.
+    #[test]
+    fn verified_run() {
+        let workload = Workload {
+            workers: 2,
+            queue_depth: 8,
+            read: 0.5,
+            verify: Some(crate::block::workload::Verify::default()),
+            region: crate::block::workload::Region { start: Size(0), length: Some(Size(256 << 10)) },
+            stop: requests(6000),
+            ..Workload::default()
+        };
+        let outcome = session(workload.clone()).run(&AtomicBool::new(false), &mut NoRecorder).unwrap();
+        assert_eq!((outcome.figures.completed(), outcome.figures.counts.errors()), (6000, 0));
+        // The canary: a device that forgets is found out.
+        let forgetful = Session::new(workload, Arc::new(NullBackend::new(16 << 20, 512)), 1);
+        let outcome = forgetful.run(&AtomicBool::new(false), &mut NoRecorder).unwrap();
+        assert!(outcome.figures.counts.of(RequestStatus::Miscompare) > 1000);
+        assert!(outcome.first_error.unwrap().to_string().contains("not what was written"));
+    }
+
+    /// a workload that does not fit is refused with its key before anything runs.
+    #[test]
+    fn misfits_are_refused() {
+        let misfit = Workload {
+            stop: requests(1),
+            region: crate::block::workload::Region { start: Size(1 << 30), length: None },
+            ..Workload::default()
+        };
+        let error = session(misfit).run(&AtomicBool::new(false), &mut NoRecorder).unwrap_err();
+        assert!(error.to_string().starts_with("region: "), "{error}");
+    }
+}

@@ -1,0 +1,274 @@
+//! Runs a load and decides what takes all of its workers together: when a run is steady, the highest rate that keeps a
+//! promise, the queue depth that fills what lies below. Called by studies and benchmarks.
+//!
+//! The rule: decisions are made here, once for all kinds of loads, and see nothing of a load but its merged
+//! intervals and outcomes. A load is told what to do by a [`RunOrder`] and by [`Command`]s.
+
+pub mod depth;
+pub mod rate;
+pub mod steady;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::sync_channel;
+use std::time::Duration;
+
+use brunt_core::Nanos;
+use brunt_result::choice::{DepthChoice, RingChoice, RingMode};
+use brunt_result::{Interval, Outcome, RequestStatus};
+
+use crate::collect::{Collector, Handle, MESSAGES_MAX};
+use crate::commands::Command;
+use crate::load::{
+    DepthGoal, Finished, Load, LoadError, LoadInfo, Pace, Place, Prepared, RateGoal, RateTrial, RunOrder,
+    Running, Trial, WorkloadError,
+};
+use crate::record::{NoRecorder, Recorder};
+use depth::DepthSearch;
+use rate::RateSearch;
+use steady::Rounds;
+
+/// Highest rate that a search tries, in requests a second.
+const RATE_MAX: f64 = 1e8;
+/// What comes before a trial of a depth when the load has no ramp-up: a connection's window has to open.
+const DEPTH_RAMP: Duration = Duration::from_millis(500);
+/// A trial skips what is later than so many times the limit of a rate search: a hopeless trial ends early.
+const HOPELESS: u32 = 100;
+const HOPELESS_MIN: Duration = Duration::from_millis(100);
+
+/// One worker's share of a number that all make together.
+pub fn share(all: u64, worker: u32, workers: u32) -> u64 {
+    all / u64::from(workers) + u64::from(u64::from(worker) < all % u64::from(workers))
+}
+
+/// A run that was made.
+#[derive(Debug)]
+pub struct Ran {
+    /// What its workers saw.
+    pub outcome: Outcome,
+    /// What was made ready for it.
+    pub prepared: Prepared,
+    /// What the load knows beside.
+    pub finished: Finished,
+}
+
+/// A run of an experiment: what was decided on the way, and the run that counts.
+#[derive(Debug)]
+pub struct Measured {
+    /// The run; of a rate search the trial at the answer, or the last one if none kept the promise.
+    pub outcome: Outcome,
+    /// What the load knows beside; nothing of a run that was interrupted before it began.
+    pub finished: Finished,
+    /// The highest rate that kept the promise of a rate search.
+    pub rate_found: Option<f64>,
+    /// Which trial of a rate search the run is, from 0; 0 for all others.
+    pub trial: u32,
+    /// The depth that was found, or was known.
+    pub depth: Option<DepthChoice>,
+}
+
+/// A trial of a rate search.
+#[derive(Debug)]
+pub struct RateTried {
+    /// Requests a second.
+    pub rate: f64,
+    /// Whether it kept the promise.
+    pub kept: bool,
+    /// What it saw.
+    pub ran: Ran,
+}
+
+struct Driven(Box<dyn Running>);
+
+impl Handle for Driven {
+    fn start(&mut self, at: Nanos) {
+        self.0.start(at);
+    }
+    fn halt(&mut self) {
+        self.0.command(Command::Stop).expect("every load can be stopped");
+    }
+}
+
+/// Makes one run as it is ordered, until it is done, steady, or `stop` is set; either way what was measured is the
+/// result.
+///
+/// # Errors
+/// It could not be made ready, or a worker failed.
+pub fn run(
+    load: &dyn Load,
+    on: &Place,
+    order: &RunOrder,
+    stop: &AtomicBool,
+    recorder: &mut dyn Recorder,
+) -> Result<Ran, LoadError> {
+    let info = load.info();
+    if matches!(info.pace, Pace::Search(_)) && order.rate.is_none() {
+        let what = "a rate search is many runs; it cannot be one".to_string();
+        return Err(WorkloadError { key: "arrival", what }.into());
+    }
+    let (messages, inbox) = sync_channel(MESSAGES_MAX);
+    let (prepared, running) = load.prepare(on, order, messages, stop)?;
+    let mut driven = Driven(running);
+    let mut rounds = match order.trial {
+        Some(_) => None,
+        None => info.steady.map(|goal| Rounds::new(goal, info.interval)),
+    };
+    let mut judge = |interval: &Interval| rounds.as_mut()?.judge(interval);
+    let collector = Collector::new(prepared.workers, stop, recorder, &mut judge);
+    let outcome = collector.collect(inbox, &mut driven)?;
+    Ok(Ran { outcome, prepared, finished: driven.0.finish() })
+}
+
+/// Makes a run of an experiment: finds the queue depth first if the load asks for it and `known` has none, looks for
+/// the rate if the load asks for that.
+///
+/// # Errors
+/// As [`run`].
+pub fn measure(
+    load: &dyn Load,
+    on: &Place,
+    order: &RunOrder,
+    known: Option<DepthChoice>,
+    stop: &AtomicBool,
+    recorder: &mut dyn Recorder,
+) -> Result<Measured, LoadError> {
+    let LoadInfo { depth_search, pace, .. } = load.info();
+    let mut order = order.clone();
+    let mut depth = known;
+    if let Some(goal) = depth_search {
+        if depth.is_none() {
+            depth = find_depth(load, on, &order, goal, stop)?;
+        }
+        match &depth {
+            Some(choice) => order.depth = Some(choice.queue_depth),
+            None => return Ok(Measured::interrupted(None)),
+        }
+    }
+    let Pace::Search(goal) = pace else {
+        return match run(load, on, &order, stop, recorder) {
+            Ok(Ran { outcome, finished, .. }) => {
+                Ok(Measured { outcome, finished, rate_found: None, trial: 0, depth })
+            }
+            Err(LoadError::Interrupted) => Ok(Measured::interrupted(depth)),
+            Err(error) => Err(error),
+        };
+    };
+    let (rate_found, tried) = find_rate(load, on, &order, goal, stop, recorder)?;
+    let at_answer = |tried: &RateTried| Some(tried.rate) == rate_found && tried.kept;
+    let chosen = tried.iter().position(at_answer).or(tried.len().checked_sub(1)).unwrap_or(0);
+    Ok(match tried.into_iter().nth(chosen) {
+        Some(RateTried { ran, .. }) => {
+            let (outcome, finished) = (ran.outcome, ran.finished);
+            Measured { outcome, finished, rate_found, trial: chosen as u32, depth }
+        }
+        None => Measured::interrupted(depth),
+    })
+}
+
+impl Measured {
+    /// It was stopped before it began.
+    fn interrupted(depth: Option<DepthChoice>) -> Measured {
+        let (outcome, finished) = (Outcome::interrupted(), Finished::default());
+        Measured { outcome, finished, rate_found: None, trial: 0, depth }
+    }
+}
+
+/// How the rings of a load's runs should work: as it says, or measured here and now. `None` when `stop` was set
+/// meanwhile.
+///
+/// # Errors
+/// Not even the usual mode works.
+pub fn choose_ring(
+    load: &dyn Load,
+    on: &Place,
+    seed: u64,
+    stop: &AtomicBool,
+) -> Result<Option<RingChoice>, LoadError> {
+    let stated = load.info().ring;
+    if stated != RingMode::Auto {
+        return Ok(Some(RingChoice::stated(stated)));
+    }
+    // Its workers are gone again as soon as they are ready: only the choice is wanted.
+    let (messages, _inbox) = sync_channel(MESSAGES_MAX);
+    match load.prepare(on, &RunOrder::alone(seed), messages, stop) {
+        Ok((prepared, running)) => {
+            drop(running);
+            Ok(Some(prepared.ring.unwrap_or_else(|| RingChoice::stated(RingMode::Interrupt))))
+        }
+        Err(LoadError::Interrupted) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Finds the queue depth; `None` when `stop` was set meanwhile. Requests are those of the load, writes too.
+///
+/// # Errors
+/// As [`run`].
+pub fn find_depth(
+    load: &dyn Load,
+    on: &Place,
+    order: &RunOrder,
+    goal: DepthGoal,
+    stop: &AtomicBool,
+) -> Result<Option<DepthChoice>, LoadError> {
+    let mut search = DepthSearch::new(goal.from, goal.max);
+    while let Some(depth) = search.next_depth() {
+        let trial = Some(Trial { time: goal.time, ramp_up: DEPTH_RAMP });
+        let order = RunOrder { depth: Some(depth), trial, ..order.clone() };
+        let ran = match run(load, on, &order, stop, &mut NoRecorder) {
+            Err(LoadError::Interrupted) => return Ok(None),
+            ran => ran?,
+        };
+        if stop.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        search.report(ran.outcome.bytes_per_second);
+    }
+    Ok(Some(search.answer()))
+}
+
+/// Finds the highest rate at which the promise is kept; the answer and every trial. Each trial is a run of the
+/// load's own length. A search that was interrupted has no answer, and the trial that was cut short is its last.
+///
+/// # Errors
+/// As [`run`].
+pub fn find_rate(
+    load: &dyn Load,
+    on: &Place,
+    order: &RunOrder,
+    goal: RateGoal,
+    stop: &AtomicBool,
+    recorder: &mut dyn Recorder,
+) -> Result<(Option<f64>, Vec<RateTried>), LoadError> {
+    let mut search = RateSearch::new(goal.rate, RATE_MAX, goal.tolerance);
+    let mut tried = Vec::new();
+    while let Some(rate) = search.next_rate() {
+        let skip_after = goal.limit.saturating_mul(HOPELESS).max(HOPELESS_MIN);
+        let order = RunOrder { rate: Some(RateTrial { rate, skip_after }), ..order.clone() };
+        let ran = match run(load, on, &order, stop, recorder) {
+            Err(LoadError::Interrupted) => return Ok((None, tried)),
+            ran => ran?,
+        };
+        let complete = ran.outcome.is_complete();
+        let kept = complete && keeps(&ran.outcome, goal);
+        tried.push(RateTried { rate, kept, ran });
+        if !complete {
+            // Cut short: it says nothing about the rate, but what it saw is kept.
+            return Ok((None, tried));
+        }
+        search.report(kept);
+    }
+    Ok((search.answer(), tried))
+}
+
+/// Whether a trial kept its promise, with every request answered well and none skipped.
+fn keeps(outcome: &Outcome, goal: RateGoal) -> bool {
+    let counts = outcome.figures.counts;
+    let clean = counts.errors() == 0
+        && counts.of(RequestStatus::Skipped) == 0
+        && counts.of(RequestStatus::Hanging) == 0;
+    let response = outcome.figures.response().percentile(goal.percentile);
+    clean && response.is_some_and(|response| response.since(Nanos(0)) <= goal.limit)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,152 @@
+//! Runs of real loads of every kind, and what is decided over all of their workers.
+
+use super::*;
+use std::sync::Arc;
+
+use brunt_block::open_url;
+use brunt_core::Span;
+use brunt_result::Stopped;
+
+use crate::block::BlockLoad;
+use crate::block::workload::{Arrival, DepthSearch as Search, Process, Stop, Workload};
+use crate::commands::CommandError;
+use crate::file::{FileLoad, FileSystemLoad};
+use crate::load_kind;
+use crate::nap::Nap;
+
+fn on(url: &str) -> Place {
+    Place { device: Some(open_url(url).unwrap()) }
+}
+
+fn requests(count: u64) -> Stop {
+    Stop { requests: Some(count), ..Stop::default() }
+}
+
+/// A load that is known here by its table line only.
+#[test]
+fn a_load_needs_a_file_and_a_line() {
+    let (_, load) = (load_kind("nap").unwrap().read)("naps = 5").unwrap().remove(0);
+    assert_eq!(load.open(&Place::default()).unwrap(), ["it only sleeps"]);
+    let measured = measure(
+        &*load,
+        &Place::default(),
+        &RunOrder::alone(1),
+        None,
+        &AtomicBool::new(false),
+        &mut NoRecorder,
+    )
+    .unwrap();
+    assert_eq!((measured.outcome.figures.completed(), measured.outcome.stopped), (10, Stopped::Done));
+    let kinds: Vec<_> = measured.outcome.figures.ops().map(|(kind, _)| kind).collect();
+    assert_eq!(kinds, load.info().kinds);
+    load.close().unwrap();
+    let long = Nap { naps: u64::MAX, workers: 3 };
+    let ran = run(&long, &Place::default(), &RunOrder::alone(1), &AtomicBool::new(true), &mut NoRecorder);
+    assert_eq!(ran.unwrap().outcome.stopped, Stopped::Interrupted);
+}
+
+#[test]
+fn a_block_load_needs_a_device() {
+    let load = BlockLoad::new(Workload { stop: requests(1), ..Workload::default() });
+    let order = RunOrder::alone(1);
+    let error = run(&load, &Place::default(), &order, &AtomicBool::new(false), &mut NoRecorder).unwrap_err();
+    assert!(matches!(error, LoadError::NoDevice { kind: "block" }), "{error}");
+}
+
+#[test]
+fn what_a_load_cannot_do_is_refused_by_type() {
+    let stop = AtomicBool::new(false);
+    let prepared = |load: &dyn Load, on: &Place| {
+        let (messages, inbox) = sync_channel(MESSAGES_MAX);
+        let (_, running) = load.prepare(on, &RunOrder::alone(1), messages, &stop).unwrap();
+        (running, inbox)
+    };
+    let closed = BlockLoad::new(Workload { queue_depth: 8, stop: requests(1), ..Workload::default() });
+    let (mut running, _inbox) = prepared(&closed, &on("null:1MiB"));
+    assert_eq!(running.command(Command::Rate(10.0)), Err(CommandError::NoRate));
+    assert_eq!(running.command(Command::Depth(9)), Err(CommandError::BadDepth { depth: 9, max: 8 }));
+    assert_eq!(running.command(Command::Depth(2)), Ok(()));
+    let skip_after = Span(Duration::from_secs(1));
+    let arrival = Arrival::Open { rate: 10.0, process: Process::Constant, skip_after };
+    let open = BlockLoad::new(Workload { arrival, stop: requests(1), ..Workload::default() });
+    let (mut running, _inbox) = prepared(&open, &on("null:1MiB"));
+    assert_eq!(running.command(Command::Rate(1e6)), Ok(()));
+    assert_eq!(running.command(Command::Rate(-1.0)), Err(CommandError::BadRate { rate: -1.0 }));
+    let folder = tempfile::tempdir().unwrap();
+    let file_size = Some(brunt_core::Size(64 << 10));
+    let settings = FileSystemLoad { file_size, files: 10, ..FileSystemLoad::new(folder.path()) };
+    let phases = FileLoad::phases(&settings);
+    phases[0].open(&Place::default()).unwrap();
+    let (mut running, inbox) = prepared(&phases[0], &Place::default());
+    assert_eq!(running.command(Command::Rate(1.0)), Err(CommandError::NoRate));
+    assert_eq!(running.command(Command::Depth(1)), Err(CommandError::NoDepth));
+    drop((running, inbox));
+    phases.iter().for_each(|phase| phase.close().unwrap());
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+/// What the array serves at once is filled by four, and not by one.
+#[test]
+fn an_arrays_servers_are_found() {
+    let mut said = String::new();
+    // What a busy machine adds to a delay weighs less where that is longer.
+    for slower in [1, 2, 4, 8, 16] {
+        let url = format!("memory:16MiB?delay=const:{}ms,servers=4", 2 * slower);
+        let search = Search { max: 64, time: Span(Duration::from_millis(100 * slower)) };
+        let load =
+            BlockLoad::new(Workload { stop: requests(1), depth_search: Some(search), ..Workload::default() });
+        let measured = |stop: bool| {
+            let stop = AtomicBool::new(stop);
+            measure(&load, &on(&url), &RunOrder::alone(1), None, &stop, &mut NoRecorder).unwrap()
+        };
+        let stopped = measured(true);
+        assert!(stopped.depth.is_none() && stopped.outcome.stopped == Stopped::Interrupted);
+        let choice = measured(false).depth.unwrap();
+        if (3..=8).contains(&choice.queue_depth) {
+            return;
+        }
+        said = choice.said();
+    }
+    panic!("{said}");
+}
+
+#[test]
+fn a_rate_search_ends_at_what_the_device_can_do() {
+    let search = |limit: Duration| {
+        let arrival = Arrival::Search {
+            percentile: 50.0,
+            limit: Span(limit),
+            rate: 20.0,
+            tolerance: 0.5,
+            process: Process::Constant,
+        };
+        let stop = Stop { time: Some(Span(Duration::from_millis(200))), ..Stop::default() };
+        let load = BlockLoad::new(Workload { arrival, stop, queue_depth: 4, ..Workload::default() });
+        let place = on("memory:16MiB?delay=const:20ms,servers=1");
+        measure(&load, &place, &RunOrder::alone(1), None, &AtomicBool::new(false), &mut NoRecorder).unwrap()
+    };
+    let found = search(Duration::from_millis(100));
+    // Fifty a second is all that one server of 20 ms can do; in a short trial the queue of more stays short.
+    assert!(found.rate_found.is_some_and(|rate| (20.0..200.0).contains(&rate)), "{:?}", found.rate_found);
+    let none = search(Duration::from_millis(1));
+    assert!(none.rate_found.is_none() && none.outcome.figures.completed() > 0 && none.trial > 0);
+}
+
+#[test]
+fn shares_add_up() {
+    for (all, workers) in [(0, 1), (10, 3), (2, 5), (u64::MAX, 7)] {
+        let sum: u64 = (0..workers).map(|worker| share(all, worker, workers)).sum();
+        assert_eq!(sum, all);
+    }
+}
+
+#[test]
+fn one_run_of_a_rate_search_is_refused() {
+    let limit = Span(Duration::from_millis(1));
+    let process = Process::Constant;
+    let arrival = Arrival::Search { percentile: 99.0, limit, rate: 1.0, tolerance: 0.1, process };
+    let load: Arc<dyn Load> = Arc::new(BlockLoad::new(Workload { arrival, ..Workload::default() }));
+    let order = RunOrder::alone(1);
+    let error = run(&*load, &on("null:1MiB"), &order, &AtomicBool::new(false), &mut NoRecorder).unwrap_err();
+    assert!(error.to_string().starts_with("arrival: "), "{error}");
+}

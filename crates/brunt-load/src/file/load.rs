@@ -1,0 +1,219 @@
+//! Each phase on a file system as a load. The phases of one file system share what is made there: the folder, and the data
+//! file, so that one phase reads what another wrote.
+
+use std::any::Any;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use brunt_core::Nanos;
+use brunt_result::Outcome;
+use brunt_result::choice::{PageCache, RingMode};
+
+use super::{FileSystem, FileSystemError, FileSystemLoad, Phase};
+use crate::collect::{Message, Post};
+use crate::commands::{Command, CommandError, Commands};
+use crate::load::{Finished, Inbox, Load, LoadError, LoadInfo, Pace, Place, Prepared, RunOrder, Running};
+
+/// Its name in [`crate::LOADS`].
+pub const KIND: &str = "file";
+/// How often a load that is made ready looks whether it shall go on.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// A phase on a file system.
+#[derive(Clone, Debug)]
+pub struct FileLoad {
+    phase: Phase,
+    shared: Arc<Shared>,
+}
+
+/// What the phases of one file system share.
+#[derive(Debug)]
+struct Shared {
+    settings: FileSystemLoad,
+    system: Mutex<Option<FileSystem>>,
+}
+
+impl FileLoad {
+    /// The phases of a file system, in their order.
+    pub fn phases(settings: &FileSystemLoad) -> Vec<FileLoad> {
+        let shared = Arc::new(Shared { settings: settings.clone(), system: Mutex::new(None) });
+        let load = |phase: &Phase| FileLoad { phase: *phase, shared: Arc::clone(&shared) };
+        settings.phases.iter().map(load).collect()
+    }
+
+    /// Which phase it is.
+    pub fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    fn system(&self) -> MutexGuard<'_, Option<FileSystem>> {
+        self.shared.system.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The thread of a run.
+    fn work(
+        &self,
+        seed: u64,
+        inbox: &Inbox,
+        started: &Receiver<Nanos>,
+        commands: &Commands,
+    ) -> Result<(Outcome, PageCache), LoadError> {
+        let mut system = self.system();
+        let system = system.as_mut().expect("opened before its first run");
+        let _ = inbox.send(Message::Ready);
+        let Ok(start) = started.recv() else { return Ok((Outcome::interrupted(), PageCache::default())) };
+        let mut post = Post::new(0, inbox);
+        let (outcome, cache) = system.run(self.phase, seed, start, commands, &mut post)?;
+        Ok((Outcome { recording_wait: post.waited(), ..outcome }, cache))
+    }
+}
+
+impl From<FileSystemError> for LoadError {
+    fn from(error: FileSystemError) -> LoadError {
+        LoadError::Own { kind: KIND, source: Box::new(error) }
+    }
+}
+
+impl Load for FileLoad {
+    fn kind(&self) -> &'static str {
+        KIND
+    }
+
+    fn info(&self) -> LoadInfo {
+        let settings = &self.shared.settings;
+        LoadInfo {
+            kinds: self.phase.kinds().to_vec(),
+            workers: if self.phase == Phase::Seeks { settings.seekers } else { 1 },
+            queue_depth: 1,
+            pace: Pace::Closed,
+            ramp_up: Duration::ZERO,
+            interval: settings.interval.0,
+            steady: None,
+            depth_search: None,
+            time_min: Duration::ZERO,
+            open_ended: true,
+            // Only what it made itself.
+            writes: false,
+            ring: RingMode::default(),
+        }
+    }
+
+    fn describe(&self) -> String {
+        format!("in {}", self.shared.settings.directory.display())
+    }
+
+    fn open(&self, _on: &Place) -> Result<Vec<String>, LoadError> {
+        let mut system = self.system();
+        if system.is_none() {
+            *system = Some(FileSystem::open(&self.shared.settings)?);
+        }
+        Ok(system.as_ref().map(|system| system.notes().to_vec()).unwrap_or_default())
+    }
+
+    fn prepare(
+        &self,
+        _on: &Place,
+        order: &RunOrder,
+        inbox: Inbox,
+        stop: &AtomicBool,
+    ) -> Result<(Prepared, Box<dyn Running>), LoadError> {
+        let commands = Arc::new(Commands::new());
+        self.make_ready(&commands, stop)?;
+        let (start, started) = sync_channel(1);
+        let (load, seed, told) = (self.clone(), order.seed, Arc::clone(&commands));
+        let work = move || {
+            let (outcome, cache) = match load.work(seed, &inbox, &started, &told) {
+                Ok((outcome, cache)) => (Ok(outcome), Some(cache)),
+                Err(error) => (Err(error), None),
+            };
+            let _ = inbox.send(Message::Done(0, Box::new(outcome)));
+            cache
+        };
+        let thread = std::thread::Builder::new().name(self.phase.name().into()).spawn(work);
+        let thread = thread.map_err(|source| LoadError::Io { worker: 0, source })?;
+        let running = RunningPhase { start: Some(start), commands, thread: Some(thread) };
+        Ok((Prepared { workers: 1, queue_depth: 1, ring: None }, Box::new(running)))
+    }
+
+    fn close(&self) -> Result<(), LoadError> {
+        // The first of its phases to be closed takes everything away.
+        let system = self.system().take();
+        Ok(system.map_or(Ok(()), FileSystem::close)?)
+    }
+
+    fn any(&self) -> &dyn Any {
+        self
+    }
+}
+
+impl FileLoad {
+    /// Makes ready what the phase needs. That may take long, so `stop` is passed on meanwhile.
+    fn make_ready(&self, commands: &Commands, stop: &AtomicBool) -> Result<(), LoadError> {
+        let mut system = self.system();
+        let system = system.as_mut().expect("opened before its first run");
+        let ready = std::thread::scope(|scope| {
+            let (done, is_done) = sync_channel(1);
+            let making = scope.spawn(move || {
+                let ready = system.prepare(self.phase, commands);
+                let _ = done.send(());
+                ready
+            });
+            while is_done.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
+                if stop.load(Ordering::Relaxed) {
+                    commands.give(Command::Stop);
+                }
+            }
+            making.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })?;
+        if ready { Ok(()) } else { Err(LoadError::Interrupted) }
+    }
+}
+
+/// A phase that runs.
+struct RunningPhase {
+    start: Option<SyncSender<Nanos>>,
+    commands: Arc<Commands>,
+    thread: Option<JoinHandle<Option<PageCache>>>,
+}
+
+impl RunningPhase {
+    fn join(&mut self) -> Option<PageCache> {
+        self.start = None;
+        match self.thread.take()?.join() {
+            Ok(cache) => cache,
+            Err(_) if std::thread::panicking() => None,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    }
+}
+
+impl Running for RunningPhase {
+    fn start(&mut self, at: Nanos) {
+        if let Some(start) = self.start.take() {
+            let _ = start.send(at);
+        }
+    }
+
+    fn command(&mut self, command: Command) -> Result<(), CommandError> {
+        match command {
+            Command::Stop => self.commands.give(command),
+            Command::Rate(_) => return Err(CommandError::NoRate),
+            Command::Depth(_) => return Err(CommandError::NoDepth),
+        }
+        Ok(())
+    }
+
+    fn finish(mut self: Box<Self>) -> Finished {
+        Finished { page_cache: self.join() }
+    }
+}
+
+impl Drop for RunningPhase {
+    fn drop(&mut self) {
+        self.commands.give(Command::Stop);
+        self.join();
+    }
+}

@@ -1,0 +1,136 @@
+//! A load for tests, to show what it takes to add one: this file, and its line in [`crate::LOADS`]. Its workers do nothing
+//! but sleep; a nap is a request.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use brunt_core::{Clock, Nanos};
+use brunt_result::choice::RingMode;
+use brunt_result::{Figures, Interval, OpKind, Outcome, RequestStatus, Stopped};
+
+use crate::collect::{Message, Post};
+use crate::commands::{Command, CommandError, Commands};
+use crate::load::{
+    Finished, Inbox, Load, LoadError, LoadInfo, Pace, Place, Prepared, RunOrder, Running, WorkloadError,
+};
+use crate::loads::LoadKind;
+use crate::record::Recorder;
+
+pub(crate) const KIND: LoadKind = LoadKind {
+    name: "nap",
+    help: "sleeps",
+    example: "naps = 3",
+    read: |text| {
+        let table: std::collections::BTreeMap<String, u64> = toml::from_str(text).map_err(Box::new)?;
+        let naps = table.get("naps").ok_or(WorkloadError { key: "naps", what: "write how many".into() })?;
+        Ok(vec![(String::new(), Arc::new(Nap { naps: *naps, workers: 2 }))])
+    },
+};
+
+#[derive(Clone, Debug)]
+pub(crate) struct Nap {
+    pub(crate) naps: u64,
+    pub(crate) workers: u32,
+}
+
+impl Load for Nap {
+    fn kind(&self) -> &'static str {
+        KIND.name
+    }
+    fn info(&self) -> LoadInfo {
+        LoadInfo {
+            kinds: vec![OpKind::Access],
+            workers: self.workers,
+            queue_depth: 1,
+            pace: Pace::Closed,
+            ramp_up: Duration::ZERO,
+            interval: Duration::ZERO,
+            steady: None,
+            depth_search: None,
+            time_min: Duration::ZERO,
+            open_ended: true,
+            writes: false,
+            ring: RingMode::default(),
+        }
+    }
+    fn describe(&self) -> String {
+        format!("{} naps", self.naps)
+    }
+    fn open(&self, _on: &Place) -> Result<Vec<String>, LoadError> {
+        Ok(vec!["it only sleeps".into()])
+    }
+    fn prepare(
+        &self,
+        _on: &Place,
+        _order: &RunOrder,
+        inbox: Inbox,
+        _stop: &AtomicBool,
+    ) -> Result<(Prepared, Box<dyn Running>), LoadError> {
+        let commands = Arc::new(Commands::new());
+        let (mut starts, mut threads) = (Vec::new(), Vec::new());
+        for worker in 0..self.workers {
+            let (start, started) = sync_channel::<Nanos>(1);
+            let (inbox, commands, naps) = (inbox.clone(), Arc::clone(&commands), self.naps);
+            starts.push(start);
+            threads.push(std::thread::spawn(move || {
+                let _ = inbox.send(Message::Ready);
+                let outcome = match started.recv() {
+                    Ok(start) => sleep(naps, start, &commands, &mut Post::new(worker, &inbox)),
+                    Err(_) => Outcome::interrupted(),
+                };
+                let _ = inbox.send(Message::Done(worker, Box::new(Ok(outcome))));
+            }));
+        }
+        let prepared = Prepared { workers: self.workers, queue_depth: 1, ring: None };
+        Ok((prepared, Box::new(Naps { starts, commands, threads })))
+    }
+    fn any(&self) -> &dyn Any {
+        self
+    }
+}
+
+fn sleep(naps: u64, start: Nanos, commands: &Commands, recorder: &mut dyn Recorder) -> Outcome {
+    let mut interval =
+        Interval { index: 0, start, end: start, figures: Figures::of_kinds(&[OpKind::Access]) };
+    for _ in 0..naps {
+        if commands.is_stopped() {
+            break;
+        }
+        std::thread::sleep(Duration::from_micros(10));
+        interval.figures.at(0).completed += 1;
+        interval.figures.at(0).response.record(Nanos(10_000));
+        interval.figures.counts.by_status[RequestStatus::Good as usize] += 1;
+    }
+    interval.end = Clock::Monotonic.now();
+    recorder.interval(&interval);
+    let stopped = if commands.is_stopped() { Stopped::Interrupted } else { Stopped::Done };
+    Outcome { figures: interval.figures, start, end: interval.end, stopped, ..Outcome::interrupted() }
+}
+
+struct Naps {
+    starts: Vec<SyncSender<Nanos>>,
+    commands: Arc<Commands>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Running for Naps {
+    fn start(&mut self, at: Nanos) {
+        self.starts.drain(..).for_each(|start| start.send(at).expect("a napper waits"));
+    }
+    fn command(&mut self, command: Command) -> Result<(), CommandError> {
+        match command {
+            Command::Stop => self.commands.give(command),
+            Command::Rate(_) => return Err(CommandError::NoRate),
+            Command::Depth(_) => return Err(CommandError::NoDepth),
+        }
+        Ok(())
+    }
+    fn finish(mut self: Box<Self>) -> Finished {
+        self.threads.drain(..).for_each(|thread| thread.join().expect("a napper does not panic"));
+        Finished::default()
+    }
+}
