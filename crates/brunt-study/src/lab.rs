@@ -20,9 +20,9 @@ use brunt_result::link::LinkReport;
 use crate::experiment::{Experiment, LabEntry};
 use crate::hook::{HookError, HookErrorKind, RunHook};
 use crate::observe::{Hub, RunInfo};
-use crate::probe::{Network, Watch, Watching};
 use crate::role::Place;
 use crate::summary::RunSummary;
+use brunt_probe::{Network, Watch, Watching};
 
 /// A lab that stands. Clones are the same lab; it goes with the last of them.
 #[derive(Clone)]

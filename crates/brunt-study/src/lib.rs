@@ -13,7 +13,7 @@ pub mod fault;
 pub mod hook;
 pub mod lab;
 pub mod observe;
-pub mod probe;
+pub mod probing;
 pub mod results;
 pub mod role;
 pub mod study;

@@ -17,6 +17,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use brunt_core::Clock;
+use brunt_probe::{Watch, Watching};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -24,7 +25,6 @@ use crate::control::{self, Absence, Controls, ProcessState, Reply};
 use crate::experiment::{Serve, TARGET_NAME};
 use crate::hook::{HookError, HookErrorKind, RunHook};
 use crate::observe::{Hub, RunInfo};
-use crate::probe::{Watch, Watching};
 
 /// A role that does not listen after this is given up: a large memory LUN takes a moment, and so does a program
 /// that comes from a slow disk.
@@ -71,7 +71,7 @@ pub struct Here;
 
 impl Place for Here {
     fn host(&self) -> &str {
-        crate::probe::LOCAL
+        brunt_probe::LOCAL
     }
 
     fn address(&self) -> IpAddr {

@@ -115,7 +115,7 @@ fn chart(panel: &Panel, of: &str, mut members: Vec<(&Probe, &str)>, zero: usize)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use brunt_study::probe::PROBES;
+    use brunt_probe::PROBES;
 
     /// The goal: panels ask for figures that probes tell.
     #[test]

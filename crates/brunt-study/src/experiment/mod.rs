@@ -32,7 +32,7 @@ pub use plan::{Plan, Point, Sweep};
 pub use secrets::without_secrets;
 pub use target::{LUNS_MAX, Serve, TARGET_NAME, Target};
 
-use crate::probe::Probes;
+use brunt_probe::{Probes, ProbesError};
 
 /// Most runs of an experiment: a sweep of too many axes is a slip of the pen.
 pub const RUNS_MAX: usize = 100_000;
@@ -165,7 +165,7 @@ impl Experiment {
                 return Err(source.mistake(&["filesystems", name], what, Some("rename one of them".into())));
             }
         }
-        if let Err((key, what)) = self.probes.check() {
+        if let Err(ProbesError { key, what }) = self.probes.check() {
             return Err(source.mistake(&["probes", key], what, None));
         }
         self.check_faults(source)?;

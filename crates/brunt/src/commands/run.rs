@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use brunt_fio::FioJson;
+use brunt_probe::{Prober, Watch};
 use brunt_result::summary::{self, Summary};
 use brunt_study::experiment::{Experiment, Target, overlaps};
 use brunt_study::fault::FaultSchedule;
 use brunt_study::hook::{Company, RunHook};
 use brunt_study::lab::BuiltLab;
 use brunt_study::observe::Observer;
-use brunt_study::probe::{Prober, Watch};
+use brunt_study::probing::Probing;
 use brunt_study::results::Results;
 use brunt_study::role::{Here, Place, Role, Roles};
 use brunt_study::study::{Study, describe, table};
@@ -138,7 +139,7 @@ impl Subcommand for Run {
                     Prober::in_lab(&experiment.probes, &watch)
                 }
             };
-            hooks.push(Box::new(prober));
+            hooks.push(Box::new(Probing::new(prober)));
         }
         let results = Results::create(&folder, &text)
             .map_err(|error| Failure::failed(format!("cannot write the results: {error}")))?;

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use brunt_core::{Histogram, Nanos};
+use brunt_probe::LOCAL;
 use brunt_result::summary::RunSummary;
 use brunt_result::{Counts, Interval, RequestStatus};
 use brunt_study::experiment::Plan;
 use brunt_study::observe::{Event, RunInfo, Sample};
-use brunt_study::probe::LOCAL;
 
 /// Stretches that are remembered for the time lines: more than a terminal has columns.
 const HISTORY_MAX: usize = 256;

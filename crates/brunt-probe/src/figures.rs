@@ -171,7 +171,7 @@ pub fn pairs<'a, const N: usize>(
 mod tests {
     use super::*;
 
-    /// The goal: wraps are counted through, resets are not taken for traffic.
+    /// Wraps are counted through, resets are not taken for traffic.
     #[test]
     fn counters_wrap_and_reset() {
         let check = |before, now, expected| assert_eq!(advance(before, now), expected, "{before} {now}");
@@ -184,7 +184,7 @@ mod tests {
         check((1 << 31) + 10, 20, None);
     }
 
-    /// The goal: an instance is found wherever it went, and a new one has no figure yet.
+    /// An instance is found wherever it went, and a new one has no figure yet.
     #[test]
     fn instances_pair_by_name() {
         let rows = |names: &[(&str, u64)]| -> Rows<1> {
@@ -195,7 +195,7 @@ mod tests {
         assert_eq!(found, [("b", 3), ("a", 0)]);
     }
 
-    /// The goal: a name is not found inside a longer one, and a line without its number is an error.
+    /// A name is not found inside a longer one, and a line without its number is an error.
     #[test]
     fn names_are_whole() {
         assert_eq!(named("nr_freed 7\nnr_free 9\n", "nr_free"), Ok(Some(9)));

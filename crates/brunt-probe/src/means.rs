@@ -85,7 +85,7 @@ mod tests {
     use super::*;
     use brunt_result::event::SampleValue;
 
-    /// The goal: means are weighted by time, from the begin of measuring on, and rest, parts of a
+    /// Means are weighted by time, from the begin of measuring on, and rest, parts of a
     /// total and details are left to the tables.
     #[test]
     fn means_are_over_time() {

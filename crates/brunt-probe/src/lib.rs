@@ -7,7 +7,8 @@
 //! `testdata/proc/`, and one line in [`PROBES`].
 //!
 //! The rule: what the kernel does not tell is said once as a note and is no figure; nothing is
-//! made up, and a zero means zero.
+//! made up, and a zero means zero. No study is needed: a host may be watched without one.
+#![forbid(unsafe_code)]
 
 mod activity;
 mod cpu;
@@ -30,7 +31,7 @@ use std::time::Duration;
 pub use figures::{Malformed, Sink, Texts};
 pub use prober::{LOCAL, Prober, Schedule};
 pub use sampler::Sampler;
-pub use settings::{INTERVAL_MAX, INTERVAL_MIN, Probes};
+pub use settings::{INTERVAL_MAX, INTERVAL_MIN, Probes, ProbesError};
 pub use watch::{Network, Subject, Watch, Watching};
 
 /// All probes.

@@ -13,18 +13,18 @@ use brunt_result::event::{Sample, SampleValue};
 /// Captured texts, by the names of files as probes know them.
 fn golden(file: &str) -> &'static str {
     match file {
-        "/proc/stat" => include_str!("../../testdata/proc/stat"),
-        "/proc/meminfo" => include_str!("../../testdata/proc/meminfo"),
-        "/proc/vmstat" => include_str!("../../testdata/proc/vmstat"),
-        "/proc/diskstats" => include_str!("../../testdata/proc/diskstats"),
-        "/proc/pressure/cpu" => include_str!("../../testdata/proc/pressure-cpu"),
-        "/proc/pressure/memory" => include_str!("../../testdata/proc/pressure-memory"),
-        "/proc/pressure/io" => include_str!("../../testdata/proc/pressure-io"),
-        "{net}/dev" => include_str!("../../testdata/proc/net-dev"),
-        "{net}/snmp" => include_str!("../../testdata/proc/net-snmp"),
-        "{net}/netstat" => include_str!("../../testdata/proc/net-netstat"),
-        "{process}/stat" => include_str!("../../testdata/proc/process-stat"),
-        "{process}/task/*/status" => include_str!("../../testdata/proc/process-status"),
+        "/proc/stat" => include_str!("../testdata/proc/stat"),
+        "/proc/meminfo" => include_str!("../testdata/proc/meminfo"),
+        "/proc/vmstat" => include_str!("../testdata/proc/vmstat"),
+        "/proc/diskstats" => include_str!("../testdata/proc/diskstats"),
+        "/proc/pressure/cpu" => include_str!("../testdata/proc/pressure-cpu"),
+        "/proc/pressure/memory" => include_str!("../testdata/proc/pressure-memory"),
+        "/proc/pressure/io" => include_str!("../testdata/proc/pressure-io"),
+        "{net}/dev" => include_str!("../testdata/proc/net-dev"),
+        "{net}/snmp" => include_str!("../testdata/proc/net-snmp"),
+        "{net}/netstat" => include_str!("../testdata/proc/net-netstat"),
+        "{process}/stat" => include_str!("../testdata/proc/process-stat"),
+        "{process}/task/*/status" => include_str!("../testdata/proc/process-status"),
         other => panic!("{other} has no captured text in testdata/proc"),
     }
 }
@@ -68,7 +68,7 @@ fn entry_of(name: &str) -> &'static Entry {
     PROBES.iter().find(|entry| entry.name == name).unwrap()
 }
 
-/// The goal: every line of the table can be used: names are unique, help is there, each file has a
+/// Every line of the table can be used: names are unique, help is there, each file has a
 /// captured text, and that text gives figures that are declared, with rates of zero where nothing
 /// changed.
 #[test]
@@ -105,7 +105,7 @@ fn the_table_is_whole() {
     }
 }
 
-/// The goal: figures are what the difference of two texts comes to, by hand.
+/// Figures are what the difference of two texts comes to, by hand.
 #[test]
 fn figures_by_hand() {
     let cpu = entry_of("cpu");
@@ -184,7 +184,7 @@ fn figures_by_hand() {
     check(&values, "", "voluntary_switches_per_s", (10.0 + 7.0) / 2.0);
 }
 
-/// The goal: counters that wrap at 32 bits go on, a reset costs its figure and is counted.
+/// Counters that wrap at 32 bits go on, a reset costs its figure and is counted.
 #[test]
 fn resets_are_counted() {
     let network = entry_of("network");
@@ -198,7 +198,7 @@ fn resets_are_counted() {
     assert_eq!(resets, 1);
 }
 
-/// The goal: texts cut at any byte, with any line gone, or with nonsense for numbers, are read or
+/// Texts cut at any byte, with any line gone, or with nonsense for numbers, are read or
 /// refused, never a panic, and figures stay finite.
 #[test]
 fn broken_texts() {
@@ -248,7 +248,7 @@ fn broken_texts() {
     }
 }
 
-/// The goal: samples keep their times, late ones are counted, and lost ones are not made up for.
+/// Samples keep their times, late ones are counted, and lost ones are not made up for.
 #[test]
 fn schedules_do_not_drift() {
     let millis = |millis: u64| brunt_core::Nanos(millis * 1_000_000);
@@ -268,7 +268,7 @@ fn machine(probes: &[&'static Entry]) -> Sampler {
     Sampler::open(&Subject::Machine { host: "here".into(), with_network: true }, probes).unwrap()
 }
 
-/// The goal: on this kernel everything is read without complaint, and what this test does shows:
+/// On this kernel everything is read without complaint, and what this test does shows:
 /// a busy CPU, packets over loopback, and a process's own time and switches.
 #[test]
 fn real_work_shows() {
@@ -321,7 +321,7 @@ fn real_work_shows() {
     assert_eq!(here.misreadings(), Misreadings::default());
 }
 
-/// The goal: a process that is not there is said once and makes no figures; one that ends falls
+/// A process that is not there is said once and makes no figures; one that ends falls
 /// silent.
 #[test]
 fn processes_end() {
@@ -343,7 +343,7 @@ fn processes_end() {
     assert!(nobody.is_empty() && nobody.sample(&Clock::Monotonic).is_none());
 }
 
-/// The goal: a prober tells every stretch once, without gaps, from its start to its stop, and the
+/// A prober tells every stretch once, without gaps, from its start to its stop, and the
 /// record's means are of the part that was measured.
 #[test]
 fn a_prober_covers_its_run() {
@@ -376,7 +376,7 @@ fn is_machine(sample: &Sample) -> bool {
     sample.values.iter().any(|value| value.probe == "memory")
 }
 
-/// The goal: a host of the lab has its own interfaces and counters, and not the machine's.
+/// A host of the lab has its own interfaces and counters, and not the machine's.
 #[test]
 fn another_network() {
     let child = std::process::Command::new("unshare")
@@ -441,7 +441,7 @@ fn another_network() {
     child.wait().unwrap();
 }
 
-/// The goal: rates agree with what the kernel tells elsewhere. A counter of sysfs is read before and
+/// Rates agree with what the kernel tells elsewhere. A counter of sysfs is read before and
 /// after each sample, so that what a sample counted lies between the least and the most it can be,
 /// whatever else goes on on this machine.
 #[test]
@@ -504,7 +504,7 @@ fn disk_counter(name: &str, field: usize) -> Option<u64> {
     text.split_ascii_whitespace().nth(field)?.parse().ok()
 }
 
-/// The goal: the documentation lists every figure there is, as the table has it. With
+/// The documentation lists every figure there is, as the table has it. With
 /// `BRUNT_BLESS=1` it is written anew.
 #[test]
 fn documentation_is_complete() {

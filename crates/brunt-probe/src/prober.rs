@@ -1,5 +1,5 @@
 //! Samples everything that is watched at an interval, in a thread of its own, for as long as a run
-//! lasts. A [`crate::study::Study`] has it as a hook; samples go to its hub as events.
+//! lasts. Whoever makes the run starts and stops it and takes its samples.
 //!
 //! The rule: a sample has the times at which it was taken. One that comes late is counted, and the
 //! times after it stay where they were; those that it missed are not made up for.
@@ -14,7 +14,6 @@ use std::time::Duration;
 
 use brunt_core::cost::Cost;
 use brunt_core::{Clock, Nanos};
-use brunt_result::Outcome;
 use brunt_result::event::Sample;
 use brunt_result::probe::ProbeRecord;
 
@@ -22,9 +21,6 @@ use super::Probes;
 use super::means::Means;
 use super::sampler::{Misreadings, Sampler};
 use super::watch::{Subject, Watch, Watching};
-use crate::hook::{HookError, RunHook};
-use crate::observe::{Event, Hub, RunInfo};
-use crate::summary::RunSummary;
 
 /// The name of the machine that the runner runs on, in samples.
 pub const LOCAL: &str = "local";
@@ -38,7 +34,6 @@ pub struct Prober {
     watch: Watch,
     _own: [Watching; 2],
     thread: Option<(Arc<Control>, JoinHandle<ProbeRecord>)>,
-    record: Option<ProbeRecord>,
 }
 
 /// When samples are due.
@@ -94,7 +89,7 @@ impl Prober {
         let machine = watch.add(Subject::Machine { host: LOCAL.into(), with_network });
         let runner = watch.process(LOCAL, "runner", std::process::id());
         let (probes, watch) = (probes.clone(), watch.clone());
-        Prober { probes, watch, _own: [machine, runner], thread: None, record: None }
+        Prober { probes, watch, _own: [machine, runner], thread: None }
     }
 
     /// Takes samples until [`Prober::stop`], each told to `take`.
@@ -142,27 +137,6 @@ impl Prober {
             Ok(record) => Some(record),
             Err(panic) => std::panic::resume_unwind(panic),
         }
-    }
-}
-
-impl RunHook for Prober {
-    fn begin(&mut self, _run: &RunInfo, hub: &Arc<Hub>) -> Result<(), HookError> {
-        let hub = Arc::clone(hub);
-        self.start(move |sample| hub.tell(&Event::Sample(Arc::new(sample.clone()))))
-            .map_err(|error| HookError::not_ready("the prober has no thread", error))
-    }
-
-    fn starts(&mut self, start: Nanos, ramp_up: Duration) {
-        self.measure_from(start.after(ramp_up));
-    }
-
-    fn end(&mut self, _complete: bool) -> Result<(), HookError> {
-        self.record = self.stop();
-        Ok(())
-    }
-
-    fn sum_up(&mut self, run: &mut RunSummary, _outcome: &Outcome) {
-        run.probes = self.record.take();
     }
 }
 

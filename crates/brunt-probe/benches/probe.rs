@@ -2,7 +2,7 @@
 //! the processor time of one sample of each probe and of all together, beside that of reading the
 //! same files and doing nothing with them, interleaved, and their ratio.
 //!
-//!     cargo bench -p brunt-study --bench probe
+//!     cargo bench -p brunt-probe --bench probe
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 
 use brunt_core::Clock;
 use brunt_core::cost::Cost;
-use brunt_study::probe::{Entry, PROBES, Sampler, Scope, Subject};
+use brunt_probe::{Entry, PROBES, Sampler, Scope, Subject};
 
 const ROUNDS: usize = 5;
 /// Enough that the kernel's ticks of processor time do not matter.

@@ -24,6 +24,16 @@ pub struct Probes {
     pub only: Vec<String>,
 }
 
+/// A mistake in the settings.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{key}: {what}")]
+pub struct ProbesError {
+    /// The key that is wrong.
+    pub key: &'static str,
+    /// What is wrong, and what would be right.
+    pub what: String,
+}
+
 impl Default for Probes {
     fn default() -> Probes {
         Probes { interval: Span(Duration::from_secs(1)), only: Vec::new() }
@@ -42,19 +52,20 @@ impl Probes {
         PROBES.iter().filter(chosen).collect()
     }
 
-    /// The first mistake: the key, and what is wrong and would be right.
+    /// Finds the first mistake.
     ///
     /// # Errors
-    /// See above.
-    pub fn check(&self) -> Result<(), (&'static str, String)> {
+    /// A key has a value that cannot be.
+    pub fn check(&self) -> Result<(), ProbesError> {
         if self.is_on() && !(INTERVAL_MIN..=INTERVAL_MAX).contains(&self.interval.0) {
             let what = format!("{}: write 10ms to 1h, or 0s to switch probes off", self.interval);
-            return Err(("interval", what));
+            return Err(ProbesError { key: "interval", what });
         }
         for name in &self.only {
             if !PROBES.iter().any(|entry| entry.name == name) {
                 let known: Vec<&str> = PROBES.iter().map(|entry| entry.name).collect();
-                return Err(("only", format!("there is no probe {name}; there are {}", known.join(", "))));
+                let what = format!("there is no probe {name}; there are {}", known.join(", "));
+                return Err(ProbesError { key: "only", what });
             }
         }
         Ok(())
@@ -65,13 +76,13 @@ impl Probes {
 mod tests {
     use super::*;
 
-    /// The goal: what cannot be is answered with what could.
+    /// What cannot be is answered with what could.
     #[test]
     fn mistakes_are_answered() {
         let check = |interval: &str, only: &[&str], expected: &str| {
             let interval = interval.parse().unwrap();
             let probes = Probes { interval, only: only.iter().map(|name| (*name).into()).collect() };
-            let said = probes.check().map_or_else(|(key, what)| format!("{key}: {what}"), |()| "good".into());
+            let said = probes.check().map_or_else(|error| error.to_string(), |()| "good".into());
             assert!(said.contains(expected), "{said}");
         };
         check("1s", &[], "good");
@@ -81,7 +92,7 @@ mod tests {
         check("1s", &["cpu", "gpu"], "only: there is no probe gpu; there are cpu, activity");
     }
 
-    /// The goal: the help of `only` names every probe there is.
+    /// The help of `only` names every probe there is.
     #[test]
     fn help_names_all() {
         let schema = serde_json::to_string(&schemars::schema_for!(Probes)).unwrap();

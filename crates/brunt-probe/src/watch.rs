@@ -116,7 +116,7 @@ impl Drop for Watching {
 mod tests {
     use super::*;
 
-    /// The goal: who holds on is watched, and who lets go is not.
+    /// Who holds on is watched, and who lets go is not.
     #[test]
     fn watching_ends_with_its_guard() {
         let watch = Watch::default();

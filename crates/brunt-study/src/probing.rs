@@ -1,0 +1,50 @@
+//! A prober as a hook of runs: started with a run, stopped with it, its samples reported to the hub and its
+//! record added to the run's summary. Made by `brunt run`; what is sampled is up to `brunt-probe`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use brunt_core::Nanos;
+use brunt_probe::Prober;
+use brunt_result::Outcome;
+use brunt_result::probe::ProbeRecord;
+use brunt_result::summary::RunSummary;
+
+use crate::hook::{HookError, RunHook};
+use crate::observe::{Event, Hub, RunInfo};
+
+/// Takes samples during each run.
+pub struct Probing {
+    prober: Prober,
+    /// Of the run that ended last.
+    record: Option<ProbeRecord>,
+}
+
+impl Probing {
+    /// With this prober.
+    pub fn new(prober: Prober) -> Probing {
+        Probing { prober, record: None }
+    }
+}
+
+impl RunHook for Probing {
+    fn begin(&mut self, _run: &RunInfo, hub: &Arc<Hub>) -> Result<(), HookError> {
+        let hub = Arc::clone(hub);
+        self.prober
+            .start(move |sample| hub.tell(&Event::Sample(Arc::new(sample.clone()))))
+            .map_err(|error| HookError::not_ready("the prober has no thread", error))
+    }
+
+    fn starts(&mut self, start: Nanos, ramp_up: Duration) {
+        self.prober.measure_from(start.after(ramp_up));
+    }
+
+    fn end(&mut self, _complete: bool) -> Result<(), HookError> {
+        self.record = self.prober.stop();
+        Ok(())
+    }
+
+    fn sum_up(&mut self, run: &mut RunSummary, _outcome: &Outcome) {
+        run.probes = self.record.take();
+    }
+}
