@@ -1,0 +1,59 @@
+//! What a device or a portal says of itself: `brunt io info` and `brunt io targets`. Nothing is read or written.
+
+use brunt_core::units::format_size;
+use brunt_iscsi::initiator::{connect, url::Config};
+use serde_json::{Value, json};
+
+use crate::cli::{Done, Failure, Output};
+use crate::devices;
+
+/// Prints what a device is.
+pub fn info(url: &str, output: &Output) -> Done {
+    let backend = devices::open_to_look(url)?;
+    let info = backend.info();
+    let yes = |value| if value { "yes" } else { "no" };
+    output.line(&info.name);
+    output.line(format_args!(
+        "  size             {} ({} bytes)",
+        format_size(info.size_bytes),
+        info.size_bytes
+    ));
+    output.line(format_args!("  logical block    {}", format_size(info.block_bytes.into())));
+    output.line(format_args!("  physical block   {}", format_size(info.physical_block_bytes.into())));
+    output.line(format_args!("  longest request  {}", format_size(info.transfer_bytes_max.into())));
+    output.line(format_args!("  unmap            {}", yes(info.unmap)));
+    output.line(format_args!("  volatile cache   {}", yes(info.volatile_cache)));
+    output.line(format_args!("  read-only        {}", yes(info.read_only)));
+    for note in &info.notes {
+        output.line(format_args!("  note             {note}"));
+    }
+    output.object(&json!({
+        "device": info.name,
+        "size_bytes": info.size_bytes,
+        "block_bytes": info.block_bytes,
+        "physical_block_bytes": info.physical_block_bytes,
+        "transfer_bytes_max": info.transfer_bytes_max,
+        "unmap": info.unmap,
+        "volatile_cache": info.volatile_cache,
+        "read_only": info.read_only,
+        "notes": info.notes,
+    }));
+    Ok(())
+}
+
+/// Prints the targets behind a portal.
+pub fn targets(url: &str, output: &Output) -> Done {
+    let address = url.strip_prefix("iscsi:").ok_or_else(|| {
+        Failure::usage(format!("'{url}' is no iSCSI URL")).advise("write iscsi://host:port")
+    })?;
+    let config = Config::parse(address, &mut Default::default(), &|key| std::env::var(key).ok())
+        .map_err(Failure::usage)?;
+    let found = connect::discover(&config).map_err(Failure::failed)?;
+    for target in &found {
+        output.line(format_args!("{}\t{}", target.name, target.addresses.join(" ")));
+    }
+    let list: Vec<Value> =
+        found.iter().map(|t| json!({ "name": t.name, "addresses": t.addresses })).collect();
+    output.object(&json!({ "portal": config.name(), "targets": list }));
+    Ok(())
+}
