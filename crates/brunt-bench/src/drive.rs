@@ -6,6 +6,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use brunt_block::turn::turn;
 use brunt_block::{Backend, Op, Request, Ring, RingConfig};
 use brunt_core::Cost;
 use brunt_core::random::Random;
@@ -42,16 +43,13 @@ pub fn measure(
         force_unit_access: false,
     };
     let mut batch: VecDeque<Request> = (0..depth).map(|_| request(ring.pool().take(size))).collect();
-    let mut done = Vec::with_capacity(depth as usize);
+    let (mut none, mut done) = (VecDeque::new(), Vec::with_capacity(depth as usize));
     let (begin, cpu, calls) = (Instant::now(), Cost::of_thread(), ring.stats().system_calls);
     let mut requests = 0;
     let mut elapsed = Duration::ZERO;
     while elapsed < time || device.outstanding() > 0 {
-        if elapsed < time {
-            device.submit(&mut batch);
-        }
-        ring.enter(device.deadline())?;
-        device.poll(&mut done);
+        let due = if elapsed < time { &mut batch } else { &mut none };
+        turn(&ring, &mut *device, due, &mut done)?;
         elapsed = begin.elapsed();
         for completion in done.drain(..) {
             completion.result.map_err(failed)?;
@@ -96,9 +94,7 @@ pub fn fill(backend: &Arc<dyn Backend>) -> io::Result<()> {
             });
             offset += SIZE;
         }
-        device.submit(&mut batch);
-        ring.enter(device.deadline())?;
-        device.poll(&mut done);
+        turn(&ring, &mut *device, &mut batch, &mut done)?;
         for completion in done.drain(..) {
             completion.result.map_err(failed)?;
             free.push(completion.buf);

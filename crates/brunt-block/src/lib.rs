@@ -29,6 +29,7 @@ pub mod sparse;
 #[allow(unsafe_code, reason = "the vectors of sendmsg and receives into memory of others")]
 pub mod stream;
 pub mod table;
+pub mod turn;
 
 pub use buffer::{Buf, BufPool};
 pub use control::{Controllable, Handles};

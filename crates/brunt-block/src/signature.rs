@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 use std::io;
 
+use crate::turn::turn;
 use crate::{Backend, Op, Request, Ring, RingConfig};
 
 /// Enough of the start for a ZFS label (its uberblocks are in the second 128 KiB).
@@ -82,10 +83,8 @@ pub fn look(backend: &dyn Backend) -> io::Result<Option<&'static str>> {
     };
     let mut batch = VecDeque::from([read(0, 0, first_bytes), read(1, size - last_bytes, last_bytes)]);
     let mut done = Vec::new();
-    device.submit(&mut batch);
-    while device.outstanding() > 0 {
-        ring.enter(device.deadline())?;
-        device.poll(&mut done);
+    while !batch.is_empty() || device.outstanding() > 0 {
+        turn(&ring, &mut *device, &mut batch, &mut done)?;
     }
     done.sort_by_key(|one| one.tag);
     for one in &done {

@@ -8,6 +8,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use brunt_block::backends::tcp::{Sink, SinkConfig};
+use brunt_block::turn::turn;
 use brunt_block::{
     Backend, Buf, Completion, Device, DeviceError, Inline, Op, OpenError, Request, Ring, RingConfig, open_url,
 };
@@ -44,8 +45,7 @@ impl Bench {
 
     /// One round of the loop that every owner of a ring runs.
     fn turn(&mut self, done: &mut Vec<Completion>) {
-        self.ring.enter(self.device.deadline()).unwrap();
-        self.device.poll(done);
+        turn(&self.ring, &mut *self.device, &mut VecDeque::new(), done).unwrap();
     }
 
     /// Runs the requests to their ends; completions in the order of their tags.
@@ -53,8 +53,7 @@ impl Bench {
         let mut batch = VecDeque::from(requests);
         let mut done = Vec::new();
         while !batch.is_empty() || self.device.outstanding() > 0 {
-            self.device.submit(&mut batch);
-            self.turn(&mut done);
+            turn(&self.ring, &mut *self.device, &mut batch, &mut done).unwrap();
         }
         done.sort_by_key(|one| one.tag);
         done

@@ -37,6 +37,7 @@ impl<F: FnMut(&mut Request)> Device for Immediate<F> {
     }
 
     fn poll(&mut self, done: &mut Vec<Completion>) {
+        debug_assert!(self.done.len() <= self.depth);
         done.append(&mut self.done);
     }
 

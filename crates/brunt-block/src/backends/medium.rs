@@ -104,13 +104,7 @@ fn open_named(path: &Path, options: &FileOptions) -> Result<Medium, OpenError> {
     let smallest = if direct { logical.max(align.offset) } else { logical };
     let block_bytes = options.block_bytes.unwrap_or(smallest);
     if block_bytes < smallest {
-        let way_out =
-            if block_device || !direct { "" } else { ", or direct=no to go through the page cache" };
-        return Err(OpenError::Refused(format!(
-            "{}: blocks of {block_bytes} bytes are less than the {smallest} bytes this device or file system \
-             reads and writes at once; use block={smallest}{way_out}",
-            path.display()
-        )));
+        return Err(too_small(path, block_bytes, smallest, direct && !block_device));
     }
     let whole = size_bytes / u64::from(block_bytes) * u64::from(block_bytes);
     if whole == 0 {
@@ -142,6 +136,16 @@ fn open_named(path: &Path, options: &FileOptions) -> Result<Medium, OpenError> {
         notes,
         file,
     })
+}
+
+/// Blocks are less than what is read and written at once; `direct` of a file can be given up.
+fn too_small(path: &Path, block_bytes: u32, smallest: u32, direct: bool) -> OpenError {
+    let way_out = if direct { ", or direct=no to go through the page cache" } else { "" };
+    OpenError::Refused(format!(
+        "{}: blocks of {block_bytes} bytes are less than the {smallest} bytes this device or file system \
+         reads and writes at once; use block={smallest}{way_out}",
+        path.display()
+    ))
 }
 
 /// Makes the file, or a longer one of a shorter one; never cuts. A temporary one must not be there yet.

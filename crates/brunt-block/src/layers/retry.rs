@@ -270,6 +270,7 @@ impl Device for RetryDevice {
         for one in above.drain(..) {
             let index = one.tag as u32;
             let slot = self.slots[index as usize];
+            debug_assert!(slot.taken, "a completion is for a request that is under way");
             match one.result {
                 Ok(()) if slot.tries == 0 => self.answer(index, one.buf, Ok(()), done),
                 Ok(()) => {

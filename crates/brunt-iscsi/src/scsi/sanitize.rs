@@ -2,12 +2,11 @@
 //! operation outlives the command, resets, and the connection that asked for it. It goes through
 //! device requests like everything else, so a slow backend is sanitized slowly.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use brunt_block::{Buf, Op, Request, Ring, RingConfig};
+use brunt_block::{Buf, Op, Request, Ring, RingConfig, turn};
 use brunt_wire::scsi::cdb::be16;
 use brunt_wire::scsi::sense::{Sense, key};
 
@@ -139,7 +138,6 @@ fn work(unit: &LogicalUnit, method: &Method) -> Result<(), Failed> {
     let mut buf = Buf::empty();
     let start = clock.now();
     let mut sent = 0u64;
-    let mut done = Vec::new();
     for pass in 0..passes {
         if let Method::Overwrite { block, invert, .. } = method {
             buf = ring.pool().take(chunk as usize);
@@ -156,16 +154,7 @@ fn work(unit: &LogicalUnit, method: &Method) -> Result<(), Failed> {
                 Method::Erase => Op::Unmap,
             };
             let request = Request { tag: 0, op, offset, len, buf, force_unit_access: false };
-            let mut batch = VecDeque::from([request]);
-            device.submit(&mut batch);
-            loop {
-                device.poll(&mut done);
-                if !done.is_empty() {
-                    break;
-                }
-                ring.enter(device.deadline()).map_err(|_| Failed)?;
-            }
-            let completion = done.pop().expect("there is one");
+            let completion = turn::one(&ring, &mut *device, request).map_err(|_| Failed)?;
             completion.result.map_err(|_| Failed)?;
             buf = completion.buf;
             offset += len;
@@ -180,14 +169,7 @@ fn work(unit: &LogicalUnit, method: &Method) -> Result<(), Failed> {
     }
     let request =
         Request { tag: 0, op: Op::Flush, offset: 0, len: 0, buf: Buf::empty(), force_unit_access: false };
-    device.submit(&mut VecDeque::from([request]));
-    while done.is_empty() {
-        device.poll(&mut done);
-        if done.is_empty() {
-            ring.enter(device.deadline()).map_err(|_| Failed)?;
-        }
-    }
-    done.pop().expect("there is one").result.map_err(|_| Failed)
+    turn::one(&ring, &mut *device, request).map_err(|_| Failed)?.result.map_err(|_| Failed)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use brunt_block::{Backend, Op, Request, Ring, RingConfig};
+use brunt_block::{Backend, Op, Request, Ring, RingConfig, turn};
 
 use crate::block::verify::{ENTRY_BYTES, Finding, HEAD_BYTES, JournalHead, inspect, parse_entry, parse_head};
 
@@ -155,7 +155,7 @@ pub fn audit(backend: &dyn Backend, journals: &[PathBuf]) -> Result<Audit, Audit
     let failed = |offset, what: String| AuditError::Device { device: info.name.clone(), offset, what };
     let ring = Ring::new(RingConfig::default()).map_err(|error| failed(0, error.to_string()))?;
     let mut device = backend.open(&ring, 1).map_err(|error| failed(0, error.to_string()))?;
-    let (mut audit, mut batch, mut done) = (Audit::default(), std::collections::VecDeque::new(), Vec::new());
+    let mut audit = Audit::default();
     for path in journals {
         let promises = Promises::read(path)?;
         let grain = promises.head.grain;
@@ -168,14 +168,9 @@ pub fn audit(backend: &dyn Backend, journals: &[PathBuf]) -> Result<Audit, Audit
             }
             let (offset, len) = (promises.head.start + first * grain, window.len() as u64 * grain);
             let buf = ring.pool().take(len as usize);
-            batch.push_back(Request { tag: 0, op: Op::Read, offset, len, buf, force_unit_access: false });
-            while done.is_empty() {
-                device.submit(&mut batch);
-                let until = device.deadline().min(brunt_core::Clock::Monotonic.now().after(WAIT));
-                ring.enter(until).map_err(|error| failed(offset, error.to_string()))?;
-                device.poll(&mut done);
-            }
-            let completion = done.pop().expect("one request, one completion");
+            let request = Request { tag: 0, op: Op::Read, offset, len, buf, force_unit_access: false };
+            let completion =
+                turn::one(&ring, &mut *device, request).map_err(|error| failed(offset, error.to_string()))?;
             completion.result.map_err(|error| failed(offset, error.to_string()))?;
             for (at, bytes) in completion.buf[..len as usize].chunks(grain as usize).enumerate() {
                 let index = window.start + at;
@@ -187,8 +182,6 @@ pub fn audit(backend: &dyn Backend, journals: &[PathBuf]) -> Result<Audit, Audit
     }
     Ok(audit)
 }
-
-const WAIT: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// The journals in a folder.
 ///

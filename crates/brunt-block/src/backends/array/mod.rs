@@ -153,6 +153,34 @@ fn split(text: &str) -> Option<Vec<&str>> {
     (depth == 0).then_some(words)
 }
 
+/// What an array of these members and spares is.
+fn info_of(layout: &Layout, infos: &[&DeviceInfo]) -> DeviceInfo {
+    let (level, slots) = (layout.level, layout.slots);
+    let mut notes = vec![format!(
+        "{} of {slots} members with chunks of {}, {} spares",
+        level.name(),
+        format_size(layout.chunk_bytes),
+        infos.len() - slots
+    )];
+    for (index, info) in infos.iter().enumerate() {
+        notes.extend(info.notes.iter().map(|note| format!("member {index}: {note}")));
+    }
+    let names: Vec<&str> = infos[..slots].iter().map(|info| info.name.as_str()).collect();
+    let block_bytes = infos[0].block_bytes;
+    DeviceInfo {
+        name: format!("array:{} of {}", level.name(), names.join(", ")),
+        block_bytes,
+        size_bytes: layout.size_bytes(),
+        physical_block_bytes: infos.iter().map(|info| info.physical_block_bytes).max().unwrap_or(block_bytes),
+        buffer_align: infos.iter().map(|info| info.buffer_align).max().unwrap_or(1),
+        transfer_bytes_max: super::TRANSFER_BYTES_MAX,
+        read_only: infos.iter().any(|info| info.read_only),
+        volatile_cache: infos.iter().any(|info| info.volatile_cache),
+        unmap: level != Level::Raid5 && infos.iter().all(|info| info.unmap),
+        notes,
+    }
+}
+
 /// See the module.
 pub struct ArrayBackend {
     members: Vec<Arc<dyn Backend>>,
@@ -214,31 +242,7 @@ impl ArrayBackend {
             return refused("the smallest member has less than a chunk".to_string());
         }
         let names: Vec<String> = infos.iter().map(|info| info.name.clone()).collect();
-        let mut notes = vec![format!(
-            "{} of {slots} members with chunks of {}, {} spares",
-            level.name(),
-            format_size(chunk_bytes),
-            all.len() - slots
-        )];
-        for (index, info) in infos.iter().enumerate() {
-            notes.extend(info.notes.iter().map(|note| format!("member {index}: {note}")));
-        }
-        let info = DeviceInfo {
-            name: format!("array:{} of {}", level.name(), names[..slots].join(", ")),
-            block_bytes,
-            size_bytes: layout.size_bytes(),
-            physical_block_bytes: infos
-                .iter()
-                .map(|info| info.physical_block_bytes)
-                .max()
-                .unwrap_or(block_bytes),
-            buffer_align: infos.iter().map(|info| info.buffer_align).max().unwrap_or(1),
-            transfer_bytes_max: super::TRANSFER_BYTES_MAX,
-            read_only: infos.iter().any(|info| info.read_only),
-            volatile_cache: infos.iter().any(|info| info.volatile_cache),
-            unmap: level != Level::Raid5 && infos.iter().all(|info| info.unmap),
-            notes,
-        };
+        let info = info_of(&layout, &infos);
         let control = ArrayControl::new(layout, names, rate, automatic);
         let rebuilder = {
             let (control, members) = (Arc::clone(&control), all.clone());

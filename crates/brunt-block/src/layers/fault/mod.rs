@@ -340,6 +340,10 @@ impl FaultDevice {
         let block_bytes = u64::from(self.info.block_bytes);
         let Active { armed, random, .. } = &mut self.active[index];
         let tag = request.tag;
+        debug_assert!(
+            self.marked.iter().all(|mark| mark.tag != tag),
+            "tags of outstanding requests are unique"
+        );
         let answer = |request: Request, result| Completion { tag: request.tag, buf: request.buf, result };
         if let Some(error) = armed.error(&request, &self.info) {
             if !error.is_recovered() {

@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
-use brunt_block::{Backend, Buf, Completion, Device, DeviceError, Op, Request, Ring};
+use brunt_block::{Backend, Buf, Completion, Device, DeviceError, Op, Request, Ring, turn};
 use brunt_core::random::Random;
 use brunt_core::{Clock, Cost, Histogram, Nanos};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -347,14 +347,7 @@ impl<'a> Run<'a> {
     fn flush(&mut self, device: &mut dyn Device, ring: &Ring) -> Done {
         let request =
             Request { tag: 0, op: Op::Flush, offset: 0, len: 0, buf: Buf::empty(), force_unit_access: false };
-        let mut batch = VecDeque::from([request]);
-        let mut done = Vec::new();
-        device.submit(&mut batch);
-        while done.is_empty() {
-            ring.enter(device.deadline()).map_err(Failure::failed)?;
-            device.poll(&mut done);
-        }
-        match done[0].result {
+        match turn::one(ring, device, request).map_err(Failure::failed)?.result {
             Ok(()) | Err(DeviceError::Unsupported) => {}
             Err(error) => {
                 self.seen.errors += 1;

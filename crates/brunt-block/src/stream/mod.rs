@@ -1,0 +1,398 @@
+//! A TCP connection on a ring, made for protocols that frame bulk data: sends chains of borrowed
+//! segments in one vectored call, receives headers into one buffer and payloads straight to
+//! where they belong. Both ends of iSCSI stand on it. It knows no protocol.
+//!
+//! The loop of its owner: [`Stream::arm`] and [`Stream::flush`], [`Ring::enter`],
+//! [`Stream::poll`]; then parse [`Stream::bytes`], `consume` what was understood, or `place` a
+//! payload that is long. All of it is queued work; none of it blocks.
+
+mod send;
+
+use std::io;
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+
+use io_uring::{opcode, types};
+
+use crate::buffer::Buf;
+use crate::ring::{Port, Ring};
+use crate::sparse::SparseMemory;
+pub use send::Lent;
+use send::{Batch, LentSlot};
+
+/// Behind a long payload that goes to its place, so much is received along with it: the next header,
+/// and small PDUs whole. More would have to be copied out again.
+const TAIL_BYTES: usize = 4096;
+/// A payload of which less is missing than this is no long one: behind its rest as much is received as
+/// there is room for, because a receive costs more than copying so little.
+const LONG_BYTES_MIN: usize = 16 << 10;
+/// Payload to throw away goes through a buffer of this size.
+const DISCARD_BYTES: usize = 256 << 10;
+
+const USER_RECEIVE: u64 = 0;
+const USER_SEND: u64 = 1;
+
+/// Where a payload belongs.
+#[derive(Debug)]
+pub enum Place {
+    /// From an offset in this buffer on.
+    Buf(Buf),
+    /// Into a memory medium itself; marked as written when the payload is complete.
+    Memory(Arc<SparseMemory>),
+    /// Nowhere.
+    Discard,
+}
+
+/// What [`Stream::poll`] found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StreamEvent {
+    /// There are new bytes, or a place is full.
+    pub received: bool,
+    /// Something was sent: there is more room below a bound on [`Stream::queued_bytes`].
+    pub sent: bool,
+    /// No more will come: the peer closed (after what is in [`Stream::bytes`]) or the connection broke.
+    pub ended: bool,
+}
+
+/// A connection. Dropping it closes it, after the kernel has let go of its buffers.
+pub struct Stream {
+    port: Port,
+    socket: TcpStream,
+    target: Target,
+    rx: Buf,
+    rx_start: usize,
+    rx_end: usize,
+    placing: Option<Placing>,
+    placed: Option<Place>,
+    receiving: Option<Box<Call>>,
+    /// How many bytes of the receive under way go to the place; the others go behind `rx_end`.
+    receiving_placed: usize,
+    spare_call: Option<Box<Call>>,
+    discard: Buf,
+    sending: bool,
+    filling: Batch,
+    flying: Batch,
+    lent: Vec<LentSlot>,
+    lent_free: Vec<u32>,
+    ended: Option<io::ErrorKind>,
+}
+
+/// A registered file if there was a slot, the descriptor otherwise.
+enum Target {
+    Fixed(types::Fixed),
+    Fd(types::Fd),
+}
+
+struct Placing {
+    place: Place,
+    at: u64,
+    end: u64,
+    start: u64,
+}
+
+/// What a vectored call needs to stay where it is while the kernel has it.
+struct Call {
+    header: libc::msghdr,
+    pieces: Vec<libc::iovec>,
+}
+
+impl Stream {
+    /// Puts a connected socket on the ring, with `rx_bytes` of room for what is not placed.
+    ///
+    /// # Errors
+    /// When the socket's options cannot be set.
+    pub fn new(ring: &Ring, socket: TcpStream, rx_bytes: usize) -> io::Result<Stream> {
+        socket.set_nodelay(true)?;
+        socket.set_nonblocking(false)?;
+        let fd = socket.as_raw_fd();
+        let target = match ring.register_file(fd) {
+            Some(slot) => Target::Fixed(slot),
+            None => Target::Fd(types::Fd(fd)),
+        };
+        ring.add_socket();
+        Ok(Stream {
+            port: ring.attach(),
+            socket,
+            target,
+            rx: ring.pool().take(rx_bytes.max(2 * TAIL_BYTES)),
+            rx_start: 0,
+            rx_end: 0,
+            placing: None,
+            placed: None,
+            receiving: None,
+            receiving_placed: 0,
+            spare_call: Some(Box::new(Call::new(2))),
+            discard: Buf::empty(),
+            sending: false,
+            filling: Batch::new(),
+            flying: Batch::new(),
+            lent: Vec::new(),
+            lent_free: Vec::new(),
+            ended: None,
+        })
+    }
+
+    /// The socket, for its addresses and options.
+    pub fn socket(&self) -> &TcpStream {
+        &self.socket
+    }
+
+    /// Hands the stream bytes that were read from the socket before it came here.
+    ///
+    /// # Panics
+    /// When they do not fit behind what is unconsumed, or a receive is under way.
+    pub fn preload(&mut self, bytes: &[u8]) {
+        assert!(self.receiving.is_none(), "preload comes before the first arm");
+        self.rx[self.rx_end..self.rx_end + bytes.len()].copy_from_slice(bytes);
+        self.rx_end += bytes.len();
+    }
+
+    /// What was received and not consumed. Empty while a place is being filled.
+    #[inline]
+    pub fn bytes(&self) -> &[u8] {
+        &self.rx[self.rx_start..self.rx_end]
+    }
+
+    /// Room for [`Stream::bytes`] in all: what has to be in it whole may not be longer.
+    pub fn rx_capacity(&self) -> usize {
+        self.rx.len()
+    }
+
+    /// Steps over the first `count` bytes.
+    ///
+    /// # Panics
+    /// When there are not so many.
+    #[inline]
+    pub fn consume(&mut self, count: usize) {
+        assert!(count <= self.rx_end - self.rx_start);
+        self.rx_start += count;
+    }
+
+    /// The next `len` bytes, those in [`Stream::bytes`] first, go to `place` from `offset` on. When all
+    /// are there, [`Stream::take_placed`] gives the place back (at once, perhaps).
+    ///
+    /// # Panics
+    /// While another place is being filled or waits to be taken, or when the bytes do not fit there.
+    pub fn place(&mut self, place: Place, offset: u64, len: usize) {
+        assert!(self.placing.is_none() && self.placed.is_none(), "one place at a time");
+        let end = offset + len as u64;
+        match &place {
+            Place::Buf(buf) => assert!(end <= buf.len() as u64, "the payload does not fit in its buffer"),
+            // Checks the range.
+            Place::Memory(memory) => drop(memory.ptr(offset, len as u64)),
+            Place::Discard if self.discard.is_empty() => {
+                self.discard = self.port.ring().pool().take(DISCARD_BYTES);
+            }
+            Place::Discard => {}
+        }
+        self.placing = Some(Placing { place, at: offset, end, start: offset });
+        self.fill_from_rx();
+    }
+
+    /// The place that was filled, once.
+    pub fn take_placed(&mut self) -> Option<Place> {
+        self.placed.take()
+    }
+
+    /// Whether a place is still waiting for bytes.
+    pub fn is_placing(&self) -> bool {
+        self.placing.is_some()
+    }
+
+    /// Asks the kernel for more, unless it was asked already, nothing fits, or the stream has ended.
+    pub fn arm(&mut self) {
+        if self.receiving.is_some() || self.ended.is_some() {
+            return;
+        }
+        // Room first: to the front when there is nothing, or when the tail gets short.
+        if self.rx_start == self.rx_end {
+            self.rx_start = 0;
+            self.rx_end = 0;
+        } else if self.rx.len() - self.rx_end < self.rx.len() / 4 && self.rx_start > 0 {
+            self.rx.copy_within(self.rx_start..self.rx_end, 0);
+            self.rx_end -= self.rx_start;
+            self.rx_start = 0;
+        }
+        let mut call = self.spare_call.take().expect("a call is spare when none is under way");
+        call.pieces.clear();
+        let mut room = self.rx.len() - self.rx_end;
+        self.receiving_placed = 0;
+        if let Some(placing) = &mut self.placing {
+            let left = (placing.end - placing.at) as usize;
+            let (base, len) = match &mut placing.place {
+                // SAFETY: `at <= end <= len` of the buffer, checked in `place`.
+                Place::Buf(buf) => (unsafe { buf.as_mut_ptr().add(placing.at as usize) }, left),
+                Place::Memory(memory) => (memory.ptr(placing.at, left as u64), left),
+                Place::Discard => (self.discard.as_mut_ptr(), left.min(DISCARD_BYTES)),
+            };
+            call.pieces.push(libc::iovec { iov_base: base.cast(), iov_len: len });
+            room = match len {
+                len if len < left => 0,
+                LONG_BYTES_MIN.. => room.min(TAIL_BYTES),
+                _ => room,
+            };
+            self.receiving_placed = len;
+        }
+        if room > 0 {
+            // SAFETY: `rx_end <= len` of the buffer.
+            let base = unsafe { self.rx.as_mut_ptr().add(self.rx_end) };
+            call.pieces.push(libc::iovec { iov_base: base.cast(), iov_len: room });
+        }
+        if call.pieces.is_empty() {
+            self.spare_call = Some(call);
+            return;
+        }
+        call.point();
+        let header = &raw mut call.header;
+        let entry = match self.target {
+            Target::Fixed(fd) => opcode::RecvMsg::new(fd, header).build(),
+            Target::Fd(fd) => opcode::RecvMsg::new(fd, header).build(),
+        };
+        self.receiving = Some(call);
+        // SAFETY: the call is boxed and kept in `receiving` until its completion; what it points to is
+        // the receive buffer (whose used part is not moved meanwhile: only `arm` moves it), the place
+        // (kept in `placing`), or the discard buffer; `drop` waits for the kernel before freeing.
+        unsafe { self.port.push(entry, USER_RECEIVE) };
+    }
+
+    /// Looks at what the ring brought. Call after every [`Ring::enter`].
+    pub fn poll(&mut self) -> StreamEvent {
+        let mut event = StreamEvent::default();
+        while let Some(done) = self.port.pop() {
+            if done.user == USER_SEND {
+                self.sending = false;
+                match done.result {
+                    n if n >= 0 => {
+                        self.retire(n as usize);
+                        event.sent = true;
+                    }
+                    error if -error == libc::EINTR || -error == libc::EAGAIN => event.sent = true,
+                    error => self.end(error),
+                }
+                continue;
+            }
+            self.spare_call = self.receiving.take();
+            match done.result {
+                0 => {
+                    self.ended.get_or_insert(io::ErrorKind::UnexpectedEof);
+                }
+                n if n > 0 => {
+                    self.accept(n as usize);
+                    event.received = true;
+                }
+                error if -error == libc::EINTR || -error == libc::EAGAIN => {}
+                error => self.end(error),
+            }
+        }
+        event.ended = self.ended.is_some();
+        event
+    }
+
+    /// Why the stream ended, when it has: `UnexpectedEof` when the peer closed it.
+    pub fn ended(&self) -> Option<io::ErrorKind> {
+        self.ended
+    }
+
+    fn end(&mut self, error: i32) {
+        self.ended.get_or_insert(io::Error::from_raw_os_error(-error).kind());
+    }
+
+    /// `count` bytes came into the pieces of the receive call, in order.
+    fn accept(&mut self, count: usize) {
+        let part = count.min(self.receiving_placed);
+        self.rx_end += count - part;
+        if let Some(placing) = &mut self.placing {
+            placing.at += part as u64;
+            // The place may be younger than the receive: then its bytes came to the buffer.
+            self.fill_from_rx();
+        }
+    }
+
+    /// Moves what the place still lacks out of the receive buffer.
+    fn fill_from_rx(&mut self) {
+        let Some(placing) = &mut self.placing else { return };
+        let have = (self.rx_end - self.rx_start).min((placing.end - placing.at) as usize);
+        let bytes = &self.rx[self.rx_start..self.rx_start + have];
+        match &mut placing.place {
+            Place::Buf(buf) => buf[placing.at as usize..placing.at as usize + have].copy_from_slice(bytes),
+            Place::Memory(memory) => memory.write(placing.at, bytes),
+            Place::Discard => {}
+        }
+        placing.at += have as u64;
+        self.rx_start += have;
+        self.finish_placing();
+    }
+
+    fn finish_placing(&mut self) {
+        let Some(placing) = self.placing.take_if(|placing| placing.at == placing.end) else { return };
+        if let Place::Memory(memory) = &placing.place {
+            memory.mark(placing.start, placing.end - placing.start);
+        }
+        self.placed = Some(placing.place);
+    }
+
+    /// Ends the connection at once and takes everything back from the kernel: afterwards every lent
+    /// buffer can be reclaimed, and the place that was being filled comes back half full. For an
+    /// owner whose buffers outlive the connection. Waits for the kernel, which is quick once the
+    /// socket is shut down.
+    ///
+    /// # Panics
+    /// When the kernel still holds buffers a second later.
+    pub fn abort(&mut self) -> Option<Place> {
+        let _ = self.socket.shutdown(Shutdown::Both);
+        assert!(self.port.wait_idle(), "the kernel did not let go of a socket that was shut down");
+        while self.port.pop().is_some() {}
+        self.ended.get_or_insert(io::ErrorKind::ConnectionAborted);
+        self.sending = false;
+        self.receiving = None;
+        for batch in [&mut self.flying, &mut self.filling] {
+            batch.segments.clear();
+            batch.queued = 0;
+        }
+        for slot in &mut self.lent {
+            slot.pieces = 0;
+        }
+        self.placing.take().map(|placing| placing.place).or_else(|| self.placed.take())
+    }
+
+    /// No more will be sent: the peer reads what was sent, then the end.
+    pub fn shutdown_write(&mut self) {
+        let _ = self.socket.shutdown(Shutdown::Write);
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        let _ = self.socket.shutdown(Shutdown::Both);
+        self.port.ring().remove_socket();
+        if let Target::Fixed(slot) = self.target {
+            // In-flight requests hold the file themselves.
+            self.port.ring().unregister_file(slot);
+        }
+        if !self.port.wait_idle() {
+            // Never seen after a shutdown; still, memory that the kernel may write to is not freed.
+            std::mem::forget(std::mem::take(&mut self.rx));
+            std::mem::forget(std::mem::take(&mut self.discard));
+            std::mem::forget(self.placing.take());
+            std::mem::forget(self.receiving.take());
+            std::mem::forget(std::mem::replace(&mut self.flying, Batch::new()));
+            std::mem::forget(std::mem::take(&mut self.lent));
+        }
+    }
+}
+
+impl Call {
+    fn new(pieces: usize) -> Call {
+        // SAFETY: a msghdr of zeros is an empty message.
+        Call { header: unsafe { std::mem::zeroed() }, pieces: Vec::with_capacity(pieces) }
+    }
+
+    fn point(&mut self) {
+        self.header.msg_iov = self.pieces.as_mut_ptr();
+        self.header.msg_iovlen = self.pieces.len();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,266 @@
+//! The sending half of a [`Stream`]: segments are queued, gathered into one vectored call, and retired as the
+//! kernel takes them.
+//!
+//! The rule: what a segment points to stays where it is until the completion of the call that carries it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use io_uring::{opcode, squeue};
+
+use super::{Call, Stream, Target, USER_SEND};
+use crate::buffer::Buf;
+use crate::sparse::SparseMemory;
+
+/// Bytes sent as zeros come from here; small enough to stay in the second-level cache.
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+/// The kernel takes at most so many pieces in one call (UIO_MAXIOV).
+const PIECES_MAX: usize = 1024;
+/// No piece is added to a call that has so much already. The kernel holds the socket for the whole of a call
+/// and leaves the peer's acknowledgements for its end: `brunt bench iscsi --row "1m read"` under libiscsi's client
+/// gave 5.5 GB/s with 8 MiB a call, 7.7 with 1 MiB, and 4.5 with 128 KiB.
+const CALL_BYTES_MAX: usize = 1 << 20;
+/// A buffer that several segments are sent from and that comes back afterwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lent(u32);
+
+pub(super) struct LentSlot {
+    buf: Option<Buf>,
+    pub pieces: u32,
+}
+
+/// Segments on their way, in order.
+pub(super) struct Batch {
+    pub segments: VecDeque<Segment>,
+    /// Bytes of `Segment::Bytes`, back to back.
+    bytes: Vec<u8>,
+    /// How much of `bytes` the segments before the current front had.
+    pub queued: usize,
+    call: Box<Call>,
+}
+
+pub(super) enum Segment {
+    Bytes { start: usize, len: usize },
+    Buf { buf: Buf, start: usize, len: usize },
+    Lent { lent: Lent, start: usize, len: usize },
+    Zeros { len: usize },
+    Memory { memory: Arc<SparseMemory>, offset: u64, len: usize },
+}
+
+impl Stream {
+    /// Bytes queued or being sent: what a sender that outruns its peer holds itself back by.
+    pub fn queued_bytes(&self) -> usize {
+        self.filling.queued + self.flying.queued
+    }
+
+    /// Queues a copy of `bytes`: headers and other short things.
+    pub fn push_bytes(&mut self, bytes: &[u8]) {
+        let start = self.filling.bytes.len();
+        self.filling.bytes.extend_from_slice(bytes);
+        self.filling.queued += bytes.len();
+        // Headers that follow one another are one piece.
+        if let Some(Segment::Bytes { len, .. }) = self.filling.segments.back_mut() {
+            *len += bytes.len();
+        } else if !bytes.is_empty() {
+            self.filling.segments.push_back(Segment::Bytes { start, len: bytes.len() });
+        }
+    }
+
+    /// Queues part of a buffer, which goes back to its pool when it is sent.
+    ///
+    /// # Panics
+    /// When the part is not inside the buffer.
+    pub fn push_buf(&mut self, buf: Buf, start: usize, len: usize) {
+        assert!(start + len <= buf.len());
+        self.push(Segment::Buf { buf, start, len }, len);
+    }
+
+    /// Queues zeros.
+    pub fn push_zeros(&mut self, len: usize) {
+        self.push(Segment::Zeros { len }, len);
+    }
+
+    /// Queues part of a memory medium. Its content is read when it is sent.
+    ///
+    /// # Panics
+    /// When the part is not inside the medium.
+    pub fn push_memory(&mut self, memory: &Arc<SparseMemory>, offset: u64, len: usize) {
+        let _ = memory.ptr(offset, len as u64);
+        self.push(Segment::Memory { memory: Arc::clone(memory), offset, len }, len);
+    }
+
+    /// Takes a buffer in, from which [`Stream::push_lent`] sends parts and which
+    /// [`Stream::reclaim`] gives back.
+    pub fn lend(&mut self, buf: Buf) -> Lent {
+        let slot = LentSlot { buf: Some(buf), pieces: 0 };
+        match self.lent_free.pop() {
+            Some(index) => {
+                self.lent[index as usize] = slot;
+                Lent(index)
+            }
+            None => {
+                self.lent.push(slot);
+                Lent(self.lent.len() as u32 - 1)
+            }
+        }
+    }
+
+    /// The bytes of a lent buffer (for a digest).
+    ///
+    /// # Panics
+    /// When it was reclaimed.
+    pub fn lent_bytes(&self, lent: Lent) -> &[u8] {
+        self.lent[lent.0 as usize].buf.as_ref().expect("a lent buffer is there until it is reclaimed")
+    }
+
+    /// Queues part of a lent buffer.
+    ///
+    /// # Panics
+    /// When it was reclaimed, or the part is not inside it.
+    pub fn push_lent(&mut self, lent: Lent, start: usize, len: usize) {
+        assert!(start + len <= self.lent_bytes(lent).len());
+        self.lent[lent.0 as usize].pieces += 1;
+        self.push(Segment::Lent { lent, start, len }, len);
+    }
+
+    /// The buffer back, once no part of it is queued or being sent; `None` until then.
+    ///
+    /// # Panics
+    /// When it was reclaimed before.
+    pub fn reclaim(&mut self, lent: Lent) -> Option<Buf> {
+        let slot = &mut self.lent[lent.0 as usize];
+        if slot.pieces > 0 {
+            return None;
+        }
+        self.lent_free.push(lent.0);
+        Some(slot.buf.take().expect("a lent buffer is reclaimed once"))
+    }
+
+    fn push(&mut self, segment: Segment, len: usize) {
+        self.filling.queued += len;
+        self.filling.segments.push_back(segment);
+    }
+
+    /// Hands what is queued to the kernel, unless a send is under way.
+    pub fn flush(&mut self) {
+        if self.sending || self.ended.is_some() {
+            return;
+        }
+        if self.flying.segments.is_empty() {
+            if self.filling.segments.is_empty() {
+                return;
+            }
+            self.flying.bytes.clear();
+            std::mem::swap(&mut self.flying, &mut self.filling);
+        }
+        self.gather();
+        let header = &raw const self.flying.call.header;
+        let flags = (libc::MSG_NOSIGNAL | libc::MSG_WAITALL) as u32;
+        let entry: squeue::Entry = match self.target {
+            Target::Fixed(fd) => opcode::SendMsg::new(fd, header).flags(flags).build(),
+            Target::Fd(fd) => opcode::SendMsg::new(fd, header).flags(flags).build(),
+        };
+        self.sending = true;
+        // SAFETY: the call is boxed in `flying`, which does not change until the completion; its pieces
+        // point into `flying.bytes`, into buffers that its segments own or that stay lent while
+        // their piece count is not zero, into media that its segments hold, or into ZEROS; `drop` waits for the
+        // kernel before freeing.
+        unsafe { self.port.push(entry, USER_SEND) };
+    }
+
+    /// The pieces of the flying segments, as many as go into one call.
+    fn gather(&mut self) {
+        let Batch { segments, bytes, call, .. } = &mut self.flying;
+        let pieces = &mut call.pieces;
+        pieces.clear();
+        let mut room = CALL_BYTES_MAX;
+        let mut add = |base: *const u8, len: usize| {
+            pieces.push(libc::iovec { iov_base: base.cast_mut().cast(), iov_len: len });
+            room = room.saturating_sub(len);
+            pieces.len() < PIECES_MAX && room > 0
+        };
+        'all: for segment in segments.iter() {
+            let more = match segment {
+                Segment::Bytes { start, len } => add(bytes[*start..*start + *len].as_ptr(), *len),
+                Segment::Buf { buf, start, len } => add(buf[*start..*start + *len].as_ptr(), *len),
+                Segment::Lent { lent, start, len } => {
+                    let buf = self.lent[lent.0 as usize].buf.as_ref().expect("lent while pieces are queued");
+                    add(buf[*start..*start + *len].as_ptr(), *len)
+                }
+                Segment::Memory { memory, offset, len } => add(memory.ptr(*offset, *len as u64), *len),
+                Segment::Zeros { len } => {
+                    let mut left = *len;
+                    while left > ZEROS.len() {
+                        if !add(ZEROS.as_ptr(), ZEROS.len()) {
+                            break 'all;
+                        }
+                        left -= ZEROS.len();
+                    }
+                    add(ZEROS.as_ptr(), left)
+                }
+            };
+            if !more {
+                break;
+            }
+        }
+        call.point();
+    }
+
+    /// `count` bytes of the flying segments were sent.
+    pub(super) fn retire(&mut self, count: usize) {
+        self.flying.queued -= count;
+        let mut left = count;
+        while let Some(segment) = self.flying.segments.front_mut() {
+            if left < segment.len() {
+                segment.skip(left);
+                return;
+            }
+            left -= segment.len();
+            if let Segment::Lent { lent, .. } = segment {
+                self.lent[lent.0 as usize].pieces -= 1;
+            }
+            self.flying.segments.pop_front();
+        }
+        assert_eq!(left, 0, "the kernel sent more than it was given");
+    }
+}
+
+impl Segment {
+    fn len(&self) -> usize {
+        match self {
+            Segment::Bytes { len, .. }
+            | Segment::Buf { len, .. }
+            | Segment::Lent { len, .. }
+            | Segment::Zeros { len }
+            | Segment::Memory { len, .. } => *len,
+        }
+    }
+
+    /// Drops the first `count` bytes.
+    fn skip(&mut self, count: usize) {
+        match self {
+            Segment::Bytes { start, len }
+            | Segment::Buf { start, len, .. }
+            | Segment::Lent { start, len, .. } => {
+                *start += count;
+                *len -= count;
+            }
+            Segment::Zeros { len } => *len -= count,
+            Segment::Memory { offset, len, .. } => {
+                *offset += count as u64;
+                *len -= count;
+            }
+        }
+    }
+}
+
+impl Batch {
+    pub fn new() -> Batch {
+        Batch {
+            segments: VecDeque::with_capacity(256),
+            bytes: Vec::with_capacity(16 << 10),
+            queued: 0,
+            call: Box::new(Call::new(PIECES_MAX)),
+        }
+    }
+}

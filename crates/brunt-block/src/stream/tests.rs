@@ -1,0 +1,168 @@
+//! Streams over real sockets: what is sent arrives, and what is received comes to its place.
+
+use super::*;
+use crate::RingConfig;
+use brunt_core::Nanos;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+
+fn pair() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    (client, listener.accept().unwrap().0)
+}
+
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i * 31 + i / 251) as u8).collect()
+}
+
+/// Every kind of segment arrives whole and in order, though it is far more than the
+/// socket takes at once, and lent buffers come back only when they are sent.
+#[test]
+fn segments_arrive_in_order() {
+    let ring = Ring::new(RingConfig::default()).unwrap();
+    let (mut client, server) = pair();
+    let data = pattern(3 << 20);
+    let memory = Arc::new(SparseMemory::new(4 << 20).unwrap());
+    memory.write(100, &data);
+    let mut stream = Stream::new(&ring, server, 64 << 10).unwrap();
+    let mut expected = Vec::new();
+    let lent = stream.lend({
+        let mut buf = Buf::zeroed(data.len());
+        buf.copy_from_slice(&data);
+        buf
+    });
+    for round in 0..700usize {
+        stream.push_bytes(&data[round..round + 48]);
+        expected.extend_from_slice(&data[round..round + 48]);
+        stream.push_lent(lent, round, 1000);
+        expected.extend_from_slice(&data[round..round + 1000]);
+    }
+    stream.push_zeros(200_001);
+    expected.extend(std::iter::repeat_n(0, 200_001));
+    stream.push_memory(&memory, 100, data.len());
+    expected.extend_from_slice(&data);
+    let mut buf = ring.pool().take(5000);
+    buf.copy_from_slice(&data[..5000]);
+    stream.push_buf(buf, 1, 4998);
+    expected.extend_from_slice(&data[1..4999]);
+    let total = expected.len();
+    assert!(stream.reclaim(lent).is_none());
+    let reader = std::thread::spawn(move || {
+        let mut got = vec![0; total];
+        client.read_exact(&mut got).unwrap();
+        got
+    });
+    while stream.queued_bytes() > 0 {
+        stream.flush();
+        ring.enter(Nanos::MAX).unwrap();
+        stream.poll();
+    }
+    assert!(reader.join().unwrap() == expected);
+    assert_eq!(stream.reclaim(lent).unwrap().len(), data.len());
+}
+
+/// Headers come out of `bytes`, payloads go to their places, whatever the pieces
+/// in which they arrive, and the peer's close is seen after the last byte.
+#[test]
+fn payloads_go_to_their_places() {
+    let ring = Ring::new(RingConfig::default()).unwrap();
+    let (mut client, server) = pair();
+    let data = pattern(1 << 20);
+    let sent = data.clone();
+    let writer = std::thread::spawn(move || {
+        for chunk in sent.chunks(77_777) {
+            client.write_all(chunk).unwrap();
+        }
+    });
+    let memory = Arc::new(SparseMemory::new(1 << 20).unwrap());
+    let mut stream = Stream::new(&ring, server, 16 << 10).unwrap();
+    // A header of 10 bytes, then a payload to each kind of place in turn.
+    let sizes = [100usize, 50_000, 300_000, 9_000, 400_000];
+    let mut at = 0;
+    let mut step = 0;
+    let mut header_done = false;
+    let mut ended = false;
+    while !ended || step < sizes.len() {
+        stream.arm();
+        ring.enter(Nanos::MAX).unwrap();
+        ended = stream.poll().ended;
+        loop {
+            if let Some(place) = stream.take_placed() {
+                let payload = &data[at..at + sizes[step]];
+                match place {
+                    Place::Buf(buf) => assert!(buf[3..3 + sizes[step]] == *payload),
+                    Place::Memory(_) => {
+                        let mut got = vec![0; sizes[step]];
+                        memory.read(4096, &mut got);
+                        assert!(got == payload);
+                    }
+                    Place::Discard => {}
+                }
+                at += sizes[step];
+                step += 1;
+                header_done = false;
+            }
+            if step == sizes.len() {
+                let rest = stream.bytes().len();
+                assert!(stream.bytes() == &data[at..at + rest]);
+                at += rest;
+                stream.consume(rest);
+                break;
+            }
+            if !header_done && !stream.is_placing() && stream.bytes().len() >= 10 {
+                assert!(stream.bytes()[..10] == data[at..at + 10]);
+                stream.consume(10);
+                at += 10;
+                header_done = true;
+                let (place, offset) = match step % 3 {
+                    0 => (Place::Buf(Buf::zeroed(sizes[step] + 3)), 3),
+                    1 => (Place::Memory(Arc::clone(&memory)), 4096),
+                    _ => (Place::Discard, 0),
+                };
+                stream.place(place, offset, sizes[step]);
+                continue;
+            }
+            break;
+        }
+    }
+    writer.join().unwrap();
+    assert_eq!(at, data.len());
+    assert_eq!(stream.ended(), Some(io::ErrorKind::UnexpectedEof));
+}
+
+/// An aborted stream gives back what it had, in the middle of sending and placing.
+#[test]
+fn abort_gives_everything_back() {
+    let ring = Ring::new(RingConfig::default()).unwrap();
+    let (mut client, server) = pair();
+    let mut stream = Stream::new(&ring, server, 16 << 10).unwrap();
+    let lent = stream.lend(Buf::zeroed(8 << 20));
+    stream.push_lent(lent, 0, 8 << 20);
+    stream.place(Place::Buf(Buf::zeroed(1 << 20)), 0, 1 << 20);
+    client.write_all(&[7; 1000]).unwrap();
+    stream.arm();
+    stream.flush();
+    ring.enter(Nanos::MAX).unwrap();
+    assert!(stream.reclaim(lent).is_none());
+    assert!(matches!(stream.abort(), Some(Place::Buf(buf)) if buf.len() == 1 << 20));
+    assert_eq!(stream.reclaim(lent).unwrap().len(), 8 << 20);
+    assert_eq!(stream.queued_bytes(), 0);
+    assert!(stream.poll().ended);
+}
+
+/// A stream that goes away in the middle of everything leaves no request behind.
+#[test]
+fn dropped_in_flight() {
+    let ring = Ring::new(RingConfig::default()).unwrap();
+    for _ in 0..200 {
+        let (client, server) = pair();
+        let mut stream = Stream::new(&ring, server, 16 << 10).unwrap();
+        stream.push_zeros(16 << 20);
+        stream.arm();
+        stream.flush();
+        ring.enter(Nanos(0)).unwrap();
+        drop(stream);
+        drop(client);
+    }
+}

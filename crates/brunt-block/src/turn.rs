@@ -1,0 +1,76 @@
+//! The loop that every owner of a device runs: submit what is due, enter the ring once, take what completed.
+//! For code that drives one device and has nothing else to do meanwhile; an owner of several (the load engine's
+//! workers, a target) has a loop of its own.
+//!
+//! The rule: a request that was taken comes back exactly once. Builds with assertions hold every device
+//! to that here.
+
+use std::collections::VecDeque;
+use std::io;
+
+use brunt_core::Nanos;
+
+use crate::device::{Completion, Device, Request};
+use crate::ring::Ring;
+
+/// One turn: hands `batch` to the device, as much as it takes, waits until something happens, and appends
+/// what completed to `done`.
+///
+/// # Errors
+/// The ring's.
+#[inline]
+pub fn turn(
+    ring: &Ring,
+    device: &mut dyn Device,
+    batch: &mut VecDeque<Request>,
+    done: &mut Vec<Completion>,
+) -> io::Result<()> {
+    turn_until(ring, device, batch, done, Nanos::MAX)
+}
+
+/// As [`turn`], and waits no longer than until `until`.
+///
+/// # Errors
+/// The ring's.
+#[inline]
+pub fn turn_until(
+    ring: &Ring,
+    device: &mut dyn Device,
+    batch: &mut VecDeque<Request>,
+    done: &mut Vec<Completion>,
+    until: Nanos,
+) -> io::Result<()> {
+    let (before, queued, known) = (device.outstanding() as usize, batch.len(), done.len());
+    device.submit(batch);
+    let taken = queued - batch.len();
+    debug_assert_eq!(device.outstanding() as usize, before + taken, "a request that is taken is outstanding");
+    ring.enter(device.deadline().min(until))?;
+    device.poll(done);
+    let completed = done.len() - known;
+    debug_assert_eq!(
+        device.outstanding() as usize + completed,
+        before + taken,
+        "a request that is taken completes exactly once"
+    );
+    Ok(())
+}
+
+/// Runs one request to its end, on a device that has no other.
+///
+/// # Errors
+/// The ring's; the request's own are in its completion.
+///
+/// # Panics
+/// When the device has requests under way, or takes none.
+pub fn one(ring: &Ring, device: &mut dyn Device, request: Request) -> io::Result<Completion> {
+    assert_eq!(device.outstanding(), 0, "a device with no other request under way");
+    let tag = request.tag;
+    let (mut batch, mut done) = (VecDeque::from([request]), Vec::with_capacity(1));
+    while done.is_empty() {
+        turn(ring, device, &mut batch, &mut done)?;
+        assert!(batch.is_empty(), "an idle device takes a request");
+    }
+    let completion = done.pop().expect("it is done");
+    assert!(done.is_empty() && completion.tag == tag, "one request has one completion, with its tag");
+    Ok(completion)
+}
