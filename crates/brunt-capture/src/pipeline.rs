@@ -59,17 +59,28 @@ struct DirectionStream<'a, S> {
 }
 
 impl<S: Sink> Stream for DirectionStream<'_, S> {
-    #[inline]
+    // Inlined without exception: a segment in its place goes from here into its dissector's own code.
+    #[inline(always)]
     fn piece(&mut self, piece: Piece<'_>, time_ns: u64, ledger: &mut Ledger, memory: &mut Memory) {
+        let gap = match piece {
+            Piece::Data(bytes) => {
+                let Protocols { dissectors, ids, sink } = &mut *self.protocols;
+                let mut out = Out { sink, ids, ledger, memory };
+                return dissectors.on_bytes(self.conversation, &self.flow, bytes, time_ns, &mut out);
+            }
+            Piece::Hole(len) => Gap::Hole(len),
+            Piece::Jump => Gap::Jump,
+        };
+        self.on_gap(gap, ledger, memory);
+    }
+}
+
+impl<S: Sink> DirectionStream<'_, S> {
+    #[cold]
+    fn on_gap(&mut self, gap: Gap, ledger: &mut Ledger, memory: &mut Memory) {
         let Protocols { dissectors, ids, sink } = &mut *self.protocols;
         let mut out = Out { sink, ids, ledger, memory };
-        match piece {
-            Piece::Data(bytes) => {
-                dissectors.on_bytes(self.conversation, &self.flow, bytes, time_ns, &mut out);
-            }
-            Piece::Hole(len) => dissectors.on_gap(self.conversation, &self.flow, Gap::Hole(len), &mut out),
-            Piece::Jump => dissectors.on_gap(self.conversation, &self.flow, Gap::Jump, &mut out),
-        }
+        dissectors.on_gap(self.conversation, &self.flow, gap, &mut out);
     }
 }
 

@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
+use brunt_wire::Malformed;
 use brunt_wire::pcap::{CapturedPacket, LinkType, PacketFile, Step};
 
 /// Bytes read at a time. Half of a core's L2 cache: reading from the page cache then is a copy
@@ -29,8 +30,28 @@ pub enum SourceError {
         /// The file.
         path: String,
         /// What is wrong and where.
-        reason: String,
+        reason: Damage,
     },
+}
+
+/// What is wrong with a capture file.
+#[derive(Debug, thiserror::Error)]
+pub enum Damage {
+    /// There is nothing in it.
+    #[error("it is empty")]
+    Empty,
+    /// It ends before it shows to be a capture.
+    #[error("it ends after {bytes} bytes, within the header of a capture file")]
+    CutInHeader {
+        /// Its length.
+        bytes: usize,
+    },
+    /// What is there is no capture.
+    #[error(transparent)]
+    Malformed(Malformed),
+    /// It cannot be unpacked.
+    #[error(transparent)]
+    Packed(io::Error),
 }
 
 /// Where a packet lies in a batch.
@@ -190,7 +211,7 @@ impl FileSource {
                             | io::ErrorKind::InvalidInput
                             | io::ErrorKind::UnexpectedEof
                             | io::ErrorKind::Other => {
-                                SourceError::Damaged { path, reason: source.to_string() }
+                                SourceError::Damaged { path, reason: Damage::Packed(source) }
                             }
                             _ => SourceError::Io { path, source },
                         });
@@ -229,7 +250,7 @@ impl FileSource {
                         self.done = true;
                         return Err(SourceError::Damaged {
                             path: self.path.clone(),
-                            reason: malformed.to_string(),
+                            reason: Damage::Malformed(malformed),
                         });
                     }
                 }
@@ -239,8 +260,8 @@ impl FileSource {
                 // Said as what it is: whoever wrote into the pipe, say, failed before its first byte.
                 if !self.format.is_known() {
                     let reason = match self.cut_bytes {
-                        0 => "it is empty".into(),
-                        bytes => format!("it ends after {bytes} bytes, within the header of a capture file"),
+                        0 => Damage::Empty,
+                        bytes => Damage::CutInHeader { bytes },
                     };
                     return Err(SourceError::Damaged { path: self.path.clone(), reason });
                 }
@@ -254,20 +275,24 @@ impl FileSource {
 mod tests {
     use super::*;
 
-    fn fill(bytes: &'static [u8]) -> Result<bool, String> {
+    fn fill(bytes: &'static [u8]) -> Result<bool, SourceError> {
         let mut source = FileSource::from_reader("file".into(), Box::new(bytes)).expect("opens");
-        source.fill(&mut Batch::default()).map_err(|error| error.to_string())
+        source.fill(&mut Batch::default())
     }
 
     /// What ends before it shows to be a capture is not one; a capture without packets is.
     #[test]
     fn ends_before_it_begins() {
         let header: &[u8; 24] = b"\xd4\xc3\xb2\xa1\x02\x00\x04\x00\0\0\0\0\0\0\0\0\0\0\x04\x00\x01\0\0\0";
-        assert_eq!(fill(header), Ok(false));
-        assert!(fill(b"").is_err_and(|error| error.contains("it is empty")));
+        assert!(matches!(fill(header), Ok(false)));
+        assert!(matches!(fill(b""), Err(SourceError::Damaged { reason: Damage::Empty, .. })));
         for end in 1..header.len() {
             let error = fill(&header[..end]).expect_err("cut");
-            assert!(error.contains(&format!("ends after {end} bytes")), "{error}");
+            let SourceError::Damaged { reason: Damage::CutInHeader { bytes }, .. } = &error else {
+                panic!("{error}")
+            };
+            assert_eq!(*bytes, end);
+            assert!(error.to_string().contains(&format!("ends after {end} bytes")), "{error}");
         }
     }
 }

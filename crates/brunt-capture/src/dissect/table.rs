@@ -54,20 +54,34 @@ pub const KIND_COUNT: usize = kinds_before(DISSECTORS.len());
 /// How many protocols there are.
 pub const PROTOCOL_COUNT: usize = protocols_before(DISSECTORS.len());
 
-/// The dissector of a kind and the kind's name, by its number.
-pub(crate) fn kind_at(mut number: usize) -> (&'static Entry, &'static str) {
-    for entry in &DISSECTORS {
-        match entry.kinds.get(number) {
-            Some(name) => return (entry, name),
-            None => number -= entry.kinds.len(),
+/// The dissector of each kind, and the kind's name.
+static KINDS: [(usize, &str); KIND_COUNT] = {
+    let mut kinds = [(0, ""); KIND_COUNT];
+    let (mut entry, mut at) = (0, 0);
+    while entry < DISSECTORS.len() {
+        let mut place = 0;
+        while place < DISSECTORS[entry].kinds.len() {
+            kinds[at] = (entry, DISSECTORS[entry].kinds[place]);
+            (place, at) = (place + 1, at + 1);
         }
+        entry += 1;
     }
-    unreachable!("kinds are numbered by the table")
+    kinds
+};
+
+/// The dissector of a kind and the kind's name, by its number.
+#[inline]
+pub(crate) fn kind_at(number: usize) -> (&'static Entry, &'static str) {
+    let (dissector, name) = KINDS[number];
+    (&ENTRIES[dissector], name)
 }
+
+/// The same as [`DISSECTORS`], at a place of its own.
+static ENTRIES: [Entry; DISSECTORS.len()] = DISSECTORS;
 
 /// The dissector of a protocol and the protocol, by its number.
 pub(crate) fn protocol_at(mut number: usize) -> (&'static Entry, &'static ProtocolInfo) {
-    for entry in &DISSECTORS {
+    for entry in &ENTRIES {
         match entry.protocols.get(number) {
             Some(protocol) => return (entry, protocol),
             None => number -= entry.protocols.len(),
@@ -173,7 +187,7 @@ macro_rules! dissectors {
             }
 
             /// The next bytes of a direction.
-            #[inline]
+            #[inline(always)]
             pub fn on_bytes<S: Sink>(
                 &mut self,
                 conversation: &mut Conversation,

@@ -5,7 +5,8 @@
 
 use std::fs;
 use std::hash::Hasher;
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use brunt_wire::net::Address;
 use sha2::{Digest, Sha256};
@@ -15,6 +16,37 @@ use siphasher::sip::SipHasher24;
 const KEY_BYTES_MIN: usize = 16;
 /// What no key file needs.
 const KEY_BYTES_MAX: u64 = 1 << 20;
+
+/// Why there are no pseudonyms.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyError {
+    /// The key's file cannot be read.
+    #[error("{}: cannot read the key: {source}", .path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The file is too large to be a key.
+    #[error("{}: {bytes} bytes are no key, which has at most {}", .path.display(), KEY_BYTES_MAX)]
+    TooLong {
+        /// The file.
+        path: PathBuf,
+        /// Its length.
+        bytes: u64,
+    },
+    /// The key can be tried out.
+    #[error(
+        "a key of {bytes} bytes is too short: it has at least {}, such as \
+         `head -c 32 /dev/urandom > FILE` makes",
+        KEY_BYTES_MIN
+    )]
+    TooShort {
+        /// Its length.
+        bytes: usize,
+    },
+}
 
 /// Makes pseudonyms.
 #[derive(Clone)]
@@ -43,24 +75,23 @@ impl Anonymizer {
     /// With the key in a file: at least 16 bytes that nobody guesses.
     ///
     /// # Errors
-    /// Says why the file does not do.
-    pub fn from_file(path: &Path) -> Result<Anonymizer, String> {
-        let tell = |what: String| format!("{}: {what}", path.display());
-        let length = fs::metadata(path).map_err(|error| tell(error.to_string()))?.len();
-        if length > KEY_BYTES_MAX {
-            return Err(tell("a key of more than 1 MiB is no key".into()));
+    /// The file cannot be read, or is too short or too long for a key.
+    pub fn from_file(path: &Path) -> Result<Anonymizer, KeyError> {
+        let io = |source| KeyError::Io { path: path.into(), source };
+        let bytes = fs::metadata(path).map_err(io)?.len();
+        if bytes > KEY_BYTES_MAX {
+            return Err(KeyError::TooLong { path: path.into(), bytes });
         }
-        let key = fs::read(path).map_err(|error| tell(error.to_string()))?;
-        Anonymizer::new(&key).map_err(|error| tell(error.into()))
+        Anonymizer::new(&fs::read(path).map_err(io)?)
     }
 
     /// With this key.
     ///
     /// # Errors
     /// It is too short.
-    pub fn new(key: &[u8]) -> Result<Anonymizer, &'static str> {
+    pub fn new(key: &[u8]) -> Result<Anonymizer, KeyError> {
         if key.len() < KEY_BYTES_MIN {
-            return Err("a key has at least 16 bytes, such as `head -c 32 /dev/urandom > FILE` makes");
+            return Err(KeyError::TooShort { bytes: key.len() });
         }
         let digest = Sha256::digest(key);
         let hasher = SipHasher24::new_with_key(digest.first_chunk().expect("32 bytes"));
@@ -122,6 +153,6 @@ mod tests {
         assert_eq!((one.number(0), one.mac(5) >> 40), (0, 2));
         assert!(one.address(Address::v4([10, 0, 0, 1])).to_string().starts_with("fd62:"));
         assert!(i64::try_from(one.number(u64::MAX)).is_ok());
-        assert!(Anonymizer::new(b"short").is_err());
+        assert!(matches!(Anonymizer::new(b"short"), Err(KeyError::TooShort { bytes: 5 })));
     }
 }

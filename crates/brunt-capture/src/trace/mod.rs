@@ -27,7 +27,7 @@ mod store;
 pub mod tables;
 pub mod text;
 
-pub use anonymize::Anonymizer;
+pub use anonymize::{Anonymizer, KeyError};
 pub use recorder::{Recorder, TraceStatus, TraceSummary};
 
 pub use replay::{ReplayError, Replayed, is_trace, replay};

@@ -53,6 +53,13 @@ pub struct Connection {
     records: [Records; 2],
 }
 
+impl Connection {
+    #[cold]
+    fn is_framed_back(&self, direction: u8) -> bool {
+        self.records[usize::from((direction & 1) ^ 1)].standing() == Standing::Framed
+    }
+}
+
 /// The dissector.
 #[derive(Debug)]
 pub struct Rpc {
@@ -80,7 +87,7 @@ impl Dissector for Rpc {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn on_bytes<S: Sink>(
         &mut self,
         connection: &mut Connection,
@@ -100,13 +107,9 @@ impl Dissector for Rpc {
 
     #[inline]
     fn standing(connection: &Connection, direction: u8) -> Standing {
-        let [mine, other] = match direction & 1 {
-            0 => [&connection.records[0], &connection.records[1]],
-            _ => [&connection.records[1], &connection.records[0]],
-        };
-        match mine.standing() {
-            // The other direction shows that it is RPC all the same.
-            Standing::GaveUp if other.standing() == Standing::Framed => Standing::Searching,
+        match connection.records[usize::from(direction & 1)].standing() {
+            // The other direction may show that it is RPC all the same.
+            Standing::GaveUp if connection.is_framed_back(direction) => Standing::Searching,
             standing => standing,
         }
     }
