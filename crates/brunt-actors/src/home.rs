@@ -306,7 +306,7 @@ impl HomeState {
         for number in self.hot.drain(..hot).chain(self.run_queue.drain(..queued)) {
             let slot = self.slots[number as usize].as_mut().expect("only living actors are queued");
             let mut actor = slot.actor.take().expect("a queued actor is at home");
-            assert!(slot.state == SlotState::Queued, "what is in a queue says so");
+            debug_assert!(slot.state == SlotState::Queued, "what is in a queue says so");
             slot.state = SlotState::Out;
             if std::mem::take(&mut slot.finish) {
                 actor.set_finish();
@@ -319,10 +319,11 @@ impl HomeState {
     /// Takes an actor that ran back, and decides what it does next.
     pub fn put_back(&mut self, taken: Taken, system: &Inner) {
         let Taken { slot: number, mut actor, outcome, panic } = taken;
-        assert!(self.out > 0, "only what was taken is put back");
+        debug_assert!(self.out > 0, "only what was taken is put back");
         self.out -= 1;
         let slot = self.slots[number as usize].as_mut().expect("an actor that is out keeps its slot");
-        assert!(slot.state == SlotState::Out && slot.actor.is_none(), "an actor is in one place");
+        assert!(slot.state == SlotState::Out, "an actor that is put back was out");
+        debug_assert!(slot.actor.is_none(), "an actor is in one place");
         slot.handled += u64::from(outcome.handled);
         self.counters.messages += u64::from(outcome.handled);
         self.counters.activations += 1;

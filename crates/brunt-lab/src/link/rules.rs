@@ -419,6 +419,29 @@ mod tests {
         std::fs::remove_dir_all(&folder).unwrap();
     }
 
+    /// The same seed gives every model of loss, delay and marks the same packets again, whenever they come; another
+    /// seed gives others.
+    #[test]
+    fn every_model_repeats_itself() {
+        for text in [
+            "loss = 0.3\nloss_gap = 5",
+            "loss = 0.05\nloss_correlation = 0.5",
+            "loss_bursts = { p = 0.02, r = 0.25, 1-h = 0.9, 1-k = 0.001 }",
+            "ecn = 0.1",
+            "delay = '10ms'\njitter = '1ms'\nkeep_order = false\ndistribution = 'paretonormal'",
+        ] {
+            // What a packet met, without the time at which it came.
+            let met = |seed, gap: u64| -> Vec<Option<(u64, bool)>> {
+                let fates = fates(text, seed, 5_000, gap).into_iter().enumerate();
+                let late =
+                    |(number, delivery): (u64, Delivery)| (delivery.due.0 - number * gap, delivery.mark);
+                fates.map(|(number, fate)| delivery(&fate).map(|met| late((number as u64, met)))).collect()
+            };
+            assert_eq!(met(1, 100), met(1, 12_345), "{text}");
+            assert_ne!(met(1, 100), met(2, 100), "{text}");
+        }
+    }
+
     /// Marks meet their share of packets and move no other chance.
     #[test]
     fn marks_meet_their_share() {
