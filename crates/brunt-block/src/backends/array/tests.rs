@@ -508,7 +508,7 @@ fn named_in_a_url() {
     );
     // With options of a LUN behind it, which are no device's.
     check(&format!("array:raid1,{m},{m},thin,block=512"), &[("array", Level::Raid1, 2)]);
-    for url in ["memory:1MiB", "", "array:", "array:raid6,[a],[b]", "array:raid0,[a]],[b]", "iscsi://a/b/0"] {
+    for url in ["memory:1MiB", "", "array:", "array:raid6,[a],[b]", "array:raid0,[a]],[b]", "ftp://a/b/0"] {
         check(url, &[]);
     }
     assert_eq!(named_in(&format!("{}{}", "array:raid0,[".repeat(10_000), "]".repeat(10_000))).len(), 8);
