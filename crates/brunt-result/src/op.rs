@@ -10,28 +10,48 @@ use serde::{Deserialize, Serialize};
 /// What a request does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-#[allow(missing_docs)] // TABLE says what each does
 pub enum OpKind {
+    /// Reads data.
     Read,
+    /// Writes data.
     Write,
+    /// Makes completed writes stable.
     Flush,
+    /// Gives blocks back; they read as zeros.
     Unmap,
+    /// Has blocks read as zeros without sending any.
     WriteZeroes,
+    /// Finds a name in a directory.
     Lookup,
+    /// Makes a file.
     Create,
+    /// Removes a file's name.
     Remove,
+    /// Opens a file.
     Open,
+    /// Closes a file.
     Close,
+    /// Reads a file's attributes, by its name or opened.
     GetAttributes,
+    /// Changes a file's attributes.
     SetAttributes,
+    /// Lists names of a directory.
     ReadDirectory,
+    /// Gives a file another name or directory.
     Rename,
+    /// Gives a file one more name.
     Link,
+    /// Makes a symbolic link.
     SymbolicLink,
+    /// Reads where a symbolic link points to.
     ReadLink,
+    /// Makes a directory.
     MakeDirectory,
+    /// Removes an empty directory.
     RemoveDirectory,
+    /// Asks what the caller may do with a file.
     Access,
+    /// Changes a file's length.
     Truncate,
 }
 
@@ -44,41 +64,39 @@ pub struct OpInfo {
     pub name: &'static str,
     /// Whether it moves the bytes that it names; the figures of others have requests only.
     pub moves_bytes: bool,
-    /// What it does.
-    pub help: &'static str,
 }
 
-const fn moves(kind: OpKind, name: &'static str, help: &'static str) -> OpInfo {
-    OpInfo { kind, name, moves_bytes: true, help }
+const fn moves(kind: OpKind, name: &'static str) -> OpInfo {
+    OpInfo { kind, name, moves_bytes: true }
 }
 
-const fn other(kind: OpKind, name: &'static str, help: &'static str) -> OpInfo {
-    OpInfo { kind, name, moves_bytes: false, help }
+const fn other(kind: OpKind, name: &'static str) -> OpInfo {
+    OpInfo { kind, name, moves_bytes: false }
 }
 
 /// All kinds, in the order of [`OpKind`].
 pub const TABLE: [OpInfo; 21] = [
-    moves(OpKind::Read, "read", "reads data"),
-    moves(OpKind::Write, "write", "writes data"),
-    other(OpKind::Flush, "flush", "makes completed writes stable"),
-    other(OpKind::Unmap, "unmap", "gives blocks back; they read as zeros"),
-    other(OpKind::WriteZeroes, "write-zeroes", "has blocks read as zeros without sending any"),
-    other(OpKind::Lookup, "lookup", "finds a name in a directory"),
-    other(OpKind::Create, "create", "makes a file"),
-    other(OpKind::Remove, "remove", "removes a file's name"),
-    other(OpKind::Open, "open", "opens a file"),
-    other(OpKind::Close, "close", "closes a file"),
-    other(OpKind::GetAttributes, "get-attributes", "reads a file's attributes, by its name or opened"),
-    other(OpKind::SetAttributes, "set-attributes", "changes a file's attributes"),
-    other(OpKind::ReadDirectory, "read-directory", "lists names of a directory"),
-    other(OpKind::Rename, "rename", "gives a file another name or directory"),
-    other(OpKind::Link, "link", "gives a file one more name"),
-    other(OpKind::SymbolicLink, "symbolic-link", "makes a symbolic link"),
-    other(OpKind::ReadLink, "read-link", "reads where a symbolic link points to"),
-    other(OpKind::MakeDirectory, "make-directory", "makes a directory"),
-    other(OpKind::RemoveDirectory, "remove-directory", "removes an empty directory"),
-    other(OpKind::Access, "access", "asks what the caller may do with a file"),
-    other(OpKind::Truncate, "truncate", "changes a file's length"),
+    moves(OpKind::Read, "read"),
+    moves(OpKind::Write, "write"),
+    other(OpKind::Flush, "flush"),
+    other(OpKind::Unmap, "unmap"),
+    other(OpKind::WriteZeroes, "write-zeroes"),
+    other(OpKind::Lookup, "lookup"),
+    other(OpKind::Create, "create"),
+    other(OpKind::Remove, "remove"),
+    other(OpKind::Open, "open"),
+    other(OpKind::Close, "close"),
+    other(OpKind::GetAttributes, "get-attributes"),
+    other(OpKind::SetAttributes, "set-attributes"),
+    other(OpKind::ReadDirectory, "read-directory"),
+    other(OpKind::Rename, "rename"),
+    other(OpKind::Link, "link"),
+    other(OpKind::SymbolicLink, "symbolic-link"),
+    other(OpKind::ReadLink, "read-link"),
+    other(OpKind::MakeDirectory, "make-directory"),
+    other(OpKind::RemoveDirectory, "remove-directory"),
+    other(OpKind::Access, "access"),
+    other(OpKind::Truncate, "truncate"),
 ];
 
 impl OpKind {
@@ -120,7 +138,6 @@ mod tests {
             assert_eq!(serde_json::to_value(info.kind).unwrap(), info.name);
             assert_eq!(serde_json::from_value::<OpKind>(info.name.into()).unwrap(), info.kind);
             assert_eq!(OpKind::of_name(info.name), Some(info.kind));
-            assert!(!info.help.is_empty());
         }
         assert_eq!(OpKind::of_name("nonsense"), None);
     }

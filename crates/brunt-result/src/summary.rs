@@ -24,10 +24,10 @@ pub const FILE_NAME: &str = "summary.json";
 /// Raised when a field changes its meaning. Format 2 is a draft: it may still change until it is released.
 pub const FORMAT: u32 = 2;
 
-/// The whole file.
+/// `summary.json`: the figures of an experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Summary {
-    /// [`FORMAT`].
+    /// Of this file; raised when a key changes its meaning.
     pub format: u32,
     /// Version of the program.
     pub brunt: String,
@@ -244,24 +244,33 @@ pub struct OpSummary {
 
 /// A histogram in a few figures, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[allow(missing_docs)] // the names say it
 pub struct Latencies {
+    /// The shortest, exact.
     pub min_us: f64,
+    /// The mean, exact.
     pub mean_us: f64,
+    /// The median; percentiles are at most 0.1 % too long.
     pub p50_us: f64,
+    /// Nine of ten are at most as long.
     pub p90_us: f64,
+    /// All but one in a hundred are at most as long.
     pub p99_us: f64,
+    /// All but one in a thousand are at most as long.
     pub p99_9_us: f64,
+    /// All but one in ten thousand are at most as long.
     pub p99_99_us: f64,
+    /// The longest, exact.
     pub max_us: f64,
 }
 
 /// Averages over completed requests.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[allow(missing_docs)] // the names say it
 pub struct CostPerRequest {
+    /// Processor time of the workers, in nanoseconds.
     pub cpu_ns: f64,
+    /// System calls of the workers' rings.
     pub system_calls: f64,
+    /// Context switches of the workers.
     pub context_switches: f64,
 }
 
@@ -381,6 +390,11 @@ impl RunSummary {
 }
 
 impl Summary {
+    /// The file's JSON Schema, for programs that read it.
+    pub fn schema() -> schemars::Schema {
+        schemars::schema_for!(Summary)
+    }
+
     /// Puts the file in `folder`: whole or not at all, and on the medium when this returns.
     ///
     /// # Errors

@@ -89,7 +89,7 @@ pub struct Baseline {
     pub intervals: usize,
 }
 
-/// Whether and when.
+/// Whether and when: seconds, or the word `never`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Answer {
