@@ -3,7 +3,8 @@
 #![no_main]
 
 use brunt_iscsi::chap::{Challenge, Credentials};
-use brunt_iscsi::initiator::login::{Discovery, DiscoveryStep, Login, LoginConfig, Place, Step};
+use brunt_iscsi::initiator::discovery::{Discovery, DiscoveryStep};
+use brunt_iscsi::initiator::login::{ConnectionPlace, Login, LoginConfig, LoginStep};
 use brunt_iscsi::params::Wishes;
 use brunt_wire::iscsi::Opcode;
 use brunt_wire::iscsi::pdu::{BHS_BYTES, Bhs, padded};
@@ -21,7 +22,7 @@ fuzz_target!(|input: &[u8]| {
         wishes: Wishes::default(),
         isid: [0x80, 0, 0, 0, 0, 1],
     };
-    let Ok((mut login, first)) = Login::start(config, Place::default(), Challenge::random()) else { return };
+    let Ok((mut login, first)) = Login::start(config, ConnectionPlace::default(), Challenge::random()) else { return };
     check(&first, Opcode::LoginRequest);
     let mut discovery: Option<Discovery> = None;
     let mut rest = bytes;
@@ -29,8 +30,8 @@ fuzz_target!(|input: &[u8]| {
         rest = next;
         match &mut discovery {
             None => match login.on_response(bhs, data) {
-                Ok(Step::Send(request)) => check(&request, Opcode::LoginRequest),
-                Ok(Step::Done(logged_in)) if discover => {
+                Ok(LoginStep::Send(request)) => check(&request, Opcode::LoginRequest),
+                Ok(LoginStep::Done(logged_in)) if discover => {
                     let (started, request) = Discovery::start(&logged_in, 1);
                     check(&request, Opcode::TextRequest);
                     discovery = Some(started);

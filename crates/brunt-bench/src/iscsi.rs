@@ -269,7 +269,7 @@ impl Drop for OwnTarget {
 }
 
 fn open(url: &str) -> Result<Arc<dyn Backend>, OpenError> {
-    open_url_with(url, &[brunt_iscsi::initiator::ENTRY], false)
+    open_url_with(url, brunt_iscsi::BACKENDS, false)
 }
 
 fn device(name: &'static str, url: &str, pid: u32) -> Result<Contestant, BenchError> {

@@ -18,3 +18,7 @@ pub mod said;
 pub mod scsi;
 mod tag;
 pub mod target_node;
+
+/// What this crate adds to the table of backends of `brunt-block`: every program that opens device URLs
+/// hands these over.
+pub static BACKENDS: &[brunt_block::table::BackendEntry] = &[initiator::ENTRY];

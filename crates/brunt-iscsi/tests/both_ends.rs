@@ -9,7 +9,6 @@ use brunt_block::backends::memory::MemoryBackend;
 use brunt_block::sparse::SparseMemory;
 use brunt_block::{Buf, Device, Op, Request, Ring, RingConfig, open_url_with};
 use brunt_core::random::Random;
-use brunt_iscsi::initiator;
 use brunt_iscsi::scsi::{LogicalUnit, LunMap, LunOptions};
 use brunt_iscsi::target_node::{Server, TargetConfig};
 
@@ -29,7 +28,7 @@ fn check(server: &Server, memory: &SparseMemory, options: &str, size: usize) {
     let question = if options.is_empty() { "" } else { "?" };
     let url = format!("iscsi://{}/{}/0{question}{options}", server.portals()[0], server.name());
     let backend =
-        open_url_with(&url, &[initiator::ENTRY], false).unwrap_or_else(|error| panic!("{url}: {error}"));
+        open_url_with(&url, brunt_iscsi::BACKENDS, false).unwrap_or_else(|error| panic!("{url}: {error}"));
     let ring = Ring::new(RingConfig::default()).unwrap();
     let mut device = backend.open(&ring, 8).unwrap();
     let mut random = Random::new(size as u64);

@@ -10,14 +10,14 @@ use crate::cli::Failure;
 
 /// Opens a device; `read_only` when nothing will be written.
 pub fn open(url: &str, read_only: bool) -> Result<Arc<dyn Backend>, Failure> {
-    open_url_with(url, &[brunt_iscsi::initiator::ENTRY], read_only)
+    open_url_with(url, brunt_iscsi::BACKENDS, read_only)
         .map_err(|error| open_failure(&error, error.to_string()))
 }
 
 /// Opens a device that is only looked at: for writing, so that it is seen whether that is possible, and
 /// read-only when somebody else has it or it may not be written.
 pub fn open_to_look(url: &str) -> Result<Arc<dyn Backend>, Failure> {
-    match open_url_with(url, &[brunt_iscsi::initiator::ENTRY], false) {
+    match open_url_with(url, brunt_iscsi::BACKENDS, false) {
         Err(OpenError::InUse { .. } | OpenError::Os { .. }) => open(url, true),
         other => other.map_err(|error| open_failure(&error, error.to_string())),
     }

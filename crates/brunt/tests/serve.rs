@@ -141,7 +141,7 @@ fn faults_of_a_role() {
     let target = Target { serve: Some(serve.clone()), ..Target::default() };
     let role = Arc::new(Role::serve("san", &serve, Arc::new(Tested)).expect("it starts"));
     let url = target.url_at(role.address());
-    let open = |url: &str| brunt_block::open_url_with(url, &[brunt_iscsi::initiator::ENTRY], false);
+    let open = |url: &str| brunt_block::open_url_with(url, brunt_iscsi::BACKENDS, false);
     open(&url).expect("it serves");
     role.freeze().expect("it freezes");
     assert!(role.is_frozen());

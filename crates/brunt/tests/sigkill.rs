@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 use brunt_block::{Buf, Completion, Op, Request, Ring, RingConfig, open_url_with};
 use brunt_core::Clock;
 use brunt_core::random::Random;
-use brunt_iscsi::initiator;
 use support::{Target, TempDir, rounds, seed};
 
 const BLOCK: usize = 4096;
@@ -41,7 +40,7 @@ fn write_until_killed(target: Target, random: &mut Random, blocks: &mut HashMap<
     // Lost is lost: this initiator does not come back, so that what was acknowledged is what was
     // acknowledged before the kill.
     let url = format!("{}?reconnect=0", target.url(0));
-    let backend = open_url_with(&url, &[initiator::ENTRY], false).expect("the target serves LUN 0");
+    let backend = open_url_with(&url, brunt_iscsi::BACKENDS, false).expect("the target serves LUN 0");
     let ring = Ring::new(RingConfig::default()).expect("a ring");
     let mut device = backend.open(&ring, DEPTH).expect("a device");
     let clock = Clock::Monotonic;
@@ -102,7 +101,7 @@ fn write_until_killed(target: Target, random: &mut Random, blocks: &mut HashMap<
 /// Every block holds a version that it may hold; what was on its way is now known.
 fn read_back(file: &Path, options: &str, blocks: &mut HashMap<u64, Versions>) {
     let target = Target::start(&["--lun", &format!("{}{options}", file.display())]);
-    let backend = open_url_with(&target.url(0), &[initiator::ENTRY], false).expect("restarted");
+    let backend = open_url_with(&target.url(0), brunt_iscsi::BACKENDS, false).expect("restarted");
     let ring = Ring::new(RingConfig::default()).expect("a ring");
     let mut device = backend.open(&ring, DEPTH).expect("a device");
     let mut wanted: Vec<u64> = blocks.keys().copied().collect();

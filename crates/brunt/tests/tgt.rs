@@ -273,7 +273,7 @@ fn unmap_and_write_zeroes() {
     let Some(tgt) = Tgt::start() else { return };
     tgt.admin("--op update --mode logicalunit --tid 1 --lun 1 --params thin_provisioning=1");
     succeed(&["write", &tgt.url(), "--bs", "1M", "--pattern", "ones"]);
-    let backend = open_url_with(&tgt.url(), &[brunt_iscsi::initiator::ENTRY], false).unwrap();
+    let backend = open_url_with(&tgt.url(), brunt_iscsi::BACKENDS, false).unwrap();
     assert!(backend.info().unmap);
     let request =
         |op, offset, len| Request { tag: 1, op, offset, len, buf: Buf::empty(), force_unit_access: true };

@@ -20,12 +20,11 @@ use brunt_wire::scsi::sense::key;
 use zerocopy::IntoBytes;
 
 use super::command::{Facts, UnmapBy};
-use super::login::{
-    Discovery, DiscoveryStep, LOGIN_SEGMENT_BYTES_MAX, LoggedIn, Login, LoginConfig, LoginError, Place, Step,
-    TargetRecord,
-};
+use super::discovery::{Discovery, DiscoveryStep, TargetRecord};
+use super::login::{ConnectionPlace, LOGIN_SEGMENT_BYTES_MAX, LoggedIn, Login, LoginConfig, LoginStep};
+use super::login_error::LoginError;
 use super::session::{Attachment, DataDestination, InitiatorSession, SessionConfig, Violation};
-use super::url::{Address, Config};
+use super::url::{InitiatorConfig, PortalAddress};
 use crate::chap::Challenge;
 use crate::said;
 
@@ -54,22 +53,22 @@ pub struct Established {
 pub enum ConnectError {
     /// The host's name has no address.
     #[error("{0}: cannot resolve the host: {1}")]
-    Resolve(Address, io::Error),
+    Resolve(PortalAddress, io::Error),
     /// No TCP connection.
     #[error("{0}: cannot connect: {1}")]
-    Connect(Address, io::Error),
+    Connect(PortalAddress, io::Error),
     /// The connection broke, or nothing came in time.
     #[error("{0}: the connection failed during {1}: {2}")]
-    Io(Address, &'static str, io::Error),
+    Io(PortalAddress, &'static str, io::Error),
     /// The login failed.
     #[error("{0}: {1}")]
-    Login(Address, LoginError),
+    Login(PortalAddress, LoginError),
     /// The target broke the protocol after login.
     #[error("{0}: {1}")]
-    Violation(Address, Violation),
+    Violation(PortalAddress, Violation),
     /// A digest was wrong.
     #[error("{0}: a {1} digest was wrong: the data was changed on its way")]
-    Digest(Address, &'static str),
+    Digest(PortalAddress, &'static str),
     /// The LUN is not what we can use.
     #[error("{0}")]
     Lun(String),
@@ -96,7 +95,11 @@ impl From<ConnectError> for OpenError {
 ///
 /// # Errors
 /// See [`ConnectError`].
-pub fn establish(config: &Config, isid: [u8; 6], limit: Duration) -> Result<Established, ConnectError> {
+pub fn establish(
+    config: &InitiatorConfig,
+    isid: [u8; 6],
+    limit: Duration,
+) -> Result<Established, ConnectError> {
     let login = LoginConfig {
         initiator_name: config.initiator.clone(),
         target_name: Some(config.target.clone()),
@@ -106,7 +109,7 @@ pub fn establish(config: &Config, isid: [u8; 6], limit: Duration) -> Result<Esta
         isid,
     };
     let deadline = Instant::now() + limit;
-    let first_place = Place { cmd_sn: FIRST_CMD_SN, ..Place::default() };
+    let first_place = ConnectionPlace { cmd_sn: FIRST_CMD_SN, ..ConnectionPlace::default() };
     let (wire, logged_in) = log_in(&config.address, &login, &first_place, deadline)?;
     let allowed = logged_in.params.max_connections;
     if allowed < config.connections {
@@ -128,7 +131,7 @@ pub fn establish(config: &Config, isid: [u8; 6], limit: Duration) -> Result<Esta
     let address = probe.wire.address.clone();
     let mut sockets = vec![probe.wire.socket];
     for cid in 1..config.connections {
-        let place = Place {
+        let place = ConnectionPlace {
             tsih: logged_in.tsih,
             cid,
             cmd_sn: attachment.cmd_sn,
@@ -149,7 +152,7 @@ pub fn establish(config: &Config, isid: [u8; 6], limit: Duration) -> Result<Esta
 ///
 /// # Errors
 /// See [`ConnectError`].
-pub fn discover(config: &Config) -> Result<Vec<TargetRecord>, ConnectError> {
+pub fn discover(config: &InitiatorConfig) -> Result<Vec<TargetRecord>, ConnectError> {
     let login = LoginConfig {
         initiator_name: config.initiator.clone(),
         target_name: None,
@@ -159,7 +162,7 @@ pub fn discover(config: &Config) -> Result<Vec<TargetRecord>, ConnectError> {
         isid: random_isid(),
     };
     let deadline = Instant::now() + config.timeout;
-    let place = Place { cmd_sn: FIRST_CMD_SN, ..Place::default() };
+    let place = ConnectionPlace { cmd_sn: FIRST_CMD_SN, ..ConnectionPlace::default() };
     let (mut wire, logged_in) = log_in(&config.address, &login, &place, deadline)?;
     wire.header_digest = logged_in.params.header_digest;
     wire.data_digest = logged_in.params.data_digest;
@@ -184,9 +187,9 @@ pub fn random_isid() -> [u8; 6] {
 
 /// One connection through its login, wherever redirects lead.
 fn log_in(
-    address: &Address,
+    address: &PortalAddress,
     config: &LoginConfig,
-    place: &Place,
+    place: &ConnectionPlace,
     deadline: Instant,
 ) -> Result<(Wire, LoggedIn), ConnectError> {
     let mut address = address.clone();
@@ -198,9 +201,9 @@ fn log_in(
             wire.send_whole(&request, "login")?;
             let (bhs, data) = wire.receive(LOGIN_SEGMENT_BYTES_MAX, "login")?;
             match login.on_response(&bhs, &data).map_err(|error| wire.login_error(error))? {
-                Step::Send(next) => request = next,
-                Step::Done(logged_in) => return Ok((wire, *logged_in)),
-                Step::Moved { address, .. } => match Address::parse(&address) {
+                LoginStep::Send(next) => request = next,
+                LoginStep::Done(logged_in) => return Ok((wire, *logged_in)),
+                LoginStep::Moved { address, .. } => match PortalAddress::parse(&address) {
                     Some(address) => break address,
                     None => return Err(wire.login_error(LoginError::Protocol("a redirect to nowhere"))),
                 },
@@ -213,14 +216,14 @@ fn log_in(
 /// A blocking connection with a deadline.
 struct Wire {
     socket: TcpStream,
-    address: Address,
+    address: PortalAddress,
     deadline: Instant,
     header_digest: bool,
     data_digest: bool,
 }
 
 impl Wire {
-    fn connect(address: Address, deadline: Instant) -> Result<Wire, ConnectError> {
+    fn connect(address: PortalAddress, deadline: Instant) -> Result<Wire, ConnectError> {
         let resolved = (address.host.as_str(), address.port).to_socket_addrs();
         let candidates = match resolved {
             Ok(candidates) => candidates,
@@ -348,7 +351,7 @@ fn is_becoming_ready(error: &DeviceError) -> bool {
 }
 
 impl Probe {
-    fn new(config: &Config, mut wire: Wire, logged_in: &LoggedIn) -> Probe {
+    fn new(config: &InitiatorConfig, mut wire: Wire, logged_in: &LoggedIn) -> Probe {
         let clock = Clock::Monotonic;
         let session_config = SessionConfig {
             lun: config.lun_field(),
@@ -419,7 +422,7 @@ impl Probe {
         self.clock.now()
     }
 
-    fn facts(&mut self, config: &Config) -> Result<Facts, ConnectError> {
+    fn facts(&mut self, config: &InitiatorConfig) -> Result<Facts, ConnectError> {
         let name = config.name();
         let lun = |what: &str| ConnectError::Lun(format!("{name}: {what}"));
         let failed = |what: &str, error: DeviceError| ConnectError::Lun(format!("{name}: {what}: {error}"));

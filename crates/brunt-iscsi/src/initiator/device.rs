@@ -33,7 +33,7 @@ use super::connect::{self, ConnectError, Established};
 use super::session::{
     DEPTH_MAX, DataDestination, DataRange, InitiatorSession, Outgoing, SessionConfig, Violation,
 };
-use super::url::{Config, OPTIONS};
+use super::url::{InitiatorConfig, OPTIONS};
 use crate::said;
 
 /// Room for what is received and not placed: a queue of 32 answers of 4 KiB and their headers,
@@ -55,7 +55,7 @@ pub const ENTRY: BackendEntry = BackendEntry {
 };
 
 fn open_entry(place: &str, options: &mut Options) -> Opened {
-    let config = Config::parse(place, options, &|key| std::env::var(key).ok())?;
+    let config = InitiatorConfig::parse(place, options, &|key| std::env::var(key).ok())?;
     if config.target.is_empty() {
         return Err(OpenError::Refused(format!(
             "{} names a portal, not a LUN; add /target-name/lun ('brunt io targets URL' lists the names)",
@@ -68,7 +68,7 @@ fn open_entry(place: &str, options: &mut Options) -> Opened {
 /// A LUN that was logged in to once, so that it is known what it is.
 #[derive(Debug)]
 pub struct Initiator {
-    config: Config,
+    config: InitiatorConfig,
     info: DeviceInfo,
     facts: Facts,
     /// The session that found that out, for the first device.
@@ -80,7 +80,7 @@ impl Initiator {
     ///
     /// # Errors
     /// See [`ConnectError`].
-    pub fn open(config: Config) -> Result<Initiator, ConnectError> {
+    pub fn open(config: InitiatorConfig) -> Result<Initiator, ConnectError> {
         let isid = connect::random_isid();
         let established = connect::establish(&config, isid, config.timeout)?;
         let facts = established.facts.clone();
@@ -254,7 +254,7 @@ struct Link {
     refused: Vec<Completion>,
     state: LinkState,
     ring: Ring,
-    config: Config,
+    config: InitiatorConfig,
     isid: [u8; 6],
     /// What the LUN was when it was opened.
     facts: Facts,

@@ -1,20 +1,16 @@
-//! The initiator's side of a login, and of SendTargets in a discovery session (RFC 7143, 6 and 13).
+//! The initiator's side of a login (RFC 7143, 6 and 13).
 //!
-//! [`Login`] and [`Discovery`] take the target's PDUs and give the next one of ours; `connect`
-//! moves the bytes. Pure. The one rule: nothing the target says is taken on trust: tags, stages,
-//! answers and lengths are held against what was asked, and a login takes a bounded number of
-//! exchanges.
+//! [`Login`] takes the target's PDUs and gives the next one of ours; `connect` moves the bytes. Pure. The
+//! one rule: nothing the target says is taken on trust: tags, stages, answers and lengths are held
+//! against what was asked, and a login takes a bounded number of exchanges.
 
-use brunt_wire::Malformed;
-use brunt_wire::iscsi::pdu::{
-    self, Bhs, LoginRequest, LoginResponse, Opcode, RESERVED_TAG, TextRequest, TextResponse, U24, code,
-    padded,
-};
+use brunt_wire::iscsi::pdu::{self, Bhs, LoginRequest, LoginResponse, Opcode, U24, code, padded};
 use brunt_wire::iscsi::text::{parse_pairs, push_pair};
 use zerocopy::IntoBytes;
 
-use crate::chap::{self, Challenge, ChapError, Credentials};
-use crate::params::{Negotiation, NegotiationError, Params, Role, Wishes};
+use super::login_error::LoginError;
+use crate::chap::{self, Challenge, Credentials};
+use crate::params::{Negotiation, Params, Role, Wishes};
 
 /// No login takes more exchanges: two of security, one or two of operation, a few for a target
 /// that sends its keys one by one.
@@ -23,10 +19,8 @@ const EXCHANGES_MAX: u32 = 32;
 const MESSAGE_BYTES_MAX: usize = 64 << 10;
 /// A data segment in a login, before anything is negotiated (RFC 7143, 13.12).
 pub const LOGIN_SEGMENT_BYTES_MAX: usize = 8192;
-/// Target records of one discovery.
-const TARGETS_MAX: usize = 65_536;
 /// The tag of login and text requests: there is one at a time.
-const TAG: u32 = 1;
+pub(super) const TAG: u32 = 1;
 
 /// What a login is to achieve.
 #[derive(Clone, Debug)]
@@ -47,7 +41,7 @@ pub struct LoginConfig {
 
 /// Which connection of which session a login makes.
 #[derive(Clone, Debug, Default)]
-pub struct Place {
+pub struct ConnectionPlace {
     /// 0 for a new session.
     pub tsih: u16,
     /// The connection's id in its session.
@@ -75,7 +69,7 @@ pub struct LoggedIn {
 
 /// What to do next.
 #[derive(Debug)]
-pub enum Step {
+pub enum LoginStep {
     /// Send these bytes and wait for a response.
     Send(Vec<u8>),
     /// Full feature phase.
@@ -89,89 +83,8 @@ pub enum Step {
     },
 }
 
-/// Why a login failed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum LoginError {
-    /// The target refused, with its status class and detail.
-    #[error("the target refused the login: {words} (status {status:#06x})", words = refusal(*.0), status = .0)]
-    Refused(u16),
-    /// Authentication failed on our side of the table.
-    #[error(transparent)]
-    Chap(#[from] ChapError),
-    /// The target wants CHAP and no user is configured.
-    #[error(
-        "the target wants CHAP authentication; give user and secret: iscsi://user%secret@host/target/lun"
-    )]
-    CredentialsNeeded,
-    /// Mutual authentication is configured, and the target did not do it.
-    #[error("the target did not prove itself by CHAP, which the configuration demands")]
-    NotMutual,
-    /// The target chose an authentication method we did not offer.
-    #[error("the target wants authentication by '{0}', which is not supported (CHAP is)")]
-    Method(String),
-    /// Keys that could not be agreed on.
-    #[error(transparent)]
-    Negotiation(#[from] NegotiationError),
-    /// Bytes that are no login response.
-    #[error("the target's login response is malformed: {0}")]
-    Malformed(#[from] Malformed),
-    /// A login response that breaks the rules.
-    #[error("the target broke the login protocol: {0}")]
-    Protocol(&'static str),
-}
-
-impl LoginError {
-    /// Whether trying again later may help (the target's own trouble, not ours).
-    pub fn is_transient(&self) -> bool {
-        // Class 3 is "target error"; TOO_MANY_CONNECTIONS and SESSION_DOES_NOT_EXIST pass when the
-        // target has noticed that the old session is gone; NOT_FOUND and AUTHORIZATION_FAILURE when
-        // it is still starting: access lists often come after targets.
-        matches!(
-            self,
-            LoginError::Refused(
-                0x0300
-                    ..=0x03ff
-                        | code::login::TOO_MANY_CONNECTIONS
-                        | code::login::SESSION_DOES_NOT_EXIST
-                        | code::login::CANNOT_INCLUDE_IN_SESSION
-                        | code::login::NOT_FOUND
-                        | code::login::AUTHORIZATION_FAILURE
-                        | code::login::TARGET_REMOVED
-            )
-        )
-    }
-}
-
-/// A status in plain words (RFC 7143, 11.13.5).
-fn refusal(status: u16) -> &'static str {
-    use code::login::*;
-    match status {
-        INITIATOR_ERROR => {
-            "it found an error in our request, or insists on what we do not offer (header_digest=crc32c and \
-             data_digest=crc32c offer digests)"
-        }
-        AUTHENTICATION_FAILURE => "authentication failed; user name or secret is wrong, or one is needed",
-        AUTHORIZATION_FAILURE => "this initiator may not use that target; check the target's access list",
-        NOT_FOUND => "it knows no target of that name; 'brunt io targets URL' lists its names",
-        TARGET_REMOVED => "that target has been removed",
-        UNSUPPORTED_VERSION => "it does not speak version 0 of iSCSI",
-        TOO_MANY_CONNECTIONS => "the session has too many connections",
-        MISSING_PARAMETER => "it misses a parameter",
-        CANNOT_INCLUDE_IN_SESSION => "it cannot add the connection to the session",
-        SESSION_TYPE_NOT_SUPPORTED => "it does not support this type of session",
-        SESSION_DOES_NOT_EXIST => "it does not know the session the connection is to join",
-        INVALID_DURING_LOGIN => "it got a request that is invalid during login",
-        TARGET_ERROR => "it has an internal error",
-        SERVICE_UNAVAILABLE => "the service is not available at the moment",
-        OUT_OF_RESOURCES => "it is out of resources",
-        _ if status >> 8 == 1 => "it redirected without an address",
-        _ if status >> 8 == 3 => "it has an error of its own",
-        _ => "it did not say why",
-    }
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum LoginStage {
     /// AuthMethod is out.
     Method,
     /// `CHAP_A` is out.
@@ -188,11 +101,11 @@ enum Stage {
 #[derive(Debug)]
 pub struct Login {
     config: LoginConfig,
-    place: Place,
+    place: ConnectionPlace,
     chap: Option<chap::Initiator>,
     proven: bool,
     negotiation: Negotiation,
-    stage: Stage,
+    stage: LoginStage,
     exp_stat_sn: u32,
     message: Vec<u8>,
     exchanges: u32,
@@ -202,7 +115,7 @@ impl Login {
     /// A login and its first request. `challenge` is for the target, when it has to prove itself.
     pub fn start(
         config: LoginConfig,
-        place: Place,
+        place: ConnectionPlace,
         challenge: Challenge,
     ) -> Result<(Login, Vec<u8>), LoginError> {
         let chap = match (&config.credentials, &config.target_credentials) {
@@ -243,7 +156,7 @@ impl Login {
             chap,
             proven: false,
             negotiation,
-            stage: Stage::Method,
+            stage: LoginStage::Method,
             exp_stat_sn: 0,
             message: Vec::new(),
             exchanges: 0,
@@ -257,7 +170,7 @@ impl Login {
     ///
     /// # Errors
     /// The login is over; close the connection.
-    pub fn on_response(&mut self, bhs: &Bhs, data: &[u8]) -> Result<Step, LoginError> {
+    pub fn on_response(&mut self, bhs: &Bhs, data: &[u8]) -> Result<LoginStep, LoginError> {
         if bhs.kind() != Opcode::LoginResponse {
             return Err(LoginError::Protocol("a PDU other than a login response"));
         }
@@ -281,7 +194,7 @@ impl Login {
             let pairs = parse_pairs(data)?;
             let address = find(&pairs, "TargetAddress").ok_or(LoginError::Refused(status))?;
             let permanently = status == code::login::TARGET_MOVED_PERMANENTLY;
-            return Ok(Step::Moved { address: address.to_string(), permanently });
+            return Ok(LoginStep::Moved { address: address.to_string(), permanently });
         }
         if status != code::login::SUCCESS {
             return Err(LoginError::Refused(status));
@@ -302,7 +215,7 @@ impl Login {
             if transit {
                 return Err(LoginError::Protocol("transit and continue in one response"));
             }
-            return Ok(Step::Send(self.request(current, None, &[])));
+            return Ok(LoginStep::Send(self.request(current, None, &[])));
         }
         let message = std::mem::take(&mut self.message);
         let pairs = parse_pairs(&message)?;
@@ -312,26 +225,12 @@ impl Login {
             (true, code::login::STAGE_SECURITY, code::login::STAGE_OPERATIONAL) => {
                 self.end_of_security(&pairs)?;
                 let offers = self.negotiation.offers();
-                self.stage = Stage::Operational;
+                self.stage = LoginStage::Operational;
                 let next = Some(code::login::STAGE_FULL_FEATURE);
-                Ok(Step::Send(self.request(code::login::STAGE_OPERATIONAL, next, &offers)))
+                Ok(LoginStep::Send(self.request(code::login::STAGE_OPERATIONAL, next, &offers)))
             }
             (true, code::login::STAGE_OPERATIONAL, code::login::STAGE_FULL_FEATURE) => {
-                if !self.answers(&pairs)?.is_empty() {
-                    return Err(LoginError::Protocol("an offer in the response that ends the login"));
-                }
-                let tsih = response.tsih.get();
-                let wrong = if self.place.tsih == 0 { tsih == 0 } else { tsih != self.place.tsih };
-                if wrong && self.config.target_name.is_some() {
-                    return Err(LoginError::Protocol("a wrong TSIH in the last response"));
-                }
-                Ok(Step::Done(Box::new(LoggedIn {
-                    params: self.negotiation.values().clone(),
-                    tsih,
-                    exp_stat_sn: self.exp_stat_sn,
-                    exp_cmd_sn: response.exp_cmd_sn.get(),
-                    max_cmd_sn: response.max_cmd_sn.get(),
-                })))
+                self.end_of_login(response, &pairs)
             }
             _ => Err(LoginError::Protocol("a transit to a stage that was not asked for")),
         }
@@ -339,66 +238,90 @@ impl Login {
 
     fn stage_number(&self) -> u8 {
         match self.stage {
-            Stage::Operational => code::login::STAGE_OPERATIONAL,
+            LoginStage::Operational => code::login::STAGE_OPERATIONAL,
             _ => code::login::STAGE_SECURITY,
         }
     }
 
     /// A response that does not end its stage.
-    fn within_stage(&mut self, pairs: &[(&str, &str)]) -> Result<Step, LoginError> {
+    fn within_stage(&mut self, pairs: &[(&str, &str)]) -> Result<LoginStep, LoginError> {
         let (keys, transit): (Vec<(&str, String)>, bool) = match self.stage {
-            Stage::Method => match find(pairs, "AuthMethod") {
+            LoginStage::Method => match find(pairs, "AuthMethod") {
                 Some("CHAP") => {
                     let chap = self.chap.as_ref().ok_or(LoginError::CredentialsNeeded)?;
-                    self.stage = Stage::Offer;
+                    self.stage = LoginStage::Offer;
                     (chap.offer(), false)
                 }
                 Some("None") => (Vec::new(), true),
                 Some(other) => return Err(LoginError::Method(other.to_string())),
                 None => return Err(LoginError::Protocol("no AuthMethod in its answer")),
             },
-            Stage::Offer => {
+            LoginStage::Offer => {
                 let chap = self.chap.as_mut().ok_or(LoginError::CredentialsNeeded)?;
-                self.stage = Stage::Response;
+                self.stage = LoginStage::Response;
                 (chap.on_challenge(pairs)?, true)
             }
-            Stage::Response => {
+            LoginStage::Response => {
                 // Accepted, but the target wants to hear once more that we want to go on.
                 self.check_proof(pairs)?;
-                self.stage = Stage::SecurityEnd;
+                self.stage = LoginStage::SecurityEnd;
                 (Vec::new(), true)
             }
-            Stage::SecurityEnd => (Vec::new(), true),
-            Stage::Operational => {
+            LoginStage::SecurityEnd => (Vec::new(), true),
+            LoginStage::Operational => {
                 let answers = self.answers(pairs)?;
                 (answers, true)
             }
         };
         let next = match self.stage {
-            Stage::Operational => code::login::STAGE_FULL_FEATURE,
+            LoginStage::Operational => code::login::STAGE_FULL_FEATURE,
             _ => code::login::STAGE_OPERATIONAL,
         };
-        Ok(Step::Send(self.request(self.stage_number(), transit.then_some(next), &keys)))
+        Ok(LoginStep::Send(self.request(self.stage_number(), transit.then_some(next), &keys)))
     }
 
     /// The response that lets us into the operational stage.
     fn end_of_security(&mut self, pairs: &[(&str, &str)]) -> Result<(), LoginError> {
         match self.stage {
-            Stage::Response => self.check_proof(pairs)?,
-            Stage::Method => match find(pairs, "AuthMethod") {
+            LoginStage::Response => self.check_proof(pairs)?,
+            LoginStage::Method => match find(pairs, "AuthMethod") {
                 // Targets that want nothing may say nothing.
                 Some("None") | None => {}
                 Some("CHAP") if self.chap.is_none() => return Err(LoginError::CredentialsNeeded),
                 Some(other) => return Err(LoginError::Method(other.to_string())),
             },
-            Stage::Offer => return Err(LoginError::Protocol("an end of security before CHAP was done")),
-            Stage::SecurityEnd | Stage::Operational => {}
+            LoginStage::Offer => return Err(LoginError::Protocol("an end of security before CHAP was done")),
+            LoginStage::SecurityEnd | LoginStage::Operational => {}
         }
         let mutual = self.chap.as_ref().is_some_and(chap::Initiator::is_mutual);
         if mutual && !self.proven {
             return Err(LoginError::NotMutual);
         }
         Ok(())
+    }
+
+    /// The response that lets us into full feature phase.
+    fn end_of_login(
+        &mut self,
+        response: &LoginResponse,
+        pairs: &[(&str, &str)],
+    ) -> Result<LoginStep, LoginError> {
+        assert!(self.stage == LoginStage::Operational, "a login ends from its operational stage");
+        if !self.answers(pairs)?.is_empty() {
+            return Err(LoginError::Protocol("an offer in the response that ends the login"));
+        }
+        let tsih = response.tsih.get();
+        let wrong = if self.place.tsih == 0 { tsih == 0 } else { tsih != self.place.tsih };
+        if wrong && self.config.target_name.is_some() {
+            return Err(LoginError::Protocol("a wrong TSIH in the last response"));
+        }
+        Ok(LoginStep::Done(Box::new(LoggedIn {
+            params: self.negotiation.values().clone(),
+            tsih,
+            exp_stat_sn: self.exp_stat_sn,
+            exp_cmd_sn: response.exp_cmd_sn.get(),
+            max_cmd_sn: response.max_cmd_sn.get(),
+        })))
     }
 
     fn check_proof(&mut self, pairs: &[(&str, &str)]) -> Result<(), LoginError> {
@@ -448,100 +371,8 @@ impl Login {
     }
 }
 
-/// A target and where it listens.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TargetRecord {
-    /// Its iSCSI name.
-    pub name: String,
-    /// `host[:port],portal group`, as the target wrote them.
-    pub addresses: Vec<String>,
-}
-
-/// SendTargets in a discovery session (RFC 7143, appendix C).
-#[derive(Debug)]
-pub struct Discovery {
-    cmd_sn: u32,
-    exp_stat_sn: u32,
-    message: Vec<u8>,
-}
-
-/// Where a discovery stands.
-#[derive(Debug)]
-pub enum DiscoveryStep {
-    /// Send these bytes and wait for a response.
-    Send(Vec<u8>),
-    /// All there are.
-    Done(Vec<TargetRecord>),
-}
-
-impl Discovery {
-    /// The text of all answers together: 64 Ki targets with room for their addresses.
-    const MESSAGE_BYTES_MAX: usize = 16 << 20;
-
-    /// A discovery after the login that came to `login`, and its first request.
-    pub fn start(login: &LoggedIn, cmd_sn: u32) -> (Discovery, Vec<u8>) {
-        let discovery = Discovery { cmd_sn, exp_stat_sn: login.exp_stat_sn, message: Vec::new() };
-        let mut data = Vec::new();
-        push_pair(&mut data, "SendTargets", "All");
-        let first = discovery.request(RESERVED_TAG, &data);
-        (discovery, first)
-    }
-
-    /// Takes a text response: its header and its data segment without padding.
-    pub fn on_response(&mut self, bhs: &Bhs, data: &[u8]) -> Result<DiscoveryStep, LoginError> {
-        if bhs.kind() != Opcode::TextResponse {
-            return Err(LoginError::Protocol("a PDU other than a text response to SendTargets"));
-        }
-        let response = TextResponse::view(bhs);
-        if response.initiator_task_tag.get() != TAG {
-            return Err(LoginError::Protocol("a wrong initiator task tag"));
-        }
-        if self.message.len() + data.len() > Self::MESSAGE_BYTES_MAX {
-            return Err(LoginError::Protocol("more than 16 MiB of targets"));
-        }
-        // A response without data and without an end would let a target hold us for ever.
-        if data.is_empty() && !bhs.is_final() {
-            return Err(LoginError::Protocol("an empty text response that is not the last"));
-        }
-        self.message.extend_from_slice(data);
-        self.cmd_sn = self.cmd_sn.wrapping_add(1);
-        self.exp_stat_sn = response.stat_sn.get().wrapping_add(1);
-        if !bhs.is_final() {
-            return Ok(DiscoveryStep::Send(self.request(response.target_transfer_tag.get(), &[])));
-        }
-        let mut targets: Vec<TargetRecord> = Vec::new();
-        for (key, value) in parse_pairs(&self.message)? {
-            match key {
-                "TargetName" if targets.len() == TARGETS_MAX => {
-                    return Err(LoginError::Protocol("more than 65,536 targets"));
-                }
-                "TargetName" => targets.push(TargetRecord { name: value.to_string(), addresses: Vec::new() }),
-                "TargetAddress" => match targets.last_mut() {
-                    Some(target) => target.addresses.push(value.to_string()),
-                    None => return Err(LoginError::Protocol("an address before any target's name")),
-                },
-                _ => {}
-            }
-        }
-        Ok(DiscoveryStep::Done(targets))
-    }
-
-    fn request(&self, target_transfer_tag: u32, data: &[u8]) -> Vec<u8> {
-        let request = TextRequest {
-            flags: pdu::FLAG_FINAL,
-            initiator_task_tag: TAG.into(),
-            target_transfer_tag: target_transfer_tag.into(),
-            cmd_sn: self.cmd_sn.into(),
-            exp_stat_sn: self.exp_stat_sn.into(),
-            data_segment_length: U24::new(data.len() as u32),
-            ..TextRequest::default()
-        };
-        whole_pdu(request.as_bytes(), data)
-    }
-}
-
 /// Header, data, padding; logins and discoveries have no digests.
-fn whole_pdu(header: &[u8], data: &[u8]) -> Vec<u8> {
+pub(super) fn whole_pdu(header: &[u8], data: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(header.len() + padded(data.len()));
     bytes.extend_from_slice(header);
     bytes.extend_from_slice(data);
@@ -602,8 +433,8 @@ mod tests {
 
     /// Feeds the answers to a login, one for each request; the keys of our last request come back
     /// with the outcome.
-    fn run(config: LoginConfig, answers: &[Say]) -> (Result<Step, LoginError>, Vec<(String, String)>) {
-        let place = Place { cmd_sn: 1, ..Place::default() };
+    fn run(config: LoginConfig, answers: &[Say]) -> (Result<LoginStep, LoginError>, Vec<(String, String)>) {
+        let place = ConnectionPlace { cmd_sn: 1, ..ConnectionPlace::default() };
         let (mut login, mut sent) = match Login::start(config, place, OURS) {
             Ok(started) => started,
             Err(error) => return (Err(error), Vec::new()),
@@ -630,7 +461,7 @@ mod tests {
             .into();
             outcome = login.on_response(&bhs, &data);
             match &outcome {
-                Ok(Step::Send(bytes)) => sent = bytes.clone(),
+                Ok(LoginStep::Send(bytes)) => sent = bytes.clone(),
                 _ => break,
             }
         }
@@ -651,7 +482,7 @@ mod tests {
             ),
         ];
         let (outcome, keys) = run(config(), &answers);
-        let Ok(Step::Done(done)) = outcome else { panic!("{outcome:?}") };
+        let Ok(LoginStep::Done(done)) = outcome else { panic!("{outcome:?}") };
         assert_eq!(done.tsih, 9);
         assert_eq!(done.exp_stat_sn, 102);
         assert_eq!(done.max_cmd_sn, 32);
@@ -679,13 +510,13 @@ mod tests {
             let mut answers = so_far.to_vec();
             answers.push(Say { keys: proof, ..say(TO_OPERATIONAL, &[]) });
             answers.push(say(TO_FULL_FEATURE, &[]));
-            assert!(matches!(run(with_chap(mutual), &answers).0, Ok(Step::Done(_))));
+            assert!(matches!(run(with_chap(mutual), &answers).0, Ok(LoginStep::Done(_))));
             // The same without the target's proof.
             answers[2] = say(TO_OPERATIONAL, &[]);
             let outcome = run(with_chap(mutual), &answers).0;
             match mutual {
                 true => assert_eq!(outcome.unwrap_err(), LoginError::NotMutual),
-                false => assert!(matches!(outcome, Ok(Step::Done(_)))),
+                false => assert!(matches!(outcome, Ok(LoginStep::Done(_)))),
             }
         };
         check(false);
@@ -697,7 +528,7 @@ mod tests {
     fn redirect() {
         let moved = Say { status: 0x0102, ..say(0, &[("TargetAddress", "192.0.2.7:3261,1")]) };
         let (outcome, _) = run(config(), &[moved]);
-        let Ok(Step::Moved { address, permanently: true }) = outcome else { panic!("{outcome:?}") };
+        let Ok(LoginStep::Moved { address, permanently: true }) = outcome else { panic!("{outcome:?}") };
         assert_eq!(address, "192.0.2.7:3261,1");
     }
 
@@ -711,7 +542,7 @@ mod tests {
             say(TO_FULL_FEATURE, &[("FirstBurstLength", "4096")]),
         ];
         let (outcome, _) = run(config(), &answers);
-        let Ok(Step::Done(done)) = outcome else { panic!("{outcome:?}") };
+        let Ok(LoginStep::Done(done)) = outcome else { panic!("{outcome:?}") };
         assert_eq!((done.params.max_burst_length, done.params.first_burst_length), (4096, 4096));
     }
 
@@ -768,49 +599,12 @@ mod tests {
     fn any_header_is_survived() {
         for byte in 0..=255 {
             for flags in [0, 0x40, 0x80, 0x81, 0x87, 0xff] {
-                let (mut login, _) = Login::start(with_chap(true), Place::default(), OURS).unwrap();
+                let (mut login, _) = Login::start(with_chap(true), ConnectionPlace::default(), OURS).unwrap();
                 let mut bhs: Bhs = LoginResponse::default().into();
                 bhs.opcode = byte;
                 bhs.flags = flags;
                 let _ = login.on_response(&bhs, b"AuthMethod=CHAP\0CHAP_A");
             }
         }
-    }
-
-    /// Targets and addresses come out in order, over several responses; a text that never
-    /// ends is cut off.
-    #[test]
-    fn discovery() {
-        let login =
-            LoggedIn { params: Params::default(), tsih: 1, exp_stat_sn: 5, exp_cmd_sn: 1, max_cmd_sn: 1 };
-        let respond = |last: bool| -> Bhs {
-            TextResponse {
-                flags: if last { 0x80 } else { 0 },
-                initiator_task_tag: TAG.into(),
-                target_transfer_tag: 0x77.into(),
-                stat_sn: 5.into(),
-                ..TextResponse::default()
-            }
-            .into()
-        };
-        let (mut discovery, first) = Discovery::start(&login, 1);
-        assert_eq!(&first[48..63], b"SendTargets=All");
-        let half = b"TargetName=iqn.a\0TargetAddress=192.0.2.1:3260,1\0Target";
-        let Ok(DiscoveryStep::Send(more)) = discovery.on_response(&respond(false), half) else {
-            panic!("not asked for more")
-        };
-        assert_eq!(TextRequest::view(Bhs::peek(&more).unwrap()).target_transfer_tag.get(), 0x77);
-        let rest = b"Address=[2001:db8::1]:3260,1\0TargetName=iqn.b\0";
-        let Ok(DiscoveryStep::Done(targets)) = discovery.on_response(&respond(true), rest) else {
-            panic!("not done")
-        };
-        assert_eq!(targets.len(), 2);
-        assert_eq!(targets[0].addresses, ["192.0.2.1:3260,1", "[2001:db8::1]:3260,1"]);
-        assert!(targets[1].addresses.is_empty());
-
-        let (mut endless, _) = Discovery::start(&login, 1);
-        assert!(endless.on_response(&respond(false), b"").is_err());
-        let (mut lost, _) = Discovery::start(&login, 1);
-        assert!(lost.on_response(&respond(true), b"TargetAddress=x\0").is_err());
     }
 }

@@ -50,14 +50,14 @@ pub const OPTIONS: &[(&str, &str)] = &[
 
 /// Where a portal is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Address {
+pub struct PortalAddress {
     /// A name or an address, without brackets.
     pub host: String,
     /// TCP port.
     pub port: u16,
 }
 
-impl std::fmt::Display for Address {
+impl std::fmt::Display for PortalAddress {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if self.host.contains(':') {
             write!(f, "[{}]:{}", self.host, self.port)
@@ -67,9 +67,9 @@ impl std::fmt::Display for Address {
     }
 }
 
-impl Address {
+impl PortalAddress {
     /// Reads `host[:port]`, `[v6][:port]`; what follows a comma (a portal group tag) is not looked at.
-    pub fn parse(text: &str) -> Option<Address> {
+    pub fn parse(text: &str) -> Option<PortalAddress> {
         let text = text.split(',').next()?;
         let (host, rest) = match text.strip_prefix('[') {
             Some(text) => text.split_once(']')?,
@@ -80,15 +80,105 @@ impl Address {
             None if rest.is_empty() => PORT,
             None => return None,
         };
-        (!host.is_empty()).then(|| Address { host: host.to_string(), port })
+        (!host.is_empty()).then(|| PortalAddress { host: host.to_string(), port })
+    }
+}
+
+/// What is wrong with an iSCSI URL. No message carries a secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UrlError {
+    /// It is not `iscsi://…`.
+    #[error("'//' has to follow 'iscsi:'")]
+    NoSlashes,
+    /// Neither a name nor an address with a port from 1 on.
+    #[error("there is no valid host[:port]")]
+    Portal,
+    /// A target without a LUN.
+    #[error("the LUN's number is missing")]
+    NoLun,
+    /// Not a number that the flat format of SAM-5 holds.
+    #[error("the LUN has to be a number from 0 to 16383")]
+    Lun,
+    /// Empty, over 223 bytes, or with a slash in it.
+    #[error("the target's name is missing or no iSCSI name")]
+    TargetName,
+    /// Half of what proves us.
+    #[error("the CHAP {0} is missing")]
+    Credentials(MissingCredential),
+    /// Half of what proves the target.
+    #[error("the target's CHAP {0} is missing")]
+    TargetCredentials(MissingCredential),
+    /// The target is to prove itself, and we do not.
+    #[error("mutual CHAP needs a user and secret of our own, too")]
+    OwnCredentials,
+}
+
+/// Which half of a pair of user and secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MissingCredential {
+    /// The name.
+    #[error("user name")]
+    User,
+    /// The secret.
+    #[error("secret")]
+    Secret,
+}
+
+impl From<UrlError> for OpenError {
+    fn from(error: UrlError) -> OpenError {
+        OpenError::Refused(format!(
+            "{error}; an iSCSI URL is iscsi://[user%secret@]host[:port]/target-name/lun"
+        ))
+    }
+}
+
+/// What stands in a URL before its options.
+struct UrlPlace {
+    address: PortalAddress,
+    /// Empty in a URL that names a portal only.
+    target: String,
+    lun: u16,
+    user: Option<String>,
+    secret: Option<String>,
+    /// There is no `user@`: the environment may name one.
+    anonymous: bool,
+}
+
+impl UrlPlace {
+    fn parse(text: &str) -> Result<UrlPlace, UrlError> {
+        let rest = text.strip_prefix("//").ok_or(UrlError::NoSlashes)?;
+        // A secret may contain '@', a host may not; the path begins behind the host.
+        let authority_end = rest.rfind('@').map_or(0, |at| at + 1);
+        let (login, host_and_path) = rest.split_at(authority_end);
+        let (host, path) = host_and_path.split_once('/').unwrap_or((host_and_path, ""));
+        let address = PortalAddress::parse(host).ok_or(UrlError::Portal)?;
+        let (target, lun) = match path {
+            "" => ("", 0),
+            path => {
+                let (target, lun) = path.rsplit_once('/').ok_or(UrlError::NoLun)?;
+                (target, lun.parse().ok().filter(|lun| *lun < 16384).ok_or(UrlError::Lun)?)
+            }
+        };
+        if !path.is_empty() && (target.is_empty() || target.len() > 223 || target.contains('/')) {
+            return Err(UrlError::TargetName);
+        }
+        let (user, secret) = match login.strip_suffix('@') {
+            Some(login) => {
+                let (user, secret) = login.split_once('%').map_or((login, None), |(u, s)| (u, Some(s)));
+                (Some(user.to_string()), secret.map(str::to_string))
+            }
+            None => (None, None),
+        };
+        let anonymous = user.is_none();
+        Ok(UrlPlace { address, target: target.to_string(), lun, user, secret, anonymous })
     }
 }
 
 /// What a URL and its options say.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub struct InitiatorConfig {
     /// The portal to ask first.
-    pub address: Address,
+    pub address: PortalAddress,
     /// The target's name; empty in a URL that names a portal only.
     pub target: String,
     /// The logical unit.
@@ -117,7 +207,7 @@ pub struct Config {
     pub sockets: SocketOptions,
 }
 
-impl Config {
+impl InitiatorConfig {
     /// The URL without user and secret, for messages.
     pub fn name(&self) -> String {
         match self.target.as_str() {
@@ -140,74 +230,25 @@ impl Config {
         place: &str,
         options: &mut Options,
         env: &dyn Fn(&str) -> Option<String>,
-    ) -> Result<Config, OpenError> {
-        let refuse = |what: &str| {
-            OpenError::Refused(format!(
-                "{what}; an iSCSI URL is iscsi://[user%secret@]host[:port]/target-name/lun"
-            ))
-        };
-        let rest = place.strip_prefix("//").ok_or_else(|| refuse("'//' has to follow 'iscsi:'"))?;
-        // A secret may contain '@', a host may not; the path begins behind the host.
-        let authority_end = rest.rfind('@').map_or(0, |at| at + 1);
-        let (login, host_and_path) = rest.split_at(authority_end);
-        let (host, path) = host_and_path.split_once('/').unwrap_or((host_and_path, ""));
-        let address = Address::parse(host).ok_or_else(|| refuse("there is no valid host[:port]"))?;
-        let (target, lun) = match path {
-            "" => ("", 0),
-            path => {
-                let (target, lun) =
-                    path.rsplit_once('/').ok_or_else(|| refuse("the LUN's number is missing"))?;
-                let lun = lun.parse().ok().filter(|lun| *lun < 16384);
-                (target, lun.ok_or_else(|| refuse("the LUN has to be a number from 0 to 16383"))?)
-            }
-        };
-        if !path.is_empty() && (target.is_empty() || target.len() > 223 || target.contains('/')) {
-            return Err(refuse("the target's name is missing or no iSCSI name"));
-        }
-        let (user, secret) = match login.strip_suffix('@') {
-            Some(login) => {
-                let (user, secret) = login.split_once('%').map_or((login, None), |(u, s)| (u, Some(s)));
-                (Some(user.to_string()), secret.map(str::to_string))
-            }
-            None => (env("LIBISCSI_CHAP_USERNAME"), None),
-        };
-        let secret = secret.or_else(|| user.as_ref().and_then(|_| env("LIBISCSI_CHAP_PASSWORD")));
-        let credentials =
-            pair(user, secret).map_err(|what| refuse(&format!("the CHAP {what} is missing")))?;
+    ) -> Result<InitiatorConfig, OpenError> {
+        let place = UrlPlace::parse(place)?;
+        let user = place.user.or_else(|| place.anonymous.then(|| env("LIBISCSI_CHAP_USERNAME")).flatten());
+        let secret = place.secret.or_else(|| user.as_ref().and_then(|_| env("LIBISCSI_CHAP_PASSWORD")));
+        let credentials = pair(user, secret).map_err(UrlError::Credentials)?;
         let target_user = options.take("target_user").or_else(|| env("LIBISCSI_CHAP_TARGET_USERNAME"));
         let target_secret = options
             .take("target_password")
             .or_else(|| target_user.as_ref().and_then(|_| env("LIBISCSI_CHAP_TARGET_PASSWORD")));
-        let target_credentials = pair(target_user, target_secret)
-            .map_err(|what| refuse(&format!("the target's CHAP {what} is missing")))?;
+        let target_credentials = pair(target_user, target_secret).map_err(UrlError::TargetCredentials)?;
         if target_credentials.is_some() && credentials.is_none() {
-            return Err(refuse("mutual CHAP needs a user and secret of our own, too"));
+            return Err(UrlError::OwnCredentials.into());
         }
-
-        let mut wishes = Wishes {
-            header_digest: digest(options, "header_digest")?,
-            data_digest: digest(options, "data_digest")?,
-            ..Wishes::default()
-        };
         let connections = number(options, "connections", 1, 1, LINKS_MAX)? as u16;
-        let values = &mut wishes.values;
-        values.max_connections = connections;
-        values.immediate_data = options.flag("immediate_data")?.unwrap_or(values.immediate_data);
-        values.initial_r2t = options.flag("initial_r2t")?.unwrap_or(values.initial_r2t);
-        let length = |options: &mut Options, key, default| {
-            size(options, key, default, 512, 0x00ff_ffff).map(|bytes| bytes as u32)
-        };
-        values.max_recv_data_segment_length =
-            length(options, "max_recv", values.max_recv_data_segment_length)?;
-        values.max_burst_length = length(options, "max_burst", values.max_burst_length)?;
-        values.first_burst_length =
-            length(options, "first_burst", values.first_burst_length.min(values.max_burst_length))?;
-        let r2t = u64::from(values.max_outstanding_r2t);
-        values.max_outstanding_r2t = number(options, "outstanding_r2t", r2t, 1, 65535)? as u16;
-        Ok(Config {
-            address,
-            target: target.to_string(),
-            lun,
+        let wishes = wishes(options, connections)?;
+        Ok(InitiatorConfig {
+            address: place.address,
+            target: place.target,
+            lun: place.lun,
             initiator: options.take("initiator").unwrap_or_else(default_initiator),
             credentials,
             target_credentials,
@@ -223,15 +264,38 @@ impl Config {
     }
 }
 
+/// The operational keys that the options ask for.
+fn wishes(options: &mut Options, connections: u16) -> Result<Wishes, OpenError> {
+    let mut wishes = Wishes {
+        header_digest: digest(options, "header_digest")?,
+        data_digest: digest(options, "data_digest")?,
+        ..Wishes::default()
+    };
+    let values = &mut wishes.values;
+    values.max_connections = connections;
+    values.immediate_data = options.flag("immediate_data")?.unwrap_or(values.immediate_data);
+    values.initial_r2t = options.flag("initial_r2t")?.unwrap_or(values.initial_r2t);
+    let length = |options: &mut Options, key, default| {
+        size(options, key, default, 512, 0x00ff_ffff).map(|bytes| bytes as u32)
+    };
+    values.max_recv_data_segment_length = length(options, "max_recv", values.max_recv_data_segment_length)?;
+    values.max_burst_length = length(options, "max_burst", values.max_burst_length)?;
+    values.first_burst_length =
+        length(options, "first_burst", values.first_burst_length.min(values.max_burst_length))?;
+    let r2t = u64::from(values.max_outstanding_r2t);
+    values.max_outstanding_r2t = number(options, "outstanding_r2t", r2t, 1, 65535)? as u16;
+    Ok(wishes)
+}
+
 /// Both or neither.
-fn pair(user: Option<String>, secret: Option<String>) -> Result<Option<Credentials>, &'static str> {
+fn pair(user: Option<String>, secret: Option<String>) -> Result<Option<Credentials>, MissingCredential> {
     match (user, secret) {
         (None, None) => Ok(None),
         (Some(user), Some(secret)) if !user.is_empty() && !secret.is_empty() => {
             Ok(Some(Credentials::new(user, secret)))
         }
-        (Some(user), _) if !user.is_empty() => Err("secret"),
-        _ => Err("user name"),
+        (Some(user), _) if !user.is_empty() => Err(MissingCredential::Secret),
+        _ => Err(MissingCredential::User),
     }
 }
 
@@ -292,7 +356,7 @@ fn default_initiator() -> String {
 mod tests {
     use super::*;
 
-    fn parse_with(url: &str, env: &[(&str, &str)]) -> Result<Config, String> {
+    fn parse_with(url: &str, env: &[(&str, &str)]) -> Result<InitiatorConfig, OpenError> {
         let place = url.strip_prefix("iscsi:").unwrap();
         let (place, query) = place.split_once('?').unwrap_or((place, ""));
         let mut options = Options::default();
@@ -301,10 +365,10 @@ mod tests {
             options.set(key, value);
         }
         let env = |key: &str| env.iter().find(|(k, _)| *k == key).map(|(_, value)| value.to_string());
-        Config::parse(place, &mut options, &env).map_err(|error| error.to_string())
+        InitiatorConfig::parse(place, &mut options, &env)
     }
 
-    fn parse(url: &str) -> Result<Config, String> {
+    fn parse(url: &str) -> Result<InitiatorConfig, OpenError> {
         parse_with(url, &[])
     }
 
@@ -364,7 +428,7 @@ mod tests {
     #[test]
     fn mistakes() {
         let check = |url: &str, words: &str| {
-            let error = parse(url).expect_err(url);
+            let error = parse(url).expect_err(url).to_string();
             assert!(error.contains(words), "{url}: {error}");
             assert!(!error.contains("s3cret"), "{error}");
         };

@@ -76,7 +76,7 @@ fn define<C: Subcommand>() -> clap::Command {
     }
     let command = C::augment_args(clap::Command::new(C::NAME));
     if C::NAMES_DEVICES {
-        let devices = brunt_block::table::help(&[brunt_iscsi::initiator::ENTRY]);
+        let devices = brunt_block::table::help(brunt_iscsi::BACKENDS);
         return command.after_long_help(format!("{examples}\n\n{devices}")).after_help(examples);
     }
     command.after_help(examples)

@@ -1,7 +1,7 @@
 //! What a device or a portal says of itself: `brunt io info` and `brunt io targets`. Nothing is read or written.
 
 use brunt_core::units::format_size;
-use brunt_iscsi::initiator::{connect, url::Config};
+use brunt_iscsi::initiator::{connect, url::InitiatorConfig};
 use serde_json::{Value, json};
 
 use crate::cli::{Done, Failure, Output};
@@ -46,7 +46,7 @@ pub fn targets(url: &str, output: &Output) -> Done {
     let address = url.strip_prefix("iscsi:").ok_or_else(|| {
         Failure::usage(format!("'{url}' is no iSCSI URL")).advise("write iscsi://host:port")
     })?;
-    let config = Config::parse(address, &mut Default::default(), &|key| std::env::var(key).ok())
+    let config = InitiatorConfig::parse(address, &mut Default::default(), &|key| std::env::var(key).ok())
         .map_err(Failure::usage)?;
     let found = connect::discover(&config).map_err(Failure::failed)?;
     for target in &found {

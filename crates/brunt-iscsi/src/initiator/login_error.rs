@@ -1,0 +1,89 @@
+//! Why a login failed, in words that say what to do. Made by `login` and `discovery`, read by `connect` to
+//! decide whether to try again. The one rule: what to do follows from the error's kind, not its words.
+
+use brunt_wire::Malformed;
+use brunt_wire::iscsi::pdu::code;
+
+use crate::chap::ChapError;
+use crate::params::NegotiationError;
+
+/// Why a login failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LoginError {
+    /// The target refused, with its status class and detail.
+    #[error("the target refused the login: {words} (status {status:#06x})", words = refusal(*.0), status = .0)]
+    Refused(u16),
+    /// Authentication failed on our side of the table.
+    #[error(transparent)]
+    Chap(#[from] ChapError),
+    /// The target wants CHAP and no user is configured.
+    #[error(
+        "the target wants CHAP authentication; give user and secret: iscsi://user%secret@host/target/lun"
+    )]
+    CredentialsNeeded,
+    /// Mutual authentication is configured, and the target did not do it.
+    #[error("the target did not prove itself by CHAP, which the configuration demands")]
+    NotMutual,
+    /// The target chose an authentication method we did not offer.
+    #[error("the target wants authentication by '{0}', which is not supported (CHAP is)")]
+    Method(String),
+    /// Keys that could not be agreed on.
+    #[error(transparent)]
+    Negotiation(#[from] NegotiationError),
+    /// Bytes that are no login response.
+    #[error("the target's login response is malformed: {0}")]
+    Malformed(#[from] Malformed),
+    /// A login response that breaks the rules.
+    #[error("the target broke the login protocol: {0}")]
+    Protocol(&'static str),
+}
+
+impl LoginError {
+    /// Whether trying again later may help (the target's own trouble, not ours).
+    pub fn is_transient(&self) -> bool {
+        // Class 3 is "target error"; TOO_MANY_CONNECTIONS and SESSION_DOES_NOT_EXIST pass when the
+        // target has noticed that the old session is gone; NOT_FOUND and AUTHORIZATION_FAILURE when
+        // it is still starting: access lists often come after targets.
+        matches!(
+            self,
+            LoginError::Refused(
+                0x0300
+                    ..=0x03ff
+                        | code::login::TOO_MANY_CONNECTIONS
+                        | code::login::SESSION_DOES_NOT_EXIST
+                        | code::login::CANNOT_INCLUDE_IN_SESSION
+                        | code::login::NOT_FOUND
+                        | code::login::AUTHORIZATION_FAILURE
+                        | code::login::TARGET_REMOVED
+            )
+        )
+    }
+}
+
+/// A status in plain words (RFC 7143, 11.13.5).
+fn refusal(status: u16) -> &'static str {
+    use code::login::*;
+    match status {
+        INITIATOR_ERROR => {
+            "it found an error in our request, or insists on what we do not offer (header_digest=crc32c and \
+             data_digest=crc32c offer digests)"
+        }
+        AUTHENTICATION_FAILURE => "authentication failed; user name or secret is wrong, or one is needed",
+        AUTHORIZATION_FAILURE => "this initiator may not use that target; check the target's access list",
+        NOT_FOUND => "it knows no target of that name; 'brunt io targets URL' lists its names",
+        TARGET_REMOVED => "that target has been removed",
+        UNSUPPORTED_VERSION => "it does not speak version 0 of iSCSI",
+        TOO_MANY_CONNECTIONS => "the session has too many connections",
+        MISSING_PARAMETER => "it misses a parameter",
+        CANNOT_INCLUDE_IN_SESSION => "it cannot add the connection to the session",
+        SESSION_TYPE_NOT_SUPPORTED => "it does not support this type of session",
+        SESSION_DOES_NOT_EXIST => "it does not know the session the connection is to join",
+        INVALID_DURING_LOGIN => "it got a request that is invalid during login",
+        TARGET_ERROR => "it has an internal error",
+        SERVICE_UNAVAILABLE => "the service is not available at the moment",
+        OUT_OF_RESOURCES => "it is out of resources",
+        _ if status >> 8 == 1 => "it redirected without an address",
+        _ if status >> 8 == 3 => "it has an error of its own",
+        _ => "it did not say why",
+    }
+}
