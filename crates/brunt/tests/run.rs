@@ -59,6 +59,51 @@ fn run_leaves_a_summary() {
     assert_eq!(brunt(&["report", folder.to_str().expect("a plain path")]).status.code(), Some(2));
 }
 
+/// Trims, zeroes and flushes are made in their shares, counted each for itself, and refused where the target cannot.
+#[test]
+fn other_kinds_of_requests_are_made_and_counted() {
+    let scratch = tempfile::tempdir().expect("a folder");
+    let folder = scratch.path();
+    let disk = folder.join("disk.img");
+    std::fs::write(&disk, vec![7; 1 << 20]).expect("a disk");
+    for (name, url) in [("memory", "memory:1MiB"), ("file", disk.to_str().expect("a plain path"))] {
+        let kinds = "trim = 0.2\nwrite_zeroes = 0.1\nflush_every = 10\nrecord_requests = true";
+        let file = experiment(folder, url, kinds);
+        let out = folder.join(name);
+        let out = out.to_str().expect("a plain path");
+        let plan = brunt(&["run", &file, "--check"]);
+        let said = String::from_utf8_lossy(&plan.stdout).to_string();
+        assert!(said.contains("50% reads, 20% trims, 10% zeroes, flush every 10"), "{said}");
+        let run = brunt(&["--json", "run", &file, "--out", out]);
+        assert!(run.status.success(), "{run:?}");
+        let summary = json(&run);
+        for run in summary["points"][0]["runs"].as_array().expect("runs") {
+            let ops = run["ops"].as_array().expect("kinds of operations");
+            let of = |kind: &str, what: &str| {
+                let op =
+                    ops.iter().find(|op| op["op"] == kind).unwrap_or_else(|| panic!("{kind} in {ops:?}"));
+                op[what].as_u64().expect("a count")
+            };
+            let done = ["read", "write", "unmap", "write-zeroes", "flush"].map(|kind| of(kind, "completed"));
+            assert_eq!(done.iter().sum::<u64>(), 3000, "{name}: {ops:?}");
+            let [reads, writes, trims, zeroes, flushes] = done;
+            assert!((1200..1700).contains(&reads) && (450..700).contains(&trims), "{done:?}");
+            assert!((200..400).contains(&zeroes) && writes > 400, "{done:?}");
+            assert_eq!(flushes, (writes + trims + zeroes) / 10, "{done:?}");
+            assert_eq!(
+                [of("unmap", "bytes"), of("flush", "bytes"), of("read", "bytes")],
+                [0, 0, reads * 4096]
+            );
+        }
+    }
+    assert!(std::fs::read(&disk).expect("a disk").contains(&0), "what was trimmed reads as zeros");
+    let file = experiment(folder, "tcp://127.0.0.1:1", "trim = 0.6");
+    let answer = brunt(&["run", &file]);
+    let said = String::from_utf8_lossy(&answer.stderr);
+    assert_eq!(answer.status.code(), Some(2), "{said}");
+    assert!(said.contains("read, trim and write_zeroes make 1.1 of all requests"), "{said}");
+}
+
 /// The goal: a mistake is answered with file, line and what would be right, and exit status 2.
 #[test]
 fn mistakes_are_answered() {

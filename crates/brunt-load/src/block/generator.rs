@@ -13,7 +13,7 @@ use crate::block::workload::Workload;
 pub struct Planned {
     /// Its place in the worker's sequence, from 0.
     pub index: u64,
-    /// `Read` or `Write`.
+    /// What it does.
     pub op: Op,
     /// In bytes from the device's start.
     pub offset: u64,
@@ -26,6 +26,18 @@ impl Planned {
     #[inline]
     pub fn changes_data(&self) -> bool {
         matches!(self.op, Op::Write | Op::Unmap | Op::WriteZeroes)
+    }
+
+    /// Whether it has a buffer.
+    #[inline]
+    pub fn moves_data(&self) -> bool {
+        matches!(self.op, Op::Read | Op::Write)
+    }
+
+    /// Bytes that go to the device or come from it.
+    #[inline]
+    pub fn bytes(&self) -> u64 {
+        if self.moves_data() { self.len } else { 0 }
     }
 }
 
@@ -64,11 +76,57 @@ pub struct Generator {
     /// Block sizes with the draw below which each is meant.
     sizes: Vec<(f64, u64)>,
     read: f64,
+    /// The other kinds, for workloads that have them.
+    others: Option<Others>,
     sequential: f64,
     area: Area,
     /// Where the request before ended.
     next: u64,
     index: u64,
+}
+
+/// Shares of requests that are neither reads nor writes.
+#[derive(Clone, Copy, Debug)]
+struct Others {
+    /// Of requests that are no reads, the share of trims, and of these with zeroes.
+    trim: f64,
+    zeroes: f64,
+    /// 0 for never.
+    flush_every: u64,
+    /// Requests that changed data since the last flush.
+    unflushed: u64,
+}
+
+impl Others {
+    fn of(workload: &Workload) -> Option<Others> {
+        let Workload { read, trim, write_zeroes, flush_every, .. } = *workload;
+        let rest = (1.0 - read).max(f64::MIN_POSITIVE);
+        let others =
+            Others { trim: trim / rest, zeroes: (trim + write_zeroes) / rest, flush_every, unflushed: 0 };
+        (others.zeroes > 0.0 || flush_every > 0).then_some(others)
+    }
+
+    /// What a request that is no read does.
+    fn draw(&mut self, random: &mut Random) -> Op {
+        self.unflushed += 1;
+        if self.zeroes == 0.0 {
+            return Op::Write;
+        }
+        match random.unit() {
+            draw if draw < self.trim => Op::Unmap,
+            draw if draw < self.zeroes => Op::WriteZeroes,
+            _ => Op::Write,
+        }
+    }
+
+    /// Whether it is time to flush.
+    fn flushes(&mut self) -> bool {
+        let due = self.flush_every > 0 && self.unflushed >= self.flush_every;
+        if due {
+            self.unflushed = 0;
+        }
+        due
+    }
 }
 
 impl Generator {
@@ -92,6 +150,7 @@ impl Generator {
             pattern: Pattern::new(&workload.distribution, positions),
             sizes: sizes.collect(),
             read: workload.read,
+            others: Others::of(workload),
             sequential: workload.sequential,
             area,
             next: area.first,
@@ -102,6 +161,11 @@ impl Generator {
     /// The next request. The sequence has no end.
     #[inline]
     pub fn next_request(&mut self) -> Planned {
+        if self.others.is_some()
+            && let Some(flush) = self.next_flush()
+        {
+            return flush;
+        }
         let random = &mut self.random;
         let len = match self.sizes[..] {
             [(_, size)] => size,
@@ -110,7 +174,11 @@ impl Generator {
                 sizes.iter().find(|(below, _)| draw < *below).unwrap_or(&sizes[sizes.len() - 1]).1
             }
         };
-        let op = if self.read >= 1.0 || random.chance(self.read) { Op::Read } else { Op::Write };
+        let op = match &mut self.others {
+            _ if self.read >= 1.0 || random.chance(self.read) => Op::Read,
+            None => Op::Write,
+            Some(others) => others.draw(random),
+        };
         let end = self.area.start + self.area.len;
         let offset = if self.sequential >= 1.0 || (self.sequential > 0.0 && random.chance(self.sequential)) {
             if self.next + len <= end { self.next } else { self.area.start }
@@ -121,6 +189,17 @@ impl Generator {
         let index = self.index;
         self.index += 1;
         Planned { index, op, offset, len }
+    }
+
+    /// The flush that comes next, if one does.
+    #[cold]
+    fn next_flush(&mut self) -> Option<Planned> {
+        self.others.as_mut()?.flushes().then(|| {
+            let index = self.index;
+            self.index += 1;
+            // All of the device.
+            Planned { index, op: Op::Flush, offset: 0, len: 0 }
+        })
     }
 }
 
@@ -198,6 +277,29 @@ mod tests {
         let offsets: Vec<u64> = (0..5).map(|_| generator.next_request().offset).collect();
         assert_eq!(offsets, [8192, 12288, 0, 4096, 8192]);
         assert_eq!(Area::of_worker(512, 10 << 10, 512, 2, 3, true).start, 512 + 2 * 3072);
+    }
+
+    #[test]
+    fn kinds_come_in_their_shares_and_flushes_after_changes() {
+        let workload = Workload { trim: 0.1, write_zeroes: 0.05, flush_every: 10, ..mixed() };
+        let mut generator = Generator::new(&workload, area(), 1, 0);
+        let (mut counts, mut changes, mut requests) = ([0u32; 5], 0, 0);
+        for index in 0..100_000 {
+            let request = generator.next_request();
+            assert_eq!(request.index, index);
+            counts[request.op as usize] += 1;
+            if request.op == Op::Flush {
+                assert_eq!((std::mem::take(&mut changes), request.len), (10, 0));
+            } else {
+                (requests, changes) = (requests + 1, changes + u32::from(request.changes_data()));
+            }
+        }
+        let share = |op: Op| f64::from(counts[op as usize]) / f64::from(requests);
+        for (op, expected) in [(Op::Read, 0.6), (Op::Unmap, 0.1), (Op::WriteZeroes, 0.05), (Op::Write, 0.25)]
+        {
+            assert!((share(op) - expected).abs() < 0.006, "{op:?} {}", share(op));
+        }
+        assert!((share(Op::Flush) - 0.04).abs() < 0.002);
     }
 
     const FROZEN: [u32; 4] = [1915012567, 2682858663, 4241298668, 580830864];

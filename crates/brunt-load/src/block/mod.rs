@@ -151,13 +151,17 @@ impl Load for BlockLoad {
         let workload = &self.workload;
         let blocks: Vec<String> =
             workload.blocks.iter().map(|block| Size(block.size.0).to_string()).collect();
-        format!(
-            "{} blocks, {:.0}% reads, depth {} x {}",
-            blocks.join("/"),
-            workload.read * 100.0,
-            workload.queue_depth,
-            workload.workers
-        )
+        let mut kinds = format!("{:.0}% reads", workload.read * 100.0);
+        for (share, name) in [(workload.trim, "trims"), (workload.write_zeroes, "zeroes")] {
+            if share > 0.0 {
+                kinds += &format!(", {:.0}% {name}", share * 100.0);
+            }
+        }
+        if workload.flush_every > 0 {
+            kinds += &format!(", flush every {}", workload.flush_every);
+        }
+        let (depth, workers) = (workload.queue_depth, workload.workers);
+        format!("{} blocks, {kinds}, depth {depth} x {workers}", blocks.join("/"))
     }
 
     fn open(&self, on: &Place) -> Result<Vec<String>, LoadError> {

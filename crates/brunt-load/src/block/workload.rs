@@ -30,8 +30,15 @@ const SQPOLL_IDLE_MS: u32 = 100;
 pub struct Workload {
     /// Block sizes and how often each is used.
     pub blocks: Vec<BlockSize>,
-    /// Share of reads among the requests, 0 to 1; the others are writes.
+    /// Share of reads among the requests, 0 to 1; those that are neither reads nor any of the kinds below are
+    /// writes.
     pub read: f64,
+    /// Share of requests that unmap (trim, discard) their blocks, 0 to 1.
+    pub trim: f64,
+    /// Share of requests that have their blocks read as zeros without sending any, 0 to 1.
+    pub write_zeroes: f64,
+    /// Each worker flushes the device's cache after so many of its requests that change data; 0 for never.
+    pub flush_every: u64,
     /// Probability that a request starts where the one before ended, 0 to 1.
     pub sequential: f64,
     /// Where random requests go.
@@ -87,6 +94,9 @@ impl Default for Workload {
         Workload {
             blocks: vec![BlockSize { size: Size(4096), weight: 1.0 }],
             read: 1.0,
+            trim: 0.0,
+            write_zeroes: 0.0,
+            flush_every: 0,
             sequential: 0.0,
             distribution: Distribution::Uniform {},
             align: Size(512),
@@ -331,7 +341,10 @@ impl Workload {
             _ => wrong(key, format!("{value} is no share; write a number from 0 to 1")),
         };
         share("read", self.read)?;
+        share("trim", self.trim)?;
+        share("write_zeroes", self.write_zeroes)?;
         share("sequential", self.sequential)?;
+        self.check_kinds()?;
         share("data.compressible", self.data.compressible)?;
         share("data.dedupable", self.data.dedupable)?;
         self.check_blocks()?;
@@ -356,6 +369,31 @@ impl Workload {
             wrong("interval", format!("{} is neither 0 nor from 10ms to 1h", self.interval))?;
         }
         self.check_stop()
+    }
+
+    fn check_kinds(&self) -> Result<(), WorkloadError> {
+        let all = self.read + self.trim + self.write_zeroes;
+        if all > 1.0 + SHARES_SLACK {
+            let what = format!(
+                "read, trim and write_zeroes make {all} of all requests; write a read of at most {}",
+                (1.0 - self.trim - self.write_zeroes).max(0.0)
+            );
+            wrong("read", what)?;
+        }
+        if self.read == 0.0 && !self.writes() && self.stop.bytes.is_some() {
+            wrong(
+                "stop.bytes",
+                "no request moves bytes, so they would never be used up; write requests or time",
+            )?;
+        }
+        if self.flush_every > 0 && !self.changes_data() {
+            wrong("flush_every", "nothing is changed that could be flushed; write a read below 1")?;
+        }
+        if self.verify.is_some() && self.trim + self.write_zeroes > 0.0 {
+            let key = if self.trim > 0.0 { "trim" } else { "write_zeroes" };
+            wrong(key, "verified blocks say who wrote them, which zeros cannot; leave out verify, or this")?;
+        }
+        Ok(())
     }
 
     fn check_blocks(&self) -> Result<(), WorkloadError> {
@@ -520,30 +558,39 @@ impl Workload {
             );
             wrong("region", what)?;
         }
-        if info.read_only && self.read < 1.0 {
+        if info.read_only && self.changes_data() {
             wrong("read", format!("{name} is read-only; write 1"))?;
+        }
+        if self.trim > 0.0 && !info.unmap {
+            wrong("trim", format!("{name} cannot unmap blocks; leave it out"))?;
         }
         Ok((start, length))
     }
 
     /// The kinds of its requests, in the order of their figures.
     pub fn kinds(&self) -> Vec<OpKind> {
-        vec![OpKind::Read, OpKind::Write]
+        let more = [
+            (OpKind::Unmap, self.trim > 0.0),
+            (OpKind::WriteZeroes, self.write_zeroes > 0.0),
+            (OpKind::Flush, self.flush_every > 0),
+        ];
+        let more = more.into_iter().filter(|(_, made)| *made).map(|(kind, _)| kind);
+        [OpKind::Read, OpKind::Write].into_iter().chain(more).collect()
     }
 
     /// Whether it writes data.
     pub(super) fn writes(&self) -> bool {
-        self.read < 1.0
+        self.read + self.trim + self.write_zeroes < 1.0
     }
 
     /// Whether it changes what is on the device.
     pub fn changes_data(&self) -> bool {
-        self.writes()
+        self.read < 1.0
     }
 
     /// Makes it one that changes nothing.
     pub(super) fn only_reads(&mut self) {
-        self.read = 1.0;
+        (self.read, self.trim, self.write_zeroes, self.flush_every) = (1.0, 0.0, 0.0, 0);
     }
 
     /// How long a run takes as far as it says, and whether that is all.
@@ -621,6 +668,9 @@ impl DepthSearch {
         }
     }
 }
+
+/// By how much shares may miss their sum: they are decimal fractions in binary.
+const SHARES_SLACK: f64 = 1e-9;
 
 fn one() -> f64 {
     1.0
@@ -702,6 +752,12 @@ mod tests {
         check(&format!("{stop}\ninterval = \"1ms\""), "interval");
         check(&format!("{stop}\narrival = {{ kind = \"open\", rate = 0 }}"), "arrival.rate");
         check(&format!("{stop}\nread = nan"), "read");
+        check(&format!("{stop}\ntrim = 0.1"), "read");
+        check(&format!("{stop}\nread = 0.5\ntrim = 0.3\nwrite_zeroes = 0.3"), "read");
+        check(&format!("{stop}\nread = 0.5\ntrim = -0.3"), "trim");
+        check(&format!("{stop}\nflush_every = 10"), "flush_every");
+        check("stop = { bytes = \"1m\" }\nread = 0.0\ntrim = 1.0", "stop.bytes");
+        check(&format!("{stop}\nread = 0.5\ntrim = 0.5\nverify = {{}}"), "trim");
         check("stop = { steady = { round = \"1500ms\" } }", "stop.steady.round");
         check("interval = \"0\"\nstop = { steady = { round = \"1s\" } }", "interval");
         check(

@@ -102,6 +102,14 @@ fn sentence(workload: &Workload, sweep: &Sweep) -> String {
             share => format!("{} reads", percent(share)),
         });
     }
+    for (share, what) in [(workload.trim, "trims"), (workload.write_zeroes, "zeroes")] {
+        if share > 0.0 {
+            words.push(format!("{} {what}", percent(share)));
+        }
+    }
+    if workload.flush_every > 0 {
+        words.push(format!("a flush after {} changes", workload.flush_every));
+    }
     if sweep.sequential.is_empty() {
         words.push(match workload.sequential {
             0.0 => "random".into(),

@@ -21,7 +21,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::Duration;
 
-use brunt_block::{BufPool, Completion, Device, DeviceError, DeviceInfo, Op, Request};
+use brunt_block::{Buf, BufPool, Completion, Device, DeviceError, DeviceInfo, Op, Request};
 use brunt_core::Nanos;
 use brunt_result::{Outcome, RequestStatus, Stopped};
 
@@ -306,7 +306,7 @@ impl<S: Sequence<Request = Planned>> Worker<S> {
             }
             if !late {
                 if self.is_recorded(&planned, at) {
-                    self.phase.use_up(planned.len);
+                    self.phase.use_up(planned.bytes());
                 }
                 return Some((planned, at));
             }
@@ -322,7 +322,7 @@ impl<S: Sequence<Request = Planned>> Worker<S> {
     fn skip(&mut self, planned: &Planned, due: Nanos) {
         self.feed.completed(planned.index, RequestStatus::Skipped);
         if self.is_recorded(planned, due) {
-            self.phase.use_up(planned.len);
+            self.phase.use_up(planned.bytes());
             self.count_skipped(planned, due);
         }
     }
@@ -364,7 +364,7 @@ impl<S: Sequence<Request = Planned>> Worker<S> {
             if let Some(ledger) = &mut self.ledger {
                 slot.generation = ledger.begin_write(planned.offset, block);
             }
-        } else {
+        } else if planned.op == Op::Read {
             slot.stale = true;
         }
         self.send(index, now);
@@ -382,8 +382,10 @@ impl<S: Sequence<Request = Planned>> Worker<S> {
             op: planned.op,
             offset: planned.offset,
             len: planned.len,
-            buf: std::mem::take(&mut slot.buf),
-            force_unit_access: self.rules.force_unit_access && planned.op == Op::Write,
+            buf: if planned.moves_data() { std::mem::take(&mut slot.buf) } else { Buf::empty() },
+            force_unit_access: self.rules.force_unit_access
+                && planned.op != Op::Read
+                && planned.op != Op::Flush,
         });
         self.outstanding += 1;
         if let Some(timeout) = self.rules.timeout
@@ -443,7 +445,9 @@ impl<S: Sequence<Request = Planned>> Worker<S> {
         let slot = &mut self.slots.all[index as usize];
         assert!(slot.in_flight, "the device completed request {index} twice");
         slot.in_flight = false;
-        slot.buf = completion.buf;
+        if slot.planned.moves_data() {
+            slot.buf = completion.buf;
+        }
         self.outstanding -= 1;
         let planned = slot.planned;
         let failed = completion.result.is_err_and(|error| !error.is_recovered());
@@ -454,7 +458,9 @@ impl<S: Sequence<Request = Planned>> Worker<S> {
         if let Some(ledger) = &mut self.ledger {
             if planned.op == Op::Write {
                 ledger.end_write(planned.offset, planned.len, slot.generation, true);
-            } else if !ledger.check_read(planned.offset, &slot.buf[..planned.len as usize]) {
+            } else if planned.op == Op::Read
+                && !ledger.check_read(planned.offset, &slot.buf[..planned.len as usize])
+            {
                 status = RequestStatus::Miscompare;
             }
         }

@@ -140,10 +140,10 @@ impl Tally {
         if status == RequestStatus::Good {
             let figures = self.op(planned.op);
             figures.completed += 1;
-            figures.bytes += planned.len;
+            figures.bytes += planned.bytes();
             if late {
                 figures.late += 1;
-                figures.late_bytes += planned.len;
+                figures.late_bytes += planned.bytes();
             }
             figures.service.record(Nanos(now.0 - sent.0));
             figures.response.record(Nanos(now.0 - intended.0));
