@@ -14,6 +14,7 @@ mod hosts;
 mod links;
 mod losses;
 mod method;
+mod ops;
 mod points;
 mod sweep;
 mod targets;
@@ -46,6 +47,7 @@ pub fn page(summary: &Summary, details: &Details) -> Page {
         Some(distribution::section(&points, details)),
         Some(timeline::section(summary, details)),
         Some(sweep::table(&points)),
+        ops::section(summary, &points),
         Some(losses::section(summary)),
         links::section(summary, &points),
         Some(cost::section(summary)),
