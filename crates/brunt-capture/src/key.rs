@@ -3,6 +3,7 @@
 
 use brunt_wire::net::{Address, Endpoint};
 use brunt_wire::nfs::FileHandle;
+use serde::{Deserialize, Serialize};
 
 /// What carries messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -26,7 +27,7 @@ pub struct Peers {
 }
 
 /// A file of a server, as 64 bits: a hash of the server's address and the handle.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct FileKey(pub u64);
 
 impl FileKey {
@@ -103,4 +104,19 @@ pub struct Packet {
 #[inline]
 pub(crate) fn leads_on(name: &[u8]) -> bool {
     name != b"." && name != b".."
+}
+
+/// How an address is sent and kept: its upper and lower half.
+pub(crate) mod address {
+    use brunt_wire::net::Address;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub fn serialize<S: Serializer>(address: &Address, serializer: S) -> Result<S::Ok, S::Error> {
+        [(address.0 >> 64) as u64, address.0 as u64].serialize(serializer)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Address, D::Error> {
+        let [high, low] = <[u64; 2]>::deserialize(deserializer)?;
+        Ok(Address(u128::from(high) << 64 | u128::from(low)))
+    }
 }

@@ -1,6 +1,9 @@
 //! What the pipeline hands on: operations and the sums of their data. Sinks (analyses, the
 //! trace) take them. The one rule: everything borrows; a sink copies what it keeps.
 
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
 use crate::dissect::{self, Detail, rpc};
 pub(crate) use crate::key::leads_on;
 pub use crate::key::{Direction, FileKey, Message, Packet, Peers, Place, Transport};
@@ -45,6 +48,35 @@ impl OperationKind {
     /// The dissector that makes such operations.
     pub fn dissector(self) -> &'static str {
         dissect::kind_at(self.index()).0.name
+    }
+}
+
+/// As it is sent and kept: the dissector's name and its own, since numbers are only good in one process.
+impl Serialize for OperationKind {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        (self.dissector(), self.name()).serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for OperationKind {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<OperationKind, D::Error> {
+        let (dissector, name) = <(String, String)>::deserialize(deserializer)?;
+        let found = OperationKind::all().find(|kind| kind.dissector() == dissector && kind.name() == name);
+        found.ok_or_else(|| D::Error::custom(format!("no operation {name} of {dissector} is known here")))
+    }
+}
+
+impl Serialize for Protocol {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.name().serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Protocol {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Protocol, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        let found = Protocol::all().find(|protocol| protocol.name() == name);
+        found.ok_or_else(|| D::Error::custom(format!("no protocol {name} is known here")))
     }
 }
 

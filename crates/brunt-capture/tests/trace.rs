@@ -97,18 +97,14 @@ fn times_of_first_and_last_byte() {
     record(&common::small_piece(), folder.path(), &TraceOptions::default());
     let (mut rows, mut longer) = (0, 0);
     read_table(folder.path(), &tables::OPERATIONS, |batch| {
-        let (first, last) = (batch.ints("request_first_ns"), batch.ints("request_last_ns"));
-        let (latency, reply_last) = (batch.ints("latency_ns"), batch.ints("reply_last_ns"));
-        let request_whole = batch.bools("request_whole");
+        let (request_span, reply_span) = (batch.ints("request_span_ns"), batch.ints("reply_span_ns"));
+        let (request_whole, reply_whole) = (batch.bools("request_whole"), batch.bools("reply_whole"));
         for row in 0..batch.rows() {
             let has = |column| !batch.is_null(column, row);
-            assert!(!request_whole[row] || has("request_last_ns"));
-            assert!(!has("request_last_ns") || last[row] >= first[row]);
-            if has("reply_last_ns") {
-                let reply_first = first[row] + latency[row];
-                assert!(has("latency_ns") && reply_last[row] >= reply_first);
-                longer += usize::from(reply_last[row] > reply_first || last[row] > first[row]);
-            }
+            assert!(!request_whole[row] || has("request_span_ns"));
+            assert!(!reply_whole[row] || has("reply_span_ns") && has("latency_ns"));
+            assert!(request_span[row] >= 0 && reply_span[row] >= 0);
+            longer += usize::from(request_span[row] + reply_span[row] > 0);
             rows += 1;
         }
     })

@@ -3,6 +3,7 @@
 //! knows packets, protocols or analyses; numbers and names only, so that a report can be sent and kept.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use serde::de::{MapAccess, Visitor};
 use serde::ser::SerializeMap;
@@ -45,6 +46,9 @@ pub struct Report {
     pub intervals: Vec<IntervalRow>,
     /// What was seen and what was lost.
     pub ledger: Counters,
+    /// What further analyses found, by their names.
+    #[serde(flatten)]
+    pub further: BTreeMap<String, serde_json::Value>,
 }
 
 /// One operation.

@@ -4,6 +4,8 @@
 //! short.
 
 use hashbrown::HashTable;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// The place of what is not there.
 pub const NOWHERE: usize = usize::MAX;
@@ -33,6 +35,39 @@ pub struct Bounded<V> {
     hand: usize,
     evicted: u64,
     evicted_weight: u64,
+}
+
+/// As it is sent and kept: entries by key, so that equal tables are written equally.
+#[derive(Serialize, Deserialize)]
+struct Stored<V> {
+    max: usize,
+    evicted: u64,
+    evicted_weight: u64,
+    entries: Vec<(u64, V)>,
+}
+
+impl<V: Serialize> Serialize for Bounded<V> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut entries: Vec<_> = self.entries.iter().map(|slot| (slot.key, &slot.value)).collect();
+        entries.sort_by_key(|(key, _)| *key);
+        let (evicted, evicted_weight) = (self.evicted, self.evicted_weight);
+        Stored { max: self.max, evicted, evicted_weight, entries }.serialize(serializer)
+    }
+}
+
+impl<'de, V: Deserialize<'de> + Weight + Default> Deserialize<'de> for Bounded<V> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Bounded<V>, D::Error> {
+        let stored = Stored::<V>::deserialize(deserializer)?;
+        if stored.entries.len() > stored.max {
+            return Err(D::Error::custom("a table with more entries than it may have"));
+        }
+        let mut table = Bounded::new(stored.max);
+        for (key, value) in stored.entries {
+            *table.entry(key) = value;
+        }
+        (table.evicted, table.evicted_weight) = (stored.evicted, stored.evicted_weight);
+        Ok(table)
+    }
 }
 
 impl<V: Weight + Default> Bounded<V> {
@@ -139,19 +174,27 @@ impl<V: Weight + Default> Bounded<V> {
         self.find(key).map(|place| self.at(place))
     }
 
-    /// Takes in another table: `add` adds an entry to the one of the same key. Their bounds are
-    /// the same, so what does not fit goes as a newcomer's place would: the lightest first.
+    /// Takes in another table: `add` adds an entry to the one of the same key; others are taken as they are.
+    /// Their bounds are the same, so what does not fit goes as a newcomer's place would: the lightest first.
     pub fn merge(&mut self, other: Bounded<V>, mut add: impl FnMut(&mut V, V)) {
         self.evicted += other.evicted;
         self.evicted_weight += other.evicted_weight;
         for Slot { key, value } in other.entries {
-            add(self.entry(key), value);
+            match self.find(key) {
+                Some(place) => add(&mut self.entries[place].value, value),
+                None => *self.entry(key) = value,
+            }
         }
     }
 
     /// All entries, in the order of their places.
     pub fn iter(&self) -> impl Iterator<Item = (u64, &V)> {
         self.entries.iter().map(|slot| (slot.key, &slot.value))
+    }
+
+    /// All entries, to be changed.
+    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut V> {
+        self.entries.iter_mut().map(|slot| &mut slot.value)
     }
 
     /// Entries that had to go, and their weight.

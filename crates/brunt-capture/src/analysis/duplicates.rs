@@ -1,11 +1,14 @@
 //! How much of the data is the same, from the sums of its blocks.
 
+use serde::{Deserialize, Serialize};
+
+use super::analyse::Analyse;
 use super::sketch::{HyperLogLog, spread};
 use crate::checksum::{BLOCK_BYTES, sum};
 use crate::operation::ChecksumRun;
 
 /// Blocks seen and sketches of what was different among them.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Duplicates {
     zero: u64,
     blocks: [u64; 2],
@@ -28,8 +31,10 @@ impl Default for Duplicates {
     }
 }
 
-impl Duplicates {
-    pub(super) fn on_run(&mut self, run: &ChecksumRun<'_>) {
+impl Analyse for Duplicates {
+    const HELP: &'static str = "how much of the data is the same";
+
+    fn on_checksums(&mut self, run: &ChecksumRun<'_>) {
         let write = usize::from(run.write);
         self.blocks[write] += run.sums.len() as u64;
         let first = run.offset / BLOCK_BYTES as u64;
@@ -42,7 +47,7 @@ impl Duplicates {
         }
     }
 
-    pub(super) fn merge(&mut self, other: &Duplicates) {
+    fn merge(&mut self, other: Duplicates) {
         for index in 0..2 {
             self.blocks[index] += other.blocks[index];
             self.zeros[index] += other.zeros[index];
@@ -50,7 +55,9 @@ impl Duplicates {
         self.contents.merge(&other.contents);
         self.placed.merge(&other.placed);
     }
+}
 
+impl Duplicates {
     /// Blocks read and blocks written.
     pub fn blocks(&self) -> [u64; 2] {
         self.blocks
@@ -89,7 +96,7 @@ mod tests {
                     offset: block * 512,
                     sums: &[content],
                 };
-                duplicates.on_run(&run);
+                duplicates.on_checksums(&run);
             }
         }
         assert!((duplicates.duplicate_share() - 0.3).abs() < 0.03, "{}", duplicates.duplicate_share());

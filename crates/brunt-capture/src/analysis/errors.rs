@@ -4,19 +4,23 @@ use std::collections::HashMap;
 
 use brunt_wire::net::Address;
 
-use super::Event;
+use serde::{Deserialize, Serialize};
+
+use super::analyse::{Analyse, Noted};
+use super::event::Event;
+use crate::key::address;
 use crate::operation::{OperationKind, Protocol};
 
 /// Combinations that are told apart; more are counted together.
 const COMBINATIONS_MAX: usize = 8192;
 
 /// A status and whose it is: protocols share most numbers, not all, and not the names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Status {
-    /// Who says it.
-    pub protocol: Protocol,
     /// The number.
     pub status: u32,
+    /// Who says it.
+    pub protocol: Protocol,
 }
 
 impl Status {
@@ -27,10 +31,49 @@ impl Status {
 }
 
 /// Errors by operation, status and client.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(from = "Stored", into = "Stored")]
 pub struct Errors {
     by_client: HashMap<(OperationKind, Status, Address), u64>,
     not_told_apart: u64,
+}
+
+/// As they are sent and kept: in order, so that equal ones are written equally.
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    by_client: Vec<StoredCount>,
+    not_told_apart: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct StoredCount {
+    kind: OperationKind,
+    status: Status,
+    #[serde(with = "address")]
+    client: Address,
+    count: u64,
+}
+
+impl From<Errors> for Stored {
+    fn from(errors: Errors) -> Stored {
+        let counts = errors.by_client.into_iter();
+        let mut by_client: Vec<_> = counts
+            .map(|((kind, status, client), count)| StoredCount { kind, status, client, count })
+            .collect();
+        by_client.sort_by_key(|stored| (stored.kind, stored.status, stored.client));
+        Stored { by_client, not_told_apart: errors.not_told_apart }
+    }
+}
+
+impl From<Stored> for Errors {
+    fn from(stored: Stored) -> Errors {
+        let mut errors = Errors { not_told_apart: stored.not_told_apart, ..Errors::default() };
+        stored
+            .by_client
+            .into_iter()
+            .for_each(|one| errors.add((one.kind, one.status, one.client), one.count));
+        errors
+    }
 }
 
 /// The clients that get one error.
@@ -48,26 +91,34 @@ pub struct Storm {
     pub first: (Address, u64),
 }
 
-impl Errors {
-    #[cold]
-    pub(super) fn on_error(&mut self, event: &Event, status: u32) {
-        let status = Status { protocol: event.protocol, status };
-        let key = (event.kind, status, event.client);
-        if self.by_client.len() < COMBINATIONS_MAX || self.by_client.contains_key(&key) {
-            *self.by_client.entry(key).or_default() += 1;
-        } else {
-            self.not_told_apart += 1;
+impl Analyse for Errors {
+    const HELP: &'static str = "who gets which errors";
+
+    #[inline]
+    fn on_event(&mut self, event: &Event, _: &mut Noted) {
+        if let Some(status) = event.error {
+            self.on_error(event, status);
         }
     }
 
-    pub(super) fn merge(&mut self, other: Errors) {
+    fn merge(&mut self, other: Errors) {
         self.not_told_apart += other.not_told_apart;
-        for (key, count) in other.by_client {
-            if self.by_client.len() < COMBINATIONS_MAX || self.by_client.contains_key(&key) {
-                *self.by_client.entry(key).or_default() += count;
-            } else {
-                self.not_told_apart += count;
-            }
+        other.by_client.into_iter().for_each(|(key, count)| self.add(key, count));
+    }
+}
+
+impl Errors {
+    #[cold]
+    fn on_error(&mut self, event: &Event, status: u32) {
+        let status = Status { protocol: event.protocol, status };
+        self.add((event.kind, status, event.client), 1);
+    }
+
+    fn add(&mut self, key: (OperationKind, Status, Address), count: u64) {
+        if self.by_client.len() < COMBINATIONS_MAX || self.by_client.contains_key(&key) {
+            *self.by_client.entry(key).or_default() += count;
+        } else {
+            self.not_told_apart += count;
         }
     }
 

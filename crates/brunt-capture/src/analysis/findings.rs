@@ -20,7 +20,7 @@ pub(super) fn find(analysis: &Analysis, ledger: &Ledger) -> Vec<Finding> {
     // First and always: where most is missing, the few operations that are left say nothing else.
     loss(ledger, &mut findings);
     // A handful of operations proves nothing.
-    if analysis.mix.calls() >= 100 {
+    if analysis.all.mix.calls() >= 100 {
         RULES.iter().for_each(|rule| rule(analysis, ledger, &mut findings));
     }
     findings
@@ -91,10 +91,10 @@ fn loss(ledger: &Ledger, findings: &mut Vec<Finding>) {
 }
 
 fn error_storms(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
-    let calls = analysis.mix.calls();
-    for storm in analysis.errors.storms() {
+    let calls = analysis.all.mix.calls();
+    for storm in analysis.all.errors.storms() {
         let of_all = percent(storm.count, calls);
-        let of_these = percent(storm.count, analysis.mix.of(storm.operation).calls);
+        let of_these = percent(storm.count, analysis.all.mix.of(storm.operation).calls);
         let name = storm.operation.name();
         // Looking for names that are not there is how programs search their paths.
         let ordinary = matches!((name, storm.status.status), ("LOOKUP" | "ACCESS" | "OPEN", 2));
@@ -125,9 +125,9 @@ fn error_storms(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
 }
 
 fn getattr_storm(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
-    let (calls, getattrs) = (analysis.mix.calls(), analysis.mix.of(GETATTR).calls);
-    let seconds = analysis.rates.duration_s().max(1e-9);
-    let Some((_, top)) = analysis.hot.pairs.iter().max_by_key(|(_, pair)| pair.getattrs) else { return };
+    let (calls, getattrs) = (analysis.all.mix.calls(), analysis.all.mix.of(GETATTR).calls);
+    let seconds = analysis.all.rates.duration_s().max(1e-9);
+    let Some((_, top)) = analysis.all.hot.pairs.iter().max_by_key(|(_, pair)| pair.getattrs) else { return };
     let top_rate = f64::from(top.getattrs) / seconds;
     // Attribute caches hold for three seconds at least: more than one GETATTR a second for
     // one file by one client means that the cache is off.
@@ -139,7 +139,7 @@ fn getattr_storm(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
                 percent(getattrs, calls),
                 getattrs as f64 / seconds,
                 top.client(),
-                analysis.hot.path(top.file),
+                analysis.all.hot.path(top.file),
                 top_rate
             ),
             advice: "Check actimeo/noac on the clients: files that rarely change can be cached longer.".into(),
@@ -149,6 +149,7 @@ fn getattr_storm(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
 
 fn misaligned(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
     let mut clients: Vec<_> = analysis
+        .all
         .hot
         .clients
         .iter()
@@ -175,7 +176,7 @@ fn misaligned(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
 }
 
 fn hot_files(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
-    let mut files: Vec<_> = analysis.hot.files.iter().filter(|(_, f)| f.load.operations > 0).collect();
+    let mut files: Vec<_> = analysis.all.hot.files.iter().filter(|(_, f)| f.load.operations > 0).collect();
     if files.len() < 250 {
         return;
     }
@@ -186,13 +187,13 @@ fn hot_files(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
     files.truncate(25);
     files.sort_unstable_by_key(order);
     let top: u64 = files.iter().map(|(_, f)| f.load.operations).sum();
-    let share = percent(top, analysis.hot.total.operations);
+    let share = percent(top, analysis.all.hot.total.operations);
     if share >= 25.0 {
         findings.push(Finding {
             kind: "hot-files".into(),
             text: format!(
                 "25 of {count} files and directories take {share:.0} % of the operations; {} is the hottest.",
-                analysis.hot.path(crate::operation::FileKey(files[0].0))
+                analysis.all.hot.path(crate::operation::FileKey(files[0].0))
             ),
             advice: "A small cache or a faster tier for these serves much of the load.".into(),
         });
@@ -200,7 +201,7 @@ fn hot_files(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
 }
 
 fn slow_tail(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
-    for (name, operations) in analysis.mix.iter() {
+    for (name, operations) in analysis.all.mix.iter() {
         let latency = &operations.latency;
         let (median, tail) = (latency.quantile_ns(0.5), latency.quantile_ns(0.99));
         if latency.count() >= 1000 && tail >= 20 * median && tail >= 10_000_000 {
@@ -220,8 +221,8 @@ fn slow_tail(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
 }
 
 fn duplicates(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
-    let [read, written] = analysis.duplicates.blocks();
-    let (share, zeros) = (analysis.duplicates.duplicate_share(), analysis.duplicates.zero_share());
+    let [read, written] = analysis.all.duplicates.blocks();
+    let (share, zeros) = (analysis.all.duplicates.duplicate_share(), analysis.all.duplicates.zero_share());
     if read + written >= 2048 && share >= 0.2 {
         findings.push(Finding {
             kind: "duplicates".into(),
@@ -237,7 +238,7 @@ fn duplicates(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
 }
 
 fn commits(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
-    let (writes, commits) = (analysis.mix.of(WRITE).calls, analysis.mix.of(COMMIT).calls);
+    let (writes, commits) = (analysis.all.mix.of(WRITE).calls, analysis.all.mix.of(COMMIT).calls);
     if writes >= 100 && commits * 2 >= writes {
         findings.push(Finding {
             kind: "commits".into(),

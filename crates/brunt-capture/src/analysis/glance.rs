@@ -77,8 +77,8 @@ impl Glance {
     /// What a pipeline has seen until now.
     pub fn of<S: Sink + Analysed>(pipeline: &Pipeline<S>) -> Glance {
         let analysis = pipeline.sink().analysis();
-        let hot = &analysis.hot;
-        let operations = analysis.mix.iter().filter(|(_, o)| o.calls > 0);
+        let hot = &analysis.all.hot;
+        let operations = analysis.all.mix.iter().filter(|(_, o)| o.calls > 0);
         let files = hot.files.iter().filter(|(_, f)| f.load.operations > 0);
         Glance {
             ledger: pipeline.ledger().clone(),
@@ -92,7 +92,7 @@ impl Glance {
                     latency: o.latency.clone(),
                 })
                 .collect(),
-            data_bytes: [analysis.profile.transfers[0].bytes, analysis.profile.transfers[1].bytes],
+            data_bytes: [analysis.all.profile.transfers[0].bytes, analysis.all.profile.transfers[1].bytes],
             files: heaviest(files.map(|(key, f)| (FileKey(key), f.load)).collect())
                 .into_iter()
                 .map(|(key, load)| (key, hot.path(key), load))

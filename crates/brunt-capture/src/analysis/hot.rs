@@ -2,12 +2,16 @@
 //! operations, bytes and time. One lookup for each table and operation.
 
 use brunt_wire::net::Address;
+use serde::{Deserialize, Serialize, Serializer};
 
+use super::Latency;
+use super::analyse::{Analyse, Noted};
 use super::bounded::{Bounded, NOWHERE, Weight};
+use super::event::Event;
 use super::names::Name;
 use super::sketch::spread;
-use super::{Event, Latency};
 use crate::dissect::rpc::GETATTR;
+use crate::key::address;
 use crate::operation::{Direction, FileKey};
 
 const FILES_MAX: usize = 64 << 10;
@@ -23,7 +27,7 @@ const TOLD_MAX: usize = 64;
 const ALIGNMENT: u64 = 4096;
 
 /// What everything hot is ranked by.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Load {
     /// Operations.
     pub operations: u64,
@@ -58,7 +62,7 @@ impl Weight for Load {
 }
 
 /// A file or directory. With its key it fills a cache line.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct FileEntry {
     /// How much is done to it.
     pub load: Load,
@@ -89,9 +93,10 @@ struct Told {
 }
 
 /// A client.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct ClientEntry {
     /// Its address.
+    #[serde(with = "address")]
     pub address: Address,
     /// How much it does.
     pub load: Load,
@@ -107,7 +112,7 @@ pub struct ClientEntry {
 
 /// A client's use of a file. What every operation changes fills a cache line with the key.
 #[repr(C)]
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct PairEntry {
     /// How much the one does to the other.
     pub load: Load,
@@ -164,7 +169,8 @@ fn client_key(client: Address) -> u64 {
 }
 
 /// The tables.
-#[derive(Debug)]
+#[derive(Debug, Deserialize)]
+#[serde(from = "Stored")]
 pub struct Hot {
     pub(super) files: Bounded<FileEntry>,
     pub(super) clients: Bounded<ClientEntry>,
@@ -177,10 +183,55 @@ pub struct Hot {
     told_bytes: Vec<u8>,
     /// Where the client of the last operation is.
     last_client: usize,
+    /// Of the events that come next.
+    places: Vec<Places>,
 }
 
-impl Hot {
-    pub(super) fn new() -> Hot {
+/// As they are sent and kept: names by the files that have them.
+#[derive(Deserialize)]
+struct Stored {
+    files: Bounded<FileEntry>,
+    clients: Bounded<ClientEntry>,
+    pairs: Bounded<PairEntry>,
+    total: Load,
+    names: Vec<(FileKey, u64, Name)>,
+}
+
+#[derive(Serialize)]
+struct StoredRef<'a> {
+    files: &'a Bounded<FileEntry>,
+    clients: &'a Bounded<ClientEntry>,
+    pairs: &'a Bounded<PairEntry>,
+    total: Load,
+    names: Vec<(FileKey, u64, &'a Name)>,
+}
+
+impl Serialize for Hot {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        assert!(self.told.is_empty(), "what was told is learnt first");
+        let places = self.files.iter().enumerate();
+        let mut names: Vec<_> = places
+            .filter_map(|(place, (key, file))| Some((FileKey(key), file.name_hash, self.name_at(place)?)))
+            .collect();
+        names.sort_by_key(|(file, ..)| *file);
+        let Hot { files, clients, pairs, total, .. } = self;
+        StoredRef { files, clients, pairs, total: *total, names }.serialize(serializer)
+    }
+}
+
+impl From<Stored> for Hot {
+    fn from(stored: Stored) -> Hot {
+        let Stored { files, clients, pairs, total, names } = stored;
+        let latencies = files.iter().filter(|(_, file)| file.latency.is_some()).count();
+        let mut hot = Hot { files, clients, pairs, total, latencies, ..Hot::default() };
+        hot.files.values_mut().for_each(|file| file.name_hash = 0);
+        hot.take_names(names);
+        hot
+    }
+}
+
+impl Default for Hot {
+    fn default() -> Hot {
         Hot {
             files: Bounded::new(FILES_MAX),
             clients: Bounded::new(CLIENTS_MAX),
@@ -191,51 +242,17 @@ impl Hot {
             told: Vec::with_capacity(TOLD_MAX),
             told_bytes: Vec::new(),
             last_client: 0,
+            places: Vec::new(),
         }
     }
+}
 
-    /// Adds what another pipeline saw.
-    pub(super) fn merge(&mut self, other: Hot) {
-        self.total.merge(&other.total);
-        self.clients.merge(other.clients, |mine, theirs| {
-            mine.address = theirs.address;
-            mine.load.merge(&theirs.load);
-            mine.latency.merge(&theirs.latency);
-            mine.transfers += theirs.transfers;
-            mine.misaligned += theirs.misaligned;
-            mine.errors += theirs.errors;
-        });
-        let names: Vec<_> = other
-            .files
-            .iter()
-            .zip(other.names)
-            .filter_map(|((key, file), name)| Some((key, file.name_hash, name?)))
-            .filter(|(_, hash, _)| *hash != 0)
-            .collect();
-        self.files.merge(other.files, |mine, theirs| {
-            mine.load.merge(&theirs.load);
-            match (&mut mine.latency, theirs.latency) {
-                (Some(mine), Some(theirs)) => mine.merge(&theirs),
-                (mine @ None, Some(theirs)) => *mine = Some(theirs),
-                (_, None) => {}
-            }
-        });
-        for (key, hash, name) in names {
-            if let Some(place) = self.files.find(key)
-                && self.files.at(place).name_hash == 0
-            {
-                self.set_name(place, hash, name);
-            }
-        }
-        self.pairs.merge(other.pairs, |mine, theirs| {
-            mine.name_as(&theirs);
-            mine.load.merge(&theirs.load);
-            mine.getattrs = mine.getattrs.saturating_add(theirs.getattrs);
-        });
-    }
+impl Analyse for Hot {
+    const HELP: &'static str = "which files, clients and pairs of them are hot";
 
     /// Finds the entries that these events will change, and looks at them and at the counters behind them.
-    pub(super) fn look(&self, events: &[Event], places: &mut Vec<Places>) {
+    fn look(&mut self, events: &[Event]) {
+        let mut places = std::mem::take(&mut self.places);
         places.clear();
         places.extend(events.iter().map(|event| {
             let client_key = client_key(event.client);
@@ -247,7 +264,7 @@ impl Hot {
         self.files.look_at(places.iter().map(|places| places.file));
         self.pairs.look_at(places.iter().map(|places| places.pair));
         let mut seen = 0;
-        for (event, places) in events.iter().zip(&*places) {
+        for (event, places) in events.iter().zip(&places) {
             if let Some(file) = self.files.try_at(places.file)
                 && let (Some(latency), Some(ns)) = (&file.latency, event.latency_ns)
             {
@@ -255,12 +272,14 @@ impl Hot {
             }
         }
         std::hint::black_box(seen);
+        self.places = places;
     }
 
     /// Adds an operation that was looked at. For READ and WRITE: whether it begins where the same client's
     /// last one on the file ended.
     #[inline]
-    pub(super) fn on_event(&mut self, event: &Event, places: &Places) -> bool {
+    fn on_event(&mut self, event: &Event, noted: &mut Noted) {
+        let places = self.places[noted.index];
         self.total.add(event);
         self.last_client = self.clients.place_near(places.client_key, self.last_client);
         let client = self.clients.at_mut(self.last_client);
@@ -274,7 +293,7 @@ impl Hot {
             client.transfers += 1;
             client.misaligned += u64::from(!event.offset.is_multiple_of(ALIGNMENT));
         }
-        let Some(key) = event.file else { return false };
+        let Some(key) = event.file else { return };
         let place = self.files.place_near(key.0, places.file);
         let file = self.files.at_mut(place);
         file.load.add(event);
@@ -294,13 +313,67 @@ impl Hot {
         pair.load.add(event);
         pair.getattrs = pair.getattrs.saturating_add(u32::from(event.kind == GETATTR));
         if event.direction.is_none() {
-            return false;
+            return;
         }
         let which = usize::from(event.direction == Some(Direction::Write));
-        let sequential = pair.transferred[which] && pair.next[which] == event.offset;
+        noted.is_sequential = pair.transferred[which] && pair.next[which] == event.offset;
         pair.transferred[which] = true;
         pair.next[which] = event.offset.wrapping_add(u64::from(event.bytes));
-        sequential
+    }
+
+    fn on_name(&mut self, server: Address, file: FileKey, parent: Option<FileKey>, name: &[u8]) {
+        self.learn_of(server, file, parent, name);
+    }
+
+    fn settle(&mut self) {
+        self.learn_told();
+    }
+
+    fn merge(&mut self, mut other: Hot) {
+        self.total.merge(&other.total);
+        self.clients.merge(other.clients, |mine, theirs| {
+            mine.address = theirs.address;
+            mine.load.merge(&theirs.load);
+            mine.latency.merge(&theirs.latency);
+            mine.transfers += theirs.transfers;
+            mine.misaligned += theirs.misaligned;
+            mine.errors += theirs.errors;
+        });
+        let places = other.files.iter().zip(other.names);
+        let names: Vec<_> = places
+            .filter_map(|((key, file), name)| Some((FileKey(key), file.name_hash, name?)))
+            .filter(|(_, hash, _)| *hash != 0)
+            .collect();
+        // Names go by places, which are others here.
+        other.files.values_mut().for_each(|file| file.name_hash = 0);
+        self.latencies += other.latencies;
+        self.files.merge(other.files, |mine, theirs| {
+            mine.load.merge(&theirs.load);
+            match (&mut mine.latency, theirs.latency) {
+                (Some(mine), Some(theirs)) => mine.merge(&theirs),
+                (mine @ None, Some(theirs)) => *mine = Some(theirs),
+                (_, None) => {}
+            }
+        });
+        self.take_names(names);
+        self.pairs.merge(other.pairs, |mine, theirs| {
+            mine.name_as(&theirs);
+            mine.load.merge(&theirs.load);
+            mine.getattrs = mine.getattrs.saturating_add(theirs.getattrs);
+        });
+    }
+}
+
+impl Hot {
+    /// Learns names of files that are in the table and have none.
+    fn take_names(&mut self, names: Vec<(FileKey, u64, Name)>) {
+        for (file, hash, name) in names {
+            if let Some(place) = self.files.find(file.0)
+                && self.files.at(place).name_hash == 0
+            {
+                self.set_name(place, hash, name);
+            }
+        }
     }
 
     /// Puts a name by. `hash` is of the name alone.
@@ -376,7 +449,7 @@ mod tests {
     /// newcomer in its place is called, and merged.
     #[test]
     fn names() {
-        let mut hot = Hot::new();
+        let mut hot = Hot::default();
         let root = FileKey(spread(1));
         let tell = |hot: &mut Hot, file: u64, name: &str| {
             hot.tell(
@@ -394,7 +467,7 @@ mod tests {
             hot.name_of(FileKey(spread(file))).map(|name| String::from_utf8_lossy(&name.name).into_owned())
         };
         assert_eq!((name(&hot, 2).as_deref(), name(&hot, 3).as_deref()), (Some("new"), Some("three")));
-        let mut other = Hot::new();
+        let mut other = Hot::default();
         tell(&mut other, 3, "other");
         tell(&mut other, 4, "four");
         other.learn_told();
@@ -412,7 +485,7 @@ mod tests {
     fn roots() {
         let server = Address::v4([10, 0, 0, 1]);
         for root in ["", "/"] {
-            let mut hot = Hot::new();
+            let mut hot = Hot::default();
             let (top, file) = (FileKey(spread(1)), FileKey(spread(2)));
             hot.learn_of(server, top, None, root.as_bytes());
             hot.learn_of(server, file, Some(top), b"file");

@@ -1,6 +1,8 @@
 //! Latencies in a few hundred counters: logarithmic buckets with eight steps in each octave, so
 //! that a quantile is at most 6.25 % off (HdrHistogram's scheme with three bits).
 
+use serde::{Deserialize, Serialize};
+
 const STEP_BITS: u32 = 3;
 const STEPS: usize = 1 << STEP_BITS;
 /// Below a microsecond nothing is told apart; at 68 seconds everything ends.
@@ -9,7 +11,8 @@ const OCTAVES: usize = 27;
 const BUCKETS: usize = OCTAVES * STEPS;
 
 /// A distribution of latencies.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(try_from = "Stored", into = "Stored")]
 pub struct Latency {
     counts: Box<[u32; BUCKETS]>,
     sum_ns: u64,
@@ -19,6 +22,33 @@ pub struct Latency {
 impl Default for Latency {
     fn default() -> Latency {
         Latency { counts: Box::new([0; BUCKETS]), sum_ns: 0, max_ns: 0 }
+    }
+}
+
+/// As it is sent and kept: the buckets that count something.
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    counts: Vec<(u16, u32)>,
+    sum_ns: u64,
+    max_ns: u64,
+}
+
+impl From<Latency> for Stored {
+    fn from(latency: Latency) -> Stored {
+        let counts = (0..).zip(latency.counts.iter().copied()).filter(|(_, count)| *count > 0);
+        Stored { counts: counts.collect(), sum_ns: latency.sum_ns, max_ns: latency.max_ns }
+    }
+}
+
+impl TryFrom<Stored> for Latency {
+    type Error = &'static str;
+
+    fn try_from(stored: Stored) -> Result<Latency, &'static str> {
+        let mut latency = Latency { sum_ns: stored.sum_ns, max_ns: stored.max_ns, ..Latency::default() };
+        for (bucket, count) in stored.counts {
+            *latency.counts.get_mut(usize::from(bucket)).ok_or("a bucket of latencies that is none")? = count;
+        }
+        Ok(latency)
     }
 }
 

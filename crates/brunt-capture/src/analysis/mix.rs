@@ -1,10 +1,14 @@
 //! Which operations there are, how long each takes, how many fail.
 
-use super::{Event, Latency};
+use serde::{Deserialize, Serialize};
+
+use super::Latency;
+use super::analyse::{Analyse, Noted};
+use super::event::Event;
 use crate::operation::OperationKind;
 
 /// One operation's figures.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Operations {
     /// Calls.
     pub calls: u64,
@@ -19,7 +23,8 @@ pub struct Operations {
 }
 
 /// All operations.
-#[derive(Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(from = "Vec<(OperationKind, Operations)>", into = "Vec<(OperationKind, Operations)>")]
 pub struct Mix {
     by_kind: Box<[Operations]>,
 }
@@ -31,28 +36,6 @@ impl Default for Mix {
 }
 
 impl Mix {
-    #[inline]
-    pub(super) fn on_event(&mut self, event: &Event) {
-        let operations = &mut self.by_kind[event.kind.index()];
-        operations.calls += 1;
-        operations.errors += u64::from(event.error.is_some());
-        operations.bytes += u64::from(event.bytes);
-        if let Some(ns) = event.latency_ns {
-            operations.replies += 1;
-            operations.latency.record(ns);
-        }
-    }
-
-    pub(super) fn merge(&mut self, other: &Mix) {
-        for (mine, theirs) in self.by_kind.iter_mut().zip(&other.by_kind) {
-            mine.calls += theirs.calls;
-            mine.replies += theirs.replies;
-            mine.errors += theirs.errors;
-            mine.bytes += theirs.bytes;
-            mine.latency.merge(&theirs.latency);
-        }
-    }
-
     /// Figures by kind, with its name.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, &Operations)> {
         OperationKind::all().map(OperationKind::name).zip(&self.by_kind)
@@ -66,5 +49,48 @@ impl Mix {
     /// One operation's figures.
     pub fn of(&self, kind: OperationKind) -> &Operations {
         &self.by_kind[kind.index()]
+    }
+}
+
+/// As it is sent and kept: the kinds of which there was one.
+impl From<Mix> for Vec<(OperationKind, Operations)> {
+    fn from(mix: Mix) -> Vec<(OperationKind, Operations)> {
+        OperationKind::all().zip(mix.by_kind).filter(|(_, operations)| operations.calls > 0).collect()
+    }
+}
+
+impl From<Vec<(OperationKind, Operations)>> for Mix {
+    fn from(stored: Vec<(OperationKind, Operations)>) -> Mix {
+        let mut mix = Mix::default();
+        for (kind, operations) in stored {
+            mix.by_kind[kind.index()] = operations;
+        }
+        mix
+    }
+}
+
+impl Analyse for Mix {
+    const HELP: &'static str = "which operations there are, how long each takes, how many fail";
+
+    #[inline]
+    fn on_event(&mut self, event: &Event, _: &mut Noted) {
+        let operations = &mut self.by_kind[event.kind.index()];
+        operations.calls += 1;
+        operations.errors += u64::from(event.error.is_some());
+        operations.bytes += u64::from(event.bytes);
+        if let Some(ns) = event.latency_ns {
+            operations.replies += 1;
+            operations.latency.record(ns);
+        }
+    }
+
+    fn merge(&mut self, other: Mix) {
+        for (mine, theirs) in self.by_kind.iter_mut().zip(&other.by_kind) {
+            mine.calls += theirs.calls;
+            mine.replies += theirs.replies;
+            mine.errors += theirs.errors;
+            mine.bytes += theirs.bytes;
+            mine.latency.merge(&theirs.latency);
+        }
     }
 }

@@ -1,15 +1,16 @@
 //! Paths of files, from the names that operations tell of.
 
 use brunt_wire::net::Address;
+use serde::{Deserialize, Serialize};
 
 use super::hot::Hot;
-use crate::operation::{FileKey, Operation};
+use crate::operation::FileKey;
 
 /// Directories above a file that are followed.
 const DEPTH_MAX: usize = 64;
 
 /// How a file is called.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Name {
     /// The directory it is in; none for the root of an export, whose name is its path.
     pub parent: Option<FileKey>,
@@ -18,13 +19,6 @@ pub struct Name {
 }
 
 impl Hot {
-    /// Looks for names that go with handles.
-    #[inline]
-    pub(super) fn learn_names(&mut self, operation: &Operation<'_>) {
-        let server = operation.peers.server.address;
-        operation.each_name(&mut |file, parent, name| self.learn_of(server, file, parent, name));
-    }
-
     /// What an operation told of a file of `server`.
     #[inline]
     pub(super) fn learn_of(&mut self, server: Address, file: FileKey, parent: Option<FileKey>, name: &[u8]) {

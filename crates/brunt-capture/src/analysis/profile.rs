@@ -1,7 +1,10 @@
 //! What a sizing of the storage needs to know of the workload: how much is read and written,
 //! in which sizes, in order or at random, over how large a set, and with how much at a time.
 
-use super::Event;
+use serde::{Deserialize, Serialize};
+
+use super::analyse::{Analyse, Noted};
+use super::event::Event;
 use super::sketch::{HyperLogLog, spread};
 use crate::operation::Direction;
 
@@ -11,7 +14,7 @@ pub const WORKING_SET_BLOCK_BYTES: u64 = 4096;
 const BLOCKS_MAX: u64 = 4096;
 
 /// READs or WRITEs.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Transfers {
     /// How many.
     pub operations: u64,
@@ -24,7 +27,7 @@ pub struct Transfers {
 }
 
 /// The profile.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Profile {
     /// Read, then written.
     pub transfers: [Transfers; 2],
@@ -39,8 +42,30 @@ pub struct Profile {
 }
 
 impl Profile {
+    /// Bytes touched by READs that were not sequential: what a cache would have to hold.
+    pub fn random_read_working_set_bytes(&self) -> u64 {
+        self.random_reads.count() * WORKING_SET_BLOCK_BYTES
+    }
+
+    /// Bytes touched at all.
+    pub fn working_set_bytes(&self) -> u64 {
+        self.all.count() * WORKING_SET_BLOCK_BYTES
+    }
+
+    /// Calls that waited at a time: the mean over `duration_s` (Little's law: the time that all of them
+    /// waited, by the time there was), and the most that a call found (with several pipelines: in its own).
+    pub fn outstanding(&self, duration_s: f64) -> (f64, u32) {
+        let mean = if duration_s > 0.0 { self.waited_ns as f64 * 1e-9 / duration_s } else { 0.0 };
+        (mean, self.outstanding_max)
+    }
+}
+
+impl Analyse for Profile {
+    const HELP: &'static str = "what a sizing needs: amounts, sizes, order, working set, depth";
+
     #[inline]
-    pub(super) fn on_event(&mut self, event: &Event, sequential: bool) {
+    fn on_event(&mut self, event: &Event, noted: &mut Noted) {
+        let sequential = noted.is_sequential;
         self.operations += 1;
         self.waited_ns = self.waited_ns.saturating_add(event.latency_ns.unwrap_or(0));
         self.outstanding_max = self.outstanding_max.max(event.outstanding);
@@ -66,8 +91,7 @@ impl Profile {
         }
     }
 
-    /// Adds what another pipeline saw in the same time.
-    pub(super) fn merge(&mut self, other: &Profile) {
+    fn merge(&mut self, other: Profile) {
         for (mine, theirs) in self.transfers.iter_mut().zip(&other.transfers) {
             mine.operations += theirs.operations;
             mine.bytes += theirs.bytes;
@@ -82,23 +106,6 @@ impl Profile {
         self.operations += other.operations;
         self.random_reads.merge(&other.random_reads);
         self.all.merge(&other.all);
-    }
-
-    /// Bytes touched by READs that were not sequential: what a cache would have to hold.
-    pub fn random_read_working_set_bytes(&self) -> u64 {
-        self.random_reads.count() * WORKING_SET_BLOCK_BYTES
-    }
-
-    /// Bytes touched at all.
-    pub fn working_set_bytes(&self) -> u64 {
-        self.all.count() * WORKING_SET_BLOCK_BYTES
-    }
-
-    /// Calls that waited at a time: the mean over `duration_s` (Little's law: the time that all of them
-    /// waited, by the time there was), and the most that a call found (with several pipelines: in its own).
-    pub fn outstanding(&self, duration_s: f64) -> (f64, u32) {
-        let mean = if duration_s > 0.0 { self.waited_ns as f64 * 1e-9 / duration_s } else { 0.0 };
-        (mean, self.outstanding_max)
     }
 }
 
@@ -154,7 +161,7 @@ mod tests {
                     error: None,
                     outstanding: 4,
                 };
-                profile.on_event(&event, pass == 2);
+                profile.on_event(&event, &mut Noted { index: 0, is_sequential: pass == 2 });
             }
         }
         let expected = 1000.0 * 65536.0;

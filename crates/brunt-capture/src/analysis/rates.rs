@@ -1,13 +1,16 @@
 //! Rates over time, at a width that doubles as the capture grows: at most 512 intervals.
 
-use super::Event;
+use serde::{Deserialize, Serialize};
+
+use super::analyse::{Analyse, Noted};
+use super::event::Event;
 use crate::operation::Direction;
 
 const INTERVALS_MAX: usize = 512;
 const WIDTH_NS_MIN: u64 = 10_000_000;
 
 /// What happened in one interval.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Interval {
     /// Bytes on the wire.
     pub wire_bytes: u64,
@@ -33,7 +36,8 @@ impl Interval {
 
 /// All intervals. They begin at multiples of their width since 1970, so that those of several
 /// pipelines can be added.
-#[derive(Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(try_from = "Stored", into = "Stored")]
 pub struct Rates {
     /// The first and the last time of all; the first is above the last when there was none.
     start_ns: u64,
@@ -58,6 +62,41 @@ impl Default for Rates {
             last: 0,
             last_from_ns: u64::MAX,
         }
+    }
+}
+
+/// As they are sent and kept: intervals from the first in which there was something to the last.
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    start_ns: u64,
+    end_ns: u64,
+    width_ns: u64,
+    first: u64,
+    intervals: Vec<Interval>,
+}
+
+impl From<Rates> for Stored {
+    fn from(rates: Rates) -> Stored {
+        let Rates { start_ns, end_ns, width_ns, first, mut intervals, .. } = rates;
+        let is_empty = |interval: &Interval| *interval == Interval::default();
+        intervals.truncate(intervals.iter().rposition(|interval| !is_empty(interval)).map_or(0, |at| at + 1));
+        let before = intervals.iter().take_while(|interval| is_empty(interval)).count();
+        intervals.drain(..before);
+        Stored { start_ns, end_ns, width_ns, first: first + before as u64, intervals }
+    }
+}
+
+impl TryFrom<Stored> for Rates {
+    type Error = &'static str;
+
+    fn try_from(stored: Stored) -> Result<Rates, &'static str> {
+        let Stored { start_ns, end_ns, width_ns, first, intervals } = stored;
+        let until = first.checked_add(INTERVALS_MAX as u64).and_then(|last| last.checked_mul(width_ns));
+        let is_doubled = width_ns.is_multiple_of(WIDTH_NS_MIN) && (width_ns / WIDTH_NS_MIN).is_power_of_two();
+        if intervals.len() > INTERVALS_MAX || !is_doubled || until.is_none() {
+            return Err("intervals that are none");
+        }
+        Ok(Rates { start_ns, end_ns, width_ns, first, intervals, ..Rates::default() })
     }
 }
 
@@ -117,47 +156,10 @@ impl Rates {
         self.last_from_ns = u64::MAX;
     }
 
-    /// Adds what another pipeline saw.
-    pub(super) fn merge(&mut self, other: &Rates) {
-        if other.intervals.is_empty() {
-            return;
-        }
-        self.start_ns = self.start_ns.min(other.start_ns);
-        self.end_ns = self.end_ns.max(other.end_ns);
-        while self.width_ns < other.width_ns {
-            self.fold();
-        }
-        for (index, interval) in (other.first..).zip(&other.intervals) {
-            let index = self.make_room(index * other.width_ns);
-            self.intervals[index].add(interval);
-        }
-        self.last_from_ns = u64::MAX;
-    }
-
     #[inline]
     fn reach(&mut self, time_ns: u64) {
         self.start_ns = self.start_ns.min(time_ns);
         self.end_ns = self.end_ns.max(time_ns);
-    }
-
-    #[inline]
-    pub(super) fn on_packet(&mut self, time_ns: u64, wire_len: u32) {
-        self.reach(time_ns);
-        self.at(time_ns).wire_bytes += u64::from(wire_len);
-    }
-
-    #[inline]
-    pub(super) fn on_event(&mut self, event: &Event) {
-        // Of a trace whose packets were deleted, calls tell how long it is.
-        self.reach(event.time_ns);
-        let interval = self.at(event.time_ns);
-        interval.operations += 1;
-        interval.errors += u64::from(event.error.is_some());
-        match event.direction {
-            Some(Direction::Read) => interval.read_bytes += u64::from(event.bytes),
-            Some(Direction::Write) => interval.write_bytes += u64::from(event.bytes),
-            None => {}
-        }
     }
 
     /// From the first packet to the last, in seconds.
@@ -188,6 +190,46 @@ impl Rates {
             }
             (from.max(self.start_ns), until.min(self.end_ns), interval)
         })
+    }
+}
+
+impl Analyse for Rates {
+    const HELP: &'static str = "rates over time";
+
+    #[inline]
+    fn on_packet(&mut self, time_ns: u64, wire_len: u32) {
+        self.reach(time_ns);
+        self.at(time_ns).wire_bytes += u64::from(wire_len);
+    }
+
+    #[inline]
+    fn on_event(&mut self, event: &Event, _: &mut Noted) {
+        // Of a trace whose packets were deleted, calls tell how long it is.
+        self.reach(event.time_ns);
+        let interval = self.at(event.time_ns);
+        interval.operations += 1;
+        interval.errors += u64::from(event.error.is_some());
+        match event.direction {
+            Some(Direction::Read) => interval.read_bytes += u64::from(event.bytes),
+            Some(Direction::Write) => interval.write_bytes += u64::from(event.bytes),
+            None => {}
+        }
+    }
+
+    fn merge(&mut self, other: Rates) {
+        if other.intervals.is_empty() {
+            return;
+        }
+        self.start_ns = self.start_ns.min(other.start_ns);
+        self.end_ns = self.end_ns.max(other.end_ns);
+        while self.width_ns < other.width_ns {
+            self.fold();
+        }
+        for (index, interval) in (other.first..).zip(&other.intervals) {
+            let index = self.make_room(index * other.width_ns);
+            self.intervals[index].add(interval);
+        }
+        self.last_from_ns = u64::MAX;
     }
 }
 
@@ -252,10 +294,10 @@ mod tests {
             }
         }
         let [mut a, mut b] = halves;
-        b.merge(&a);
+        b.merge(a.clone());
         assert!(b.intervals().eq(one.intervals()));
         assert_eq!((b.start_ns(), b.duration_s()), (one.start_ns(), one.duration_s()));
-        a.merge(&Rates::default());
+        a.merge(Rates::default());
         assert_eq!(a.start_ns(), start);
     }
 }

@@ -5,7 +5,7 @@ use brunt_lake::{Coding, Column, Table};
 
 use super::common::{Common, FILE};
 use super::rows::{Handle, Registry, Tabled};
-use crate::operation::{Direction, Operation, OperationKind, Protocol};
+use crate::operation::{Direction, Message, Operation, OperationKind, Protocol};
 
 /// Requests with their answers.
 pub const OPERATIONS: Table = Table {
@@ -19,13 +19,18 @@ pub const OPERATIONS: Table = Table {
         Column::int("flow", "The request's flow: its source is the client, its destination the server."),
         Column::int("tag", "What pairs request and answer: RPC's xid.").coded(Coding::Delta),
         Column::int("request_first_ns", "When the request's first byte was seen: nanoseconds since 1970."),
-        Column::int("request_last_ns", "When its last byte was seen; null if it was not.").nullable(),
+        Column::int("request_span_ns", "From its first byte to its last one; null if that was not seen.")
+            .nullable(),
         Column::int(
             "latency_ns",
             "From the request's first byte to the answer's first one; null if no answer was seen.",
         )
         .nullable(),
-        Column::int("reply_last_ns", "When the answer's last byte was seen; null if it was not.").nullable(),
+        Column::int(
+            "reply_span_ns",
+            "From the answer's first byte to its last one; null if that was not seen.",
+        )
+        .nullable(),
         Column::int(
             "status",
             "The operation's status, 0 is success; null if it has none or it was not seen.",
@@ -91,6 +96,8 @@ impl Operations {
         });
         let (request, reply) = (&operation.request, operation.reply.as_ref());
         let time = |ns: Option<u64>| ns.map(|ns| ns as i64);
+        // Mostly zero, as most messages lie in one packet: that takes no room, where a time of its own would.
+        let span = |of: &Message| of.last_ns.map(|last| last.saturating_sub(of.first_ns) as i64);
         common
             .rows
             .line(self.table)
@@ -100,9 +107,9 @@ impl Operations {
             .int(flow)
             .int(operation.tag.into())
             .int(request.first_ns as i64)
-            .int_or_null(time(request.last_ns))
+            .int_or_null(span(request))
             .int_or_null(time(operation.latency_ns()))
-            .int_or_null(time(reply.and_then(|reply| reply.last_ns)))
+            .int_or_null(reply.and_then(span))
             .int_or_null(operation.status.map(i64::from))
             .int_or_null(file)
             .int_or_null(direction)

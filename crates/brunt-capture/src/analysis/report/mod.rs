@@ -10,7 +10,11 @@ pub(super) use text::time;
 pub use brunt_result::capture::*;
 pub use text::text;
 
-use super::hot::Load;
+use super::duplicates::Duplicates;
+use super::hot::{ClientEntry, Hot, Load};
+use super::mix::{Mix, Operations};
+use super::profile::{Profile, Transfers};
+use super::rates::{Interval, Rates};
 use super::{Analysis, Latency, findings};
 use crate::ledger::Ledger;
 use crate::operation::FileKey;
@@ -85,105 +89,113 @@ fn rank<T: Copy + Ord>(
 impl Analysis {
     /// What was found, with the counters of the pipeline that fed this.
     pub fn report(&self, ledger: &Ledger) -> Report {
-        let hot = &self.hot;
+        let (all, hot) = (&self.all, &self.all.hot);
         let used = hot.files.iter().filter(|(_, f)| f.load.operations > 0);
-        let files = used.map(|(key, f)| (FileKey(key), f.load, f.latency.as_ref()));
-        let mut directories: HashMap<FileKey, Load> = HashMap::new();
-        for (file, name) in hot.named_files() {
-            if let Some(parent) = name.and_then(|name| name.parent) {
-                directories.entry(parent).or_default().merge(&file.load);
-            }
-        }
-        directories.retain(|_, load| load.operations > 0);
-        let mut directories: Vec<_> = directories.into_iter().map(|(key, load)| (key, load, None)).collect();
-        directories.sort_by_key(|(key, ..)| *key);
-        let clients: Vec<_> =
-            hot.clients.iter().map(|(_, c)| (c.address, c.load, Some(&c.latency))).collect();
+        let files = used.map(|(key, f)| (FileKey(key), f.load, f.latency.as_ref())).collect();
+        let clients = hot.clients.iter().map(|(_, c)| (c.address, c.load, Some(&c.latency))).collect();
         let pairs = hot.pairs.iter().map(|(_, p)| ((p.client(), p.file), p.load, None)).collect();
-        let mut misaligned: Vec<_> =
-            hot.clients.iter().map(|(_, c)| c).filter(|c| c.misaligned > 0).collect();
-        misaligned.sort_by_key(|c| (std::cmp::Reverse(c.misaligned), c.address));
-        let duration_s = self.rates.duration_s();
-        let operations = self.mix.calls();
+        let duration_s = all.rates.duration_s();
+        let operations = all.mix.calls();
         let per_second = |amount: f64| if duration_s > 0.0 { amount / duration_s } else { 0.0 };
-        let since_start_s = |ns: u64| (ns - self.rates.start_ns()) as f64 / 1e9;
-        let (outstanding_mean, outstanding_max) = self.profile.outstanding(duration_s);
-        let [blocks_read, blocks_written] = self.duplicates.blocks();
-        let transfer = |index: usize| {
-            let t = &self.profile.transfers[index];
-            TransferRow {
-                operations: t.operations,
-                bytes: t.bytes,
-                sequential_share: t.sequential_share(),
-                size_p50_bytes: t.size_quantile(0.5),
-                size_p95_bytes: t.size_quantile(0.95),
-            }
-        };
         Report {
-            start_ns: self.rates.start_ns(),
+            start_ns: all.rates.start_ns(),
             duration_s,
             valid: ledger.check().is_ok(),
             findings: findings::find(self, ledger),
             operations,
             operations_per_s: per_second(operations as f64),
             wire_gbit_per_s: per_second(ledger.wire_bytes as f64 * 8e-9),
-            by_operation: self
-                .mix
-                .iter()
-                .filter(|(_, o)| o.calls > 0)
-                .map(|(name, o)| OperationRow {
-                    name: name.into(),
-                    calls: o.calls,
-                    replies: o.replies,
-                    errors: o.errors,
-                    bytes: o.bytes,
-                    latency: latency_row(&o.latency),
-                })
-                .collect(),
-            profile: ProfileRow {
-                read: transfer(0),
-                write: transfer(1),
-                metadata_operations: self.profile.metadata,
-                random_read_working_set_bytes: self.profile.random_read_working_set_bytes(),
-                working_set_bytes: self.profile.working_set_bytes(),
-                outstanding_mean,
-                outstanding_max,
-            },
-            duplicates: DuplicateRow {
-                blocks_read,
-                blocks_written,
-                duplicate_share: self.duplicates.duplicate_share(),
-                zero_share: self.duplicates.zero_share(),
-            },
-            files: rank(files.collect(), &hot.total, hot.files.evicted().0, |key| hot.path(key)),
-            directories: rank(directories, &hot.total, 0, |key| hot.path(key)),
+            by_operation: operation_rows(&all.mix),
+            profile: profile_row(&all.profile, duration_s),
+            duplicates: duplicate_row(&all.duplicates),
+            files: rank(files, &hot.total, hot.files.evicted().0, |key| hot.path(key)),
+            directories: rank(directories(hot), &hot.total, 0, |key| hot.path(key)),
             clients: rank(clients, &hot.total, hot.clients.evicted().0, |address| address.to_string()),
             pairs: rank(pairs, &hot.total, hot.pairs.evicted().0, |(client, file)| {
                 format!("{client} {}", hot.path(file))
             }),
-            misaligned: misaligned
-                .iter()
-                .take(RANKED)
-                .map(|c| MisalignedRow {
-                    client: c.address.to_string(),
-                    transfers: c.transfers,
-                    misaligned: c.misaligned,
-                })
-                .collect(),
-            intervals: self
-                .rates
-                .intervals()
-                .map(|(from_ns, until_ns, i)| IntervalRow {
-                    from_s: since_start_s(from_ns),
-                    width_s: (until_ns - from_ns) as f64 / 1e9,
-                    operations: i.operations,
-                    wire_bytes: i.wire_bytes,
-                    read_bytes: i.read_bytes,
-                    write_bytes: i.write_bytes,
-                    errors: i.errors,
-                })
-                .collect(),
+            misaligned: misaligned_rows(hot),
+            intervals: interval_rows(&all.rates),
             ledger: ledger.named().collect(),
+            further: all.rows(),
         }
     }
+}
+
+/// Directories with what is done to the files directly in them.
+fn directories(hot: &Hot) -> Vec<(FileKey, Load, Option<&Latency>)> {
+    let mut directories: HashMap<FileKey, Load> = HashMap::new();
+    for (file, name) in hot.named_files() {
+        if let Some(parent) = name.and_then(|name| name.parent) {
+            directories.entry(parent).or_default().merge(&file.load);
+        }
+    }
+    directories.retain(|_, load| load.operations > 0);
+    let mut directories: Vec<_> = directories.into_iter().map(|(key, load)| (key, load, None)).collect();
+    directories.sort_by_key(|(key, ..)| *key);
+    directories
+}
+
+fn operation_rows(mix: &Mix) -> Vec<OperationRow> {
+    let row = |(name, o): (&'static str, &Operations)| OperationRow {
+        name: name.into(),
+        calls: o.calls,
+        replies: o.replies,
+        errors: o.errors,
+        bytes: o.bytes,
+        latency: latency_row(&o.latency),
+    };
+    mix.iter().filter(|(_, o)| o.calls > 0).map(row).collect()
+}
+
+fn profile_row(profile: &Profile, duration_s: f64) -> ProfileRow {
+    let (outstanding_mean, outstanding_max) = profile.outstanding(duration_s);
+    let [read, write] = &profile.transfers;
+    let transfer = |t: &Transfers| TransferRow {
+        operations: t.operations,
+        bytes: t.bytes,
+        sequential_share: t.sequential_share(),
+        size_p50_bytes: t.size_quantile(0.5),
+        size_p95_bytes: t.size_quantile(0.95),
+    };
+    ProfileRow {
+        read: transfer(read),
+        write: transfer(write),
+        metadata_operations: profile.metadata,
+        random_read_working_set_bytes: profile.random_read_working_set_bytes(),
+        working_set_bytes: profile.working_set_bytes(),
+        outstanding_mean,
+        outstanding_max,
+    }
+}
+
+fn duplicate_row(duplicates: &Duplicates) -> DuplicateRow {
+    let [blocks_read, blocks_written] = duplicates.blocks();
+    let (duplicate_share, zero_share) = (duplicates.duplicate_share(), duplicates.zero_share());
+    DuplicateRow { blocks_read, blocks_written, duplicate_share, zero_share }
+}
+
+fn misaligned_rows(hot: &Hot) -> Vec<MisalignedRow> {
+    let mut misaligned: Vec<_> = hot.clients.iter().map(|(_, c)| c).filter(|c| c.misaligned > 0).collect();
+    misaligned.sort_by_key(|c| (std::cmp::Reverse(c.misaligned), c.address));
+    let row = |c: &&ClientEntry| MisalignedRow {
+        client: c.address.to_string(),
+        transfers: c.transfers,
+        misaligned: c.misaligned,
+    };
+    misaligned.iter().take(RANKED).map(row).collect()
+}
+
+fn interval_rows(rates: &Rates) -> Vec<IntervalRow> {
+    let start_ns = rates.start_ns();
+    let row = |(from_ns, until_ns, i): (u64, u64, Interval)| IntervalRow {
+        from_s: (from_ns - start_ns) as f64 / 1e9,
+        width_s: (until_ns - from_ns) as f64 / 1e9,
+        operations: i.operations,
+        wire_bytes: i.wire_bytes,
+        read_bytes: i.read_bytes,
+        write_bytes: i.write_bytes,
+        errors: i.errors,
+    };
+    rates.intervals().map(row).collect()
 }

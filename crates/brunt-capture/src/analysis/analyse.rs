@@ -1,0 +1,60 @@
+//! What an analysis has to do: the seam between events and everything that is found out of them. Implemented
+//! by one file each, called by the table of all. The one rule: what several pipelines, files or hosts saw can
+//! be merged, and what is merged is what one would have seen; so a state can be sent and kept.
+
+use std::fmt::Debug;
+
+use brunt_wire::net::Address;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::event::Event;
+use crate::key::FileKey;
+use crate::operation::ChecksumRun;
+
+/// What analyses tell those after them in the table of the event that all look at.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Noted {
+    /// Its place among those that [`Analyse::look`] was shown.
+    pub index: usize,
+    /// For READ and WRITE: whether it begins where the same client's last one on the file ended.
+    pub is_sequential: bool,
+}
+
+/// One analysis: looks at everything once and keeps a sketch of bounded size.
+pub trait Analyse: Default + Debug + Serialize + DeserializeOwned {
+    /// What it finds out, in a line.
+    const HELP: &'static str;
+
+    /// These come next: whoever keeps tables may look their entries up at once.
+    #[inline]
+    fn look(&mut self, _events: &[Event]) {}
+
+    /// An operation.
+    #[inline]
+    fn on_event(&mut self, _event: &Event, _noted: &mut Noted) {}
+
+    /// A packet.
+    #[inline]
+    fn on_packet(&mut self, _time_ns: u64, _wire_len: u32) {}
+
+    /// Sums of data.
+    #[inline]
+    fn on_checksums(&mut self, _run: &ChecksumRun<'_>) {}
+
+    /// A name of a file of `server`: the directory it is in, none for roots, whose name is a path.
+    #[inline]
+    fn on_name(&mut self, _server: Address, _file: FileKey, _parent: Option<FileKey>, _name: &[u8]) {}
+
+    /// Works off what was put by, before events are looked at, and before the state is read, merged or sent.
+    #[inline]
+    fn settle(&mut self) {}
+
+    /// Takes in what another one saw of the same traffic; both have settled.
+    fn merge(&mut self, other: Self);
+
+    /// What it adds to a report, under its name, where the report has no place of its own for it.
+    fn rows(&self) -> Option<serde_json::Value> {
+        None
+    }
+}

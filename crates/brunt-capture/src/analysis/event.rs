@@ -1,0 +1,52 @@
+//! An operation reduced to what the analyses look at. Made by the sink and by whoever reads a trace.
+
+use brunt_wire::net::Address;
+
+use crate::operation::{Direction, FileKey, Operation, OperationKind, Protocol};
+
+/// An operation reduced to what the analyses look at.
+#[derive(Clone, Copy, Debug)]
+pub struct Event {
+    /// When the call was made: nanoseconds since 1970.
+    pub time_ns: u64,
+    /// From call to reply, in nanoseconds; `None` without a reply.
+    pub latency_ns: Option<u64>,
+    /// Who called.
+    pub client: Address,
+    /// What was asked for.
+    pub kind: OperationKind,
+    /// In which protocol: says what `error` means.
+    pub protocol: Protocol,
+    /// Which way data went, if any did.
+    pub direction: Option<Direction>,
+    /// The file or directory.
+    pub file: Option<FileKey>,
+    /// Where in the file, in bytes.
+    pub offset: u64,
+    /// Bytes of file data that moved.
+    pub bytes: u32,
+    /// What went wrong.
+    pub error: Option<u32>,
+    /// Calls waiting when this one was made, itself included.
+    pub outstanding: u32,
+}
+
+impl Event {
+    /// An operation reduced to it.
+    #[inline]
+    pub fn of(operation: &Operation<'_>) -> Event {
+        Event {
+            time_ns: operation.request.first_ns,
+            latency_ns: operation.latency_ns(),
+            client: operation.peers.client.address,
+            kind: operation.kind,
+            protocol: operation.protocol,
+            direction: operation.direction,
+            file: operation.file,
+            offset: operation.offset.unwrap_or(0),
+            bytes: operation.moved_bytes,
+            error: operation.status.filter(|status| *status != 0),
+            outstanding: operation.outstanding,
+        }
+    }
+}

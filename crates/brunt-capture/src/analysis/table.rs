@@ -1,0 +1,81 @@
+//! The table of analyses. An analysis is one file with a type that implements [`Analyse`], and one line here.
+
+use std::collections::BTreeMap;
+
+use brunt_wire::net::Address;
+use serde::{Deserialize, Serialize};
+
+use super::analyse::{Analyse, Noted};
+use super::event::Event;
+use crate::key::FileKey;
+use crate::operation::ChecksumRun;
+
+macro_rules! analyses {
+    ($($(#[$attribute:meta])* $name:ident: $analysis:ty,)*) => {
+        /// All of them.
+        #[derive(Debug, Default, Serialize, Deserialize)]
+        pub struct Analyses {
+            $($(#[$attribute])* pub $name: $analysis,)*
+        }
+
+        /// Names and help of all.
+        pub const ANALYSES: [(&str, &str); [$($(#[$attribute])* stringify!($name)),*].len()] =
+            [$($(#[$attribute])* (stringify!($name), <$analysis>::HELP)),*];
+
+        impl Analyses {
+            #[inline]
+            pub fn look(&mut self, events: &[Event]) {
+                $($(#[$attribute])* self.$name.look(events);)*
+            }
+
+            #[inline(always)]
+            pub fn on_event(&mut self, event: &Event, noted: &mut Noted) {
+                $($(#[$attribute])* self.$name.on_event(event, noted);)*
+            }
+
+            #[inline(always)]
+            pub fn on_packet(&mut self, time_ns: u64, wire_len: u32) {
+                $($(#[$attribute])* self.$name.on_packet(time_ns, wire_len);)*
+            }
+
+            #[inline]
+            pub fn on_checksums(&mut self, run: &ChecksumRun<'_>) {
+                $($(#[$attribute])* self.$name.on_checksums(run);)*
+            }
+
+            #[inline(always)]
+            pub fn on_name(&mut self, server: Address, file: FileKey, parent: Option<FileKey>, name: &[u8]) {
+                $($(#[$attribute])* self.$name.on_name(server, file, parent, name);)*
+            }
+
+            #[inline]
+            pub fn settle(&mut self) {
+                $($(#[$attribute])* self.$name.settle();)*
+            }
+
+            pub fn merge(&mut self, other: Analyses) {
+                $($(#[$attribute])* self.$name.merge(other.$name);)*
+            }
+
+            pub fn rows(&self) -> BTreeMap<String, serde_json::Value> {
+                let mut rows = BTreeMap::new();
+                $($(#[$attribute])* if let Some(of) = self.$name.rows() {
+                    rows.insert(stringify!($name).to_string(), of);
+                })*
+                rows
+            }
+        }
+    };
+}
+
+// `hot` notes what `profile` looks at.
+analyses! {
+    rates: super::rates::Rates,
+    mix: super::mix::Mix,
+    hot: super::hot::Hot,
+    profile: super::profile::Profile,
+    errors: super::errors::Errors,
+    duplicates: super::duplicates::Duplicates,
+    #[cfg(test)]
+    largest: super::largest::Largest,
+}

@@ -1,0 +1,137 @@
+//! Every analysis of the table: what is merged is what one would have seen, and a state comes back as it was
+//! sent.
+
+use brunt_core::random::Random;
+use brunt_wire::net::Address;
+use serde_json::Value;
+
+use super::sketch::spread;
+use super::*;
+use crate::operation::{Direction, OperationKind, Protocol};
+
+const START_NS: u64 = 1_700_000_000_123_456_789;
+
+/// Feeds one made-up operation of a client with what goes with it.
+fn feed(analysis: &mut Analysis, client: u64, time_ns: u64, random: &mut Random) {
+    let address = Address::v4([10, 0, 0, client as u8]);
+    // A file belongs to one client: who works side by side shares connections, not files.
+    let file = FileKey(spread(client << 32 | random.below(50)));
+    let kinds: Vec<_> = OperationKind::all().collect();
+    let protocols: Vec<_> = Protocol::all().collect();
+    let direction = [None, Some(Direction::Read), Some(Direction::Write)][random.below(3) as usize];
+    let event = Event {
+        time_ns,
+        latency_ns: random.chance(0.9).then(|| random.below(1 << 30)),
+        client: address,
+        kind: kinds[random.below(kinds.len() as u64) as usize],
+        protocol: protocols[random.below(protocols.len() as u64) as usize],
+        direction,
+        file: random.chance(0.9).then_some(file),
+        offset: random.below(64) * 4096,
+        bytes: direction.map_or(0, |_| random.below(1 << 17) as u32),
+        error: random.chance(0.1).then(|| 1 + random.below(70) as u32),
+        outstanding: random.below(9) as u32,
+    };
+    analysis.feed_packet(time_ns, 100 + event.bytes);
+    analysis.feed_event(event);
+    if random.chance(0.3) {
+        let root = FileKey(spread(client << 32 | 0xffff));
+        let name = format!("file{}", file.0 % 1000);
+        analysis.feed_name(Address::v4([10, 0, 1, 1]), file, Some(root), name.as_bytes());
+        analysis.feed_name(Address::v4([10, 0, 1, 1]), root, None, b"/export");
+    }
+    let sums: Vec<u64> = (0..random.below(5)).map(|_| spread(random.below(500))).collect();
+    let offset = random.below(1000) * 512;
+    analysis.feed_checksums(&ChecksumRun {
+        record_id: 0,
+        file,
+        write: random.chance(0.5),
+        offset,
+        sums: &sums,
+    });
+    analysis.settle_if_full();
+}
+
+/// The state of each analysis, by its name.
+fn states(analysis: &mut Analysis) -> Value {
+    analysis.settle();
+    serde_json::to_value(&*analysis).unwrap()
+}
+
+#[test]
+fn every_analysis_has_its_own_name_and_help() {
+    for (index, (name, help)) in ANALYSES.iter().enumerate() {
+        assert!(!help.is_empty() && ANALYSES[..index].iter().all(|(before, _)| before != name));
+    }
+    assert!(ANALYSES.iter().any(|(name, _)| *name == "largest"));
+}
+
+/// However traffic is shared among pipelines by its clients, and in whatever order they are merged.
+#[test]
+fn merged_equals_whole() {
+    for seed in 0..12 {
+        let mut random = Random::new(seed);
+        let shares = 2 + random.below(4) as usize;
+        let (mut whole, mut parts) = (Analysis::new(), Vec::new());
+        parts.resize_with(shares, Analysis::new);
+        // Some begin late, some end early, and rates have to be folded.
+        let step_ns = 1 + random.below(20_000_000);
+        for number in 0..3000 {
+            let client = random.below(12);
+            let operation = random.next_u64();
+            let time_ns = START_NS + number * step_ns;
+            let part = spread(client ^ seed << 8) as usize % shares;
+            for analysis in [&mut whole, &mut parts[part]] {
+                feed(analysis, client, time_ns, &mut Random::new(operation));
+            }
+        }
+        let expected = states(&mut whole);
+        let mut merged = Analysis::new();
+        while !parts.is_empty() {
+            // One that was sent is as good as one that stayed.
+            let mut part = parts.swap_remove(random.below(parts.len() as u64) as usize);
+            let sent = states(&mut part);
+            merged.merge(if random.chance(0.5) { serde_json::from_value(sent).unwrap() } else { part });
+        }
+        let found = states(&mut merged);
+        for (name, _) in ANALYSES {
+            assert!(found[name] == expected[name], "{name} of seed {seed}");
+        }
+        let ledger = Ledger::default();
+        assert_eq!(merged.report(&ledger), whole.report(&ledger), "seed {seed}");
+    }
+}
+
+#[test]
+fn states_and_reports_survive_being_sent() {
+    let (mut analysis, mut random) = (Analysis::new(), Random::new(7));
+    (0..5000)
+        .for_each(|number| feed(&mut analysis, random.below(12), START_NS + number, &mut random.clone()));
+    let sent = states(&mut analysis);
+    let mut back: Analysis = serde_json::from_str(&sent.to_string()).unwrap();
+    assert!(states(&mut back) == sent);
+    let report = analysis.report(&Ledger::default());
+    assert_eq!(back.report(&Ledger::default()), report);
+    assert!(report.further.contains_key("largest"));
+    let text = serde_json::to_string(&report).unwrap();
+    assert_eq!(serde_json::from_str::<Report>(&text).unwrap(), report);
+}
+
+/// A state that nobody made is refused, and nothing of its size is believed.
+#[test]
+fn nonsense_states_are_refused() {
+    let mut sent = states(&mut Analysis::new());
+    for (at, wrong) in [
+        ("/duplicates/contents", serde_json::json!([[60000, 1]])),
+        ("/duplicates/contents", serde_json::json!([[1, 200]])),
+        ("/hot/files/entries", serde_json::json!(null)),
+        ("/hot/files/max", serde_json::json!(-1)),
+        ("/rates/width_ns", serde_json::json!(7)),
+        ("/rates/first", serde_json::json!(u64::MAX)),
+        ("/mix", serde_json::json!([[["rpc", "no such thing"], {}]])),
+    ] {
+        let right = std::mem::replace(sent.pointer_mut(at).unwrap(), wrong);
+        assert!(serde_json::from_value::<Analysis>(sent.clone()).is_err(), "{at}");
+        *sent.pointer_mut(at).unwrap() = right;
+    }
+}
