@@ -13,7 +13,7 @@ use brunt_block::Buf;
 use brunt_iscsi::params::Wishes;
 use brunt_iscsi::scsi::{Command, DataIn, Outcome};
 use brunt_iscsi::target_node::connection::{
-    Begun, Connection, ConnectionIo, Context, DataOut, Destination, IsDone, Received,
+    Begun, TargetConnection, ConnectionIo, Context, DataOut, Destination, IsDone, Received,
 };
 use brunt_iscsi::target_node::session::{CommandWindow, Reach};
 use brunt_wire::iscsi::Opcode;
@@ -169,7 +169,7 @@ fuzz_target!(|input: &[u8]| {
     let mut world = World { moods: *moods, ..World::default() };
     let mut window = CommandWindow::new(1);
     let params = Wishes::default().values;
-    let mut connection = Connection::new(1, 1, 0, discovery, params, 1);
+    let mut connection = TargetConnection::new(1, 1, 0, discovery, params, 1);
     let mut rest = bytes;
     while let Some(bhs) = Bhs::peek(rest) {
         let at = BHS_BYTES + bhs.ahs_len();

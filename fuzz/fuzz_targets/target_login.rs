@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use brunt_iscsi::chap::{Challenge, Credentials};
 use brunt_iscsi::params::Wishes;
-use brunt_iscsi::target_node::login::{Identity, Login, Step};
+use brunt_iscsi::target_node::login::{Identity, TargetLogin, TargetLoginStep};
 use brunt_iscsi::target_node::session::SessionTable;
 use brunt_wire::iscsi::Opcode;
 use brunt_wire::iscsi::pdu::{BHS_BYTES, Bhs};
@@ -26,10 +26,10 @@ fuzz_target!(|input: &[u8]| {
         wishes: Wishes::default(),
     };
     let table = SessionTable::new(name, 1, 4);
-    let mut login = Login::new(Arc::new(identity), Challenge::random());
+    let mut login = TargetLogin::new(Arc::new(identity), Challenge::random());
     let mut rest = bytes;
     while let Some(bhs) = Bhs::peek(rest) {
-        let (len, data) = match Login::pdu_len(bhs) {
+        let (len, data) = match TargetLogin::pdu_len(bhs) {
             None => (BHS_BYTES, &[][..]),
             Some(len) => match rest.get(BHS_BYTES..BHS_BYTES + bhs.data_len()) {
                 Some(data) => (len, data),
@@ -37,12 +37,12 @@ fuzz_target!(|input: &[u8]| {
             },
         };
         match login.on_pdu(bhs, data, &mut &table) {
-            Step::Reply(answer) => check(&answer),
-            Step::Done(answer, _) | Step::Refuse(answer, _) => {
+            TargetLoginStep::Reply(answer) => check(&answer),
+            TargetLoginStep::Done(answer, _) | TargetLoginStep::Refuse(answer, _) => {
                 check(&answer);
                 break;
             }
-            Step::Close => break,
+            TargetLoginStep::Close => break,
         }
         let Some(next) = rest.get(len..) else { break };
         rest = next;

@@ -36,7 +36,7 @@ pub enum Rule {
 
 /// When a key may be sent (the use column of RFC 7143, section 13).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
+pub enum KeyPhase {
     /// In the first PDUs of a login ("IO").
     InitialOnly,
     /// At login of a session's leading connection ("LO").
@@ -58,21 +58,21 @@ pub enum Sender {
 
 /// One row of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Key {
+pub struct TextKey {
     /// As it stands on the wire.
     pub name: &'static str,
     /// How its value comes about.
     pub rule: Rule,
     /// When it may be sent.
-    pub phase: Phase,
+    pub phase: KeyPhase,
     /// Who may send it.
     pub sender: Sender,
     /// Means nothing in a discovery session, and is answered `Irrelevant` there.
     pub irrelevant_in_discovery: bool,
 }
 
-const fn key(name: &'static str, rule: Rule, phase: Phase, sender: Sender, normal_only: bool) -> Key {
-    Key { name, rule, phase, sender, irrelevant_in_discovery: normal_only }
+const fn key(name: &'static str, rule: Rule, phase: KeyPhase, sender: Sender, normal_only: bool) -> TextKey {
+    TextKey { name, rule, phase, sender, irrelevant_in_discovery: normal_only }
 }
 
 /// The longest data segment the key may say.
@@ -80,8 +80,8 @@ const SEGMENT_MAX: u32 = 0x00ff_ffff;
 const DIGESTS: Rule = Rule::List(&["None", "CRC32C"]);
 
 /// Every key of RFC 7143, section 13 (those of authentication are section 12's: `chap`).
-pub const KEYS: &[Key] = {
-    use Phase::*;
+pub const KEYS: &[TextKey] = {
+    use KeyPhase::*;
     use Rule::*;
     use Sender::*;
     &[
@@ -119,7 +119,7 @@ pub const KEYS: &[Key] = {
 };
 
 /// The row of a key; `None` when RFC 7143 does not know it.
-pub fn find(name: &str) -> Option<&'static Key> {
+pub fn find(name: &str) -> Option<&'static TextKey> {
     KEYS.iter().find(|key| key.name == name)
 }
 
@@ -270,7 +270,7 @@ pub struct Negotiation {
     wishes: Wishes,
     /// A discovery session (known once `SessionType` is).
     discovery: bool,
-    /// The first connection of its session: keys of [`Phase::LeadingOnly`] may be settled.
+    /// The first connection of its session: keys of [`KeyPhase::LeadingOnly`] may be settled.
     leading: bool,
     values: Params,
     /// Bit per row of [`KEYS`]: sent by us and not answered yet.
@@ -344,9 +344,9 @@ impl Negotiation {
         ("MaxRecvDataSegmentLength", length.to_string())
     }
 
-    fn offer_of(&self, key: &Key) -> Option<String> {
+    fn offer_of(&self, key: &TextKey) -> Option<String> {
         if (key.irrelevant_in_discovery && self.discovery)
-            || (key.phase == Phase::LeadingOnly && !self.leading)
+            || (key.phase == KeyPhase::LeadingOnly && !self.leading)
         {
             return None;
         }
@@ -354,7 +354,7 @@ impl Negotiation {
     }
 
     /// What we want of a negotiable key, as text.
-    fn own_value(&self, key: &Key) -> Option<String> {
+    fn own_value(&self, key: &TextKey) -> Option<String> {
         let w = &self.wishes.values;
         let yes = |value: bool| if value { "Yes" } else { "No" }.to_string();
         Some(match key.name {
@@ -426,20 +426,21 @@ impl Negotiation {
         if key.sender != Sender::Both && key.sender != peer {
             return Err(NegotiationError::NotAllowed(key.name));
         }
-        if key.phase == Phase::FullFeature {
+        if key.phase == KeyPhase::FullFeature {
             return Ok(Some("Reject".to_string()));
         }
         if key.irrelevant_in_discovery && self.discovery {
             return Ok(Some("Irrelevant".to_string()));
         }
         // A second connection does not change the session (RFC 7143, 6.3).
-        if key.phase == Phase::LeadingOnly && !self.leading && key.name != "SessionType" {
+        if key.phase == KeyPhase::LeadingOnly && !self.leading && key.name != "SessionType" {
             return Ok(Some("Reject".to_string()));
         }
         self.on_offer(key, value)
     }
 
-    fn on_offer(&mut self, key: &'static Key, value: &str) -> Result<Option<String>, NegotiationError> {
+    /// (Long because it is a table: a few lines for each kind of rule.)
+    fn on_offer(&mut self, key: &'static TextKey, value: &str) -> Result<Option<String>, NegotiationError> {
         match key.rule {
             Rule::DeclareText => {
                 if key.name == "SessionType" {
@@ -518,7 +519,7 @@ impl Negotiation {
     }
 
     /// The peer's answer to an offer of ours.
-    fn on_answer(&mut self, key: &'static Key, value: &str) -> Result<(), NegotiationError> {
+    fn on_answer(&mut self, key: &'static TextKey, value: &str) -> Result<(), NegotiationError> {
         let offer = self.own_value(key).unwrap_or_default();
         let bad = || NegotiationError::BadAnswer(key.name, value.to_string(), offer.clone());
         if value == "Irrelevant" {

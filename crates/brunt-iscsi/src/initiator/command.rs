@@ -14,7 +14,7 @@ pub struct Command {
     /// Zero-filled behind its length.
     pub cdb: [u8; 16],
     /// Which way data goes.
-    pub direction: Direction,
+    pub direction: DataDirection,
     /// Bytes of data (of a parameter list, for commands that have one).
     pub data_len: u32,
     /// What the data-out is.
@@ -26,7 +26,7 @@ pub struct Command {
 /// Which way a command's data goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
-pub enum Direction {
+pub enum DataDirection {
     None,
     In,
     Out,
@@ -128,8 +128,8 @@ pub fn next(
     }
     let fua = force_unit_access && facts.fua && facts.volatile_cache;
     match what {
-        Op::Read => Some(transfer([op::READ_10, op::READ_16], Direction::In, lba, left, block, false)),
-        Op::Write => Some(transfer([op::WRITE_10, op::WRITE_16], Direction::Out, lba, left, block, fua)),
+        Op::Read => Some(transfer([op::READ_10, op::READ_16], DataDirection::In, lba, left, block, false)),
+        Op::Write => Some(transfer([op::WRITE_10, op::WRITE_16], DataDirection::Out, lba, left, block, fua)),
         Op::WriteZeroes => Some(write_same(facts, lba, left, false)),
         Op::Unmap if facts.unmap_by == UnmapBy::WriteSame => Some(write_same(facts, lba, left, true)),
         Op::Unmap => {
@@ -139,7 +139,7 @@ pub fn next(
             cdb[7..9].copy_from_slice(&(UNMAP_LIST_BYTES as u16).to_be_bytes());
             Some(Command {
                 cdb,
-                direction: Direction::Out,
+                direction: DataDirection::Out,
                 data_len: UNMAP_LIST_BYTES as u32,
                 data: Data::UnmapList { lba, count },
                 covers: u64::from(count) * block,
@@ -162,7 +162,14 @@ pub fn unmap_list(lba: u64, count: u32) -> [u8; UNMAP_LIST_BYTES] {
     list
 }
 
-fn transfer(codes: [u8; 2], direction: Direction, lba: u64, blocks: u64, block: u64, fua: bool) -> Command {
+fn transfer(
+    codes: [u8; 2],
+    direction: DataDirection,
+    lba: u64,
+    blocks: u64,
+    block: u64,
+    fua: bool,
+) -> Command {
     let mut cdb = [0; 16];
     cdb[1] = if fua { 0x08 } else { 0 };
     match (u32::try_from(lba), u16::try_from(blocks)) {
@@ -190,7 +197,7 @@ fn write_same(facts: &Facts, lba: u64, left: u64, unmap: bool) -> Command {
     cdb[10..14].copy_from_slice(&(count as u32).to_be_bytes());
     Command {
         cdb,
-        direction: Direction::Out,
+        direction: DataDirection::Out,
         data_len: facts.block_bytes,
         data: Data::ZeroBlock,
         covers: count * u64::from(facts.block_bytes),
@@ -212,7 +219,7 @@ fn synchronize_cache(lba: u64, blocks: u64) -> Command {
             cdb[10..14].copy_from_slice(&u32::try_from(blocks).unwrap_or(0).to_be_bytes());
         }
     }
-    Command { cdb, direction: Direction::None, data_len: 0, data: Data::Caller, covers: 0 }
+    Command { cdb, direction: DataDirection::None, data_len: 0, data: Data::Caller, covers: 0 }
 }
 
 #[cfg(test)]

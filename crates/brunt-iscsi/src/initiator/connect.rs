@@ -120,7 +120,7 @@ pub fn establish(
             config.connections
         )));
     }
-    let mut probe = Probe::new(config, wire, &logged_in);
+    let mut probe = LunProber::new(config, wire, &logged_in);
     let facts = probe.facts(config)?;
     let mut attachment = Attachment {
         cmd_sn: probe.session.cmd_sn(),
@@ -335,14 +335,14 @@ fn plain(error: io::Error) -> io::Error {
 }
 
 /// Asks a LUN what it is, one command at a time.
-struct Probe {
+struct LunProber {
     session: InitiatorSession,
     wire: Wire,
     clock: Clock,
 }
 
 /// A command's answer: its data, or the sense that it failed with.
-type Answer = Result<Vec<u8>, DeviceError>;
+type ProbeAnswer = Result<Vec<u8>, DeviceError>;
 
 /// LOGICAL UNIT IS IN PROCESS OF BECOMING READY.
 fn is_becoming_ready(error: &DeviceError) -> bool {
@@ -350,8 +350,8 @@ fn is_becoming_ready(error: &DeviceError) -> bool {
     sense.is_some_and(|sense| (sense.key, sense.asc, sense.ascq) == (key::NOT_READY, 0x04, 0x01))
 }
 
-impl Probe {
-    fn new(config: &InitiatorConfig, mut wire: Wire, logged_in: &LoggedIn) -> Probe {
+impl LunProber {
+    fn new(config: &InitiatorConfig, mut wire: Wire, logged_in: &LoggedIn) -> LunProber {
         let clock = Clock::Monotonic;
         let session_config = SessionConfig {
             lun: config.lun_field(),
@@ -369,11 +369,11 @@ impl Probe {
         session.attach(attachment, Facts::default(), clock.now());
         wire.header_digest = logged_in.params.header_digest;
         wire.data_digest = logged_in.params.data_digest;
-        Probe { session, wire, clock }
+        LunProber { session, wire, clock }
     }
 
     /// One command; unit attentions are consumed.
-    fn run(&mut self, cdb: &[u8], answer_len: usize) -> Result<Answer, ConnectError> {
+    fn run(&mut self, cdb: &[u8], answer_len: usize) -> Result<ProbeAnswer, ConnectError> {
         let mut padded_cdb = [0; 16];
         padded_cdb[..cdb.len()].copy_from_slice(cdb);
         // A LUN that has more unit attentions queued than this is not getting better.
@@ -387,7 +387,7 @@ impl Probe {
         Err(ConnectError::Lun(format!("{}: unit attentions without end", self.wire.address)))
     }
 
-    fn run_once(&mut self, cdb: [u8; 16], answer_len: usize) -> Result<Answer, ConnectError> {
+    fn run_once(&mut self, cdb: [u8; 16], answer_len: usize) -> Result<ProbeAnswer, ConnectError> {
         self.session.submit_control(cdb, Buf::zeroed(answer_len), self.now());
         loop {
             let now = self.now();

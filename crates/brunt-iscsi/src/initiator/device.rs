@@ -163,7 +163,7 @@ impl Backend for Initiator {
                     }
                 }
             };
-            links.push(Link::new(self, ring, depth, isid, established)?);
+            links.push(SessionLink::new(self, ring, depth, isid, established)?);
         }
         Ok(Box::new(InitiatorDevice { info: self.info.clone(), links, clock: Clock::Monotonic }))
     }
@@ -172,7 +172,7 @@ impl Backend for Initiator {
 /// One thread's sessions to a LUN.
 struct InitiatorDevice {
     info: DeviceInfo,
-    links: Vec<Link>,
+    links: Vec<SessionLink>,
     clock: Clock,
 }
 
@@ -215,7 +215,7 @@ impl Device for InitiatorDevice {
     }
 
     fn deadline(&self) -> Nanos {
-        self.links.iter().map(Link::deadline).min().unwrap_or(Nanos::MAX)
+        self.links.iter().map(SessionLink::deadline).min().unwrap_or(Nanos::MAX)
     }
 
     fn cancel(&mut self, tag: u64) {
@@ -243,9 +243,9 @@ impl Device for InitiatorDevice {
 }
 
 /// A session and its connections, or the way back to them.
-struct Link {
+struct SessionLink {
     session: InitiatorSession,
-    connections: Vec<Connection>,
+    connections: Vec<ConnectionStream>,
     /// For each task: where its data is while a stream has it.
     lent: Vec<Option<(usize, Lent)>>,
     /// Answered tasks whose data is still on its way out.
@@ -279,7 +279,7 @@ enum LinkState {
     Dead,
 }
 
-struct Connection {
+struct ConnectionStream {
     stream: Stream,
     state: Receiving,
     header_digest: bool,
@@ -296,25 +296,25 @@ enum Receiving {
 }
 
 /// Why a connection has to go.
-enum Trouble {
+enum ReceiveError {
     Violation(Violation),
     Digest(&'static str),
 }
 
-impl From<Violation> for Trouble {
-    fn from(violation: Violation) -> Trouble {
-        Trouble::Violation(violation)
+impl From<Violation> for ReceiveError {
+    fn from(violation: Violation) -> ReceiveError {
+        ReceiveError::Violation(violation)
     }
 }
 
-impl Link {
+impl SessionLink {
     fn new(
         initiator: &Initiator,
         ring: &Ring,
         depth: u32,
         isid: [u8; 6],
         established: Established,
-    ) -> Result<Link, DeviceError> {
+    ) -> Result<SessionLink, DeviceError> {
         let config = initiator.config.clone();
         let session_config = SessionConfig {
             lun: config.lun_field(),
@@ -324,7 +324,7 @@ impl Link {
             tries: config.tries,
         };
         let facts = initiator.facts.clone();
-        let mut link = Link {
+        let mut link = SessionLink {
             session: InitiatorSession::new(session_config, facts.clone(), ring.pool().clone()),
             connections: Vec::new(),
             lent: vec![None; depth as usize],
@@ -350,7 +350,7 @@ impl Link {
         for (socket, (_, params, _)) in sockets.into_iter().zip(&attachment.connections) {
             let stream = Stream::new(&self.ring, socket, RX_BYTES)?;
             self.config.sockets.apply(stream.socket())?;
-            connections.push(Connection {
+            connections.push(ConnectionStream {
                 stream,
                 state: Receiving::Header,
                 header_digest: params.header_digest,
@@ -461,8 +461,8 @@ impl Link {
                 && let Err(why) = self.receive(number, now)
             {
                 trouble = Some(match why {
-                    Trouble::Violation(violation) => violation.to_string(),
-                    Trouble::Digest(what) => {
+                    ReceiveError::Violation(violation) => violation.to_string(),
+                    ReceiveError::Digest(what) => {
                         format!("a {what} digest was wrong: data was changed on its way")
                     }
                 });
@@ -489,10 +489,11 @@ impl Link {
         self.send(now);
     }
 
-    /// Parses what one connection received.
-    fn receive(&mut self, number: usize, now: Nanos) -> Result<(), Trouble> {
+    /// Parses what one connection received. (Long because it is one state machine: a PDU's header, its
+    /// payload and its trailer read each other's lengths.)
+    fn receive(&mut self, number: usize, now: Nanos) -> Result<(), ReceiveError> {
         let session = &mut self.session;
-        let Connection { stream, state, header_digest, data_digest } = &mut self.connections[number];
+        let ConnectionStream { stream, state, header_digest, data_digest } = &mut self.connections[number];
         let (header_digest, data_digest) = (*header_digest, *data_digest);
         loop {
             match *state {
@@ -506,7 +507,7 @@ impl Link {
                     if header_digest {
                         let (header, sent) = bytes[..data_offset].split_at(data_offset - DIGEST_BYTES);
                         if digest::digest(header) != sent {
-                            return Err(Trouble::Digest("header"));
+                            return Err(ReceiveError::Digest("header"));
                         }
                     }
                     let payload = session.on_header(number, &bhs)?;
@@ -517,7 +518,7 @@ impl Link {
                         if data_digest && len > 0 {
                             let (data, sent) = rest.split_at(padded(len));
                             if digest::digest(data) != sent {
-                                return Err(Trouble::Digest("data"));
+                                return Err(ReceiveError::Digest("data"));
                             }
                         }
                         match payload {
@@ -558,7 +559,7 @@ impl Link {
                     if data_digest {
                         let data = &session.data(piece.task)[piece.start..piece.start + piece.len];
                         if digest::padded_digest(data) != bytes[pad..] {
-                            return Err(Trouble::Digest("data"));
+                            return Err(ReceiveError::Digest("data"));
                         }
                     }
                     stream.consume(trailer);
@@ -698,7 +699,7 @@ impl Link {
     }
 }
 
-impl Drop for Link {
+impl Drop for SessionLink {
     /// Says goodbye where that can be done without waiting: the target frees the session at once.
     fn drop(&mut self) {
         use std::io::Write;

@@ -1,5 +1,5 @@
 //! One connection in full-feature phase: one thread, one ring, one loop. Reads as much as there
-//! is, has [`Connection`] answer every PDU in it, sends all answers in one vectored call: at depth
+//! is, has [`TargetConnection`] answer every PDU in it, sends all answers in one vectored call: at depth
 //! 32 that is one system call for many commands. Payloads of writes are received where they
 //! belong; payloads of reads are sent from where they are. The one rule: what a PDU means is
 //! decided in `connection`; here bytes are moved.
@@ -17,11 +17,13 @@ use brunt_wire::iscsi::pdu::{BHS_BYTES, Bhs, DIGEST_BYTES, padded};
 use zerocopy::IntoBytes;
 
 use super::connection::{
-    Begun, Broken, Connection, ConnectionIo, Context, Counters, DataOut, Destination, IsDone, KeepAlive,
-    Received,
+    Begun, Broken, ConnectionCounters, ConnectionIo, Context, DataOut, Destination, IsDone, KeepAlive,
+    Received, TargetConnection,
 };
 use super::login::LoggedIn;
-use super::session::{CommandWindow, Handle, Reach, SESSION_TASKS_MAX, Session, SessionTable};
+use super::session::{
+    CommandWindow, ConnectionHandle, Reach, SESSION_TASKS_MAX, SessionTable, TargetSession,
+};
 use super::units::Units;
 use crate::scsi::{Command, DataIn, LunMap, Outcome};
 
@@ -59,7 +61,7 @@ pub struct LiveCounters {
 }
 
 impl LiveCounters {
-    fn set(&self, counters: Counters, enters: u64) {
+    fn set(&self, counters: ConnectionCounters, enters: u64) {
         let values = [
             counters.commands,
             counters.data_out_bytes,
@@ -75,9 +77,9 @@ impl LiveCounters {
     }
 
     /// The counters, and the system calls of the connection's ring.
-    pub fn get(&self) -> (Counters, u64) {
+    pub fn get(&self) -> (ConnectionCounters, u64) {
         let value = |index: usize| self.fields[index].load(Ordering::Relaxed);
-        let counters = Counters {
+        let counters = ConnectionCounters {
             commands: value(0),
             data_out_bytes: value(1),
             data_in_bytes: value(2),
@@ -149,7 +151,7 @@ fn serve(
         .map_err(|(lun, source)| DriverError::Unit { lun, source })?;
     let (header_digest, data_digest) = (params.header_digest, params.data_digest);
     let mut connection =
-        Connection::new(connection_id, session.tsih(), cid, session.is_discovery(), params, stat_sn);
+        TargetConnection::new(connection_id, session.tsih(), cid, session.is_discovery(), params, stat_sn);
     let mut io = SocketIo {
         stream,
         ring: ring.clone(),
@@ -164,7 +166,7 @@ fn serve(
         lent: Vec::new(),
         zeros_digest: (0, [0; DIGEST_BYTES]),
     };
-    let mut reader = Reader { state: State::Header, scratch: Vec::new() };
+    let mut reader = Reader { state: ReadState::Header, scratch: Vec::new() };
     let result = io.serve(&mut connection, &mut reader, &session, live);
     let mut window = session.window();
     connection.on_end(&mut Context { window: &mut window, io: &mut io });
@@ -172,14 +174,14 @@ fn serve(
     result
 }
 
-/// The socket side of a connection, and all that [`Connection`] reaches through it.
+/// The socket side of a connection, and all that [`TargetConnection`] reaches through it.
 struct SocketIo<'a> {
     stream: Stream,
     ring: Ring,
     units: Units,
     shared: &'a Shared,
-    session: &'a Session,
-    handle: Handle,
+    session: &'a TargetSession,
+    handle: ConnectionHandle,
     connection_id: u64,
     local: SocketAddr,
     header_digest: bool,
@@ -191,29 +193,29 @@ struct SocketIo<'a> {
 
 /// Where in a PDU the bytes are.
 struct Reader {
-    state: State,
+    state: ReadState,
     scratch: Vec<u8>,
 }
 
-enum State {
+enum ReadState {
     Header,
     /// The data segment is on its way to its place.
     Placing {
         start: usize,
         len: usize,
-        kind: Kind,
+        kind: PlacedKind,
     },
     /// Padding and digest are still to come.
     Trailer {
         start: usize,
         len: usize,
-        kind: Kind,
+        kind: PlacedKind,
         place: Place,
     },
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum PlacedKind {
     Elsewhere,
     Buf,
     Control,
@@ -222,9 +224,9 @@ enum Kind {
 impl SocketIo<'_> {
     fn serve(
         &mut self,
-        connection: &mut Connection,
+        connection: &mut TargetConnection,
         reader: &mut Reader,
-        session: &Session,
+        session: &TargetSession,
         live: &LiveCounters,
     ) -> Result<(), DriverError> {
         let clock = Clock::Monotonic;
@@ -289,7 +291,7 @@ impl SocketIo<'_> {
         }
     }
 
-    fn is_full(&self, connection: &Connection) -> bool {
+    fn is_full(&self, connection: &TargetConnection) -> bool {
         self.stream.queued_bytes() + connection.reading_bytes() > ANSWERS_BYTES_MAX
             && (self.stream.queued_bytes() > 0 || connection.outstanding() > 0)
     }
@@ -297,30 +299,30 @@ impl SocketIo<'_> {
     /// Takes every PDU that is there.
     fn read(
         &mut self,
-        connection: &mut Connection,
+        connection: &mut TargetConnection,
         reader: &mut Reader,
         window: &mut CommandWindow,
     ) -> Result<(), Broken> {
         loop {
-            match std::mem::replace(&mut reader.state, State::Header) {
-                State::Header => {
+            match std::mem::replace(&mut reader.state, ReadState::Header) {
+                ReadState::Header => {
                     if self.is_full(connection) || !self.read_header(connection, reader, window)? {
                         return Ok(());
                     }
                 }
-                State::Placing { start, len, kind } => match self.stream.take_placed() {
+                ReadState::Placing { start, len, kind } => match self.stream.take_placed() {
                     None => {
-                        reader.state = State::Placing { start, len, kind };
+                        reader.state = ReadState::Placing { start, len, kind };
                         return Ok(());
                     }
-                    Some(place) => reader.state = State::Trailer { start, len, kind, place },
+                    Some(place) => reader.state = ReadState::Trailer { start, len, kind, place },
                 },
-                State::Trailer { start, len, kind, place } => {
+                ReadState::Trailer { start, len, kind, place } => {
                     let pad = padded(len) - len;
                     let trailer = pad + if self.data_digest { DIGEST_BYTES } else { 0 };
                     let bytes = self.stream.bytes();
                     if bytes.len() < trailer {
-                        reader.state = State::Trailer { start, len, kind, place };
+                        reader.state = ReadState::Trailer { start, len, kind, place };
                         return Ok(());
                     }
                     let ok = match &place {
@@ -331,14 +333,14 @@ impl SocketIo<'_> {
                     };
                     self.stream.consume(trailer);
                     match (kind, place) {
-                        (Kind::Control, Place::Buf(buf)) => {
+                        (PlacedKind::Control, Place::Buf(buf)) => {
                             connection.on_data(
                                 Received::Control(&buf[..len]),
                                 ok,
                                 &mut Context { window, io: self },
                             );
                         }
-                        (Kind::Buf, Place::Buf(buf)) => {
+                        (PlacedKind::Buf, Place::Buf(buf)) => {
                             connection.on_data(Received::Buf(buf), ok, &mut Context { window, io: self });
                         }
                         _ => connection.on_data(Received::Elsewhere, ok, &mut Context { window, io: self }),
@@ -348,10 +350,11 @@ impl SocketIo<'_> {
         }
     }
 
-    /// Takes the header at the front, and its data when that is there too. False when more is needed.
+    /// Takes the header at the front, and its data when that is there too. False when more is needed. (Long
+    /// because every destination of data stands in it twice: for data that is there, and for data to come.)
     fn read_header(
         &mut self,
-        connection: &mut Connection,
+        connection: &mut TargetConnection,
         reader: &mut Reader,
         window: &mut CommandWindow,
     ) -> Result<bool, Broken> {
@@ -408,18 +411,18 @@ impl SocketIo<'_> {
             return Ok(true);
         }
         let (place, start, kind) = match destination {
-            Destination::None | Destination::Discard => (Place::Discard, 0, Kind::Elsewhere),
-            Destination::Buf(buf, start) => (Place::Buf(buf), start, Kind::Buf),
+            Destination::None | Destination::Discard => (Place::Discard, 0, PlacedKind::Elsewhere),
+            Destination::Buf(buf, start) => (Place::Buf(buf), start, PlacedKind::Buf),
             Destination::Inline(lun, offset) => match self.units.inline(lun) {
                 Inline::Memory(memory) => {
-                    (Place::Memory(Arc::clone(memory)), offset as usize, Kind::Elsewhere)
+                    (Place::Memory(Arc::clone(memory)), offset as usize, PlacedKind::Elsewhere)
                 }
-                _ => (Place::Discard, 0, Kind::Elsewhere),
+                _ => (Place::Discard, 0, PlacedKind::Elsewhere),
             },
-            Destination::Control => (Place::Buf(self.ring.pool().take(len)), 0, Kind::Control),
+            Destination::Control => (Place::Buf(self.ring.pool().take(len)), 0, PlacedKind::Control),
         };
         self.stream.place(place, start as u64, len);
-        reader.state = State::Placing { start, len, kind };
+        reader.state = ReadState::Placing { start, len, kind };
         Ok(true)
     }
 

@@ -12,7 +12,7 @@ use brunt_wire::iscsi::pdu::{
 use brunt_wire::iscsi::text::{parse_pairs, push_pair};
 use zerocopy::IntoBytes;
 
-use super::session::{Handle, Session};
+use super::session::{ConnectionHandle, TargetSession};
 use crate::chap::{self, Challenge, Credentials};
 use crate::params::{Negotiation, Params, Role, Wishes};
 
@@ -45,7 +45,7 @@ pub struct Identity {
 
 /// What the acceptor has to do.
 #[derive(Debug)]
-pub enum Step {
+pub enum TargetLoginStep {
     /// Send these bytes; the login goes on.
     Reply(Vec<u8>),
     /// Send these bytes; full-feature phase begins.
@@ -60,13 +60,13 @@ pub enum Step {
 #[derive(Debug)]
 pub struct LoggedIn {
     /// The session it belongs to.
-    pub session: Arc<Session>,
+    pub session: Arc<TargetSession>,
     /// The connection's id within it, the initiator's choice.
     pub cid: u16,
     /// Unique for the life of the process.
     pub connection_id: u64,
     /// Its mailbox.
-    pub handle: Handle,
+    pub handle: ConnectionHandle,
     /// What was negotiated for this connection and its session.
     pub params: Params,
     /// The next response's.
@@ -120,18 +120,18 @@ pub trait Sessions {
 #[derive(Debug)]
 pub struct Admitted {
     /// The session.
-    pub session: Arc<Session>,
+    pub session: Arc<TargetSession>,
     /// The connection's process-wide id.
     pub connection_id: u64,
     /// Its mailbox.
-    pub handle: Handle,
+    pub handle: ConnectionHandle,
     /// The next CmdSN it expects, and the last it takes.
     pub window: (u32, u32),
 }
 
 /// One login.
 #[derive(Debug)]
-pub struct Login {
+pub struct TargetLogin {
     identity: Arc<Identity>,
     chap: chap::Target,
     first: Option<LoginRequest>,
@@ -165,11 +165,11 @@ enum Security {
 /// A refusal: a login status.
 struct Refusal(u16);
 
-impl Login {
+impl TargetLogin {
     /// A login about to begin. The challenge is this one's alone.
-    pub fn new(identity: Arc<Identity>, challenge: Challenge) -> Login {
+    pub fn new(identity: Arc<Identity>, challenge: Challenge) -> TargetLogin {
         let negotiation = Negotiation::new(Role::Target, identity.wishes.clone(), false);
-        Login {
+        TargetLogin {
             identity,
             chap: chap::Target::new(challenge),
             first: None,
@@ -194,7 +194,7 @@ impl Login {
     }
 
     /// How long the PDU that starts with `bhs` is; `None` when no login sends such a PDU, and the
-    /// connection should be answered with [`Login::on_pdu`] and no data.
+    /// connection should be answered with [`TargetLogin::on_pdu`] and no data.
     pub fn pdu_len(bhs: &Bhs) -> Option<usize> {
         let acceptable = bhs.kind() == Opcode::LoginRequest
             && bhs.total_ahs_length == 0
@@ -204,12 +204,12 @@ impl Login {
     }
 
     /// Takes one PDU: its header, and its data segment without padding.
-    pub fn on_pdu(&mut self, bhs: &Bhs, data: &[u8], sessions: &mut dyn Sessions) -> Step {
+    pub fn on_pdu(&mut self, bhs: &Bhs, data: &[u8], sessions: &mut dyn Sessions) -> TargetLoginStep {
         let request = *LoginRequest::view(bhs);
         if bhs.kind() != Opcode::LoginRequest {
             // RFC 7143, 6.3: anything but a login first, and the connection is dropped.
             return match self.first {
-                None => Step::Close,
+                None => TargetLoginStep::Close,
                 Some(_) => self.refuse(&request, code::INVALID_DURING_LOGIN),
             };
         }
@@ -224,12 +224,12 @@ impl Login {
         request: &LoginRequest,
         data: &[u8],
         sessions: &mut dyn Sessions,
-    ) -> Result<Step, Refusal> {
+    ) -> Result<TargetLoginStep, Refusal> {
         self.check_header(request, data)?;
         self.text.extend_from_slice(data);
         if request.flags & code::CONTINUE != 0 {
             // More of the same text follows: an empty response asks for it.
-            return Ok(Step::Reply(self.response(request, request.flags & 0x0c, &[], None)));
+            return Ok(TargetLoginStep::Reply(self.response(request, request.flags & 0x0c, &[], None)));
         }
         let text = std::mem::take(&mut self.text);
         let pairs = parse_pairs(&text).map_err(|_| Refusal(code::INITIATOR_ERROR))?;
@@ -428,10 +428,10 @@ impl Login {
         request: &LoginRequest,
         answer: &[u8],
         sessions: &mut dyn Sessions,
-    ) -> Result<Step, Refusal> {
+    ) -> Result<TargetLoginStep, Refusal> {
         let stages = request.flags & 0x0f;
         if request.flags & code::TRANSIT == 0 {
-            return Ok(Step::Reply(self.response(request, stages & 0x0c, answer, None)));
+            return Ok(TargetLoginStep::Reply(self.response(request, stages & 0x0c, answer, None)));
         }
         match self.security {
             Security::Passed => {}
@@ -440,13 +440,13 @@ impl Login {
             Security::Open => return Err(Refusal(code::AUTHENTICATION_FAILURE)),
             // The initiator is ready, we are not: T stays clear.
             Security::Method | Security::Challenged => {
-                return Ok(Step::Reply(self.response(request, stages & 0x0c, answer, None)));
+                return Ok(TargetLoginStep::Reply(self.response(request, stages & 0x0c, answer, None)));
             }
         }
         let next = request.flags & 3;
         if next != code::STAGE_FULL_FEATURE {
             self.stage = next;
-            return Ok(Step::Reply(self.response(request, code::TRANSIT | stages, answer, None)));
+            return Ok(TargetLoginStep::Reply(self.response(request, code::TRANSIT | stages, answer, None)));
         }
         let candidate = Candidate {
             initiator_name: self.initiator_name.clone(),
@@ -467,7 +467,7 @@ impl Login {
             params: candidate.params,
             stat_sn: self.stat_sn,
         };
-        Ok(Step::Done(bytes, Box::new(logged_in)))
+        Ok(TargetLoginStep::Done(bytes, Box::new(logged_in)))
     }
 
     fn response(
@@ -502,7 +502,7 @@ impl Login {
         bytes
     }
 
-    fn refuse(&mut self, request: &LoginRequest, status: u16) -> Step {
+    fn refuse(&mut self, request: &LoginRequest, status: u16) -> TargetLoginStep {
         // StatSN, ExpCmdSN and MaxCmdSN mean nothing with a status class other than zero.
         let response = LoginResponse {
             flags: request.flags & 0x0c,
@@ -513,11 +513,11 @@ impl Login {
             status_detail: status as u8,
             ..LoginResponse::default()
         };
-        Step::Refuse(response.as_bytes().to_vec(), status)
+        TargetLoginStep::Refuse(response.as_bytes().to_vec(), status)
     }
 }
 
-/// Keys that [`Login::introduce`] has dealt with; they are not for the negotiation.
+/// Keys that [`TargetLogin::introduce`] has dealt with; they are not for the negotiation.
 const INTRODUCTION: [&str; 4] = ["InitiatorName", "SessionType", "TargetName", "InitiatorAlias"];
 
 fn push_all(out: &mut Vec<u8>, keys: &chap::Keys) {
@@ -550,7 +550,7 @@ mod tests {
     }
 
     struct Bench {
-        login: Login,
+        login: TargetLogin,
         table: SessionTable,
         request: LoginRequest,
     }
@@ -565,13 +565,13 @@ mod tests {
                 ..LoginRequest::default()
             };
             Bench {
-                login: Login::new(identity(chap, mutual), Challenge::random()),
+                login: TargetLogin::new(identity(chap, mutual), Challenge::random()),
                 table: SessionTable::new("iqn.2026-11.io.brunt:t0", 1, 4),
                 request,
             }
         }
 
-        fn send(&mut self, flags: u8, pairs: &[(&str, &str)]) -> Step {
+        fn send(&mut self, flags: u8, pairs: &[(&str, &str)]) -> TargetLoginStep {
             let mut data = Vec::new();
             for (key, value) in pairs {
                 push_pair(&mut data, key, value);
@@ -583,9 +583,9 @@ mod tests {
 
         fn status(&mut self, flags: u8, pairs: &[(&str, &str)]) -> u16 {
             match self.send(flags, pairs) {
-                Step::Reply(_) | Step::Done(..) => 0,
-                Step::Refuse(_, status) => status,
-                Step::Close => u16::MAX,
+                TargetLoginStep::Reply(_) | TargetLoginStep::Done(..) => 0,
+                TargetLoginStep::Refuse(_, status) => status,
+                TargetLoginStep::Close => u16::MAX,
             }
         }
     }
@@ -605,7 +605,8 @@ mod tests {
     #[test]
     fn one_request() {
         let mut bench = Bench::new(false, false);
-        let Step::Done(bytes, done) = bench.send(0x87, &with(&[("MaxBurstLength", "65536")])) else {
+        let TargetLoginStep::Done(bytes, done) = bench.send(0x87, &with(&[("MaxBurstLength", "65536")]))
+        else {
             panic!("not in")
         };
         let (response, pairs) = answer_of(&bytes);
@@ -685,20 +686,27 @@ mod tests {
         let (first, rest) = data.split_at(20);
         bench.request.flags = 0x44;
         bench.request.data_segment_length = U24::new(20);
-        let Step::Reply(bytes) = bench.login.on_pdu(bench.request.bhs(), first, &mut &bench.table) else {
+        let TargetLoginStep::Reply(bytes) = bench.login.on_pdu(bench.request.bhs(), first, &mut &bench.table)
+        else {
             panic!("no reply")
         };
         let (response, pairs) = answer_of(&bytes);
         assert_eq!((response.flags, pairs.len()), (0x04, 0));
         bench.request.flags = 0x87;
         bench.request.data_segment_length = U24::new(rest.len() as u32);
-        assert!(matches!(bench.login.on_pdu(bench.request.bhs(), rest, &mut &bench.table), Step::Done(..)));
+        assert!(matches!(
+            bench.login.on_pdu(bench.request.bhs(), rest, &mut &bench.table),
+            TargetLoginStep::Done(..)
+        ));
         let mut bench = Bench::new(false, false);
         bench.request.flags = 0x44;
         let piece = vec![b'x'; 8192];
         bench.request.data_segment_length = U24::new(8192);
         let refused = (0..20).any(|_| {
-            matches!(bench.login.on_pdu(bench.request.bhs(), &piece, &mut &bench.table), Step::Refuse(..))
+            matches!(
+                bench.login.on_pdu(bench.request.bhs(), &piece, &mut &bench.table),
+                TargetLoginStep::Refuse(..)
+            )
         });
         assert!(refused, "text without end was taken");
     }
@@ -717,22 +725,22 @@ mod tests {
             };
             let keys = own(&initiator.offer());
             let pairs: Vec<(&str, &str)> = keys.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
-            let Step::Reply(bytes) = bench.send(0x00, &pairs) else { panic!("no challenge") };
+            let TargetLoginStep::Reply(bytes) = bench.send(0x00, &pairs) else { panic!("no challenge") };
             let (_, pairs) = answer_of(&bytes);
             let pairs: Vec<(&str, &str)> = pairs.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
             let keys = own(&initiator.on_challenge(&pairs).unwrap());
             let pairs: Vec<(&str, &str)> = keys.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
             match bench.send(0x81, &pairs) {
-                Step::Reply(bytes) => {
+                TargetLoginStep::Reply(bytes) => {
                     assert_eq!(status, 0);
                     let (response, pairs) = answer_of(&bytes);
                     assert_eq!(response.flags, 0x81);
                     let pairs: Vec<(&str, &str)> =
                         pairs.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
                     initiator.on_response(&pairs).unwrap();
-                    assert!(matches!(bench.send(0x87, &[]), Step::Done(..)));
+                    assert!(matches!(bench.send(0x87, &[]), TargetLoginStep::Done(..)));
                 }
-                Step::Refuse(_, refused) => assert_eq!(refused, status),
+                TargetLoginStep::Refuse(_, refused) => assert_eq!(refused, status),
                 other => panic!("{other:?}"),
             }
         };
@@ -746,7 +754,7 @@ mod tests {
     fn discovery() {
         let mut bench = Bench::new(true, false);
         let pairs = [NAMES[0], ("SessionType", "Discovery"), ("MaxBurstLength", "65536")];
-        let Step::Done(bytes, done) = bench.send(0x87, &pairs) else { panic!("not in") };
+        let TargetLoginStep::Done(bytes, done) = bench.send(0x87, &pairs) else { panic!("not in") };
         assert!(done.session.is_discovery());
         let (_, pairs) = answer_of(&bytes);
         assert!(pairs.contains(&("MaxBurstLength".into(), "Irrelevant".into())));
@@ -770,8 +778,10 @@ mod tests {
                 let at = random.below(data.len() as u64) as usize;
                 data[at] = random.next_u64() as u8;
                 let bhs = Bhs::peek(&bytes).unwrap();
-                if matches!(bench.login.on_pdu(bhs, &data, &mut &bench.table), Step::Refuse(..) | Step::Close)
-                {
+                if matches!(
+                    bench.login.on_pdu(bhs, &data, &mut &bench.table),
+                    TargetLoginStep::Refuse(..) | TargetLoginStep::Close
+                ) {
                     break;
                 }
             }

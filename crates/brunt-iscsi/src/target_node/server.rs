@@ -16,9 +16,9 @@ use brunt_block::socket::SocketOptions;
 use brunt_wire::iscsi::pdu::{BHS_BYTES, Bhs};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::connection::{Counters, KeepAlive};
+use super::connection::{ConnectionCounters, KeepAlive};
 use super::driver::{self, DriverError, LiveCounters, Shared};
-use super::login::{Identity, LOGIN_SEGMENT_BYTES_MAX, LoggedIn, Login, Step};
+use super::login::{Identity, LOGIN_SEGMENT_BYTES_MAX, LoggedIn, TargetLogin, TargetLoginStep};
 use super::session::{Reach, SessionTable};
 use crate::chap::{Challenge, Credentials};
 use crate::params::Wishes;
@@ -164,7 +164,7 @@ pub struct TargetStats {
     /// Connections that logged in.
     pub connections: u64,
     /// Of all connections together.
-    pub counters: Counters,
+    pub counters: ConnectionCounters,
     /// System calls of all connections' rings.
     pub system_calls: u64,
     /// Logins refused with a status.
@@ -327,7 +327,7 @@ struct Acceptor {
 /// A connection that has not logged in.
 struct HalfOpen {
     socket: TcpStream,
-    login: Login,
+    login: TargetLogin,
     /// Never longer than one login PDU and what fits behind it.
     received: Vec<u8>,
     to_send: Vec<u8>,
@@ -430,7 +430,7 @@ impl Acceptor {
                 }
                 self.logins.push_back(HalfOpen {
                     socket,
-                    login: Login::new(Arc::clone(&self.state.identity), Challenge::random()),
+                    login: TargetLogin::new(Arc::clone(&self.state.identity), Challenge::random()),
                     received: Vec::new(),
                     to_send: Vec::new(),
                     deadline: Instant::now() + self.state.config.login_timeout,
@@ -558,7 +558,7 @@ impl HalfOpen {
             return None;
         }
         let bhs = *Bhs::peek(&self.received)?;
-        let (len, data) = match Login::pdu_len(&bhs) {
+        let (len, data) = match TargetLogin::pdu_len(&bhs) {
             Some(len) if self.received.len() < len => return None,
             Some(len) => (len, BHS_BYTES..BHS_BYTES + bhs.data_len()),
             None => (BHS_BYTES, 0..0),
@@ -566,19 +566,19 @@ impl HalfOpen {
         let step = self.login.on_pdu(&bhs, &self.received[data], &mut &state.shared.table);
         self.received.drain(..len);
         match step {
-            Step::Reply(bytes) => self.to_send = bytes,
-            Step::Done(bytes, logged_in) => {
+            TargetLoginStep::Reply(bytes) => self.to_send = bytes,
+            TargetLoginStep::Done(bytes, logged_in) => {
                 self.to_send = bytes;
                 self.done = Some(logged_in);
             }
-            Step::Refuse(bytes, status) => {
+            TargetLoginStep::Refuse(bytes, status) => {
                 state.logins_refused.fetch_add(1, Ordering::Relaxed);
                 let initiator = self.login.initiator_name();
                 state.config.listener.tell(&Event::LoginRefused { initiator, status });
                 self.to_send = bytes;
                 self.refuse();
             }
-            Step::Close => {
+            TargetLoginStep::Close => {
                 state.logins_refused.fetch_add(1, Ordering::Relaxed);
                 self.refuse();
             }

@@ -123,7 +123,7 @@ impl CommandWindow {
 
 /// A session: an I_T nexus and its numbering.
 #[derive(Debug)]
-pub struct Session {
+pub struct TargetSession {
     tsih: u16,
     isid: [u8; 6],
     initiator_name: String,
@@ -135,7 +135,7 @@ pub struct Session {
     connections: AtomicU32,
 }
 
-impl Session {
+impl TargetSession {
     /// A connection has ended. Whether it was the last one: the nexus is lost.
     pub fn leave(&self) -> bool {
         self.connections.fetch_sub(1, Ordering::AcqRel) == 1
@@ -169,7 +169,7 @@ impl Session {
 
 /// What one thread tells a connection on another.
 #[derive(Debug)]
-pub enum Message {
+pub enum ConnectionMessage {
     /// A held command's turn has come.
     Turn,
     /// Ask the initiator to log out, and close after that many seconds.
@@ -180,21 +180,24 @@ pub enum Message {
 
 /// How to reach a connection's thread.
 #[derive(Clone, Debug)]
-pub struct Handle {
-    mailbox: Arc<Mailbox>,
+pub struct ConnectionHandle {
+    mailbox: Arc<ConnectionMailbox>,
 }
 
 #[derive(Debug)]
-struct Mailbox {
+struct ConnectionMailbox {
     /// `None` once the connection is gone: messages are answered for it.
-    messages: Mutex<Option<Vec<Message>>>,
+    messages: Mutex<Option<Vec<ConnectionMessage>>>,
     waker: Mutex<Option<Waker>>,
 }
 
-impl Handle {
-    fn new() -> Handle {
-        Handle {
-            mailbox: Arc::new(Mailbox { messages: Mutex::new(Some(Vec::new())), waker: Mutex::new(None) }),
+impl ConnectionHandle {
+    fn new() -> ConnectionHandle {
+        ConnectionHandle {
+            mailbox: Arc::new(ConnectionMailbox {
+                messages: Mutex::new(Some(Vec::new())),
+                waker: Mutex::new(None),
+            }),
         }
     }
 
@@ -205,7 +208,7 @@ impl Handle {
     }
 
     /// Leaves a message. To a connection that is gone there is nothing to say.
-    pub fn send(&self, message: Message) {
+    pub fn send(&self, message: ConnectionMessage) {
         match &mut *lock(&self.mailbox.messages) {
             Some(messages) => messages.push(message),
             None => return,
@@ -216,7 +219,7 @@ impl Handle {
     }
 
     /// Takes what has come.
-    pub fn take(&self, into: &mut Vec<Message>) {
+    pub fn take(&self, into: &mut Vec<ConnectionMessage>) {
         if let Some(messages) = &mut *lock(&self.mailbox.messages) {
             into.append(messages);
         }
@@ -232,7 +235,7 @@ impl Handle {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
     /// The session's with this TSIH.
-    Session(u16),
+    TargetSession(u16),
     /// Everyone's.
     Target,
 }
@@ -250,14 +253,14 @@ pub struct SessionTable {
 #[derive(Debug, Default)]
 struct Table {
     opened: u64,
-    sessions: BTreeMap<u16, Entry>,
+    sessions: BTreeMap<u16, SessionEntry>,
     next_tsih: u16,
 }
 
 #[derive(Debug)]
-struct Entry {
-    session: Arc<Session>,
-    connections: Vec<(u16, u64, Handle)>,
+struct SessionEntry {
+    session: Arc<TargetSession>,
+    connections: Vec<(u16, u64, ConnectionHandle)>,
 }
 
 impl SessionTable {
@@ -288,7 +291,7 @@ impl SessionTable {
     }
 
     /// How to reach a connection.
-    pub fn handle(&self, connection: u64) -> Option<Handle> {
+    pub fn handle(&self, connection: u64) -> Option<ConnectionHandle> {
         let table = lock(&self.inner);
         let mut all = table.sessions.values().flat_map(|entry| &entry.connections);
         all.find(|(_, id, _)| *id == connection).map(|(_, _, handle)| handle.clone())
@@ -307,7 +310,7 @@ impl SessionTable {
     /// Closes connections other than `from`.
     pub fn close_elsewhere(&self, from: u64, reach: Reach) {
         for handle in self.others(from, reach) {
-            handle.send(Message::Close);
+            handle.send(ConnectionMessage::Close);
         }
     }
 
@@ -318,29 +321,29 @@ impl SessionTable {
             .sessions
             .get(&tsih)
             .and_then(|entry| entry.connections.iter().find(|connection| connection.0 == cid));
-        connection.inspect(|(_, _, handle)| handle.send(Message::Close)).is_some()
+        connection.inspect(|(_, _, handle)| handle.send(ConnectionMessage::Close)).is_some()
     }
 
     /// Tells a connection that its turn has come.
     pub fn tell_turn(&self, connection: u64) {
         if let Some(handle) = self.handle(connection) {
-            handle.send(Message::Turn);
+            handle.send(ConnectionMessage::Turn);
         }
     }
 
     /// Tells every connection to have its initiator log out.
     pub fn ask_logout(&self, within_seconds: u16) {
         for handle in self.others(0, Reach::Target) {
-            handle.send(Message::AskLogout(within_seconds));
+            handle.send(ConnectionMessage::AskLogout(within_seconds));
         }
     }
 
-    fn others(&self, from: u64, reach: Reach) -> Vec<Handle> {
+    fn others(&self, from: u64, reach: Reach) -> Vec<ConnectionHandle> {
         let table = lock(&self.inner);
         table
             .sessions
             .values()
-            .filter(|entry| reach == Reach::Target || reach == Reach::Session(entry.session.tsih))
+            .filter(|entry| reach == Reach::Target || reach == Reach::TargetSession(entry.session.tsih))
             .flat_map(|entry| &entry.connections)
             .filter(|(_, id, _)| *id != from)
             .map(|(_, _, handle)| handle.clone())
@@ -352,12 +355,12 @@ impl SessionTable {
         // The same CID again is a connection reinstated: the old one is logged out (RFC 7143, 6.3.4).
         if let Some(at) = entry.connections.iter().position(|connection| connection.0 == candidate.cid) {
             let (_, _, handle) = entry.connections.swap_remove(at);
-            handle.send(Message::Close);
+            handle.send(ConnectionMessage::Close);
         } else if entry.connections.len() >= usize::from(entry.session.params.max_connections) {
             return Err(code::TOO_MANY_CONNECTIONS);
         }
         let connection_id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let handle = Handle::new();
+        let handle = ConnectionHandle::new();
         entry.connections.push((candidate.cid, connection_id, handle.clone()));
         entry.session.connections.fetch_add(1, Ordering::AcqRel);
         let mut window = entry.session.window();
@@ -380,7 +383,7 @@ impl SessionTable {
         for tsih in old {
             let entry = table.sessions.remove(&tsih).expect("just seen");
             for (_, _, handle) in &entry.connections {
-                handle.send(Message::Close);
+                handle.send(ConnectionMessage::Close);
             }
         }
         if table.sessions.len() >= self.sessions_max {
@@ -395,7 +398,7 @@ impl SessionTable {
         table.opened += 1;
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let isid: String = candidate.isid.iter().map(|byte| format!("{byte:02x}")).collect();
-        let session = Arc::new(Session {
+        let session = Arc::new(TargetSession {
             tsih,
             isid: candidate.isid,
             initiator_name: candidate.initiator_name.clone(),
@@ -414,9 +417,9 @@ impl SessionTable {
             (window.exp_cmd_sn(), window.max_cmd_sn())
         };
         let connection_id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let handle = Handle::new();
+        let handle = ConnectionHandle::new();
         let connections = vec![(candidate.cid, connection_id, handle.clone())];
-        table.sessions.insert(tsih, Entry { session: Arc::clone(&session), connections });
+        table.sessions.insert(tsih, SessionEntry { session: Arc::clone(&session), connections });
         Ok(Admitted { session, connection_id, handle, window })
     }
 
@@ -516,7 +519,7 @@ mod tests {
         let again = sessions.admit(&candidate(1, tsih, 1)).unwrap();
         let mut messages = Vec::new();
         old.take(&mut messages);
-        assert!(matches!(messages[..], [Message::Close]));
+        assert!(matches!(messages[..], [ConnectionMessage::Close]));
         table.leave(tsih, again.connection_id);
         assert!(!first.session.leave() && !first.session.leave() && first.session.leave());
         // The same initiator port with TSIH 0: a new session in the old one's place.

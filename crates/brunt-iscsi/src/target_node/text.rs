@@ -7,7 +7,7 @@ use brunt_wire::iscsi::text::{parse_number, parse_pairs, push_pair};
 
 use super::connection::ConnectionIo;
 use super::login::TEXT_BYTES_MAX;
-use crate::params::{self, Params, Phase, Rule};
+use crate::params::{self, KeyPhase, Params, Rule};
 
 /// The exchange under way, if any.
 #[derive(Debug, Default)]
@@ -103,7 +103,7 @@ fn answer(text: &[u8], discovery: bool, params: &mut Params, io: &impl Connectio
                     None => return Err(code::reject::PROTOCOL_ERROR),
                 }
             }
-            Some(key) if key.phase == Phase::Any => {}
+            Some(key) if key.phase == KeyPhase::Any => {}
             // Settled at login, and not again (RFC 7143, 6.4).
             Some(_) => push_pair(&mut out, name, "Reject"),
         }

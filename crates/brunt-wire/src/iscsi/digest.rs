@@ -16,7 +16,11 @@ pub fn padded_digest(data: &[u8]) -> [u8; DIGEST_BYTES] {
 }
 
 /// The digest of a data segment and the padding that came with it, whatever that was.
+///
+/// # Panics
+/// When the padding does not end the data on four bytes: the caller cut the segment wrongly.
 pub fn received_digest(data: &[u8], padding: &[u8]) -> [u8; DIGEST_BYTES] {
+    assert!(data.len() + padding.len() == padded(data.len()), "a segment and its padding fill whole words");
     crc32c::crc32c_append(crc32c::crc32c(data), padding).to_le_bytes()
 }
 

@@ -36,7 +36,11 @@ pub fn parse_pairs(data: &[u8]) -> Result<Vec<(&str, &str)>, Malformed> {
 }
 
 /// Appends one pair.
+///
+/// # Panics
+/// When the key is none: empty, or with what separates pairs in it. Keys are ours, or were read as such.
 pub fn push_pair(out: &mut Vec<u8>, key: &str, value: &str) {
+    assert!(!key.is_empty() && !key.contains(['=', '\0']), "'{key}' is no text key");
     out.extend_from_slice(key.as_bytes());
     out.push(b'=');
     out.extend_from_slice(value.as_bytes());

@@ -39,6 +39,7 @@ fn push_page(out: &mut Vec<u8>, code: u8, settings: &Settings, changeable: bool)
     out.extend_from_slice(&[code, length]);
     out.resize(start + 2 + usize::from(length), 0);
     let page = &mut out[start..];
+    assert!(PAGES.contains(&code), "only pages that we have are written");
     match code {
         CACHING => page[2] = if changeable || settings.write_cache { 0x04 } else { 0 },
         CONTROL => {

@@ -15,7 +15,7 @@ use brunt_wire::scsi::sense::{Sense, Status};
 use super::connection::{DataRange, Queued};
 use super::task::{INDEX_PING, TaskOutcome, TaskState, TaskWork, itt_of};
 use super::{DEPTH_MAX, InitiatorSession, SessionLoss, SessionPhase};
-use crate::initiator::command::{Data, Direction};
+use crate::initiator::command::{Data, DataDirection};
 use crate::said;
 
 /// Data of anything but Data-In: sense data has at most 2 + 65,535 bytes, pings and messages less.
@@ -55,7 +55,7 @@ impl InitiatorSession {
         let index = self.task_of(number, pdu.initiator_task_tag.get())?;
         let task = &self.tasks[usize::from(index)];
         let offset = pdu.buffer_offset.get();
-        if task.command.direction != Direction::In {
+        if task.command.direction != DataDirection::In {
             return Err(Violation("Data-In for a command that does not read"));
         }
         if len as u64 + u64::from(offset) > u64::from(task.command.data_len) {
@@ -148,7 +148,7 @@ impl InitiatorSession {
         if underflow > expected {
             return Err(Violation("a residual larger than the transfer"));
         }
-        let all_data = task.command.direction != Direction::In || received == expected - underflow;
+        let all_data = task.command.direction != DataDirection::In || received == expected - underflow;
         let sense = Sense::parse(sense);
         // A recovered error is a success that left a note; its data follows all the same (SPC-4, 4.5.6).
         let recovered = said::is_recovered(status, sense.as_ref()) && all_data;
@@ -183,7 +183,7 @@ impl InitiatorSession {
         let task = &mut self.tasks[usize::from(index)];
         let offset = pdu.buffer_offset.get();
         let len = pdu.desired_data_transfer_length.get();
-        if task.command.direction != Direction::Out {
+        if task.command.direction != DataDirection::Out {
             return Err(Violation("an R2T for a command that does not write"));
         }
         if pdu.r2t_sn.get() != task.exp_r2t_sn {

@@ -10,7 +10,7 @@ use brunt_wire::scsi::sense::{Status, key};
 
 use super::InitiatorSession;
 use super::task::{AbortReason, TaskOutcome, TaskState, TaskWork};
-use crate::initiator::command::{self, Command, Data, Direction, Progress};
+use crate::initiator::command::{self, Command, Data, DataDirection, Progress};
 use crate::said;
 
 /// How long to hold back after BUSY or TASK SET FULL.
@@ -56,7 +56,7 @@ impl InitiatorSession {
     pub fn submit_control(&mut self, cdb: [u8; 16], buf: Buf, now: Nanos) {
         let index = self.free.pop().expect("the prober sends one command at a time");
         let data_len = buf.len() as u32;
-        let direction = if data_len > 0 { Direction::In } else { Direction::None };
+        let direction = if data_len > 0 { DataDirection::In } else { DataDirection::None };
         self.begin(index, 0, TaskWork::Control, buf, now);
         self.tasks[usize::from(index)].command =
             Command { cdb, direction, data_len, data: Data::Caller, covers: 0 };

@@ -8,7 +8,7 @@ use brunt_wire::iscsi::pdu::{self, Bhs, DataOut, RESERVED_TAG, ScsiCommand, U24,
 use super::connection::{DataRange, Outgoing, Queued, SessionConnection};
 use super::task::{InitiatorTask, TaskState, itt_of};
 use super::{InitiatorSession, SessionPhase};
-use crate::initiator::command::Direction;
+use crate::initiator::command::DataDirection;
 
 impl InitiatorSession {
     pub(super) fn window_is_open(&self) -> bool {
@@ -125,9 +125,9 @@ fn command_pdu(
     };
     let mut data = None;
     match task.command.direction {
-        Direction::None => {}
-        Direction::In => pdu.flags |= code::command::READ,
-        Direction::Out => {
+        DataDirection::None => {}
+        DataDirection::In => pdu.flags |= code::command::READ,
+        DataDirection::Out => {
             pdu.flags |= code::command::WRITE;
             let first_burst = params.first_burst_length.min(task.command.data_len);
             let immediate = match params.immediate_data {

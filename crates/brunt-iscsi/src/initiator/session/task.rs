@@ -6,7 +6,7 @@ use brunt_block::{Buf, DeviceError, Op, Refusal};
 use brunt_core::Nanos;
 use brunt_wire::scsi::sense::{Sense, Status};
 
-use crate::initiator::command::{Command, Data, Direction, Progress};
+use crate::initiator::command::{Command, Data, DataDirection, Progress};
 
 /// Indexes from here on are no tasks.
 pub(super) const INDEX_PING: u32 = 0xf000;
@@ -96,7 +96,7 @@ impl InitiatorTask {
             work: TaskWork::Control,
             command: Command {
                 cdb: [0; 16],
-                direction: Direction::None,
+                direction: DataDirection::None,
                 data_len: 0,
                 data: Data::Caller,
                 covers: 0,

@@ -231,7 +231,7 @@ fn command_window() {
 }
 
 /// What a hostile or broken target may say drops the connection, and never panics
-/// or writes outside the task's buffer.
+/// or writes outside the task's buffer. (Long because it is a table: a line for each reply.)
 #[test]
 fn hostile_replies() {
     fn check(op: Op, what: &str, reply: impl Fn(u32) -> Bhs, data: &[u8]) {

@@ -1,5 +1,5 @@
 //! SCSI commands of a connection: numbered, entered in the table of tasks, and handed to their logical
-//! unit when their turn has come. Called by [`Connection::on_header`] and, for commands that came
+//! unit when their turn has come. Called by [`TargetConnection::on_header`] and, for commands that came
 //! ahead of their turn, whenever the command window moves. The one rule: a command that was handed over
 //! is answered once.
 
@@ -8,8 +8,8 @@ use brunt_wire::iscsi::pdu::{Bhs, RESERVED_TAG, ScsiCommand, code};
 use brunt_wire::scsi::sense::{Sense, key};
 
 use super::io::{Begun, Broken, ConnectionIo, Context, Destination};
-use super::tasks::{Burst, TaskPhase};
-use super::{Connection, Current, Held};
+use super::tasks::{DataOutBurst, TaskPhase};
+use super::{Current, Held, TargetConnection};
 use crate::scsi::Command;
 use crate::target_node::session::Turn;
 
@@ -23,7 +23,7 @@ pub(super) const UNEXPECTED_UNSOLICITED: Sense = Sense::new(key::ABORTED_COMMAND
 /// INCORRECT AMOUNT OF DATA.
 pub(super) const INCORRECT_AMOUNT: Sense = Sense::new(key::ABORTED_COMMAND, 0x0c, 0x0d);
 
-impl Connection {
+impl TargetConnection {
     pub(super) fn on_command(
         &mut self,
         bhs: &Bhs,
@@ -98,7 +98,7 @@ impl Connection {
         }
         if !is_final {
             let end = first_burst.max(immediate);
-            task.unsolicited = Some(Burst { ttt: RESERVED_TAG, at: immediate, end, data_sn: 0 });
+            task.unsolicited = Some(DataOutBurst { ttt: RESERVED_TAG, at: immediate, end, data_sn: 0 });
         }
     }
 

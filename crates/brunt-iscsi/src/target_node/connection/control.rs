@@ -10,10 +10,10 @@ use zerocopy::IntoBytes;
 
 use super::io::{ConnectionIo, Context, Destination};
 use super::tasks::TaskPhase;
-use super::{Connection, Current};
+use super::{Current, TargetConnection};
 use crate::target_node::session::{Reach, Turn};
 
-impl Connection {
+impl TargetConnection {
     pub(super) fn on_control(&mut self, bhs: &Bhs, cx: &mut Context<'_, impl ConnectionIo>) -> Destination {
         // CmdSN stands in the same place in all four.
         let pdu = NopOut::view(bhs);
@@ -84,7 +84,7 @@ impl Connection {
         let mut close = false;
         match pdu.reason & code::logout::REASON_MASK {
             code::logout::CLOSE_SESSION => {
-                cx.io.close_elsewhere(Reach::Session(self.tsih));
+                cx.io.close_elsewhere(Reach::TargetSession(self.tsih));
                 close = true;
             }
             code::logout::CLOSE_CONNECTION if pdu.cid.get() == self.cid => close = true,

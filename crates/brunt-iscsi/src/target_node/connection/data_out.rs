@@ -1,5 +1,5 @@
 //! Data-Out of a connection's commands: where it goes, which of it was asked for, and what is asked for
-//! next (R2T). Called by [`Connection::on_header`] and [`Connection::on_data`]. The one rule: data goes
+//! next (R2T). Called by [`TargetConnection::on_header`] and [`TargetConnection::on_data`]. The one rule: data goes
 //! no further than its command announced and its burst allows; what is beyond is dropped, or fails
 //! the command.
 
@@ -9,10 +9,10 @@ use brunt_wire::iscsi::pdu::{Bhs, DataOut as DataOutPdu, FLAG_FINAL, R2t, RESERV
 use super::command::INCORRECT_AMOUNT;
 use super::io::{ConnectionIo, Context, DataOut, Destination};
 use super::response::failure;
-use super::tasks::{Burst, TaskPhase};
-use super::{CRC_ERROR, Connection, Current};
+use super::tasks::{DataOutBurst, TaskPhase};
+use super::{CRC_ERROR, Current, TargetConnection};
 
-impl Connection {
+impl TargetConnection {
     pub(super) fn on_data_out(&mut self, bhs: &Bhs, cx: &mut Context<'_, impl ConnectionIo>) -> Destination {
         let pdu = DataOutPdu::view(bhs);
         let itt = pdu.initiator_task_tag.get();
@@ -213,7 +213,12 @@ impl Connection {
                 ..R2t::default()
             };
             cx.io.send(r2t.bhs(), &[]);
-            task.bursts.push_back(Burst { ttt, at: task.next_r2t, end: task.next_r2t + len, data_sn: 0 });
+            task.bursts.push_back(DataOutBurst {
+                ttt,
+                at: task.next_r2t,
+                end: task.next_r2t + len,
+                data_sn: 0,
+            });
             task.r2t_sn += 1;
             task.next_r2t += len;
         }

@@ -84,7 +84,7 @@ pub enum Destination {
     None,
     /// Nowhere.
     Discard,
-    /// To [`Connection::on_data`](super::Connection::on_data) as a slice.
+    /// To [`TargetConnection::on_data`](super::TargetConnection::on_data) as a slice.
     Control,
     /// Into this buffer, from the offset on.
     Buf(Buf, usize),
@@ -110,7 +110,7 @@ pub struct Broken(pub &'static str);
 
 /// What one connection did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
+pub struct ConnectionCounters {
     /// SCSI commands answered.
     pub commands: u64,
     /// Payload received.

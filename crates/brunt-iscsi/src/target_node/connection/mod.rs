@@ -22,11 +22,12 @@ use brunt_wire::iscsi::pdu::{AsyncMessage, Bhs, FLAG_FINAL, NopIn, NopOut, Opcod
 use brunt_wire::scsi::sense::{Sense, Status, key};
 
 pub use io::{
-    Begun, Broken, ConnectionIo, Context, Counters, DataOut, Destination, IsDone, KeepAlive, Received,
+    Begun, Broken, ConnectionCounters, ConnectionIo, Context, DataOut, Destination, IsDone, KeepAlive,
+    Received,
 };
 
 use self::tasks::{PendingFunction, RECENT_MAX, TaskPhase, TaskTable};
-use super::session::{CommandWindow, Message, Turn};
+use super::session::{CommandWindow, ConnectionMessage, Turn};
 use super::text::TextExchange;
 use crate::params::Params;
 use crate::scsi::Outcome;
@@ -34,7 +35,7 @@ use crate::scsi::Outcome;
 const CRC_ERROR: Sense = Sense::new(key::ABORTED_COMMAND, 0x47, 0x05);
 
 /// Full-feature phase of a connection.
-pub struct Connection {
+pub struct TargetConnection {
     id: u64,
     tsih: u16,
     cid: u16,
@@ -54,7 +55,7 @@ pub struct Connection {
     ping: Option<(u32, Nanos)>,
     heard: Nanos,
     closing: bool,
-    counters: Counters,
+    counters: ConnectionCounters,
     pdus: Vec<(Bhs, u32, u32)>,
 }
 
@@ -76,10 +77,17 @@ enum Held {
     Nothing,
 }
 
-impl Connection {
+impl TargetConnection {
     /// A connection that has just logged in.
-    pub fn new(id: u64, tsih: u16, cid: u16, discovery: bool, params: Params, stat_sn: u32) -> Connection {
-        Connection {
+    pub fn new(
+        id: u64,
+        tsih: u16,
+        cid: u16,
+        discovery: bool,
+        params: Params,
+        stat_sn: u32,
+    ) -> TargetConnection {
+        TargetConnection {
             id,
             tsih,
             cid,
@@ -97,7 +105,7 @@ impl Connection {
             ping: None,
             heard: Nanos(0),
             closing: false,
-            counters: Counters::default(),
+            counters: ConnectionCounters::default(),
             pdus: Vec::new(),
         }
     }
@@ -108,7 +116,7 @@ impl Connection {
     }
 
     /// What it did so far.
-    pub fn counters(&self) -> Counters {
+    pub fn counters(&self) -> ConnectionCounters {
         self.counters
     }
 
@@ -136,7 +144,7 @@ impl Connection {
     // ---- PDUs
 
     /// Takes a PDU's header and additional headers; says where its data belongs. Unless that is
-    /// [`Destination::None`], [`Connection::on_data`] comes next.
+    /// [`Destination::None`], [`TargetConnection::on_data`] comes next.
     ///
     /// # Errors
     /// The peer broke the framing or the rules so that nothing after it can be trusted.
@@ -271,10 +279,10 @@ impl Connection {
     }
 
     /// Another thread had something to say.
-    pub fn on_message(&mut self, message: Message, cx: &mut Context<'_, impl ConnectionIo>) {
+    pub fn on_message(&mut self, message: ConnectionMessage, cx: &mut Context<'_, impl ConnectionIo>) {
         match message {
-            Message::Turn => {}
-            Message::AskLogout(seconds) => {
+            ConnectionMessage::Turn => {}
+            ConnectionMessage::AskLogout(seconds) => {
                 let message = AsyncMessage {
                     flags: FLAG_FINAL,
                     initiator_task_tag: RESERVED_TAG.into(),
@@ -287,7 +295,7 @@ impl Connection {
                 };
                 cx.io.send(message.bhs(), &[]);
             }
-            Message::Close => self.closing = true,
+            ConnectionMessage::Close => self.closing = true,
         }
         self.drain_held(cx);
     }

@@ -5,7 +5,7 @@
 use brunt_wire::iscsi::pdu::{DataIn as DataInPdu, FLAG_FINAL, RESERVED_TAG, ScsiResponse, U24, code};
 use brunt_wire::scsi::sense::{Sense, Status};
 
-use super::Connection;
+use super::TargetConnection;
 use super::io::{ConnectionIo, Context};
 use super::tasks::IscsiTask;
 use crate::scsi::{DataIn, Outcome};
@@ -34,7 +34,7 @@ impl Residuals {
     }
 }
 
-impl Connection {
+impl TargetConnection {
     /// Answers a task and forgets it.
     pub(super) fn respond(&mut self, slot: usize, outcome: Outcome, cx: &mut Context<'_, impl ConnectionIo>) {
         self.answer(slot, outcome, cx);

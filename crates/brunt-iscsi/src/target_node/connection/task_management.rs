@@ -6,10 +6,10 @@ use brunt_wire::iscsi::pdu::{FLAG_FINAL, TaskManagementRequest, TaskManagementRe
 
 use super::io::{ConnectionIo, Context};
 use super::tasks::{PendingFunction, RECENT_MAX, TaskPhase};
-use super::{Connection, Held};
+use super::{Held, TargetConnection};
 use crate::target_node::session::{Reach, Turn};
 
-impl Connection {
+impl TargetConnection {
     /// Task management (RFC 7143, 11.5).
     pub(super) fn manage(&mut self, pdu: &TaskManagementRequest, cx: &mut Context<'_, impl ConnectionIo>) {
         use code::task_management as tm;

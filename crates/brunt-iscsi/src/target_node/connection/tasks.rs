@@ -54,8 +54,8 @@ pub(super) struct IscsiTask {
     pub buf: Option<Buf>,
     /// Counted in [`TaskTable::buffered_bytes`], also while the buffer is filled elsewhere.
     pub buf_bytes: usize,
-    pub unsolicited: Option<Burst>,
-    pub bursts: VecDeque<Burst>,
+    pub unsolicited: Option<DataOutBurst>,
+    pub bursts: VecDeque<DataOutBurst>,
     pub next_r2t: u32,
     pub r2t_sn: u32,
     pub failed: Option<Sense>,
@@ -69,7 +69,7 @@ pub(super) struct IscsiTask {
 
 /// A run of Data-Out PDUs that may come.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Burst {
+pub(super) struct DataOutBurst {
     pub ttt: u32,
     pub at: u32,
     pub end: u32,

@@ -133,7 +133,7 @@ impl ConnectionIo for Fake {
 }
 
 struct Bench {
-    connection: Connection,
+    connection: TargetConnection,
     window: CommandWindow,
     io: Fake,
     cmd_sn: u32,
@@ -153,7 +153,7 @@ impl Bench {
         };
         change(&mut params);
         Bench {
-            connection: Connection::new(1, 1, 0, false, params, 10),
+            connection: TargetConnection::new(1, 1, 0, false, params, 10),
             window: CommandWindow::new(100),
             io: Fake::new(),
             cmd_sn: 100,
@@ -581,7 +581,7 @@ fn text() {
     let ask = |discovery: bool, room: u32, key: &str, value: &str| -> String {
         let params = Params { peer_max_recv_data_segment_length: room, ..Params::default() };
         let mut bench = Bench::new(|_| ());
-        bench.connection = Connection::new(1, 1, 0, discovery, params, 10);
+        bench.connection = TargetConnection::new(1, 1, 0, discovery, params, 10);
         let mut data = Vec::new();
         push_pair(&mut data, key, value);
         let mut request = TextRequest {
