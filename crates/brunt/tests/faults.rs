@@ -90,7 +90,7 @@ fn orders_become_sense_data() {
     assert!(target.ask("nonsense").contains("refused"));
 }
 
-/// The goal: somebody else's initiator sees the same.
+/// Somebody else's initiator sees the same.
 #[test]
 fn others_see_it_too() {
     let Some(qemu) = need("qemu-io", "qemu-utils") else { return };
@@ -113,7 +113,7 @@ fn others_see_it_too() {
     assert!(read(&target).contains("read 4096/4096"));
 }
 
-/// The goal: an array behind a target loses a member by order and is whole again.
+/// An array behind a target loses a member by order and is whole again.
 #[test]
 fn members_by_order() {
     let member = "[memory:1MiB]";
@@ -174,7 +174,7 @@ fn time(of: &Value, key: &str) -> f64 {
     of[key].as_f64().unwrap_or_else(|| panic!("no {key} in {of}"))
 }
 
-/// The goal: faults of every kind that needs no lab hit a served target in their time, are shown and gone.
+/// Faults of every kind that needs no lab hit a served target in their time, are shown and gone.
 #[test]
 fn faults_of_a_served_target() {
     let faults = [
@@ -192,7 +192,7 @@ fn faults_of_a_served_target() {
     }
 }
 
-/// The goal: a fault of the storage that was lost with its target's process is put in place again, twice if
+/// A fault of the storage that was lost with its target's process is put in place again, twice if
 /// need be, shows again, and the time between is on record; one whose end comes meanwhile ended with the
 /// process.
 #[test]
@@ -224,7 +224,7 @@ fn storage_faults_outlive_their_target() {
     assert!(time(&seen[1], "end_s") >= 0.7 * factor, "{seen:?}");
 }
 
-/// The goal: what is asked of a target that stands still is answered when it goes on, whether the other fault
+/// What is asked of a target that stands still is answered when it goes on, whether the other fault
 /// begins or ends then.
 #[test]
 fn storage_faults_of_a_frozen_target() {
@@ -237,7 +237,7 @@ fn storage_faults_of_a_frozen_target() {
     }
 }
 
-/// The goal: faults that cannot be there together are refused before anything runs, and those that can are
+/// Faults that cannot be there together are refused before anything runs, and those that can are
 /// told with what comes of them.
 #[test]
 fn overlaps_are_told() {
@@ -257,7 +257,7 @@ fn overlaps_are_told() {
     check(timed((busy, 100, 500)) + &timed(("storage = \"slow:1ms\"", 200, 100)), 2, "a layer of its own");
 }
 
-/// The goal: a member that nothing can make up for does not fail at the end of a run, but before anything is
+/// A member that nothing can make up for does not fail at the end of a run, but before anything is
 /// opened; the way out that is named there works.
 #[test]
 fn members_without_redundancy() {
@@ -284,7 +284,7 @@ fn members_without_redundancy() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// The goal, the canary: a fault that is silently not there makes the experiment fail, with exit status 1.
+/// The canary: a fault that is silently not there makes the experiment fail, with exit status 1.
 #[test]
 fn a_fault_that_does_not_happen() {
     for (name, fault, said) in [

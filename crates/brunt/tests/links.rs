@@ -1,4 +1,4 @@
-//! Links of a lab as an experiment sees them: a link's fault on the time line, shown, felt and gone; one that
+//! Links of a lab as an experiment sees them: a link's fault in its time, shown, felt and gone; one that
 //! does not happen; and storage behind several links.
 
 mod support;
@@ -45,7 +45,7 @@ fn of_only_run<'a>(summary: &'a Value, key: &str) -> &'a Value {
     &summary["points"][0]["runs"][0][key]
 }
 
-/// The goal: a link that changes for a while is proven to and to be gone, with its real times; the rate falls
+/// A link that changes for a while is proven to and to be gone, with its real times; the rate falls
 /// in its band and comes back.
 #[test]
 fn a_fault_of_a_link_is_felt() {
@@ -89,7 +89,33 @@ fn a_fault_of_a_link_is_felt() {
     }
 }
 
-/// The goal, the canary: a change of a link that cannot be seen makes the experiment fail.
+/// A fault of one direction meets what one host sends, and nothing that comes back.
+#[test]
+fn a_fault_of_one_direction() {
+    let mut instead = String::new();
+    for slower in [1, 2, 4, 8] {
+        let both = experiment("delay = \"1ms\"", "loss = 0.2", slower);
+        let text = both.replace("link = \"wan\"\nset", "link = \"wan\"\nfrom = \"server\"\nset");
+        assert_ne!(text, both);
+        let Some(result) = run("one way", &text) else { return };
+        let summary = match result {
+            Ok(summary) => summary,
+            Err(words) => {
+                assert!(words.contains("did not show") || words.contains("is void"), "{words}");
+                instead = words;
+                continue;
+            }
+        };
+        let (seen, link) = (&of_only_run(&summary, "faults")[0], &of_only_run(&summary, "links")["wan"]);
+        assert!(seen["what"].as_str().unwrap().contains("loss 0.2 from server"), "{seen}");
+        assert!(link["back"]["lost"].as_u64() > Some(0), "{link}");
+        assert_eq!(link["there"]["lost"].as_u64().unwrap_or(0), 0, "{link}");
+        return;
+    }
+    panic!("{instead}");
+}
+
+/// The canary: a change of a link that cannot be seen makes the experiment fail.
 #[test]
 fn a_fault_of_a_link_that_does_not_happen() {
     for (set, said) in [("loss = 0.0000001", "did not show"), ("rate = \"500Gb/s\"", "did not show")] {
@@ -99,7 +125,7 @@ fn a_fault_of_a_link_that_does_not_happen() {
     }
 }
 
-/// The goal: the example of four sites, made short, measures storage next door and behind a gateway 10 ms away.
+/// The example of four sites, made short, measures storage next door and behind a gateway 10 ms away.
 #[test]
 fn four_sites() {
     let example =

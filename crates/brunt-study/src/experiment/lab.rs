@@ -22,18 +22,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use brunt_core::{Size, Span};
-use brunt_lab::link::{BitRate, Bursts, JitterShape, PRESETS, Settings, SettingsError, preset};
-use brunt_lab::{Carrier, HOSTS_MAX, LINKS_MAX};
+use brunt_lab::Carrier;
+use brunt_lab::link::{BitRate, Bursts, JitterShape, Settings, preset};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-use super::Experiment;
-use super::mistake::{FileError, Source};
-
-/// Largest IP packet that a link may carry, in bytes.
-const MTU_MAX: u32 = 9000;
-/// Smallest: what every host has to take (RFC 791).
-const MTU_MIN: u32 = 576;
 
 /// Hosts and links.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -192,127 +184,9 @@ impl LabEntry {
     }
 }
 
-impl Experiment {
-    pub(super) fn check_lab(&self, source: &Source<'_>) -> Result<(), Box<FileError>> {
-        let wrong = |path: &[&str], what: String, help: Option<&str>| {
-            Err(source.mistake(path, what, help.map(str::to_string)))
-        };
-        let Some(lab) = &self.lab else {
-            if let Some((name, _)) = self.targets.iter().find(|(_, target)| target.host.is_some()) {
-                let what = format!("target {name} is on a host, but there is no lab");
-                return wrong(&["targets", name, "host"], what, Some("add [lab] with hosts and links"));
-            }
-            let axes = &self.sweep;
-            for (axis, swept) in [
-                ("link_delay", !axes.link_delay.is_empty()),
-                ("link_loss", !axes.link_loss.is_empty()),
-                ("link_rate", !axes.link_rate.is_empty()),
-            ] {
-                if swept {
-                    let what = format!("{axis} is swept, but there is no link");
-                    return wrong(&["sweep", axis], what, Some("add [lab] with hosts and links"));
-                }
-            }
-            return Ok(());
-        };
-        let hosts = lab.hosts.join(", ");
-        if lab.hosts.is_empty() || lab.hosts.len() > HOSTS_MAX {
-            let what = format!("{} hosts; write 1 to {HOSTS_MAX}", lab.hosts.len());
-            return wrong(&["lab", "hosts"], what, Some("hosts = [\"client\", \"server\"]"));
-        }
-        if let Some(name) =
-            lab.hosts.iter().enumerate().find_map(|(index, name)| {
-                (name.is_empty() || lab.hosts[..index].contains(name)).then_some(name)
-            })
-        {
-            return wrong(&["lab", "hosts"], format!("host '{name}' is empty or there twice"), None);
-        }
-        let known = |name: &str| lab.hosts.iter().any(|host| host == name);
-        if !known(lab.worker()) {
-            let what = format!("there is no host {}; there are {hosts}", lab.worker());
-            return wrong(&["lab", "worker"], what, None);
-        }
-        for (name, cores) in &lab.cores {
-            if !known(name) {
-                return wrong(
-                    &["lab", "cores", name],
-                    format!("there is no host {name}; there are {hosts}"),
-                    None,
-                );
-            }
-            if cores.is_empty() {
-                let what = format!("host {name} is kept on no core at all");
-                return wrong(&["lab", "cores", name], what, Some("write such as [0], or leave it out"));
-            }
-        }
-        if lab.links.len() > LINKS_MAX {
-            return wrong(&["lab", "links"], format!("more than {LINKS_MAX} links"), None);
-        }
-        for (name, link) in &lab.links {
-            let path = ["lab", "links", name.as_str()];
-            let at = |key| [path[0], path[1], path[2], key];
-            if let Some(host) = link.between.iter().find(|host| !known(host)) {
-                return wrong(&at("between"), format!("there is no host {host}; there are {hosts}"), None);
-            }
-            let same = |other: &LinkEntry| link.between.iter().all(|host| other.between.contains(host));
-            if let Some((other, _)) = lab.links.iter().find(|(other, entry)| *other < name && same(entry)) {
-                let what = format!("{other} joins these hosts already");
-                return wrong(&at("between"), what, Some("a link carries both ways; leave one out"));
-            }
-            if link.between[0] == link.between[1] {
-                return wrong(&at("between"), format!("{} is joined to itself", link.between[0]), None);
-            }
-            if let Some(unknown) = link.preset.as_deref().filter(|name| preset(name).is_none()) {
-                let names: Vec<&str> = PRESETS.iter().map(|preset| preset.name).collect();
-                let what = format!("there is no preset {unknown}; there are {}", names.join(", "));
-                return wrong(&at("preset"), what, None);
-            }
-            if !(MTU_MIN..=MTU_MAX).contains(&link.mtu()) {
-                let what = format!("an MTU of {}; write {MTU_MIN} to {MTU_MAX}", link.mtu());
-                return wrong(&at("mtu"), what, Some("1500, or 9000 for jumbo frames"));
-            }
-            for settings in link.settings() {
-                if let Err(SettingsError { key, what, .. }) = settings.check() {
-                    return wrong(&at(key), format!("{key}: {what}"), None);
-                }
-                if link.carrier == CarrierName::Bare && !settings.is_clear() {
-                    let what = "a bare wire does nothing to packets";
-                    return wrong(&at("carrier"), what.into(), Some("leave carrier out"));
-                }
-            }
-        }
-        for (name, target) in &self.targets {
-            let path = ["targets", name.as_str(), "host"];
-            match &target.host {
-                Some(host) if !known(host) => {
-                    return wrong(&path, format!("there is no host {host}; there are {hosts}"), None);
-                }
-                None if target.serve.is_some() => {
-                    let what = format!("target {name} is served, but not said on which host of the lab");
-                    return wrong(&path, what, Some(&format!("write host = one of {hosts}")));
-                }
-                Some(host) if !lab.reaches(lab.worker(), host) => {
-                    let what = format!("no links lead from {} to {host}", lab.worker());
-                    return wrong(&path, what, Some("add one under [lab.links]"));
-                }
-                _ => {}
-            }
-        }
-        for point in self.points() {
-            for settings in point.links.values().flatten() {
-                if let Err(SettingsError { key, what, .. }) = settings.check() {
-                    let axis = format!("link_{key}");
-                    return wrong(&["sweep", &axis], format!("{}: {key}: {what}", point.label), None);
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
 impl LabEntry {
     /// Whether there is a way over links, if need be through other hosts.
-    fn reaches(&self, first: &str, second: &str) -> bool {
+    pub(super) fn reaches(&self, first: &str, second: &str) -> bool {
         let mut reached = BTreeSet::from([first]);
         loop {
             let before = reached.len();
@@ -334,6 +208,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::experiment::Experiment;
 
     const GOOD: &str = r#"
 name = "a lab"
@@ -354,7 +229,7 @@ link_loss = [0.0, 0.01]
 link_delay = ["1ms", "5ms"]
 "#;
 
-    /// The goal: a preset is where a link begins, its own keys go over it, the way back over both, and
+    /// A preset is where a link begins, its own keys go over it, the way back over both, and
     /// a sweep over all.
     #[test]
     fn settings_lie_over_each_other() {
@@ -371,7 +246,7 @@ link_delay = ["1ms", "5ms"]
         assert_eq!(back.rate, Some(BitRate(100_000_000)));
     }
 
-    /// The goal: a target may be several links away, and hosts kept on cores of their own.
+    /// A target may be several links away, and hosts kept on cores of their own.
     #[test]
     fn hosts_beyond_hosts() {
         let hosts = "hosts = [\"client\", \"middle\", \"server\"]\ncores = { server = [1], client = [0] }";
@@ -384,7 +259,7 @@ link_delay = ["1ms", "5ms"]
         assert_eq!(lab.cores["server"], [1]);
     }
 
-    /// The goal: every mistake is found before a namespace is made, at its line.
+    /// Every mistake is found before a namespace is made, at its line.
     #[test]
     fn mistakes_have_their_line() {
         let check = |from: &str, to: &str, line: usize, said: &str| {

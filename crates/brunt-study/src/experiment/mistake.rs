@@ -105,6 +105,13 @@ impl<'a> Source<'a> {
         self.mistake_at(error.span().or(near), message, help)
     }
 
+    /// The same of a value at this place, whatever the parser says of where it is.
+    pub(super) fn unreadable_at(&self, at: Range<usize>, error: &toml::de::Error) -> Box<FileError> {
+        let message = error.message().to_string();
+        let help = help_for(&message);
+        self.mistake_at(Some(at), message, help)
+    }
+
     /// What the parser of the file's language says of the file that begins at `base`.
     pub(super) fn unreadable_in(&self, base: usize, error: &toml::de::Error) -> Box<FileError> {
         let span = error.span().map_or(base..base, |span| span.start + base..span.end + base);

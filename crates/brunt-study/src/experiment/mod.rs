@@ -8,8 +8,8 @@
 mod fault;
 mod include;
 mod lab;
+mod lab_check;
 mod mistake;
-mod overlap;
 mod plan;
 mod secrets;
 mod summary;
@@ -22,16 +22,16 @@ use brunt_load::file::FileSystemLoad;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use fault::{FAULTS_MAX, FaultEntry};
+pub use fault::FAULTS_MAX;
 pub use include::{COLLECTED, DEPTH_MAX, FILES_MAX, Include, IncludeWith, Includes};
 pub use lab::{CarrierName, LabEntry, LinkBack, LinkEntry};
 pub use mistake::FileError;
 use mistake::Source;
-pub use overlap::{Overlap, Together, overlaps};
 pub use plan::{Plan, Point, Sweep};
 pub use secrets::without_secrets;
 pub use target::{LUNS_MAX, Serve, TARGET_NAME, Target};
 
+use crate::fault::FaultEntry;
 use brunt_probe::{Probes, ProbesError};
 
 /// Most runs of an experiment: a sweep of too many axes is a slip of the pen.
@@ -101,7 +101,7 @@ impl Experiment {
         let texts = include::Texts::default();
         let source = include::read(name, text, &texts, load)?;
         let experiment = Experiment::deserialize(toml::de::Deserializer::from(source.root()))
-            .map_err(|error| source.unreadable(&error, None))?;
+            .map_err(|error| fault::unreadable(&source).unwrap_or_else(|| source.unreadable(&error, None)))?;
         experiment.check(&source)?;
         Ok(experiment)
     }
@@ -224,7 +224,7 @@ block_size = ["4k", "64k"]
 queue_depth = [1, 8, 32]
 "#;
 
-    /// The goal: a sweep is every combination, each repeated, in interleaved order.
+    /// A sweep is every combination, each repeated, in interleaved order.
     #[test]
     fn sweeps_expand() {
         let experiment = Experiment::parse("good.toml", GOOD).unwrap();
@@ -240,7 +240,7 @@ queue_depth = [1, 8, 32]
         assert_eq!(plan.runs, experiment.plan().runs);
     }
 
-    /// The goal: every mistake names its line, and says what would be right.
+    /// Every mistake names its line, and says what would be right.
     #[test]
     fn mistakes_have_their_line() {
         let check = |from: &str, to: &str, line: usize, said: &str| {
@@ -274,7 +274,7 @@ queue_depth = [1, 8, 32]
         check("url = \"null:1GiB\"", only, 10, "no workload mixt");
     }
 
-    /// The goal: each phase of a file system is a point, beside those of targets or alone; it is not swept.
+    /// Each phase of a file system is a point, beside those of targets or alone; it is not swept.
     #[test]
     fn phases_are_points() {
         let folder = "[filesystems.home]\ndirectory = \"/home\"\nphases = [\"seeks\", \"rewrite\"]\n";
@@ -296,7 +296,7 @@ queue_depth = [1, 8, 32]
         assert!(seekers.contains("x.toml:22: seekers: "), "{seekers}");
     }
 
-    /// The goal: the examples we ship are right.
+    /// The examples we ship are right.
     #[test]
     fn examples_parse() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
@@ -313,7 +313,7 @@ queue_depth = [1, 8, 32]
         assert!(count >= 2);
     }
 
-    /// The goal: a sweep that would run for a year is refused.
+    /// A sweep that would run for a year is refused.
     #[test]
     fn endless_sweeps_are_refused() {
         let axis = |name: &str| format!("{name} = [{}]\n", vec!["0.5"; 200].join(", "));
@@ -321,7 +321,7 @@ queue_depth = [1, 8, 32]
         assert!(Experiment::parse("x.toml", &text).unwrap_err().to_string().contains("runs, more than"));
     }
 
-    /// The goal: what is kept of an experiment has no password.
+    /// What is kept of an experiment has no password.
     #[test]
     fn kept_without_passwords() {
         let text = GOOD.replace("null:1GiB", "iscsi://me%hush@host/name/0");
@@ -330,7 +330,7 @@ queue_depth = [1, 8, 32]
         assert!(!serde_json::to_string(&kept).unwrap().contains("hush"));
     }
 
-    /// The goal: the schema knows every key, and that there are no others.
+    /// The schema knows every key, and that there are no others.
     #[test]
     fn schema_is_strict() {
         let schema = serde_json::to_string(&Experiment::schema()).unwrap();

@@ -157,7 +157,7 @@ mod tests {
         Ok(target)
     }
 
-    /// The goal: what is served is opened where its role listens.
+    /// What is served is opened where its role listens.
     #[test]
     fn places() {
         let at = "127.0.0.1:9".parse().unwrap();
@@ -172,7 +172,7 @@ mod tests {
         check(two, "memory:1MiB,wb", &format!("iscsi://127.0.0.1:9/{TARGET_NAME}/1"));
     }
 
-    /// The goal: contradictions are named.
+    /// Contradictions are named.
     #[test]
     fn mistakes() {
         let check = |text: &str, words: &str| {

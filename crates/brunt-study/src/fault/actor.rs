@@ -13,7 +13,7 @@ use brunt_core::{Clock, Nanos};
 use brunt_lab::Proof;
 
 use super::driver::{DriverError, FaultDriver};
-use crate::experiment::FaultEntry;
+use super::entry::FaultEntry;
 use crate::observe::{Event, FaultRecord, Hub};
 
 /// How often a fault is looked for that does not show yet.
@@ -118,7 +118,7 @@ impl Actor {
 
     /// The record of a fault that was there, and whether it went away; or why it was not there.
     fn follow(&mut self, ready: &SyncSender<()>) -> Result<(FaultRecord, Result<(), DriverError>), Failure> {
-        let (begin, end) = self.entry.times();
+        let (begin, end) = self.entry.common.times();
         let mut put_at = None;
         if begin.is_none() {
             put_at = self.driver.put().map_err(Failure::Refused)?;
@@ -201,15 +201,13 @@ impl Actor {
     }
 
     fn record(&self, shown: Proof) -> FaultRecord {
+        let recorded = self.entry.kind.as_kind().recorded_as(&self.entry.common);
         FaultRecord {
             index: self.index,
             name: self.entry.label(),
-            kind: self.entry.kind().into(),
+            kind: self.entry.kind_name().into(),
             place: self.entry.place(),
-            what: match &self.entry.link {
-                Some(link) => format!("link {link}: {}", self.entry.what()),
-                None => self.driver.describe(),
-            },
+            what: recorded.unwrap_or_else(|| self.driver.describe()),
             start: shown.at,
             shown: shown.seen,
             shown_by: shown.what,

@@ -10,9 +10,9 @@ use std::io;
 use brunt_block::OpenError;
 use brunt_core::{Clock, Nanos};
 use brunt_lab::{FaultError, LabError, Proof};
+use brunt_result::event::FaultGap;
 
 use crate::control::{ControlError, Reply};
-use crate::observe::FaultGap;
 use crate::role::RoleError;
 
 /// Drives one fault through one run: as [`brunt_lab::Fault`], but it is put in place without waiting,

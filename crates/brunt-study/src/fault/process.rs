@@ -11,6 +11,7 @@ use brunt_lab::faults::{Freeze, Kill};
 use brunt_lab::{Fault, Proof};
 
 use super::driver::{DriverError, FaultDriver};
+use super::kind::{Common, Mistake, Stage, Together};
 use crate::control::Absence;
 use crate::role::Role;
 
@@ -89,4 +90,23 @@ impl Drop for ProcessFault {
             self.role.comes_back();
         }
     }
+}
+
+/// Only a target that the experiment serves has a process of its own.
+pub(super) fn served(key: &'static str, common: &Common, stage: &dyn Stage) -> Result<(), Mistake> {
+    if stage.target(&common.target).is_some_and(|target| target.serve.is_some()) {
+        return Ok(());
+    }
+    let name = &common.target;
+    let what =
+        format!("{key} needs a target that the experiment starts itself; '{name}' is opened by its url");
+    Err(Mistake::new(key, what, "write serve = … instead of url = … for the target"))
+}
+
+/// What comes of two faults of one process.
+pub(super) fn away_twice() -> Option<Together> {
+    Together::refused(
+        "a process that stands still or is dead can be neither stopped nor killed",
+        "let one end before the other begins",
+    )
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::experiment::Experiment;
-use crate::hook::{Company, RunHook};
+use crate::hook::{Company, HookErrorKind, RunHook};
 use crate::observe::{Event, FaultRecord, Observer};
 use crate::study::{Study, StudyError};
 use crate::summary::{RunSummary, Summary};
@@ -383,4 +383,25 @@ fn every_run_begins_whole() {
     });
     assert_eq!(summary.points[0].runs.len(), 2);
     assert!(summary.points[0].runs.iter().all(|run| run.losses.is_empty()));
+}
+
+/// A kind that is one file and one line of the table goes all the way: it is read, put in place, shown, on record and
+/// gone; and it voids its run when it is not seen.
+#[test]
+fn a_kind_of_a_file_and_a_line() {
+    let load = "interval = \"50ms\"\nstop = { time = \"400ms\" }";
+    let fault = |more: &str| {
+        format!("[[fault]]\nname = \"told\"\ntest_only = true\n{more}at = \"100ms\"\nfor = \"100ms\"\n")
+    };
+    let summary = again(|_| run("a kind", "memory:1MiB", load, &fault(""), false).summary());
+    for run in &summary.points[0].runs {
+        let [fault] = run.faults.as_slice() else { panic!("{:?}", run.faults) };
+        assert_eq!((fault.name.as_str(), fault.kind.as_str()), ("told", "test_only"));
+        assert_eq!((fault.shown_by.as_str(), fault.gone_by.as_str()), ("it is there", "it is gone"));
+    }
+    let ran = run("hidden", "memory:1MiB", load, &fault("hidden = true\n"), false);
+    let error = ran.result.unwrap_err();
+    let StudyError::Hook { source, .. } = &error else { panic!("{error}") };
+    assert_eq!(source.kind, HookErrorKind::NotShown, "{error}");
+    assert!(error.to_string().contains("fault 'told': it did not show: nothing"), "{error}");
 }

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use brunt_result::choice::RingMode;
 
 use crate::degradation::{OverRuns, ResponseOverRuns};
-use crate::experiment::{Experiment, Overlap, Plan, Together, overlaps};
+use crate::experiment::{Experiment, Plan};
+use crate::fault::{Overlap, Together, overlaps};
 use crate::statistics::Estimate;
 use crate::summary::Summary;
 use brunt_result::probe::ProbeRecord;
@@ -230,7 +231,7 @@ pub fn describe(experiment: &Experiment, plan: &Plan) -> Vec<String> {
     }
     for fault in &experiment.fault {
         let time = |time: Option<brunt_core::Span>| time.map(|time| time.to_string());
-        let when = match (time(fault.at), time(fault.lasts)) {
+        let when = match (time(fault.common.at), time(fault.common.lasts)) {
             (None, _) => "for the whole run".to_string(),
             (Some(at), None) => format!("from {at} on"),
             (Some(at), Some(lasts)) => format!("at {at} for {lasts}"),

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use brunt_fio::FioJson;
 use brunt_probe::{Prober, Watch};
 use brunt_result::summary::{self, Summary};
-use brunt_study::experiment::{Experiment, Target, overlaps};
-use brunt_study::fault::FaultSchedule;
+use brunt_study::experiment::{Experiment, Target};
+use brunt_study::fault::{FaultSchedule, overlaps};
 use brunt_study::hook::{Company, RunHook};
 use brunt_study::lab::BuiltLab;
 use brunt_study::observe::Observer;
@@ -126,7 +126,8 @@ impl Subcommand for Run {
         let stop = output.interrupt_flag();
         let watch = Watch::default();
         let mut hooks: Vec<Box<dyn RunHook>> = Vec::new();
-        hooks.extend(lab.as_ref().map(|lab| lab.hook(&experiment)));
+        let links = || experiment.points().into_iter().map(|point| point.links).collect();
+        hooks.extend(lab.as_ref().map(|lab| brunt_study::lab::hook(lab, links())));
         if !roles.is_empty() {
             hooks.push(Box::new(Roles::new(roles.clone(), &watch)));
         }

@@ -1,9 +1,9 @@
-//! A storage fault on the time line: armed at a layer, shown by the requests of the run that it hits, gone
-//! when no more are hit. Requests of its own it makes none: they would be part of what is measured, and a
-//! fault that hits nobody's request is not part of it.
+//! `storage`: trouble of the storage, in the words of a device's `fault=` option. Armed at a layer, shown by
+//! the requests of the run that it hits, gone when no more are hit. Requests of its own it makes none: they
+//! would be part of what is measured, and a fault that hits nobody's request is not part of it.
 //!
 //! The rule: what is armed goes with the target's process. When another fault has that killed and started
-//! anew, it is armed again as soon as the target is back, and has to show again; the time between is a gap
+//! again, it is armed again as soon as the target is back, and has to show again; the time between is a gap
 //! in its record.
 
 use std::sync::Arc;
@@ -11,16 +11,137 @@ use std::sync::Arc;
 use brunt_block::layers::fault::Fault;
 use brunt_core::{Clock, Nanos};
 use brunt_lab::Proof;
+use brunt_result::event::FaultGap;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-use super::driver::{DriverError, FaultDriver};
+use super::freeze::Freeze;
+use super::kill::Kill;
 use crate::control::{Absence, Command, Controls, Reason, Reply};
-use crate::observe::FaultGap;
+use crate::fault::driver::{DriverError, FaultDriver};
+use crate::fault::kind::{About, Common, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together};
+
+pub(super) const INFO: Info = Info {
+    keys: &["storage", "layer"],
+    help: "trouble of the storage, in the words of a device's fault= option",
+    proof: "requests of the run that it hit; that none of it is armed any more",
+    example: "target = \"disk\"\nstorage = \"aborted-command,p=0.5\"\nat = \"5s\"\nfor = \"5s\"",
+};
+
+/// A `[[fault]]` of this kind.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Storage {
+    /// Trouble of the storage, in the words of a device's `fault=` option: `medium-error,p=0.1,op=read`,
+    /// `slow:10ms`, `hang`. Without such a layer in the target's URL one is put on top.
+    pub storage: String,
+    /// The layer of the target's device, by its name, when there is more than one of that kind.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub layer: Option<String>,
+}
+
+impl Kind for Storage {
+    fn about(&self) -> About {
+        About::Target
+    }
+
+    fn what(&self) -> String {
+        self.storage.clone()
+    }
+
+    fn check(&self, _common: &Common, _stage: &dyn Stage) -> Result<(), Mistake> {
+        let fault = Fault::parse(&self.storage).map_err(|error| {
+            Mistake::new("storage", error.to_string(), "the same words as in a device's fault= option")
+        })?;
+        if fault.does_nothing() {
+            let what = format!("{fault} hits no request, or does nothing to it");
+            let help = "write p= above 0, or how much slower: slow:10ms, slow:x2";
+            return Err(Mistake::new("storage", what, help));
+        }
+        Ok(())
+    }
+
+    fn overlap(&self, pair: &Pair<'_>) -> Option<Together> {
+        if !pair.same_target() {
+            return None;
+        }
+        if let Some(other) = pair.other_as::<Storage>() {
+            return (self.layer == other.layer).then(|| self.at_one_layer(other, pair)).flatten();
+        }
+        let (frozen, killed) = (pair.other_as::<Freeze>().is_some(), pair.other_as::<Kill>().is_some());
+        if (frozen || killed) && pair.other_times().cover(pair.my_times()) {
+            return serves_nobody(pair);
+        }
+        match (frozen, killed) {
+            (true, _) => {
+                Together::both("the storage's is there all the time, and hits when the target goes on")
+            }
+            (_, true) => Together::both(
+                "the storage's is lost with the process, and put in place again when the target is back",
+            ),
+            _ => None,
+        }
+    }
+
+    fn prepare(&self, common: &Common, scene: &mut Scene<'_>) -> Result<Prepared, DriverError> {
+        let lun = scene.lun(&common.target);
+        let fault = Fault::parse(&self.storage)?;
+        let controls = scene.controls(&common.target, self.layer.is_none())?;
+        // A layer that is not there is said before the first run.
+        let probe = Command::Look { lun, layer: self.layer.clone(), id: u64::MAX };
+        if let Err(error) = controls.must(&probe)
+            && error.reason() != Some(Reason::NotArmed)
+        {
+            return Err(error.into());
+        }
+        let (device, layer) = (Some((Arc::clone(&controls), lun)), self.layer.clone());
+        let make = move || {
+            let (controls, layer, fault) = (Arc::clone(&controls), layer.clone(), fault.clone());
+            Ok(Box::new(StorageFault::new(controls, lun, layer, fault)) as Box<dyn FaultDriver>)
+        };
+        Ok(Prepared { device, ..Prepared::new(make) })
+    }
+}
+
+/// A fault of the storage or of an array while its target is away all the time.
+pub(super) fn serves_nobody(pair: &Pair<'_>) -> Option<Together> {
+    let away = pair.other.kind.what();
+    Together::refused(
+        format!("the target serves nobody in all of that time ({away}), so that it could not show"),
+        "let the fault of the storage begin earlier or last longer than that of the process",
+    )
+}
+
+impl Storage {
+    /// Two faults at one layer.
+    fn at_one_layer(&self, other: &Storage, pair: &Pair<'_>) -> Option<Together> {
+        // Of two that are about a request the older one hits it.
+        let (mine, others) = (pair.my_times(), pair.other_times());
+        let ((older, its), (younger, later)) = match mine.begin <= others.begin {
+            true => ((self, mine), (other, others)),
+            false => ((other, others), (self, mine)),
+        };
+        if let (Ok(first), Ok(second)) = (Fault::parse(&older.storage), Fault::parse(&younger.storage))
+            && first.leaves_nothing_to(&second)
+            && its.cover(later)
+        {
+            return Together::refused(
+                format!(
+                    "{first} hits every request that {second} is about, and of two at one layer the older one hits"
+                ),
+                "give the older one a p= below 1, or each a layer of its own in the target's URL: \
+                 ?fault=off;name=a&fault=off;name=b, with layer = \"a\" and layer = \"b\"",
+            );
+        }
+        Together::both("of requests that both are about, the older one takes what it hits")
+    }
+}
 
 /// How often is looked whether a target that stands still goes on.
 const THAW_LOOK: std::time::Duration = std::time::Duration::from_millis(1);
 
-/// See the module.
-pub(super) struct StorageFault {
+/// Drives one.
+struct StorageFault {
     controls: Arc<dyn Controls>,
     lun: u16,
     layer: Option<String>,
@@ -42,7 +163,7 @@ struct Armed {
 }
 
 impl StorageFault {
-    pub fn new(controls: Arc<dyn Controls>, lun: u16, layer: Option<String>, fault: Fault) -> StorageFault {
+    fn new(controls: Arc<dyn Controls>, lun: u16, layer: Option<String>, fault: Fault) -> StorageFault {
         StorageFault { controls, lun, layer, fault, armed: None, gaps: Vec::new() }
     }
 

@@ -5,6 +5,8 @@
 //! The rule: each run meets links as its point says, with chance begun anew; a packet that was lost
 //! though nobody asked for it makes the run void.
 
+mod hook;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
@@ -12,17 +14,13 @@ use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use brunt_core::{Clock, random::Random};
-use brunt_lab::link::Settings;
 use brunt_lab::{Host, Lab, LabError, LinkConfig};
-use brunt_result::Outcome;
-use brunt_result::link::LinkReport;
 
-use crate::experiment::{Experiment, LabEntry};
-use crate::hook::{HookError, HookErrorKind, RunHook};
-use crate::observe::{Hub, RunInfo};
+use crate::experiment::LabEntry;
 use crate::role::Place;
-use crate::summary::RunSummary;
 use brunt_probe::{Network, Watch, Watching};
+
+pub use hook::hook;
 
 /// A lab that stands. Clones are the same lab; it goes with the last of them.
 #[derive(Clone)]
@@ -30,6 +28,8 @@ pub struct BuiltLab {
     lab: Arc<Mutex<Lab>>,
     worker: Host,
     hosts: Vec<Host>,
+    /// The hosts at the ends of each link.
+    between: Arc<BTreeMap<String, [String; 2]>>,
 }
 
 impl BuiltLab {
@@ -58,7 +58,8 @@ impl BuiltLab {
         }
         let worker = lab.host(entry.worker())?.clone();
         let hosts = entry.hosts.iter().map(|name| lab.host(name).cloned()).collect::<Result<_, _>>()?;
-        Ok(BuiltLab { lab: Arc::new(Mutex::new(lab)), worker, hosts })
+        let between = entry.links.iter().map(|(name, link)| (name.clone(), link.between.clone())).collect();
+        Ok(BuiltLab { lab: Arc::new(Mutex::new(lab)), worker, hosts, between: Arc::new(between) })
     }
 
     /// The calling thread, and all that it starts from now on, works on the workers' host and its cores.
@@ -89,10 +90,9 @@ impl BuiltLab {
         self.hosts.iter().map(watched).collect()
     }
 
-    /// Sets the links for each run of this experiment.
-    pub fn hook(&self, experiment: &Experiment) -> Box<dyn RunHook> {
-        let points = experiment.points().into_iter().map(|point| point.links).collect();
-        Box::new(Links { lab: self.clone(), points, before: BTreeMap::new(), seen: BTreeMap::new() })
+    /// The hosts that a link joins, in the order of its directions: there, and back.
+    pub fn between(&self, link: &str) -> Option<&[String; 2]> {
+        self.between.get(link)
     }
 
     /// The lab itself, for faults of its links.
@@ -116,57 +116,7 @@ impl Place for OnHost {
     }
 }
 
-/// Goes along with each run.
-struct Links {
-    lab: BuiltLab,
-    /// Settings of each link, for each point.
-    points: Vec<BTreeMap<String, [Settings; 2]>>,
-    before: BTreeMap<String, LinkReport>,
-    seen: BTreeMap<String, LinkReport>,
-}
-
-impl Links {
-    fn reports(&self) -> Result<BTreeMap<String, LinkReport>, LabError> {
-        Ok(self.lab.lab().reports()?.into_iter().collect())
-    }
-}
-
-impl RunHook for Links {
-    fn begin(&mut self, run: &RunInfo, _hub: &Arc<Hub>) -> Result<(), HookError> {
-        let mut lab = self.lab.lab();
-        for (number, (name, settings)) in self.points[run.point as usize].iter().enumerate() {
-            let seed = link_seed(run.seed, number);
-            let restarted = lab.restart(name, settings.clone(), seed);
-            restarted.map_err(|error| HookError::not_ready(format!("link {name}"), error))?;
-        }
-        drop(lab);
-        self.before = self.reports().map_err(|error| HookError::not_ready("the lab's links", error))?;
-        Ok(())
-    }
-
-    fn end(&mut self, _complete: bool) -> Result<(), HookError> {
-        let unread = |error| HookError::new(HookErrorKind::Disturbed, "the lab's links").because(error);
-        self.seen = self.reports().map_err(unread)?;
-        for (name, report) in &mut self.seen {
-            *report = report.since(&self.before.get(name).copied().unwrap_or_default());
-            let unmeant = report.there.unmeant() + report.back.unmeant();
-            if unmeant > 0 {
-                let what = format!("link {name}: {}", report.trouble().join("; "));
-                return Err(HookError::new(HookErrorKind::Disturbed, what));
-            }
-        }
-        Ok(())
-    }
-
-    fn sum_up(&mut self, run: &mut RunSummary, _outcome: &Outcome) {
-        for (name, report) in &self.seen {
-            run.doubts.extend(report.trouble().into_iter().map(|trouble| format!("link {name}: {trouble}")));
-        }
-        run.links = std::mem::take(&mut self.seen);
-    }
-}
-
 /// Each link has its own chance.
-fn link_seed(seed: u64, number: usize) -> u64 {
+pub(in crate::lab) fn link_seed(seed: u64, number: usize) -> u64 {
     Random::for_part(seed, 0x11 + number as u64).next_u64()
 }

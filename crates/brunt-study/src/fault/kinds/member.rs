@@ -1,32 +1,150 @@
-//! A member of an array that fails on the time line. Shown by the array's state; over when a spare was
-//! rebuilt and the array is whole again. At the end of a run the failed member is replaced and what is left
-//! of the rebuild is made at full speed, so that the next run begins with a whole array.
+//! `member`: a member of an array fails. Shown by the array's state; over when a spare was rebuilt and the
+//! array is whole again. At the end of a run the failed member is replaced and what is left of the rebuild is
+//! made at full speed, so that the next run begins with a whole array.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use brunt_block::backends::array::{self, Level};
+use brunt_block::control;
 use brunt_core::units::format_size;
 use brunt_core::{Clock, Nanos};
 use brunt_lab::Proof;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-use super::driver::{DriverError, FaultDriver};
+use super::freeze::Freeze;
+use super::kill::Kill;
+use super::storage::serves_nobody;
 use crate::control::{Command, Controls, LayerStatus, Reply};
+use crate::experiment::Target;
+use crate::fault::driver::{DriverError, FaultDriver};
+use crate::fault::kind::{About, Common, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together};
 
 /// A rebuild at full speed has to be done in this time.
 const REBUILD_MAX: Duration = Duration::from_secs(120);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// See the module.
-pub(super) struct MemberFault {
-    pub controls: Arc<dyn Controls>,
-    pub lun: u16,
-    pub layer: Option<String>,
+pub(super) const INFO: Info = Info {
+    keys: &["member", "layer"],
+    help: "takes a member out of the target's array; over when the array is whole again",
+    proof: "the array says that the member is not good; that all of it is",
+    example: "target = \"array\"\nmember = 1\nat = \"5s\"",
+};
+
+/// A `[[fault]]` of this kind.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Member {
+    /// Takes this member out of the target's array (raid1 or raid5), from 0. Over when the array is whole again.
     pub member: usize,
-    pub failed: Option<Nanos>,
+    /// The layer of the target's device, by its name, when there is more than one of that kind.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub layer: Option<String>,
+}
+
+impl Kind for Member {
+    fn about(&self) -> About {
+        About::Target
+    }
+
+    fn what(&self) -> String {
+        format!("member {} fails", self.member)
+    }
+
+    fn check(&self, common: &Common, stage: &dyn Stage) -> Result<(), Mistake> {
+        let mistake = stage.target(&common.target).and_then(|target| self.mistake(&common.target, target));
+        mistake.map_or(Ok(()), |(what, help)| Err(Mistake::new("member", what, help)))
+    }
+
+    fn overlap(&self, pair: &Pair<'_>) -> Option<Together> {
+        if !pair.same_target() {
+            return None;
+        }
+        if let Some(other) = pair.other_as::<Member>() {
+            return match (self.layer == other.layer, self.member == other.member) {
+                (false, _) => None,
+                (true, true) => Together::refused(
+                    "one member cannot fail twice",
+                    "write another member, or end the first fault (for = …) before the second begins",
+                ),
+                (true, false) => Together::both(
+                    "the second member fails while the first is missing; both end when the array is whole again",
+                ),
+            };
+        }
+        let killed = pair.other_as::<Kill>().is_some();
+        if (killed || pair.other_as::<Freeze>().is_some()) && pair.other_times().cover(pair.my_times()) {
+            return serves_nobody(pair);
+        }
+        killed.then(|| Together::refused(
+            "which member has failed is known to the process alone: the array would come back as if whole",
+            "end the member's fault (for = …) before the target is killed, or write freeze = true for kill = true",
+        )).flatten()
+    }
+
+    fn prepare(&self, common: &Common, scene: &mut Scene<'_>) -> Result<Prepared, DriverError> {
+        let lun = scene.lun(&common.target);
+        let controls = scene.controls(&common.target, false)?;
+        controls.must(&Command::Replace { lun, layer: self.layer.clone() })?;
+        let device = Some((Arc::clone(&controls), lun));
+        let (layer, member) = (self.layer.clone(), self.member);
+        let make = move || {
+            let (controls, layer) = (Arc::clone(&controls), layer.clone());
+            let fault = MemberFault { controls, lun, layer, member, failed: None, rebuilds: 0, degraded: 0 };
+            Ok(Box::new(fault) as Box<dyn FaultDriver>)
+        };
+        Ok(Prepared { device, ..Prepared::new(make) })
+    }
+}
+
+impl Member {
+    /// Why this member of the target's array cannot fail and be replaced, and what to write instead. What
+    /// arrays there are is read off the URL; which of several is meant is asked when they are opened.
+    fn mistake(&self, name: &str, target: &Target) -> Option<(String, String)> {
+        let member = self.member;
+        let arrays = array::named_in(target.place());
+        let array = match (&self.layer, arrays.as_slice()) {
+            (_, []) => {
+                let what = format!("target {name} is no array, so that no member of it fails");
+                let help = "write one as its url or serve, such as array:raid1,[…],[…]";
+                return Some((what, help.to_string()));
+            }
+            (None, [(_, only)]) => only,
+            (None, _) => return None,
+            (Some(name), _) => control::find(&arrays, name)?,
+        };
+        let last = array.members.checked_sub(1)?;
+        if member > last {
+            return Some((format!("there is no member {member}"), format!("write one of 0 to {last}")));
+        }
+        // Whatever lasts until the end of a run is made good before the next one.
+        (array.level == Level::Raid0).then(|| {
+            let what = format!(
+                "member {member} of a RAID 0 cannot fail: nothing makes up for it, and nothing is left to \
+                 rebuild it from when the fault is over or the next run begins"
+            );
+            let help = format!(
+                "write raid1 or raid5; or give the device of member {member} a fault layer ([…?fault=off]) and \
+                 have that fail, sticky or for a time: storage = \"hardware-error\" with the layer's name, such \
+                 as layer = \"{member}/fault\", for member = {member}"
+            );
+            (what, help)
+        })
+    }
+}
+
+/// Drives one.
+struct MemberFault {
+    controls: Arc<dyn Controls>,
+    lun: u16,
+    layer: Option<String>,
+    member: usize,
+    failed: Option<Nanos>,
     /// Rebuilds that the array had come to the end of before.
-    pub rebuilds: u64,
+    rebuilds: u64,
     /// Requests that it had served without a member before.
-    pub degraded: u64,
+    degraded: u64,
 }
 
 /// What the array says of itself.
@@ -55,7 +173,7 @@ struct Array<'a> {
 }
 
 /// Has arrays of a device that are not whole made so, as fast as it goes: before a run.
-pub(super) fn make_whole(controls: &dyn Controls, lun: u16) -> Result<(), DriverError> {
+pub(in crate::fault) fn make_whole(controls: &dyn Controls, lun: u16) -> Result<(), DriverError> {
     let reply = controls.must(&Command::Status { lun })?;
     let Reply::Status { layers } = reply else {
         return Err(DriverError::mismatched(reply));

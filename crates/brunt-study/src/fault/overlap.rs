@@ -1,30 +1,13 @@
-//! Faults that are there at the same time, where one has to do with the other: what comes of it, or why it
-//! cannot be and what to write instead. Read by the parser, which refuses, and by `--check`, which tells.
+//! Faults at the same time: what comes of two that have to do with each other. Each kind says so itself; here
+//! every pair of an experiment is asked, and shares of one core are summed up.
 //!
 //! The rule: two faults may be there together only if both can be shown, and taken away without taking the
 //! other along.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
-use brunt_block::layers::fault::Fault as StorageFault;
-
-use super::fault::FaultEntry;
-
-/// What comes of two faults at once.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Together {
-    /// Both are there; how.
-    Both(String),
-    /// Not possible.
-    Refused {
-        /// Why.
-        why: String,
-        /// What to write instead.
-        instead: &'static str,
-    },
-}
+use super::entry::FaultEntry;
+use super::kind::{Pair, Times, Together};
 
 /// Two faults of an experiment, by their places in its list (from 0), and what comes of them.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
@@ -42,12 +25,7 @@ pub fn overlaps(faults: &[FaultEntry]) -> Vec<Overlap> {
     let mut found = Vec::new();
     for (second, b) in faults.iter().enumerate() {
         for (first, a) in faults[..second].iter().enumerate() {
-            // Without a target a fault is there in every run.
-            let meet = a.target.is_empty() || b.target.is_empty() || a.target == b.target;
-            if !meet {
-                continue;
-            }
-            if let Some(together) = of(a, b) {
+            if let Some(together) = in_same_runs(a, b).then(|| of(a, b)).flatten() {
                 found.push(Overlap { first, second, together });
             }
         }
@@ -56,115 +34,48 @@ pub fn overlaps(faults: &[FaultEntry]) -> Vec<Overlap> {
     found
 }
 
-fn refused(why: impl Into<String>, instead: &'static str) -> Option<Together> {
-    Some(Together::Refused { why: why.into(), instead })
+/// Without a target a fault is there in every run.
+fn in_same_runs(a: &FaultEntry, b: &FaultEntry) -> bool {
+    let (a, b) = (&a.common.target, &b.common.target);
+    a.is_empty() || b.is_empty() || a == b
 }
 
 fn of(a: &FaultEntry, b: &FaultEntry) -> Option<Together> {
-    // A target is on one set of cores in all of a run.
-    if (a.kind(), b.kind()) == ("cpu", "cpu")
-        && !a.target.is_empty()
-        && a.target == b.target
-        && a.cores != b.cores
-    {
-        return refused(
-            format!("target {} cannot be kept on other cores for each of them", a.target),
-            "write the same cores for both, or leave target out of the one that is not about its cores",
-        );
+    let ways = [Pair { me: a.side(), other: b.side() }, Pair { me: b.side(), other: a.side() }];
+    if let Some(clash) = ways.iter().find_map(|pair| pair.me.kind.clash(pair)) {
+        return Some(clash);
     }
-    if !Times::of(a).meet(Times::of(b)) {
+    if !Times::of(&a.common).meet(Times::of(&b.common)) {
         return None;
     }
-    // The one that comes by name first, whatever the order in the file.
-    let (a, b) = if rank(a) <= rank(b) { (a, b) } else { (b, a) };
-    let same_target = !a.target.is_empty() && a.target == b.target;
-    let same_layer = a.layer == b.layer;
-    match (a.kind(), b.kind()) {
-        ("storage", "storage") if same_target && same_layer => storage(a, b),
-        ("member", "member") if same_target && same_layer && a.member == b.member => refused(
-            "one member cannot fail twice",
-            "write another member, or end the first fault (for = …) before the second begins",
-        ),
-        ("member", "member") if same_target && same_layer => Some(Together::Both(
-            "the second member fails while the first is missing; both end when the array is whole again"
-                .into(),
-        )),
-        ("link", "link") if a.link == b.link => refused(
-            format!(
-                "the one that ends first would end the other on link {}",
-                a.link.as_deref().unwrap_or("")
-            ),
-            "write one [[fault]] after the other, with all settings of the time they share in one of its own",
-        ),
-        ("memory", "memory") => Some(Together::Both("their amounts add up".into())),
-        ("freeze" | "kill", "freeze" | "kill") if same_target => refused(
-            "a process that stands still or is dead can be neither stopped nor killed",
-            "let one end before the other begins",
-        ),
-        ("storage" | "member", away @ ("freeze" | "kill"))
-            if same_target && Times::of(b).cover(Times::of(a)) =>
-        {
-            refused(
-                format!("the target serves nobody in all of that time ({away}), so that it could not show"),
-                "let the fault of the storage begin earlier or last longer than that of the process",
-            )
-        }
-        ("storage", "kill") if same_target => Some(Together::Both(
-            "the storage's is lost with the process, and put in place again when the target is back".into(),
-        )),
-        ("storage", "freeze") if same_target => Some(Together::Both(
-            "the storage's is there all the time, and hits when the target goes on".into(),
-        )),
-        ("member", "kill") if same_target => refused(
-            "which member has failed is known to the process alone: the array would come back as if whole",
-            "end the member's fault (for = …) before the target is killed, or write freeze = true for kill = true",
-        ),
-        _ => None,
-    }
+    ways.iter().find_map(|pair| pair.me.kind.overlap(pair))
 }
 
-/// Two faults at one layer.
-fn storage(a: &FaultEntry, b: &FaultEntry) -> Option<Together> {
-    let words = |entry: &FaultEntry| StorageFault::parse(entry.storage.as_deref().unwrap_or_default()).ok();
-    // Of two that are about a request the older one hits it.
-    let (older, younger) = if Times::of(a).begin <= Times::of(b).begin { (a, b) } else { (b, a) };
-    if let (Some(first), Some(second)) = (words(older), words(younger))
-        && first.leaves_nothing_to(&second)
-        && Times::of(older).cover(Times::of(younger))
-    {
-        return refused(
-            format!(
-                "{first} hits every request that {second} is about, and of two at one layer the older one hits"
-            ),
-            "give the older one a p= below 1, or each a layer of its own in the target's URL: \
-             ?fault=off;name=a&fault=off;name=b, with layer = \"a\" and layer = \"b\"",
-        );
-    }
-    Some(Together::Both("of requests that both are about, the older one takes what it hits".into()))
-}
-
-/// Processor faults whose shares of a core are more than there is of it.
+/// Faults whose shares of a core are more than there is of it.
 fn busy_cores(faults: &[FaultEntry]) -> Vec<Overlap> {
     let all = std::thread::available_parallelism().map_or(1, usize::from);
-    let cores = |entry: &FaultEntry| match entry.cores.as_slice() {
-        [] => (0..all).collect(),
-        named => named.to_vec(),
-    };
+    let shares: Vec<(usize, f64, Vec<usize>)> = faults
+        .iter()
+        .enumerate()
+        .filter_map(|(index, fault)| {
+            let (share, cores) = fault.kind.as_kind().core_share()?;
+            let cores = if cores.is_empty() { (0..all).collect() } else { cores.to_vec() };
+            Some((index, share, cores))
+        })
+        .collect();
+    let times = |index: usize| Times::of(&faults[index].common);
     let mut found = BTreeMap::new();
-    for (second, b) in faults.iter().enumerate().filter(|(_, fault)| fault.kind() == "cpu") {
+    for (second, share, cores) in &shares {
         // At the begin of each, the others that are there then.
-        let there = faults[..].iter().enumerate().filter(|(index, a)| {
-            let older = (Times::of(a).begin, *index) < (Times::of(b).begin, second);
-            let meet = a.target.is_empty() || b.target.is_empty() || a.target == b.target;
-            a.kind() == "cpu" && older && meet && Times::of(a).meet(Times::of(b))
+        let there = shares.iter().filter(|(index, _, _)| {
+            let older = (times(*index).begin, index) < (times(*second).begin, second);
+            older && in_same_runs(&faults[*index], &faults[*second]) && times(*index).meet(times(*second))
         });
-        let there: Vec<(usize, &FaultEntry)> = there.collect();
-        for core in cores(b) {
-            let on_it = there.iter().filter(|(_, a)| cores(a).contains(&core));
-            let on_it: Vec<usize> = on_it.map(|(index, _)| *index).collect();
-            let Some(first) = on_it.first().copied() else { continue };
-            let share = |index: usize| faults[index].cpu.unwrap_or_default();
-            let sum = share(second) + on_it.iter().map(|index| share(*index)).sum::<f64>();
+        let there: Vec<_> = there.collect();
+        for core in cores {
+            let on_it: Vec<_> = there.iter().filter(|(_, _, cores)| cores.contains(core)).collect();
+            let Some((first, _, _)) = on_it.first() else { continue };
+            let sum = share + on_it.iter().map(|(_, share, _)| share).sum::<f64>();
             let together = if sum > 1.0 {
                 Together::Refused {
                     why: format!("together they ask for {:.0}% of core {core}", sum * 100.0),
@@ -173,7 +84,7 @@ fn busy_cores(faults: &[FaultEntry]) -> Vec<Overlap> {
             } else {
                 Together::Both(format!("together they take {:.0}% of core {core}", sum * 100.0))
             };
-            let pair = (first.min(second), first.max(second));
+            let pair = (*first.min(second), *first.max(second));
             let known = found.entry(pair).or_insert_with(|| together.clone());
             if matches!(together, Together::Refused { .. }) {
                 *known = together;
@@ -181,38 +92,6 @@ fn busy_cores(faults: &[FaultEntry]) -> Vec<Overlap> {
         }
     }
     found.into_iter().map(|((first, second), together)| Overlap { first, second, together }).collect()
-}
-
-fn rank(entry: &FaultEntry) -> usize {
-    ["storage", "member", "cpu", "memory", "link", "freeze", "kill"]
-        .iter()
-        .position(|kind| *kind == entry.kind())
-        .unwrap_or(usize::MAX)
-}
-
-/// From when to when; before everything and after it, where a fault does not say.
-#[derive(Clone, Copy)]
-struct Times {
-    begin: Option<Duration>,
-    end: Duration,
-}
-
-impl Times {
-    fn of(entry: &FaultEntry) -> Times {
-        let (begin, end) = entry.times();
-        Times { begin, end: end.unwrap_or(Duration::MAX) }
-    }
-
-    /// Whether there is a time in both. One that begins when the other ends comes after it.
-    fn meet(self, other: Times) -> bool {
-        let before = |a: Times, b: Times| b.begin.is_none_or(|begin| begin < a.end);
-        before(self, other) && before(other, self)
-    }
-
-    /// Whether all of `other` is in this one.
-    fn cover(self, other: Times) -> bool {
-        self.begin <= other.begin && other.end <= self.end
-    }
 }
 
 #[cfg(test)]
@@ -230,7 +109,7 @@ mod tests {
             .fault
     }
 
-    /// The goal: for each two kinds that have to do with each other, either both are possible or the refusal
+    /// For each two kinds that have to do with each other, either both are possible or the refusal
     /// has its reason; the order in the file does not matter.
     #[test]
     fn pairs() {
@@ -276,7 +155,7 @@ mod tests {
         check("memory = \"1MiB\"", "memory = \"2MiB\"; at = \"1s\"", Some(Ok("add up")));
     }
 
-    /// The goal: two faults at one layer are refused only when the younger could hit nothing at all.
+    /// Two faults at one layer are refused only when the younger could hit nothing at all.
     #[test]
     fn at_one_layer() {
         let check = |older: &str, younger: &str, possible: bool| {
@@ -308,7 +187,7 @@ mod tests {
         assert!(matches!(overlaps(&younger_stays)[0].together, Together::Both(_)));
     }
 
-    /// The goal: shares of a core add up to the core at the most, all that are there counted; and a target
+    /// Shares of a core add up to the core at the most, all that are there counted; and a target
     /// stays on its cores.
     #[test]
     fn shares_of_a_core() {

@@ -5,83 +5,33 @@
 //! The rule: a role ends with the experiment, however that ends, and one that ends before is noticed. A run in
 //! which a role died unasked is void, and says what the role said last.
 
+mod hook;
+mod host;
+mod process;
+
 use std::collections::VecDeque;
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::sync::mpsc::RecvTimeoutError;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use brunt_core::Clock;
-use brunt_probe::{Watch, Watching};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::control::{self, Absence, Controls, ProcessState, Reply};
 use crate::experiment::{Serve, TARGET_NAME};
-use crate::hook::{HookError, HookErrorKind, RunHook};
-use crate::observe::{Hub, RunInfo};
+pub use hook::Roles;
+pub use host::{Here, Place};
+use process::{ControlLine, Process, launch, lock, pid_of};
 
-/// A role that does not listen after this is given up: a large memory LUN takes a moment, and so does a program
-/// that comes from a slow disk.
-const START_TIME: Duration = Duration::from_secs(60);
 /// A role has so long to end when it is asked to; then it is killed.
 const END_TIME: Duration = Duration::from_secs(5);
 /// An order has to be answered in this time, also by a role whose machine has much else to do.
 const ANSWER_TIME: Duration = Duration::from_secs(20);
 /// How often somebody who waits for an answer looks whether the role stands still.
 const FROZEN_LOOK: Duration = Duration::from_millis(10);
-/// Lines of its standard error that are kept for messages.
-const LINES_MAX: usize = 20;
-/// A longer line of its standard output is no answer.
-const ANSWER_BYTES_MAX: usize = 1 << 16;
-/// A longer line is cut.
-const LINE_BYTES_MAX: usize = 2000;
-
-/// Where a role is started.
-pub trait Place: Send + Sync {
-    /// The host's name in messages and samples.
-    fn host(&self) -> &str;
-
-    /// Where roles on this host listen so that the experiment reaches them.
-    fn address(&self) -> IpAddr;
-
-    /// This program, on that host.
-    ///
-    /// # Errors
-    /// It is not to be found.
-    fn program(&self) -> io::Result<PathBuf> {
-        std::env::current_exe()
-    }
-
-    /// Makes `command` run there.
-    ///
-    /// # Errors
-    /// The host is not there any more.
-    fn place(&self, command: &mut Command) -> io::Result<()>;
-}
-
-/// This host: roles listen on loopback.
-#[derive(Clone, Copy, Debug)]
-pub struct Here;
-
-impl Place for Here {
-    fn host(&self) -> &str {
-        brunt_probe::LOCAL
-    }
-
-    fn address(&self) -> IpAddr {
-        IpAddr::V4(Ipv4Addr::LOCALHOST)
-    }
-
-    fn place(&self, _command: &mut Command) -> io::Result<()> {
-        Ok(())
-    }
-}
 
 /// Why a role does not play.
 #[derive(Debug, thiserror::Error)]
@@ -135,22 +85,6 @@ pub struct Role {
     state: Mutex<ProcessState>,
     /// The cores that it is kept on, also after a restart.
     pinned: Mutex<Vec<usize>>,
-}
-
-struct Process {
-    child: Child,
-    /// Somebody ended it on purpose, and has not started it again.
-    ended: bool,
-    frozen: bool,
-    /// Reads what it says, until it closes its ends.
-    readers: Vec<JoinHandle<()>>,
-}
-
-/// Where a role takes orders, and what it says on its standard output after its first line. Apart from the
-/// process, which has to be thawed while somebody waits for an answer.
-struct ControlLine {
-    orders: Option<ChildStdin>,
-    answers: Receiver<String>,
 }
 
 impl Role {
@@ -410,24 +344,6 @@ impl Drop for Role {
     }
 }
 
-impl Process {
-    fn end(&mut self) {
-        self.ended = true;
-        self.frozen = false;
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        self.readers.drain(..).for_each(|reader| drop(reader.join()));
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn pid_of(child: &Child) -> Option<Pid> {
-    i32::try_from(child.id()).ok().and_then(Pid::from_raw)
-}
-
 /// The command line of the role that serves this.
 fn arguments_of(serve: &Serve) -> Vec<String> {
     if serve.is_sink() {
@@ -438,144 +354,6 @@ fn arguments_of(serve: &Serve) -> Vec<String> {
         arguments.extend(["--lun".to_string(), lun.clone()]);
     }
     arguments
-}
-
-fn launch(
-    name: &str,
-    arguments: &[String],
-    place: &dyn Place,
-    port: u16,
-    lines: &Arc<Mutex<VecDeque<String>>>,
-) -> Result<(Process, ControlLine, SocketAddr), RoleError> {
-    let os = |what, source| RoleError::Os { name: name.to_string(), what, source };
-    let program = place.program().map_err(|error| os("find this program", error))?;
-    let mut command = Command::new(program);
-    command
-        .args(arguments)
-        .args(["--portal", &SocketAddr::new(place.address(), port).to_string()])
-        .args(["--parent", &std::process::id().to_string()])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        // Ctrl-C is for the experiment, which ends its roles when it has no more use for them.
-        .process_group(0);
-    place.place(&mut command).map_err(|error| os("be placed on its host", error))?;
-    let mut child = spawn(command).map_err(|error| os("be started", error))?;
-    lock(lines).clear();
-    let stderr = child.stderr.take().expect("piped");
-    let kept = Arc::clone(lines);
-    let mut readers = vec![std::thread::spawn(move || keep_lines(BufReader::new(stderr), &kept))];
-    let (sender, first) = channel();
-    let stdout = child.stdout.take().expect("piped");
-    readers.push(std::thread::spawn(move || tell_lines(BufReader::new(stdout), &sender)));
-    let orders = child.stdin.take();
-    let process = Process { child, ended: false, frozen: false, readers };
-    let fail = |mut process: Process, what: String| {
-        process.end();
-        let lines = lock(lines).iter().cloned().collect();
-        Err(RoleError::Start { name: name.to_string(), what, lines })
-    };
-    let line = match first.recv_timeout(START_TIME) {
-        Ok(line) => line,
-        Err(RecvTimeoutError::Timeout) => {
-            return fail(process, format!("it does not listen after {START_TIME:?}"));
-        }
-        Err(RecvTimeoutError::Disconnected) => {
-            return fail(process, "it ended before it listened".to_string());
-        }
-    };
-    match line.trim().parse() {
-        Ok(address) => Ok((process, ControlLine { orders, answers: first }, address)),
-        Err(_) => fail(process, format!("its first line is no address: '{}'", line.trim())),
-    }
-}
-
-/// Sends every whole line, and reads on until the end, so that the role never waits for us.
-fn tell_lines(mut stdout: impl BufRead, sender: &Sender<String>) {
-    let mut line = Vec::new();
-    while let Ok(count) = stdout.by_ref().take(ANSWER_BYTES_MAX as u64).read_until(b'\n', &mut line) {
-        if count == 0 {
-            return;
-        }
-        if line.ends_with(b"\n") {
-            let _ = sender.send(String::from_utf8_lossy(&line).into_owned());
-        }
-        line.clear();
-    }
-}
-
-fn keep_lines(mut from: impl BufRead, kept: &Mutex<VecDeque<String>>) {
-    let mut line = Vec::new();
-    while let Ok(count) = from.by_ref().take(LINE_BYTES_MAX as u64).read_until(b'\n', &mut line) {
-        if count == 0 {
-            return;
-        }
-        let mut kept = lock(kept);
-        if kept.len() == LINES_MAX {
-            kept.pop_front();
-        }
-        kept.push_back(String::from_utf8_lossy(&line).trim().to_string());
-        line.clear();
-    }
-}
-
-/// Starts processes from one thread that lives as long as this program: the kernel ends a role (PR_SET_PDEATHSIG)
-/// with the *thread* that started it, and a fault's thread is gone after its run.
-static SPAWNER: LazyLock<Mutex<Sender<Birth>>> = LazyLock::new(|| {
-    let (sender, orders): (_, Receiver<Birth>) = channel();
-    let work = move || {
-        for (mut command, answer) in orders {
-            let _ = answer.send(command.spawn());
-        }
-    };
-    // When there is no thread to be had, the receiver is dropped and every order fails.
-    let _ = std::thread::Builder::new().name("roles".into()).spawn(work);
-    Mutex::new(sender)
-});
-
-type Birth = (Command, Sender<io::Result<Child>>);
-
-fn spawn(command: Command) -> io::Result<Child> {
-    let (sender, answer) = channel();
-    let failed = || io::Error::other("the thread that starts processes is gone");
-    lock(&SPAWNER).send((command, sender)).map_err(|_| failed())?;
-    answer.recv().map_err(|_| failed())?
-}
-
-/// Goes along with each run: a role that died unasked voids it. Has roles watched by the prober meanwhile.
-pub struct Roles {
-    roles: Vec<Arc<Role>>,
-    watch: Watch,
-    watching: Vec<(u32, Watching)>,
-}
-
-impl Roles {
-    /// Looks after these.
-    pub fn new(roles: Vec<Arc<Role>>, watch: &Watch) -> Roles {
-        Roles { roles, watch: watch.clone(), watching: Vec::new() }
-    }
-
-    fn check(&self) -> Result<(), HookError> {
-        let died = |error: RoleError| HookError::new(HookErrorKind::Disturbed, error.to_string());
-        self.roles.iter().try_for_each(|role| role.check().map_err(died))
-    }
-}
-
-impl RunHook for Roles {
-    fn begin(&mut self, _run: &RunInfo, _hub: &Arc<Hub>) -> Result<(), HookError> {
-        self.check()?;
-        let pids: Vec<u32> = self.roles.iter().map(|role| role.pid()).collect();
-        if !self.watching.iter().map(|(pid, _)| pid).eq(&pids) {
-            let watch =
-                |role: &Arc<Role>| (role.pid(), self.watch.process(role.host(), role.name(), role.pid()));
-            self.watching = self.roles.iter().map(watch).collect();
-        }
-        Ok(())
-    }
-
-    fn end(&mut self, _complete: bool) -> Result<(), HookError> {
-        self.check()
-    }
 }
 
 #[cfg(test)]
@@ -592,18 +370,5 @@ mod tests {
             Serve::Luns(vec!["a,ro".into(), "tcp".into()]),
             &format!("target --control --name {TARGET_NAME} --lun a,ro --lun tcp"),
         );
-    }
-
-    /// What a process says is kept in bounds, whatever it says.
-    #[test]
-    fn lines_are_bounded() {
-        let kept = Mutex::new(VecDeque::new());
-        let mut text = vec![b'x'; 10 * LINE_BYTES_MAX];
-        text.extend(b"\nlast\n");
-        (0..100).for_each(|line| text.splice(0..0, format!("{line}\n").into_bytes()).for_each(drop));
-        keep_lines(&text[..], &kept);
-        let kept = kept.into_inner().unwrap();
-        assert_eq!((kept.len(), kept.back().map(String::as_str)), (LINES_MAX, Some("last")));
-        assert!(kept.iter().all(|line| line.len() <= LINE_BYTES_MAX));
     }
 }

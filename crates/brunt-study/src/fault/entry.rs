@@ -1,0 +1,227 @@
+//! `[[fault]]`: what goes wrong during each run, and when.
+//!
+//! ```toml
+//! [[fault]]                             # transient: from 5 s to 10 s of the measured time
+//! target = "disk"
+//! storage = "aborted-command,p=0.5"     # the words of a device's fault= option
+//! at = "5s"
+//! for = "5s"
+//!
+//! [[fault]]                             # sticky: without a time, for the whole run
+//! target = "disk"
+//! storage = "slow:1ms"
+//!
+//! [[fault]]                             # a link of the lab, both ways
+//! link = "wan"
+//! set = { loss = 0.005 }
+//! at = "10s"
+//! for = "2s"
+//! ```
+//!
+//! Several may be there at once; where one has to do with another, [`super::overlap`] says what comes of it.
+//!
+//! The rule: one key says what a fault is ([`super::kinds`] has them all), the common ones say when and where,
+//! and all others belong to that kind. A mistake is shown at its key.
+
+use std::ops::Range;
+
+use brunt_core::Span;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, Serialize};
+use toml::Spanned;
+use toml::de::{DeString, DeTable, DeValue, ValueDeserializer};
+
+use super::kind::{Common, Side};
+use super::kinds::{FaultKind, KINDS, KindEntry};
+
+/// One fault: what it is, when and where.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FaultEntry {
+    /// When and where.
+    pub common: Common,
+    /// What it is.
+    pub kind: FaultKind,
+}
+
+/// The common keys, as they are written.
+#[derive(Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+struct CommonKeys {
+    /// What it is called in reports; what it does, by default.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    name: String,
+    /// When it begins, from the start of measuring. Without it the fault is sticky: there before the
+    /// first request and until after the last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    at: Option<Span>,
+    /// How long it lasts; until the end of the run by default.
+    #[serde(rename = "for", skip_serializing_if = "Option::is_none")]
+    lasts: Option<Span>,
+    /// Which of the experiment's targets it is about; runs against others go on without it. Faults of the
+    /// whole machine or lab may leave it out: then they are about all.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    target: String,
+}
+
+/// The keys of [`CommonKeys`].
+pub(super) const COMMON_KEYS: [&str; 4] = ["name", "at", "for", "target"];
+
+/// Why a table is no fault.
+#[derive(Debug)]
+pub(crate) enum EntryError {
+    /// Something is wrong with a key.
+    Key {
+        /// Where it is; `None`: the whole table.
+        place: Option<Range<usize>>,
+        /// What.
+        what: String,
+        /// What would be right.
+        help: String,
+    },
+    /// A value, or a key that is not known, as the parser says.
+    Value {
+        /// Where, if the parser does not say.
+        place: Range<usize>,
+        /// What.
+        error: toml::de::Error,
+    },
+}
+
+impl FaultEntry {
+    /// What it does, in a word or two.
+    pub fn what(&self) -> String {
+        self.kind.as_kind().what()
+    }
+
+    /// Its kind, one word: the key that says what it is.
+    pub fn kind_name(&self) -> &'static str {
+        self.kind.entry().name()
+    }
+
+    /// Where it is: a target's name, or the machine.
+    pub fn place(&self) -> String {
+        self.kind.as_kind().place(&self.common)
+    }
+
+    /// What reports call it.
+    pub fn label(&self) -> String {
+        if self.common.name.is_empty() { self.what() } else { self.common.name.clone() }
+    }
+
+    pub(super) fn side(&self) -> Side<'_> {
+        Side { common: &self.common, kind: self.kind.as_kind() }
+    }
+
+    /// Reads one, with the places that its keys have in a file.
+    pub(crate) fn read(table: Spanned<DeTable<'_>>) -> Result<FaultEntry, EntryError> {
+        let place = table.span();
+        // `freeze = false` is the same as nothing.
+        let names = |key: &str| KINDS.iter().any(|kind| kind.name() == key);
+        let there = |(key, value): &(Spanned<DeString<'_>>, Spanned<DeValue<'_>>)| {
+            !names(key.get_ref()) || !matches!(value.get_ref(), DeValue::Boolean(false))
+        };
+        let keys: DeTable<'_> = table.into_inner().into_iter().filter(there).collect();
+        let (kind, at) = the_kind(&keys)?;
+        let stray = keys.keys().find(|key| {
+            let key: &str = key.get_ref();
+            let known = COMMON_KEYS.contains(&key) || kind.info.keys.contains(&key);
+            !known && KINDS.iter().any(|other| other.info.keys.contains(&key))
+        });
+        if let Some(key) = stray {
+            let owner = KINDS.iter().find(|other| other.info.keys.contains(&key.get_ref().as_ref()));
+            let (key, owner, kind) = (key.clone(), owner.map_or("", |owner| owner.name()), kind.name());
+            let what = format!("{} belongs to a {owner} fault, and this is a {kind} fault", key.get_ref());
+            let help = format!("leave {} out", key.get_ref());
+            return Err(EntryError::Key { place: Some(key.span()), what, help });
+        }
+        let is_common = |key: &Spanned<DeString<'_>>| COMMON_KEYS.contains(&key.get_ref().as_ref());
+        let (common, own): (Vec<_>, Vec<_>) = keys.into_iter().partition(|(key, _)| is_common(key));
+        let value = |keys: Vec<_>| Spanned::new(place.clone(), DeValue::Table(keys.into_iter().collect()));
+        // What is missing is missing beside the key that says what it is.
+        let wrong = |error: toml::de::Error| {
+            let place = error.span().filter(|span| *span != place).unwrap_or_else(|| at.clone());
+            EntryError::Value { place, error }
+        };
+        let common = CommonKeys::deserialize(ValueDeserializer::from(value(common))).map_err(&wrong)?;
+        let kind = (kind.read)(value(own)).map_err(&wrong)?;
+        let CommonKeys { name, at, lasts, target } = common;
+        Ok(FaultEntry { common: Common { name, at, lasts, target }, kind })
+    }
+}
+
+/// The kind that a table's keys name, and where they do.
+fn the_kind(keys: &DeTable<'_>) -> Result<(&'static KindEntry, Range<usize>), EntryError> {
+    let place = |kind: &KindEntry| keys.keys().find(|key| key.get_ref() == kind.name()).map(Spanned::span);
+    let mut named = KINDS.iter().filter_map(|kind| Some((*kind, place(kind)?)));
+    match (named.next(), named.next()) {
+        (Some(one), None) => Ok(one),
+        (None, _) => {
+            let help = "write what, such as storage = \"medium-error,p=0.1\", cpu = 0.98 or freeze = true";
+            Err(EntryError::Key { place: None, what: "it does nothing".into(), help: help.into() })
+        }
+        (Some((first, _)), Some((second, place))) => {
+            let what = format!("{} and {} are several faults", first.name(), second.name());
+            let help = "write a [[fault]] for each, at the same time if need be".to_string();
+            Err(EntryError::Key { place: Some(place), what, help })
+        }
+    }
+}
+
+impl std::fmt::Display for EntryError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            EntryError::Key { what, help, .. } => write!(f, "{what}; {help}"),
+            EntryError::Value { error, .. } => f.write_str(error.message()),
+        }
+    }
+}
+
+impl Serialize for FaultEntry {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Written<'a> {
+            #[serde(flatten)]
+            common: CommonKeys,
+            #[serde(flatten)]
+            kind: &'a FaultKind,
+        }
+        let Common { name, at, lasts, target } = self.common.clone();
+        Written { common: CommonKeys { name, at, lasts, target }, kind: &self.kind }.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for FaultEntry {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<FaultEntry, D::Error> {
+        // Whatever the format: its places are lost here, and found again by whoever has the file.
+        let table = toml::Table::deserialize(deserializer)?;
+        let text = toml::to_string(&table).map_err(serde::de::Error::custom)?;
+        let table = DeTable::parse(&text).map_err(serde::de::Error::custom)?;
+        FaultEntry::read(table).map_err(serde::de::Error::custom)
+    }
+}
+
+impl JsonSchema for FaultEntry {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "FaultEntry".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let mut properties = serde_json::Map::new();
+        let mut add = |schema: Schema| {
+            let own = schema.get("properties").and_then(|own| own.as_object());
+            for (key, value) in own.into_iter().flatten() {
+                properties.entry(key.clone()).or_insert_with(|| value.clone());
+            }
+        };
+        add(CommonKeys::json_schema(generator));
+        for kind in KINDS {
+            add((kind.schema)(generator));
+        }
+        json_schema!({
+            "type": "object",
+            "description": "One fault. Exactly one key says what it is.",
+            "properties": properties,
+            "additionalProperties": false,
+        })
+    }
+}

@@ -1,0 +1,79 @@
+//! `cpu`: processor time is taken away from the target, or from everything, by competing for it.
+
+use brunt_lab::faults::CpuHog;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::fault::driver::{DriverError, LabDriver};
+use crate::fault::kind::{About, Common, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together};
+
+pub(super) const INFO: Info = Info {
+    keys: &["cpu", "cores"],
+    help: "takes a share of the processor away, by competing for it",
+    proof: "the share of the cores that was really taken; that it is free again",
+    example: "target = \"disk\"\ncpu = 0.98\ncores = [1]\nat = \"5s\"\nfor = \"5s\"",
+};
+
+/// A `[[fault]]` of this kind.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Cpu {
+    /// Takes this share (0.01 to 1) of the processor away, by competing for it.
+    pub cpu: f64,
+    /// Of these cores, from 0; all that the target may use by default. A target that the experiment serves is kept
+    /// on them, with and without the fault.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cores: Vec<usize>,
+}
+
+impl Kind for Cpu {
+    fn about(&self) -> About {
+        About::Machine
+    }
+
+    fn what(&self) -> String {
+        format!("{}% of the processor taken", self.cpu * 100.0)
+    }
+
+    fn check(&self, _common: &Common, _stage: &dyn Stage) -> Result<(), Mistake> {
+        if !(0.01..=1.0).contains(&self.cpu) {
+            return Err(Mistake::new("cpu", "cpu is a share, 0.01 to 1", "write cpu = 0.98"));
+        }
+        Ok(())
+    }
+
+    fn clash(&self, pair: &Pair<'_>) -> Option<Together> {
+        // A target is on one set of cores in all of a run.
+        let other = pair.other_as::<Cpu>()?;
+        if !pair.same_target() || self.cores == other.cores {
+            return None;
+        }
+        let target = &pair.me.common.target;
+        Together::refused(
+            format!("target {target} cannot be kept on other cores for each of them"),
+            "write the same cores for both, or leave target out of the one that is not about its cores",
+        )
+    }
+
+    fn core_share(&self) -> Option<(f64, &[usize])> {
+        Some((self.cpu, &self.cores))
+    }
+
+    fn prepare(&self, common: &Common, scene: &mut Scene<'_>) -> Result<Prepared, DriverError> {
+        let role = scene.roles.get(&common.target).cloned();
+        let (share, named) = (self.cpu, self.cores.clone());
+        let system = |what: String| move |source| DriverError::System { what, source };
+        Ok(Prepared::new(move || {
+            let cores = match &role {
+                _ if !named.is_empty() => named.clone(),
+                Some(role) => role.cores().map_err(system("the target's cores".into()))?,
+                None => (0..std::thread::available_parallelism().map_or(1, usize::from)).collect(),
+            };
+            if let Some(role) = &role {
+                let pinned = role.pin(&cores);
+                pinned.map_err(system(format!("the target cannot be kept on {cores:?}")))?;
+            }
+            Ok(LabDriver::boxed(CpuHog::new(share, &cores)))
+        }))
+    }
+}

@@ -1,0 +1,128 @@
+//! `link`: a link of the lab gets other settings, over those that it has, in both directions or in one.
+
+use brunt_lab::link::{Settings, SettingsError};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::experiment::{CarrierName, LinkBack};
+use crate::fault::driver::{DriverError, LabDriver};
+use crate::fault::kind::{About, Common, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together};
+
+pub(super) const INFO: Info = Info {
+    keys: &["link", "set", "from"],
+    help: "changes a link of the lab, both ways or one (`from`): delay, loss, damage, reordering, rate",
+    proof: "probe packets over the link meet it; that they do not any more",
+    example: "link = \"wan\"\nset = { loss = 0.005 }\nat = \"5s\"\nfor = \"2s\"",
+};
+
+/// A `[[fault]]` of this kind.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LinkSet {
+    /// Changes this link of the lab.
+    pub link: String,
+    /// To these settings, over those that it has.
+    pub set: LinkBack,
+    /// Only for what this host sends over it; both directions by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+}
+
+impl LinkSet {
+    /// Which directions it changes, of a link between these hosts: there and back. `None`: the link does not
+    /// join the host.
+    fn ways(&self, between: &[String; 2]) -> Option<[bool; 2]> {
+        match &self.from {
+            None => Some([true, true]),
+            Some(host) if *host == between[0] => Some([true, false]),
+            Some(host) if *host == between[1] => Some([false, true]),
+            Some(_) => None,
+        }
+    }
+
+    /// Both directions with the fault, of those without.
+    fn laid_over(&self, before: &[Settings; 2], ways: [bool; 2]) -> [Settings; 2] {
+        let mut during = before.clone();
+        let meant = during.iter_mut().zip(ways).filter(|(_, meant)| *meant);
+        meant.for_each(|(settings, _)| self.set.lay_over(settings));
+        during
+    }
+}
+
+impl Kind for LinkSet {
+    fn about(&self) -> About {
+        About::Machine
+    }
+
+    fn what(&self) -> String {
+        match &self.from {
+            None => self.set.said(),
+            Some(host) => format!("{} from {host}", self.set.said()),
+        }
+    }
+
+    fn place(&self, _common: &Common) -> String {
+        format!("link {}", self.link)
+    }
+
+    fn recorded_as(&self, common: &Common) -> Option<String> {
+        Some(format!("{}: {}", self.place(common), self.what()))
+    }
+
+    /// Why the link cannot take these settings, or would not change by them, at any point.
+    fn check(&self, common: &Common, stage: &dyn Stage) -> Result<(), Mistake> {
+        let name = &self.link;
+        let Some(link) = stage.lab().and_then(|lab| lab.links.get(name)) else {
+            let what = format!("there is no link '{name}'");
+            return Err(Mistake::new("link", what, "write a name from [lab.links.NAME]"));
+        };
+        let Some(ways) = self.ways(&link.between) else {
+            let what = format!("link {name} does not join '{}'", self.from.as_deref().unwrap_or_default());
+            return Err(Mistake::new("from", what, format!("write one of {}", link.between.join(", "))));
+        };
+        for (label, before) in stage.link_at_points(name, &common.target) {
+            let during = self.laid_over(&before, ways);
+            if let Some(SettingsError { key, what, .. }) = during.iter().find_map(|way| way.check().err()) {
+                let whole = format!("{key}: {what}, together with what the link has at {label}");
+                return Err(Mistake::new(
+                    "set",
+                    whole,
+                    "these settings are laid over those that the link has",
+                ));
+            }
+            if during == before {
+                let what = format!("link {name} has these settings already at {label}");
+                let help = "write settings that differ from those under [lab.links] and [sweep]";
+                return Err(Mistake::new("set", what, help));
+            }
+            if link.carrier == CarrierName::Bare {
+                let what = format!("link {name} is a bare wire, which does nothing to packets");
+                return Err(Mistake::new("link", what, "leave carrier out of the link"));
+            }
+        }
+        Ok(())
+    }
+
+    fn overlap(&self, pair: &Pair<'_>) -> Option<Together> {
+        let other = pair.other_as::<LinkSet>()?;
+        if self.link != other.link {
+            return None;
+        }
+        Together::refused(
+            format!("the one that ends first would end the other on link {}", self.link),
+            "write one [[fault]] after the other, with all settings of the time they share in one of its own",
+        )
+    }
+
+    fn prepare(&self, _common: &Common, scene: &mut Scene<'_>) -> Result<Prepared, DriverError> {
+        let (fault, lab) = (self.clone(), scene.lab()?);
+        let unfit = || DriverError::Unfit(format!("there is no link '{}'", self.link));
+        let ways = lab.between(&self.link).and_then(|between| self.ways(between)).ok_or_else(unfit)?;
+        Ok(Prepared::new(move || {
+            let lab = lab.lab();
+            // Laid over what the run has, which a sweep may have changed.
+            let settings = fault.laid_over(&lab.settings(&fault.link)?, ways);
+            Ok(LabDriver::boxed(lab.link_fault(&fault.link, settings)?))
+        }))
+    }
+}

@@ -1,0 +1,51 @@
+//! `memory`: memory is taken away and locked, so that everything else has less.
+
+use brunt_core::Size;
+use brunt_lab::faults::MemoryHog;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::fault::driver::{DriverError, LabDriver};
+use crate::fault::kind::{About, Common, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together};
+
+pub(super) const INFO: Info = Info {
+    keys: &["memory"],
+    help: "takes memory away and locks it",
+    proof: "so much more is locked; it is free again",
+    example: "memory = \"1GiB\"\nat = \"5s\"\nfor = \"5s\"",
+};
+
+/// A `[[fault]]` of this kind.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Memory {
+    /// Takes so much memory away and locks it.
+    pub memory: Size,
+}
+
+impl Kind for Memory {
+    fn about(&self) -> About {
+        About::Machine
+    }
+
+    fn what(&self) -> String {
+        format!("{} of memory taken", self.memory)
+    }
+
+    fn check(&self, _common: &Common, _stage: &dyn Stage) -> Result<(), Mistake> {
+        match self.memory.0 {
+            0 => Err(Mistake::new("memory", "no memory is taken", "write memory = \"1GiB\"")),
+            _ => Ok(()),
+        }
+    }
+
+    fn overlap(&self, pair: &Pair<'_>) -> Option<Together> {
+        pair.other_as::<Memory>()?;
+        Together::both("their amounts add up")
+    }
+
+    fn prepare(&self, _common: &Common, _scene: &mut Scene<'_>) -> Result<Prepared, DriverError> {
+        let bytes = self.memory.0;
+        Ok(Prepared::new(move || Ok(LabDriver::boxed(MemoryHog::new(bytes)))))
+    }
+}

@@ -1,0 +1,72 @@
+//! A kind for tests: this file and one line of the table are all that it takes.
+
+use brunt_core::{Clock, Nanos};
+use brunt_lab::Proof;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::fault::driver::{DriverError, FaultDriver};
+use crate::fault::kind::{About, Common, Info, Kind, Mistake, Prepared, Scene, Stage};
+
+pub(super) const INFO: Info = Info {
+    keys: &["test_only", "hidden"],
+    help: "does nothing, and shows or not as it is told to",
+    proof: "its own word",
+    example: "test_only = true\nat = \"5s\"\nfor = \"5s\"",
+};
+
+/// A `[[fault]]` of this kind.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TestOnly {
+    /// It does.
+    pub test_only: bool,
+    /// Whether it is seen.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub hidden: bool,
+}
+
+impl Kind for TestOnly {
+    fn about(&self) -> About {
+        About::Machine
+    }
+
+    fn what(&self) -> String {
+        "a test".to_string()
+    }
+
+    fn check(&self, _common: &Common, _stage: &dyn Stage) -> Result<(), Mistake> {
+        Ok(())
+    }
+
+    fn prepare(&self, _common: &Common, _scene: &mut Scene<'_>) -> Result<Prepared, DriverError> {
+        let hidden = self.hidden;
+        Ok(Prepared::new(move || Ok(Box::new(Told { hidden, there: None }))))
+    }
+}
+
+struct Told {
+    hidden: bool,
+    there: Option<Nanos>,
+}
+
+impl FaultDriver for Told {
+    fn describe(&self) -> String {
+        "a test".to_string()
+    }
+
+    fn put(&mut self) -> Result<Option<Nanos>, DriverError> {
+        Ok(Some(*self.there.insert(Clock::Monotonic.now())))
+    }
+
+    fn look(&mut self) -> Result<Option<Proof>, DriverError> {
+        let proof = |at| Proof { at, seen: Clock::Monotonic.now(), what: "it is there".into(), value: None };
+        Ok(self.there.filter(|_| !self.hidden).map(proof))
+    }
+
+    fn take_away(&mut self) -> Result<Proof, DriverError> {
+        self.there.take().ok_or(DriverError::NotThere)?;
+        let at = Clock::Monotonic.now();
+        Ok(Proof { at, seen: at, what: "it is gone".into(), value: None })
+    }
+}

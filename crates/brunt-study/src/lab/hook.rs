@@ -1,0 +1,72 @@
+//! The links of a lab during a run: set before it, counted after it.
+//!
+//! The rule: each run meets links as its point says, with chance begun anew; a packet that was lost though nobody
+//! asked for it makes the run void.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use brunt_lab::LabError;
+use brunt_lab::link::Settings;
+use brunt_result::Outcome;
+use brunt_result::link::LinkReport;
+
+use super::{BuiltLab, link_seed};
+use crate::hook::{HookError, HookErrorKind, RunHook};
+use crate::observe::{Hub, RunInfo};
+use crate::summary::RunSummary;
+
+/// Sets the links for each run; `points` is what they are at each point of the experiment.
+pub fn hook(lab: &BuiltLab, points: Vec<BTreeMap<String, [Settings; 2]>>) -> Box<dyn RunHook> {
+    Box::new(Links { lab: lab.clone(), points, before: BTreeMap::new(), seen: BTreeMap::new() })
+}
+
+/// Goes along with each run.
+struct Links {
+    lab: BuiltLab,
+    /// Settings of each link, for each point.
+    points: Vec<BTreeMap<String, [Settings; 2]>>,
+    before: BTreeMap<String, LinkReport>,
+    seen: BTreeMap<String, LinkReport>,
+}
+
+impl Links {
+    fn reports(&self) -> Result<BTreeMap<String, LinkReport>, LabError> {
+        Ok(self.lab.lab().reports()?.into_iter().collect())
+    }
+}
+
+impl RunHook for Links {
+    fn begin(&mut self, run: &RunInfo, _hub: &Arc<Hub>) -> Result<(), HookError> {
+        let mut lab = self.lab.lab();
+        for (number, (name, settings)) in self.points[run.point as usize].iter().enumerate() {
+            let seed = link_seed(run.seed, number);
+            let restarted = lab.restart(name, settings.clone(), seed);
+            restarted.map_err(|error| HookError::not_ready(format!("link {name}"), error))?;
+        }
+        drop(lab);
+        self.before = self.reports().map_err(|error| HookError::not_ready("the lab's links", error))?;
+        Ok(())
+    }
+
+    fn end(&mut self, _complete: bool) -> Result<(), HookError> {
+        let unread = |error| HookError::new(HookErrorKind::Disturbed, "the lab's links").because(error);
+        self.seen = self.reports().map_err(unread)?;
+        for (name, report) in &mut self.seen {
+            *report = report.since(&self.before.get(name).copied().unwrap_or_default());
+            let unmeant = report.there.unmeant() + report.back.unmeant();
+            if unmeant > 0 {
+                let what = format!("link {name}: {}", report.trouble().join("; "));
+                return Err(HookError::new(HookErrorKind::Disturbed, what));
+            }
+        }
+        Ok(())
+    }
+
+    fn sum_up(&mut self, run: &mut RunSummary, _outcome: &Outcome) {
+        for (name, report) in &self.seen {
+            run.doubts.extend(report.trouble().into_iter().map(|trouble| format!("link {name}: {trouble}")));
+        }
+        run.links = std::mem::take(&mut self.seen);
+    }
+}
