@@ -254,7 +254,7 @@ fn free_heap_memory(memory: Memory) {
 mod tests {
     use super::*;
 
-    /// The goal: buffers are aligned, initialised, and come back warm.
+    /// Buffers are aligned, initialised, and come back warm.
     #[test]
     fn reuse_is_last_in_first_out() {
         let pool = BufPool::new(1 << 20);
@@ -269,7 +269,7 @@ mod tests {
         assert_eq!(pool.take(8192).as_ptr(), address);
     }
 
-    /// The goal: beyond the arena and beyond the classes buffers still work.
+    /// Beyond the arena and beyond the classes buffers still work.
     #[test]
     fn beyond_the_arena() {
         let pool = BufPool::new(8192);
@@ -283,7 +283,7 @@ mod tests {
         assert_eq!(second[8191], 0);
     }
 
-    /// The goal: an empty buffer is a buffer.
+    /// An empty buffer is a buffer.
     #[test]
     fn empty() {
         assert!(Buf::empty().is_empty());

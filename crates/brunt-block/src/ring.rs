@@ -742,7 +742,7 @@ fn build(config: &RingConfig) -> io::Result<IoUring> {
 mod tests {
     use super::*;
 
-    /// The goal: another thread ends a wait that nothing else would end.
+    /// Another thread ends a wait that nothing else would end.
     #[test]
     fn waker_ends_a_wait() {
         let ring = Ring::new(RingConfig::default()).unwrap();
@@ -755,7 +755,7 @@ mod tests {
         assert!(!ring.take_woken());
     }
 
-    /// The goal: a deadline ends a wait, not before its time.
+    /// A deadline ends a wait, not before its time.
     #[test]
     fn deadline_ends_a_wait() {
         let ring = Ring::new(RingConfig::default()).unwrap();

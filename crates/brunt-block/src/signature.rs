@@ -130,7 +130,7 @@ mod tests {
     use std::path::Path;
     use std::process::Command;
 
-    /// The goal: each magic is found where it is, on devices of either block size.
+    /// Each magic is found where it is, on devices of either block size.
     #[test]
     fn magics_are_found() {
         for block in [512, 4096] {
@@ -153,7 +153,7 @@ mod tests {
         }
     }
 
-    /// The goal: a device shorter than what is looked at is looked at whole.
+    /// A device shorter than what is looked at is looked at whole.
     #[test]
     fn short_devices() {
         let backend = MemoryBackend::new(512, 512).unwrap();
@@ -162,7 +162,7 @@ mod tests {
         assert_eq!(look(&backend).unwrap(), Some("an MBR partition table or a boot sector"));
     }
 
-    /// The goal: what the real tools write is found.
+    /// What the real tools write is found.
     #[test]
     fn real_tools() {
         let folder = tempfile::tempdir().unwrap();

@@ -89,7 +89,7 @@ fn conforms(url: &str) {
     model(url, &*backend, zeros, 2);
 }
 
-/// The goal: a device takes as many as its depth, leaves the rest in order, answers each once.
+/// A device takes as many as its depth, leaves the rest in order, answers each once.
 fn limits(url: &str, backend: &dyn Backend) {
     let mut bench = Bench::new(backend, DEPTH);
     let mut batch: VecDeque<_> =
@@ -111,7 +111,7 @@ fn limits(url: &str, backend: &dyn Backend) {
     assert!(done.iter().all(|one| one.result.is_ok() && one.buf.len() == 4096), "{url}");
 }
 
-/// The goal: what lies outside, is not aligned, or has no buffer fails alone; no bytes at all are
+/// What lies outside, is not aligned, or has no buffer fails alone; no bytes at all are
 /// fine anywhere.
 fn wrong_requests(url: &str, backend: &dyn Backend) {
     let mut bench = Bench::new(backend, DEPTH);
@@ -138,7 +138,7 @@ fn wrong_requests(url: &str, backend: &dyn Backend) {
     assert_eq!(bench.one(Op::Flush, 0, 0, 0).result, Ok(()), "{url}");
 }
 
-/// The goal: the first and the last block are blocks like others, and one request may be long.
+/// The first and the last block are blocks like others, and one request may be long.
 fn boundaries(url: &str, backend: &dyn Backend, zeros: bool) {
     let mut bench = Bench::new(backend, DEPTH);
     let (block, size) = (u64::from(backend.info().block_bytes), backend.info().size_bytes);
@@ -162,7 +162,7 @@ fn boundaries(url: &str, backend: &dyn Backend, zeros: bool) {
     }
 }
 
-/// The goal: a depth far above the ring's queue works.
+/// A depth far above the ring's queue works.
 fn more_than_the_ring_holds(url: &str, backend: &dyn Backend) {
     let ring = Ring::new(RingConfig { entries: 16, ..RingConfig::default() }).unwrap();
     let mut bench = Bench::on(ring, backend, 2048);
@@ -172,7 +172,7 @@ fn more_than_the_ring_holds(url: &str, backend: &dyn Backend) {
     assert_eq!(done.len(), 5000, "{url}");
 }
 
-/// The goal: whatever the mix, a read sees what the completed writes left. Requests that overlap are
+/// Whatever the mix, a read sees what the completed writes left. Requests that overlap are
 /// not in flight together unless both read.
 fn model(url: &str, backend: &dyn Backend, zeros: bool, seed: u64) {
     let mut bench = Bench::new(backend, DEPTH);
@@ -242,7 +242,7 @@ fn model(url: &str, backend: &dyn Backend, zeros: bool, seed: u64) {
     assert!(whole.buf[..] == medium[..], "{url}, seed {seed}");
 }
 
-/// The goal: a device that goes away with requests in flight leaves nothing behind, not even for the
+/// A device that goes away with requests in flight leaves nothing behind, not even for the
 /// device that comes next on the ring.
 fn dropped_in_flight(url: &str, backend: &dyn Backend) {
     let ring = Ring::new(RingConfig::default()).unwrap();
@@ -281,7 +281,7 @@ fn memory_delayed() {
     conforms("memory:8MiB?delay=exp:5us,servers=2");
 }
 
-/// The goal: a layer with nothing armed is not there; faults that the layers above overcome are not seen.
+/// A layer with nothing armed is not there; faults that the layers above overcome are not seen.
 #[test]
 fn memory_with_faults() {
     conforms("memory:8MiB?fault=off");
@@ -296,7 +296,7 @@ fn memory_with_faults() {
     conforms("memory:8MiB?fault=bad-blocks,lba=99999999;misdirect,p=0&retry=1");
 }
 
-/// The goal: arrays are devices like others: whole, degraded from the first request on, and rebuilding.
+/// Arrays are devices like others: whole, degraded from the first request on, and rebuilding.
 #[test]
 fn arrays() {
     let members = |count: u64, size: &str, rest: &str| {
@@ -346,7 +346,7 @@ fn file_in_memory() {
     }
 }
 
-/// The goal: the network alone is a device like any other, on one connection or several.
+/// The network alone is a device like any other, on one connection or several.
 #[test]
 fn tcp() {
     let sink = Sink::start(SinkConfig::default()).unwrap();
@@ -358,7 +358,7 @@ fn tcp() {
     assert!(stats.requests > 10_000 && stats.received_bytes > 1 << 20 && stats.sent_bytes > 1 << 20);
 }
 
-/// The goal: a read-only file answers writes with an error and everything else as ever.
+/// A read-only file answers writes with an error and everything else as ever.
 #[test]
 fn read_only() {
     let folder = tempdir().unwrap();
@@ -374,7 +374,7 @@ fn read_only() {
     assert_eq!(bench.one(Op::Flush, 0, 0, 0).result, Ok(()));
 }
 
-/// The goal: two threads on one backend do not disturb each other.
+/// Two threads on one backend do not disturb each other.
 #[test]
 fn two_threads() {
     let folder = tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
@@ -401,7 +401,7 @@ fn two_threads() {
     }
 }
 
-/// The goal: a ring with a kernel thread, and one that polls the device, do the same work.
+/// A ring with a kernel thread, and one that polls the device, do the same work.
 #[test]
 fn other_rings() {
     let folder = tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
@@ -454,7 +454,7 @@ impl Drop for Loop {
     }
 }
 
-/// The goal: block devices of either block size conform, and one in use is left alone.
+/// Block devices of either block size conform, and one in use is left alone.
 #[test]
 fn block_device() {
     let folder = tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
@@ -490,7 +490,7 @@ impl Drop for Mounted<'_> {
     }
 }
 
-/// The goal: a full file system is an answer to the request, with its errno; what fits goes on working.
+/// A full file system is an answer to the request, with its errno; what fits goes on working.
 #[test]
 fn no_space() {
     let folder = tempdir().unwrap();

@@ -472,7 +472,7 @@ mod tests {
         FileBackend::open(path, &options).unwrap()
     }
 
-    /// The goal: files keep what they had, and mistakes are told apart.
+    /// Files keep what they had, and mistakes are told apart.
     #[test]
     fn opening() {
         let scratch = tempfile::tempdir().unwrap();
@@ -520,7 +520,7 @@ mod tests {
         assert!(folder.to_string().contains("neither a file"), "{folder}");
     }
 
-    /// The goal: a file that is cut while it is open gives errors, not old content or a hang.
+    /// A file that is cut while it is open gives errors, not old content or a hang.
     #[test]
     fn cut_behind_our_back() {
         let scratch = tempfile::tempdir().unwrap();
@@ -548,7 +548,7 @@ mod tests {
         assert!(done.iter().all(|one| one.result == Err(DeviceError::Os(libc::EIO))), "{done:?}");
     }
 
-    /// The goal: GET LBA STATUS sees holes as the file system does.
+    /// GET LBA STATUS sees holes as the file system does.
     #[test]
     fn holes_are_seen() {
         use std::os::unix::fs::FileExt;

@@ -363,7 +363,7 @@ mod tests {
         }
     }
 
-    /// The goal: nothing completes early, everything completes at its time, in parallel.
+    /// Nothing completes early, everything completes at its time, in parallel.
     #[test]
     fn constant_in_parallel() {
         let mut bench = Bench::new("const:100us", 8);
@@ -376,7 +376,7 @@ mod tests {
         assert_eq!(bench.finish(), [(0, 100_000), (1, 100_000), (2, 100_000), (3, 199_999)]);
     }
 
-    /// The goal: with servers, requests queue for the first that is free.
+    /// With servers, requests queue for the first that is free.
     #[test]
     fn servers_make_a_queue() {
         let mut bench = Bench::new("const:1ms,servers=2", 8);
@@ -385,7 +385,7 @@ mod tests {
         assert_eq!(times, [(0, 1), (1, 1), (2, 2), (3, 2), (4, 3)]);
     }
 
-    /// The goal: shared servers are the same for all devices of a backend.
+    /// Shared servers are the same for all devices of a backend.
     #[test]
     fn shared_servers() {
         let mut bench = Bench::new("const:1ms,servers=1,shared", 8);
@@ -401,7 +401,7 @@ mod tests {
         assert_eq!(bench.finish(), [(0, 2_000_000), (1, 3_000_000)]);
     }
 
-    /// The goal: the distributions have the means (and the spread) they were given, over hours of
+    /// The distributions have the means (and the spread) they were given, over hours of
     /// delays.
     #[test]
     fn distributions() {
@@ -428,7 +428,7 @@ mod tests {
         check("lognormal:100us,sigma=0.5,seed=3", 100.0, 100.0 * (0.25f64.exp() - 1.0).sqrt());
     }
 
-    /// The goal: the same seed gives the same times; another device of the same backend others.
+    /// The same seed gives the same times; another device of the same backend others.
     #[test]
     fn seeded() {
         let times = |spec: &str| {
@@ -440,7 +440,7 @@ mod tests {
         assert_ne!(times("exp:1ms,seed=5"), times("exp:1ms,seed=6"));
     }
 
-    /// The goal: what cannot be meant is refused with the forms that can.
+    /// What cannot be meant is refused with the forms that can.
     #[test]
     fn mistakes() {
         for text in [

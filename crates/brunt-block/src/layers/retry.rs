@@ -419,7 +419,7 @@ mod tests {
         }
     }
 
-    /// The goal: what fails up to N times goes well, with its own data; once more and it is told; and
+    /// What fails up to N times goes well, with its own data; once more and it is told; and
     /// each step is counted.
     #[test]
     fn up_to_a_maximum() {
@@ -432,7 +432,7 @@ mod tests {
         assert_eq!((two.retry.retries(), two.retry.told()), (2, 1));
     }
 
-    /// The goal: the delay lies between tries, and off means off.
+    /// The delay lies between tries, and off means off.
     #[test]
     fn delay_and_switch() {
         let mut late = bench("busy,times=2", 5, Duration::from_millis(3));
@@ -443,7 +443,7 @@ mod tests {
         assert!(off.write(1).is_err());
     }
 
-    /// The goal: a recovered error is a success, a reservation conflict is not tried again.
+    /// A recovered error is a success, a reservation conflict is not tried again.
     #[test]
     fn what_is_tried() {
         let mut recovered = bench("recovered-error", 5, Duration::ZERO);
@@ -454,7 +454,7 @@ mod tests {
         assert_eq!(conflict.retry.retries(), 0);
     }
 
-    /// The goal: what cannot be meant is refused.
+    /// What cannot be meant is refused.
     #[test]
     fn mistakes() {
         for text in ["", "0", "1001", "x", "5,delay", "5,delay=1", "5,on", "5,name="] {

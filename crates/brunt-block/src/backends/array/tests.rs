@@ -145,7 +145,7 @@ fn url(level: &str, members: usize, spares: usize, options: &str) -> String {
     url
 }
 
-/// The goal: one member after another fails and is rebuilt onto the spare while writes go on, until none
+/// One member after another fails and is rebuilt onto the spare while writes go on, until none
 /// of the first ones is left; every byte is right at every stage.
 #[test]
 fn fail_and_rebuild() {
@@ -167,7 +167,7 @@ fn fail_and_rebuild() {
     }
 }
 
-/// The goal: without a spare the array stays degraded, serves all, and only a second failure stops it; of
+/// Without a spare the array stays degraded, serves all, and only a second failure stops it; of
 /// stripes nothing is left after the first.
 #[test]
 fn too_many_failures() {
@@ -195,7 +195,7 @@ fn too_many_failures() {
     assert!(striped.run(vec![request])[0].result.is_err());
 }
 
-/// The goal: read errors are made good from the others until there are too many; a failed write puts a
+/// Read errors are made good from the others until there are too many; a failed write puts a
 /// member out at once; either way no caller is told and no byte is wrong.
 #[test]
 fn members_with_errors() {
@@ -216,7 +216,7 @@ fn members_with_errors() {
     }
 }
 
-/// The goal: whatever goes wrong with one member at a time, in whatever order, reads see what was written.
+/// Whatever goes wrong with one member at a time, in whatever order, reads see what was written.
 #[test]
 fn random_trouble() {
     for seed in 0..12 {
@@ -304,7 +304,7 @@ fn rebuild_under_load(level: &str, members: usize, depth: u32, seed: u64) -> u32
     seen
 }
 
-/// The goal: with many stripes of a rebuild under way at once, reads see what was written last at every
+/// With many stripes of a rebuild under way at once, reads see what was written last at every
 /// moment, whatever fails meanwhile, and the members are in step when it is over.
 #[test]
 fn rebuilds_of_many_stripes() {
@@ -317,7 +317,7 @@ fn rebuilds_of_many_stripes() {
     assert!(seen > 0, "no request met a rebuild");
 }
 
-/// The goal: more stripes at a time are rebuilt in less time where the members' own time is what takes long.
+/// More stripes at a time are rebuilt in less time where the members' own time is what takes long.
 #[test]
 fn depth_is_used() {
     let took = |depth: u32| {
@@ -340,7 +340,7 @@ fn depth_is_used() {
     assert!(quick.is_some(), "{one:?} one after the other, and never half of that");
 }
 
-/// The goal: what happens when another member fails during a rebuild is what the level stands: a mirror of
+/// What happens when another member fails during a rebuild is what the level stands: a mirror of
 /// three goes on from the last one, a mirror of two and RAID 5 have failed, answer what they still can, and
 /// never anything wrong; and a rebuild is over, with its spare given back.
 #[test]
@@ -380,7 +380,7 @@ fn second_failures() {
     }
 }
 
-/// The goal: two threads, a failing member and a rebuild at once leave every byte right; and the parity
+/// Two threads, a failing member and a rebuild at once leave every byte right; and the parity
 /// with it, seen by a second failure.
 #[test]
 fn two_threads_and_a_rebuild() {
@@ -448,7 +448,7 @@ fn two_threads_and_a_rebuild() {
     }
 }
 
-/// The goal: what cannot be an array is refused, with what would be one.
+/// What cannot be an array is refused, with what would be one.
 #[test]
 fn mistakes() {
     let check = |text: &str, said: &str| {
@@ -480,7 +480,7 @@ fn mistakes() {
     check(&format!("{}{}", "array:raid0,[".repeat(10_000), "]".repeat(10_000)), "more than 8");
 }
 
-/// The goal: what a URL says of its arrays is what opening it gives, by the same names.
+/// What a URL says of its arrays is what opening it gives, by the same names.
 #[test]
 fn named_in_a_url() {
     let of_array = |(name, part): (String, Arc<dyn Controllable>)| {

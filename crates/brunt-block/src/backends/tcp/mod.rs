@@ -472,7 +472,7 @@ mod tests {
     use crate::open_url;
     use std::net::{Shutdown, TcpListener};
 
-    /// The goal: addresses and options arrive; what is wrong is said with what would be right.
+    /// Addresses and options arrive; what is wrong is said with what would be right.
     #[test]
     fn urls() {
         let check = |url: &str, words: &str| {
@@ -511,7 +511,7 @@ mod tests {
         (url, thread)
     }
 
-    /// The goal: whatever a sink sends, every request comes back once, and nothing panics or waits for ever.
+    /// Whatever a sink sends, every request comes back once, and nothing panics or waits for ever.
     #[test]
     fn hostile_sinks() {
         let hello = Header::hello().encode().to_vec();
@@ -568,7 +568,7 @@ mod tests {
         check(cut[..HEADER_BYTES + 100].to_vec(), "the connection was lost");
     }
 
-    /// The goal: who is no sink is told from one that is slow.
+    /// Who is no sink is told from one that is slow.
     #[test]
     fn strangers() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

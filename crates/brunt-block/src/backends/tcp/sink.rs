@@ -411,7 +411,7 @@ mod tests {
         (socket, got)
     }
 
-    /// The goal: requests cut at every byte are answered once, in order.
+    /// Requests cut at every byte are answered once, in order.
     #[test]
     fn pieces() {
         let sink = start(8);
@@ -439,7 +439,7 @@ mod tests {
         assert_eq!((stats.broken, stats.requests % 3), (0, 0), "{stats:?}");
     }
 
-    /// The goal: nonsense ends its own connection, is counted, and disturbs nobody else.
+    /// Nonsense ends its own connection, is counted, and disturbs nobody else.
     #[test]
     fn nonsense() {
         let sink = start(8);
@@ -465,7 +465,7 @@ mod tests {
         assert_eq!(sink.shutdown().broken, count);
     }
 
-    /// The goal: one connection too many is closed, and a place that was left is given again.
+    /// One connection too many is closed, and a place that was left is given again.
     #[test]
     fn full_house() {
         let sink = start(1);
@@ -480,7 +480,7 @@ mod tests {
         assert!(sink.shutdown().refused >= 1);
     }
 
-    /// The goal: a peer that asks and does not read is held back, not buffered for.
+    /// A peer that asks and does not read is held back, not buffered for.
     #[test]
     fn greedy() {
         let sink = start(8);
