@@ -427,22 +427,7 @@ impl Link {
                     }
                     Err(error) => return Err(BenchError::failed(error)),
                 };
-                let bytes = pair.tcp(*flows, time).map_err(BenchError::failed)?;
-                let report = pair.report()?;
-                let seconds = (time + time / 4).as_secs_f64();
-                let carried = |counts: &LinkCounts| counts.packets + counts.straight_frames;
-                let packets = (carried(&report.there) + carried(&report.back)) as f64 / seconds;
-                let times = pair.ping(300).map_err(BenchError::failed)?;
-                let unmeant = report.there.unmeant() + report.back.unmeant();
-                if unmeant > 0 && !name.starts_with("prototype") {
-                    wrong.push(format!("{name}: {}", report.trouble().join("; ")));
-                }
-                figures[index].push(Speed {
-                    gigabits: bytes * 8.0 / 1e9,
-                    packets,
-                    ping_us: times[times.len() / 2] * 1e6,
-                    busy: report.busy,
-                });
+                figures[index].push(speed_of(&pair, name, *flows, time, wrong)?);
             }
         }
         let bare = Speed::median(&figures[0]);
@@ -471,24 +456,56 @@ impl Link {
                 "added_us": added_us, "busy": speed.busy }));
             medians.push((*name, speed));
         }
-        let mut goals = Vec::new();
-        for goal in GOALS {
-            let of = |name: &str| medians.iter().find(|(known, _)| *known == name).map(|(_, speed)| *speed);
-            let (Some(this), Some(peer)) = (of(goal.subject), of(goal.beside)) else { continue };
-            let (seen, asked) = ((goal.seen)(&this, &peer), (goal.asked)(&peer));
-            let reached = if goal.at_most { seen <= asked } else { seen >= asked };
-            let word = if reached { "reached" } else { "MISSED" };
-            let sign = if goal.at_most { "<=" } else { ">=" };
-            let text = format!("{}: {seen:.2} {sign} {asked:.2} {}", goal.what, goal.unit);
-            output.line(format_args!("  goal {word}: {text}"));
-            goals.push(json!({ "what": goal.what, "seen": seen, "asked": asked, "unit": goal.unit,
-                "reached": reached }));
-            if !reached {
-                wrong.push(format!("missed: {text}"));
-            }
-        }
+        let goals = goals(&medians, output, wrong);
         Ok(json!({ "carriers": rows, "goals": goals }))
     }
+}
+
+/// One run of TCP and of pings over a pair.
+fn speed_of(
+    pair: &Pair,
+    name: &str,
+    flows: usize,
+    time: Duration,
+    wrong: &mut Vec<String>,
+) -> Result<Speed, BenchError> {
+    let bytes = pair.tcp(flows, time).map_err(BenchError::failed)?;
+    let report = pair.report()?;
+    let seconds = (time + time / 4).as_secs_f64();
+    let carried = |counts: &LinkCounts| counts.packets + counts.straight_frames;
+    let packets = (carried(&report.there) + carried(&report.back)) as f64 / seconds;
+    let times = pair.ping(300).map_err(BenchError::failed)?;
+    let unmeant = report.there.unmeant() + report.back.unmeant();
+    if unmeant > 0 && !name.starts_with("prototype") {
+        wrong.push(format!("{name}: {}", report.trouble().join("; ")));
+    }
+    Ok(Speed {
+        gigabits: bytes * 8.0 / 1e9,
+        packets,
+        ping_us: times[times.len() / 2] * 1e6,
+        busy: report.busy,
+    })
+}
+
+/// What the goals came to that can be judged; those that were missed are added to `wrong`.
+fn goals(medians: &[(&str, Speed)], output: &dyn Console, wrong: &mut Vec<String>) -> Vec<Value> {
+    let mut goals = Vec::new();
+    for goal in GOALS {
+        let of = |name: &str| medians.iter().find(|(known, _)| *known == name).map(|(_, speed)| *speed);
+        let (Some(this), Some(peer)) = (of(goal.subject), of(goal.beside)) else { continue };
+        let (seen, asked) = ((goal.seen)(&this, &peer), (goal.asked)(&peer));
+        let reached = if goal.at_most { seen <= asked } else { seen >= asked };
+        let word = if reached { "reached" } else { "MISSED" };
+        let sign = if goal.at_most { "<=" } else { ">=" };
+        let text = format!("{}: {seen:.2} {sign} {asked:.2} {}", goal.what, goal.unit);
+        output.line(format_args!("  goal {word}: {text}"));
+        goals.push(json!({ "what": goal.what, "seen": seen, "asked": asked, "unit": goal.unit,
+            "reached": reached }));
+        if !reached {
+            wrong.push(format!("missed: {text}"));
+        }
+    }
+    goals
 }
 
 /// What one run gave, or the medians of several.

@@ -26,89 +26,36 @@ pub fn canonical(key: &str) -> &str {
     }
 }
 
+/// Keys that are translated.
+#[rustfmt::skip]
+const READ: &[&str] = &[
+    "rw", "bs", "bsrange", "bssplit", "ba", "iodepth",
+    "numjobs", "size", "io_size", "offset", "runtime", "time_based",
+    "ramp_time", "rwmixread", "rwmixwrite", "percentage_random", "random_distribution", "rate_iops",
+    "rate_process", "thinktime", "thinktime_blocks", "filename", "directory", "direct",
+    "ioengine", "verify", "loops", "kb_base", "randseed", "sync",
+    "buffer_compress_percentage", "dedupe_percentage", "number_ios", "iodepth_batch_complete_min", "description", "allow_file_create",
+];
+
+/// Keys that change nothing here.
+#[rustfmt::skip]
+const MOOT: &[&str] = &[
+    "group_reporting", "name", "thread", "stonewall", "wait_for_previous", "fallocate",
+    "invalidate", "norandommap", "randrepeat", "refill_buffers", "exitall", "disable_slat",
+    "disable_clat", "disable_lat", "lat_percentiles", "clat_percentiles", "percentile_list", "gtod_reduce",
+    "clocksource", "eta", "status-interval", "write_bw_log", "write_lat_log", "write_iops_log",
+    "log_avg_msec", "registerfiles", "fixedbufs", "hipri", "sqthread_poll", "do_verify",
+    "iodepth_batch", "iodepth_batch_submit", "iodepth_low", "unlink", "create_on_open", "overwrite",
+    "file_service_type", "unit_base", "significant_figures", "zero_buffers", "verify_fatal", "ioscheduler",
+    "prio",
+];
+
 /// See [`Fate`].
 pub fn fate(key: &str) -> Fate {
-    use Fate::{Cannot, Moot, Read};
+    use Fate::Cannot;
     match key {
-        "rw"
-        | "bs"
-        | "bsrange"
-        | "bssplit"
-        | "ba"
-        | "iodepth"
-        | "numjobs"
-        | "size"
-        | "io_size"
-        | "offset"
-        | "runtime"
-        | "time_based"
-        | "ramp_time"
-        | "rwmixread"
-        | "rwmixwrite"
-        | "percentage_random"
-        | "random_distribution"
-        | "rate_iops"
-        | "rate_process"
-        | "thinktime"
-        | "thinktime_blocks"
-        | "filename"
-        | "directory"
-        | "direct"
-        | "ioengine"
-        | "verify"
-        | "loops"
-        | "kb_base"
-        | "randseed"
-        | "sync"
-        | "buffer_compress_percentage"
-        | "dedupe_percentage"
-        | "number_ios"
-        | "iodepth_batch_complete_min"
-        | "description"
-        | "allow_file_create" => Read,
-        "group_reporting"
-        | "name"
-        | "thread"
-        | "stonewall"
-        | "wait_for_previous"
-        | "fallocate"
-        | "invalidate"
-        | "norandommap"
-        | "randrepeat"
-        | "refill_buffers"
-        | "exitall"
-        | "disable_slat"
-        | "disable_clat"
-        | "disable_lat"
-        | "lat_percentiles"
-        | "clat_percentiles"
-        | "percentile_list"
-        | "gtod_reduce"
-        | "clocksource"
-        | "eta"
-        | "status-interval"
-        | "write_bw_log"
-        | "write_lat_log"
-        | "write_iops_log"
-        | "log_avg_msec"
-        | "registerfiles"
-        | "fixedbufs"
-        | "hipri"
-        | "sqthread_poll"
-        | "do_verify"
-        | "iodepth_batch"
-        | "iodepth_batch_submit"
-        | "iodepth_low"
-        | "unlink"
-        | "create_on_open"
-        | "overwrite"
-        | "file_service_type"
-        | "unit_base"
-        | "significant_figures"
-        | "zero_buffers"
-        | "verify_fatal"
-        | "ioscheduler"
-        | "prio" => Moot,
+        _ if READ.contains(&key) => Fate::Read,
+        _ if MOOT.contains(&key) => Fate::Moot,
         "startdelay" => Cannot("workloads are measured one after the other, each from its own start"),
         "rate" => Cannot("limit requests instead of bytes: rate_iops, here arrival = { kind = \"open\", … }"),
         "rate_min" | "rate_iops_min" => Cannot("compare results with brunt compare --fail-if"),

@@ -1,6 +1,12 @@
-//! The rules of ARCHITECTURE.md that a source can be held to: who depends on whom, and where `unsafe` stands.
+//! The rules of ARCHITECTURE.md that a source can be held to: who depends on whom, where `unsafe` stands, how errors
+//! are typed, how long files and functions are.
+//!
+//! A rule that does not hold everywhere yet has its exceptions here, each with a reason. The list only shrinks: a
+//! test fails when an exception no longer applies.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 fn crates() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_path_buf()
@@ -150,3 +156,196 @@ fn results_and_reports_need_no_engine() {
         assert!(found.is_empty(), "{name} needs {found:?}");
     }
 }
+
+/// Code that ships: the sources of all crates without comments and tests, by their path below `crates/`.
+fn shipped() -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(crates()).unwrap() {
+        let src = entry.unwrap().path().join("src");
+        if src.is_dir() {
+            found.extend(sources(&src));
+        }
+    }
+    let is_test = |path: &str| path.ends_with("/tests.rs") || path.contains("/tests/");
+    let mut found: Vec<(String, String)> = found
+        .into_iter()
+        .map(|(path, text)| {
+            let path = path.strip_prefix(crates()).unwrap().display().to_string();
+            let end = text.find("#[cfg(test)]\nmod tests").unwrap_or(text.len());
+            (path, text[..end].to_string())
+        })
+        .filter(|(path, _)| !is_test(path))
+        .collect();
+    found.sort();
+    found
+}
+
+/// Holds what breaks a rule against the exceptions that are known: neither more nor fewer.
+fn only(known: &[(&str, &str)], broken: &BTreeSet<String>, rule: &str) {
+    let new: Vec<_> = broken.iter().filter(|place| known.iter().all(|(known, _)| known != place)).collect();
+    assert!(new.is_empty(), "{rule}\nbroken by {new:#?}");
+    let cured: Vec<_> = known.iter().filter(|(place, _)| !broken.contains(*place)).collect();
+    assert!(
+        cured.is_empty(),
+        "{rule}\nno longer broken by {cured:#?}: take these exceptions out of the list"
+    );
+}
+
+/// The crates in the order of the table in ARCHITECTURE.md, from the command line down.
+fn order() -> Vec<String> {
+    let page = std::fs::read_to_string(crates().join("../ARCHITECTURE.md")).unwrap();
+    let names = page.lines().filter_map(|line| line.strip_prefix("| `brunt")?.split_once('`'));
+    names.map(|(name, _)| format!("brunt{name}")).collect()
+}
+
+/// The dependencies of each crate of the workspace, tests' left out.
+fn dependencies() -> Vec<(String, Vec<String>)> {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--no-deps", "--offline", "--format-version", "1"])
+        .current_dir(crates())
+        .output()
+        .unwrap();
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let name = |value: &serde_json::Value| value["name"].as_str().unwrap().to_string();
+    let packages = metadata["packages"].as_array().unwrap().iter();
+    packages
+        .map(|package| {
+            let all = package["dependencies"].as_array().unwrap().iter();
+            (name(package), all.filter(|one| one["kind"] != "dev").map(name).collect())
+        })
+        .collect()
+}
+
+#[test]
+fn a_crate_knows_only_those_below_it() {
+    let order = order();
+    let place = |name: &str| order.iter().position(|known| known == name);
+    for (name, dependencies) in dependencies() {
+        let own =
+            place(&name).unwrap_or_else(|| panic!("the table of ARCHITECTURE.md has no line for {name}"));
+        for other in dependencies.iter().filter(|other| other.starts_with("brunt")) {
+            assert!(place(other) > Some(own), "{name} depends on {other}, which does not stand below it");
+        }
+    }
+}
+
+#[test]
+fn a_library_has_one_crate_that_knows_it() {
+    for (library, owners) in [("parquet", &["brunt-lake"][..]), ("maud", &["brunt-report"]), ("tokio", &[])] {
+        for (name, dependencies) in dependencies() {
+            let knows = dependencies.iter().any(|other| other == library);
+            assert!(!knows || owners.contains(&name.as_str()), "{name} depends on {library}");
+        }
+    }
+}
+
+#[test]
+fn plain_data_and_parsers_do_no_io() {
+    let wire =
+        ["std::net::T", "std::net::U", "std::fs", "std::thread", "std::process", "Instant", "SystemTime"];
+    let result = ["std::net", "std::thread", "std::process", "io_uring", "rustix", "libc"];
+    for (path, text) in shipped() {
+        let banned = match path.split('/').next().unwrap() {
+            "brunt-wire" => &wire[..],
+            "brunt-result" => &result[..],
+            _ => continue,
+        };
+        for word in banned {
+            assert!(!text.contains(word), "{path} uses {word}");
+        }
+    }
+}
+
+/// The last argument of each `Result<…>` in a text.
+fn errors_of(text: &str) -> Vec<&str> {
+    let mut found = Vec::new();
+    for (start, _) in text.match_indices("Result<") {
+        let inside = &text[start + "Result<".len()..];
+        let (mut depth, mut last) = (1, 0);
+        for (at, c) in inside.char_indices() {
+            match c {
+                '<' | '(' | '[' => depth += 1,
+                '>' if inside[..at].ends_with('-') => {}
+                '>' | ')' | ']' => depth -= 1,
+                ',' if depth == 1 => last = at + 1,
+                _ => {}
+            }
+            if depth == 0 {
+                if last > 0 {
+                    found.push(inside[last..at].trim());
+                }
+                break;
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn errors_have_types() {
+    let broken = shipped().into_iter().filter(|(_, text)| errors_of(text).contains(&"String"));
+    only(TEXT_ERRORS, &broken.map(|(path, _)| path).collect(), "no function returns Result<_, String>");
+}
+
+const TEXT_ERRORS: &[(&str, &str)] = &[];
+
+#[test]
+fn nothing_is_decided_by_the_text_of_a_message() {
+    let messages = ["why", "note", "message", "error", "error.to_string()", "note.as_str()", "reason"];
+    let tests = ["starts_with(\"", "contains(\"", "ends_with(\"", "strip_prefix(\""];
+    let mut broken = BTreeSet::new();
+    for (path, text) in shipped() {
+        for pattern in messages.iter().flat_map(|message| tests.map(|test| format!("{message}.{test}"))) {
+            let stands_alone = |at: usize| !text[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_');
+            if text.match_indices(&pattern).any(|(at, _)| stands_alone(at)) {
+                broken.insert(path.clone());
+            }
+        }
+    }
+    only(DECIDED_BY_TEXT, &broken, "no code decides by the text of a message");
+}
+
+const DECIDED_BY_TEXT: &[(&str, &str)] = &[(
+    "brunt-study/src/experiment/mistake.rs",
+    "serde gives unknown and missing fields as text only; help alone",
+)];
+
+/// The most lines of a file, and of a function.
+const FILE_LINES_MAX: usize = 800;
+const FUNCTION_LINES_MAX: usize = 100;
+
+#[test]
+fn files_and_functions_are_short() {
+    let (mut files, mut functions) = (BTreeSet::new(), BTreeSet::new());
+    for (path, _) in shipped() {
+        let text = std::fs::read_to_string(crates().join(&path)).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        if lines.len() > FILE_LINES_MAX {
+            files.insert(path.clone());
+        }
+        for (first, line) in lines.iter().enumerate() {
+            let code = line.trim_start();
+            let Some((before, name)) = code.split_once("fn ") else { continue };
+            let is_item = before.split_whitespace().all(|word| {
+                ["pub", "const", "async", "unsafe", "extern", "\"C\""].contains(&word)
+                    || word.starts_with("pub(")
+            });
+            let head = lines[first..].iter().find(|line| line.ends_with(['{', '}', ';']));
+            if !is_item || head.is_some_and(|head| head.ends_with(';')) {
+                continue;
+            }
+            // As rustfmt leaves it, a function ends at the first brace that stands where it began.
+            let end = format!("{}}}", &line[..line.len() - code.len()]);
+            let length = lines[first..].iter().position(|line| *line == end).map_or(1, |last| last + 1);
+            if length > FUNCTION_LINES_MAX && !lines[first].ends_with('}') {
+                let name = name.split(['(', '<']).next().unwrap();
+                functions.insert(format!("{path} {name}"));
+            }
+        }
+    }
+    only(LONG_FILES, &files, "no file has more than 800 lines");
+    only(LONG_FUNCTIONS, &functions, "no function has more than 100 lines");
+}
+
+const LONG_FILES: &[(&str, &str)] = &[];
+const LONG_FUNCTIONS: &[(&str, &str)] = &[];

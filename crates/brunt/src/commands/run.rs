@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use brunt_block::Backend;
 use brunt_fio::FioJson;
 use brunt_probe::{Prober, Watch};
 use brunt_result::summary::{self, Summary};
-use brunt_study::experiment::{Experiment, Target};
+use brunt_study::experiment::{Experiment, Plan, Target};
 use brunt_study::fault::{FaultSchedule, overlaps};
 use brunt_study::hook::{Company, RunHook};
 use brunt_study::lab::BuiltLab;
@@ -67,20 +68,7 @@ impl Subcommand for Run {
         let folder = self.out.unwrap_or_else(|| free_folder(&self.experiment));
         let taken = folder.join(summary::FILE_NAME).exists();
         if self.check {
-            describe(&experiment, &plan).into_iter().for_each(|line| output.line(line));
-            let state = if taken { "exist already; choose another folder" } else { "are written" };
-            output.line(format_args!("results in {} {state}", folder.display()));
-            output.object(&json!({
-                "name": experiment.name,
-                "points": plan.points,
-                "runs": plan.runs.len(),
-                "time_min_s": plan.time_min.as_secs_f64(),
-                "open_ended": plan.open_ended,
-                "written": plan.written,
-                "overlapping_faults": overlaps(&experiment.fault),
-                "results": folder,
-                "results_exist": taken,
-            }));
+            check(&experiment, &plan, &folder, taken, output);
             return Ok(());
         }
         if taken {
@@ -91,29 +79,7 @@ impl Subcommand for Run {
             None => None,
             Some(entry) => Some(lab::enter(entry, experiment.seed)?),
         };
-        let mut targets = BTreeMap::new();
-        let mut roles = Vec::new();
-        let mut roles_by_target = BTreeMap::new();
-        for (name, target) in &experiment.targets {
-            let written = plan.written.iter().find(|(written, _, _)| written == name);
-            let (url, role) = serve(name, target, lab.as_ref())?;
-            if let Some(role) = role {
-                roles_by_target.insert(name.clone(), Arc::clone(&role));
-                roles.push(role);
-            }
-            let backend = devices::open(&url, written.is_none())?;
-            if let Some((_, url, allowed)) = written {
-                devices::guard(backend.as_ref(), *allowed).map_err(|failure| {
-                    failure.advise(format!(
-                        "name it in the experiment if that may be lost: allow_overwrite = [\"{url}\"]"
-                    ))
-                })?;
-            }
-            for note in &backend.info().notes {
-                output.note(format_args!("{name}: {note}"));
-            }
-            targets.insert(name.clone(), backend);
-        }
+        let Opened { mut targets, roles, roles_by_target } = open(&experiment, &plan, lab.as_ref(), output)?;
         let faults = match experiment.fault.is_empty() {
             true => None,
             false => Some(
@@ -157,37 +123,103 @@ impl Subcommand for Run {
         let study = Study::new(experiment, targets, env!("CARGO_PKG_VERSION"), &folder, company);
         let result = study.run(stop);
         drop(watching);
-        // Whatever ended it: the page is of what is on disk.
-        let page = folder.join(report::FILE_NAME);
-        let made = Summary::read(&folder)
-            .map_err(std::io::Error::other)
-            .and_then(|summary| report::write(&summary, &folder, &page));
-        match &made {
-            Ok(_) => output.note(format_args!("report in {}", page.display())),
-            Err(error) => output.note(format_args!("no report: {}: {error}", page.display())),
-        }
+        write_page(&folder, output);
         let summary = result.map_err(Failure::failed)?;
         for role in &roles {
             role.shutdown().map_err(Failure::failed)?;
         }
-        match fio {
-            Some(fio) if !output.is_json() => {
-                let document = fio.document(env!("CARGO_PKG_VERSION"));
-                let text = serde_json::to_string_pretty(&document).map_err(Failure::failed)?;
-                output.bytes(format!("{text}\n").as_bytes());
-            }
-            _ => {
-                table(&summary).into_iter().for_each(|line| output.line(line));
-                output.line(format_args!("results in {}", folder.display()));
-            }
-        }
-        output.object(&serde_json::to_value(&summary).map_err(Failure::failed)?);
+        print(&summary, fio, &folder, output)?;
         match &summary.trouble {
             None => Ok(()),
             Some(trouble) => Err(Failure::failed(format!("incomplete: {trouble}"))
                 .advise(format!("the finished runs are in {}", folder.display()))),
         }
     }
+}
+
+/// Prints what a run would do: `--check`.
+fn check(experiment: &Experiment, plan: &Plan, folder: &Path, taken: bool, output: &Output) {
+    describe(experiment, plan).into_iter().for_each(|line| output.line(line));
+    let state = if taken { "exist already; choose another folder" } else { "are written" };
+    output.line(format_args!("results in {} {state}", folder.display()));
+    output.object(&json!({
+        "name": experiment.name,
+        "points": plan.points,
+        "runs": plan.runs.len(),
+        "time_min_s": plan.time_min.as_secs_f64(),
+        "open_ended": plan.open_ended,
+        "written": plan.written,
+        "overlapping_faults": overlaps(&experiment.fault),
+        "results": folder,
+        "results_exist": taken,
+    }));
+}
+
+/// The targets of an experiment, and the processes that serve some of them.
+struct Opened {
+    targets: BTreeMap<String, Arc<dyn Backend>>,
+    roles: Vec<Arc<Role>>,
+    roles_by_target: BTreeMap<String, Arc<Role>>,
+}
+
+/// Starts what is served and opens all targets; refuses those that hold something that would be overwritten.
+fn open(
+    experiment: &Experiment,
+    plan: &Plan,
+    lab: Option<&BuiltLab>,
+    output: &Output,
+) -> Result<Opened, Failure> {
+    let mut opened = Opened { targets: BTreeMap::new(), roles: Vec::new(), roles_by_target: BTreeMap::new() };
+    for (name, target) in &experiment.targets {
+        let written = plan.written.iter().find(|(written, _, _)| written == name);
+        let (url, role) = serve(name, target, lab)?;
+        if let Some(role) = role {
+            opened.roles_by_target.insert(name.clone(), Arc::clone(&role));
+            opened.roles.push(role);
+        }
+        let backend = devices::open(&url, written.is_none())?;
+        if let Some((_, url, allowed)) = written {
+            devices::guard(backend.as_ref(), *allowed).map_err(|failure| {
+                failure.advise(format!(
+                    "name it in the experiment if that may be lost: allow_overwrite = [\"{url}\"]"
+                ))
+            })?;
+        }
+        for note in &backend.info().notes {
+            output.note(format_args!("{name}: {note}"));
+        }
+        opened.targets.insert(name.clone(), backend);
+    }
+    Ok(opened)
+}
+
+/// Writes the report of what is on disk, whatever ended the experiment.
+fn write_page(folder: &Path, output: &Output) {
+    let page = folder.join(report::FILE_NAME);
+    let made = Summary::read(folder)
+        .map_err(std::io::Error::other)
+        .and_then(|summary| report::write(&summary, folder, &page));
+    match &made {
+        Ok(_) => output.note(format_args!("report in {}", page.display())),
+        Err(error) => output.note(format_args!("no report: {}: {error}", page.display())),
+    }
+}
+
+/// Prints the figures, as a table or as fio does.
+fn print(summary: &Summary, fio: Option<FioJson>, folder: &Path, output: &Output) -> Done {
+    match fio {
+        Some(fio) if !output.is_json() => {
+            let document = fio.document(env!("CARGO_PKG_VERSION"));
+            let text = serde_json::to_string_pretty(&document).map_err(Failure::failed)?;
+            output.bytes(format!("{text}\n").as_bytes());
+        }
+        _ => {
+            table(summary).into_iter().for_each(|line| output.line(line));
+            output.line(format_args!("results in {}", folder.display()));
+        }
+    }
+    output.object(&serde_json::to_value(summary).map_err(Failure::failed)?);
+    Ok(())
 }
 
 /// An experiment and its text: what is kept with the results, whole where it includes other files.
