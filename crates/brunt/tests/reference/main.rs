@@ -8,6 +8,7 @@ mod render;
 
 use std::path::{Path, PathBuf};
 
+use brunt_result::summary::Summary;
 use render::{Notation, Reference};
 use serde_json::Value;
 use support::{brunt, root, succeed};
@@ -76,4 +77,21 @@ fn experiments() {
     let reference =
         Reference { schema: &schema, examples: &examples, notation: Notation::Toml, order: &order };
     keep("experiments.md", &head, &reference);
+}
+
+/// `docs/summary.md` has every key of `summary.json`, with its meaning and an example of a file that is read.
+#[test]
+fn summary() {
+    let schema = serde_json::to_value(Summary::schema()).expect("the schema is JSON");
+    let here = root().join("crates/brunt/tests/reference");
+    let text = std::fs::read_to_string(here.join("summary.json")).expect("an example");
+    let read: Summary = serde_json::from_str(&text).expect("an example of this format");
+    let example = serde_json::to_value(&read).expect("JSON");
+    assert_eq!(example, serde_json::from_str::<Value>(&text).expect("JSON"), "keys that nobody reads");
+    let head = std::fs::read_to_string(here.join("summary.md")).expect("the introduction");
+    let order = ["format", "brunt", "complete", "trouble", "experiment", "points"];
+    let examples = [example];
+    let reference =
+        Reference { schema: &schema, examples: &examples, notation: Notation::Json, order: &order };
+    keep("summary.md", &head, &reference);
 }

@@ -15,7 +15,6 @@ pub enum Notation {
     /// `key = value`
     Toml,
     /// `"key": value`
-    #[allow(dead_code)] // for references of JSON documents
     Json,
 }
 
@@ -359,7 +358,9 @@ impl<'r, 'a> Writer<'r, 'a> {
         for (key, property) in keys {
             let what = format!("{heading}: {key}");
             let shape = self.reference.shape(property);
-            let told = property["description"].as_str().map(one_line).unwrap_or_default();
+            // The only key of a variant is what the variant says.
+            let said = property.get("description").or_else(|| variant.node.get("description"));
+            let told = said.and_then(Value::as_str).map(one_line).unwrap_or_default();
             if told.is_empty() {
                 self.lacking.push(format!("{what}: no description"));
             }
