@@ -294,7 +294,7 @@ impl Drop for Hog {
 mod tests {
     use super::*;
 
-    /// The goal: a peer's line is read, and nothing else is taken for one.
+    /// A peer's line is read, and nothing else is taken for one.
     #[test]
     fn peers_lines() {
         let check = |text, rate| assert_eq!(parse_rate(text), rate, "{text:?}");
@@ -305,7 +305,7 @@ mod tests {
         check("", None);
     }
 
-    /// The goal: the median is the middle, of two the mean.
+    /// The median is the middle, of two the mean.
     #[test]
     fn medians() {
         let check = |values: &[f64], expected: f64| assert!((median(values) - expected).abs() < 1e-9);

@@ -52,14 +52,14 @@ pub fn median(values: &[f64]) -> f64 {
 mod tests {
     use super::*;
 
-    /// The goal: the median of odd and even numbers of values.
+    /// The median of odd and even numbers of values.
     #[test]
     fn medians() {
         assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
     }
 
-    /// The goal: a busy process is seen to be busy.
+    /// A busy process is seen to be busy.
     #[test]
     fn busy_process_has_cpu_time() {
         let used = brunt_core::Cost::now();

@@ -78,7 +78,7 @@ fn monotonic_now() -> Nanos {
 mod tests {
     use super::*;
 
-    /// The goal: a manual clock moves only by hand, and its clones with it.
+    /// A manual clock moves only by hand, and its clones with it.
     #[test]
     fn manual_clock_moves_by_hand() {
         let clock = Clock::manual();
@@ -88,7 +88,7 @@ mod tests {
         assert_eq!(other.now().since(Nanos(5)), Duration::from_nanos(3_599_999_999_995));
     }
 
-    /// The goal: the real clock does not go back.
+    /// The real clock does not go back.
     #[test]
     fn monotonic_clock_never_goes_back() {
         let clock = Clock::default();

@@ -124,7 +124,7 @@ impl Spent {
 mod tests {
     use super::*;
 
-    /// The goal: work shows as processor time, and a wait as a voluntary switch.
+    /// Work shows as processor time, and a wait as a voluntary switch.
     #[test]
     fn work_and_waits_show() {
         let before = Cost::now();
@@ -138,7 +138,7 @@ mod tests {
         assert!(used.voluntary_switches >= 1 && used.switches() >= used.voluntary_switches);
     }
 
-    /// The goal: a program's end, its processor time and its memory are its own.
+    /// A program's end, its processor time and its memory are its own.
     #[test]
     fn a_program_that_ended() {
         let run = |script: &str| {

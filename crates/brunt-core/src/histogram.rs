@@ -194,7 +194,7 @@ mod tests {
     use super::*;
     use crate::random::Random;
 
-    /// The goal: percentiles are within the stated error of those of the sorted list.
+    /// Percentiles are within the stated error of those of the sorted list.
     #[test]
     fn percentiles_are_within_a_thousandth() {
         let mut random = Random::new(1);
@@ -211,7 +211,7 @@ mod tests {
         assert!((histogram.mean().unwrap() - mean).abs() < 1e-6 * mean);
     }
 
-    /// The goal: merging parts is the same as having counted all, and a file's round trip keeps percentiles.
+    /// Merging parts is the same as having counted all, and a file's round trip keeps percentiles.
     #[test]
     fn merging_is_counting() {
         let mut random = Random::new(2);
@@ -262,7 +262,7 @@ mod tests {
         assert!(serde_json::from_str::<Histogram>(nonsense).is_err());
     }
 
-    /// The goal: a latency beyond the range is counted, and its true length is kept.
+    /// A latency beyond the range is counted, and its true length is kept.
     #[test]
     fn longest_latency_is_exact() {
         let mut histogram = Histogram::new();

@@ -133,7 +133,7 @@ impl JsonSchema for Span {
 mod tests {
     use super::*;
 
-    /// The goal: what is read can be written and read again, to the byte and the nanosecond.
+    /// What is read can be written and read again, to the byte and the nanosecond.
     #[test]
     fn round_trips() {
         let sizes = [0, 1, 511, 4096, 1_610_612_736, 1_234_567_890_123, u64::MAX];
@@ -148,7 +148,7 @@ mod tests {
         }
     }
 
-    /// The goal: a number without a unit is a size and never a duration.
+    /// A number without a unit is a size and never a duration.
     #[test]
     fn durations_need_their_unit() {
         assert_eq!(serde_json::from_str::<Size>("4096").unwrap(), Size(4096));

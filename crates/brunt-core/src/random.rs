@@ -94,7 +94,7 @@ fn split_mix(state: &mut u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// The goal: the sequence is frozen; a change here would change every experiment's requests.
+    /// The sequence is frozen; a change here would change every experiment's requests.
     #[test]
     fn sequence_is_frozen() {
         let mut random = Random::new(42);
@@ -103,7 +103,7 @@ mod tests {
         assert_eq!(first, [1546998764402558742, 6990951692964543102, 12544586762248559009]);
     }
 
-    /// The goal: so are the distributions, to the last bit.
+    /// So are the distributions, to the last bit.
     #[test]
     fn distributions_are_frozen() {
         let mut random = Random::new(42);
@@ -111,7 +111,7 @@ mod tests {
         assert_eq!(random.normal().to_bits(), 13824526211183503328);
     }
 
-    /// The goal: means of the distributions are where they are said to be.
+    /// Means of the distributions are where they are said to be.
     #[test]
     fn distributions_have_their_means() {
         let mut random = Random::new(7);
@@ -123,7 +123,7 @@ mod tests {
         assert!((mean(&mut || random.below(10) as f64) - 4.5).abs() < 0.05);
     }
 
-    /// The goal: parts of one seed have sequences of their own.
+    /// Parts of one seed have sequences of their own.
     #[test]
     fn parts_differ() {
         assert_ne!(Random::for_part(1, 0).next_u64(), Random::for_part(1, 1).next_u64());

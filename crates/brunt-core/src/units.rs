@@ -156,7 +156,7 @@ pub fn format_grouped(value: f64) -> String {
 mod tests {
     use super::*;
 
-    /// The goal: sizes mean what fio and dd mean by them.
+    /// Sizes mean what fio and dd mean by them.
     #[test]
     fn sizes() {
         let check = |text, bytes| assert_eq!(parse_size(text), Ok(bytes), "{text}");
@@ -171,7 +171,7 @@ mod tests {
         check("16EiB".replace("EiB", "P").as_str(), 16 << 50);
     }
 
-    /// The goal: what is wrong is said, and nothing is guessed.
+    /// What is wrong is said, and nothing is guessed.
     #[test]
     fn wrong_quantities() {
         assert!(matches!(parse_size("k"), Err(UnitError::NoNumber(..))));
@@ -183,7 +183,7 @@ mod tests {
         assert!(matches!(parse_duration("10"), Err(UnitError::UnknownUnit(..))));
     }
 
-    /// The goal: durations keep their unit.
+    /// Durations keep their unit.
     #[test]
     fn durations() {
         let check = |text, nanos| assert_eq!(parse_duration(text), Ok(Duration::from_nanos(nanos)), "{text}");
@@ -193,7 +193,7 @@ mod tests {
         check("2m", 120_000_000_000);
     }
 
-    /// The goal: sizes read back as they were meant.
+    /// Sizes read back as they were meant.
     #[test]
     fn formatting() {
         assert_eq!(format_size(0), "0B");

@@ -537,7 +537,7 @@ mod tests {
         ],
     };
 
-    /// The goal: what is put in is what comes out, nulls included, one batch after another.
+    /// What is put in is what comes out, nulls included, one batch after another.
     #[test]
     fn rows_in_and_out() {
         let mut batch = Batch::new(&TABLE);
@@ -554,7 +554,7 @@ mod tests {
         assert_eq!((both, batch.is_empty()), (Batch::new(&TABLE), false));
     }
 
-    /// The goal: rows that come as words are the rows that come value by value, over several tiles, with
+    /// Rows that come as words are the rows that come value by value, over several tiles, with
     /// and without nulls in them, and again when the words were cleared.
     #[test]
     fn rows_as_words() {
@@ -593,7 +593,7 @@ mod tests {
         ordered
     }
 
-    /// The goal: rows stay together when they are put in order, and equal ones keep theirs.
+    /// Rows stay together when they are put in order, and equal ones keep theirs.
     #[test]
     fn rows_in_order() {
         let mut batch = Batch::new(&TABLE);
@@ -615,7 +615,7 @@ mod tests {
         assert_eq!((batch.bools("d"), batch.is_null("b", 0)), (&[false, true, true, true][..], true));
     }
 
-    /// The goal: keys near to each other and far apart, nulls among them or not: all come in the order in
+    /// Keys near to each other and far apart, nulls among them or not: all come in the order in
     /// which a stable sort puts them.
     #[test]
     fn rows_in_order_of_any_keys() {
@@ -651,7 +651,7 @@ mod tests {
         }
     }
 
-    /// The goal: whole columns can be appended at once, and ragged ones are our own mistake.
+    /// Whole columns can be appended at once, and ragged ones are our own mistake.
     #[test]
     fn whole_columns() {
         const PLAIN: Table = Table {
@@ -668,7 +668,7 @@ mod tests {
         assert!(std::panic::catch_unwind(move || batch.end_rows()).is_err());
     }
 
-    /// The goal: a value in the wrong place is refused, not stored.
+    /// A value in the wrong place is refused, not stored.
     #[test]
     fn wrong_values_are_refused() {
         let refused =

@@ -450,7 +450,7 @@ fn properties(table: &Table) -> WriterProperties {
 mod tests {
     use super::*;
 
-    /// The goal: a batch without rows is a complete file too: an engine finds the columns in it.
+    /// A batch without rows is a complete file too: an engine finds the columns in it.
     #[test]
     fn no_rows_are_a_file() {
         const TABLE: Table = Table { name: "t", doc: "Rows.", columns: &[Column::int("a", "Integers.")] };

@@ -29,7 +29,7 @@ pub fn between_marks(page: &str) -> Option<&str> {
 mod tests {
     use super::*;
 
-    /// The goal: every column is there with its type, and a page's part is found again.
+    /// Every column is there with its type, and a page's part is found again.
     #[test]
     fn a_table_becomes_a_section() {
         const TABLE: Table = Table {

@@ -249,7 +249,7 @@ mod tests {
         all
     }
 
-    /// The goal: every width and the ends of the range come back, in blocks that are full and not.
+    /// Every width and the ends of the range come back, in blocks that are full and not.
     #[test]
     fn deltas_come_back() {
         let check = |values: &[i64]| {
@@ -275,7 +275,7 @@ mod tests {
         }
     }
 
-    /// The goal: the least and the greatest wherever they stand, and sameness, at each length.
+    /// The least and the greatest wherever they stand, and sameness, at each length.
     #[test]
     fn extremes_are_found() {
         let mut random = brunt_core::random::Random::new(13);
@@ -298,7 +298,7 @@ mod tests {
         assert_eq!((extremes(&values), all_same(&values)), (Some((7, 8)), false));
     }
 
-    /// The goal: runs and what lies between them come back, for each width.
+    /// Runs and what lies between them come back, for each width.
     #[test]
     fn runs_come_back() {
         let mut random = brunt_core::random::Random::new(12);

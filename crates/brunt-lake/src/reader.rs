@@ -317,7 +317,7 @@ mod tests {
         folder
     }
 
-    /// The goal: columns may come and go between versions; a type may not change.
+    /// Columns may come and go between versions; a type may not change.
     #[test]
     fn older_files_are_read() {
         let folder = table();
@@ -335,7 +335,7 @@ mod tests {
         assert_eq!(parts(folder.path(), &missing).unwrap(), Vec::<PartFile>::new());
     }
 
-    /// The goal: a damaged file is an error or other values, never a panic.
+    /// A damaged file is an error or other values, never a panic.
     #[test]
     fn damage_is_an_error() {
         let folder = table();

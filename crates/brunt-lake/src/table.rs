@@ -171,7 +171,7 @@ impl Table {
 mod tests {
     use super::*;
 
-    /// The goal: each mistake in a description is told, and a good one has none.
+    /// Each mistake in a description is told, and a good one has none.
     #[test]
     fn mistakes_are_told() {
         const GOOD: Table = Table { name: "good", doc: "Rows.", columns: &[Column::int("a_ns", "A time.")] };

@@ -432,7 +432,7 @@ mod tests {
         WriterOptions { rows_max, ..WriterOptions::default() }
     }
 
-    /// The goal: rows come back as they were, over parts closed by rows, with nulls of every type.
+    /// Rows come back as they were, over parts closed by rows, with nulls of every type.
     #[test]
     fn rows_come_back() {
         let folder = Folder::new();
@@ -452,7 +452,7 @@ mod tests {
         assert_eq!(written.bytes, on_disk);
     }
 
-    /// The goal: whoever looks at the folder at any moment, as after a SIGKILL, can read it, and no
+    /// Whoever looks at the folder at any moment, as after a SIGKILL, can read it, and no
     /// row that has waited for `age_max` is missing.
     #[test]
     fn every_moment_is_readable() {
@@ -475,7 +475,7 @@ mod tests {
         ));
     }
 
-    /// The goal: a killed writer's half file is no part, and a resumed one goes on behind the parts.
+    /// A killed writer's half file is no part, and a resumed one goes on behind the parts.
     #[test]
     fn resumed_after_a_kill() {
         let folder = Folder::new();
@@ -491,7 +491,7 @@ mod tests {
         assert_eq!((folder.files().len(), folder.read()), (2, vec![0, 1]));
     }
 
-    /// The goal: a part is closed when its first row is old enough, however few there are and whether or
+    /// A part is closed when its first row is old enough, however few there are and whether or
     /// not the rows are on disk already; without new rows there are no new parts.
     #[test]
     fn parts_end_by_time() {
@@ -512,7 +512,7 @@ mod tests {
         assert_eq!(writer.finish().unwrap(), written);
     }
 
-    /// The goal: several write a table side by side; each goes on behind its own parts, and a reader finds
+    /// Several write a table side by side; each goes on behind its own parts, and a reader finds
     /// all of them, or those of one.
     #[test]
     fn series_side_by_side() {
@@ -542,7 +542,7 @@ mod tests {
         assert_eq!(found, [200, 201]);
     }
 
-    /// The goal: a budget keeps the newest rows, and counts what it deleted.
+    /// A budget keeps the newest rows, and counts what it deleted.
     #[test]
     fn the_oldest_parts_go() {
         let folder = Folder::new();
@@ -564,7 +564,7 @@ mod tests {
         assert!(folder.read().into_iter().eq(100 - written.parts as i64 * 10..100));
     }
 
-    /// The goal: trouble with the disk names the file, loses nothing in memory, and passes when the
+    /// Trouble with the disk names the file, loses nothing in memory, and passes when the
     /// cause has passed. (A folder that is gone stands for the disk here.)
     #[test]
     fn trouble_passes() {

@@ -227,7 +227,7 @@ fn gaps<S: Serializer>(values: &[Option<f64>], serializer: S) -> Result<S::Ok, S
 mod tests {
     use super::*;
 
-    /// The goal: data is short, and what is no number becomes a gap.
+    /// Data is short, and what is no number becomes a gap.
     #[test]
     fn data_is_short() {
         let values =

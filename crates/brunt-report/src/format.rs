@@ -130,7 +130,7 @@ pub fn plural(number: usize, word: &str) -> String {
 mod tests {
     use super::*;
 
-    /// The goal: every unit changes scale where a reader expects it, with three figures.
+    /// Every unit changes scale where a reader expects it, with three figures.
     #[test]
     fn numbers_for_people() {
         let check =

@@ -303,7 +303,7 @@ mod tests {
 
     const EVIL: &str = "</script><script>alert(1)</script><!--\u{2028}\"'&";
 
-    /// The goal: a name that looks like markup stays text, in the page and in its data.
+    /// A name that looks like markup stays text, in the page and in its data.
     #[test]
     fn names_do_not_break_out() {
         let axis = || Axis::new(EVIL, Unit::Count, Scale::Linear);
@@ -333,7 +333,7 @@ mod tests {
         assert_eq!(read["charts"][0]["series"][0]["name"], EVIL);
     }
 
-    /// The goal: nothing in a page is fetched from anywhere.
+    /// Nothing in a page is fetched from anywhere.
     #[test]
     fn a_page_is_alone() {
         let text = render(&Page::default());
@@ -343,7 +343,7 @@ mod tests {
         }
     }
 
-    /// The goal: the policy's hashes are in the spelling that browsers know (RFC 4648, 4).
+    /// The policy's hashes are in the spelling that browsers know (RFC 4648, 4).
     #[test]
     fn base64_of_the_standard() {
         for (plain, coded) in

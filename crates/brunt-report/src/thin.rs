@@ -208,7 +208,7 @@ impl Map {
 mod tests {
     use super::*;
 
-    /// The goal: no dip and no peak is lost by thinning out, their order is kept, memory is bounded.
+    /// No dip and no peak is lost by thinning out, their order is kept, memory is bounded.
     #[test]
     fn thinning_keeps_extremes() {
         let mut thin: Thin<1> = Thin::new(200);
@@ -233,7 +233,7 @@ mod tests {
         assert_eq!((thin.span(), thin.pushed()), (Some((0.0, 10_000.0)), 10_000));
     }
 
-    /// The goal: a short series is left as it is, gaps included.
+    /// A short series is left as it is, gaps included.
     #[test]
     fn short_series_stay() {
         let mut thin: Thin<2> = Thin::new(10);
@@ -244,7 +244,7 @@ mod tests {
         assert!(thin.is_zero(1) && !thin.is_zero(0));
     }
 
-    /// The goal: every request is in the map, at its latency, however long the run.
+    /// Every request is in the map, at its latency, however long the run.
     #[test]
     fn maps_keep_all() {
         let mut map = Map::default();

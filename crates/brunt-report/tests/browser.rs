@@ -75,7 +75,7 @@ fn check(browser: &mut Browser, folder: &Path, name: &str, page: &str, charts: u
     assert_eq!(browser.complaints, Vec::<String>::new(), "{name}");
 }
 
-/// The goal: pages of experiments, whole and bare, in light and dark, on screens, phones and paper.
+/// Pages of experiments, whole and bare, in light and dark, on screens, phones and paper.
 #[test]
 fn experiments_in_a_browser() {
     let scratch = tempfile::tempdir().unwrap();
@@ -154,7 +154,7 @@ fn experiments_in_a_browser() {
     check(&mut browser, folder, "bare", &page, 0);
 }
 
-/// The goal: a page of a real capture, looked at in the same ways.
+/// A page of a real capture, looked at in the same ways.
 #[test]
 fn captures_in_a_browser() {
     let scratch = tempfile::tempdir().unwrap();
@@ -172,7 +172,7 @@ fn captures_in_a_browser() {
     check(&mut browser, folder, "capture", &page, 3);
 }
 
-/// The goal: any page on disk can be looked at: BRUNT_LOOK names a file, BRUNT_PAGES where pictures go.
+/// Any page on disk can be looked at: BRUNT_LOOK names a file, BRUNT_PAGES where pictures go.
 #[test]
 fn look_at_a_page() {
     let Some(page) = std::env::var_os("BRUNT_LOOK") else { return };

@@ -375,7 +375,7 @@ mod tests {
         assert!((got - expected).abs() <= 1e-6 * expected.abs().max(1e-3), "{what}: {got}, not {expected}");
     }
 
-    /// The goal: quantiles of Student's t are those of the printed tables.
+    /// Quantiles of Student's t are those of the printed tables.
     #[test]
     fn student_table() {
         let check = |freedom, expected: f64| {
@@ -389,7 +389,7 @@ mod tests {
         check(120.0, 1.980);
     }
 
-    /// The goal: few runs are refused, and none is no estimate.
+    /// Few runs are refused, and none is no estimate.
     #[test]
     fn few_runs_have_no_verdict() {
         assert_eq!(Estimate::of(&[]), None);
@@ -410,7 +410,7 @@ mod tests {
         assert_eq!(both[1].p_holm, both[1].welch.map(|welch| welch.p));
     }
 
-    /// The goal: Holm's correction as in his paper: sorted, multiplied, never falling.
+    /// Holm's correction as in his paper: sorted, multiplied, never falling.
     #[test]
     fn holm_steps_down() {
         let corrected = holm(&[0.01, 0.04, 0.03, 0.005]);
@@ -420,7 +420,7 @@ mod tests {
         assert!(holm(&[]).is_empty());
     }
 
-    /// The goal: the interval of a ratio covers the truth about as often as it says.
+    /// The interval of a ratio covers the truth about as often as it says.
     #[test]
     fn bootstrap_covers() {
         let mut random = Random::new(11);
@@ -437,7 +437,7 @@ mod tests {
         assert_eq!(Ratio::of(&[1.0, 0.0], &B, 5), None);
     }
 
-    /// The goal: two laws alike are hardly ever called different, however many metrics there are.
+    /// Two laws alike are hardly ever called different, however many metrics there are.
     #[test]
     fn false_verdicts_are_rare() {
         let mut random = Random::new(17);
@@ -458,7 +458,7 @@ mod tests {
         assert!(wrong <= 6, "{wrong} of 40 families");
     }
 
-    /// The goal: rounds are whole, shuffled, and the same for the same seed.
+    /// Rounds are whole, shuffled, and the same for the same seed.
     #[test]
     fn order_is_interleaved() {
         let order = interleaved(5, 4, 9);
@@ -472,7 +472,7 @@ mod tests {
         assert!(order[..5].iter().map(|x| x.0).ne(order[5..10].iter().map(|x| x.0)));
     }
 
-    /// The goal: figures agree with SciPy 1.17 (`ttest_ind(equal_var=False)`, `mannwhitneyu`, `t.interval`).
+    /// Figures agree with SciPy 1.17 (`ttest_ind(equal_var=False)`, `mannwhitneyu`, `t.interval`).
     #[test]
     fn agrees_with_scipy() {
         let estimate = Estimate::of(&A).unwrap();

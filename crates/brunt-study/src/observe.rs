@@ -98,7 +98,7 @@ mod tests {
         }
     }
 
-    /// The goal: who failed hears nothing more but the end, the others everything, and the failure is
+    /// Who failed hears nothing more but the end, the others everything, and the failure is
     /// known by its last word.
     #[test]
     fn a_failed_observer_is_left_alone() {

@@ -231,13 +231,13 @@ fn run(name: &str, arguments: &ArgMatches, output: &Output) -> Done {
 mod tests {
     use super::*;
 
-    /// The goal: clap finds no contradiction in the definition (it checks on use otherwise).
+    /// Clap finds no contradiction in the definition (it checks on use otherwise).
     #[test]
     fn definition_is_consistent() {
         definition().debug_assert();
     }
 
-    /// The goal: each command is there once, says what it does, and its help ends with an example
+    /// Each command is there once, says what it does, and its help ends with an example
     /// that the definition itself accepts.
     #[test]
     fn every_command_has_help_and_a_working_example() {
@@ -261,7 +261,7 @@ mod tests {
         }
     }
 
-    /// The goal: what stands below a command has an example in its help as well, and it parses.
+    /// What stands below a command has an example in its help as well, and it parses.
     #[test]
     fn every_subcommand_has_a_working_example() {
         for command in COMMANDS {

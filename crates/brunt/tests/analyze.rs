@@ -11,7 +11,7 @@ fn brunt(arguments: &[&str], input: Stdio) -> Output {
     Command::new(env!("CARGO_BIN_EXE_brunt")).args(arguments).stdin(input).output().unwrap()
 }
 
-/// The goal: a report for people fits 80 columns and ends with the ledger.
+/// A report for people fits 80 columns and ends with the ledger.
 #[test]
 fn report_for_people() {
     let path = capture();
@@ -26,7 +26,7 @@ fn report_for_people() {
     }
 }
 
-/// The goal: the same as a page, beside the text.
+/// The same as a page, beside the text.
 #[test]
 fn report_as_a_page() {
     let folder = tempfile::tempdir().unwrap();
@@ -40,7 +40,7 @@ fn report_as_a_page() {
     assert_eq!(nowhere.status.code(), Some(1), "{nowhere:?}");
 }
 
-/// The goal: `--json` is one object whose parts add up, also from standard input.
+/// `--json` is one object whose parts add up, also from standard input.
 #[test]
 fn report_for_programs() {
     let input = std::fs::File::open(capture()).unwrap();
@@ -53,7 +53,7 @@ fn report_for_programs() {
     assert_eq!(Some(calls), report["ledger"]["calls"].as_u64());
 }
 
-/// The goal: what is no capture is refused with status 2 and a sentence; a damaged one still
+/// What is no capture is refused with status 2 and a sentence; a damaged one still
 /// gives what came before the damage.
 #[test]
 fn wrong_files() {

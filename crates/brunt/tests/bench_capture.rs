@@ -19,7 +19,7 @@ fn who<'a>(table: &'a Value, name: &str) -> Option<&'a Value> {
     programs.iter().find(|program| program["who"].as_str().is_some_and(|who| who.starts_with(name)))
 }
 
-/// The goal: everybody reads the same capture to its end; figures are there, and who is missing is left out.
+/// Everybody reads the same capture to its end; figures are there, and who is missing is left out.
 #[test]
 fn everybody_reads_the_same() {
     let report = bench(&[]);
@@ -46,7 +46,7 @@ fn everybody_reads_the_same() {
     }
 }
 
-/// The goal: packets are lost, most of what is possible is recovered, and nothing is invented.
+/// Packets are lost, most of what is possible is recovered, and nothing is invented.
 #[test]
 fn losses() {
     let report = bench(&["--loss=2,5", "--seed", "3"]);
@@ -64,7 +64,7 @@ fn losses() {
     }
 }
 
-/// The goal: mistakes are told before anything is measured.
+/// Mistakes are told before anything is measured.
 #[test]
 fn mistakes() {
     let check = |arguments: &[&str], word: &str| {

@@ -8,7 +8,7 @@ use support::{brunt, root, succeed};
 /// An experiment that takes longer than this says so in its first lines, in seconds.
 const SAYS_SO: f64 = 90.0;
 
-/// The goal: `brunt run --check` takes every example; `examples/README.md` has a line for it, and its head the
+/// `brunt run --check` takes every example; `examples/README.md` has a line for it, and its head the
 /// command, with the time where that is long.
 #[test]
 fn every_example_is_ready_to_run() {

@@ -22,7 +22,7 @@ fn left(folder: &TempDir) -> usize {
     std::fs::read_dir(folder.join("place")).expect("the folder").count()
 }
 
-/// The goal: every phase is a point with figures, intervals of confidence, and the page cache's part.
+/// Every phase is a point with figures, intervals of confidence, and the page cache's part.
 #[test]
 fn phases_are_points() {
     let folder = TempDir::new("fs");
@@ -44,7 +44,7 @@ fn phases_are_points() {
     assert_eq!(left(&folder), 0);
 }
 
-/// The goal: Ctrl-C in the middle keeps what was measured and removes what was made; not even SIGKILL leaves the
+/// Ctrl-C in the middle keeps what was measured and removes what was made; not even SIGKILL leaves the
 /// data file.
 #[test]
 fn interrupted() {

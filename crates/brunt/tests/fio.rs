@@ -71,7 +71,7 @@ fn differences(place: &str, theirs: &Value, ours: &Value, found: &mut Vec<String
     }
 }
 
-/// The goal: the same keys and types, as many requests, as many bytes; for each direction, and several jobs.
+/// The same keys and types, as many requests, as many bytes; for each direction, and several jobs.
 #[test]
 fn same_shape_and_counts() {
     let Some(fio) = need("fio", "fio") else { return };
@@ -116,7 +116,7 @@ fn same_shape_and_counts() {
     }
 }
 
-/// The goal: what cannot be translated is told with its line, and the rest is kept; a mistake is status 2.
+/// What cannot be translated is told with its line, and the rest is kept; a mistake is status 2.
 #[test]
 fn remarks_are_told() {
     let folder = TempDir::new("fio");

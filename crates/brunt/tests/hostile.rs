@@ -129,7 +129,7 @@ fn login_bytes(who: &str) -> Vec<u8> {
     assemble(&login_request(isid_of(&name)).into(), &encode(&pairs))
 }
 
-/// The goal: a login cut off at every byte leaves nothing behind.
+/// A login cut off at every byte leaves nothing behind.
 #[test]
 fn login_truncated_at_every_byte() {
     survives(|target| {
@@ -141,7 +141,7 @@ fn login_truncated_at_every_byte() {
     });
 }
 
-/// The goal: a write with immediate data cut off at every byte (then every 37th of its data)
+/// A write with immediate data cut off at every byte (then every 37th of its data)
 /// leaves nothing behind, and touches no block but its own. What is in those is either the old
 /// data or the new: a write that was never answered promises neither (SBC-3, 4.18).
 #[test]
@@ -161,7 +161,7 @@ fn command_truncated_at_every_byte() {
     });
 }
 
-/// The goal: lengths beyond what was declared are refused by the header alone; nothing is
+/// Lengths beyond what was declared are refused by the header alone; nothing is
 /// allocated on a peer's word.
 #[test]
 fn oversized_lengths() {
@@ -197,7 +197,7 @@ fn oversized_lengths() {
     });
 }
 
-/// The goal: a length that only the CDB or only the transport claims costs nothing: 4 GiB
+/// A length that only the CDB or only the transport claims costs nothing: 4 GiB
 /// expected, none of it in the CDB, and the reverse, end with a residual or an error.
 #[test]
 fn lengths_that_disagree() {
@@ -230,7 +230,7 @@ fn lengths_that_disagree() {
     });
 }
 
-/// The goal: PDUs out of their phase, unknown ones, ones only a target may send.
+/// PDUs out of their phase, unknown ones, ones only a target may send.
 #[test]
 fn out_of_order() {
     survives(|target| {
@@ -275,7 +275,7 @@ fn out_of_order() {
     });
 }
 
-/// The goal: text that is no text, and keys that never end.
+/// Text that is no text, and keys that never end.
 #[test]
 fn nonsense_in_login_text() {
     survives(|target| {
@@ -319,7 +319,7 @@ fn nonsense_in_login_text() {
     });
 }
 
-/// The goal: data outside what an R2T asked for never reaches the medium and never ends GOOD;
+/// Data outside what an R2T asked for never reaches the medium and never ends GOOD;
 /// data nobody asked for is rejected.
 #[test]
 fn data_out_of_window() {
@@ -370,7 +370,7 @@ fn data_out_of_window() {
     });
 }
 
-/// The goal: CmdSN outside the window is ignored without a word, and the session goes on (RFC
+/// CmdSN outside the window is ignored without a word, and the session goes on (RFC
 /// 7143, 4.2.2.1).
 #[test]
 fn cmd_sn_outside_the_window() {
@@ -390,7 +390,7 @@ fn cmd_sn_outside_the_window() {
     });
 }
 
-/// The goal: a peer that sends commands and never reads cannot make the target hoard answers.
+/// A peer that sends commands and never reads cannot make the target hoard answers.
 #[test]
 fn a_peer_that_never_reads() {
     survives(|target| {
@@ -412,7 +412,7 @@ fn a_peer_that_never_reads() {
     });
 }
 
-/// The goal: random bytes, and real logins with a few bytes flipped, end in an answer or a
+/// Random bytes, and real logins with a few bytes flipped, end in an answer or a
 /// closed connection, a thousand times.
 #[test]
 fn random_bytes() {
@@ -436,7 +436,7 @@ fn random_bytes() {
     });
 }
 
-/// The goal: 10,000 connections that each send half a login and wait. They may be kept, timed
+/// 10,000 connections that each send half a login and wait. They may be kept, timed
 /// out or refused, but memory is bounded, the bystander's session goes on, and when they are gone
 /// a newcomer gets in.
 #[test]

@@ -86,7 +86,7 @@ fn runs(summary: &Value) -> Vec<Value> {
     summary["points"][0]["runs"].as_array().expect("runs").clone()
 }
 
-/// The goal: at whatever moment, the program ends by itself with status 1, and the summary is whole,
+/// At whatever moment, the program ends by itself with status 1, and the summary is whole,
 /// says that it is not all, and has every finished run; only the last one may be cut short.
 #[test]
 fn interrupted_at_any_moment() {
@@ -135,7 +135,7 @@ fn interrupted_at_any_moment() {
     }
 }
 
-/// The goal: who presses Ctrl-C again does not wait for a device that does not answer, and what was
+/// Who presses Ctrl-C again does not wait for a device that does not answer, and what was
 /// kept before is readable still.
 #[test]
 fn interrupted_twice() {
@@ -159,7 +159,7 @@ fn interrupted_twice() {
     panic!("no run had a request under way");
 }
 
-/// The goal: the highest rate under a promise is found through the whole program: four servers of
+/// The highest rate under a promise is found through the whole program: four servers of
 /// 10 ms do 400 requests a second, and neither much more nor much less is the answer.
 #[test]
 fn a_rate_search_finds_the_capacity() {

@@ -114,7 +114,7 @@ fn secret() -> String {
     format!("{}:{}", CHAP.0, CHAP.1)
 }
 
-/// The goal: CHAP, digests, a file system made, filled, checked by fsck, and the same checksum
+/// CHAP, digests, a file system made, filled, checked by fsck, and the same checksum
 /// after it was mounted again.
 #[test]
 fn a_file_system_on_a_memory_lun() {
@@ -145,7 +145,7 @@ session --logout
     assert!(seen.contains("HeaderDigest: CRC32C") && seen.contains("DataDigest: CRC32C"), "{seen}");
 }
 
-/// The goal: the target is killed with SIGKILL while the guest writes, and started again on the same
+/// The target is killed with SIGKILL while the guest writes, and started again on the same
 /// port; the session comes back by itself, the writes go on, and the checksum holds.
 #[test]
 fn the_session_recovers_from_a_kill() {

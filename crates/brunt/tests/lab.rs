@@ -110,7 +110,7 @@ fn may_run(folder: &Path) -> bool {
     false
 }
 
-/// The goal: a run in a lab goes to its end, and one that is killed at a random moment, either of its two
+/// A run in a lab goes to its end, and one that is killed at a random moment, either of its two
 /// processes, leaves no process behind, and so no namespace, link or target.
 #[test]
 fn killed_runs_leave_nothing_behind() {
@@ -139,7 +139,7 @@ fn killed_runs_leave_nothing_behind() {
     assert!(most.into_inner() >= WHOLE, "no run was killed while its target stood");
 }
 
-/// The goal: a command of anybody's runs on a host of the lab, finds what is served there, is as far from it
+/// A command of anybody's runs on a host of the lab, finds what is served there, is as far from it
 /// as it was told to be, and its exit status is ours.
 #[test]
 fn commands_of_others() {

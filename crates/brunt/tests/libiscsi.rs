@@ -206,25 +206,25 @@ fn conform(release: Release, shape: &str, lun: &str, more: &[&str], suite: &[&st
 const THIN: &str = "memory:512MiB,thin,removable,sanitize=80MiB";
 const EVERYTHING: &[&str] = &["--allow-sanitize", "--test=ALL"];
 
-/// The goal: every test of the suite that Debian 12 has.
+/// Every test of the suite that Debian 12 has.
 #[test]
 fn thin_removable_with_debian_12() {
     conform(Release::Debian12, "thin", THIN, &[], EVERYTHING);
 }
 
-/// The goal: every test of the newer one.
+/// Every test of the newer one.
 #[test]
 fn thin_removable_with_debian_13() {
     conform(Release::Debian13, "thin-1.20", THIN, &[], EVERYTHING);
 }
 
-/// The goal: a thick LUN on a fixed medium says so, and does everything else.
+/// A thick LUN on a fixed medium says so, and does everything else.
 #[test]
 fn thick() {
     conform(Release::Debian13, "thick", "memory:512MiB,thick", &[], &["--test=ALL"]);
 }
 
-/// The goal: a read-only LUN refuses every write, and reads.
+/// A read-only LUN refuses every write, and reads.
 #[test]
 fn read_only() {
     let tests =
@@ -232,7 +232,7 @@ fn read_only() {
     conform(Release::Debian12, "read-only", "memory:512MiB,thin,ro", &[], &[tests]);
 }
 
-/// The goal: the tests that 1.20 skips after one that ends the session they share, the one that
+/// The tests that 1.20 skips after one that ends the session they share, the one that
 /// a reservation left behind disturbs, and the one that ALL leaves out.
 #[test]
 fn alone() {
@@ -247,7 +247,7 @@ fn alone() {
     conform(Release::Debian12, "alone", lun, &[], &["--allow-sanitize", "--test=ALL.Sanitize.Reset"]);
 }
 
-/// The goal: the map of what is allocated, where a physical block is a logical one (see
+/// The map of what is allocated, where a physical block is a logical one (see
 /// `docs/conformance.md` for why).
 #[test]
 fn flat() {
@@ -255,7 +255,7 @@ fn flat() {
     conform(Release::Debian12, "flat", lun, &[], &["--test=ALL.GetLBAStatus,ALL.Unmap"]);
 }
 
-/// The goal: everything behind CHAP, and the negotiation of CHAP itself.
+/// Everything behind CHAP, and the negotiation of CHAP itself.
 #[test]
 fn behind_chap() {
     let secret = format!("{}:{}", CHAP.0, CHAP.1);
@@ -263,7 +263,7 @@ fn behind_chap() {
     conform(Release::Debian13, "chap", lun, &["--chap", &secret], &["--test=ALL"]);
 }
 
-/// The goal: verdicts are read out of real output, wherever CUnit puts them.
+/// Verdicts are read out of real output, wherever CUnit puts them.
 #[test]
 fn verdicts() {
     let output = "\
@@ -292,7 +292,7 @@ Run Summary:    Type  Total    Ran Passed Failed Inactive
     assert_eq!(parse(output), expected);
 }
 
-/// The goal: a failure is allowed only where the suite is wrong and still is, a skip only with a reason, and a reason only
+/// A failure is allowed only where the suite is wrong and still is, a skip only with a reason, and a reason only
 /// while a test needs it.
 #[test]
 fn what_is_complained_about() {

@@ -59,7 +59,7 @@ const CAPTURE: &str = r#"
     }
 "#;
 
-/// The goal: a capture replayed over a wire gives the file's operations, by one parser and by three,
+/// A capture replayed over a wire gives the file's operations, by one parser and by three,
 /// with one ring and with two that share the interface; nothing is dropped, all is accounted for.
 #[test]
 fn the_wire_says_what_the_file_says() {
@@ -89,7 +89,7 @@ fn the_wire_says_what_the_file_says() {
     }
 }
 
-/// The goal: what several parsers keep of live traffic, tables and packets, says what the wire said; a snap
+/// What several parsers keep of live traffic, tables and packets, says what the wire said; a snap
 /// length cuts the packets in the file, and their lengths on the wire are known all the same.
 #[test]
 fn kept_by_several_parsers() {
@@ -124,7 +124,7 @@ fn kept_by_several_parsers() {
     assert!(bytes <= count(cut, "packets") * 216 + 24, "{bytes}");
 }
 
-/// The goal: two interfaces with traffic at the same time are one capture.
+/// Two interfaces with traffic at the same time are one capture.
 #[test]
 fn two_interfaces() {
     let script = format!(
@@ -148,7 +148,7 @@ fn two_interfaces() {
     }
 }
 
-/// The goal: on the loopback, where each packet goes out and comes in, it is seen once.
+/// On the loopback, where each packet goes out and comes in, it is seen once.
 #[test]
 fn the_loopback_is_seen_once() {
     let script = format!("{CAPTURE} PEER=lo live lo $DATA/nfs3-small.pcap.zst; cat /tmp/sent.$$");
@@ -159,7 +159,7 @@ fn the_loopback_is_seen_once() {
     assert_eq!(count(&report, "packets"), sent);
 }
 
-/// The goal: with a ring of two blocks and a parser that is stopped, packets are lost, and those seen
+/// With a ring of two blocks and a parser that is stopped, packets are lost, and those seen
 /// and those dropped are all that were sent.
 #[test]
 fn what_has_no_room_is_counted() {
@@ -213,7 +213,7 @@ fn namespace_of_root(script: &str) -> Option<String> {
     Some(text)
 }
 
-/// The goal: by AF_XDP comes what the file has, packets of several frames too, by one parser and by two; the
+/// By AF_XDP comes what the file has, packets of several frames too, by one parser and by two; the
 /// program is there while it captures and gone afterwards, also when the capture was killed.
 #[test]
 fn diverted_packets_are_the_file_s() {
@@ -260,7 +260,7 @@ fn packets_of(file: &[u8]) -> Vec<(u32, &[u8])> {
     packets
 }
 
-/// The goal: a packet that takes several frames is put together again, to the last byte.
+/// A packet that takes several frames is put together again, to the last byte.
 #[test]
 fn diverted_packets_of_several_frames() {
     let folder = support::TempDir::new("jumbo");
@@ -292,7 +292,7 @@ fn diverted_packets_of_several_frames() {
     assert!(packets_of(&seen) == packets_of(&file), "other bytes came than were sent");
 }
 
-/// The goal: what found no frame is counted by AF_XDP, too; frames come back when the parsers are done, so
+/// What found no frame is counted by AF_XDP, too; frames come back when the parsers are done, so
 /// that a capture goes on for longer than they last.
 #[test]
 fn diverted_packets_without_room_are_counted() {
@@ -357,7 +357,7 @@ fn on_a_terminal(keys: &str, seconds: &str) -> Option<(Vec<u8>, String)> {
     Some((bytes, all))
 }
 
-/// The goal: the live view shows rates, the hottest files and clients and the ledger of what goes by; `q` or
+/// The live view shows rates, the hottest files and clients and the ledger of what goes by; `q` or
 /// Ctrl-C ends the capture in order, its report follows, and the terminal is as it was before.
 #[test]
 fn the_live_view() {
@@ -408,7 +408,7 @@ fn the_live_view() {
     }
 }
 
-/// The goal: metrics are in Prometheus's format, as its own tool sees it, and count what went by.
+/// Metrics are in Prometheus's format, as its own tool sees it, and count what went by.
 #[test]
 fn metrics_are_prometheus() {
     if need("promtool", "prometheus").is_none() {
@@ -438,7 +438,7 @@ fn metrics_are_prometheus() {
     assert!(value("brunt_capture_packets_total") > 2000.0);
 }
 
-/// The goal: who may not capture is told how to.
+/// Who may not capture is told how to.
 #[test]
 fn without_the_right_the_error_says_how() {
     // No user namespace maps root here, so capabilities are those of whoever runs the tests.

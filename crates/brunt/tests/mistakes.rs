@@ -7,7 +7,7 @@ fn brunt(arguments: &[&str]) -> std::process::Output {
     Command::new(env!("CARGO_BIN_EXE_brunt")).args(arguments).stdin(Stdio::null()).output().unwrap()
 }
 
-/// The goal: scripts can tell a mistake from a failure, and people can tell which mistake.
+/// Scripts can tell a mistake from a failure, and people can tell which mistake.
 #[test]
 fn mistakes_have_their_exit_status() {
     let check = |arguments: &[&str], status: i32, says: &str| {
@@ -37,7 +37,7 @@ fn mistakes_have_their_exit_status() {
     check(&target("null:1000"), 1, "LUN 0: the last 488 bytes are less than a block and are left out");
 }
 
-/// The goal: with `--json` a failure is one object on standard output too, whoever finds it.
+/// With `--json` a failure is one object on standard output too, whoever finds it.
 #[test]
 fn failures_are_objects_with_json() {
     for (arguments, says) in [
@@ -51,7 +51,7 @@ fn failures_are_objects_with_json() {
     }
 }
 
-/// The goal: input that does not fit is said to be cut, unless that was asked for.
+/// Input that does not fit is said to be cut, unless that was asked for.
 #[test]
 fn input_longer_than_the_device() {
     let folder = tempfile::tempdir().unwrap();

@@ -105,7 +105,7 @@ fn base64(bytes: &[u8]) -> String {
     out
 }
 
-/// The goal: a response in base64 is as good as one in hexadecimal; one that is too long, or is
+/// A response in base64 is as good as one in hexadecimal; one that is too long, or is
 /// no base64, keeps that login out and nothing else.
 #[test]
 fn chap_response_in_base64() {
@@ -136,7 +136,7 @@ fn chap_response_in_base64() {
     check(&str::to_string, None);
 }
 
-/// The goal: a name is text, also where it looks like a number: it is compared as it stands, neither
+/// A name is text, also where it looks like a number: it is compared as it stands, neither
 /// with its prefix taken off nor decoded.
 #[test]
 fn chap_names_are_text() {
@@ -156,7 +156,7 @@ fn chap_names_are_text() {
     check("0x6272756e74", "brunt", failed);
 }
 
-/// The goal: the identifier of the initiator's own challenge may be hexadecimal; one beyond a
+/// The identifier of the initiator's own challenge may be hexadecimal; one beyond a
 /// byte, or no number, is refused.
 #[test]
 fn chap_identifier_in_hexadecimal() {
@@ -193,7 +193,7 @@ fn chap_identifier_in_hexadecimal() {
     }
 }
 
-/// The goal: the list of algorithms is read whole, number by number and under its own key only.
+/// The list of algorithms is read whole, number by number and under its own key only.
 #[test]
 fn chap_algorithms() {
     let target = Target::start(&["--lun", "memory:16MiB", "--chap", "brunt-user:brunt-secret1"]);
@@ -224,7 +224,7 @@ fn code_of(ended: &Ended) -> (Status, Option<(u8, u8, u8)>) {
     (ended.status, ended.sense.map(|sense| (sense.key, sense.asc, sense.ascq)))
 }
 
-/// The goal: two sessions hand a block to and fro by COMPARE AND WRITE, and one command in five is
+/// Two sessions hand a block to and fro by COMPARE AND WRITE, and one command in five is
 /// aborted right behind itself. Each either ends, once, or is aborted and never heard of again;
 /// what they say they wrote is what is there, and nothing is there by halves.
 #[test]
@@ -299,7 +299,7 @@ fn compare_and_write_from_two_sessions_with_aborts() {
     assert_eq!(ended.sense.expect("sense").information, Some(0));
 }
 
-/// The goal: data-out of another length than COMPARE AND WRITE describes is refused, by both ways to
+/// Data-out of another length than COMPARE AND WRITE describes is refused, by both ways to
 /// send it, and nothing is compared or written.
 #[test]
 fn compare_and_write_of_another_length() {
@@ -322,7 +322,7 @@ fn compare_and_write_of_another_length() {
     assert_eq!(raw.read(0, &rw10(READ_10, 0, 2), 2 * BLOCK as u32).data, [1; 2 * BLOCK]);
 }
 
-/// The goal: wrong DataSNs in the answer to an R2T end that write with CHECK CONDITION once its
+/// Wrong DataSNs in the answer to an R2T end that write with CHECK CONDITION once its
 /// sequence is over; the connection goes on, and right ones are written.
 #[test]
 fn data_sn() {
@@ -356,7 +356,7 @@ fn data_sn() {
     assert_eq!(raw.read(0, &rw10(READ_10, 100, 3), 3 * BLOCK as u32).data, data);
 }
 
-/// The goal: D_SENSE decides the format of sense data on every nexus of the unit, at once, and a
+/// D_SENSE decides the format of sense data on every nexus of the unit, at once, and a
 /// reset takes it back.
 #[test]
 fn sense_formats() {
@@ -400,7 +400,7 @@ fn sense_formats() {
     assert_eq!(format(&mut a), 0x70);
 }
 
-/// The goal: RESERVE (6) keeps the other initiator out until the holder, and nobody else, lets go: by
+/// RESERVE (6) keeps the other initiator out until the holder, and nobody else, lets go: by
 /// RELEASE, by logging out, or by losing its connection.
 #[test]
 fn reservation_of_two_initiators() {
@@ -433,7 +433,7 @@ fn reservation_of_two_initiators() {
     }
 }
 
-/// The goal: a normal session may ask for its targets; what is no question gets a Reject, and the
+/// A normal session may ask for its targets; what is no question gets a Reject, and the
 /// session goes on.
 #[test]
 fn send_targets() {
@@ -465,7 +465,7 @@ fn send_targets() {
     assert_eq!(raw.read(0, &[0; 6], 0).status, Status::Good);
 }
 
-/// The goal: REPORT LUNS names each LUN once; a list that does not fit is cut and says how long it is, but an
+/// REPORT LUNS names each LUN once; a list that does not fit is cut and says how long it is, but an
 /// allocation length without room for one LUN is refused.
 #[test]
 fn report_luns() {
@@ -486,7 +486,7 @@ fn report_luns() {
     }
 }
 
-/// The goal: CmdSN below and above the window is ignored also when a write comes with its data:
+/// CmdSN below and above the window is ignored also when a write comes with its data:
 /// nothing is written, and the same number, used rightly, is.
 #[test]
 fn cmd_sn_outside_the_window_with_data() {

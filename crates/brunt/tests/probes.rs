@@ -18,7 +18,7 @@ fn probes(output: &Output) -> Value {
     summary["points"][0]["runs"][0]["probes"].clone()
 }
 
-/// The goal: a link that loses one packet in twenty on the way of the data makes the sender, and nobody
+/// A link that loses one packet in twenty on the way of the data makes the sender, and nobody
 /// else, send at least about as many again; and each host of the lab tells of its own network only.
 #[test]
 fn loss_shows_as_retransmissions() {
@@ -54,7 +54,7 @@ fn loss_shows_as_retransmissions() {
     assert!(of("local", "process.runner.voluntary_switches_per_s").is_some_and(|count| count > 0.0));
 }
 
-/// The goal: who wants no probes has none, and who wants some has those.
+/// Who wants no probes has none, and who wants some has those.
 #[test]
 fn probes_are_chosen() {
     let experiment = |probes: &str| {

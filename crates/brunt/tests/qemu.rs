@@ -30,7 +30,7 @@ fn qemu_io(url: &str, commands: &[&str]) -> String {
     out
 }
 
-/// The goal: what QEMU writes it reads back, in sizes from a block to several bursts, with
+/// What QEMU writes it reads back, in sizes from a block to several bursts, with
 /// discards and write-zeroes between; and it sees the size and the provisioning we have.
 #[test]
 fn patterns_come_back() {
@@ -62,7 +62,7 @@ fn patterns_come_back() {
     );
 }
 
-/// The goal: 64 requests at once, over CHAP.
+/// 64 requests at once, over CHAP.
 #[test]
 fn deep_queue_with_chap() {
     if !qemu() {
@@ -83,7 +83,7 @@ fn deep_queue_with_chap() {
     assert!(!refused.status.success(), "a wrong secret was let in");
 }
 
-/// The goal: an image goes out to a `file:` LUN and comes back byte for byte, also after the
+/// An image goes out to a `file:` LUN and comes back byte for byte, also after the
 /// target was killed and started again.
 #[test]
 fn image_survives_a_restart() {

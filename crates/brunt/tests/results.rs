@@ -89,7 +89,7 @@ fn close(a: f64, b: f64, share: f64) {
     assert!((a - b).abs() <= share * a.abs().max(b.abs()), "{a} is not {b}");
 }
 
-/// The goal: each query of the page runs as it stands there, and says what `summary.json` says.
+/// Each query of the page runs as it stands there, and says what `summary.json` says.
 #[test]
 fn queries_agree_with_the_summary() {
     let _alone = alone();
@@ -271,7 +271,7 @@ fn readable(folder: &Path) {
     }
 }
 
-/// The goal: a SIGKILL in the middle of a run leaves readable tables, with every row but those of
+/// A SIGKILL in the middle of a run leaves readable tables, with every row but those of
 /// the open parts, and a summary that says that it is not all.
 #[test]
 fn a_kill_leaves_readable_tables() {
@@ -307,7 +307,7 @@ fn a_kill_leaves_readable_tables() {
     assert!(sequence.iter().take(sequence.len() - 8).copied().eq(0..sequence.len() as i64 - 8));
 }
 
-/// The goal: a full disk ends the experiment with status 1 and a clear word, and keeps what was
+/// A full disk ends the experiment with status 1 and a clear word, and keeps what was
 /// measured: every request of which the observer was told is on disk, and the summary says what
 /// happened.
 #[test]
@@ -364,7 +364,7 @@ fn a_full_disk_keeps_what_was_measured() {
     assert!(left.iter().all(|path| path.extension().is_none_or(|end| end != "reserved")), "{left:?}");
 }
 
-/// The goal: memory does not grow with the number of requests on record. A million of them in memory
+/// Memory does not grow with the number of requests on record. A million of them in memory
 /// would be 88 MB beside the rest.
 #[test]
 fn memory_stays_flat() {

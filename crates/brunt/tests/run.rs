@@ -22,7 +22,7 @@ fn json(output: &Output) -> serde_json::Value {
     serde_json::from_slice(&output.stdout).expect("one JSON object")
 }
 
-/// The goal: `--check` touches nothing, a run leaves its summary, and a second one does not
+/// `--check` touches nothing, a run leaves its summary, and a second one does not
 /// overwrite it.
 #[test]
 fn run_leaves_a_summary() {
@@ -104,7 +104,7 @@ fn other_kinds_of_requests_are_made_and_counted() {
     assert!(said.contains("read, trim and write_zeroes make 1.1 of all requests"), "{said}");
 }
 
-/// The goal: a mistake is answered with file, line and what would be right, and exit status 2.
+/// A mistake is answered with file, line and what would be right, and exit status 2.
 #[test]
 fn mistakes_are_answered() {
     let scratch = tempfile::tempdir().expect("a folder");
@@ -116,7 +116,7 @@ fn mistakes_are_answered() {
     assert!(said.contains("x.toml:11: ") && said.contains("did you mean queue_depth?"), "{said}");
 }
 
-/// The goal: what was acknowledged and is gone is found; what is there is not complained of.
+/// What was acknowledged and is gone is found; what is there is not complained of.
 #[test]
 fn verify_finds_lost_writes() {
     let scratch = tempfile::tempdir().expect("a folder");
@@ -141,7 +141,7 @@ fn verify_finds_lost_writes() {
     assert!(json(&bad)["lost"].as_u64() > Some(100), "{bad:?}");
 }
 
-/// The goal: rings work as the file says, which shows in the system calls that requests cost; and
+/// Rings work as the file says, which shows in the system calls that requests cost; and
 /// where the file leaves it open, what was chosen and why is on record.
 #[test]
 fn rings_work_as_stated() {

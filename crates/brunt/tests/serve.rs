@@ -31,7 +31,7 @@ fn is_there(number: u32) -> bool {
     test_kill_process(pid(number)).is_ok()
 }
 
-/// The goal: one file lays the network, a local device, a diskless target and a full one side by side.
+/// One file lays the network, a local device, a diskless target and a full one side by side.
 #[test]
 fn four_layers_in_one_experiment() {
     let folder = TempDir::new("serve");
@@ -59,7 +59,7 @@ fn four_layers_in_one_experiment() {
     }
 }
 
-/// The goal: a LUN that cannot be served is answered with what the target says about it.
+/// A LUN that cannot be served is answered with what the target says about it.
 #[test]
 fn a_wrong_lun_is_answered() {
     let folder = TempDir::new("serve");
@@ -74,7 +74,7 @@ fn a_wrong_lun_is_answered() {
     );
 }
 
-/// The goal: a role that dies in a run voids it, and the message says so.
+/// A role that dies in a run voids it, and the message says so.
 #[test]
 fn a_death_voids_the_run() {
     let folder = TempDir::new("serve");
@@ -94,7 +94,7 @@ fn a_death_voids_the_run() {
     assert!(summary.contains("ended unexpectedly"), "{summary}");
 }
 
-/// The goal: an experiment that is killed leaves no role behind, not even a frozen one; Ctrl-C ends both.
+/// An experiment that is killed leaves no role behind, not even a frozen one; Ctrl-C ends both.
 #[test]
 fn roles_end_with_the_experiment() {
     for signal in [Signal::KILL, Signal::INT] {
@@ -133,7 +133,7 @@ impl Place for Tested {
     }
 }
 
-/// The goal: a role is frozen, thawed, killed and started again on its address, from any thread; only a
+/// A role is frozen, thawed, killed and started again on its address, from any thread; only a
 /// death that nobody asked for is one.
 #[test]
 fn faults_of_a_role() {

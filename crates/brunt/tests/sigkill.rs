@@ -158,13 +158,13 @@ fn survive(options: &str) {
     }
 }
 
-/// The goal: with write-through, the default, nothing acknowledged is lost.
+/// With write-through, the default, nothing acknowledged is lost.
 #[test]
 fn write_through_loses_nothing() {
     survive("");
 }
 
-/// The goal: write-back may lose data to a power cut, but not to a SIGKILL: what the target has
+/// Write-back may lose data to a power cut, but not to a SIGKILL: what the target has
 /// written to the file is the kernel's.
 #[test]
 fn write_back_loses_nothing_to_a_kill() {

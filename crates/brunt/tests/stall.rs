@@ -27,7 +27,7 @@ fn processor_ticks(pid: u32) -> u64 {
     fields.take(2).map(|ticks| ticks.parse::<u64>().expect("a number")).sum()
 }
 
-/// The goal: fio, in a closed loop, meets the stall of our target once and does not show it in its p99.9.
+/// Fio, in a closed loop, meets the stall of our target once and does not show it in its p99.9.
 #[test]
 fn fio_does_not_show_it() {
     let Some(fio) = need("fio", "fio") else { return };
@@ -78,7 +78,7 @@ fn fio_does_not_show_it() {
     panic!("{seen}");
 }
 
-/// The goal: of the example, our own closed loop does not show the stall either, and the open loop does.
+/// Of the example, our own closed loop does not show the stall either, and the open loop does.
 #[test]
 fn our_open_loop_shows_it() {
     let example = std::fs::read_to_string(root().join("examples/stall.toml")).expect("the example");

@@ -42,7 +42,7 @@ fn on_a_terminal(name: &str, environment: &[(&str, &str)], time: &str, meanwhile
     Some(bytes[begin..end].to_vec())
 }
 
-/// The goal: while it runs there is a view that fits, and afterwards nothing of it is left: only the
+/// While it runs there is a view that fits, and afterwards nothing of it is left: only the
 /// line of each run, once, and the table. The terminal's modes were never touched.
 #[test]
 fn a_view_that_goes_away() {
@@ -73,7 +73,7 @@ fn a_view_that_goes_away() {
     assert!(text.contains("CPU ") && text.contains("\x1b[1m"));
 }
 
-/// The goal: who wants no colours gets none, and who has no UTF-8 gets ASCII.
+/// Who wants no colours gets none, and who has no UTF-8 gets ASCII.
 #[test]
 fn no_colours_and_ascii() {
     let environment = [("NO_COLOR", "1"), ("LC_ALL", "C")];
@@ -85,7 +85,7 @@ fn no_colours_and_ascii() {
     assert!(view.is_ascii(), "{view}");
 }
 
-/// The goal: a terminal that cannot move its cursor gets plain lines.
+/// A terminal that cannot move its cursor gets plain lines.
 #[test]
 fn a_dumb_terminal() {
     let Some(bytes) = on_a_terminal("dumb", &[("TERM", "dumb")], "700ms", "") else { return };
@@ -94,7 +94,7 @@ fn a_dumb_terminal() {
     assert!(text.contains("[2/2] t w"), "{text}");
 }
 
-/// The goal: a window that becomes narrow meanwhile is drawn to its new width.
+/// A window that becomes narrow meanwhile is drawn to its new width.
 #[test]
 fn a_window_is_resized() {
     // As soon as a view was drawn, and long before the end.

@@ -163,7 +163,7 @@ fn sha256sum(path: &Path) -> String {
     String::from_utf8(output.stdout).unwrap()[..64].to_string()
 }
 
-/// The goal: what is written is on tgt's file, what is there is read, both by checksums of
+/// What is written is on tgt's file, what is there is read, both by checksums of
 /// another tool; requests of every shape, immediate data or not.
 #[test]
 fn data_is_right_on_both_sides() {
@@ -198,7 +198,7 @@ fn data_is_right_on_both_sides() {
     assert_eq!(verified["first_wrong"]["offset"], 7 * MIB);
 }
 
-/// The goal: discovery and capacity say what tgt has, and what it does not have is said in words.
+/// Discovery and capacity say what tgt has, and what it does not have is said in words.
 #[test]
 fn discovery_and_capacity() {
     let Some(tgt) = Tgt::start() else { return };
@@ -215,7 +215,7 @@ fn discovery_and_capacity() {
     assert!(error.contains("no target of that name"), "{error}");
 }
 
-/// The goal: CHAP, one way and mutual, lets in whoever has the secrets and nobody else, and no
+/// CHAP, one way and mutual, lets in whoever has the secrets and nobody else, and no
 /// message carries a secret.
 #[test]
 fn chap() {
@@ -246,7 +246,7 @@ fn chap() {
     check(&right, &wrong, "wrong user name or secret");
 }
 
-/// The goal: with CRC32C of header, data and both, data of every length and direction arrives.
+/// With CRC32C of header, data and both, data of every length and direction arrives.
 #[test]
 fn digests() {
     let Some(tgt) = Tgt::start() else { return };
@@ -266,7 +266,7 @@ fn digests() {
     }
 }
 
-/// The goal: unmapped and zeroed blocks are zeros on tgt's file and their neighbours stay; a
+/// Unmapped and zeroed blocks are zeros on tgt's file and their neighbours stay; a
 /// request outside the LUN fails as such.
 #[test]
 fn unmap_and_write_zeroes() {
@@ -300,7 +300,7 @@ fn run(backend: &dyn Backend, request: Request) -> Result<(), DeviceError> {
     done[0].result
 }
 
-/// The goal: tgtd dies in the middle of a write and comes back: the session does, too, everything
+/// Tgtd dies in the middle of a write and comes back: the session does, too, everything
 /// that was not answered is sent again, and the data is what it should be on tgt's file.
 #[test]
 fn killed_and_restarted_in_the_middle() {
@@ -326,7 +326,7 @@ fn killed_and_restarted_in_the_middle() {
     assert!(fs::read(twin).unwrap() == fs::read(tgt.disk()).unwrap());
 }
 
-/// The goal: without a way back every request ends with an error, and the command says why.
+/// Without a way back every request ends with an error, and the command says why.
 #[test]
 fn killed_for_good() {
     let Some(mut tgt) = Tgt::start() else { return };

@@ -30,7 +30,7 @@ fn analyze(what: &Path) -> Value {
     serde_json::from_str(&succeed(brunt().args(["analyze", "--json"]).arg(what), 60)).expect("a report")
 }
 
-/// The goal: the report on a trace is that on its packets, and `--pcap` keeps the packets as they were.
+/// The report on a trace is that on its packets, and `--pcap` keeps the packets as they were.
 #[test]
 fn a_trace_says_what_the_packets_say() {
     let folder = TempDir::new("trace-same");
@@ -52,7 +52,7 @@ fn a_trace_says_what_the_packets_say() {
     assert!(String::from_utf8_lossy(&empty.stderr).contains("holds no trace"), "{empty:?}");
 }
 
-/// The goal: several workers write one trace and one packet file, rotated by size, that say the same.
+/// Several workers write one trace and one packet file, rotated by size, that say the same.
 #[test]
 fn several_workers_write_one_trace() {
     let folder = TempDir::new("trace-workers");
@@ -111,7 +111,7 @@ fn ask(folder: &Path) -> Option<Vec<Vec<Value>>> {
     serde_json::from_slice(&output.stdout).ok()
 }
 
-/// The goal: each query of the page runs as it stands there, and says what the report says.
+/// Each query of the page runs as it stands there, and says what the report says.
 #[test]
 fn queries_agree_with_the_report() {
     let folder = TempDir::new("trace-queries");
@@ -147,7 +147,7 @@ fn queries_agree_with_the_report() {
     assert_eq!((callers[0]["calls"].as_u64(), told.len()), (Some(calls), 0));
 }
 
-/// The goal: the page's query of NFSv4's attributes finds the files that were made, with their owner.
+/// The page's query of NFSv4's attributes finds the files that were made, with their owner.
 #[test]
 fn attributes_of_compounds() {
     let folder = TempDir::new("trace-compounds");
@@ -163,7 +163,7 @@ fn attributes_of_compounds() {
     assert!(machines.contains(&"(none)") && machines.contains(&"libnfs"), "{machines:?}");
 }
 
-/// The goal: a SIGKILL in the middle of a capture leaves every part readable, by us and by DuckDB.
+/// A SIGKILL in the middle of a capture leaves every part readable, by us and by DuckDB.
 #[test]
 fn readable_after_a_sigkill() {
     let folder = TempDir::new("trace-kill");
@@ -227,7 +227,7 @@ fn on_a_full_disk(folder: &TempDir, on_full: &str, relief: bool) -> Option<std::
     Some(run)
 }
 
-/// The goal: on a full disk a capture stops with a clear word, keeps what it has and counts the rest.
+/// On a full disk a capture stops with a clear word, keeps what it has and counts the rest.
 #[test]
 fn a_full_disk_stops_the_capture() {
     let folder = TempDir::new("trace-full");
@@ -241,7 +241,7 @@ fn a_full_disk_stops_the_capture() {
     analyze(&folder.join("kept"));
 }
 
-/// The goal: told to wait, it waits for room, says so, goes on, and loses nothing.
+/// Told to wait, it waits for room, says so, goes on, and loses nothing.
 #[test]
 fn a_full_disk_is_waited_for() {
     let folder = TempDir::new("trace-wait");

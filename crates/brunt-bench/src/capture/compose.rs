@@ -309,7 +309,7 @@ mod tests {
     use super::*;
     use brunt_capture::{Analysis, Limits, run_file};
 
-    /// The goal: what was composed is parsed to the last byte, and is what it says it is.
+    /// What was composed is parsed to the last byte, and is what it says it is.
     #[test]
     fn composed_captures_are_whole() {
         let folder = tempfile::tempdir().unwrap();
@@ -339,7 +339,7 @@ mod tests {
         assert!(report.by_operation.len() >= 15 && report.files.count > 100);
     }
 
-    /// The goal: a checksum over a header with its checksum in it is zero (RFC 1071, 3's example data).
+    /// A checksum over a header with its checksum in it is zero (RFC 1071, 3's example data).
     #[test]
     fn checksums() {
         let bytes = [0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7];

@@ -265,7 +265,7 @@ impl Exchange {
 mod tests {
     use super::*;
 
-    /// The goal: most procedures are there, and each exchange is read back with what was changed.
+    /// Most procedures are there, and each exchange is read back with what was changed.
     #[test]
     fn exchanges_and_their_variants() {
         let all = exchanges().unwrap();

@@ -251,7 +251,7 @@ fn on_cores<T>(cores: Option<usize>, start: impl FnOnce() -> io::Result<T>) -> i
 mod tests {
     use super::*;
 
-    /// The goal: totals of protocols are added up, those of sessions are not counted again.
+    /// Totals of protocols are added up, those of sessions are not counted again.
     #[test]
     fn nfstraces_totals() {
         let check = |text: &str, expected: Option<u64>| {
@@ -268,7 +268,7 @@ mod tests {
         check(&format!("{v3}\n### Breakdown\nTotal operations: 3. Per operation:"), Some(250));
     }
 
-    /// The goal: a frame's messages are told apart, and each names its client.
+    /// A frame's messages are told apart, and each names its client.
     #[test]
     fn tsharks_messages() {
         let check = |line: &str, expected: &[((&str, &str), u32, bool)]| {
@@ -286,7 +286,7 @@ mod tests {
         check("", &[]);
     }
 
-    /// The goal: what is started has one core, and we have ours again afterwards.
+    /// What is started has one core, and we have ours again afterwards.
     #[test]
     fn cores_are_given_back() {
         let before = sched_getaffinity(None).unwrap();

@@ -105,7 +105,7 @@ mod tests {
         (0..count).map(|_| next(schedule)).collect()
     }
 
-    /// The goal: a constant rate is constant, over workers too, and does not drift.
+    /// A constant rate is constant, over workers too, and does not drift.
     #[test]
     fn constant_rate() {
         let schedule = |worker| Schedule::new(1000.0, Process::Constant, None, 1, worker, 2);
@@ -115,7 +115,7 @@ mod tests {
         assert_eq!(times(&mut third, 3_000_001)[3_000_000], 1_000_000_000_000_000);
     }
 
-    /// The goal: a Poisson process has its mean, its spread, and its seed.
+    /// A Poisson process has its mean, its spread, and its seed.
     #[test]
     fn poisson_rate() {
         let schedule = |seed| Schedule::new(10_000.0, Process::Poisson, None, seed, 0, 1);
@@ -140,7 +140,7 @@ mod tests {
         assert!(times(&mut slow, 1000)[999] < 2_000_000, "what the old rate meant to do is forgotten");
     }
 
-    /// The goal: bursts of an open loop have their length and their pause.
+    /// Bursts of an open loop have their length and their pause.
     #[test]
     fn bursts() {
         let burst = Burst { requests: 2, interval: Span(Duration::from_millis(10)) };

@@ -221,7 +221,7 @@ mod tests {
 
     const LEN: u64 = 64 << 10;
 
-    /// The goal: after a crash in the middle, kept, lost and never acknowledged are told apart.
+    /// After a crash in the middle, kept, lost and never acknowledged are told apart.
     #[test]
     fn tells_lost_from_unacknowledged() {
         let scratch = tempfile::tempdir().unwrap();

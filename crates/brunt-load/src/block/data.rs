@@ -81,7 +81,7 @@ mod tests {
         all
     }
 
-    /// The goal: chunks are unique but for the stated share, over workers too.
+    /// Chunks are unique but for the stated share, over workers too.
     #[test]
     fn copies_have_their_share() {
         for dedupable in [0.0, 0.25, 0.9] {
@@ -94,7 +94,7 @@ mod tests {
         }
     }
 
-    /// The goal: a compressor saves the stated share and not more.
+    /// A compressor saves the stated share and not more.
     #[test]
     fn compressor_saves_its_share() {
         for compressible in [0.0, 0.3, 0.5, 0.9] {

@@ -229,7 +229,7 @@ mod tests {
         })
     }
 
-    /// The goal: the sequence is frozen for every law. A change here changes every experiment ever
+    /// The sequence is frozen for every law. A change here changes every experiment ever
     /// recorded; on another machine these numbers have to be the same.
     #[test]
     fn sequence_is_frozen() {
@@ -247,7 +247,7 @@ mod tests {
         assert_ne!(checksum(&mixed(), 42, 0), checksum(&mixed(), 43, 0));
     }
 
-    /// The goal: shares come out as described (papers/spek.md, 2.1).
+    /// Shares come out as described (papers/spek.md, 2.1).
     #[test]
     fn shares_are_as_described() {
         let mut generator = Generator::new(&mixed(), area(), 1, 0);
@@ -267,7 +267,7 @@ mod tests {
         check(small, 0.1);
     }
 
-    /// The goal: a sequential worker reads its region from end to end and begins again; several
+    /// A sequential worker reads its region from end to end and begins again; several
     /// begin in different places.
     #[test]
     fn sequential_wraps() {

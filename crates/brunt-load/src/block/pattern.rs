@@ -198,7 +198,7 @@ mod tests {
         counts
     }
 
-    /// The goal: rank k of Zipf comes up in proportion to 1/k^theta, theta = 1 included.
+    /// Rank k of Zipf comes up in proportion to 1/k^theta, theta = 1 included.
     #[test]
     fn zipf_has_its_law() {
         for theta in [0.5, 1.0, 1.2] {
@@ -214,7 +214,7 @@ mod tests {
         }
     }
 
-    /// The goal: "80 to 20" is what it says, and 80 to 20 again within the 20.
+    /// "80 to 20" is what it says, and 80 to 20 again within the 20.
     #[test]
     fn pareto_is_self_similar() {
         let mut counts = counts(&Distribution::Pareto { skew: 0.2 }, 1000, 200_000);
@@ -224,7 +224,7 @@ mod tests {
         assert!((share(40) - 0.64).abs() < 0.01, "{}", share(40));
     }
 
-    /// The goal: zones and the bell are where they were put, and every draw is inside.
+    /// Zones and the bell are where they were put, and every draw is inside.
     #[test]
     fn zones_and_normal_are_in_place() {
         let zones = [(0.7, 0.1), (0.0, 0.4), (0.3, 0.5)].map(|(access, size)| Zone { access, size });
@@ -240,7 +240,7 @@ mod tests {
         assert_eq!(edge.iter().sum::<u32>(), 1000);
     }
 
-    /// The goal: one position, two positions and huge regions work in every law.
+    /// One position, two positions and huge regions work in every law.
     #[test]
     fn extremes() {
         let laws = [
@@ -261,7 +261,7 @@ mod tests {
         }
     }
 
-    /// The goal: scattered ranks are all different.
+    /// Scattered ranks are all different.
     #[test]
     fn scatter_is_a_permutation() {
         for count in [1, 2, 3, 10, 1000, 1024] {

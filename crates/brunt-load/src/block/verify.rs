@@ -272,7 +272,7 @@ fn name(path: &Path, error: io::Error) -> io::Error {
 mod tests {
     use super::*;
 
-    /// The goal: every kind of damage is told apart.
+    /// Every kind of damage is told apart.
     #[test]
     fn findings() {
         let mut grain = [7; 512];
@@ -288,7 +288,7 @@ mod tests {
         }
     }
 
-    /// The goal: an older version of a block is found out, and a failed write leaves everything open.
+    /// An older version of a block is found out, and a failed write leaves everything open.
     #[test]
     fn stale_blocks_are_found() {
         let mut ledger = Ledger::new(0, 65536, 512, 1, None);
@@ -307,7 +307,7 @@ mod tests {
         assert!(!ledger.check_read(1024, &old[512..]));
     }
 
-    /// The goal: cut or damaged journals are read up to there, and no byte of a head goes unchecked.
+    /// Cut or damaged journals are read up to there, and no byte of a head goes unchecked.
     #[test]
     fn damaged_journals() {
         let scratch = tempfile::tempdir().unwrap();

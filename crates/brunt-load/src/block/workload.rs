@@ -703,7 +703,7 @@ mod tests {
         toml::from_str::<Workload>(text).map_err(|error| error.to_string())
     }
 
-    /// The goal: everything of papers/spek.md, 2.1, can be written down.
+    /// Everything of papers/spek.md, 2.1, can be written down.
     #[test]
     fn the_papers_parameters() {
         let workload = read(
@@ -728,7 +728,7 @@ mod tests {
         assert_eq!(read(&written).unwrap(), workload);
     }
 
-    /// The goal: a key that does not exist is an error, in every table.
+    /// A key that does not exist is an error, in every table.
     #[test]
     fn unknown_keys_are_errors() {
         for text in ["blokcs = 1", "stop = { tiem = \"1s\" }", "arrival = { kind = \"closed\", rate = 1 }"] {
@@ -736,7 +736,7 @@ mod tests {
         }
     }
 
-    /// The goal: nonsense is refused by key.
+    /// Nonsense is refused by key.
     #[test]
     fn nonsense_is_refused() {
         let check = |text: &str, key| {

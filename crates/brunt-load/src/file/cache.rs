@@ -61,7 +61,7 @@ fn kind_in(mounts: &str, directory: &Path) -> String {
 mod tests {
     use super::*;
 
-    /// The goal: the nearest mount counts.
+    /// The nearest mount counts.
     #[test]
     fn kinds() {
         let mounts =
@@ -74,7 +74,7 @@ mod tests {
         assert!(memory_bytes() > 1 << 20);
     }
 
-    /// The goal: shares are of what was read, and read-ahead beyond it is no negative share.
+    /// Shares are of what was read, and read-ahead beyond it is no negative share.
     #[test]
     fn shares() {
         let at = |fetched_bytes| Some(ThreadIo { fetched_bytes });

@@ -127,7 +127,7 @@ impl Names {
 mod tests {
     use super::*;
 
-    /// The goal: a random order visits every file once, and is none of the ordinary ones.
+    /// A random order visits every file once, and is none of the ordinary ones.
     #[test]
     fn every_file_once() {
         let names = Names { folder: File::open("/").unwrap(), there: Vec::new(), count: 1000 };

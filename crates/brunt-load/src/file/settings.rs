@@ -256,7 +256,7 @@ fn second() -> Span {
 mod tests {
     use super::*;
 
-    /// The goal: a file of one line means all of Bonnie, and mistakes name their key.
+    /// A file of one line means all of Bonnie, and mistakes name their key.
     #[test]
     fn settings() {
         let load: FileSystemLoad = toml::from_str("directory = \"/x\"").unwrap();

@@ -320,7 +320,7 @@ mod tests {
     use super::*;
     use brunt_result::tables;
 
-    /// The goal: the columns that stand for losses are those of the table, all of them.
+    /// The columns that stand for losses are those of the table, all of them.
     #[test]
     fn losses_are_the_tables() {
         let named: Vec<&str> = tables::intervals::TABLE.columns.iter().map(|column| column.name).collect();
@@ -329,7 +329,7 @@ mod tests {
         assert_eq!(named[from + LOST.len()], "response_mean_ns");
     }
 
-    /// The goal: a machine in a reader's words.
+    /// A machine in a reader's words.
     #[test]
     fn machines_in_words() {
         let row =

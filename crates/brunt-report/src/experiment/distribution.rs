@@ -97,7 +97,7 @@ fn cumulative(histogram: &Histogram, xs: &[f64]) -> Vec<Option<f64>> {
 mod tests {
     use super::*;
 
-    /// The goal: shares at known places, in nines, to the end and not beyond.
+    /// Shares at known places, in nines, to the end and not beyond.
     #[test]
     fn curves_end_at_the_slowest() {
         let mut histogram = Histogram::new();

@@ -180,7 +180,7 @@ mod tests {
     use super::*;
     use brunt_result::degradation::ResponseOverRuns;
 
-    /// The goal: every column of the response times has its cell; a fault in which nobody was answered, and a
+    /// Every column of the response times has its cell; a fault in which nobody was answered, and a
     /// run that did not come back, are said in words.
     #[test]
     fn response_times_in_a_row() {

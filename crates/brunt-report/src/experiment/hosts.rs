@@ -117,7 +117,7 @@ mod tests {
     use super::*;
     use brunt_probe::PROBES;
 
-    /// The goal: panels ask for figures that probes tell.
+    /// Panels ask for figures that probes tell.
     #[test]
     fn panels_name_what_there_is() {
         for panel in PANELS {

@@ -130,7 +130,7 @@ fn names(point: &PointSummary) -> Vec<&String> {
 mod tests {
     use super::*;
 
-    /// The goal: what a link carried without touching it is shown beside what it did something to.
+    /// What a link carried without touching it is shown beside what it did something to.
     #[test]
     fn every_count_has_its_cell() {
         let counts = LinkCounts { straight_frames: 45_574, packets: 135, lost: 27, ..LinkCounts::default() };

@@ -238,7 +238,7 @@ pub(super) fn told(estimate: &Estimate, unit: Unit) -> (String, String) {
 mod tests {
     use super::*;
 
-    /// The goal: values of axes as results have them are numbers in one unit, zero too; words are none.
+    /// Values of axes as results have them are numbers in one unit, zero too; words are none.
     #[test]
     fn values_of_axes() {
         let check = |key: &str, value: &str, expected: Option<(f64, Unit)>, said: &str| {

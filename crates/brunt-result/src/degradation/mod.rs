@@ -446,7 +446,7 @@ mod tests {
         assert!((a - b).abs() < 1e-6 * b.abs().max(1.0), "{a} is not {b}");
     }
 
-    /// The goal: half of the rate for two seconds, and half a second until it is back, are just that.
+    /// Half of the rate for two seconds, and half a second until it is back, are just that.
     #[test]
     fn a_dip() {
         let series = series(&[(20, 1000.0), (20, 500.0), (5, 800.0), (20, 1000.0)]);
@@ -461,7 +461,7 @@ mod tests {
         near(found.recovered.seconds().unwrap(), 0.5);
     }
 
-    /// The goal: what does not show, does not come back, or has no baseline is said, not put at zero.
+    /// What does not show, does not come back, or has no baseline is said, not put at zero.
     #[test]
     fn no_answers() {
         let flat = series(&[(60, 1000.0)]);
@@ -487,7 +487,7 @@ mod tests {
         assert_eq!(of_run(&[], &late, 0), None);
     }
 
-    /// The goal: a single low interval is noise, an outlier does not widen the band, and noise does.
+    /// A single low interval is noise, an outlier does not widen the band, and noise does.
     #[test]
     fn noise() {
         let blip = series(&[(20, 1000.0), (5, 1000.0), (1, 0.0), (30, 1000.0)]);
@@ -502,7 +502,7 @@ mod tests {
         assert!(found.baseline.low < 700.0);
     }
 
-    /// The goal: of two faults each has its own drop, both against what was before the first; the second
+    /// Of two faults each has its own drop, both against what was before the first; the second
     /// ends what can be told of the first.
     #[test]
     fn two_faults() {
@@ -519,7 +519,7 @@ mod tests {
         assert_eq!(of_run(&series, &apart, 0).unwrap().recovered, Answer::Never);
     }
 
-    /// The goal: over runs, those without an answer are counted beside the estimate.
+    /// Over runs, those without an answer are counted beside the estimate.
     #[test]
     fn over_several_runs() {
         let run = |low: f64, back: usize| {
@@ -556,7 +556,7 @@ mod tests {
 
     const USUAL: Option<(f64, f64)> = Some((100.0, 200.0));
 
-    /// The goal: response times that treble, and come down in two steps, are just that: the factor, the wait
+    /// Response times that treble, and come down in two steps, are just that: the factor, the wait
     /// of every request beyond the usual, when it shows and when it is over; the p99 has its own answers.
     #[test]
     fn longer_answers() {
@@ -582,7 +582,7 @@ mod tests {
         assert_eq!(found.detected, Answer::Never);
     }
 
-    /// The goal: a fault in which nobody is answered has no factor, but is seen; the requests that it held
+    /// A fault in which nobody is answered has no factor, but is seen; the requests that it held
     /// up wait in the interval in which they are answered. An outlier is not the usual p99.
     #[test]
     fn no_answers_at_all() {
@@ -601,7 +601,7 @@ mod tests {
         assert_eq!(found.response_mean.unwrap().detected, Answer::Never, "one interval is noise");
     }
 
-    /// The goal: errors are a share of all requests, before and during; an interval that the fault covers by
+    /// Errors are a share of all requests, before and during; an interval that the fault covers by
     /// half counts by half.
     #[test]
     fn failures() {
@@ -645,7 +645,7 @@ mod tests {
         assert_eq!(found.response_mean, None, "nothing is known of response times");
     }
 
-    /// The goal: over runs, response times have their estimates and their counts of what was not seen.
+    /// Over runs, response times have their estimates and their counts of what was not seen.
     #[test]
     fn responses_over_runs() {
         let run =

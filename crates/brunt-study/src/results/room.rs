@@ -60,7 +60,7 @@ impl Drop for Room {
 mod tests {
     use super::*;
 
-    /// The goal: room is real bytes, comes back in two steps, and leaves nothing behind.
+    /// Room is real bytes, comes back in two steps, and leaves nothing behind.
     #[test]
     fn room_comes_back() {
         let folder = tempfile::tempdir().unwrap();

@@ -465,7 +465,7 @@ mod tests {
         Study::new(experiment, BTreeMap::from([("memory".into(), memory)]), "test", folder, company)
     }
 
-    /// The goal: every run is made once, and the file on disk tells all of it.
+    /// Every run is made once, and the file on disk tells all of it.
     #[test]
     fn an_experiment_from_end_to_end() {
         let folder = tempfile::tempdir().unwrap();
@@ -490,7 +490,7 @@ mod tests {
         assert!(table(&summary).iter().all(|line| line.chars().count() <= 80));
     }
 
-    /// The goal: an interrupted experiment is on record, and says that it is not all.
+    /// An interrupted experiment is on record, and says that it is not all.
     #[test]
     fn an_interrupted_experiment() {
         let folder = tempfile::tempdir().unwrap();
@@ -550,7 +550,7 @@ mod tests {
         check("end", &all, "b cannot end");
     }
 
-    /// The goal: an observer that can keep nothing more ends the experiment at once, and the summary
+    /// An observer that can keep nothing more ends the experiment at once, and the summary
     /// says why.
     #[test]
     fn a_full_disk_ends_the_experiment() {

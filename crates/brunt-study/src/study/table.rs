@@ -252,7 +252,7 @@ pub fn describe(experiment: &Experiment, plan: &Plan) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// The goal: what a fault cost fits a terminal, whatever it was, and says what is known and what is not.
+    /// What a fault cost fits a terminal, whatever it was, and says what is known and what is not.
     #[test]
     fn costs_fit() {
         let estimate =
@@ -309,7 +309,7 @@ mod tests {
         );
     }
 
-    /// The goal: figures of any size keep to their columns.
+    /// Figures of any size keep to their columns.
     #[test]
     fn figures_fit() {
         for value in [0.0, 0.04, 9.96, 99_999.9, 100_000.0, 86_400e6 / 100.0] {

@@ -148,7 +148,7 @@ fn wait(mut child: Child, output: &Output) -> std::io::Result<ExitStatus> {
 
 #[cfg(test)]
 mod tests {
-    /// The goal: names that a shell can read.
+    /// Names that a shell can read.
     #[test]
     fn variables() {
         assert_eq!(super::variable("tried-again 2"), "BRUNT_TARGET_TRIED_AGAIN_2");

@@ -467,7 +467,7 @@ fn serial_of(target_name: &str, lun: usize) -> String {
 mod tests {
     use super::*;
 
-    /// The goal: options come off the end, in any order, and nothing else does.
+    /// Options come off the end, in any order, and nothing else does.
     #[test]
     fn lun_options() {
         let check = |text, expected: LunWords| assert_eq!(parse_lun(text).unwrap(), expected, "{text}");
@@ -494,7 +494,7 @@ mod tests {
         check("x,aptpl=/a/b", LunWords { aptpl: Some("/a/b".into()), ..plain("x") });
     }
 
-    /// The goal: mistakes are named.
+    /// Mistakes are named.
     #[test]
     fn wrong_lun_options() {
         for text in [
@@ -513,7 +513,7 @@ mod tests {
         assert_eq!(portals(&["::1".into()]).unwrap()[0].port(), 3260);
     }
 
-    /// The goal: LUNs that would be taken for one another, or spoil each other's data, are refused.
+    /// LUNs that would be taken for one another, or spoil each other's data, are refused.
     #[test]
     fn luns_are_apart() {
         let folder = tempfile::tempdir().unwrap();
@@ -534,7 +534,7 @@ mod tests {
         check(&["null:1M,aptpl=/nonexistent/folder/pr"], false);
     }
 
-    /// The goal: a name that initiators could not use is refused before anybody tries.
+    /// A name that initiators could not use is refused before anybody tries.
     #[test]
     fn names() {
         for name in

@@ -268,7 +268,7 @@ mod tests {
         state
     }
 
-    /// The goal: what is shown is what happened, to the letter.
+    /// What is shown is what happened, to the letter.
     #[test]
     fn eighty_columns() {
         let lines = draw(&under_way(), at(4000), &plain(80));
@@ -293,7 +293,7 @@ mod tests {
         }
     }
 
-    /// The goal: a fault is shown for as long as it is there.
+    /// A fault is shown for as long as it is there.
     #[test]
     fn faults_come_and_go() {
         let mut state = under_way();
@@ -303,7 +303,7 @@ mod tests {
         assert!(!shown(&state));
     }
 
-    /// The goal: no line reaches the right edge, whatever the width, the labels and the moment, in
+    /// No line reaches the right edge, whatever the width, the labels and the moment, in
     /// colour and without; and colour adds nothing but colour.
     #[test]
     fn every_width() {
@@ -333,7 +333,7 @@ mod tests {
         }
     }
 
-    /// The goal: figures that people read at a glance.
+    /// Figures that people read at a glance.
     #[test]
     fn figures_are_short() {
         let check = |shown: String, expected: &str| assert_eq!(shown, expected);

@@ -309,7 +309,7 @@ pub mod tests {
         State::new("block sizes", &Experiment::parse("x.toml", TEXT).unwrap().plan(), at(0))
     }
 
-    /// The goal: short intervals make one stretch, with the percentile of all of them.
+    /// Short intervals make one stretch, with the percentile of all of them.
     #[test]
     fn stretches_are_long_enough() {
         let mut state = state();
@@ -324,7 +324,7 @@ pub mod tests {
         assert!((state.history[1].bytes_per_second - 5000.0 * 4096.0).abs() < 4096.0);
     }
 
-    /// The goal: time left is what is stated until runs tell better, and never runs out early.
+    /// Time left is what is stated until runs tell better, and never runs out early.
     #[test]
     fn time_left_is_learned() {
         let mut state = state();
