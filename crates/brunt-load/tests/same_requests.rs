@@ -99,7 +99,10 @@ fn the_same_seed_makes_the_same_requests() {
         ["0d6f1745e9d9e16d", "f4699b6bce501664"],
     );
     closed("burst = { requests = 100, interval = \"1us\" }", ["6c72159853e9957f", "a8d0c7379ffc26dd"]);
-    closed("read = 0.5\ntrim = 0.2\nwrite_zeroes = 0.1\nflush_every = 25\nworkers = 2", ["", ""]);
+    closed(
+        "read = 0.5\ntrim = 0.2\nwrite_zeroes = 0.1\nflush_every = 25\nworkers = 2",
+        ["1ea34d59dcc935f8", "8ba6ca8a1592bbb4"],
+    );
     closed("ramp_up = { requests = 500 }", ["2ad01756ca95fd6d", "b3bc068bfd53e30a"]);
     let open = |text: &str, expected| {
         check(&format!("{text}\nqueue_depth = 64\n{stop}"), true, expected);
