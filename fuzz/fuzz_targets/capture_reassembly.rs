@@ -31,7 +31,7 @@ fuzz_target!(|bytes: &[u8]| {
     if let Err(sum) = ledger.check() {
         panic!("at the end: {sum}");
     }
-    let _ = analysis.report(&ledger).text();
+    let _ = brunt_capture::analysis::report::text(&analysis.report(&ledger));
 });
 
 fn file(mut rest: &[u8], pipeline: &mut Pipeline<Analysis>) {

@@ -1,5 +1,5 @@
 //! 64-bit sums (XXH3) of each 512-byte block at 512-byte-aligned offsets of a *file*, as its
-//! data goes by in pieces of any size. Fed by [`crate::records`]. The one rule: a block is summed
+//! data goes by in pieces of any size. Fed by [`crate::dissect`]. The one rule: a block is summed
 //! only when all of it was seen; data is not gathered: only the block that straddles two
 //! segments is put together, in place.
 

@@ -1,5 +1,5 @@
 //! One direction of a TCP connection, watched from outside: segments in, an ordered stream of
-//! data and holes out. Fed by the pipeline, read by [`crate::records`]. The one rule: the
+//! data and holes out. Fed by the pipeline, read by [`crate::dissect`]. The one rule: the
 //! receiver's acknowledgements decide. What it has acknowledged will not come again, so a
 //! gap below that is a hole (the watcher lost it); a gap above may still be filled, and waits
 //! in a small reorder buffer.

@@ -4,7 +4,7 @@
 //! Start reading at [`block::workload`], the description. [`block::generator`] turns it into a sequence of
 //! requests and [`block::arrival`] into times, both without I/O and the same on every machine for the
 //! same seed. [`block::worker`] is the loop between them and a device; [`block`] runs several of
-//! them in threads. [`file`] drives a mounted directory instead of a device. Both are a [`Load`], a line
+//! them in threads. [`mod@file`] drives a mounted directory instead of a device. Both are a [`Load`], a line
 //! of [`LOADS`]; [`decisions`] runs one, and decides what takes all of its workers together. Figures leave through
 //! [`record::Recorder`]; no file format is known here.
 #![forbid(unsafe_code)]

@@ -72,7 +72,7 @@ impl TaskSet {
         None
     }
 
-    /// The data of a [`Begin::Wants`] with `direct` is in the medium.
+    /// The data of a [`Begin::Wants`](crate::scsi::Begin::Wants) with `direct` is in the medium.
     ///
     /// # Panics
     /// As [`TaskSet::start`].

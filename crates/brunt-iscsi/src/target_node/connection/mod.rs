@@ -3,9 +3,9 @@
 //! learn where the data belongs, and when the data is there. The one rule: nothing here waits or
 //! reads a clock, and a peer's length or tag is looked up or bounded before it is used.
 //!
-//! The files: [`command`] takes commands and hands them to logical units, [`data_out`] collects their data,
-//! [`response`] answers them; [`control`] and [`task_management`] do what is no command. [`tasks`] is the
-//! table that they all work on, [`io`] what surrounds them.
+//! The files: `command` takes commands and hands them to logical units, `data_out` collects their data,
+//! `response` answers them; `control` and `task_management` do what is no command. `tasks` is the
+//! table that they all work on, `io` what surrounds them.
 
 mod command;
 mod control;
