@@ -220,6 +220,7 @@ impl InitiatorSession {
         self.next_check = self.next_check.min(self.tasks[usize::from(index)].deadline);
     }
 
+    #[inline]
     pub(super) fn answer(&mut self, index: u16, outcome: TaskOutcome) {
         let task = &mut self.tasks[usize::from(index)];
         assert!(

@@ -105,6 +105,7 @@ pub(super) fn set_exp_stat_sn(bhs: &mut Bhs, exp_stat_sn: u32) {
 }
 
 /// The PDU of a command with as much of its data as may come unasked.
+#[inline]
 fn command_pdu(
     lun: &[u8; 8],
     connection: &mut SessionConnection,
