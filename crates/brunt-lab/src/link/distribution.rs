@@ -255,7 +255,7 @@ impl<'de> Deserialize<'de> for Distribution {
 
 impl JsonSchema for Distribution {
     fn schema_name() -> Cow<'static, str> {
-        "Distribution".into()
+        "DelayDistribution".into()
     }
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({

@@ -20,10 +20,11 @@
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use brunt_core::{Size, Span};
 use brunt_lab::Carrier;
-use brunt_lab::link::{BitRate, Bursts, JitterShape, Settings, preset};
+use brunt_lab::link::{BitRate, Bursts, Distribution, DistributionError, JitterShape, Settings, preset};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -125,20 +126,31 @@ settings_keys! {
     jitter: Span => |settings: &mut Settings, value| settings.jitter = value,
     /// uniform (evenly within ± jitter), normal (its standard deviation), pareto (its mean; never early).
     jitter_shape: JitterShape => |settings: &mut Settings, value| settings.jitter_shape = value,
+    /// How the delay varies instead, as netem's table of it: normal, pareto, paretonormal, or a file that ends in
+    /// .dist. The jitter scales it.
+    distribution: Distribution => |settings: &mut Settings, value| settings.distribution = Some(value),
     /// Whether packets keep their order under jitter; they do by default.
     keep_order: bool => |settings: &mut Settings, value| settings.keep_order = value,
     /// Share of packets lost, each for itself.
     loss: f64 => |settings: &mut Settings, value| settings.loss = value,
+    /// Packets from one loss to the next at least: with a loss of 1.0 every one of so many is lost.
+    loss_gap: u32 => |settings: &mut Settings, value| settings.loss_gap = Some(value),
+    /// How far a packet's chance to be lost follows that of the one before, 0 to 0.99.
+    loss_correlation: f64 => |settings: &mut Settings, value| settings.loss_correlation = value,
     /// Loss in bursts instead (Gilbert-Elliott).
     loss_bursts: Bursts => |settings: &mut Settings, value| settings.loss_bursts = Some(value),
     /// Share of packets in which a bit is flipped, after all checksums.
     corrupt: f64 => |settings: &mut Settings, value| settings.corrupt = value,
+    /// Share of packets marked to have met congestion (CE), of those whose sender takes such marks.
+    ecn: f64 => |settings: &mut Settings, value| settings.ecn = value,
     /// Share of packets that arrive twice.
     duplicate: f64 => |settings: &mut Settings, value| settings.duplicate = value,
     /// Share of packets held back, so that later ones overtake them.
     reorder: f64 => |settings: &mut Settings, value| settings.reorder = value,
     /// How long those are held back; 1 ms by default.
     reorder_by: Span => |settings: &mut Settings, value| settings.reorder_by = value,
+    /// How long the end of a TCP connection (FIN) is held back, while its data passes.
+    slow_close: Span => |settings: &mut Settings, value| settings.slow_close = value,
     /// Bits a second of the line, with all that a frame takes of a wire; none: as fast as the machine.
     rate: BitRate => |settings: &mut Settings, value| settings.rate = Some(value),
     /// Bytes that wait in front of a line with a rate, 1 MiB by default; more is dropped and counted.
@@ -159,6 +171,25 @@ impl LinkBack {
 }
 
 impl LinkEntry {
+    /// Reads the files that its distributions name; relative paths count from `folder`. To be called before its
+    /// settings are checked.
+    ///
+    /// # Errors
+    /// The key, below the link, whose file cannot be read or has no table in it.
+    pub(super) fn read_files(
+        &mut self,
+        folder: &Path,
+    ) -> Result<(), (&'static [&'static str], DistributionError)> {
+        let keys: [&[&str]; 2] = [&["distribution"], &["back", "distribution"]];
+        let back = self.back.as_mut().and_then(|back| back.distribution.as_mut());
+        for (key, distribution) in keys.into_iter().zip([self.distribution.as_mut(), back]) {
+            if let Some(distribution) = distribution {
+                distribution.read(folder).map_err(|error| (key, error))?;
+            }
+        }
+        Ok(())
+    }
+
     /// From the first host to the second, and back.
     pub fn settings(&self) -> [Settings; 2] {
         let start = self.preset.as_deref().and_then(preset);
@@ -246,6 +277,23 @@ link_delay = ["1ms", "5ms"]
         assert_eq!(back.rate, Some(BitRate(100_000_000)));
     }
 
+    /// A table's file is looked for beside the experiment's, and a missing one has its key's line.
+    #[test]
+    fn tables_from_files() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("two.dist"), "-8192 8192\n").unwrap();
+        let name = folder.path().join("lab.toml").display().to_string();
+        let keys = "jitter = \"1ms\"\ndistribution = \"two.dist\"\nback = { distribution = \"normal\", ";
+        let text = GOOD.replacen("back = { ", keys, 1);
+        let experiment = Experiment::parse(&name, &text).unwrap();
+        let [there, back] = experiment.lab.unwrap().links["wan"].settings();
+        let table = there.distribution.unwrap().table().unwrap();
+        assert_eq!((table.draw(0), table.draw(u64::MAX)), (-1.0, 1.0));
+        assert_eq!(back.distribution, Some(Distribution::Normal));
+        let error = Experiment::parse(&name, &text.replace("two.dist", "none.dist")).unwrap_err().one_line();
+        assert!(error.starts_with(&format!("{name}:10: ")) && error.contains("none.dist"), "{error}");
+    }
+
     /// A target may be several links away, and hosts kept on cores of their own.
     #[test]
     fn hosts_beyond_hosts() {
@@ -275,6 +323,11 @@ link_delay = ["1ms", "5ms"]
         check("paxson-wan", "paxson", 7, "there are lan, paxson-wan, four-sites");
         check("delay = \"10ms\"", "delay = \"11s\"", 8, "longer than 10s");
         check("delay = \"10ms\"", "delya = \"10ms\"", 8, "did you mean delay?");
+        check("delay = \"10ms\"", "loss_gap = 1", 8, "write 2 or more");
+        check("delay = \"10ms\"", "loss_correlation = 1.0", 8, "write 0 to 0.99");
+        check("delay = \"10ms\"", "ecn = 1.5", 8, "is no share");
+        check("delay = \"10ms\"", "slow_close = \"61s\"", 8, "longer than");
+        check("delay = \"10ms\"", "distribution = \"bell\"", 8, "there is no distribution 'bell'");
         check("delay = \"10ms\"", "mtu = 100", 8, "write 576 to 9000");
         check("delay = \"10ms\"", "carrier = \"bare\"", 8, "does nothing");
         check("host = \"server\"", "host = \"x\"", 12, "no host x");

@@ -16,6 +16,7 @@ mod summary;
 mod target;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use brunt_load::Workload;
 use brunt_load::file::FileSystemLoad;
@@ -100,8 +101,15 @@ impl Experiment {
     fn parse_with(name: &str, text: &str, load: include::Loader<'_>) -> Result<Experiment, Box<FileError>> {
         let texts = include::Texts::default();
         let source = include::read(name, text, &texts, load)?;
-        let experiment = Experiment::deserialize(toml::de::Deserializer::from(source.root()))
+        let mut experiment = Experiment::deserialize(toml::de::Deserializer::from(source.root()))
             .map_err(|error| fault::unreadable(&source).unwrap_or_else(|| source.unreadable(&error, None)))?;
+        let folder = Path::new(name).parent().unwrap_or(Path::new(""));
+        for (link, entry) in experiment.lab.iter_mut().flat_map(|lab| &mut lab.links) {
+            entry.read_files(folder).map_err(|(key, error)| {
+                let at = [&["lab", "links", link.as_str()], key].concat();
+                source.mistake(&at, format!("distribution: {error}"), None)
+            })?;
+        }
         experiment.check(&source)?;
         Ok(experiment)
     }

@@ -22,7 +22,7 @@ pub struct LinkSet {
     /// Changes this link of the lab.
     pub link: String,
     /// To these settings, over those that it has.
-    pub set: LinkBack,
+    pub set: Box<LinkBack>,
     /// Only for what this host sends over it; both directions by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
