@@ -12,6 +12,7 @@
 pub mod block;
 pub mod collect;
 pub mod commands;
+pub mod content;
 pub mod cost;
 pub mod decisions;
 pub mod file;

@@ -9,6 +9,7 @@
 
 pub mod arrival;
 pub mod audit;
+pub mod blocks;
 pub mod calibrate;
 pub mod data;
 pub mod generator;

@@ -5,12 +5,14 @@
 
 use std::time::Duration;
 
+use brunt_block::DeviceInfo;
 use brunt_core::Nanos;
 use brunt_result::RequestStatus;
 
 use crate::block::arrival::Schedule;
 use crate::block::generator::{Area, Generator, Planned};
 use crate::block::workload::{Arrival, Workload};
+use crate::load::WorkloadError;
 use crate::sequence::{Next, Sequence};
 
 /// Which worker of which run.
@@ -28,6 +30,16 @@ impl WorkerId {
     /// This worker's share of what all make together.
     pub fn share(self, all: u64) -> u64 {
         crate::decisions::share(all, self.worker, self.workers)
+    }
+
+    /// The part of a device that this worker uses.
+    ///
+    /// # Errors
+    /// The workload does not fit the device.
+    pub fn area(self, workload: &Workload, info: &DeviceInfo) -> Result<Area, WorkloadError> {
+        let (start, len) = workload.check_device(info)?;
+        let align = workload.alignment(info);
+        Ok(Area::of_worker(start, len, align, self.worker, self.workers, workload.verify.is_some()))
     }
 }
 

@@ -1,10 +1,10 @@
-//! The loop between a sequence of requests and a device: one worker, one thread, one ring. Keeps
-//! the queue full (closed loop) or the schedule (open loop), stamps, retries, verifies, and
+//! The loop between a sequence of requests with their contents and a device: one worker, one thread, one ring. Keeps
+//! the queue full (closed loop) or the schedule (open loop), stamps, retries, and
 //! fills histograms. Time and waiting come through [`Timeline`], so that a test runs an hour
 //! against a simulated device in a millisecond.
 //!
-//! The rule: after the start nothing allocates and nothing blocks but [`Timeline::wait`] (and a
-//! verification journal's file).
+//! The rule: after the start nothing allocates and nothing blocks but [`Timeline::wait`] (and the files of a
+//! [`Content`], such as a verification journal).
 //!
 //! Cost, measured against the null device at depth 32 with interval histograms: see
 //! `brunt bench load`. Two clock reads serve a whole batch.
@@ -15,7 +15,6 @@ mod retry;
 mod slots;
 mod tally;
 mod time;
-mod verification;
 
 use std::collections::VecDeque;
 use std::io;
@@ -25,12 +24,12 @@ use brunt_block::{Buf, BufPool, Completion, Device, DeviceError, DeviceInfo, Op,
 use brunt_core::Nanos;
 use brunt_result::{Outcome, RequestStatus, Stopped};
 
-use crate::block::data::Source;
-use crate::block::generator::{Area, Planned};
+use crate::block::blocks::Blocks;
+use crate::block::generator::Planned;
 use crate::block::synthetic::{Synthetic, WorkerId};
-use crate::block::verify::Ledger;
 use crate::block::workload::{Arrival, Workload};
 use crate::commands::Commands;
+use crate::content::{Carried, Content};
 use crate::load::WorkloadError;
 use crate::record::{Recorder, status_of};
 use crate::sequence::Sequence;
@@ -45,15 +44,14 @@ pub use time::{RingTime, Timeline};
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// One worker, ready to start.
-pub struct Worker<S> {
+pub struct Worker<S, C> {
     slots: Slots,
     batch: VecDeque<Request>,
     done: Vec<Completion>,
     feed: Feed<S>,
     /// Due, and overlapping one in flight.
     held: Option<(Planned, Nanos)>,
-    source: Source,
-    ledger: Option<Ledger>,
+    content: C,
     rules: Rules,
     retry: RetryRules,
     phase: Phase,
@@ -74,7 +72,7 @@ struct Rules {
     force_unit_access: bool,
 }
 
-impl Worker<Synthetic> {
+impl Worker<Synthetic, Blocks> {
     /// A worker of a described workload for a device of this kind, with buffers from `pool`. `run` is a
     /// number that tells this run's blocks from another's when they are verified.
     ///
@@ -86,55 +84,37 @@ impl Worker<Synthetic> {
         id: WorkerId,
         run: u64,
         pool: &BufPool,
-    ) -> Result<Worker<Synthetic>, WorkloadError> {
-        let area = area(workload, info, id)?;
-        Worker::with_sequence(Synthetic::new(workload, area, id), workload, info, id, run, pool)
+    ) -> Result<Worker<Synthetic, Blocks>, WorkloadError> {
+        let sequence = Synthetic::new(workload, id.area(workload, info)?, id);
+        Ok(Worker::with(sequence, Blocks::new(workload, info, id, run)?, workload, id, pool))
     }
 }
 
-/// The part of the device that a worker uses.
-fn area(workload: &Workload, info: &DeviceInfo, id: WorkerId) -> Result<Area, WorkloadError> {
-    let (start, len) = workload.check_device(info)?;
-    let align = workload.alignment(info);
-    Ok(Area::of_worker(start, len, align, id.worker, id.workers, workload.verify.is_some()))
-}
-
-impl<S: Sequence<Request = Planned>> Worker<S> {
-    /// A worker for whatever `sequence` says. The workload says how requests are sent, retried, verified and
-    /// recorded, and when it is over; its blocks say how long a request may be.
-    ///
-    /// # Errors
-    /// The workload does not fit the device, or the journal cannot be made.
-    pub fn with_sequence(
+impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C> {
+    /// A worker for whatever `sequence` says, with these contents. The workload says how requests are sent, retried
+    /// and recorded, and when it is over; its blocks say how long a request may be.
+    pub fn with(
         sequence: S,
+        mut content: C,
         workload: &Workload,
-        info: &DeviceInfo,
         id: WorkerId,
-        run: u64,
         pool: &BufPool,
-    ) -> Result<Worker<S>, WorkloadError> {
-        let area = area(workload, info, id)?;
-        let block_max = workload.block_bytes_max();
-        let mut source = Source::new(workload.data, block_max, id.seed, id.worker);
-        let writes = workload.writes();
-        let bufs = (0..workload.queue_depth).map(|_| {
-            let mut buf = pool.take(block_max as usize);
-            if writes {
-                source.fill(&mut buf, true);
-            }
-            buf
-        });
-        let slots = Slots::new(bufs);
+    ) -> Worker<S, C> {
+        let block_max = workload.block_bytes_max() as usize;
+        let slots = Slots::new((0..workload.queue_depth).map(|_| {
+            let mut carried = Carried { buf: pool.take(block_max), ..Carried::default() };
+            content.prepare(&mut carried);
+            carried
+        }));
         let (depth, kinds) = (slots.len(), workload.kinds());
         let nonzero = |duration: Duration| (!duration.is_zero()).then_some(duration);
-        Ok(Worker {
+        Worker {
             slots,
             batch: VecDeque::with_capacity(depth),
             done: Vec::with_capacity(depth),
             feed: Feed::new(sequence),
             held: None,
-            source,
-            ledger: verification::ledger(workload, area, id, run)?,
+            content,
             rules: Rules {
                 timeout: nonzero(workload.timeout.0),
                 skip_after: match workload.arrival {
@@ -153,14 +133,14 @@ impl<S: Sequence<Request = Planned>> Worker<S> {
             outstanding: 0,
             next_timeout: Nanos::MAX,
             changes_seen: 0,
-        })
+        }
     }
 
     /// Runs from `start` until the sequence or the workload's limits end it, or it is told to stop. Always
     /// ends: what the device does not answer within the workload's `drain` is counted as hanging.
     ///
     /// # Errors
-    /// The ring, or the journal's file. What was measured until then has gone to the recorder, but for
+    /// The ring, or the content's files. What was measured until then has gone to the recorder, but for
     /// the open interval.
     pub fn run(
         mut self,
@@ -184,14 +164,15 @@ impl<S: Sequence<Request = Planned>> Worker<S> {
             self.tally.flush_log(recorder, self.slots.len());
             self.fill(now);
             self.resend(now);
+            if C::TAKES_TIME {
+                self.send_now(time.now(), now);
+            }
             if std::mem::take(&mut self.just_began) {
                 // What ramp-up cost is nobody's.
                 self.tally.cost_begins(time.system_calls());
             }
             if !self.batch.is_empty() {
-                if let Some(ledger) = &mut self.ledger {
-                    ledger.flush()?;
-                }
+                self.content.flush()?;
                 device.submit(&mut self.batch);
             }
             if self.outstanding == 0 && self.slots.retrying.is_empty() && !self.more_to_come(now) {
@@ -209,9 +190,7 @@ impl<S: Sequence<Request = Planned>> Worker<S> {
                 self.give_up_late_ones(time.now(), device);
             }
         }
-        if let Some(ledger) = &mut self.ledger {
-            ledger.flush()?;
-        }
+        self.content.flush()?;
         Ok(self.finish(time, recorder))
     }
 
@@ -282,7 +261,7 @@ impl<S: Sequence<Request = Planned>> Worker<S> {
                     None => return,
                 },
             };
-            if self.ledger.is_some() && self.slots.overlaps(&planned) {
+            if self.content.is_exclusive() && self.slots.overlaps(&planned) {
                 self.held = Some((planned, intended));
                 return;
             }
@@ -358,14 +337,10 @@ impl<S: Sequence<Request = Planned>> Worker<S> {
         slot.attempts = 0;
         slot.recorded = self.phase.measuring;
         if planned.op == Op::Write {
-            let block = &mut slot.buf[..planned.len as usize];
-            self.source.fill(block, slot.stale);
-            slot.stale = false;
-            if let Some(ledger) = &mut self.ledger {
-                slot.generation = ledger.begin_write(planned.offset, block);
-            }
+            self.content.fill(&planned, &mut slot.carried);
+            slot.carried.stale = false;
         } else if planned.op == Op::Read {
-            slot.stale = true;
+            slot.carried.stale = true;
         }
         self.send(index, now);
     }
@@ -382,7 +357,7 @@ impl<S: Sequence<Request = Planned>> Worker<S> {
             op: planned.op,
             offset: planned.offset,
             len: planned.len,
-            buf: if planned.moves_data() { std::mem::take(&mut slot.buf) } else { Buf::empty() },
+            buf: if planned.moves_data() { std::mem::take(&mut slot.carried.buf) } else { Buf::empty() },
             force_unit_access: self.rules.force_unit_access
                 && planned.op != Op::Read
                 && planned.op != Op::Flush,
@@ -393,6 +368,14 @@ impl<S: Sequence<Request = Planned>> Worker<S> {
         {
             self.next_timeout = now.after(timeout);
         }
+    }
+
+    /// What was made since `from` is sent now: making it took its time, which is none of the device's.
+    fn send_now(&mut self, now: Nanos, from: Nanos) {
+        for request in &self.batch {
+            self.slots.all[request.tag as usize].sent = now;
+        }
+        self.content.took(now.since(from));
     }
 
     /// Sends again what failed, when its pause is over.
@@ -437,6 +420,9 @@ impl<S: Sequence<Request = Planned>> Worker<S> {
         }
         self.done = done;
         self.feed.ask_again();
+        if C::TAKES_TIME {
+            self.content.took(time.now().since(now));
+        }
     }
 
     #[inline]
@@ -446,7 +432,7 @@ impl<S: Sequence<Request = Planned>> Worker<S> {
         assert!(slot.in_flight, "the device completed request {index} twice");
         slot.in_flight = false;
         if slot.planned.moves_data() {
-            slot.buf = completion.buf;
+            slot.carried.buf = completion.buf;
         }
         self.outstanding -= 1;
         let planned = slot.planned;
@@ -454,16 +440,7 @@ impl<S: Sequence<Request = Planned>> Worker<S> {
         if failed || slot.timed_out {
             return self.failed(index, completion.result.err(), now);
         }
-        let mut status = RequestStatus::Good;
-        if let Some(ledger) = &mut self.ledger {
-            if planned.op == Op::Write {
-                ledger.end_write(planned.offset, planned.len, slot.generation, true);
-            } else if planned.op == Op::Read
-                && !ledger.check_read(planned.offset, &slot.buf[..planned.len as usize])
-            {
-                status = RequestStatus::Miscompare;
-            }
-        }
+        let status = self.content.completed(&planned, &mut slot.carried, RequestStatus::Good);
         self.end(index, status, None, now);
     }
 
@@ -483,15 +460,11 @@ impl<S: Sequence<Request = Planned>> Worker<S> {
             self.slots.retrying.push(index);
             return;
         }
-        if let Some(ledger) = &mut self.ledger
-            && planned.op == Op::Write
-        {
-            ledger.end_write(planned.offset, planned.len, slot.generation, false);
-        }
+        let status = self.content.completed(&planned, &mut slot.carried, status_of(&error));
         if error == DeviceError::Gone && self.phase.issuing {
             self.phase.cut_short(now, Stopped::DeviceGone);
         }
-        self.end(index, status_of(&error), Some(error), now);
+        self.end(index, status, Some(error), now);
     }
 
     /// The end of a request: counts it and frees its slot.

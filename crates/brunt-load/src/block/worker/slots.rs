@@ -4,24 +4,21 @@
 //! The rule: a slot is free, in flight, waiting for its next attempt, or parked because the queue was made
 //! shallower; never two of these.
 
-use brunt_block::Buf;
 use brunt_core::Nanos;
 
 use crate::block::generator::Planned;
+use crate::content::Carried;
 
 pub(super) struct Slot {
     pub(super) planned: Planned,
     pub(super) intended: Nanos,
     pub(super) sent: Nanos,
     pub(super) retry_at: Nanos,
-    pub(super) generation: u64,
     pub(super) attempts: u32,
     pub(super) in_flight: bool,
     pub(super) timed_out: bool,
     pub(super) recorded: bool,
-    /// The buffer held something else since the source filled it.
-    pub(super) stale: bool,
-    pub(super) buf: Buf,
+    pub(super) carried: Carried,
 }
 
 /// All of a worker's.
@@ -36,22 +33,20 @@ pub(super) struct Slots {
 
 impl Slots {
     /// One for each buffer.
-    pub(super) fn new(bufs: impl Iterator<Item = Buf>) -> Slots {
+    pub(super) fn new(buffers: impl Iterator<Item = Carried>) -> Slots {
         let idle = Planned { index: 0, op: brunt_block::Op::Read, offset: 0, len: 0 };
-        let slot = |buf| Slot {
+        let slot = |carried| Slot {
             planned: idle,
             intended: Nanos(0),
             sent: Nanos(0),
             retry_at: Nanos(0),
-            generation: 0,
             attempts: 0,
             in_flight: false,
             timed_out: false,
             recorded: false,
-            stale: false,
-            buf,
+            carried,
         };
-        let all: Vec<Slot> = bufs.map(slot).collect();
+        let all: Vec<Slot> = buffers.map(slot).collect();
         let depth = all.len();
         Slots {
             all,
@@ -123,7 +118,7 @@ mod tests {
 
     #[test]
     fn a_shallower_queue_parks_slots_as_they_get_free() {
-        let mut slots = Slots::new((0..4).map(|_| Buf::default()));
+        let mut slots = Slots::new((0..4).map(|_| Carried::default()));
         let used: Vec<u32> = (0..3).map(|_| slots.free.pop().unwrap()).collect();
         slots.set_depth(2);
         slots.settle();

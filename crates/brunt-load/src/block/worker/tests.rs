@@ -3,7 +3,7 @@
 use super::*;
 use std::sync::{Arc, Mutex};
 
-use crate::block::generator::Generator;
+use crate::block::generator::{Area, Generator};
 use crate::block::workload::{Burst, Process, RampUp, Retry, RetryOn, Stop};
 use crate::record::NoRecorder;
 use crate::sequence::Next;
@@ -399,11 +399,16 @@ fn listed(requests: &[(u64, Option<u64>)]) -> Listed {
     Listed(Arc::new(Mutex::new(List { requests, ..List::default() })))
 }
 
-fn worker_of<S: Sequence<Request = Planned>>(sequence: S, depth: u32, info: &DeviceInfo) -> Worker<S> {
+fn worker_of<S: Sequence<Request = Planned>>(
+    sequence: S,
+    depth: u32,
+    info: &DeviceInfo,
+) -> Worker<S, Blocks> {
     let workload =
         Workload { queue_depth: depth, stop: for_time(Duration::from_secs(3600)), ..Workload::default() };
     let id = WorkerId { worker: 0, workers: 1, seed: 1 };
-    Worker::with_sequence(sequence, &workload, info, id, 1, &BufPool::new(0)).unwrap()
+    let content = Blocks::new(&workload, info, id, 1).unwrap();
+    Worker::with(sequence, content, &workload, id, &BufPool::new(0))
 }
 
 #[test]
@@ -563,4 +568,73 @@ fn a_run_that_is_done_before_its_time_is_as_long_as_it_took() {
     let stop = Stop { requests: Some(100), ..for_time(Duration::from_secs(10)) };
     let outcome = run(&Workload { stop, ..Workload::default() }, &mut device);
     assert_eq!((outcome.figures.completed(), outcome.requests_per_second), (100, 1000.0));
+}
+
+/// Takes a millisecond to make a write, half of one to look at a request, and remembers whom it was told of.
+struct Slow {
+    clock: Clock,
+    filled: Vec<u64>,
+    ended: Vec<(u64, u64, RequestStatus)>,
+    took: Duration,
+    flushed: u64,
+}
+
+impl Content for Slow {
+    type Request = Planned;
+    const TAKES_TIME: bool = true;
+
+    fn fill(&mut self, write: &Planned, carried: &mut Carried) {
+        self.clock.advance(MS);
+        carried.ticket = write.index + 100;
+        self.filled.push(write.index);
+    }
+    fn completed(
+        &mut self,
+        request: &Planned,
+        carried: &mut Carried,
+        status: RequestStatus,
+    ) -> RequestStatus {
+        assert!(!carried.buf.is_empty(), "the buffer is back");
+        self.clock.advance(MS / 2);
+        self.ended.push((request.index, carried.ticket, status));
+        if request.index == 2 { RequestStatus::Miscompare } else { status }
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        self.flushed += 1;
+        Ok(())
+    }
+    fn took(&mut self, time: Duration) {
+        self.took += time;
+    }
+}
+
+#[test]
+fn contents_are_told_of_each_request_once_and_their_time_is_not_the_devices() {
+    let mut device = Simulated::new(&Clock::manual(), 8, 10 * MS);
+    device.failures.extend([DeviceError::Os(libc::EIO), DeviceError::Os(libc::EIO)]);
+    let workload = Workload {
+        read: 0.0,
+        queue_depth: 2,
+        retry: Retry { count: 1, ..Retry::default() },
+        stop: for_requests(4),
+        ..Workload::default()
+    };
+    let id = WorkerId { worker: 0, workers: 1, seed: 1 };
+    let sequence = Synthetic::new(&workload, id.area(&workload, &device.info).unwrap(), id);
+    let clock = device.clock.clone();
+    let mut slow = Slow { clock, filled: Vec::new(), ended: Vec::new(), took: Duration::ZERO, flushed: 0 };
+    let worker = Worker::with(sequence, &mut slow, &workload, id, &BufPool::new(0));
+    let mut time = SimulatedTime { clock: device.clock.clone(), waits: 0 };
+    let start = time.now();
+    let outcome = worker.run(&mut device, &mut time, start, &Commands::new(), &mut NoRecorder).unwrap();
+    assert_eq!(slow.filled, [0, 1, 2, 3], "also those that are sent twice");
+    let mut ended = slow.ended.clone();
+    ended.sort_by_key(|(index, ..)| *index);
+    let good = RequestStatus::Good;
+    assert_eq!(ended, [(0, 100, good), (1, 101, good), (2, 102, good), (3, 103, good)]);
+    assert_eq!(outcome.figures.counts.of(RequestStatus::Miscompare), 1, "the content has the last word");
+    assert_eq!(slow.took, 4 * MS + 4 * MS / 2);
+    assert!(slow.flushed > 2);
+    let service = outcome.figures.op(OpKind::Write).expect("writes").service.clone();
+    assert_eq!(service.min(), Some(Nanos(10_000_000)), "from when the contents were made");
 }

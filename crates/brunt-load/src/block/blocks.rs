@@ -1,0 +1,120 @@
+//! What the requests of a described workload carry: data made to its compression and deduplication ratios, sealed and
+//! checked where the workload verifies. Each worker has one of its own.
+//!
+//! The rule: contents follow from the seed and the order of the writes, never from the device.
+
+use std::io;
+
+use brunt_block::{DeviceInfo, Op};
+use brunt_core::Size;
+use brunt_result::RequestStatus;
+
+use crate::block::data::Source;
+use crate::block::generator::{Area, Planned};
+use crate::block::synthetic::WorkerId;
+use crate::block::verify::{GRAINS_MAX, HEADER_BYTES, Journal, JournalHead, Ledger};
+use crate::block::workload::Workload;
+use crate::content::{Carried, Content};
+use crate::load::WorkloadError;
+
+/// The contents of a described workload's requests.
+pub struct Blocks {
+    source: Source,
+    ledger: Option<Ledger>,
+    writes: bool,
+}
+
+impl Blocks {
+    /// Of one worker. `run` is a number that tells this run's blocks from another's when they are verified.
+    ///
+    /// # Errors
+    /// The workload does not fit the device, or the journal cannot be made.
+    pub fn new(
+        workload: &Workload,
+        info: &DeviceInfo,
+        id: WorkerId,
+        run: u64,
+    ) -> Result<Blocks, WorkloadError> {
+        let area = id.area(workload, info)?;
+        Ok(Blocks {
+            source: Source::new(workload.data, workload.block_bytes_max(), id.seed, id.worker),
+            ledger: ledger(workload, area, id, run)?,
+            writes: workload.writes(),
+        })
+    }
+}
+
+impl Content for Blocks {
+    type Request = Planned;
+
+    #[inline]
+    fn is_exclusive(&self) -> bool {
+        self.ledger.is_some()
+    }
+
+    fn prepare(&mut self, carried: &mut Carried) {
+        if self.writes {
+            self.source.fill(&mut carried.buf, true);
+        }
+    }
+
+    #[inline]
+    fn fill(&mut self, write: &Planned, carried: &mut Carried) {
+        let block = &mut carried.buf[..write.len as usize];
+        self.source.fill(block, carried.stale);
+        if let Some(ledger) = &mut self.ledger {
+            carried.ticket = ledger.begin_write(write.offset, block);
+        }
+    }
+
+    #[inline]
+    fn completed(
+        &mut self,
+        request: &Planned,
+        carried: &mut Carried,
+        status: RequestStatus,
+    ) -> RequestStatus {
+        let Some(ledger) = &mut self.ledger else { return status };
+        let good = status == RequestStatus::Good;
+        match request.op {
+            Op::Write => ledger.end_write(request.offset, request.len, carried.ticket, good),
+            Op::Read if good && !ledger.check_read(request.offset, &carried.buf[..request.len as usize]) => {
+                return RequestStatus::Miscompare;
+            }
+            _ => {}
+        }
+        status
+    }
+
+    #[inline]
+    fn flush(&mut self) -> io::Result<()> {
+        self.ledger.as_mut().map_or(Ok(()), Ledger::flush)
+    }
+}
+
+/// The ledger of a workload that verifies.
+fn ledger(workload: &Workload, area: Area, id: WorkerId, run: u64) -> Result<Option<Ledger>, WorkloadError> {
+    let Some(verify) = &workload.verify else { return Ok(None) };
+    let error = |what: String| WorkloadError { key: "verify", what };
+    // The largest grain that every block is made of and begins at.
+    let grain = workload.blocks.iter().fold(area.align, |grain, block| gcd(grain, block.size.0));
+    assert!(grain as usize >= HEADER_BYTES, "sizes are multiples of 512");
+    let len = area.len / grain * grain;
+    if len / grain > GRAINS_MAX {
+        let most = Size(GRAINS_MAX * grain);
+        return Err(error(format!(
+            "{} in grains of {grain} bytes is more than a worker keeps in mind; use a larger align, more workers, or a region of at most {most} for each worker",
+            Size(len)
+        )));
+    }
+    let head = JournalHead { run, start: area.start, len, grain, worker: id.worker };
+    let journal = match &verify.journal {
+        Some(folder) => Some(Journal::create(folder, head).map_err(|failure| error(failure.to_string()))?),
+        None => None,
+    };
+    Ok(Some(Ledger::new(area.start, len, grain, run, journal)))
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}

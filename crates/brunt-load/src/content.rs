@@ -1,0 +1,96 @@
+//! What requests carry: the seam between the loop that sends requests and whoever makes what is written and looks at what
+//! was read. Stands beside [`crate::sequence`], which says only where and how much. The blocks of a described workload
+//! ([`crate::block::blocks`]) are a content; whoever brings a sequence may bring contents for it, too.
+//!
+//! The rule: a worker tells its content of every request that was sent, once, when it has ended. A buffer
+//! is the content's for as long as a call lasts, to change or to exchange for one of the same length; between the calls it is the
+//! worker's or the device's.
+
+use std::io;
+use std::time::Duration;
+
+use brunt_block::Buf;
+use brunt_result::RequestStatus;
+
+/// A request's buffer, and what its content wants to find again when the request ends.
+#[derive(Debug, Default)]
+pub struct Carried {
+    /// As long as the longest request; a request uses the first bytes of it.
+    pub buf: Buf,
+    /// Something else came into the buffer since a write was made in it.
+    pub stale: bool,
+    /// The content's own; workers only keep it.
+    pub ticket: u64,
+}
+
+/// What writes send, and what is made of what reads bring. A worker owns one; calls are static, and those that do nothing
+/// cost nothing.
+pub trait Content {
+    /// What a worker sends.
+    type Request;
+
+    /// Whether this takes so long that workers read the clock once more for it: then a request counts as sent when the
+    /// contents of its batch are made, and [`Content::took`] is told.
+    const TAKES_TIME: bool = false;
+
+    /// Whether requests must not be under way together when they overlap and one of them changes data.
+    fn is_exclusive(&self) -> bool {
+        false
+    }
+
+    /// Makes a buffer ready for its first request; called once for each, before the start.
+    fn prepare(&mut self, _carried: &mut Carried) {}
+
+    /// Puts what a write sends into its buffer; called once for each write, however often it is sent.
+    fn fill(&mut self, request: &Self::Request, carried: &mut Carried);
+
+    /// A request ended for good, in this way as far as the device knows. Answers how it ended with its data
+    /// looked at.
+    fn completed(
+        &mut self,
+        request: &Self::Request,
+        carried: &mut Carried,
+        status: RequestStatus,
+    ) -> RequestStatus;
+
+    /// Puts on record what has to be there before requests go out; also called at the end.
+    ///
+    /// # Errors
+    /// What was made or looked at is not where it belongs; the worker's run ends with this.
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Making and looking took so long since the last time; told only if [`Content::TAKES_TIME`].
+    fn took(&mut self, _time: Duration) {}
+}
+
+/// For whoever wants to look at a content after the run.
+impl<C: Content> Content for &mut C {
+    type Request = C::Request;
+    const TAKES_TIME: bool = C::TAKES_TIME;
+
+    fn is_exclusive(&self) -> bool {
+        (**self).is_exclusive()
+    }
+    fn prepare(&mut self, carried: &mut Carried) {
+        (**self).prepare(carried);
+    }
+    fn fill(&mut self, request: &C::Request, carried: &mut Carried) {
+        (**self).fill(request, carried);
+    }
+    fn completed(
+        &mut self,
+        request: &C::Request,
+        carried: &mut Carried,
+        status: RequestStatus,
+    ) -> RequestStatus {
+        (**self).completed(request, carried, status)
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        (**self).flush()
+    }
+    fn took(&mut self, time: Duration) {
+        (**self).took(time);
+    }
+}
