@@ -3,6 +3,7 @@
 //!
 //! The rule: an option that nobody took is an error, so that a misspelt one is never passed over.
 
+use std::error::Error;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -105,9 +106,17 @@ pub enum OpenError {
     /// It can be opened, but not so: the text, or the file it names, is wrong.
     #[error("{0}")]
     Refused(String),
+    /// The part of a URL that only its own backend understands is wrong.
+    #[error("{source}; {advice}")]
+    Url {
+        /// What is wrong, by the backend's own type.
+        source: Box<dyn Error + Send + Sync>,
+        /// What would be right.
+        advice: &'static str,
+    },
     /// The text is right, but who would have to serve it does not: no answer, no login, no memory.
-    #[error("{0}")]
-    Failed(String),
+    #[error(transparent)]
+    Failed(Box<dyn Error + Send + Sync>),
 }
 
 /// What can be opened: backends, the one that a plain path means, and layers.

@@ -17,7 +17,7 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use brunt_block::backends::array::{ArrayControl, ArrayStatus};
+use brunt_block::backends::array::{ArrayControl, ArrayState, ArrayStatus, MemberState};
 use brunt_block::control::{self, Arguments, CommandError, Controllable, Fields, Handles, Value};
 use brunt_block::layers::fault::{Fault, FaultSwitch};
 use brunt_block::layers::retry::RetrySwitch;
@@ -228,10 +228,10 @@ pub enum LayerStatus {
     },
     /// An array.
     Array {
-        /// `optimal`, `degraded`, `rebuilding` or `failed`.
-        state: String,
-        /// By slot: `good`, `failed` or `rebuilding`.
-        members: Vec<String>,
+        /// How whole it is.
+        state: ArrayState,
+        /// By slot.
+        members: Vec<MemberState>,
         /// How many are left.
         spares: usize,
         /// Bytes of a member that are rebuilt, and of all.
@@ -279,8 +279,8 @@ impl LayerStatus {
 
     fn of_array(status: ArrayStatus, rate: u64) -> LayerStatus {
         LayerStatus::Array {
-            state: status.state.to_string(),
-            members: status.slots.iter().map(|(_, word)| word.to_string()).collect(),
+            state: status.state,
+            members: status.slots.iter().map(|(_, state)| *state).collect(),
             spares: status.spares.len(),
             rebuilt_bytes: status.rebuilt_bytes,
             rebuild_bytes_per_second: rate,
@@ -565,7 +565,9 @@ mod tests {
         let Reply::Status { layers } = status else { panic!("{status:?}") };
         assert_eq!(layers.keys().collect::<Vec<_>>(), ["0/fault", "1/fault", "array", "fault", "retry"]);
         assert!(matches!(&layers["retry"], LayerStatus::Retry { on: true, .. }));
-        assert!(matches!(&layers["array"], LayerStatus::Array { state, .. } if state == "rebuilding"));
+        assert!(
+            matches!(&layers["array"], LayerStatus::Array { state, .. } if *state == ArrayState::Rebuilding)
+        );
     }
 
     /// A layer's own commands go through messages that know nothing of it.

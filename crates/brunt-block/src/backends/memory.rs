@@ -18,8 +18,9 @@ pub const ENTRY: BackendEntry = BackendEntry {
     open: |size, options| {
         let block_bytes = options.block()?.unwrap_or(512);
         let size_bytes = super::size_of(size, block_bytes)?;
-        let backend = MemoryBackend::new(size_bytes, block_bytes)
-            .map_err(|error| OpenError::Failed(format!("memory:{size}: cannot map that much: {error}")))?;
+        let backend = MemoryBackend::new(size_bytes, block_bytes).map_err(|error| {
+            OpenError::Failed(format!("memory:{size}: cannot map that much: {error}").into())
+        })?;
         Ok(Arc::new(backend))
     },
 };

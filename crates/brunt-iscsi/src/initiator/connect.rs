@@ -87,7 +87,7 @@ impl ConnectError {
 
 impl From<ConnectError> for OpenError {
     fn from(error: ConnectError) -> OpenError {
-        OpenError::Failed(error.to_string())
+        OpenError::Failed(Box::new(error))
     }
 }
 

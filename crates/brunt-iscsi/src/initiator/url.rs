@@ -126,9 +126,10 @@ pub enum MissingCredential {
 
 impl From<UrlError> for OpenError {
     fn from(error: UrlError) -> OpenError {
-        OpenError::Refused(format!(
-            "{error}; an iSCSI URL is iscsi://[user%secret@]host[:port]/target-name/lun"
-        ))
+        OpenError::Url {
+            source: Box::new(error),
+            advice: "an iSCSI URL is iscsi://[user%secret@]host[:port]/target-name/lun",
+        }
     }
 }
 

@@ -5,10 +5,10 @@ use crate::experiment::Experiment;
 use crate::hook::{Company, HookErrorKind, RunHook};
 use crate::observe::{Event, FaultRecord, Observer};
 use crate::study::{Study, StudyError};
-use crate::summary::{RunSummary, Summary};
-use brunt_block::backends::array::ArrayControl;
+use brunt_block::backends::array::{ArrayControl, ArrayState};
 use brunt_block::layers::fault::FaultSwitch;
 use brunt_block::{Backend, open_url};
+use brunt_result::summary::{RunSummary, Summary};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -342,7 +342,7 @@ fn members_fail() {
         }
         for (_, handle) in backend.handles() {
             let Some(control) = handle.downcast_ref::<ArrayControl>() else { continue };
-            assert_eq!((control.status().state, control.status().spares.len()), ("optimal", 1));
+            assert_eq!((control.status().state, control.status().spares.len()), (ArrayState::Optimal, 1));
         }
     };
     check("rebuilt", "40MB", true);

@@ -54,7 +54,7 @@ impl Controllable for ArrayControl {
         let mut fields = vec![
             ("level", Value::Text(status.level.to_string())),
             ("state", Value::Text(status.state.to_string())),
-            ("members", Value::texts(status.slots.into_iter().map(|(_, word)| word))),
+            ("members", Value::texts(status.slots.into_iter().map(|(_, state)| state.to_string()))),
             ("spares", Value::Count(status.spares.len() as u64)),
             ("rebuild_bytes_per_second", Value::Count(self.rate())),
             ("rebuilds", Value::Count(status.rebuilds)),

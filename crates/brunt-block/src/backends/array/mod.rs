@@ -33,7 +33,9 @@ use std::thread::JoinHandle;
 use brunt_core::units::{format_size, parse_size};
 
 pub use layout::Level;
-pub use state::{ArrayControl, ArrayError, ArrayStatus, REBUILD_DEPTH, REBUILD_DEPTH_MAX};
+pub use state::{
+    ArrayControl, ArrayError, ArrayState, ArrayStatus, MemberState, REBUILD_DEPTH, REBUILD_DEPTH_MAX,
+};
 
 use crate::control::{Controllable, Handles};
 use crate::open::{BackendEntry, NESTING_MAX, OpenError, Opened, Options, bad_value, split_options};
@@ -247,9 +249,9 @@ impl ArrayBackend {
         let rebuilder = {
             let (control, members) = (Arc::clone(&control), all.clone());
             let thread = std::thread::Builder::new().name("rebuild".to_string());
-            thread
-                .spawn(move || rebuild::run(&control, layout, &members))
-                .map_err(|error| OpenError::Failed(format!("array: no thread for rebuilds: {error}")))?
+            thread.spawn(move || rebuild::run(&control, layout, &members)).map_err(|error| {
+                OpenError::Failed(format!("array: no thread for rebuilds: {error}").into())
+            })?
         };
         Ok(ArrayBackend {
             members: all,

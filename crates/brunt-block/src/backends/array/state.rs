@@ -5,11 +5,13 @@
 //! The rule: who decides where to read or write a stripe does so after it has the stripe's lock, from a
 //! state fetched then. A rebuilt stripe counts as such before its lock is let go.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use brunt_core::{Clock, Nanos};
+use serde::{Deserialize, Serialize};
 
 use super::layout::{Layout, Level};
 use crate::DeviceError;
@@ -52,15 +54,62 @@ pub struct View {
     pub slots: Vec<Slot>,
 }
 
+/// How whole an array is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ArrayState {
+    /// Every slot has a good member.
+    Optimal,
+    /// A member is missing; the others make up for it.
+    Degraded,
+    /// As [`ArrayState::Degraded`], and a spare is filled.
+    Rebuilding,
+    /// More members are missing than the others can make up for.
+    Failed,
+}
+
+impl fmt::Display for ArrayState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ArrayState::Optimal => "optimal",
+            ArrayState::Degraded => "degraded",
+            ArrayState::Rebuilding => "rebuilding",
+            ArrayState::Failed => "failed",
+        })
+    }
+}
+
+/// What a member of an array is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MemberState {
+    /// In step.
+    Good,
+    /// Out of the array.
+    Failed,
+    /// A spare that is filled.
+    Rebuilding,
+}
+
+impl fmt::Display for MemberState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            MemberState::Good => "good",
+            MemberState::Failed => "failed",
+            MemberState::Rebuilding => "rebuilding",
+        })
+    }
+}
+
 /// What an array is doing, for a report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArrayStatus {
     /// `raid5`, for example.
     pub level: &'static str,
-    /// `optimal`, `degraded`, `rebuilding` or `failed`.
-    pub state: &'static str,
-    /// By slot: the device's name and what it is: `good`, `failed`, `rebuilding`.
-    pub slots: Vec<(String, &'static str)>,
+    /// How whole it is.
+    pub state: ArrayState,
+    /// By slot: the device's name, empty where there is none, and what it is.
+    pub slots: Vec<(String, MemberState)>,
     /// Names of the spares that are left.
     pub spares: Vec<String>,
     /// Bytes of a member that are rebuilt, and of all; while it rebuilds.
@@ -252,9 +301,9 @@ impl ArrayControl {
         let state = self.lock();
         let name = |device: usize| self.names[device].clone();
         let word = |slot: &Slot| match slot {
-            Slot::Good(device) => (name(*device), "good"),
-            Slot::Failed => (String::new(), "failed"),
-            Slot::Rebuilding(device) => (name(*device), "rebuilding"),
+            Slot::Good(device) => (name(*device), MemberState::Good),
+            Slot::Failed => (String::new(), MemberState::Failed),
+            Slot::Rebuilding(device) => (name(*device), MemberState::Rebuilding),
         };
         let missing = state.slots.iter().filter(|slot| !matches!(slot, Slot::Good(_))).count();
         let rebuilding = state.slots.iter().any(|slot| matches!(slot, Slot::Rebuilding(_)));
@@ -262,10 +311,10 @@ impl ArrayControl {
         ArrayStatus {
             level: self.layout.level.name(),
             state: match () {
-                () if missing == 0 => "optimal",
-                () if missing > self.tolerated() => "failed",
-                () if rebuilding => "rebuilding",
-                () => "degraded",
+                () if missing == 0 => ArrayState::Optimal,
+                () if missing > self.tolerated() => ArrayState::Failed,
+                () if rebuilding => ArrayState::Rebuilding,
+                () => ArrayState::Degraded,
             },
             slots: state.slots.iter().map(word).collect(),
             spares: state.spares.iter().map(|device| name(*device)).collect(),

@@ -126,7 +126,7 @@ impl Bench {
     /// Works until the array is whole again.
     fn work_until_whole(&mut self) -> usize {
         let (begin, mut failed) = (Instant::now(), 0);
-        while self.control.status().state != "optimal" {
+        while self.control.status().state != ArrayState::Optimal {
             failed += self.work(1);
             assert!(begin.elapsed() < PATIENCE, "{}: {:?}", self.name, self.control.status());
         }
@@ -154,7 +154,7 @@ fn fail_and_rebuild() {
         assert_eq!(bench.work(50), 0);
         for slot in 0..members {
             bench.control.fail(slot).unwrap();
-            assert_eq!(bench.control.status().state, "rebuilding");
+            assert_eq!(bench.control.status().state, ArrayState::Rebuilding);
             assert_eq!(bench.work(5), 0, "{level}");
             bench.check_all();
             assert_eq!(bench.work_until_whole(), 0, "{level}");
@@ -175,12 +175,12 @@ fn too_many_failures() {
         let mut bench = Bench::new(&url(level, members, 0, ""), 3);
         assert_eq!(bench.work(30), 0);
         bench.control.fail(1).unwrap();
-        assert_eq!(bench.control.status().state, "degraded");
+        assert_eq!(bench.control.status().state, ArrayState::Degraded);
         assert_eq!(bench.work(30), 0, "{level}");
         bench.check_all();
         assert_eq!(bench.control.rebuild(), Err(ArrayError::NoSpare));
         bench.control.fail(0).unwrap();
-        assert_eq!(bench.control.status().state, "failed");
+        assert_eq!(bench.control.status().state, ArrayState::Failed);
         let request = bench.request(1, Op::Read, 0, bench.medium.len() as u64);
         assert!(bench.run(vec![request])[0].result.is_err());
         assert_eq!(bench.control.fail(0), Err(ArrayError::FailedAlready { member: 0 }));
@@ -190,7 +190,7 @@ fn too_many_failures() {
     assert_eq!(striped.work(30), 0);
     striped.check_all();
     striped.control.fail(2).unwrap();
-    assert_eq!(striped.control.status().state, "failed");
+    assert_eq!(striped.control.status().state, ArrayState::Failed);
     let request = striped.request(1, Op::Read, 0, striped.medium.len() as u64);
     assert!(striped.run(vec![request])[0].result.is_err());
 }
@@ -205,12 +205,12 @@ fn members_with_errors() {
         bench.faults("d1").arm(Fault::parse("medium-error,op=read,times=5").unwrap());
         assert_eq!(bench.work(50), 0);
         let status = bench.control.status();
-        assert_eq!((status.state, status.read_errors), ("optimal", 5), "{level}");
+        assert_eq!((status.state, status.read_errors), (ArrayState::Optimal, 5), "{level}");
         bench.check_all();
         bench.faults("d2").arm(Fault::parse("hardware-error,op=write,times=1").unwrap());
         assert_eq!(bench.work(50), 0);
         let status = bench.control.status();
-        assert_eq!((status.state, status.slots[2].1), ("degraded", "failed"), "{level}");
+        assert_eq!((status.state, status.slots[2].1), (ArrayState::Degraded, MemberState::Failed), "{level}");
         assert!(status.trouble.unwrap().contains("hardware error"));
         bench.check_all();
     }
@@ -236,13 +236,13 @@ fn random_trouble() {
             let armed = switch.arm(fault).unwrap();
             assert_eq!(bench.work(8), 0, "{} {trouble}", bench.name);
             switch.disarm(armed.id);
-            if bench.control.status().state == "optimal" && bench.random.chance(0.5) {
+            if bench.control.status().state == ArrayState::Optimal && bench.random.chance(0.5) {
                 bench.control.fail(victim).unwrap();
             }
             assert_eq!(bench.work(8), 0, "{}", bench.name);
             // A spare that was the victim itself is out as well.
             bench.control.replace();
-            if bench.control.status().state == "degraded" {
+            if bench.control.status().state == ArrayState::Degraded {
                 bench.control.rebuild().unwrap();
             }
             assert_eq!(bench.work_until_whole(), 0, "{}", bench.name);
@@ -278,10 +278,10 @@ fn rebuild_under_load(level: &str, members: usize, depth: u32, seed: u64) -> u32
             switch.arm(Fault::parse("busy,op=read,times=5").unwrap()).unwrap();
         }
         bench.control.fail(victim).unwrap();
-        while bench.control.status().state != "optimal" {
+        while bench.control.status().state != ArrayState::Optimal {
             seen += u32::from(bench.control.status().rebuilt_bytes.is_some_and(|(done, _)| done > 0));
             assert_eq!(bench.work(1), 0, "{}", bench.name);
-            if bench.control.status().state == "degraded" {
+            if bench.control.status().state == ArrayState::Degraded {
                 bench.control.replace();
                 let _ = bench.control.rebuild();
             }
@@ -326,7 +326,7 @@ fn depth_is_used() {
         let bench = Bench::new(&url, 1);
         bench.control.fail(0).unwrap();
         let begin = Instant::now();
-        while bench.control.status().state != "optimal" {
+        while bench.control.status().state != ArrayState::Optimal {
             assert!(begin.elapsed() < PATIENCE);
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -349,12 +349,12 @@ fn second_failures() {
         let mut bench = Bench::new(&url(level, members, 1, ",rebuild_rate=100kB,rebuild_depth=8"), 5);
         assert_eq!(bench.work(40), 0);
         bench.control.fail(0).unwrap();
-        assert_eq!(bench.control.status().state, "rebuilding");
+        assert_eq!(bench.control.status().state, ArrayState::Rebuilding);
         bench
     };
     let mut bench = slow("raid1", 3);
     bench.control.fail(1).unwrap();
-    assert_eq!(bench.control.status().state, "rebuilding");
+    assert_eq!(bench.control.status().state, ArrayState::Rebuilding);
     bench.control.set_rate(0);
     let begin = Instant::now();
     while bench.control.status().rebuilds == 0 {
@@ -374,7 +374,7 @@ fn second_failures() {
             bench.work(1);
         }
         let status = bench.control.status();
-        assert_eq!((status.state, status.rebuilds), ("failed", 0), "{level}");
+        assert_eq!((status.state, status.rebuilds), (ArrayState::Failed, 0), "{level}");
         assert!(status.trouble.unwrap().contains("too few members"), "{level}");
         assert!(matches!(bench.control.rebuild(), Err(ArrayError::NothingLeft { .. })), "{level}");
     }
@@ -425,7 +425,7 @@ fn two_threads_and_a_rebuild() {
             thread.join().unwrap();
         }
         let begin = Instant::now();
-        while control.status().state != "optimal" {
+        while control.status().state != ArrayState::Optimal {
             assert!(begin.elapsed() < PATIENCE, "{level}: {:?}", control.status());
             std::thread::sleep(Duration::from_millis(1));
         }

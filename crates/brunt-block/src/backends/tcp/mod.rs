@@ -190,9 +190,9 @@ impl TcpBackend {
     /// Nobody answers, or it is no sink.
     pub fn open(config: Config) -> Result<TcpBackend, OpenError> {
         let name = config.name();
-        let socket = config
-            .connect()
-            .map_err(|error| OpenError::Failed(format!("{name}: {error}; start one with 'brunt sink'")))?;
+        let socket = config.connect().map_err(|error| {
+            OpenError::Failed(format!("{name}: {error}; start one with 'brunt sink'").into())
+        })?;
         let mut info =
             DeviceInfo { name, unmap: true, ..super::inline_info(config.size_bytes, config.block_bytes) };
         info.transfer_bytes_max = TRANSFER_BYTES_MAX;

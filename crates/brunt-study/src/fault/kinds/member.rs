@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use brunt_block::backends::array::{self, Level};
+use brunt_block::backends::array::{self, ArrayState, Level, MemberState};
 use brunt_block::control;
 use brunt_core::units::format_size;
 use brunt_core::{Clock, Nanos};
@@ -149,8 +149,8 @@ struct MemberFault {
 
 /// What the array says of itself.
 struct Seen {
-    state: String,
-    members: Vec<String>,
+    state: ArrayState,
+    members: Vec<MemberState>,
     degraded: u64,
     rate: u64,
     trouble: Option<String>,
@@ -179,7 +179,7 @@ pub(in crate::fault) fn make_whole(controls: &dyn Controls, lun: u16) -> Result<
         return Err(DriverError::mismatched(reply));
     };
     for (name, layer) in &layers {
-        if matches!(layer, LayerStatus::Array { state, .. } if state != "optimal") {
+        if matches!(layer, LayerStatus::Array { state, .. } if *state != ArrayState::Optimal) {
             Array { controls, lun, layer: Some(name) }.repair()?;
         }
     }
@@ -230,15 +230,15 @@ impl Array<'_> {
         let begin = Clock::Monotonic.now();
         let whole = loop {
             let seen = self.status()?;
-            if seen.state == "optimal" {
+            if seen.state == ArrayState::Optimal {
                 break Ok(seen);
             }
-            if seen.state == "failed" || Clock::Monotonic.now().since(begin) > REBUILD_MAX {
+            if seen.state == ArrayState::Failed || Clock::Monotonic.now().since(begin) > REBUILD_MAX {
                 let trouble = seen.trouble.unwrap_or_default();
                 let what = format!("the array is {} and does not come back: {trouble}", seen.state);
                 break Err(DriverError::Unfit(what));
             }
-            if seen.state == "degraded" {
+            if seen.state == ArrayState::Degraded {
                 // Overtaken by one that began by itself is as good.
                 let _ = self.command(|lun, layer| Command::Rebuild { lun, layer });
             }
@@ -259,10 +259,10 @@ impl FaultDriver for MemberFault {
             return Ok(None);
         }
         let seen = self.array().status()?;
-        match seen.members.get(self.member).map(String::as_str) {
-            Some("good") => {}
-            Some(word) => {
-                return Err(DriverError::Unfit(format!("member {} is {word} already", self.member)));
+        match seen.members.get(self.member) {
+            Some(MemberState::Good) => {}
+            Some(state) => {
+                return Err(DriverError::Unfit(format!("member {} is {state} already", self.member)));
             }
             None => return Err(DriverError::Unfit(format!("there is no member {}", self.member))),
         }
@@ -277,9 +277,10 @@ impl FaultDriver for MemberFault {
     fn look(&mut self) -> Result<Option<Proof>, DriverError> {
         let Some(at) = self.failed else { return Ok(None) };
         let seen = self.array().status()?;
-        let word = seen.members.get(self.member).map_or("not there", String::as_str);
+        let member = seen.members.get(self.member).copied();
+        let word = member.map_or("not there".to_string(), |state| state.to_string());
         // So quick a rebuild that it was never seen is still one.
-        let shows = word != "good" || seen.rebuilds > self.rebuilds;
+        let shows = member != Some(MemberState::Good) || seen.rebuilds > self.rebuilds;
         let degraded = seen.degraded.saturating_sub(self.degraded);
         let what = format!(
             "member {} is {word}, the array {}, {degraded} requests without it",
@@ -293,7 +294,7 @@ impl FaultDriver for MemberFault {
     }
 
     fn is_over(&self) -> bool {
-        self.array().status().is_ok_and(|seen| seen.state == "optimal")
+        self.array().status().is_ok_and(|seen| seen.state == ArrayState::Optimal)
     }
 
     fn take_away(&mut self) -> Result<Proof, DriverError> {
@@ -311,7 +312,7 @@ impl FaultDriver for MemberFault {
             (Some((done, all)), _) => {
                 format!("the rest ({} of {}) rebuilt after it", format_size(all - done), format_size(all))
             }
-            (None, Some(last)) if before.state == "optimal" && before.rebuilds > self.rebuilds => {
+            (None, Some(last)) if before.state == ArrayState::Optimal && before.rebuilds > self.rebuilds => {
                 format!("rebuilt by itself ({})", speed(last))
             }
             (None, _) => "rebuilt after it".to_string(),
