@@ -36,7 +36,7 @@ pub trait Load: std::fmt::Debug + Send + Sync {
     /// What there is to know of it without running it.
     fn info(&self) -> LoadInfo;
 
-    /// For people, in one line: `4KiB blocks, 70% reads, depth 8 x 2`.
+    /// For people, in one line: `4KiB, 70 % reads, random, 8 outstanding, closed loop`.
     fn describe(&self) -> String;
 
     /// Makes what all of its runs share, and says what the user has to know beside the figures. Called once, before the

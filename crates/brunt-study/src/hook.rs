@@ -13,7 +13,7 @@ use brunt_core::Nanos;
 use brunt_result::{Interval, Outcome};
 
 use crate::observe::{Hub, Observer, RunInfo};
-use crate::summary::RunSummary;
+use brunt_result::summary::RunSummary;
 
 /// Goes along with each run, from before its first request to after its last.
 pub trait RunHook {

@@ -17,5 +17,3 @@ pub mod probing;
 pub mod results;
 pub mod role;
 pub mod study;
-
-pub use brunt_result::{degradation, statistics, summary};

@@ -12,6 +12,7 @@ pub mod audit;
 pub mod blocks;
 pub mod calibrate;
 pub mod data;
+mod describe;
 pub mod generator;
 pub mod pattern;
 mod session;
@@ -28,7 +29,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use brunt_block::{Backend, Ring, RingConfig};
-use brunt_core::{Nanos, Size, Span};
+use brunt_core::{Nanos, Span};
 use brunt_result::Outcome;
 use brunt_result::choice::{RingChoice, RingMode};
 
@@ -149,20 +150,7 @@ impl Load for BlockLoad {
     }
 
     fn describe(&self) -> String {
-        let workload = &self.workload;
-        let blocks: Vec<String> =
-            workload.blocks.iter().map(|block| Size(block.size.0).to_string()).collect();
-        let mut kinds = format!("{:.0}% reads", workload.read * 100.0);
-        for (share, name) in [(workload.trim, "trims"), (workload.write_zeroes, "zeroes")] {
-            if share > 0.0 {
-                kinds += &format!(", {:.0}% {name}", share * 100.0);
-            }
-        }
-        if workload.flush_every > 0 {
-            kinds += &format!(", flush every {}", workload.flush_every);
-        }
-        let (depth, workers) = (workload.queue_depth, workload.workers);
-        format!("{} blocks, {kinds}, depth {depth} x {workers}", blocks.join("/"))
+        self.workload.describe(&[])
     }
 
     fn open(&self, on: &Place) -> Result<Vec<String>, LoadError> {

@@ -12,7 +12,7 @@ use brunt_core::Nanos;
 use brunt_result::Outcome;
 use brunt_result::choice::{PageCache, RingMode};
 
-use super::{FileSystem, FileSystemError, FileSystemLoad, Phase};
+use super::{FileSystem, FileSystemError, FileSystemLoad, Fsync, Phase};
 use crate::collect::{Message, Post};
 use crate::commands::{Command, CommandError, Commands};
 use crate::load::{Finished, Inbox, Load, LoadError, LoadInfo, Pace, Place, Prepared, RunOrder, Running};
@@ -102,7 +102,12 @@ impl Load for FileLoad {
     }
 
     fn describe(&self) -> String {
-        format!("in {}", self.shared.settings.directory.display())
+        let fsync = match self.shared.settings.fsync {
+            Fsync::None => "without fsync",
+            Fsync::End => "fsync at the end",
+            Fsync::Each => "fsync after every write",
+        };
+        format!("{}, {fsync}", self.phase.name().replace('-', " "))
     }
 
     fn open(&self, _on: &Place) -> Result<Vec<String>, LoadError> {

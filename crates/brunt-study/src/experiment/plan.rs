@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use super::mistake::{FileError, Source};
 use super::{Experiment, RUNS_MAX};
-use crate::statistics::interleaved;
+use brunt_result::statistics::interleaved;
 
 /// The axes. An empty one leaves the workload's own value.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -273,6 +273,22 @@ impl Experiment {
 }
 
 impl Sweep {
+    /// Names of the axes that have values.
+    pub fn swept(&self) -> Vec<&'static str> {
+        let axes = [
+            ("block_size", self.block_size.is_empty()),
+            ("queue_depth", self.queue_depth.is_empty()),
+            ("workers", self.workers.is_empty()),
+            ("read", self.read.is_empty()),
+            ("sequential", self.sequential.is_empty()),
+            ("rate", self.rate.is_empty()),
+            ("link_delay", self.link_delay.is_empty()),
+            ("link_loss", self.link_loss.is_empty()),
+            ("link_rate", self.link_rate.is_empty()),
+        ];
+        axes.into_iter().filter(|(_, empty)| !empty).map(|(name, _)| name).collect()
+    }
+
     /// Replaces each draft by one for each combination of values.
     fn vary(&self, drafts: &mut Vec<Draft>) {
         vary(drafts, "block_size", &self.block_size, |workload, size| {

@@ -5,10 +5,10 @@
 
 use std::collections::BTreeMap;
 
-use brunt_core::units::{format_grouped, format_size};
-use brunt_load::Workload;
-use brunt_load::block::workload::{Arrival, Process};
-use brunt_load::file::{FileSystemLoad, Fsync};
+use brunt_load::block;
+use brunt_load::block::workload::Arrival;
+use brunt_load::file::{FileLoad, FileSystemLoad};
+use brunt_load::{Load, Workload};
 use brunt_result::experiment::{ArrivalKind, ExperimentSummary, TargetKind, TargetSummary, WorkloadSummary};
 
 use super::{Experiment, Serve, Sweep, Target, without_secrets};
@@ -18,16 +18,16 @@ impl Experiment {
     pub fn summary(&self) -> ExperimentSummary {
         let devices = self.targets.iter().map(|(name, target)| (name.clone(), device(target)));
         let directories = self.filesystems.iter().map(|(name, load)| (name.clone(), directory(load)));
-        let blocks =
-            self.workloads.iter().map(|(name, workload)| (name.clone(), block(workload, &self.sweep)));
+        let blocks = self
+            .workloads
+            .iter()
+            .map(|(name, workload)| (name.clone(), workload_summary(workload, &self.sweep)));
         let mut workloads: BTreeMap<String, WorkloadSummary> = blocks.collect();
         for load in self.filesystems.values() {
-            for phase in &load.phases {
-                let phase = phase.name().to_string();
-                let description = format!("{}, {}", phase.replace('-', " "), files(load));
-                workloads.entry(phase).or_insert_with(|| WorkloadSummary {
-                    kind: "file".into(),
-                    description,
+            for load in FileLoad::phases(load) {
+                workloads.entry(load.phase().name().to_string()).or_insert_with(|| WorkloadSummary {
+                    kind: load.kind().into(),
+                    description: load.describe(),
                     queue_depth: None,
                     arrival: ArrivalKind::Closed,
                 });
@@ -63,18 +63,10 @@ fn directory(load: &FileSystemLoad) -> TargetSummary {
     }
 }
 
-fn files(load: &FileSystemLoad) -> &'static str {
-    match load.fsync {
-        Fsync::None => "without fsync",
-        Fsync::End => "fsync at the end",
-        Fsync::Each => "fsync after every write",
-    }
-}
-
-fn block(workload: &Workload, sweep: &Sweep) -> WorkloadSummary {
+fn workload_summary(workload: &Workload, sweep: &Sweep) -> WorkloadSummary {
     WorkloadSummary {
-        kind: "block".into(),
-        description: sentence(workload, sweep),
+        kind: block::KIND.into(),
+        description: workload.describe(&sweep.swept()),
         queue_depth: sweep.queue_depth.is_empty().then_some(workload.queue_depth),
         arrival: match workload.arrival {
             Arrival::Closed {} => ArrivalKind::Closed,
@@ -82,68 +74,6 @@ fn block(workload: &Workload, sweep: &Sweep) -> WorkloadSummary {
             Arrival::Search { .. } => ArrivalKind::Search,
         },
     }
-}
-
-/// A workload in a line; what is swept over is left out.
-fn sentence(workload: &Workload, sweep: &Sweep) -> String {
-    let mut words = Vec::new();
-    if sweep.block_size.is_empty() {
-        let weights: f64 = workload.blocks.iter().map(|block| block.weight).sum();
-        let blocks = workload.blocks.iter().map(|block| match workload.blocks.len() {
-            1 => format_size(block.size.0),
-            _ => format!("{} ({})", format_size(block.size.0), percent(block.weight / weights)),
-        });
-        words.push(blocks.collect::<Vec<String>>().join(" + "));
-    }
-    if sweep.read.is_empty() {
-        words.push(match workload.read {
-            1.0 => "reads".into(),
-            0.0 => "writes".into(),
-            share => format!("{} reads", percent(share)),
-        });
-    }
-    for (share, what) in [(workload.trim, "trims"), (workload.write_zeroes, "zeroes")] {
-        if share > 0.0 {
-            words.push(format!("{} {what}", percent(share)));
-        }
-    }
-    if workload.flush_every > 0 {
-        words.push(format!("a flush after {} changes", workload.flush_every));
-    }
-    if sweep.sequential.is_empty() {
-        words.push(match workload.sequential {
-            0.0 => "random".into(),
-            1.0 => "sequential".into(),
-            share => format!("{} sequential", percent(share)),
-        });
-    }
-    if sweep.queue_depth.is_empty() {
-        words.push(format!("{} outstanding", workload.queue_depth));
-    }
-    if sweep.workers.is_empty() && workload.workers > 1 {
-        words.push(format!("{} workers", workload.workers));
-    }
-    let law = |process: Process| match process {
-        Process::Constant => "evenly",
-        Process::Poisson => "Poisson",
-    };
-    words.push(match workload.arrival {
-        Arrival::Closed {} => "closed loop".into(),
-        Arrival::Open { process, .. } if !sweep.rate.is_empty() => format!("open loop, {}", law(process)),
-        Arrival::Open { rate, process, .. } => {
-            format!("open loop, {} requests/s, {}", format_grouped(rate), law(process))
-        }
-        Arrival::Search { percentile, limit, .. } => {
-            format!("highest rate with p{percentile} under {limit}")
-        }
-    });
-    words.join(", ")
-}
-
-/// With one decimal where that says something.
-fn percent(share: f64) -> String {
-    let percent = (share * 1000.0).round() / 10.0;
-    format!("{percent} %")
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ use crate::hook::{HookError, HookErrorKind, RunHook};
 use crate::lab::BuiltLab;
 use crate::observe::{FaultRecord, Hub, RunInfo};
 use crate::role::Role;
-use crate::summary::{FaultSummary, RunSummary};
+use brunt_result::summary::{FaultSummary, RunSummary};
 
 /// A fault's thread, and how to tell it something.
 type Running = (SyncSender<Signal>, JoinHandle<Ended>);

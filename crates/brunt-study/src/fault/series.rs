@@ -1,10 +1,10 @@
-//! What a run's intervals say of its faults: the figures that [`crate::degradation`] works on, kept by the
+//! What a run's intervals say of its faults: the figures that [`brunt_result::degradation`] works on, kept by the
 //! schedule while a run lasts.
 
 use brunt_core::Nanos;
 use brunt_result::{Figures, Interval, Outcome, RequestStatus};
 
-use crate::degradation::IntervalFigures;
+use brunt_result::degradation::IntervalFigures;
 
 /// The intervals of one run, in their order.
 #[derive(Default)]

@@ -14,7 +14,7 @@ use brunt_result::link::LinkReport;
 use super::{BuiltLab, link_seed};
 use crate::hook::{HookError, HookErrorKind, RunHook};
 use crate::observe::{Hub, RunInfo};
-use crate::summary::RunSummary;
+use brunt_result::summary::RunSummary;
 
 /// Sets the links for each run; `points` is what they are at each point of the experiment.
 pub fn hook(lab: &BuiltLab, points: Vec<BTreeMap<String, [Settings; 2]>>) -> Box<dyn RunHook> {

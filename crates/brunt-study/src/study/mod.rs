@@ -22,12 +22,12 @@ use brunt_load::{LoadError, Recorder};
 use brunt_result::choice::{RingChoice, RingMode};
 use brunt_result::{Interval, Outcome, RequestRecord, Stopped};
 
-use crate::degradation::{Degradation, over_runs};
 use crate::experiment::{Experiment, Plan, Point};
 use crate::hook::{Company, HookError, RunHook};
 use crate::observe::{Event, Hub, RunInfo};
-use crate::statistics::Estimate;
-use crate::summary::{FORMAT, Latencies, PointSummary, RunSummary, Summary};
+use brunt_result::degradation::{Degradation, over_runs};
+use brunt_result::statistics::Estimate;
+use brunt_result::summary::{FORMAT, Latencies, PointSummary, RunSummary, Summary};
 
 pub use table::{describe, table};
 

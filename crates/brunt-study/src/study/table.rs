@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use brunt_result::choice::RingMode;
 
-use crate::degradation::{OverRuns, ResponseOverRuns};
 use crate::experiment::{Experiment, Plan};
 use crate::fault::{Overlap, Together, overlaps};
-use crate::statistics::Estimate;
-use crate::summary::Summary;
+use brunt_result::degradation::{OverRuns, ResponseOverRuns};
 use brunt_result::probe::ProbeRecord;
+use brunt_result::statistics::Estimate;
+use brunt_result::summary::Summary;
 
 /// Columns of a terminal.
 const WIDTH: usize = 80;
@@ -214,6 +214,9 @@ pub fn describe(experiment: &Experiment, plan: &Plan) -> Vec<String> {
             )),
             None => {}
         }
+    }
+    for (name, load) in &experiment.filesystems {
+        lines.push(format!("file system {name}: files in {}", load.directory.display()));
     }
     for (name, url, allowed) in &plan.written {
         let what = match allowed {

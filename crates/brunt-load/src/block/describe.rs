@@ -1,0 +1,83 @@
+//! A workload in a line, for people: shown before a run, and on the pages of its results.
+//!
+//! The rule: this is the only place that puts a workload into words.
+
+use brunt_core::units::{format_grouped, format_size};
+
+use super::workload::{Arrival, Process, Workload};
+
+impl Workload {
+    /// Such as `4KiB, 70 % reads, random, 8 outstanding, closed loop`. What `swept` names (a sweep's axes) is left out:
+    /// it differs from point to point.
+    pub fn describe(&self, swept: &[&str]) -> String {
+        let stays = |axis: &str| !swept.contains(&axis);
+        let mut words = Vec::new();
+        if stays("block_size") {
+            words.push(self.block_sizes());
+        }
+        if stays("read") {
+            words.push(match self.read {
+                1.0 => "reads".into(),
+                0.0 => "writes".into(),
+                share => format!("{} reads", percent(share)),
+            });
+        }
+        for (share, what) in [(self.trim, "trims"), (self.write_zeroes, "zeroes")] {
+            if share > 0.0 {
+                words.push(format!("{} {what}", percent(share)));
+            }
+        }
+        if self.flush_every > 0 {
+            words.push(format!("a flush after {} changes", self.flush_every));
+        }
+        if stays("sequential") {
+            words.push(match self.sequential {
+                0.0 => "random".into(),
+                1.0 => "sequential".into(),
+                share => format!("{} sequential", percent(share)),
+            });
+        }
+        if stays("queue_depth") {
+            words.push(format!("{} outstanding", self.queue_depth));
+        }
+        if stays("workers") && self.workers > 1 {
+            words.push(format!("{} workers", self.workers));
+        }
+        words.push(self.arrival.describe(stays("rate")));
+        words.join(", ")
+    }
+
+    fn block_sizes(&self) -> String {
+        let weights: f64 = self.blocks.iter().map(|block| block.weight).sum();
+        let blocks = self.blocks.iter().map(|block| match self.blocks.len() {
+            1 => format_size(block.size.0),
+            _ => format!("{} ({})", format_size(block.size.0), percent(block.weight / weights)),
+        });
+        blocks.collect::<Vec<String>>().join(" + ")
+    }
+}
+
+impl Arrival {
+    fn describe(&self, with_rate: bool) -> String {
+        let law = |process: Process| match process {
+            Process::Constant => "evenly",
+            Process::Poisson => "Poisson",
+        };
+        match *self {
+            Arrival::Closed {} => "closed loop".into(),
+            Arrival::Open { process, .. } if !with_rate => format!("open loop, {}", law(process)),
+            Arrival::Open { rate, process, .. } => {
+                format!("open loop, {} requests/s, {}", format_grouped(rate), law(process))
+            }
+            Arrival::Search { percentile, limit, .. } => {
+                format!("highest rate with p{percentile} under {limit}")
+            }
+        }
+    }
+}
+
+/// With one decimal where that says something.
+fn percent(share: f64) -> String {
+    let percent = (share * 1000.0).round() / 10.0;
+    format!("{percent} %")
+}
