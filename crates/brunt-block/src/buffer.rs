@@ -64,6 +64,13 @@ impl Buf {
         self.len = len;
     }
 
+    fn give_back(&mut self) {
+        match self.pool.take() {
+            Some(pool) => pool.take_back(self.memory),
+            None => free_heap_memory(self.memory),
+        }
+    }
+
     /// For the kernel, which writes here between submission and completion.
     pub(crate) fn as_mut_ptr(&mut self) -> *mut u8 {
         self.memory.ptr.as_ptr()
@@ -96,10 +103,11 @@ impl DerefMut for Buf {
 }
 
 impl Drop for Buf {
+    // Requests leave an empty one behind wherever theirs goes on: those are dropped in passing.
+    #[inline]
     fn drop(&mut self) {
-        match self.pool.take() {
-            Some(pool) => pool.take_back(self.memory),
-            None => free_heap_memory(self.memory),
+        if self.memory.capacity > 0 {
+            self.give_back();
         }
     }
 }

@@ -10,10 +10,10 @@ use brunt_result::RequestStatus;
 
 /// What comes next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next<R> {
-    /// This request, which is due at this time; that may be later than now. A closed loop's are due when they are asked
-    /// for.
-    Due(R, Nanos),
+pub enum Next {
+    /// The request that was written is due at this time, which may be later than now. A closed loop's are due when they
+    /// are asked for.
+    Due(Nanos),
     /// Nothing is due before this time. In contrast to [`Next::Due`] nothing is decided yet: another worker
     /// may get the request, or another rate may make it earlier.
     Later(Nanos),
@@ -37,8 +37,9 @@ pub trait Sequence {
     /// The run starts at this time. Called once by each worker, before anything else.
     fn starts(&mut self, start: Nanos);
 
-    /// What comes next for the worker that asks. `now` never runs backwards for one worker.
-    fn next(&mut self, now: Nanos) -> Next<Self::Request>;
+    /// What comes next for the worker that asks. A request is written into `place`, where the worker keeps it until it
+    /// ends; with any other answer what `place` holds means nothing. `now` never runs backwards for one worker.
+    fn next(&mut self, now: Nanos, place: &mut Self::Request) -> Next;
 
     /// A request ended, for good and however: also one that was skipped.
     fn completed(&mut self, index: u64, status: RequestStatus);

@@ -22,6 +22,9 @@ pub struct Planned {
 }
 
 impl Planned {
+    /// What a place holds before the first request is written into it.
+    pub const NOTHING: Planned = Planned { index: 0, op: Op::Read, offset: 0, len: 0 };
+
     /// Whether it changes what a later read finds.
     #[inline]
     pub fn changes_data(&self) -> bool {
@@ -158,13 +161,18 @@ impl Generator {
         }
     }
 
-    /// The next request. The sequence has no end.
-    #[inline]
-    pub fn next_request(&mut self) -> Planned {
-        if self.others.is_some()
-            && let Some(flush) = self.next_flush()
-        {
-            return flush;
+    /// The index of the next request.
+    pub fn index(&self) -> u64 {
+        self.index
+    }
+
+    /// Writes the next request into `place`. The sequence has no end.
+    #[inline(always)] // once a request, from one place
+    pub fn next_request(&mut self, place: &mut Planned) {
+        place.index = self.index;
+        self.index += 1;
+        if self.others.is_some() && self.flushes(place) {
+            return;
         }
         let random = &mut self.random;
         let len = match self.sizes[..] {
@@ -174,7 +182,8 @@ impl Generator {
                 sizes.iter().find(|(below, _)| draw < *below).unwrap_or(&sizes[sizes.len() - 1]).1
             }
         };
-        let op = match &mut self.others {
+        place.len = len;
+        place.op = match &mut self.others {
             _ if self.read >= 1.0 || random.chance(self.read) => Op::Read,
             None => Op::Write,
             Some(others) => others.draw(random),
@@ -185,21 +194,18 @@ impl Generator {
         } else {
             self.area.start + self.area.align * self.pattern.draw(random)
         };
+        place.offset = offset;
         self.next = offset + len;
-        let index = self.index;
-        self.index += 1;
-        Planned { index, op, offset, len }
     }
 
-    /// The flush that comes next, if one does.
+    /// Makes the request a flush of all of the device, if it is time for one.
     #[cold]
-    fn next_flush(&mut self) -> Option<Planned> {
-        self.others.as_mut()?.flushes().then(|| {
-            let index = self.index;
-            self.index += 1;
-            // All of the device.
-            Planned { index, op: Op::Flush, offset: 0, len: 0 }
-        })
+    fn flushes(&mut self, place: &mut Planned) -> bool {
+        let flushes = self.others.as_mut().is_some_and(Others::flushes);
+        if flushes {
+            (place.op, place.offset, place.len) = (Op::Flush, 0, 0);
+        }
+        flushes
     }
 }
 
@@ -208,6 +214,12 @@ mod tests {
     use super::*;
     use crate::block::workload::{BlockSize, Distribution};
     use brunt_core::Size;
+
+    fn next(generator: &mut Generator) -> Planned {
+        let mut planned = Planned::NOTHING;
+        generator.next_request(&mut planned);
+        planned
+    }
 
     fn area() -> Area {
         Area { start: 1 << 20, len: 1 << 30, align: 4096, first: 1 << 20 }
@@ -222,7 +234,7 @@ mod tests {
     fn checksum(workload: &Workload, seed: u64, worker: u32) -> u32 {
         let mut generator = Generator::new(workload, area(), seed, worker);
         (0..10_000).fold(0, |sum, _| {
-            let request = generator.next_request();
+            let request = next(&mut generator);
             let sum = crc32c::crc32c_append(sum, &request.offset.to_le_bytes());
             let sum = crc32c::crc32c_append(sum, &request.len.to_le_bytes());
             crc32c::crc32c_append(sum, &[u8::from(request.op == Op::Read)])
@@ -253,7 +265,7 @@ mod tests {
         let mut generator = Generator::new(&mixed(), area(), 1, 0);
         let (mut reads, mut sequential, mut small, mut end) = (0, 0, 0, 0);
         for _ in 0..100_000 {
-            let request = generator.next_request();
+            let request = next(&mut generator);
             reads += u32::from(request.op == Op::Read);
             sequential += u32::from(request.offset == end);
             small += u32::from(request.len == 8 << 10);
@@ -274,7 +286,7 @@ mod tests {
         let workload = Workload { sequential: 1.0, ..Workload::default() };
         let area = Area::of_worker(0, 16384, 4096, 1, 2, false);
         let mut generator = Generator::new(&workload, area, 1, 1);
-        let offsets: Vec<u64> = (0..5).map(|_| generator.next_request().offset).collect();
+        let offsets: Vec<u64> = (0..5).map(|_| next(&mut generator).offset).collect();
         assert_eq!(offsets, [8192, 12288, 0, 4096, 8192]);
         assert_eq!(Area::of_worker(512, 10 << 10, 512, 2, 3, true).start, 512 + 2 * 3072);
     }
@@ -285,7 +297,7 @@ mod tests {
         let mut generator = Generator::new(&workload, area(), 1, 0);
         let (mut counts, mut changes, mut requests) = ([0u32; 5], 0, 0);
         for index in 0..100_000 {
-            let request = generator.next_request();
+            let request = next(&mut generator);
             assert_eq!(request.index, index);
             counts[request.op as usize] += 1;
             if request.op == Op::Flush {

@@ -74,9 +74,17 @@ impl Pattern {
     }
 
     /// The next position.
-    #[inline]
+    #[inline(always)] // once a request
     pub fn draw(&self, random: &mut Random) -> u64 {
         match &self.law {
+            Law::Uniform => random.below(self.count),
+            law => self.draw_by(law, random),
+        }
+    }
+
+    #[inline(never)] // logarithms and powers take longer than the call
+    fn draw_by(&self, law: &Law, random: &mut Random) -> u64 {
+        match law {
             Law::Uniform => random.below(self.count),
             Law::Zipf { zipf, scatter } => scatter.apply(zipf.draw(random) - 1),
             Law::Pareto { exponent, scatter } => {

@@ -99,27 +99,25 @@ impl Sequence for Synthetic {
         self.start = start;
     }
 
-    #[inline(always)] // as Feed::due
-    fn next(&mut self, now: Nanos) -> Next<Planned> {
-        match &mut self.pace {
-            Pace::Closed => Next::Due(self.generator.next_request(), now),
+    #[inline(always)] // once a request, from one place
+    fn next(&mut self, now: Nanos, place: &mut Planned) -> Next {
+        let due = match &mut self.pace {
+            Pace::Closed => now,
             Pace::Open(schedule) => {
                 let due = Nanos(self.start.0.saturating_add(schedule.due().0));
                 if due > now {
                     return Next::Later(due);
                 }
                 schedule.advance();
-                Next::Due(self.generator.next_request(), due)
+                due
             }
-            Pace::Bursts(bursts) => match bursts.hold_back(now) {
-                Some(wait) => wait,
-                None => {
-                    let planned = self.generator.next_request();
-                    bursts.outstanding.push(planned.index);
-                    Next::Due(planned, now)
-                }
+            Pace::Bursts(bursts) => match bursts.hold_back(now, self.generator.index()) {
+                Some(wait) => return wait,
+                None => now,
             },
-        }
+        };
+        self.generator.next_request(place);
+        Next::Due(due)
     }
 
     #[inline]
@@ -141,8 +139,9 @@ impl Sequence for Synthetic {
 }
 
 impl Bursts {
-    /// Why the next request has to wait, if it does; otherwise it is part of the burst.
-    fn hold_back(&mut self, now: Nanos) -> Option<Next<Planned>> {
+    /// Why the next request, which has this index, has to wait, if it does; otherwise it is part of the burst.
+    #[inline(never)] // few closed loops have bursts
+    fn hold_back(&mut self, now: Nanos, index: u64) -> Option<Next> {
         if self.left == 0 {
             if let Some(index) = self.outstanding.first() {
                 return Some(Next::WaitFor(*index));
@@ -154,6 +153,7 @@ impl Bursts {
             return Some(Next::Later(self.resume));
         }
         self.left -= 1;
+        self.outstanding.push(index);
         None
     }
 }

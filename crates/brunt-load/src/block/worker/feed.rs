@@ -12,6 +12,8 @@ pub(super) struct Feed<S> {
     upcoming: Option<(Planned, Nanos)>,
     /// Nothing comes before this time, unless a request completes.
     ask_at: Nanos,
+    /// Nothing comes before the completion of this request.
+    waits_for: Option<u64>,
     ended: bool,
     /// The sequence is not asked: it has ended, or what it gave is still here.
     asks_no_more: bool,
@@ -19,7 +21,14 @@ pub(super) struct Feed<S> {
 
 impl<S: Sequence<Request = Planned>> Feed<S> {
     pub(super) fn new(sequence: S) -> Feed<S> {
-        Feed { sequence, upcoming: None, ask_at: Nanos(0), ended: false, asks_no_more: false }
+        Feed {
+            sequence,
+            upcoming: None,
+            ask_at: Nanos(0),
+            waits_for: None,
+            ended: false,
+            asks_no_more: false,
+        }
     }
 
     /// Nothing comes before the start.
@@ -28,52 +37,56 @@ impl<S: Sequence<Request = Planned>> Feed<S> {
         self.sequence.starts(start);
     }
 
-    /// The next request if it is due by now, and since when. `own` says whether a request is this worker's and has not
-    /// ended.
-    #[inline(always)] // once a request: returning it through memory would cost a tenth of the loop
-    pub(super) fn due(&mut self, now: Nanos, own: impl Fn(u64) -> bool) -> Option<(Planned, Nanos)> {
+    /// Writes the next request into `place` if it is due by now, and says since when.
+    #[inline(always)] // once a request
+    pub(super) fn due(&mut self, now: Nanos, place: &mut Planned) -> Option<Nanos> {
         if now < self.ask_at {
             return None;
         }
         if self.asks_no_more {
-            return self.kept(now);
+            return self.kept(now, place);
         }
-        match self.sequence.next(now) {
-            Next::Due(planned, at) if at <= now => Some((planned, at)),
+        match self.sequence.next(now, place) {
+            Next::Due(at) if at <= now => Some(at),
             not_yet => {
-                self.keep(not_yet, now, own);
+                self.keep(not_yet, now, place);
                 None
             }
         }
+    }
+
+    /// As [`Feed::due`], for callers that do so once a run.
+    #[inline(never)]
+    pub(super) fn seldom_due(&mut self, now: Nanos, place: &mut Planned) -> Option<Nanos> {
+        self.due(now, place)
     }
 
     /// The request that was not due before, if it is now.
     #[cold]
-    fn kept(&mut self, now: Nanos) -> Option<(Planned, Nanos)> {
-        match self.upcoming {
-            Some((_, at)) if at <= now => {
-                self.asks_no_more = self.ended;
-                self.upcoming.take()
-            }
-            Some((_, at)) => {
-                self.ask_at = at;
-                None
-            }
-            None => None,
+    fn kept(&mut self, now: Nanos, place: &mut Planned) -> Option<Nanos> {
+        let (planned, at) = self.upcoming?;
+        if at > now {
+            self.ask_at = at;
+            return None;
         }
+        (self.upcoming, self.asks_no_more) = (None, self.ended);
+        *place = planned;
+        Some(at)
     }
 
     /// Remembers what was not due.
     #[cold]
-    fn keep(&mut self, next: Next<Planned>, now: Nanos, own: impl Fn(u64) -> bool) {
+    fn keep(&mut self, next: Next, now: Nanos, place: &Planned) {
         self.ask_at = match next {
-            Next::Due(planned, at) => {
-                (self.upcoming, self.asks_no_more) = (Some((planned, at)), true);
+            Next::Due(at) => {
+                (self.upcoming, self.asks_no_more) = (Some((*place, at)), true);
                 at
             }
             Next::Later(at) => at,
-            Next::WaitFor(index) if own(index) => Nanos::MAX,
-            Next::WaitFor(_) => Nanos(now.0 + FOREIGN_POLL_NANOS),
+            Next::WaitFor(index) => {
+                self.waits_for = Some(index);
+                Nanos(now.0 + FOREIGN_POLL_NANOS)
+            }
             Next::End => {
                 (self.ended, self.asks_no_more) = (true, true);
                 Nanos::MAX
@@ -82,9 +95,9 @@ impl<S: Sequence<Request = Planned>> Feed<S> {
     }
 
     /// Takes back what [`Feed::due`] gave: it cannot be used now.
-    pub(super) fn put_back(&mut self, request: (Planned, Nanos)) {
+    pub(super) fn put_back(&mut self, planned: Planned, at: Nanos) {
         assert!(self.upcoming.is_none(), "one request at a time");
-        (self.upcoming, self.asks_no_more) = (Some(request), true);
+        (self.upcoming, self.asks_no_more) = (Some((planned, at)), true);
     }
 
     /// A request ended.
@@ -96,13 +109,17 @@ impl<S: Sequence<Request = Planned>> Feed<S> {
     /// Some requests ended: it makes sense to ask again.
     #[inline]
     pub(super) fn ask_again(&mut self) {
-        self.ask_at = Nanos(0);
+        (self.ask_at, self.waits_for) = (Nanos(0), None);
     }
 
-    /// When it makes sense to ask again, if nothing completes before.
+    /// When it makes sense to ask again, if nothing completes before. `own` says whether a request is this worker's and
+    /// has not ended: whoever waits for such a one need not ask before it completes.
     #[inline]
-    pub(super) fn ask_at(&self) -> Nanos {
-        self.ask_at
+    pub(super) fn ask_at(&self, own: impl Fn(u64) -> bool) -> Nanos {
+        match self.waits_for {
+            Some(index) if own(index) => Nanos::MAX,
+            _ => self.ask_at,
+        }
     }
 
     /// Whether nothing comes any more.

@@ -163,7 +163,9 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
             }
             self.tally.flush_log(recorder, self.slots.len());
             self.fill(now);
-            self.resend(now);
+            if !self.slots.retrying.is_empty() {
+                self.resend(now);
+            }
             if C::TAKES_TIME {
                 self.send_now(time.now(), now);
             }
@@ -172,6 +174,11 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
                 self.tally.cost_begins(time.system_calls());
             }
             if !self.batch.is_empty() {
+                if let Some(timeout) = self.rules.timeout
+                    && self.next_timeout == Nanos::MAX
+                {
+                    self.next_timeout = now.after(timeout);
+                }
                 self.content.flush()?;
                 device.submit(&mut self.batch);
             }
@@ -241,66 +248,83 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
         if !self.phase.may_issue() {
             return false;
         }
-        match self.feed.due(now, |index| self.slots.hold(index)) {
-            Some(next) => {
-                self.feed.put_back(next);
-                next.1 < self.phase.end
-            }
-            None => false,
-        }
+        let mut planned = Planned::NOTHING;
+        let Some(at) = self.feed.seldom_due(now, &mut planned) else { return false };
+        self.feed.put_back(planned, at);
+        at < self.phase.end
     }
 
     /// Makes requests for free slots, as far as time and limits allow.
     #[inline]
     fn fill(&mut self, now: Nanos) {
-        while !self.slots.free.is_empty() {
-            let (planned, intended) = match self.held.take() {
-                Some(held) => held,
-                None => match self.next_request(now) {
-                    Some(next) => next,
-                    None => return,
-                },
-            };
-            if self.content.is_exclusive() && self.slots.overlaps(&planned) {
-                self.held = Some((planned, intended));
+        if (self.held.is_some() && !self.sends_held(now)) || !self.phase.may_issue() {
+            return;
+        }
+        while let Some(index) = self.slots.free.last().copied() {
+            let Some(intended) = self.next_request(index, now) else { return };
+            if self.content.is_exclusive() && self.holds_back(index, intended) {
                 return;
             }
-            self.prepare(planned, intended, now);
+            self.slots.free.pop();
+            self.prepare(index, intended, now);
         }
     }
 
-    /// The next request that is due, and since when. Goes past those that are too late.
-    #[inline]
-    fn next_request(&mut self, now: Nanos) -> Option<(Planned, Nanos)> {
-        if !self.phase.may_issue() {
-            return None;
+    /// Whether a request has to wait, because it overlaps one in flight; then it is held.
+    #[inline(never)] // its work is that of verification
+    fn holds_back(&mut self, index: u32, intended: Nanos) -> bool {
+        let planned = self.slots.all[index as usize].planned;
+        let overlaps = self.slots.overlaps(&planned);
+        if overlaps {
+            self.held = Some((planned, intended));
         }
-        loop {
-            let (planned, at) = self.feed.due(now, |index| self.slots.hold(index))?;
+        overlaps
+    }
+
+    /// Sends the request that was held, if it overlaps none any more.
+    #[cold]
+    fn sends_held(&mut self, now: Nanos) -> bool {
+        let Some(index) = self.slots.free.last().copied() else { return false };
+        let (planned, intended) = self.held.take().expect("one is held");
+        self.slots.all[index as usize].planned = planned;
+        if self.holds_back(index, intended) {
+            return false;
+        }
+        self.slots.free.pop();
+        self.prepare(index, intended, now);
+        true
+    }
+
+    /// Writes the next request that is due into this slot, and says since when it is. Goes past those that are too late.
+    #[inline(always)] // once a request
+    fn next_request(&mut self, index: u32, now: Nanos) -> Option<Nanos> {
+        while !self.phase.is_used_up() {
+            let planned = &mut self.slots.all[index as usize].planned;
+            let at = self.feed.due(now, planned)?;
             let late = now.0 - at.0 > self.rules.skip_after;
-            // A long stall may make more skips than the log holds at once; they wait their turn.
-            if at >= self.phase.end || (late && self.tally.log_is_full()) {
-                self.feed.put_back((planned, at));
-                return None;
-            }
-            if !late {
-                if self.is_recorded(&planned, at) {
-                    self.phase.use_up(planned.bytes());
+            if !late && at < self.phase.end {
+                let (first, bytes) = (planned.index, planned.bytes());
+                if self.is_recorded(first, at) {
+                    self.phase.use_up(bytes);
                 }
-                return Some((planned, at));
+                return Some(at);
+            }
+            let planned = *planned;
+            // A long stall may make more skips than the log holds at once; they wait their turn.
+            if at >= self.phase.end || self.tally.log_is_full() {
+                self.feed.put_back(planned, at);
+                return None;
             }
             self.skip(&planned, at);
-            if self.phase.is_used_up() {
-                return None;
-            }
         }
+        None
     }
 
     /// A due request that is not going to be sent.
     #[cold]
     fn skip(&mut self, planned: &Planned, due: Nanos) {
         self.feed.completed(planned.index, RequestStatus::Skipped);
-        if self.is_recorded(planned, due) {
+        if self.is_recorded(planned.index, due) {
             self.phase.use_up(planned.bytes());
             self.count_skipped(planned, due);
         }
@@ -314,13 +338,13 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
 
     /// Whether a request counts: ramp-up is over by count and by time.
     #[inline]
-    fn is_recorded(&mut self, planned: &Planned, intended: Nanos) -> bool {
-        self.phase.measuring || self.ends_ramp_up(planned, intended)
+    fn is_recorded(&mut self, index: u64, intended: Nanos) -> bool {
+        self.phase.measuring || self.ends_ramp_up(index, intended)
     }
 
     #[cold]
-    fn ends_ramp_up(&mut self, planned: &Planned, intended: Nanos) -> bool {
-        let Some(moved) = self.phase.ends_ramp_up(planned.index, intended) else { return false };
+    fn ends_ramp_up(&mut self, index: u64, intended: Nanos) -> bool {
+        let Some(moved) = self.phase.ends_ramp_up(index, intended) else { return false };
         if moved {
             self.tally.measure_from(self.phase.measure_start);
         }
@@ -328,16 +352,15 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
         true
     }
 
-    #[inline]
-    fn prepare(&mut self, planned: Planned, intended: Nanos, now: Nanos) {
-        let index = self.slots.free.pop().expect("a slot is free");
+    /// Sends the request in this slot for the first time.
+    #[inline(always)] // once a request
+    fn prepare(&mut self, index: u32, intended: Nanos, now: Nanos) {
         let slot = &mut self.slots.all[index as usize];
-        slot.planned = planned;
+        let planned = &slot.planned;
         slot.intended = intended;
-        slot.attempts = 0;
         slot.recorded = self.phase.measuring;
         if planned.op == Op::Write {
-            self.content.fill(&planned, &mut slot.carried);
+            self.content.fill(planned, &mut slot.carried);
             slot.carried.stale = false;
         } else if planned.op == Op::Read {
             slot.carried.stale = true;
@@ -345,7 +368,7 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
         self.send(index, now);
     }
 
-    #[inline]
+    #[inline(always)] // once a request
     fn send(&mut self, index: u32, now: Nanos) {
         let slot = &mut self.slots.all[index as usize];
         slot.sent = now;
@@ -363,11 +386,6 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
                 && planned.op != Op::Flush,
         });
         self.outstanding += 1;
-        if let Some(timeout) = self.rules.timeout
-            && self.next_timeout == Nanos::MAX
-        {
-            self.next_timeout = now.after(timeout);
-        }
     }
 
     /// What was made since `from` is sent now: making it took its time, which is none of the device's.
@@ -379,7 +397,7 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
     }
 
     /// Sends again what failed, when its pause is over.
-    #[inline]
+    #[cold]
     fn resend(&mut self, now: Nanos) {
         let mut at = 0;
         while at < self.slots.retrying.len() {
@@ -403,7 +421,7 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
         if phase.issuing {
             until = until.min(phase.end);
             if !self.slots.free.is_empty() && self.held.is_none() {
-                until = until.min(self.feed.ask_at().max(now));
+                until = until.min(self.feed.ask_at(|index| self.slots.hold(index)).max(now));
             }
         }
         until = self.slots.next_attempt(until);
@@ -468,7 +486,7 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
     }
 
     /// The end of a request: counts it and frees its slot.
-    #[inline]
+    #[inline(always)] // once a request
     fn end(&mut self, index: u32, status: RequestStatus, error: Option<DeviceError>, now: Nanos) {
         let slot = &mut self.slots.all[index as usize];
         let (planned, retries) = (slot.planned, slot.attempts);
@@ -528,14 +546,15 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
     /// What was due before the end and never sent.
     fn skip_the_rest(&mut self, now: Nanos, recorder: &mut dyn Recorder) {
         if let Some((planned, intended)) = self.held.take()
-            && self.is_recorded(&planned, intended)
+            && self.is_recorded(planned.index, intended)
         {
             self.count_skipped(&planned, intended);
         }
         let until = self.phase.end.min(now);
+        let mut planned = Planned::NOTHING;
         while !self.phase.is_used_up() {
-            match self.feed.due(now, |_| true) {
-                Some((planned, at)) if at < until => self.skip(&planned, at),
+            match self.feed.seldom_due(now, &mut planned) {
+                Some(at) if at < until => self.skip(&planned, at),
                 _ => return,
             }
             self.tally.flush_log(recorder, 1);

@@ -34,9 +34,8 @@ pub(super) struct Slots {
 impl Slots {
     /// One for each buffer.
     pub(super) fn new(buffers: impl Iterator<Item = Carried>) -> Slots {
-        let idle = Planned { index: 0, op: brunt_block::Op::Read, offset: 0, len: 0 };
         let slot = |carried| Slot {
-            planned: idle,
+            planned: Planned::NOTHING,
             intended: Nanos(0),
             sent: Nanos(0),
             retry_at: Nanos(0),

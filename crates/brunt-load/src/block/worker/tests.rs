@@ -207,7 +207,12 @@ fn late_requests_are_skipped_and_counted() {
     assert!(skipped > 850, "{skipped}");
     assert!(outcome.figures.response().max().unwrap() <= Nanos(15_000_000));
     let mut sequence = Generator::new(&workload, Area::of_worker(0, 1 << 30, 512, 0, 1, false), 1, 0);
-    let offsets: Vec<u64> = (0..1000).map(|_| sequence.next_request().offset).collect();
+    let offset = |_| {
+        let mut planned = Planned::NOTHING;
+        sequence.next_request(&mut planned);
+        planned.offset
+    };
+    let offsets: Vec<u64> = (0..1000).map(offset).collect();
     // Sent at 0, 10 and 20 ms; at 10 ms the ones due since 5 ms are still in time.
     assert_eq!(
         device.seen[..3].iter().map(|seen| seen.1).collect::<Vec<_>>(),
@@ -373,7 +378,7 @@ impl Sequence for Listed {
     fn starts(&mut self, start: Nanos) {
         self.0.lock().unwrap().start = start;
     }
-    fn next(&mut self, now: Nanos) -> Next<Planned> {
+    fn next(&mut self, now: Nanos, place: &mut Planned) -> Next {
         let list = &mut *self.0.lock().unwrap();
         let Some((after, needs)) = list.requests.get(list.next).copied() else { return Next::End };
         if let Some(needs) = needs
@@ -387,7 +392,8 @@ impl Sequence for Listed {
         }
         list.next += 1;
         list.given.push((index, due));
-        Next::Due(Planned { index, op: Op::Read, offset: index * 4096, len: 4096 }, due)
+        *place = Planned { index, op: Op::Read, offset: index * 4096, len: 4096 };
+        Next::Due(due)
     }
     fn completed(&mut self, index: u64, _status: RequestStatus) {
         self.0.lock().unwrap().ended.push(index);
