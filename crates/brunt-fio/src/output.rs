@@ -2,6 +2,8 @@
 //! read it. Called by `brunt run --output-format`. A point is a job; the complete runs of a point are one: bytes, requests and time add up,
 //! histograms are merged.
 //!
+//! Unmaps are fio's `trim` section, flushes its `sync`.
+//!
 //! Where fio has a figure and we do not, the field is there and counts nothing (`slat_ns` with `N: 0`,
 //! `iodepth_submit`); nothing is invented. `clat_ns` is the service time, `lat_ns` begins when a request
 //! was due.
@@ -26,15 +28,22 @@ const DEPTHS: [(u32, &str); 7] =
     [(1, "1"), (2, "2"), (4, "4"), (8, "8"), (16, "16"), (32, "32"), (u32::MAX, ">=64")];
 const SUBMITTED: [&str; 7] = ["0", "4", "8", "16", "32", "64", ">=64"];
 
+/// fio's sections and the kinds of operations that they are of. Zeros that are written without sending any have none.
+const DIRECTIONS: [(&str, OpKind); 3] =
+    [("read", OpKind::Read), ("write", OpKind::Write), ("trim", OpKind::Unmap)];
+
+/// (iops, bytes/s) of each direction in an interval.
+type Sample = [(f64, f64); DIRECTIONS.len()];
+
 /// Collects what the document needs. Clones are the same collection: one observes, one is kept.
 #[derive(Clone)]
 pub struct FioJson(Arc<Mutex<State>>);
 
 struct State {
     jobs: Vec<Job>,
-    /// The point whose run is under way, and its intervals so far: (iops, bytes/s) of reads and writes.
+    /// The point whose run is under way, and its intervals so far.
     current: usize,
-    open: Vec<[(f64, f64); 2]>,
+    open: Vec<Sample>,
     /// json+: with every bucket of the histograms.
     bins: bool,
 }
@@ -43,7 +52,7 @@ struct Job {
     point: Point,
     figures: Figures,
     measured_s: f64,
-    samples: Vec<[(f64, f64); 2]>,
+    samples: Vec<Sample>,
     error: bool,
 }
 
@@ -98,7 +107,7 @@ impl Observer for FioJson {
                         Some(op) => (op.completed as f64 / seconds, op.bytes as f64 / seconds),
                         None => (0.0, 0.0),
                     };
-                    state.open.push([OpKind::Read, OpKind::Write].map(rates));
+                    state.open.push(DIRECTIONS.map(|(_, kind)| rates(kind)));
                 }
             }
             Event::RunEnds(_, run, figures) => {
@@ -129,10 +138,7 @@ impl Job {
             "eta": 0,
             "elapsed": measured_s.ceil() as u64,
             "job options": options(point),
-            "read": self.direction(Some(0), bins),
-            "write": self.direction(Some(1), bins),
-            "trim": self.direction(None, bins),
-            "sync": { "total_ios": 0, "lat_ns": latency(&Histogram::new(), Some(false), false) },
+            "sync": self.sync(bins),
             "job_runtime": milliseconds(*measured_s),
             "usr_cpu": share(figures.cost.cpu_user_nanos),
             "sys_cpu": share(figures.cost.cpu_system_nanos),
@@ -147,6 +153,9 @@ impl Job {
             "latency_percentile": 100.0,
             "latency_window": 0,
         });
+        for (direction, (name, _)) in DIRECTIONS.iter().enumerate() {
+            job[*name] = self.direction(direction, bins);
+        }
         let shares = coarse(&all);
         for (unit, shares) in ["latency_ns", "latency_us", "latency_ms"].into_iter().zip(shares) {
             job[unit] = Value::Object(shares);
@@ -154,21 +163,25 @@ impl Job {
         job
     }
 
-    /// Reads, writes, or what there is none of.
-    fn direction(&self, side: Option<usize>, bins: bool) -> Value {
+    /// Flushes. fio's bins of them are in the same place.
+    fn sync(&self, bins: bool) -> Value {
+        match self.figures.op(OpKind::Flush) {
+            Some(op) => {
+                json!({ "total_ios": op.completed, "lat_ns": latency(&op.response, Some(true), bins) })
+            }
+            None => json!({ "total_ios": 0, "lat_ns": latency(&Histogram::new(), Some(false), false) }),
+        }
+    }
+
+    /// One of [`DIRECTIONS`].
+    fn direction(&self, direction: usize, bins: bool) -> Value {
         let none = OpFigures::default();
-        let op = match side {
-            Some(0) => self.figures.op(OpKind::Read),
-            Some(_) => self.figures.op(OpKind::Write),
-            None => None,
-        };
-        let op = op.unwrap_or(&none);
+        let op = self.figures.op(DIRECTIONS[direction].1).unwrap_or(&none);
         let seconds = if op.completed > 0 { self.measured_s } else { 0.0 };
         let rate = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
         let samples = |pick: fn(&(f64, f64)) -> f64| -> Vec<f64> {
-            let side = side.filter(|_| op.completed > 0);
-            side.map(|side| self.samples.iter().map(|sample| pick(&sample[side])).collect())
-                .unwrap_or_default()
+            let all = self.samples.iter().filter(|_| op.completed > 0);
+            all.map(|sample| pick(&sample[direction])).collect()
         };
         let (iops, bw) = (spread(&samples(|sample| sample.0)), spread(&samples(|sample| sample.1 / 1024.0)));
         json!({
@@ -271,13 +284,16 @@ fn workload(point: &Point) -> Workload {
 fn options(point: &Point) -> Value {
     let workload = workload(point);
     let sequential = workload.sequential > 0.5;
-    let rw = match (workload.read, sequential) {
-        (1.0, true) => "read",
-        (1.0, false) => "randread",
-        (0.0, true) => "write",
-        (0.0, false) => "randwrite",
-        (_, true) => "rw",
-        (_, false) => "randrw",
+    let rw = match (workload.read, workload.trim, sequential) {
+        (1.0, _, true) => "read",
+        (1.0, _, false) => "randread",
+        (_, 1.0, true) => "trim",
+        (_, 1.0, false) => "randtrim",
+        (0.0, 0.0, true) => "write",
+        (0.0, 0.0, false) => "randwrite",
+        // What fio has no word for is nearest to these; the sections have the counts.
+        (_, _, true) => "rw",
+        (_, _, false) => "randrw",
     };
     let total: f64 = workload.blocks.iter().map(|block| block.weight).sum();
     let sizes: Vec<String> = match workload.blocks.as_slice() {

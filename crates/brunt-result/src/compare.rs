@@ -6,9 +6,11 @@
 
 use std::collections::BTreeSet;
 
+use crate::OpKind;
+use crate::by_kind;
 use crate::degradation::Degradation;
 use crate::statistics::{Better, Comparison, Metric, Verdict, compare};
-use crate::summary::{Latencies, PointSummary, RunSummary, Summary};
+use crate::summary::{Latencies, OpSummary, PointSummary, RunSummary, Summary};
 
 /// A figure of a run: its name, which way is up, and how to get it.
 struct Figure {
@@ -26,6 +28,20 @@ const FIGURES: &[Figure] = &[
     Figure { name: "p99", unit: "us", better: Better::Lower, get: |run| latency(run, |l| l.p99_us) },
     Figure { name: "p99.9", unit: "us", better: Better::Lower, get: |run| latency(run, |l| l.p99_9_us) },
 ];
+
+/// What is compared of each kind of operation, where a load makes several. Not their rates: shares are the
+/// workload's, so that all rates say what `iops` says, and each more would cost the others power.
+#[rustfmt::skip]
+const KIND_FIGURES: &[KindFigure] = &[
+    KindFigure { name: "mean", get: |op| op.response.as_ref().map(|l| l.mean_us) },
+    KindFigure { name: "p99", get: |op| op.response.as_ref().map(|l| l.p99_us) },
+];
+
+/// A response time of one kind of operation in a run, in microseconds.
+struct KindFigure {
+    name: &'static str,
+    get: fn(&OpSummary) -> Option<f64>,
+}
 
 /// What is compared of each fault that both have. Both areas are left to the tables: a longer run has a
 /// larger one.
@@ -53,8 +69,13 @@ fn latency(run: &RunSummary, get: fn(&Latencies) -> f64) -> Option<f64> {
 /// One metric of one point in both results.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Line {
-    /// The point.
+    /// The point; of a part of it the point and the kind of operation or the fault.
     pub label: String,
+    /// The kind of operation; `None` of all kinds together, where there are several, and of faults.
+    pub op: Option<OpKind>,
+    /// Whether it is of one of several kinds of operations.
+    #[serde(skip)]
+    pub is_part: bool,
     /// `iops`, `mean`, `p99`, `p99.9`; of a fault `drop`, `recovery`, `mean-factor`, `p99-factor`, `failed`.
     pub metric: &'static str,
     /// Its unit.
@@ -65,58 +86,106 @@ pub struct Line {
     pub comparison: Comparison,
 }
 
+/// What a metric is of, and its unit and direction.
+struct Key {
+    label: String,
+    op: Option<OpKind>,
+    is_part: bool,
+    metric: &'static str,
+    unit: &'static str,
+    better: Better,
+}
+
+/// Metrics and what each is of.
+#[derive(Default)]
+struct Compared {
+    metrics: Vec<Metric>,
+    keys: Vec<Key>,
+}
+
+impl Compared {
+    fn add(&mut self, key: Key, a: Vec<f64>, b: Vec<f64>) {
+        self.metrics.push(Metric { name: format!("{} {}", key.label, key.metric), better: key.better, a, b });
+        self.keys.push(key);
+    }
+}
+
 /// Every metric of every point that both have; and the labels that only one has.
 pub fn compare_summaries(a: &Summary, b: &Summary) -> (Vec<Line>, Vec<String>) {
-    let (mut metrics, mut keys, mut alone) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut compared, mut alone) = (Compared::default(), Vec::new());
     for point in &a.points {
         let Some(other) = b.points.iter().find(|other| other.label == point.label) else {
             alone.push(point.label.clone());
             continue;
         };
-        for figure in FIGURES {
-            let of = |runs: &[RunSummary]| {
-                runs.iter().filter(|run| run.is_complete()).filter_map(figure.get).collect::<Vec<f64>>()
+        let kinds = [by_kind::kinds(point), by_kind::kinds(other)];
+        // Of a load that makes one kind its own figures are those of that kind.
+        let single = match &kinds {
+            [a, b] if a.len() == 1 && a == b => Some(a[0]),
+            _ => None,
+        };
+        for Figure { name, unit, better, get } in FIGURES {
+            let of = |point: &PointSummary| complete(point).filter_map(get).collect();
+            let key = Key {
+                label: point.label.clone(),
+                op: single,
+                is_part: false,
+                metric: name,
+                unit,
+                better: *better,
             };
-            let name = format!("{} {}", point.label, figure.name);
-            metrics.push(Metric { name, better: figure.better, a: of(&point.runs), b: of(&other.runs) });
-            keys.push((point.label.clone(), figure.name, figure.unit, figure.better));
+            compared.add(key, of(point), of(other));
         }
-        faults(point, other, &mut metrics, &mut keys);
+        if single.is_none() {
+            each_kind(point, other, &kinds, &mut compared);
+        }
+        faults(point, other, &mut compared);
     }
     let only_b = b.points.iter().filter(|point| a.points.iter().all(|other| other.label != point.label));
     alone.extend(only_b.map(|point| point.label.clone()));
-    let compared = compare(&metrics, a.experiment.seed);
-    let lines = keys.into_iter().zip(compared).map(|((label, metric, unit, better), comparison)| Line {
-        label,
-        metric,
-        unit,
-        better,
-        comparison,
+    let comparisons = compare(&compared.metrics, a.experiment.seed);
+    let lines = compared.keys.into_iter().zip(comparisons).map(|(key, comparison)| {
+        let Key { label, op, is_part, metric, unit, better } = key;
+        Line { label, op, is_part, metric, unit, better, comparison }
     });
     (lines.collect(), alone)
 }
 
-/// Name of the point, name, unit and direction of the figure.
-type Key = (String, &'static str, &'static str, Better);
+fn complete(point: &PointSummary) -> impl Iterator<Item = &RunSummary> {
+    point.runs.iter().filter(|run| run.is_complete())
+}
+
+/// Adds the response times of each kind of operation that both points made.
+fn each_kind(a: &PointSummary, b: &PointSummary, kinds: &[Vec<OpKind>; 2], compared: &mut Compared) {
+    for op in kinds[0].iter().filter(|op| kinds[1].contains(op)) {
+        for KindFigure { name, get } in KIND_FIGURES {
+            let of = |point: &PointSummary| complete(point).filter_map(|run| get(run.op(*op)?)).collect();
+            let label = format!("{}, {op}", a.label);
+            let (op, unit, better) = (Some(*op), "us", Better::Lower);
+            let key = Key { label, op, is_part: true, metric: name, unit, better };
+            compared.add(key, of(a), of(b));
+        }
+    }
+}
 
 /// Adds what the faults cost that both points have, each found by its place in the file and its name. What
 /// neither side has anything to say of, or both say zero of, is no figure.
-fn faults(a: &PointSummary, b: &PointSummary, metrics: &mut Vec<Metric>, keys: &mut Vec<Key>) {
+fn faults(a: &PointSummary, b: &PointSummary, compared: &mut Compared) {
     let known: BTreeSet<(u32, &str)> = names(a).intersection(&names(b)).copied().collect();
     for (index, name) in known {
-        let label = format!("{}, fault {name}", a.label);
-        for figure in FAULT_FIGURES {
+        for FaultFigure { name: metric, unit, better, get } in FAULT_FIGURES {
             let of = |point: &PointSummary| {
-                let runs = point.runs.iter().filter(|run| run.is_complete());
-                let faults = runs.flat_map(|run| &run.faults).filter(|fault| fault.index == index);
-                faults.filter_map(|fault| (figure.get)(fault.cost.as_ref()?)).collect::<Vec<f64>>()
+                let faults = complete(point).flat_map(|run| &run.faults).filter(|fault| fault.index == index);
+                faults.filter_map(|fault| get(fault.cost.as_ref()?)).collect::<Vec<f64>>()
             };
-            let (a, b) = (of(a), of(b));
-            if a.iter().chain(&b).all(|value| *value == 0.0) {
+            let values = [of(a), of(b)];
+            if values.iter().flatten().all(|value| *value == 0.0) {
                 continue;
             }
-            metrics.push(Metric { name: format!("{label} {}", figure.name), better: figure.better, a, b });
-            keys.push((label.clone(), figure.name, figure.unit, figure.better));
+            let label = format!("{}, fault {name}", a.label);
+            let key = Key { label, op: None, is_part: false, metric, unit, better: *better };
+            let [a, b] = values;
+            compared.add(key, a, b);
         }
     }
 }
@@ -126,9 +195,11 @@ fn names(point: &PointSummary) -> BTreeSet<(u32, &str)> {
     faults.map(|fault| (fault.index, fault.name.as_str())).collect()
 }
 
-/// A condition for the exit status: `p99 worse by 10%`.
+/// A condition for the exit status: `p99 worse by 10%`, of one kind of operation `write p99 worse by 10%`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FailIf {
+    /// `None`: of all kinds together.
+    op: Option<OpKind>,
     metric: &'static str,
     /// As a share: 0.1 for 10 %.
     by: f64,
@@ -154,6 +225,12 @@ pub enum ConditionMistake {
     /// Its metric is not compared.
     #[error("there is no metric {0}")]
     Metric(String),
+    /// The word before the metric is no kind of operation.
+    #[error("there is no kind of operation {0}")]
+    Kind(String),
+    /// The metric is not compared for each kind of operation.
+    #[error("{0} is compared for all kinds of operations together; mean and p99 for each")]
+    MetricOfKind(&'static str),
     /// What follows "by" is not a percentage from 0 up.
     #[error("'{0}' is no percentage")]
     Percentage(String),
@@ -170,13 +247,21 @@ impl std::str::FromStr for FailIf {
     fn from_str(text: &str) -> Result<FailIf, ConditionError> {
         let wrong = |kind| ConditionError { kind };
         let words: Vec<&str> = text.split_whitespace().collect();
-        let [metric, "worse", rest @ ..] = words.as_slice() else {
-            return Err(wrong(ConditionMistake::Form));
+        let (op, metric, rest) = match words.as_slice() {
+            [metric, "worse", rest @ ..] => (None, metric, rest),
+            [op, metric, "worse", rest @ ..] => (Some(op), metric, rest),
+            _ => return Err(wrong(ConditionMistake::Form)),
         };
+        let kind =
+            |op: &&str| OpKind::of_name(op).ok_or_else(|| wrong(ConditionMistake::Kind(op.to_string())));
+        let op = op.map(kind).transpose()?;
         let alias = ALIASES.iter().find(|(old, _)| old == metric).map(|(_, new)| *new);
         let metric = all_metrics()
             .find(|name| *name == alias.unwrap_or(metric))
             .ok_or_else(|| wrong(ConditionMistake::Metric(metric.to_string())))?;
+        if op.is_some() && KIND_FIGURES.iter().all(|figure| figure.name != metric) {
+            return Err(wrong(ConditionMistake::MetricOfKind(metric)));
+        }
         let by = match rest {
             [] => 0.0,
             ["by", percent] => percent
@@ -186,16 +271,35 @@ impl std::str::FromStr for FailIf {
                 .ok_or_else(|| wrong(ConditionMistake::Percentage(percent.to_string())))?,
             _ => return Err(wrong(ConditionMistake::Form)),
         };
-        Ok(FailIf { metric, by: by / 100.0 })
+        Ok(FailIf { op, metric, by: by / 100.0 })
+    }
+}
+
+impl std::fmt::Display for FailIf {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let FailIf { op, metric, by } = self;
+        op.map_or(Ok(()), |op| write!(f, "{op} "))?;
+        write!(f, "{metric} worse")?;
+        if *by > 0.0 { write!(f, " by {}%", by * 100.0) } else { Ok(()) }
     }
 }
 
 impl FailIf {
+    /// Whether a line is judged by it.
+    pub fn is_about(&self, line: &Line) -> bool {
+        let op_is = match self.op {
+            // Parts of a point have conditions of their own.
+            None => !line.is_part,
+            op => line.op == op,
+        };
+        line.metric == self.metric && op_is
+    }
+
     /// Whether a line fulfils it: shown to be worse, and the mean worse by more than that share.
     /// Where no verdict is possible the condition cannot be judged, which counts as failing: a gate
     /// that nobody can close is none.
     pub fn fails(&self, line: &Line) -> bool {
-        if line.metric != self.metric {
+        if !self.is_about(line) {
             return false;
         }
         match line.comparison.verdict {
@@ -215,22 +319,29 @@ impl FailIf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::summary::tests::{empty, op, point, run};
 
     fn line(metric: &'static str, better: Better, a: &[f64], b: &[f64]) -> Line {
         let metrics = [Metric { name: metric.into(), better, a: a.to_vec(), b: b.to_vec() }];
         let comparison = compare(&metrics, 1).remove(0);
-        Line { label: "x".into(), metric, unit: "us", better, comparison }
+        Line { label: "x".into(), op: None, is_part: false, metric, unit: "us", better, comparison }
     }
 
     #[test]
     fn conditions_are_read() {
-        assert_eq!("p99 worse by 10%".parse(), Ok(FailIf { metric: "p99", by: 0.1 }));
-        assert_eq!("iops worse".parse(), Ok(FailIf { metric: "iops", by: 0.0 }));
+        assert_eq!("p99 worse by 10%".parse(), Ok(FailIf { op: None, metric: "p99", by: 0.1 }));
+        assert_eq!("iops worse".parse(), Ok(FailIf { op: None, metric: "iops", by: 0.0 }));
         assert_eq!("depth worse by 5%".parse::<FailIf>(), "drop worse by 5%".parse());
+        let write = FailIf { op: Some(OpKind::Write), metric: "p99", by: 0.1 };
+        assert_eq!("write p99 worse by 10%".parse(), Ok(write.clone()));
+        assert_eq!(write.to_string(), "write p99 worse by 10%");
         let mistake = |text: &str| text.parse::<FailIf>().unwrap_err().kind;
         assert_eq!(mistake("p99 better"), ConditionMistake::Form);
         assert_eq!(mistake("p98 worse"), ConditionMistake::Metric("p98".into()));
         assert_eq!(mistake("p99 worse by 10"), ConditionMistake::Percentage("10".into()));
+        assert_eq!(mistake("trims p99 worse"), ConditionMistake::Kind("trims".into()));
+        assert_eq!(mistake("write drop worse"), ConditionMistake::MetricOfKind("drop"));
+        assert_eq!(mistake("write iops worse"), ConditionMistake::MetricOfKind("iops"));
         for text in ["", "p98 worse", "p99 better", "p99 worse by 10", "p99 worse by", "p99 worse by -1%"] {
             assert!(text.parse::<FailIf>().unwrap_err().to_string().contains("'p99 worse by 10%'"), "{text}");
         }
@@ -250,5 +361,40 @@ mod tests {
         check(&times(0.5), false);
         check(&[150.0, 151.0], true); // too few runs to say
         assert!(!gate.fails(&line("iops", Better::Higher, &base, &times(0.5))), "another metric");
+    }
+
+    /// The results of four runs, in which each kind of operation took this long.
+    fn result(ops: &[(OpKind, f64)]) -> Summary {
+        let ops = || ops.iter().map(|(kind, us)| op(*kind, 1000, *us)).collect();
+        Summary { points: vec![point("disk w", (0..4).map(|_| run(ops())).collect())], ..empty() }
+    }
+
+    #[test]
+    fn each_kind_of_a_mixed_load_has_lines_and_gates() {
+        let before = result(&[(OpKind::Read, 100.0), (OpKind::Unmap, 300.0)]);
+        let after = result(&[(OpKind::Read, 100.0), (OpKind::Unmap, 600.0)]);
+        let (lines, _) = compare_summaries(&before, &after);
+        let named: Vec<(&str, &str)> = lines.iter().map(|line| (line.label.as_str(), line.metric)).collect();
+        assert!(named.contains(&("disk w, unmap", "p99")) && named.contains(&("disk w, read", "mean")));
+        let failed = |gate: &str| {
+            let gate: FailIf = gate.parse().unwrap();
+            lines.iter().filter(|line| gate.fails(line)).map(|line| line.label.as_str()).collect::<Vec<_>>()
+        };
+        assert_eq!(failed("unmap p99 worse by 10%"), ["disk w, unmap"]);
+        assert_eq!(failed("read p99 worse by 10%"), Vec::<&str>::new());
+        assert_eq!(failed("p99 worse by 10%"), Vec::<&str>::new(), "the total did not change");
+    }
+
+    #[test]
+    fn the_line_of_a_load_of_one_kind_is_that_kinds() {
+        let (lines, _) =
+            compare_summaries(&result(&[(OpKind::Write, 1.0)]), &result(&[(OpKind::Write, 2.0)]));
+        assert_eq!(lines.len(), FIGURES.len());
+        for gate in ["p99 worse by 10%", "write p99 worse by 10%"] {
+            let gate: FailIf = gate.parse().unwrap();
+            assert_eq!(lines.iter().filter(|line| gate.fails(line)).count(), 1, "{gate}");
+        }
+        let reads: FailIf = "read p99 worse".parse().unwrap();
+        assert!(!lines.iter().any(|line| reads.is_about(line)));
     }
 }

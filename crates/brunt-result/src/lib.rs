@@ -10,6 +10,7 @@
 //! files are those of a result.
 #![forbid(unsafe_code)]
 
+pub mod by_kind;
 pub mod capture;
 pub mod choice;
 pub mod compare;

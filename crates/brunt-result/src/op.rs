@@ -62,7 +62,7 @@ pub struct OpInfo {
     pub kind: OpKind,
     /// As it is called in files, tables and messages.
     pub name: &'static str,
-    /// Whether it moves the bytes that it names; the figures of others have requests only.
+    /// Whether it moves the bytes that it names; those of others are no part of any sum over kinds.
     pub moves_bytes: bool,
 }
 

@@ -100,7 +100,7 @@ pub struct RequestRecord {
 pub struct OpFigures {
     /// Requests that were done.
     pub completed: u64,
-    /// Their bytes.
+    /// The bytes that they name: moved by reads and writes, given back by unmaps, zeroed by write-zeroes.
     pub bytes: u64,
     /// Of `completed`, those that came after the end of measuring: their latency counts, their
     /// throughput does not.
@@ -267,14 +267,18 @@ impl Figures {
         self.ops.iter().map(|(_, figures)| get(figures)).sum()
     }
 
+    fn sum_moved(&self, get: fn(&OpFigures) -> u64) -> u64 {
+        self.ops.iter().filter(|(kind, _)| kind.moves_bytes()).map(|(_, figures)| get(figures)).sum()
+    }
+
     /// Requests that were done.
     pub fn completed(&self) -> u64 {
         self.sum(|op| op.completed)
     }
 
-    /// Their bytes.
+    /// The bytes that they moved; those that an unmap names are not among them.
     pub fn bytes(&self) -> u64 {
-        self.sum(|op| op.bytes)
+        self.sum_moved(|op| op.bytes)
     }
 
     /// Attempts after the first.
@@ -294,7 +298,17 @@ impl Figures {
 
     /// The bytes of [`Figures::completed_in_time`].
     pub fn bytes_in_time(&self) -> u64 {
-        self.bytes() - self.sum(|op| op.late_bytes)
+        self.bytes() - self.late_bytes()
+    }
+
+    /// The bytes of [`Figures::late`] that were moved.
+    pub fn late_bytes(&self) -> u64 {
+        self.sum_moved(|op| op.late_bytes)
+    }
+
+    /// Attempts that were given up by the workload's time-out.
+    pub fn timeouts(&self) -> u64 {
+        self.sum(|op| op.timeouts)
     }
 
     /// Response times of all kinds together.

@@ -232,7 +232,7 @@ pub struct OpSummary {
     pub op: OpKind,
     /// Requests that were done.
     pub completed: u64,
-    /// Their bytes.
+    /// The bytes that they name: moved by reads and writes, given back by unmaps.
     pub bytes: u64,
     /// Attempts after the first.
     pub retries: u64,
@@ -240,6 +240,9 @@ pub struct OpSummary {
     pub timeouts: u64,
     /// From the intended time.
     pub response: Option<Latencies>,
+    /// From the last sending.
+    #[serde(default)]
+    pub service: Option<Latencies>,
 }
 
 /// A histogram in a few figures, in microseconds.
@@ -293,9 +296,9 @@ impl Latencies {
 
 impl OpSummary {
     fn of(op: OpKind, figures: &OpFigures) -> OpSummary {
-        let OpFigures { completed, bytes, retries, timeouts, response, .. } = figures;
-        let (completed, bytes, retries, timeouts) = (*completed, *bytes, *retries, *timeouts);
-        OpSummary { op, completed, bytes, retries, timeouts, response: Latencies::of(response) }
+        let OpFigures { completed, bytes, retries, timeouts, .. } = *figures;
+        let (response, service) = (Latencies::of(&figures.response), Latencies::of(&figures.service));
+        OpSummary { op, completed, bytes, retries, timeouts, response, service }
     }
 }
 
@@ -480,8 +483,88 @@ impl SummaryError {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+    use crate::choice::RingMode;
+
+    /// A kind of operation, each of 4 KiB, that always took as long.
+    pub(crate) fn op(op: OpKind, completed: u64, us: f64) -> OpSummary {
+        let same = Latencies {
+            min_us: us,
+            mean_us: us,
+            p50_us: us,
+            p90_us: us,
+            p99_us: us,
+            p99_9_us: us,
+            p99_99_us: us,
+            max_us: us,
+        };
+        let times = (completed > 0).then_some(same);
+        let bytes = completed * 4096;
+        OpSummary { op, completed, bytes, retries: 0, timeouts: 0, response: times, service: times }
+    }
+
+    /// A complete run of two seconds.
+    pub(crate) fn run(ops: Vec<OpSummary>) -> RunSummary {
+        let completed: u64 = ops.iter().map(|op| op.completed).sum();
+        RunSummary {
+            repetition: 0,
+            order: 0,
+            seed: 1,
+            stopped: Stopped::Done,
+            measured_s: 2.0,
+            requests_per_second: completed as f64 / 2.0,
+            bytes_per_second: 0.0,
+            rate_found: None,
+            trial: 0,
+            response: ops.first().and_then(|op| op.response),
+            service: None,
+            ops,
+            losses: BTreeMap::new(),
+            first_error: None,
+            page_cache: None,
+            cost_per_request: CostPerRequest { cpu_ns: 0.0, system_calls: 0.0, context_switches: 0.0 },
+            probes: None,
+            links: BTreeMap::new(),
+            recording_wait_s: 0.0,
+            doubts: Vec::new(),
+            faults: Vec::new(),
+        }
+    }
+
+    /// A complete experiment without points.
+    pub(crate) fn empty() -> Summary {
+        Summary {
+            format: FORMAT,
+            brunt: "0.1.0".into(),
+            complete: true,
+            trouble: None,
+            experiment: ExperimentSummary::default(),
+            points: Vec::new(),
+        }
+    }
+
+    /// A point with these runs and no figures over them.
+    pub(crate) fn point(label: &str, runs: Vec<RunSummary>) -> PointSummary {
+        PointSummary {
+            label: label.into(),
+            target: "disk".into(),
+            workload: "w".into(),
+            axes: BTreeMap::new(),
+            notes: Vec::new(),
+            ring: RingChoice::stated(RingMode::default()),
+            depth: None,
+            requests_per_second: None,
+            bytes_per_second: None,
+            response_mean_us: None,
+            response_p99_us: None,
+            response: None,
+            service: None,
+            line_bits_per_second: BTreeMap::new(),
+            degradation: Vec::new(),
+            runs,
+        }
+    }
 
     #[test]
     fn another_format_is_refused_with_its_name() {

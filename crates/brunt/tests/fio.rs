@@ -135,3 +135,34 @@ fn remarks_are_told() {
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("job.fio:2: rw=sideways: write read"));
 }
+
+/// Unmaps are fio's `trim` section and flushes its `sync`, and the terminal's table has a row for each kind.
+#[test]
+fn trims_and_flushes_are_shown() {
+    let folder = TempDir::new("fio-trim");
+    let toml = folder.join("trim.toml");
+    let text = "name = \"trim\"\nrepetitions = 1\n[targets.disk]\nurl = \"memory:64MiB\"\n[workloads.w]\nread = 0.5\n\
+                trim = 0.25\nflush_every = 10\nblocks = [{ size = \"8k\" }]\nstop = { requests = 2000 }\n";
+    std::fs::write(&toml, text).expect("a file");
+    let run = |out: &str, more: &[&str]| {
+        let mut command = brunt();
+        command.arg("run").arg(&toml).arg("--out").arg(folder.join(out)).args(more);
+        succeed(&mut command, 60)
+    };
+    let document = run("fio", &["--output-format", "fio-json"]);
+    let job = &serde_json::from_str::<Value>(&document).expect("JSON")["jobs"][0];
+    let count = |section: &str, key: &str| job[section][key].as_u64().expect("a count");
+    let (reads, writes, trims) =
+        (count("read", "total_ios"), count("write", "total_ios"), count("trim", "total_ios"));
+    let flushes = count("sync", "total_ios");
+    assert_eq!(reads + writes + trims + flushes, 2000, "{job}");
+    assert!(trims > 300 && flushes > 10, "{trims} trims, {flushes} flushes");
+    assert_eq!(count("trim", "io_bytes"), trims * 8192);
+    assert_eq!(job["trim"]["clat_ns"]["N"].as_u64(), Some(trims));
+    assert!(job["trim"]["lat_ns"]["mean"].as_f64() > Some(0.0) && job["trim"]["iops"].as_f64() > Some(0.0));
+    assert_eq!(job["sync"]["lat_ns"]["N"].as_u64(), Some(flushes));
+    let table = run("table", &[]);
+    for kind in ["  read ", "  write ", "  unmap ", "  flush "] {
+        assert!(table.lines().any(|line| line.starts_with(kind)), "{kind} in {table}");
+    }
+}

@@ -59,7 +59,7 @@ fn run_leaves_a_summary() {
     assert_eq!(brunt(&["report", folder.to_str().expect("a plain path")]).status.code(), Some(2));
 }
 
-/// Trims, zeroes and flushes are made in their shares, counted each for itself, and refused where the target cannot.
+/// Trims, zeroes and flushes are made in their shares, counted each for itself with the bytes they name, and refused where the target cannot.
 #[test]
 fn other_kinds_of_requests_are_made_and_counted() {
     let scratch = tempfile::tempdir().expect("a folder");
@@ -92,8 +92,11 @@ fn other_kinds_of_requests_are_made_and_counted() {
             assert_eq!(flushes, (writes + trims + zeroes) / 10, "{done:?}");
             assert_eq!(
                 [of("unmap", "bytes"), of("flush", "bytes"), of("read", "bytes")],
-                [0, 0, reads * 4096]
+                [trims * 4096, 0, reads * 4096]
             );
+            let moved = ((reads + writes) * 4096) as f64 / run["measured_s"].as_f64().expect("a time");
+            let told = run["bytes_per_second"].as_f64().expect("a rate");
+            assert!((told / moved - 1.0).abs() < 0.05, "throughput is what was moved: {told}, not {moved}");
         }
     }
     assert!(std::fs::read(&disk).expect("a disk").contains(&0), "what was trimmed reads as zeros");

@@ -1,8 +1,8 @@
 //! Figures by kind of operation, where a load makes several kinds or others than reads and writes.
 
-use brunt_result::OpKind;
+use brunt_result::by_kind::{KindOverRuns, over_runs};
 use brunt_result::statistics::Estimate;
-use brunt_result::summary::{OpSummary, PointSummary, RunSummary, Summary};
+use brunt_result::summary::Summary;
 
 use super::points::{Points, told};
 use crate::format::Unit;
@@ -15,10 +15,7 @@ const ROWS_MAX: usize = 200;
 pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section> {
     let mut rows = Vec::new();
     for point in &summary.points {
-        let kinds = kinds(point);
-        if !matches!(kinds[..], [] | [OpKind::Read] | [OpKind::Write]) {
-            rows.extend(kinds.iter().map(|kind| row(points.full_name(point), point, *kind)));
-        }
+        rows.extend(over_runs(point).iter().map(|kind| row(points.full_name(point), kind)));
     }
     if rows.is_empty() {
         return None;
@@ -26,7 +23,7 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
     let all = rows.len();
     rows.truncate(ROWS_MAX);
     let mut section = Section::new("Kinds of operations");
-    let columns = ["point", "operation", "requests", "transfer", "mean response", "p99"];
+    let columns = ["point", "operation", "requests", "transfer", "mean response", "p99", "p99 service"];
     section.table(Table::new("Each kind of operation of each point, over its runs", &columns, rows));
     if all > ROWS_MAX {
         section.prose(format!("The first {ROWS_MAX} of {all} rows."));
@@ -34,38 +31,20 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
     Some(section)
 }
 
-fn complete(point: &PointSummary) -> impl Iterator<Item = &RunSummary> {
-    point.runs.iter().filter(|run| run.is_complete())
-}
-
-/// Those that were done, in the order that the load states.
-fn kinds(point: &PointSummary) -> Vec<OpKind> {
-    let mut kinds = Vec::new();
-    for op in complete(point).flat_map(|run| &run.ops).filter(|op| op.completed > 0) {
-        if !kinds.contains(&op.op) {
-            kinds.push(op.op);
-        }
-    }
-    kinds
-}
-
-fn row(name: String, point: &PointSummary, kind: OpKind) -> Vec<Cell> {
-    let over = |unit: Unit, get: fn(&OpSummary, f64) -> Option<f64>| {
-        let figures = complete(point).filter_map(|run| get(run.op(kind)?, run.measured_s.max(1e-9)));
-        Estimate::of(&figures.collect::<Vec<f64>>()).map_or(Cell::Empty, |estimate| {
+fn row(name: String, kind: &KindOverRuns) -> Vec<Cell> {
+    let cell = |estimate: Option<Estimate>, unit: Unit| {
+        estimate.map_or(Cell::Empty, |estimate| {
             let (value, uncertainty) = told(&estimate, unit);
             Cell::Estimate(value, uncertainty)
         })
     };
     vec![
         Cell::text(name),
-        Cell::text(kind.name()),
-        over(Unit::PerSecond, |op, seconds| Some(op.completed as f64 / seconds)),
-        match kind.moves_bytes() {
-            true => over(Unit::BytesPerSecond, |op, seconds| Some(op.bytes as f64 / seconds)),
-            false => Cell::Empty,
-        },
-        over(Unit::Micros, |op, _| Some(op.response?.mean_us)),
-        over(Unit::Micros, |op, _| Some(op.response?.p99_us)),
+        Cell::text(kind.op.name()),
+        cell(kind.requests_per_second, Unit::PerSecond),
+        cell(kind.bytes_per_second, Unit::BytesPerSecond),
+        cell(kind.response_mean_us, Unit::Micros),
+        cell(kind.response_p99_us, Unit::Micros),
+        cell(kind.service_p99_us, Unit::Micros),
     ]
 }

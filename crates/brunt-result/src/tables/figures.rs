@@ -1,6 +1,6 @@
 //! Groups of columns that several tables share, each with the function that fills it.
 
-use crate::{Cost, Counts, OpFigures, RequestStatus};
+use crate::{Cost, Counts, Figures, OpFigures, RequestStatus};
 use brunt_core::Histogram;
 use brunt_lake::{Column, Row};
 
@@ -11,7 +11,7 @@ pub const OP: &str =
 /// What was done.
 pub const DONE: &[Column] = &[
     Column::int("completed", "Requests that were done."),
-    Column::int("bytes", "Their bytes."),
+    Column::int("bytes", "Bytes that they moved; in a row of one kind of operation, bytes that they name."),
     Column::int(
         "late",
         "Of `completed`, those that came after the end of measuring: their latency counts, their throughput does not.",
@@ -62,15 +62,24 @@ pub const COST: &[Column] = &[
     ),
 ];
 
-/// Fills [`DONE`] with the sum of several.
-pub fn done<'a, 'f>(row: Row<'a>, ops: impl Iterator<Item = &'f OpFigures> + Clone) -> Row<'a> {
-    let sum = |get: fn(&OpFigures) -> u64| ops.clone().map(get).sum();
-    row.count(sum(|op| op.completed))
-        .count(sum(|op| op.bytes))
-        .count(sum(|op| op.late))
-        .count(sum(|op| op.late_bytes))
-        .count(sum(|op| op.retries))
-        .count(sum(|op| op.timeouts))
+/// Fills [`DONE`] for one kind of operation.
+pub fn done<'a>(row: Row<'a>, op: &OpFigures) -> Row<'a> {
+    row.count(op.completed)
+        .count(op.bytes)
+        .count(op.late)
+        .count(op.late_bytes)
+        .count(op.retries)
+        .count(op.timeouts)
+}
+
+/// Fills [`DONE`] for all kinds together.
+pub fn all_done<'a>(row: Row<'a>, figures: &Figures) -> Row<'a> {
+    row.count(figures.completed())
+        .count(figures.bytes())
+        .count(figures.late())
+        .count(figures.late_bytes())
+        .count(figures.retries())
+        .count(figures.timeouts())
 }
 
 /// Fills [`LOST`].

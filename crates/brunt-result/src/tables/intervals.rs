@@ -5,7 +5,7 @@ use brunt_core::Histogram;
 use brunt_lake::{Batch, Column, Row, Table, columns};
 
 use super::Moment;
-use super::figures::{COST, DONE, LOST, OP, TIMES, cost, done, lost, times};
+use super::figures::{COST, DONE, LOST, OP, TIMES, all_done, cost, done, lost, times};
 
 const WHEN: &[Column] = &[
     Column::int("run", "The run."),
@@ -49,11 +49,11 @@ pub fn append(
         response.merge(&op.response);
         service.merge(&op.service);
     }
-    let row = lost(done(begin(all, moment, interval), figures.ops().map(|(_, op)| op)), &figures.counts);
+    let row = lost(all_done(begin(all, moment, interval), figures), &figures.counts);
     cost(times(row, response, service), &figures.cost).end();
     for (kind, op) in figures.ops() {
         if !op.is_empty() {
-            let row = done(begin(ops, moment, interval).text(kind.name()), std::iter::once(op));
+            let row = done(begin(ops, moment, interval).text(kind.name()), op);
             times(row, &op.response, &op.service).end();
         }
     }

@@ -5,7 +5,7 @@ use std::time::UNIX_EPOCH;
 use crate::Figures;
 use brunt_lake::{Batch, Column, Table, columns};
 
-use super::figures::{COST, DONE, LOST, TIMES, cost, done, lost, times};
+use super::figures::{COST, DONE, LOST, TIMES, all_done, cost, lost, times};
 use crate::event::RunInfo;
 use crate::summary::RunSummary;
 
@@ -56,6 +56,6 @@ pub fn append(rows: &mut Batch, info: &RunInfo, run: &RunSummary, figures: &Figu
         .float_or_null(run.rate_found)
         .count(run.trial.into())
         .count((run.recording_wait_s * 1e9).round() as u64);
-    let row = lost(done(row, figures.ops().map(|(_, op)| op)), &figures.counts);
+    let row = lost(all_done(row, figures), &figures.counts);
     cost(times(row, &figures.response(), &figures.service()), &figures.cost).end();
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use brunt_result::by_kind::{KindOverRuns, over_runs};
 use brunt_result::choice::RingMode;
 
 use crate::experiment::{Experiment, Plan};
@@ -20,7 +21,7 @@ const NOTES_MAX: usize = 5;
 
 /// The table at the end of `brunt run`, 80 columns wide at the most. Response times are from
 /// the intended time with retries, the service time is from the last sending; ± is half of the 95 %
-/// interval over runs.
+/// interval over runs. A load of several kinds of operations has a row for each below its own.
 pub fn table(summary: &Summary) -> Vec<String> {
     let row = |cells: [&str; 8]| {
         let [label, rate, rate_width, bytes, mean, p99, p99_width, service] = cells;
@@ -41,21 +42,17 @@ pub fn table(summary: &Summary) -> Vec<String> {
             lines.push(format!("{label:<LABEL$}  no complete run"));
             continue;
         };
-        let width = |estimate: Option<Estimate>| {
-            let share = estimate.and_then(|estimate| estimate.relative_half_width());
-            share.map_or("-".into(), |share| format!("{:.0}%", share * 100.0))
-        };
-        let figure = |value: Option<f64>| value.map_or("-".into(), figure);
         lines.push(row([
             &label,
             &format!("{:.0}", requests.mean),
             &width(Some(requests)),
-            &figure(point.bytes_per_second.map(|bytes| bytes.mean / 1e6)),
-            &figure(point.response.map(|response| response.mean_us)),
-            &figure(point.response.map(|response| response.p99_us)),
+            &or_dash(point.bytes_per_second.map(|bytes| bytes.mean / 1e6)),
+            &or_dash(point.response.map(|response| response.mean_us)),
+            &or_dash(point.response.map(|response| response.p99_us)),
             &width(point.response_p99_us),
-            &figure(point.service.map(|service| service.p99_us)),
+            &or_dash(point.service.map(|service| service.p99_us)),
         ]));
+        lines.extend(over_runs(point).iter().map(|kind| row(cells_of(kind).each_ref().map(String::as_str))));
         if !point.ring.trials.is_empty() || point.ring.mode != RingMode::default() {
             let said = format!("  ring: {}, {}", point.ring.mode.name(), point.ring.why);
             lines.push(cut(&said));
@@ -80,6 +77,31 @@ pub fn table(summary: &Summary) -> Vec<String> {
     }
     lines.extend(probes(summary));
     lines
+}
+
+/// The row of one kind of operation.
+fn cells_of(kind: &KindOverRuns) -> [String; 8] {
+    let mean = |estimate: Option<Estimate>| estimate.map(|estimate| estimate.mean);
+    [
+        format!("  {}", kind.op),
+        mean(kind.requests_per_second).map_or("-".into(), |rate| format!("{rate:.0}")),
+        width(kind.requests_per_second),
+        or_dash(mean(kind.bytes_per_second).map(|bytes| bytes / 1e6)),
+        or_dash(mean(kind.response_mean_us)),
+        or_dash(mean(kind.response_p99_us)),
+        width(kind.response_p99_us),
+        or_dash(mean(kind.service_p99_us)),
+    ]
+}
+
+/// Half of an interval in percent of its mean.
+fn width(estimate: Option<Estimate>) -> String {
+    let share = estimate.and_then(|estimate| estimate.relative_half_width());
+    share.map_or("-".into(), |share| format!("{:.0}%", share * 100.0))
+}
+
+fn or_dash(value: Option<f64>) -> String {
+    value.map_or("-".into(), figure)
 }
 
 /// What the probes could not tell, each thing once.
@@ -310,6 +332,24 @@ mod tests {
             quiet.iter().all(|line| !line.contains("failed") && !line.contains("response")),
             "{quiet:#?}"
         );
+    }
+
+    #[test]
+    fn rows_of_kinds_fit_their_columns() {
+        let estimate =
+            |mean: f64| Some(Estimate { mean, low: Some(mean / 2.0), high: Some(mean * 1.5), runs: 4 });
+        let kind = KindOverRuns {
+            op: brunt_result::OpKind::GetAttributes,
+            requests_per_second: estimate(12_345_678.0),
+            bytes_per_second: None,
+            response_mean_us: estimate(12.34),
+            response_p99_us: estimate(123_456.7),
+            service_p99_us: None,
+        };
+        let cells = cells_of(&kind);
+        assert_eq!(cells, ["  get-attributes", "12345678", "50%", "-", "12.3", "123457", "50%", "-"]);
+        let longest = brunt_result::op::TABLE.iter().map(|info| info.name.len()).max();
+        assert!(longest.is_some_and(|name| name + 2 < LABEL));
     }
 
     /// Figures of any size keep to their columns.

@@ -20,8 +20,8 @@ pub struct Compare {
     a: PathBuf,
     /// Folder of the result in question
     b: PathBuf,
-    /// Exit with status 1 when this holds for any point, such as 'p99 worse by 10%' (may be given
-    /// more than once)
+    /// Exit with status 1 when this holds for any point, such as 'p99 worse by 10%', or for one kind of
+    /// operation, such as 'write p99 worse by 10%' (may be given more than once)
     #[arg(long, value_name = "CONDITION")]
     fail_if: Vec<FailIf>,
 }
@@ -60,6 +60,11 @@ impl Subcommand for Compare {
         }
         for label in &alone {
             output.note(format_args!("only one result has {label}"));
+        }
+        for condition in &self.fail_if {
+            if !lines.iter().any(|line| condition.is_about(line)) {
+                output.note(format_args!("--fail-if '{condition}' is about nothing that both results have"));
+            }
         }
         let failed: Vec<String> = lines
             .iter()

@@ -8,7 +8,7 @@ use std::time::Duration;
 use brunt_core::Nanos;
 use brunt_core::units::format_grouped;
 
-use super::state::State;
+use super::state::{Kind, State};
 
 /// Narrower than this the lines stay as they are at this width.
 const COLUMNS_MIN: usize = 20;
@@ -17,6 +17,10 @@ const COLUMNS_MAX: usize = 120;
 /// Columns of a row's name and its figure.
 const NAME: usize = 11;
 const FIGURE: usize = 12;
+/// Columns of the name of a kind of operation, by which its rate stands below that of all.
+const KIND: usize = NAME - 2;
+/// Kinds of operations that are shown; a load on files may have twenty.
+const KINDS_MAX: usize = 8;
 
 /// What the terminal can show.
 #[derive(Clone, Debug)]
@@ -119,6 +123,11 @@ pub fn draw(state: &State, now: Nanos, look: &Look) -> Vec<String> {
             let tails: Vec<f64> = state.history.iter().map(|stretch| stretch.p99_us.unwrap_or(0.0)).collect();
             let p99 = last.p99_us.map_or_else(|| "-".into(), micros);
             lines.push(row(line(), "p99", &p99, &tails, false));
+            lines.extend(kinds(&state.kinds).map(|text| {
+                let mut kind = line();
+                kind.put(&text);
+                kind
+            }));
         }
     }
 
@@ -162,6 +171,17 @@ fn row<'a>(mut line: Line<'a>, name: &str, figure: &str, history: &[f64], more_i
         line.paint(paint, &sparkline(shown, line.look.unicode));
     }
     line
+}
+
+/// A line for each kind of operation, where there are several.
+fn kinds(kinds: &[Kind]) -> impl Iterator<Item = String> {
+    let hidden = kinds.len().saturating_sub(KINDS_MAX);
+    let shown = kinds.iter().take(KINDS_MAX).map(|kind| {
+        let mean = kind.mean_us.map_or_else(|| "-".into(), micros);
+        let rate = format_grouped(kind.requests_per_second.round());
+        format!("  {:<KIND$}{rate:>FIGURE$}  mean {mean}", kind.op.name())
+    });
+    shown.chain((hidden > 0).then(|| format!("  and {hidden} more kinds")))
 }
 
 /// A progress bar of so many columns.

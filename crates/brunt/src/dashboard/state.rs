@@ -7,7 +7,7 @@ use std::time::Duration;
 use brunt_core::{Histogram, Nanos};
 use brunt_probe::LOCAL;
 use brunt_result::summary::RunSummary;
-use brunt_result::{Counts, Interval, RequestStatus};
+use brunt_result::{Counts, Interval, OpKind, RequestStatus};
 use brunt_study::experiment::Plan;
 use brunt_study::observe::{Event, RunInfo, Sample};
 
@@ -30,6 +30,8 @@ pub struct State {
     pub started: Option<Nanos>,
     /// What it did lately.
     pub history: VecDeque<Stretch>,
+    /// Kinds of operations in the last stretch, where the load makes several.
+    pub kinds: Vec<Kind>,
     /// How its requests ended.
     pub counts: Counts,
     /// Its attempts after the first.
@@ -63,6 +65,17 @@ pub struct Stretch {
     pub p99_us: Option<f64>,
 }
 
+/// One kind of operation in a part of a run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Kind {
+    /// Which.
+    pub op: OpKind,
+    /// In requests a second.
+    pub requests_per_second: f64,
+    /// Mean response time; `None` when nothing came.
+    pub mean_us: Option<f64>,
+}
+
 /// A stretch that is being put together from intervals.
 #[derive(Default)]
 struct Open {
@@ -70,6 +83,44 @@ struct Open {
     bytes: u64,
     length: Duration,
     response: Histogram,
+    /// Of each kind its requests that were done, in time, and the sum of their response times.
+    kinds: Vec<(OpKind, [u64; 2], f64)>,
+}
+
+impl Open {
+    fn add(&mut self, interval: &Interval) {
+        let figures = &interval.figures;
+        self.requests += figures.completed_in_time();
+        self.bytes += figures.bytes_in_time();
+        self.length += interval.end.since(interval.start);
+        for (kind, op) in figures.ops() {
+            self.response.merge(&op.response);
+            let index = self.kinds.iter().position(|(known, ..)| *known == kind).unwrap_or_else(|| {
+                self.kinds.push((kind, [0; 2], 0.0));
+                self.kinds.len() - 1
+            });
+            let (_, [done, in_time], nanos) = &mut self.kinds[index];
+            *done += op.completed;
+            *in_time += op.completed - op.late;
+            *nanos += op.response.mean().unwrap_or(0.0) * op.completed as f64;
+        }
+    }
+
+    /// The kinds, if there are several.
+    fn several_kinds(&self) -> Vec<Kind> {
+        let kind = |&(op, [done, in_time], nanos): &(OpKind, [u64; 2], f64)| Kind {
+            op,
+            requests_per_second: in_time as f64 / self.length.as_secs_f64(),
+            mean_us: (done > 0).then(|| nanos / done as f64 / 1e3),
+        };
+        if self.kinds.len() < 2 { Vec::new() } else { self.kinds.iter().map(kind).collect() }
+    }
+
+    fn clear(&mut self) {
+        (self.requests, self.bytes, self.length) = (0, 0, Duration::ZERO);
+        self.response.clear();
+        self.kinds.clear();
+    }
 }
 
 impl State {
@@ -82,6 +133,7 @@ impl State {
             run: None,
             started: None,
             history: VecDeque::new(),
+            kinds: Vec::new(),
             counts: Counts::default(),
             retries: 0,
             late: 0,
@@ -105,6 +157,7 @@ impl State {
                 (self.started, self.run_began) = (None, now);
                 (self.counts, self.retries, self.late) = (Counts::default(), 0, 0);
                 self.history.clear();
+                self.kinds.clear();
                 self.open = Open::default();
             }
             Event::RunStarts(start) => self.started = self.started.or(Some(*start)),
@@ -135,10 +188,7 @@ impl State {
         self.retries += figures.retries();
         self.late += figures.late();
         let open = &mut self.open;
-        open.requests += figures.completed_in_time();
-        open.bytes += figures.bytes_in_time();
-        open.length += interval.end.since(interval.start);
-        figures.ops().for_each(|(_, op)| open.response.merge(&op.response));
+        open.add(interval);
         if open.length < STRETCH_MIN {
             return;
         }
@@ -151,8 +201,8 @@ impl State {
             bytes_per_second: open.bytes as f64 / seconds,
             p99_us: open.response.percentile(99.0).map(|nanos| nanos.0 as f64 / 1e3),
         });
-        (open.requests, open.bytes, open.length) = (0, 0, Duration::ZERO);
-        open.response.clear();
+        self.kinds = open.several_kinds();
+        open.clear();
     }
 
     fn sample(&mut self, sample: &Sample) {
@@ -237,6 +287,7 @@ impl State {
         let mut line = format!("[{place}/{all}] {}: {seconds} s", run.label);
         if let Some(stretch) = self.history.back() {
             line += &format!(", {:.0} requests/s", stretch.requests_per_second);
+            line += &in_brackets(self.kinds.iter().map(|kind| (kind.op, kind.requests_per_second)));
             if let Some(p99) = stretch.p99_us {
                 line += &format!(", p99 {p99:.1} us");
             }
@@ -251,10 +302,21 @@ impl State {
     }
 }
 
+/// The rate of each kind of operation, if there are several: ` (read 700, write 300)`.
+fn in_brackets(kinds: impl ExactSizeIterator<Item = (OpKind, f64)>) -> String {
+    if kinds.len() < 2 {
+        return String::new();
+    }
+    let each: Vec<String> = kinds.map(|(op, rate)| format!("{op} {rate:.0}")).collect();
+    format!(" ({})", each.join(", "))
+}
+
 /// The line of a run that is over.
 pub fn run_line(info: &RunInfo, run: &RunSummary) -> String {
     let (done, all, rate) = (info.order + 1, info.runs, run.requests_per_second);
     let mut line = format!("[{done}/{all}] {}: {rate:.0} requests/s", info.label);
+    let seconds = run.measured_s.max(1e-9);
+    line += &in_brackets(run.ops.iter().map(|op| (op.op, op.completed as f64 / seconds)));
     if let Some(response) = run.response {
         line += &format!(", p99 {:.1} us", response.p99_us);
     }
@@ -322,6 +384,27 @@ pub mod tests {
         assert!((state.history[0].requests_per_second - 5000.0).abs() < 1.0);
         assert!(state.history[0].p99_us.unwrap() > 4900.0);
         assert!((state.history[1].bytes_per_second - 5000.0 * 4096.0).abs() < 4096.0);
+    }
+
+    /// Two kinds have a figure each, over the whole stretch; one has none beside the total.
+    #[test]
+    fn kinds_have_figures_where_there_are_several() {
+        let mut state = state();
+        state.event(&Event::RunBegins(info(0, 0).into()), at(0));
+        state.event(&Event::Interval(interval(0, 100, 50, 100).into()), at(100));
+        assert_eq!(state.kinds, []);
+        assert!(!state.interval_line(at(100)).contains('('));
+        for (index, us) in [(1, 100), (2, 300)] {
+            let mut both = interval(index, 50, 50, 100);
+            let mut trims = Figures::of_kinds(&[OpKind::Unmap]);
+            (0..10).for_each(|_| trims.at(0).response.record(Nanos(us * 1000)));
+            trims.at(0).completed = 10;
+            both.figures.merge(&trims);
+            state.event(&Event::Interval(both.into()), at(200));
+        }
+        let kind = |op, requests_per_second, us| Kind { op, requests_per_second, mean_us: Some(us) };
+        assert_eq!(state.kinds, [kind(OpKind::Read, 1000.0, 100.0), kind(OpKind::Unmap, 200.0, 200.0)]);
+        assert!(state.interval_line(at(200)).contains("1200 requests/s (read 1000, unmap 200)"));
     }
 
     /// Time left is what is stated until runs tell better, and never runs out early.

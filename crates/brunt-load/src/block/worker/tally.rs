@@ -140,10 +140,10 @@ impl Tally {
         if status == RequestStatus::Good {
             let figures = self.op(planned.op);
             figures.completed += 1;
-            figures.bytes += planned.bytes();
+            figures.bytes += planned.len;
             if late {
                 figures.late += 1;
-                figures.late_bytes += planned.bytes();
+                figures.late_bytes += planned.len;
             }
             figures.service.record(Nanos(now.0 - sent.0));
             figures.response.record(Nanos(now.0 - intended.0));
