@@ -11,7 +11,7 @@ use brunt_core::Clock;
 use brunt_result::link::LinkReport;
 
 use crate::error::LabError;
-use crate::faults::{Leaving, LinkChange, Partition, TcpReset, longest};
+use crate::faults::{Course, Leaving, LinkChange, Partition, TcpReset, longest};
 use crate::host::Host;
 use crate::link::{Direction, Link, LinkError, LinkHandle, ResetPorts, Settings};
 use crate::routes::{Edge, first_steps};
@@ -268,14 +268,24 @@ impl Lab {
         Ok(LinkChange::one_way(handle, built.hosts(), built.settings.clone(), direction, during))
     }
 
-    /// A fault that keeps two hosts apart, over all paths between them and both ways; both reach all others still.
+    /// A fault that keeps the hosts of one side apart from those of the other, over all paths between them and both
+    /// ways; all reach the others still, those of their own side among them.
     ///
     /// # Errors
-    /// There is no such host, no path between them, or a first link of it is not Brunt's own.
-    pub fn partition(&self, first: &str, second: &str) -> Result<Partition, LabError> {
-        let hosts = [self.host(first)?.clone(), self.host(second)?.clone()];
-        let leaving = [self.leaving(first, second)?, self.leaving(second, first)?];
-        Ok(Partition::new(hosts, leaving))
+    /// There is no such host, no path between two of them (none to itself either), or a first link of it is not
+    /// Brunt's own.
+    pub fn partition(&self, first: &[&str], second: &[&str]) -> Result<Partition, LabError> {
+        let mut courses = Vec::new();
+        for one in first {
+            for other in second {
+                for (from, to) in [(one, other), (other, one)] {
+                    let [source, sink] = [self.host(from)?.clone(), self.host(to)?.clone()];
+                    courses.push(Course { from: source, to: sink, leaving: self.leaving(from, to)? });
+                }
+            }
+        }
+        let names = |side: &[&str]| side.iter().map(ToString::to_string).collect();
+        Ok(Partition::new([names(first), names(second)], courses))
     }
 
     /// A fault that resets TCP connections between two hosts, in the name of `from`, at `to`: those that there are, as

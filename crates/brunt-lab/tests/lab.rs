@@ -304,7 +304,7 @@ fn hosts_are_parted() {
     for (first, second, others) in [("a", "c", [(&a, &b), (&b, &c)]), ("c", "b", [(&a, &b), (&a, &c)])] {
         let (one, other) = (lab.host(first).unwrap(), lab.host(second).unwrap());
         let (mut near, mut far) = connection(one, other);
-        let mut fault = lab.partition(first, second).unwrap();
+        let mut fault = lab.partition(&[first], &[second]).unwrap();
         let proof = fault.inject(&clock).unwrap();
         assert!(proof.what.contains(&format!("from {first} to {second}: ")), "{proof:?}");
         assert!(!arrives(one, other) && !arrives(other, one));
@@ -321,13 +321,22 @@ fn hosts_are_parted() {
     let report = lab.link("one").unwrap().report();
     assert!(report.there.parted > 0 && report.there.lost == 0, "{report:?}");
     for (first, second) in [("a", "alone"), ("a", "a")] {
-        let error = lab.partition(first, second).unwrap_err().to_string();
+        let error = lab.partition(&[first], &[second]).unwrap_err().to_string();
         assert!(error.contains("no links lead"), "{error}");
     }
+    // Sets of hosts: each of the one is apart from each of the other, and those of one side are not.
+    let mut fault = lab.partition(&["a", "b"], &["c"]).unwrap();
+    let proof = fault.inject(&clock).unwrap();
+    assert!(proof.value >= Some(1024.0) && proof.what.contains("from b to c: "), "{proof:?}");
+    for (from, to, passes) in [(&a, &b, true), (&a, &c, false), (&c, &b, false)] {
+        assert_eq!((arrives(from, to), arrives(to, from)), (passes, passes), "{} {}", from.name(), to.name());
+    }
+    assert!(fault.remove(&clock).unwrap().what.contains(" packets stopped; from a to c: "));
+    assert!(arrives(&a, &c) && arrives(&b, &c));
     // Dropped without having been removed: joined again. Apart already: it cannot show.
-    let mut fault = lab.partition("a", "b").unwrap();
+    let mut fault = lab.partition(&["a"], &["b"]).unwrap();
     fault.inject(&clock).unwrap();
-    let error = lab.partition("b", "a").unwrap().inject(&clock).unwrap_err();
+    let error = lab.partition(&["b"], &["a"]).unwrap().inject(&clock).unwrap_err();
     assert!(matches!(error, FaultError::NotShown { .. }), "{error}");
     drop(fault);
     assert!(arrives(&a, &b));

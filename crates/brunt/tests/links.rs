@@ -27,13 +27,19 @@ fn run(name: &str, text: &str) -> Option<Result<Value, String>> {
 
 /// One fault of a link from 1 s to 1.8 s of 4 s, with all times multiplied by `slower`.
 fn experiment(link: &str, set: &str, slower: u32) -> String {
+    with_fault(link, &format!("link = \"wan\"\nset = {{ {set} }}"), slower)
+}
+
+/// The same with any fault.
+fn with_fault(link: &str, fault: &str, slower: u32) -> String {
     let ms = |ms: u32| ms * slower;
     format!(
         "name = \"x\"\nrepetitions = 1\n[lab]\nhosts = [\"client\", \"server\"]\n\
          cores = {{ server = [0] }}\n[lab.links.wan]\nbetween = [\"client\", \"server\"]\n{link}\n\
          [targets.san]\nserve = \"memory:8MiB\"\nhost = \"server\"\n\
-         [workloads.load]\nqueue_depth = 8\ninterval = \"{}ms\"\nstop = {{ time = \"{}ms\" }}\n\
-         [[fault]]\nlink = \"wan\"\nset = {{ {set} }}\nat = \"{}ms\"\nfor = \"{}ms\"\n",
+         [workloads.load]\nqueue_depth = 8\nretry = {{ count = 1000, on = \"any\" }}\n\
+         interval = \"{}ms\"\nstop = {{ time = \"{}ms\" }}\n\
+         [[fault]]\n{fault}\nat = \"{}ms\"\nfor = \"{}ms\"\n",
         ms(100),
         ms(4000),
         ms(1000),
@@ -113,6 +119,100 @@ fn a_fault_of_one_direction() {
         return;
     }
     panic!("{instead}");
+}
+
+/// The only fault and the only link of a run with this fault, if it was there in its time; what was said else. With
+/// more time, up to eight times as much, where the machine was too busy.
+fn of_fault(name: &str, link: &str, fault: &str) -> Option<(Value, Value)> {
+    let mut instead = String::new();
+    for slower in [1, 2, 4, 8] {
+        let summary = match run(name, &with_fault(link, fault, slower))? {
+            Ok(summary) => summary,
+            Err(words) => {
+                assert!(words.contains("did not show") || words.contains("is void"), "{fault}: {words}");
+                instead = words;
+                continue;
+            }
+        };
+        let seen = of_only_run(&summary, "faults")[0].clone();
+        let (at, until) = (1.0 * f64::from(slower), 1.8 * f64::from(slower));
+        assert!(
+            seen["start_s"].as_f64() >= Some(at) && seen["shown_s"].as_f64() >= seen["start_s"].as_f64(),
+            "{seen}"
+        );
+        assert!(
+            seen["end_s"].as_f64() >= Some(until) && seen["gone_s"].as_f64() >= seen["end_s"].as_f64(),
+            "{seen}"
+        );
+        return Some((seen, of_only_run(&summary, "links")["wan"].clone()));
+    }
+    panic!("{fault} was never there in its time: {instead}");
+}
+
+/// Hosts that are kept apart for a while are seen to be by both, over the link's own way and back, and the load finds
+/// its target again afterwards.
+#[test]
+fn a_partition() {
+    let Some((seen, link)) = of_fault("partition", "delay = \"1ms\"", "partition = [\"client\", \"server\"]")
+    else {
+        return;
+    };
+    let said = |key: &str| seen[key].as_str().unwrap_or_default().to_string();
+    assert_eq!((said("kind"), said("place")), ("partition".into(), "client and server".into()));
+    for way in ["from client to server: 256 probe packets, 256 missing", "from server to client: 256 "] {
+        assert!(said("shown_by").contains(way), "{seen}");
+    }
+    assert!(said("gone_by").contains(" packets stopped; from client to server: "), "{seen}");
+    for way in ["there", "back"] {
+        assert!(
+            link[way]["parted"].as_u64() >= Some(256) && link[way]["lost"].as_u64().unwrap_or(0) == 0,
+            "{link}"
+        );
+    }
+    assert!(seen["cost"]["drop"].as_f64() > Some(0.2), "{seen}");
+}
+
+/// Connections that are reset in the name of either host are counted by the other one, and made again.
+#[test]
+fn a_reset() {
+    for (from, to, way) in [("server", "client", "back"), ("client", "server", "there")] {
+        let fault = format!("target = \"san\"\nreset = \"{from}\"");
+        let Some((seen, link)) = of_fault("reset", "delay = \"1ms\"", &fault) else { return };
+        let said = |key: &str| seen[key].as_str().unwrap_or_default().to_string();
+        assert_eq!(
+            (said("kind"), said("what")),
+            ("reset".into(), format!("TCP reset from {from} to {to} of port {}", port(&seen)))
+        );
+        assert!(said("shown_by").contains(&format!("; {to}: ")), "{seen}");
+        assert!(said("gone_by").contains("a new connection carried both ways"), "{seen}");
+        assert!(link[way]["tcp_resets"].as_u64() > Some(0), "{link}");
+    }
+}
+
+/// The port in the words of a reset.
+fn port(seen: &Value) -> u16 {
+    let words = seen["what"].as_str().unwrap_or_default();
+    words
+        .rsplit(' ')
+        .next()
+        .and_then(|port| port.parse().ok())
+        .unwrap_or_else(|| panic!("no port in {words}"))
+}
+
+/// The canary: hosts that cannot reach each other anyway are not seen to be kept apart, and where no connection that
+/// is meant sends anything none is reset; the run is void.
+#[test]
+fn partitions_and_resets_that_do_not_happen() {
+    let dead = "[lab.links.dead]\nbetween = [\"client\", \"spare\"]\nloss = 1.0";
+    for (link, fault, said) in [
+        (dead, "partition = [\"spare\", \"client\"]", "packets are to pass, and do not"),
+        ("", "reset = \"client\"\nto = \"server\"\nport = 9", "0 resets sent by the link"),
+    ] {
+        let text = with_fault(link, fault, 1).replace("\"server\"]\ncores", "\"server\", \"spare\"]\ncores");
+        let Some(result) = run("not there", &text) else { return };
+        let words = result.expect_err(fault);
+        assert!(words.contains(said) && words.contains("did not show"), "{fault}: {words}");
+    }
 }
 
 /// The canary: a change of a link that cannot be seen makes the experiment fail.

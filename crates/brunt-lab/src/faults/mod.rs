@@ -14,6 +14,6 @@ pub use kill::{Kill, Restart};
 pub use link::LinkChange;
 pub(crate) use link::longest;
 pub use memory::MemoryHog;
-pub(crate) use partition::Leaving;
 pub use partition::Partition;
+pub(crate) use partition::{Course, Leaving};
 pub use reset::TcpReset;

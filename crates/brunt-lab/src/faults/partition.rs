@@ -1,9 +1,11 @@
-//! Two hosts that cannot reach each other for a while, over any path, while both reach all others: a network
-//! partition. Each packet between them is stopped by the first link that it takes.
+//! Hosts that cannot reach each other for a while, over any path, while all others can: a network partition between
+//! two hosts, or between each of some hosts and each of some others. Each packet between them is stopped by the first
+//! link that it takes.
 //!
-//! The rule: proven by probe packets between the two hosts, both ways: they pass before, none passes during, and they
-//! pass again afterwards.
+//! The rule: proven by probe packets between every two of the hosts, both ways, counted where they are sent and where
+//! they would arrive: they pass before, none passes during, and they pass again afterwards.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use brunt_core::{Clock, Nanos};
@@ -14,7 +16,7 @@ use super::link::signs::{PACKETS_MIN, TIMED_MIN};
 use crate::link::{Direction, LinkError, Pair};
 use crate::{Fault, FaultError, Host, LinkHandle, Proof};
 
-/// The link by which packets of one host to the other leave, and how long they are under way at the most.
+/// The link by which packets of one host to another leave, and how long they are under way at the most.
 #[derive(Debug)]
 pub(crate) struct Leaving {
     pub(crate) link: LinkHandle,
@@ -22,56 +24,44 @@ pub(crate) struct Leaving {
     pub(crate) longest: Duration,
 }
 
-/// Keeps two hosts apart.
+/// What one host sends to another, which is to be stopped.
 #[derive(Debug)]
-pub struct Partition {
-    hosts: [Host; 2],
-    /// From the first host, and from the second.
-    leaving: [Leaving; 2],
-    injected: bool,
+pub(crate) struct Course {
+    pub(crate) from: Host,
+    pub(crate) to: Host,
+    pub(crate) leaving: Leaving,
 }
 
-impl Partition {
-    pub(crate) fn new(hosts: [Host; 2], leaving: [Leaving; 2]) -> Partition {
-        Partition { hosts, leaving, injected: false }
+/// Keeps hosts apart.
+#[derive(Debug)]
+pub struct Partition {
+    /// The names of the hosts of each side.
+    sides: [Vec<String>; 2],
+    /// From each host to each of the other side.
+    courses: Vec<Course>,
+    injected: bool,
+    /// What [`Partition::stopped`] was before it was injected.
+    stopped_before: u64,
+}
+
+impl Course {
+    fn pair(&self) -> Pair {
+        Pair { from: self.from.address(), to: self.to.address() }
     }
 
-    fn refused(&self, what: &str, source: std::io::Error) -> FaultError {
-        FaultError::Refused { fault: self.describe(), what: what.into(), source, advice: None }
+    /// Packets between parted hosts that its link has stopped so far.
+    fn stopped(&self) -> u64 {
+        let report = self.leaving.link.report();
+        [report.there, report.back][self.leaving.direction as usize].parted
     }
 
-    fn pair(&self, from: usize) -> Pair {
-        Pair { from: self.hosts[from].address(), to: self.hosts[1 - from].address() }
-    }
-
-    fn part(&self) -> Result<Nanos, LinkError> {
-        let mut since = Nanos(0);
-        for (from, leaving) in self.leaving.iter().enumerate() {
-            since = leaving.link.part(leaving.direction, self.pair(from))?;
-        }
-        Ok(since)
-    }
-
-    fn join(&self) -> Result<Nanos, LinkError> {
-        let mut since = Nanos(0);
-        for (from, leaving) in self.leaving.iter().enumerate() {
-            since = leaving.link.join(leaving.direction, self.pair(from))?;
-        }
-        Ok(since)
-    }
-
-    fn stopped(&self, from: usize) -> u64 {
-        let report = self.leaving[from].link.report();
-        [report.there, report.back][self.leaving[from].direction as usize].parted
-    }
-
-    /// Probes from one host to the other until packets arrive.
-    fn passes(&self, from: usize, clock: &Clock) -> Result<Seen, Unseen> {
-        let probe = Probe::new(&self.hosts[from], &self.hosts[1 - from], false)?;
+    /// Probes until packets arrive.
+    fn passes(&self, clock: &Clock) -> Result<Seen, Unseen> {
+        let probe = Probe::new(&self.from, &self.to, false)?;
         let deadline = clock.now().after(PATIENCE);
         let enough = |seen: &Seen| Ok(seen.arrived() >= TIMED_MIN);
         // Whatever else the links do to packets, some arrive; slow lines are not flooded for it.
-        let longest = self.leaving[from].longest;
+        let longest = self.leaving.longest;
         let mut seen = Seen::default();
         while seen.arrived() < TIMED_MIN {
             if clock.now() >= deadline {
@@ -82,30 +72,75 @@ impl Partition {
         Ok(seen)
     }
 
-    /// Probes from one host to the other: nothing may arrive.
-    fn stops(&self, from: usize, clock: &Clock) -> Result<Seen, Unseen> {
-        let probe = Probe::new(&self.hosts[from], &self.hosts[1 - from], false)?;
-        let before = self.stopped(from);
-        let deadline = clock.now().after(PATIENCE + self.leaving[from].longest);
+    /// Probes: nothing may arrive.
+    fn stops(&self, clock: &Clock) -> Result<Seen, Unseen> {
+        let probe = Probe::new(&self.from, &self.to, false)?;
+        let before = self.stopped();
+        let longest = self.leaving.longest;
+        let deadline = clock.now().after(PATIENCE + longest);
         let arrived = |seen: &Seen| Ok(seen.arrived() > 0);
-        let longest = self.leaving[from].longest;
         let seen = probe.flood(clock, PACKETS_MIN, None, longest, deadline, arrived)?;
-        match seen.arrived() == 0 && seen.missing >= PACKETS_MIN && self.stopped(from) > before {
+        match seen.arrived() == 0 && seen.missing >= PACKETS_MIN && self.stopped() > before {
             true => Ok(seen),
             false => Err(Unseen::Passes { seen }),
         }
     }
+}
 
-    /// Looks from both hosts; what was seen, or what was not.
-    fn both(
+impl Partition {
+    /// `courses`: from each host of a side to each of the other.
+    pub(crate) fn new(sides: [Vec<String>; 2], courses: Vec<Course>) -> Partition {
+        Partition { sides, courses, injected: false, stopped_before: 0 }
+    }
+
+    fn refused(&self, what: &str, source: std::io::Error) -> FaultError {
+        FaultError::Refused { fault: self.describe(), what: what.into(), source, advice: None }
+    }
+
+    fn part(&self) -> Result<Nanos, LinkError> {
+        let mut since = Nanos(0);
+        for course in &self.courses {
+            since = course.leaving.link.part(course.leaving.direction, course.pair())?;
+        }
+        Ok(since)
+    }
+
+    fn join(&self) -> Result<Nanos, LinkError> {
+        let mut since = Nanos(0);
+        for course in &self.courses {
+            since = course.leaving.link.join(course.leaving.direction, course.pair())?;
+        }
+        Ok(since)
+    }
+
+    /// Packets that the links have stopped so far, each link and direction once.
+    fn stopped(&self) -> u64 {
+        let key =
+            |course: &Course| (course.leaving.link.name().to_string(), course.leaving.direction as usize);
+        let stopped: BTreeMap<_, _> =
+            self.courses.iter().map(|course| (key(course), course.stopped())).collect();
+        stopped.values().sum()
+    }
+
+    /// Looks at every course, all at once; what was seen, or what was not.
+    fn all(
         &self,
-        look: impl Fn(usize) -> Result<Seen, Unseen>,
+        look: impl Fn(&Course) -> Result<Seen, Unseen> + Sync,
         unseen: impl Fn(String) -> FaultError,
     ) -> Result<String, FaultError> {
+        let looks: Vec<_> = std::thread::scope(|scope| {
+            let look = &look;
+            let threads: Vec<_> =
+                self.courses.iter().map(|course| scope.spawn(move || look(course))).collect();
+            let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
+                thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            };
+            threads.into_iter().map(join).collect()
+        });
         let mut told = Vec::new();
-        for from in 0..2 {
-            let way = format!("from {} to {}", self.hosts[from].name(), self.hosts[1 - from].name());
-            match look(from) {
+        for (course, look) in self.courses.iter().zip(looks) {
+            let way = format!("from {} to {}", course.from.name(), course.to.name());
+            match look {
                 Ok(seen) => told.push(format!("{way}: {seen}")),
                 Err(Unseen::Probe(error)) => return Err(self.refused("cannot probe the path", error)),
                 Err(seen) => return Err(unseen(format!("{way}: {seen}"))),
@@ -117,7 +152,7 @@ impl Partition {
 
 impl Fault for Partition {
     fn describe(&self) -> String {
-        format!("partition between {} and {}", self.hosts[0].name(), self.hosts[1].name())
+        format!("partition between {} and {}", self.sides[0].join(", "), self.sides[1].join(", "))
     }
 
     fn inject(&mut self, clock: &Clock) -> Result<Proof, FaultError> {
@@ -125,15 +160,18 @@ impl Fault for Partition {
             return Err(FaultError::Misuse { fault: self.describe(), what: "it is injected already" });
         }
         let not_shown = |seen| FaultError::NotShown { fault: self.describe(), seen };
-        self.both(|from| self.passes(from, clock), not_shown)?;
+        self.all(|course| course.passes(clock), not_shown)?;
+        self.stopped_before = self.stopped();
         // From here on dropping it joins them again, one direction alone included.
         self.injected = true;
         let at = self
             .part()
             .map_err(|error| self.refused("cannot part the hosts", std::io::Error::other(error)))?;
         let not_shown = |seen| FaultError::NotShown { fault: self.describe(), seen };
-        let what = self.both(|from| self.stops(from, clock), not_shown)?;
-        Ok(Proof { at, seen: clock.now(), what, value: None })
+        let seen = self.all(|course| course.stops(clock), not_shown)?;
+        let stopped = self.stopped() - self.stopped_before;
+        let what = format!("{seen}; {stopped} packets stopped");
+        Ok(Proof { at, seen: clock.now(), what, value: Some(stopped as f64) })
     }
 
     fn remove(&mut self, clock: &Clock) -> Result<Proof, FaultError> {
@@ -144,7 +182,9 @@ impl Fault for Partition {
             .join()
             .map_err(|error| self.refused("cannot join the hosts", std::io::Error::other(error)))?;
         let not_gone = |seen| FaultError::NotGone { fault: self.describe(), seen };
-        let what = self.both(|from| self.passes(from, clock), not_gone)?;
+        let stopped = self.stopped() - self.stopped_before;
+        let seen = self.all(|course| course.passes(clock), not_gone)?;
+        let what = format!("{stopped} packets stopped; {seen}");
         Ok(Proof { at, seen: clock.now(), what, value: None })
     }
 }

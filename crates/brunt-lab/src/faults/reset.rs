@@ -5,12 +5,14 @@
 //! (EstabResets), and the one from which it seems to come sent none (OutRsts). Where no connection that is meant sends
 //! anything, nothing is reset, and that is an error.
 
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
 use std::time::Duration;
 
 use brunt_core::{Clock, Nanos};
 
+use super::link::probe::read_again;
 use crate::link::{Direction, ResetPorts, ResetRule};
 use crate::{Fault, FaultError, Host, LinkHandle, Proof};
 
@@ -28,7 +30,19 @@ pub struct TcpReset {
     rule: ResetRule,
     /// Of a packet on the whole path.
     longest: Duration,
-    injected: bool,
+    /// Since it was armed, if it is.
+    armed: Option<Armed>,
+}
+
+/// What there was when it was armed.
+#[derive(Debug)]
+struct Armed {
+    at: Nanos,
+    /// The hosts' counters, which stay theirs, whoever reads them.
+    snmp: [File; 2],
+    counts: [TcpCounts; 2],
+    /// Resets that the link had sent.
+    sent: u64,
 }
 
 /// What one host's TCP has counted.
@@ -50,26 +64,80 @@ impl TcpReset {
         longest: Duration,
     ) -> TcpReset {
         let rule = ResetRule { direction, from: hosts[0].address(), to: hosts[1].address(), ports };
-        TcpReset { link, hosts, rule, longest, injected: false }
+        TcpReset { link, hosts, rule, longest, armed: None }
     }
 
     fn refused(&self, what: &str, source: io::Error) -> FaultError {
         FaultError::Refused { fault: self.describe(), what: what.into(), source, advice: None }
     }
 
-    fn counts(&self) -> Result<[TcpCounts; 2], FaultError> {
-        let read = |host: &Host| {
-            let text = host.run(|| std::fs::read_to_string("/proc/thread-self/net/snmp"))?;
-            tcp_counts(&text).ok_or_else(|| io::Error::other("/proc/net/snmp has no Tcp counts"))
-        };
-        let read =
-            |host| read(host).map_err(|error| self.refused("cannot read a host's TCP counters", error));
-        Ok([read(&self.hosts[0])?, read(&self.hosts[1])?])
+    /// Opens the hosts' counters, and reads them.
+    fn counters(&self) -> io::Result<([File; 2], [TcpCounts; 2])> {
+        let open = |host: &Host| host.run(|| File::open("/proc/thread-self/net/snmp"));
+        let snmp = [open(&self.hosts[0])?, open(&self.hosts[1])?];
+        let counts = [counts(&snmp[0])?, counts(&snmp[1])?];
+        Ok((snmp, counts))
+    }
+
+    fn unreadable(&self, error: io::Error) -> FaultError {
+        self.refused("cannot read a host's TCP counters", error)
     }
 
     fn sent(&self) -> u64 {
         let report = self.link.report();
         [report.there, report.back][self.rule.direction as usize].tcp_resets
+    }
+
+    /// Has the link reset connections from now on; since when. Whether one was is for [`TcpReset::look`] to say.
+    ///
+    /// # Errors
+    /// It is armed already, or the link or a host's counters are not there any more.
+    pub fn arm(&mut self) -> Result<Nanos, FaultError> {
+        if self.armed.is_some() {
+            return Err(FaultError::Misuse { fault: self.describe(), what: "it is injected already" });
+        }
+        let ((snmp, counts), sent) = (self.counters().map_err(|error| self.unreadable(error))?, self.sent());
+        // From here on dropping it ends it, one direction alone included.
+        let armed = self.armed.insert(Armed { at: Nanos(0), snmp, counts, sent });
+        match self.link.reset(Some(self.rule)) {
+            Ok(at) => {
+                armed.at = at;
+                Ok(at)
+            }
+            Err(error) => Err(self.refused("cannot tell the link to reset", io::Error::other(error))),
+        }
+    }
+
+    /// That a connection was reset since it was armed; else what is seen so far.
+    ///
+    /// # Errors
+    /// It is not armed, or the hosts' counters cannot be read.
+    pub fn look(&self, clock: &Clock) -> Result<Result<Proof, String>, FaultError> {
+        let Some(armed) = &self.armed else {
+            return Err(FaultError::Misuse { fault: self.describe(), what: "it was not injected" });
+        };
+        let read = |host: usize| counts(&armed.snmp[host]).map_err(|error| self.unreadable(error));
+        let now = [read(0)?, read(1)?];
+        let [from, to] = [0, 1].map(|host: usize| TcpCounts {
+            resets: now[host].resets - armed.counts[host].resets,
+            sent: now[host].sent - armed.counts[host].sent,
+        });
+        let sent = self.sent() - armed.sent;
+        let what = format!(
+            "{sent} resets sent by the link; {}: {} connections reset, {} resets sent; {}: {} connections \
+             reset, {} resets sent",
+            self.hosts[1].name(),
+            to.resets,
+            to.sent,
+            self.hosts[0].name(),
+            from.resets,
+            from.sent
+        );
+        // What the sender sent itself could be what the receiver counted.
+        Ok(match sent > 0 && to.resets > from.sent {
+            true => Ok(Proof { at: armed.at, seen: clock.now(), what, value: Some(to.resets as f64) }),
+            false => Err(what),
+        })
     }
 
     /// Has a connection that the rule would be about, if it can be made, carry a byte both ways.
@@ -118,6 +186,10 @@ fn connect_from(host: Ipv4Addr, port: u16, to: SocketAddrV4) -> io::Result<TcpSt
     Ok(TcpStream::from(socket))
 }
 
+fn counts(snmp: &File) -> io::Result<TcpCounts> {
+    tcp_counts(&read_again(snmp)?).ok_or_else(|| io::Error::other("/proc/net/snmp has no Tcp counts"))
+}
+
 /// From `/proc/net/snmp`: lines in pairs, names and then values.
 fn tcp_counts(text: &str) -> Option<TcpCounts> {
     let mut lines = text.lines().filter(|line| line.starts_with("Tcp:"));
@@ -141,48 +213,22 @@ impl Fault for TcpReset {
     }
 
     fn inject(&mut self, clock: &Clock) -> Result<Proof, FaultError> {
-        if self.injected {
-            return Err(FaultError::Misuse { fault: self.describe(), what: "it is injected already" });
-        }
-        let (before, sent) = (self.counts()?, self.sent());
-        // From here on dropping it ends it, one direction alone included.
-        self.injected = true;
-        let armed = self.link.reset(Some(self.rule));
-        let at =
-            armed.map_err(|error| self.refused("cannot tell the link to reset", io::Error::other(error)))?;
+        self.arm()?;
         let deadline = clock.now().after(PATIENCE + self.longest * 2);
         loop {
-            let now = self.counts()?;
-            let [from, to] = [0, 1].map(|host: usize| TcpCounts {
-                resets: now[host].resets - before[host].resets,
-                sent: now[host].sent - before[host].sent,
-            });
-            let sent = self.sent() - sent;
-            let what = format!(
-                "{sent} resets sent by the link; {}: {} connections reset, {} resets sent; {}: {} connections \
-                 reset, {} resets sent",
-                self.hosts[1].name(),
-                to.resets,
-                to.sent,
-                self.hosts[0].name(),
-                from.resets,
-                from.sent
-            );
-            // What the sender sent itself could be what the receiver counted.
-            if sent > 0 && to.resets > from.sent {
-                return Ok(Proof { at, seen: clock.now(), what, value: Some(to.resets as f64) });
+            match self.look(clock)? {
+                Ok(proof) => return Ok(proof),
+                Err(seen) if clock.now() >= deadline => {
+                    return Err(FaultError::NotShown { fault: self.describe(), seen });
+                }
+                Err(_) => std::thread::sleep(NAP),
             }
-            if clock.now() >= deadline {
-                return Err(FaultError::NotShown { fault: self.describe(), seen: what });
-            }
-            std::thread::sleep(NAP);
         }
     }
 
     fn remove(&mut self, clock: &Clock) -> Result<Proof, FaultError> {
-        if !std::mem::take(&mut self.injected) {
-            return Err(FaultError::Misuse { fault: self.describe(), what: "it was not injected" });
-        }
+        let seen = self.look(clock)?;
+        self.armed = None;
         let ended = self.link.reset(None);
         let at: Nanos =
             ended.map_err(|error| self.refused("cannot tell the link to stop", io::Error::other(error)))?;
@@ -191,7 +237,8 @@ impl Fault for TcpReset {
         self.connection_lasts().map_err(|error| not_gone(format!("a new connection failed ({error})")))?;
         match self.sent() - sent {
             0 => {
-                let what = "a new connection carried both ways, no more resets".to_string();
+                let seen = seen.map_or_else(|seen| seen, |proof| proof.what);
+                let what = format!("{seen}; then a new connection carried both ways, and no more resets");
                 Ok(Proof { at, seen: clock.now(), what, value: None })
             }
             more => Err(not_gone(format!("{more} more resets sent by the link"))),
@@ -201,7 +248,7 @@ impl Fault for TcpReset {
 
 impl Drop for TcpReset {
     fn drop(&mut self) {
-        if self.injected {
+        if self.armed.is_some() {
             let _ = self.link.reset(None);
         }
     }

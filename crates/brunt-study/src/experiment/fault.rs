@@ -19,6 +19,10 @@ impl Stage for Experiment {
         self.targets.get(name)
     }
 
+    fn target_names(&self) -> Vec<String> {
+        self.targets.keys().cloned().collect()
+    }
+
     fn lab(&self) -> Option<&LabEntry> {
         self.lab.as_ref()
     }
@@ -68,7 +72,7 @@ impl Experiment {
                 return wrong(index, mistake);
             }
         }
-        for Overlap { first, second, together } in overlaps(&self.fault) {
+        for Overlap { first, second, together } in overlaps(&self.fault, self) {
             if let Together::Refused { why, instead } = together {
                 let (a, b) = (self.fault[first].label(), self.fault[second].label());
                 let what =
@@ -224,5 +228,90 @@ mod tests {
         check("", "target = \"disk\"\nstorage = \"slow:x1.5\"", 0, None);
         let set = |text: &str| toml::from_str::<LinkBack>(text).unwrap().said();
         assert_eq!(set("delay = '5ms'\nloss = 0.01"), "delay 5ms, loss 0.01");
+    }
+
+    /// Hosts that cannot be kept apart, connections that cannot be reset, and both beside other faults, as far as the
+    /// file says.
+    #[test]
+    fn hosts_and_connections() {
+        let check = |faults: &[&str], said: Result<&str, &str>| {
+            let mut text = "name = \"x\"\n[lab]\nhosts = [\"a\", \"b\", \"c\", \"d\", \"e\"]\n\
+                [lab.links.wan]\nbetween = [\"a\", \"b\"]\n[lab.links.lan]\nbetween = [\"b\", \"c\"]\n\
+                [lab.links.kernel]\nbetween = [\"a\", \"e\"]\ncarrier = \"netem\"\n\
+                [targets.disk]\nserve = \"memory:1MiB\"\nhost = \"c\"\n\
+                [targets.here]\nurl = \"memory:1MiB\"\n[workloads.load]\nstop = { time = \"10s\" }\n"
+                .to_string();
+            faults.iter().for_each(|fault| text += &format!("[[fault]]\n{}\n", fault.replace("; ", "\n")));
+            match (Experiment::parse("x.toml", &text), said) {
+                (Ok(experiment), Ok(how)) => {
+                    let together = overlaps(&experiment.fault, &experiment);
+                    assert!(how.is_empty() == together.is_empty(), "{faults:?}: {together:?}");
+                    let both =
+                        |one: &Overlap| matches!(&one.together, Together::Both(said) if said.contains(how));
+                    assert!(together.iter().all(both), "{faults:?}: {together:?}");
+                }
+                (Err(error), Err(said)) => {
+                    let all = format!("{} {}", error.one_line(), error.help_text().unwrap_or_default());
+                    assert!(all.contains(said), "{faults:?}: {all}");
+                }
+                (Err(error), Ok(_)) => panic!("{faults:?}: {}", error.one_line()),
+                (Ok(_), Err(said)) => panic!("{faults:?}: not {said}"),
+            }
+        };
+        let timed = "at = \"2s\"; for = \"2s\"";
+        let parts = |hosts: &str| format!("partition = {hosts}; {timed}");
+        check(&[&parts("[\"a\", \"c\"]")], Ok(""));
+        check(&[&parts("[[\"a\", \"b\"], \"c\"]")], Ok(""));
+        check(&[&parts("[\"a\", \"x\"]")], Err("there is no host 'x' write one of a, b, c"));
+        check(&[&parts("[\"a\", \"a\"]")], Err("a is on both sides"));
+        check(&[&parts("[[\"a\", \"b\", \"a\"], \"c\"]")], Err("a and c are named twice"));
+        check(&[&parts("[[], \"c\"]")], Err("keeps 0 pairs"));
+        check(&[&parts("[\"a\", \"d\"]")], Err("no links lead from a to d"));
+        check(&[&parts("[\"a\", \"e\"]")], Err("link kernel is the kernel's"));
+        check(&[&parts("\"a\"")], Err("expected"));
+        check(&[&parts("[\"a\", 1]")], Err("the name of a host, or a list of names"));
+        check(&["partition = [\"a\", \"c\"]"], Err("cuts target disk off from a for the whole run"));
+        check(&["partition = [\"a\", \"c\"]; target = \"here\""], Ok(""));
+        check(&["partition = [\"a\", \"b\"]"], Ok(""));
+        check(&[&format!("reset = \"c\"; target = \"disk\"; {timed}")], Ok(""));
+        check(&[&format!("reset = \"a\"; to = \"b\"; port = 3260; {timed}")], Ok(""));
+        check(&[&format!("reset = \"b\"; target = \"disk\"; {timed}")], Err("are between a and c, not 'b'"));
+        check(&[&format!("reset = \"a\"; target = \"here\"; {timed}")], Err("whose connections are reset"));
+        check(&[&format!("reset = \"a\"; {timed}")], Err("whose connections are reset"));
+        check(&[&format!("reset = \"a\"; to = \"x\"; {timed}")], Err("no host 'x'"));
+        check(&[&format!("reset = \"a\"; to = \"b\"; port = 0; {timed}")], Err("no connection has port 0"));
+        check(&["reset = \"a\"; to = \"b\""], Err("no connection would be left"));
+        // Together with others.
+        let apart = parts("[\"a\", \"b\"]");
+        let link = |at: u32, lasts: u32| {
+            format!("link = \"wan\"; set.delay = \"1ms\"; at = \"{at}s\"; for = \"{lasts}s\"")
+        };
+        check(&[&apart, &parts("[\"c\", \"a\"]")], Ok(""));
+        check(
+            &[&apart, &parts("[\"b\", [\"c\", \"a\"]]")],
+            Err("the one that ends first would join a and b again"),
+        );
+        check(&[&apart, &link(3, 3)], Err("probe packets over link wan show"));
+        check(&[&apart, &link(1, 2)], Err("probe packets over link wan show"));
+        check(&[&apart, &link(1, 5)], Ok("the link carries nothing between them"));
+        check(&[&apart, &link(5, 1)], Ok(""));
+        check(&[&parts("[\"a\", \"c\"]"), &link(3, 3)], Ok(""));
+        let lost = "link = \"wan\"; set.loss = 1.0; at = \"1s\"; for = \"5s\"";
+        check(&[&apart, lost], Err("nothing passes over link wan"));
+        let reset =
+            |at: u32, lasts: u32| format!("reset = \"a\"; to = \"b\"; at = \"{at}s\"; for = \"{lasts}s\"");
+        check(&[&apart, &reset(3, 3)], Err("a reset could not be shown"));
+        check(&[&apart, &reset(1, 5)], Ok("no connection of theirs is reset"));
+        check(&[&parts("[\"a\", \"c\"]"), &reset(3, 3)], Ok(""));
+        check(&[&reset(3, 3), &reset(1, 5)], Err("which of two faults"));
+        let disk = |fault: &str, at: u32, lasts: u32| {
+            format!("target = \"disk\"; {fault}; at = \"{at}s\"; for = \"{lasts}s\"")
+        };
+        check(&[&disk("reset = \"c\"", 3, 1), &disk("freeze = true", 2, 3)], Err("serves nobody"));
+        check(&[&disk("reset = \"c\"", 3, 3), &disk("kill = true", 2, 2)], Ok(""));
+        let cut_off = parts("[\"c\", \"a\"]");
+        check(&[&cut_off, &disk("storage = \"busy\"", 3, 1)], Err("serves nobody"));
+        check(&[&cut_off, &disk("storage = \"busy\"", 3, 5)], Ok("busy hits nothing while"));
+        check(&[&apart, &disk("storage = \"busy\"", 3, 1)], Ok(""));
     }
 }

@@ -217,7 +217,7 @@ impl LabEntry {
 
 impl LabEntry {
     /// Whether there is a way over links, if need be through other hosts.
-    pub(super) fn reaches(&self, first: &str, second: &str) -> bool {
+    pub(crate) fn reaches(&self, first: &str, second: &str) -> bool {
         let mut reached = BTreeSet::from([first]);
         loop {
             let before = reached.len();

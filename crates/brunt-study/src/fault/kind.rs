@@ -124,6 +124,9 @@ pub trait Stage {
     /// The target of that name.
     fn target(&self, name: &str) -> Option<&Target>;
 
+    /// The names of all targets.
+    fn target_names(&self) -> Vec<String>;
+
     /// The lab, if there is one.
     fn lab(&self) -> Option<&LabEntry>;
 
@@ -269,6 +272,8 @@ pub struct Pair<'a> {
     pub me: Side<'a>,
     /// The other one.
     pub other: Side<'a>,
+    /// The rest of the file.
+    pub stage: &'a dyn Stage,
 }
 
 impl<'a> Pair<'a> {
@@ -313,6 +318,11 @@ impl Times {
     pub fn meet(self, other: Times) -> bool {
         let before = |a: Times, b: Times| b.begin.is_none_or(|begin| begin < a.end);
         before(self, other) && before(other, self)
+    }
+
+    /// Whether `other` begins or ends while this one is there.
+    pub fn hold_an_end_of(self, other: Times) -> bool {
+        self.meet(other) && !(other.begin <= self.begin && self.end < other.end)
     }
 
     /// Whether all of `other` is in this one.

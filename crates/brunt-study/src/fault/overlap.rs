@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::entry::FaultEntry;
-use super::kind::{Pair, Times, Together};
+use super::kind::{Pair, Stage, Times, Together};
 
 /// Two faults of an experiment, by their places in its list (from 0), and what comes of them.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
@@ -20,12 +20,12 @@ pub struct Overlap {
     pub together: Together,
 }
 
-/// All pairs of faults that have to do with each other, in the order of the file.
-pub fn overlaps(faults: &[FaultEntry]) -> Vec<Overlap> {
+/// All pairs of faults that have to do with each other, in the order of the file, the rest of which is `stage`.
+pub fn overlaps(faults: &[FaultEntry], stage: &dyn Stage) -> Vec<Overlap> {
     let mut found = Vec::new();
     for (second, b) in faults.iter().enumerate() {
         for (first, a) in faults[..second].iter().enumerate() {
-            if let Some(together) = in_same_runs(a, b).then(|| of(a, b)).flatten() {
+            if let Some(together) = in_same_runs(a, b).then(|| of(a, b, stage)).flatten() {
                 found.push(Overlap { first, second, together });
             }
         }
@@ -40,8 +40,9 @@ fn in_same_runs(a: &FaultEntry, b: &FaultEntry) -> bool {
     a.is_empty() || b.is_empty() || a == b
 }
 
-fn of(a: &FaultEntry, b: &FaultEntry) -> Option<Together> {
-    let ways = [Pair { me: a.side(), other: b.side() }, Pair { me: b.side(), other: a.side() }];
+fn of(a: &FaultEntry, b: &FaultEntry, stage: &dyn Stage) -> Option<Together> {
+    let (a_side, b_side) = (a.side(), b.side());
+    let ways = [Pair { me: a_side, other: b_side, stage }, Pair { me: b_side, other: a_side, stage }];
     if let Some(clash) = ways.iter().find_map(|pair| pair.me.kind.clash(pair)) {
         return Some(clash);
     }
@@ -97,6 +98,29 @@ fn busy_cores(faults: &[FaultEntry]) -> Vec<Overlap> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::{LabEntry, Target};
+    use brunt_lab::link::Settings;
+
+    /// A file with nothing but faults.
+    struct Bare;
+
+    impl Stage for Bare {
+        fn target(&self, _name: &str) -> Option<&Target> {
+            None
+        }
+
+        fn target_names(&self) -> Vec<String> {
+            Vec::new()
+        }
+
+        fn lab(&self) -> Option<&LabEntry> {
+            None
+        }
+
+        fn link_at_points(&self, _link: &str, _target: &str) -> Vec<(String, [Settings; 2])> {
+            Vec::new()
+        }
+    }
 
     fn entries(text: &str) -> Vec<FaultEntry> {
         #[derive(serde::Deserialize)]
@@ -115,7 +139,7 @@ mod tests {
     fn pairs() {
         let check = |a: &str, b: &str, expected: Option<Result<&str, &str>>| {
             for text in [format!("{a} | {b}"), format!("{b} | {a}")] {
-                let found = overlaps(&entries(&text));
+                let found = overlaps(&entries(&text), &Bare);
                 match (found.as_slice(), expected) {
                     ([], None) => {}
                     ([Overlap { together: Together::Both(how), .. }], Some(Ok(said))) => {
@@ -162,7 +186,7 @@ mod tests {
             let text = format!(
                 "target = \"t\"; storage = \"{older}\" | target = \"t\"; storage = \"{younger}\"; at = \"1s\"; for = \"1s\""
             );
-            let found = overlaps(&entries(&text));
+            let found = overlaps(&entries(&text), &Bare);
             let [Overlap { together, .. }] = found.as_slice() else { panic!("{found:?}") };
             assert_eq!(matches!(together, Together::Both(_)), possible, "{text}: {together:?}");
         };
@@ -180,11 +204,11 @@ mod tests {
         let layers = entries(
             "target = \"t\"; storage = \"busy\"; layer = \"a\" | target = \"t\"; storage = \"slow:1ms\"; layer = \"b\"",
         );
-        assert_eq!(overlaps(&layers), []);
+        assert_eq!(overlaps(&layers, &Bare), []);
         let younger_stays = entries(
             "target = \"t\"; storage = \"busy\"; at = \"1s\"; for = \"1s\" | target = \"t\"; storage = \"slow:1ms\"; at = \"1s\"",
         );
-        assert!(matches!(overlaps(&younger_stays)[0].together, Together::Both(_)));
+        assert!(matches!(overlaps(&younger_stays, &Bare)[0].together, Together::Both(_)));
     }
 
     /// Shares of a core add up to the core at the most, all that are there counted; and a target
@@ -193,7 +217,7 @@ mod tests {
     fn shares_of_a_core() {
         let cpu = |share: f64, core: usize, more: &str| format!("cpu = {share}; cores = [{core}]{more}");
         let refusals = |text: String| {
-            let found = overlaps(&entries(&text));
+            let found = overlaps(&entries(&text), &Bare);
             found.iter().filter(|one| matches!(one.together, Together::Refused { .. })).count()
         };
         assert_eq!(refusals(format!("{} | {}", cpu(0.5, 0, ""), cpu(0.5, 0, "; at = \"1s\""))), 0);

@@ -90,6 +90,11 @@ impl BuiltLab {
         self.hosts.iter().map(watched).collect()
     }
 
+    /// The host on which requests are made.
+    pub fn worker(&self) -> &str {
+        self.worker.name()
+    }
+
     /// The hosts that a link joins, in the order of its directions: there, and back.
     pub fn between(&self, link: &str) -> Option<&[String; 2]> {
         self.between.get(link)

@@ -263,7 +263,7 @@ pub fn describe(experiment: &Experiment, plan: &Plan) -> Vec<String> {
         };
         lines.push(format!("fault on {}: {} {when}", fault.place(), fault.what()));
     }
-    for Overlap { first, second, together } in overlaps(&experiment.fault) {
+    for Overlap { first, second, together } in overlaps(&experiment.fault, experiment) {
         // What cannot be was refused when the file was read.
         if let Together::Both(how) = together {
             let (a, b) = (experiment.fault[first].label(), experiment.fault[second].label());

@@ -149,7 +149,7 @@ fn check(experiment: &Experiment, plan: &Plan, folder: &Path, taken: bool, outpu
         "time_min_s": plan.time_min.as_secs_f64(),
         "open_ended": plan.open_ended,
         "written": plan.written,
-        "overlapping_faults": overlaps(&experiment.fault),
+        "overlapping_faults": overlaps(&experiment.fault, experiment),
         "results": folder,
         "results_exist": taken,
     }));

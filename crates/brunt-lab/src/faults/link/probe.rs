@@ -334,7 +334,7 @@ fn is_full(error: &io::Error) -> bool {
         || error.raw_os_error() == Some(libc::ENOBUFS)
 }
 
-fn read_again(mut file: &File) -> io::Result<String> {
+pub(in super::super) fn read_again(mut file: &File) -> io::Result<String> {
     let mut text = String::new();
     file.seek(SeekFrom::Start(0))?;
     file.read_to_string(&mut text)?;

@@ -7,6 +7,8 @@ mod kill;
 mod link;
 mod member;
 mod memory;
+mod partition;
+mod reset;
 mod storage;
 #[cfg(test)]
 mod test_only;
@@ -60,6 +62,8 @@ kinds! {
     cpu::Cpu,
     memory::Memory,
     link::LinkSet,
+    partition::Partition,
+    reset::Reset,
     freeze::Freeze,
     kill::Kill,
     #[cfg(test)] test_only::TestOnly,

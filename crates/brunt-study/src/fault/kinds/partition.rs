@@ -1,0 +1,234 @@
+//! `partition`: two hosts of the lab, or each of some and each of some others, cannot reach each other over any path,
+//! while all other hosts can.
+//!
+//! The rule: what has to reach a host to be shown, or shown to be gone, is not done while that host is cut off.
+
+use brunt_lab::LabError;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::link::LinkSet;
+use super::reset::Reset;
+use super::storage::{Storage, serves_nobody};
+use crate::experiment::{CarrierName, LabEntry};
+use crate::fault::driver::{DriverError, LabDriver};
+use crate::fault::kind::{About, Common, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together};
+
+/// Most pairs of hosts that one fault keeps apart: each is probed, both ways, at the same time.
+const PAIRS_MAX: usize = 32;
+
+pub(super) const INFO: Info = Info {
+    keys: &["partition"],
+    help: "keeps two hosts of the lab apart, or each of a list of hosts from each of another, both ways",
+    proof: "probe packets between every two of them pass before, none does during, as hosts and links count them; that they pass again",
+    example: "partition = [\"client\", \"server\"]\nat = \"5s\"\nfor = \"2s\"",
+};
+
+/// A `[[fault]]` of this kind.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Partition {
+    /// Keeps these two hosts of the lab apart; for several, a list in place of a name:
+    /// `[["client", "gateway"], "server"]`.
+    pub partition: [Hosts; 2],
+}
+
+/// One side of a partition.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged, expecting = "expected the name of a host, or a list of names")]
+pub enum Hosts {
+    /// One host.
+    One(String),
+    /// Several, which reach each other still.
+    Several(Vec<String>),
+}
+
+impl Hosts {
+    fn names(&self) -> &[String] {
+        match self {
+            Hosts::One(name) => std::slice::from_ref(name),
+            Hosts::Several(names) => names,
+        }
+    }
+}
+
+impl Partition {
+    /// Each host of the first side with each of the second.
+    fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
+        let [first, second] = &self.partition;
+        first.names().iter().flat_map(|one| second.names().iter().map(move |other| (&**one, &**other)))
+    }
+
+    /// Whether it keeps these two hosts apart.
+    pub(super) fn parts(&self, one: &str, other: &str) -> bool {
+        self.pairs().any(|pair| pair == (one, other) || pair == (other, one))
+    }
+
+    /// Whether it keeps those who make requests from the host of this target.
+    fn cuts_off(&self, target: &str, stage: &dyn Stage) -> bool {
+        let host = stage.target(target).and_then(|target| target.host.as_deref());
+        let worker = stage.lab().map(LabEntry::worker);
+        host.zip(worker).is_some_and(|(host, worker)| self.parts(worker, host))
+    }
+
+    /// With a link's fault on the link between two hosts that are kept apart.
+    fn with_link(&self, other: &LinkSet, pair: &Pair<'_>) -> Option<Together> {
+        let [one, two] = &pair.stage.lab()?.links.get(&other.link)?.between;
+        if !self.parts(one, two) {
+            return None;
+        }
+        if pair.my_times().hold_an_end_of(pair.other_times()) {
+            return Together::refused(
+                format!("probe packets over link {} show that it changes, and none passes", other.link),
+                "begin and end the link's fault while the hosts are not kept apart",
+            );
+        }
+        if other.set.loss.is_some_and(|loss| loss >= 1.0) {
+            return Together::refused(
+                format!("nothing passes over link {} in that time, kept apart or not", other.link),
+                "let one end before the other begins",
+            );
+        }
+        Together::both("while the hosts are kept apart, the link carries nothing between them")
+    }
+}
+
+impl Kind for Partition {
+    fn about(&self) -> About {
+        About::Machine
+    }
+
+    fn what(&self) -> String {
+        "partition".to_string()
+    }
+
+    fn place(&self, _common: &Common) -> String {
+        let [first, second] = &self.partition;
+        format!("{} and {}", first.names().join(", "), second.names().join(", "))
+    }
+
+    fn check(&self, common: &Common, stage: &dyn Stage) -> Result<(), Mistake> {
+        let wrong = |what: String, help: &str| Err(Mistake::new("partition", what, help));
+        let Some(lab) = stage.lab() else {
+            return wrong("there is no lab".into(), "add [lab] with hosts and links");
+        };
+        let count = self.pairs().count();
+        if !(1..=PAIRS_MAX).contains(&count) {
+            let what = format!("it keeps {count} pairs of hosts apart");
+            return wrong(
+                what,
+                &format!("name 1 to {PAIRS_MAX} pairs: hosts of one side times those of the other"),
+            );
+        }
+        let mut seen: Vec<(&str, &str)> = Vec::new();
+        for (one, other) in self.pairs() {
+            joined("partition", one, other, lab)?;
+            if seen.iter().any(|pair| *pair == (one, other) || *pair == (other, one)) {
+                return wrong(format!("{one} and {other} are named twice"), "name each host once");
+            }
+            seen.push((one, other));
+        }
+        let cut_off = match common.target.as_str() {
+            "" => lab_targets(stage).into_iter().find(|target| self.cuts_off(target, stage)),
+            target => Some(target.to_string()).filter(|target| self.cuts_off(target, stage)),
+        };
+        match cut_off {
+            Some(target) if common.at.is_none() => {
+                let what = format!("it cuts target {target} off from {} for the whole run", lab.worker());
+                Err(Mistake::new("partition", what, "write at = … and for = …"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn overlap(&self, pair: &Pair<'_>) -> Option<Together> {
+        if let Some(other) = pair.other_as::<Partition>() {
+            let (one, two) = self.pairs().find(|(one, two)| other.parts(one, two))?;
+            return Together::refused(
+                format!("the one that ends first would join {one} and {two} again"),
+                "write one [[fault]] after the other, or leave these hosts out of one of them",
+            );
+        }
+        if let Some(other) = pair.other_as::<LinkSet>() {
+            return self.with_link(other, pair);
+        }
+        if let Some(other) = pair.other_as::<Reset>() {
+            let (from, to) = other.hosts(pair.other.common, pair.stage)?;
+            if !self.parts(&from, &to) {
+                return None;
+            }
+            if pair.my_times().hold_an_end_of(pair.other_times()) {
+                return Together::refused(
+                    format!(
+                        "{from} and {to} are kept apart, so that a reset could not be shown, or not to be over"
+                    ),
+                    "begin and end the reset while the hosts are not kept apart",
+                );
+            }
+            return Together::both("while the hosts are kept apart, no connection of theirs is reset");
+        }
+        let other = pair.other_as::<Storage>()?;
+        if !self.cuts_off(&pair.other.common.target, pair.stage) {
+            return None;
+        }
+        if pair.my_times().cover(pair.other_times()) {
+            return serves_nobody(&Pair { me: pair.other, other: pair.me, stage: pair.stage });
+        }
+        Together::both(format!("{} hits nothing while the target's host is cut off", other.storage))
+    }
+
+    fn prepare(&self, _common: &Common, scene: &mut Scene<'_>) -> Result<Prepared, DriverError> {
+        let (fault, lab) = (self.clone(), scene.lab()?);
+        let make = move || -> Result<brunt_lab::Partition, LabError> {
+            let [first, second]: [Vec<&str>; 2] =
+                [0, 1].map(|side: usize| fault.partition[side].names().iter().map(String::as_str).collect());
+            lab.lab().partition(&first, &second)
+        };
+        // What the lab's links cannot do is said before the first run.
+        make()?;
+        Ok(Prepared::new(move || Ok(LabDriver::boxed(make()?))))
+    }
+}
+
+/// The targets that are on hosts of the lab.
+fn lab_targets(stage: &dyn Stage) -> Vec<String> {
+    stage
+        .target_names()
+        .into_iter()
+        .filter(|name| stage.target(name).is_some_and(|target| target.host.is_some()))
+        .collect()
+}
+
+/// Whether there is a way between two hosts, by a link that can look at what it carries as far as that is known from
+/// the file.
+pub(super) fn joined(key: &'static str, one: &str, other: &str, lab: &LabEntry) -> Result<(), Mistake> {
+    for host in [one, other] {
+        if !lab.hosts.iter().any(|known| known == host) {
+            let what = format!("there is no host '{host}'");
+            return Err(Mistake::new(key, what, format!("write one of {}", lab.hosts.join(", "))));
+        }
+    }
+    if one == other {
+        let what = format!("{one} is on both sides");
+        return Err(Mistake::new(key, what, "write two different hosts"));
+    }
+    if !lab.reaches(one, other) {
+        let what = format!("no links lead from {one} to {other}");
+        return Err(Mistake::new(
+            key,
+            what,
+            "write hosts that reach each other, or add a link under [lab.links]",
+        ));
+    }
+    let direct = lab
+        .links
+        .iter()
+        .find(|(_, link)| [one, other].iter().all(|host| link.between.iter().any(|end| end == host)));
+    match direct {
+        Some((name, link)) if !matches!(link.carrier, CarrierName::Brunt | CarrierName::WireSize) => {
+            let what = format!("link {name} is the kernel's, which knows no hosts and no connections");
+            Err(Mistake::new(key, what, "leave carrier out of the link"))
+        }
+        _ => Ok(()),
+    }
+}

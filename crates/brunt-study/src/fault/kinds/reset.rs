@@ -1,0 +1,187 @@
+//! `reset`: TCP connections between two hosts of the lab are reset, in the name of one of them: what a firewall or a
+//! load balancer does that has lost its state.
+//!
+//! The rule: a connection is reset when it next sends something, so the requests of the run are what it is shown by.
+
+use brunt_core::{Clock, Nanos};
+use brunt_lab::link::ResetPorts;
+use brunt_lab::{Fault as _, LabError, Proof, TcpReset};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::freeze::Freeze;
+use super::kill::Kill;
+use super::partition::joined;
+use super::storage::serves_nobody;
+use crate::fault::driver::{DriverError, FaultDriver};
+use crate::fault::kind::{About, Common, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together};
+
+pub(super) const INFO: Info = Info {
+    keys: &["reset", "to", "port"],
+    help: "resets TCP connections between two hosts of the lab, in the name of the host that it names: those of a target, or all between it and the host `to`, or those of a `port`",
+    proof: "the other host's TCP counts connections that were reset (EstabResets), and that of the host that is named sent no reset itself (OutRsts); that a new connection carries both ways",
+    example: "target = \"disk\"\nreset = \"server\"\nat = \"5s\"\nfor = \"100ms\"",
+};
+
+/// A `[[fault]]` of this kind.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Reset {
+    /// Resets TCP connections in the name of this host of the lab: those that are open, when they next send something,
+    /// and while the fault lasts those that are made.
+    pub reset: String,
+    /// The host that gets the resets. Without it they are about the connections of the fault's target, and the other
+    /// end of those gets them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
+    /// Only connections that have this port at either end; the target's by default, without a target all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
+}
+
+impl Reset {
+    /// The host from which resets seem to come, and the one that gets them, as far as the file is right.
+    pub(super) fn hosts(&self, common: &Common, stage: &dyn Stage) -> Option<(String, String)> {
+        let host = stage.target(&common.target).and_then(|target| target.host.clone());
+        let to = self.other_end(host.as_deref(), stage.lab()?.worker())?;
+        Some((self.reset.clone(), to))
+    }
+
+    /// The host that gets the resets, where a target is on `host` and requests are made on `worker`.
+    fn other_end(&self, host: Option<&str>, worker: &str) -> Option<String> {
+        match (&self.to, host) {
+            (Some(to), _) => Some(to.clone()),
+            (None, Some(host)) if self.reset == host => Some(worker.to_string()),
+            (None, Some(host)) if self.reset == worker => Some(host.to_string()),
+            (None, _) => None,
+        }
+    }
+}
+
+impl Kind for Reset {
+    fn about(&self) -> About {
+        About::Machine
+    }
+
+    fn what(&self) -> String {
+        format!("TCP reset from {}", self.reset)
+    }
+
+    fn place(&self, common: &Common) -> String {
+        match &self.to {
+            Some(to) => format!("{} and {to}", self.reset),
+            None => common.target.clone(),
+        }
+    }
+
+    fn check(&self, common: &Common, stage: &dyn Stage) -> Result<(), Mistake> {
+        let Some(lab) = stage.lab() else {
+            return Err(Mistake::new("reset", "there is no lab", "add [lab] with hosts and links"));
+        };
+        let Some((from, to)) = self.hosts(common, stage) else {
+            let host = stage.target(&common.target).and_then(|target| target.host.as_deref());
+            return Err(match host {
+                Some(host) => {
+                    let (target, worker) = (&common.target, lab.worker());
+                    let what = format!(
+                        "connections of {target} are between {worker} and {host}, not '{}'",
+                        self.reset
+                    );
+                    Mistake::new(
+                        "reset",
+                        what,
+                        format!("write one of {worker}, {host}, or to = the other host"),
+                    )
+                }
+                None => {
+                    let what = "it does not say whose connections are reset";
+                    Mistake::new(
+                        "reset",
+                        what,
+                        "write target = a target on a host of the lab, or to = the other host",
+                    )
+                }
+            });
+        };
+        let lacks = |host: &String| !lab.hosts.contains(host);
+        let key = if self.to.is_some() && !lacks(&from) { "to" } else { "reset" };
+        joined(key, &from, &to, lab)?;
+        if self.port == Some(0) {
+            return Err(Mistake::new(
+                "port",
+                "no connection has port 0",
+                "write 1 to 65535, or leave it out",
+            ));
+        }
+        if common.at.is_none() {
+            let what = "no connection would be left to measure by";
+            return Err(Mistake::new("reset", what, "write at = … and for = …: it is there for a time"));
+        }
+        Ok(())
+    }
+
+    fn overlap(&self, pair: &Pair<'_>) -> Option<Together> {
+        if pair.other_as::<Reset>().is_some() {
+            return Together::refused(
+                "hosts do not count by which of two faults a connection was reset, and a link resets by one at a time",
+                "write one [[fault]] after the other",
+            );
+        }
+        let away = pair.other_as::<Kill>().is_some() || pair.other_as::<Freeze>().is_some();
+        (away && pair.same_target() && pair.other_times().cover(pair.my_times()))
+            .then(|| serves_nobody(pair))
+            .flatten()
+    }
+
+    fn prepare(&self, common: &Common, scene: &mut Scene<'_>) -> Result<Prepared, DriverError> {
+        let lab = scene.lab()?;
+        let role = scene.roles.get(&common.target);
+        let unfit = || DriverError::Unfit("it does not say whose connections are reset".into());
+        let to = self.other_end(role.map(|role| role.host()), lab.worker()).ok_or_else(unfit)?;
+        let ports = match (self.port, role) {
+            (Some(port), _) => ResetPorts::Either(port),
+            (None, Some(role)) => ResetPorts::Either(role.address().port()),
+            (None, None) => ResetPorts::All,
+        };
+        let from = self.reset.clone();
+        let make = move || -> Result<TcpReset, LabError> { lab.lab().tcp_reset(&from, &to, ports) };
+        // What the lab's links cannot do is said before the first run.
+        make()?;
+        Ok(Prepared::new(move || Ok(Box::new(ResetFault { fault: make()?, seen: String::new() }))))
+    }
+}
+
+/// Drives one: armed at its time, shown when a connection has met it.
+struct ResetFault {
+    fault: TcpReset,
+    /// What the hosts counted when it was last looked for.
+    seen: String,
+}
+
+impl FaultDriver for ResetFault {
+    fn describe(&self) -> String {
+        self.fault.describe()
+    }
+
+    fn put(&mut self) -> Result<Option<Nanos>, DriverError> {
+        Ok(Some(self.fault.arm()?))
+    }
+
+    fn look(&mut self) -> Result<Option<Proof>, DriverError> {
+        match self.fault.look(&Clock::Monotonic)? {
+            Ok(proof) => Ok(Some(proof)),
+            Err(seen) => {
+                self.seen = seen;
+                Ok(None)
+            }
+        }
+    }
+
+    fn seen_instead(&self) -> String {
+        self.seen.clone()
+    }
+
+    fn take_away(&mut self) -> Result<Proof, DriverError> {
+        Ok(self.fault.remove(&Clock::Monotonic)?)
+    }
+}
