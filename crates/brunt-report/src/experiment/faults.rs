@@ -1,13 +1,13 @@
 //! What went wrong on purpose, and what it cost: the drop, work lost, time to be seen and to recover, in rate and
 //! in response times; and what failed.
 
-use brunt_result::degradation::{BAND_SHARE, HOLD, OverRuns};
+use brunt_result::degradation::{ALPHA, BAND_SHARE, HOLD, NOTICEABLE, OverRuns};
 use brunt_result::statistics::Estimate;
 use brunt_result::summary::{FaultSummary, RunSummary, Summary};
 
 use super::points::{Points, told};
 use crate::chart::Span;
-use crate::format::{Unit, count, three};
+use crate::format::{Unit, count, plural, three};
 use crate::page::{Cell, Section, Table, Tone};
 
 /// `None` where nothing was broken.
@@ -22,12 +22,22 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
             ["point", "fault", "rate before", "drop", "requests lost", "seen after", "recovered after"];
         section.table(Table::new("What each fault cost", &columns, rows));
         section.prose(format!(
-            "Depth is the share of the rate before that was missing while the fault was there. Lost requests are summed \
-             until recovery. Recovered means back in the band of the rate before (its median ± {} or more, if it was \
-             noisier) for {} s. Means over runs with 95 % intervals.",
+            "Drop is the share of the rate before that was missing while the fault was there. Lost requests are summed \
+             until recovery. Seen means worse than before by more than {}, and recovered no longer so and better than \
+             under the fault for {} s, each beyond what the intervals' own noise would do ({} of false alarms). Never \
+             seen means that a drop of {} would have been. Means over runs with 95 % intervals; runs without an answer \
+             are counted and are in no mean.",
             Unit::Share.show(BAND_SHARE),
-            HOLD.as_secs()
+            HOLD.as_secs(),
+            Unit::Share.show(2.0 * ALPHA),
+            Unit::Share.show(NOTICEABLE),
         ));
+    }
+    for point in &summary.points {
+        let wanted = point.degradation.iter().filter_map(|fault| Some((fault, fault.intervals_wanted()?)));
+        for (fault, times) in wanted {
+            section.prose(inconclusive(&points.full_name(point), fault, times));
+        }
     }
     responses(summary, points, &mut section);
     let rows: Vec<Vec<Cell>> = summary
@@ -93,15 +103,36 @@ fn share(share: &Option<Estimate>) -> Cell {
     })
 }
 
-/// After how many seconds, and in how many runs never.
-fn answer(seconds: &Option<Estimate>, never: usize) -> Cell {
-    match (seconds, never) {
-        (None, 0) => Cell::Empty,
-        (None, _) => Cell::Verdict(Tone::Warning, "never".into()),
-        (Some(_), 0) => estimate(seconds, Unit::Seconds),
-        (Some(seconds), never) => {
-            Cell::Estimate(Unit::Seconds.show(seconds.mean), format!("not in {never} runs"))
+/// What noise hid, and what would show it.
+fn inconclusive(point: &str, fault: &OverRuns, times: f64) -> String {
+    let hidden = fault
+        .noticeable_drop
+        .map_or("any drop".to_string(), |drop| format!("a drop of less than {}", Unit::Share.show(drop)));
+    format!(
+        "{point}, {}: inconclusive in {} (seen) and {} (recovered). The rate before was so noisy that {hidden} can stay \
+         hidden. About {} times as many intervals before, during and after the fault would settle it: a longer run with \
+         a later and longer fault, or a quieter machine.",
+        fault.fault,
+        plural(fault.detection_inconclusive, "run"),
+        plural(fault.recovery_inconclusive, "run"),
+        count(times),
+    )
+}
+
+/// After how many seconds, in how many runs never, and in how many noise left it open.
+fn answer(seconds: &Option<Estimate>, never: usize, open: usize) -> Cell {
+    let mut rest = Vec::new();
+    rest.extend((never > 0).then(|| format!("not in {}", plural(never, "run"))));
+    rest.extend((open > 0).then(|| format!("inconclusive in {open}")));
+    match (seconds, never, open) {
+        (None, 0, 0) => Cell::Empty,
+        (None, 0, _) => Cell::Verdict(Tone::Note, "inconclusive".into()),
+        (None, _, 0) => Cell::Verdict(Tone::Warning, "never".into()),
+        (None, never, open) => {
+            Cell::Verdict(Tone::Warning, format!("never in {never}, inconclusive in {open}"))
         }
+        (Some(_), 0, 0) => estimate(seconds, Unit::Seconds),
+        (Some(seconds), ..) => Cell::Estimate(Unit::Seconds.show(seconds.mean), rest.join(", ")),
     }
 }
 
@@ -122,8 +153,8 @@ fn response(point: String, fault: &OverRuns) -> Vec<Cell> {
         estimate(&p99.baseline_us, Unit::Micros),
         during(&p99.factor),
         estimate(&fault.excess_wait_s, Unit::Seconds),
-        answer(&mean.detected_s, mean.not_detected),
-        answer(&mean.recovered_s, mean.not_recovered),
+        answer(&mean.detected_s, mean.not_detected, mean.detection_inconclusive),
+        answer(&mean.recovered_s, mean.not_recovered, mean.recovery_inconclusive),
         share(&fault.failed_share),
     ]
 }
@@ -135,8 +166,8 @@ fn cost(point: String, fault: &OverRuns) -> Vec<Cell> {
         estimate(&fault.baseline, Unit::PerSecond),
         share(&fault.drop),
         estimate(&fault.lost_requests, Unit::Count),
-        answer(&fault.detected_s, fault.not_detected),
-        answer(&fault.recovered_s, fault.not_recovered),
+        answer(&fault.detected_s, fault.not_detected, fault.detection_inconclusive),
+        answer(&fault.recovered_s, fault.not_recovered, fault.recovery_inconclusive),
     ]
 }
 
@@ -179,6 +210,26 @@ pub(super) fn spans(run: &RunSummary, end_s: f64) -> Vec<Span> {
 mod tests {
     use super::*;
     use brunt_result::degradation::ResponseOverRuns;
+
+    /// Where noise hid the answers that is said in their cells, with what would help; it is neither zero nor never.
+    #[test]
+    fn noise_is_said() {
+        let fault = OverRuns {
+            fault: "burst".into(),
+            drop: Estimate::of(&[0.2, 0.2]),
+            detection_inconclusive: 2,
+            not_recovered: 1,
+            recovery_inconclusive: 1,
+            noticeable_drop: Some(0.6),
+            ..OverRuns::default()
+        };
+        let row: Vec<String> = cost("point".into(), &fault).iter().map(|cell| format!("{cell:?}")).collect();
+        assert!(row[5].contains("\"inconclusive\""), "{row:?}");
+        assert!(row[6].contains("never in 1, inconclusive in 1"), "{row:?}");
+        let said = inconclusive("point", &fault, fault.intervals_wanted().unwrap());
+        assert!(said.contains("less than 60 %") && said.contains("About 14 times"), "{said}");
+        assert_eq!(OverRuns::default().intervals_wanted(), None);
+    }
 
     /// Every column of the response times has its cell; a fault in which nobody was answered, and a
     /// run that did not come back, are said in words.

@@ -2,34 +2,44 @@
 //! study calls them for each run and each fault, and makes estimates over the runs.
 //!
 //! The rules, in full, for the rate:
-//! - *Baseline*: the median rate of the intervals that end before any fault begins, at least
-//!   [`BASELINE_MIN`] of them. Its *band* is the median ± the larger of [`BAND_SHARE`] of it and
-//!   [`BAND_SPREADS`] spreads, where a spread is 1.4826 times the median distance from the median (what
-//!   a standard deviation is for normal noise, untouched by outliers).
-//! - *Drop*: the share of the baseline that is missing in the mean rate while the fault is there.
-//! - *Lost*: baseline minus rate, summed from the fault's begin until recovery (or until the data or the
-//!   next fault's begin end it). What comes back above the baseline counts against it.
-//! - *Detected*: the end of the first interval, of two in a row, below the band after the fault's begin. A
-//!   fault that no interval shows is not detectable in these figures.
-//! - *Recovered*: the begin of the first interval after the fault's end from which on the series stays at
-//!   or above the band's lower edge for [`HOLD`]. A series that ends, or meets the next fault, before that
-//!   has not recovered.
+//! - *Baseline*: the intervals that end before any fault begins, at least [`BASELINE_MIN`] of them. Their *band* is the
+//!   median ± the larger of [`BAND_SHARE`] of it and [`BAND_SPREADS`] spreads, where a spread is 1.4826 times the
+//!   median distance from the median (what a standard deviation is for normal noise, untouched by outliers). The
+//!   *level* is the mean of them, each held within the band: the mean under a fault is held against a mean.
+//! - *Drop*: the share of the level that is missing in the mean rate while the fault is there.
+//! - *Lost*: level minus rate, summed from the fault's begin until recovery (or until the data or the next fault's begin
+//!   end it; until the fault's end where recovery is inconclusive). What comes back above the level counts against it.
+//! - *Detected*: whether the intervals under the fault are worse than the baseline by more than [`BAND_SHARE`], beyond
+//!   what their own noise could do ([`shift`] says by which tests); then the end of the first interval of the part that
+//!   is. Not so, it is *never* if a change by [`NOTICEABLE`] would have been seen, and otherwise *inconclusive*.
+//! - *Recovered*: from the fault's end on, what is shown to be worse than the baseline is passed over; from what is left
+//!   the begin of the first interval of the part that is shown to be better than the fault was. That has to last
+//!   [`HOLD`]. A series that ends, or meets the next fault, before that has *never* recovered; one of which neither is
+//!   shown is *inconclusive*.
+//!
+//! How often these are right, and how often they are wrong, is measured by tests on series whose truth is known; the
+//! figures are in `docs/results.md`.
 //!
 //! For response times (those of requests that were answered in an interval), of their mean and of their p99:
-//! - *Baseline* and *band* as above; it is the band's upper edge that counts.
-//! - *Factor*: how many times the baseline they were while the fault was there: the mean over all its
-//!   requests, and the median of its intervals' p99, each against the median of the intervals before.
-//! - *Excess wait*, the area: response time beyond the baseline's mean, summed over all requests answered from
-//!   the fault's begin until the mean is back. Requests that are never answered are not in it.
-//! - *Detected* and *recovered* as above, with longer than the band for below it. An interval in which nothing
-//!   was answered is longer than any band.
+//! - *Baseline*, *band* and *level* as above; it is the band's upper edge that counts, and the level of a p99 is its
+//!   median.
+//! - *Factor*: how many times the level they were while the fault was there: the mean over all its requests, and the
+//!   median of its intervals' p99.
+//! - *Excess wait*, the area: response time beyond the mean's level, summed over all requests answered from the fault's
+//!   begin until the mean is back. Requests that are never answered are not in it.
+//! - *Detected* and *recovered* as above, with longer for lower. An interval in which nothing was answered is worse than
+//!   any band.
 //!
 //! For errors: the share of requests that ended otherwise than well, before and during the fault. A request
 //! that is sent again and then done is a slow one, no error.
 //!
-//! Not detectable and not recovered are answers, never zeros.
+//! Never and inconclusive are answers, never zeros.
 
+mod answers;
 mod response;
+mod shift;
+#[cfg(test)]
+mod synthetic;
 
 use std::time::Duration;
 
@@ -37,8 +47,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::statistics::Estimate;
+use answers::{Answers, answers};
 pub use response::ResponseCost;
 use response::{of_figure, usual, weighted_mean};
+pub use shift::ALPHA;
+use shift::Scale;
 
 /// Fewest intervals of a baseline.
 pub const BASELINE_MIN: usize = 3;
@@ -48,6 +61,9 @@ pub const BAND_SHARE: f64 = 0.05;
 pub const BAND_SPREADS: f64 = 3.0;
 /// How long a series has to stay in the band to have recovered.
 pub const HOLD: Duration = Duration::from_secs(1);
+
+/// A change by this share of the baseline has to be one that would have been seen, before "never seen" is said.
+pub const NOTICEABLE: f64 = 0.15;
 
 /// One interval of a run. Times in seconds from the start of measuring.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -77,19 +93,19 @@ impl IntervalFigures {
 /// What the rate was before.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Baseline {
-    /// Median, in requests a second.
+    /// Their level, in requests a second.
     pub requests_per_second: f64,
     /// Lower edge of the band.
     pub low: f64,
     /// Upper edge.
     pub high: f64,
-    /// Median, in bytes a second.
+    /// The same, in bytes a second.
     pub bytes_per_second: f64,
     /// Intervals it is made of.
     pub intervals: usize,
 }
 
-/// Whether and when: seconds, or the word `never`.
+/// Whether and when: seconds, or the word `never` or `inconclusive`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Answer {
@@ -97,14 +113,25 @@ pub enum Answer {
     AfterS(f64),
     /// It did not come about, in the time there was.
     Never,
+    /// Noise is larger than what would have to be seen.
+    Inconclusive,
 }
 
 impl Answer {
+    /// In a word, as tables have it: `yes`, `never` or `inconclusive`.
+    pub fn word(self) -> &'static str {
+        match self {
+            Answer::AfterS(_) => "yes",
+            Answer::Never => "never",
+            Answer::Inconclusive => "inconclusive",
+        }
+    }
+
     /// The seconds.
     pub fn seconds(self) -> Option<f64> {
         match self {
             Answer::AfterS(seconds) => Some(seconds),
-            Answer::Never => None,
+            Answer::Never | Answer::Inconclusive => None,
         }
     }
 }
@@ -126,6 +153,10 @@ pub struct Degradation {
     pub detected: Answer,
     /// From the fault's end until the series is back.
     pub recovered: Answer,
+    /// The smallest drop over the time of the fault that these intervals would have shown, as a share; `null` when not
+    /// even a drop to zero would.
+    #[serde(default)]
+    pub noticeable_drop: Option<f64>,
     /// The mean response time; `null` without a baseline.
     #[serde(default)]
     pub response_mean: Option<ResponseCost>,
@@ -159,7 +190,7 @@ pub fn of_run(series: &[IntervalFigures], faults: &[Span], index: usize) -> Opti
     let fault = faults[index];
     let first = faults.iter().map(|fault| fault.start_s).fold(f64::INFINITY, f64::min);
     let series: Vec<IntervalFigures> = series.iter().filter(|one| one.end_s > one.start_s).copied().collect();
-    let baseline = baseline(&series, first)?;
+    let (baseline, scale) = baseline(&series, first)?;
     let end_s = fault.end_s.unwrap_or(f64::INFINITY);
     // Another fault that begins after this one has ended ends what can be told of this one.
     let next = faults.iter().map(|other| other.start_s).filter(|start| *start >= end_s);
@@ -179,14 +210,11 @@ pub fn of_run(series: &[IntervalFigures], faults: &[Span], index: usize) -> Opti
     let worst = whole.map(|(one, _)| one.rate()).fold(f64::INFINITY, f64::min);
     let drop = share_lost(mean);
 
-    let below = |one: &IntervalFigures| one.rate() < baseline.low;
-    let detected = detect(&series, below, fault.start_s, horizon);
-    let recovered = match fault.end_s {
-        Some(end_s) => recover(&series, below, end_s, horizon),
-        None => Answer::Never,
-    };
+    let Answers { detected, recovered, noticeable } =
+        answers(&series, &scale, |one| Some(one.rate()), fault, first, horizon);
     let until = |recovered: Answer| match (recovered, fault.end_s) {
         (Answer::AfterS(seconds), Some(end_s)) => end_s + seconds,
+        (Answer::Inconclusive, Some(end_s)) => end_s.min(horizon),
         _ => horizon,
     };
     let (mut lost_requests, mut lost_bytes) = (0.0, 0.0);
@@ -223,6 +251,7 @@ pub fn of_run(series: &[IntervalFigures], faults: &[Span], index: usize) -> Opti
         lost_bytes,
         detected,
         recovered,
+        noticeable_drop: Some(noticeable).filter(|share| *share <= 1.0),
         response_mean,
         response_p99,
         excess_wait_s,
@@ -246,71 +275,32 @@ fn parts(
     series.iter().map(move |one| (one, time(one))).filter(|(_, time)| *time > 0.0)
 }
 
-fn baseline(series: &[IntervalFigures], until_s: f64) -> Option<Baseline> {
+fn baseline(series: &[IntervalFigures], until_s: f64) -> Option<(Baseline, Scale)> {
     let before: Vec<&IntervalFigures> = series.iter().filter(|one| one.end_s <= until_s).collect();
-    let (middle, half) = middle_and_half(before.iter().map(|one| one.rate()).collect())?;
-    let bytes = median(before.iter().map(|one| one.bytes as f64 / (one.end_s - one.start_s)).collect());
-    (middle > 0.0).then_some(Baseline {
-        requests_per_second: middle,
-        low: middle - half,
-        high: middle + half,
-        bytes_per_second: bytes,
+    let rates: Vec<f64> = before.iter().map(|one| one.rate()).collect();
+    let scale = Scale::of(&rates, -1.0)?;
+    let bytes: Vec<f64> = before.iter().map(|one| one.bytes as f64 / (one.end_s - one.start_s)).collect();
+    let baseline = Baseline {
+        requests_per_second: level(&rates),
+        low: scale.middle - scale.half_band(),
+        high: scale.middle + scale.half_band(),
+        bytes_per_second: level(&bytes),
         intervals: before.len(),
-    })
+    };
+    Some((baseline, scale))
 }
 
-/// The median of a baseline's figures and half of its band; `None` of too few.
-fn middle_and_half(figures: Vec<f64>) -> Option<(f64, f64)> {
-    if figures.len() < BASELINE_MIN {
-        return None;
-    }
-    let middle = median(figures.clone());
-    let spread = 1.4826 * median(figures.iter().map(|figure| (figure - middle).abs()).collect());
-    Some((middle, (BAND_SHARE * middle).max(BAND_SPREADS * spread)))
+/// The mean of a baseline's figures, each held within the band.
+fn level(before: &[f64]) -> f64 {
+    let Some(scale) = Scale::of(before, 1.0) else { return 0.0 };
+    let (low, high) = (scale.middle - scale.half_band(), scale.middle + scale.half_band());
+    before.iter().map(|figure| figure.clamp(low, high)).sum::<f64>() / before.len() as f64
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
     if values.len().is_multiple_of(2) { (values[middle - 1] + values[middle]) / 2.0 } else { values[middle] }
-}
-
-/// From `from_s` on, the first interval of two in a row that is out of the band.
-fn detect(
-    series: &[IntervalFigures],
-    out: impl Fn(&IntervalFigures) -> bool,
-    from_s: f64,
-    to_s: f64,
-) -> Answer {
-    let after: Vec<&IntervalFigures> =
-        series.iter().filter(|one| one.end_s > from_s && one.start_s < to_s).collect();
-    for (at, one) in after.iter().enumerate() {
-        // The last interval has none after it to agree with it.
-        if out(one) && after.get(at + 1).is_some_and(|next| out(next)) {
-            return Answer::AfterS(one.end_s - from_s);
-        }
-    }
-    Answer::Never
-}
-
-fn recover(
-    series: &[IntervalFigures],
-    out: impl Fn(&IntervalFigures) -> bool,
-    from_s: f64,
-    to_s: f64,
-) -> Answer {
-    let mut since: Option<f64> = None;
-    for one in series.iter().filter(|one| one.end_s > from_s && one.end_s <= to_s) {
-        if out(one) {
-            since = None;
-            continue;
-        }
-        let begin = *since.get_or_insert(one.start_s.max(from_s));
-        if one.end_s - begin >= HOLD.as_secs_f64() * 0.999 {
-            return Answer::AfterS(begin - from_s);
-        }
-    }
-    Answer::Never
 }
 
 /// What a fault cost a point: one figure for each run, then over runs.
@@ -332,10 +322,19 @@ pub struct OverRuns {
     pub detected_s: Option<Estimate>,
     /// Runs whose figures did not show it.
     pub not_detected: usize,
+    /// Runs too noisy to say whether they showed it.
+    #[serde(default)]
+    pub detection_inconclusive: usize,
     /// Seconds from its end until the series was back, over the runs in which it came back.
     pub recovered_s: Option<Estimate>,
     /// Runs that did not recover.
     pub not_recovered: usize,
+    /// Runs too noisy to say whether they did.
+    #[serde(default)]
+    pub recovery_inconclusive: usize,
+    /// The smallest drop that a run's intervals would have shown, as a share: the mean over runs; `null` when none would.
+    #[serde(default)]
+    pub noticeable_drop: Option<f64>,
     /// The mean response time.
     #[serde(default)]
     pub response_mean: ResponseOverRuns,
@@ -366,10 +365,30 @@ pub struct ResponseOverRuns {
     pub detected_s: Option<Estimate>,
     /// Runs in which it did not.
     pub not_detected: usize,
+    /// Runs too noisy to say.
+    #[serde(default)]
+    pub detection_inconclusive: usize,
     /// Seconds from its end until the figure was back, over the runs in which it came back.
     pub recovered_s: Option<Estimate>,
     /// Runs in which it did not.
     pub not_recovered: usize,
+    /// Runs too noisy to say.
+    #[serde(default)]
+    pub recovery_inconclusive: usize,
+}
+
+impl OverRuns {
+    /// How many times as many intervals would have answered, where noise left some run without an answer: enough to
+    /// show the drop that there was, or else [`NOTICEABLE`]. `None` where every run has its answers.
+    pub fn intervals_wanted(&self) -> Option<f64> {
+        if self.detection_inconclusive + self.recovery_inconclusive == 0 {
+            return None;
+        }
+        // What can be noticed beyond the margin shrinks with the root of the number of intervals.
+        let drop = self.drop.map_or(0.0, |drop| drop.mean).max(NOTICEABLE);
+        let times = ((self.noticeable_drop.unwrap_or(1.0) - BAND_SHARE) / (drop - BAND_SHARE)).powi(2);
+        Some(times.clamp(2.0, 1000.0).ceil())
+    }
 }
 
 impl ResponseOverRuns {
@@ -378,17 +397,19 @@ impl ResponseOverRuns {
         let over = |get: &dyn Fn(&ResponseCost) -> Option<f64>| {
             Estimate::of(&costs.iter().filter_map(get).collect::<Vec<f64>>())
         };
-        let never = |get: &dyn Fn(&ResponseCost) -> Answer| {
-            costs.iter().filter(|cost| get(cost) == Answer::Never).count()
+        let count = |get: &dyn Fn(&ResponseCost) -> Answer, answer| {
+            costs.iter().filter(|cost| get(cost) == answer).count()
         };
         ResponseOverRuns {
             baseline_us: over(&|cost| Some(cost.baseline_us)),
             factor: over(&|cost| cost.factor),
             factor_max: over(&|cost| cost.factor_max),
             detected_s: over(&|cost| cost.detected.seconds()),
-            not_detected: never(&|cost| cost.detected),
+            not_detected: count(&|cost| cost.detected, Answer::Never),
+            detection_inconclusive: count(&|cost| cost.detected, Answer::Inconclusive),
             recovered_s: over(&|cost| cost.recovered.seconds()),
-            not_recovered: never(&|cost| cost.recovered),
+            not_recovered: count(&|cost| cost.recovered, Answer::Never),
+            recovery_inconclusive: count(&|cost| cost.recovered, Answer::Inconclusive),
         }
     }
 }
@@ -398,8 +419,8 @@ pub fn over_runs(fault: &str, runs: &[Degradation]) -> OverRuns {
     let over = |get: &dyn Fn(&Degradation) -> Option<f64>| {
         Estimate::of(&runs.iter().filter_map(get).collect::<Vec<f64>>())
     };
-    let never =
-        |get: &dyn Fn(&Degradation) -> Answer| runs.iter().filter(|run| get(run) == Answer::Never).count();
+    let count =
+        |get: &dyn Fn(&Degradation) -> Answer, answer| runs.iter().filter(|run| get(run) == answer).count();
     OverRuns {
         fault: fault.to_string(),
         runs: runs.len(),
@@ -408,9 +429,12 @@ pub fn over_runs(fault: &str, runs: &[Degradation]) -> OverRuns {
         lost_requests: over(&|run| Some(run.lost_requests)),
         lost_bytes: over(&|run| Some(run.lost_bytes)),
         detected_s: over(&|run| run.detected.seconds()),
-        not_detected: never(&|run| run.detected),
+        not_detected: count(&|run| run.detected, Answer::Never),
+        detection_inconclusive: count(&|run| run.detected, Answer::Inconclusive),
         recovered_s: over(&|run| run.recovered.seconds()),
-        not_recovered: never(&|run| run.recovered),
+        not_recovered: count(&|run| run.recovered, Answer::Never),
+        recovery_inconclusive: count(&|run| run.recovered, Answer::Inconclusive),
+        noticeable_drop: over(&|run| run.noticeable_drop).map(|noticeable| noticeable.mean),
         response_mean: ResponseOverRuns::of(runs, |run| run.response_mean),
         response_p99: ResponseOverRuns::of(runs, |run| run.response_p99),
         excess_wait_s: over(&|run| run.excess_wait_s),

@@ -4,12 +4,14 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Answer, IntervalFigures, Span, covered, detect, median, middle_and_half, recover};
+use super::answers::{Answers, answers};
+use super::shift::Scale;
+use super::{Answer, IntervalFigures, Span, covered, median};
 
 /// What became of a figure of the response times (their mean, their p99), interval by interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ResponseCost {
-    /// Median of the figure before, in microseconds.
+    /// Level of the figure before, in microseconds.
     pub baseline_us: f64,
     /// Upper edge of its band.
     pub high_us: f64,
@@ -49,9 +51,14 @@ pub(super) fn of_figure(
     get: Get,
     together: Together,
 ) -> Option<ResponseCost> {
-    let before: Vec<f64> = series.iter().filter(|one| one.end_s <= first_s).filter_map(get).collect();
-    let (baseline_us, half) = middle_and_half(before)?;
-    let high_us = baseline_us + half;
+    let before = || {
+        let before = series.iter().filter(|one| one.end_s <= first_s);
+        before.filter_map(|one| Some((get(one)?, one.requests as f64)))
+    };
+    let scale = Scale::of(&before().map(|(figure, _)| figure).collect::<Vec<f64>>(), 1.0)?;
+    let (low_us, high_us) = (scale.middle - scale.half_band(), scale.middle + scale.half_band());
+    let held: Vec<(f64, f64)> = before().map(|(figure, of)| (figure.clamp(low_us, high_us), of)).collect();
+    let baseline_us = together(&held);
     let under = |whole: bool| {
         let part = move |one: &IntervalFigures| covered(one, fault) / (one.end_s - one.start_s);
         let wanted = move |part: f64| if whole { part >= 0.999 } else { part > 0.0 };
@@ -64,13 +71,13 @@ pub(super) fn of_figure(
     let under = Some(under(true)).filter(|under| !under.is_empty()).unwrap_or_else(|| under(false));
     let worst = under.iter().map(|(figure, _)| *figure).fold(f64::NEG_INFINITY, f64::max);
     let known = !under.is_empty();
-    let above = |one: &IntervalFigures| get(one).is_none_or(|figure| figure > high_us);
+    let Answers { detected, recovered, .. } = answers(series, &scale, get, fault, first_s, horizon_s);
     Some(ResponseCost {
         baseline_us,
         high_us,
         factor: known.then(|| together(&under) / baseline_us),
         factor_max: known.then_some(worst / baseline_us),
-        detected: detect(series, above, fault.start_s, horizon_s),
-        recovered: fault.end_s.map_or(Answer::Never, |end_s| recover(series, above, end_s, horizon_s)),
+        detected,
+        recovered,
     })
 }

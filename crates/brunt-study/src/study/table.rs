@@ -159,13 +159,19 @@ fn cost(fault: &OverRuns) -> Vec<String> {
     };
     let width = half(&drop).map_or(String::new(), |half| format!(" ± {:.1}", half * 100.0));
     let share = format!("{:.1}%{width} of the rate lost", drop.mean * 100.0);
-    let when = times(&fault.detected_s, fault.not_detected, &fault.recovered_s, fault.not_recovered);
+    let when = times(
+        (&fault.detected_s, fault.not_detected, fault.detection_inconclusive),
+        (&fault.recovered_s, fault.not_recovered, fault.recovery_inconclusive),
+    );
     say(format!("{share}, {:.0} requests", lost.mean), when);
     let factor =
         |of: &ResponseOverRuns| of.factor.map(|factor| format!("{}", Times(factor.mean, half(&factor))));
     let (mean, p99) = (&fault.response_mean, &fault.response_p99);
     if mean.baseline_us.is_some() {
-        let when = times(&mean.detected_s, mean.not_detected, &mean.recovered_s, mean.not_recovered);
+        let when = times(
+            (&mean.detected_s, mean.not_detected, mean.detection_inconclusive),
+            (&mean.recovered_s, mean.not_recovered, mean.recovery_inconclusive),
+        );
         let what = match (factor(mean), factor(p99), fault.excess_wait_s) {
             (Some(mean), Some(p99), Some(wait)) => {
                 let digits = if wait.mean.abs() < 1000.0 { 3 } else { 0 };
@@ -180,6 +186,13 @@ fn cost(fault: &OverRuns) -> Vec<String> {
     {
         let (share, before) = (share.mean * 100.0, before.mean * 100.0);
         lines.push(format!("    {share:.2}% of requests failed, {before:.2}% before"));
+    }
+    if let Some(times) = fault.intervals_wanted() {
+        let hidden = fault
+            .noticeable_drop
+            .map_or("any drop".into(), |drop| format!("drops under {:.0}%", drop * 100.0));
+        lines.push(format!("    inconclusive: noise hides {hidden}; longer phases would help,"));
+        lines.push(format!("      about {times:.0} times as many intervals before, during and after"));
     }
     lines
 }
@@ -196,14 +209,24 @@ impl std::fmt::Display for Times {
     }
 }
 
+/// After how many seconds, in how many runs never, and in how many noise left it open.
+type Seen<'a> = (&'a Option<Estimate>, usize, usize);
+
 /// When a figure showed a fault, and when it was back.
-fn times(seen: &Option<Estimate>, unseen: usize, back: &Option<Estimate>, lasting: usize) -> String {
-    let answer = |what: &str, seconds: &Option<Estimate>, never: usize| match (seconds, never) {
-        (Some(seconds), 0) => format!("{what} after {:.2} s", seconds.mean),
-        (Some(seconds), never) => format!("{what} after {:.2} s (not in {never} runs)", seconds.mean),
-        (None, _) => format!("not {what}"),
+fn times(seen: Seen<'_>, back: Seen<'_>) -> String {
+    let answer = |what: &str, (seconds, never, open): Seen<'_>| match (seconds, never, open) {
+        (Some(seconds), 0, 0) => format!("{what} after {:.2} s", seconds.mean),
+        (Some(seconds), never, open) => {
+            let mut rest = Vec::new();
+            rest.extend((never > 0).then(|| format!("not in {}", counted(never, "run"))));
+            rest.extend((open > 0).then(|| format!("inconclusive in {open}")));
+            format!("{what} after {:.2} s ({})", seconds.mean, rest.join(", "))
+        }
+        (None, 0, 1..) => format!("{what}: inconclusive"),
+        (None, _, 0) => format!("not {what}"),
+        (None, _, open) => format!("not {what} (inconclusive in {open})"),
     };
-    format!("{}, {}", answer("seen", seen, unseen), answer("back", back, lasting))
+    format!("{}, {}", answer("seen", seen), answer("back", back))
 }
 
 fn counted(count: usize, what: &str) -> String {
@@ -323,6 +346,27 @@ mod tests {
         };
         let said = cost(&alone).join("\n");
         assert!(said.contains("99.9% of the rate lost") && said.contains("mean x 12346, p99"), "{said}");
+        // Noise is said, with what would help, and is no zero.
+        let noisy = cost(&OverRuns {
+            detected_s: None,
+            not_detected: 0,
+            detection_inconclusive: 4,
+            recovered_s: estimate(0.5),
+            not_recovered: 1,
+            recovery_inconclusive: 3,
+            noticeable_drop: Some(0.9),
+            drop: estimate(0.2),
+            ..all.clone()
+        });
+        assert!(noisy.iter().all(|line| line.chars().count() <= WIDTH), "{noisy:#?}");
+        let said = noisy.join("\n");
+        for part in [
+            "seen: inconclusive, back after 0.50 s (not in 1 run, inconclusive in 3)",
+            "noise hides drops under 90%",
+            "about 33 times as many intervals",
+        ] {
+            assert!(said.contains(part), "{part} in {said}");
+        }
         let quiet = cost(&OverRuns {
             failed_share: estimate(0.0),
             response_mean: ResponseOverRuns::default(),

@@ -1,0 +1,131 @@
+//! When a figure showed a fault and when it was back: the answers of the rate and of response times alike, from scores.
+//!
+//! The rule: an answer is shown or it is [`Answer::Inconclusive`]. *Never* is said of a fault whose trace would have been
+//! seen, and of a series that is shown to be low to its end or has no time to hold.
+
+use super::shift::{Scale, Shift, correlation, shift};
+use super::{Answer, HOLD, IntervalFigures, NOTICEABLE, Span};
+
+/// What the intervals of a run say of one fault, in one figure.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Answers {
+    pub detected: Answer,
+    pub recovered: Answer,
+    /// The share by which the figure would have had to be worse while the fault was there, to be seen.
+    pub noticeable: f64,
+}
+
+/// An interval as far as answers need it.
+#[derive(Clone, Copy, Debug)]
+struct Scored {
+    start_s: f64,
+    end_s: f64,
+    score: f64,
+}
+
+/// Of a figure whose baseline has `scale`; the first fault begins at `first_s`, and nothing can be told from
+/// `horizon_s` on.
+pub(super) fn answers(
+    series: &[IntervalFigures],
+    scale: &Scale,
+    get: impl Fn(&IntervalFigures) -> Option<f64>,
+    fault: Span,
+    first_s: f64,
+    horizon_s: f64,
+) -> Answers {
+    let scored = |one: &IntervalFigures| Scored {
+        start_s: one.start_s,
+        end_s: one.end_s,
+        score: scale.score(get(one)),
+    };
+    // An interval without a figure is a bad one under a fault, and nothing to go by before it.
+    let before: Vec<f64> = series
+        .iter()
+        .filter(|one| one.end_s <= first_s && get(one).is_some())
+        .map(|one| scored(one).score)
+        .collect();
+    let alike = correlation(&before);
+    let end_s = fault.end_s.unwrap_or(f64::INFINITY).min(horizon_s);
+    let later: Vec<Scored> = series
+        .iter()
+        .filter(|one| one.end_s > fault.start_s && one.start_s < horizon_s)
+        .map(scored)
+        .collect();
+    let under: Vec<f64> = later.iter().filter(|one| one.start_s < end_s).map(|one| one.score).collect();
+    let all: Vec<f64> = later.iter().map(|one| one.score).collect();
+    let worse = |stretch: &[f64]| shift(&before, stretch, scale.margin(), alike);
+    let within = worse(&under);
+    let noticeable = scale.share(within.noticeable);
+    // A short fault may show only when it is over.
+    let seen = Some((within, &under))
+        .filter(|(shift, _)| shift.shown)
+        .or_else(|| Some((worse(&all), &all)).filter(|(shift, _)| shift.shown));
+    let detected = match seen {
+        Some((shift, _)) => Answer::AfterS(later[shift.first].end_s - fault.start_s),
+        None if noticeable <= NOTICEABLE => Answer::Never,
+        None => Answer::Inconclusive,
+    };
+    let recovered = match fault.end_s {
+        None => Answer::Never,
+        Some(end_s) => {
+            let after: Vec<Scored> = later
+                .iter()
+                .filter(|one| one.end_s > end_s && one.end_s <= horizon_s)
+                .map(|one| Scored { start_s: one.start_s.max(end_s), ..*one })
+                .collect();
+            let low = seen.map(|(shift, of)| of[shift.first..=shift.last].to_vec());
+            recovery(&before, low, &after, scale, alike, end_s, detected)
+        }
+    };
+    Answers { detected, recovered, noticeable }
+}
+
+/// From which interval of `after` on the series is what it was before, after a stretch with the scores `low`.
+fn recovery(
+    before: &[f64],
+    mut low: Option<Vec<f64>>,
+    after: &[Scored],
+    scale: &Scale,
+    alike: f64,
+    end_s: f64,
+    detected: Answer,
+) -> Answer {
+    let scores: Vec<f64> = after.iter().map(|one| one.score).collect();
+    let holds = |from: usize| {
+        let time = after.get(from).zip(after.last()).map(|(first, last)| last.end_s - first.start_s);
+        time.is_some_and(|time| time >= HOLD.as_secs_f64() * 0.999)
+    };
+    let mut from = 0;
+    // Each round leaves a stretch behind that is shown to be low.
+    while holds(from) {
+        let rest = &scores[from..];
+        let worse = shift(before, rest, scale.margin(), alike);
+        if worse.shown {
+            low = Some(rest[worse.first..=worse.last].to_vec());
+            from += worse.last + 1;
+            continue;
+        }
+        let Some(low) = low else {
+            // It never was low; as good as that can be known.
+            let known = detected == Answer::Never && scale.share(worse.noticeable) <= NOTICEABLE;
+            return if known { Answer::AfterS(0.0) } else { Answer::Inconclusive };
+        };
+        let returned = back(&low, rest, alike);
+        let begin = from + returned.first;
+        return match (returned.shown, holds(begin)) {
+            (true, true) => Answer::AfterS(after[begin].start_s - end_s),
+            (true, false) => Answer::Never,
+            (false, _) => Answer::Inconclusive,
+        };
+    }
+    Answer::Never
+}
+
+/// Whether `rest` is better than the stretch `low`: the same question upside down.
+fn back(low: &[f64], rest: &[f64], alike: f64) -> Shift {
+    let turned = |scores: &[f64]| scores.iter().map(|score| -score).collect::<Vec<f64>>();
+    let low = turned(low);
+    // Of one interval alone no spread is known: it counts as two that agree.
+    let low = if low.len() == 1 { vec![low[0]; 2] } else { low };
+    shift(&low, &turned(rest), 0.0, alike)
+}
