@@ -38,4 +38,4 @@ pub use error::{DeviceError, Refusal, Said};
 pub use open::OpenError;
 pub use ring::{Port, Ring, RingConfig, RingStats, Waker};
 pub use stream::{Lent, Place, Stream, StreamEvent};
-pub use table::{open_url, open_url_with};
+pub use table::{foresee_url_with, open_url, open_url_with};

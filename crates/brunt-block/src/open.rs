@@ -31,6 +31,19 @@ pub struct BackendEntry {
     pub options: &'static [(&'static str, &'static str)],
     /// Opens it from what stands behind the colon, taking the options that it knows.
     pub open: fn(&str, &mut Options) -> Opened,
+    /// What can be known of it without opening it or asking anybody; takes the same options.
+    pub foresee: fn(&str, &mut Options) -> Result<Option<Foreseen>, OpenError>,
+}
+
+/// What is known of a device before it is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Foreseen {
+    /// Its size in bytes.
+    pub size_bytes: u64,
+    /// The smallest logical block in bytes that it may turn out to have.
+    pub block_bytes: u32,
+    /// Writes will be refused.
+    pub read_only: bool,
 }
 
 /// One kind of layer.
@@ -231,11 +244,24 @@ pub(crate) fn split_options(text: &str) -> (&str, &str) {
     }
 }
 
-/// Opens what a URL names, `nesting` devices deep in others.
+/// A URL taken apart: whose it is, and what it says to it and to the layers on it.
+pub(crate) struct Parsed<'a> {
+    pub entry: BackendEntry,
+    pub argument: &'a str,
+    pub options: Options,
+    pub layers: Vec<(&'static LayerEntry, String)>,
+}
+
+/// Takes a URL apart.
 ///
 /// # Errors
-/// See [`OpenError`].
-pub(crate) fn open_within(text: &str, tables: &Tables, read_only: bool, nesting: u32) -> Opened {
+/// Its text is wrong.
+pub(crate) fn parse<'a>(
+    text: &'a str,
+    tables: &Tables,
+    read_only: bool,
+    nesting: u32,
+) -> Result<Parsed<'a>, OpenError> {
     let text = text.trim();
     let (place, options) = split_options(text);
     let mut options = Options::parse(options, tables.layers)?;
@@ -261,6 +287,15 @@ pub(crate) fn open_within(text: &str, tables: &Tables, read_only: bool, nesting:
         options.set("read_only", "yes");
     }
     refuse_unknown(entry, &options, tables)?;
+    Ok(Parsed { entry, argument, options, layers })
+}
+
+/// Opens what a URL names, `nesting` devices deep in others.
+///
+/// # Errors
+/// See [`OpenError`].
+pub(crate) fn open_within(text: &str, tables: &Tables, read_only: bool, nesting: u32) -> Opened {
+    let Parsed { entry, argument, mut options, layers } = parse(text, tables, read_only, nesting)?;
     let mut backend = (entry.open)(argument, &mut options)?;
     assert!(options.pairs.is_empty(), "{} lists an option that it does not take: {options:?}", entry.name);
     for (layer, value) in layers {

@@ -12,10 +12,13 @@
 //! Options follow the last `?` as `key=value` joined by `&`. Options that name a layer stack it on
 //! the backend, the first nearest to it, and may be there several times. What is wrong is answered with what would be right.
 
+use std::sync::Arc;
+
 use crate::backends::{array, file, memory, null, tcp};
 use crate::layers::{delayed, fault, retry};
-use crate::open::Tables;
-pub use crate::open::{BackendEntry, LayerEntry, NESTING_MAX, OpenError, Opened, Options};
+use crate::open::{self, Parsed, Tables};
+pub use crate::open::{BackendEntry, Foreseen, LayerEntry, NESTING_MAX, OpenError, Opened, Options};
+use crate::{Backend, DeviceInfo};
 
 /// All backends of this crate. Others ([`open_url_with`]) come from the crates above.
 pub static BACKENDS: &[BackendEntry] = &[null::ENTRY, memory::ENTRY, file::ENTRY, tcp::ENTRY, array::ENTRY];
@@ -60,9 +63,30 @@ pub fn open_url(text: &str) -> Opened {
 /// # Errors
 /// See [`OpenError`].
 pub fn open_url_with(text: &str, more: &[BackendEntry], read_only: bool) -> Opened {
+    open::open_within(text, &tables(more), read_only, 0)
+}
+
+/// What can be said of a URL without opening what it names or asking anybody: mistakes in its text, and the size of
+/// its device where that is known. What is not known yet is taken to be as good as it may be.
+///
+/// # Errors
+/// See [`OpenError`].
+pub fn foresee_url_with(text: &str, more: &[BackendEntry]) -> Result<Option<DeviceInfo>, OpenError> {
+    let Parsed { entry, argument, mut options, layers } = open::parse(text, &tables(more), false, 0)?;
+    let Some(known) = (entry.foresee)(argument, &mut options)? else { return Ok(None) };
+    // Layers look at sizes and blocks only, so any device of these will do to find out whether they fit.
+    let mut stand_in: Arc<dyn Backend> =
+        Arc::new(null::NullBackend::new(known.size_bytes, known.block_bytes));
+    for (layer, value) in layers {
+        stand_in = (layer.wrap)(stand_in, &value)?;
+    }
+    let (name, info) = (text.trim().to_string(), stand_in.info().clone());
+    Ok(Some(DeviceInfo { name, read_only: info.read_only || known.read_only, ..info }))
+}
+
+fn tables(more: &[BackendEntry]) -> Tables {
     let backends = BACKENDS.iter().chain(more).copied().collect();
-    let tables = Tables { backends, path: Some(file::ENTRY), layers: LAYERS };
-    crate::open::open_within(text, &tables, read_only, 0)
+    Tables { backends, path: Some(file::ENTRY), layers: LAYERS }
 }
 
 #[cfg(test)]
@@ -83,8 +107,11 @@ mod tests {
             assert!(entry.example.starts_with(entry.name));
             let example = entry.example.replace("/tmp", folder.path().to_str().unwrap());
             let example = example.replace("127.0.0.1:5260", &sink.address().to_string());
+            let foreseen = foresee_url_with(&example, &[]).unwrap();
             let backend = open_url(&example).unwrap();
             assert!(backend.info().size_bytes > 0 && !backend.info().name.is_empty());
+            let same = |info: DeviceInfo| assert_eq!(info.size_bytes, backend.info().size_bytes, "{example}");
+            foreseen.into_iter().for_each(same);
             for (key, _) in entry.options {
                 assert!(LAYERS.iter().all(|layer| layer.name != *key), "{key} is an option and a layer");
             }
@@ -127,6 +154,30 @@ mod tests {
         check("/nowhere/at/all", "cannot open /nowhere/at/all");
         check("file:/tmp/x?direct=maybe", "yes or no");
         check("/dev/null", "neither a file nor a block device");
+    }
+
+    #[test]
+    fn what_is_known_without_opening() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk.img");
+        let file = path.display();
+        let size = |url: &str| foresee_url_with(url, &[]).unwrap().map(|info| info.size_bytes);
+        assert_eq!(size("null:1280MiB?retry=3"), Some(1_342_177_280));
+        assert_eq!(size("memory:1000000"), Some(999_936));
+        assert_eq!(size(&format!("file:{file}?size=8MiB&create=yes")), Some(8 << 20));
+        assert!(!path.exists(), "nothing is made");
+        std::fs::write(&path, vec![0; 5000]).unwrap();
+        assert_eq!(size(&format!("{file}")), Some(4608));
+        assert_eq!(size("array:raid1,[memory:1GiB],[memory:1GiB]"), None);
+        let read_only = foresee_url_with(&format!("file:{file}?read_only=yes"), &[]).unwrap().unwrap();
+        assert!(read_only.read_only);
+        for url in
+            ["nul:1GiB", "null:1GiB?direct=no", "null:1GiB?delay=maybe", "null:1MiB?fault=nonsense", "null:7"]
+        {
+            assert!(foresee_url_with(url, &[]).is_err(), "{url}");
+        }
+        let missing = foresee_url_with("/nowhere/at/all", &[]).unwrap_err();
+        assert!(matches!(missing, OpenError::Os { .. }), "{missing}");
     }
 
     /// Blocks and sizes are what was asked for.

@@ -10,7 +10,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
 use serde::{Serialize, Serializer};
 
-use crate::units::{format_duration, format_size, parse_duration, parse_size};
+use crate::units::{format_duration, format_size_exact, parse_duration, parse_size};
 
 /// Bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -20,9 +20,11 @@ pub struct Size(pub u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Span(pub Duration);
 
+/// Exact: what is written can be read again. A size that is only looked at is
+/// [`crate::units::format_size`]'s.
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&format_size(self.0))
+        f.write_str(&format_size_exact(self.0))
     }
 }
 
@@ -46,14 +48,9 @@ impl std::str::FromStr for Span {
     }
 }
 
-/// Exact: a size that has no whole unit is written as its number of bytes.
 impl Serialize for Size {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let text = format_size(self.0);
-        match parse_size(&text) {
-            Ok(bytes) if bytes == self.0 => serializer.serialize_str(&text),
-            _ => serializer.serialize_u64(self.0),
-        }
+        serializer.collect_str(self)
     }
 }
 

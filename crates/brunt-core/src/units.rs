@@ -105,8 +105,8 @@ fn parse(
     u64::try_from(scaled / power).map_err(|_| out_of_range())
 }
 
-/// A size for people: the largest binary unit in which it is at least one, whole numbers as
-/// such (`4KiB`), others with one decimal (`1.5GiB`).
+/// A size for people to read, rounded: the largest binary unit in which it is at least one, whole numbers as
+/// such (`4KiB`), others with one decimal (`1.5GiB`). Files and URLs have [`format_size_exact`].
 pub fn format_size(bytes: u64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     let mut scale = 0;
@@ -119,6 +119,19 @@ pub fn format_size(bytes: u64) -> String {
     } else {
         format!("{:.1}{}", bytes as f64 / unit as f64, units[scale])
     }
+}
+
+/// A size that is read again, exact: as [`format_size`] writes it where that loses nothing (`1.5GiB`), else in the
+/// largest unit in which it is a whole number (`1280MiB`, `1000B`).
+pub fn format_size_exact(bytes: u64) -> String {
+    let short = format_size(bytes);
+    if parse_size(&short) == Ok(bytes) {
+        return short;
+    }
+    let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+    let whole = |scale: &usize| bytes.is_multiple_of(1 << (10 * scale));
+    let scale = (0..units.len()).rev().find(whole).expect("every size is a whole number of bytes");
+    format!("{}{}", bytes >> (10 * scale), units[scale])
 }
 
 /// A duration for people, exact: in the largest of s, ms, us and ns in which it has at most three
@@ -193,6 +206,21 @@ mod tests {
         check("2m", 120_000_000_000);
     }
 
+    #[test]
+    fn exact_sizes_are_read_back_to_the_byte() {
+        let check = |bytes, text: &str| assert_eq!(format_size_exact(bytes), text);
+        check(0, "0B");
+        check(1_342_177_280, "1280MiB");
+        check(1_610_612_736, "1.5GiB");
+        check(1000, "1000B");
+        check((1 << 60) + (1 << 50), "1025PiB");
+        let sizes =
+            (0..64).flat_map(|bit| [-1, 0, 1, 511].map(|more| (1u64 << bit).wrapping_add_signed(more)));
+        for bytes in sizes.chain([u64::MAX, 5 << 60, 10_000_000_000]) {
+            assert_eq!(parse_size(&format_size_exact(bytes)), Ok(bytes), "{}", format_size_exact(bytes));
+        }
+    }
+
     /// Sizes read back as they were meant.
     #[test]
     fn formatting() {
@@ -200,6 +228,7 @@ mod tests {
         assert_eq!(format_size(4096), "4KiB");
         assert_eq!(format_size(1_610_612_736), "1.5GiB");
         assert_eq!(format_size(u64::MAX), "16.0EiB");
+        assert_eq!(format_size(1_342_177_280), "1.2GiB");
         assert_eq!(format_duration(Duration::ZERO), "0");
         assert_eq!(format_duration(Duration::from_micros(1500)), "1.5ms");
         assert_eq!(format_duration(Duration::from_nanos(1_000_000_001)), "1000000.001us");

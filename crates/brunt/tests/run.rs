@@ -59,6 +59,48 @@ fn run_leaves_a_summary() {
     assert_eq!(brunt(&["report", folder.to_str().expect("a plain path")]).status.code(), Some(2));
 }
 
+/// `--check` refuses what does not fit a target whose size is known without opening it, and makes nothing;
+/// `--check=open` opens the rest.
+#[test]
+fn check_looks_at_regions() {
+    let scratch = tempfile::tempdir().expect("a folder");
+    let folder = scratch.path();
+    let check = |url: &str, more: &str, how: &str| {
+        let file = experiment(folder, url, more);
+        let answer = brunt(&["run", &file, how]);
+        let said =
+            String::from_utf8_lossy(&answer.stdout).to_string() + &String::from_utf8_lossy(&answer.stderr);
+        (answer.status.code(), said)
+    };
+    let region = "region = { length = \"1280m\" }";
+    for url in ["null:1279MiB", "memory:1.2GiB", "file:/nowhere/disk.img?size=1GiB&create=yes"] {
+        let (status, said) = check(url, region, "--check");
+        assert_eq!(status, Some(2), "{said}");
+        assert!(said.contains("region: 1280MiB from 0B on is not inside"), "{said}");
+    }
+    let (status, said) = check("null:1280MiB", region, "--check");
+    assert_eq!(status, Some(0), "{said}");
+    assert!(said.contains("takes as long as its requests and bytes need"), "{said}");
+    assert!(said.contains("results would go to"), "{said}");
+    assert!(!said.contains("0:00:00") && !said.contains("are written"), "{said}");
+    let (status, said) = check("null:1GiB?delay=nonsense", "", "--check");
+    assert_eq!(status, Some(2), "{said}");
+    // What is known only when it is opened.
+    let disk = folder.join("disk.img");
+    let url = format!("file:{}?size=1MiB&create=yes", disk.display());
+    let (status, said) = check("/nowhere/disk", "", "--check");
+    assert!(status == Some(0) && said.contains("no /nowhere/disk on this machine"), "{said}");
+    assert_eq!(check("/nowhere/disk", "", "--check=open").0, Some(2));
+    assert_eq!(check(&url, "", "--check").0, Some(0));
+    assert!(!disk.exists());
+    let (status, said) = check(&url, "", "--check=open");
+    assert!(status == Some(0) && disk.exists(), "{said}");
+    let array = "array:raid1,[memory:1MiB],[memory:1MiB]";
+    assert_eq!(check(array, region, "--check").0, Some(0));
+    assert_eq!(check(array, region, "--check=open").0, Some(2));
+    assert!(!folder.join("experiment.results").exists());
+}
+
 /// Trims, zeroes and flushes are made in their shares, counted each for itself with the bytes they name, and refused where the target cannot.
 #[test]
 fn other_kinds_of_requests_are_made_and_counted() {

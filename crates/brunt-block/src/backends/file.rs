@@ -21,7 +21,7 @@ use io_uring::{opcode, squeue, types};
 
 use super::medium::{self, Medium};
 use super::{TRANSFER_BYTES_MAX, in_range};
-use crate::open::{BackendEntry, OpenError, Opened, Options};
+use crate::open::{BackendEntry, OpenError, Options};
 use crate::ring::Done;
 use crate::sparse::Allocation;
 use crate::{Backend, Buf, Completion, Device, DeviceError, DeviceInfo, Op, Port, Request, Ring};
@@ -49,22 +49,9 @@ pub const ENTRY: BackendEntry = BackendEntry {
         ("read_only", "yes: refuse writes"),
         ("force", "yes: open a block device for writing even when it is in use"),
     ],
-    open: open_entry,
+    open: |path, options| Ok(Arc::new(FileBackend::open(Path::new(path), &FileOptions::take(options)?)?)),
+    foresee: |path, options| medium::foresee(Path::new(path), &FileOptions::take(options)?),
 };
-
-fn open_entry(path: &str, options: &mut Options) -> Opened {
-    let options = FileOptions {
-        block_bytes: options.block()?,
-        direct: options.flag("direct")?.unwrap_or(true),
-        write_back: options.flag("write_back")?.unwrap_or(false),
-        size_bytes: options.size("size")?,
-        create: options.flag("create")?.unwrap_or(false),
-        temporary: options.flag("temporary")?.unwrap_or(false),
-        read_only: options.flag("read_only")?.unwrap_or(false),
-        force: options.flag("force")?.unwrap_or(false),
-    };
-    Ok(Arc::new(FileBackend::open(Path::new(path), &options)?))
-}
 
 /// How to open it; see [`ENTRY`] for what each means.
 #[derive(Clone, Debug)]
@@ -85,6 +72,22 @@ pub struct FileOptions {
     pub read_only: bool,
     /// Open a block device for writing even when it is mounted or otherwise held.
     pub force: bool,
+}
+
+impl FileOptions {
+    /// What a URL says.
+    fn take(options: &mut Options) -> Result<FileOptions, OpenError> {
+        Ok(FileOptions {
+            block_bytes: options.block()?,
+            direct: options.flag("direct")?.unwrap_or(true),
+            write_back: options.flag("write_back")?.unwrap_or(false),
+            size_bytes: options.size("size")?,
+            create: options.flag("create")?.unwrap_or(false),
+            temporary: options.flag("temporary")?.unwrap_or(false),
+            read_only: options.flag("read_only")?.unwrap_or(false),
+            force: options.flag("force")?.unwrap_or(false),
+        })
+    }
 }
 
 impl Default for FileOptions {

@@ -13,7 +13,7 @@ use brunt_core::units::format_size;
 
 use super::file::FileOptions;
 use crate::Buf;
-use crate::open::OpenError;
+use crate::open::{Foreseen, OpenError};
 
 /// Size of a block device in bytes (linux/fs.h, `_IOR(0x12, 114, size_t)`; libc has no name for it).
 const BLKGETSIZE64: libc::Ioctl = 0x8008_1272u32 as libc::Ioctl;
@@ -136,6 +136,37 @@ fn open_named(path: &Path, options: &FileOptions) -> Result<Medium, OpenError> {
         notes,
         file,
     })
+}
+
+/// What can be known of a file or block device without opening it.
+pub(super) fn foresee(path: &Path, options: &FileOptions) -> Result<Option<Foreseen>, OpenError> {
+    let made = options.create || options.temporary;
+    let size_bytes = match std::fs::metadata(path) {
+        Ok(metadata) if metadata.is_file() && !options.temporary => {
+            metadata.len().max(options.size_bytes.filter(|_| made).unwrap_or(0))
+        }
+        Ok(metadata) if metadata.file_type().is_block_device() => match sectors(metadata.rdev()) {
+            Some(sectors) => sectors.saturating_mul(512),
+            None => return Ok(None),
+        },
+        Err(error) if !(made && error.kind() == io::ErrorKind::NotFound) => {
+            return Err(OpenError::Os { what: "cannot open", path: path.to_path_buf(), source: error });
+        }
+        // One that is to be made, or what opening refuses.
+        _ => match options.size_bytes {
+            Some(size_bytes) => size_bytes,
+            None => return Ok(None),
+        },
+    };
+    let block_bytes = options.block_bytes.unwrap_or(512);
+    let usable = size_bytes >= u64::from(block_bytes);
+    Ok(usable.then_some(Foreseen { size_bytes, block_bytes, read_only: options.read_only }))
+}
+
+/// The length of a block device in units of 512 bytes, whatever its blocks are (proc_sysfs, `block/*/size`).
+fn sectors(rdev: u64) -> Option<u64> {
+    let path = format!("/sys/dev/block/{}:{}/size", libc::major(rdev), libc::minor(rdev));
+    std::fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
 /// Blocks are less than what is read and written at once; `direct` of a file can be given up.

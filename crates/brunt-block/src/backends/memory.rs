@@ -23,6 +23,7 @@ pub const ENTRY: BackendEntry = BackendEntry {
         })?;
         Ok(Arc::new(backend))
     },
+    foresee: super::foresee,
 };
 
 /// The backend.
@@ -38,7 +39,7 @@ impl MemoryBackend {
     /// See [`SparseMemory::new`].
     pub fn new(size_bytes: u64, block_bytes: u32) -> io::Result<MemoryBackend> {
         let info = DeviceInfo {
-            name: format!("memory:{}", brunt_core::units::format_size(size_bytes)),
+            name: format!("memory:{}", brunt_core::units::format_size_exact(size_bytes)),
             unmap: true,
             ..super::inline_info(size_bytes, block_bytes)
         };

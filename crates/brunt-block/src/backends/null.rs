@@ -26,6 +26,10 @@ pub const ENTRY: BackendEntry = BackendEntry {
         }
         Ok(Arc::new(backend))
     },
+    foresee: |size, options| {
+        options.flag("fill")?;
+        super::foresee(size, options)
+    },
 };
 
 /// The backend.
@@ -37,7 +41,7 @@ pub struct NullBackend {
 impl NullBackend {
     /// A device of `size_bytes` in blocks of `block_bytes`.
     pub fn new(size_bytes: u64, block_bytes: u32) -> NullBackend {
-        let name = format!("null:{}", brunt_core::units::format_size(size_bytes));
+        let name = format!("null:{}", brunt_core::units::format_size_exact(size_bytes));
         let info = DeviceInfo { name, unmap: true, ..super::inline_info(size_bytes, block_bytes) };
         NullBackend { info, fill: true }
     }

@@ -52,9 +52,14 @@ pub const ENTRY: BackendEntry = BackendEntry {
     example: "iscsi://127.0.0.1:3260/iqn.2026-11.io.brunt:t0/0",
     options: OPTIONS,
     open: open_entry,
+    foresee: |place, options| config(place, options).map(|_| None),
 };
 
 fn open_entry(place: &str, options: &mut Options) -> Opened {
+    Ok(Arc::new(Initiator::open(config(place, options)?)?))
+}
+
+fn config(place: &str, options: &mut Options) -> Result<InitiatorConfig, OpenError> {
     let config = InitiatorConfig::parse(place, options, &|key| std::env::var(key).ok())?;
     if config.target.is_empty() {
         return Err(OpenError::Refused(format!(
@@ -62,7 +67,7 @@ fn open_entry(place: &str, options: &mut Options) -> Opened {
             config.name()
         )));
     }
-    Ok(Arc::new(Initiator::open(config)?))
+    Ok(config)
 }
 
 /// A LUN that was logged in to once, so that it is known what it is.

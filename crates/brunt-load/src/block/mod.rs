@@ -14,6 +14,7 @@ pub mod calibrate;
 pub mod data;
 mod describe;
 pub mod generator;
+mod passes;
 pub mod pattern;
 mod session;
 pub mod synthetic;
@@ -166,7 +167,8 @@ impl Load for BlockLoad {
     ) -> Result<(Prepared, Box<dyn Running>), LoadError> {
         let backend = device(on)?;
         let mut workload = self.ordered(order);
-        workload.check_device(backend.info())?;
+        let (_, region_bytes) = workload.check_device(backend.info())?;
+        workload.settle_passes(region_bytes);
         let ring = match workload.ring {
             RingMode::Auto => self.choose_ring(on, order.seed, stop)?,
             stated => RingChoice::stated(stated),

@@ -265,6 +265,9 @@ pub struct Stop {
     /// After so many bytes were asked for, all workers together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<Size>,
+    /// After as many bytes as the region has, so many times over, all workers together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub passes: Option<u32>,
     /// After so long.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time: Option<Span>,
@@ -486,11 +489,16 @@ impl Workload {
     }
 
     fn check_stop(&self) -> Result<(), WorkloadError> {
-        let Stop { requests, bytes, time, steady } = self.stop;
-        if requests.is_none() && bytes.is_none() && time.is_none() && steady.is_none() {
-            wrong("stop", "say when to stop: requests, bytes, time or steady, such as { time = \"30s\" }")?;
+        let Stop { requests, bytes, passes, time, steady } = self.stop;
+        if self.stop == Stop::default() {
+            let ends = "requests, bytes, passes, time or steady";
+            wrong("stop", format!("say when to stop: {ends}, such as {{ time = \"30s\" }}"))?;
         }
-        if requests == Some(0) || bytes == Some(Size(0)) || time.is_some_and(|time| time.0.is_zero()) {
+        if requests == Some(0)
+            || bytes == Some(Size(0))
+            || passes == Some(0)
+            || time.is_some_and(|time| time.0.is_zero())
+        {
             wrong("stop", "nothing would be measured; give more than 0")?;
         }
         if let Some(steady) = steady {
@@ -745,6 +753,7 @@ mod tests {
         };
         let stop = "stop = { time = \"1s\" }";
         check("", "stop");
+        check("stop = { passes = 0 }", "stop");
         check(&format!("{stop}\nread = 1.5"), "read");
         check(&format!("{stop}\nblocks = []"), "blocks");
         check(&format!("{stop}\nblocks = [{{ size = 1000 }}]"), "blocks");

@@ -1,6 +1,7 @@
 //! What a terminal gets of an experiment: the plan before it, the table after it, 80 columns wide.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use brunt_result::by_kind::{KindOverRuns, over_runs};
 use brunt_result::choice::RingMode;
@@ -233,6 +234,20 @@ fn counted(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
+/// How long it takes, as far as that can be known.
+fn duration(least: Duration, open_ended: bool) -> String {
+    let seconds = least.as_secs();
+    let more = if open_ended { ", and what its requests and bytes need" } else { "" };
+    match seconds {
+        0 if open_ended && least.is_zero() => "takes as long as its requests and bytes need".to_string(),
+        0 => format!("takes about {:.1} s{more}", least.as_secs_f64().max(0.1)),
+        _ => {
+            let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+            format!("takes about {hours}:{minutes:02}:{seconds:02}{more}")
+        }
+    }
+}
+
 /// What `--check` says: what would run, how long, what would be written.
 pub fn describe(experiment: &Experiment, plan: &Plan) -> Vec<String> {
     let (points, runs) = (plan.points.len(), plan.runs.len());
@@ -244,10 +259,7 @@ pub fn describe(experiment: &Experiment, plan: &Plan) -> Vec<String> {
         counted(runs, "run"),
         experiment.seed
     )];
-    let (seconds, more) =
-        (plan.time_min.as_secs(), if plan.open_ended { " and what runs without a time need" } else { "" });
-    let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
-    lines.push(format!("takes about {hours}:{minutes:02}:{seconds:02}{more}"));
+    lines.push(duration(plan.time_min, plan.open_ended));
     for (name, target) in &experiment.targets {
         match &target.serve {
             Some(serve) if serve.is_sink() => {

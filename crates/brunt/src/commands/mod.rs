@@ -15,6 +15,7 @@ mod record;
 mod report;
 mod role;
 mod run;
+mod run_check;
 mod schema;
 mod sink;
 mod target;

@@ -10,16 +10,16 @@ use brunt_fio::FioJson;
 use brunt_probe::{Prober, Watch};
 use brunt_result::summary::{self, Summary};
 use brunt_study::experiment::{Experiment, Plan, Target};
-use brunt_study::fault::{FaultSchedule, overlaps};
+use brunt_study::fault::FaultSchedule;
 use brunt_study::hook::{Company, RunHook};
 use brunt_study::lab::BuiltLab;
 use brunt_study::observe::Observer;
 use brunt_study::probing::Probing;
 use brunt_study::results::Results;
 use brunt_study::role::{Here, Place, Role, Roles};
-use brunt_study::study::{Study, describe, table};
-use serde_json::json;
+use brunt_study::study::{Study, table};
 
+use super::run_check::{self, Check};
 use super::{Subcommand, report};
 use crate::cli::{Done, Failure, Output};
 use crate::{dashboard, devices, lab};
@@ -35,9 +35,11 @@ pub struct Run {
     /// Folder for the results; default: the experiment's name with ".results", and a number when there are some already
     #[arg(long)]
     out: Option<PathBuf>,
-    /// Only say what would run, how long it takes and what it would overwrite
-    #[arg(long)]
-    check: bool,
+    /// Only say what would run, how long it takes and what it would overwrite, and whether workloads fit the
+    /// targets as far as that is known without opening them; '--check=open' opens them, too
+    #[arg(long, value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "closed",
+        value_name = "HOW")]
+    check: Option<Check>,
     /// What is printed at the end: a table, or figures in the shape of fio's JSON, in which a point
     /// is a job; json+ has all buckets of its histograms
     #[arg(long, value_enum, default_value = "table", value_name = "FORMAT")]
@@ -58,6 +60,7 @@ impl Subcommand for Run {
     const NAMES_DEVICES: bool = true;
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
         ("brunt run block-sizes.toml --check", "What would run, for how long, and what is overwritten"),
+        ("brunt run block-sizes.toml --check=open", "The same with its targets opened"),
         ("brunt run block-sizes.toml --out results/monday", "Run it"),
         ("brunt run block-sizes.toml --output-format fio-json", "For dashboards that read fio's output"),
     ];
@@ -67,9 +70,8 @@ impl Subcommand for Run {
         let plan = experiment.plan();
         let folder = self.out.unwrap_or_else(|| free_folder(&self.experiment));
         let taken = folder.join(summary::FILE_NAME).exists();
-        if self.check {
-            check(&experiment, &plan, &folder, taken, output);
-            return Ok(());
+        if let Some(how) = self.check {
+            return run_check::check(&experiment, &plan, how, &folder, output);
         }
         if taken {
             let what = format!("{} holds results already", folder.display());
@@ -137,33 +139,15 @@ impl Subcommand for Run {
     }
 }
 
-/// Prints what a run would do: `--check`.
-fn check(experiment: &Experiment, plan: &Plan, folder: &Path, taken: bool, output: &Output) {
-    describe(experiment, plan).into_iter().for_each(|line| output.line(line));
-    let state = if taken { "exist already; choose another folder" } else { "are written" };
-    output.line(format_args!("results in {} {state}", folder.display()));
-    output.object(&json!({
-        "name": experiment.name,
-        "points": plan.points,
-        "runs": plan.runs.len(),
-        "time_min_s": plan.time_min.as_secs_f64(),
-        "open_ended": plan.open_ended,
-        "written": plan.written,
-        "overlapping_faults": overlaps(&experiment.fault, experiment),
-        "results": folder,
-        "results_exist": taken,
-    }));
-}
-
 /// The targets of an experiment, and the processes that serve some of them.
-struct Opened {
-    targets: BTreeMap<String, Arc<dyn Backend>>,
-    roles: Vec<Arc<Role>>,
-    roles_by_target: BTreeMap<String, Arc<Role>>,
+pub(super) struct Opened {
+    pub targets: BTreeMap<String, Arc<dyn Backend>>,
+    pub roles: Vec<Arc<Role>>,
+    pub roles_by_target: BTreeMap<String, Arc<Role>>,
 }
 
 /// Starts what is served and opens all targets; refuses those that hold something that would be overwritten.
-fn open(
+pub(super) fn open(
     experiment: &Experiment,
     plan: &Plan,
     lab: Option<&BuiltLab>,

@@ -335,6 +335,14 @@ struct LunWords {
 const LUN_HELP: &str = "options of --lun are thin, thick, ro, removable, wb, wt, block=512, block=4096, \
     serial=TEXT, aptpl=FILE, sanitize=SIZE";
 
+/// The device URL of a LUN as `--lun` takes it.
+///
+/// # Errors
+/// Its options are wrong.
+pub(super) fn lun_url(text: &str) -> Result<String, Failure> {
+    Ok(parse_lun(text)?.url)
+}
+
 /// Takes options off the end as long as they are ones, so that a path may hold commas.
 fn parse_lun(text: &str) -> Result<LunWords, Failure> {
     let mut words = LunWords::default();

@@ -58,6 +58,8 @@ pub const ENTRY: BackendEntry = BackendEntry {
     example: "array:raid5,chunk=64k,[memory:1MiB],[memory:1MiB],[memory:1MiB],spare=[memory:1MiB]",
     options: &[],
     open,
+    // Its members would have to be opened.
+    foresee: |_, _| Ok(None),
 };
 
 /// An array as a URL has it.

@@ -23,7 +23,7 @@ pub use sink::{Sink, SinkConfig, SinkListener, SinkStats};
 
 use self::frame::{FrameError, HEADER_BYTES, Header, Kind, TRANSFER_BYTES_MAX};
 use super::in_range;
-use crate::open::{BackendEntry, OpenError, Opened, Options, bad_value};
+use crate::open::{BackendEntry, Foreseen, OpenError, Opened, Options, bad_value};
 use crate::socket::SocketOptions;
 use crate::{
     Backend, Buf, Completion, Device, DeviceError, DeviceInfo, Health, Lent, Op, Place, Request, Ring, Stream,
@@ -55,6 +55,10 @@ pub const ENTRY: BackendEntry = BackendEntry {
         ("no_delay", "yes (default): no message waits for company; no"),
     ],
     open: |place, options| -> Opened { Ok(Arc::new(TcpBackend::open(Config::take(place, options)?)?)) },
+    foresee: |place, options| {
+        let Config { size_bytes, block_bytes, .. } = Config::take(place, options)?;
+        Ok(Some(Foreseen { size_bytes, block_bytes, read_only: false }))
+    },
 };
 
 /// What a URL says.

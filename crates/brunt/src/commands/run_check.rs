@@ -1,0 +1,130 @@
+//! `brunt run --check`: what an experiment would do, and whether its workloads fit its targets, without making a run.
+//! Called by [`super::run`].
+//!
+//! The rule: plain `--check` opens nothing and asks nobody, so that an experiment can be checked on any machine; what it
+//! refuses would be refused by the run as well.
+
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::path::Path;
+
+use brunt_block::{DeviceInfo, OpenError, foresee_url_with};
+use brunt_result::summary;
+use brunt_study::experiment::{Experiment, Plan, Point, Target};
+use brunt_study::fault::overlaps;
+use brunt_study::study::describe;
+use serde_json::json;
+
+use super::{run, target};
+use crate::cli::{Done, Failure, Output};
+use crate::{devices, lab};
+
+/// What `--check` may do to find out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Check {
+    /// Open nothing
+    Closed,
+    /// Build the lab, start what is served and open all targets, then let go of them
+    Open,
+}
+
+/// Says what a run would do, and refuses what cannot be run.
+pub(super) fn check(
+    experiment: &Experiment,
+    plan: &Plan,
+    how: Check,
+    folder: &Path,
+    output: &Output,
+) -> Done {
+    match how {
+        Check::Closed => {
+            for (name, info) in foreseen(experiment, output)? {
+                fit(plan, &name, &info)?;
+            }
+        }
+        Check::Open => {
+            let lab = experiment.lab.as_ref().map(|entry| lab::enter(entry, experiment.seed)).transpose()?;
+            let opened = run::open(experiment, plan, lab.as_ref(), output)?;
+            for (name, backend) in &opened.targets {
+                fit(plan, name, backend.info())?;
+            }
+            for role in &opened.roles {
+                role.shutdown().map_err(Failure::failed)?;
+            }
+        }
+    }
+    describe(experiment, plan).into_iter().for_each(|line| output.line(line));
+    let taken = folder.join(summary::FILE_NAME).exists();
+    output.line(match taken {
+        true => format!("{} holds results already; choose another folder with --out", folder.display()),
+        false => format!("results would go to {}", folder.display()),
+    });
+    output.object(&json!({
+        "name": experiment.name,
+        "points": plan.points,
+        "runs": plan.runs.len(),
+        "time_min_s": plan.time_min.as_secs_f64(),
+        "open_ended": plan.open_ended,
+        "written": plan.written,
+        "overlapping_faults": overlaps(&experiment.fault, experiment),
+        "results": folder,
+        "results_exist": taken,
+    }));
+    Ok(())
+}
+
+/// What the targets' devices will be, of those of which that is known.
+fn foreseen(experiment: &Experiment, output: &Output) -> Result<BTreeMap<String, DeviceInfo>, Failure> {
+    let mut infos = BTreeMap::new();
+    for (name, target) in &experiment.targets {
+        for url in urls(target)? {
+            let found = match foresee_url_with(&url, brunt_iscsi::BACKENDS) {
+                Ok(found) => found,
+                // Perhaps it is on the machine that the experiment is for.
+                Err(OpenError::Os { source, path, .. }) if source.kind() == ErrorKind::NotFound => {
+                    output.note(format_args!("{name}: there is no {} on this machine", path.display()));
+                    continue;
+                }
+                Err(error) => {
+                    return Err(devices::open_failure(&error, format!("target {name}: {error}")));
+                }
+            };
+            // Of several LUNs the one that is measured.
+            if let Some(info) = found
+                && target_url(target)?.as_deref() == Some(url.as_str())
+            {
+                infos.insert(name.clone(), info);
+            }
+        }
+    }
+    Ok(infos)
+}
+
+/// All that a target opens: its URL, or those of the LUNs that are served.
+fn urls(target: &Target) -> Result<Vec<String>, Failure> {
+    match &target.serve {
+        None => Ok(vec![target.url.clone()]),
+        Some(serve) => serve.luns().iter().map(|lun| target::lun_url(lun)).collect(),
+    }
+}
+
+/// What is measured of it; a sink has none.
+fn target_url(target: &Target) -> Result<Option<String>, Failure> {
+    match &target.serve {
+        None => Ok(Some(target.url.clone())),
+        Some(serve) if serve.is_sink() => Ok(None),
+        Some(_) => target::lun_url(target.place()).map(Some),
+    }
+}
+
+/// Whether the workloads of all points on this target fit its device.
+fn fit(plan: &Plan, name: &str, info: &DeviceInfo) -> Done {
+    for point in plan.points.iter().filter(|point| point.target == name) {
+        if let Some(workload) = Point::workload(point) {
+            workload
+                .check_device(info)
+                .map_err(|error| Failure::usage(format!("{}: {error}", point.label)))?;
+        }
+    }
+    Ok(())
+}
