@@ -5,9 +5,9 @@
 
 use brunt_core::Nanos;
 
-use crate::packing::all_same;
-use crate::table::{Column, Kind, Table};
-use crate::words::Words;
+use crate::cells::{Cells, Texts, Values};
+use crate::table::{Coding, Column, Table};
+use crate::words::{TileColumn, Words};
 
 /// Columns of the same length.
 #[derive(Clone, Debug, PartialEq)]
@@ -15,167 +15,6 @@ pub struct Batch {
     table: &'static Table,
     rows: usize,
     columns: Vec<Cells>,
-}
-
-/// One column's values; a null has an arbitrary value in its place.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Cells {
-    pub values: Values,
-    /// Parquet's definition levels, 1 for a value and 0 for a null; empty unless nullable.
-    pub levels: Vec<i16>,
-    pub nulls: usize,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Values {
-    Ints(Vec<i64>),
-    Floats(Vec<f64>),
-    Bools(Vec<bool>),
-    Texts(Texts),
-}
-
-impl Values {
-    fn kind(&self) -> Kind {
-        match self {
-            Values::Ints(_) => Kind::Int,
-            Values::Floats(_) => Kind::Float,
-            Values::Bools(_) => Kind::Bool,
-            Values::Texts(_) => Kind::Text,
-        }
-    }
-}
-
-/// Texts end to end.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Texts {
-    pub bytes: String,
-    /// Where each ends in `bytes`.
-    pub ends: Vec<usize>,
-}
-
-impl Texts {
-    pub fn push(&mut self, text: &str) {
-        self.bytes.push_str(text);
-        self.ends.push(self.bytes.len());
-    }
-
-    pub fn range(&self, row: usize) -> std::ops::Range<usize> {
-        (if row == 0 { 0 } else { self.ends[row - 1] })..self.ends[row]
-    }
-}
-
-impl Cells {
-    pub fn new(kind: Kind) -> Cells {
-        let values = match kind {
-            Kind::Int => Values::Ints(Vec::new()),
-            Kind::Float => Values::Floats(Vec::new()),
-            Kind::Bool => Values::Bools(Vec::new()),
-            Kind::Text => Values::Texts(Texts::default()),
-        };
-        Cells { values, levels: Vec::new(), nulls: 0 }
-    }
-
-    pub fn len(&self) -> usize {
-        match &self.values {
-            Values::Ints(values) => values.len(),
-            Values::Floats(values) => values.len(),
-            Values::Bools(values) => values.len(),
-            Values::Texts(texts) => texts.ends.len(),
-        }
-    }
-
-    fn clear(&mut self) {
-        match &mut self.values {
-            Values::Ints(values) => values.clear(),
-            Values::Floats(values) => values.clear(),
-            Values::Bools(values) => values.clear(),
-            Values::Texts(texts) => {
-                texts.bytes.clear();
-                texts.ends.clear();
-            }
-        }
-        self.levels.clear();
-        self.nulls = 0;
-    }
-
-    fn append(&mut self, other: &Cells) {
-        match (&mut self.values, &other.values) {
-            (Values::Ints(own), Values::Ints(more)) => own.extend_from_slice(more),
-            (Values::Floats(own), Values::Floats(more)) => own.extend_from_slice(more),
-            (Values::Bools(own), Values::Bools(more)) => own.extend_from_slice(more),
-            (Values::Texts(own), Values::Texts(more)) => {
-                let base = own.bytes.len();
-                own.bytes.push_str(&more.bytes);
-                own.ends.extend(more.ends.iter().map(|end| base + end));
-            }
-            _ => unreachable!("batches of one table have the same columns"),
-        }
-        self.levels.extend_from_slice(&other.levels);
-        self.nulls += other.nulls;
-    }
-
-    /// Whether every row says the same, as half of the columns do.
-    pub fn are_all_same(&self) -> bool {
-        let values = || match &self.values {
-            Values::Ints(values) => all_same(values),
-            Values::Bools(values) => values.iter().all(|value| *value == values[0]),
-            Values::Floats(_) | Values::Texts(_) => false,
-        };
-        self.nulls == self.len() || (self.nulls == 0 && values())
-    }
-
-    /// Puts these cells in an order of rows, into other ones.
-    pub fn in_order(&self, order: &[u32], into: &mut Cells) {
-        fn gather<T: Copy>(values: &[T], order: &[u32], into: &mut Vec<T>) {
-            into.clear();
-            into.extend(order.iter().map(|row| values[*row as usize]));
-        }
-        match (&self.values, &mut into.values) {
-            (Values::Ints(values), Values::Ints(into)) => gather(values, order, into),
-            (Values::Floats(values), Values::Floats(into)) => gather(values, order, into),
-            (Values::Bools(values), Values::Bools(into)) => gather(values, order, into),
-            (Values::Texts(texts), Values::Texts(into)) => {
-                into.bytes.clear();
-                into.ends.clear();
-                order.iter().for_each(|row| into.push(&texts.bytes[texts.range(*row as usize)]));
-            }
-            (values, _) => {
-                *into = Cells::new(values.kind());
-                return self.in_order(order, into);
-            }
-        }
-        gather(&self.levels, if self.levels.is_empty() { &[] } else { order }, &mut into.levels);
-        into.nulls = self.nulls;
-    }
-
-    /// `rows` rows without a value.
-    pub fn fill_nulls(&mut self, rows: usize) {
-        match &mut self.values {
-            Values::Ints(values) => values.resize(rows, 0),
-            Values::Floats(values) => values.resize(rows, 0.0),
-            Values::Bools(values) => values.resize(rows, false),
-            Values::Texts(texts) => texts.ends.resize(rows, 0),
-        }
-        self.levels.resize(rows, 0);
-    }
-
-    /// After a file filled `values` and perhaps `levels`.
-    pub fn complete(&mut self, rows: usize, nullable: bool) {
-        if nullable {
-            self.levels.resize(rows, 1);
-        }
-        self.nulls = self.levels.iter().filter(|level| **level == 0).count();
-    }
-
-    fn bytes(&self) -> usize {
-        let values = match &self.values {
-            Values::Ints(values) => values.len() * 8,
-            Values::Floats(values) => values.len() * 8,
-            Values::Bools(values) => values.len(),
-            Values::Texts(texts) => texts.ends.len() * 8 + texts.bytes.len(),
-        };
-        values + self.levels.len() * 2
-    }
 }
 
 impl Batch {
@@ -233,11 +72,30 @@ impl Batch {
     /// # Panics
     /// The table has more than 63 columns: our own mistake.
     pub fn append_words<'t>(&mut self, words: &Words, text: impl Fn(i64) -> &'t str) {
+        self.append_tiles(words, |_, values, words| match values {
+            Values::Texts(texts) => words.iter().for_each(|word| texts.push(text(*word))),
+            _ => panic!("texts among codes"),
+        });
+    }
+
+    /// The same where the words of text columns are codes: `name` gives the text of each, always the same one. Codes
+    /// stay codes until the file is made, which then has each text once.
+    ///
+    /// # Panics
+    /// As [`Batch::append_words`]; a code is no 16-bit number, or a column coded otherwise than as a dictionary.
+    pub fn append_codes(&mut self, words: &Words, name: fn(i64) -> &'static str) {
+        self.append_tiles(words, |column, values, words| {
+            assert_eq!(column.coding, Coding::Dictionary, "codes in {}", column.name);
+            values.codes_of(name).extend(words);
+        });
+    }
+
+    /// Adds rows tile by tile; `texts` adds the words of a text column.
+    fn append_tiles(&mut self, words: &Words, mut texts: impl FnMut(&Column, &mut Values, &[i64])) {
         let count = self.columns.len();
         assert!(count < 64, "{} columns of {}", count, self.table.name);
         for (tile, rows) in words.tiles(count) {
-            let nulls = &tile[count][..rows];
-            let (any, all) = nulls.iter().fold((0, !0), |(any, all), nulls| (any | nulls, all & nulls));
+            let nulls = Nulls::of(&tile[count], rows);
             let columns = self.columns.iter_mut().zip(self.table.columns).zip(tile);
             for (index, ((cells, column), words)) in columns.enumerate() {
                 let words = &words[..rows];
@@ -245,20 +103,10 @@ impl Batch {
                     Values::Ints(values) => values.extend_from_slice(words),
                     Values::Floats(values) => values.extend(words.iter().map(|word| *word as f64)),
                     Values::Bools(values) => values.extend(words.iter().map(|word| *word != 0)),
-                    Values::Texts(texts) => words.iter().for_each(|word| texts.push(text(*word))),
+                    values => texts(column, values, words),
                 }
-                if !column.nullable {
-                    continue;
-                }
-                let before = cells.levels.len();
-                if any >> index & 1 == 0 {
-                    cells.levels.resize(before + rows, 1);
-                } else if all >> index & 1 == 1 {
-                    cells.levels.resize(before + rows, 0);
-                    cells.nulls += rows;
-                } else {
-                    cells.levels.extend(nulls.iter().map(|nulls| 1 - (nulls >> index & 1) as i16));
-                    cells.nulls += cells.levels[before..].iter().filter(|level| **level == 0).count();
+                if column.nullable {
+                    nulls.append_to(cells, index);
                 }
             }
             self.rows += rows;
@@ -322,7 +170,13 @@ impl Batch {
     /// The texts of a column, row by row.
     pub fn texts(&self, column: &str) -> impl ExactSizeIterator<Item = &str> {
         match &self.columns[self.table.index_of(column)].values {
-            Values::Texts(texts) => (0..texts.ends.len()).map(|row| &texts.bytes[texts.range(row)]),
+            values @ (Values::Texts(_) | Values::Codes(_)) => {
+                (0..values.len()).map(move |row| match values {
+                    Values::Texts(texts) => &texts.bytes[texts.range(row)],
+                    Values::Codes(codes) => codes.name(row),
+                    _ => unreachable!("texts or codes"),
+                })
+            }
             _ => panic!("{}.{column} holds no texts", self.table.name),
         }
     }
@@ -342,6 +196,36 @@ impl Batch {
 
     fn name_of(&self, column: usize) -> String {
         format!("{}.{}", self.table.name, self.table.columns[column].name)
+    }
+}
+
+/// Which columns of a tile's rows have no value.
+struct Nulls<'a> {
+    rows: &'a [i64],
+    /// Bits of columns in which any row has none, and in which all have none.
+    any: i64,
+    all: i64,
+}
+
+impl Nulls<'_> {
+    fn of(words: &TileColumn, rows: usize) -> Nulls<'_> {
+        let rows = &words[..rows];
+        let (any, all) = rows.iter().fold((0, !0), |(any, all), nulls| (any | nulls, all & nulls));
+        Nulls { rows, any, all }
+    }
+
+    /// Adds the levels of a column.
+    fn append_to(&self, cells: &mut Cells, index: usize) {
+        let (before, rows) = (cells.levels.len(), self.rows.len());
+        if self.any >> index & 1 == 0 {
+            cells.levels.resize(before + rows, 1);
+        } else if self.all >> index & 1 == 1 {
+            cells.levels.resize(before + rows, 0);
+            cells.nulls += rows;
+        } else {
+            cells.levels.extend(self.rows.iter().map(|nulls| 1 - (nulls >> index & 1) as i16));
+            cells.nulls += cells.levels[before..].iter().filter(|level| **level == 0).count();
+        }
     }
 }
 
@@ -485,6 +369,7 @@ impl Row<'_> {
             Values::Floats(values) => values.push(0.0),
             Values::Bools(values) => values.push(false),
             Values::Texts(texts) => texts.push(""),
+            Values::Codes(_) => self.wrong(),
         }
         cells.levels.push(0);
         cells.nulls += 1;
@@ -579,6 +464,38 @@ mod tests {
         assert_eq!((other.rows(), words.rows()), (556, 256));
         let short = move || words.line(&TABLE).int(1).end();
         assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(short)).is_err());
+    }
+
+    /// Codes say what texts would, in order and beside nulls.
+    #[test]
+    fn rows_as_codes() {
+        const CODED: Table = Table {
+            name: "c",
+            doc: "Rows.",
+            columns: &[Column::int("a", "Integers."), Column::text("b", "Texts.").nullable()],
+        };
+        fn name(code: i64) -> &'static str {
+            ["zero", "one", "two"][code as usize % 3]
+        }
+        let (mut one, mut other, mut words) = (Batch::new(&CODED), Batch::new(&CODED), Words::default());
+        for row in 0..300_i64 {
+            let code = (row % 7 != 0).then_some(row % 5);
+            one.row().int(-row).text_or_null(code.map(name)).end();
+            words.line(&CODED).int(-row).int_or_null(code).end();
+        }
+        other.append_codes(&words, name);
+        let told = |batch: &Batch| -> Vec<Option<String>> {
+            let texts = batch.texts("b").enumerate();
+            texts.map(|(row, text)| (!batch.is_null("b", row)).then(|| text.to_string())).collect()
+        };
+        assert_eq!(told(&other), told(&one));
+        let mut order = Order::default();
+        let (one, sorted) = (in_order(&one, "a", &mut order), in_order(&other, "a", &mut order));
+        assert_eq!(told(&sorted), told(&one));
+        let mut more = other.clone();
+        more.append(&other);
+        more.append(&Batch::new(&CODED));
+        assert_eq!((more.rows(), told(&more).len()), (600, 600));
     }
 
     /// The rows as they would be written.

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 use parquet::basic::{
-    Compression, ConvertedType, Encoding, LogicalType, Repetition, Type as Physical, ZstdLevel,
+    Compression, ConvertedType, Encoding, LogicalType, Repetition, TimeUnit, Type as Physical, ZstdLevel,
 };
 use parquet::column::page::{CompressedPage, Page, PageWriter};
 use parquet::column::writer::ColumnCloseResult;
@@ -22,7 +22,8 @@ use parquet::file::writer::{SerializedFileWriter, SerializedPageWriter, TrackedW
 use parquet::schema::types::{ColumnDescPtr, SchemaDescriptor, Type, TypePtr};
 use std::hash::BuildHasher;
 
-use crate::batch::{Batch, Cells, Order, Texts, Values};
+use crate::batch::{Batch, Order};
+use crate::cells::{Cells, Codes, Texts, Values};
 use crate::packing;
 use crate::table::{Coding, Column, Kind, Table};
 
@@ -79,6 +80,8 @@ struct Scratch {
     compressed: Vec<u8>,
     dictionary: Vec<u8>,
     indexes: Vec<u32>,
+    /// The entry of each code.
+    places: Vec<u32>,
     table: HashTable<u32>,
 }
 
@@ -272,7 +275,43 @@ fn lay_out(scratch: &mut Scratch, cells: &Cells, column: &Column) -> LaidOut {
             LaidOut::plainly(Encoding::PLAIN, Statistics::boolean(min, max, None, nulls, false))
         }
         Values::Texts(texts) => lay_out_texts(scratch, cells, texts, column),
+        Values::Codes(codes) => lay_out_codes(scratch, cells, codes),
     }
+}
+
+/// A dictionary of the codes' texts: what makes it is a table of as many places as there are codes.
+fn lay_out_codes(scratch: &mut Scratch, cells: &Cells, codes: &Codes) -> LaidOut {
+    const NONE: u32 = u32::MAX;
+    let mut entries: Vec<&str> = Vec::new();
+    let Scratch { places, indexes, dictionary, .. } = scratch;
+    dictionary.clear();
+    indexes.clear();
+    places.clear();
+    places.resize(codes.codes.iter().max().map_or(0, |max| usize::from(*max) + 1), NONE);
+    let mut index_of = |code: u16| {
+        let place = &mut places[usize::from(code)];
+        if *place == NONE {
+            let name = codes.name_of(code);
+            let known = entries.iter().position(|entry| *entry == name);
+            *place = known.unwrap_or(entries.len()) as u32;
+            if known.is_none() {
+                entries.push(name);
+                dictionary.extend_from_slice(&(name.len() as u32).to_le_bytes());
+                dictionary.extend_from_slice(name.as_bytes());
+            }
+        }
+        *place
+    };
+    if cells.nulls == 0 {
+        indexes.extend(codes.codes.iter().map(|code| index_of(*code)));
+    } else {
+        let present = is_present(cells).zip(&codes.codes).filter(|(present, _)| *present);
+        indexes.extend(present.map(|(_, code)| index_of(*code)));
+    }
+    let bytes = || entries.iter().map(|entry| entry.as_bytes());
+    let statistics = text_statistics(bytes().min().zip(bytes().max()), Some(cells.nulls as u64));
+    let count = entries.len() as u32;
+    indexed(scratch, count, statistics)
 }
 
 fn lay_out_texts(scratch: &mut Scratch, cells: &Cells, texts: &Texts, column: &Column) -> LaidOut {
@@ -418,7 +457,7 @@ fn compression() -> Compression {
 /// How Parquet stores a kind.
 pub(crate) fn physical(kind: Kind) -> Physical {
     match kind {
-        Kind::Int => Physical::INT64,
+        Kind::Int | Kind::Time => Physical::INT64,
         Kind::Float => Physical::DOUBLE,
         Kind::Bool => Physical::BOOLEAN,
         Kind::Text => Physical::BYTE_ARRAY,
@@ -431,6 +470,10 @@ fn field(column: &Column) -> Type {
         Type::primitive_type_builder(column.name, physical(column.kind)).with_repetition(repetition);
     if column.kind == Kind::Text {
         field = field.with_logical_type(Some(LogicalType::String)).with_converted_type(ConvertedType::UTF8);
+    }
+    if column.kind == Kind::Time {
+        // Readers that do not know nanoseconds see an Int64, as converted types have none.
+        field = field.with_logical_type(Some(LogicalType::timestamp(true, TimeUnit::NANOS)));
     }
     field.build().expect("each kind is a valid primitive type")
 }
@@ -449,6 +492,15 @@ fn properties(table: &Table) -> WriterProperties {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A time is a timestamp in UTC to the nanosecond, and an Int64 for those who do not know that.
+    #[test]
+    fn times_are_timestamps() {
+        let field = field(&Column::time("at", "When."));
+        let logical = field.get_basic_info().logical_type_ref();
+        assert_eq!(logical, Some(&LogicalType::timestamp(true, TimeUnit::NANOS)));
+        assert_eq!(field.get_physical_type(), Physical::INT64);
+    }
 
     /// A batch without rows is a complete file too: an engine finds the columns in it.
     #[test]

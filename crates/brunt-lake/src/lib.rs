@@ -17,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 pub mod batch;
+mod cells;
 mod encode;
 mod error;
 pub mod markdown;

@@ -14,7 +14,8 @@ use parquet::data_type::ByteArray;
 use parquet::errors::ParquetError;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 
-use crate::batch::{Batch, Cells, Values};
+use crate::batch::Batch;
+use crate::cells::{Cells, Values};
 use crate::encode::{TABLE_KEY, physical};
 use crate::error::LakeError;
 use crate::table::Table;

@@ -36,6 +36,8 @@ pub struct Column {
 pub enum Kind {
     /// Int64.
     Int,
+    /// A time on the calendar: Int64 nanoseconds since 1970, UTC (Parquet's TIMESTAMP).
+    Time,
     /// Double.
     Float,
     /// Boolean.
@@ -64,6 +66,11 @@ impl Column {
     /// An integer column, delta-coded unless said otherwise.
     pub const fn int(name: &'static str, doc: &'static str) -> Column {
         Column::new(name, Kind::Int, Coding::Delta, doc)
+    }
+
+    /// A column of times on the calendar, given as nanoseconds since 1970. Its name has no unit: engines know it.
+    pub const fn time(name: &'static str, doc: &'static str) -> Column {
+        Column::new(name, Kind::Time, Coding::Delta, doc)
     }
 
     /// A column of doubles.
@@ -118,6 +125,7 @@ impl Kind {
     pub fn sql(self) -> &'static str {
         match self {
             Kind::Int => "BIGINT",
+            Kind::Time => "TIMESTAMP",
             Kind::Float => "DOUBLE",
             Kind::Bool => "BOOLEAN",
             Kind::Text => "VARCHAR",
@@ -157,6 +165,7 @@ impl Table {
             let odd = match kind {
                 Kind::Bool => coding != Coding::Plain,
                 Kind::Float => coding == Coding::Delta,
+                Kind::Time => coding != Coding::Delta,
                 Kind::Int | Kind::Text => false,
             };
             if odd {

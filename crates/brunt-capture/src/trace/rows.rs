@@ -133,7 +133,7 @@ impl Chunk {
     pub fn append_to(&self, rows: &mut Batch) {
         rows.append(&self.rows);
         match self.codes {
-            Some(name) => rows.append_words(&self.words, name),
+            Some(name) => rows.append_codes(&self.words, name),
             None => {
                 let texts = self.words.texts();
                 rows.append_words(&self.words, |word| text_at(texts, word));

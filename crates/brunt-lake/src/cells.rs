@@ -1,0 +1,245 @@
+//! One column's values in memory: what a batch is made of, the encoder lays out and the reader fills.
+//!
+//! The rule: a null has an arbitrary value in its place, so that all columns of a batch are of the same length.
+
+use crate::packing::all_same;
+use crate::table::Kind;
+
+/// One column's values; a null has an arbitrary value in its place.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Cells {
+    pub values: Values,
+    /// Parquet's definition levels, 1 for a value and 0 for a null; empty unless nullable.
+    pub levels: Vec<i16>,
+    pub nulls: usize,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Values {
+    Ints(Vec<i64>),
+    Floats(Vec<f64>),
+    Bools(Vec<bool>),
+    Texts(Texts),
+    /// Texts, too.
+    Codes(Codes),
+}
+
+impl Values {
+    fn new(kind: Kind) -> Values {
+        match kind {
+            Kind::Int | Kind::Time => Values::Ints(Vec::new()),
+            Kind::Float => Values::Floats(Vec::new()),
+            Kind::Bool => Values::Bools(Vec::new()),
+            Kind::Text => Values::Texts(Texts::default()),
+        }
+    }
+
+    /// None, of the same type.
+    fn none_of_these(&self) -> Values {
+        match self {
+            Values::Ints(_) => Values::Ints(Vec::new()),
+            Values::Floats(_) => Values::Floats(Vec::new()),
+            Values::Bools(_) => Values::Bools(Vec::new()),
+            Values::Texts(_) => Values::Texts(Texts::default()),
+            Values::Codes(Codes { name, .. }) => Values::Codes(Codes { codes: Vec::new(), name: *name }),
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        match self {
+            Values::Ints(values) => values.len(),
+            Values::Floats(values) => values.len(),
+            Values::Bools(values) => values.len(),
+            Values::Texts(texts) => texts.ends.len(),
+            Values::Codes(Codes { codes, .. }) => codes.len(),
+        }
+    }
+
+    /// The codes of a text column, which becomes one of codes when it is empty.
+    ///
+    /// # Panics
+    /// It has texts, or is no text column: our own mistake.
+    pub fn codes_of(&mut self, name: fn(i64) -> &'static str) -> &mut Codes {
+        if matches!(self, Values::Texts(texts) if texts.ends.is_empty()) {
+            *self = Values::Codes(Codes { codes: Vec::new(), name });
+        }
+        match self {
+            Values::Codes(codes) => codes,
+            _ => panic!("codes among texts"),
+        }
+    }
+}
+
+/// Texts of which there are few, as numbers that stand for them.
+#[derive(Clone, Debug)]
+pub(crate) struct Codes {
+    pub codes: Vec<u16>,
+    name: fn(i64) -> &'static str,
+}
+
+impl Codes {
+    /// Adds codes.
+    ///
+    /// # Panics
+    /// One is no 16-bit number.
+    pub fn extend(&mut self, words: &[i64]) {
+        let all = words.iter().fold(0, |all, word| all | *word);
+        assert!(u16::try_from(all).is_ok(), "codes are 16-bit numbers");
+        self.codes.extend(words.iter().map(|word| *word as u16));
+    }
+
+    /// The text of a row.
+    pub fn name(&self, row: usize) -> &'static str {
+        self.name_of(self.codes[row])
+    }
+
+    /// The text that a code stands for.
+    pub fn name_of(&self, code: u16) -> &'static str {
+        (self.name)(code.into())
+    }
+}
+
+/// They say the same.
+impl PartialEq for Codes {
+    fn eq(&self, other: &Codes) -> bool {
+        let mut codes = self.codes.iter().zip(&other.codes);
+        self.codes.len() == other.codes.len()
+            && codes.all(|(one, another)| self.name_of(*one) == other.name_of(*another))
+    }
+}
+
+/// Texts end to end.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Texts {
+    pub bytes: String,
+    /// Where each ends in `bytes`.
+    pub ends: Vec<usize>,
+}
+
+impl Texts {
+    pub fn push(&mut self, text: &str) {
+        self.bytes.push_str(text);
+        self.ends.push(self.bytes.len());
+    }
+
+    pub fn range(&self, row: usize) -> std::ops::Range<usize> {
+        (if row == 0 { 0 } else { self.ends[row - 1] })..self.ends[row]
+    }
+}
+
+impl Cells {
+    pub fn new(kind: Kind) -> Cells {
+        Cells { values: Values::new(kind), levels: Vec::new(), nulls: 0 }
+    }
+
+    pub fn len(&self) -> usize {
+        self.values.len()
+    }
+
+    pub fn clear(&mut self) {
+        match &mut self.values {
+            Values::Ints(values) => values.clear(),
+            Values::Floats(values) => values.clear(),
+            Values::Bools(values) => values.clear(),
+            Values::Texts(texts) => {
+                texts.bytes.clear();
+                texts.ends.clear();
+            }
+            Values::Codes(codes) => codes.codes.clear(),
+        }
+        self.levels.clear();
+        self.nulls = 0;
+    }
+
+    pub fn append(&mut self, other: &Cells) {
+        match (&mut self.values, &other.values) {
+            (Values::Ints(own), Values::Ints(more)) => own.extend_from_slice(more),
+            (Values::Floats(own), Values::Floats(more)) => own.extend_from_slice(more),
+            (Values::Bools(own), Values::Bools(more)) => own.extend_from_slice(more),
+            (Values::Texts(own), Values::Texts(more)) => {
+                let base = own.bytes.len();
+                own.bytes.push_str(&more.bytes);
+                own.ends.extend(more.ends.iter().map(|end| base + end));
+            }
+            (Values::Codes(own), Values::Codes(more)) => own.codes.extend_from_slice(&more.codes),
+            // Rows of the same table that came in another way: none of them.
+            (_, more) if more.len() == 0 => {}
+            (own, Values::Codes(more)) if own.len() == 0 => {
+                *own = Values::Codes(more.clone());
+            }
+            _ => unreachable!("batches of one table have the same columns"),
+        }
+        self.levels.extend_from_slice(&other.levels);
+        self.nulls += other.nulls;
+    }
+
+    /// Whether every row says the same, as half of the columns do.
+    pub fn are_all_same(&self) -> bool {
+        let values = || match &self.values {
+            Values::Ints(values) => all_same(values),
+            Values::Bools(values) => values.iter().all(|value| *value == values[0]),
+            Values::Codes(Codes { codes, .. }) => codes.iter().all(|code| *code == codes[0]),
+            Values::Floats(_) | Values::Texts(_) => false,
+        };
+        self.nulls == self.len() || (self.nulls == 0 && values())
+    }
+
+    /// Puts these cells in an order of rows, into other ones.
+    pub fn in_order(&self, order: &[u32], into: &mut Cells) {
+        fn gather<T: Copy>(values: &[T], order: &[u32], into: &mut Vec<T>) {
+            into.clear();
+            into.extend(order.iter().map(|row| values[*row as usize]));
+        }
+        match (&self.values, &mut into.values) {
+            (Values::Ints(values), Values::Ints(into)) => gather(values, order, into),
+            (Values::Floats(values), Values::Floats(into)) => gather(values, order, into),
+            (Values::Bools(values), Values::Bools(into)) => gather(values, order, into),
+            (Values::Texts(texts), Values::Texts(into)) => {
+                into.bytes.clear();
+                into.ends.clear();
+                order.iter().for_each(|row| into.push(&texts.bytes[texts.range(*row as usize)]));
+            }
+            (Values::Codes(from), Values::Codes(to)) => {
+                to.name = from.name;
+                gather(&from.codes, order, &mut to.codes);
+            }
+            (values, _) => {
+                into.values = values.none_of_these();
+                return self.in_order(order, into);
+            }
+        }
+        gather(&self.levels, if self.levels.is_empty() { &[] } else { order }, &mut into.levels);
+        into.nulls = self.nulls;
+    }
+
+    /// `rows` rows without a value.
+    pub fn fill_nulls(&mut self, rows: usize) {
+        match &mut self.values {
+            Values::Ints(values) => values.resize(rows, 0),
+            Values::Floats(values) => values.resize(rows, 0.0),
+            Values::Bools(values) => values.resize(rows, false),
+            Values::Texts(texts) => texts.ends.resize(rows, 0),
+            Values::Codes(_) => unreachable!("files hold texts"),
+        }
+        self.levels.resize(rows, 0);
+    }
+
+    /// After a file filled `values` and perhaps `levels`.
+    pub fn complete(&mut self, rows: usize, nullable: bool) {
+        if nullable {
+            self.levels.resize(rows, 1);
+        }
+        self.nulls = self.levels.iter().filter(|level| **level == 0).count();
+    }
+
+    pub fn bytes(&self) -> usize {
+        let values = match &self.values {
+            Values::Ints(values) => values.len() * 8,
+            Values::Floats(values) => values.len() * 8,
+            Values::Bools(values) => values.len(),
+            Values::Texts(texts) => texts.ends.len() * 8 + texts.bytes.len(),
+            Values::Codes(codes) => codes.codes.len() * 2,
+        };
+        values + self.levels.len() * 2
+    }
+}
