@@ -19,7 +19,7 @@ macro_rules! counters {
 
             /// The columns that keep them: a time, then each counter.
             pub const COLUMNS: [Column; Ledger::COUNT + 1] = [
-                Column::int("time_ns", "When: nanoseconds since 1970."),
+                Column::time("time", "When."),
                 $(Column::int(stringify!($name), $doc.split_at(1).1),)*
             ];
 

@@ -157,10 +157,19 @@ fn several_parsers_write_one_trace() {
             assert_eq!(by_three, without_concurrency(part, &from_one[part]), "{part}");
         }
         assert_eq!((summary.rows_lost, summary.parts_deleted), (0, 0));
-        // Each table has the rows that it has when one writes it; handles, callers and statistics, and
-        // flows of fragments, are told by more than one.
-        let told =
-            [tables::HANDLES, tables::CALLERS, tables::CALLER_GROUPS, tables::STATISTICS, tables::FLOWS];
+        // Each table has the rows that it has when one writes it; handles, callers, attributes and statistics,
+        // and flows of fragments, are told by more than one.
+        let told = [
+            tables::HANDLES,
+            tables::CALLERS,
+            tables::CALLER_GROUPS,
+            tables::STATISTICS,
+            tables::FLOWS,
+            // Each parser leaves out what it told itself.
+            tables::ATTRIBUTES,
+            tables::PRE_OP_ATTRIBUTES,
+            tables::COMPOUND_ATTRIBUTES,
+        ];
         for table in tables::all() {
             if !told.contains(table) {
                 let count = |folder: &TempDir| {

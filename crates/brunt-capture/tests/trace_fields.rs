@@ -14,7 +14,12 @@ use common::tshark;
 use tempfile::tempdir;
 
 fn record(capture: &Path, folder: &Path) {
-    let recorder = Recorder::create(folder, &TraceOptions::default()).unwrap();
+    let options = TraceOptions { repeats_attributes: true, ..TraceOptions::default() };
+    record_with(capture, folder, &options);
+}
+
+fn record_with(capture: &Path, folder: &Path, options: &TraceOptions) {
+    let recorder = Recorder::create(folder, options).unwrap();
     let mut outcome = run_file(capture, recorder, Limits::default(), || false).unwrap();
     let (_, error) = outcome.sink.finish(&mut outcome.ledger);
     assert!(error.is_none(), "{error:?}");
@@ -75,8 +80,8 @@ const ATTRIBUTES: [Field; 15] = [
     ("nfs.specdata1", &["device_major"]),
     ("nfs.specdata2", &["device_minor"]),
     ("nfs.fattr4.space_used", &["used_bytes"]),
-    ("nfs.nfstime4.seconds", &["atime_ns", "ctime_ns", "mtime_ns"]),
-    ("nfs.nfstime4.nseconds", &["atime_ns", "ctime_ns", "mtime_ns"]),
+    ("nfs.nfstime4.seconds", &["atime", "ctime", "mtime"]),
+    ("nfs.nfstime4.nseconds", &["atime", "ctime", "mtime"]),
 ];
 
 /// Every attribute of every compound that tshark shows alone in its frame stands in the table.
@@ -142,6 +147,62 @@ fn attributes_equal_tsharks() {
             "{compared} messages, {values} values"
         );
     }
+}
+
+/// A trace has a set of attributes only when it is not what was told of the file last: filling in what is left out
+/// gives the attributes of every reply. Both versions of NFS.
+#[test]
+fn attributes_are_stored_when_they_change() {
+    for (capture, table, is_told) in [
+        (common::small_piece(), &tables::ATTRIBUTES, (|_| true) as fn(&Cells) -> bool),
+        (common::small_compounds(), &tables::COMPOUND_ATTRIBUTES, |row| row["by_client"] == "false"),
+    ] {
+        let folder = tempdir().unwrap();
+        let (all, changes) = (folder.path().join("all"), folder.path().join("changes"));
+        record(&capture, &all);
+        record_with(&capture, &changes, &TraceOptions::default());
+        let of_files = |folder: &Path| {
+            let mut of_files: BTreeMap<String, Vec<Cells>> = BTreeMap::new();
+            for row in rows(folder, table).into_iter().filter(is_told) {
+                if let Some(file) = row.get("file") {
+                    of_files.entry(file.clone()).or_default().push(row);
+                }
+            }
+            of_files
+        };
+        // What is told of a file, without who tells it.
+        let told = |row: &Cells| {
+            let mut row = row.clone();
+            row.retain(|column, _| !["record_id", "role", "entry", "position", "name"].contains(column));
+            row
+        };
+        let (all, changes) = (of_files(&all), of_files(&changes));
+        let count = |of_files: &BTreeMap<_, Vec<Cells>>| of_files.values().map(Vec::len).sum::<usize>();
+        println!("{} of {} sets are stored", count(&changes), count(&all));
+        assert!(count(&changes) < count(&all) && changes.len() == all.len());
+        for (file, all) in all {
+            let mut stored = changes[&file].iter().peekable();
+            let mut last = None;
+            for row in &all {
+                if stored.peek().is_some_and(|next| *next == row) {
+                    last = stored.next();
+                }
+                assert_eq!(last.map(told), Some(told(row)), "file {file}");
+            }
+            assert_eq!(stored.next(), None);
+        }
+    }
+}
+
+/// What an operation found is what was told last, unless it is in `pre_op_attributes`.
+#[test]
+fn attributes_before_an_operation_are_stored_when_they_surprise() {
+    let folder = tempdir().unwrap();
+    let (all, changes) = (folder.path().join("all"), folder.path().join("changes"));
+    record(&common::small_piece(), &all);
+    record_with(&common::small_piece(), &changes, &TraceOptions::default());
+    let (all, stored) = (rows(&all, &tables::PRE_OP_ATTRIBUTES), rows(&changes, &tables::PRE_OP_ATTRIBUTES));
+    assert!(stored.len() < all.len() && stored.iter().all(|row| all.contains(row)));
 }
 
 /// One UDP datagram with a NULL call of NFSv3, whose caller has three further groups.

@@ -118,7 +118,8 @@ fn queries_agree_with_the_report() {
     let trace = folder.join("trace");
     let report = record(&trace, &[]);
     let Some(answers) = ask(&trace) else { return };
-    let [_, operations, clients, files, blocks, lost, seconds, ledger, callers, told] = &answers[..] else {
+    let [_, operations, clients, files, blocks, lost, seconds, ledger, known, callers, told] = &answers[..]
+    else {
         panic!("the page has {} statements", answers.len())
     };
     let mut calls = 0;
@@ -141,6 +142,13 @@ fn queries_agree_with_the_report() {
     for column in ["calls", "calls_answered", "replies", "replies_unmatched", "holes"] {
         assert_eq!(ledger[0][column], report["ledger"][column], "{column}");
     }
+    // Each file once, as it was up to the time that was asked for.
+    let mut of: Vec<_> = known.iter().map(|row| row["file"].as_i64().expect("a file")).collect();
+    assert!(known.iter().all(|row| row["since_ns"].as_i64() <= row["asked_ns"].as_i64()), "{known:?}");
+    let rows = of.len();
+    of.sort_unstable();
+    of.dedup();
+    assert!(rows > 10 && of.len() == rows, "{rows} rows of {} files", of.len());
     // All calls of the piece carry the credentials of one libnfs, whose user is root.
     assert_eq!(callers.len(), 1);
     assert_eq!((&callers[0]["machine_name"], callers[0]["uid"].as_u64()), (&"libnfs".into(), Some(0)));

@@ -25,6 +25,8 @@ pub struct Common {
     pub hide: Pseudonyms,
     /// The pipeline's number.
     pub pipeline: u64,
+    /// Attributes are stored with every reply, and not only when they change.
+    pub repeats_attributes: bool,
 }
 
 impl Common {

@@ -18,7 +18,7 @@ pub const OPERATIONS: Table = Table {
         Column::text("operation", "Its name; of an NFSv4 compound, that of the operation it is about."),
         Column::int("flow", "The request's flow: its source is the client, its destination the server."),
         Column::int("tag", "What pairs request and answer: RPC's xid.").coded(Coding::Delta),
-        Column::int("request_first_ns", "When the request's first byte was seen: nanoseconds since 1970."),
+        Column::time("request_first", "When the request's first byte was seen."),
         Column::int("request_span_ns", "From its first byte to its last one; null if that was not seen.")
             .nullable(),
         Column::int(

@@ -11,7 +11,7 @@ pub const PACKETS: Table = Table {
     name: "packets",
     doc: "One row for each packet, in a part by flow and then in the order of capture.",
     columns: &[
-        Column::int("time_ns", "When it was captured: nanoseconds since 1970."),
+        Column::time("time", "When it was captured."),
         Column::int("flow", "Who sent it to whom; null if it is no IP.").nullable(),
         Column::int("interface", "The interface's number in the capture."),
         Column::int("pipeline", "Which of the capture's pipelines took it."),

@@ -175,7 +175,12 @@ impl Recorder {
         Ok(Recorder {
             lanes,
             shared: Arc::clone(shared),
-            common: Common { rows, hide, pipeline: pipeline.into() },
+            common: Common {
+                rows,
+                hide,
+                pipeline: pipeline.into(),
+                repeats_attributes: options.repeats_attributes,
+            },
             groups,
             generation: 0,
             chunk_bytes: options.chunk_bytes,

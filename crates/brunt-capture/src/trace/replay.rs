@@ -77,9 +77,9 @@ macro_rules! view {
     };
 }
 
-view!(OPERATIONS of OPERATIONS: "record_id" "protocol" "operation" "request_first_ns" "latency_ns" "flow"
+view!(OPERATIONS of OPERATIONS: "record_id" "protocol" "operation" "request_first" "latency_ns" "flow"
     "status" "file" "direction" "offset_bytes" "moved_bytes" "outstanding");
-view!(PACKETS of PACKETS: "time_ns" "wire_bytes");
+view!(PACKETS of PACKETS: "time" "wire_bytes");
 view!(NAMES of NAMES: "record_id" "file" "name" "leads_to");
 view!(ENTRIES of ENTRIES: "record_id" "name" "file");
 
@@ -164,7 +164,7 @@ fn missing_parts(folder: &Path) -> Result<Vec<String>, ReplayError> {
 fn statistics(folder: &Path) -> Result<Ledger, ReplayError> {
     let (mut last, mut ledger) = ((i64::MIN, 0), Ledger::default());
     read_table(folder, &tables::STATISTICS, |batch| {
-        let (times, packets) = (batch.ints("time_ns"), batch.ints("packets"));
+        let (times, packets) = (batch.ints("time"), batch.ints("packets"));
         let columns = &tables::STATISTICS.columns[1..];
         for (row, key) in times.iter().copied().zip(packets.iter().copied()).enumerate() {
             if key >= last {
@@ -180,7 +180,7 @@ fn statistics(folder: &Path) -> Result<Ledger, ReplayError> {
 fn packets(folder: &Path, pipeline: u16, analysis: &mut Analysis) -> Result<(), ReplayError> {
     let mut reader = TableReader::open_series(folder, &PACKETS, pipeline)?;
     while let Some(batch) = reader.next_batch()? {
-        for (time, bytes) in batch.ints("time_ns").iter().zip(batch.ints("wire_bytes")) {
+        for (time, bytes) in batch.ints("time").iter().zip(batch.ints("wire_bytes")) {
             analysis.feed_packet(*time as u64, *bytes as u32);
         }
     }
@@ -329,7 +329,7 @@ fn events<'b>(
     flows: &'b HashMap<i64, [Address; 2]>,
 ) -> impl Iterator<Item = (i64, Address, Event)> + 'b {
     let ints = |column| batch.ints(column);
-    let (ids, times, latencies) = (ints("record_id"), ints("request_first_ns"), ints("latency_ns"));
+    let (ids, times, latencies) = (ints("record_id"), ints("request_first"), ints("latency_ns"));
     let (statuses, files, directions) = (ints("status"), ints("file"), ints("direction"));
     let (offsets, moved, outstanding) = (ints("offset_bytes"), ints("moved_bytes"), ints("outstanding"));
     let request_flows = ints("flow");

@@ -74,6 +74,9 @@ pub struct TraceOptions {
     pub on_lag: OnLag,
     /// Pseudonyms instead of names.
     pub anonymizer: Option<super::Anonymizer>,
+    /// Attributes are stored with every reply, not only when they are not what was told of the file last: a larger
+    /// trace that says which reply had which.
+    pub repeats_attributes: bool,
     /// Takes what the user should know.
     pub tell: Tell,
     /// Ends a wait for room.
@@ -92,6 +95,7 @@ impl Default for TraceOptions {
             on_full: OnFull::default(),
             on_lag: OnLag::default(),
             anonymizer: None,
+            repeats_attributes: false,
             tell: Arc::new(|_| {}),
             stop: Arc::new(|| false),
         }

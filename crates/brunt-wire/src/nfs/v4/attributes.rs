@@ -30,6 +30,11 @@ impl<'a> Bitmap<'a> {
         cur.take(words as usize * 4).map(Bitmap)
     }
 
+    /// As the wire has it, without the length.
+    pub fn as_bytes(&self) -> &'a [u8] {
+        self.0
+    }
+
     /// Whether `number` is in it.
     #[inline]
     pub fn has(&self, number: u32) -> bool {
@@ -87,7 +92,8 @@ impl SetTime {
 pub struct FileAttributes<'a> {
     /// Which there are.
     pub mask: Bitmap<'a>,
-    values: &'a [u8],
+    /// Their values one after the other, as the wire has them.
+    pub values: &'a [u8],
 }
 
 /// The attributes that are looked at; those that were not sent are `None`.

@@ -1,18 +1,22 @@
-//! NFSv3's file attributes: the tables `attributes` and `pre_op_attributes`.
+//! NFSv3's file attributes: the tables `attributes` and `pre_op_attributes`. The one rule: a set that says of a file
+//! what was told of it last is left out.
 
 use brunt_lake::{Column, Table};
 use brunt_wire::nfs::v3::{self, Wcc};
 
 use super::nanos;
-use crate::trace::common::{Common, RECORD};
+use super::told::LastTold;
+use crate::trace::common::{Common, FILE, RECORD};
 use crate::trace::rows::{Handle, Registry, Tabled, WrittenBy};
 
 /// Attributes.
 pub const ATTRIBUTES: Table = Table {
     name: "attributes",
-    doc: "One row for each set of file attributes in a reply, in a part by file and then in order.",
+    doc: "One row for each set of file attributes in a reply that is not what was told of the file last, in a part \
+          by file and then in order.",
     columns: &[
         RECORD,
+        FILE.nullable(),
         Column::int(
             "role",
             "Whose: 0 the object, 1 its directory after the operation, 2 RENAME's new directory, 3 an entry \
@@ -33,22 +37,24 @@ pub const ATTRIBUTES: Table = Table {
         Column::int("device_minor", "Of device files."),
         Column::int("fsid", "File system."),
         Column::int("fileid", "Its number in the file system."),
-        Column::int("atime_ns", "Last access: nanoseconds since 1970."),
-        Column::int("mtime_ns", "Last change of the data."),
-        Column::int("ctime_ns", "Last change of the attributes."),
+        Column::time("atime", "Last access."),
+        Column::time("mtime", "Last change of the data."),
+        Column::time("ctime", "Last change of the attributes."),
     ],
 };
 
 /// Attributes before an operation.
 pub const PRE_OP_ATTRIBUTES: Table = Table {
     name: "pre_op_attributes",
-    doc: "One row for each set of attributes as they were before an operation (`wcc_attr`).",
+    doc: "One row for each set of attributes as they were before an operation (`wcc_attr`), unless they are what was \
+          told of the file last: somebody else changed it in between.",
     columns: &[
         RECORD,
+        FILE.nullable(),
         Column::int("role", "Whose: 0 the object, 1 its directory, 2 RENAME's new directory."),
         Column::int("size_bytes", "Length of the file."),
-        Column::int("mtime_ns", "Last change of the data: nanoseconds since 1970."),
-        Column::int("ctime_ns", "Last change of the attributes."),
+        Column::time("mtime", "Last change of the data."),
+        Column::time("ctime", "Last change of the attributes."),
     ],
 };
 
@@ -80,24 +86,37 @@ pub enum Role {
 pub struct Attributes {
     attributes: Handle<AttributesPlace>,
     before: Handle<BeforePlace>,
+    told: LastTold<v3::Attributes>,
 }
 
 impl Attributes {
     pub fn register(registry: &mut Registry) -> Attributes {
-        Attributes { attributes: registry.add(), before: registry.add() }
+        Attributes { attributes: registry.add(), before: registry.add(), told: LastTold::new() }
     }
 
-    /// Those of an object, if the reply has them.
+    /// What was told may be gone: all is told again.
+    pub fn forget(&mut self) {
+        self.told.forget();
+    }
+
+    /// Those of an object, if the reply has them. Of a file that is not known all are told.
     #[inline]
     pub fn record(
         &mut self,
         id: i64,
         role: Role,
         entry: Option<i64>,
+        file: Option<i64>,
         attributes: Option<&v3::Attributes>,
         common: &mut Common,
     ) {
         let Some(a) = attributes else { return };
+        if let Some(file) = file
+            && !self.told.is_news(file, a)
+            && !common.repeats_attributes
+        {
+            return;
+        }
         let hide = &common.hide;
         let owner = [hide.number(a.uid.get().into()), hide.number(a.gid.get().into())];
         let places = [hide.number(a.fsid.get()), hide.number(a.fileid.get())];
@@ -105,6 +124,7 @@ impl Attributes {
             .rows
             .line(self.attributes)
             .int(id)
+            .int_or_null(file)
             .int(role as i64)
             .int_or_null(entry)
             .int(a.file_type.get().into())
@@ -125,18 +145,30 @@ impl Attributes {
     }
 
     /// Those before an operation and after it.
-    pub fn record_wcc(&mut self, id: i64, role: Role, wcc: &Wcc<'_>, common: &mut Common) {
-        if let Some(before) = wcc.before {
+    pub fn record_wcc(&mut self, id: i64, role: Role, file: Option<i64>, wcc: &Wcc<'_>, common: &mut Common) {
+        if let Some(before) = wcc.before
+            && (common.repeats_attributes || !self.is_told(file, before))
+        {
             common
                 .rows
                 .line(self.before)
                 .int(id)
+                .int_or_null(file)
                 .int(role as i64)
                 .int(before.size.get() as i64)
                 .int(nanos(&before.mtime))
                 .int(nanos(&before.ctime))
                 .end();
         }
-        self.record(id, role, None, wcc.after, common);
+        self.record(id, role, None, file, wcc.after, common);
+    }
+
+    /// Whether a file was like that when it was told of last.
+    #[inline]
+    fn is_told(&self, file: Option<i64>, before: &v3::PreOpAttributes) -> bool {
+        let last = file.and_then(|file| self.told.of(file));
+        last.is_some_and(|last| {
+            (last.size, last.mtime, last.ctime) == (before.size, before.mtime, before.ctime)
+        })
     }
 }

@@ -6,6 +6,7 @@ mod calls;
 mod filesystems;
 mod nfs3;
 mod nfs4;
+mod told;
 
 use brunt_wire::nfs::{mount, v3};
 
@@ -44,6 +45,8 @@ impl OwnTables<Rpc> for RpcTables {
 
     fn forget(&mut self) {
         self.calls.forget();
+        self.nfs3.forget();
+        self.nfs4.forget();
     }
 
     #[inline]

@@ -25,11 +25,11 @@ pub const SETATTRS: Table = Table {
         Column::int("uid", "Owner.").nullable(),
         Column::int("gid", "Group.").nullable(),
         Column::int("size_bytes", "Length.").nullable(),
-        Column::int("atime_how", "0 left alone, 1 the server's clock, 2 `atime_ns`."),
-        Column::int("atime_ns", "Time of last access.").nullable(),
-        Column::int("mtime_how", "0 left alone, 1 the server's clock, 2 `mtime_ns`."),
-        Column::int("mtime_ns", "Time of last change.").nullable(),
-        Column::int("guard_ctime_ns", "SETATTR: only if the ctime is this.").nullable(),
+        Column::int("atime_how", "0 left alone, 1 the server's clock, 2 `atime`."),
+        Column::time("atime", "Time of last access.").nullable(),
+        Column::int("mtime_how", "0 left alone, 1 the server's clock, 2 `mtime`."),
+        Column::time("mtime", "Time of last change.").nullable(),
+        Column::time("guard_ctime", "SETATTR: only if the ctime is this.").nullable(),
         Column::int("verifier", "Exclusive CREATE: what makes it so.").coded(Coding::Plain).nullable(),
         Column::int("device_major", "MKNOD of devices.").nullable(),
         Column::int("device_minor", "MKNOD of devices.").nullable(),
@@ -152,6 +152,17 @@ pub struct Nfs3Exchange<'a> {
     pub results: Option<&'a ResultBody<'a>>,
 }
 
+/// The files that a call and its reply are about, as the tables have them.
+#[derive(Clone, Copy, Default)]
+struct Subjects {
+    /// What the call's first handle stands for: a file, or the directory of a name.
+    file: Option<i64>,
+    /// What a name led to, or what was made.
+    found: Option<i64>,
+    /// RENAME's and LINK's other directory.
+    second: Option<i64>,
+}
+
 /// The calls of NFSv3 of a pipeline.
 pub struct Nfs3 {
     setattrs: Handle<SetattrsPlace>,
@@ -176,12 +187,18 @@ impl Nfs3 {
         }
     }
 
+    /// What was told may be gone: all is told again.
+    pub fn forget(&mut self) {
+        self.attributes.forget();
+    }
+
     pub fn record(&mut self, of: &Nfs3Exchange<'_>, files: &mut Files, common: &mut Common) {
+        let subjects = of.args.map_or_else(Subjects::default, |args| subjects(of, args, files, common));
         if let Some(args) = of.args {
-            self.record_args(of, args, files, common);
+            self.record_args(of, args, &subjects, files, common);
         }
         if let Some(results) = of.results {
-            self.record_results(of, results, files, common);
+            self.record_results(of, results, &subjects, files, common);
             self.filesystems.record(of.id, results, common);
         }
     }
@@ -191,35 +208,42 @@ impl Nfs3 {
         &mut self,
         of: &Nfs3Exchange<'_>,
         results: &ResultBody<'_>,
+        subjects: &Subjects,
         files: &mut Files,
         common: &mut Common,
     ) {
         let (id, args, to) = (of.id, of.args, &mut self.attributes);
+        let Subjects { file, found, second } = *subjects;
         match results {
             ResultBody::Empty => {}
             ResultBody::Failed { attributes, wcc } => {
                 // LINK's object and directory, RENAME's two, or what one there is.
                 let rename = matches!(args, Some(v3::Args::Rename { .. }));
+                let link = matches!(args, Some(v3::Args::Link { .. }));
                 let object = matches!(
                     args,
                     Some(v3::Args::Setattr { .. } | v3::Args::Write { .. } | v3::Args::Commit { .. })
                 );
-                to.record(id, Role::Object, None, *attributes, common);
-                to.record_wcc(id, if object { Role::Object } else { Role::Directory }, &wcc[0], common);
-                let second = if rename { Role::SecondDirectory } else { Role::Directory };
-                to.record_wcc(id, second, &wcc[1], common);
+                to.record(id, Role::Object, None, file, *attributes, common);
+                let role = if object { Role::Object } else { Role::Directory };
+                to.record_wcc(id, role, if link { second } else { file }, &wcc[0], common);
+                let role = if rename { Role::SecondDirectory } else { Role::Directory };
+                to.record_wcc(id, role, second, &wcc[1], common);
             }
-            ResultBody::Getattr { attributes } => to.record(id, Role::Object, None, Some(attributes), common),
+            ResultBody::Getattr { attributes } => {
+                to.record(id, Role::Object, None, file, Some(attributes), common);
+            }
             ResultBody::Changed { wcc } => {
                 let object = matches!(args, None | Some(v3::Args::Setattr { .. }));
-                to.record_wcc(id, if object { Role::Object } else { Role::Directory }, wcc, common);
+                let role = if object { Role::Object } else { Role::Directory };
+                to.record_wcc(id, role, file, wcc, common);
             }
             ResultBody::Write { wcc, .. } | ResultBody::Commit { wcc, .. } => {
-                to.record_wcc(id, Role::Object, wcc, common);
+                to.record_wcc(id, Role::Object, file, wcc, common);
             }
             ResultBody::Lookup { attributes, dir, .. } => {
-                to.record(id, Role::Object, None, *attributes, common);
-                to.record(id, Role::Directory, None, *dir, common);
+                to.record(id, Role::Object, None, found, *attributes, common);
+                to.record(id, Role::Directory, None, file, *dir, common);
             }
             ResultBody::Access { attributes, .. }
             | ResultBody::Readlink { attributes, .. }
@@ -227,22 +251,26 @@ impl Nfs3 {
             | ResultBody::Fsstat { attributes, .. }
             | ResultBody::Fsinfo { attributes, .. }
             | ResultBody::Pathconf { attributes, .. } => {
-                to.record(id, Role::Object, None, *attributes, common);
+                to.record(id, Role::Object, None, file, *attributes, common);
             }
-            ResultBody::Created { attributes, dir, .. } | ResultBody::Link { attributes, dir } => {
-                to.record(id, Role::Object, None, *attributes, common);
-                to.record_wcc(id, Role::Directory, dir, common);
+            ResultBody::Created { attributes, dir, .. } => {
+                to.record(id, Role::Object, None, found, *attributes, common);
+                to.record_wcc(id, Role::Directory, file, dir, common);
+            }
+            ResultBody::Link { attributes, dir } => {
+                to.record(id, Role::Object, None, file, *attributes, common);
+                to.record_wcc(id, Role::Directory, second, dir, common);
             }
             ResultBody::Rename { from, to: other } => {
-                to.record_wcc(id, Role::Directory, from, common);
-                to.record_wcc(id, Role::SecondDirectory, other, common);
+                to.record_wcc(id, Role::Directory, file, from, common);
+                to.record_wcc(id, Role::SecondDirectory, second, other, common);
             }
             ResultBody::Readdir { dir, entries, .. } => {
-                to.record(id, Role::Object, None, *dir, common);
+                to.record(id, Role::Object, None, file, *dir, common);
                 for (index, entry) in (0..).zip(entries.iter()) {
                     let file = entry.handle.map(|handle| files.handle(of.server, handle, common));
                     self.entry(id, index, &entry, file, common);
-                    self.attributes.record(id, Role::Entry, Some(index), entry.attributes, common);
+                    self.attributes.record(id, Role::Entry, Some(index), file, entry.attributes, common);
                 }
             }
         }
@@ -261,18 +289,11 @@ impl Nfs3 {
         &mut self,
         of: &Nfs3Exchange<'_>,
         args: &v3::Args<'_>,
+        subjects: &Subjects,
         files: &mut Files,
         common: &mut Common,
     ) {
         let (id, results) = (of.id, of.results);
-        let created = match results {
-            Some(ResultBody::Created { object: Some(object), .. } | ResultBody::Lookup { object, .. }) => {
-                Some(files.handle(of.server, *object, common))
-            }
-            _ => None,
-        };
-        let directory = args.handle().zip(of.file);
-        let directory = directory.map(|(handle, file)| files.handle_of(file, of.server, handle, common));
         match *args {
             v3::Args::Setattr { ref attributes, guard, .. } => {
                 self.setattr(id, attributes, &Setting { guard, ..Setting::default() }, common);
@@ -299,8 +320,9 @@ impl Nfs3 {
             | v3::Args::Fsinfo { .. }
             | v3::Args::Pathconf { .. } => {}
             _ => {
-                let named = Named { id, directory, leads_to: created, ..Named::default() };
-                self.record_names(of, args, named, files, common);
+                let named =
+                    Named { id, directory: subjects.file, leads_to: subjects.found, ..Named::default() };
+                self.record_names(of, args, named, subjects.second, files, common);
             }
         }
     }
@@ -311,6 +333,7 @@ impl Nfs3 {
         of: &Nfs3Exchange<'_>,
         args: &v3::Args<'_>,
         named: Named<'_>,
+        second: Option<i64>,
         files: &mut Files,
         common: &mut Common,
     ) {
@@ -358,13 +381,12 @@ impl Nfs3 {
             }
             v3::Args::Rename { from, to } => {
                 files.name(&Named { name: Some(from.name), leads_to: None, ..named }, common);
-                let directory = Some(files.handle(of.server, to.dir, common));
-                let second = Named { id, position: 1, directory, name: Some(to.name), ..Named::default() };
-                files.name(&second, common);
+                let name = Some(to.name);
+                files.name(&Named { id, position: 1, directory: second, name, ..Named::default() }, common);
             }
             v3::Args::Link { link, .. } => {
-                let directory = Some(files.handle(of.server, link.dir, common));
-                files.name(&Named { id, directory, name: Some(link.name), ..Named::default() }, common);
+                let name = Some(link.name);
+                files.name(&Named { id, directory: second, name, ..Named::default() }, common);
             }
             _ => unreachable!("only calls with names come here"),
         }
@@ -439,6 +461,24 @@ impl Nfs3 {
             .bool_or_null(answer.map(|(_, eof)| eof))
             .end();
     }
+}
+
+/// The files of a call; tells the handles that are new.
+fn subjects(of: &Nfs3Exchange<'_>, args: &v3::Args<'_>, files: &mut Files, common: &mut Common) -> Subjects {
+    let found = match of.results {
+        Some(ResultBody::Created { object: Some(object), .. } | ResultBody::Lookup { object, .. }) => {
+            Some(files.handle(of.server, *object, common))
+        }
+        _ => None,
+    };
+    let first = args.handle().zip(of.file);
+    let file = first.map(|(handle, file)| files.handle_of(file, of.server, handle, common));
+    let second = match *args {
+        v3::Args::Rename { to, .. } => Some(files.handle(of.server, to.dir, common)),
+        v3::Args::Link { link, .. } => Some(files.handle(of.server, link.dir, common)),
+        _ => None,
+    };
+    Subjects { file, found, second }
 }
 
 /// What READ, WRITE and COMMIT say of how the data went.

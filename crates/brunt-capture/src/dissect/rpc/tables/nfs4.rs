@@ -2,7 +2,9 @@
 
 use brunt_lake::{Column, Table};
 use brunt_wire::nfs::v4;
+use twox_hash::XxHash3_64;
 
+use super::told::LastTold;
 use crate::operation::Operation;
 use crate::trace::common::{Common, FILE, RECORD};
 use crate::trace::files::{Files, Named};
@@ -28,7 +30,8 @@ pub const COMPOUNDS: Table = Table {
 pub const COMPOUND_ATTRIBUTES: Table = Table {
     name: "compound_attributes",
     doc: "One row for each list of file attributes (`fattr4`) in an NFSv4 compound: in replies GETATTR's and \
-          those of READDIR's entries, in calls what SETATTR, CREATE and OPEN set. What was not sent is null.",
+          those of READDIR's entries, in calls what SETATTR, CREATE and OPEN set. What was not sent is null. \
+          GETATTR's are left out when they are what was told of the file last.",
     columns: &[
         RECORD,
         Column::int("position", "The operation's place in the compound: `compounds.position`."),
@@ -58,13 +61,13 @@ pub const COMPOUND_ATTRIBUTES: Table = Table {
         )
         .nullable(),
         Column::int("change", "Changes whenever the file does.").nullable(),
-        Column::int("atime_how", "Set: 1 the server's clock, 2 `atime_ns`; null if told or left alone.")
+        Column::int("atime_how", "Set: 1 the server's clock, 2 `atime`; null if told or left alone.")
             .nullable(),
-        Column::int("atime_ns", "Last access: nanoseconds since 1970.").nullable(),
-        Column::int("mtime_how", "Set: 1 the server's clock, 2 `mtime_ns`; null if told or left alone.")
+        Column::time("atime", "Last access.").nullable(),
+        Column::int("mtime_how", "Set: 1 the server's clock, 2 `mtime`; null if told or left alone.")
             .nullable(),
-        Column::int("mtime_ns", "Last change of the data.").nullable(),
-        Column::int("ctime_ns", "Last change of the attributes.").nullable(),
+        Column::time("mtime", "Last change of the data.").nullable(),
+        Column::time("ctime", "Last change of the attributes.").nullable(),
         Column::int("error", "READDIR: why the entry has no attributes (`rdattr_error`).").nullable(),
         Column::int(
             "unparsed",
@@ -105,6 +108,8 @@ struct ListOf<'a> {
 pub struct Nfs4 {
     compounds: Handle<CompoundsPlace>,
     attributes: Handle<AttributesPlace>,
+    /// A hash of the list that was told last.
+    told: LastTold<u64>,
 }
 
 fn nanos(time: &v4::NfsTime) -> i64 {
@@ -122,7 +127,20 @@ fn set_time(set: Option<v4::SetTime>) -> (Option<i64>, Option<i64>) {
 
 impl Nfs4 {
     pub fn register(registry: &mut Registry) -> Nfs4 {
-        Nfs4 { compounds: registry.add(), attributes: registry.add() }
+        Nfs4 { compounds: registry.add(), attributes: registry.add(), told: LastTold::new() }
+    }
+
+    /// What was told may be gone: all is told again.
+    pub fn forget(&mut self) {
+        self.told.forget();
+    }
+
+    /// Whether a list has to be stored. What a client sets always is, and so are entries: they are the directory.
+    fn is_stored(&mut self, of: &ListOf<'_>, list: &v4::FileAttributes<'_>, common: &Common) -> bool {
+        let Some(file) = of.file.filter(|_| !of.set) else { return true };
+        let mask = XxHash3_64::oneshot(list.mask.as_bytes());
+        let now = XxHash3_64::oneshot_with_seed(mask, list.values);
+        self.told.is_news(file, &now) || of.entry.is_some() || common.repeats_attributes
     }
 
     pub fn record(
@@ -226,6 +244,9 @@ impl Nfs4 {
     }
 
     fn record_attributes(&mut self, of: &ListOf<'_>, list: &v4::FileAttributes<'_>, common: &mut Common) {
+        if !self.is_stored(of, list, common) {
+            return;
+        }
         let found = list.parse();
         let (kind, device) = match of.made {
             None => (found.kind, found.rawdev),
