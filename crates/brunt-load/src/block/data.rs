@@ -42,7 +42,7 @@ impl Source {
 
     /// Fills `block` for a write. `stale`: something else was in it since it was filled last (a read);
     /// otherwise only what has to change is changed.
-    #[inline]
+    #[inline(always)] // once a write of a load
     pub fn fill(&mut self, block: &mut [u8], stale: bool) {
         if stale || self.dedupable > 0.0 {
             block.copy_from_slice(&self.template[..block.len()]);
