@@ -1,13 +1,13 @@
 //! What requests carry: the seam between the loop that sends requests and whoever makes what is written and looks at what
 //! was read. Stands beside [`crate::sequence`], which says only where and how much. The blocks of a described workload
-//! ([`crate::block::blocks`]) are a content; whoever brings a sequence may bring contents for it, too.
+//! ([`crate::block::blocks`]) are a content; whoever brings a sequence may bring contents for it, too, made by
+//! [`crate::block::seeded`] or taken from elsewhere.
 //!
 //! The rule: a worker tells its content of every request that was sent, once, when it has ended. A buffer
 //! is the content's for as long as a call lasts, to change or to exchange for one of the same length; between the calls it is the
 //! worker's or the device's.
 
 use std::io;
-use std::time::Duration;
 
 use brunt_block::Buf;
 use brunt_result::RequestStatus;
@@ -30,7 +30,7 @@ pub trait Content {
     type Request;
 
     /// Whether this takes so long that workers read the clock once more for it: then a request counts as sent when the
-    /// contents of its batch are made, and [`Content::took`] is told.
+    /// contents of its batch are made: that time is none of the device's.
     const TAKES_TIME: bool = false;
 
     /// Whether requests must not be under way together when they overlap and one of them changes data.
@@ -60,9 +60,6 @@ pub trait Content {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
-
-    /// Making and looking took so long since the last time; told only if [`Content::TAKES_TIME`].
-    fn took(&mut self, _time: Duration) {}
 }
 
 /// For whoever wants to look at a content after the run.
@@ -89,8 +86,5 @@ impl<C: Content> Content for &mut C {
     }
     fn flush(&mut self) -> io::Result<()> {
         (**self).flush()
-    }
-    fn took(&mut self, time: Duration) {
-        (**self).took(time);
     }
 }

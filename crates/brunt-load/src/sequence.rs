@@ -50,3 +50,21 @@ pub trait Sequence {
         false
     }
 }
+
+/// For whoever wants to look at a sequence after the run.
+impl<S: Sequence> Sequence for &mut S {
+    type Request = S::Request;
+
+    fn starts(&mut self, start: Nanos) {
+        (**self).starts(start);
+    }
+    fn next(&mut self, now: Nanos, place: &mut S::Request) -> Next {
+        (**self).next(now, place)
+    }
+    fn completed(&mut self, index: u64, status: RequestStatus) {
+        (**self).completed(index, status);
+    }
+    fn set_rate(&mut self, rate: f64, now: Nanos) -> bool {
+        (**self).set_rate(rate, now)
+    }
+}

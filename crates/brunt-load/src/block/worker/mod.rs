@@ -167,7 +167,7 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
                 self.resend(now);
             }
             if C::TAKES_TIME {
-                self.send_now(time.now(), now);
+                self.send_now(time.now());
             }
             if std::mem::take(&mut self.just_began) {
                 // What ramp-up cost is nobody's.
@@ -388,12 +388,11 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
         self.outstanding += 1;
     }
 
-    /// What was made since `from` is sent now: making it took its time, which is none of the device's.
-    fn send_now(&mut self, now: Nanos, from: Nanos) {
+    /// What was made is sent now: making it took its time, which is none of the device's.
+    fn send_now(&mut self, now: Nanos) {
         for request in &self.batch {
             self.slots.all[request.tag as usize].sent = now;
         }
-        self.content.took(now.since(from));
     }
 
     /// Sends again what failed, when its pause is over.
@@ -438,9 +437,6 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
         }
         self.done = done;
         self.feed.ask_again();
-        if C::TAKES_TIME {
-            self.content.took(time.now().since(now));
-        }
     }
 
     #[inline]

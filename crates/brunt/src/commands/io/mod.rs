@@ -1,16 +1,18 @@
 //! `brunt io`: the smallest client of a device: read, write, verify a range, ask what it is. For a
 //! person who pokes at a target, and for tests that need data whose content is known.
 //!
-//! Here are the arguments. [`run`] makes the requests, [`content`] the data, [`report`] says what came of it, and
-//! [`info`] asks without reading or writing.
+//! Here are the arguments. [`run`] has a worker of `brunt-load` make the requests, [`data`] is what they carry, some of it
+//! from an [`input`], [`report`] says what came of it, and [`info`] asks without reading or writing.
 
-mod content;
+mod data;
 mod info;
+mod input;
 mod report;
 mod run;
 
 use brunt_block::RingConfig;
 use brunt_core::units::parse_size;
+use brunt_load::block::seeded;
 use clap::{Args, Subcommand, ValueEnum};
 
 use crate::cli::{Done, Output};
@@ -167,6 +169,16 @@ enum Pattern {
     Ones,
 }
 
+impl Pattern {
+    fn with(self, seed: u64) -> seeded::Pattern {
+        match self {
+            Pattern::Seeded => seeded::Pattern::Seeded(seed),
+            Pattern::Zeros => seeded::Pattern::Byte(0),
+            Pattern::Ones => seeded::Pattern::Byte(0xff),
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Checksum {
     /// What `sha256sum` prints for the same bytes.
@@ -189,14 +201,15 @@ impl super::Subcommand for Io {
     fn run(self, output: &Output) -> Done {
         match self.action {
             Action::Read { range, sum, output: file } => {
-                Run::new(range, Pattern::Seeded, sum.checksum, Job::Read { file }, output)?.go()
+                Run::new(range, sum.checksum, Job::Read { file }, output)?.go()
             }
             Action::Write { range, content, sum, input, fua, overwrite } => {
-                let job = Job::Write { file: input, fua, overwrite };
-                Run::new(range, content.pattern, sum.checksum, job, output)?.go()
+                let job = Job::Write { file: input, pattern: content.pattern, fua, overwrite };
+                Run::new(range, sum.checksum, job, output)?.go()
             }
             Action::Verify { range, content } => {
-                Run::new(range, content.pattern, Checksum::None, Job::Verify, output)?.go()
+                let job = Job::Verify { pattern: content.pattern };
+                Run::new(range, Checksum::None, job, output)?.go()
             }
             Action::Info { url } => info::info(&url, output),
             Action::Targets { url } => info::targets(&url, output),

@@ -1,32 +1,42 @@
-//! The requests of `brunt io`: their order, the loop that makes them, and what is done with the data of each.
+//! A run of `brunt io`: opens device and files, has a worker of `brunt-load` make the requests, and gathers what came of
+//! them.
 //!
-//! The rule: one thread, one ring; the loop in [`Run::drive`] does nothing that a request does not need.
+//! The rule: one thread and one ring for the device, and no loop of its own.
 
-use std::collections::VecDeque;
-use std::io::{Read, Write};
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use brunt_block::{Backend, Buf, Completion, Device, DeviceError, Op, Request, Ring, turn};
+use brunt_block::{Backend, Buf, Device, DeviceError, Health, Op, Request, Ring, turn};
 use brunt_core::random::Random;
-use brunt_core::{Clock, Cost, Histogram, Nanos};
+use brunt_core::{Clock, Cost, Size, Span};
+use brunt_load::block::synthetic::WorkerId;
+use brunt_load::block::transfer::Transfer;
+use brunt_load::block::worker::{RingTime, Worker};
+use brunt_load::block::workload::{BlockSize, Workload};
+use brunt_load::{Command, Commands, Recorder};
+use brunt_result::{Interval, Outcome};
 use indicatif::{ProgressBar, ProgressStyle};
 use sha2::{Digest, Sha256};
 
-use super::content::{Wrong, compare, fill, open_input, open_sink, read_full};
-use super::report::{Came, report};
+use super::data::{Data, Way, open_sink};
+use super::input::{self, Consumed, Input, Order, Wanted};
+use super::report::report;
 use super::{Checksum, Pattern, Range};
 use crate::cli::{Done, Failure, Output};
 use crate::devices;
 
 /// How often progress is drawn and Ctrl-C looked at.
 const TICK: Duration = Duration::from_millis(100);
+/// How many queues requests may be ahead of the first whose data is missing, when it is wanted in order.
+const WINDOW_QUEUES: usize = 4;
 
 /// What is done.
 pub enum Job {
     Read { file: Option<String> },
-    Write { file: Option<String>, fua: bool, overwrite: bool },
-    Verify,
+    Write { file: Option<String>, pattern: Pattern, fua: bool, overwrite: bool },
+    Verify { pattern: Pattern },
 }
 
 impl Job {
@@ -35,66 +45,54 @@ impl Job {
         match self {
             Job::Read { .. } => "read",
             Job::Write { .. } => "write",
-            Job::Verify => "verify",
+            Job::Verify { .. } => "verify",
         }
+    }
+
+    fn writes(&self) -> bool {
+        matches!(self, Job::Write { .. })
     }
 }
 
 /// One run over one device.
 pub struct Run<'a> {
     pub range: Range,
-    pattern: Pattern,
     pub job: Job,
     pub output: &'a Output,
     pub backend: Arc<dyn Backend>,
     /// In bytes; whole blocks.
     pub length: u64,
-    /// Requests to make; input that ends early makes it fewer.
+    /// Requests to make.
     pub count: u64,
-    input: Option<Box<dyn Read>>,
-    sink: Option<Box<dyn Write>>,
-    pub hash: Option<Sha256>,
-    random: Random,
-    /// In-order consumption (hash, sink): completions that wait for their turn.
-    early: VecDeque<Option<(Buf, usize)>>,
-    early_first: u64,
-    pub seen: Seen,
+    sums: bool,
 }
 
 /// What came of it.
-#[derive(Default)]
-pub struct Seen {
-    pub latency: Histogram,
-    pub requests: u64,
-    pub bytes: u64,
-    pub errors: u64,
-    pub first_error: Option<(u64, DeviceError)>,
-    pub wrong_blocks: u64,
-    pub first_wrong: Option<Wrong>,
+pub struct Came {
+    pub outcome: Outcome,
+    /// The flush after writes went wrong.
+    pub flush_error: Option<DeviceError>,
+    /// Requests that were to be made; input that ends early makes it fewer.
+    pub count: u64,
+    pub data: Data,
+    pub consumed: Consumed,
+    /// For the input.
+    pub waited: Duration,
     pub padded_bytes: u64,
-    /// The input goes on behind the end of the device.
-    pub input_left: bool,
-}
-
-/// What a request under way is.
-#[derive(Clone, Copy, Default)]
-struct Slot {
-    index: u64,
-    offset: u64,
-    len: usize,
-    sent: Nanos,
+    /// From the first request to the last completion, or that of the flush.
+    pub elapsed: Duration,
+    /// Of this process.
+    pub cost: Cost,
+    /// Of the ring.
+    pub system_calls: u64,
+    /// Of the device.
+    pub health: Health,
 }
 
 impl<'a> Run<'a> {
-    /// Opens the device and the files, and holds the range against the device.
-    pub fn new(
-        range: Range,
-        pattern: Pattern,
-        checksum: Checksum,
-        job: Job,
-        output: &'a Output,
-    ) -> Result<Run<'a>, Failure> {
-        let backend = devices::open(&range.url, !matches!(job, Job::Write { .. }))?;
+    /// Opens the device, and holds the range against it.
+    pub fn new(range: Range, checksum: Checksum, job: Job, output: &'a Output) -> Result<Run<'a>, Failure> {
+        let backend = devices::open(&range.url, !job.writes())?;
         let length = range.length_on(&*backend)?;
         if let Job::Write { overwrite, .. } = &job {
             let info = backend.info();
@@ -103,124 +101,127 @@ impl<'a> Run<'a> {
             }
             devices::guard(&*backend, *overwrite)?;
         }
-        let input = match &job {
-            Job::Write { file: Some(path), .. } => Some(open_input(path)?),
-            _ => None,
-        };
-        let sink = match &job {
-            Job::Read { file: Some(path) } => Some(open_sink(path)?),
-            _ => None,
-        };
         let once = if range.random { length / range.bs } else { length.div_ceil(range.bs) };
         let count = range.count.unwrap_or(once);
-        if range.count.is_some_and(|count| count > once) && (input.is_some() || sink.is_some()) {
+        // Data that comes around a second time has no place in a checksum of the range.
+        let sums = !range.random && count <= once && checksum == Checksum::Sha256;
+        let run = Run { job, output, length, count, sums, backend, range };
+        let has_file = matches!(&run.job, Job::Read { file: Some(_) } | Job::Write { file: Some(_), .. });
+        if count > once && has_file && run.range.count.is_some() {
             return Err(Failure::usage(format!("--count {count}: the range has only {once} requests")));
         }
-        // Data that comes around a second time has no place in a checksum of the range.
-        let hashes = !range.random && count <= once && checksum == Checksum::Sha256;
-        let random = Random::for_part(range.seed, u64::MAX);
-        let (hash, early, seen) = (hashes.then(Sha256::new), VecDeque::new(), Seen::default());
-        Ok(Run {
-            job,
-            output,
-            length,
-            count,
-            input,
-            sink,
-            hash,
-            random,
-            early,
-            early_first: 0,
-            seen,
-            backend,
-            range,
-            pattern,
-        })
+        Ok(run)
     }
 
     /// Makes the requests and says what came of them.
-    pub fn go(mut self) -> Done {
+    pub fn go(self) -> Done {
         let ring = Ring::new(self.range.poll.ring()).map_err(Failure::failed)?;
+        let (mut order, mut data) = self.requests(&ring)?;
         let depth = self.range.depth;
         let mut device = self.backend.open(&ring, depth).map_err(|error| {
             Failure::failed(format!("{}: cannot open: {error}", self.backend.info().name))
         })?;
+        let rules = self.rules();
+        let (id, commands) = (WorkerId { worker: 0, workers: 1, seed: self.range.seed }, Commands::new());
+        let worker = Worker::with(&mut order, &mut data, &rules, id, ring.pool());
+        let mut watch = Watch { bar: self.progress(), output: self.output, commands: &commands };
         let (clock, start_cost, start_stats) = (Clock::Monotonic, Cost::now(), ring.stats());
         let start = clock.now();
-        let made = self.drive(&mut *device, &ring)?;
-        if matches!(self.job, Job::Write { .. }) {
-            self.flush(&mut *device, &ring)?;
-        }
+        let outcome = worker.run(&mut *device, &mut RingTime(&ring), start, &commands, &mut watch);
+        watch.bar.finish_and_clear();
+        let outcome = outcome.map_err(Failure::failed)?;
+        let flush_error = match self.job.writes() {
+            true => flush(&mut *device, &ring)?,
+            false => None,
+        };
         let elapsed = clock.now().since(start);
         let cost = Cost::now().since(start_cost);
         let system_calls = ring.stats().system_calls - start_stats.system_calls;
-        if let (Some(input), None, None) = (&mut self.input, self.range.length, self.range.count)
-            && made == self.count
-        {
-            // Nobody asked for a part of the input: what does not fit is missing.
-            let left = read_full(input, &mut [0]);
-            self.seen.input_left =
-                left.map_err(|error| Failure::failed(format!("cannot read the input: {error}")))? > 0;
-        }
-        if let Some(sink) = &mut self.sink {
-            sink.flush().map_err(|error| Failure::failed(format!("cannot write the output: {error}")))?;
+        data.finish().map_err(Failure::failed)?;
+        let count = order.transfer.count;
+        let (mut consumed, mut waited, mut padded_bytes) = (Consumed::default(), Duration::ZERO, 0);
+        if let Some(input) = order.input.take() {
+            data.way = Way::Nowhere;
+            let input = Rc::into_inner(input).expect("nobody else has the input").into_inner();
+            (waited, padded_bytes) = (input.waited, input.padded_bytes);
+            consumed = input
+                .finish(self.output)
+                .map_err(|error| Failure::failed(format!("cannot read the input: {error}")))?;
         }
         let health = device.health();
-        let complete = self.seen.requests == self.count && made == self.count && !self.seen.input_left;
-        report(self, Came { elapsed, cost, system_calls, health, complete })
+        let came = Came {
+            outcome,
+            flush_error,
+            count,
+            data,
+            consumed,
+            waited,
+            padded_bytes,
+            elapsed,
+            cost,
+            system_calls,
+            health,
+        };
+        report(&self, came)
     }
 
-    /// Makes the requests; how many were made.
-    fn drive(&mut self, device: &mut dyn Device, ring: &Ring) -> Result<u64, Failure> {
-        let (clock, depth, progress) = (Clock::Monotonic, self.range.depth, self.progress());
-        let mut tick = clock.now().after(TICK);
-        let mut slots = vec![Slot::default(); depth as usize];
-        let mut free: Vec<usize> = (0..slots.len()).rev().collect();
-        // Buffers and queues come from here on out of what is there: nothing is allocated for a request.
-        let mut batch = VecDeque::with_capacity(slots.len());
-        let mut done: Vec<Completion> = Vec::with_capacity(slots.len());
-        let mut next = 0;
-        let mut stop = false;
-        loop {
-            while next < self.count && !stop && !self.is_far_ahead(next, depth) {
-                let Some(slot) = free.pop() else { break };
-                let Some(request) = self.request(next, slot, &mut slots, ring)? else {
-                    free.push(slot);
-                    self.count = next;
-                    break;
+    /// The requests and what they carry.
+    fn requests(&self, ring: &Ring) -> Result<(Order, Data), Failure> {
+        let Range { offset, bs, seed, random, .. } = self.range;
+        let op = if self.job.writes() { Op::Write } else { Op::Read };
+        let mut transfer = Transfer::new(op, offset, self.length, bs);
+        transfer.count = self.count;
+        transfer.random = random.then(|| Random::for_part(seed, u64::MAX));
+        let hash = self.sums.then(Sha256::new);
+        let data = match &self.job {
+            Job::Read { file } => {
+                let sink = file.as_deref().map(open_sink).transpose()?;
+                // What was not read leaves a hole in no file.
+                transfer.ends_with_an_error = sink.is_some();
+                if sink.is_some() || hash.is_some() {
+                    transfer.keep_together(WINDOW_QUEUES * self.range.depth as usize);
+                }
+                Data::of_reads(sink, hash, ring.pool())
+            }
+            Job::Write { file: Some(path), .. } => {
+                let wanted = Wanted {
+                    length: self.length,
+                    block: bs,
+                    count: self.count,
+                    block_bytes: self.backend.info().block_bytes.into(),
+                    sums: self.sums,
+                    // Nobody asked for a part of the input: what does not fit is missing.
+                    looks_behind: self.range.length.is_none() && self.range.count.is_none(),
                 };
-                batch.push_back(request);
-                next += 1;
+                let input = Input::new(input::open(path)?, wanted).map_err(Failure::failed)?;
+                let input = Rc::new(RefCell::new(input));
+                let data = Data::new(Way::Input(Rc::clone(&input)), None);
+                return Ok((Order { transfer, input: Some(input) }, data));
             }
-            // After the content was made: that takes its time and is none of the device's.
-            let sent = clock.now();
-            for request in &batch {
-                slots[request.tag as usize].sent = sent;
+            Job::Write { file: None, pattern, .. } => Data::new(Way::Made(pattern.with(seed)), hash),
+            Job::Verify { pattern } => {
+                let block = self.backend.info().block_bytes as usize;
+                Data::new(Way::Compared(pattern.with(seed), block), None)
             }
-            device.submit(&mut batch);
-            if free.len() == slots.len() {
-                break;
-            }
-            // A quarter of the queue at once is worth a system call; a device with less in flight says so.
-            ring.enter_for((device.outstanding() / 4).max(1), device.deadline().min(tick))
-                .map_err(Failure::failed)?;
-            device.poll(&mut done);
-            let now = clock.now();
-            for completion in done.drain(..) {
-                let index = completion.tag as usize;
-                let slot = slots[index];
-                free.push(index);
-                stop |= matches!(completion.result, Err(DeviceError::Gone));
-                self.complete(slot, completion, now)?;
-            }
-            if now >= tick {
-                tick = now.after(TICK);
-                progress.set_position(self.seen.requests);
-                stop |= self.output.is_interrupted();
-            }
+        };
+        Ok((Order { transfer, input: None }, data))
+    }
+
+    /// How the requests are sent: as deep as can be, for as long as it takes.
+    fn rules(&self) -> Workload {
+        let depth = u64::from(self.range.depth).min(self.count).max(1) as u32;
+        Workload {
+            blocks: vec![BlockSize { size: Size(self.range.bs), weight: 1.0 }],
+            read: if self.job.writes() { 0.0 } else { 1.0 },
+            queue_depth: depth,
+            // A quarter of the queue at once is worth a system call.
+            reap_batch: (depth / 4).max(1),
+            drain: Span(Duration::MAX),
+            timeout: Span(Duration::ZERO),
+            interval: Span(TICK),
+            force_unit_access: matches!(self.job, Job::Write { fua: true, .. }),
+            ..Workload::default()
         }
-        progress.finish_and_clear();
-        Ok(next)
     }
 
     fn progress(&self) -> ProgressBar {
@@ -231,131 +232,34 @@ impl<'a> Run<'a> {
                 .expect("the template is right"),
         )
     }
+}
 
-    /// Completions are consumed in order for a hash or a file: a request that is late must not let
-    /// the others run away with all the memory.
-    fn is_far_ahead(&self, next: u64, depth: u32) -> bool {
-        self.consumes_in_order() && next - self.early_first >= 4 * u64::from(depth)
-    }
+/// Looks at the run every [`TICK`].
+struct Watch<'a> {
+    bar: ProgressBar,
+    output: &'a Output,
+    commands: &'a Commands,
+}
 
-    fn consumes_in_order(&self) -> bool {
-        matches!(self.job, Job::Read { .. }) && (self.hash.is_some() || self.sink.is_some())
-    }
-
-    /// Request `index`; `None` when the input is at its end.
-    fn request(
-        &mut self,
-        index: u64,
-        slot: usize,
-        slots: &mut [Slot],
-        ring: &Ring,
-    ) -> Result<Option<Request>, Failure> {
-        let bs = self.range.bs;
-        let once = self.length.div_ceil(bs);
-        let at = if self.range.random { self.random.below(self.length / bs) } else { index % once } * bs;
-        let mut len = bs.min(self.length - at) as usize;
-        let offset = self.range.offset + at;
-        let mut buf = ring.pool().take(len);
-        let mut force_unit_access = false;
-        let op = match &self.job {
-            Job::Read { .. } | Job::Verify => Op::Read,
-            Job::Write { fua, .. } => {
-                force_unit_access = *fua;
-                if let Some(input) = &mut self.input {
-                    let got = read_full(input, &mut buf)
-                        .map_err(|error| Failure::failed(format!("cannot read the input: {error}")))?;
-                    if got == 0 {
-                        return Ok(None);
-                    }
-                    let block = self.backend.info().block_bytes as usize;
-                    len = got.next_multiple_of(block);
-                    buf[got..len].fill(0);
-                    self.seen.padded_bytes += (len - got) as u64;
-                    // The checksum is the input's, so that `sha256sum` agrees.
-                    if let Some(hash) = &mut self.hash {
-                        hash.update(&buf[..got]);
-                    }
-                } else {
-                    fill(self.pattern, self.range.seed, offset, &mut buf);
-                    if let Some(hash) = &mut self.hash {
-                        hash.update(&buf[..len]);
-                    }
-                }
-                Op::Write
-            }
-        };
-        slots[slot] = Slot { index, offset, len, ..Slot::default() };
-        Ok(Some(Request { tag: slot as u64, op, offset, len: len as u64, buf, force_unit_access }))
-    }
-
-    fn complete(&mut self, slot: Slot, completion: Completion, now: Nanos) -> Done {
-        let Completion { buf, result, .. } = completion;
-        self.seen.requests += 1;
-        self.seen.latency.record(Nanos(now.0.saturating_sub(slot.sent.0)));
-        match result {
-            Ok(()) => self.seen.bytes += slot.len as u64,
-            Err(error) => {
-                self.seen.errors += 1;
-                self.seen.first_error.get_or_insert((slot.offset, error));
-                // What was not read has no checksum and leaves a hole in no file.
-                self.hash = None;
-                if self.sink.is_some() {
-                    return Err(Failure::failed(format!("read at {}: {error}", slot.offset)));
-                }
-                return Ok(());
-            }
+impl Recorder for Watch<'_> {
+    fn interval(&mut self, interval: &Interval) {
+        let counts = &interval.figures.counts;
+        self.bar.inc(interval.figures.completed() + counts.errors());
+        if self.output.is_interrupted() {
+            self.commands.give(Command::Stop);
         }
-        match &self.job {
-            Job::Verify => {
-                let (block, seen) = (self.backend.info().block_bytes as usize, &mut self.seen);
-                compare(self.pattern, self.range.seed, block, slot.offset, &buf[..slot.len], |wrong| {
-                    seen.wrong_blocks += 1;
-                    // The first by address, not by time.
-                    if seen.first_wrong.as_ref().is_none_or(|first| wrong.offset < first.offset) {
-                        seen.first_wrong = Some(wrong);
-                    }
-                });
-            }
-            Job::Read { .. } if self.consumes_in_order() => self.consume(slot, buf)?,
-            _ => {}
-        }
-        Ok(())
     }
+}
 
-    /// Hands data on in the order of its addresses.
-    fn consume(&mut self, slot: Slot, buf: Buf) -> Done {
-        let place = (slot.index - self.early_first) as usize;
-        if self.early.len() <= place {
-            self.early.resize_with(place + 1, || None);
-        }
-        self.early[place] = Some((buf, slot.len));
-        while let Some(Some((buf, len))) = self.early.front() {
-            if let Some(hash) = &mut self.hash {
-                hash.update(&buf[..*len]);
-            }
-            if let Some(sink) = &mut self.sink {
-                let written = sink.write_all(&buf[..*len]);
-                written.map_err(|error| Failure::failed(format!("cannot write the output: {error}")))?;
-            }
-            self.early.pop_front();
-            self.early_first += 1;
-        }
-        Ok(())
+/// What was written is stable when the command ends. Why it may not be.
+fn flush(device: &mut dyn Device, ring: &Ring) -> Result<Option<DeviceError>, Failure> {
+    if device.outstanding() > 0 {
+        return Ok(None); // it does not answer
     }
-
-    /// What was written is stable when the command ends.
-    fn flush(&mut self, device: &mut dyn Device, ring: &Ring) -> Done {
-        let request =
-            Request { tag: 0, op: Op::Flush, offset: 0, len: 0, buf: Buf::empty(), force_unit_access: false };
-        match turn::one(ring, device, request).map_err(Failure::failed)?.result {
-            Ok(()) | Err(DeviceError::Unsupported) => {}
-            Err(error) => {
-                self.seen.errors += 1;
-                self.seen.first_error.get_or_insert((0, error));
-            }
-        }
-        Ok(())
-    }
+    let request =
+        Request { tag: 0, op: Op::Flush, offset: 0, len: 0, buf: Buf::empty(), force_unit_access: false };
+    let result = turn::one(ring, device, request).map_err(Failure::failed)?.result;
+    Ok(result.err().filter(|error| *error != DeviceError::Unsupported))
 }
 
 impl Range {

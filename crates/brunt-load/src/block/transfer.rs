@@ -1,0 +1,248 @@
+//! A range of a device from one end to the other, block by block, or blocks of it in random order: the [`Sequence`] of
+//! `brunt io`, and the place where data that was read waits for its turn.
+//!
+//! The rule: what is handed over in order keeps its requests together. None is made while the first whose data is
+//! missing is more than a few queues behind, so that one late answer does not cost all of the memory.
+
+use std::collections::VecDeque;
+use std::io;
+
+use brunt_block::{Buf, BufPool, Op};
+use brunt_core::Nanos;
+use brunt_core::random::Random;
+use brunt_result::RequestStatus;
+
+use crate::block::generator::Planned;
+use crate::content::Carried;
+use crate::sequence::{Next, Sequence};
+
+/// Requests of one kind over a range.
+#[derive(Clone, Debug)]
+pub struct Transfer {
+    /// What they do.
+    pub op: Op,
+    /// Where the range begins, in bytes.
+    pub start: u64,
+    /// Its length in bytes.
+    pub length: u64,
+    /// Bytes of a request; the last one of the range is shorter if that is all there is.
+    pub block: u64,
+    /// How many requests; more than the range has begin again at its start.
+    pub count: u64,
+    /// Blocks in random order, drawn with replacement, instead of one after the other.
+    pub random: Option<Random>,
+    /// Nothing more is asked for after a request that went wrong.
+    pub ends_with_an_error: bool,
+    window: Option<Window>,
+    next: u64,
+    ended: bool,
+}
+
+/// The requests from the first that has not ended on.
+#[derive(Clone, Debug)]
+struct Window {
+    first: u64,
+    ended: VecDeque<bool>,
+    len_max: usize,
+}
+
+impl Transfer {
+    /// The range once, in order.
+    pub fn new(op: Op, start: u64, length: u64, block: u64) -> Transfer {
+        let count = length.div_ceil(block);
+        Transfer {
+            op,
+            start,
+            length,
+            block,
+            count,
+            random: None,
+            ends_with_an_error: false,
+            window: None,
+            next: 0,
+            ended: false,
+        }
+    }
+
+    /// Requests stay within so many of the first that has not ended.
+    pub fn keep_together(&mut self, window: usize) {
+        let ended = VecDeque::with_capacity(window);
+        self.window = Some(Window { first: 0, ended, len_max: window });
+    }
+
+    /// How many requests were made.
+    pub fn made(&self) -> u64 {
+        self.next
+    }
+
+    /// No more requests are made.
+    pub fn end(&mut self) {
+        self.ended = true;
+    }
+}
+
+impl Sequence for Transfer {
+    type Request = Planned;
+
+    fn starts(&mut self, _start: Nanos) {}
+
+    fn next(&mut self, now: Nanos, place: &mut Planned) -> Next {
+        if self.ended || self.next >= self.count {
+            return Next::End;
+        }
+        if let Some(window) = &mut self.window {
+            if window.ended.len() == window.len_max {
+                return Next::WaitFor(window.first);
+            }
+            window.ended.push_back(false);
+        }
+        let index = self.next;
+        self.next += 1;
+        let block = match &mut self.random {
+            Some(random) => random.below(self.length / self.block),
+            None => index % self.length.div_ceil(self.block),
+        };
+        let at = block * self.block;
+        let len = self.block.min(self.length - at);
+        *place = Planned { index, op: self.op, offset: self.start + at, len };
+        Next::Due(now)
+    }
+
+    fn completed(&mut self, index: u64, status: RequestStatus) {
+        if status != RequestStatus::Good && self.ends_with_an_error {
+            self.end();
+        }
+        if let Some(window) = &mut self.window {
+            window.ended[(index - window.first) as usize] = true;
+            while window.ended.front() == Some(&true) {
+                window.ended.pop_front();
+                window.first += 1;
+            }
+        }
+    }
+}
+
+/// Hands data that was read on in the order of the requests.
+pub struct InOrder {
+    pool: BufPool,
+    first: u64,
+    /// What came before its turn.
+    early: VecDeque<Option<(Buf, usize)>>,
+}
+
+impl InOrder {
+    /// Nothing yet; buffers in place of those that wait come from `pool`.
+    pub fn new(pool: BufPool) -> InOrder {
+        InOrder { pool, first: 0, early: VecDeque::new() }
+    }
+
+    /// The data of a request is here: hands on what can be.
+    ///
+    /// # Errors
+    /// The first of `deliver`; what it did not take is lost.
+    pub fn take(
+        &mut self,
+        request: &Planned,
+        carried: &mut Carried,
+        mut deliver: impl FnMut(&[u8]) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let (place, len) = ((request.index - self.first) as usize, request.len as usize);
+        if place > 0 {
+            if self.early.len() <= place {
+                self.early.resize_with(place + 1, || None);
+            }
+            let spare = self.pool.take(carried.buf.len());
+            let early = self.early[place].replace((std::mem::replace(&mut carried.buf, spare), len));
+            assert!(early.is_none(), "request {} was answered twice", request.index);
+            return Ok(());
+        }
+        deliver(&carried.buf[..len])?;
+        self.early.pop_front();
+        self.first += 1;
+        while let Some(Some((buf, len))) = self.early.front() {
+            deliver(&buf[..*len])?;
+            self.early.pop_front();
+            self.first += 1;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Nanos = Nanos(5);
+    const NONE: Planned = Planned { index: 0, op: Op::Read, offset: 0, len: 0 };
+
+    fn offsets(transfer: &mut Transfer) -> Vec<(u64, u64)> {
+        let (mut all, mut planned) = (Vec::new(), NONE);
+        while let Next::Due(NOW) = transfer.next(NOW, &mut planned) {
+            assert_eq!(planned.index, all.len() as u64);
+            all.push((planned.offset, planned.len));
+        }
+        assert_eq!(transfer.next(NOW, &mut planned), Next::End);
+        all
+    }
+
+    #[test]
+    fn a_range_is_gone_through_once_with_a_short_last_block() {
+        let range = || Transfer::new(Op::Read, 1024, 10240, 4096);
+        let once = [(1024, 4096), (5120, 4096), (9216, 2048)];
+        assert_eq!(offsets(&mut range()), once);
+        assert_eq!(offsets(&mut Transfer { count: 5, ..range() }), [&once[..], &once[..2]].concat());
+        let random = offsets(&mut Transfer { count: 100, random: Some(Random::new(1)), ..range() });
+        assert_eq!(random.len(), 100);
+        assert!(random.iter().all(|request| once[..2].contains(request)), "whole blocks only");
+    }
+
+    #[test]
+    fn requests_stay_together() {
+        let mut transfer = Transfer::new(Op::Read, 0, 100 << 12, 1 << 12);
+        transfer.keep_together(3);
+        let mut next = |ended: Option<u64>| {
+            if let Some(ended) = ended {
+                transfer.completed(ended, RequestStatus::Good);
+            }
+            let mut planned = NONE;
+            match transfer.next(NOW, &mut planned) {
+                Next::Due(_) => Ok(planned.index),
+                Next::WaitFor(index) => Err(index),
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!([next(None), next(None), next(None), next(None)], [Ok(0), Ok(1), Ok(2), Err(0)]);
+        assert_eq!((next(Some(1)), next(Some(2))), (Err(0), Err(0)));
+        assert_eq!([next(Some(0)), next(None), next(None), next(None)], [Ok(3), Ok(4), Ok(5), Err(3)]);
+    }
+
+    #[test]
+    fn an_error_ends_it_if_that_is_wanted() {
+        let range = Transfer::new(Op::Read, 0, 100 << 12, 1 << 12);
+        for ends_with_an_error in [false, true] {
+            let mut transfer = Transfer { ends_with_an_error, ..range.clone() };
+            assert_eq!(transfer.next(NOW, &mut NONE.clone()), Next::Due(NOW));
+            transfer.completed(0, RequestStatus::Os);
+            assert_eq!(transfer.next(NOW, &mut NONE.clone()) == Next::End, ends_with_an_error);
+            assert_eq!(transfer.made(), if ends_with_an_error { 1 } else { 2 });
+        }
+    }
+
+    #[test]
+    fn data_is_handed_on_in_order() {
+        let mut order = InOrder::new(BufPool::new(0));
+        let mut seen = Vec::new();
+        for index in [2, 1, 0, 3, 5, 4] {
+            let mut carried = Carried { buf: Buf::zeroed(4096), ..Carried::default() };
+            carried.buf[..8].fill(index as u8);
+            let request = Planned { index, op: Op::Read, offset: index * 8, len: 8 };
+            let deliver = |bytes: &[u8]| {
+                seen.extend_from_slice(bytes);
+                Ok(())
+            };
+            order.take(&request, &mut carried, deliver).unwrap();
+            assert_eq!(carried.buf.len(), 4096, "the worker has a buffer again");
+        }
+        assert_eq!(seen.chunks(8).map(|block| block[0]).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5]);
+    }
+}

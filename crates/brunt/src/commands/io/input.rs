@@ -1,0 +1,245 @@
+//! The input of `brunt io write`: a thread reads it ahead of the requests and sums it up, so that neither a slow pipe nor the
+//! checksum keeps requests from being sent or Ctrl-C from being seen.
+//!
+//! The rule: the checksum is that of the bytes that the input has for this range, without the padding of the last
+//! block.
+
+use std::cell::RefCell;
+use std::fs::File;
+use std::io::{self, Read};
+use std::rc::Rc;
+use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use brunt_core::{Clock, Nanos};
+use brunt_load::block::generator::Planned;
+use brunt_load::block::transfer::Transfer;
+use brunt_load::sequence::{Next, Sequence};
+use brunt_result::RequestStatus;
+use sha2::{Digest, Sha256};
+
+use crate::cli::{Failure, Output};
+
+/// So much is read ahead, in this many blocks at the most and the least.
+const AHEAD_BYTES: u64 = 4 << 20;
+const AHEAD_BLOCKS: (u64, u64) = (2, 64);
+/// When to ask again for a block that is not there yet.
+const ASK_AGAIN: Duration = Duration::from_micros(100);
+
+/// What the requests of a run need of the input.
+pub struct Wanted {
+    /// Bytes of the range.
+    pub length: u64,
+    /// Bytes of a request.
+    pub block: u64,
+    /// Requests.
+    pub count: u64,
+    /// Of the device: a request is a multiple of it.
+    pub block_bytes: u64,
+    /// The checksum is wanted.
+    pub sums: bool,
+    /// Whether there is more behind the range is wanted.
+    pub looks_behind: bool,
+}
+
+/// What came of the input.
+#[derive(Default)]
+pub struct Consumed {
+    /// The checksum, if it was wanted.
+    pub hash: Option<Sha256>,
+    /// Time that it took.
+    pub checksum: Duration,
+    /// The input goes on behind the range.
+    pub left: bool,
+}
+
+/// A block of the input, padded; `got` bytes are its own.
+struct Block {
+    bytes: Vec<u8>,
+    got: usize,
+}
+
+/// The requests' side of the input.
+pub struct Input {
+    blocks: Receiver<io::Result<Block>>,
+    used: Sender<Vec<u8>>,
+    thread: JoinHandle<io::Result<Consumed>>,
+    /// For the request that is being made.
+    ready: Option<Block>,
+    waits_since: Option<Nanos>,
+    failure: Option<io::Error>,
+    /// How long there was room for a request, and no input for it.
+    pub waited: Duration,
+    pub padded_bytes: u64,
+}
+
+impl Input {
+    /// Reads ahead of `wanted`.
+    pub fn new(input: Box<dyn Read + Send>, wanted: Wanted) -> io::Result<Input> {
+        let ahead = (AHEAD_BYTES / wanted.block).clamp(AHEAD_BLOCKS.0, AHEAD_BLOCKS.1);
+        let (sender, blocks) = sync_channel(ahead as usize);
+        let (used, unused) = channel();
+        let thread = std::thread::Builder::new()
+            .name("input".into())
+            .spawn(move || read_ahead(input, &wanted, &sender, &unused))?;
+        Ok(Input {
+            blocks,
+            used,
+            thread,
+            ready: None,
+            waits_since: None,
+            failure: None,
+            waited: Duration::ZERO,
+            padded_bytes: 0,
+        })
+    }
+
+    /// Whether the data of the next request is there, whose length it writes into `len`.
+    fn next(&mut self, now: Nanos, len: &mut u64) -> Next {
+        assert!(self.ready.is_none(), "each block goes into a request");
+        let block = match self.blocks.try_recv() {
+            Ok(block) => block,
+            Err(TryRecvError::Disconnected) => return Next::End,
+            Err(TryRecvError::Empty) => {
+                self.waits_since.get_or_insert(now);
+                return Next::Later(now.after(ASK_AGAIN));
+            }
+        };
+        self.waited += self.waits_since.take().map_or(Duration::ZERO, |since| now.since(since));
+        match block {
+            Ok(block) => {
+                *len = block.bytes.len() as u64;
+                self.padded_bytes += *len - block.got as u64;
+                self.ready = Some(block);
+                Next::Due(now)
+            }
+            Err(error) => {
+                self.failure = Some(error);
+                Next::End
+            }
+        }
+    }
+
+    /// Puts the block that [`Input::next`] announced into a write.
+    pub fn fill(&mut self, bytes: &mut [u8]) {
+        let block = self.ready.take().expect("a request is made when its data is there");
+        bytes.copy_from_slice(&block.bytes);
+        // Nobody takes it back when all was read.
+        let _ = self.used.send(block.bytes);
+    }
+
+    /// What came of it, when all requests are done; nothing if the user does not want to wait for the input's end.
+    ///
+    /// # Errors
+    /// The input could not be read.
+    pub fn finish(self, output: &Output) -> io::Result<Consumed> {
+        drop(self.blocks);
+        if let Some(error) = self.failure {
+            return Err(error);
+        }
+        while !self.thread.is_finished() {
+            if output.is_interrupted() {
+                return Ok(Consumed::default());
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+}
+
+fn read_ahead(
+    mut input: Box<dyn Read + Send>,
+    wanted: &Wanted,
+    blocks: &SyncSender<io::Result<Block>>,
+    unused: &Receiver<Vec<u8>>,
+) -> io::Result<Consumed> {
+    let mut consumed = Consumed { hash: wanted.sums.then(Sha256::new), ..Consumed::default() };
+    let mut left = wanted.length;
+    for _ in 0..wanted.count {
+        let mut bytes = unused.try_recv().unwrap_or_default();
+        bytes.resize(wanted.block.min(left) as usize, 0);
+        let got = match read_full(&mut input, &mut bytes) {
+            Ok(0) => return Ok(consumed),
+            Ok(got) => got,
+            Err(error) => {
+                let _ = blocks.send(Err(error));
+                return Ok(consumed);
+            }
+        };
+        left -= bytes.len() as u64;
+        bytes[got..].fill(0);
+        bytes.truncate(got.next_multiple_of(wanted.block_bytes as usize));
+        if let Some(hash) = &mut consumed.hash {
+            let begin = Clock::Monotonic.now();
+            hash.update(&bytes[..got]);
+            consumed.checksum += Clock::Monotonic.now().since(begin);
+        }
+        if blocks.send(Ok(Block { bytes, got })).is_err() {
+            // The run has ended before the input.
+            return Ok(consumed);
+        }
+    }
+    consumed.left = wanted.looks_behind && read_full(&mut input, &mut [0])? > 0;
+    Ok(consumed)
+}
+
+/// As much as there is, up to the buffer's length.
+fn read_full(input: &mut dyn Read, buf: &mut [u8]) -> io::Result<usize> {
+    let mut at = 0;
+    while at < buf.len() {
+        match input.read(&mut buf[at..]) {
+            Ok(0) => break,
+            Ok(count) => at += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(at)
+}
+
+/// A file to write from.
+pub fn open(path: &str) -> Result<Box<dyn Read + Send>, Failure> {
+    if path == "-" {
+        return Ok(Box::new(io::stdin()));
+    }
+    let file = File::open(path).map_err(|error| Failure::usage(format!("{path}: {error}")))?;
+    Ok(Box::new(file))
+}
+
+/// The requests of a range; of a write from an input as far as that goes.
+pub struct Order {
+    pub transfer: Transfer,
+    pub input: Option<Rc<RefCell<Input>>>,
+}
+
+impl Sequence for Order {
+    type Request = Planned;
+
+    fn starts(&mut self, start: Nanos) {
+        self.transfer.starts(start);
+    }
+
+    fn next(&mut self, now: Nanos, place: &mut Planned) -> Next {
+        let Some(input) = self.input.as_ref().filter(|_| self.transfer.made() < self.transfer.count) else {
+            return self.transfer.next(now, place);
+        };
+        let mut len = 0;
+        match input.borrow_mut().next(now, &mut len) {
+            Next::Due(_) => {
+                let next = self.transfer.next(now, place);
+                place.len = len;
+                next
+            }
+            Next::End => {
+                self.transfer.count = self.transfer.made();
+                Next::End
+            }
+            other => other,
+        }
+    }
+
+    fn completed(&mut self, index: u64, status: RequestStatus) {
+        self.transfer.completed(index, status);
+    }
+}
