@@ -78,20 +78,20 @@ impl<H: Accept + 'static> Lanes<H> {
     #[inline]
     pub fn push<M: Send + 'static>(&mut self, kind: u16, envelope: Envelope<M>) {
         self.count += 1;
-        if let Some(Some(lane)) = self.by_kind.get_mut(usize::from(kind)) {
-            typed(&mut **lane).push(envelope);
-        } else {
-            self.push_first(kind, envelope);
-        }
+        // The lane is made without the envelope, so that this stays in registers.
+        let lane = match self.by_kind.get_mut(usize::from(kind)) {
+            Some(Some(lane)) => lane,
+            _ => self.first::<M>(usize::from(kind)),
+        };
+        typed(&mut **lane).push(envelope);
     }
 
     #[cold]
-    fn push_first<M: Send + 'static>(&mut self, kind: u16, envelope: Envelope<M>) {
-        let kind = usize::from(kind);
+    fn first<M: Send + 'static>(&mut self, kind: usize) -> &mut Box<dyn Lane<H>> {
         if self.by_kind.len() <= kind {
             self.by_kind.resize_with(kind + 1, || None);
         }
-        self.by_kind[kind] = Some(Box::new(TypedLane(vec![envelope])));
+        self.by_kind[kind].insert(Box::new(TypedLane::<M>(Vec::new())))
     }
 
     /// Moves everything to the end of `to`. Empty buffers change places, full ones are copied.
