@@ -108,6 +108,26 @@ pub struct LoadInfo {
     pub ring: RingMode,
 }
 
+/// One worker that makes one request after another until all are done, and writes nothing: a load states what is different.
+impl Default for LoadInfo {
+    fn default() -> LoadInfo {
+        LoadInfo {
+            kinds: Vec::new(),
+            workers: 1,
+            queue_depth: 1,
+            pace: Pace::Closed,
+            ramp_up: Duration::ZERO,
+            interval: Duration::ZERO,
+            steady: None,
+            depth_search: None,
+            time_min: Duration::ZERO,
+            open_ended: true,
+            writes: false,
+            ring: RingMode::default(),
+        }
+    }
+}
+
 /// When requests are made.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pace {

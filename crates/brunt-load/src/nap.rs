@@ -9,13 +9,12 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use brunt_core::{Clock, Nanos};
-use brunt_result::choice::RingMode;
 use brunt_result::{Figures, Interval, OpKind, Outcome, RequestStatus, Stopped};
 
 use crate::collect::{Message, Post};
 use crate::commands::{Command, CommandError, Commands};
 use crate::load::{
-    Finished, Inbox, Load, LoadError, LoadInfo, Pace, Place, Prepared, RunOrder, Running, WorkloadError,
+    Finished, Inbox, Load, LoadError, LoadInfo, Place, Prepared, RunOrder, Running, WorkloadError,
 };
 use crate::loads::LoadKind;
 use crate::record::Recorder;
@@ -42,20 +41,7 @@ impl Load for Nap {
         KIND.name
     }
     fn info(&self) -> LoadInfo {
-        LoadInfo {
-            kinds: vec![OpKind::Access],
-            workers: self.workers,
-            queue_depth: 1,
-            pace: Pace::Closed,
-            ramp_up: Duration::ZERO,
-            interval: Duration::ZERO,
-            steady: None,
-            depth_search: None,
-            time_min: Duration::ZERO,
-            open_ended: true,
-            writes: false,
-            ring: RingMode::default(),
-        }
+        LoadInfo { kinds: vec![OpKind::Access], workers: self.workers, ..LoadInfo::default() }
     }
     fn describe(&self) -> String {
         format!("{} naps", self.naps)

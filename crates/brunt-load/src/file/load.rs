@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use brunt_core::Nanos;
 use brunt_result::Outcome;
-use brunt_result::choice::{PageCache, RingMode};
+use brunt_result::choice::PageCache;
 
 use super::{FileSystem, FileSystemError, FileSystemLoad, Fsync, Phase};
 use crate::collect::{Message, Post};
 use crate::commands::{Command, CommandError, Commands};
-use crate::load::{Finished, Inbox, Load, LoadError, LoadInfo, Pace, Place, Prepared, RunOrder, Running};
+use crate::load::{Finished, Inbox, Load, LoadError, LoadInfo, Place, Prepared, RunOrder, Running};
 
 /// Its name in [`crate::LOADS`].
 pub const KIND: &str = "file";
@@ -87,17 +87,9 @@ impl Load for FileLoad {
         LoadInfo {
             kinds: self.phase.kinds().to_vec(),
             workers: if self.phase == Phase::Seeks { settings.seekers } else { 1 },
-            queue_depth: 1,
-            pace: Pace::Closed,
-            ramp_up: Duration::ZERO,
             interval: settings.interval.0,
-            steady: None,
-            depth_search: None,
-            time_min: Duration::ZERO,
-            open_ended: true,
-            // Only what it made itself.
-            writes: false,
-            ring: RingMode::default(),
+            // What it writes is only what it made itself.
+            ..LoadInfo::default()
         }
     }
 
