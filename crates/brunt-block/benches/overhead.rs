@@ -12,7 +12,7 @@
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use brunt_block::{Backend, Request, Ring, RingConfig, open_url};
@@ -144,26 +144,56 @@ fn drive(
     }
 }
 
+fn fio_arguments(file: &Path, depth: u32, time: Duration, batched: bool) -> Vec<String> {
+    let mut arguments: Vec<String> = [
+        "--name=x --ioengine=io_uring --registerfiles --fixedbufs --rw=randread --bs=4k --direct=1",
+        "--norandommap --randrepeat=0 --time_based --output-format=terse --terse-version=3",
+    ]
+    .iter()
+    .flat_map(|line| line.split(' '))
+    .map(str::to_string)
+    .collect();
+    arguments.push(format!("--filename={}", file.display()));
+    arguments.push(format!("--size={}", parse_size(FILE_BYTES).expect("a size")));
+    arguments.push(format!("--iodepth={depth}"));
+    arguments.push(format!("--runtime={}ms", time.as_millis()));
+    if batched {
+        arguments.push(format!("--iodepth_batch_submit={depth}"));
+        arguments.push("--iodepth_batch_complete_min=1".to_string());
+        arguments.push(format!("--iodepth_batch_complete_max={depth}"));
+    }
+    arguments
+}
+
+/// What fio wrote, and below perf how often it called the ring.
+fn fio_figures(output: &Output, cpu_seconds: f64) -> Option<Figures> {
+    let text = String::from_utf8_lossy(&output.stdout).to_string();
+    let line = text.lines().find(|line| line.starts_with("3;"))?.to_string();
+    let fields: Vec<&str> = line.split(';').collect();
+    let number = |index: usize| fields.get(index).and_then(|field| field.trim_end_matches('%').parse().ok());
+    // Terse version 3: 5 total KiB, 7 IOPS, 8 runtime in ms, 39 mean latency in us, 89 context
+    // switches.
+    let requests = number(5)? * 1024.0 / BLOCK_BYTES as f64;
+    let seconds = number(8)? / 1000.0;
+    let percentile = fields.iter().find_map(|field| field.strip_prefix("99.000000%=")?.parse::<f64>().ok());
+    let calls = String::from_utf8_lossy(&output.stderr)
+        .lines()
+        .find(|line| line.contains("sys_enter_io_uring_enter"))
+        .and_then(|line| line.split(',').next()?.parse::<f64>().ok());
+    Some(Figures {
+        per_second: requests / seconds,
+        cpu_us: cpu_seconds * 1e6 / requests,
+        system_calls: calls.map(|calls| calls / requests),
+        context_switches: number(89)? / requests,
+        latency_us_mean: number(39)?,
+        latency_us_p99: percentile.unwrap_or(f64::NAN),
+    })
+}
+
 /// fio on the same: the better of its plain and its batched way, by rate.
 fn fio(file: &Path, depth: u32, time: Duration) -> Option<Figures> {
     let run = |batched: bool, counted: bool| {
-        let mut arguments: Vec<String> = [
-            "--name=x --ioengine=io_uring --registerfiles --fixedbufs --rw=randread --bs=4k --direct=1",
-            "--norandommap --randrepeat=0 --time_based --output-format=terse --terse-version=3",
-        ]
-        .iter()
-        .flat_map(|line| line.split(' '))
-        .map(str::to_string)
-        .collect();
-        arguments.push(format!("--filename={}", file.display()));
-        arguments.push(format!("--size={}", parse_size(FILE_BYTES).expect("a size")));
-        arguments.push(format!("--iodepth={depth}"));
-        arguments.push(format!("--runtime={}ms", time.as_millis()));
-        if batched {
-            arguments.push(format!("--iodepth_batch_submit={depth}"));
-            arguments.push("--iodepth_batch_complete_min=1".to_string());
-            arguments.push(format!("--iodepth_batch_complete_max={depth}"));
-        }
+        let arguments = fio_arguments(file, depth, time, batched);
         let mut command = Command::new("perf");
         command.args(["stat", "-x,", "-e", "syscalls:sys_enter_io_uring_enter", "fio"]);
         // fio's own CPU figure leaves out the kernel's workers; what it spends on starting and ending is
@@ -192,29 +222,7 @@ fn fio(file: &Path, depth: u32, time: Duration) -> Option<Figures> {
                 (seconds - start_seconds, output)
             }
         };
-        let text = String::from_utf8_lossy(&output.stdout).to_string();
-        let line = text.lines().find(|line| line.starts_with("3;"))?.to_string();
-        let fields: Vec<&str> = line.split(';').collect();
-        let number =
-            |index: usize| fields.get(index).and_then(|field| field.trim_end_matches('%').parse().ok());
-        // Terse version 3: 5 total KiB, 7 IOPS, 8 runtime in ms, 39 mean latency in us, 89 context
-        // switches.
-        let requests = number(5)? * 1024.0 / BLOCK_BYTES as f64;
-        let seconds = number(8)? / 1000.0;
-        let percentile =
-            fields.iter().find_map(|field| field.strip_prefix("99.000000%=")?.parse::<f64>().ok());
-        let calls = String::from_utf8_lossy(&output.stderr)
-            .lines()
-            .find(|line| line.contains("sys_enter_io_uring_enter"))
-            .and_then(|line| line.split(',').next()?.parse::<f64>().ok());
-        Some(Figures {
-            per_second: requests / seconds,
-            cpu_us: cpu_seconds * 1e6 / requests,
-            system_calls: calls.map(|calls| calls / requests),
-            context_switches: number(89)? / requests,
-            latency_us_mean: number(39)?,
-            latency_us_p99: percentile.unwrap_or(f64::NAN),
-        })
+        fio_figures(&output, cpu_seconds)
     };
     let plain = run(false, false)?;
     let batched = if depth > 1 { run(true, false) } else { None };
@@ -294,8 +302,28 @@ fn main() {
     if folders.is_empty() {
         folders = vec![PathBuf::from("/dev/shm"), std::env::temp_dir()];
     }
-    let time = Duration::from_secs_f64(seconds);
-    // What a layer costs a request: the null device alone, then below layers that do nothing.
+    let mut jobs = layers();
+    let mut files = Vec::new();
+    for folder in folders {
+        let file = folder.join(format!("brunt-overhead-{}.img", std::process::id()));
+        fill(&file);
+        files.push(file.clone());
+        jobs.extend(of_file(&folder, &file));
+    }
+    println!(
+        "  {:<22} {:>9} {:>7} {:>7} {:>7} {:>9} {:>9}",
+        "4 KiB random read", "k req/s", "CPU us", "calls", "switch", "mean us", "p99 us"
+    );
+    for job in jobs.iter().filter(|job| job.name.contains(&only)) {
+        job.measure(rounds, Duration::from_secs_f64(seconds));
+    }
+    for file in files {
+        let _ = std::fs::remove_file(file);
+    }
+}
+
+/// What a layer costs a request: the null device alone, then below layers that do nothing.
+fn layers() -> Vec<Job> {
     let alone = |name: &str, layers: &str| Job {
         name: name.to_string(),
         url: format!("null:{FILE_BYTES}{layers}"),
@@ -304,53 +332,49 @@ fn main() {
         config: RingConfig::default(),
         file: None,
     };
-    let mut jobs = vec![
+    vec![
         alone("null device", ""),
         alone("null device, idle fault layer", "?fault=off"),
         alone("null device, fault of other requests", "?fault=busy,op=write"),
         alone("null device, fault that never hits", "?fault=busy,p=0"),
         alone("null device, retry layer", "?retry=3"),
         alone("null device, raid0 of 2", "").in_array(2),
-    ];
-    let mut files = Vec::new();
-    for folder in folders {
-        let file = folder.join(format!("brunt-overhead-{}.img", std::process::id()));
-        fill(&file);
-        files.push(file.clone());
-        let url = format!("file:{}", file.display());
-        let sqpoll = RingConfig { sqpoll_idle_ms: Some(100), ..RingConfig::default() };
-        for (what, depth, batch, config) in [
-            ("", 32, 1, RingConfig::default()),
-            (", waiting for 12", 32, 12, RingConfig::default()),
-            ("", 1, 1, RingConfig::default()),
-            (", sqpoll", 32, 1, sqpoll),
-        ] {
-            jobs.push(Job {
-                name: format!("{} depth {depth}{what}", folder.display()),
-                url: url.clone(),
-                depth,
-                batch,
-                config,
-                file: Some(file.clone()),
-            });
-        }
-    }
+    ]
+}
 
-    println!(
-        "  {:<22} {:>9} {:>7} {:>7} {:>7} {:>9} {:>9}",
-        "4 KiB random read", "k req/s", "CPU us", "calls", "switch", "mean us", "p99 us"
-    );
-    for job in jobs.iter().filter(|job| job.name.contains(&only)) {
-        let backend = open_url(&job.url).expect("the file opens");
-        println!("{} {}", job.name, backend.info().notes.join("; "));
-        // Layers are held against the bare device in turns, files against fio.
-        let bare = job.file.is_none().then(|| open_url(&format!("null:{FILE_BYTES}")).expect("it opens"));
+/// What our ring costs on a file in this folder.
+fn of_file(folder: &Path, file: &Path) -> Vec<Job> {
+    let sqpoll = RingConfig { sqpoll_idle_ms: Some(100), ..RingConfig::default() };
+    let ways = [
+        ("", 32, 1, RingConfig::default()),
+        (", waiting for 12", 32, 12, RingConfig::default()),
+        ("", 1, 1, RingConfig::default()),
+        (", sqpoll", 32, 1, sqpoll),
+    ];
+    let job = |(what, depth, batch, config)| Job {
+        name: format!("{} depth {depth}{what}", folder.display()),
+        url: format!("file:{}", file.display()),
+        depth,
+        batch,
+        config,
+        file: Some(file.to_path_buf()),
+    };
+    ways.into_iter().map(job).collect()
+}
+
+impl Job {
+    /// Prints its figures beside those of what it is held against: layers against the bare device in turns, files against
+    /// fio.
+    fn measure(&self, rounds: u32, time: Duration) {
+        let backend = open_url(&self.url).expect("the file opens");
+        println!("{} {}", self.name, backend.info().notes.join("; "));
+        let bare = self.file.is_none().then(|| open_url(&format!("null:{FILE_BYTES}")).expect("it opens"));
         let beside = if bare.is_some() { "bare" } else { "fio" };
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
         for _ in 0..rounds {
-            theirs.extend(bare.iter().map(|bare| drive(&**bare, &job.config, job.depth, job.batch, time)));
-            ours.push(drive(&*backend, &job.config, job.depth, job.batch, time));
-            theirs.extend(job.file.as_ref().and_then(|file| fio(file, job.depth, time)));
+            theirs.extend(bare.iter().map(|bare| drive(&**bare, &self.config, self.depth, self.batch, time)));
+            ours.push(drive(&*backend, &self.config, self.depth, self.batch, time));
+            theirs.extend(self.file.as_ref().and_then(|file| fio(file, self.depth, time)));
         }
         let ours = middle(&ours);
         print("brunt", &ours);
@@ -365,9 +389,6 @@ fn main() {
                 ours.latency_us_mean / theirs.latency_us_mean
             );
         }
-    }
-    for file in files {
-        let _ = std::fs::remove_file(file);
     }
 }
 

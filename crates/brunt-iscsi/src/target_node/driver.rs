@@ -350,8 +350,8 @@ impl SocketIo<'_> {
         }
     }
 
-    /// Takes the header at the front, and its data when that is there too. False when more is needed. (Long
-    /// because every destination of data stands in it twice: for data that is there, and for data to come.)
+    /// Takes the header at the front, and its data when that is there too. False when more is needed.
+    // Long because every destination of data stands in it twice: for data that is there, and for data to come.
     fn read_header(
         &mut self,
         connection: &mut TargetConnection,
