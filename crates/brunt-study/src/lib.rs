@@ -11,6 +11,7 @@ pub mod control;
 pub mod experiment;
 pub mod fault;
 pub mod hook;
+pub mod host;
 pub mod lab;
 pub mod observe;
 pub mod probing;

@@ -3,6 +3,7 @@
 
 use brunt_lab::{Stage, stage};
 use brunt_study::experiment::LabEntry;
+use brunt_study::host::Hosts;
 use brunt_study::lab::BuiltLab;
 
 use crate::cli::Failure;
@@ -21,9 +22,9 @@ pub fn on_stage() -> Result<(), Failure> {
 }
 
 /// Builds the lab of an experiment, and puts this thread on the workers' host.
-pub fn enter(entry: &LabEntry, seed: u64) -> Result<BuiltLab, Failure> {
+pub fn enter(entry: &LabEntry, hosts: &Hosts, seed: u64) -> Result<BuiltLab, Failure> {
     on_stage()?;
-    let lab = BuiltLab::build(entry, seed).map_err(Failure::failed)?;
-    lab.enter().map_err(|error| Failure::failed(format!("cannot enter host {}: {error}", entry.worker())))?;
+    let lab = BuiltLab::build(entry, hosts, seed).map_err(Failure::failed)?;
+    lab.enter().map_err(|error| Failure::failed(format!("cannot enter host {}: {error}", hosts.worker())))?;
     Ok(lab)
 }

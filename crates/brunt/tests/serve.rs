@@ -9,7 +9,8 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use brunt_study::experiment::{Serve, Target};
-use brunt_study::role::{Here, Place, Role};
+use brunt_study::host::{HostName, Launcher, OnThisMachine};
+use brunt_study::role::Role;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use support::{TempDir, eventually, experiment, run_within};
 
@@ -116,14 +117,15 @@ fn roles_end_with_the_experiment() {
 }
 
 /// This host, with the program under test.
-struct Tested;
+#[derive(Default)]
+struct Tested(OnThisMachine);
 
-impl Place for Tested {
-    fn host(&self) -> &str {
-        Here.host()
+impl Launcher for Tested {
+    fn host(&self) -> &HostName {
+        self.0.host()
     }
     fn address(&self) -> IpAddr {
-        Here.address()
+        self.0.address()
     }
     fn program(&self) -> std::io::Result<PathBuf> {
         Ok(env!("CARGO_BIN_EXE_brunt").into())
@@ -139,7 +141,7 @@ impl Place for Tested {
 fn faults_of_a_role() {
     let serve = Serve::One("memory:1MiB".into());
     let target = Target { serve: Some(serve.clone()), ..Target::default() };
-    let role = Arc::new(Role::serve("san", &serve, Arc::new(Tested)).expect("it starts"));
+    let role = Arc::new(Role::serve("san", &serve, Arc::new(Tested::default())).expect("it starts"));
     let url = target.url_at(role.address());
     let open = |url: &str| brunt_block::open_url_with(url, brunt_iscsi::BACKENDS, false);
     open(&url).expect("it serves");

@@ -10,6 +10,7 @@ use toml::de::DeValue;
 use super::mistake::{FileError, Source};
 use super::{Experiment, LabEntry, Point, Target};
 use crate::fault::{About, EntryError, FaultEntry, Mistake, Overlap, Stage, Together, overlaps};
+use crate::host::Hosts;
 
 /// Most faults of an experiment.
 pub const FAULTS_MAX: usize = 64;
@@ -25,6 +26,11 @@ impl Stage for Experiment {
 
     fn lab(&self) -> Option<&LabEntry> {
         self.lab.as_ref()
+    }
+
+    fn hosts(&self) -> Hosts {
+        // What is wrong with the hosts themselves was said before faults were looked at.
+        Experiment::hosts(self).unwrap_or_default()
     }
 
     fn link_at_points(&self, link: &str, target: &str) -> Vec<(String, [Settings; 2])> {
@@ -262,7 +268,7 @@ mod tests {
         let parts = |hosts: &str| format!("partition = {hosts}; {timed}");
         check(&[&parts("[\"a\", \"c\"]")], Ok(""));
         check(&[&parts("[[\"a\", \"b\"], \"c\"]")], Ok(""));
-        check(&[&parts("[\"a\", \"x\"]")], Err("there is no host 'x' write one of a, b, c"));
+        check(&[&parts("[\"a\", \"x\"]")], Err("there is no host 'x'; this experiment has: local, a, b, c"));
         check(&[&parts("[\"a\", \"a\"]")], Err("a is on both sides"));
         check(&[&parts("[[\"a\", \"b\", \"a\"], \"c\"]")], Err("a and c are named twice"));
         check(&[&parts("[[], \"c\"]")], Err("keeps 0 pairs"));

@@ -28,19 +28,23 @@ use brunt_lab::link::{BitRate, Bursts, Distribution, DistributionError, JitterSh
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::host::HostName;
+
 /// Hosts and links.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LabEntry {
-    /// Network namespaces that stand for machines, by names of your own.
-    pub hosts: Vec<String>,
+    /// Network namespaces that stand for machines, by names of your own. One that has settings may stand under
+    /// `[hosts.NAME]` instead, or as well.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<HostName>,
     /// The host on which requests are made and probes look; the first by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub worker: Option<String>,
+    pub worker: Option<HostName>,
     /// Cores that the processes of a host are kept on, from 0; any by default. So target and workers do not
-    /// take turns on one.
+    /// take turns on one. The same as `cores` of `[hosts.NAME]`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub cores: BTreeMap<String, Vec<usize>>,
+    pub cores: BTreeMap<HostName, Vec<usize>>,
     /// Wires between two hosts, by names of your own. Hosts without a link between them reach each other through
     /// others, over the fewest links.
     #[serde(default)]
@@ -81,7 +85,7 @@ macro_rules! settings_keys {
         #[serde(deny_unknown_fields)]
         pub struct LinkEntry {
             /// The hosts at its ends.
-            pub between: [String; 2],
+            pub between: [HostName; 2],
             /// Settings to begin with, by name: lan, paxson-wan, four-sites.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub preset: Option<String>,
@@ -209,22 +213,15 @@ impl LinkEntry {
 }
 
 impl LabEntry {
-    /// Where requests are made.
-    pub fn worker(&self) -> &str {
-        self.worker.as_deref().or(self.hosts.first().map(String::as_str)).unwrap_or_default()
-    }
-}
-
-impl LabEntry {
     /// Whether there is a way over links, if need be through other hosts.
-    pub(crate) fn reaches(&self, first: &str, second: &str) -> bool {
+    pub(crate) fn reaches(&self, first: &HostName, second: &HostName) -> bool {
         let mut reached = BTreeSet::from([first]);
         loop {
             let before = reached.len();
             for link in self.links.values() {
                 let [one, other] = &link.between;
-                if reached.contains(one.as_str()) || reached.contains(other.as_str()) {
-                    reached.extend([one.as_str(), other.as_str()]);
+                if reached.contains(one) || reached.contains(other) {
+                    reached.extend([one, other]);
                 }
             }
             if reached.len() == before {
@@ -303,8 +300,9 @@ link_delay = ["1ms", "5ms"]
             "between = [\"client\", \"middle\"]\n[lab.links.lan]\nbetween = [\"server\", \"middle\"]",
         );
         let lab = Experiment::parse("far.toml", &text).unwrap().lab.unwrap();
-        assert!(lab.reaches("client", "server") && lab.reaches("server", "client"));
-        assert_eq!(lab.cores["server"], [1]);
+        let (client, server) = (HostName::from("client"), HostName::from("server"));
+        assert!(lab.reaches(&client, &server) && lab.reaches(&server, &client));
+        assert_eq!(lab.cores[&server], [1]);
     }
 
     /// Every mistake is found before a namespace is made, at its line.
@@ -317,8 +315,18 @@ link_delay = ["1ms", "5ms"]
             assert!(all.starts_with(&format!("bad.toml:{line}: ")) && all.contains(said), "{to}: {all}");
         };
         check("hosts = [\"client\", \"server\"]", "hosts = [\"a\", \"a\"]", 4, "there twice");
-        check("[\"client\", \"server\"]\n[", "[\"client\", \"server\"]\nworker = \"x\"\n[", 5, "no host x");
-        check("between = [\"client\", \"server\"]", "between = [\"client\", \"x\"]", 6, "no host x");
+        check(
+            "[\"client\", \"server\"]\n[",
+            "[\"client\", \"server\"]\nworker = \"x\"\n[",
+            5,
+            "no host 'x'; this experiment has: local, client, server",
+        );
+        check(
+            "between = [\"client\", \"server\"]",
+            "between = [\"client\", \"x\"]",
+            6,
+            "no host 'x'; this experiment has: local, client, server",
+        );
         check("between = [\"client\", \"server\"]", "between = [\"client\", \"client\"]", 6, "to itself");
         check("paxson-wan", "paxson", 7, "there are lan, paxson-wan, four-sites");
         check("delay = \"10ms\"", "delay = \"11s\"", 8, "longer than 10s");
@@ -330,9 +338,19 @@ link_delay = ["1ms", "5ms"]
         check("delay = \"10ms\"", "distribution = \"bell\"", 8, "there is no distribution 'bell'");
         check("delay = \"10ms\"", "mtu = 100", 8, "write 576 to 9000");
         check("delay = \"10ms\"", "carrier = \"bare\"", 8, "does nothing");
-        check("host = \"server\"", "host = \"x\"", 12, "no host x");
+        check(
+            "host = \"server\"",
+            "host = \"x\"",
+            12,
+            "no host 'x'; this experiment has: local, client, server",
+        );
         let hosts = "hosts = [\"client\", \"server\"]";
-        check(hosts, &format!("{hosts}\ncores = {{ x = [0] }}"), 5, "no host x");
+        check(
+            hosts,
+            &format!("{hosts}\ncores = {{ x = [0] }}"),
+            5,
+            "no host 'x'; this experiment has: local, client, server",
+        );
         check(hosts, &format!("{hosts}\ncores = {{ server = [] }}"), 5, "no core at all");
         let second = "[lab.links.wan2]\nbetween = [\"server\", \"client\"]";
         check("delay = \"10ms\"", second, 9, "wan joins these hosts already");
@@ -347,7 +365,8 @@ link_delay = ["1ms", "5ms"]
         let start = GOOD.find("[lab]").unwrap();
         let end = GOOD.find("[targets").unwrap();
         let without = format!("{}{}", &GOOD[..start], &GOOD[end..]);
-        assert!(Experiment::parse("x", &without).unwrap_err().to_string().contains("there is no lab"));
+        let error = Experiment::parse("x", &without).unwrap_err().to_string();
+        assert_eq!(error, "there is no host 'server'; this experiment has: local");
         let without = without.replace("host = \"server\"\n", "");
         assert!(Experiment::parse("x", &without).unwrap_err().to_string().contains("there is no link"));
     }

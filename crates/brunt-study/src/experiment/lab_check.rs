@@ -1,10 +1,13 @@
 //! The lab of an experiment against the rest of its file: hosts, links, and which target is where.
 
+use std::borrow::Cow;
+
 use brunt_lab::link::{PRESETS, SettingsError, preset};
 use brunt_lab::{HOSTS_MAX, LINKS_MAX};
 
 use super::mistake::{FileError, Source};
 use super::{CarrierName, Experiment, LabEntry, LinkEntry};
+use crate::host::{HostName, Hosts};
 
 /// Largest IP packet that a link may carry, in bytes.
 const MTU_MAX: u32 = 9000;
@@ -13,7 +16,7 @@ const MTU_MIN: u32 = 576;
 
 /// What is wrong, at which keys, and what would be right.
 struct Mistake<'a> {
-    path: Vec<&'a str>,
+    path: Vec<Cow<'a, str>>,
     what: String,
     help: Option<String>,
 }
@@ -21,56 +24,51 @@ struct Mistake<'a> {
 type Checked<'a> = Result<(), Mistake<'a>>;
 
 fn wrong<'a>(path: &[&'a str], what: impl Into<String>, help: Option<&str>) -> Checked<'a> {
-    Err(Mistake { path: path.to_vec(), what: what.into(), help: help.map(str::to_string) })
+    Err(Mistake {
+        path: path.iter().map(|key| Cow::Borrowed(*key)).collect(),
+        what: what.into(),
+        help: help.map(str::to_string),
+    })
 }
 
 impl Experiment {
-    pub(super) fn check_lab(&self, source: &Source<'_>) -> Result<(), Box<FileError>> {
+    pub(super) fn check_lab(&self, source: &Source<'_>, hosts: &Hosts) -> Result<(), Box<FileError>> {
         let checked = match &self.lab {
             None => self.check_without_lab(),
-            Some(lab) => check_hosts(lab)
-                .and_then(|()| check_links(lab))
-                .and_then(|()| self.check_places(lab))
+            Some(lab) => check_hosts(lab, hosts)
+                .and_then(|()| check_links(lab, hosts))
+                .and_then(|()| self.check_places(lab, hosts))
                 .and_then(|()| self.check_swept_links()),
         };
-        checked.map_err(|Mistake { path, what, help }| source.mistake(&path, what, help))
+        checked.map_err(|Mistake { path, what, help }| {
+            let path: Vec<&str> = path.iter().map(AsRef::as_ref).collect();
+            source.mistake(&path, what, help)
+        })
     }
 
     fn check_without_lab(&self) -> Checked<'_> {
-        let help = Some("add [lab] with hosts and links");
-        if let Some((name, _)) = self.targets.iter().find(|(_, target)| target.host.is_some()) {
-            let what = format!("target {name} is on a host, but there is no lab");
-            return wrong(&["targets", name, "host"], what, help);
-        }
-        let axes = &self.sweep;
-        let swept = [
-            ("link_delay", !axes.link_delay.is_empty()),
-            ("link_loss", !axes.link_loss.is_empty()),
-            ("link_rate", !axes.link_rate.is_empty()),
-        ];
-        match swept.into_iter().find(|(_, swept)| *swept) {
-            Some((axis, _)) => {
-                wrong(&["sweep", axis], format!("{axis} is swept, but there is no link"), help)
+        match self.sweep.swept().into_iter().find(|axis| axis.starts_with("link_")) {
+            Some(axis) => {
+                let what = format!("{axis} is swept, but there is no link");
+                wrong(&["sweep", axis], what, Some("add [lab] with hosts and links"))
             }
             None => Ok(()),
         }
     }
 
     /// Which target is on which host.
-    fn check_places(&self, lab: &LabEntry) -> Checked<'_> {
+    fn check_places<'a>(&'a self, lab: &LabEntry, hosts: &Hosts) -> Checked<'a> {
         for (name, target) in &self.targets {
             let path = ["targets", name.as_str(), "host"];
             match &target.host {
-                Some(host) if !lab.hosts.contains(host) => {
-                    return wrong(&path, no_host(lab, host), None);
-                }
                 None if target.serve.is_some() => {
                     let what = format!("target {name} is served, but not said on which host of the lab");
-                    let help = format!("write host = one of {}", lab.hosts.join(", "));
+                    let names: Vec<&str> = hosts.of_lab().map(|(name, _)| name.as_str()).collect();
+                    let help = format!("write host = one of {}", names.join(", "));
                     return wrong(&path, what, Some(&help));
                 }
-                Some(host) if !lab.reaches(lab.worker(), host) => {
-                    let what = format!("no links lead from {} to {host}", lab.worker());
+                Some(host) if !lab.reaches(hosts.worker(), host) => {
+                    let what = format!("no links lead from {} to {host}", hosts.worker());
                     return wrong(&path, what, Some("add one under [lab.links]"));
                 }
                 _ => {}
@@ -97,46 +95,46 @@ impl Experiment {
     }
 }
 
-fn no_host(lab: &LabEntry, name: &str) -> String {
-    format!("there is no host {name}; there are {}", lab.hosts.join(", "))
-}
-
-fn check_hosts(lab: &LabEntry) -> Checked<'_> {
-    if lab.hosts.is_empty() || lab.hosts.len() > HOSTS_MAX {
-        let what = format!("{} hosts; write 1 to {HOSTS_MAX}", lab.hosts.len());
+fn check_hosts<'a>(lab: &'a LabEntry, hosts: &Hosts) -> Checked<'a> {
+    let count = hosts.of_lab().count();
+    if !(1..=HOSTS_MAX).contains(&count) {
+        let what = format!("{count} hosts; write 1 to {HOSTS_MAX}");
         return wrong(&["lab", "hosts"], what, Some("hosts = [\"client\", \"server\"]"));
     }
-    let mut names = lab.hosts.iter().enumerate();
-    if let Some((_, name)) = names.find(|(index, name)| name.is_empty() || lab.hosts[..*index].contains(name))
-    {
-        return wrong(&["lab", "hosts"], format!("host '{name}' is empty or there twice"), None);
+    if let Some(worker) = lab.worker.as_ref().filter(|name| !has_links(hosts, name)) {
+        let what = format!("requests are made on a host of the lab, and {worker} is none");
+        return wrong(&["lab", "worker"], what, Some("leave worker out, or name one of the lab's hosts"));
     }
-    if !lab.hosts.iter().any(|host| host == lab.worker()) {
-        return wrong(&["lab", "worker"], no_host(lab, lab.worker()), None);
-    }
-    for (name, cores) in &lab.cores {
-        if !lab.hosts.contains(name) {
-            return wrong(&["lab", "cores", name], no_host(lab, name), None);
-        }
-        if cores.is_empty() {
+    for (name, host) in hosts.of_lab() {
+        if host.cores.as_ref().is_some_and(Vec::is_empty) {
+            let path = match lab.cores.get_key_value(name) {
+                Some((name, _)) => vec!["lab".to_string(), "cores".into(), name.to_string()],
+                None => vec!["hosts".into(), name.to_string(), "cores".into()],
+            };
             let what = format!("host {name} is kept on no core at all");
-            return wrong(&["lab", "cores", name], what, Some("write such as [0], or leave it out"));
+            let help = Some("write such as [0], or leave it out".to_string());
+            return Err(Mistake { path: path.into_iter().map(Cow::Owned).collect(), what, help });
         }
     }
     Ok(())
 }
 
-fn check_links(lab: &LabEntry) -> Checked<'_> {
+fn has_links(hosts: &Hosts, name: &HostName) -> bool {
+    hosts.find(name).is_ok_and(|host| host.settings.as_kind().has_links())
+}
+
+fn check_links<'a>(lab: &'a LabEntry, hosts: &Hosts) -> Checked<'a> {
     if lab.links.len() > LINKS_MAX {
         return wrong(&["lab", "links"], format!("more than {LINKS_MAX} links"), None);
     }
-    lab.links.iter().try_for_each(|(name, link)| check_link(lab, name, link))
+    lab.links.iter().try_for_each(|(name, link)| check_link(lab, hosts, name, link))
 }
 
-fn check_link<'a>(lab: &'a LabEntry, name: &'a str, link: &'a LinkEntry) -> Checked<'a> {
+fn check_link<'a>(lab: &'a LabEntry, hosts: &Hosts, name: &'a str, link: &'a LinkEntry) -> Checked<'a> {
     let at = |key| ["lab", "links", name, key];
-    if let Some(host) = link.between.iter().find(|host| !lab.hosts.contains(host)) {
-        return wrong(&at("between"), no_host(lab, host), None);
+    if let Some(host) = link.between.iter().find(|host| !has_links(hosts, host)) {
+        let what = format!("links join hosts of the lab, and {host} is none");
+        return wrong(&at("between"), what, Some("add it to the hosts of [lab]"));
     }
     let same = |other: &LinkEntry| link.between.iter().all(|host| other.between.contains(host));
     if let Some((other, _)) = lab.links.iter().find(|(other, entry)| other.as_str() < name && same(entry)) {

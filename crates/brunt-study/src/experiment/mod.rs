@@ -6,6 +6,7 @@
 //! said before any of them is touched.
 
 mod fault;
+mod hosts;
 mod include;
 mod lab;
 mod lab_check;
@@ -33,6 +34,7 @@ pub use secrets::without_secrets;
 pub use target::{LUNS_MAX, Serve, TARGET_NAME, Target};
 
 use crate::fault::FaultEntry;
+use crate::host::{HostMistake, HostName, HostSettings, Hosts};
 use brunt_probe::{Probes, ProbesError};
 
 /// Most runs of an experiment: a sweep of too many axes is a slip of the pen.
@@ -74,6 +76,10 @@ pub struct Experiment {
     /// point. Not swept.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub filesystems: BTreeMap<String, FileSystemLoad>,
+    /// Hosts that have settings, by names of your own. One name space with those of the lab; `local` is the machine that
+    /// runs the experiment.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub hosts: BTreeMap<HostName, HostSettings>,
     /// Hosts and links of the experiment's own, on which it is made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lab: Option<LabEntry>,
@@ -101,8 +107,11 @@ impl Experiment {
     fn parse_with(name: &str, text: &str, load: include::Loader<'_>) -> Result<Experiment, Box<FileError>> {
         let texts = include::Texts::default();
         let source = include::read(name, text, &texts, load)?;
-        let mut experiment = Experiment::deserialize(toml::de::Deserializer::from(source.root()))
-            .map_err(|error| fault::unreadable(&source).unwrap_or_else(|| source.unreadable(&error, None)))?;
+        let mut experiment =
+            Experiment::deserialize(toml::de::Deserializer::from(source.root())).map_err(|error| {
+                let nearer = fault::unreadable(&source).or_else(|| hosts::unreadable(&source));
+                nearer.unwrap_or_else(|| source.unreadable(&error, None))
+            })?;
         let folder = Path::new(name).parent().unwrap_or(Path::new(""));
         for (link, entry) in experiment.lab.iter_mut().flat_map(|lab| &mut lab.links) {
             entry.read_files(folder).map_err(|(key, error)| {
@@ -176,9 +185,18 @@ impl Experiment {
         if let Err(ProbesError { key, what }) = self.probes.check() {
             return Err(source.mistake(&["probes", key], what, None));
         }
+        let hosts = self.check_hosts(source)?;
         self.check_faults(source)?;
         self.check_sweep(source)?;
-        self.check_lab(source)
+        self.check_lab(source, &hosts)
+    }
+
+    /// Its hosts, for looking them up.
+    ///
+    /// # Errors
+    /// Two of them have one name, or one is nowhere; of a file that was read that was an error.
+    pub fn hosts(&self) -> Result<Hosts, HostMistake> {
+        Hosts::of(&self.hosts, self.lab.as_ref())
     }
 
     /// The same with passwords in URLs replaced: what is kept with the results, and passed on with them.

@@ -11,6 +11,8 @@ use brunt_load::file::{FileLoad, FileSystemLoad};
 use brunt_load::{Load, Workload};
 use brunt_result::experiment::{ArrivalKind, ExperimentSummary, TargetKind, TargetSummary, WorkloadSummary};
 
+use crate::host::HostName;
+
 use super::{Experiment, Serve, Sweep, Target, without_secrets};
 
 impl Experiment {
@@ -51,7 +53,7 @@ fn device(target: &Target) -> TargetSummary {
         kind: if is_network { TargetKind::Network } else { TargetKind::Device },
         place: without_secrets(target.place()),
         served: target.serve.is_some(),
-        host: target.host.clone(),
+        host: target.host.as_ref().map(HostName::to_string),
     }
 }
 

@@ -17,6 +17,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::host::HostName;
+
 /// Most LUNs of a target that an experiment serves itself.
 pub const LUNS_MAX: usize = 64;
 /// The iSCSI name of a target that an experiment serves itself.
@@ -34,9 +36,9 @@ pub struct Target {
     /// `brunt target --lun` takes it, a list of them, or `tcp` for the network alone (`brunt sink`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serve: Option<Serve>,
-    /// The host of the lab on which it is served.
+    /// The host on which it is served: one of the lab's, or `local`, the machine that runs the experiment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub host: Option<String>,
+    pub host: Option<HostName>,
     /// Which of the served LUNs is measured; the first one by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lun: Option<u16>,

@@ -19,6 +19,7 @@ use brunt_lab::link::Settings;
 use super::driver::{DriverError, FaultDriver};
 use crate::control::{Controls, Local};
 use crate::experiment::{LabEntry, Target};
+use crate::host::Hosts;
 use crate::lab::BuiltLab;
 use crate::role::Role;
 
@@ -129,6 +130,9 @@ pub trait Stage {
 
     /// The lab, if there is one.
     fn lab(&self) -> Option<&LabEntry>;
+
+    /// The hosts, for looking them up.
+    fn hosts(&self) -> Hosts;
 
     /// The settings of a link at each point of this target (empty: of all), with the point's label.
     fn link_at_points(&self, link: &str, target: &str) -> Vec<(String, [Settings; 2])>;

@@ -99,6 +99,7 @@ fn busy_cores(faults: &[FaultEntry]) -> Vec<Overlap> {
 mod tests {
     use super::*;
     use crate::experiment::{LabEntry, Target};
+    use crate::host::Hosts;
     use brunt_lab::link::Settings;
 
     /// A file with nothing but faults.
@@ -115,6 +116,10 @@ mod tests {
 
         fn lab(&self) -> Option<&LabEntry> {
             None
+        }
+
+        fn hosts(&self) -> Hosts {
+            Hosts::default()
         }
 
         fn link_at_points(&self, _link: &str, _target: &str) -> Vec<(String, [Settings; 2])> {

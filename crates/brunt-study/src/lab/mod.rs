@@ -17,7 +17,7 @@ use brunt_core::{Clock, random::Random};
 use brunt_lab::{Host, Lab, LabError, LinkConfig};
 
 use crate::experiment::LabEntry;
-use crate::role::Place;
+use crate::host::{HostName, Hosts, Launcher};
 use brunt_probe::{Network, Watch, Watching};
 
 pub use hook::hook;
@@ -29,20 +29,20 @@ pub struct BuiltLab {
     worker: Host,
     hosts: Vec<Host>,
     /// The hosts at the ends of each link.
-    between: Arc<BTreeMap<String, [String; 2]>>,
+    between: Arc<BTreeMap<String, [HostName; 2]>>,
 }
 
 impl BuiltLab {
-    /// Builds what `[lab]` describes.
+    /// Builds what `[lab]` describes, with those of the experiment's hosts that are the lab's.
     ///
     /// # Errors
     /// The machine refuses; the text says what to do.
-    pub fn build(entry: &LabEntry, seed: u64) -> Result<BuiltLab, LabError> {
-        let mut lab = Lab::new(entry.hosts.iter().map(String::as_str), Clock::Monotonic)?;
+    pub fn build(entry: &LabEntry, hosts: &Hosts, seed: u64) -> Result<BuiltLab, LabError> {
+        let mut lab = Lab::new(hosts.of_lab().map(|(name, _)| name.as_str()), Clock::Monotonic)?;
         for (number, (name, link)) in entry.links.iter().enumerate() {
             lab.add_link(&LinkConfig {
                 name: name.clone(),
-                between: link.between.clone(),
+                between: link.between.each_ref().map(HostName::to_string),
                 settings: link.settings(),
                 mtu: link.mtu(),
                 seed: link_seed(seed, number),
@@ -50,14 +50,15 @@ impl BuiltLab {
             })?;
         }
         lab.route()?;
-        for (name, cores) in &entry.cores {
-            lab.host(name)?.keep_on(cores).map_err(|source| {
+        for (name, cores) in hosts.of_lab().filter_map(|(name, host)| Some((name, host.cores.as_ref()?))) {
+            lab.host(name.as_str())?.keep_on(cores).map_err(|source| {
                 let what = format!("keep host {name} on cores {cores:?}");
                 LabError::System { what, source }
             })?;
         }
-        let worker = lab.host(entry.worker())?.clone();
-        let hosts = entry.hosts.iter().map(|name| lab.host(name).cloned()).collect::<Result<_, _>>()?;
+        let worker = lab.host(hosts.worker().as_str())?.clone();
+        let hosts =
+            hosts.of_lab().map(|(name, _)| lab.host(name.as_str()).cloned()).collect::<Result<_, _>>()?;
         let between = entry.links.iter().map(|(name, link)| (name.clone(), link.between.clone())).collect();
         Ok(BuiltLab { lab: Arc::new(Mutex::new(lab)), worker, hosts, between: Arc::new(between) })
     }
@@ -70,12 +71,12 @@ impl BuiltLab {
         self.worker.settle()
     }
 
-    /// Where roles on this host are started.
+    /// Starts programs on this host.
     ///
     /// # Errors
     /// There is no such host.
-    pub fn place(&self, host: &str) -> Result<Arc<dyn Place>, LabError> {
-        Ok(Arc::new(OnHost(self.lab().host(host)?.clone())))
+    pub fn launcher(&self, host: &HostName) -> Result<Arc<dyn Launcher>, LabError> {
+        Ok(Arc::new(OnHost { name: host.clone(), host: self.lab().host(host.as_str())?.clone() }))
     }
 
     /// Has the network of every host watched by a prober.
@@ -91,12 +92,12 @@ impl BuiltLab {
     }
 
     /// The host on which requests are made.
-    pub fn worker(&self) -> &str {
-        self.worker.name()
+    pub fn worker(&self) -> HostName {
+        HostName::from(self.worker.name())
     }
 
     /// The hosts that a link joins, in the order of its directions: there, and back.
-    pub fn between(&self, link: &str) -> Option<&[String; 2]> {
+    pub fn between(&self, link: &str) -> Option<&[HostName; 2]> {
         self.between.get(link)
     }
 
@@ -106,18 +107,21 @@ impl BuiltLab {
     }
 }
 
-/// A host as a place for roles.
-struct OnHost(Host);
+/// Starts programs in a host's namespace, on its cores.
+struct OnHost {
+    name: HostName,
+    host: Host,
+}
 
-impl Place for OnHost {
-    fn host(&self) -> &str {
-        self.0.name()
+impl Launcher for OnHost {
+    fn host(&self) -> &HostName {
+        &self.name
     }
     fn address(&self) -> IpAddr {
-        IpAddr::V4(self.0.address())
+        IpAddr::V4(self.host.address())
     }
     fn place(&self, command: &mut Command) -> io::Result<()> {
-        self.0.place(command)
+        self.host.place(command)
     }
 }
 

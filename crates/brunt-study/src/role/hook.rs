@@ -33,8 +33,9 @@ impl RunHook for Roles {
         self.check()?;
         let pids: Vec<u32> = self.roles.iter().map(|role| role.pid()).collect();
         if !self.watching.iter().map(|(pid, _)| pid).eq(&pids) {
-            let watch =
-                |role: &Arc<Role>| (role.pid(), self.watch.process(role.host(), role.name(), role.pid()));
+            let watch = |role: &Arc<Role>| {
+                (role.pid(), self.watch.process(role.host().as_str(), role.name(), role.pid()))
+            };
             self.watching = self.roles.iter().map(watch).collect();
         }
         Ok(())

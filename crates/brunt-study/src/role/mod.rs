@@ -1,12 +1,11 @@
 //! Roles: parts of the one program that an experiment starts as processes, a target or a sink, on this host
-//! or another one ([`Place`] says how). Started by `brunt run` for `serve = …`; frozen, killed and started
+//! or another one ([`Launcher`] says how). Started by `brunt run` for `serve = …`; frozen, killed and started
 //! again by faults.
 //!
 //! The rule: a role ends with the experiment, however that ends, and one that ends before is noticed. A run in
 //! which a role died unasked is void, and says what the role said last.
 
 mod hook;
-mod host;
 mod process;
 
 use std::collections::VecDeque;
@@ -22,8 +21,8 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::control::{self, Absence, Controls, ProcessState, Reply};
 use crate::experiment::{Serve, TARGET_NAME};
+use crate::host::{HostName, Launcher};
 pub use hook::Roles;
-pub use host::{Here, Place};
 use process::{ControlLine, Process, launch, lock, pid_of};
 
 /// A role has so long to end when it is asked to; then it is killed.
@@ -75,7 +74,7 @@ fn said(lines: &[String]) -> String {
 /// A process that plays a role. Dropping it ends it. Shared between the experiment and its faults.
 pub struct Role {
     name: String,
-    place: Arc<dyn Place>,
+    launcher: Arc<dyn Launcher>,
     arguments: Vec<String>,
     address: SocketAddr,
     process: Mutex<Process>,
@@ -93,21 +92,21 @@ impl Role {
     ///
     /// # Errors
     /// It does not start; the text has what it said.
-    pub fn start(name: &str, arguments: &[String], place: Arc<dyn Place>) -> Result<Role, RoleError> {
+    pub fn start(name: &str, arguments: &[String], launcher: Arc<dyn Launcher>) -> Result<Role, RoleError> {
         let lines = Arc::default();
-        let (process, control, address) = launch(name, arguments, place.as_ref(), 0, &lines)?;
+        let (process, control, address) = launch(name, arguments, launcher.as_ref(), 0, &lines)?;
         let (arguments, name) = (arguments.to_vec(), name.to_string());
         let (process, control) = (Mutex::new(process), Mutex::new(control));
         let (state, pinned) = Default::default();
-        Ok(Role { name, place, arguments, address, process, control, lines, state, pinned })
+        Ok(Role { name, launcher, arguments, address, process, control, lines, state, pinned })
     }
 
     /// The role that serves what an experiment's target asks for.
     ///
     /// # Errors
     /// As [`Role::start`].
-    pub fn serve(name: &str, serve: &Serve, place: Arc<dyn Place>) -> Result<Role, RoleError> {
-        Role::start(name, &arguments_of(serve), place)
+    pub fn serve(name: &str, serve: &Serve, launcher: Arc<dyn Launcher>) -> Result<Role, RoleError> {
+        Role::start(name, &arguments_of(serve), launcher)
     }
 
     /// What it is called in messages.
@@ -116,8 +115,8 @@ impl Role {
     }
 
     /// Where it plays.
-    pub fn host(&self) -> &str {
-        self.place.host()
+    pub fn host(&self) -> &HostName {
+        self.launcher.host()
     }
 
     /// Where it listens; the same after a restart.
@@ -271,7 +270,8 @@ impl Role {
         let mut process = self.process();
         process.end();
         let port = self.address.port();
-        let (next, control, _) = launch(&self.name, &self.arguments, self.place.as_ref(), port, &self.lines)?;
+        let (next, control, _) =
+            launch(&self.name, &self.arguments, self.launcher.as_ref(), port, &self.lines)?;
         *process = next;
         *lock(&self.control) = control;
         drop(process);

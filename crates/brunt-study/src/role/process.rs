@@ -15,7 +15,8 @@ use std::time::Duration;
 
 use rustix::process::Pid;
 
-use super::{Place, RoleError};
+use super::RoleError;
+use crate::host::Launcher;
 
 /// A role that does not listen after this is given up: a large memory LUN takes a moment, and so does a program
 /// that comes from a slow disk.
@@ -67,23 +68,23 @@ pub(super) fn pid_of(child: &Child) -> Option<Pid> {
 pub(super) fn launch(
     name: &str,
     arguments: &[String],
-    place: &dyn Place,
+    launcher: &dyn Launcher,
     port: u16,
     lines: &Arc<Mutex<VecDeque<String>>>,
 ) -> Result<(Process, ControlLine, SocketAddr), RoleError> {
     let os = |what, source| RoleError::Os { name: name.to_string(), what, source };
-    let program = place.program().map_err(|error| os("find this program", error))?;
+    let program = launcher.program().map_err(|error| os("find this program", error))?;
     let mut command = Command::new(program);
     command
         .args(arguments)
-        .args(["--portal", &SocketAddr::new(place.address(), port).to_string()])
+        .args(["--portal", &SocketAddr::new(launcher.address(), port).to_string()])
         .args(["--parent", &std::process::id().to_string()])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         // Ctrl-C is for the experiment, which ends its roles when it has no more use for them.
         .process_group(0);
-    place.place(&mut command).map_err(|error| os("be placed on its host", error))?;
+    launcher.place(&mut command).map_err(|error| os("be placed on its host", error))?;
     let mut child = spawn(command).map_err(|error| os("be started", error))?;
     lock(lines).clear();
     let stderr = child.stderr.take().expect("piped");

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use brunt_core::Span;
 use brunt_core::units::parse_duration;
 use brunt_study::experiment::Experiment;
+use brunt_study::host::{HostName, Hosts};
 use brunt_study::lab::BuiltLab;
 use brunt_study::role::Role;
 use rustix::process::{Pid, Signal, kill_process};
@@ -63,17 +64,19 @@ impl super::Subcommand for Lab {
                 Failure::usage(what).advise("add one, such as [lab] with hosts = [\"client\", \"server\"]")
             );
         };
-        let lab = lab::enter(entry, experiment.seed)?;
+        let hosts = experiment.hosts().map_err(Failure::usage)?;
+        let on = self.on.as_deref().map_or_else(|| hosts.worker().clone(), HostName::from);
+        let host = hosts.find(&on).map_err(Failure::usage)?;
+        let lab = lab::enter(entry, &hosts, experiment.seed)?;
         if let Some(delay) = self.delay {
             move_apart(&lab, &experiment, delay)?;
         }
-        let on = self.on.as_deref().unwrap_or(entry.worker());
-        let place = lab.place(on).map_err(Failure::usage)?;
-        let (roles, urls) = start(&experiment, &lab)?;
+        let launcher = host.launcher(Some(&lab)).map_err(Failure::failed)?;
+        let (roles, urls) = start(&experiment, &hosts, &lab)?;
         let name = self.command[0].display().to_string();
         let mut command = Command::new(&self.command[0]);
         command.args(&self.command[1..]).envs(urls);
-        place.place(&mut command).map_err(|error| Failure::failed(format!("host {on}: {error}")))?;
+        launcher.place(&mut command).map_err(|error| Failure::failed(format!("host {on}: {error}")))?;
         let child = command.spawn().map_err(|error| Failure::usage(format!("{name}: {error}")))?;
         let status = wait(child, output).map_err(|error| Failure::failed(format!("{name}: {error}")))?;
         for role in &roles {
@@ -111,10 +114,14 @@ fn move_apart(lab: &BuiltLab, experiment: &Experiment, delay: Duration) -> Resul
 }
 
 /// Starts what the experiment serves; variables with their URLs.
-fn start(experiment: &Experiment, lab: &BuiltLab) -> Result<(Vec<Arc<Role>>, Variables), Failure> {
+fn start(
+    experiment: &Experiment,
+    hosts: &Hosts,
+    lab: &BuiltLab,
+) -> Result<(Vec<Arc<Role>>, Variables), Failure> {
     let (mut roles, mut urls) = (Vec::new(), Variables::new());
     for (name, target) in &experiment.targets {
-        let (url, role) = serve(name, target, Some(lab))?;
+        let (url, role) = serve(name, target, hosts, Some(lab))?;
         roles.extend(role);
         urls.insert(variable(name), url);
     }

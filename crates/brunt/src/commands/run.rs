@@ -12,11 +12,12 @@ use brunt_result::summary::{self, Summary};
 use brunt_study::experiment::{Experiment, Plan, Target};
 use brunt_study::fault::FaultSchedule;
 use brunt_study::hook::{Company, RunHook};
+use brunt_study::host::{HostName, Hosts};
 use brunt_study::lab::BuiltLab;
 use brunt_study::observe::Observer;
 use brunt_study::probing::Probing;
 use brunt_study::results::Results;
-use brunt_study::role::{Here, Place, Role, Roles};
+use brunt_study::role::{Role, Roles};
 use brunt_study::study::{Study, table};
 
 use super::run_check::{self, Check};
@@ -77,11 +78,13 @@ impl Subcommand for Run {
             let what = format!("{} holds results already", folder.display());
             return Err(Failure::usage(what).advise("choose another folder with --out, or move these away"));
         }
+        let hosts = experiment.hosts().map_err(Failure::usage)?;
         let lab = match &experiment.lab {
             None => None,
-            Some(entry) => Some(lab::enter(entry, experiment.seed)?),
+            Some(entry) => Some(lab::enter(entry, &hosts, experiment.seed)?),
         };
-        let Opened { mut targets, roles, roles_by_target } = open(&experiment, &plan, lab.as_ref(), output)?;
+        let Opened { mut targets, roles, roles_by_target } =
+            open(&experiment, &plan, &hosts, lab.as_ref(), output)?;
         let faults = match experiment.fault.is_empty() {
             true => None,
             false => Some(
@@ -150,13 +153,14 @@ pub(super) struct Opened {
 pub(super) fn open(
     experiment: &Experiment,
     plan: &Plan,
+    hosts: &Hosts,
     lab: Option<&BuiltLab>,
     output: &Output,
 ) -> Result<Opened, Failure> {
     let mut opened = Opened { targets: BTreeMap::new(), roles: Vec::new(), roles_by_target: BTreeMap::new() };
     for (name, target) in &experiment.targets {
         let written = plan.written.iter().find(|(written, _, _)| written == name);
-        let (url, role) = serve(name, target, lab)?;
+        let (url, role) = serve(name, target, hosts, lab)?;
         if let Some(role) = role {
             opened.roles_by_target.insert(name.clone(), Arc::clone(&role));
             opened.roles.push(role);
@@ -237,19 +241,17 @@ fn free_folder(experiment: &Path) -> PathBuf {
         .expect("numbers do not end")
 }
 
-/// A target's URL, and the process that serves it where the experiment has one: on the target's host, if
-/// there is a lab.
+/// A target's URL, and the process that serves it where the experiment has one: on the target's host.
 pub(super) fn serve(
     name: &str,
     target: &Target,
+    hosts: &Hosts,
     lab: Option<&BuiltLab>,
 ) -> Result<(String, Option<Arc<Role>>), Failure> {
     let Some(serve) = &target.serve else { return Ok((target.url.clone(), None)) };
-    let place: Arc<dyn Place> = match (lab, &target.host) {
-        (Some(lab), Some(host)) => lab.place(host).map_err(Failure::usage)?,
-        _ => Arc::new(Here),
-    };
-    let role = Role::serve(name, serve, place).map_err(|error| {
+    let host = target.host.clone().unwrap_or_else(HostName::local);
+    let launcher = hosts.find(&host).map_err(Failure::usage)?.launcher(lab).map_err(Failure::failed)?;
+    let role = Role::serve(name, serve, launcher).map_err(|error| {
         Failure::failed(format!("target {error}")).advise(format!("see what [targets.{name}] serves"))
     })?;
     Ok((target.url_at(role.address()), Some(Arc::new(role))))

@@ -43,8 +43,10 @@ pub(super) fn check(
             }
         }
         Check::Open => {
-            let lab = experiment.lab.as_ref().map(|entry| lab::enter(entry, experiment.seed)).transpose()?;
-            let opened = run::open(experiment, plan, lab.as_ref(), output)?;
+            let hosts = experiment.hosts().map_err(Failure::usage)?;
+            let enter = |entry| lab::enter(entry, &hosts, experiment.seed);
+            let lab = experiment.lab.as_ref().map(enter).transpose()?;
+            let opened = run::open(experiment, plan, &hosts, lab.as_ref(), output)?;
             for (name, backend) in &opened.targets {
                 fit(plan, name, backend.info())?;
             }

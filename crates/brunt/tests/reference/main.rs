@@ -70,6 +70,7 @@ fn experiments() {
         "workloads",
         "filesystems",
         "sweep",
+        "hosts",
         "lab",
         "fault",
         "probes",

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::experiment::{CarrierName, LinkBack};
 use crate::fault::driver::{DriverError, LabDriver};
 use crate::fault::kind::{About, Common, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together};
+use crate::host::HostName;
 
 pub(super) const INFO: Info = Info {
     keys: &["link", "set", "from"],
@@ -25,13 +26,13 @@ pub struct LinkSet {
     pub set: Box<LinkBack>,
     /// Only for what this host sends over it; both directions by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub from: Option<String>,
+    pub from: Option<HostName>,
 }
 
 impl LinkSet {
     /// Which directions it changes, of a link between these hosts: there and back. `None`: the link does not
     /// join the host.
-    fn ways(&self, between: &[String; 2]) -> Option<[bool; 2]> {
+    fn ways(&self, between: &[HostName; 2]) -> Option<[bool; 2]> {
         match &self.from {
             None => Some([true, true]),
             Some(host) if *host == between[0] => Some([true, false]),
@@ -76,9 +77,17 @@ impl Kind for LinkSet {
             let what = format!("there is no link '{name}'");
             return Err(Mistake::new("link", what, "write a name from [lab.links.NAME]"));
         };
+        let [one, other] = &link.between;
+        let help = format!("write one of {one}, {other}");
+        if let Some(from) = &self.from {
+            stage
+                .hosts()
+                .find(from)
+                .map_err(|error| Mistake::new("from", error.to_string(), help.clone()))?;
+        }
         let Some(ways) = self.ways(&link.between) else {
-            let what = format!("link {name} does not join '{}'", self.from.as_deref().unwrap_or_default());
-            return Err(Mistake::new("from", what, format!("write one of {}", link.between.join(", "))));
+            let from = self.from.clone().unwrap_or_default();
+            return Err(Mistake::new("from", format!("link {name} does not join '{from}'"), help));
         };
         for (label, before) in stage.link_at_points(name, &common.target) {
             let during = self.laid_over(&before, ways);

@@ -13,6 +13,7 @@ use super::storage::{Storage, serves_nobody};
 use crate::experiment::{CarrierName, LabEntry};
 use crate::fault::driver::{DriverError, LabDriver};
 use crate::fault::kind::{About, Common, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together};
+use crate::host::HostName;
 
 /// Most pairs of hosts that one fault keeps apart: each is probed, both ways, at the same time.
 const PAIRS_MAX: usize = 32;
@@ -30,45 +31,48 @@ pub(super) const INFO: Info = Info {
 pub struct Partition {
     /// Keeps these two hosts of the lab apart; for several, a list in place of a name:
     /// `[["client", "gateway"], "server"]`.
-    pub partition: [Hosts; 2],
+    pub partition: [Side; 2],
 }
 
 /// One side of a partition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "expected the name of a host, or a list of names")]
-pub enum Hosts {
+pub enum Side {
     /// One host.
-    One(String),
+    One(HostName),
     /// Several, which reach each other still.
-    Several(Vec<String>),
+    Several(Vec<HostName>),
 }
 
-impl Hosts {
-    fn names(&self) -> &[String] {
+impl Side {
+    fn names(&self) -> &[HostName] {
         match self {
-            Hosts::One(name) => std::slice::from_ref(name),
-            Hosts::Several(names) => names,
+            Side::One(name) => std::slice::from_ref(name),
+            Side::Several(names) => names,
         }
+    }
+
+    fn said(&self) -> String {
+        self.names().iter().map(HostName::as_str).collect::<Vec<_>>().join(", ")
     }
 }
 
 impl Partition {
     /// Each host of the first side with each of the second.
-    fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
+    fn pairs(&self) -> impl Iterator<Item = (&HostName, &HostName)> {
         let [first, second] = &self.partition;
-        first.names().iter().flat_map(|one| second.names().iter().map(move |other| (&**one, &**other)))
+        first.names().iter().flat_map(|one| second.names().iter().map(move |other| (one, other)))
     }
 
     /// Whether it keeps these two hosts apart.
-    pub(super) fn parts(&self, one: &str, other: &str) -> bool {
+    pub(super) fn parts(&self, one: &HostName, other: &HostName) -> bool {
         self.pairs().any(|pair| pair == (one, other) || pair == (other, one))
     }
 
     /// Whether it keeps those who make requests from the host of this target.
     fn cuts_off(&self, target: &str, stage: &dyn Stage) -> bool {
-        let host = stage.target(target).and_then(|target| target.host.as_deref());
-        let worker = stage.lab().map(LabEntry::worker);
-        host.zip(worker).is_some_and(|(host, worker)| self.parts(worker, host))
+        let host = stage.target(target).and_then(|target| target.host.as_ref());
+        host.is_some_and(|host| self.parts(stage.hosts().worker(), host))
     }
 
     /// With a link's fault on the link between two hosts that are kept apart.
@@ -104,7 +108,7 @@ impl Kind for Partition {
 
     fn place(&self, _common: &Common) -> String {
         let [first, second] = &self.partition;
-        format!("{} and {}", first.names().join(", "), second.names().join(", "))
+        format!("{} and {}", first.said(), second.said())
     }
 
     fn check(&self, common: &Common, stage: &dyn Stage) -> Result<(), Mistake> {
@@ -120,9 +124,9 @@ impl Kind for Partition {
                 &format!("name 1 to {PAIRS_MAX} pairs: hosts of one side times those of the other"),
             );
         }
-        let mut seen: Vec<(&str, &str)> = Vec::new();
+        let mut seen: Vec<(&HostName, &HostName)> = Vec::new();
         for (one, other) in self.pairs() {
-            joined("partition", one, other, lab)?;
+            joined("partition", one, other, lab, &stage.hosts())?;
             if seen.iter().any(|pair| *pair == (one, other) || *pair == (other, one)) {
                 return wrong(format!("{one} and {other} are named twice"), "name each host once");
             }
@@ -134,7 +138,8 @@ impl Kind for Partition {
         };
         match cut_off {
             Some(target) if common.at.is_none() => {
-                let what = format!("it cuts target {target} off from {} for the whole run", lab.worker());
+                let what =
+                    format!("it cuts target {target} off from {} for the whole run", stage.hosts().worker());
                 Err(Mistake::new("partition", what, "write at = … and for = …"))
             }
             _ => Ok(()),
@@ -180,8 +185,8 @@ impl Kind for Partition {
     fn prepare(&self, _common: &Common, scene: &mut Scene<'_>) -> Result<Prepared, DriverError> {
         let (fault, lab) = (self.clone(), scene.lab()?);
         let make = move || -> Result<brunt_lab::Partition, LabError> {
-            let [first, second]: [Vec<&str>; 2] =
-                [0, 1].map(|side: usize| fault.partition[side].names().iter().map(String::as_str).collect());
+            let [first, second]: [Vec<&str>; 2] = [0, 1]
+                .map(|side: usize| fault.partition[side].names().iter().map(HostName::as_str).collect());
             lab.lab().partition(&first, &second)
         };
         // What the lab's links cannot do is said before the first run.
@@ -201,12 +206,16 @@ fn lab_targets(stage: &dyn Stage) -> Vec<String> {
 
 /// Whether there is a way between two hosts, by a link that can look at what it carries as far as that is known from
 /// the file.
-pub(super) fn joined(key: &'static str, one: &str, other: &str, lab: &LabEntry) -> Result<(), Mistake> {
+pub(super) fn joined(
+    key: &'static str,
+    one: &HostName,
+    other: &HostName,
+    lab: &LabEntry,
+    hosts: &crate::host::Hosts,
+) -> Result<(), Mistake> {
     for host in [one, other] {
-        if !lab.hosts.iter().any(|known| known == host) {
-            let what = format!("there is no host '{host}'");
-            return Err(Mistake::new(key, what, format!("write one of {}", lab.hosts.join(", "))));
-        }
+        let known = hosts.find(host);
+        known.map_err(|error| Mistake::new(key, error.to_string(), "write the name of a host of the lab"))?;
     }
     if one == other {
         let what = format!("{one} is on both sides");
@@ -223,7 +232,7 @@ pub(super) fn joined(key: &'static str, one: &str, other: &str, lab: &LabEntry) 
     let direct = lab
         .links
         .iter()
-        .find(|(_, link)| [one, other].iter().all(|host| link.between.iter().any(|end| end == host)));
+        .find(|(_, link)| [one, other].iter().all(|host| link.between.iter().any(|end| end == *host)));
     match direct {
         Some((name, link)) if !matches!(link.carrier, CarrierName::Brunt | CarrierName::WireSize) => {
             let what = format!("link {name} is the kernel's, which knows no hosts and no connections");

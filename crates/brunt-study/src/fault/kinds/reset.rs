@@ -5,7 +5,7 @@
 
 use brunt_core::{Clock, Nanos};
 use brunt_lab::link::ResetPorts;
-use brunt_lab::{Fault as _, LabError, Proof, TcpReset};
+use brunt_lab::{Fault as _, Proof, TcpReset};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +15,7 @@ use super::partition::joined;
 use super::storage::serves_nobody;
 use crate::fault::driver::{DriverError, FaultDriver};
 use crate::fault::kind::{About, Common, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together};
+use crate::host::HostName;
 
 pub(super) const INFO: Info = Info {
     keys: &["reset", "to", "port"],
@@ -29,11 +30,11 @@ pub(super) const INFO: Info = Info {
 pub struct Reset {
     /// Resets TCP connections in the name of this host of the lab: those that are open, when they next send something,
     /// and while the fault lasts those that are made.
-    pub reset: String,
+    pub reset: HostName,
     /// The host that gets the resets. Without it they are about the connections of the fault's target, and the other
     /// end of those gets them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub to: Option<String>,
+    pub to: Option<HostName>,
     /// Only connections that have this port at either end; the target's by default, without a target all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
@@ -41,18 +42,19 @@ pub struct Reset {
 
 impl Reset {
     /// The host from which resets seem to come, and the one that gets them, as far as the file is right.
-    pub(super) fn hosts(&self, common: &Common, stage: &dyn Stage) -> Option<(String, String)> {
+    pub(super) fn hosts(&self, common: &Common, stage: &dyn Stage) -> Option<(HostName, HostName)> {
         let host = stage.target(&common.target).and_then(|target| target.host.clone());
-        let to = self.other_end(host.as_deref(), stage.lab()?.worker())?;
+        stage.lab()?;
+        let to = self.other_end(host.as_ref(), stage.hosts().worker())?;
         Some((self.reset.clone(), to))
     }
 
     /// The host that gets the resets, where a target is on `host` and requests are made on `worker`.
-    fn other_end(&self, host: Option<&str>, worker: &str) -> Option<String> {
+    fn other_end(&self, host: Option<&HostName>, worker: &HostName) -> Option<HostName> {
         match (&self.to, host) {
             (Some(to), _) => Some(to.clone()),
-            (None, Some(host)) if self.reset == host => Some(worker.to_string()),
-            (None, Some(host)) if self.reset == worker => Some(host.to_string()),
+            (None, Some(host)) if self.reset == *host => Some(worker.clone()),
+            (None, Some(host)) if self.reset == *worker => Some(host.clone()),
             (None, _) => None,
         }
     }
@@ -79,10 +81,11 @@ impl Kind for Reset {
             return Err(Mistake::new("reset", "there is no lab", "add [lab] with hosts and links"));
         };
         let Some((from, to)) = self.hosts(common, stage) else {
-            let host = stage.target(&common.target).and_then(|target| target.host.as_deref());
+            let host = stage.target(&common.target).and_then(|target| target.host.as_ref());
             return Err(match host {
                 Some(host) => {
-                    let (target, worker) = (&common.target, lab.worker());
+                    let (target, hosts) = (&common.target, stage.hosts());
+                    let worker = hosts.worker();
                     let what = format!(
                         "connections of {target} are between {worker} and {host}, not '{}'",
                         self.reset
@@ -103,9 +106,9 @@ impl Kind for Reset {
                 }
             });
         };
-        let lacks = |host: &String| !lab.hosts.contains(host);
-        let key = if self.to.is_some() && !lacks(&from) { "to" } else { "reset" };
-        joined(key, &from, &to, lab)?;
+        let hosts = stage.hosts();
+        let key = if self.to.is_some() && hosts.find(&from).is_ok() { "to" } else { "reset" };
+        joined(key, &from, &to, lab, &hosts)?;
         if self.port == Some(0) {
             return Err(Mistake::new(
                 "port",
@@ -137,14 +140,14 @@ impl Kind for Reset {
         let lab = scene.lab()?;
         let role = scene.roles.get(&common.target);
         let unfit = || DriverError::Unfit("it does not say whose connections are reset".into());
-        let to = self.other_end(role.map(|role| role.host()), lab.worker()).ok_or_else(unfit)?;
+        let to = self.other_end(role.map(|role| role.host()), &lab.worker()).ok_or_else(unfit)?;
         let ports = match (self.port, role) {
             (Some(port), _) => ResetPorts::Either(port),
             (None, Some(role)) => ResetPorts::Either(role.address().port()),
             (None, None) => ResetPorts::All,
         };
         let from = self.reset.clone();
-        let make = move || -> Result<TcpReset, LabError> { lab.lab().tcp_reset(&from, &to, ports) };
+        let make = move || lab.lab().tcp_reset(from.as_str(), to.as_str(), ports);
         // What the lab's links cannot do is said before the first run.
         make()?;
         Ok(Prepared::new(move || Ok(Box::new(ResetFault { fault: make()?, seen: String::new() }))))

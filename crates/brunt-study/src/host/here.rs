@@ -1,0 +1,63 @@
+//! The machine that runs the experiment: in every experiment, by its reserved name. Roles listen on loopback, so no
+//! host of a lab reaches them.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr};
+use std::process::Command;
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::HostName;
+use super::kind::{HostInfo, HostKind, LaunchError, Launcher};
+use crate::lab::BuiltLab;
+
+pub(super) const INFO: HostInfo = HostInfo {
+    name: "this machine",
+    keys: &[],
+    marked: true,
+    help: "the machine that runs the experiment; its name is local",
+    example: None,
+};
+
+/// It has no settings.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Here {}
+
+impl HostKind for Here {
+    fn has_links(&self) -> bool {
+        false
+    }
+
+    fn launcher(&self, name: &HostName, _lab: Option<&BuiltLab>) -> Result<Arc<dyn Launcher>, LaunchError> {
+        Ok(Arc::new(OnThisMachine { name: name.clone() }))
+    }
+}
+
+/// Starts programs as any program does.
+#[derive(Clone, Debug)]
+pub struct OnThisMachine {
+    name: HostName,
+}
+
+impl Default for OnThisMachine {
+    fn default() -> OnThisMachine {
+        OnThisMachine { name: HostName::local() }
+    }
+}
+
+impl Launcher for OnThisMachine {
+    fn host(&self) -> &HostName {
+        &self.name
+    }
+
+    fn address(&self) -> IpAddr {
+        IpAddr::V4(Ipv4Addr::LOCALHOST)
+    }
+
+    fn place(&self, _command: &mut Command) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,113 @@
+//! The table of kinds of hosts: one line for each, whose file stands beside this one.
+//!
+//! The rule: a key says which kind a `[hosts.NAME]` is; without one it is a host of the lab.
+
+use std::ops::Range;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, Serialize};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue, ValueDeserializer};
+
+use super::kind::{HostInfo, HostKind};
+use super::{here, lab};
+
+/// Defines [`HostSettings`] and [`HOST_KINDS`] from one line for each kind.
+macro_rules! kinds {
+    ($($(#[$only:meta])* $module:ident::$config:ident,)*) => {
+        /// One host's settings, by its kind.
+        #[derive(Clone, Debug, PartialEq, Serialize)]
+        #[serde(untagged)]
+        pub enum HostSettings {
+            $($(#[$only])* #[doc = concat!("See `host/", stringify!($module), ".rs`.")] $config($module::$config),)*
+        }
+
+        impl HostSettings {
+            /// What it can do.
+            pub fn as_kind(&self) -> &dyn HostKind {
+                match self { $($(#[$only])* HostSettings::$config(config) => config,)* }
+            }
+
+            /// What its kind is.
+            pub fn info(&self) -> &'static HostInfo {
+                match self { $($(#[$only])* HostSettings::$config(_) => &$module::INFO,)* }
+            }
+        }
+
+        /// All kinds of hosts.
+        pub static HOST_KINDS: &[HostEntry] = &[$($(#[$only])* HostEntry {
+            info: &$module::INFO,
+            read: |value| Ok(HostSettings::$config($module::$config::deserialize(ValueDeserializer::from(value))?)),
+            schema: |generator| $module::$config::json_schema(generator),
+        },)*];
+    };
+}
+
+#[cfg(test)]
+use super::test_only;
+
+kinds! {
+    here::Here,
+    lab::LabHost,
+    #[cfg(test)] test_only::TestOnly,
+}
+
+/// A kind's line of the table.
+pub struct HostEntry {
+    /// What it is.
+    pub info: &'static HostInfo,
+    read: fn(Spanned<DeValue<'_>>) -> Result<HostSettings, toml::de::Error>,
+    schema: fn(&mut SchemaGenerator) -> Schema,
+}
+
+impl HostSettings {
+    /// Reads a `[hosts.NAME]`, with the places that its keys have in a file.
+    ///
+    /// # Errors
+    /// A value, or a key that is not known; where, if the parser does not say.
+    pub(crate) fn read(
+        table: Spanned<DeTable<'_>>,
+    ) -> Result<HostSettings, (Option<Range<usize>>, toml::de::Error)> {
+        let place = table.span();
+        let table = table.into_inner();
+        let has = |key: &str| table.iter().any(|(there, _)| there.get_ref() == key);
+        let named = HOST_KINDS
+            .iter()
+            .find(|kind| kind.info.marked && kind.info.keys.first().is_some_and(|key| has(key)));
+        let kind = named.or_else(|| HOST_KINDS.iter().find(|kind| !kind.info.marked));
+        let kind = kind.expect("one kind needs no key of its own");
+        let value = Spanned::new(place.clone(), DeValue::Table(table));
+        (kind.read)(value).map_err(|error| (error.span().or(Some(place)), error))
+    }
+}
+
+impl<'de> Deserialize<'de> for HostSettings {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<HostSettings, D::Error> {
+        // Whatever the format: its places are lost here, and found again by whoever has the file.
+        let table = toml::Table::deserialize(deserializer)?;
+        let text = toml::to_string(&table).map_err(serde::de::Error::custom)?;
+        let table = DeTable::parse(&text).map_err(serde::de::Error::custom)?;
+        HostSettings::read(table).map_err(|(_, error)| serde::de::Error::custom(error.message()))
+    }
+}
+
+impl JsonSchema for HostSettings {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "HostSettings".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let mut properties = serde_json::Map::new();
+        for kind in HOST_KINDS {
+            let schema = (kind.schema)(generator);
+            let own = schema.get("properties").and_then(|own| own.as_object());
+            properties.extend(own.into_iter().flatten().map(|(key, value)| (key.clone(), value.clone())));
+        }
+        json_schema!({
+            "type": "object",
+            "description": "A host. Its keys say of which kind it is; without any it is a host of the lab.",
+            "properties": properties,
+            "additionalProperties": false,
+        })
+    }
+}

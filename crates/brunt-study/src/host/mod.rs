@@ -1,0 +1,196 @@
+//! The hosts of an experiment: the machine that runs it, its lab's, and others as they come, in one name space.
+//! Whatever names a host (a target, the workers, a link's end, a fault) finds it in [`Hosts`]; whoever starts
+//! something on one asks it for a [`Launcher`].
+//!
+//! The rule: there is one look-up, and one message for a name that is none.
+
+mod here;
+mod kind;
+mod kinds;
+mod lab;
+mod name;
+#[cfg(test)]
+mod test_only;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+pub use here::{Here, OnThisMachine};
+pub use kind::{HostInfo, HostKind, LaunchError, Launcher};
+pub use kinds::{HOST_KINDS, HostEntry, HostSettings};
+pub use lab::LabHost;
+pub use name::{HostName, LOCAL};
+
+use crate::experiment::LabEntry;
+use crate::lab::BuiltLab;
+
+/// All hosts of an experiment, looked up by name.
+#[derive(Clone, Debug)]
+pub struct Hosts {
+    list: Vec<Host>,
+    worker: HostName,
+}
+
+/// A host of an experiment, as far as its file says.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Host {
+    /// What the file calls it.
+    pub name: HostName,
+    /// Its kind, and what is said of it.
+    pub settings: HostSettings,
+}
+
+/// That no host has this name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no host '{name}'; this experiment has: {known}")]
+pub struct NoHost {
+    /// What was asked for.
+    pub name: HostName,
+    /// Those there are.
+    pub known: String,
+}
+
+/// What is wrong with the hosts of a file, and at which key.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what}; {help}")]
+pub struct HostMistake {
+    /// Where: keys from the top of the file.
+    pub path: Vec<String>,
+    /// What.
+    pub what: String,
+    /// What would be right.
+    pub help: String,
+}
+
+impl HostMistake {
+    fn new(path: &[&str], what: String, help: &str) -> HostMistake {
+        HostMistake { path: path.iter().map(|key| key.to_string()).collect(), what, help: help.to_string() }
+    }
+}
+
+impl Default for Hosts {
+    /// This machine alone.
+    fn default() -> Hosts {
+        let here = Host { name: HostName::local(), settings: HostSettings::Here(Here {}) };
+        Hosts { list: vec![here], worker: HostName::local() }
+    }
+}
+
+impl Hosts {
+    /// Those that a file has: under `[hosts]`, in its lab, and the machine itself.
+    ///
+    /// # Errors
+    /// Two of them have one name, or one is nowhere.
+    pub fn of(
+        written: &BTreeMap<HostName, HostSettings>,
+        lab: Option<&LabEntry>,
+    ) -> Result<Hosts, HostMistake> {
+        let mut hosts = Hosts::default();
+        let reserved = |path: &[&str]| {
+            let what = format!("'{LOCAL}' is the machine that runs the experiment, which has no settings");
+            HostMistake::new(path, what, "choose another name")
+        };
+        for name in lab.iter().flat_map(|lab| &lab.hosts) {
+            let path = ["lab", "hosts"];
+            if *name == LOCAL {
+                return Err(reserved(&path));
+            }
+            if name.as_str().is_empty() || hosts.find(name).is_ok() {
+                let what = format!("host '{name}' is empty or there twice");
+                return Err(HostMistake::new(&path, what, "give each a name of its own"));
+            }
+            let cores = lab.and_then(|lab| lab.cores.get(name)).cloned();
+            hosts.list.push(Host { name: name.clone(), settings: HostSettings::LabHost(LabHost { cores }) });
+        }
+        for (name, settings) in written {
+            let path = ["hosts", name.as_str()];
+            if *name == LOCAL || name.as_str().is_empty() {
+                return Err(reserved(&path));
+            }
+            hosts.add(name, settings, lab)?;
+        }
+        let first = hosts.list.iter().find(|host| host.settings.as_kind().has_links());
+        if let Some(worker) = lab.and_then(|lab| lab.worker.as_ref()).or(first.map(|host| &host.name)) {
+            hosts.worker = worker.clone();
+        }
+        Ok(hosts)
+    }
+
+    /// One that has a table of its own.
+    fn add(
+        &mut self,
+        name: &HostName,
+        settings: &HostSettings,
+        lab: Option<&LabEntry>,
+    ) -> Result<(), HostMistake> {
+        let path = ["hosts", name.as_str()];
+        let mut settings = settings.clone();
+        if let HostSettings::LabHost(host) = &mut settings {
+            let Some(lab) = lab else {
+                let what = format!("host '{name}' is one of the lab's, but there is no lab");
+                return Err(HostMistake::new(&path, what, "add [lab] with links"));
+            };
+            let in_lab = lab.cores.get(name);
+            if in_lab.is_some() && host.cores.is_some() {
+                let what = format!("the cores of host '{name}' are said in [lab] as well");
+                return Err(HostMistake::new(&[path[0], path[1], "cores"], what, "leave one of them out"));
+            }
+            host.cores = host.cores.take().or_else(|| in_lab.cloned());
+        }
+        match self.list.iter_mut().find(|host| host.name == *name) {
+            None => self.list.push(Host { name: name.clone(), settings }),
+            Some(known) if known.settings.info().name == settings.info().name => known.settings = settings,
+            Some(known) => {
+                let what = format!(
+                    "'{name}' is a {} here and a {} elsewhere in the file",
+                    settings.info().name,
+                    known.settings.info().name
+                );
+                return Err(HostMistake::new(&path, what, "give each a name of its own"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The host of this name.
+    ///
+    /// # Errors
+    /// There is none; the message has the names of all.
+    pub fn find(&self, name: &HostName) -> Result<&Host, NoHost> {
+        self.list.iter().find(|host| host.name == *name).ok_or_else(|| {
+            let known: Vec<&str> = self.list.iter().map(|host| host.name.as_str()).collect();
+            NoHost { name: name.clone(), known: known.join(", ") }
+        })
+    }
+
+    /// All of them: this machine, those of the lab in the order of the file, others by name.
+    pub fn iter(&self) -> impl Iterator<Item = &Host> {
+        self.list.iter()
+    }
+
+    /// Those of the lab, in the order of the file.
+    pub fn of_lab(&self) -> impl Iterator<Item = (&HostName, &LabHost)> {
+        self.list.iter().filter_map(|host| match &host.settings {
+            HostSettings::LabHost(lab) => Some((&host.name, lab)),
+            _ => None,
+        })
+    }
+
+    /// Where requests are made: what the lab says, its first host, or this machine.
+    pub fn worker(&self) -> &HostName {
+        &self.worker
+    }
+}
+
+impl Host {
+    /// How something is started there; `lab` is the lab as it stands.
+    ///
+    /// # Errors
+    /// The host does not stand.
+    pub fn launcher(&self, lab: Option<&BuiltLab>) -> Result<Arc<dyn Launcher>, LaunchError> {
+        self.settings.as_kind().launcher(&self.name, lab)
+    }
+}
+
+#[cfg(test)]
+mod tests;

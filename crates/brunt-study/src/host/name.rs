@@ -1,0 +1,67 @@
+//! The name of a host in an experiment: one name space for whatever a host is. Names are looked up in
+//! [`super::Hosts`], and nowhere else.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::{Deserialize, Serialize};
+
+/// The name of the machine that runs the experiment; no other host may have it. Probes call it so, too.
+pub const LOCAL: &str = brunt_probe::LOCAL;
+
+/// What an experiment's file calls a host.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct HostName(String);
+
+impl HostName {
+    /// The machine that runs the experiment.
+    pub fn local() -> HostName {
+        HostName(LOCAL.to_string())
+    }
+
+    /// As it is written.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<&str> for HostName {
+    fn from(name: &str) -> HostName {
+        HostName(name.to_string())
+    }
+}
+
+impl fmt::Display for HostName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl PartialEq<str> for HostName {
+    fn eq(&self, other: &str) -> bool {
+        self.0 == other
+    }
+}
+
+impl PartialEq<&str> for HostName {
+    fn eq(&self, other: &&str) -> bool {
+        self.0 == *other
+    }
+}
+
+/// A text, for editors.
+impl JsonSchema for HostName {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        String::schema_name()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        String::json_schema(generator)
+    }
+}

@@ -1,0 +1,37 @@
+//! A kind for tests: this file and one line of the table are all that it takes.
+
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::HostName;
+use super::here::Here;
+use super::kind::{HostInfo, HostKind, LaunchError, Launcher};
+use crate::lab::BuiltLab;
+
+pub(super) const INFO: HostInfo = HostInfo {
+    name: "machine by test_only",
+    keys: &["test_only"],
+    marked: true,
+    help: "this machine by another name",
+    example: Some("test_only = \"somebody@somewhere\""),
+};
+
+/// What is said of one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TestOnly {
+    /// Says that it is one.
+    pub test_only: String,
+}
+
+impl HostKind for TestOnly {
+    fn has_links(&self) -> bool {
+        false
+    }
+
+    fn launcher(&self, name: &HostName, lab: Option<&BuiltLab>) -> Result<Arc<dyn Launcher>, LaunchError> {
+        Here {}.launcher(name, lab)
+    }
+}

@@ -1,0 +1,93 @@
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::experiment::Experiment;
+
+const LAB: &str =
+    "[lab]\nhosts = [\"client\", \"server\"]\n[lab.links.wan]\nbetween = [\"client\", \"server\"]\n";
+const REST: &str = "name = \"x\"\n[targets.t]\nserve = \"memory:1MiB\"\nhost = \"server\"\n[workloads.w]\nstop = { time = \"1s\" }\n";
+
+/// Names and keys are unique, help is present, one kind needs no key of its own, and examples are read as their kind.
+#[test]
+fn each_line_is_whole() {
+    for (index, kind) in HOST_KINDS.iter().enumerate() {
+        let info = kind.info;
+        for other in &HOST_KINDS[index + 1..] {
+            assert_ne!(info.name, other.info.name);
+            assert!(info.keys.iter().all(|key| !other.info.keys.contains(key)), "{}", info.name);
+        }
+        assert!(!info.help.is_empty(), "{}", info.name);
+        let Some(example) = info.example else { continue };
+        let text = format!("{REST}{LAB}[hosts.another]\n{example}\n");
+        let experiment =
+            Experiment::parse("x.toml", &text).unwrap_or_else(|error| panic!("{}", error.one_line()));
+        let hosts = experiment.hosts().unwrap();
+        let host = hosts.find(&HostName::from("another")).unwrap();
+        assert_eq!(host.settings.info().name, info.name);
+        let again = Experiment::parse("x.toml", &experiment.written_out()).unwrap();
+        assert_eq!(again, experiment);
+    }
+    assert_eq!(HOST_KINDS.iter().filter(|kind| !kind.info.marked).count(), 1);
+}
+
+/// Hosts of the lab may be listed, have tables of their own, or both; the machine itself is always there.
+#[test]
+fn one_name_space() {
+    let names = |text: &str| {
+        let experiment =
+            Experiment::parse("x.toml", text).unwrap_or_else(|error| panic!("{}", error.one_line()));
+        let hosts = experiment.hosts().unwrap();
+        let names: Vec<String> = hosts.iter().map(|host| host.name.to_string()).collect();
+        (names.join(" "), hosts.worker().to_string())
+    };
+    let check = |text: String, all: &str, worker: &str| assert_eq!(names(&text), (all.into(), worker.into()));
+    check(format!("{REST}{LAB}"), "local client server", "client");
+    check(format!("{REST}{LAB}[hosts.server]\ncores = [0]\n"), "local client server", "client");
+    check(format!("{REST}{LAB}[hosts.far]\ntest_only = \"a\"\n"), "local client server far", "client");
+    let tables = LAB.replace("hosts = [\"client\", \"server\"]", "") + "[hosts.client]\n[hosts.server]\n";
+    check(format!("{REST}{tables}"), "local client server", "client");
+    check(REST.replace("server", "local"), "local", "local");
+    check(REST.replace("server", "far") + "[hosts.far]\ntest_only = \"a\"\n", "local far", "local");
+    let hosts = Hosts::of(&BTreeMap::new(), None).unwrap();
+    assert_eq!(hosts.find(hosts.worker()).unwrap().launcher(None).unwrap().host(), &HostName::local());
+}
+
+/// Every place that names a host answers a wrong name alike, at its key.
+#[test]
+fn mistakes() {
+    let check = |from: &str, to: &str, at: &str, said: &str| {
+        let text = format!("{REST}{LAB}");
+        assert!(text.contains(from), "{from}");
+        let text = text.replacen(from, to, 1);
+        let line = 1 + text.lines().position(|line| line.starts_with(at)).unwrap();
+        let error = Experiment::parse("x.toml", &text).expect_err(to);
+        let all = format!("{} {}", error.one_line(), error.help_text().unwrap_or_default());
+        assert!(all.starts_with(&format!("x.toml:{line}: ")) && all.contains(said), "{to}: {all}");
+    };
+    let none = "there is no host 'x'; this experiment has: local, client, server";
+    check("host = \"server\"", "host = \"x\"", "host =", none);
+    check("[lab]\n", "[lab]\nworker = \"x\"\n", "worker =", none);
+    check("[lab]\n", "[lab]\ncores = { x = [0] }\n", "cores =", none);
+    check("between = [\"client\", \"server\"]", "between = [\"client\", \"x\"]", "between =", none);
+    let fault = "[[fault]]\nlink = \"wan\"\nset = { loss = 0.1 }\nfrom = \"x\"\n[lab]";
+    check("[lab]", fault, "from =", none);
+    check("[lab]", "[hosts.local]\n[lab]", "[hosts.local]", "the machine that runs the experiment");
+    check(
+        "[\"client\", \"server\"]",
+        "[\"client\", \"server\", \"local\"]",
+        "hosts =",
+        "the machine that runs",
+    );
+    check("[lab]\n", "[lab]\nworker = \"local\"\n", "worker =", "on a host of the lab");
+    check("host = \"server\"", "host = \"local\"", "host =", "no links lead from client to local");
+    check(
+        "[lab]",
+        "[hosts.server]\ntest_only = \"a\"\n[lab]",
+        "[hosts.server]",
+        "here and a host of the lab",
+    );
+    check("[lab]", "[hosts.server]\ncroes = [0]\n[lab]", "croes", "did you mean cores?");
+    check("[lab]", "[hosts.server]\ncores = []\n[lab]", "cores", "no core at all");
+    let twice = "[hosts.server]\ncores = [0]\n[lab]\ncores = { server = [1] }";
+    check("[lab]", twice, "cores", "said in [lab] as well");
+}
