@@ -2,14 +2,15 @@
 //! `brunt compare` prints it.
 //!
 //! The rule: only points of the same label are compared, and Holm's correction is over all
-//! metrics of all points, since a reader looks at all of them.
+//! metrics of all points, since a reader looks at all of them; what is two sides of one figure counts once.
 
 use std::collections::BTreeSet;
 
 use crate::OpKind;
 use crate::by_kind;
 use crate::degradation::Degradation;
-use crate::statistics::{Better, Comparison, Metric, Verdict, compare};
+use crate::experiment::ArrivalKind;
+use crate::statistics::{Better, Comparison, MARGIN, Metric, Verdict, compare};
 use crate::summary::{Latencies, OpSummary, PointSummary, RunSummary, Summary};
 
 /// A figure of a run: its name, which way is up, and how to get it.
@@ -105,13 +106,35 @@ struct Compared {
 
 impl Compared {
     fn add(&mut self, key: Key, a: Vec<f64>, b: Vec<f64>) {
-        self.metrics.push(Metric { name: format!("{} {}", key.label, key.metric), better: key.better, a, b });
+        let name = format!("{} {}", key.label, key.metric);
+        let is_share = key.unit == "share";
+        self.metrics.push(Metric { is_share, ..Metric::new(name, key.metric, key.better, a, b) });
         self.keys.push(key);
     }
 }
 
+impl Compared {
+    /// Says that the last metric is another side of an earlier one of the same point.
+    fn is_other_side(&mut self, of: &str) {
+        let label = self.keys.last().map(|key| &key.label);
+        let other = self.keys.iter().rposition(|key| Some(&key.label) == label && key.metric == of);
+        if let Some(last) = self.metrics.last_mut() {
+            last.one_with = other;
+        }
+    }
+}
+
+/// Whether a point's requests wait for each other: then its rate is the queue depth over the mean response time, and
+/// the one says what the other does.
+fn closed(summary: &Summary, point: &PointSummary) -> bool {
+    let workload = summary.experiment.workloads.get(&point.workload);
+    workload.is_some_and(|workload| workload.arrival == ArrivalKind::Closed)
+}
+
 /// Every metric of every point that both have; and the labels that only one has.
-pub fn compare_summaries(a: &Summary, b: &Summary) -> (Vec<Line>, Vec<String>) {
+///
+/// A change smaller than `margin`, a share, is none.
+pub fn compare_summaries(a: &Summary, b: &Summary, margin: f64) -> (Vec<Line>, Vec<String>) {
     let (mut compared, mut alone) = (Compared::default(), Vec::new());
     for point in &a.points {
         let Some(other) = b.points.iter().find(|other| other.label == point.label) else {
@@ -135,6 +158,9 @@ pub fn compare_summaries(a: &Summary, b: &Summary) -> (Vec<Line>, Vec<String>) {
                 better: *better,
             };
             compared.add(key, of(point), of(other));
+            if *name == "mean" && closed(a, point) && closed(b, other) {
+                compared.is_other_side("iops");
+            }
         }
         if single.is_none() {
             each_kind(point, other, &kinds, &mut compared);
@@ -143,7 +169,7 @@ pub fn compare_summaries(a: &Summary, b: &Summary) -> (Vec<Line>, Vec<String>) {
     }
     let only_b = b.points.iter().filter(|point| a.points.iter().all(|other| other.label != point.label));
     alone.extend(only_b.map(|point| point.label.clone()));
-    let comparisons = compare(&compared.metrics, a.experiment.seed);
+    let comparisons = compare(&compared.metrics, margin);
     let lines = compared.keys.into_iter().zip(comparisons).map(|(key, comparison)| {
         let Key { label, op, is_part, metric, unit, better } = key;
         Line { label, op, is_part, metric, unit, better, comparison }
@@ -302,17 +328,43 @@ impl FailIf {
         if !self.is_about(line) {
             return false;
         }
-        match line.comparison.verdict {
-            Verdict::TooFewRuns => true,
-            Verdict::Worse => {
+        match (line.comparison.verdict, line.comparison.shown) {
+            (Verdict::TooFewRuns, _) => true,
+            // The condition has a margin of its own.
+            (_, Some(Verdict::Worse)) => {
                 let means = line.comparison.a.map(|a| a.mean).zip(line.comparison.b.map(|b| b.mean));
                 means.is_none_or(|(a, b)| match line.better {
                     Better::Higher => b < a * (1.0 - self.by),
                     Better::Lower => b > a * (1.0 + self.by),
                 })
             }
-            Verdict::Better | Verdict::NotShown => false,
+            _ => false,
         }
+    }
+}
+
+/// A change smaller than this share is none: `5%`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Margin(pub f64);
+
+impl Default for Margin {
+    fn default() -> Margin {
+        Margin(MARGIN)
+    }
+}
+
+/// A margin that cannot be understood.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}' is no percentage from 0 to 100; write for example 5%")]
+pub struct MarginError(String);
+
+impl std::str::FromStr for Margin {
+    type Err = MarginError;
+
+    fn from_str(text: &str) -> Result<Margin, MarginError> {
+        let number = text.strip_suffix('%').and_then(|number| number.trim().parse::<f64>().ok());
+        let percent = number.filter(|number| (0.0..=100.0).contains(number));
+        percent.map(|percent| Margin(percent / 100.0)).ok_or_else(|| MarginError(text.to_string()))
     }
 }
 
@@ -322,9 +374,18 @@ mod tests {
     use crate::summary::tests::{empty, op, point, run};
 
     fn line(metric: &'static str, better: Better, a: &[f64], b: &[f64]) -> Line {
-        let metrics = [Metric { name: metric.into(), better, a: a.to_vec(), b: b.to_vec() }];
-        let comparison = compare(&metrics, 1).remove(0);
+        let metrics = [Metric::new(metric, metric, better, a.to_vec(), b.to_vec())];
+        let comparison = compare(&metrics, 0.5).remove(0);
         Line { label: "x".into(), op: None, is_part: false, metric, unit: "us", better, comparison }
+    }
+
+    #[test]
+    fn margins_are_read() {
+        assert_eq!("5%".parse(), Ok(Margin::default()));
+        assert_eq!("2.5 %".parse(), Ok(Margin(0.025)));
+        for text in ["5", "", "%", "-1%", "101%", "x%"] {
+            assert_eq!(text.parse::<Margin>(), Err(MarginError(text.into())));
+        }
     }
 
     #[test]
@@ -373,7 +434,7 @@ mod tests {
     fn each_kind_of_a_mixed_load_has_lines_and_gates() {
         let before = result(&[(OpKind::Read, 100.0), (OpKind::Unmap, 300.0)]);
         let after = result(&[(OpKind::Read, 100.0), (OpKind::Unmap, 600.0)]);
-        let (lines, _) = compare_summaries(&before, &after);
+        let (lines, _) = compare_summaries(&before, &after, MARGIN);
         let named: Vec<(&str, &str)> = lines.iter().map(|line| (line.label.as_str(), line.metric)).collect();
         assert!(named.contains(&("disk w, unmap", "p99")) && named.contains(&("disk w, read", "mean")));
         let failed = |gate: &str| {
@@ -388,7 +449,7 @@ mod tests {
     #[test]
     fn the_line_of_a_load_of_one_kind_is_that_kinds() {
         let (lines, _) =
-            compare_summaries(&result(&[(OpKind::Write, 1.0)]), &result(&[(OpKind::Write, 2.0)]));
+            compare_summaries(&result(&[(OpKind::Write, 1.0)]), &result(&[(OpKind::Write, 2.0)]), MARGIN);
         assert_eq!(lines.len(), FIGURES.len());
         for gate in ["p99 worse by 10%", "write p99 worse by 10%"] {
             let gate: FailIf = gate.parse().unwrap();

@@ -1,19 +1,30 @@
 //! What may be concluded from runs. The unit is the run, never the second or the request: seconds
 //! of one run are not independent. `brunt run` asks for intervals, `brunt compare` for verdicts.
 //!
-//! The rule: under [`RUNS_MIN`] runs a side there is no verdict, whatever the figures look like.
+//! The rule: under [`RUNS_MIN`] runs a side there is no verdict, whatever the figures look like; `verdict` has the rest.
+
+mod effect;
+mod variance;
+mod verdict;
 
 use brunt_core::random::Random;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 
+pub use effect::{Effect, EffectScale, POWER};
+pub use verdict::{Better, Comparison, MARGIN, Metric, Verdict, compare, holm};
+
 /// Fewer runs a side than this: no verdict.
 pub const RUNS_MIN: usize = 4;
+/// Half an interval wider than this share of its mean: too noisy to compare.
+pub const NOISY: f64 = 0.25;
 /// Resamples of a bootstrap interval.
 pub const RESAMPLES: usize = 10_000;
 /// Chance of a false verdict among all metrics of a comparison together.
 pub const ALPHA: f64 = 0.05;
+/// No more runs than about this many are ever advised.
+const RUNS_WANTED_MAX: usize = 1 << 16;
 /// Up to this many runs on both sides together Mann-Whitney is counted out, if there are no ties.
 const EXACT_RUNS_MAX: usize = 40;
 
@@ -48,6 +59,27 @@ impl Estimate {
     pub fn relative_half_width(&self) -> Option<f64> {
         let half = self.high? - self.mean;
         (self.mean != 0.0).then(|| half / self.mean.abs())
+    }
+
+    /// About how many runs it would take until half the interval is this share of the mean, if runs go on to differ as
+    /// these do; `None` of a single run, or of a mean of zero.
+    pub fn runs_wanted(&self, share: f64) -> Option<usize> {
+        let half = self.relative_half_width()?;
+        let deviation = half * (self.runs as f64).sqrt() / student_quantile(0.975, self.runs as f64 - 1.0);
+        let narrow = |runs: usize| {
+            student_quantile(0.975, runs as f64 - 1.0) * deviation / (runs as f64).sqrt() <= share
+        };
+        // Doubled, then halved: the width falls with every run.
+        let mut high = self.runs.max(2);
+        while !narrow(high) && high < RUNS_WANTED_MAX {
+            high *= 2;
+        }
+        let mut low = self.runs.max(2);
+        while low < high {
+            let middle = (low + high) / 2;
+            if narrow(middle) { high = middle } else { low = middle + 1 }
+        }
+        Some(high)
     }
 }
 
@@ -223,113 +255,6 @@ fn approximate_p(count_a: f64, count_b: f64, u: f64, ties: f64) -> f64 {
     (2.0 * normal.cdf(-far.max(0.0) / variance.sqrt())).min(1.0)
 }
 
-/// Holm's step-down correction: with these p-values, the chance of any false verdict among all of
-/// them stays what it was for one.
-pub fn holm(p: &[f64]) -> Vec<f64> {
-    let mut order: Vec<usize> = (0..p.len()).collect();
-    order.sort_by(|x, y| p[*x].total_cmp(&p[*y]));
-    let mut corrected = vec![0.0; p.len()];
-    let mut largest = 0.0f64;
-    for (rank, index) in order.into_iter().enumerate() {
-        largest = largest.max(p[index] * (p.len() - rank) as f64).min(1.0);
-        corrected[index] = largest;
-    }
-    corrected
-}
-
-/// Which way is up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Better {
-    /// Throughput.
-    Higher,
-    /// Latency, cost.
-    Lower,
-}
-
-/// What a comparison says about a metric.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Verdict {
-    /// `b` is better than `a`.
-    Better,
-    /// `b` is worse than `a`.
-    Worse,
-    /// No difference was shown; the intervals say how large one may still be.
-    NotShown,
-    /// Fewer than [`RUNS_MIN`] runs a side.
-    TooFewRuns,
-}
-
-/// One metric of two sets of runs.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Metric {
-    /// What it is, with its unit.
-    pub name: String,
-    /// Which way is up.
-    pub better: Better,
-    /// A figure for each run of the first set.
-    pub a: Vec<f64>,
-    /// Of the second.
-    pub b: Vec<f64>,
-}
-
-/// A metric compared.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Comparison {
-    /// The metric's name.
-    pub name: String,
-    /// Mean and interval of the first set.
-    pub a: Option<Estimate>,
-    /// Of the second.
-    pub b: Option<Estimate>,
-    /// `b` to `a`.
-    pub ratio: Option<Ratio>,
-    /// Test of means.
-    pub welch: Option<Welch>,
-    /// Test of ranks, beside it: where the two disagree, look at the runs.
-    pub mann_whitney: Option<MannWhitney>,
-    /// Welch's p after Holm's correction over all metrics of the comparison.
-    pub p_holm: Option<f64>,
-    /// By `p_holm` against [`ALPHA`].
-    pub verdict: Verdict,
-}
-
-/// Compares all metrics of two sets of runs at once: the more are looked at, the more each has to show.
-pub fn compare(metrics: &[Metric], seed: u64) -> Vec<Comparison> {
-    let tested: Vec<Option<Welch>> = metrics
-        .iter()
-        .map(|metric| {
-            let enough = metric.a.len() >= RUNS_MIN && metric.b.len() >= RUNS_MIN;
-            if enough { Welch::of(&metric.a, &metric.b) } else { None }
-        })
-        .collect();
-    let p: Vec<f64> = tested.iter().flatten().map(|welch| welch.p).collect();
-    let mut corrected = holm(&p).into_iter();
-    let compared = metrics.iter().zip(tested).enumerate().map(|(index, (metric, welch))| {
-        let p_holm = welch.and_then(|_| corrected.next());
-        let verdict = match (welch, p_holm) {
-            (Some(welch), Some(p)) if p < ALPHA => {
-                let up = welch.difference > 0.0;
-                if up == (metric.better == Better::Higher) { Verdict::Better } else { Verdict::Worse }
-            }
-            (Some(_), _) => Verdict::NotShown,
-            (None, _) => Verdict::TooFewRuns,
-        };
-        Comparison {
-            name: metric.name.clone(),
-            a: Estimate::of(&metric.a),
-            b: Estimate::of(&metric.b),
-            ratio: Ratio::of(&metric.a, &metric.b, seed.wrapping_add(index as u64)),
-            mann_whitney: welch.and_then(|_| MannWhitney::of(&metric.a, &metric.b)),
-            welch,
-            p_holm,
-            verdict,
-        }
-    });
-    compared.collect()
-}
-
 /// The order in which to run `points`, each `repetitions` times: every point once in each round,
 /// shuffled anew for each, so that drift of the machine hits all alike. Pairs of point and repetition.
 pub fn interleaved(points: usize, repetitions: usize, seed: u64) -> Vec<(usize, usize)> {
@@ -394,20 +319,31 @@ mod tests {
     fn few_runs_have_no_verdict() {
         assert_eq!(Estimate::of(&[]), None);
         assert_eq!(Estimate::of(&[5.0]).unwrap().low, None);
-        let metric = |count: usize| Metric {
-            name: "iops".into(),
-            better: Better::Higher,
-            a: vec![100.0, 101.0, 99.0, 100.5][..count].to_vec(),
-            b: vec![200.0, 201.0, 199.0, 202.0],
+        let metric = |count: usize| {
+            let a = vec![100.0, 101.0, 99.0, 100.5][..count].to_vec();
+            Metric::new("iops", "iops", Better::Higher, a, vec![200.0, 201.0, 199.0, 202.0])
         };
-        assert_eq!(compare(&[metric(3)], 1)[0].verdict, Verdict::TooFewRuns);
-        assert_eq!(compare(&[metric(3)], 1)[0].welch, None);
-        assert_eq!(compare(&[metric(4)], 1)[0].verdict, Verdict::Better);
+        assert_eq!(compare(&[metric(3)], MARGIN)[0].verdict, Verdict::TooFewRuns);
+        assert_eq!(compare(&[metric(3)], MARGIN)[0].effect, None);
+        assert_eq!(compare(&[metric(4)], MARGIN)[0].verdict, Verdict::Better);
         let lower = Metric { better: Better::Lower, ..metric(4) };
-        assert_eq!(compare(&[lower], 1)[0].verdict, Verdict::Worse);
+        assert_eq!(compare(&[lower], MARGIN)[0].verdict, Verdict::Worse);
         // Refused metrics do not cost the others anything.
-        let both = compare(&[metric(3), metric(4)], 1);
-        assert_eq!(both[1].p_holm, both[1].welch.map(|welch| welch.p));
+        let both = compare(&[metric(3), metric(4)], MARGIN);
+        assert_eq!(both[1].p_holm, both[1].effect.map(|effect| effect.p));
+    }
+
+    /// The number of runs that is advised gives the width that was asked for, and one less does not.
+    #[test]
+    fn runs_that_are_wanted() {
+        let wide = Estimate::of(&[100.0, 140.0, 60.0, 120.0]).unwrap();
+        let wanted = wide.runs_wanted(0.1).unwrap();
+        let deviation = variance(&[100.0, 140.0, 60.0, 120.0]).sqrt() / wide.mean;
+        let half =
+            |runs: usize| student_quantile(0.975, runs as f64 - 1.0) * deviation / (runs as f64).sqrt();
+        assert!(half(wanted) <= 0.1 && half(wanted - 1) > 0.1, "{wanted}");
+        assert_eq!(wide.runs_wanted(10.0), Some(4));
+        assert_eq!(Estimate::of(&[1.0]).unwrap().runs_wanted(0.1), None);
     }
 
     /// Holm's correction as in his paper: sorted, multiplied, never falling.
@@ -442,20 +378,104 @@ mod tests {
     fn false_verdicts_are_rare() {
         let mut random = Random::new(17);
         let mut wrong = 0;
-        for seed in 0..40 {
+        for _ in 0..40 {
             let mut runs = || (0..5).map(|_| 100.0 + random.normal()).collect::<Vec<_>>();
-            let metrics: Vec<Metric> = (0..5)
-                .map(|index| Metric {
-                    name: format!("m{index}"),
-                    better: Better::Higher,
-                    a: runs(),
-                    b: runs(),
-                })
-                .collect();
-            let compared = compare(&metrics, seed);
-            wrong += u32::from(compared.iter().any(|metric| metric.verdict != Verdict::NotShown));
+            let metrics: Vec<Metric> =
+                (0..5).map(|_| Metric::new("m", "m", Better::Higher, runs(), runs())).collect();
+            let compared = compare(&metrics, 0.0);
+            wrong += u32::from(compared.iter().any(|metric| metric.verdict != Verdict::Inconclusive));
         }
         assert!(wrong <= 6, "{wrong} of 40 families");
+    }
+
+    /// A change within the margin is the same where that is shown; one that is shown and within it, too; one that may be
+    /// larger is inconclusive; and each says what would have been seen.
+    #[test]
+    fn the_same_within_a_margin() {
+        let check = |b: &[f64], margin: f64, expected: Verdict| {
+            let metric =
+                Metric::new("iops", "iops", Better::Higher, vec![100.0, 101.0, 99.0, 100.5], b.to_vec());
+            let compared = compare(&[metric], margin).remove(0);
+            assert_eq!(compared.verdict, expected, "{compared:?}");
+            compared
+        };
+        check(&[100.2, 101.1, 99.3, 100.1], 0.05, Verdict::Same);
+        check(&[100.2, 101.1, 99.3, 100.1], 0.001, Verdict::Inconclusive);
+        let small = check(&[103.0, 104.0, 102.5, 103.5], 0.1, Verdict::Same);
+        assert_eq!(small.shown, Some(Verdict::Better));
+        check(&[103.0, 104.0, 102.5, 103.5], 0.02, Verdict::Better);
+        let noisy = check(&[60.0, 140.0, 90.0, 115.0], 0.05, Verdict::Inconclusive);
+        assert!(noisy.effect.unwrap().detectable.unwrap() > 0.5, "{noisy:?}");
+        let still = check(&[100.0, 101.0, 99.0, 100.5], 0.05, Verdict::Same);
+        assert!(still.effect.unwrap().detectable.unwrap() < 0.05, "{still:?}");
+    }
+
+    /// What rounds did to both is no noise when runs are compared round by round.
+    #[test]
+    fn pairs_leave_rounds_out() {
+        let rounds = [1.0, 1.5, 0.7, 1.2];
+        let runs =
+            |times: [f64; 4]| rounds.iter().zip(times).map(|(r, t)| 100.0 * r * t).collect::<Vec<f64>>();
+        let apart =
+            Metric::new("x", "x", Better::Higher, runs([1.0, 1.01, 0.99, 1.0]), runs([1.1, 1.1, 1.11, 1.09]));
+        let paired = Metric { paired: true, ..apart.clone() };
+        assert_eq!(compare(&[apart], MARGIN)[0].verdict, Verdict::Inconclusive);
+        let paired = compare(&[paired], MARGIN).remove(0);
+        assert_eq!(paired.verdict, Verdict::Better);
+        assert!((paired.effect.unwrap().value - 1.1).abs() < 0.02);
+    }
+
+    /// A figure that is another side of one costs the others nothing, and is corrected like that one.
+    #[test]
+    fn one_figure_is_counted_once() {
+        let (a, b) = (vec![100.0, 102.0, 99.0, 100.0], vec![103.0, 104.0, 105.0, 103.5]);
+        let rate = Metric::new("iops", "iops", Better::Higher, a.clone(), b.clone());
+        let turned = |runs: &[f64]| runs.iter().map(|run| 1e6 / run).collect::<Vec<f64>>();
+        let mean = Metric {
+            one_with: Some(0),
+            ..Metric::new("mean", "mean", Better::Lower, turned(&a), turned(&b))
+        };
+        let alone = compare(std::slice::from_ref(&rate), 0.0);
+        let both = compare(&[rate, mean], 0.0);
+        assert_eq!(both[0].p_holm, alone[0].p_holm);
+        near(both[1].p_holm.unwrap(), alone[0].p_holm.unwrap(), "p of the other side");
+        assert_eq!(both[0].verdict, both[1].verdict);
+    }
+
+    /// Where nothing changed, false verdicts over all figures of a comparison stay at what is stated; and a change of just
+    /// the margin is called the same no oftener than its tests allow, whether points are alike in noise or not.
+    #[test]
+    fn verdicts_keep_their_promise() {
+        let (mut wrong, mut same, mut figures) = (0, 0, 0);
+        let rounds = 300;
+        for round in 0..rounds {
+            let mut random = Random::for_part(29, round);
+            let unlike = round % 2 == 0;
+            let mut metrics = |times: f64| -> Vec<Metric> {
+                let mut all = Vec::new();
+                for point in 0..3 {
+                    for kind in ["iops", "p99"] {
+                        let noise = if unlike { 0.01 * 3f64.powi(point) } else { 0.04 };
+                        let mut runs = |times: f64| -> Vec<f64> {
+                            (0..4).map(|_| times * (noise * random.normal()).exp()).collect()
+                        };
+                        let a = runs(100.0);
+                        all.push(Metric::new("x", kind, Better::Higher, a, runs(100.0 * times)));
+                    }
+                }
+                all
+            };
+            let unchanged = compare(&metrics(1.0), MARGIN);
+            wrong += usize::from(unchanged.iter().any(|one| one.shown.is_some()));
+            let changed = compare(&metrics(1.0 + MARGIN), MARGIN);
+            same += changed.iter().filter(|one| one.verdict == Verdict::Same).count();
+            figures += changed.len();
+        }
+        println!(
+            "false verdicts in {wrong} of {rounds} comparisons; {same} of {figures} figures falsely the same"
+        );
+        assert!(wrong * 100 <= rounds as usize * 8, "{wrong} of {rounds}");
+        assert!(same * 100 <= figures * 6, "{same} of {figures}");
     }
 
     /// Rounds are whole, shuffled, and the same for the same seed.

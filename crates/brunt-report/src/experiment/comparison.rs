@@ -2,13 +2,13 @@
 //! are those of `brunt compare`.
 
 use brunt_result::compare::{Line, compare_summaries};
-use brunt_result::statistics::{Estimate, RUNS_MIN, Verdict};
+use brunt_result::statistics::{Estimate, MARGIN, RUNS_MIN, Verdict};
 use brunt_result::summary::{PointSummary, Summary};
 
 use super::points::{Points, told};
 use super::targets;
 use crate::chart::{Axis, Chart, Role, Scale, Series};
-use crate::format::{Unit, plural, three};
+use crate::format::{Unit, plural};
 use crate::page::{Block, Cell, Glance, Notice, Page, Section, Table, Tone};
 
 /// Charts at the most; the table has every point.
@@ -18,12 +18,12 @@ const LINES_MAX: usize = 2000;
 
 /// The page of results `a` and `b`, each with the name it goes by.
 pub fn comparison(a: (&str, &Summary), b: (&str, &Summary)) -> Page {
-    let (lines, alone) = compare_summaries(a.1, b.1);
+    let (lines, alone) = compare_summaries(a.1, b.1, MARGIN);
     let sections = [verdicts(&lines, a.0, b.0), side_by_side(a, b), only_one(&alone)];
     Page {
         kind: "Comparison".into(),
         title: format!("{} and {}", a.0, b.0),
-        description: "Ratios are of the second to the first.".into(),
+        description: "Changes are from the first to the second.".into(),
         made_by: format!("Brunt {}", b.1.brunt),
         glance: glance(a, b, &lines),
         sections: sections.into_iter().filter(|section| !section.blocks.is_empty()).collect(),
@@ -44,8 +44,9 @@ fn glance(a: (&str, &Summary), b: (&str, &Summary), lines: &[Line]) -> Glance {
     let kinds = [
         (Verdict::Worse, Tone::Bad, "worse"),
         (Verdict::Better, Tone::Good, "better"),
-        (Verdict::NotShown, Tone::Note, "not shown to differ"),
-        (Verdict::TooFewRuns, Tone::Warning, "without a verdict, for want of runs"),
+        (Verdict::Same, Tone::Good, "the same within the margin"),
+        (Verdict::Inconclusive, Tone::Note, "inconclusive"),
+        (Verdict::TooFewRuns, Tone::Warning, "inconclusive for want of runs"),
     ];
     for (verdict, tone, words) in kinds {
         let found = lines.iter().filter(|line| line.comparison.verdict == verdict).count();
@@ -80,10 +81,13 @@ fn verdicts(lines: &[Line], a: &str, b: &str) -> Section {
         return section;
     }
     section.prose(format!(
-        "By Welch's test with Holm's correction over all {} figures; none under {RUNS_MIN} runs a side. Ratios have \
-         95 % bootstrap intervals. No difference shown does not mean there is none: the interval says how large it \
-         may still be.",
-        lines.len()
+        "Better and worse are by Welch's test of the ratio (of the difference, for shares), with Holm's correction over \
+         all {} figures but those that are two sides of one: rate and mean of a closed loop. The same means that a \
+         change of {} or more is excluded, by two one-sided tests. What is neither is inconclusive, as is all under \
+         {RUNS_MIN} runs a side. The last column is the smallest change that would have been shown with a chance of \
+         80 %.",
+        lines.len(),
+        Unit::Share.show(MARGIN)
     ));
     let estimate = |known: Option<Estimate>, unit: Unit| {
         known.map_or(Cell::Empty, |known| {
@@ -93,21 +97,18 @@ fn verdicts(lines: &[Line], a: &str, b: &str) -> Section {
     };
     let rows = lines.iter().take(LINES_MAX).map(|line| {
         let (comparison, unit) = (&line.comparison, unit_of(line));
-        let ratio = comparison.ratio.map_or(Cell::Empty, |ratio| {
-            let interval = format!("{} to {}", three(ratio.low), three(ratio.high));
-            Cell::Estimate(format!("× {}", three(ratio.ratio)), interval)
-        });
         vec![
             Cell::text(&line.label),
             Cell::text(line.metric),
             estimate(comparison.a, unit),
             estimate(comparison.b, unit),
-            ratio,
+            targets::change(comparison),
             comparison.p_holm.map_or(Cell::Empty, |p| Cell::number(format!("{p:.4}"))),
             targets::verdict(comparison.verdict),
+            targets::detectable(comparison),
         ]
     });
-    let columns = ["point", "figure", a, b, "ratio", "p (Holm)", "verdict"];
+    let columns = ["point", "figure", a, b, "change", "p (Holm)", "verdict", "would see"];
     section.table(Table::new("Every figure of every point that both have", &columns, rows));
     if lines.len() > LINES_MAX {
         section.prose(format!("The first {LINES_MAX} of {}.", lines.len()));

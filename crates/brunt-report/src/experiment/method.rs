@@ -1,6 +1,6 @@
 //! How it was measured, where, and how to measure it again.
 
-use brunt_result::statistics::{ALPHA, RESAMPLES, RUNS_MIN};
+use brunt_result::statistics::{ALPHA, RUNS_MIN};
 use brunt_result::summary::Summary;
 
 use super::details::Details;
@@ -19,16 +19,16 @@ pub(super) fn section(summary: &Summary, details: &Details) -> Section {
     section.prose(format!(
         "The unit of every interval is the run, not the second or the request: seconds of one run are not independent. \
          Each point was meant to run {} times, all points interleaved in an order drawn with seed {}. Intervals are \
-         95 % by Student's t over runs; ratios by {} bootstrap resamples of the log ratio; verdicts by Welch's test at \
-         {} after Holm's correction, and none under {RUNS_MIN} runs a side.",
+         95 % by Student's t over runs; ratios are of geometric means, with the interval of the test that gives the \
+         verdict, at {} after Holm's correction, and none under {RUNS_MIN} runs a side.",
         experiment.repetitions,
         experiment.seed,
-        crate::format::count(RESAMPLES as f64),
         Unit::Share.show(ALPHA),
     ));
     section.prose(
-        "Percentiles are never averaged: those of a point come from its runs' histograms, merged (three significant \
-         figures). Open-loop latencies begin when a request was due, so that a stalled target cannot hide its stall; a \
+        "A p99 with an interval is the mean over runs of each run's p99, here, in the terminal and in comparisons alike. \
+         Other percentiles of a point are those of all its runs' requests together: their histograms, merged (three \
+         significant figures). Open-loop latencies begin when a request was due, so that a stalled target cannot hide its stall; a \
          closed loop waits for the target, and its latencies say less about a busy system.",
     );
     section

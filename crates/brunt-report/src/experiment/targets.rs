@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 
 use brunt_result::experiment::{TargetKind, TargetSummary};
-use brunt_result::statistics::{Better, Metric, Verdict, compare};
+use brunt_result::statistics::{Better, Comparison, EffectScale, MARGIN, Metric, Verdict, compare};
 use brunt_result::summary::{PointSummary, RunSummary, Summary};
 
 use super::points::Points;
-use crate::format::{Unit, three};
+use crate::format::{Unit, plus_minus, three};
 use crate::page::{Cell, Section, Table, Tone};
 
 /// Lines of the comparison; more are left out, and that is said.
@@ -49,14 +49,12 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
     for point in points.all.iter().filter(|point| point.target != *first) {
         let Some(base) = twin(point) else { continue };
         for Figure { name, unit, better, get } in &figures {
-            let of = |point: &PointSummary| -> Vec<f64> {
-                point.runs.iter().filter(|run| run.is_complete()).filter_map(*get).collect()
-            };
-            metrics.push(Metric { name: name.to_string(), better: *better, a: of(base), b: of(point) });
+            let (a, b) = by_round(base, point, *get);
+            metrics.push(Metric { paired: true, ..Metric::new(*name, name, *better, a, b) });
             keys.push((point, *name, *unit));
         }
     }
-    let compared = compare(&metrics, summary.experiment.seed);
+    let compared = compare(&metrics, MARGIN);
     let rows: Vec<Vec<Cell>> = keys
         .iter()
         .zip(&compared)
@@ -65,19 +63,14 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
             let mean = |estimate: Option<brunt_result::statistics::Estimate>| {
                 estimate.map_or(Cell::Empty, |estimate| Cell::number(unit.show(estimate.mean)))
             };
-            let ratio = comparison.ratio.map_or(Cell::Empty, |ratio| {
-                Cell::Estimate(
-                    format!("× {}", three(ratio.ratio)),
-                    format!("{} to {}", three(ratio.low), three(ratio.high)),
-                )
-            });
             vec![
                 Cell::text(points.full_name(point)),
                 Cell::text(*name),
                 mean(comparison.a),
                 mean(comparison.b),
-                ratio,
+                change(comparison),
                 verdict(comparison.verdict),
+                detectable(comparison),
             ]
         })
         .collect();
@@ -91,11 +84,14 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
         ));
     }
     section.prose(format!(
-        "Each target against {first}, at the same workload and axes. Ratios have 95 % bootstrap intervals; verdicts are \
-         by Welch's test with Holm's correction over all {} lines.",
-        compared.len()
+        "Each target against {first}, at the same workload and axes, round by round: what a round did to both is no \
+         noise. Ratios have 95 % intervals; better and worse are by a paired t test with Holm's correction over all {} \
+         lines; the same means that a change of {} or more is excluded; the last column is the smallest change that \
+         would have been shown with a chance of 80 %.",
+        compared.len(),
+        Unit::Share.show(MARGIN)
     ));
-    let columns = ["point", "figure", first, "this target", "ratio", "verdict"];
+    let columns = ["point", "figure", first, "this target", "change", "verdict", "would see"];
     section.table(Table::new(format!("Against {first}"), &columns, rows));
     if compared.len() > LINES_MAX {
         section.prose(format!("The first {LINES_MAX} of {} lines.", compared.len()));
@@ -118,14 +114,43 @@ fn base(targets: &BTreeMap<String, TargetSummary>) -> Option<(&String, bool)> {
     }
 }
 
+/// A figure of the complete runs of two points that were made in the same rounds, in their order.
+fn by_round(a: &PointSummary, b: &PointSummary, get: fn(&RunSummary) -> Option<f64>) -> (Vec<f64>, Vec<f64>) {
+    let figure = |run: &RunSummary| run.is_complete().then(|| get(run)).flatten();
+    let pairs = a.runs.iter().filter_map(|run| {
+        let twin = b.runs.iter().find(|twin| twin.repetition == run.repetition)?;
+        Some((figure(run)?, figure(twin)?))
+    });
+    pairs.unzip()
+}
+
+/// What changed, and its interval.
+pub(super) fn change(comparison: &Comparison) -> Cell {
+    comparison.effect.map_or(Cell::Empty, |effect| {
+        let interval = format!("{} to {}", three(effect.low), three(effect.high));
+        let value = match effect.scale {
+            EffectScale::Ratio => format!("× {}", three(effect.value)),
+            EffectScale::Difference => format!("+ {}", three(effect.value)).replace("+ -", "− "),
+        };
+        Cell::Estimate(value, interval)
+    })
+}
+
+/// The smallest change that would have been shown.
+pub(super) fn detectable(comparison: &Comparison) -> Cell {
+    let share = comparison.effect.and_then(|effect| effect.detectable);
+    share.map_or(Cell::Empty, |share| Cell::number(plus_minus(share)))
+}
+
 /// A verdict as a cell.
 pub(crate) fn verdict(verdict: Verdict) -> Cell {
-    match verdict {
-        Verdict::Better => Cell::Verdict(Tone::Good, "better".into()),
-        Verdict::Worse => Cell::Verdict(Tone::Bad, "worse".into()),
-        Verdict::NotShown => Cell::Verdict(Tone::Note, "no difference shown".into()),
-        Verdict::TooFewRuns => Cell::Verdict(Tone::Warning, "too few runs".into()),
-    }
+    let tone = match verdict {
+        Verdict::Better | Verdict::Same => Tone::Good,
+        Verdict::Worse => Tone::Bad,
+        Verdict::Inconclusive => Tone::Note,
+        Verdict::TooFewRuns => return Cell::Verdict(Tone::Warning, "inconclusive: too few runs".into()),
+    };
+    Cell::Verdict(tone, verdict.word().into())
 }
 
 #[cfg(test)]

@@ -165,7 +165,7 @@ fn slower_answers() {
     }
     let lines = crate::study::table(&summary);
     assert!(lines.iter().any(|line| line.contains("of excess wait")), "{lines:#?}");
-    let (compared, _) = brunt_result::compare::compare_summaries(&summary, &summary);
+    let (compared, _) = brunt_result::compare::compare_summaries(&summary, &summary, 0.05);
     let of_fault: Vec<&str> = compared
         .iter()
         .filter(|line| line.label.ends_with("fault slow:5ms"))

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use brunt_result::compare::{FailIf, Line, compare_summaries};
-use brunt_result::statistics::{RUNS_MIN, Verdict};
+use brunt_result::compare::{FailIf, Line, Margin, compare_summaries};
+use brunt_result::statistics::{EffectScale, RUNS_MIN, Verdict};
 use brunt_result::summary::Summary;
 use serde_json::json;
 
@@ -12,8 +12,10 @@ use crate::cli::{Done, Failure, Output};
 
 /// Compare two results: ratios with intervals, tests, and a verdict for each metric
 ///
-/// The unit is the run. Verdicts are by Welch's test, corrected by Holm over all metrics of all
-/// points; under four runs a side there is none. --json has Mann-Whitney and effect sizes too.
+/// The unit is the run. A figure is better, worse, the same (within the margin), or inconclusive. Better and
+/// worse are by Welch's test of the ratio, corrected by Holm over all figures of all points, with variances steadied by
+/// those of the other points; the same is by two one-sided tests; under four runs a side all is inconclusive.
+/// "sees" is the smallest change that would have been shown with a chance of 80 %. --json has Mann-Whitney too.
 #[derive(clap::Args)]
 pub struct Compare {
     /// Folder of the result to compare with
@@ -24,6 +26,9 @@ pub struct Compare {
     /// operation, such as 'write p99 worse by 10%' (may be given more than once)
     #[arg(long, value_name = "CONDITION")]
     fail_if: Vec<FailIf>,
+    /// A change smaller than this is none: the figure is "same" where that is shown [default: 5%]
+    #[arg(long, value_name = "PERCENT")]
+    margin: Option<Margin>,
 }
 
 impl Subcommand for Compare {
@@ -45,18 +50,20 @@ impl Subcommand for Compare {
                     .note(format_args!("{} is incomplete; its finished runs are compared", folder.display()));
             }
         }
-        let (lines, alone) = compare_summaries(&a, &b);
+        let margin = self.margin.unwrap_or_default().0;
+        let (lines, alone) = compare_summaries(&a, &b, margin);
         if lines.is_empty() {
             return Err(Failure::usage("the two have no point in common")
                 .advise("compare results of the same experiment"));
         }
+        output.line(row(["", "first", "second", "change (95 %)", "sees", "verdict"]));
         let mut label = "";
         for line in &lines {
             if line.label != label {
                 output.line(&line.label);
                 label = &line.label;
             }
-            output.line(describe(line));
+            output.line(describe(line, margin));
         }
         for label in &alone {
             output.note(format_args!("only one result has {label}"));
@@ -71,7 +78,7 @@ impl Subcommand for Compare {
             .filter(|line| self.fail_if.iter().any(|condition| condition.fails(line)))
             .map(|line| format!("{} {}", line.label, line.metric))
             .collect();
-        output.object(&json!({ "lines": lines, "only_one_has": alone, "failed": failed }));
+        output.object(&json!({ "margin": margin, "lines": lines, "only_one_has": alone, "failed": failed }));
         match failed.as_slice() {
             [] => Ok(()),
             failed => Err(Failure::failed(format!("the condition holds for {}", failed.join("; ")))),
@@ -79,20 +86,42 @@ impl Subcommand for Compare {
     }
 }
 
-fn describe(line: &Line) -> String {
+/// A line of the table, at most 80 columns wide.
+fn row([figure, a, b, change, sees, verdict]: [&str; 6]) -> String {
+    format!("  {figure:<17}{a:>9} {b:>9}  {change:<19} {sees:>5} {verdict}")
+}
+
+fn describe(line: &Line, margin: f64) -> String {
     let comparison = &line.comparison;
     let mean = |estimate: Option<brunt_result::statistics::Estimate>| estimate.map_or(f64::NAN, |e| e.mean);
-    let ratio = comparison
-        .ratio
-        .map_or("-".to_string(), |ratio| format!("{:.3} ({:.3}-{:.3})", ratio.ratio, ratio.low, ratio.high));
+    let change = comparison.effect.map_or("-".to_string(), |effect| {
+        let (value, low, high) = (effect.value, effect.low, effect.high);
+        match effect.scale {
+            EffectScale::Ratio if high < 1000.0 => format!("x{value:.3} ({low:.3}-{high:.3})"),
+            EffectScale::Ratio => format!("x{value:.3e}"),
+            EffectScale::Difference => format!("{value:+.3} ({low:.3},{high:.3})"),
+        }
+    });
+    let sees = comparison.effect.and_then(|effect| effect.detectable).map_or("-".to_string(), |share| {
+        if share < 10.0 { format!("{:.1}%", share * 100.0) } else { ">999%".to_string() }
+    });
+    let word = comparison.verdict.word();
     let verdict = match comparison.verdict {
-        Verdict::Better => "better".to_string(),
-        Verdict::Worse => "WORSE".to_string(),
-        Verdict::NotShown => "not shown".to_string(),
-        Verdict::TooFewRuns => format!("under {RUNS_MIN} runs"),
+        Verdict::Worse => word.to_uppercase(),
+        Verdict::Same => format!("{word} (±{:.3}%)", margin * 100.0).replace(".000", ""),
+        Verdict::TooFewRuns => format!("{word}: <{RUNS_MIN} runs"),
+        _ => word.to_string(),
     };
     let (a, b) = (mean(comparison.a), mean(comparison.b));
     // Shares and factors are small; rates and latencies are not.
     let digits = if matches!(line.unit, "requests/s" | "us") { 1 } else { 3 };
-    format!("  {:<11} {a:>11.digits$} {b:>11.digits$} {:<10}  {ratio:<20} {verdict}", line.metric, line.unit)
+    let unit = if line.unit == "requests/s" { "1/s" } else { line.unit };
+    row([
+        &format!("{} {unit}", line.metric),
+        &format!("{a:.digits$}"),
+        &format!("{b:.digits$}"),
+        &change,
+        &sees,
+        &verdict,
+    ])
 }
