@@ -117,7 +117,7 @@ fn cards(summary: &Summary, points: &Points<'_>) -> Vec<Card> {
         if let Some(response) = best.response {
             let shown =
                 format!("{} · {}", Unit::Micros.show(response.p99_9_us), Unit::Micros.show(response.max_us));
-            details.push(("p99.9 · slowest".into(), shown));
+            details.push(("p99.9 · slowest, of all requests".into(), shown));
         }
         if let Some(place) = points.place_of(best) {
             details.push((if open { "at" } else { "highest, at" }.into(), place));

@@ -10,8 +10,8 @@ use crate::experiment::{Experiment, Plan};
 use crate::fault::{Overlap, Together, overlaps};
 use brunt_result::degradation::{OverRuns, ResponseOverRuns};
 use brunt_result::probe::ProbeRecord;
-use brunt_result::statistics::Estimate;
-use brunt_result::summary::Summary;
+use brunt_result::statistics::{Estimate, NOISY};
+use brunt_result::summary::{PointSummary, RunSummary, Summary};
 
 /// Columns of a terminal.
 const WIDTH: usize = 80;
@@ -21,8 +21,8 @@ const LABEL: usize = 21;
 const NOTES_MAX: usize = 5;
 
 /// The table at the end of `brunt run`, 80 columns wide at the most. Response times are from
-/// the intended time with retries, the service time is from the last sending; ± is half of the 95 %
-/// interval over runs. A load of several kinds of operations has a row for each below its own.
+/// the intended time with retries, the service time is from the last sending. Each figure is the mean over runs of
+/// each run's own, also a p99, and ± is half of the 95 % interval of that mean. A load of several kinds of operations has a row for each below its own.
 pub fn table(summary: &Summary) -> Vec<String> {
     let row = |cells: [&str; 8]| {
         let [label, rate, rate_width, bytes, mean, p99, p99_width, service] = cells;
@@ -48,12 +48,13 @@ pub fn table(summary: &Summary) -> Vec<String> {
             &format!("{:.0}", requests.mean),
             &width(Some(requests)),
             &or_dash(point.bytes_per_second.map(|bytes| bytes.mean / 1e6)),
-            &or_dash(point.response.map(|response| response.mean_us)),
-            &or_dash(point.response.map(|response| response.p99_us)),
+            &or_dash(point.response_mean_us.map(|mean| mean.mean)),
+            &or_dash(point.response_p99_us.map(|p99| p99.mean)),
             &width(point.response_p99_us),
-            &or_dash(point.service.map(|service| service.p99_us)),
+            &or_dash(service_p99_us(&point.runs).map(|p99| p99.mean)),
         ]));
         lines.extend(over_runs(point).iter().map(|kind| row(cells_of(kind).each_ref().map(String::as_str))));
+        lines.extend(too_noisy(point).map(|said| cut(&said)));
         if !point.ring.trials.is_empty() || point.ring.mode != RingMode::default() {
             let said = format!("  ring: {}, {}", point.ring.mode.name(), point.ring.why);
             lines.push(cut(&said));
@@ -76,8 +77,25 @@ pub fn table(summary: &Summary) -> Vec<String> {
             lines.extend(cost(fault));
         }
     }
+    if summary.points.iter().any(|point| point.requests_per_second.is_some()) {
+        lines.push("mean of each run's figure over runs; ± half of its 95% interval".into());
+    }
     lines.extend(probes(summary));
     lines
+}
+
+/// The service time's p99 of each complete run.
+fn service_p99_us(runs: &[RunSummary]) -> Option<Estimate> {
+    let complete = runs.iter().filter(|run| run.is_complete());
+    Estimate::of(&complete.filter_map(|run| Some(run.service?.p99_us)).collect::<Vec<f64>>())
+}
+
+/// Of a point whose interval says next to nothing: that, and what would help.
+fn too_noisy(point: &PointSummary) -> Option<String> {
+    let requests = point.requests_per_second?;
+    let half = requests.relative_half_width().filter(|half| *half > NOISY)?;
+    let wanted = requests.runs_wanted(NOISY)?;
+    Some(format!("  too noisy to compare: ± {:.0}%; longer runs, or about {wanted} of them", half * 100.0))
 }
 
 /// The row of one kind of operation.
