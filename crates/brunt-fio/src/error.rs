@@ -81,6 +81,22 @@ pub enum Cause {
     /// `${NAME}` is not set.
     #[error("the environment has no {0}")]
     UnknownVariable(String),
+    /// What is to be computed is no expression of whole numbers.
+    #[error("{0}: it cannot be computed; write numbers with + - * / and parentheses")]
+    Expression(String),
+    /// Something that an experiment cannot do.
+    #[error("{option}: {why}{}", match more { 0 => String::new(), more => format!(" ({more} more)") })]
+    Loss {
+        /// The option that is to blame, or a job in brackets.
+        option: String,
+        /// Why.
+        why: String,
+        /// How many others there are.
+        more: usize,
+    },
+    /// All jobs are for engines that are not here.
+    #[error("nothing is left of it: none of its jobs is a block load")]
+    NothingLeft,
     /// An option has a value that cannot be translated.
     #[error("{option}={value}: write {expected}")]
     Value {
@@ -91,13 +107,11 @@ pub enum Cause {
         /// What may stand there.
         expected: &'static str,
     },
-    /// Nothing in a job says when it is over.
-    #[error("[{job}]: {}", match share { true => "its size is a share of the device", false => "it says neither size nor runtime" })]
-    Endless {
+    /// A job makes a file of its own and does not say how large.
+    #[error("[{job}]: it says neither a size nor the file or device that has one")]
+    NoSize {
         /// The job.
         job: String,
-        /// Its size is a percentage of a device that is not known here.
-        share: bool,
     },
     /// A block size that no device has.
     #[error("[{job}]: blocks of {bytes} bytes are not a multiple of 512")]
@@ -130,7 +144,10 @@ impl FioError {
             Cause::NotText => Some("name a job file of fio"),
             Cause::TooManyIncludes { .. } => Some("remove the 'include' that leads back to its own file"),
             Cause::UnknownVariable(_) => Some("set it before brunt is started, or write the value"),
-            Cause::Endless { .. } => Some("add runtime=30 (seconds), so that the job has an end"),
+            Cause::NoSize { .. } => Some("add size=1g, or a filename"),
+            Cause::Loss { .. } => {
+                Some("change it, or give --lossy: then the rest is imported, and each loss is listed")
+            }
             Cause::BlockSize { .. } => Some("write a block size such as bs=4k"),
             Cause::Experiment(error) => error.help_text(),
             _ => None,

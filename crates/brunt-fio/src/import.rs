@@ -8,7 +8,8 @@ use brunt_load::Workload;
 use brunt_study::experiment::{Experiment, Target};
 
 use crate::error::{Cause, FioError, Location};
-use crate::{job, translate};
+use crate::job::{self, Job};
+use crate::{order, translate};
 
 /// Something that a job file says and an experiment does not, or not in the same way.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +20,8 @@ pub struct Remark {
     pub key: String,
     /// Why, and what comes near.
     pub why: String,
+    /// What is measured is another thing than what fio measures. Else it is the same, said or done in another way.
+    pub loss: bool,
 }
 
 /// What became of a job file.
@@ -32,12 +35,25 @@ pub struct Import {
     pub remarks: Vec<Remark>,
 }
 
-/// Translates a job file.
+/// Translates a job file. With `lossy`, what an experiment cannot do is left out and remarked upon.
 ///
 /// # Errors
-/// An option has a value that cannot be translated, or a job cannot be an experiment at all.
-pub fn import(path: &Path) -> Result<Import, FioError> {
-    let jobs = job::read(path)?;
+/// An option has a value that cannot be translated, or a job cannot be an experiment at all; without `lossy`, something
+/// would be lost.
+pub fn import(path: &Path, lossy: bool) -> Result<Import, FioError> {
+    let all = job::read(path)?;
+    let mut remarks = Vec::new();
+    // First, because it decides what all the others mean.
+    let mut jobs: Vec<&Job> = Vec::new();
+    for job in &all {
+        if translate::engine_is_here(job, &mut remarks)? {
+            jobs.push(job);
+        }
+    }
+    refuse_losses(&remarks, lossy)?;
+    if jobs.is_empty() {
+        return Err(Cause::NothingLeft.at(Location::file(path)));
+    }
     let name = path.file_stem().map_or_else(|| "fio".to_string(), |stem| stem.to_string_lossy().into_owned());
     let mut experiment = Experiment::parse(
         "new",
@@ -46,7 +62,6 @@ pub fn import(path: &Path) -> Result<Import, FioError> {
     .expect("this text is an experiment");
     experiment.name = name;
     (experiment.targets, experiment.workloads) = (BTreeMap::new(), BTreeMap::new());
-    let mut remarks = Vec::new();
     // Jobs of one file or device are workloads of one target.
     let mut places: BTreeMap<String, (String, Vec<String>)> = BTreeMap::new();
     for job in &jobs {
@@ -64,21 +79,36 @@ pub fn import(path: &Path) -> Result<Import, FioError> {
         let workloads = (workloads.len() < all).then_some(workloads);
         experiment.targets.insert(name, Target { url, workloads, ..Target::default() });
     }
-    if let Some(job) = jobs.get(1)
-        && !jobs.iter().any(|job| job.by_key().contains_key("stonewall"))
-    {
+    if let Some(index) = order::first_at_once(&jobs) {
+        let why = format!(
+            "fio runs it at the same time as [{}]; a point of an experiment drives one load, so they would be measured \
+             one after the other, as fio does with stonewall",
+            jobs[index - 1].name
+        );
+        remarks.push(of_job(jobs[index], true, why));
+    } else if let Some(job) = jobs.get(1) {
         let why =
-            "fio runs jobs at the same time (without stonewall); here they are measured one after the other";
-        remarks.push(Remark {
-            location: job.location.clone(),
-            key: format!("[{}]", job.name),
-            why: why.into(),
-        });
+            "jobs are points, repeated and interleaved in an order of their own; fio runs them in the file's";
+        remarks.push(of_job(job, false, why.to_string()));
     }
+    refuse_losses(&remarks, lossy)?;
     let whole = |cause: Cause| cause.at(Location::file(path));
     let text = write(&experiment, path, &remarks).map_err(|error| whole(error.into()))?;
     Experiment::parse(&path.display().to_string(), &text).map_err(|error| whole(Cause::Experiment(error)))?;
     Ok(Import { experiment, text, remarks })
+}
+
+/// A remark on a job as a whole.
+fn of_job(job: &Job, loss: bool, why: String) -> Remark {
+    Remark { location: job.location.clone(), key: format!("[{}]", job.name), why, loss }
+}
+
+/// Blames the first loss, unless losses are fine.
+fn refuse_losses(remarks: &[Remark], lossy: bool) -> Result<(), FioError> {
+    let mut losses = remarks.iter().filter(|remark| remark.loss && !lossy);
+    let Some(Remark { location, key, why, .. }) = losses.next() else { return Ok(()) };
+    let (option, why, more) = (key.clone(), why.clone(), losses.count());
+    Err(Cause::Loss { option, why, more }.at(location.clone()))
 }
 
 /// A name without what TOML or a shell would trip over.
@@ -107,8 +137,9 @@ fn write(experiment: &Experiment, path: &Path, remarks: &[Remark]) -> Result<Str
         }
     }
     let mut text = format!("# From {} by brunt import-fio.\n", path.display());
-    for Remark { location, key, why } in remarks {
-        text += &format!("# {location}: {key}: {why}\n");
+    for Remark { location, key, why, loss } in remarks {
+        let lost = if *loss { "LOST: " } else { "" };
+        text += &format!("# {lost}{location}: {key}: {why}\n");
     }
     Ok(text + "\n" + &toml::to_string_pretty(&root)?)
 }

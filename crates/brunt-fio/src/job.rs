@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Cause, FioError, Location};
+use crate::keyword;
 
 /// Most bytes of a job file, and files that include one another.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -18,6 +19,8 @@ pub struct Setting {
     pub value: String,
     /// Where it is written.
     pub location: Location,
+    /// A variable in it that the environment does not have.
+    pub unset: Option<String>,
 }
 
 /// A section, with what the global ones before it say.
@@ -75,12 +78,14 @@ impl Jobs {
     }
 
     fn line(&mut self, location: &Location, line: &str) -> Result<(), Cause> {
-        if line.is_empty() || line.starts_with(['#', ';']) {
+        // A comment begins anywhere, as it does for fio.
+        let line = line.split([';', '#']).next().unwrap_or_default().trim();
+        if line.is_empty() {
             return Ok(());
         }
         if let Some(rest) = line.strip_prefix('[') {
             let name = rest.strip_suffix(']').filter(|name| !name.is_empty()).ok_or(Cause::SectionName)?;
-            self.in_job = name != "global";
+            self.in_job = !name.starts_with("global");
             if self.in_job {
                 let settings = self.global.clone();
                 self.jobs.push(Job { name: name.to_string(), location: location.clone(), settings });
@@ -93,10 +98,9 @@ impl Jobs {
             return self.file(&other).map_err(|error| Cause::Include(Box::new(error)));
         }
         let (key, value) = line.split_once('=').unwrap_or((line, ""));
-        // A comment may follow behind a space.
-        let value = value.split(" #").next().unwrap_or_default().split(" ;").next().unwrap_or_default();
-        let value = variables(value.trim())?;
-        let setting = Setting { key: key.trim().to_ascii_lowercase(), value, location: location.clone() };
+        let (value, unset) = keyword::replace(value.trim())?;
+        let key = key.trim().to_ascii_lowercase();
+        let setting = Setting { key, value, location: location.clone(), unset };
         let settings = match self.jobs.last_mut() {
             Some(job) if self.in_job => &mut job.settings,
             _ => &mut self.global,
@@ -105,19 +109,6 @@ impl Jobs {
         settings.push(setting);
         Ok(())
     }
-}
-
-/// Puts in what `${NAME}` stands for in the environment.
-fn variables(value: &str) -> Result<String, Cause> {
-    let mut text = String::new();
-    let mut rest = value;
-    while let Some((before, after)) = rest.split_once("${") {
-        let (name, behind) = after.split_once('}').ok_or(Cause::UnclosedVariable)?;
-        text += before;
-        text += &std::env::var(name).map_err(|_| Cause::UnknownVariable(name.to_string()))?;
-        rest = behind;
-    }
-    Ok(text + rest)
 }
 
 impl Job {
@@ -141,7 +132,7 @@ mod tests {
             path
         };
         file("common.inc", "bs=8k\n");
-        let text = "; comment\n[global]\nbs=4k\nDIRECT=1 # why\n[a]\nrw=read\n[global]\nbs=16k\n\n[b]\ninclude common.inc\ntime_based\n";
+        let text = "; comment\n[global]; all\nbs=4k;c\nDIRECT=1\t# why\n[a] # it\nrw=read\n[global]\nbs=16k\n\n[b]\ninclude common.inc\ntime_based\n";
         let jobs = read(&file("x.fio", text)).unwrap();
         let show = |job: &Job| {
             let settings: Vec<_> = job.settings.iter().map(|s| format!("{}={}", s.key, s.value)).collect();
@@ -166,9 +157,9 @@ mod tests {
         };
         check("[global]\nbs=4k\n", "bad.fio: there is no job", |cause| matches!(cause, Cause::NoJob));
         check("[a\n", "bad.fio:1: a section", |cause| matches!(cause, Cause::SectionName));
-        let variable = "[a]\nbs=${NO_SUCH_VARIABLE}\n";
-        check(variable, "bad.fio:2: the environment", |cause| matches!(cause, Cause::UnknownVariable(_)));
         check("[a]\nbs=${X\n", "'${' without '}'", |cause| matches!(cause, Cause::UnclosedVariable));
+        let expression = "[a]\nnumjobs=2*$ncpus*\n";
+        check(expression, "bad.fio:2: 2*$ncpus*: ", |cause| matches!(cause, Cause::Expression(_)));
         let circle = "[a]\ninclude bad.fio\n";
         check(circle, "include one another", |cause| matches!(cause, Cause::Include(_)));
         let nowhere = "[a]\ninclude nowhere.fio\n";

@@ -1,14 +1,20 @@
-//! The table of fio's keys: which are translated, which mean nothing here, and why others cannot be.
+//! The table of fio's keys (3.42): which are translated, which mean nothing here, and why others cannot be.
+//!
+//! The rule: a key that is in no list is lost, and a lost key refuses the job. One that is off (`0`, `none`) is not.
 
 /// What becomes of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// `translate` reads it.
     Read,
-    /// It changes nothing here.
+    /// It changes nothing that is measured here.
     Moot,
+    /// What it asks for is done in another way; how.
+    Differs(&'static str),
     /// An experiment cannot say it; why, and what comes near.
     Cannot(&'static str),
+    /// The same, but only for jobs that write.
+    CannotWrite(&'static str),
 }
 
 /// Another name of a key (fio(1) lists both).
@@ -17,11 +23,20 @@ pub fn canonical(key: &str) -> &str {
         "readwrite" => "rw",
         "blocksize" => "bs",
         "blocksize_range" => "bsrange",
+        "blocksize_unaligned" => "bs_unaligned",
         "blockalign" => "ba",
         "fileoffset" => "offset",
         "io_limit" => "io_size",
         "buffered" => "direct",
         "numprocs" => "numjobs",
+        "timeout" => "runtime",
+        "nr_files" => "nrfiles",
+        "fill_fs" => "fill_device",
+        "ratemin" => "rate_min",
+        "ss" => "steadystate",
+        "ss_dur" => "steadystate_duration",
+        "ss_ramp" => "steadystate_ramp_time",
+        "ss_interval" => "steadystate_check_interval",
         other => other,
     }
 }
@@ -30,61 +45,114 @@ pub fn canonical(key: &str) -> &str {
 #[rustfmt::skip]
 const READ: &[&str] = &[
     "rw", "bs", "bsrange", "bssplit", "ba", "iodepth",
-    "numjobs", "size", "io_size", "offset", "runtime", "time_based",
-    "ramp_time", "rwmixread", "rwmixwrite", "percentage_random", "random_distribution", "rate_iops",
-    "rate_process", "thinktime", "thinktime_blocks", "filename", "directory", "direct",
-    "ioengine", "verify", "loops", "kb_base", "randseed", "sync",
-    "buffer_compress_percentage", "dedupe_percentage", "number_ios", "iodepth_batch_complete_min", "description", "allow_file_create",
+    "numjobs", "size", "filesize", "nrfiles", "io_size", "offset",
+    "offset_increment", "runtime", "time_based", "ramp_time", "rwmixread", "rwmixwrite",
+    "percentage_random", "random_distribution", "rate", "rate_iops", "rate_process", "thinktime",
+    "thinktime_blocks", "filename", "directory", "direct", "ioengine", "verify",
+    "do_verify", "loops", "kb_base", "randseed", "sync", "fsync",
+    "fdatasync", "buffer_compress_percentage", "dedupe_percentage", "number_ios", "sqthread_poll", "hipri",
 ];
 
-/// Keys that change nothing here.
+/// Keys that change nothing here: how fio prints, logs and counts, how it makes files and memory, and what it does
+/// about errors (here each is counted, and the run goes on).
 #[rustfmt::skip]
 const MOOT: &[&str] = &[
-    "group_reporting", "name", "thread", "stonewall", "wait_for_previous", "fallocate",
-    "invalidate", "norandommap", "randrepeat", "refill_buffers", "exitall", "disable_slat",
-    "disable_clat", "disable_lat", "lat_percentiles", "clat_percentiles", "percentile_list", "gtod_reduce",
-    "clocksource", "eta", "status-interval", "write_bw_log", "write_lat_log", "write_iops_log",
-    "log_avg_msec", "registerfiles", "fixedbufs", "hipri", "sqthread_poll", "do_verify",
-    "iodepth_batch", "iodepth_batch_submit", "iodepth_low", "unlink", "create_on_open", "overwrite",
-    "file_service_type", "unit_base", "significant_figures", "zero_buffers", "verify_fatal", "ioscheduler",
-    "prio",
+    "group_reporting", "new_group", "name", "description", "thread", "threads",
+    "stonewall", "wait_for_previous", "wait_for", "startdelay", "exitall", "exitall_on_error",
+    "fallocate", "invalidate", "norandommap", "softrandommap", "randrepeat", "allrandrepeat",
+    "refill_buffers", "scramble_buffers", "buffer_compress_chunk", "disable_slat", "disable_clat", "disable_lat",
+    "disable_bw", "disable_bw_measurement", "slat_percentiles", "clat_percentiles", "lat_percentiles", "percentile_list",
+    "block_error_percentiles", "gtod_reduce", "gtod_cpu", "clocksource", "eta", "status-interval",
+    "stats", "disk_util", "unified_rw_reporting", "per_job_logs", "write_bw_log", "write_lat_log",
+    "write_iops_log", "write_hist_log", "log_avg_msec", "log_hist_msec", "log_hist_coarseness", "log_max_value",
+    "log_window_value", "log_offset", "log_prio", "log_issue_time", "log_entries", "log_compression",
+    "log_compression_cpus", "log_store_compressed", "log_unix_epoch", "log_alternate_epoch", "log_alternate_epoch_clock_id", "job_start_clock_id",
+    "bwavgtime", "iopsavgtime", "unit_base", "significant_figures", "comm", "registerfiles",
+    "fixedbufs", "nonvectored", "sqthread_poll_cpu", "userspace_reap", "iodepth_batch", "iodepth_batch_submit",
+    "iodepth_batch_complete", "iodepth_batch_complete_min", "iodepth_batch_complete_max", "iodepth_low", "io_submit_mode", "rate_cycle",
+    "ratecycle", "rate_ignore_thinktime", "unlink", "unlink_each_loop", "create_on_open", "create_serialize",
+    "create_fsync", "allow_file_create", "allow_mounted_write", "overwrite", "openfiles", "unique_filename",
+    "file_service_type", "filetype", "lockfile", "fadvise_hint", "mem", "iomem",
+    "iomem_align", "mem_align", "hugepage-size", "lockmem", "continue_on_error", "ignore_error",
+    "error_dump", "verify_fatal", "verify_dump", "verify_async", "verify_async_cpus", "verify_write_sequence",
+    "verify_header_seed", "verify_state_save", "verify_backlog_batch", "ioscheduler", "cpus_allowed_policy", "numjobs_rand",
 ];
 
 /// See [`Fate`].
 pub fn fate(key: &str) -> Fate {
-    use Fate::Cannot;
+    use Fate::{Cannot, CannotWrite, Differs};
     match key {
         _ if READ.contains(&key) => Fate::Read,
         _ if MOOT.contains(&key) => Fate::Moot,
-        "startdelay" => Cannot("workloads are measured one after the other, each from its own start"),
-        "rate" => Cannot("limit requests instead of bytes: rate_iops, here arrival = { kind = \"open\", … }"),
+        "random_generator" => Differs("there is one generator, seeded by seed"),
+        "filename_format" => Differs("a job without filename has the file JOB.0.0"),
+        "write_iolog" => Differs("write record_requests = true"),
+        "exit_what" => Differs("jobs are points, none of which ends another"),
+        "serialize_overlap" => Cannot("requests that overlap are not held back"),
         "rate_min" | "rate_iops_min" => Cannot("compare results with brunt compare --fail-if"),
-        "latency_target" | "latency_window" | "latency_percentile" => {
+        "max_latency" => Cannot("no request ends a run; compare results with brunt compare --fail-if"),
+        "latency_target" | "latency_window" | "latency_percentile" | "latency_run" => {
             Cannot("write arrival = { kind = \"search\", percentile = 99, limit = \"5ms\" }")
         }
-        "offset_increment" => Cannot("workers share their region"),
-        "nrfiles" | "filesize" | "openfiles" | "file_append" => Cannot("a target is one file or device"),
-        "fsync" | "fdatasync" | "sync_file_range" | "end_fsync" | "fsync_on_close" => {
-            Cannot("write force_unit_access = true, or [filesystems.x] with fsync")
+        "file_append" | "opendir" => Cannot("a target is one file or device"),
+        "fill_device" => Cannot("a run ends by requests, bytes or time, not by a full device"),
+        "sync_file_range" | "end_fsync" | "fsync_on_close" | "end_syncfs" | "write_barrier" => {
+            Cannot("write flush_every = 100 or force_unit_access = true, or [filesystems.x] with fsync")
         }
-        "zonesize" | "zonerange" | "zoneskip" | "zonemode" => {
-            Cannot("zones are distribution = { kind = \"hot-zones\", … }")
+        "zonemode" | "zonesize" | "zonerange" | "zoneskip" | "zonecapacity" => Cannot(
+            "zoned devices are not known; parts of a device are distribution = { kind = \"hot-zones\", … }",
+        ),
+        "read_iolog" | "replay_time_scale" | "replay_redirect" | "replay_no_stall" => {
+            Cannot("a workload is described, not replayed from a log")
         }
-        "read_iolog" | "write_iolog" | "replay_time_scale" => Cannot("traces are replayed by brunt itself"),
         "cpus_allowed" | "cpumask" | "numa_cpu_nodes" | "numa_mem_policy" => {
             Cannot("start brunt with taskset or numactl")
         }
-        "rwmixcycle" | "rw_sequencer" => Cannot("each request is drawn by itself"),
-        "random_generator" => Cannot("there is one generator, seeded by seed"),
-        "verify_pattern" | "buffer_pattern" | "verify_interval" | "verify_offset" | "verify_backlog" => {
+        "prio" | "prioclass" | "priohint" | "nice" => Cannot("start brunt with ionice or nice"),
+        "cmdprio_percentage" | "cmdprio_bssplit" | "cmdprio_class" | "cmdprio" | "cmdprio_hint" => {
+            Cannot("requests have no priorities")
+        }
+        "rw_sequencer" => Cannot("each request is drawn by itself"),
+        "buffer_pattern" | "zero_buffers" => {
+            CannotWrite("contents are seeded: write data = { compressible = 0.5, dedupable = 0.1 }")
+        }
+        "dedupe_mode" | "dedupe_global" | "dedupe_working_set_percentage" => {
+            CannotWrite("write data = { dedupable = 0.5 }: any earlier chunk may be copied")
+        }
+        "verify_pattern" | "verify_interval" | "verify_offset" | "verify_pattern_interval" => {
             Cannot("verified blocks carry address, generation and checksum of their own")
         }
-        "uid" | "gid" | "chroot" | "cgroup" | "nice" => Cannot("start brunt that way"),
+        "verify_backlog" => Cannot("reads of the same run check what it wrote: write a read above 0"),
+        "verify_only" | "verify_state_load" | "experimental_verify" => {
+            Cannot("brunt verify holds a device against the journals of a run")
+        }
+        "uid" | "gid" | "chroot" | "cgroup" | "cgroup_weight" | "cgroup_nodelete" => {
+            Cannot("start brunt that way")
+        }
         "exec_prerun" | "exec_postrun" => Cannot("run it before or after brunt"),
-        "steadystate" | "steadystate_duration" | "ss" | "ss_dur" => {
+        "steadystate" | "steadystate_duration" | "steadystate_ramp_time" | "steadystate_check_interval" => {
             Cannot("write stop = { steady = { round = \"10s\" } }")
         }
-        "profile" | "cmdprio_percentage" | "flow" | "flow_id" => Cannot("there is nothing like it"),
-        _ => Cannot("it is not known here"),
+        "thinktime_spin" | "thinktime_iotime" | "thinktime_blocks_type" | "thinkcycles" => {
+            Cannot("write burst = { requests = 8, interval = \"1ms\" }")
+        }
+        "atomic" => Cannot("writes are not asked to be atomic"),
+        "flow" | "flow_id" | "flow_sleep" => Cannot("the share of one load in another is not controlled"),
+        _ => Cannot("there is nothing like it here"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_in_one_list() {
+        let all: Vec<&str> = READ.iter().chain(MOOT).copied().collect();
+        for (index, key) in all.iter().enumerate() {
+            assert!(!all[index + 1..].contains(key), "{key} twice");
+        }
+        assert_eq!(fate(canonical("ss_dur")), fate("steadystate"));
+        assert_eq!(fate("no_such_key"), Fate::Cannot("there is nothing like it here"));
     }
 }

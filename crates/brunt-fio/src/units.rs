@@ -5,9 +5,12 @@
 
 use std::time::Duration;
 
-/// A size in bytes.
+/// A size in bytes. Zones (`8z`) and shares (`10%`) are none.
 pub fn size(text: &str, kb_base: u64) -> Option<u64> {
     let text = text.trim().to_ascii_lowercase();
+    if let Some(inner) = text.strip_prefix('(') {
+        return inner.strip_suffix(')').and_then(|inner| product(inner, kb_base));
+    }
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (digits, unit) = match text.strip_prefix("0x") {
         Some(hex) => return u64::from_str_radix(hex, 16).ok(),
@@ -25,6 +28,15 @@ pub fn size(text: &str, kb_base: u64) -> Option<u64> {
         _ => return None,
     };
     digits.parse::<u64>().ok()?.checked_mul(base.checked_pow(power)?)
+}
+
+/// `4k*10`, of what fio computes in parentheses the part that job files use.
+fn product(text: &str, kb_base: u64) -> Option<u64> {
+    let mut product = 1u64;
+    for factor in text.split('*') {
+        product = product.checked_mul(size(factor, kb_base)?)?;
+    }
+    Some(product)
 }
 
 /// A time; a bare number counts `bare`.
@@ -64,6 +76,12 @@ mod tests {
         check("1m", 1024, Some(1 << 20));
         check("2G", 1024, Some(2 << 30));
         check("0x1000", 1024, Some(4096));
+        check("(4k*10)", 1024, Some(40960));
+        check("(1k*1k)", 1000, Some(1_000_000));
+        check("(4k*)", 1024, None);
+        check("(4k", 1024, None);
+        check("1z", 1024, None);
+        check("30%", 1024, None);
         check("4x", 1024, None);
         check("", 1024, None);
         check("99999999999p", 1024, None);

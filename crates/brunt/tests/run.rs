@@ -115,7 +115,7 @@ fn other_kinds_of_requests_are_made_and_counted() {
         let out = out.to_str().expect("a plain path");
         let plan = brunt(&["run", &file, "--check"]);
         let said = String::from_utf8_lossy(&plan.stdout).to_string();
-        assert!(said.contains("50% reads, 20% trims, 10% zeroes, flush every 10"), "{said}");
+        assert!(said.contains("50 % reads, 20 % trims, 10 % zeroes, a flush after 10 changes"), "{said}");
         let run = brunt(&["--json", "run", &file, "--out", out]);
         assert!(run.status.success(), "{run:?}");
         let summary = json(&run);

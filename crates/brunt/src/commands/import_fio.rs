@@ -1,4 +1,6 @@
 //! `brunt import-fio`: a fio job file becomes an experiment, and what of it cannot is named.
+//!
+//! The rule: what would measure something else than the job did is refused, unless the user said --lossy.
 
 use std::path::PathBuf;
 
@@ -10,9 +12,12 @@ use crate::cli::{Done, Failure, Output};
 
 /// Turn a fio job file into an experiment
 ///
-/// Every key that an experiment cannot say is named with its line and the reason, here and as a comment
-/// in the file. Jobs become workloads, files and devices become targets; 'brunt run FILE
-/// --output-format fio-json' prints figures as fio does.
+/// Jobs become workloads, files and devices become targets; 'brunt run FILE --output-format fio-json' prints
+/// figures as fio does. Engines: libaio, io_uring, posixaio, sync, psync, vsync, pvsync and pvsync2 (all
+/// through io_uring), null, libiscsi. A job for another engine, an option that an experiment cannot say, or jobs
+/// that fio runs at the same time are refused, with the option that is to blame. With --lossy the rest is
+/// imported: each loss is named with its line and the reason, on standard error and as a comment in the file, and
+/// jobs whose engine has no file or device (cpuio, net, rados and so on) are left out.
 #[derive(clap::Args)]
 pub struct ImportFio {
     /// The job file
@@ -20,6 +25,9 @@ pub struct ImportFio {
     /// Where to put the experiment; standard output otherwise
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// Import what can be, and say what is lost
+    #[arg(long)]
+    lossy: bool,
 }
 
 impl Subcommand for ImportFio {
@@ -27,12 +35,14 @@ impl Subcommand for ImportFio {
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
         ("brunt import-fio job.fio", "What it comes to"),
         ("brunt import-fio job.fio -o job.toml", "Keep it; then: brunt run job.toml"),
+        ("brunt import-fio job.fio --lossy -o job.toml", "Without what an experiment cannot say"),
     ];
 
     fn run(self, output: &Output) -> Done {
-        let import = import(&self.job)?;
+        let import = import(&self.job, self.lossy)?;
         for remark in &import.remarks {
-            output.note(format_args!("{}: {}: {}", remark.location, remark.key, remark.why));
+            let lost = if remark.loss { "lost: " } else { "" };
+            output.note(format_args!("{lost}{}: {}: {}", remark.location, remark.key, remark.why));
         }
         match &self.output {
             None if output.is_json() => {}
@@ -47,7 +57,14 @@ impl Subcommand for ImportFio {
         let remarks: Vec<_> = import
             .remarks
             .iter()
-            .map(|remark| json!({ "place": remark.location.to_string(), "key": remark.key, "why": remark.why }))
+            .map(|remark| {
+                json!({
+                    "place": remark.location.to_string(),
+                    "key": remark.key,
+                    "why": remark.why,
+                    "loss": remark.loss,
+                })
+            })
             .collect();
         output.object(&json!({ "experiment": import.experiment, "text": import.text, "remarks": remarks }));
         Ok(())

@@ -1,0 +1,62 @@
+//! The table of fio's engines: which of them an experiment can be, by what they do. Asked before anything else of a
+//! job is read, because an option means what its engine makes of it.
+//!
+//! The rule: an engine becomes a load only when its requests go to the same place in the same way.
+
+/// What becomes of an engine's jobs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Engine {
+    /// Requests to a file or device, several at a time: the same through io_uring.
+    Queued,
+    /// Requests to a file or device, one at a time.
+    Synchronous,
+    /// Requests to nothing.
+    Null,
+    /// Requests to a LUN.
+    Iscsi,
+    /// It has a file or device, and reaches it in a way that is not ours; which.
+    Near(&'static str),
+    /// What it does is no block load; what that is.
+    Elsewhere(&'static str),
+}
+
+/// The engine of this name.
+pub fn engine(name: &str) -> Engine {
+    use Engine::{Elsewhere, Iscsi, Near, Null, Queued, Synchronous};
+    match name {
+        "libaio" | "io_uring" | "posixaio" | "solarisaio" | "windowsaio" => Queued,
+        "sync" | "psync" | "vsync" | "pvsync" | "pvsync2" => Synchronous,
+        "null" | "cpp_null" => Null,
+        "libiscsi" => Iscsi,
+        "mmap" => Near("copies into and out of a mapping, so that page faults make the requests"),
+        "splice" => Near("moves data through pipes and the page cache"),
+        "sg" | "bsg" => Near("sends SCSI commands through a generic device"),
+        "io_uring_cmd" => Near("sends NVMe or SCSI commands past the block layer"),
+        "libzbc" => Near("sends zoned block commands"),
+        "libblkio" => Near("drives a device through libblkio"),
+        "xnvme" => Near("drives a device through xNVMe"),
+        "libpmem" | "dev-dax" | "pmemblk" => Near("copies into mapped persistent memory"),
+        "mtd" => Near("writes and erases raw flash"),
+        "libcufile" | "libhipfile" => Near("moves data between files and the memory of a GPU"),
+        "ime_psync" | "ime_psyncv" | "ime_aio" => Near("goes through the interface of DDN IME"),
+        "rados" => Elsewhere("reads and writes objects of a Ceph pool"),
+        "rbd" => Elsewhere("reads and writes an image of a Ceph pool"),
+        "nbd" => Elsewhere("reads and writes a network block device"),
+        "nfs" => Elsewhere("reads and writes files of an NFS server"),
+        "gfapi" | "gfapi_async" => Elsewhere("reads and writes files of a Gluster volume"),
+        "libhdfs" => Elsewhere("reads and writes files of HDFS"),
+        "dfs" => Elsewhere("reads and writes files of DAOS"),
+        "http" => Elsewhere("reads and writes objects over HTTP"),
+        "net" | "netsplice" => Elsewhere("sends data over a network; compare targets with serve = \"tcp\""),
+        "rdma" => Elsewhere("sends data over RDMA"),
+        "cpuio" => Elsewhere("burns processor time; compare the fault cpu = 0.5"),
+        "exec" => Elsewhere("runs a program"),
+        "page_fault" => Elsewhere("touches memory"),
+        "falloc" | "ftruncate" => Elsewhere("allocates and cuts files and moves no data"),
+        "e4defrag" => Elsewhere("moves the extents of files"),
+        "filecreate" | "filestat" | "filedelete" | "dircreate" | "dirstat" | "dirdelete" => {
+            Elsewhere("works on names; compare [filesystems.x] and its phases")
+        }
+        _ => Elsewhere("is not known here"),
+    }
+}

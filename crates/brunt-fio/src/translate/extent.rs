@@ -1,0 +1,169 @@
+//! What a job works on: its file or device, the part of it that is used, and when that is done.
+
+use brunt_core::{Size, Span};
+use brunt_load::Workload;
+use brunt_load::block::workload::{Region, Stop};
+
+use super::{Draft, SECOND};
+use crate::engine::Engine;
+use crate::error::{Cause, FioError};
+
+/// Files and null devices are made in whole blocks of this size.
+const BLOCK_BYTES: u64 = 4096;
+
+impl Draft<'_> {
+    /// Region, end and URL.
+    pub(super) fn extent(&mut self, engine: Engine, workload: &mut Workload) -> Result<String, FioError> {
+        let all = self.size_here("size")?;
+        let file = self.file_size()?;
+        let start = self.size_here("offset")?.unwrap_or(0);
+        if workload.workers > 1 && self.is_on("offset_increment") {
+            self.lose("offset_increment", "workers share their region");
+        }
+        // Without a size fio takes that of the file or device.
+        let length = match (all, file) {
+            (Some(all), Some(file)) => Some(all.min(file.saturating_sub(start))),
+            (all, file) => all.or(file.map(|file| file.saturating_sub(start))),
+        };
+        let is_own = self.text("filename").is_none_or(str::is_empty);
+        if length.is_none() && (is_own || engine == Engine::Null) && engine != Engine::Iscsi {
+            let cause = Cause::NoSize { job: self.job.name.clone() };
+            return Err(cause.at(self.job.location.clone()));
+        }
+        let workers = u64::from(workload.workers);
+        // fio makes a file for each; workers here have parts of one, which is as large as all of those together.
+        let files =
+            if is_own && matches!(engine, Engine::Queued | Engine::Synchronous) { workers } else { 1 };
+        let length = length.map(|length| length.saturating_mul(files));
+        if files > 1 {
+            self.note("numjobs", "its workers share one file, as large as those that fio makes for each");
+        } else if workers > 1 && workload.sequential > 0.0 {
+            self.note(
+                "numjobs",
+                "each worker goes through a part of its own; fio's all go through the whole",
+            );
+        }
+        workload.region = Region { start: Size(start), length: length.map(Size) };
+        workload.stop = self.stop(workload, all.or(length.map(|length| length / files)))?;
+        let end = length.map(|length| start + length);
+        Ok(self.url(engine, file.map(|file| file.saturating_mul(files)).max(end), workload))
+    }
+
+    /// A size in bytes. All of the device is none; another share of it, or a number of its zones, cannot be said.
+    fn size_here(&mut self, key: &'static str) -> Result<Option<u64>, FioError> {
+        let Some(text) = self.text(key) else { return Ok(None) };
+        if text == "100%" && key == "size" || text == "0%" {
+            return Ok(None);
+        }
+        if text.strip_suffix('%').is_some_and(|share| share.parse::<u32>().is_ok()) {
+            self.lose(key, "a share of a device is not known here: write region = { start = …, length = … }");
+            return Ok(None);
+        }
+        if text.strip_suffix('z').is_some_and(|zones| zones.parse::<u64>().is_ok()) {
+            self.lose(
+                key,
+                "a number of zones of a zoned device is not known here: write a size such as 256m",
+            );
+            return Ok(None);
+        }
+        self.size(key)
+    }
+
+    /// The size of the job's one file, if that is said.
+    fn file_size(&mut self) -> Result<Option<u64>, FioError> {
+        let files = self.number("nrfiles")?.unwrap_or(1);
+        if files > 1 {
+            self.lose("nrfiles", "a target is one file or device");
+        }
+        match self.text("filesize") {
+            Some(text) if text.contains('-') => {
+                self.lose("filesize", "a target is one file or device, of one size");
+                Ok(None)
+            }
+            Some(_) if files <= 1 => self.size_here("filesize"),
+            Some(_) => Ok(self.size_here("filesize")?.map(|size| size.saturating_mul(files))),
+            None => Ok(None),
+        }
+    }
+
+    /// When a run ends; `size` is what each worker goes through once.
+    fn stop(&self, workload: &Workload, size: Option<u64>) -> Result<Stop, FioError> {
+        let workers = u64::from(workload.workers);
+        let loops = self.number("loops")?.unwrap_or(1).max(1);
+        let runtime = self.time("runtime", SECOND)?.filter(|time| !time.is_zero());
+        let mut stop = Stop { time: runtime.map(Span), ..Stop::default() };
+        if let Some(count) = self.number("number_ios")? {
+            stop.requests = Some(count.saturating_mul(workers));
+        }
+        if self.is_on("time_based") && runtime.is_some() {
+            return Ok(stop);
+        }
+        let bytes = self.size("io_size")?.or(size.map(|size| size.saturating_mul(loops)));
+        match bytes.map(|bytes| bytes.saturating_mul(workers)) {
+            None => stop.passes = u32::try_from(loops.saturating_mul(workers)).ok(),
+            // Trims move no bytes: as many as go into them.
+            Some(bytes) if workload.trim == 1.0 => {
+                let block = workload.block_bytes_max();
+                let requests = (bytes / block).max(1);
+                stop.requests = Some(stop.requests.map_or(requests, |stated| stated.min(requests)));
+            }
+            Some(bytes) => stop.bytes = Some(Size(bytes)),
+        }
+        Ok(stop)
+    }
+
+    fn url(&mut self, engine: Engine, size: Option<u64>, workload: &Workload) -> String {
+        let size = size.map(|size| size.next_multiple_of(BLOCK_BYTES));
+        match engine {
+            Engine::Null => return format!("null:{}", Size(size.unwrap_or(BLOCK_BYTES))),
+            Engine::Iscsi => return self.text("filename").unwrap_or_default().replace("\\:", ":"),
+            Engine::Queued | Engine::Synchronous | Engine::Near(_) | Engine::Elsewhere(_) => {}
+        }
+        let path = self.path();
+        let mut options = Vec::new();
+        // "buffered" is the same key the other way round.
+        let buffered = self
+            .settings
+            .get("direct")
+            .is_none_or(|setting| (setting.key == "buffered") == (setting.value != "0"));
+        if buffered {
+            options.push("direct=no".to_string());
+        }
+        // Also for reads, so that jobs of one file have one target.
+        if !self.text("sync").is_some_and(|sync| sync != "0" && sync != "none") {
+            options.push("write_back=yes".to_string());
+        }
+        let is_device = path.starts_with("/dev/");
+        if let Some(size) = size.filter(|_| !is_device) {
+            options.extend([format!("size={}", Size(size)), "create=yes".into()]);
+            if workload.read > 0.0 {
+                let why = "a file that is not there is made with holes, not filled as fio does it: reads of holes cost less";
+                self.note(if self.text("filename").is_none() { "size" } else { "filename" }, why);
+            }
+        }
+        let query = if options.is_empty() { String::new() } else { format!("?{}", options.join("&")) };
+        if is_device { path + &query } else { format!("file:{path}{query}") }
+    }
+
+    fn path(&mut self) -> String {
+        let path = match self.text("filename").filter(|names| !names.is_empty()) {
+            Some(names) => {
+                // ':' parts several files; "\:" is one.
+                let name = names.replace("\\:", "\0");
+                let (first, more) =
+                    name.split_once(':').map_or((name.as_str(), false), |(first, _)| (first, true));
+                if more {
+                    self.lose("filename", "a target is one file or device: the first one");
+                }
+                first.replace('\0', ":")
+            }
+            None => format!("{}.0.0", self.job.name),
+        };
+        match self.text("directory") {
+            Some(directory) if !path.starts_with('/') => {
+                format!("{}/{path}", directory.trim_end_matches('/'))
+            }
+            _ => path,
+        }
+    }
+}

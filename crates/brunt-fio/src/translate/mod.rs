@@ -1,0 +1,249 @@
+//! A job becomes a target and a workload. Called by [`crate::import()`], job by job.
+//!
+//! The rule: where the experiment does not do what the job did, a remark says so. It is a loss if what is measured is
+//! another thing; else the two programs only differ by nature: fio measures from the sending of a request, and
+//! creates a file of data before it reads one.
+
+mod extent;
+mod pace;
+mod pattern;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use brunt_load::Workload;
+use brunt_load::block::workload::Verify;
+use brunt_result::choice::RingMode;
+
+use crate::engine::{Engine, engine};
+use crate::error::{Cause, FioError};
+use crate::import::Remark;
+use crate::job::{Job, Setting};
+use crate::keys::{Fate, canonical, fate};
+use crate::units;
+
+const SECOND: Duration = Duration::from_secs(1);
+/// fio's own default on Linux.
+const USUAL_ENGINE: &str = "psync";
+
+/// Whether a job can be a block load at all. An engine that is not ours is a loss.
+///
+/// # Errors
+/// The engine's name is not known because of a variable that is not set.
+pub fn engine_is_here(job: &Job, remarks: &mut Vec<Remark>) -> Result<bool, FioError> {
+    let by_key = job.by_key();
+    let Some(setting) = by_key.get("ioengine") else { return Ok(true) };
+    is_set(setting)?;
+    let name = setting.value.as_str();
+    let (here, why) = match engine(name) {
+        Engine::Queued | Engine::Synchronous | Engine::Null | Engine::Iscsi => return Ok(true),
+        Engine::Near(what) => {
+            (true, format!("engine {name} {what}; here requests to a file or device go through io_uring"))
+        }
+        Engine::Elsewhere(what) => (false, format!("engine {name} {what}: [{}] is no load here", job.name)),
+    };
+    // A job that is left out is remarked upon by itself; an engine of all of them once.
+    let remark = Remark { location: setting.location.clone(), key: "ioengine".into(), why, loss: true };
+    if !remarks.contains(&remark) {
+        remarks.push(remark);
+    }
+    Ok(here)
+}
+
+/// The URL and the workload of a job. What of it has no counterpart is added to `remarks`.
+///
+/// # Errors
+/// An option has a value that cannot be translated, or nothing says how large the job's file is.
+pub fn job(job: &Job, remarks: &mut Vec<Remark>) -> Result<(String, Workload), FioError> {
+    let mut draft = Draft { job, settings: HashMap::new(), kb_base: 1024, remarks };
+    draft.settle()?;
+    draft.translate()
+}
+
+fn is_set(setting: &Setting) -> Result<(), FioError> {
+    match &setting.unset {
+        Some(name) => Err(Cause::UnknownVariable(name.clone()).at(setting.location.clone())),
+        None => Ok(()),
+    }
+}
+
+struct Draft<'a> {
+    job: &'a Job,
+    /// Keys that are translated, by their usual name.
+    settings: HashMap<&'a str, &'a Setting>,
+    kb_base: u64,
+    remarks: &'a mut Vec<Remark>,
+}
+
+impl<'a> Draft<'a> {
+    /// Sorts keys by what becomes of them.
+    fn settle(&mut self) -> Result<(), FioError> {
+        let rw =
+            self.job.by_key().get("rw").or(self.job.by_key().get("readwrite")).map(|rw| rw.value.as_str());
+        let only_reads = rw.is_none_or(|rw| matches!(rw, "read" | "randread"));
+        for setting in &self.job.settings {
+            let key = canonical(&setting.key);
+            let off = matches!(setting.value.as_str(), "0" | "none");
+            match fate(key) {
+                Fate::Read => {
+                    is_set(setting)?;
+                    self.settings.insert(key, setting);
+                }
+                Fate::Moot => {}
+                Fate::Cannot(_) | Fate::CannotWrite(_) | Fate::Differs(_) if off => {}
+                Fate::Differs(why) => self.remark(setting, why, false),
+                Fate::CannotWrite(_) if only_reads => {}
+                Fate::Cannot(why) | Fate::CannotWrite(why) => self.remark(setting, why, true),
+            }
+        }
+        if let Some(base) = self.number("kb_base")? {
+            if base != 1000 && base != 1024 {
+                return Err(self.wrong("kb_base", "1000 or 1024"));
+            }
+            self.kb_base = base;
+        }
+        Ok(())
+    }
+
+    fn remark(&mut self, setting: &Setting, why: impl Into<String>, loss: bool) {
+        let (location, key) = (setting.location.clone(), setting.key.clone());
+        let remark = Remark { location, key, why: why.into(), loss };
+        // A global key is met once for each job.
+        if !self.remarks.contains(&remark) {
+            self.remarks.push(remark);
+        }
+    }
+
+    /// Says how the experiment does what this key asks for.
+    fn note(&mut self, key: &str, why: impl Into<String>) {
+        self.say(key, why.into(), false);
+    }
+
+    /// Says that the experiment does something else.
+    fn lose(&mut self, key: &str, why: impl Into<String>) {
+        self.say(key, why.into(), true);
+    }
+
+    fn say(&mut self, key: &str, why: String, loss: bool) {
+        if let Some(setting) = self.settings.get(key).copied() {
+            self.remark(setting, why, loss);
+        } else {
+            let (location, key) = (self.job.location.clone(), format!("[{}]", self.job.name));
+            self.remarks.push(Remark { location, key, why, loss });
+        }
+    }
+
+    fn wrong(&self, key: &str, expected: &'static str) -> FioError {
+        let setting = self.settings[key];
+        let (option, value) = (setting.key.clone(), setting.value.clone());
+        Cause::Value { option, value, expected }.at(setting.location.clone())
+    }
+
+    fn text(&self, key: &str) -> Option<&'a str> {
+        self.settings.get(key).map(|setting| setting.value.as_str())
+    }
+
+    fn number(&self, key: &str) -> Result<Option<u64>, FioError> {
+        let Some(text) = self.text(key) else { return Ok(None) };
+        text.trim_end_matches('%').parse().map(Some).map_err(|_| self.wrong(key, "a whole number"))
+    }
+
+    fn size(&self, key: &str) -> Result<Option<u64>, FioError> {
+        let Some(text) = self.text(key) else { return Ok(None) };
+        units::size(text, self.kb_base).map(Some).ok_or_else(|| self.wrong(key, "a size such as 4k"))
+    }
+
+    fn time(&self, key: &str, bare: Duration) -> Result<Option<Duration>, FioError> {
+        let Some(text) = self.text(key) else { return Ok(None) };
+        units::time(text, bare).map(Some).ok_or_else(|| self.wrong(key, "a time such as 30s"))
+    }
+
+    /// A switch: on without a value.
+    fn is_on(&self, key: &str) -> bool {
+        self.text(key).is_some_and(|text| text != "0")
+    }
+
+    fn translate(&mut self) -> Result<(String, Workload), FioError> {
+        let mut workload = Workload::default();
+        self.direction(&mut workload)?;
+        self.blocks(&mut workload)?;
+        self.distribution(&mut workload)?;
+        workload.workers = self.count("numjobs")?;
+        workload.queue_depth = self.count("iodepth")?;
+        let name = self.text("ioengine").unwrap_or(USUAL_ENGINE);
+        let engine = engine(name);
+        if engine == Engine::Synchronous && workload.queue_depth > 1 {
+            workload.queue_depth = 1;
+            self.note("iodepth", format!("engine {name} has one request outstanding whatever iodepth says"));
+        }
+        if name == "io_uring" && self.is_on("sqthread_poll") {
+            workload.ring = RingMode::Sqpoll;
+        } else if name == "io_uring" && self.is_on("hipri") {
+            workload.ring = RingMode::Poll;
+        }
+        if let Some(seed) = self.number("randseed")? {
+            self.note(
+                "randseed",
+                format!("write seed = {seed}; the requests are others than fio's all the same"),
+            );
+        }
+        workload.data.compressible = self.share("buffer_compress_percentage")?.unwrap_or(0.0);
+        workload.data.dedupable = self.share("dedupe_percentage")?.unwrap_or(0.0);
+        self.verify(&mut workload);
+        self.flushes(&mut workload)?;
+        self.arrival(&mut workload)?;
+        let url = self.extent(engine, &mut workload)?;
+        Ok((url, workload))
+    }
+
+    /// A number of threads or requests.
+    fn count(&self, key: &str) -> Result<u32, FioError> {
+        let count = self.number(key)?.unwrap_or(1);
+        u32::try_from(count).map_err(|_| self.wrong(key, "a whole number below 4294967296"))
+    }
+
+    /// A percentage as a share.
+    fn share(&self, key: &str) -> Result<Option<f64>, FioError> {
+        Ok(self.number(key)?.map(|percent| percent.min(100) as f64 / 100.0))
+    }
+
+    fn verify(&mut self, workload: &mut Workload) {
+        let Some(method) = self.text("verify").filter(|method| !matches!(*method, "0" | "null")) else {
+            return;
+        };
+        if workload.read == 1.0 {
+            self.lose("verify", "what another job wrote is held against its journals by brunt verify");
+            return;
+        }
+        if workload.trim > 0.0 {
+            self.lose("verify", "what is trimmed cannot be verified");
+            return;
+        }
+        let mut verify = Verify::default();
+        if method != "crc32c" {
+            self.note("verify", "blocks carry address, generation and XXH3, not this");
+        }
+        if workload.read == 0.0 && self.text("do_verify") != Some("0") {
+            let folder = format!("{}.journals", self.job.name.replace('/', "-"));
+            let why = format!(
+                "fio then reads all of it back; here run brunt verify {folder}/run-N DEVICE afterwards"
+            );
+            self.note("verify", why);
+            verify.journal = Some(folder.into());
+        }
+        workload.verify = Some(verify);
+    }
+
+    /// `fsync` and `fdatasync` count writes of a job, as `flush_every` does those of a worker.
+    fn flushes(&mut self, workload: &mut Workload) -> Result<(), FioError> {
+        for key in ["fdatasync", "fsync"] {
+            let every = self.number(key)?.filter(|every| *every > 0);
+            if let Some(every) = every.filter(|_| workload.changes_data()) {
+                workload.flush_every = every;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,188 @@
+//! What requests a job makes: directions, block sizes, and where they go.
+
+use brunt_core::Size;
+use brunt_load::Workload;
+use brunt_load::block::workload::{BlockSize, Distribution, Zone};
+
+use super::Draft;
+use crate::error::{Cause, FioError};
+use crate::units;
+
+/// Most block sizes that a range becomes.
+const RANGE_SIZES_MAX: u64 = 64;
+
+impl<'a> Draft<'a> {
+    pub(super) fn direction(&mut self, workload: &mut Workload) -> Result<(), FioError> {
+        let written = self.text("rw").unwrap_or("read");
+        let (rw, sequencer) = written.split_once(':').unwrap_or((written, ""));
+        let mix = match (self.share("rwmixread")?, self.share("rwmixwrite")?) {
+            (Some(read), _) => read,
+            (None, Some(write)) => 1.0 - write,
+            (None, None) => 0.5,
+        };
+        let (read, trim) = match rw.strip_prefix("rand").unwrap_or(rw) {
+            "read" => (1.0, 0.0),
+            "write" => (0.0, 0.0),
+            "rw" => (mix, 0.0),
+            "readwrite" if !rw.starts_with("rand") => (mix, 0.0),
+            "trim" => (0.0, 1.0),
+            "trimwrite" => (0.0, 0.5),
+            _ => {
+                let expected = "read, write, rw, trim, trimwrite, or one of them with rand before it";
+                return Err(self.wrong("rw", expected));
+            }
+        };
+        if !sequencer.is_empty() {
+            self.lose("rw", format!("each request is drawn by itself, and ':{sequencer}' left out"));
+        }
+        if trim == 0.5 {
+            self.lose(
+                "rw",
+                "fio trims each block, then writes it; here trims and writes are drawn by themselves",
+            );
+        }
+        let random = rw.starts_with("rand");
+        (workload.read, workload.trim) = (read, trim);
+        workload.sequential = match (random, self.share("percentage_random")?) {
+            (false, _) => 1.0,
+            (true, share) => 1.0 - share.unwrap_or(1.0),
+        };
+        Ok(())
+    }
+
+    /// What of "reads,writes,trims" is for this job, and whether it needs two of them. What is left out is as what
+    /// stands before it.
+    pub(super) fn side(workload: &Workload, text: &'a str) -> (&'a str, bool) {
+        let mut sides = text.split(',');
+        let reads = sides.next().unwrap_or_default();
+        let writes = sides.next().filter(|side| !side.is_empty()).unwrap_or(reads);
+        let trims = sides.next().filter(|side| !side.is_empty()).unwrap_or(writes);
+        match (workload.read, workload.trim) {
+            (_, 1.0) => (trims, false),
+            (_, trim) if trim > 0.0 => (writes, writes != trims),
+            (0.0, _) => (writes, false),
+            (read, _) => (reads, reads != writes && read < 1.0),
+        }
+    }
+
+    pub(super) fn blocks(&mut self, workload: &mut Workload) -> Result<(), FioError> {
+        let one = |size| BlockSize { size: Size(size), weight: 1.0 };
+        let (key, differs) = if let Some(text) = self.text("bssplit") {
+            let (text, differs) = Self::side(workload, text);
+            workload.blocks = self.split(text)?;
+            ("bssplit", differs)
+        } else if let Some(text) = self.text("bsrange") {
+            let (text, differs) = Self::side(workload, text);
+            let (low, high) = text.split_once('-').unwrap_or((text, text));
+            let parse = |text| units::size(text, self.kb_base).filter(|size| *size > 0);
+            let (Some(low), Some(high)) = (parse(low), parse(high)) else {
+                return Err(self.wrong("bsrange", "two sizes such as 4k-64k"));
+            };
+            let count = (high / low).max(1);
+            // Multiples of the smallest, as fio draws them; some of them when there are many.
+            let step = count.div_ceil(RANGE_SIZES_MAX);
+            workload.blocks = (1..=count).rev().step_by(step as usize).map(|n| one(n * low)).collect();
+            workload.blocks.reverse();
+            if step > 1 {
+                self.note("bsrange", format!("{} of its {count} sizes are used", workload.blocks.len()));
+            }
+            ("bsrange", differs)
+        } else {
+            let (text, differs) = Self::side(workload, self.text("bs").unwrap_or("4k"));
+            // Nothing before the first comma is fio's default.
+            let text = if text.is_empty() { "4k" } else { text };
+            let size = units::size(text, self.kb_base).filter(|size| *size > 0);
+            workload.blocks = vec![one(size.ok_or_else(|| self.wrong("bs", "a size such as 4k"))?)];
+            ("bs", differs)
+        };
+        if differs {
+            self.lose(key, "requests of all kinds have the same block sizes here: the first of them is used");
+        }
+        let smallest = workload.blocks.iter().map(|block| block.size).min().unwrap_or(Size(4096));
+        workload.align = match self.size("ba")? {
+            Some(align) => Size(align),
+            None => smallest,
+        };
+        if let Some(block) = workload.blocks.iter().find(|block| !block.size.0.is_multiple_of(512)) {
+            let cause = Cause::BlockSize { job: self.job.name.clone(), bytes: block.size.0 };
+            let location = self.settings.get(key).map_or(&self.job.location, |setting| &setting.location);
+            return Err(cause.at(location.clone()));
+        }
+        Ok(())
+    }
+
+    /// `4k/10:64k/50:32k/40`; entries without a share divide what is left.
+    fn split(&self, text: &str) -> Result<Vec<BlockSize>, FioError> {
+        let wrong = || self.wrong("bssplit", "sizes and percents such as 4k/60:64k/40");
+        let mut entries = Vec::new();
+        for entry in text.split(':') {
+            let (size, percent) = entry.split_once('/').unwrap_or((entry, ""));
+            let size = units::size(size, self.kb_base).filter(|size| *size > 0).ok_or_else(wrong)?;
+            entries.push((size, percent_of(percent).ok_or_else(wrong)?));
+        }
+        let blocks = filled(entries).into_iter().map(|(size, weight)| BlockSize { size: Size(size), weight });
+        Ok(blocks.filter(|block| block.weight > 0.0).collect())
+    }
+
+    pub(super) fn distribution(&mut self, workload: &mut Workload) -> Result<(), FioError> {
+        let Some(text) = self.text("random_distribution") else { return Ok(()) };
+        let wrong = |this: &Draft<'_>| {
+            this.wrong("random_distribution", "random, zipf:1.1, pareto:0.2, normal:10 or zoned:60/10:40/90")
+        };
+        let (kind, value) = text.split_once(':').unwrap_or((text, ""));
+        let (own, differs) = Self::side(workload, value);
+        let number = || own.split(':').next().and_then(|value| value.parse::<f64>().ok());
+        workload.distribution = match kind {
+            "random" => Distribution::Uniform {},
+            "zipf" => Distribution::Zipf { theta: number().ok_or_else(|| wrong(self))? },
+            "pareto" => Distribution::Pareto { skew: number().ok_or_else(|| wrong(self))? },
+            // A deviation in percent of the region, around its middle.
+            "normal" | "gauss" => {
+                let deviation = number().ok_or_else(|| wrong(self))? / 100.0;
+                Distribution::Normal { mean: 0.5, deviation }
+            }
+            "zoned" => Distribution::HotZones { zones: zones(own).ok_or_else(|| wrong(self))? },
+            "zoned_abs" => {
+                self.lose("random_distribution", "zones are shares of the region: write zoned:60/10:40/90");
+                Distribution::Uniform {}
+            }
+            "sequence" => {
+                self.lose("random_distribution", "requests are drawn from a distribution, not listed");
+                Distribution::Uniform {}
+            }
+            _ => return Err(wrong(self)),
+        };
+        if differs {
+            self.lose("random_distribution", "requests of all kinds go to the same places here");
+        }
+        Ok(())
+    }
+}
+
+/// Nothing, or a number of percents.
+#[expect(clippy::option_option, reason = "no number is not a wrong number")]
+fn percent_of(text: &str) -> Option<Option<f64>> {
+    match text {
+        "" => Some(None),
+        text => text.parse::<f64>().ok().filter(|percent| (0.0..=100.0).contains(percent)).map(Some),
+    }
+}
+
+/// Entries without a percentage divide what the others leave.
+fn filled<T>(entries: Vec<(T, Option<f64>)>) -> Vec<(T, f64)> {
+    let given: f64 = entries.iter().filter_map(|(_, percent)| *percent).sum();
+    let open = entries.iter().filter(|(_, percent)| percent.is_none()).count();
+    let rest = (100.0 - given).max(0.0) / open.max(1) as f64;
+    entries.into_iter().map(|(entry, percent)| (entry, percent.unwrap_or(rest))).collect()
+}
+
+/// `50/5:30/15:20/`: accesses and sizes in percent. Sizes that are left out divide the rest.
+fn zones(text: &str) -> Option<Vec<Zone>> {
+    let zone = |zone: &str| {
+        let (access, size) = zone.split_once('/').unwrap_or((zone, ""));
+        Some((percent_of(access)??, percent_of(size)?))
+    };
+    let zones: Option<Vec<(f64, Option<f64>)>> = text.trim_end_matches(':').split(':').map(zone).collect();
+    let share = |(access, size): (f64, f64)| Zone { access: access / 100.0, size: size / 100.0 };
+    Some(filled(zones?).into_iter().map(share).collect())
+}

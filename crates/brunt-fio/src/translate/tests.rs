@@ -1,0 +1,296 @@
+//! Whole jobs, and what becomes of them.
+
+use std::time::Duration;
+
+use brunt_core::{Size, Span};
+use brunt_load::Workload;
+use brunt_load::block::workload::{Arrival, Burst, Distribution, Process, Zone};
+use brunt_result::choice::RingMode;
+
+use crate::error::{Cause, FioError};
+use crate::import::Remark;
+use crate::{Import, import};
+
+fn of(text: &str) -> Result<Import, FioError> {
+    translated(text, false)
+}
+
+fn translated(text: &str, lossy: bool) -> Result<Import, FioError> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.fio");
+    std::fs::write(&path, text).unwrap();
+    import(&path, lossy)
+}
+
+fn one(settings: &str) -> (String, Workload, Vec<Remark>) {
+    let import = of(&format!("[job]\nsize=1m\nfilename=/x/y\n{settings}\n")).unwrap();
+    let target = import.experiment.targets.into_values().next().unwrap();
+    (target.url, import.experiment.workloads.into_values().next().unwrap(), import.remarks)
+}
+
+/// The usual keys arrive where they belong.
+#[test]
+fn usual_keys() {
+    let (url, workload, _) = one("");
+    assert_eq!(url, "file:/x/y?direct=no&write_back=yes&size=1MiB&create=yes");
+    assert_eq!((workload.read, workload.sequential, workload.queue_depth), (1.0, 1.0, 1));
+    assert_eq!((workload.stop.bytes, workload.region.length), (Some(Size(1 << 20)), Some(Size(1 << 20))));
+    let text = "rw=randrw\nrwmixread=70\nbs=8k\niodepth=32\nioengine=libaio\ndirect=1\nnumjobs=4\noffset=64k\nloops=3";
+    let (url, workload, _) = one(text);
+    assert_eq!(url, "file:/x/y?write_back=yes&size=1088KiB&create=yes");
+    assert_eq!(
+        (workload.read, workload.sequential, workload.queue_depth, workload.workers),
+        (0.7, 0.0, 32, 4)
+    );
+    assert_eq!((workload.align, workload.region.start), (Size(8192), Size(65536)));
+    assert_eq!(workload.stop.bytes, Some(Size(12 << 20)));
+    let (_, workload, _) =
+        one("rw=randread\npercentage_random=80\nruntime=2m\ntime_based\nramp_time=5\nba=512");
+    assert!((workload.sequential - 0.2).abs() < 1e-9);
+    assert_eq!((workload.stop.bytes, workload.stop.time), (None, Some(Span(Duration::from_secs(120)))));
+    assert_eq!(workload.ramp_up.map(|ramp| ramp.time), Some(Span(Duration::from_secs(5))));
+    assert_eq!(workload.align, Size(512));
+    let (_, workload, _) = one("kb_base=1000\nbs=512kib\nio_size=3MiB\nnumber_ios=7");
+    let (bytes, requests) = (workload.stop.bytes, workload.stop.requests);
+    assert_eq!((workload.blocks[0].size, bytes, requests), (Size(512 << 10), Some(Size(3 << 20)), Some(7)));
+    let (_, workload, _) = one("verify=crc32c\nrw=write\nthinktime=500\nthinktime_blocks=8");
+    assert!(workload.verify.is_some());
+    assert_eq!(workload.burst, Some(Burst { requests: 8, interval: Span(Duration::from_micros(500)) }));
+}
+
+/// Block sizes of every form are understood.
+#[test]
+fn block_sizes() {
+    let check = |settings: &str, expected: &[(u64, f64)]| {
+        let blocks = one(settings).1.blocks;
+        let found: Vec<_> = blocks.iter().map(|block| (block.size.0, block.weight)).collect();
+        assert_eq!(found, expected, "{settings}");
+    };
+    check("bsrange=4k-16k", &[(4096, 1.0), (8192, 1.0), (12288, 1.0), (16384, 1.0)]);
+    check("bssplit=4k/10:64k/50:32k/40", &[(4096, 10.0), (65536, 50.0), (32768, 40.0)]);
+    check("bssplit=4k/50:64k/:32k/", &[(4096, 50.0), (65536, 25.0), (32768, 25.0)]);
+    check("rw=write\nbs=4k,64k", &[(65536, 1.0)]);
+    assert_eq!(one("bsrange=512-1m").1.blocks.len(), 64);
+}
+
+/// Distributions and rates arrive.
+#[test]
+fn distributions_and_rates() {
+    let check = |text: &str, expected| {
+        assert_eq!(
+            one(&format!("rw=randread\nrandom_distribution={text}")).1.distribution,
+            expected,
+            "{text}"
+        );
+    };
+    check("random", Distribution::Uniform {});
+    check("zipf:1.2", Distribution::Zipf { theta: 1.2 });
+    check("pareto:0.2", Distribution::Pareto { skew: 0.2 });
+    check("normal:25", Distribution::Normal { mean: 0.5, deviation: 0.25 });
+    let zones = vec![Zone { access: 0.6, size: 0.1 }, Zone { access: 0.4, size: 0.9 }];
+    check("zoned:60/10:40/90", Distribution::HotZones { zones });
+    let rate = |settings: &str| match one(settings).1.arrival {
+        Arrival::Open { rate, process, .. } => (rate.round(), process),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(rate("rate_iops=1000\nnumjobs=2"), (2000.0, Process::Constant));
+    assert_eq!(
+        rate("rw=randrw\nrwmixread=80\nrate_iops=800\nrate_process=poisson"),
+        (1000.0, Process::Poisson)
+    );
+    assert_eq!(rate("rw=randrw\nrate_iops=800,100"), (200.0, Process::Constant));
+    assert_eq!(rate("rate=1m\nbs=4k\nnumjobs=2"), (512.0, Process::Constant));
+    assert_eq!(rate("rw=randwrite\nrate=,400k\nbssplit=4k/50:12k/50"), (50.0, Process::Constant));
+}
+
+#[test]
+fn a_loss_is_named_with_its_line_and_refuses_the_file() {
+    let text = "[global]\nuid=5\ngroup_reporting\nnonsense=1\n[a]\nsize=1m\nrw=write:4k\niodepth=8\n[b]\nsize=1m\nrw=randwrite\n";
+    let refused = of(text).unwrap_err();
+    assert_eq!(refused.location.line, Some(2));
+    let Cause::Loss { option, more, .. } = &refused.cause else { panic!("{refused}") };
+    assert_eq!((option.as_str(), *more), ("uid", 3));
+    assert!(refused.advice().is_some_and(|advice| advice.contains("--lossy")));
+    let import = translated(text, true).unwrap();
+    let remark = |key: &str| {
+        let all: Vec<_> = import.remarks.iter().filter(|remark| remark.key == key).collect();
+        assert_eq!(all.len(), 1, "{key}: {all:?}");
+        (all[0].location.line, all[0].why.clone(), all[0].loss)
+    };
+    assert_eq!((remark("uid").0, remark("uid").2), (Some(2), true));
+    assert!(remark("nonsense").1.contains("nothing like it") && remark("nonsense").2);
+    assert_eq!((remark("rw").0, remark("rw").2), (Some(7), true));
+    assert!(remark("iodepth").1.contains("one request outstanding") && !remark("iodepth").2);
+    assert!(remark("[b]").1.contains("at the same time as [a]") && remark("[b]").2);
+    assert!(import.remarks.iter().all(|remark| remark.key != "group_reporting"));
+    assert!(import.text.contains("# LOST: ") && import.text.contains(":2: uid: "), "{}", import.text);
+    assert!(import.text.starts_with("# From "));
+    // Two files of their own: each workload against its own.
+    let points: Vec<_> = import.experiment.points().into_iter().map(|point| point.label).collect();
+    assert_eq!(points, ["a a", "b b"]);
+}
+
+/// Which option is to blame, and for what.
+#[test]
+fn losses() {
+    let check = |settings: &str, blamed: &str, words: &str| {
+        let refused = of(&format!("[job]\nsize=1m\nfilename=/x/y\n{settings}\n")).unwrap_err();
+        let Cause::Loss { option, why, more: 0 } = &refused.cause else { panic!("{settings}: {refused}") };
+        assert_eq!(option, blamed, "{settings}");
+        assert!(why.contains(words), "{settings}: {why}");
+    };
+    check("rw=read:8k", "rw", "':8k' left out");
+    check("rw=randrw\nbs=4k,8k", "bs", "same block sizes");
+    check("rw=randrw\nbssplit=4k/50:8k/50,8k/100", "bssplit", "same block sizes");
+    check("random_distribution=sequence:2,0,1", "random_distribution", "not listed");
+    check("rw=trimwrite", "rw", "trims each block, then writes it");
+    check("zonemode=zbd", "zonemode", "zoned");
+    check("offset=8z", "offset", "zones");
+    check("offset=30%", "offset", "share");
+    check("numjobs=2\noffset_increment=1g", "offset_increment", "share their region");
+    check("filesize=1k-1m", "filesize", "one size");
+    check("nrfiles=4", "nrfiles", "one file");
+    check("rw=read\nverify=md5", "verify", "brunt verify");
+    check("rw=write\nbuffer_pattern=0x01", "buffer_pattern", "seeded");
+    check("prio=7", "prio", "ionice");
+    check("filename=/dev/sda\\:x:/dev/sdb", "filename", "the first one");
+    check("ioengine=mmap", "ioengine", "page faults");
+    check("ioengine=cpuio", "ioengine", "burns processor time");
+    check("ioengine=nosuch", "ioengine", "is not known here");
+    // What is off, or does not matter for reads, is none.
+    for settings in
+        ["zonemode=none", "prio=0", "buffer_pattern=0x01", "offset_increment=1g", "flow=0", "fsync=1"]
+    {
+        assert!(of(&format!("[job]\nsize=1m\nfilename=/x/y\n{settings}\n")).is_ok(), "{settings}");
+    }
+}
+
+/// Jobs for engines that are no block loads are left out; those with a file or device are imported.
+#[test]
+fn engines_that_are_not_here() {
+    let text = "[burn]\nioengine=cpuio\ncpuload=50\n[map]\nioengine=mmap\nsize=1m\nfilename=/x/y\n";
+    let refused = of(text).unwrap_err();
+    assert!(matches!(refused.cause, Cause::Loss { more: 1, .. }), "{refused}");
+    let import = translated(text, true).unwrap();
+    assert_eq!(import.experiment.workloads.keys().collect::<Vec<_>>(), ["map"]);
+    assert_eq!(import.remarks.iter().filter(|remark| remark.loss).count(), 2);
+    assert!(matches!(translated("[burn]\nioengine=exec\n", true).unwrap_err().cause, Cause::NothingLeft));
+}
+
+/// The syntax of fio's own examples, each in a job of its own.
+#[test]
+fn syntax() {
+    let (_, workload, _) =
+        one("rw=randread\nbs=$pagesize\nrandom_distribution=zoned:50/5:30/15:20/ ; the rest");
+    assert_eq!(workload.blocks[0].size, Size(4096));
+    let zone = |access, size| Zone { access, size };
+    let zones = vec![zone(0.5, 0.05), zone(0.3, 0.15), zone(0.2, 0.8)];
+    assert_eq!(workload.distribution, Distribution::HotZones { zones: zones.clone() });
+    let (_, workload, _) = one("rw=randread\nrandom_distribution=zoned:50/5:30/15:20/:");
+    assert_eq!(workload.distribution, Distribution::HotZones { zones });
+    let (_, workload, _) = one("timeout=60;s\nnumjobs=2\t; two\nrw=randread\nbs=(1k*8)");
+    assert_eq!((workload.workers, workload.blocks[0].size), (2, Size(8192)));
+    assert_eq!(workload.stop.time, Some(Span(Duration::from_secs(60))));
+    let (_, workload, _) = one("rw=write\nbs=,8k");
+    assert_eq!(workload.blocks[0].size, Size(8192));
+    let (_, workload, _) = one("bs=,8k");
+    assert_eq!(workload.blocks[0].size, Size(4096));
+    let (_, workload, _) = one("ioengine=io_uring\nsqthread_poll=1");
+    assert_eq!(workload.ring, RingMode::Sqpoll);
+    let (_, workload, _) = one("rw=randwrite\nfdatasync=8");
+    assert_eq!(workload.flush_every, 8);
+    let (_, workload, remarks) = one("rw=write\nverify=md5");
+    let journal = workload.verify.and_then(|verify| verify.journal).unwrap();
+    assert_eq!(journal.to_str(), Some("job.journals"));
+    assert!(
+        remarks.iter().any(|remark| !remark.loss && remark.why.contains("brunt verify job.journals/run-N"))
+    );
+    let unset = of("[job]\nsize=1m\nbs=${NO_SUCH_VARIABLE}\n").unwrap_err();
+    assert!(matches!(&unset.cause, Cause::UnknownVariable(name) if name == "NO_SUCH_VARIABLE"), "{unset}");
+    assert_eq!(unset.location.line, Some(3));
+}
+
+/// Trims are a workload of their own, whose bytes are counted in requests.
+#[test]
+fn trims() {
+    let (_, workload, _) = one("rw=randtrim\nbs=8k");
+    assert_eq!((workload.read, workload.trim, workload.sequential), (0.0, 1.0, 0.0));
+    assert_eq!((workload.stop.bytes, workload.stop.requests), (None, Some(128)));
+    let (_, workload, _) = one("rw=trim\nbs=4k,8k,16k\nnumber_ios=9");
+    assert_eq!((workload.blocks[0].size, workload.sequential), (Size(16384), 1.0));
+    assert_eq!(workload.stop.requests, Some(9));
+}
+
+/// Without a size a job goes over its whole file or device, as often as it says.
+#[test]
+fn sizes_of_files_and_devices() {
+    let import = |text: &str| {
+        let import = of(text).unwrap();
+        let target = import.experiment.targets.into_values().next().unwrap();
+        (target.url, import.experiment.workloads.into_values().next().unwrap())
+    };
+    let (url, workload) = import("[job]\nfilename=/dev/sdx\nrw=randwrite\ndirect=1\nloops=2\nnumjobs=3\n");
+    assert_eq!(url, "/dev/sdx?write_back=yes");
+    assert_eq!((workload.region.length, workload.stop.bytes, workload.stop.passes), (None, None, Some(6)));
+    let (url, workload) = import("[job]\nfilename=/x/there\nruntime=5\ntime_based\n");
+    assert_eq!((url.as_str(), workload.stop.passes), ("file:/x/there?direct=no&write_back=yes", None));
+    let (_, workload) = import("[job]\nfilename=/dev/sdx\nsize=100%\nrw=trim\n");
+    assert_eq!((workload.stop.passes, workload.trim), (Some(1), 1.0));
+    let (url, workload) = import("[job]\nfilename=/x/y\nfilesize=1m\nsize=4m\noffset=256k\nrw=randwrite\n");
+    assert_eq!(url, "file:/x/y?direct=no&write_back=yes&size=1MiB&create=yes");
+    assert_eq!((workload.region.length, workload.stop.bytes), (Some(Size(768 << 10)), Some(Size(4 << 20))));
+    // fio makes a file for each of the two.
+    let (url, workload) = import("[job]\nsize=1m\nnumjobs=2\nrw=write\ndirect=1\n");
+    assert_eq!(url, "file:job.0.0?write_back=yes&size=2MiB&create=yes");
+    assert_eq!((workload.region.length, workload.stop.bytes), (Some(Size(2 << 20)), Some(Size(2 << 20))));
+    let (url, workload) = import("[job]\nioengine=null\nsize=1280m\n");
+    assert_eq!((url.as_str(), workload.region.length), ("null:1280MiB", Some(Size(1_342_177_280))));
+    let (url, _) = import("[job]\nioengine=libiscsi\nfilename=iscsi\\://host/iqn.x\\:y/0\n");
+    assert_eq!(url, "iscsi://host/iqn.x:y/0");
+}
+
+/// Jobs that wait for one another are points of one experiment, and told to have no order.
+#[test]
+fn jobs_one_after_the_other() {
+    let import =
+        of("[global]\nsize=1m\nfilename=/x/y\n[a]\nrw=write\n[b]\nstonewall\n[c]\nwait_for=b\nrw=trim\n")
+            .unwrap();
+    assert_eq!(import.experiment.workloads.len(), 3);
+    assert!(import.remarks.iter().any(|remark| remark.key == "[b]" && !remark.loss));
+}
+
+/// A mistake names its line and what would be right.
+#[test]
+fn mistakes() {
+    let refused = |settings: &str| of(&format!("[job]\n{settings}\n")).unwrap_err();
+    let check = |settings: &str, line: usize, words: &str| {
+        let error = refused(settings);
+        assert!(matches!(error.cause, Cause::Value { .. }), "{settings}: {error:?}");
+        assert_eq!(error.location.line, Some(line));
+        assert!(error.to_string().contains(words), "{settings}: {error}");
+    };
+    check("size=1m\nrw=sideways", 3, ":3: rw=sideways: write read");
+    check("size=1q", 2, ":2: size=1q: write a size");
+    check("size=1m\nrandom_distribution=zipf", 3, "zipf:1.1");
+    check("size=1m\nrandom_distribution=zoned:/5", 3, "zoned:60/10");
+    check("size=1m\niodepth=many", 3, "a whole number");
+    check("size=1m\nnumjobs=99999999999", 3, "below 4294967296");
+    assert!(matches!(refused("rw=read").cause, Cause::NoSize { .. }));
+    assert!(matches!(refused("ioengine=null\nruntime=5").cause, Cause::NoSize { .. }));
+    assert!(matches!(refused("size=1m\nbs=1000").cause, Cause::BlockSize { bytes: 1000, .. }));
+    let refusal = refused("size=1m\nioengine=io_uring\niodepth=100000");
+    assert!(matches!(refusal.cause, Cause::Experiment(_)), "{refusal}");
+    assert!(refused("rw=read").advice().is_some_and(|advice| advice.contains("size")));
+}
+
+/// Engines lead to their targets.
+#[test]
+fn engines() {
+    assert_eq!(one("ioengine=null").0, "null:1MiB");
+    let iscsi = "ioengine=libiscsi\nfilename=iscsi\\://host/iqn.x/0";
+    assert_eq!(one(iscsi).0, "iscsi://host/iqn.x/0");
+    assert_eq!(one("filename=/dev/sdx\ndirect=1").0, "/dev/sdx?write_back=yes");
+    assert_eq!(one("filename=/dev/sdx\nbuffered=0\nsync=1").0, "/dev/sdx");
+    let own = one("directory=/data\nfilename=a").0;
+    assert_eq!(own, "file:/data/a?direct=no&write_back=yes&size=1MiB&create=yes");
+}
