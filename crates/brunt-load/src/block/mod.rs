@@ -19,7 +19,6 @@ pub mod pattern;
 pub mod seeded;
 mod session;
 pub mod synthetic;
-pub mod transfer;
 pub mod verify;
 pub mod worker;
 pub mod workload;

@@ -1,12 +1,10 @@
 //! `brunt io`: the smallest client of a device: read, write, verify a range, ask what it is. For a
 //! person who pokes at a target, and for tests that need data whose content is known.
 //!
-//! Here are the arguments. [`run`] has a worker of `brunt-load` make the requests, [`data`] is what they carry, some of it
-//! from an [`input`], [`report`] says what came of it, and [`info`] asks without reading or writing.
+//! Here are the arguments. [`run`] has [`brunt_load::transfer`] move the data, [`report`] says what came of it, and [`info`]
+//! asks without reading or writing.
 
-mod data;
 mod info;
-mod input;
 mod report;
 mod run;
 
@@ -201,15 +199,15 @@ impl super::Subcommand for Io {
     fn run(self, output: &Output) -> Done {
         match self.action {
             Action::Read { range, sum, output: file } => {
-                Run::new(range, sum.checksum, Job::Read { file }, output)?.go()
+                Run::new(range, Job::Read { file }, output)?.go(sum.checksum)
             }
             Action::Write { range, content, sum, input, fua, overwrite } => {
                 let job = Job::Write { file: input, pattern: content.pattern, fua, overwrite };
-                Run::new(range, sum.checksum, job, output)?.go()
+                Run::new(range, job, output)?.go(sum.checksum)
             }
             Action::Verify { range, content } => {
                 let job = Job::Verify { pattern: content.pattern };
-                Run::new(range, Checksum::None, job, output)?.go()
+                Run::new(range, job, output)?.go(Checksum::None)
             }
             Action::Info { url } => info::info(&url, output),
             Action::Targets { url } => info::targets(&url, output),

@@ -1,24 +1,28 @@
-//! A range of a device from one end to the other, block by block, or blocks of it in random order: the [`Sequence`] of
-//! `brunt io`, and the place where data that was read waits for its turn.
+//! The requests of a transfer: a range from one end to the other, block by block, or blocks of it in random order. And
+//! the place where data that was read waits for its turn.
 //!
 //! The rule: what is handed over in order keeps its requests together. None is made while the first whose data is
 //! missing is more than a few queues behind, so that one late answer does not cost all of the memory.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;
+use std::rc::Rc;
 
 use brunt_block::{Buf, BufPool, Op};
 use brunt_core::Nanos;
 use brunt_core::random::Random;
 use brunt_result::RequestStatus;
 
+use super::TransferError;
+use super::input::{Consumed, Input};
 use crate::block::generator::Planned;
 use crate::content::Carried;
 use crate::sequence::{Next, Sequence};
 
 /// Requests of one kind over a range.
 #[derive(Clone, Debug)]
-pub struct Transfer {
+pub struct Range {
     /// What they do.
     pub op: Op,
     /// Where the range begins, in bytes.
@@ -46,11 +50,11 @@ struct Window {
     len_max: usize,
 }
 
-impl Transfer {
+impl Range {
     /// The range once, in order.
-    pub fn new(op: Op, start: u64, length: u64, block: u64) -> Transfer {
+    pub fn new(op: Op, start: u64, length: u64, block: u64) -> Range {
         let count = length.div_ceil(block);
-        Transfer {
+        Range {
             op,
             start,
             length,
@@ -81,7 +85,7 @@ impl Transfer {
     }
 }
 
-impl Sequence for Transfer {
+impl Sequence for Range {
     type Request = Planned;
 
     fn starts(&mut self, _start: Nanos) {}
@@ -119,6 +123,54 @@ impl Sequence for Transfer {
                 window.first += 1;
             }
         }
+    }
+}
+
+/// The requests of a range; of a write from an input as far as that goes.
+pub struct Order {
+    pub range: Range,
+    pub input: Option<Rc<RefCell<Input>>>,
+}
+
+impl Sequence for Order {
+    type Request = Planned;
+
+    fn starts(&mut self, start: Nanos) {
+        self.range.starts(start);
+    }
+
+    fn next(&mut self, now: Nanos, place: &mut Planned) -> Next {
+        let Some(input) = self.input.as_ref().filter(|_| self.range.made() < self.range.count) else {
+            return self.range.next(now, place);
+        };
+        let mut len = 0;
+        match input.borrow_mut().next(now, &mut len) {
+            Next::Due(_) => {
+                let next = self.range.next(now, place);
+                place.len = len;
+                next
+            }
+            Next::End => {
+                self.range.count = self.range.made();
+                Next::End
+            }
+            other => other,
+        }
+    }
+
+    fn completed(&mut self, index: u64, status: RequestStatus) {
+        self.range.completed(index, status);
+    }
+}
+
+impl Order {
+    /// What came of the input, if there is one; `goes_on` says whether to wait for its end.
+    ///
+    /// # Errors
+    /// It could not be read.
+    pub fn consumed(&mut self, goes_on: &mut dyn FnMut() -> bool) -> Result<Consumed, TransferError> {
+        let finish = |input: Rc<RefCell<Input>>| input.borrow_mut().finish(goes_on);
+        self.input.take().map_or(Ok(Consumed::default()), finish).map_err(TransferError::Input)
     }
 }
 
@@ -175,37 +227,37 @@ mod tests {
     const NOW: Nanos = Nanos(5);
     const NONE: Planned = Planned { index: 0, op: Op::Read, offset: 0, len: 0 };
 
-    fn offsets(transfer: &mut Transfer) -> Vec<(u64, u64)> {
+    fn offsets(range: &mut Range) -> Vec<(u64, u64)> {
         let (mut all, mut planned) = (Vec::new(), NONE);
-        while let Next::Due(NOW) = transfer.next(NOW, &mut planned) {
+        while let Next::Due(NOW) = range.next(NOW, &mut planned) {
             assert_eq!(planned.index, all.len() as u64);
             all.push((planned.offset, planned.len));
         }
-        assert_eq!(transfer.next(NOW, &mut planned), Next::End);
+        assert_eq!(range.next(NOW, &mut planned), Next::End);
         all
     }
 
     #[test]
     fn a_range_is_gone_through_once_with_a_short_last_block() {
-        let range = || Transfer::new(Op::Read, 1024, 10240, 4096);
+        let once_through = || Range::new(Op::Read, 1024, 10240, 4096);
         let once = [(1024, 4096), (5120, 4096), (9216, 2048)];
-        assert_eq!(offsets(&mut range()), once);
-        assert_eq!(offsets(&mut Transfer { count: 5, ..range() }), [&once[..], &once[..2]].concat());
-        let random = offsets(&mut Transfer { count: 100, random: Some(Random::new(1)), ..range() });
+        assert_eq!(offsets(&mut once_through()), once);
+        assert_eq!(offsets(&mut Range { count: 5, ..once_through() }), [&once[..], &once[..2]].concat());
+        let random = offsets(&mut Range { count: 100, random: Some(Random::new(1)), ..once_through() });
         assert_eq!(random.len(), 100);
         assert!(random.iter().all(|request| once[..2].contains(request)), "whole blocks only");
     }
 
     #[test]
     fn requests_stay_together() {
-        let mut transfer = Transfer::new(Op::Read, 0, 100 << 12, 1 << 12);
-        transfer.keep_together(3);
+        let mut range = Range::new(Op::Read, 0, 100 << 12, 1 << 12);
+        range.keep_together(3);
         let mut next = |ended: Option<u64>| {
             if let Some(ended) = ended {
-                transfer.completed(ended, RequestStatus::Good);
+                range.completed(ended, RequestStatus::Good);
             }
             let mut planned = NONE;
-            match transfer.next(NOW, &mut planned) {
+            match range.next(NOW, &mut planned) {
                 Next::Due(_) => Ok(planned.index),
                 Next::WaitFor(index) => Err(index),
                 other => panic!("{other:?}"),
@@ -218,13 +270,13 @@ mod tests {
 
     #[test]
     fn an_error_ends_it_if_that_is_wanted() {
-        let range = Transfer::new(Op::Read, 0, 100 << 12, 1 << 12);
+        let whole = Range::new(Op::Read, 0, 100 << 12, 1 << 12);
         for ends_with_an_error in [false, true] {
-            let mut transfer = Transfer { ends_with_an_error, ..range.clone() };
-            assert_eq!(transfer.next(NOW, &mut NONE.clone()), Next::Due(NOW));
-            transfer.completed(0, RequestStatus::Os);
-            assert_eq!(transfer.next(NOW, &mut NONE.clone()) == Next::End, ends_with_an_error);
-            assert_eq!(transfer.made(), if ends_with_an_error { 1 } else { 2 });
+            let mut range = Range { ends_with_an_error, ..whole.clone() };
+            assert_eq!(range.next(NOW, &mut NONE.clone()), Next::Due(NOW));
+            range.completed(0, RequestStatus::Os);
+            assert_eq!(range.next(NOW, &mut NONE.clone()) == Next::End, ends_with_an_error);
+            assert_eq!(range.made(), if ends_with_an_error { 1 } else { 2 });
         }
     }
 

@@ -1,25 +1,18 @@
-//! The input of `brunt io write`: a thread reads it ahead of the requests and sums it up, so that neither a slow pipe nor the
+//! The input of a transfer: a thread reads it ahead of the requests and sums it up, so that neither a slow pipe nor the
 //! checksum keeps requests from being sent or Ctrl-C from being seen.
 //!
 //! The rule: the checksum is that of the bytes that the input has for this range, without the padding of the last
 //! block.
 
-use std::cell::RefCell;
-use std::fs::File;
 use std::io::{self, Read};
-use std::rc::Rc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use brunt_core::{Clock, Nanos};
-use brunt_load::block::generator::Planned;
-use brunt_load::block::transfer::Transfer;
-use brunt_load::sequence::{Next, Sequence};
-use brunt_result::RequestStatus;
 use sha2::{Digest, Sha256};
 
-use crate::cli::{Failure, Output};
+use crate::sequence::Next;
 
 /// So much is read ahead, in this many blocks at the most and the least.
 const AHEAD_BYTES: u64 = 4 << 20;
@@ -27,7 +20,7 @@ const AHEAD_BLOCKS: (u64, u64) = (2, 64);
 /// When to ask again for a block that is not there yet.
 const ASK_AGAIN: Duration = Duration::from_micros(100);
 
-/// What the requests of a run need of the input.
+/// What a transfer needs of the input.
 pub struct Wanted {
     /// Bytes of the range.
     pub length: u64,
@@ -36,7 +29,7 @@ pub struct Wanted {
     /// Requests.
     pub count: u64,
     /// Of the device: a request is a multiple of it.
-    pub block_bytes: u64,
+    pub block_bytes: usize,
     /// The checksum is wanted.
     pub sums: bool,
     /// Whether there is more behind the range is wanted.
@@ -52,6 +45,10 @@ pub struct Consumed {
     pub checksum: Duration,
     /// The input goes on behind the range.
     pub left: bool,
+    /// How long there was room for a request, and no input for it.
+    pub waited: Duration,
+    /// Zeros that fill the last block.
+    pub padded_bytes: u64,
 }
 
 /// A block of the input, padded; `got` bytes are its own.
@@ -62,16 +59,16 @@ struct Block {
 
 /// The requests' side of the input.
 pub struct Input {
-    blocks: Receiver<io::Result<Block>>,
+    /// Until all requests are made.
+    blocks: Option<Receiver<io::Result<Block>>>,
     used: Sender<Vec<u8>>,
-    thread: JoinHandle<io::Result<Consumed>>,
+    thread: Option<JoinHandle<io::Result<Consumed>>>,
     /// For the request that is being made.
     ready: Option<Block>,
     waits_since: Option<Nanos>,
     failure: Option<io::Error>,
-    /// How long there was room for a request, and no input for it.
-    pub waited: Duration,
-    pub padded_bytes: u64,
+    waited: Duration,
+    padded_bytes: u64,
 }
 
 impl Input {
@@ -84,9 +81,9 @@ impl Input {
             .name("input".into())
             .spawn(move || read_ahead(input, &wanted, &sender, &unused))?;
         Ok(Input {
-            blocks,
+            blocks: Some(blocks),
             used,
-            thread,
+            thread: Some(thread),
             ready: None,
             waits_since: None,
             failure: None,
@@ -96,9 +93,9 @@ impl Input {
     }
 
     /// Whether the data of the next request is there, whose length it writes into `len`.
-    fn next(&mut self, now: Nanos, len: &mut u64) -> Next {
+    pub fn next(&mut self, now: Nanos, len: &mut u64) -> Next {
         assert!(self.ready.is_none(), "each block goes into a request");
-        let block = match self.blocks.try_recv() {
+        let block = match self.blocks.as_ref().expect("nobody asks after the end").try_recv() {
             Ok(block) => block,
             Err(TryRecvError::Disconnected) => return Next::End,
             Err(TryRecvError::Empty) => {
@@ -129,22 +126,26 @@ impl Input {
         let _ = self.used.send(block.bytes);
     }
 
-    /// What came of it, when all requests are done; nothing if the user does not want to wait for the input's end.
+    /// What came of it, when all requests are done; less than all if `goes_on` says that the input's end is not waited
+    /// for.
     ///
     /// # Errors
     /// The input could not be read.
-    pub fn finish(self, output: &Output) -> io::Result<Consumed> {
-        drop(self.blocks);
-        if let Some(error) = self.failure {
+    pub fn finish(&mut self, goes_on: &mut dyn FnMut() -> bool) -> io::Result<Consumed> {
+        // Whoever still reads ahead stops with the next block.
+        self.blocks = None;
+        if let Some(error) = self.failure.take() {
             return Err(error);
         }
-        while !self.thread.is_finished() {
-            if output.is_interrupted() {
-                return Ok(Consumed::default());
-            }
+        let thread = self.thread.take().expect("an input has one end");
+        while !thread.is_finished() && goes_on() {
             std::thread::sleep(Duration::from_millis(1));
         }
-        self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        let consumed = match thread.is_finished() {
+            true => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?,
+            false => Consumed::default(),
+        };
+        Ok(Consumed { waited: self.waited, padded_bytes: self.padded_bytes, ..consumed })
     }
 }
 
@@ -169,7 +170,7 @@ fn read_ahead(
         };
         left -= bytes.len() as u64;
         bytes[got..].fill(0);
-        bytes.truncate(got.next_multiple_of(wanted.block_bytes as usize));
+        bytes.truncate(got.next_multiple_of(wanted.block_bytes));
         if let Some(hash) = &mut consumed.hash {
             let begin = Clock::Monotonic.now();
             hash.update(&bytes[..got]);
@@ -196,50 +197,4 @@ fn read_full(input: &mut dyn Read, buf: &mut [u8]) -> io::Result<usize> {
         }
     }
     Ok(at)
-}
-
-/// A file to write from.
-pub fn open(path: &str) -> Result<Box<dyn Read + Send>, Failure> {
-    if path == "-" {
-        return Ok(Box::new(io::stdin()));
-    }
-    let file = File::open(path).map_err(|error| Failure::usage(format!("{path}: {error}")))?;
-    Ok(Box::new(file))
-}
-
-/// The requests of a range; of a write from an input as far as that goes.
-pub struct Order {
-    pub transfer: Transfer,
-    pub input: Option<Rc<RefCell<Input>>>,
-}
-
-impl Sequence for Order {
-    type Request = Planned;
-
-    fn starts(&mut self, start: Nanos) {
-        self.transfer.starts(start);
-    }
-
-    fn next(&mut self, now: Nanos, place: &mut Planned) -> Next {
-        let Some(input) = self.input.as_ref().filter(|_| self.transfer.made() < self.transfer.count) else {
-            return self.transfer.next(now, place);
-        };
-        let mut len = 0;
-        match input.borrow_mut().next(now, &mut len) {
-            Next::Due(_) => {
-                let next = self.transfer.next(now, place);
-                place.len = len;
-                next
-            }
-            Next::End => {
-                self.transfer.count = self.transfer.made();
-                Next::End
-            }
-            other => other,
-        }
-    }
-
-    fn completed(&mut self, index: u64, status: RequestStatus) {
-        self.transfer.completed(index, status);
-    }
 }

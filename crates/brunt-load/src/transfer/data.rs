@@ -1,25 +1,24 @@
-//! What the requests of `brunt io` carry: made of a pattern, taken from the input, handed to the output and the checksum,
+//! What the requests of a transfer carry: made of a pattern, taken from the input, handed to the output and the checksum,
 //! or compared. Measures what each of these costs, because it is no cost of the device.
 //!
 //! The rule: once data of the range is missing there is no checksum, and nothing behind the hole is put out.
 
 use std::cell::RefCell;
-use std::fs::File;
 use std::io::{self, Write};
 use std::rc::Rc;
 use std::time::Duration;
 
-use brunt_block::{BufPool, Op};
+use brunt_block::Op;
 use brunt_core::Clock;
-use brunt_load::block::generator::Planned;
-use brunt_load::block::seeded::{Pattern, Wrong};
-use brunt_load::block::transfer::InOrder;
-use brunt_load::content::{Carried, Content};
 use brunt_result::RequestStatus;
 use sha2::{Digest, Sha256};
 
+use super::Spent;
 use super::input::Input;
-use crate::cli::Failure;
+use super::order::InOrder;
+use crate::block::generator::Planned;
+use crate::block::seeded::{Pattern, Wrong};
+use crate::content::{Carried, Content};
 
 /// Where data comes from or goes to.
 pub enum Way {
@@ -35,38 +34,22 @@ pub enum Way {
     Compared(Pattern, usize),
 }
 
-/// Time of this program that went into data.
-#[derive(Clone, Copy, Default)]
-pub struct Spent {
-    pub checksum: Duration,
-    pub pattern: Duration,
-    pub comparison: Duration,
-    pub output: Duration,
-}
-
-/// The contents of a run's requests.
+/// The contents of a transfer's requests.
 pub struct Data {
-    pub way: Way,
+    way: Way,
     pub hash: Option<Sha256>,
     pub spent: Spent,
     pub wrong_blocks: u64,
     pub first_wrong: Option<Wrong>,
     expected: Vec<u8>,
-    failure: Option<io::Error>,
+    /// Of the output.
+    pub failure: Option<io::Error>,
 }
 
 impl Data {
     pub fn new(way: Way, hash: Option<Sha256>) -> Data {
         let (expected, spent) = (Vec::new(), Spent::default());
         Data { way, hash, spent, wrong_blocks: 0, first_wrong: None, expected, failure: None }
-    }
-
-    /// Reads go in order to a checksum or a file, or nowhere.
-    pub fn of_reads(sink: Option<Box<dyn Write>>, hash: Option<Sha256>, pool: &BufPool) -> Data {
-        match (&sink, &hash) {
-            (None, None) => Data::new(Way::Nowhere, None),
-            _ => Data::new(Way::Out(InOrder::new(pool.clone()), sink), hash),
-        }
     }
 
     /// A read came back.
@@ -102,7 +85,7 @@ impl Data {
     /// All of the output is where it belongs.
     pub fn finish(&mut self) -> io::Result<()> {
         match &mut self.way {
-            Way::Out(_, Some(sink)) => sink.flush().map_err(no_output),
+            Way::Out(_, Some(sink)) => sink.flush(),
             _ => Ok(()),
         }
     }
@@ -141,18 +124,14 @@ impl Content for Data {
         } else if request.op == Op::Read
             && let Err(error) = self.came(request, carried)
         {
-            self.failure.get_or_insert(no_output(error));
+            self.failure.get_or_insert(error);
         }
         status
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.failure.take().map_or(Ok(()), Err)
+        self.failure.as_ref().map_or(Ok(()), |error| Err(error.kind().into()))
     }
-}
-
-fn no_output(error: io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("cannot write the output: {error}"))
 }
 
 fn timed<T>(spent: &mut Duration, work: impl FnOnce() -> T) -> T {
@@ -160,22 +139,4 @@ fn timed<T>(spent: &mut Duration, work: impl FnOnce() -> T) -> T {
     let done = work();
     *spent += Clock::Monotonic.now().since(begin);
     done
-}
-
-/// A file to read into.
-pub fn open_sink(path: &str) -> Result<Box<dyn Write>, Failure> {
-    if path == "-" {
-        return Ok(Box::new(io::stdout()));
-    }
-    let file = File::create(path).map_err(|error| Failure::usage(format!("{path}: {error}")))?;
-    Ok(Box::new(file))
-}
-
-/// Bytes in hexadecimal.
-pub fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write;
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }

@@ -1,0 +1,351 @@
+//! Moves a range of a device once: from a pattern or a file onto it, from it into a file and a checksum, or against a
+//! pattern. What `brunt io` does, made of the worker that all loads have, an [`order`] of requests, and the [`data`] that
+//! they carry, some of it from an [`input`].
+//!
+//! The rule: one thread and one ring for the device. What was moved before an error or an interrupt is told, and what
+//! this program did to the data is kept apart from what the device did.
+
+mod data;
+mod input;
+mod order;
+
+use std::cell::RefCell;
+use std::io::{self, Read, Write};
+use std::rc::Rc;
+use std::time::Duration;
+
+use brunt_block::{Backend, Buf, Device, DeviceError, Health, Op, Request, Ring, RingConfig, turn};
+use brunt_core::random::Random;
+use brunt_core::{Clock, Cost, Histogram, Size, Span};
+use brunt_result::{FirstError, Interval, OpKind};
+use sha2::{Digest, Sha256};
+
+use crate::block::seeded::{Pattern, Wrong};
+use crate::block::synthetic::WorkerId;
+use crate::block::worker::{RingTime, Worker};
+use crate::block::workload::{BlockSize, Workload};
+use crate::record::status_of;
+use crate::{Command, Commands, Recorder};
+use data::{Data, Way};
+use input::{Input, Wanted};
+use order::{InOrder, Order, Range};
+
+/// How often the watcher is asked.
+pub const TICK: Duration = Duration::from_millis(100);
+/// How many queues requests may be ahead of the first whose data is missing, when it is wanted in order.
+const WINDOW_QUEUES: usize = 4;
+
+/// What happens to the range.
+pub enum Work {
+    /// It is read, into a file if there is one.
+    Read(Option<Box<dyn Write>>),
+    /// It is written with what is made of a pattern.
+    Write(Pattern),
+    /// It is written with what this has, as far as that goes.
+    Copy {
+        /// Read in a thread of its own.
+        input: Box<dyn Read + Send>,
+        /// Whether more input than the range takes makes the transfer incomplete.
+        whole: bool,
+    },
+    /// It is read and compared with a pattern.
+    Compare(Pattern),
+}
+
+/// A range, and what happens to it.
+pub struct Transfer {
+    /// See there.
+    pub work: Work,
+    /// Where the range begins, in bytes; a multiple of the device's block.
+    pub start: u64,
+    /// Its length in bytes; likewise.
+    pub length: u64,
+    /// Bytes of a request; likewise, and no more than the device takes.
+    pub block: u64,
+    /// Requests to make; more than the range has begin again at its start.
+    pub count: u64,
+    /// Blocks in random order that follows from this seed, drawn with replacement.
+    pub random: Option<u64>,
+    /// Requests under way at once.
+    pub depth: u32,
+    /// Each write is on stable storage when it completes.
+    pub force_unit_access: bool,
+    /// The data is summed up, in the order of its addresses.
+    pub sums: bool,
+}
+
+/// How long requests had to wait for what this program does with their data.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Spent {
+    /// SHA-256.
+    pub checksum: Duration,
+    /// Making what is written.
+    pub pattern: Duration,
+    /// Holding what was read against what has to be there.
+    pub comparison: Duration,
+    /// Reading the file, but for its checksum.
+    pub input: Duration,
+    /// Writing the file.
+    pub output: Duration,
+}
+
+/// What was slower than the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// See [`Spent`].
+    Checksum,
+    /// See [`Spent`].
+    Pattern,
+    /// See [`Spent`].
+    Comparison,
+    /// See [`Spent`].
+    Input,
+    /// See [`Spent`].
+    Output,
+}
+
+impl Spent {
+    fn each(&self) -> [(Limit, Duration); 5] {
+        [
+            (Limit::Checksum, self.checksum),
+            (Limit::Pattern, self.pattern),
+            (Limit::Comparison, self.comparison),
+            (Limit::Input, self.input),
+            (Limit::Output, self.output),
+        ]
+    }
+
+    /// All of it.
+    pub fn total(&self) -> Duration {
+        self.each().into_iter().map(|(_, time)| time).sum()
+    }
+
+    /// What took most of it, if all of it took more than half of the time.
+    pub fn limit(&self, elapsed: Duration) -> Option<Limit> {
+        let (limit, _) = self.each().into_iter().max_by_key(|(_, time)| *time)?;
+        (self.total() > elapsed / 2).then_some(limit)
+    }
+}
+
+/// What came of it.
+pub struct Moved {
+    /// Requests that were answered, well or not.
+    pub requests: u64,
+    /// Requests that were to be answered: input that ends early makes it fewer.
+    pub count: u64,
+    /// Of requests that went well.
+    pub bytes: u64,
+    /// Requests that did not, the flush after writes among them.
+    pub errors: u64,
+    /// The first of them.
+    pub first_error: Option<FirstError>,
+    /// From sending to completion, of requests that went well.
+    pub latency: Histogram,
+    /// Blocks of the device that are not what they should be.
+    pub wrong_blocks: u64,
+    /// The first of them by address.
+    pub first_wrong: Option<Wrong>,
+    /// Zeros that fill the input's last block.
+    pub padded_bytes: u64,
+    /// The input goes on behind the range.
+    pub input_left: bool,
+    /// SHA-256 of the data, if it was wanted and all of it was moved; of an input without the padding.
+    pub checksum: Option<[u8; 32]>,
+    /// What is not the device's time.
+    pub spent: Spent,
+    /// From the first request to the last completion, or that of the flush.
+    pub elapsed: Duration,
+    /// Of this process, in that time.
+    pub cost: Cost,
+    /// Of the ring.
+    pub system_calls: u64,
+    /// Of the device.
+    pub health: Health,
+}
+
+impl Moved {
+    /// Whether every request was answered, and none is missing.
+    pub fn is_complete(&self) -> bool {
+        self.requests == self.count && !self.input_left
+    }
+}
+
+/// Why nothing can be told.
+#[derive(Debug, thiserror::Error)]
+pub enum TransferError {
+    /// No ring, or it failed.
+    #[error("{0}")]
+    Ring(io::Error),
+    /// The device cannot be used.
+    #[error("{device}: cannot open: {source}")]
+    Open {
+        /// Its name.
+        device: String,
+        /// Why.
+        source: DeviceError,
+    },
+    /// The input cannot be read.
+    #[error("cannot read the input: {0}")]
+    Input(io::Error),
+    /// The output cannot be written.
+    #[error("cannot write the output: {0}")]
+    Output(io::Error),
+}
+
+impl Transfer {
+    /// Makes the requests. `watch` is told every [`TICK`] how many ended, and answers whether to go on.
+    ///
+    /// # Errors
+    /// See there. Requests that fail are none: they are told in [`Moved`].
+    pub fn run(
+        self,
+        backend: &dyn Backend,
+        ring: RingConfig,
+        watch: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<Moved, TransferError> {
+        let info = backend.info();
+        let ring = Ring::new(ring).map_err(TransferError::Ring)?;
+        let open = |source| TransferError::Open { device: info.name.clone(), source };
+        let mut device = backend.open(&ring, self.depth).map_err(open)?;
+        let rules = self.rules();
+        let (mut order, mut data) = self.requests(&ring, info.block_bytes as usize)?;
+        let (id, commands) = (WorkerId { worker: 0, workers: 1, seed: 0 }, Commands::new());
+        let worker = Worker::with(&mut order, &mut data, &rules, id, ring.pool());
+        let mut watcher = Watcher { watch, done: 0, commands: &commands };
+        let (clock, cost, calls) = (Clock::Monotonic, Cost::now(), ring.stats().system_calls);
+        let start = clock.now();
+        let outcome = worker.run(&mut *device, &mut RingTime(&ring), start, &commands, &mut watcher);
+        let outcome = outcome.map_err(|error| match data.failure.take() {
+            Some(failure) => TransferError::Output(failure),
+            None => TransferError::Ring(error),
+        })?;
+        let flush_error = match rules.changes_data() {
+            true => flush(&mut *device, &ring).map_err(TransferError::Ring)?,
+            false => None,
+        };
+        let (elapsed, cost) = (clock.now().since(start), Cost::now().since(cost));
+        let system_calls = ring.stats().system_calls - calls;
+        data.finish().map_err(TransferError::Output)?;
+        let consumed = order.consumed(&mut || (watcher.watch)(watcher.done))?;
+        // The input's thread may have done so while the device was busy: that cost nothing.
+        let summed = consumed.checksum.min(consumed.waited);
+        let figures = &outcome.figures;
+        let failed = figures.counts.errors();
+        let mut moved = Moved {
+            requests: figures.completed() + failed,
+            count: order.range.count,
+            bytes: figures.bytes(),
+            errors: failed + u64::from(flush_error.is_some()),
+            first_error: outcome.first_error.or(flush_error),
+            latency: figures.service(),
+            wrong_blocks: data.wrong_blocks,
+            first_wrong: data.first_wrong,
+            padded_bytes: consumed.padded_bytes,
+            input_left: consumed.left,
+            checksum: None,
+            spent: Spent {
+                checksum: data.spent.checksum + summed,
+                input: consumed.waited - summed,
+                ..data.spent
+            },
+            elapsed,
+            cost,
+            system_calls,
+            health: device.health(),
+        };
+        if moved.is_complete() && moved.errors == 0 {
+            moved.checksum = data.hash.or(consumed.hash).map(|hash| hash.finalize().into());
+        }
+        Ok(moved)
+    }
+
+    /// How the requests are sent: as deep as can be, for as long as it takes.
+    fn rules(&self) -> Workload {
+        let depth = u64::from(self.depth).min(self.count).max(1) as u32;
+        let reads = matches!(self.work, Work::Read(_) | Work::Compare(_));
+        Workload {
+            blocks: vec![BlockSize { size: Size(self.block), weight: 1.0 }],
+            read: if reads { 1.0 } else { 0.0 },
+            queue_depth: depth,
+            // A quarter of the queue at once is worth a system call.
+            reap_batch: (depth / 4).max(1),
+            drain: Span(Duration::MAX),
+            timeout: Span(Duration::ZERO),
+            interval: Span(TICK),
+            force_unit_access: self.force_unit_access,
+            ..Workload::default()
+        }
+    }
+
+    /// The requests and what they carry.
+    fn requests(self, ring: &Ring, block_bytes: usize) -> Result<(Order, Data), TransferError> {
+        let op = match self.work {
+            Work::Read(_) | Work::Compare(_) => Op::Read,
+            Work::Write(_) | Work::Copy { .. } => Op::Write,
+        };
+        let mut range = Range::new(op, self.start, self.length, self.block);
+        range.count = self.count;
+        range.random = self.random.map(|seed| Random::for_part(seed, u64::MAX));
+        let hash = self.sums.then(Sha256::new);
+        let data = match self.work {
+            Work::Read(None) if hash.is_none() => Data::new(Way::Nowhere, None),
+            Work::Read(sink) => {
+                // What was not read leaves a hole in no file.
+                range.ends_with_an_error = sink.is_some();
+                range.keep_together(WINDOW_QUEUES * self.depth as usize);
+                Data::new(Way::Out(InOrder::new(ring.pool().clone()), sink), hash)
+            }
+            Work::Write(pattern) => Data::new(Way::Made(pattern), hash),
+            Work::Compare(pattern) => Data::new(Way::Compared(pattern, block_bytes), None),
+            Work::Copy { input, whole } => {
+                let wanted = Wanted {
+                    length: self.length,
+                    block: self.block,
+                    count: self.count,
+                    block_bytes,
+                    sums: self.sums,
+                    looks_behind: whole,
+                };
+                let input = Input::new(input, wanted).map_err(TransferError::Input)?;
+                let input = Rc::new(RefCell::new(input));
+                let data = Data::new(Way::Input(Rc::clone(&input)), None);
+                return Ok((Order { range, input: Some(input) }, data));
+            }
+        };
+        Ok((Order { range, input: None }, data))
+    }
+}
+
+/// Asks whether to go on.
+struct Watcher<'a> {
+    watch: &'a mut dyn FnMut(u64) -> bool,
+    done: u64,
+    commands: &'a Commands,
+}
+
+impl Recorder for Watcher<'_> {
+    fn interval(&mut self, interval: &Interval) {
+        self.done += interval.figures.completed() + interval.figures.counts.errors();
+        if !(self.watch)(self.done) {
+            self.commands.give(Command::Stop);
+        }
+    }
+}
+
+/// What was written is stable when the transfer ends. Why it may not be.
+fn flush(device: &mut dyn Device, ring: &Ring) -> io::Result<Option<FirstError>> {
+    if device.outstanding() > 0 {
+        return Ok(None); // it does not answer
+    }
+    let request =
+        Request { tag: 0, op: Op::Flush, offset: 0, len: 0, buf: Buf::empty(), force_unit_access: false };
+    let error = match turn::one(ring, device, request)?.result {
+        Ok(()) | Err(DeviceError::Unsupported) => return Ok(None),
+        Err(error) => error,
+    };
+    let (status, op, text) = (status_of(&error), OpKind::Flush, error.to_string());
+    Ok(Some(FirstError { status, op, offset: 0, len: 0, text }))
+}
+
+#[cfg(test)]
+mod tests;

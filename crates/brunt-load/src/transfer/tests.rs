@@ -1,0 +1,111 @@
+//! Transfers over a device in memory.
+
+use std::sync::{Arc, Mutex};
+
+use super::*;
+use brunt_block::backends::memory::MemoryBackend;
+use brunt_block::open_url;
+
+fn range(work: Work) -> Transfer {
+    Transfer {
+        work,
+        start: 4096,
+        length: 60 << 10,
+        block: 8192,
+        count: 8,
+        random: None,
+        depth: 4,
+        force_unit_access: false,
+        sums: true,
+    }
+}
+
+fn run(transfer: Transfer, backend: &dyn Backend) -> Result<Moved, TransferError> {
+    transfer.run(backend, RingConfig::default(), &mut |_| true)
+}
+
+/// A file to look at later.
+#[derive(Clone, Default)]
+struct Kept(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Kept {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn what_is_written_is_compared_and_read() {
+    let backend = MemoryBackend::new(1 << 20, 512).unwrap();
+    let (pattern, other) = (Pattern::Seeded(5), Pattern::Seeded(6));
+    let wrote = run(range(Work::Write(pattern)), &backend).unwrap();
+    assert_eq!((wrote.requests, wrote.bytes, wrote.errors), (8, 60 << 10, 0));
+    let wrong = |pattern| run(range(Work::Compare(pattern)), &backend).unwrap().wrong_blocks;
+    assert_eq!((wrong(pattern), wrong(other)), (0, 120));
+    let kept = Kept::default();
+    let read = run(range(Work::Read(Some(Box::new(kept.clone())))), &backend).unwrap();
+    let mut expected = vec![0; 60 << 10];
+    pattern.fill(4096, &mut expected);
+    assert!(*kept.0.lock().unwrap() == expected);
+    let sum: [u8; 32] = Sha256::digest(&expected).into();
+    assert_eq!((wrote.checksum, read.checksum), (Some(sum), Some(sum)));
+}
+
+#[test]
+fn an_input_may_be_shorter_or_longer_than_the_range() {
+    let backend = MemoryBackend::new(1 << 20, 512).unwrap();
+    let copy = |bytes: usize, whole: bool| {
+        let input = Box::new(io::Cursor::new(vec![7; bytes]));
+        run(range(Work::Copy { input, whole }), &backend).unwrap()
+    };
+    let short = copy(10_000, true);
+    assert_eq!((short.requests, short.count, short.bytes, short.padded_bytes), (2, 2, 10_240, 240));
+    assert_eq!(short.checksum, Some(Sha256::digest(vec![7; 10_000]).into()));
+    assert!(short.is_complete());
+    let (long, part) = (copy((60 << 10) + 1, true), copy((60 << 10) + 1, false));
+    assert_eq!((long.input_left, long.is_complete(), long.checksum), (true, false, None));
+    assert_eq!((part.input_left, part.is_complete(), part.requests), (false, true, 8));
+    assert_eq!(part.checksum, Some(Sha256::digest(vec![7; 60 << 10]).into()));
+}
+
+#[test]
+fn a_watcher_that_has_seen_enough_ends_it() {
+    let backend = open_url("null:1TiB").unwrap();
+    let everything = Transfer { start: 0, length: 1 << 40, count: u64::MAX, ..range(Work::Read(None)) };
+    let mut seen = 0;
+    let moved = everything.run(&*backend, RingConfig::default(), &mut |done| {
+        seen = done;
+        done == 0
+    });
+    let moved = moved.unwrap();
+    assert!(seen > 0 && moved.requests >= seen, "{seen} of {}", moved.requests);
+    assert!(!moved.is_complete() && moved.checksum.is_none());
+}
+
+/// An input that fails after a while.
+struct Torn(usize);
+
+impl Read for Torn {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        if self.0 == 0 {
+            return Err(io::Error::other("torn"));
+        }
+        let len = buf.len().min(self.0);
+        self.0 -= len;
+        Ok(len)
+    }
+}
+
+#[test]
+fn files_that_fail_are_told() {
+    let backend = MemoryBackend::new(1 << 20, 512).unwrap();
+    let torn = run(range(Work::Copy { input: Box::new(Torn(20_000)), whole: true }), &backend);
+    assert!(matches!(torn, Err(TransferError::Input(_))));
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let full = run(range(Work::Read(Some(Box::new(full)))), &backend);
+    assert!(matches!(full, Err(TransferError::Output(_))));
+}
