@@ -1,6 +1,7 @@
 //! What the pipeline hands on: operations and the sums of their data. Sinks (analyses, the
 //! trace) take them. The one rule: everything borrows; a sink copies what it keeps.
 
+use brunt_result::OpKind;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -42,7 +43,17 @@ impl OperationKind {
 
     /// Its name, as the protocol's standard has it.
     pub fn name(self) -> &'static str {
-        dissect::kind_at(self.index()).1
+        dissect::kind_at(self.index()).1.name
+    }
+
+    /// What loads and results call such an operation, if they have one.
+    pub fn op(self) -> Option<OpKind> {
+        dissect::kind_at(self.index()).1.op
+    }
+
+    /// The kinds that loads and results call so, of all protocols.
+    pub fn of_op(op: OpKind) -> impl Iterator<Item = OperationKind> {
+        OperationKind::all().filter(move |kind| kind.op() == Some(op))
     }
 
     /// The dissector that makes such operations.

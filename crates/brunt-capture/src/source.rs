@@ -193,68 +193,8 @@ impl FileSource {
             if bytes.len() < room {
                 bytes.resize(room, 0);
             }
-            // Not until the buffer is full: a pipe may be slow, and its packets wait to be seen.
-            while self.filled < need {
-                match self.input.read(&mut bytes[self.filled..]) {
-                    Ok(0) => {
-                        self.done = true;
-                        break;
-                    }
-                    Ok(count) => self.filled += count,
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                    Err(source) => {
-                        self.done = true;
-                        let path = self.path.clone();
-                        return Err(match source.kind() {
-                            // Decompressors report damage so.
-                            io::ErrorKind::InvalidData
-                            | io::ErrorKind::InvalidInput
-                            | io::ErrorKind::UnexpectedEof
-                            | io::ErrorKind::Other => {
-                                SourceError::Damaged { path, reason: Damage::Packed(source) }
-                            }
-                            _ => SourceError::Io { path, source },
-                        });
-                    }
-                }
-            }
-            loop {
-                match self.format.next(&bytes[self.used..self.filled]) {
-                    Ok(Step::Packet(used, packet)) => {
-                        // All formats put the bytes before the packet's padding and trailer;
-                        // the distance from the buffer's end tells where.
-                        let start = packet.bytes.as_ptr() as usize - bytes.as_ptr() as usize;
-                        packets.push(PacketRef {
-                            time_ns: packet.time_ns,
-                            at: start as u32,
-                            len: packet.bytes.len() as u32,
-                            wire_len: packet.wire_len,
-                            interface: packet.interface,
-                            region: 0,
-                            link: packet.link,
-                        });
-                        self.used += used;
-                    }
-                    Ok(Step::Skip(used)) => self.used += used,
-                    Ok(Step::Incomplete(more)) => {
-                        need = self.used + more;
-                        if packets.is_empty() && self.used > 0 {
-                            bytes.copy_within(self.used..self.filled, 0);
-                            self.filled -= self.used;
-                            self.used = 0;
-                            need = more;
-                        }
-                        break;
-                    }
-                    Err(malformed) => {
-                        self.done = true;
-                        return Err(SourceError::Damaged {
-                            path: self.path.clone(),
-                            reason: Damage::Malformed(malformed),
-                        });
-                    }
-                }
-            }
+            self.read_until(bytes, need)?;
+            need = self.walk(bytes, packets)?;
             if self.done {
                 self.cut_bytes = self.filled - self.used;
                 // Said as what it is: whoever wrote into the pipe, say, failed before its first byte.
@@ -268,6 +208,73 @@ impl FileSource {
             }
         }
         Ok(!packets.is_empty())
+    }
+
+    /// Reads until so many bytes are there, or the end: not until the buffer is full, since a pipe may be slow, and
+    /// its packets wait to be seen.
+    fn read_until(&mut self, bytes: &mut [u8], need: usize) -> Result<(), SourceError> {
+        while self.filled < need {
+            match self.input.read(&mut bytes[self.filled..]) {
+                Ok(0) => {
+                    self.done = true;
+                    break;
+                }
+                Ok(count) => self.filled += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(source) => {
+                    self.done = true;
+                    let path = self.path.clone();
+                    return Err(match source.kind() {
+                        // Decompressors report damage so.
+                        io::ErrorKind::InvalidData
+                        | io::ErrorKind::InvalidInput
+                        | io::ErrorKind::UnexpectedEof
+                        | io::ErrorKind::Other => {
+                            SourceError::Damaged { path, reason: Damage::Packed(source) }
+                        }
+                        _ => SourceError::Io { path, source },
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Lists the packets that were read as a whole; how many bytes the next one needs.
+    fn walk(&mut self, bytes: &mut [u8], packets: &mut Vec<PacketRef>) -> Result<usize, SourceError> {
+        loop {
+            match self.format.next(&bytes[self.used..self.filled]) {
+                Ok(Step::Packet(used, packet)) => {
+                    // All formats put the bytes before the packet's padding and trailer;
+                    // the distance from the buffer's end tells where.
+                    let start = packet.bytes.as_ptr() as usize - bytes.as_ptr() as usize;
+                    packets.push(PacketRef {
+                        time_ns: packet.time_ns,
+                        at: start as u32,
+                        len: packet.bytes.len() as u32,
+                        wire_len: packet.wire_len,
+                        interface: packet.interface,
+                        region: 0,
+                        link: packet.link,
+                    });
+                    self.used += used;
+                }
+                Ok(Step::Skip(used)) => self.used += used,
+                Ok(Step::Incomplete(more)) => {
+                    if packets.is_empty() && self.used > 0 {
+                        bytes.copy_within(self.used..self.filled, 0);
+                        self.filled -= self.used;
+                        self.used = 0;
+                    }
+                    return Ok(self.used + more);
+                }
+                Err(malformed) => {
+                    self.done = true;
+                    let reason = Damage::Malformed(malformed);
+                    return Err(SourceError::Damaged { path: self.path.clone(), reason });
+                }
+            }
+        }
     }
 }
 

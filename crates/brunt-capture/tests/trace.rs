@@ -123,6 +123,32 @@ fn ints(folder: &Path, table: &'static Table, column: &str) -> Vec<i64> {
     all
 }
 
+/// No id stands for two calls or two flows, and what is referred to is there.
+fn rows_refer_to_what_is_there(folder: &Path) {
+    let ids = ints(folder, &tables::OPERATIONS, "record_id");
+    let known: HashSet<i64> = ids.iter().copied().collect();
+    assert_eq!(known.len(), ids.len());
+    for table in [
+        &tables::NAMES,
+        &tables::ATTRIBUTES,
+        &tables::COMPOUNDS,
+        &tables::COMPOUND_ATTRIBUTES,
+        &tables::CHECKSUMS,
+    ] {
+        for id in ints(folder, table, "record_id") {
+            assert!(known.contains(&id), "{id} of {}", table.name);
+        }
+    }
+    let flows = ints(folder, &tables::FLOWS, "flow");
+    let told: HashSet<i64> = flows.iter().copied().collect();
+    assert_eq!(told.len(), flows.len());
+    for table in [&tables::OPERATIONS, &tables::PACKETS] {
+        assert!(ints(folder, table, "flow").iter().all(|flow| told.contains(flow)));
+    }
+    let handles: HashSet<i64> = ints(folder, &tables::HANDLES, "file").into_iter().collect();
+    assert!(ints(folder, &tables::OPERATIONS, "file").iter().all(|file| handles.contains(file)));
+}
+
 /// A trace by several parsers has the rows of a trace by one, told apart and linked; and what is
 /// found in it is what the parsers found, and what one would have.
 #[test]
@@ -181,29 +207,7 @@ fn several_parsers_write_one_trace() {
             }
         }
         assert!(summary.rows >= one.rows);
-        // No id stands for two calls or two flows, and what is referred to is there.
-        let ids = ints(together.path(), &tables::OPERATIONS, "record_id");
-        let known: HashSet<i64> = ids.iter().copied().collect();
-        assert_eq!(known.len(), ids.len());
-        for table in [
-            &tables::NAMES,
-            &tables::ATTRIBUTES,
-            &tables::COMPOUNDS,
-            &tables::COMPOUND_ATTRIBUTES,
-            &tables::CHECKSUMS,
-        ] {
-            for id in ints(together.path(), table, "record_id") {
-                assert!(known.contains(&id), "{id} of {}", table.name);
-            }
-        }
-        let flows = ints(together.path(), &tables::FLOWS, "flow");
-        let told: HashSet<i64> = flows.iter().copied().collect();
-        assert_eq!(told.len(), flows.len());
-        for table in [&tables::OPERATIONS, &tables::PACKETS] {
-            assert!(ints(together.path(), table, "flow").iter().all(|flow| told.contains(flow)));
-        }
-        let handles: HashSet<i64> = ints(together.path(), &tables::HANDLES, "file").into_iter().collect();
-        assert!(ints(together.path(), &tables::OPERATIONS, "file").iter().all(|file| handles.contains(file)));
+        rows_refer_to_what_is_there(together.path());
         // Their sum was written while the capture went on, and at its end.
         let totals = ints(together.path(), &tables::STATISTICS, "packets");
         assert!(totals.iter().all(|packets| *packets as u64 <= ledger.packets));

@@ -126,6 +126,20 @@ impl Encoder {
     }
 }
 
+/// Which rows have a value: run lengths, and before them their length.
+fn put_levels(cells: &Cells, rows: usize, page: &mut Vec<u8>) {
+    page.extend([0; 4]);
+    match cells.nulls {
+        nulls if nulls == 0 || nulls == rows => {
+            packing::varint((rows as u64) << 1, page);
+            page.push(u8::from(nulls == 0));
+        }
+        _ => packing::runs(&cells.levels, 1, |level| level as u64, page),
+    }
+    let len = page.len() as u32 - 4;
+    page[..4].copy_from_slice(&len.to_le_bytes());
+}
+
 /// A column as one page, after a dictionary if it has one.
 fn encode_column(
     scratch: &mut Scratch,
@@ -137,17 +151,7 @@ fn encode_column(
 ) -> Result<(Bytes, ColumnCloseResult), ParquetError> {
     scratch.page.clear();
     if column.nullable {
-        // The length comes before the levels.
-        scratch.page.extend([0; 4]);
-        match cells.nulls {
-            nulls if nulls == 0 || nulls == rows => {
-                packing::varint((rows as u64) << 1, &mut scratch.page);
-                scratch.page.push(u8::from(nulls == 0));
-            }
-            _ => packing::runs(&cells.levels, 1, |level| level as u64, &mut scratch.page),
-        }
-        let len = scratch.page.len() as u32 - 4;
-        scratch.page[..4].copy_from_slice(&len.to_le_bytes());
+        put_levels(cells, rows, &mut scratch.page);
     }
     let laid_out = lay_out(scratch, cells, column);
     let mut sink = TrackedWrite::new(Vec::with_capacity(scratch.page.len() / 4 + 256));

@@ -6,8 +6,9 @@
 use std::collections::VecDeque;
 
 use brunt_lake::{Column, Table};
+use brunt_result::OpKind;
 
-use super::{Claim, Dissector, Flow, Gap, Out, OwnPart, OwnTables, ProtocolInfo, Standing};
+use super::{Claim, Counter, Dissector, Flow, Gap, Kind, Out, OwnPart, OwnTables, ProtocolInfo, Standing};
 use crate::dissect::Detail;
 use crate::limits::Limits;
 use crate::operation::{Direction, FileKey, Message, Operation, OperationKind, Peers, Place, Protocol, Sink};
@@ -203,9 +204,14 @@ impl Dissector for Lines {
     type Tables = Names;
     const NAME: &'static str = "lines";
     const HELP: &'static str = "A toy protocol of lines, for tests";
-    const KINDS: &'static [&'static str] = &["get", "put"];
+    const KINDS: &'static [Kind] = &[Kind::of("get", OpKind::Read), Kind::of("put", OpKind::Write)];
     const PROTOCOLS: &'static [ProtocolInfo] =
         &[ProtocolInfo { name: "LINES", status_name: |status| (status == 2).then_some("not there") }];
+    const COUNTERS: &'static [Counter] = &[Counter {
+        name: "lines_cut",
+        told: "lines cut in two by a gap",
+        doc: "Lines of which a gap took a part.",
+    }];
 
     fn new(_: &Limits) -> Lines {
         Lines
@@ -245,6 +251,7 @@ impl Dissector for Lines {
             let line = std::mem::take(&mut half.line);
             if std::mem::take(&mut half.is_cut) {
                 out.ledger.slow_mode_bytes += line.len() as u64;
+                *out.ledger.own::<Lines>(0) += 1;
                 continue;
             }
             let place = Place { at, len: line.len() as u32 };
@@ -279,6 +286,7 @@ impl Dissector for Lines {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::analysis::report::text;
     use crate::operation::{ChecksumRun, Packet};
     use crate::trace::{Recorder, TraceOptions, replay, tables};
     use crate::{Ledger, Pipeline};
@@ -473,6 +481,13 @@ mod tests {
                 whole.iter().map(|bytes| (!random.chance(0.02)).then(|| bytes.clone())).collect();
             let (found, ledger) = run(&some);
             assert!(ledger.holes > 0 && ledger.slow_mode_entries > 0, "seed {seed}: {ledger:?}");
+            // Its own counter is a line of the report, and a column of the trace.
+            let (_, cut) = ledger.named().find(|(name, _)| *name == "lines_cut").unwrap();
+            let report = text(&crate::Analysis::new().report(&ledger));
+            let line = format!("lines   {cut} lines cut in two by a gap");
+            assert!(cut > 0 && report.contains(&line), "seed {seed}: {report}");
+            assert!(tables::STATISTICS.columns.iter().any(|column| column.name == "lines_cut"));
+            assert_eq!(Ledger::from_counters(ledger.counters()), ledger);
             for operation in &found.operations {
                 let name = operation.split(' ').nth(1).unwrap();
                 assert!(truth.operations.iter().any(|line| line.split(' ').nth(1) == Some(name)), "{name}");

@@ -26,6 +26,7 @@ mod table;
 
 use std::fmt::Debug;
 
+use brunt_result::OpKind;
 use brunt_wire::net::Endpoint;
 
 use crate::ledger::Ledger;
@@ -37,8 +38,8 @@ use crate::trace::files::Files;
 use crate::trace::rows::Registry;
 
 pub(crate) use table::ProtocolTables;
-pub use table::{Conversation, DISSECTORS, Detail, Dissectors, KIND_COUNT, PROTOCOL_COUNT};
-pub(crate) use table::{Registered, kind_at, protocol_at};
+pub use table::{COUNTER_COUNT, Conversation, DISSECTORS, Detail, Dissectors, KIND_COUNT, PROTOCOL_COUNT};
+pub(crate) use table::{OWN_COUNTERS, Registered, kind_at, protocol_at};
 
 /// One direction of a connection, or of datagrams between two endpoints.
 #[derive(Clone, Copy, Debug)]
@@ -185,6 +186,33 @@ pub struct ProtocolInfo {
     pub status_name: fn(u32) -> Option<&'static str>,
 }
 
+/// A kind of operation that a protocol has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kind {
+    /// Its name, as the protocol's standard has it.
+    pub name: &'static str,
+    /// What loads and results call it, if they have such an operation.
+    pub op: Option<OpKind>,
+}
+
+impl Kind {
+    /// One that results call so.
+    pub const fn of(name: &'static str, op: OpKind) -> Kind {
+        Kind { name, op: Some(op) }
+    }
+}
+
+/// Something that a protocol loses, or does not understand, and counts apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counter {
+    /// Its name in ledgers and tables: different from all others.
+    pub name: &'static str,
+    /// What it counts, after a number: "lines cut in two".
+    pub told: &'static str,
+    /// The same in a sentence, for the page of tables.
+    pub doc: &'static str,
+}
+
 /// Turns a protocol's bytes into operations.
 pub trait Dissector: Sized + Debug {
     /// What is kept of a connection; both directions have one together.
@@ -198,9 +226,12 @@ pub trait Dissector: Sized + Debug {
     /// What it is, in a line.
     const HELP: &'static str;
     /// The kinds of its operations: [`OperationKind`](crate::operation::OperationKind) numbers them.
-    const KINDS: &'static [&'static str];
+    const KINDS: &'static [Kind];
     /// The families of messages in it: [`Protocol`](crate::operation::Protocol) numbers them.
     const PROTOCOLS: &'static [ProtocolInfo];
+    /// What it counts beyond the counters of all protocols: [`Ledger::own`] has them, and so have reports
+    /// and traces.
+    const COUNTERS: &'static [Counter] = &[];
 
     /// With what a pipeline may use.
     fn new(limits: &Limits) -> Self;

@@ -3,7 +3,9 @@
 //! operation. The one rule: everything here is made from the table's lines; no protocol is named elsewhere
 //! in this file.
 
-use super::{Claim, Datagram, Dissector, Flow, Gap, Out, OwnPart, OwnTables, ProtocolInfo, Standing};
+use super::{
+    Claim, Counter, Datagram, Dissector, Flow, Gap, Kind, Out, OwnPart, OwnTables, ProtocolInfo, Standing,
+};
 use crate::limits::Limits;
 use crate::operation::{FileKey, Operation, Sink};
 use crate::trace::common::Common;
@@ -16,6 +18,8 @@ pub trait Registered: Dissector {
     const FIRST_KIND: u16;
     /// The number of its first protocol.
     const FIRST_PROTOCOL: u8;
+    /// The number of its first counter.
+    const FIRST_COUNTER: usize;
 }
 
 /// A line of the table, for help and tests.
@@ -26,9 +30,11 @@ pub struct Entry {
     /// What it is.
     pub help: &'static str,
     /// The kinds of its operations.
-    pub kinds: &'static [&'static str],
+    pub kinds: &'static [Kind],
     /// The families of messages in it.
     pub protocols: &'static [ProtocolInfo],
+    /// What it counts apart.
+    pub counters: &'static [Counter],
 }
 
 const fn kinds_before(index: usize) -> usize {
@@ -49,14 +55,41 @@ const fn protocols_before(index: usize) -> usize {
     sum
 }
 
+const fn counters_before(index: usize) -> usize {
+    let (mut at, mut sum) = (0, 0);
+    while at < index {
+        sum += DISSECTORS[at].counters.len();
+        at += 1;
+    }
+    sum
+}
+
+/// How many counters protocols have of their own.
+pub const COUNTER_COUNT: usize = counters_before(DISSECTORS.len());
+
+/// The protocols' own counters, each with its dissector's name.
+pub(crate) const OWN_COUNTERS: [(&str, Counter); COUNTER_COUNT] = {
+    let mut counters = [("", Counter { name: "", told: "", doc: "" }); COUNTER_COUNT];
+    let (mut entry, mut at) = (0, 0);
+    while entry < DISSECTORS.len() {
+        let mut place = 0;
+        while place < DISSECTORS[entry].counters.len() {
+            counters[at] = (DISSECTORS[entry].name, DISSECTORS[entry].counters[place]);
+            (place, at) = (place + 1, at + 1);
+        }
+        entry += 1;
+    }
+    counters
+};
+
 /// How many kinds of operations there are.
 pub const KIND_COUNT: usize = kinds_before(DISSECTORS.len());
 /// How many protocols there are.
 pub const PROTOCOL_COUNT: usize = protocols_before(DISSECTORS.len());
 
-/// The dissector of each kind, and the kind's name.
-static KINDS: [(usize, &str); KIND_COUNT] = {
-    let mut kinds = [(0, ""); KIND_COUNT];
+/// The dissector of each kind, and the kind.
+static KINDS: [(usize, Kind); KIND_COUNT] = {
+    let mut kinds = [(0, Kind { name: "", op: None }); KIND_COUNT];
     let (mut entry, mut at) = (0, 0);
     while entry < DISSECTORS.len() {
         let mut place = 0;
@@ -69,11 +102,11 @@ static KINDS: [(usize, &str); KIND_COUNT] = {
     kinds
 };
 
-/// The dissector of a kind and the kind's name, by its number.
+/// The dissector of a kind and the kind, by its number.
 #[inline]
-pub(crate) fn kind_at(number: usize) -> (&'static Entry, &'static str) {
-    let (dissector, name) = KINDS[number];
-    (&ENTRIES[dissector], name)
+pub(crate) fn kind_at(number: usize) -> (&'static Entry, &'static Kind) {
+    let (dissector, kind) = &KINDS[number];
+    (&ENTRIES[*dissector], kind)
 }
 
 /// The same as [`DISSECTORS`], at a place of its own.
@@ -100,6 +133,7 @@ macro_rules! dissectors {
                 help: <$dissector>::HELP,
                 kinds: <$dissector>::KINDS,
                 protocols: <$dissector>::PROTOCOLS,
+                counters: <$dissector>::COUNTERS,
             }
         ),*];
 
@@ -110,6 +144,7 @@ macro_rules! dissectors {
         impl Registered for $dissector {
             const FIRST_KIND: u16 = kinds_before(Index::$variant as usize) as u16;
             const FIRST_PROTOCOL: u8 = protocols_before(Index::$variant as usize) as u8;
+            const FIRST_COUNTER: usize = counters_before(Index::$variant as usize);
         })*
 
         /// What a pipeline keeps for each protocol.
@@ -326,7 +361,10 @@ dissectors! {
 
 #[cfg(test)]
 mod tests {
+    use brunt_result::OpKind;
+
     use super::*;
+    use crate::ledger::Ledger;
     use crate::operation::{OperationKind, Protocol};
 
     #[test]
@@ -335,12 +373,45 @@ mod tests {
             assert!(DISSECTORS[..index].iter().all(|before| before.name != entry.name));
             assert!(!entry.help.is_empty() && !entry.kinds.is_empty() && !entry.protocols.is_empty());
             for (place, kind) in entry.kinds.iter().enumerate() {
-                assert!(!kind.is_empty() && !entry.kinds[..place].contains(kind), "{kind}");
+                let is_new = entry.kinds[..place].iter().all(|before| before.name != kind.name);
+                assert!(!kind.name.is_empty() && is_new, "{}", kind.name);
             }
         }
-        let kinds = DISSECTORS.iter().flat_map(|entry| entry.kinds.iter().map(|kind| (entry.name, *kind)));
+        let kinds =
+            DISSECTORS.iter().flat_map(|entry| entry.kinds.iter().map(|kind| (entry.name, kind.name)));
         assert!(OperationKind::all().map(|kind| (kind.dissector(), kind.name())).eq(kinds));
         let names: Vec<_> = Protocol::all().map(Protocol::name).collect();
         assert_eq!(names, ["NFSv3", "NFSv4", "MOUNT", "RPC", "LINES"]);
+    }
+
+    #[test]
+    fn every_counter_has_its_own_name() {
+        let names: Vec<_> = Ledger::default().named().map(|(name, _)| name).collect();
+        for (index, name) in names.iter().enumerate() {
+            assert!(!names[..index].contains(name), "{name}");
+        }
+        for (dissector, counter) in OWN_COUNTERS {
+            assert!(names.contains(&counter.name) && !counter.told.is_empty(), "{dissector}");
+            assert!(counter.doc.ends_with('.'), "{}", counter.doc);
+        }
+    }
+
+    /// What a capture and a load call by different names is one operation, found from either side.
+    #[test]
+    fn kinds_are_mapped_both_ways() {
+        for kind in OperationKind::all() {
+            let back = kind.op().map(|op| OperationKind::of_op(op).any(|other| other == kind));
+            assert_ne!(back, Some(false), "{}", kind.name());
+        }
+        for op in brunt_result::op::TABLE {
+            let kinds: Vec<_> = OperationKind::of_op(op.kind).collect();
+            assert!(kinds.iter().all(|kind| kind.op() == Some(op.kind)));
+            // NFS has no kind that only truncates: it is a SETATTR.
+            let has = !matches!(op.kind, OpKind::Truncate | OpKind::WriteZeroes);
+            assert_eq!(kinds.iter().any(|kind| kind.dissector() == "rpc"), has, "{}", op.name);
+        }
+        let names = |op| OperationKind::of_op(op).map(OperationKind::name).collect::<Vec<_>>();
+        assert_eq!(names(OpKind::ReadDirectory), ["READDIR", "READDIRPLUS"]);
+        assert_eq!(names(OpKind::Write), ["WRITE", "put"]);
     }
 }

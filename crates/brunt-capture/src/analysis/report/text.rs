@@ -1,11 +1,13 @@
 //! A report for people: at most 80 columns wide. Printed by `brunt analyze` and `brunt capture`. The one
-//! rule: it knows the rows of a report and nothing else.
+//! rule: it knows the rows of a report, and what its counters are called.
 
 use std::fmt::Write;
 
 use brunt_core::units::format_size;
 
 use brunt_result::capture::{Ranking, Report};
+
+use crate::dissect::OWN_COUNTERS;
 
 /// Lines of each ranking.
 const PRINTED: usize = 5;
@@ -193,13 +195,10 @@ fn write_ledger(report: &Report, o: &mut String) {
     );
     let _ =
         writeln!(o, "  replies {} seen, {} without their call", l.of("replies"), l.of("replies_unmatched"));
-    if l.of("compounds_unparsed") + l.of("attributes_unparsed") > 0 {
-        let _ = writeln!(
-            o,
-            "  NFSv4   {} compounds with unknown operations, {} attribute lists with unknown attributes",
-            l.of("compounds_unparsed"),
-            l.of("attributes_unparsed")
-        );
+    for (dissector, counter) in OWN_COUNTERS {
+        if l.of(counter.name) > 0 {
+            let _ = writeln!(o, "  {dissector:<7} {} {}", l.of(counter.name), counter.told);
+        }
     }
     if l.of("bodies_malformed") + l.of("bytes_unclaimed") > 0 {
         let _ = writeln!(

@@ -2,9 +2,11 @@
 //! operations of NFSv4. What both versions of NFS call by one name is one kind. The one rule: nobody
 //! numbers them by hand; names are looked up when the program is compiled.
 
+use brunt_result::OpKind;
 use brunt_wire::nfs::{v3, v4};
 
 use super::Rpc;
+use crate::dissect::Kind;
 use crate::operation::OperationKind;
 
 const NFS3: usize = v3::Procedure::ALL.len();
@@ -45,7 +47,7 @@ const fn v4_only() -> usize {
 }
 
 /// Their names, by number.
-pub const NAMES: [&str; V4_FROM + v4_only()] = {
+const NAMES: [&str; V4_FROM + v4_only()] = {
     let mut names = [""; V4_FROM + v4_only()];
     let mut at = 0;
     while at < NFS3 {
@@ -66,6 +68,47 @@ pub const NAMES: [&str; V4_FROM + v4_only()] = {
         op += 1;
     }
     names
+};
+
+/// What loads and results call them, where they have such an operation.
+const OPS: [Kind; 21] = [
+    Kind::of("READ", OpKind::Read),
+    Kind::of("READ_PLUS", OpKind::Read),
+    Kind::of("WRITE", OpKind::Write),
+    Kind::of("COMMIT", OpKind::Flush),
+    Kind::of("DEALLOCATE", OpKind::Unmap),
+    Kind::of("LOOKUP", OpKind::Lookup),
+    Kind::of("CREATE", OpKind::Create),
+    Kind::of("REMOVE", OpKind::Remove),
+    Kind::of("OPEN", OpKind::Open),
+    Kind::of("CLOSE", OpKind::Close),
+    Kind::of("GETATTR", OpKind::GetAttributes),
+    Kind::of("SETATTR", OpKind::SetAttributes),
+    Kind::of("READDIR", OpKind::ReadDirectory),
+    Kind::of("READDIRPLUS", OpKind::ReadDirectory),
+    Kind::of("RENAME", OpKind::Rename),
+    Kind::of("LINK", OpKind::Link),
+    Kind::of("SYMLINK", OpKind::SymbolicLink),
+    Kind::of("READLINK", OpKind::ReadLink),
+    Kind::of("MKDIR", OpKind::MakeDirectory),
+    Kind::of("RMDIR", OpKind::RemoveDirectory),
+    Kind::of("ACCESS", OpKind::Access),
+];
+
+/// All of them, by number.
+pub const KINDS: [Kind; NAMES.len()] = {
+    let mut kinds = [Kind { name: "", op: None }; NAMES.len()];
+    let mut at = 0;
+    while at < NAMES.len() {
+        kinds[at].name = NAMES[at];
+        at += 1;
+    }
+    let mut op = 0;
+    while op < OPS.len() {
+        kinds[numbered(OPS[op].name) as usize].op = OPS[op].op;
+        op += 1;
+    }
+    kinds
 };
 
 const fn numbered(name: &str) -> u16 {

@@ -23,7 +23,7 @@ pub(crate) use kinds::{COMMIT, GETATTR, OTHER, WRITE};
 pub use programs::Body;
 pub(crate) use programs::OTHER as RPC;
 
-use super::{Claim, Datagram, Dissector, Flow, Gap, Out, OwnPart, ProtocolInfo, Standing};
+use super::{Claim, Counter, Datagram, Dissector, Flow, Gap, Kind, Out, OwnPart, ProtocolInfo, Standing};
 use crate::limits::Limits;
 use crate::operation::{FileKey, Operation, Place, Sink};
 use matcher::{Matcher, MessageEnd};
@@ -60,6 +60,10 @@ impl Connection {
     }
 }
 
+/// Places of the counters.
+const COMPOUNDS_UNPARSED: usize = 0;
+const ATTRIBUTES_UNPARSED: usize = 1;
+
 /// The dissector.
 #[derive(Debug)]
 pub struct Rpc {
@@ -72,8 +76,20 @@ impl Dissector for Rpc {
     type Tables = tables::RpcTables;
     const NAME: &'static str = "rpc";
     const HELP: &'static str = "ONC RPC on any port: NFSv3, NFSv4 and MOUNT";
-    const KINDS: &'static [&'static str] = &kinds::NAMES;
+    const KINDS: &'static [Kind] = &kinds::KINDS;
     const PROTOCOLS: &'static [ProtocolInfo] = programs::PROTOCOLS;
+    const COUNTERS: &'static [Counter] = &[
+        Counter {
+            name: "compounds_unparsed",
+            told: "NFSv4 compounds with unknown operations",
+            doc: "NFSv4 compounds with an operation that is not known: what stands behind it was not read.",
+        },
+        Counter {
+            name: "attributes_unparsed",
+            told: "NFSv4 attribute lists with unknown attributes",
+            doc: "NFSv4 attribute lists with an attribute that is not known: what stands behind it was not read.",
+        },
+    ];
 
     fn new(limits: &Limits) -> Rpc {
         Rpc { matcher: Matcher::new(limits.calls_waiting, limits.call_timeout_ns) }

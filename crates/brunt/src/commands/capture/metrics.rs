@@ -86,6 +86,13 @@ impl Page {
 /// The page for a picture.
 pub fn page(picture: &Picture) -> String {
     let mut page = Page(String::new());
+    ledger(&mut page, picture);
+    live(&mut page, picture);
+    operations(&mut page, picture);
+    page.0
+}
+
+fn ledger(page: &mut Page, picture: &Picture) {
     let glance = &picture.glance;
     // The ledger's own names say what is counted.
     if let Ok(serde_json::Value::Object(ledger)) = serde_json::to_value(&glance.ledger) {
@@ -99,6 +106,9 @@ pub fn page(picture: &Picture) -> String {
             }
         }
     }
+}
+
+fn live(page: &mut Page, picture: &Picture) {
     let live = &picture.live;
     page.single(
         "brunt_capture_packets_offered_total",
@@ -118,7 +128,12 @@ pub fn page(picture: &Picture) -> String {
         "Packets that the interfaces lost before the ring.",
         live.card_losses,
     );
-    page.single("brunt_capture_kept_bytes", "gauge", "Bytes kept of what is incomplete.", glance.kept_bytes);
+    page.single(
+        "brunt_capture_kept_bytes",
+        "gauge",
+        "Bytes kept of what is incomplete.",
+        picture.glance.kept_bytes,
+    );
     page.single(
         "brunt_capture_messages_total",
         "counter",
@@ -129,6 +144,10 @@ pub fn page(picture: &Picture) -> String {
     for (index, queued) in picture.queued.iter().enumerate() {
         let _ = writeln!(page.0, "brunt_capture_queued_parcels{{parser=\"{index}\"}} {queued}");
     }
+}
+
+fn operations(page: &mut Page, picture: &Picture) {
+    let glance = &picture.glance;
     type Value = fn(&brunt_capture::analysis::OperationGlance) -> u64;
     let by_operation: [(&str, &str, Value); 3] = [
         ("brunt_nfs_operations_total", "Operations called.", |o| o.calls),
@@ -154,5 +173,4 @@ pub fn page(picture: &Picture) -> String {
         let _ = writeln!(page.0, "{name}_sum{{{label}}} {}", latency.sum_ns() as f64 * 1e-9);
         let _ = writeln!(page.0, "{name}_count{{{label}}} {}", latency.count());
     }
-    page.0
 }

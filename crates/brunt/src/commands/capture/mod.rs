@@ -120,7 +120,11 @@ impl super::Subcommand for Capture {
 }
 
 impl Capture {
-    fn live(&self, output: &Output) -> Done {
+    /// What the rings are asked for.
+    ///
+    /// # Errors
+    /// Options that do not go together.
+    fn live_options(&self) -> Result<LiveOptions, Failure> {
         if self.ports.len() > brunt_capture::live::PORTS_MAX {
             return Err(Failure::usage(format!("{} ports: at most 32 can be filtered", self.ports.len())));
         }
@@ -135,7 +139,7 @@ impl Capture {
             return Err(Failure::usage("--source xdp knows no --port, --rings and --hardware-times")
                 .advise("All packets come, by a socket for each of the interface's queues"));
         }
-        let options = LiveOptions {
+        Ok(LiveOptions {
             origin: if xdp { live::Origin::Xdp } else { live::Origin::Packet },
             ring_bytes: self.ring.0 as usize,
             rings: usize::from(self.rings),
@@ -143,7 +147,11 @@ impl Capture {
             promiscuous: !self.no_promiscuous,
             hardware_times: self.hardware_times,
             ports: self.ports.clone(),
-        };
+        })
+    }
+
+    fn live(&self, output: &Output) -> Done {
+        let options = self.live_options()?;
         let workers = usize::from(self.workers);
         let watch = Watch::start(workers, self.metrics, self.plain, output)?;
         let capture =
@@ -176,7 +184,7 @@ impl Capture {
             "the kernel offered {} packets, {} of them had no room in the ring; times are {}",
             live.counters.offered,
             live.counters.dropped,
-            match (xdp, live.counters.hardware_times) {
+            match (self.source == Origin::Xdp, live.counters.hardware_times) {
                 (true, _) => "those at which they were read",
                 (false, 0) => "the kernel's",
                 (false, _) => "the network card's",

@@ -9,7 +9,7 @@ use brunt_core::units::format_size;
 use ratatui::DefaultTerminal;
 use ratatui::Frame;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyModifiers};
-use ratatui::layout::{Constraint, Layout};
+use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Style};
 use ratatui::text::Line;
 use ratatui::widgets::{Block, Paragraph, Row, Table};
@@ -145,24 +145,7 @@ fn draw(frame: &mut Frame<'_>, now: &Picture, before: &Picture) {
     let data = format!("read {}/s   written {}/s   (q stops)", bytes(rates.data[0]), bytes(rates.data[1]));
     frame.render_widget(Paragraph::new(vec![Line::from(title), Line::from(data)]), head);
 
-    let mut busiest: Vec<_> = now.glance.operations.iter().collect();
-    busiest.sort_by_key(|operation| std::cmp::Reverse(operation.calls));
-    let rows = busiest.iter().map(|o| {
-        let earlier = before.glance.operations.iter().find(|other| other.name == o.name);
-        let calls = o.calls.saturating_sub(earlier.map_or(0, |earlier| earlier.calls));
-        Row::new([
-            o.name.to_string(),
-            format!("{:.0}", calls as f64 / rates.seconds),
-            o.calls.to_string(),
-            o.errors.to_string(),
-            time(o.latency.quantile_ns(0.5)),
-            time(o.latency.quantile_ns(0.99)),
-        ])
-    });
-    let widths = [18, 10, 12, 10, 10, 10].map(Constraint::Length);
-    let header = Row::new(["operation", "/s", "calls", "errors", "median", "99 %"]).style(HEADING);
-    frame.render_widget(Table::new(rows, widths).header(header), operations);
-
+    operations_table(frame, operations, now, before, rates.seconds);
     let before_files = |key| before.glance.files.iter().find(|file| file.0 == key).map(|file| file.2);
     let rows =
         now.glance.files.iter().map(|(key, path, load)| hot(path, load, before_files(*key), rates.seconds));
@@ -176,6 +159,32 @@ fn draw(frame: &mut Frame<'_>, now: &Picture, before: &Picture) {
         .map(|(address, load)| hot(&address.to_string(), load, before_clients(*address), rates.seconds));
     hot_table(frame, clients, "hottest clients", rows);
 
+    ledger_block(frame, ledger, now);
+}
+
+/// The kinds of operations, the busiest first.
+fn operations_table(frame: &mut Frame<'_>, area: Rect, now: &Picture, before: &Picture, seconds: f64) {
+    let mut busiest: Vec<_> = now.glance.operations.iter().collect();
+    busiest.sort_by_key(|operation| std::cmp::Reverse(operation.calls));
+    let rows = busiest.iter().map(|o| {
+        let earlier = before.glance.operations.iter().find(|other| other.name == o.name);
+        let calls = o.calls.saturating_sub(earlier.map_or(0, |earlier| earlier.calls));
+        Row::new([
+            o.name.to_string(),
+            format!("{:.0}", calls as f64 / seconds),
+            o.calls.to_string(),
+            o.errors.to_string(),
+            time(o.latency.quantile_ns(0.5)),
+            time(o.latency.quantile_ns(0.99)),
+        ])
+    });
+    let widths = [18, 10, 12, 10, 10, 10].map(Constraint::Length);
+    let header = Row::new(["operation", "/s", "calls", "errors", "median", "99 %"]).style(HEADING);
+    frame.render_widget(Table::new(rows, widths).header(header), area);
+}
+
+/// What was lost and what waits.
+fn ledger_block(frame: &mut Frame<'_>, area: Rect, now: &Picture) {
     let (l, c) = (&now.glance.ledger, &now.live.counters);
     let lines = [
         format!(
@@ -197,7 +206,7 @@ fn draw(frame: &mut Frame<'_>, now: &Picture, before: &Picture) {
     ];
     let style = if c.dropped > 0 { Style::new().fg(Color::Red) } else { Style::new() };
     let block = Block::new().title("ledger").style(style);
-    frame.render_widget(Paragraph::new(lines.map(Line::from).to_vec()).block(block), ledger);
+    frame.render_widget(Paragraph::new(lines.map(Line::from).to_vec()).block(block), area);
 }
 
 const HEADING: Style = Style::new().fg(Color::Cyan);
@@ -212,12 +221,7 @@ fn hot(name: &str, load: &Load, before: Option<Load>, seconds: f64) -> Row<'stat
     Row::new([name, format!("{operations:.0}"), format!("{}/s", bytes(moved)), load.operations.to_string()])
 }
 
-fn hot_table<'a>(
-    frame: &mut Frame<'_>,
-    area: ratatui::layout::Rect,
-    title: &'a str,
-    rows: impl Iterator<Item = Row<'a>>,
-) {
+fn hot_table<'a>(frame: &mut Frame<'_>, area: Rect, title: &'a str, rows: impl Iterator<Item = Row<'a>>) {
     let widths = [52, 10, 12, 12].map(Constraint::Length);
     let header = Row::new([title, "op/s", "data", "op"]).style(HEADING);
     frame.render_widget(Table::new(rows, widths).header(header), area);

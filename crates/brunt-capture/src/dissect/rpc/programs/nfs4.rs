@@ -9,7 +9,7 @@ use crate::checksum::BlockSums;
 use crate::dissect::Out;
 use crate::dissect::rpc::compound::{self, Moved};
 use crate::dissect::rpc::data::{DataTarget, sum_whole};
-use crate::dissect::rpc::kinds;
+use crate::dissect::rpc::{ATTRIBUTES_UNPARSED, COMPOUNDS_UNPARSED, Rpc, kinds};
 use crate::operation::{FileKey, Sink};
 
 /// NFS version 4: COMPOUND, and NULL.
@@ -98,7 +98,8 @@ fn walk<S: Sink>(
                 }
             }
             Some(v4::ResultBody::Getattr { attributes }) => {
-                out.ledger.attributes_unparsed += u64::from(attributes.parse().unparsed.is_some());
+                *out.ledger.own::<Rpc>(ATTRIBUTES_UNPARSED) +=
+                    u64::from(attributes.parse().unparsed.is_some());
             }
             _ => {}
         }
@@ -107,7 +108,7 @@ fn walk<S: Sink>(
     for (end, damaged) in [walk.call_end(), walk.reply_end()].into_iter().zip(damaged) {
         match end {
             None => {}
-            Some(v4::End::Unknown(_)) => out.ledger.compounds_unparsed += 1,
+            Some(v4::End::Unknown(_)) => *out.ledger.own::<Rpc>(COMPOUNDS_UNPARSED) += 1,
             Some(v4::End::Error(ParseError::Incomplete(_))) if damaged => {}
             Some(v4::End::Error(_)) => out.ledger.bodies_malformed += 1,
         }

@@ -212,29 +212,19 @@ impl Nfs3 {
         files: &mut Files,
         common: &mut Common,
     ) {
-        let (id, args, to) = (of.id, of.args, &mut self.attributes);
+        let (id, to) = (of.id, &mut self.attributes);
         let Subjects { file, found, second } = *subjects;
         match results {
             ResultBody::Empty => {}
             ResultBody::Failed { attributes, wcc } => {
-                // LINK's object and directory, RENAME's two, or what one there is.
-                let rename = matches!(args, Some(v3::Args::Rename { .. }));
-                let link = matches!(args, Some(v3::Args::Link { .. }));
-                let object = matches!(
-                    args,
-                    Some(v3::Args::Setattr { .. } | v3::Args::Write { .. } | v3::Args::Commit { .. })
-                );
                 to.record(id, Role::Object, None, file, *attributes, common);
-                let role = if object { Role::Object } else { Role::Directory };
-                to.record_wcc(id, role, if link { second } else { file }, &wcc[0], common);
-                let role = if rename { Role::SecondDirectory } else { Role::Directory };
-                to.record_wcc(id, role, second, &wcc[1], common);
+                self.record_failed(of, wcc, subjects, common);
             }
             ResultBody::Getattr { attributes } => {
                 to.record(id, Role::Object, None, file, Some(attributes), common);
             }
             ResultBody::Changed { wcc } => {
-                let object = matches!(args, None | Some(v3::Args::Setattr { .. }));
+                let object = matches!(of.args, None | Some(v3::Args::Setattr { .. }));
                 let role = if object { Role::Object } else { Role::Directory };
                 to.record_wcc(id, role, file, wcc, common);
             }
@@ -274,6 +264,27 @@ impl Nfs3 {
                 }
             }
         }
+    }
+
+    /// What a call that failed says of LINK's object and directory, of RENAME's two directories, or of what one there is.
+    fn record_failed(
+        &mut self,
+        of: &Nfs3Exchange<'_>,
+        wcc: &[v3::Wcc<'_>; 2],
+        subjects: &Subjects,
+        common: &mut Common,
+    ) {
+        let Subjects { file, second, .. } = *subjects;
+        let object = matches!(
+            of.args,
+            Some(v3::Args::Setattr { .. } | v3::Args::Write { .. } | v3::Args::Commit { .. })
+        );
+        let is_link = matches!(of.args, Some(v3::Args::Link { .. }));
+        let role = if object { Role::Object } else { Role::Directory };
+        self.attributes.record_wcc(of.id, role, if is_link { second } else { file }, &wcc[0], common);
+        let is_rename = matches!(of.args, Some(v3::Args::Rename { .. }));
+        let role = if is_rename { Role::SecondDirectory } else { Role::Directory };
+        self.attributes.record_wcc(of.id, role, second, &wcc[1], common);
     }
 
     fn entry(&mut self, id: i64, index: i64, entry: &v3::Entry<'_>, file: Option<i64>, common: &mut Common) {

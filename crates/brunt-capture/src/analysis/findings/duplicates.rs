@@ -1,0 +1,26 @@
+//! Data that is there more than once, or zeros.
+
+use super::Rule;
+use crate::analysis::Analysis;
+use crate::analysis::report::Finding;
+use crate::ledger::Ledger;
+
+/// The rule.
+pub(super) const RULE: Rule = Rule { find, needs_operations: true };
+
+fn find(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
+    let [read, written] = analysis.all.duplicates.blocks();
+    let (share, zeros) = (analysis.all.duplicates.duplicate_share(), analysis.all.duplicates.zero_share());
+    if read + written >= 2048 && share >= 0.2 {
+        findings.push(Finding {
+            kind: "duplicates".into(),
+            text: format!(
+                "{:.0} % of the different blocks that went by have content that lies elsewhere too; {:.0} % \
+                 of all blocks are zeros.",
+                100.0 * share,
+                100.0 * zeros
+            ),
+            advice: "Deduplication or zero detection would save about this share of space.".into(),
+        });
+    }
+}

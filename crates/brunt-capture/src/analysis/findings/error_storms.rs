@@ -1,0 +1,46 @@
+//! Operations that keep failing in the same way. Names that are not there are asked for by every search of a path: only
+//! many of them are a finding.
+
+use std::borrow::Cow;
+
+use super::{Rule, percent, plural};
+use crate::analysis::Analysis;
+use crate::analysis::report::Finding;
+use crate::ledger::Ledger;
+
+/// The rule.
+pub(super) const RULE: Rule = Rule { find, needs_operations: true };
+
+fn find(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
+    let calls = analysis.all.mix.calls();
+    for storm in analysis.all.errors.storms() {
+        let of_all = percent(storm.count, calls);
+        let of_these = percent(storm.count, analysis.all.mix.of(storm.operation).calls);
+        let name = storm.operation.name();
+        // Looking for names that are not there is how programs search their paths.
+        let ordinary = matches!((name, storm.status.status), ("LOOKUP" | "ACCESS" | "OPEN", 2));
+        let threshold = if ordinary { 20.0 } else { 1.0 };
+        if of_all < threshold || storm.count < 50 {
+            continue;
+        }
+        let status = storm.status.name();
+        findings.push(Finding {
+            kind: "error-storm".into(),
+            text: format!(
+                "{} client{} issued {} {name}s that failed with {status}: {of_these:.0} % of all {name}s \
+                 and {of_all:.1} % of all operations; {} alone had {}.",
+                storm.clients,
+                plural(storm.clients),
+                storm.count,
+                storm.first.0,
+                storm.first.1
+            ),
+            advice: Cow::Borrowed(match storm.status.status {
+                70 => "A stale handle never becomes valid again: remount on those clients or restart what holds the file open.",
+                13 | 1 => "Programs that are refused and try again: check permissions and the export's options.",
+                28 | 69 => "Writes fail for want of room: free space or raise the quota.",
+                _ => "An operation that keeps failing the same way costs the server as much as one that works.",
+            }),
+        });
+    }
+}

@@ -1,0 +1,33 @@
+//! Clients that ask for the attributes of a file again and again.
+
+use super::{Rule, percent};
+use crate::analysis::Analysis;
+use crate::analysis::report::Finding;
+use crate::dissect::rpc::GETATTR;
+use crate::ledger::Ledger;
+
+/// The rule.
+pub(super) const RULE: Rule = Rule { find, needs_operations: true };
+
+fn find(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
+    let (calls, getattrs) = (analysis.all.mix.calls(), analysis.all.mix.of(GETATTR).calls);
+    let seconds = analysis.all.rates.duration_s().max(1e-9);
+    let Some((_, top)) = analysis.all.hot.pairs.iter().max_by_key(|(_, pair)| pair.getattrs) else { return };
+    let top_rate = f64::from(top.getattrs) / seconds;
+    // Attribute caches hold for three seconds at least: more than one GETATTR a second for
+    // one file by one client means that the cache is off.
+    if percent(getattrs, calls) >= 20.0 && top_rate >= 1.0 && top.getattrs >= 20 {
+        findings.push(Finding {
+            kind: "getattr-storm".into(),
+            text: format!(
+                "GETATTR makes {:.0} % of all operations, {:.0} a second; {} asks for {} {:.0} times a second.",
+                percent(getattrs, calls),
+                getattrs as f64 / seconds,
+                top.client(),
+                analysis.all.hot.path(top.file),
+                top_rate
+            ),
+            advice: "Check actimeo/noac on the clients: files that rarely change can be cached longer.".into(),
+        });
+    }
+}

@@ -1,0 +1,36 @@
+//! A few files that take much of the load.
+
+use super::{Rule, percent};
+use crate::analysis::Analysis;
+use crate::analysis::report::Finding;
+use crate::ledger::Ledger;
+use crate::operation::FileKey;
+
+/// The rule.
+pub(super) const RULE: Rule = Rule { find, needs_operations: true };
+
+fn find(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
+    let mut files: Vec<_> = analysis.all.hot.files.iter().filter(|(_, f)| f.load.operations > 0).collect();
+    if files.len() < 250 {
+        return;
+    }
+    let count = files.len();
+    // The first 25 are enough, and the first of all.
+    let order =
+        |(key, f): &(u64, &crate::analysis::hot::FileEntry)| (std::cmp::Reverse(f.load.operations), *key);
+    files.select_nth_unstable_by_key(25, order);
+    files.truncate(25);
+    files.sort_unstable_by_key(order);
+    let top: u64 = files.iter().map(|(_, f)| f.load.operations).sum();
+    let share = percent(top, analysis.all.hot.total.operations);
+    if share >= 25.0 {
+        findings.push(Finding {
+            kind: "hot-files".into(),
+            text: format!(
+                "25 of {count} files and directories take {share:.0} % of the operations; {} is the hottest.",
+                analysis.all.hot.path(FileKey(files[0].0))
+            ),
+            advice: "A small cache or a faster tier for these serves much of the load.".into(),
+        });
+    }
+}

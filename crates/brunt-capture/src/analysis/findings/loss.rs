@@ -1,0 +1,70 @@
+//! What the capture lacks: said however few operations are left of it, with its cause. What a capture's start and end cut
+//! in two is not counted as loss.
+
+use std::borrow::Cow;
+
+use brunt_core::units::format_size;
+
+use super::{Rule, percent};
+use crate::analysis::Analysis;
+use crate::analysis::report::Finding;
+use crate::ledger::Ledger;
+
+/// The rule.
+pub(super) const RULE: Rule = Rule { find, needs_operations: false };
+
+fn find(_: &Analysis, ledger: &Ledger, findings: &mut Vec<Finding>) {
+    let lost = ledger.replies_unmatched + ledger.records_lost;
+    let operations = ledger.calls + lost;
+    let holes = format_size(ledger.hole_bytes);
+    // A snap length takes from most packets that carry data, a tap from some packets all.
+    let cut = percent(ledger.packets_cut, ledger.packets) >= 1.0;
+    // One or two of a handful are those that the capture's start and end cut in two.
+    let counts = lost >= 10 || operations >= 100;
+    if counts && percent(lost, operations) >= 0.1 || ledger.packets_dropped > 0 {
+        findings.push(Finding {
+            kind: "capture-loss".into(),
+            text: format!(
+                "At least {lost} of {operations} operations were not captured as a whole ({:.1} %); {} of {} \
+                 packets ({:.1} %) were dropped before they were looked at, {} were cut, and {holes} are \
+                 missing from the streams, with {} holes.",
+                percent(lost, operations),
+                ledger.packets_dropped,
+                ledger.packets + ledger.packets_dropped,
+                percent(ledger.packets_dropped, ledger.packets + ledger.packets_dropped),
+                ledger.packets_cut,
+                ledger.holes
+            ),
+            advice: Cow::Borrowed(if ledger.packets_dropped > 0 {
+                "This host did not keep up: a larger --ring, more --rings and --workers help. Rates and counts \
+                 below are low by the larger of these shares."
+            } else if cut {
+                "Headers lay beyond the capture's snap length: raise it (512 bytes are enough for names and \
+                 handles). Rates and counts below are low by about this share."
+            } else {
+                "Rates and counts below are low by about this share; the tap or mirror port drops packets."
+            }),
+        });
+    } else if ledger.records_damaged >= 10
+        && percent(ledger.records_damaged, ledger.calls + ledger.replies) >= 1.0
+    {
+        findings.push(Finding {
+            kind: "capture-incomplete".into(),
+            text: format!(
+                "{} of {} calls and replies were not captured to their end: {holes} are missing, {} of them \
+                 file data ({:.0} % of it).",
+                ledger.records_damaged,
+                ledger.calls + ledger.replies,
+                format_size(ledger.data_bytes_missing),
+                percent(ledger.data_bytes_missing, ledger.data_bytes + ledger.data_bytes_missing)
+            ),
+            advice: Cow::Borrowed(if cut {
+                "The capture's snap length cut them. Counts, sizes and latencies hold; checksums and \
+                 duplicates know only what was captured."
+            } else {
+                "The tap or mirror port drops packets. Counts, sizes and latencies hold; checksums and \
+                 duplicates know only what was captured."
+            }),
+        });
+    }
+}

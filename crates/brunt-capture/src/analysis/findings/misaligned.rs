@@ -1,0 +1,37 @@
+//! Clients that read and write at offsets that are no multiple of 4,096 bytes.
+
+use super::{Rule, percent, plural};
+use crate::analysis::Analysis;
+use crate::analysis::report::Finding;
+use crate::ledger::Ledger;
+
+/// The rule.
+pub(super) const RULE: Rule = Rule { find, needs_operations: true };
+
+fn find(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
+    let mut clients: Vec<_> = analysis
+        .all
+        .hot
+        .clients
+        .iter()
+        .map(|(_, client)| client)
+        .filter(|c| c.transfers >= 50 && percent(c.misaligned, c.transfers) >= 20.0)
+        .collect();
+    clients.sort_by_key(|c| (std::cmp::Reverse(c.misaligned), c.address));
+    let Some(first) = clients.first() else { return };
+    findings.push(Finding {
+        kind: "misaligned".into(),
+        text: format!(
+            "{} client{} read and write at offsets that are no multiple of 4,096 bytes; {} does in {:.0} % \
+             of its {} READs and WRITEs.",
+            clients.len(),
+            plural(clients.len()),
+            first.address,
+            percent(first.misaligned, first.transfers),
+            first.transfers
+        ),
+        advice:
+            "Such writes cost a block store a read first: look for direct I/O or misaligned virtual disks."
+                .into(),
+    });
+}

@@ -1,0 +1,88 @@
+//! What an administrator should be told, in words, each with its evidence. A rule is one file here and one line in
+//! [`RULES`]. The one rule of all: a finding is made only when its threshold is passed, and says the figures it rests on.
+
+mod commits;
+mod duplicates;
+mod error_storms;
+mod getattr_storm;
+mod hot_files;
+mod loss;
+mod misaligned;
+mod slow_tail;
+
+use super::Analysis;
+use super::report::Finding;
+use crate::ledger::Ledger;
+
+/// A rule that may make findings.
+struct Rule {
+    find: fn(&Analysis, &Ledger, &mut Vec<Finding>),
+    /// Whether it says nothing of a handful of operations.
+    needs_operations: bool,
+}
+
+/// All rules, in the order of their findings. What is missing comes first: where that is most, the few operations that
+/// are left say nothing else.
+const RULES: &[Rule] = &[
+    loss::RULE,
+    error_storms::RULE,
+    getattr_storm::RULE,
+    misaligned::RULE,
+    hot_files::RULE,
+    slow_tail::RULE,
+    duplicates::RULE,
+    commits::RULE,
+];
+
+/// A handful of operations proves nothing.
+const OPERATIONS_MIN: u64 = 100;
+
+/// All that is found.
+pub(super) fn find(analysis: &Analysis, ledger: &Ledger) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let enough = analysis.all.mix.calls() >= OPERATIONS_MIN;
+    for rule in RULES.iter().filter(|rule| enough || !rule.needs_operations) {
+        (rule.find)(analysis, ledger, &mut findings);
+    }
+    findings
+}
+
+fn percent(part: u64, whole: u64) -> f64 {
+    100.0 * part as f64 / whole.max(1) as f64
+}
+
+fn plural(count: usize) -> &'static str {
+    if count == 1 { "" } else { "s" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a capture lacks is said however few operations are left of it, with its cause; what
+    /// its start and end cut is not.
+    #[test]
+    fn what_is_missing_is_said() {
+        let check = |ledger: Ledger, expected: Option<(&str, &str)>| {
+            let found = find(&Analysis::new(), &ledger);
+            let found = found.first().map(|finding| (&*finding.kind, &*finding.advice));
+            assert_eq!(found.map(|(kind, _)| kind), expected.map(|(kind, _)| kind), "{ledger:?}");
+            if let (Some((_, advice)), Some((_, cause))) = (found, expected) {
+                assert!(advice.contains(cause), "{advice}");
+            }
+        };
+        let seen = Ledger { packets: 1000, calls: 50, replies: 50, ..Ledger::default() };
+        check(seen.clone(), None);
+        check(Ledger { replies_unmatched: 2, records_damaged: 2, ..seen.clone() }, None);
+        // Most calls lost: too few are left for any other finding.
+        let lost = Ledger { calls: 8, replies: 419, replies_unmatched: 411, ..seen.clone() };
+        check(lost.clone(), Some(("capture-loss", "drops packets")));
+        check(Ledger { packets_cut: 600, ..lost }, Some(("capture-loss", "snap length")));
+        check(Ledger { packets_dropped: 1, ..seen.clone() }, Some(("capture-loss", "--ring")));
+        // Every header seen, and two thirds of the data not.
+        let damaged =
+            Ledger { records_damaged: 49, data_bytes: 1 << 20, data_bytes_missing: 2 << 20, ..seen };
+        check(damaged.clone(), Some(("capture-incomplete", "drops packets")));
+        check(Ledger { packets_cut: 600, ..damaged }, Some(("capture-incomplete", "snap length")));
+    }
+}

@@ -1,0 +1,29 @@
+//! Operations of which some take far longer than the usual one.
+
+use super::Rule;
+use crate::analysis::Analysis;
+use crate::analysis::report::{Finding, time};
+use crate::ledger::Ledger;
+
+/// The rule.
+pub(super) const RULE: Rule = Rule { find, needs_operations: true };
+
+fn find(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
+    for (name, operations) in analysis.all.mix.iter() {
+        let latency = &operations.latency;
+        let (median, tail) = (latency.quantile_ns(0.5), latency.quantile_ns(0.99));
+        if latency.count() >= 1000 && tail >= 20 * median && tail >= 10_000_000 {
+            findings.push(Finding {
+                kind: "slow-tail".into(),
+                text: format!(
+                    "One {name} in a hundred takes {} or longer, {} times the median of {}; the slowest took {}.",
+                    time(tail),
+                    tail / median.max(1),
+                    time(median),
+                    time(latency.max_ns())
+                ),
+                advice: "A tail this long is a queue or a retry, not the storage's usual service.".into(),
+            });
+        }
+    }
+}
