@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use brunt_study::experiment::{Serve, Target};
 use brunt_study::host::{HostName, Launcher, OnThisMachine};
-use brunt_study::role::Role;
+use brunt_study::role::{self, serving};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use support::{TempDir, eventually, experiment, run_within};
 
@@ -141,7 +141,7 @@ impl Launcher for Tested {
 fn faults_of_a_role() {
     let serve = Serve::One("memory:1MiB".into());
     let target = Target { serve: Some(serve.clone()), ..Target::default() };
-    let role = Arc::new(Role::serve("san", &serve, Arc::new(Tested::default())).expect("it starts"));
+    let role = role::start("san", serving(&serve).as_ref(), Arc::new(Tested::default())).expect("it starts");
     let url = target.url_at(role.address());
     let open = |url: &str| brunt_block::open_url_with(url, brunt_iscsi::BACKENDS, false);
     open(&url).expect("it serves");
@@ -168,5 +168,5 @@ fn faults_of_a_role() {
     role.restart().expect("it starts again");
     assert!(role.pid() != before && role.check().is_ok());
     role.freeze().expect("it freezes");
-    role.shutdown().expect("a frozen role ends as well");
+    role.stop().expect("a frozen role ends as well");
 }

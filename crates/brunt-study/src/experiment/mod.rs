@@ -24,6 +24,7 @@ use brunt_load::file::FileSystemLoad;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use crate::role::{Serve, TARGET_NAME};
 pub use fault::FAULTS_MAX;
 pub use include::{COLLECTED, DEPTH_MAX, FILES_MAX, Include, IncludeWith, Includes};
 pub use lab::{CarrierName, LabEntry, LinkBack, LinkEntry};
@@ -31,10 +32,11 @@ pub use mistake::FileError;
 use mistake::Source;
 pub use plan::{Plan, Point, Sweep};
 pub use secrets::without_secrets;
-pub use target::{LUNS_MAX, Serve, TARGET_NAME, Target};
+pub use target::{LUNS_MAX, Target};
 
 use crate::fault::FaultEntry;
 use crate::host::{HostMistake, HostName, HostSettings, Hosts};
+use crate::role::{self, Cast, PlannedRole};
 use brunt_probe::{Probes, ProbesError};
 
 /// Most runs of an experiment: a sweep of too many axes is a slip of the pen.
@@ -191,6 +193,11 @@ impl Experiment {
         self.check_lab(source, &hosts)
     }
 
+    /// The roles that it will have.
+    pub fn roles(&self) -> Vec<PlannedRole> {
+        role::planned(self)
+    }
+
     /// Its hosts, for looking them up.
     ///
     /// # Errors
@@ -214,6 +221,24 @@ impl Experiment {
     /// The file's JSON Schema, for editors.
     pub fn schema() -> schemars::Schema {
         schemars::schema_for!(Experiment)
+    }
+}
+
+impl Cast for Experiment {
+    fn served(&self) -> Vec<(String, &Serve, HostName)> {
+        let host = |target: &Target| target.host.clone().unwrap_or_else(HostName::local);
+        let targets = self.targets.iter();
+        targets
+            .filter_map(|(name, target)| Some((name.clone(), target.serve.as_ref()?, host(target))))
+            .collect()
+    }
+
+    fn worker(&self) -> HostName {
+        self.hosts().map_or_else(|_| HostName::local(), |hosts| hosts.worker().clone())
+    }
+
+    fn probes(&self) -> &Probes {
+        &self.probes
     }
 }
 

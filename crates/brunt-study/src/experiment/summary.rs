@@ -13,7 +13,7 @@ use brunt_result::experiment::{ArrivalKind, ExperimentSummary, TargetKind, Targe
 
 use crate::host::HostName;
 
-use super::{Experiment, Serve, Sweep, Target, without_secrets};
+use super::{Experiment, Sweep, Target, without_secrets};
 
 impl Experiment {
     /// What results say of it.
@@ -48,7 +48,7 @@ impl Experiment {
 }
 
 fn device(target: &Target) -> TargetSummary {
-    let is_network = target.serve.as_ref().is_some_and(Serve::is_sink) || target.url.starts_with("tcp://");
+    let is_network = target.role().is_some_and(|role| role.is_network()) || target.url.starts_with("tcp://");
     TargetSummary {
         kind: if is_network { TargetKind::Network } else { TargetKind::Device },
         place: without_secrets(target.place()),

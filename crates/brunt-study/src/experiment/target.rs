@@ -18,11 +18,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::host::HostName;
+use crate::role::{RoleKind, Serve, serving};
 
 /// Most LUNs of a target that an experiment serves itself.
 pub const LUNS_MAX: usize = 64;
-/// The iSCSI name of a target that an experiment serves itself.
-pub const TARGET_NAME: &str = "iqn.2026-11.io.brunt:t0";
 
 /// Something to measure.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -50,52 +49,24 @@ pub struct Target {
     pub workloads: Option<Vec<String>>,
 }
 
-/// What an experiment serves itself.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(
-    untagged,
-    expecting = "expected what is served: a LUN such as \"memory:1GiB\", a list of LUNs, or \"tcp\""
-)]
-pub enum Serve {
-    /// One LUN, or `tcp`.
-    One(String),
-    /// LUNs, from 0.
-    Luns(Vec<String>),
-}
-
-impl Serve {
-    /// Whether it is a sink and no target.
-    pub fn is_sink(&self) -> bool {
-        matches!(self, Serve::One(text) if text == "tcp")
-    }
-
-    /// The LUNs; none of a sink.
-    pub fn luns(&self) -> &[String] {
-        match self {
-            _ if self.is_sink() => &[],
-            Serve::One(lun) => std::slice::from_ref(lun),
-            Serve::Luns(luns) => luns,
-        }
-    }
-}
-
 impl Target {
     /// What is measured, as it is written: a URL, or what is served.
     pub fn place(&self) -> &str {
         match &self.serve {
             None => &self.url,
-            Some(serve) if serve.is_sink() => "tcp",
-            Some(serve) => serve.luns().get(usize::from(self.lun.unwrap_or(0))).map_or("", String::as_str),
+            Some(serve) => serve.words().get(usize::from(self.lun.unwrap_or(0))).map_or("", String::as_str),
         }
+    }
+
+    /// The role that serves it; `None` of what has a URL.
+    pub fn role(&self) -> Option<Box<dyn RoleKind>> {
+        self.serve.as_ref().map(serving)
     }
 
     /// Where it is opened once its role listens at `address`; the URL of what is not served.
     pub fn url_at(&self, address: std::net::SocketAddr) -> String {
-        let Some(serve) = &self.serve else { return self.url.clone() };
-        let mut url = match serve.is_sink() {
-            true => format!("tcp://{address}"),
-            false => format!("iscsi://{address}/{TARGET_NAME}/{}", self.lun.unwrap_or(0)),
-        };
+        let served = self.role().and_then(|role| role.url(address, self.lun.unwrap_or(0)));
+        let Some(mut url) = served else { return self.url.clone() };
         if let Some(options) = &self.options {
             url += &format!("?{options}");
         }
@@ -105,7 +76,7 @@ impl Target {
     /// The key that is wrong, what, and what would be right.
     pub(super) fn check(&self) -> Result<(), (&'static str, String, Option<String>)> {
         let help = |text: &str| Some(text.to_string());
-        let Some(serve) = &self.serve else {
+        let Some(role) = self.role() else {
             if self.url.is_empty() {
                 let what = "it has neither a url nor something to serve".to_string();
                 return Err(("url", what, help("add url = \"memory:1GiB\", or serve = \"memory:1GiB\"")));
@@ -127,8 +98,16 @@ impl Target {
             let what = "it has a url and something to serve: which of them is measured?".to_string();
             return Err(("serve", what, help("leave one of the two out")));
         }
-        let luns = serve.luns();
-        if !serve.is_sink() && !(1..=LUNS_MAX).contains(&luns.len()) {
+        let Some(luns) = role.luns() else {
+            return match self.lun {
+                Some(_) => {
+                    let what = format!("a {} has no LUNs", role.info().name);
+                    Err(("lun", what, help("leave lun out")))
+                }
+                None => Ok(()),
+            };
+        };
+        if !(1..=LUNS_MAX).contains(&luns.len()) {
             return Err(("serve", format!("{} LUNs; write 1 to {LUNS_MAX}", luns.len()), None));
         }
         if let Some(empty) = luns.iter().position(|lun| lun.trim().is_empty()) {
@@ -139,7 +118,6 @@ impl Target {
             ));
         }
         match self.lun {
-            Some(_) if serve.is_sink() => Err(("lun", "a sink has no LUNs".into(), help("leave lun out"))),
             Some(lun) if usize::from(lun) >= luns.len() => {
                 let what = format!("LUN {lun} is measured, but {} are served, from 0", luns.len());
                 Err(("lun", what, None))
@@ -152,6 +130,7 @@ impl Target {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::role::TARGET_NAME;
 
     fn parse(text: &str) -> Result<Target, String> {
         let target: Target = toml::from_str(text).map_err(|error| error.to_string())?;

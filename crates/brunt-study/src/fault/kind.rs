@@ -21,7 +21,7 @@ use crate::control::{Controls, Local};
 use crate::experiment::{LabEntry, Target};
 use crate::host::Hosts;
 use crate::lab::BuiltLab;
-use crate::role::Role;
+use crate::role::{Role, RoleKind};
 
 /// What a kind of fault is, for its table.
 #[derive(Clone, Copy, Debug)]
@@ -125,6 +125,11 @@ pub trait Stage {
     /// The target of that name.
     fn target(&self, name: &str) -> Option<&Target>;
 
+    /// The role that serves the target of that name, if the experiment has it served.
+    fn role(&self, target: &str) -> Option<Box<dyn RoleKind>> {
+        self.target(target).and_then(Target::role)
+    }
+
     /// The names of all targets.
     fn target_names(&self) -> Vec<String>;
 
@@ -162,7 +167,7 @@ pub struct Scene<'a> {
     /// The open targets; a fault may put a layer on one.
     pub targets: &'a mut BTreeMap<String, Arc<dyn Backend>>,
     /// The targets that the experiment serves itself.
-    pub roles: &'a BTreeMap<String, Arc<Role>>,
+    pub roles: &'a BTreeMap<String, Arc<dyn Role>>,
     /// Hosts and links.
     pub lab: Option<&'a BuiltLab>,
     /// Which LUN of each target is measured.
@@ -174,7 +179,7 @@ impl Scene<'_> {
     ///
     /// # Errors
     /// It is not one of those.
-    pub fn role(&self, target: &str) -> Result<Arc<Role>, DriverError> {
+    pub fn role(&self, target: &str) -> Result<Arc<dyn Role>, DriverError> {
         let unfit = || DriverError::Unfit("only a target that the experiment serves has a process".into());
         self.roles.get(target).cloned().ok_or_else(unfit)
     }

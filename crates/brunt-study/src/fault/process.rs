@@ -7,17 +7,16 @@
 use std::sync::Arc;
 
 use brunt_core::{Clock, Nanos};
-use brunt_lab::faults::{Freeze, Kill};
 use brunt_lab::{Fault, Proof};
 
 use super::driver::{DriverError, FaultDriver};
 use super::kind::{Common, Mistake, Stage, Together};
 use crate::control::Absence;
-use crate::role::Role;
+use crate::role::{Launch, Role};
 
 /// See the module.
 pub(super) struct ProcessFault {
-    role: Arc<Role>,
+    role: Arc<dyn Role>,
     away: Absence,
     fault: Option<Box<dyn Fault>>,
     proof: Option<Proof>,
@@ -25,20 +24,8 @@ pub(super) struct ProcessFault {
 
 impl ProcessFault {
     /// Stands still, or dies: what it is away by.
-    pub fn new(role: Arc<Role>, away: Absence) -> ProcessFault {
+    pub fn new(role: Arc<dyn Role>, away: Absence) -> ProcessFault {
         ProcessFault { role, away, fault: None, proof: None }
-    }
-
-    fn make(&self) -> Box<dyn Fault> {
-        let pid = self.role.pid();
-        match self.away {
-            Absence::Frozen => Box::new(Freeze::new(pid)),
-            Absence::Dead => {
-                let again = Arc::clone(&self.role);
-                let restart = move || again.restart().map(|()| again.pid()).map_err(std::io::Error::other);
-                Box::new(Kill::new(pid, Box::new(restart)))
-            }
-        }
     }
 }
 
@@ -54,7 +41,7 @@ impl FaultDriver for ProcessFault {
         }
         // One that died by itself before is not started again as if nothing had been.
         self.role.check().inspect_err(|_| self.role.comes_back())?;
-        let mut fault = self.make();
+        let mut fault = Arc::clone(&self.role).outage(self.away);
         let proof = fault.inject(&Clock::Monotonic);
         self.fault = Some(fault);
         match proof {
@@ -92,9 +79,10 @@ impl Drop for ProcessFault {
     }
 }
 
-/// Only a target that the experiment serves has a process of its own.
+/// Only what is served by a process can be stopped.
 pub(super) fn served(key: &'static str, common: &Common, stage: &dyn Stage) -> Result<(), Mistake> {
-    if stage.target(&common.target).is_some_and(|target| target.serve.is_some()) {
+    let launch = stage.role(&common.target).map(|role| role.launch());
+    if matches!(launch, Some(Launch::Process { .. })) {
         return Ok(());
     }
     let name = &common.target;

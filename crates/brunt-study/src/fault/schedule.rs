@@ -68,7 +68,7 @@ impl FaultSchedule {
     pub fn new(
         experiment: &Experiment,
         targets: &mut BTreeMap<String, Arc<dyn Backend>>,
-        roles: &BTreeMap<String, Arc<Role>>,
+        roles: &BTreeMap<String, Arc<dyn Role>>,
         lab: Option<&BuiltLab>,
     ) -> Result<FaultSchedule, ScheduleError> {
         let points = experiment.points();

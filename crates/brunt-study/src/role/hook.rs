@@ -11,14 +11,14 @@ use brunt_probe::{Watch, Watching};
 
 /// Goes along with each run: a role that died unasked voids it. Has roles watched by the prober meanwhile.
 pub struct Roles {
-    roles: Vec<Arc<Role>>,
+    roles: Vec<Arc<dyn Role>>,
     watch: Watch,
     watching: Vec<(u32, Watching)>,
 }
 
 impl Roles {
     /// Looks after these.
-    pub fn new(roles: Vec<Arc<Role>>, watch: &Watch) -> Roles {
+    pub fn new(roles: Vec<Arc<dyn Role>>, watch: &Watch) -> Roles {
         Roles { roles, watch: watch.clone(), watching: Vec::new() }
     }
 
@@ -33,7 +33,7 @@ impl RunHook for Roles {
         self.check()?;
         let pids: Vec<u32> = self.roles.iter().map(|role| role.pid()).collect();
         if !self.watching.iter().map(|(pid, _)| pid).eq(&pids) {
-            let watch = |role: &Arc<Role>| {
+            let watch = |role: &Arc<dyn Role>| {
                 (role.pid(), self.watch.process(role.host().as_str(), role.name(), role.pid()))
             };
             self.watching = self.roles.iter().map(watch).collect();

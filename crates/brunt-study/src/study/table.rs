@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use crate::role::Launch;
 use brunt_result::by_kind::{KindOverRuns, over_runs};
 use brunt_result::choice::RingMode;
 
@@ -278,17 +279,17 @@ pub fn describe(experiment: &Experiment, plan: &Plan) -> Vec<String> {
         experiment.seed
     )];
     lines.push(duration(plan.time_min, plan.open_ended));
-    for (name, target) in &experiment.targets {
-        match &target.serve {
-            Some(serve) if serve.is_sink() => {
-                lines.push(format!("target {name} is a sink of its own (brunt sink)"))
+    for planned in experiment.roles() {
+        let (name, kind) = (&planned.name, planned.role.info());
+        lines.extend(match planned.role.launch() {
+            Launch::Process { .. } => {
+                let of = planned.role.luns().map_or(String::new(), |luns| format!(": {}", luns.join(" ")));
+                let what =
+                    format!("target {name} is served by a process of its own (brunt {}){of}", kind.name);
+                Some(what)
             }
-            Some(serve) => lines.push(format!(
-                "target {name} is served by a process of its own (brunt target): {}",
-                serve.luns().join(" ")
-            )),
-            None => {}
-        }
+            Launch::Within => None,
+        });
     }
     for (name, load) in &experiment.filesystems {
         lines.push(format!("file system {name}: files in {}", load.directory.display()));

@@ -80,7 +80,7 @@ impl super::Subcommand for Lab {
         let child = command.spawn().map_err(|error| Failure::usage(format!("{name}: {error}")))?;
         let status = wait(child, output).map_err(|error| Failure::failed(format!("{name}: {error}")))?;
         for role in &roles {
-            role.shutdown().map_err(Failure::failed)?;
+            role.stop().map_err(Failure::failed)?;
         }
         let links = lab.lab().reports().map_err(Failure::failed)?;
         let unmeant: Vec<String> = links
@@ -118,7 +118,7 @@ fn start(
     experiment: &Experiment,
     hosts: &Hosts,
     lab: &BuiltLab,
-) -> Result<(Vec<Arc<Role>>, Variables), Failure> {
+) -> Result<(Vec<Arc<dyn Role>>, Variables), Failure> {
     let (mut roles, mut urls) = (Vec::new(), Variables::new());
     for (name, target) in &experiment.targets {
         let (url, role) = serve(name, target, hosts, Some(lab))?;

@@ -17,7 +17,7 @@ use brunt_study::lab::BuiltLab;
 use brunt_study::observe::Observer;
 use brunt_study::probing::Probing;
 use brunt_study::results::Results;
-use brunt_study::role::{Role, Roles};
+use brunt_study::role::{self, Role, Roles};
 use brunt_study::study::{Study, table};
 
 use super::run_check::{self, Check};
@@ -131,7 +131,7 @@ impl Subcommand for Run {
         write_page(&folder, output);
         let summary = result.map_err(Failure::failed)?;
         for role in &roles {
-            role.shutdown().map_err(Failure::failed)?;
+            role.stop().map_err(Failure::failed)?;
         }
         print(&summary, fio, &folder, output)?;
         match &summary.trouble {
@@ -145,8 +145,8 @@ impl Subcommand for Run {
 /// The targets of an experiment, and the processes that serve some of them.
 pub(super) struct Opened {
     pub targets: BTreeMap<String, Arc<dyn Backend>>,
-    pub roles: Vec<Arc<Role>>,
-    pub roles_by_target: BTreeMap<String, Arc<Role>>,
+    pub roles: Vec<Arc<dyn Role>>,
+    pub roles_by_target: BTreeMap<String, Arc<dyn Role>>,
 }
 
 /// Starts what is served and opens all targets; refuses those that hold something that would be overwritten.
@@ -247,12 +247,12 @@ pub(super) fn serve(
     target: &Target,
     hosts: &Hosts,
     lab: Option<&BuiltLab>,
-) -> Result<(String, Option<Arc<Role>>), Failure> {
-    let Some(serve) = &target.serve else { return Ok((target.url.clone(), None)) };
+) -> Result<(String, Option<Arc<dyn Role>>), Failure> {
+    let Some(kind) = target.role() else { return Ok((target.url.clone(), None)) };
     let host = target.host.clone().unwrap_or_else(HostName::local);
     let launcher = hosts.find(&host).map_err(Failure::usage)?.launcher(lab).map_err(Failure::failed)?;
-    let role = Role::serve(name, serve, launcher).map_err(|error| {
+    let role = role::start(name, kind.as_ref(), launcher).map_err(|error| {
         Failure::failed(format!("target {error}")).advise(format!("see what [targets.{name}] serves"))
     })?;
-    Ok((target.url_at(role.address()), Some(Arc::new(role))))
+    Ok((target.url_at(role.address()), Some(role)))
 }

@@ -51,7 +51,7 @@ pub(super) fn check(
                 fit(plan, name, backend.info())?;
             }
             for role in &opened.roles {
-                role.shutdown().map_err(Failure::failed)?;
+                role.stop().map_err(Failure::failed)?;
             }
         }
     }
@@ -104,17 +104,17 @@ fn foreseen(experiment: &Experiment, output: &Output) -> Result<BTreeMap<String,
 
 /// All that a target opens: its URL, or those of the LUNs that are served.
 fn urls(target: &Target) -> Result<Vec<String>, Failure> {
-    match &target.serve {
+    match target.role() {
         None => Ok(vec![target.url.clone()]),
-        Some(serve) => serve.luns().iter().map(|lun| target::lun_url(lun)).collect(),
+        Some(role) => role.luns().unwrap_or_default().iter().map(|lun| target::lun_url(lun)).collect(),
     }
 }
 
 /// What is measured of it; a sink has none.
 fn target_url(target: &Target) -> Result<Option<String>, Failure> {
-    match &target.serve {
+    match target.role() {
         None => Ok(Some(target.url.clone())),
-        Some(serve) if serve.is_sink() => Ok(None),
+        Some(role) if role.luns().is_none() => Ok(None),
         Some(_) => target::lun_url(target.place()).map(Some),
     }
 }

@@ -1,0 +1,43 @@
+//! The prober: a thread of the process that runs the experiment, which samples this machine, the networks of the lab's
+//! hosts and the processes of roles.
+
+use brunt_probe::Probes;
+
+use super::Serve;
+use super::kind::{Cast, Launch, PlannedRole, RoleInfo, RoleKind};
+use crate::host::HostName;
+
+pub(super) const INFO: RoleInfo = RoleInfo {
+    name: "prober",
+    help: "records what hosts and processes do meanwhile",
+    example: "[targets.x]\nurl = \"memory:1MiB\"\n[probes]\ninterval = \"100ms\"",
+};
+
+/// What it records.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Prober {
+    /// As the file says.
+    pub probes: Probes,
+}
+
+/// Serves nothing.
+pub(super) fn of(_serve: &Serve) -> Option<Box<dyn RoleKind>> {
+    None
+}
+
+/// Wherever something is recorded.
+pub(super) fn unasked(cast: &dyn Cast) -> Vec<PlannedRole> {
+    let prober = || Box::new(Prober { probes: cast.probes().clone() });
+    let planned = || PlannedRole { name: INFO.name.into(), host: HostName::local(), role: prober() };
+    cast.probes().is_on().then(planned).into_iter().collect()
+}
+
+impl RoleKind for Prober {
+    fn info(&self) -> &'static RoleInfo {
+        &INFO
+    }
+
+    fn launch(&self) -> Launch {
+        Launch::Within
+    }
+}

@@ -1,0 +1,27 @@
+//! `serve = …` of a target: what an experiment serves itself, in words that belong to the roles that serve.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// What an experiment serves itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(
+    untagged,
+    expecting = "expected what is served: a LUN such as \"memory:1GiB\", a list of LUNs, or \"tcp\""
+)]
+pub enum Serve {
+    /// One LUN, or `tcp`.
+    One(String),
+    /// LUNs, from 0.
+    Luns(Vec<String>),
+}
+
+impl Serve {
+    /// What is written, in its order.
+    pub fn words(&self) -> &[String] {
+        match self {
+            Serve::One(word) => std::slice::from_ref(word),
+            Serve::Luns(words) => words,
+        }
+    }
+}

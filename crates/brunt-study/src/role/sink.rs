@@ -1,0 +1,44 @@
+//! A sink: the other end of the `tcp` device, which measures the network alone.
+
+use std::net::SocketAddr;
+
+use super::Serve;
+use super::kind::{Cast, Launch, PlannedRole, RoleInfo, RoleKind};
+
+pub(super) const INFO: RoleInfo = RoleInfo {
+    name: "sink",
+    help: "throws away what is written and sends zeros for what is read: the network alone",
+    example: "[targets.x]\nserve = \"tcp\"",
+};
+
+/// Has no settings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sink;
+
+/// Asked for by the word `tcp`.
+pub(super) fn of(serve: &Serve) -> Option<Box<dyn RoleKind>> {
+    matches!(serve, Serve::One(word) if word == "tcp").then(|| Box::new(Sink) as Box<dyn RoleKind>)
+}
+
+/// None that a target did not ask for.
+pub(super) fn unasked(_cast: &dyn Cast) -> Vec<PlannedRole> {
+    Vec::new()
+}
+
+impl RoleKind for Sink {
+    fn info(&self) -> &'static RoleInfo {
+        &INFO
+    }
+
+    fn launch(&self) -> Launch {
+        Launch::Process { arguments: vec!["sink".into()], takes_commands: false }
+    }
+
+    fn url(&self, at: SocketAddr, _lun: u16) -> Option<String> {
+        Some(format!("tcp://{at}"))
+    }
+
+    fn is_network(&self) -> bool {
+        true
+    }
+}

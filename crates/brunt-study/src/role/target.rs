@@ -1,0 +1,73 @@
+//! An iSCSI target: serves LUNs, takes commands that drive its devices' layers.
+
+use std::net::SocketAddr;
+
+use super::Serve;
+use super::kind::{Cast, Launch, PlannedRole, RoleInfo, RoleKind};
+
+/// The iSCSI name of a target that an experiment serves itself.
+pub const TARGET_NAME: &str = "iqn.2026-11.io.brunt:t0";
+
+pub(super) const INFO: RoleInfo = RoleInfo {
+    name: "target",
+    help: "serves LUNs over iSCSI",
+    example: "[targets.x]\nserve = [\"memory:1MiB\", \"null:1GiB\"]",
+};
+
+/// What it serves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    luns: Vec<String>,
+}
+
+/// Whatever no other role serves is a LUN.
+pub(super) fn of(serve: &Serve) -> Option<Box<dyn RoleKind>> {
+    Some(Box::new(Target { luns: serve.words().to_vec() }))
+}
+
+/// None that a target did not ask for.
+pub(super) fn unasked(_cast: &dyn Cast) -> Vec<PlannedRole> {
+    Vec::new()
+}
+
+impl RoleKind for Target {
+    fn info(&self) -> &'static RoleInfo {
+        &INFO
+    }
+
+    fn launch(&self) -> Launch {
+        let mut arguments =
+            vec!["target".to_string(), "--control".into(), "--name".into(), TARGET_NAME.into()];
+        for lun in &self.luns {
+            arguments.extend(["--lun".to_string(), lun.clone()]);
+        }
+        Launch::Process { arguments, takes_commands: true }
+    }
+
+    fn luns(&self) -> Option<&[String]> {
+        Some(&self.luns)
+    }
+
+    fn url(&self, at: SocketAddr, lun: u16) -> Option<String> {
+        Some(format!("iscsi://{at}/{TARGET_NAME}/{lun}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a target asks for becomes the command line that a person would write.
+    #[test]
+    fn command_lines() {
+        let check = |serve: Serve, words: &str| {
+            let Launch::Process { arguments, .. } = of(&serve).unwrap().launch() else { panic!("{serve:?}") };
+            assert_eq!(arguments.join(" "), words);
+        };
+        check(Serve::One("null:1T".into()), &format!("target --control --name {TARGET_NAME} --lun null:1T"));
+        check(
+            Serve::Luns(vec!["a,ro".into(), "tcp".into()]),
+            &format!("target --control --name {TARGET_NAME} --lun a,ro --lun tcp"),
+        );
+    }
+}

@@ -1,0 +1,38 @@
+//! A kind for tests: this file and one line of the table are all that it takes.
+
+use std::net::SocketAddr;
+
+use super::Serve;
+use super::kind::{Cast, Launch, PlannedRole, RoleInfo, RoleKind};
+
+pub(super) const INFO: RoleInfo = RoleInfo {
+    name: "test-only",
+    help: "a shell that says an address and waits",
+    example: "[targets.x]\nserve = \"test-only\"",
+};
+
+#[derive(Debug)]
+pub(super) struct TestOnly;
+
+pub(super) fn of(serve: &Serve) -> Option<Box<dyn RoleKind>> {
+    matches!(serve, Serve::One(word) if word == INFO.name).then(|| Box::new(TestOnly) as Box<dyn RoleKind>)
+}
+
+pub(super) fn unasked(_cast: &dyn Cast) -> Vec<PlannedRole> {
+    Vec::new()
+}
+
+impl RoleKind for TestOnly {
+    fn info(&self) -> &'static RoleInfo {
+        &INFO
+    }
+
+    fn launch(&self) -> Launch {
+        let script = "echo it begins >&2; echo 127.0.0.1:9; exec sleep 1000";
+        Launch::Process { arguments: vec!["-c".into(), script.into()], takes_commands: false }
+    }
+
+    fn url(&self, at: SocketAddr, lun: u16) -> Option<String> {
+        Some(format!("test-only://{at}/{lun}"))
+    }
+}
