@@ -4,7 +4,7 @@
 #![no_main]
 
 use brunt_capture::{Analysis, Limits, Pipeline};
-use brunt_wire::pcap::{CapturedPacket, LinkType, PacketFile, Step};
+use brunt_wire::pcap::{CapturedPacket, LinkType, PacketFile, PacketStep};
 use libfuzzer_sys::fuzz_target;
 
 const LIMITS: Limits = Limits {
@@ -38,12 +38,12 @@ fn file(mut rest: &[u8], pipeline: &mut Pipeline<Analysis>) {
     let mut file = PacketFile::new();
     while let Ok(step) = file.next(rest) {
         let used = match step {
-            Step::Packet(used, packet) => {
+            PacketStep::Packet(used, packet) => {
                 pipeline.on_packet(&packet);
                 used
             }
-            Step::Skip(used) => used,
-            Step::Incomplete(_) => return,
+            PacketStep::Skip(used) => used,
+            PacketStep::Incomplete(_) => return,
         };
         let Some(next) = rest.get(used..) else { return };
         rest = next;

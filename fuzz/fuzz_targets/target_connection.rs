@@ -11,14 +11,14 @@ use std::rc::Rc;
 
 use brunt_block::Buf;
 use brunt_iscsi::params::Wishes;
-use brunt_iscsi::scsi::{Command, DataIn, Outcome};
+use brunt_iscsi::scsi::{CommandOutcome, DataIn, TransportCommand};
 use brunt_iscsi::target_node::connection::{
-    Begun, TargetConnection, ConnectionIo, Context, DataOut, Destination, IsDone, Received,
+    CommandBegun, TargetConnection, ConnectionIo, ConnectionContext, DataOut, Destination, IsDone, Received,
 };
 use brunt_iscsi::target_node::session::{CommandWindow, Reach};
 use brunt_wire::iscsi::Opcode;
 use brunt_wire::iscsi::pdu::{BHS_BYTES, Bhs, NopOut, R2t, RESERVED_TAG, ScsiCommand, code, padded};
-use brunt_wire::scsi::sense::{Sense, Status, key};
+use brunt_wire::scsi::sense::{Sense, ScsiStatus, key};
 use libfuzzer_sys::fuzz_target;
 
 /// One write may announce 256 MiB; the fuzzer's own memory is for finding leaks, not for that.
@@ -45,16 +45,16 @@ impl World {
         self.moods[self.mood_index % 16]
     }
 
-    fn outcome(&mut self, tag: u64) -> Outcome {
+    fn outcome(&mut self, tag: u64) -> CommandOutcome {
         let aborted = self.aborted.remove(&tag);
         self.is_managed.set(self.aborted.is_empty());
         let good = !aborted && self.mood() & 1 == 0;
-        Outcome {
+        CommandOutcome {
             tag,
             status: match good {
-                true => Status::Good,
-                false if aborted => Status::TaskAborted,
-                false => Status::CheckCondition,
+                true => ScsiStatus::Good,
+                false if aborted => ScsiStatus::TaskAborted,
+                false => ScsiStatus::CheckCondition,
             },
             sense: (!good && !aborted).then(|| Sense::new(key::ILLEGAL_REQUEST, 0x24, 0)),
             data_in: match self.mood() & 3 {
@@ -93,19 +93,19 @@ impl World {
 }
 
 impl ConnectionIo for World {
-    fn begin(&mut self, _lun: Option<u16>, command: Command<'_>) -> Begun {
+    fn begin(&mut self, _lun: Option<u16>, command: TransportCommand<'_>) -> CommandBegun {
         if command.data_out_len > 0 && self.mood() & 3 != 3 {
             let len = command.data_out_len.min(WANT_BYTES_MAX);
             self.wanted.insert(command.tag, len);
-            return Begun::Wants { len, inline: None };
+            return CommandBegun::Wants { len, inline: None };
         }
         if self.mood() & 1 == 1 {
-            return Begun::Wants { len: 0, inline: None };
+            return CommandBegun::Wants { len: 0, inline: None };
         }
-        Begun::Done(self.outcome(command.tag))
+        CommandBegun::Done(self.outcome(command.tag))
     }
 
-    fn start(&mut self, _lun: Option<u16>, tag: u64, _data: DataOut) -> Option<Outcome> {
+    fn start(&mut self, _lun: Option<u16>, tag: u64, _data: DataOut) -> Option<CommandOutcome> {
         assert!(!self.running.contains(&tag), "started twice");
         if self.mood() & 1 == 0 {
             return Some(self.outcome(tag));
@@ -180,7 +180,7 @@ fuzz_target!(|input: &[u8]| {
                 .expected
                 .insert(command.initiator_task_tag.get(), command.expected_data_transfer_length.get());
         }
-        let Ok(destination) = connection.on_header(bhs, ahs, &mut Context { window: &mut window, io: &mut world }) else { break };
+        let Ok(destination) = connection.on_header(bhs, ahs, &mut ConnectionContext { window: &mut window, io: &mut world }) else { break };
         if bhs.data_len() > 0 {
             let Some(data) = rest.get(at..at + bhs.data_len()) else { break };
             let digest_ok = world.mood() != 0xff;
@@ -193,14 +193,14 @@ fuzz_target!(|input: &[u8]| {
                     Received::Buf(buf)
                 }
             };
-            connection.on_data(received, digest_ok, &mut Context { window: &mut window, io: &mut world });
+            connection.on_data(received, digest_ok, &mut ConnectionContext { window: &mut window, io: &mut world });
         }
         // The logical unit finishes some of what it has.
         if !world.running.is_empty() && world.mood() & 1 == 0 {
             let tag = world.running.remove(0);
             let outcome = world.outcome(tag);
-            connection.on_outcome(outcome, &mut Context { window: &mut window, io: &mut world });
-            connection.look_at_functions(&mut Context { window: &mut window, io: &mut world });
+            connection.on_outcome(outcome, &mut ConnectionContext { window: &mut window, io: &mut world });
+            connection.look_at_functions(&mut ConnectionContext { window: &mut window, io: &mut world });
         }
         assert!(connection.outstanding() <= 4096, "tasks are bounded");
         if connection.is_closing() {
@@ -209,5 +209,5 @@ fuzz_target!(|input: &[u8]| {
         let Some(next) = rest.get(at + padded(bhs.data_len())..) else { break };
         rest = next;
     }
-    connection.on_end(&mut Context { window: &mut window, io: &mut world });
+    connection.on_end(&mut ConnectionContext { window: &mut window, io: &mut world });
 });

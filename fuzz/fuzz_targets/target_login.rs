@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use brunt_iscsi::chap::{Challenge, Credentials};
 use brunt_iscsi::params::Wishes;
-use brunt_iscsi::target_node::login::{Identity, TargetLogin, TargetLoginStep};
+use brunt_iscsi::target_node::login::{TargetIdentity, TargetLogin, TargetLoginStep};
 use brunt_iscsi::target_node::session::SessionTable;
 use brunt_wire::iscsi::Opcode;
 use brunt_wire::iscsi::pdu::{BHS_BYTES, Bhs};
@@ -17,7 +17,7 @@ fuzz_target!(|input: &[u8]| {
     let Some((&choice, bytes)) = input.split_first() else { return };
     let with_chap = choice & 1 != 0;
     let name = "iqn.2026-11.io.brunt:t0";
-    let identity = Identity {
+    let identity = TargetIdentity {
         name: name.to_string(),
         alias: None,
         portal_group_tag: 1,

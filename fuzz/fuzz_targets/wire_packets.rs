@@ -4,7 +4,7 @@
 use brunt_wire::cursor::Cursor;
 use brunt_wire::net::{self, Frame};
 use brunt_wire::nfs::{mount, v3, v4};
-use brunt_wire::pcap::{LinkType, PacketFile, Step};
+use brunt_wire::pcap::{LinkType, PacketFile, PacketStep};
 use brunt_block::backends::tcp::frame;
 use brunt_wire::rpc;
 use libfuzzer_sys::fuzz_target;
@@ -14,12 +14,12 @@ fuzz_target!(|bytes: &[u8]| {
     let mut rest = bytes;
     while let Ok(step) = file.next(rest) {
         let used = match step {
-            Step::Packet(used, packet) => {
+            PacketStep::Packet(used, packet) => {
                 frame(packet.link, packet.bytes);
                 used
             }
-            Step::Skip(used) => used,
-            Step::Incomplete(wanted) => {
+            PacketStep::Skip(used) => used,
+            PacketStep::Incomplete(wanted) => {
                 assert!(wanted > rest.len(), "incomplete, but it is all there");
                 break;
             }
@@ -44,10 +44,10 @@ fn frame(link: LinkType, bytes: &[u8]) {
 
 fn message(bytes: &[u8]) {
     match rpc::parse(bytes) {
-        Ok(rpc::Message::Call(call)) => {
+        Ok(rpc::RpcMessage::Call(call)) => {
             let _ = (call.credentials.sys(), call.credentials.gss_service());
         }
-        Ok(rpc::Message::Reply(_)) | Err(_) => {}
+        Ok(rpc::RpcMessage::Reply(_)) | Err(_) => {}
     }
     for procedure in v3::Procedure::ALL {
         let _ = v3::parse_args(procedure, &mut Cursor::new(bytes));
@@ -66,8 +66,8 @@ fn message(bytes: &[u8]) {
 
 /// The same bytes as a call, as its reply, and as a callback.
 fn compounds(bytes: &[u8]) {
-    let reply = v4::Reply::parse(&mut Cursor::new(bytes)).ok();
-    if let Ok(call) = v4::Call::parse(&mut Cursor::new(bytes)) {
+    let reply = v4::CompoundResults::parse(&mut Cursor::new(bytes)).ok();
+    if let Ok(call) = v4::CompoundArgs::parse(&mut Cursor::new(bytes)) {
         assert!(v4::Walk::new(&call, reply.as_ref()).count() <= call.count as usize);
     }
     for result in reply.iter().flat_map(|reply| reply.operations()).map_while(Result::ok) {
@@ -87,7 +87,7 @@ fn compounds(bytes: &[u8]) {
             _ => {}
         }
     }
-    if let Ok(callback) = v4::Callback::parse(&mut Cursor::new(bytes)) {
+    if let Ok(callback) = v4::CallbackCompound::parse(&mut Cursor::new(bytes)) {
         assert!(callback.operations().count() <= callback.count as usize);
     }
 }

@@ -2,7 +2,7 @@
 #![no_main]
 
 use brunt_wire::scsi::inquiry::Capacity;
-use brunt_wire::scsi::mode::{self, Settings};
+use brunt_wire::scsi::mode::{self, ModeSettings};
 use brunt_wire::scsi::sense::Sense;
 use brunt_wire::scsi::{cdb, copy, opcodes, persistent, unmap};
 use libfuzzer_sys::fuzz_target;
@@ -19,7 +19,7 @@ fuzz_target!(|input: &[u8]| {
     let _ = mode::parse_select(
         choice & 1 != 0,
         bytes,
-        &Settings {
+        &ModeSettings {
             write_cache: choice & 2 != 0,
             software_write_protect: choice & 2 != 0,
             descriptor_sense: choice & 2 != 0,

@@ -2,12 +2,12 @@
 //! peers in Go and Erlang: `brunt bench actors`.
 
 use brunt_actors::Placement;
-use brunt_actors::bench::{Config, Pattern, run};
+use brunt_actors::bench::{BenchConfig, BenchPattern, run};
 
 fn main() {
     let messages = std::env::var("MESSAGES").ok().and_then(|text| text.parse().ok()).unwrap_or(20_000_000);
     let only = std::env::var("ONLY").unwrap_or_default();
-    for pattern in [Pattern::Ring, Pattern::RingAcross, Pattern::AllToAll] {
+    for pattern in [BenchPattern::Ring, BenchPattern::RingAcross, BenchPattern::AllToAll] {
         for (schedulers, placement) in
             [(1, Placement::Anywhere), (2, Placement::Anywhere), (2, Placement::Core)]
         {
@@ -15,7 +15,7 @@ fn main() {
             if !name.contains(&only) {
                 continue;
             }
-            let outcome = run(Config { pattern, schedulers, placement, messages });
+            let outcome = run(BenchConfig { pattern, schedulers, placement, messages });
             let all = outcome.snapshot.schedulers;
             let sum = |field: fn(&brunt_actors::SchedulerStats) -> u64| all.iter().map(field).sum::<u64>();
             println!(

@@ -7,7 +7,7 @@
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
-use brunt_actors::{Actor, Address, Builder, Context, Options, Shutdown};
+use brunt_actors::{Actor, ActorOptions, Address, Builder, Context, Shutdown};
 
 const POOL_BUFFERS: usize = 256;
 const BUFFER_BYTES: usize = 64 * 1024;
@@ -87,14 +87,17 @@ impl Actor for Writer {
 fn main() {
     let system = Builder::default().start();
     // Sinks before sources, so that a drain goes down the pipeline.
-    let writer = system.spawn(Writer::default(), Options::named("writer"));
+    let writer = system.spawn(Writer::default(), ActorOptions::named("writer"));
     let workers = (0..WORKERS)
         .map(|index| {
             let worker = Worker { writer: writer.clone() };
-            system.spawn(worker, Options::named(format!("worker-{index}")).on_scheduler(index).capacity(64))
+            system.spawn(
+                worker,
+                ActorOptions::named(format!("worker-{index}")).on_scheduler(index).capacity(64),
+            )
         })
         .collect();
-    let parser = system.spawn(Parser { workers }, Options::named("parser").capacity(64));
+    let parser = system.spawn(Parser { workers }, ActorOptions::named("parser").capacity(64));
 
     let (pool, buffers): (_, Receiver<Vec<u8>>) = sync_channel(POOL_BUFFERS);
     for _ in 0..POOL_BUFFERS {

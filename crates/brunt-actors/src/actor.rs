@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use brunt_core::Nanos;
 
-use crate::address::{Address, Refused, Shared};
+use crate::address::{Address, Refused, SharedInbox};
 use crate::outbox::Outbox;
 use crate::runnable::{Held, Stashed};
 use crate::spawn::spawn;
@@ -35,7 +35,7 @@ pub trait Actor: Sized + Send + 'static {
 
 /// How to spawn an actor.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct ActorOptions {
     pub(crate) name: Option<Box<str>>,
     pub(crate) capacity: u32,
     pub(crate) home: Option<Near>,
@@ -50,39 +50,39 @@ pub(crate) enum Near {
 /// An inbox's capacity when nothing else is said, in messages.
 pub const CAPACITY_DEFAULT: u32 = 1024;
 
-impl Default for Options {
+impl Default for ActorOptions {
     fn default() -> Self {
-        Options { name: None, capacity: CAPACITY_DEFAULT, home: None }
+        ActorOptions { name: None, capacity: CAPACITY_DEFAULT, home: None }
     }
 }
 
-impl Options {
+impl ActorOptions {
     /// A name for reports.
     pub fn named(name: impl Into<Box<str>>) -> Self {
-        Options { name: Some(name.into()), ..Options::default() }
+        ActorOptions { name: Some(name.into()), ..ActorOptions::default() }
     }
 
     /// Most messages its inbox holds. Raised to `4 * (schedulers + 1)` when below: each
     /// scheduler and the outside need room for what is under way.
     pub fn capacity(self, messages: u32) -> Self {
-        Options { capacity: messages, ..self }
+        ActorOptions { capacity: messages, ..self }
     }
 
     /// Make scheduler `index`, modulo their number, its home.
     pub fn on_scheduler(self, index: usize) -> Self {
-        Options { home: Some(Near::Scheduler(index)), ..self }
+        ActorOptions { home: Some(Near::Scheduler(index)), ..self }
     }
 
     /// Give it the home of another actor that it talks with a lot.
     pub fn near<M: Send + 'static>(self, other: &Address<M>) -> Self {
-        Options { home: Some(Near::Other(other.id())), ..self }
+        ActorOptions { home: Some(Near::Other(other.id())), ..self }
     }
 }
 
 /// What an actor can do while it handles a message of its type `M`.
 pub struct Context<'a, M> {
     pub(crate) outbox: &'a mut Outbox,
-    pub(crate) shared: &'a Arc<Shared>,
+    pub(crate) shared: &'a Arc<SharedInbox>,
     pub(crate) kind: u16,
     pub(crate) stash: &'a mut VecDeque<Box<dyn Stashed>>,
     pub(crate) timers: &'a mut TimerQueue<M>,
@@ -148,9 +148,9 @@ impl<M: Send + 'static> Context<'_, M> {
     }
 
     /// Starts another actor; near this one unless the options say otherwise.
-    pub fn spawn<P: Actor>(&mut self, actor: P, options: Options) -> Address<P::Message> {
+    pub fn spawn<P: Actor>(&mut self, actor: P, options: ActorOptions) -> Address<P::Message> {
         let near = Near::Scheduler(usize::from(self.outbox.home));
-        let options = Options { home: options.home.or(Some(near)), ..options };
+        let options = ActorOptions { home: options.home.or(Some(near)), ..options };
         spawn(&self.outbox.system, actor, options)
     }
 

@@ -10,7 +10,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use crate::inbox::{CLOSED, FULL, Inbox, OPEN};
-use crate::lane::Envelope;
+use crate::lane::LaneMessage;
 use crate::machine::Inner;
 use crate::stats::ActorId;
 use crate::sync::{Ordering, lock};
@@ -51,12 +51,12 @@ impl<M> fmt::Debug for Refused<M> {
 }
 
 /// What senders know of an actor: its inbox, and the system that it lives in.
-pub(crate) struct Shared {
+pub(crate) struct SharedInbox {
     pub inbox: Inbox,
     pub system: Arc<Inner>,
 }
 
-impl Deref for Shared {
+impl Deref for SharedInbox {
     type Target = Inbox;
 
     #[inline]
@@ -74,7 +74,7 @@ pub struct Address<M> {
     pub(crate) window: u32,
     pub(crate) home: u16,
     pub(crate) kind: u16,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<SharedInbox>,
     pub(crate) takes: PhantomData<fn(M)>,
 }
 
@@ -91,7 +91,7 @@ impl<M> fmt::Debug for Address<M> {
 }
 
 impl<M: Send + 'static> Address<M> {
-    pub(crate) fn new(shared: Arc<Shared>, kind: u16) -> Self {
+    pub(crate) fn new(shared: Arc<SharedInbox>, kind: u16) -> Self {
         let id = shared.id;
         Address {
             slot: id.slot,
@@ -146,7 +146,7 @@ impl<M: Send + 'static> Address<M> {
         }
         self.shared.outside_count.store(under_way + 1, Ordering::Relaxed);
         self.shared.outside_ticket.store(inbound.next_take(), Ordering::Relaxed);
-        let envelope = Envelope { slot: self.slot, generation: self.generation, message };
+        let envelope = LaneMessage { slot: self.slot, generation: self.generation, message };
         inbound.lanes.push(self.kind, envelope);
         home.ring(&mut inbound);
         Ok(())

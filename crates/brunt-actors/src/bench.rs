@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
-use crate::{Actor, Address, Builder, Context, Options, Placement, Shutdown, Snapshot};
+use crate::{Actor, ActorOptions, Address, Builder, Context, Placement, Shutdown, Snapshot};
 
 /// Actors of the ring.
 pub const RING_ACTORS: usize = 1000;
@@ -16,7 +16,7 @@ pub const MESH_ACTORS: usize = 100;
 
 /// Which benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pattern {
+pub enum BenchPattern {
     /// Each actor passes a message to the next.
     Ring,
     /// The ring with neighbours at different schedulers: every message crosses. Not in the
@@ -28,9 +28,9 @@ pub enum Pattern {
 
 /// What to measure.
 #[derive(Clone, Copy, Debug)]
-pub struct Config {
+pub struct BenchConfig {
     /// Which benchmark.
-    pub pattern: Pattern,
+    pub pattern: BenchPattern,
     /// Number of schedulers.
     pub schedulers: usize,
     /// Where they run.
@@ -41,7 +41,7 @@ pub struct Config {
 
 /// What was measured.
 #[derive(Clone, Debug)]
-pub struct Outcome {
+pub struct BenchOutcome {
     /// Messages handled.
     pub messages: u64,
     /// From the first send to the last message handled; start-up and end are not in it.
@@ -50,7 +50,7 @@ pub struct Outcome {
     pub snapshot: Snapshot,
 }
 
-impl Outcome {
+impl BenchOutcome {
     /// Messages per second.
     pub fn rate(&self) -> f64 {
         self.messages as f64 / self.elapsed.as_secs_f64()
@@ -99,19 +99,19 @@ impl Actor for Link {
 }
 
 /// Runs one benchmark.
-pub fn run(config: Config) -> Outcome {
+pub fn run(config: BenchConfig) -> BenchOutcome {
     let system = Builder::default().schedulers(config.schedulers).placement(config.placement).start();
     let (done, finished) = channel();
     let (actors, in_flight) = match config.pattern {
-        Pattern::Ring | Pattern::RingAcross => (RING_ACTORS, RING_IN_FLIGHT),
-        Pattern::AllToAll => (MESH_ACTORS, MESH_ACTORS),
+        BenchPattern::Ring | BenchPattern::RingAcross => (RING_ACTORS, RING_IN_FLIGHT),
+        BenchPattern::AllToAll => (MESH_ACTORS, MESH_ACTORS),
     };
     let addresses: Vec<Address<Hop>> = (0..actors)
         .map(|index| {
             let random = (index as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) + 1;
             let link = Link { peers: Arc::default(), random, done: done.clone() };
-            let mut options = Options::named(format!("link-{index}"));
-            if config.pattern == Pattern::RingAcross {
+            let mut options = ActorOptions::named(format!("link-{index}"));
+            if config.pattern == BenchPattern::RingAcross {
                 options = options.on_scheduler(index);
             }
             system.spawn(link, options)
@@ -120,7 +120,7 @@ pub fn run(config: Config) -> Outcome {
     let all: Arc<[Address<Hop>]> = addresses.clone().into();
     for (index, address) in addresses.iter().enumerate() {
         let peers = match config.pattern {
-            Pattern::AllToAll => all.clone(),
+            BenchPattern::AllToAll => all.clone(),
             _ => Arc::new([addresses[(index + 1) % actors].clone()]),
         };
         address.send(Hop::Peers(Box::new(peers))).expect("a fresh actor takes messages");
@@ -137,5 +137,5 @@ pub fn run(config: Config) -> Outcome {
     let elapsed = started.elapsed();
     let snapshot = system.snapshot();
     system.shutdown(Shutdown::Abort);
-    Outcome { messages: hops * in_flight as u64, elapsed, snapshot }
+    BenchOutcome { messages: hops * in_flight as u64, elapsed, snapshot }
 }

@@ -7,10 +7,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::actor::{Actor, Context};
-use crate::address::Shared;
+use crate::address::SharedInbox;
 use crate::inbox::FULL;
 use crate::outbox::Outbox;
-use crate::runnable::{Attempt, End, Outcome, Runnable, Stashed};
+use crate::runnable::{ActorEnd, Attempt, Runnable, Stashed, TurnOutcome};
 use crate::timers::TimerQueue;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -29,13 +29,13 @@ pub(crate) struct ActorCell<P: Actor> {
     phase: ActorPhase,
     granted: bool,
     kind: u16,
-    shared: Arc<Shared>,
+    shared: Arc<SharedInbox>,
     stash: VecDeque<Box<dyn Stashed>>,
     timers: TimerQueue<P::Message>,
 }
 
 impl<P: Actor> ActorCell<P> {
-    pub fn new(actor: P, shared: Arc<Shared>, kind: u16) -> Self {
+    pub fn new(actor: P, shared: Arc<SharedInbox>, kind: u16) -> Self {
         ActorCell {
             inbox: VecDeque::new(),
             actor,
@@ -131,7 +131,7 @@ impl<P: Actor> ActorCell<P> {
 
 impl<P: Actor> Runnable for ActorCell<P> {
     #[inline]
-    fn run(&mut self, outbox: &mut Outbox, budget: u32) -> Outcome {
+    fn run(&mut self, outbox: &mut Outbox, budget: u32) -> TurnOutcome {
         let (handled, stopping) = if self.is_plain() {
             self.run_messages(outbox, budget)
         } else {
@@ -141,12 +141,16 @@ impl<P: Actor> Runnable for ActorCell<P> {
             self.phase = ActorPhase::Stopping;
         }
         let stashed = !self.stash.is_empty();
-        Outcome {
+        TurnOutcome {
             handled,
             left: self.inbox.len() as u32,
             due: self.timers.due(),
             stashed,
-            end: if self.phase == ActorPhase::Stopping && !stashed { End::Stopped } else { End::Alive },
+            end: if self.phase == ActorPhase::Stopping && !stashed {
+                ActorEnd::Stopped
+            } else {
+                ActorEnd::Alive
+            },
         }
     }
 
@@ -175,7 +179,7 @@ impl<P: Actor> Runnable for ActorCell<P> {
         self.granted = true;
     }
 
-    fn waits_for(&self) -> Option<Arc<Shared>> {
+    fn waits_for(&self) -> Option<Arc<SharedInbox>> {
         let target = self.stash.front()?.target();
         (target.gate() == FULL).then(|| target.clone())
     }

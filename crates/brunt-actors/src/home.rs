@@ -11,13 +11,13 @@ use std::sync::Arc;
 
 use brunt_core::Nanos;
 
-use crate::address::Shared;
+use crate::address::SharedInbox;
 use crate::inbound::{Inbound, Signal};
 use crate::inbox::{CLOSED, OPEN};
-use crate::lane::{Accept, Envelope, Lanes};
+use crate::lane::{Accept, LaneMessage, Lanes};
 use crate::machine::Inner;
-use crate::runnable::{End, Outcome, Runnable, panic_words};
-use crate::stats::{ActorState, ActorStats, Failure, FailureKind, HomeCounters};
+use crate::runnable::{ActorEnd, Runnable, TurnOutcome, panic_words};
+use crate::stats::{ActorFailure, ActorFailureKind, ActorState, ActorStats, HomeCounters};
 use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering, Padded, lock};
 use crate::wait::Parking;
 
@@ -88,7 +88,7 @@ enum SlotState {
 #[repr(align(64))]
 struct Slot {
     actor: Option<Box<dyn Runnable>>,
-    shared: Arc<Shared>,
+    shared: Arc<SharedInbox>,
     handled: u64,
     rare: Option<Box<Rare>>,
     generation: u32,
@@ -125,7 +125,7 @@ impl Default for Rare {
 pub(crate) struct Taken {
     pub slot: u32,
     pub actor: Box<dyn Runnable>,
-    pub outcome: Outcome,
+    pub outcome: TurnOutcome,
     /// What it panicked with.
     pub panic: Option<Box<Box<dyn Any + Send>>>,
 }
@@ -152,8 +152,8 @@ pub(crate) struct HomeState {
 impl Accept for HomeState {
     /// Puts a message into its inbox. A message to an actor that has ended is undelivered.
     #[inline]
-    fn accept<M: Send + 'static>(&mut self, envelope: Envelope<M>) {
-        let Envelope { slot: number, generation, message } = envelope;
+    fn accept<M: Send + 'static>(&mut self, envelope: LaneMessage<M>) {
+        let LaneMessage { slot: number, generation, message } = envelope;
         let Some(slot) = self.slots[number as usize].as_mut().filter(|slot| slot.generation == generation)
         else {
             self.counters.undelivered += 1;
@@ -207,7 +207,7 @@ impl HomeState {
         (self.slots.len() as u32 - 1, 0)
     }
 
-    pub fn install(&mut self, shared: Arc<Shared>, actor: Box<dyn Runnable>) {
+    pub fn install(&mut self, shared: Arc<SharedInbox>, actor: Box<dyn Runnable>) {
         let slot = shared.id.slot;
         self.slots[slot as usize] = Some(Slot {
             actor: Some(actor),
@@ -311,7 +311,7 @@ impl HomeState {
             if std::mem::take(&mut slot.finish) {
                 actor.set_finish();
             }
-            batch.push(Taken { slot: number, actor, outcome: Outcome::default(), panic: None });
+            batch.push(Taken { slot: number, actor, outcome: TurnOutcome::default(), panic: None });
         }
         self.out += hot + queued;
     }
@@ -333,7 +333,7 @@ impl HomeState {
             rare.late_count = 0;
         }
         slot.queued = left;
-        if let End::Alive = outcome.end {
+        if let ActorEnd::Alive = outcome.end {
             if slot.shut && left <= slot.shut_at / 2 {
                 slot.shut = false;
                 system.release(&slot.shared, OPEN);
@@ -361,7 +361,7 @@ impl HomeState {
                     }
                     Parking::Circle(circle) => {
                         slot.actor = Some(actor);
-                        self.end(number, system, Some((FailureKind::Circle, circle)));
+                        self.end(number, system, Some((ActorFailureKind::Circle, circle)));
                         return;
                     }
                 }
@@ -377,9 +377,9 @@ impl HomeState {
         }
         slot.actor = Some(actor);
         let failure = match outcome.end {
-            End::Failed => {
+            ActorEnd::Failed => {
                 let panic = panic.map_or_else(String::new, |panic| panic_words(&**panic));
-                Some((FailureKind::Panic, panic))
+                Some((ActorFailureKind::Panic, panic))
             }
             _ => None,
         };
@@ -387,7 +387,7 @@ impl HomeState {
     }
 
     /// Ends an actor that is at home.
-    fn end(&mut self, number: u32, system: &Inner, failure: Option<(FailureKind, String)>) {
+    fn end(&mut self, number: u32, system: &Inner, failure: Option<(ActorFailureKind, String)>) {
         let slot = self.slots[number as usize].take().expect("only a living actor ends");
         self.generations[number as usize] = slot.generation.wrapping_add(1);
         self.free.push(number);
@@ -397,7 +397,8 @@ impl HomeState {
             self.ended.push(Box::new(actor));
         }
         if let Some((kind, what)) = failure {
-            let failure = Failure { id: slot.shared.id, actor: slot.shared.name.to_string(), kind, what };
+            let failure =
+                ActorFailure { id: slot.shared.id, actor: slot.shared.name.to_string(), kind, what };
             system.report(failure);
         }
     }

@@ -6,7 +6,7 @@
 
 use std::any::Any;
 
-pub(crate) struct Envelope<M> {
+pub(crate) struct LaneMessage<M> {
     pub slot: u32,
     pub generation: u32,
     pub message: M,
@@ -15,7 +15,7 @@ pub(crate) struct Envelope<M> {
 /// Takes messages of any type in: the inboxes of a home.
 pub(crate) trait Accept {
     /// Puts a message into its inbox.
-    fn accept<M: Send + 'static>(&mut self, envelope: Envelope<M>);
+    fn accept<M: Send + 'static>(&mut self, envelope: LaneMessage<M>);
 }
 
 /// A lane to a home `H`, whose type of message is known to its sender and its receiver only.
@@ -29,7 +29,7 @@ pub(crate) trait Lane<H>: Any + Send {
     fn deliver(&mut self, home: &mut H);
 }
 
-pub(crate) struct TypedLane<M>(pub Vec<Envelope<M>>);
+pub(crate) struct TypedLane<M>(pub Vec<LaneMessage<M>>);
 
 impl<H: Accept + 'static, M: Send + 'static> Lane<H> for TypedLane<M> {
     fn len(&self) -> usize {
@@ -52,7 +52,7 @@ impl<H: Accept + 'static, M: Send + 'static> Lane<H> for TypedLane<M> {
 }
 
 #[inline]
-fn typed<H: 'static, M: Send + 'static>(lane: &mut dyn Lane<H>) -> &mut Vec<Envelope<M>> {
+fn typed<H: 'static, M: Send + 'static>(lane: &mut dyn Lane<H>) -> &mut Vec<LaneMessage<M>> {
     let lane: &mut dyn Any = lane;
     &mut lane.downcast_mut::<TypedLane<M>>().expect("a lane's kind stands for one type").0
 }
@@ -76,7 +76,7 @@ impl<H: Accept + 'static> Lanes<H> {
     }
 
     #[inline]
-    pub fn push<M: Send + 'static>(&mut self, kind: u16, envelope: Envelope<M>) {
+    pub fn push<M: Send + 'static>(&mut self, kind: u16, envelope: LaneMessage<M>) {
         self.count += 1;
         // The lane is made without the envelope, so that this stays in registers.
         let lane = match self.by_kind.get_mut(usize::from(kind)) {

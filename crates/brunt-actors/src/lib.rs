@@ -21,10 +21,11 @@ mod timers;
 mod topology;
 mod wait;
 
-pub use actor::{Actor, CAPACITY_DEFAULT, Context, Options};
+pub use actor::{Actor, ActorOptions, CAPACITY_DEFAULT, Context};
 pub use address::{Address, Refused};
 pub use stats::{
-    ActorId, ActorState, ActorStats, FAILURES_MAX, Failure, FailureKind, Report, SchedulerStats, Snapshot,
+    ActorFailure, ActorFailureKind, ActorId, ActorState, ActorStats, FAILURES_MAX, SchedulerStats, Snapshot,
+    SystemReport,
 };
 pub use system::{Builder, Manual, Shutdown, System};
 pub use timers::TimerId;

@@ -11,7 +11,7 @@ use brunt_core::Clock;
 use crate::home::Home;
 use crate::inbound::Signal;
 use crate::inbox::Inbox;
-use crate::stats::{FAILURES_MAX, Failure, SchedulerStats, Snapshot};
+use crate::stats::{ActorFailure, FAILURES_MAX, SchedulerStats, Snapshot};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, drop_all, lock};
 use crate::topology::SchedulerCpus;
 use crate::wait::WaitGraph;
@@ -19,7 +19,7 @@ use crate::wait::WaitGraph;
 /// What all schedulers and addresses share. Nothing in it changes for each message.
 pub(crate) struct Inner {
     pub homes: Box<[Home]>,
-    pub seats: Vec<SchedulerCpus>,
+    pub cpus_by_scheduler: Vec<SchedulerCpus>,
     pub graph: Mutex<WaitGraph>,
     pub clock: Clock,
     /// Messages that an actor handles before the next one's turn.
@@ -29,27 +29,27 @@ pub(crate) struct Inner {
     pub stop: AtomicBool,
     closing: AtomicBool,
     kinds: Mutex<HashMap<TypeId, u16>>,
-    failures: Mutex<(u64, Vec<Failure>)>,
+    failures: Mutex<(u64, Vec<ActorFailure>)>,
     pub spawned: AtomicU64,
-    /// Schedulers whose seat the kernel refused.
-    unseated: Mutex<Vec<usize>>,
+    /// Schedulers whose CPUs the kernel refused.
+    unpinned: Mutex<Vec<usize>>,
 }
 
 /// What a [`Inner`] is made of.
-pub(crate) struct Plan {
+pub(crate) struct MachinePlan {
     pub schedulers: usize,
-    pub seats: Vec<SchedulerCpus>,
+    pub cpus_by_scheduler: Vec<SchedulerCpus>,
     pub clock: Clock,
     pub budget: u32,
     pub threaded: bool,
 }
 
 impl Inner {
-    pub fn new(plan: Plan) -> Arc<Inner> {
-        assert_eq!(plan.seats.len(), plan.schedulers, "a seat for each scheduler");
+    pub fn new(plan: MachinePlan) -> Arc<Inner> {
+        assert_eq!(plan.cpus_by_scheduler.len(), plan.schedulers, "CPUs for each scheduler");
         Arc::new(Inner {
             homes: (0..plan.schedulers).map(|_| Home::new()).collect(),
-            seats: plan.seats,
+            cpus_by_scheduler: plan.cpus_by_scheduler,
             graph: Mutex::new(WaitGraph::default()),
             clock: plan.clock,
             budget: plan.budget,
@@ -59,13 +59,13 @@ impl Inner {
             kinds: Mutex::new(HashMap::new()),
             failures: Mutex::new((0, Vec::new())),
             spawned: AtomicU64::new(0),
-            unseated: Mutex::new(Vec::new()),
+            unpinned: Mutex::new(Vec::new()),
         })
     }
 
-    /// Scheduler `index` runs anywhere: the kernel refused its seat.
-    pub fn unseat(&self, index: usize) {
-        lock(&self.unseated).push(index);
+    /// Scheduler `index` runs anywhere: the kernel refused its CPUs.
+    pub fn not_pinned(&self, index: usize) {
+        lock(&self.unpinned).push(index);
     }
 
     /// `to` has room, or is gone, and whoever waited for it goes on.
@@ -82,7 +82,7 @@ impl Inner {
         self.closing.load(Ordering::Acquire)
     }
 
-    pub fn report(&self, failure: Failure) {
+    pub fn report(&self, failure: ActorFailure) {
         let mut failures = lock(&self.failures);
         failures.0 += 1;
         if failures.1.len() < FAILURES_MAX {
@@ -111,7 +111,7 @@ impl Inner {
             let counters = state.counters;
             snapshot.undelivered += counters.undelivered;
             snapshot.actors.extend(state.actor_stats());
-            let unseated = lock(&self.unseated).contains(&index);
+            let unpinned = lock(&self.unpinned).contains(&index);
             snapshot.schedulers.push(SchedulerStats {
                 messages: counters.messages,
                 activations: counters.activations,
@@ -123,7 +123,7 @@ impl Inner {
                 yields: counters.yields,
                 runnable: state.runnable(),
                 inbound: home.waiting.load(Ordering::Relaxed),
-                cpus: if unseated { Vec::new() } else { self.seats[index].cpus.clone() },
+                cpus: if unpinned { Vec::new() } else { self.cpus_by_scheduler[index].cpus.clone() },
             });
         }
         let graph = lock(&self.graph);
@@ -180,7 +180,7 @@ impl Inner {
         left
     }
 
-    pub fn failures(&self) -> Vec<Failure> {
+    pub fn failures(&self) -> Vec<ActorFailure> {
         lock(&self.failures).1.clone()
     }
 }

@@ -11,7 +11,7 @@ use brunt_core::Nanos;
 use crate::address::{Address, Refused};
 use crate::home::HomeState;
 use crate::inbox::{CLOSED, FULL, OPEN};
-use crate::lane::{Envelope, Lanes};
+use crate::lane::{LaneMessage, Lanes};
 use crate::machine::Inner;
 use crate::sync::{AtomicU64, Ordering};
 
@@ -99,7 +99,7 @@ impl Outbox {
         }
         window.count += 1;
         debug_assert!(window.count <= to.window, "a sender keeps its window");
-        staged.lanes.push(to.kind, Envelope { slot: to.slot, generation: to.generation, message });
+        staged.lanes.push(to.kind, LaneMessage { slot: to.slot, generation: to.generation, message });
         Ok(())
     }
 
@@ -112,7 +112,7 @@ impl Outbox {
         if to.shared.gate() == CLOSED {
             return Err(Refused::Closed(message));
         }
-        let envelope = Envelope { slot: to.slot, generation: to.generation, message };
+        let envelope = LaneMessage { slot: to.slot, generation: to.generation, message };
         self.homes[usize::from(to.home)].lanes.push(to.kind, envelope);
         Ok(())
     }

@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use brunt_core::Nanos;
 
-use crate::address::{Address, Refused, Shared};
+use crate::address::{Address, Refused, SharedInbox};
 use crate::outbox::Outbox;
 
 /// What came of running an actor.
 #[derive(Clone, Copy)]
-pub(crate) struct Outcome {
+pub(crate) struct TurnOutcome {
     pub handled: u32,
     /// Messages left in the inbox.
     pub left: u32,
@@ -21,28 +21,28 @@ pub(crate) struct Outcome {
     pub due: Nanos,
     /// A send waits.
     pub stashed: bool,
-    pub end: End,
+    pub end: ActorEnd,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum ActorEnd {
     Alive,
     Stopped,
     /// It panicked.
     Failed,
 }
 
-impl Default for Outcome {
+impl Default for TurnOutcome {
     /// That of an actor that did not return: what it handled is not known, and it is not run again.
     fn default() -> Self {
-        Outcome { handled: 0, left: 0, due: Nanos::MAX, stashed: false, end: End::Failed }
+        TurnOutcome { handled: 0, left: 0, due: Nanos::MAX, stashed: false, end: ActorEnd::Failed }
     }
 }
 
 /// An actor behind its type.
 pub(crate) trait Runnable: Send {
     /// Handles at most `budget` messages. A panic of the actor goes through.
-    fn run(&mut self, outbox: &mut Outbox, budget: u32) -> Outcome;
+    fn run(&mut self, outbox: &mut Outbox, budget: u32) -> TurnOutcome;
     /// Its `VecDeque` of messages.
     fn inbox(&mut self) -> &mut dyn Any;
     /// Moves messages that came while it was away, a `VecDeque` of its type, into its inbox.
@@ -53,13 +53,13 @@ pub(crate) trait Runnable: Send {
     /// Its first waiting send goes above the capacity.
     fn grant(&mut self);
     /// Whose inbox its first waiting send is for.
-    fn waits_for(&self) -> Option<Arc<Shared>>;
+    fn waits_for(&self) -> Option<Arc<SharedInbox>>;
 }
 
 /// A send that waits for room, whatever its type.
 pub(crate) trait Stashed: Send {
     fn retry(&mut self, outbox: &mut Outbox, granted: bool) -> Attempt;
-    fn target(&self) -> &Arc<Shared>;
+    fn target(&self) -> &Arc<SharedInbox>;
 }
 
 #[derive(PartialEq, Eq)]
@@ -91,7 +91,7 @@ impl<T: Send + 'static> Stashed for Held<T> {
         }
     }
 
-    fn target(&self) -> &Arc<Shared> {
+    fn target(&self) -> &Arc<SharedInbox> {
         &self.to.shared
     }
 }

@@ -86,7 +86,9 @@ impl Scheduler {
     pub fn new(system: Arc<Inner>, index: usize) -> Self {
         let count = system.homes.len();
         let mut others: Vec<usize> = (1..count).map(|step| (index + step) % count).collect();
-        others.sort_by_key(|&other| system.seats[other].node != system.seats[index].node);
+        others.sort_by_key(|&other| {
+            system.cpus_by_scheduler[other].node != system.cpus_by_scheduler[index].node
+        });
         let tick = Clock::Monotonic.now();
         Scheduler {
             index,

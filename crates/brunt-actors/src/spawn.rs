@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-use crate::actor::{Actor, Near, Options};
-use crate::address::{Address, Shared};
+use crate::actor::{Actor, ActorOptions, Near};
+use crate::address::{Address, SharedInbox};
 use crate::cell::ActorCell;
 use crate::inbox::{Inbox, capacity_min};
 use crate::machine::Inner;
@@ -18,7 +18,7 @@ use crate::sync::{Ordering, lock};
 const SPAWN_BLOCK: u64 = 16;
 
 /// Starts an actor at a home: the one that its options say, or the next.
-pub(crate) fn spawn<P: Actor>(system: &Arc<Inner>, actor: P, options: Options) -> Address<P::Message> {
+pub(crate) fn spawn<P: Actor>(system: &Arc<Inner>, actor: P, options: ActorOptions) -> Address<P::Message> {
     let count = system.homes.len();
     let serial = system.spawned.fetch_add(1, Ordering::Relaxed);
     let index = match options.home {
@@ -34,7 +34,7 @@ pub(crate) fn spawn<P: Actor>(system: &Arc<Inner>, actor: P, options: Options) -
     let id = ActorId { home: index as u16, slot, generation };
     let name = options.name.unwrap_or_else(|| format!("actor-{serial}").into()).into();
     let inbox = Inbox::new(id, serial, name, capacity, count);
-    let shared = Arc::new(Shared { inbox, system: system.clone() });
+    let shared = Arc::new(SharedInbox { inbox, system: system.clone() });
     state.install(shared.clone(), Box::new(ActorCell::new(actor, shared.clone(), kind)));
     home.runnable.store(state.runnable(), Ordering::SeqCst);
     drop(state);

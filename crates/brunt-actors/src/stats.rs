@@ -138,7 +138,7 @@ impl Snapshot {
 
 /// Why an actor failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FailureKind {
+pub enum ActorFailureKind {
     /// It panicked.
     Panic,
     /// It waited in a circle of full inboxes that letting messages in above the capacity did
@@ -148,23 +148,23 @@ pub enum FailureKind {
 
 /// An actor that failed. The others went on.
 #[derive(Clone, Debug)]
-pub struct Failure {
+pub struct ActorFailure {
     /// Which.
     pub id: ActorId,
     /// Its name.
     pub actor: String,
     /// Why.
-    pub kind: FailureKind,
+    pub kind: ActorFailureKind,
     /// The panic's words, or the names around the circle.
     pub what: String,
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for ActorFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Failure { id, actor, what, .. } = self;
+        let ActorFailure { id, actor, what, .. } = self;
         match self.kind {
-            FailureKind::Panic => write!(f, "actor {actor} ({id}) panicked: {what}"),
-            FailureKind::Circle => write!(
+            ActorFailureKind::Panic => write!(f, "actor {actor} ({id}) panicked: {what}"),
+            ActorFailureKind::Circle => write!(
                 f,
                 "actor {actor} ({id}) waited in a circle of full inboxes: {what}; raise their \
                  capacity, or let one of them drop (try_send)"
@@ -175,11 +175,11 @@ impl fmt::Display for Failure {
 
 /// How a system ended.
 #[derive(Clone, Debug)]
-pub struct Report {
+pub struct SystemReport {
     /// Every message sent was handled and every actor finished. Always false after an abort.
     pub drained: bool,
     /// The first failures, at most [`FAILURES_MAX`]; `snapshot.failures` counts all.
-    pub failures: Vec<Failure>,
+    pub failures: Vec<ActorFailure>,
     /// The state at the end.
     pub snapshot: Snapshot,
 }

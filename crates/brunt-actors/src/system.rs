@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use brunt_core::{Clock, Nanos};
 
-use crate::actor::{Actor, Options};
+use crate::actor::{Actor, ActorOptions};
 use crate::address::Address;
-use crate::machine::{Inner, Plan};
+use crate::machine::{Inner, MachinePlan};
 use crate::scheduler::{Round, Scheduler};
 use crate::spawn::spawn;
-use crate::stats::{Failure, Report, Snapshot};
+use crate::stats::{ActorFailure, Snapshot, SystemReport};
 use crate::sync::{lock, on_scheduler, thread};
 use crate::topology::{self, Placement};
 
@@ -68,9 +68,9 @@ impl Builder {
 
     fn inner(self, threaded: bool) -> Arc<Inner> {
         let nodes = if self.placement == Placement::Anywhere { Vec::new() } else { topology::nodes() };
-        Inner::new(Plan {
+        Inner::new(MachinePlan {
             schedulers: self.schedulers,
-            seats: topology::seats(self.placement, self.schedulers, &nodes),
+            cpus_by_scheduler: topology::cpus_by_scheduler(self.placement, self.schedulers, &nodes),
             clock: self.clock,
             budget: self.budget,
             threaded,
@@ -89,8 +89,8 @@ impl Builder {
                 thread::Builder::new()
                     .name(format!("scheduler-{index}"))
                     .spawn(move || {
-                        if !topology::sit(&inner.seats[index]) {
-                            inner.unseat(index);
+                        if !topology::pin(&inner.cpus_by_scheduler[index]) {
+                            inner.not_pinned(index);
                         }
                         Scheduler::new(inner, index).run();
                     })
@@ -126,7 +126,7 @@ impl fmt::Debug for System {
 
 impl System {
     /// Starts an actor.
-    pub fn spawn<P: Actor>(&self, actor: P, options: Options) -> Address<P::Message> {
+    pub fn spawn<P: Actor>(&self, actor: P, options: ActorOptions) -> Address<P::Message> {
         spawn(&self.inner, actor, options)
     }
 
@@ -136,7 +136,7 @@ impl System {
     }
 
     /// The first failures, at most [`FAILURES_MAX`](crate::FAILURES_MAX).
-    pub fn failures(&self) -> Vec<Failure> {
+    pub fn failures(&self) -> Vec<ActorFailure> {
         self.inner.failures()
     }
 
@@ -155,14 +155,14 @@ impl System {
     ///
     /// # Panics
     /// When called by an actor, and when a scheduler did (a fault of this crate).
-    pub fn shutdown(mut self, how: Shutdown) -> Report {
+    pub fn shutdown(mut self, how: Shutdown) -> SystemReport {
         let drained = match how {
             Shutdown::Abort => false,
             Shutdown::Drain(within) => self.drain(within),
         };
         self.end();
         let left = self.inner.clear();
-        Report {
+        SystemReport {
             drained: drained && left == 0,
             failures: self.inner.failures(),
             snapshot: self.inner.snapshot(),
@@ -227,7 +227,7 @@ impl fmt::Debug for Manual {
 
 impl Manual {
     /// Starts an actor.
-    pub fn spawn<P: Actor>(&self, actor: P, options: Options) -> Address<P::Message> {
+    pub fn spawn<P: Actor>(&self, actor: P, options: ActorOptions) -> Address<P::Message> {
         spawn(&self.inner, actor, options)
     }
 
@@ -237,7 +237,7 @@ impl Manual {
     }
 
     /// The first failures, at most [`FAILURES_MAX`](crate::FAILURES_MAX).
-    pub fn failures(&self) -> Vec<Failure> {
+    pub fn failures(&self) -> Vec<ActorFailure> {
         self.inner.failures()
     }
 
@@ -273,7 +273,7 @@ impl Manual {
     }
 
     /// Ends it; the time that [`Shutdown::Drain`] allows is not looked at.
-    pub fn shutdown(mut self, how: Shutdown) -> Report {
+    pub fn shutdown(mut self, how: Shutdown) -> SystemReport {
         self.inner.close();
         if let Shutdown::Drain(_) = how {
             loop {
@@ -284,7 +284,7 @@ impl Manual {
             }
         }
         let left = self.end();
-        Report {
+        SystemReport {
             drained: left == 0 && how != Shutdown::Abort,
             failures: self.inner.failures(),
             snapshot: self.inner.snapshot(),

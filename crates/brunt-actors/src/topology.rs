@@ -71,8 +71,12 @@ fn parse_cpu_list(text: &str) -> Vec<usize> {
         .collect()
 }
 
-/// A seat for each of `count` schedulers: nodes are filled one after the other, in proportion.
-pub(crate) fn seats(placement: Placement, count: usize, nodes: &[Vec<usize>]) -> Vec<SchedulerCpus> {
+/// The CPUs of each of `count` schedulers: nodes are filled one after the other, in proportion.
+pub(crate) fn cpus_by_scheduler(
+    placement: Placement,
+    count: usize,
+    nodes: &[Vec<usize>],
+) -> Vec<SchedulerCpus> {
     let flat: Vec<(usize, usize)> =
         nodes.iter().enumerate().flat_map(|(node, cpus)| cpus.iter().map(move |&cpu| (node, cpu))).collect();
     (0..count)
@@ -88,14 +92,13 @@ pub(crate) fn seats(placement: Placement, count: usize, nodes: &[Vec<usize>]) ->
         .collect()
 }
 
-/// Moves the calling thread to its seat. Returns the CPUs it may use from now on: empty when the
-/// kernel refused or there is nothing to do.
-pub(crate) fn sit(seat: &SchedulerCpus) -> bool {
-    if seat.cpus.is_empty() {
+/// Pins the calling thread to CPUs. False when the kernel refused.
+pub(crate) fn pin(cpus: &SchedulerCpus) -> bool {
+    if cpus.cpus.is_empty() {
         return true;
     }
     let mut set = CpuSet::new();
-    for &cpu in &seat.cpus {
+    for &cpu in &cpus.cpus {
         set.set(cpu);
     }
     sched_setaffinity(None, &set).is_ok()
@@ -118,11 +121,11 @@ mod tests {
 
     /// Schedulers sit on their node's CPUs, and go round when there are more of them.
     #[test]
-    fn seats_follow_nodes() {
+    fn cpus_follow_nodes() {
         let nodes = [vec![0, 2], vec![1, 3]];
         let check = |placement, count, expected: &[(&[usize], usize)]| {
-            let got = seats(placement, count, &nodes);
-            let got: Vec<_> = got.iter().map(|seat| (seat.cpus.as_slice(), seat.node)).collect();
+            let got = cpus_by_scheduler(placement, count, &nodes);
+            let got: Vec<_> = got.iter().map(|own| (own.cpus.as_slice(), own.node)).collect();
             assert_eq!(got, expected, "{placement:?} {count}");
         };
         check(Placement::Anywhere, 2, &[(&[], 0), (&[], 0)]);

@@ -5,7 +5,7 @@
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
-use brunt_actors::{Actor, Address, Builder, Context, Options, Shutdown, System};
+use brunt_actors::{Actor, ActorOptions, Address, Builder, Context, Shutdown, System};
 
 fn check(iterations: usize, scenario: impl Fn() + Send + Sync + 'static) {
     let mut config = shuttle::Config::new();
@@ -20,7 +20,7 @@ fn check(iterations: usize, scenario: impl Fn() + Send + Sync + 'static) {
         .run(move || scenario());
 }
 
-fn drained(system: System) -> brunt_actors::Report {
+fn drained(system: System) -> brunt_actors::SystemReport {
     // Shuttle's time stands still as far as the protocol goes: the limit is never what ends this.
     let report = system.shutdown(Shutdown::Drain(Duration::from_secs(3600)));
     assert!(report.drained, "{report:?}");
@@ -56,7 +56,7 @@ fn pipeline(stages: usize, messages: u32, capacity: u32, home: fn(usize) -> usiz
     let mut next = None;
     for stage in 0..stages {
         let pass = Pass { next, expected: 0, done: done.clone() };
-        next = Some(system.spawn(pass, Options::default().capacity(capacity).on_scheduler(home(stage))));
+        next = Some(system.spawn(pass, ActorOptions::default().capacity(capacity).on_scheduler(home(stage))));
     }
     let first = next.unwrap();
     for message in 0..messages {
@@ -118,8 +118,9 @@ impl Actor for Both {
 fn a_circle_never_stands() {
     check(150, || {
         let system = Builder::default().schedulers(2).budget(2).start();
-        let spawn =
-            |index| system.spawn(Both { peer: None }, Options::default().capacity(12).on_scheduler(index));
+        let spawn = |index| {
+            system.spawn(Both { peer: None }, ActorOptions::default().capacity(12).on_scheduler(index))
+        };
         let (left, right) = (spawn(0), spawn(1));
         left.send(Play::Peer(right.clone())).unwrap();
         right.send(Play::Peer(left.clone())).unwrap();
@@ -136,7 +137,7 @@ fn an_abort_always_ends() {
         let system = Builder::default().schedulers(2).start();
         let (done, _results) = channel();
         let pass = Pass { next: None, expected: 0, done };
-        let address = system.spawn(pass, Options::default().capacity(12));
+        let address = system.spawn(pass, ActorOptions::default().capacity(12));
         let sender = shuttle::thread::spawn(move || {
             for message in 0..20 {
                 if address.send(message).is_err() {

@@ -5,7 +5,8 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use brunt_actors::{
-    Actor, ActorState, Address, Builder, Context, FailureKind, Options, Placement, Refused, Shutdown,
+    Actor, ActorFailureKind, ActorOptions, ActorState, Address, Builder, Context, Placement, Refused,
+    Shutdown,
 };
 
 const SOON: Duration = Duration::from_secs(600);
@@ -52,12 +53,12 @@ fn nothing_is_lost_or_overtaken() {
         let system = Builder::default().schedulers(schedulers).placement(placement).start();
         let (result, results) = channel();
         let (senders, messages) = (20, 5_000);
-        let sink =
-            system.spawn(InOrder { next: vec![0; senders], result }, Options::named("sink").capacity(40));
+        let sink = system
+            .spawn(InOrder { next: vec![0; senders], result }, ActorOptions::named("sink").capacity(40));
         let forwards: Vec<_> = (0..senders)
             .map(|number| {
                 let forward = Forward { number: number as u64, next: sink.clone() };
-                system.spawn(forward, Options::named("forward").capacity(25).on_scheduler(number))
+                system.spawn(forward, ActorOptions::named("forward").capacity(25).on_scheduler(number))
             })
             .collect();
         for message in 0..messages {
@@ -118,11 +119,11 @@ impl Actor for Count {
 fn capacity_is_never_passed() {
     for schedulers in [1, 3] {
         let mut system = Builder::default().schedulers(schedulers).budget(3).manual();
-        let sink = system.spawn(Count, Options::named("sink").capacity(16).on_scheduler(0));
+        let sink = system.spawn(Count, ActorOptions::named("sink").capacity(16).on_scheduler(0));
         let bursts: Vec<_> = (0..5)
             .map(|index| {
                 let burst = Burst { count: 100, next: sink.clone() };
-                system.spawn(burst, Options::named("burst").on_scheduler(index))
+                system.spawn(burst, ActorOptions::named("burst").on_scheduler(index))
             })
             .collect();
         for burst in &bursts {
@@ -148,7 +149,7 @@ fn capacity_is_never_passed() {
 #[test]
 fn a_full_inbox_refuses() {
     let mut system = Builder::default().schedulers(1).manual();
-    let slow = system.spawn(Slow { delay: SOON }, Options::named("slow").capacity(8));
+    let slow = system.spawn(Slow { delay: SOON }, ActorOptions::named("slow").capacity(8));
     system.run();
     let mut taken = 0;
     let refused = loop {
@@ -194,7 +195,7 @@ impl Actor for Echo {
 
 fn echoes(system: &brunt_actors::Manual, copies: u32) -> Address<Ball> {
     let echo = |name: &str, index| {
-        let options = Options::named(name).capacity(12).on_scheduler(index);
+        let options = ActorOptions::named(name).capacity(12).on_scheduler(index);
         system.spawn(Echo { peer: None, copies }, options)
     };
     let (left, right) = (echo("left", 0), echo("right", 1));
@@ -235,7 +236,7 @@ fn a_circle_that_multiplies_fails_by_name() {
     system.run();
     let failures = system.failures();
     assert!(!failures.is_empty());
-    assert_eq!(failures[0].kind, FailureKind::Circle);
+    assert_eq!(failures[0].kind, ActorFailureKind::Circle);
     assert!(
         failures[0].what.contains("left -> right -> left")
             || failures[0].what.contains("right -> left -> right")
@@ -262,15 +263,15 @@ impl Actor for Fragile {
 #[test]
 fn a_panic_is_contained_and_reported() {
     let mut system = Builder::default().schedulers(1).manual();
-    let sink = system.spawn(Count, Options::named("sink"));
-    let fragile = system.spawn(Fragile { next: sink.clone() }, Options::named("fragile"));
+    let sink = system.spawn(Count, ActorOptions::named("sink"));
+    let fragile = system.spawn(Fragile { next: sink.clone() }, ActorOptions::named("fragile"));
     for message in 0..6 {
         fragile.send(message).unwrap();
     }
     system.run();
     let failures = system.failures();
     assert_eq!(failures.len(), 1);
-    assert_eq!((failures[0].actor.as_str(), failures[0].kind), ("fragile", FailureKind::Panic));
+    assert_eq!((failures[0].actor.as_str(), failures[0].kind), ("fragile", ActorFailureKind::Panic));
     assert!(failures[0].what.contains("three is too many"));
     assert!(fragile.is_closed());
     assert!(matches!(fragile.try_send(7), Err(Refused::Closed(7))));
@@ -318,7 +319,7 @@ impl Actor for Alarm {
 fn timers_follow_the_clock() {
     let (result, results) = channel();
     let mut system = Builder::default().schedulers(2).manual();
-    system.spawn(Alarm { fired: Vec::new(), result }, Options::named("alarm"));
+    system.spawn(Alarm { fired: Vec::new(), result }, ActorOptions::named("alarm"));
     system.advance(Duration::from_secs(3600));
     system.shutdown(Shutdown::Drain(SOON));
     assert_eq!(results.recv().unwrap(), [(1, 1), (2, 2), (3, 3), (3600, 3600)]);
@@ -339,7 +340,7 @@ fn timers_wake_a_sleeping_scheduler() {
     }
     let (done, fired) = channel();
     let system = Builder::default().schedulers(2).start();
-    system.spawn(Later(done), Options::default());
+    system.spawn(Later(done), ActorOptions::default());
     fired.recv_timeout(SOON).unwrap();
 }
 
@@ -376,7 +377,7 @@ fn draining_goes_down_the_pipeline() {
     let mut next = None;
     for name in ["writer", "parser", "source"] {
         let stage = Holding { held: None, next, result: result.clone(), name };
-        next = Some(system.spawn(stage, Options::named(name)));
+        next = Some(system.spawn(stage, ActorOptions::named(name)));
     }
     let source = next.unwrap();
     for message in 0..1000 {
@@ -394,7 +395,7 @@ fn draining_goes_down_the_pipeline() {
 #[test]
 fn abort_counts_what_is_left() {
     let mut system = Builder::default().schedulers(2).budget(1).manual();
-    let sink = system.spawn(Count, Options::named("sink"));
+    let sink = system.spawn(Count, ActorOptions::named("sink"));
     for message in 0..50 {
         sink.send((0, message)).unwrap();
     }
@@ -428,7 +429,7 @@ fn an_idle_scheduler_steals() {
         let system = Builder::default().schedulers(2).start();
         let (ran, threads) = channel();
         for _ in 0..20 {
-            system.spawn(Spin(ran.clone()), Options::default().on_scheduler(0)).send(20).unwrap();
+            system.spawn(Spin(ran.clone()), ActorOptions::default().on_scheduler(0)).send(20).unwrap();
         }
         drop(ran);
         let report = system.shutdown(Shutdown::Drain(SOON));
@@ -448,11 +449,11 @@ fn an_idle_scheduler_steals() {
 #[test]
 fn old_addresses_do_not_reach_a_new_actor() {
     let mut system = Builder::default().schedulers(1).manual();
-    let sink = system.spawn(Count, Options::named("sink").on_scheduler(0));
-    let old = system.spawn(Fragile { next: sink.clone() }, Options::named("old"));
+    let sink = system.spawn(Count, ActorOptions::named("sink").on_scheduler(0));
+    let old = system.spawn(Fragile { next: sink.clone() }, ActorOptions::named("old"));
     old.send(3).unwrap();
     system.run();
-    let new = system.spawn(Fragile { next: sink }, Options::named("new"));
+    let new = system.spawn(Fragile { next: sink }, ActorOptions::named("new"));
     assert_eq!(old.id().slot, new.id().slot);
     assert_ne!(old.id(), new.id());
     assert!(matches!(old.try_send(0), Err(Refused::Closed(0))));
@@ -468,15 +469,15 @@ fn actors_spawn_actors() {
     impl Actor for Parent {
         type Message = u64;
         fn handle(&mut self, number: u64, context: &mut Context<'_, u64>) {
-            let child = context.spawn(Forward { number, next: self.0.clone() }, Options::named("child"));
+            let child = context.spawn(Forward { number, next: self.0.clone() }, ActorOptions::named("child"));
             assert_eq!(child.id().home, context.this().id().home);
             context.send(&child, 0);
         }
     }
     let (result, results) = channel();
     let system = Builder::default().schedulers(2).start();
-    let sink = system.spawn(InOrder { next: vec![0; 100], result }, Options::named("sink"));
-    let parent = system.spawn(Parent(sink), Options::named("parent").on_scheduler(1));
+    let sink = system.spawn(InOrder { next: vec![0; 100], result }, ActorOptions::named("sink"));
+    let parent = system.spawn(Parent(sink), ActorOptions::named("parent").on_scheduler(1));
     for number in 0..100 {
         parent.send(number).unwrap();
     }
@@ -497,7 +498,7 @@ fn a_blocking_send_inside_an_actor_is_refused() {
     }
     let (result, results) = channel();
     let system = Builder::default().schedulers(1).start();
-    let sink = system.spawn(Count, Options::default());
-    system.spawn(Wrong(sink, result), Options::default()).send(()).unwrap();
+    let sink = system.spawn(Count, ActorOptions::default());
+    system.spawn(Wrong(sink, result), ActorOptions::default()).send(()).unwrap();
     assert!(results.recv_timeout(SOON).unwrap());
 }

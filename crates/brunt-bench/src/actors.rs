@@ -14,11 +14,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use brunt_actors::Placement;
-use brunt_actors::bench::{self, Config, Pattern};
+use brunt_actors::bench::{self, BenchConfig, BenchPattern};
 use serde_json::{Value, json};
 
 use super::sample::median;
-use crate::{BenchError, Console, Done};
+use crate::{BenchError, BenchResult, Console};
 
 const GO_SOURCE: &str = include_str!("../../../benches/peers/actors/actors.go");
 const GO_MODULE: &str = include_str!("../../../benches/peers/actors/go.mod");
@@ -29,7 +29,7 @@ const ERLANG_SHARE: u64 = 4;
 
 /// Messages a second between processes, beside Go and Erlang
 #[derive(Clone, Debug)]
-pub struct Actors {
+pub struct ActorsBench {
     /// How often each is run; the median counts.
     pub runs: u32,
     /// Messages of one run.
@@ -57,12 +57,12 @@ impl Contestant {
     }
 }
 
-impl Actors {
+impl ActorsBench {
     /// Measures and prints.
     ///
     /// # Errors
     /// The settings are wrong, something that is needed is missing, or the figures are not what they have to be.
-    pub fn run(self, output: &dyn Console) -> Done {
+    pub fn run(self, output: &dyn Console) -> BenchResult {
         let peers = Peers::build(output)?;
         let mut contestants = vec![Contestant::Ours(Placement::Anywhere), Contestant::Ours(Placement::Core)];
         contestants.extend(peers.go.as_ref().map(|_| Contestant::Go));
@@ -76,7 +76,7 @@ impl Actors {
             "", "threads", "load", "brunt", "pinned", "go", "erlang", "brunt/go", "pinned/go"
         ));
         let mut rows = Vec::new();
-        for pattern in [Pattern::Ring, Pattern::AllToAll] {
+        for pattern in [BenchPattern::Ring, BenchPattern::AllToAll] {
             for &threads in &self.threads {
                 for load in [false, true] {
                     let mut rates = vec![Vec::new(); contestants.len()];
@@ -102,7 +102,7 @@ impl Actors {
 
 fn row(
     output: &dyn Console,
-    pattern: Pattern,
+    pattern: BenchPattern,
     threads: u16,
     load: bool,
     rates: &[(Contestant, f64)],
@@ -133,9 +133,9 @@ fn row(
     row
 }
 
-fn program_name(pattern: Pattern) -> &'static str {
+fn program_name(pattern: BenchPattern) -> &'static str {
     match pattern {
-        Pattern::AllToAll => "all-to-all",
+        BenchPattern::AllToAll => "all-to-all",
         _ => "ring",
     }
 }
@@ -185,7 +185,7 @@ impl Peers {
     fn measure(
         &self,
         who: Contestant,
-        pattern: Pattern,
+        pattern: BenchPattern,
         threads: u16,
         messages: u64,
     ) -> Result<f64, BenchError> {
@@ -193,7 +193,7 @@ impl Peers {
         match who {
             Contestant::Ours(placement) => {
                 let schedulers = usize::from(threads);
-                Ok(bench::run(Config { pattern, schedulers, placement, messages }).rate())
+                Ok(bench::run(BenchConfig { pattern, schedulers, placement, messages }).rate())
             }
             Contestant::Go => {
                 let program = self.go.as_ref().expect("only built peers take part");

@@ -7,15 +7,15 @@ use std::io::{self, IoSlice, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use brunt_core::Cost;
+use brunt_core::ResourceUsage;
 
-use super::sample::Sample;
+use super::sample::RunSample;
 
 const HEADER_BYTES: usize = 48;
 
 /// Which way the payload goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
+pub enum PayloadDirection {
     /// With the response.
     Read,
     /// With the request.
@@ -26,32 +26,37 @@ pub enum Direction {
 ///
 /// # Errors
 /// The sockets'.
-pub fn measure(direction: Direction, payload: usize, depth: usize, time: Duration) -> io::Result<Sample> {
+pub fn measure(
+    direction: PayloadDirection,
+    payload: usize,
+    depth: usize,
+    time: Duration,
+) -> io::Result<RunSample> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let client = TcpStream::connect(listener.local_addr()?)?;
     let (server, _) = listener.accept()?;
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;
     let (request, response) = match direction {
-        Direction::Read => (HEADER_BYTES, HEADER_BYTES + payload),
-        Direction::Write => (HEADER_BYTES + payload, HEADER_BYTES),
+        PayloadDirection::Read => (HEADER_BYTES, HEADER_BYTES + payload),
+        PayloadDirection::Write => (HEADER_BYTES + payload, HEADER_BYTES),
     };
     let answering = std::thread::spawn(move || serve(server, request, response));
     let sample = ask(client, request, response, depth, time);
     let target_cpu = answering.join().expect("the answering thread does not panic")?;
-    sample.map(|sample| Sample { target_cpu: Some(target_cpu), ..sample })
+    sample.map(|sample| RunSample { target_cpu: Some(target_cpu), ..sample })
 }
 
 /// Answers whole requests until the peer closes; its own CPU time.
 fn serve(mut socket: TcpStream, request: usize, response: usize) -> io::Result<Duration> {
-    let start = Cost::of_thread();
+    let start = ResourceUsage::of_thread();
     let mut counter = Counter::new(request);
     let answer = vec![0u8; response];
     loop {
         let whole = counter.receive(&mut socket)?;
         // The asking side closes with answers under way: then there is nobody to send to.
         if counter.ended || send(&mut socket, &answer, whole).is_err() {
-            return Ok(Cost::of_thread().since(start).cpu());
+            return Ok(ResourceUsage::of_thread().since(start).cpu());
         }
     }
 }
@@ -62,11 +67,11 @@ fn ask(
     response: usize,
     depth: usize,
     time: Duration,
-) -> io::Result<Sample> {
+) -> io::Result<RunSample> {
     let message = vec![0u8; request];
     let mut counter = Counter::new(response);
     let begin = Instant::now();
-    let cpu = Cost::of_thread();
+    let cpu = ResourceUsage::of_thread();
     let mut requests = 0;
     send(&mut socket, &message, depth)?;
     while begin.elapsed() < time {
@@ -75,8 +80,8 @@ fn ask(
         send(&mut socket, &message, whole)?;
     }
     let elapsed = begin.elapsed();
-    let client_cpu = Cost::of_thread().since(cpu).cpu();
-    Ok(Sample { requests, elapsed, client_cpu: Some(client_cpu), ..Sample::default() })
+    let client_cpu = ResourceUsage::of_thread().since(cpu).cpu();
+    Ok(RunSample { requests, elapsed, client_cpu: Some(client_cpu), ..RunSample::default() })
 }
 
 /// Sends `count` copies of a message in as few calls as it takes.

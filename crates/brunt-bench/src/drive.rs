@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use brunt_block::turn::turn;
 use brunt_block::{Backend, Op, Request, Ring, RingConfig};
-use brunt_core::Cost;
+use brunt_core::ResourceUsage;
 use brunt_core::random::Random;
 
-use super::bare::Direction;
-use super::sample::Sample;
+use super::bare::PayloadDirection;
+use super::sample::RunSample;
 
 /// Keeps `depth` requests of `size` bytes going at random places for `time`.
 ///
@@ -20,18 +20,18 @@ use super::sample::Sample;
 /// The device does not open, or a request fails: a measurement with errors in it is none.
 pub fn measure(
     backend: &Arc<dyn Backend>,
-    direction: Direction,
+    direction: PayloadDirection,
     size: usize,
     depth: u32,
     time: Duration,
-) -> io::Result<Sample> {
+) -> io::Result<RunSample> {
     let ring = Ring::new(RingConfig::default())?;
     let failed = |error| io::Error::other(format!("{}: {error}", backend.info().name));
     let mut device = backend.open(&ring, depth).map_err(failed)?;
     let places = device.info().size_bytes / size as u64;
     let op = match direction {
-        Direction::Read => Op::Read,
-        Direction::Write => Op::Write,
+        PayloadDirection::Read => Op::Read,
+        PayloadDirection::Write => Op::Write,
     };
     let mut random = Random::new(1);
     let mut request = |buf| Request {
@@ -44,7 +44,7 @@ pub fn measure(
     };
     let mut batch: VecDeque<Request> = (0..depth).map(|_| request(ring.pool().take(size))).collect();
     let (mut none, mut done) = (VecDeque::new(), Vec::with_capacity(depth as usize));
-    let (begin, cpu, calls) = (Instant::now(), Cost::of_thread(), ring.stats().system_calls);
+    let (begin, cpu, calls) = (Instant::now(), ResourceUsage::of_thread(), ring.stats().system_calls);
     let mut requests = 0;
     let mut elapsed = Duration::ZERO;
     while elapsed < time || device.outstanding() > 0 {
@@ -57,12 +57,12 @@ pub fn measure(
             batch.push_back(request(completion.buf));
         }
     }
-    Ok(Sample {
+    Ok(RunSample {
         requests,
         elapsed,
-        client_cpu: Some(Cost::of_thread().since(cpu).cpu()),
+        client_cpu: Some(ResourceUsage::of_thread().since(cpu).cpu()),
         client_calls: Some(ring.stats().system_calls - calls),
-        ..Sample::default()
+        ..RunSample::default()
     })
 }
 

@@ -6,7 +6,7 @@ use brunt_block::OpenError;
 
 /// Whose mistake it was. Match on this, not on the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum BenchErrorKind {
     /// The settings, or a file that they name, are wrong.
     Usage,
     /// The measurement was tried and failed, or its figures are not what they have to be.
@@ -18,7 +18,7 @@ pub enum Kind {
 #[error("{what}")]
 pub struct BenchError {
     /// Whose mistake it was.
-    pub kind: Kind,
+    pub kind: BenchErrorKind,
     /// What happened, in one line.
     pub what: String,
     /// What the user can do about it: a sentence that starts with a verb.
@@ -26,15 +26,15 @@ pub struct BenchError {
 }
 
 /// Result of a benchmark.
-pub type Done = Result<(), BenchError>;
+pub type BenchResult = Result<(), BenchError>;
 
 impl BenchError {
     pub(crate) fn failed(what: impl Display) -> BenchError {
-        BenchError { kind: Kind::Failed, what: what.to_string(), advice: None }
+        BenchError { kind: BenchErrorKind::Failed, what: what.to_string(), advice: None }
     }
 
     pub(crate) fn usage(what: impl Display) -> BenchError {
-        BenchError { kind: Kind::Usage, what: what.to_string(), advice: None }
+        BenchError { kind: BenchErrorKind::Usage, what: what.to_string(), advice: None }
     }
 
     pub(crate) fn advise(mut self, advice: impl Display) -> BenchError {

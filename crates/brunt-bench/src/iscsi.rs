@@ -11,15 +11,15 @@ use std::time::Duration;
 use brunt_block::{Backend, OpenError, open_url_with};
 use serde_json::{Value, json};
 
-use super::bare::{self, Direction};
+use super::bare::{self, PayloadDirection};
 use super::drive;
 use super::peers::{self, Medium, Tgt, TgtTuning};
-use super::sample::{Sample, median, process_cpu};
-use crate::{BenchError, Console, Done};
+use super::sample::{RunSample, median, process_cpu};
+use crate::{BenchError, BenchResult, Console};
 
 /// Measure target and initiator on loopback beside tgt, iperf3 and a bare TCP pair
 #[derive(Clone, Debug)]
-pub struct Iscsi {
+pub struct IscsiBench {
     /// Rounds; each measures every contestant in turn, and medians are over rounds
     pub rounds: u32,
     /// Time for each measurement
@@ -33,7 +33,7 @@ pub struct Iscsi {
 /// A line of the table: what is asked of everybody.
 struct Row {
     name: &'static str,
-    direction: Direction,
+    direction: PayloadDirection,
     size: usize,
     depth: u32,
     /// What our figure is held against, and the ratio it should reach, diskless and with memory.
@@ -51,16 +51,16 @@ enum Goal {
 
 #[rustfmt::skip]
 const ROWS: &[Row] = &[
-    Row { name: "4k read depth 32",   direction: Direction::Read,  size: 4 << 10,   depth: 32, goal: Goal::TimesTgt(4.0) },
-    Row { name: "4k write depth 32",  direction: Direction::Write, size: 4 << 10,   depth: 32, goal: Goal::TimesTgt(4.0) },
-    Row { name: "4k read depth 1",    direction: Direction::Read,  size: 4 << 10,   depth: 1,  goal: Goal::LatencyOfBare(1.6) },
-    Row { name: "4k write depth 1",   direction: Direction::Write, size: 4 << 10,   depth: 1,  goal: Goal::LatencyOfBare(1.6) },
-    Row { name: "64k read depth 32",  direction: Direction::Read,  size: 64 << 10,  depth: 32, goal: Goal::OfRawTcp(0.85, Some(0.7)) },
-    Row { name: "64k write depth 32", direction: Direction::Write, size: 64 << 10,  depth: 32, goal: Goal::OfRawTcp(0.8, Some(0.6)) },
-    Row { name: "256k read depth 8",  direction: Direction::Read,  size: 256 << 10, depth: 8,  goal: Goal::OfRawTcp(0.85, None) },
-    Row { name: "256k write depth 8", direction: Direction::Write, size: 256 << 10, depth: 8,  goal: Goal::OfRawTcp(0.85, None) },
-    Row { name: "1m read depth 8",    direction: Direction::Read,  size: 1 << 20,   depth: 8,  goal: Goal::OfRawTcp(0.85, None) },
-    Row { name: "1m write depth 8",   direction: Direction::Write, size: 1 << 20,   depth: 8,  goal: Goal::OfRawTcp(0.85, None) },
+    Row { name: "4k read depth 32",   direction: PayloadDirection::Read,  size: 4 << 10,   depth: 32, goal: Goal::TimesTgt(4.0) },
+    Row { name: "4k write depth 32",  direction: PayloadDirection::Write, size: 4 << 10,   depth: 32, goal: Goal::TimesTgt(4.0) },
+    Row { name: "4k read depth 1",    direction: PayloadDirection::Read,  size: 4 << 10,   depth: 1,  goal: Goal::LatencyOfBare(1.6) },
+    Row { name: "4k write depth 1",   direction: PayloadDirection::Write, size: 4 << 10,   depth: 1,  goal: Goal::LatencyOfBare(1.6) },
+    Row { name: "64k read depth 32",  direction: PayloadDirection::Read,  size: 64 << 10,  depth: 32, goal: Goal::OfRawTcp(0.85, Some(0.7)) },
+    Row { name: "64k write depth 32", direction: PayloadDirection::Write, size: 64 << 10,  depth: 32, goal: Goal::OfRawTcp(0.8, Some(0.6)) },
+    Row { name: "256k read depth 8",  direction: PayloadDirection::Read,  size: 256 << 10, depth: 8,  goal: Goal::OfRawTcp(0.85, None) },
+    Row { name: "256k write depth 8", direction: PayloadDirection::Write, size: 256 << 10, depth: 8,  goal: Goal::OfRawTcp(0.85, None) },
+    Row { name: "1m read depth 8",    direction: PayloadDirection::Read,  size: 1 << 20,   depth: 8,  goal: Goal::OfRawTcp(0.85, None) },
+    Row { name: "1m write depth 8",   direction: PayloadDirection::Write, size: 1 << 20,   depth: 8,  goal: Goal::OfRawTcp(0.85, None) },
 ];
 
 const SIZE_BYTES: u64 = 1 << 30;
@@ -85,12 +85,12 @@ enum Kind {
     },
 }
 
-impl Iscsi {
+impl IscsiBench {
     /// Measures and prints.
     ///
     /// # Errors
     /// The settings are wrong, something that is needed is missing, or the figures are not what they have to be.
-    pub fn run(self, output: &dyn Console) -> Done {
+    pub fn run(self, output: &dyn Console) -> BenchResult {
         let (rounds, time) =
             if self.quick { (1, Duration::from_millis(300)) } else { (self.rounds, self.time) };
         let rows: Vec<&Row> = ROWS
@@ -120,7 +120,7 @@ impl Iscsi {
         }
         let mut table = Vec::new();
         for row in rows {
-            let mut samples: Vec<Vec<Sample>> = contestants.iter().map(|_| Vec::new()).collect();
+            let mut samples: Vec<Vec<RunSample>> = contestants.iter().map(|_| Vec::new()).collect();
             for _ in 0..rounds {
                 for (contestant, samples) in contestants.iter().zip(&mut samples) {
                     if output.is_interrupted() {
@@ -148,35 +148,35 @@ impl Iscsi {
 
 impl Contestant {
     /// `None` where this contestant has nothing to say to the row.
-    fn measure(&self, row: &Row, time: Duration) -> io::Result<Option<Sample>> {
+    fn measure(&self, row: &Row, time: Duration) -> io::Result<Option<RunSample>> {
         let said = |error: io::Error| io::Error::other(format!("{} ({}): {error}", self.name, row.name));
         let sample = match &self.kind {
             Kind::Bare => bare::measure(row.direction, row.size, row.depth as usize, time)?,
             Kind::RawTcp if row.size < 64 << 10 => return Ok(None),
             Kind::RawTcp => {
                 let bytes = peers::iperf3(row.size, time).map_err(said)?;
-                Sample {
+                RunSample {
                     requests: (bytes / row.size as f64) as u64,
                     elapsed: Duration::from_secs(1),
-                    ..Sample::default()
+                    ..RunSample::default()
                 }
             }
             Kind::Device { backend, pid } => {
                 let cpu = process_cpu(*pid);
                 let sample =
                     drive::measure(backend, row.direction, row.size, row.depth, time).map_err(said)?;
-                Sample { target_cpu: process_cpu(*pid).checked_sub(cpu), ..sample }
+                RunSample { target_cpu: process_cpu(*pid).checked_sub(cpu), ..sample }
             }
             Kind::Qemu { url } => {
                 // A first short run tells how many requests fill the time.
-                let write = row.direction == Direction::Write;
+                let write = row.direction == PayloadDirection::Write;
                 let probe = peers::qemu_img_bench(url, write, row.size, row.depth, 2000).map_err(said)?;
                 let count = (probe * time.as_secs_f64()).max(2000.0) as u64;
                 let rate = peers::qemu_img_bench(url, write, row.size, row.depth, count).map_err(said)?;
-                Sample {
+                RunSample {
                     requests: count,
                     elapsed: Duration::from_secs_f64(count as f64 / rate),
-                    ..Sample::default()
+                    ..RunSample::default()
                 }
             }
         };
@@ -188,7 +188,7 @@ impl Contestant {
 fn target_calls(time: Duration) -> io::Result<f64> {
     let mut target = OwnTarget::start(true)?;
     let device = open(&format!("{}/0", target.url)).map_err(io::Error::other)?;
-    drive::measure(&device, Direction::Read, 4 << 10, 32, time)?;
+    drive::measure(&device, PayloadDirection::Read, 4 << 10, 32, time)?;
     drop(device);
     let pid = i32::try_from(target.process.id()).ok().and_then(rustix::process::Pid::from_raw);
     rustix::process::kill_process(pid.expect("a child has a process id"), rustix::process::Signal::TERM)?;
@@ -299,7 +299,7 @@ fn add_peers(
     tgts: &mut Vec<Tgt>,
     own: &OwnTarget,
     output: &dyn Console,
-) -> Done {
+) -> BenchResult {
     let with = |program: &str, package: &str| {
         let there = peers::have(program);
         if !there {
@@ -345,7 +345,7 @@ fn add_peers(
 }
 
 /// Prints a row's block; the same as JSON.
-fn report(row: &Row, contestants: &[Contestant], samples: &[Vec<Sample>], output: &dyn Console) -> Value {
+fn report(row: &Row, contestants: &[Contestant], samples: &[Vec<RunSample>], output: &dyn Console) -> Value {
     output.line(row.name);
     output.line(format!(
         "  {:<34} {:>9} {:>17} {:>9} {:>6} {:>6} {:>6}",
@@ -353,8 +353,8 @@ fn report(row: &Row, contestants: &[Contestant], samples: &[Vec<Sample>], output
     ));
     let mut lines = Vec::new();
     for (contestant, samples) in contestants.iter().zip(samples).filter(|(_, samples)| !samples.is_empty()) {
-        let rates: Vec<f64> = samples.iter().map(Sample::rate).collect();
-        let each = |pick: fn(&Sample) -> Option<f64>| {
+        let rates: Vec<f64> = samples.iter().map(RunSample::rate).collect();
+        let each = |pick: fn(&RunSample) -> Option<f64>| {
             let values: Vec<f64> =
                 samples.iter().filter_map(|s| pick(s).map(|value| value / s.requests as f64)).collect();
             (!values.is_empty()).then(|| median(&values))
@@ -398,10 +398,10 @@ struct Verdict {
 
 /// The row's goals that can be judged: ratios are taken round by round, because the machine's speed
 /// drifts, and their median is what counts.
-fn verdicts(row: &Row, contestants: &[Contestant], samples: &[Vec<Sample>]) -> Vec<Verdict> {
+fn verdicts(row: &Row, contestants: &[Contestant], samples: &[Vec<RunSample>]) -> Vec<Verdict> {
     let rates = |name: &str| -> Option<Vec<f64>> {
         let index = contestants.iter().position(|contestant| contestant.name == name)?;
-        let rates: Vec<f64> = samples[index].iter().map(Sample::rate).collect();
+        let rates: Vec<f64> = samples[index].iter().map(RunSample::rate).collect();
         (!rates.is_empty()).then_some(rates)
     };
     let ratio = |ours: &str, other: &str| -> Option<f64> {

@@ -17,10 +17,10 @@ mod load;
 mod peers;
 mod sample;
 
-pub use actors::Actors;
-pub use capture::Capture;
+pub use actors::ActorsBench;
+pub use capture::CaptureBench;
 pub use console::Console;
-pub use error::{BenchError, Done, Kind};
-pub use iscsi::Iscsi;
-pub use link::Link;
-pub use load::Load;
+pub use error::{BenchError, BenchErrorKind, BenchResult};
+pub use iscsi::IscsiBench;
+pub use link::LinkBench;
+pub use load::LoadBench;

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use statrs::distribution::{Binomial, DiscreteCDF};
 
 use super::sample::median;
-use crate::{BenchError, Console, Done};
+use crate::{BenchError, BenchResult, Console};
 
 /// Round trips that are set, in milliseconds.
 const ROUND_TRIPS_MS: [u64; 4] = [1, 5, 20, 100];
@@ -43,7 +43,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 ///
 /// Needs no root: hosts are network namespaces of its own.
 #[derive(Clone, Debug)]
-pub struct Link {
+pub struct LinkBench {
     /// How often each speed is measured; the median counts.
     pub runs: u32,
     /// Seconds of each.
@@ -60,12 +60,12 @@ pub struct Link {
     pub no_accuracy: bool,
 }
 
-impl Link {
+impl LinkBench {
     /// Measures and prints.
     ///
     /// # Errors
     /// The settings are wrong, something that is needed is missing, or the figures are not what they have to be.
-    pub fn run(self, output: &dyn Console) -> Done {
+    pub fn run(self, output: &dyn Console) -> BenchResult {
         let mut result = json!({ "seed": self.seed });
         let mut wrong = Vec::new();
         if !self.no_accuracy {
@@ -301,7 +301,7 @@ fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
 }
 
-impl Link {
+impl LinkBench {
     fn round_trip(
         &self,
         set_ms: u64,

@@ -11,21 +11,21 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use brunt_block::open_url;
-use brunt_core::cost::Cost;
+use brunt_core::cost::ResourceUsage;
 use brunt_core::{Size, Span};
-use brunt_load::block::workload::{Stop, Workload};
+use brunt_load::block::workload::{StopCondition, Workload};
 use brunt_load::{NoRecorder, Session};
 use brunt_result::statistics::{Ratio, interleaved};
 use serde_json::{Value, json};
 
 use super::sample::median;
-use crate::{BenchError, Console, Done};
+use crate::{BenchError, BenchResult, Console};
 
 const FILE_BYTES: u64 = 1 << 30;
 
 /// The load engine against fio: rate, CPU, system calls and context switches for each request
 #[derive(Clone, Debug)]
-pub struct Load {
+pub struct LoadBench {
     /// Length of each run in seconds
     pub seconds: f64,
     /// Runs of each side; under 4 the ratio's interval is wide
@@ -66,12 +66,12 @@ impl Drop for Scratch {
     }
 }
 
-impl Load {
+impl LoadBench {
     /// Measures and prints.
     ///
     /// # Errors
     /// The settings are wrong, something that is needed is missing, or the figures are not what they have to be.
-    pub fn run(self, output: &dyn Console) -> Done {
+    pub fn run(self, output: &dyn Console) -> BenchResult {
         if !(0.01..=3600.0).contains(&self.seconds) {
             return Err(BenchError::usage("--seconds takes 0.01 to 3600"));
         }
@@ -108,7 +108,7 @@ impl Load {
     }
 }
 
-impl Load {
+impl LoadBench {
     fn jobs(&self) -> Vec<Job> {
         let words = |line: &str| line.split(' ').map(str::to_string).collect::<Vec<_>>();
         let mut jobs = vec![Job {
@@ -146,15 +146,18 @@ impl Load {
             queue_depth: job.depth,
             reap_batch: job.reap_batch,
             align: Size(4096),
-            stop: Stop { time: Some(Span(Duration::from_secs_f64(self.seconds))), ..Stop::default() },
+            stop: StopCondition {
+                time: Some(Span(Duration::from_secs_f64(self.seconds))),
+                ..StopCondition::default()
+            },
             ..Workload::default()
         };
         let backend = open_url(&job.url).map_err(BenchError::failed)?;
-        let before = Cost::now();
+        let before = ResourceUsage::now();
         let outcome = Session::new(workload, backend, 1)
             .run(&AtomicBool::new(false), &mut NoRecorder)
             .map_err(BenchError::failed)?;
-        let cost = Cost::now().since(before);
+        let cost = ResourceUsage::now().since(before);
         let count = outcome.figures.completed() as f64;
         let response = outcome.figures.response();
         Ok(Figures {
@@ -169,14 +172,14 @@ impl Load {
 
     /// A run of fio; its figures, and its processor time in nanoseconds, less `base`.
     fn fio(&self, job: &Job, time: Duration, base: f64) -> Result<(Figures, f64), BenchError> {
-        let before = Cost::of_children();
+        let before = ResourceUsage::of_children();
         let output = Command::new("fio")
             .args(["--name=x", "--rw=randread", "--bs=4k", "--norandommap", "--time_based"])
             .args(["--output-format=json", &format!("--runtime={}ms", time.as_millis())])
             .args(&job.fio)
             .output()
             .map_err(|error| BenchError::failed(format!("cannot run fio: {error}")))?;
-        let cost = Cost::of_children().since(before);
+        let cost = ResourceUsage::of_children().since(before);
         let text = String::from_utf8_lossy(&output.stdout);
         let answer: Value = serde_json::from_str(text.get(text.find('{').unwrap_or(0)..).unwrap_or(""))
             .map_err(|_| BenchError::failed(format!("fio: {}", String::from_utf8_lossy(&output.stderr))))?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// What one run of one side of a comparison gave.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Sample {
+pub struct RunSample {
     /// Requests completed.
     pub requests: u64,
     /// In so much time.
@@ -19,7 +19,7 @@ pub struct Sample {
     pub client_calls: Option<u64>,
 }
 
-impl Sample {
+impl RunSample {
     /// Requests per second.
     pub fn rate(&self) -> f64 {
         self.requests as f64 / self.elapsed.as_secs_f64()
@@ -62,8 +62,8 @@ mod tests {
     /// A busy process is seen to be busy.
     #[test]
     fn busy_process_has_cpu_time() {
-        let used = brunt_core::Cost::now();
-        while brunt_core::Cost::now().since(used).cpu() < Duration::from_millis(30) {}
+        let used = brunt_core::ResourceUsage::now();
+        while brunt_core::ResourceUsage::now().since(used).cpu() < Duration::from_millis(30) {}
         assert!(process_cpu(std::process::id()) >= Duration::from_millis(20));
     }
 }

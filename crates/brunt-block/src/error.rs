@@ -19,7 +19,7 @@ pub enum DeviceError {
     #[error("{}", Words { kind: *.kind, said: *.said })]
     Refused {
         /// What to do about it.
-        kind: Refusal,
+        kind: RefusalKind,
         /// What else is known.
         said: Said,
     },
@@ -42,19 +42,19 @@ pub enum DeviceError {
 
 impl DeviceError {
     /// A refusal of which nothing but its kind is known.
-    pub const fn refused(kind: Refusal) -> DeviceError {
+    pub const fn refused(kind: RefusalKind) -> DeviceError {
         DeviceError::Refused { kind, said: Said::Nothing }
     }
 
     /// Whether the request was done all the same, and its data is good.
     pub fn is_recovered(&self) -> bool {
-        matches!(self, DeviceError::Refused { kind: Refusal::Recovered, .. })
+        matches!(self, DeviceError::Refused { kind: RefusalKind::Recovered, .. })
     }
 }
 
 /// Kinds of refusals. They differ in what helps: waiting, asking again, another device, nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum RefusalKind {
     /// Done, after trouble that the device overcame: a success with a note.
     Recovered,
     /// It cannot serve the medium now: spinning up, being formatted.
@@ -87,24 +87,24 @@ pub enum Refusal {
     Other,
 }
 
-impl Refusal {
+impl RefusalKind {
     fn words(self) -> &'static str {
         match self {
-            Refusal::Recovered => "recovered error",
-            Refusal::NotReady => "not ready",
-            Refusal::Attention => "unit attention",
-            Refusal::MediumError => "medium error",
-            Refusal::HardwareError => "hardware error",
-            Refusal::Unreachable => "what lies behind the device does not answer",
-            Refusal::Aborted => "aborted command",
-            Refusal::Cancelled => "cancelled",
-            Refusal::Busy => "busy",
-            Refusal::QueueFull => "queue full",
-            Refusal::Conflict => "reservation conflict",
-            Refusal::Protected => "write protected",
-            Refusal::BadRequest => "illegal request",
-            Refusal::Miscompare => "miscompare",
-            Refusal::Other => "refused",
+            RefusalKind::Recovered => "recovered error",
+            RefusalKind::NotReady => "not ready",
+            RefusalKind::Attention => "unit attention",
+            RefusalKind::MediumError => "medium error",
+            RefusalKind::HardwareError => "hardware error",
+            RefusalKind::Unreachable => "what lies behind the device does not answer",
+            RefusalKind::Aborted => "aborted command",
+            RefusalKind::Cancelled => "cancelled",
+            RefusalKind::Busy => "busy",
+            RefusalKind::QueueFull => "queue full",
+            RefusalKind::Conflict => "reservation conflict",
+            RefusalKind::Protected => "write protected",
+            RefusalKind::BadRequest => "illegal request",
+            RefusalKind::Miscompare => "miscompare",
+            RefusalKind::Other => "refused",
         }
     }
 }
@@ -152,7 +152,7 @@ impl fmt::Debug for Language {
 
 /// A refusal as it is printed: the device's own words where it had some.
 struct Words {
-    kind: Refusal,
+    kind: RefusalKind,
     said: Said,
 }
 
@@ -177,11 +177,11 @@ mod tests {
     fn a_refusal_prints_what_is_known() {
         static MORSE: Language = Language { name: "morse", write: |bytes, f| write!(f, "dit {}", bytes[0]) };
         let text = |kind, said| DeviceError::Refused { kind, said }.to_string();
-        assert_eq!(text(Refusal::Busy, Said::Nothing), "busy");
-        assert_eq!(text(Refusal::MediumError, Said::Block(7)), "medium error at block 7");
-        assert_eq!(text(Refusal::NotReady, Said::Code([2, 4, 1])), "not ready (2/04/01)");
+        assert_eq!(text(RefusalKind::Busy, Said::Nothing), "busy");
+        assert_eq!(text(RefusalKind::MediumError, Said::Block(7)), "medium error at block 7");
+        assert_eq!(text(RefusalKind::NotReady, Said::Code([2, 4, 1])), "not ready (2/04/01)");
         let bytes = [5; WORDS_BYTES];
-        assert_eq!(text(Refusal::Other, Said::Words { language: &MORSE, bytes }), "dit 5");
+        assert_eq!(text(RefusalKind::Other, Said::Words { language: &MORSE, bytes }), "dit 5");
     }
 
     #[test]

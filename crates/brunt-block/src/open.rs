@@ -30,9 +30,9 @@ pub struct BackendEntry {
     /// Keys and one line of help each.
     pub options: &'static [(&'static str, &'static str)],
     /// Opens it from what stands behind the colon, taking the options that it knows.
-    pub open: fn(&str, &mut Options) -> Opened,
+    pub open: fn(&str, &mut UrlOptions) -> Opened,
     /// What can be known of it without opening it or asking anybody; takes the same options.
-    pub foresee: fn(&str, &mut Options) -> Result<Option<Foreseen>, OpenError>,
+    pub foresee: fn(&str, &mut UrlOptions) -> Result<Option<Foreseen>, OpenError>,
 }
 
 /// What is known of a device before it is opened.
@@ -142,7 +142,7 @@ pub(crate) struct Tables {
 
 /// The `key=value` pairs of a URL; who knows a key takes it, what is left is an error.
 #[derive(Debug, Default)]
-pub struct Options {
+pub struct UrlOptions {
     pairs: Vec<(String, String)>,
     /// With which devices within are opened.
     tables: Tables,
@@ -151,9 +151,9 @@ pub struct Options {
     nesting: u32,
 }
 
-impl Options {
+impl UrlOptions {
     /// The pairs of `a=b&c=d`.
-    fn parse(text: &str, layers: &[LayerEntry]) -> Result<Options, OpenError> {
+    fn parse(text: &str, layers: &[LayerEntry]) -> Result<UrlOptions, OpenError> {
         let mut pairs: Vec<(String, String)> = Vec::new();
         for pair in text.split('&').filter(|pair| !pair.is_empty()) {
             let (key, value) = pair.split_once('=').ok_or_else(|| OpenError::BadValue {
@@ -167,7 +167,7 @@ impl Options {
             }
             pairs.push((key.to_string(), value.to_string()));
         }
-        Ok(Options { pairs, ..Options::default() })
+        Ok(UrlOptions { pairs, ..UrlOptions::default() })
     }
 
     /// Opens a device that is part of this one, by its URL.
@@ -235,7 +235,7 @@ pub(crate) fn bad_value(option: &str, value: &str, wanted: &str) -> OpenError {
 
 /// What stands before a URL's options, and they.
 pub(crate) fn split_options(text: &str) -> (&str, &str) {
-    // Options of a device in brackets are its own.
+    // UrlOptions of a device in brackets are its own.
     let outside = if text.ends_with(']') { None } else { Some(text.rfind(']').map_or(0, |at| at + 1)) };
     match outside.and_then(|from| Some(from + text[from..].rfind('?')?)) {
         // A path may have a question mark of its own; options have an equals sign.
@@ -248,7 +248,7 @@ pub(crate) fn split_options(text: &str) -> (&str, &str) {
 pub(crate) struct Parsed<'a> {
     pub entry: BackendEntry,
     pub argument: &'a str,
-    pub options: Options,
+    pub options: UrlOptions,
     pub layers: Vec<(&'static LayerEntry, String)>,
 }
 
@@ -264,7 +264,7 @@ pub(crate) fn parse<'a>(
 ) -> Result<Parsed<'a>, OpenError> {
     let text = text.trim();
     let (place, options) = split_options(text);
-    let mut options = Options::parse(options, tables.layers)?;
+    let mut options = UrlOptions::parse(options, tables.layers)?;
     (options.tables, options.read_only, options.nesting) = (tables.clone(), read_only, nesting);
     let mut layers = Vec::new();
     for pair in std::mem::take(&mut options.pairs) {
@@ -322,7 +322,7 @@ fn entry_of<'a>(text: &str, place: &'a str, tables: &Tables) -> Result<(&'a str,
     }
 }
 
-fn refuse_unknown(entry: BackendEntry, options: &Options, tables: &Tables) -> Result<(), OpenError> {
+fn refuse_unknown(entry: BackendEntry, options: &UrlOptions, tables: &Tables) -> Result<(), OpenError> {
     let is_unknown = |key: &str| entry.options.iter().all(|(known, _)| *known != key);
     let Some((option, _)) = options.pairs.iter().find(|(key, _)| is_unknown(key)) else { return Ok(()) };
     let own = entry.options.iter().map(|(key, _)| *key);

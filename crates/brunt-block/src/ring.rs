@@ -109,14 +109,14 @@ struct RingInner {
 
 #[derive(Default)]
 struct PortState {
-    done: VecDeque<Done>,
+    done: VecDeque<RingCompletion>,
     in_flight: u32,
     closed: bool,
 }
 
 /// One completion as the kernel told it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Done {
+pub(crate) struct RingCompletion {
     /// What the client gave at submission (48 bits).
     pub user: u64,
     /// Bytes, or a negative errno.
@@ -520,7 +520,7 @@ impl Ring {
             }
             if !port.closed {
                 let user = user_data & ((1 << USER_BITS) - 1);
-                port.done.push_back(Done { user, result: entry.result() });
+                port.done.push_back(RingCompletion { user, result: entry.result() });
                 ready += 1;
             }
         }
@@ -609,7 +609,7 @@ impl Port {
 
     /// The next completion.
     #[inline]
-    pub(crate) fn pop(&self) -> Option<Done> {
+    pub(crate) fn pop(&self) -> Option<RingCompletion> {
         let done = self.ring.inner.ports.borrow_mut()[self.index].done.pop_front();
         if done.is_some() {
             self.ring.inner.ready.set(self.ring.inner.ready.get() - 1);
@@ -619,7 +619,7 @@ impl Port {
 
     /// All completions at once, in exchange for an empty queue.
     #[inline]
-    pub(crate) fn take_all(&self, into: &mut VecDeque<Done>) {
+    pub(crate) fn take_all(&self, into: &mut VecDeque<RingCompletion>) {
         debug_assert!(into.is_empty());
         std::mem::swap(&mut self.ring.inner.ports.borrow_mut()[self.index].done, into);
         self.ring.inner.ready.set(self.ring.inner.ready.get() - into.len());

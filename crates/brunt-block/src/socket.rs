@@ -9,7 +9,7 @@ use std::net::TcpStream;
 
 use rustix::net::sockopt;
 
-use crate::open::{OpenError, Options};
+use crate::open::{OpenError, UrlOptions};
 
 /// Options of a socket; the default leaves the kernel's own buffers, which grow as needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ impl SocketOptions {
     ///
     /// # Errors
     /// A value is none.
-    pub fn take(options: &mut Options) -> Result<SocketOptions, OpenError> {
+    pub fn take(options: &mut UrlOptions) -> Result<SocketOptions, OpenError> {
         let mut size = |key: &str| match options.size(key)? {
             None => Ok(None),
             Some(bytes @ 1..=BUFFER_BYTES_MAX) => Ok(Some(bytes as usize)),

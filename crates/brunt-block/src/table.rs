@@ -9,7 +9,7 @@
 //! array:raid1,[memory:1GiB?fault=off],[memory:1GiB]?retry=3      devices within, in brackets
 //! ```
 //!
-//! Options follow the last `?` as `key=value` joined by `&`. Options that name a layer stack it on
+//! UrlOptions follow the last `?` as `key=value` joined by `&`. UrlOptions that name a layer stack it on
 //! the backend, the first nearest to it, and may be there several times. What is wrong is answered with what would be right.
 
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use crate::backends::{array, file, memory, null, tcp};
 use crate::layers::{delayed, fault, retry};
 use crate::open::{self, Parsed, Tables};
-pub use crate::open::{BackendEntry, Foreseen, LayerEntry, NESTING_MAX, OpenError, Opened, Options};
+pub use crate::open::{BackendEntry, Foreseen, LayerEntry, NESTING_MAX, OpenError, Opened, UrlOptions};
 use crate::{Backend, DeviceInfo};
 
 /// All backends of this crate. Others ([`open_url_with`]) come from the crates above.
@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn tables_are_whole() {
         let folder = tempfile::tempdir().unwrap();
-        let sink = tcp::Sink::start(tcp::SinkConfig::default()).unwrap();
+        let sink = tcp::TcpSink::start(tcp::SinkConfig::default()).unwrap();
         let mut names = HashSet::new();
         for entry in BACKENDS {
             assert!(names.insert(entry.name), "{} is there twice", entry.name);

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use brunt_block::backends::tcp::{Sink, SinkConfig};
+use brunt_block::backends::tcp::{SinkConfig, TcpSink};
 use brunt_block::turn::turn;
 use brunt_block::{
     Backend, Buf, Completion, Device, DeviceError, Inline, Op, OpenError, Request, Ring, RingConfig, open_url,
@@ -349,7 +349,7 @@ fn file_in_memory() {
 /// The network alone is a device like any other, on one connection or several.
 #[test]
 fn tcp() {
-    let sink = Sink::start(SinkConfig::default()).unwrap();
+    let sink = TcpSink::start(SinkConfig::default()).unwrap();
     let url = format!("tcp://{}?size=8MiB", sink.address());
     conforms(&url);
     conforms(&format!("{url}&connections=3&block=4096&send_buffer=64k&receive_buffer=64k"));

@@ -4,7 +4,7 @@
 
 use std::hash::{BuildHasher, Hash, Hasher};
 
-use brunt_wire::net::{Address, Endpoint};
+use brunt_wire::net::{Endpoint, IpAddress};
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 
@@ -49,7 +49,7 @@ impl FlowKey {
 impl Hash for FlowKey {
     #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let word = |address: Address| (address.0 as u64) ^ ((address.0 >> 64) as u64).rotate_left(23);
+        let word = |address: IpAddress| (address.0 as u64) ^ ((address.0 >> 64) as u64).rotate_left(23);
         let ports =
             u64::from(self.low.port) << 32 | u64::from(self.high.port) << 8 | u64::from(self.transport as u8);
         state.write_u64(word(self.low.address));
@@ -73,8 +73,8 @@ struct Hint {
 impl Hint {
     /// No connection has this one.
     const NONE: Hint = Hint {
-        source: Endpoint { address: Address(0), port: 0 },
-        destination: Endpoint { address: Address(0), port: 0 },
+        source: Endpoint { address: IpAddress(0), port: 0 },
+        destination: Endpoint { address: IpAddress(0), port: 0 },
         index: u32::MAX,
         direction: 0,
     };
@@ -239,7 +239,7 @@ mod tests {
     use super::*;
 
     fn key(port: u16) -> (FlowKey, u8) {
-        let end = |last, port| Endpoint { address: Address::v4([10, 0, 0, last]), port };
+        let end = |last, port| Endpoint { address: IpAddress::v4([10, 0, 0, last]), port };
         FlowKey::new(end(2, port), end(1, 2049), Transport::Tcp)
     }
 
@@ -269,8 +269,8 @@ mod tests {
         let mut flows = Flows::new(64);
         for round in 0..20_000u64 {
             // Of 100 connections 64 have room.
-            let client = Endpoint { address: Address::v4([10, 0, 0, 2]), port: (round * 37 % 100) as u16 };
-            let server = Endpoint { address: Address::v4([10, 0, 0, 1]), port: 2049 };
+            let client = Endpoint { address: IpAddress::v4([10, 0, 0, 2]), port: (round * 37 % 100) as u16 };
+            let server = Endpoint { address: IpAddress::v4([10, 0, 0, 1]), port: 2049 };
             let ends = if round % 3 == 0 { (server, client) } else { (client, server) };
             let known = flows.known_tcp(ends.0, ends.1);
             let (found, direction) = flows.find_tcp(ends.0, ends.1, round);

@@ -1,7 +1,7 @@
 //! What everybody calls by the same name: endpoints and files, messages and packets as they went by. Used by
 //! all stages, analyses and the trace. The one rule: nothing here knows a protocol.
 
-use brunt_wire::net::{Address, Endpoint};
+use brunt_wire::net::{Endpoint, IpAddress};
 use brunt_wire::nfs::FileHandle;
 use serde::{Deserialize, Serialize};
 
@@ -33,7 +33,7 @@ pub struct FileKey(pub u64);
 impl FileKey {
     /// The key of `handle` on `server`.
     #[inline]
-    pub fn new(server: Address, handle: FileHandle<'_>) -> FileKey {
+    pub fn new(server: IpAddress, handle: FileHandle<'_>) -> FileKey {
         // The server is mixed in by SplitMix64's multiplier: a seeded XXH3 costs twice as much.
         let server = (server.0 as u64) ^ ((server.0 >> 64) as u64).rotate_left(32);
         let server = server.wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -108,15 +108,15 @@ pub(crate) fn leads_on(name: &[u8]) -> bool {
 
 /// How an address is sent and kept: its upper and lower half.
 pub(crate) mod address {
-    use brunt_wire::net::Address;
+    use brunt_wire::net::IpAddress;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-    pub fn serialize<S: Serializer>(address: &Address, serializer: S) -> Result<S::Ok, S::Error> {
+    pub fn serialize<S: Serializer>(address: &IpAddress, serializer: S) -> Result<S::Ok, S::Error> {
         [(address.0 >> 64) as u64, address.0 as u64].serialize(serializer)
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Address, D::Error> {
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<IpAddress, D::Error> {
         let [high, low] = <[u64; 2]>::deserialize(deserializer)?;
-        Ok(Address(u128::from(high) << 64 | u128::from(low)))
+        Ok(IpAddress(u128::from(high) << 64 | u128::from(low)))
     }
 }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
-use brunt_actors::{Actor, Address, Builder, Context, Options, Shutdown, Snapshot, System};
+use brunt_actors::{Actor, ActorOptions, Address, Builder, Context, Shutdown, Snapshot, System};
 
 use crate::ledger::Ledger;
 use crate::limits::Limits;
@@ -108,7 +108,7 @@ impl<S: Sink + Send + 'static> Parsers<S> {
                 let pipeline = Pipeline::new(sink, limits.share(index, count));
                 let parser = Parser { index, pipeline: Some(pipeline), results: sender.clone() };
                 // An inbox refuses from half its capacity on; the pool is what bounds it.
-                let options = Options::named(format!("parser {index}")).on_scheduler(index);
+                let options = ActorOptions::named(format!("parser {index}")).on_scheduler(index);
                 system.spawn(parser, options.capacity(4 * parcels as u32))
             })
             .collect();

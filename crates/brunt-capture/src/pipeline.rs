@@ -3,8 +3,8 @@
 //! is copied on the way unless it has to wait for others.
 
 use brunt_wire::net::{
-    Endpoint, FragmentKey, Frame, IpPacket, PROTOCOL_TCP, Payload, PlainTcp, Tcp, Transport as Segment, Udp,
-    parse_frame, parse_plain_tcp, parse_transport,
+    Endpoint, FragmentKey, Frame, IpPacket, PROTOCOL_TCP, Payload, PlainTcp, TcpSegment,
+    Transport as Segment, UdpDatagram, parse_frame, parse_plain_tcp, parse_transport,
 };
 use brunt_wire::pcap::CapturedPacket;
 
@@ -299,7 +299,13 @@ impl<S: Sink> Pipeline<S> {
     }
 
     #[inline]
-    fn on_tcp(&mut self, source: Endpoint, destination: Endpoint, tcp: &Tcp<'_>, time_ns: u64) -> bool {
+    fn on_tcp(
+        &mut self,
+        source: Endpoint,
+        destination: Endpoint,
+        tcp: &TcpSegment<'_>,
+        time_ns: u64,
+    ) -> bool {
         let known = self.flows.known_tcp(source, destination);
         let (mut index, direction) = known.unwrap_or_else(|| self.unknown_tcp(source, destination, time_ns));
         let mut seq = tcp.seq;
@@ -335,7 +341,7 @@ impl<S: Sink> Pipeline<S> {
     }
 
     #[cold]
-    fn on_syn(&mut self, index: usize, direction: u8, tcp: &Tcp<'_>) -> usize {
+    fn on_syn(&mut self, index: usize, direction: u8, tcp: &TcpSegment<'_>) -> usize {
         let connection = self.flows.at(index);
         let mine = usize::from(direction);
         if !connection.streams[mine].is_new_syn(tcp.seq) {
@@ -354,7 +360,7 @@ impl<S: Sink> Pipeline<S> {
         index
     }
 
-    fn on_udp(&mut self, ip: &IpPacket<'_>, udp: &Udp<'_>, time_ns: u64) -> bool {
+    fn on_udp(&mut self, ip: &IpPacket<'_>, udp: &UdpDatagram<'_>, time_ns: u64) -> bool {
         let source = Endpoint { address: ip.source, port: udp.source_port };
         let destination = Endpoint { address: ip.destination, port: udp.destination_port };
         let (key, direction) = FlowKey::new(source, destination, Transport::Udp);

@@ -7,7 +7,7 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use brunt_wire::Malformed;
-use brunt_wire::pcap::{CapturedPacket, LinkType, PacketFile, Step};
+use brunt_wire::pcap::{CapturedPacket, LinkType, PacketFile, PacketStep};
 
 /// Bytes read at a time. Half of a core's L2 cache: reading from the page cache then is a copy
 /// into the cache, and the parsers never wait for memory.
@@ -244,7 +244,7 @@ impl FileSource {
     fn walk(&mut self, bytes: &mut [u8], packets: &mut Vec<PacketRef>) -> Result<usize, SourceError> {
         loop {
             match self.format.next(&bytes[self.used..self.filled]) {
-                Ok(Step::Packet(used, packet)) => {
+                Ok(PacketStep::Packet(used, packet)) => {
                     // All formats put the bytes before the packet's padding and trailer;
                     // the distance from the buffer's end tells where.
                     let start = packet.bytes.as_ptr() as usize - bytes.as_ptr() as usize;
@@ -259,8 +259,8 @@ impl FileSource {
                     });
                     self.used += used;
                 }
-                Ok(Step::Skip(used)) => self.used += used,
-                Ok(Step::Incomplete(more)) => {
+                Ok(PacketStep::Skip(used)) => self.used += used,
+                Ok(PacketStep::Incomplete(more)) => {
                     if packets.is_empty() && self.used > 0 {
                         bytes.copy_within(self.used..self.filled, 0);
                         self.filled -= self.used;

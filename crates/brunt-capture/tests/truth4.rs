@@ -68,7 +68,7 @@ fn attributes(fields: &mut Fields, list: &v4::FileAttributes<'_>) {
     }
 }
 
-fn of_call(call: &v4::Call<'_>) -> Fields {
+fn of_call(call: &v4::CompoundArgs<'_>) -> Fields {
     let mut fields = Fields::default();
     let f = &mut fields;
     add(f, "nfs.minorversion", call.minor_version);
@@ -104,7 +104,7 @@ fn of_call(call: &v4::Call<'_>) -> Fields {
     fields
 }
 
-fn of_reply(reply: &v4::Reply<'_>) -> Fields {
+fn of_reply(reply: &v4::CompoundResults<'_>) -> Fields {
     let mut fields = Fields::default();
     let f = &mut fields;
     add(f, "nfs.status", reply.status.0);

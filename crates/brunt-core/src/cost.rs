@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// Resources used by a process or a thread since it began (getrusage); subtract two of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Cost {
+pub struct ResourceUsage {
     /// Processor time in user mode, all threads.
     pub user: Duration,
     /// Processor time in the kernel on our behalf.
@@ -19,37 +19,37 @@ pub struct Cost {
     pub involuntary_switches: u64,
 }
 
-impl Cost {
+impl ResourceUsage {
     /// Of this process up to now, all threads.
-    pub fn now() -> Cost {
-        Cost::of(libc::RUSAGE_SELF)
+    pub fn now() -> ResourceUsage {
+        ResourceUsage::of(libc::RUSAGE_SELF)
     }
 
     /// Of the calling thread up to now.
-    pub fn of_thread() -> Cost {
-        Cost::of(libc::RUSAGE_THREAD)
+    pub fn of_thread() -> ResourceUsage {
+        ResourceUsage::of(libc::RUSAGE_THREAD)
     }
 
     /// Of the programs that this process ran and waited for, up to now.
-    pub fn of_children() -> Cost {
-        Cost::of(libc::RUSAGE_CHILDREN)
+    pub fn of_children() -> ResourceUsage {
+        ResourceUsage::of(libc::RUSAGE_CHILDREN)
     }
 
     #[allow(unsafe_code)]
-    fn of(whose: libc::c_int) -> Cost {
+    fn of(whose: libc::c_int) -> ResourceUsage {
         // SAFETY: an rusage of zeros is valid, and the call fills the one it is given.
         let usage = unsafe {
             let mut usage = std::mem::zeroed::<libc::rusage>();
             libc::getrusage(whose, &mut usage);
             usage
         };
-        Cost::from_usage(&usage)
+        ResourceUsage::from_usage(&usage)
     }
 
-    fn from_usage(usage: &libc::rusage) -> Cost {
+    fn from_usage(usage: &libc::rusage) -> ResourceUsage {
         let time =
             |t: libc::timeval| Duration::from_secs(t.tv_sec as u64) + Duration::from_micros(t.tv_usec as u64);
-        Cost {
+        ResourceUsage {
             user: time(usage.ru_utime),
             system: time(usage.ru_stime),
             voluntary_switches: usage.ru_nvcsw as u64,
@@ -58,8 +58,8 @@ impl Cost {
     }
 
     /// What was used since `earlier`.
-    pub fn since(self, earlier: Cost) -> Cost {
-        Cost {
+    pub fn since(self, earlier: ResourceUsage) -> ResourceUsage {
+        ResourceUsage {
             user: self.user.saturating_sub(earlier.user),
             system: self.system.saturating_sub(earlier.system),
             voluntary_switches: self.voluntary_switches.saturating_sub(earlier.voluntary_switches),
@@ -84,7 +84,7 @@ pub struct Spent {
     /// How it ended.
     pub status: ExitStatus,
     /// Its processor time and switches, all threads.
-    pub cost: Cost,
+    pub cost: ResourceUsage,
     /// The most memory that it held at a time, in bytes. Linux counts from before the program was
     /// loaded: it is never less than the caller's own.
     pub resident_bytes_max: u64,
@@ -114,7 +114,7 @@ impl Spent {
         }
         Ok(Spent {
             status: ExitStatus::from_raw(status),
-            cost: Cost::from_usage(&usage),
+            cost: ResourceUsage::from_usage(&usage),
             resident_bytes_max: usage.ru_maxrss as u64 * 1024,
         })
     }
@@ -127,13 +127,13 @@ mod tests {
     /// Work shows as processor time, and a wait as a voluntary switch.
     #[test]
     fn work_and_waits_show() {
-        let before = Cost::now();
+        let before = ResourceUsage::now();
         let mut random = crate::random::Random::new(1);
-        while Cost::now().since(before).cpu() < Duration::from_millis(5) {
+        while ResourceUsage::now().since(before).cpu() < Duration::from_millis(5) {
             std::hint::black_box(random.next_u64());
         }
         std::thread::sleep(Duration::from_millis(1));
-        let used = Cost::now().since(before);
+        let used = ResourceUsage::now().since(before);
         assert!(used.user > Duration::ZERO || used.system > Duration::ZERO);
         assert!(used.voluntary_switches >= 1 && used.switches() >= used.voluntary_switches);
     }

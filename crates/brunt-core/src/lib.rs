@@ -10,6 +10,6 @@ pub mod random;
 pub mod units;
 
 pub use clock::{Clock, Nanos};
-pub use cost::{Cost, Spent};
+pub use cost::{ResourceUsage, Spent};
 pub use histogram::Histogram;
 pub use quantity::{Size, Span};

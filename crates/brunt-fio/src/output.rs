@@ -40,7 +40,7 @@ type Sample = [(f64, f64); DIRECTIONS.len()];
 pub struct FioJson(Arc<Mutex<State>>);
 
 struct State {
-    jobs: Vec<Job>,
+    jobs: Vec<ReportedJob>,
     /// The point whose run is under way, and its intervals so far.
     current: usize,
     open: Vec<Sample>,
@@ -48,7 +48,7 @@ struct State {
     bins: bool,
 }
 
-struct Job {
+struct ReportedJob {
     point: Point,
     figures: Figures,
     measured_s: f64,
@@ -59,7 +59,7 @@ struct Job {
 impl FioJson {
     /// Of the runs of a plan; with the histograms' bins (fio's `json+`) or without.
     pub fn new(plan: &Plan, bins: bool) -> FioJson {
-        let job = |point: &Point| Job {
+        let job = |point: &Point| ReportedJob {
             point: point.clone(),
             figures: Figures::default(),
             measured_s: 0.0,
@@ -125,9 +125,9 @@ impl Observer for FioJson {
     }
 }
 
-impl Job {
+impl ReportedJob {
     fn json(&self, index: usize, bins: bool) -> Value {
-        let Job { point, figures, measured_s, .. } = self;
+        let ReportedJob { point, figures, measured_s, .. } = self;
         let thread_s = (measured_s * f64::from(workload(point).workers)).max(1e-9);
         let share = |nanos: u64| nanos as f64 / 1e9 / thread_s * 100.0;
         let all = figures.response();

@@ -4,9 +4,9 @@
 //!
 //! | initiator | target |
 //! |---|---|
-//! | [`Initiator::offer`]: `CHAP_A=8,6,5,7` | [`Target::on_offer`]: `CHAP_A`, `CHAP_I`, `CHAP_C` |
-//! | [`Initiator::on_challenge`]: `CHAP_N`, `CHAP_R` and, mutual, `CHAP_I`, `CHAP_C` | [`Target::on_response`]: mutual: `CHAP_N`, `CHAP_R` |
-//! | [`Initiator::on_response`] | |
+//! | [`ChapInitiator::offer`]: `CHAP_A=8,6,5,7` | [`ChapTarget::on_offer`]: `CHAP_A`, `CHAP_I`, `CHAP_C` |
+//! | [`ChapInitiator::on_challenge`]: `CHAP_N`, `CHAP_R` and, mutual, `CHAP_I`, `CHAP_C` | [`ChapTarget::on_response`]: mutual: `CHAP_N`, `CHAP_R` |
+//! | [`ChapInitiator::on_response`] | |
 //!
 //! Pure: challenges are drawn by the caller ([`Challenge::random`]). The one rule: an end that
 //! challenged never answers its own challenge, nor with the secret it expects from the peer;
@@ -46,7 +46,7 @@ impl Algorithm {
     }
 
     /// The response to a challenge: hash of identifier, secret, challenge (RFC 1994, 4.1).
-    fn response(self, id: u8, secret: &Secret, challenge: &[u8]) -> Vec<u8> {
+    fn response(self, id: u8, secret: &ChapSecret, challenge: &[u8]) -> Vec<u8> {
         fn hash<D: Digest>(id: u8, secret: &[u8], challenge: &[u8]) -> Vec<u8> {
             D::new().chain_update([id]).chain_update(secret).chain_update(challenge).finalize().to_vec()
         }
@@ -61,23 +61,23 @@ impl Algorithm {
 
 /// A secret that no message, log or `{:?}` prints.
 #[derive(Clone)]
-pub struct Secret(Vec<u8>);
+pub struct ChapSecret(Vec<u8>);
 
-impl Secret {
+impl ChapSecret {
     /// The bytes as they are.
-    pub fn new(bytes: impl Into<Vec<u8>>) -> Secret {
-        Secret(bytes.into())
+    pub fn new(bytes: impl Into<Vec<u8>>) -> ChapSecret {
+        ChapSecret(bytes.into())
     }
 
     /// Whether both are the same, in constant time for secrets of one length.
-    pub fn is_same(&self, other: &Secret) -> bool {
+    pub fn is_same(&self, other: &ChapSecret) -> bool {
         self.0.ct_eq(&other.0).into()
     }
 }
 
-impl std::fmt::Debug for Secret {
+impl std::fmt::Debug for ChapSecret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Secret(…)")
+        f.write_str("ChapSecret(…)")
     }
 }
 
@@ -87,13 +87,13 @@ pub struct Credentials {
     /// `CHAP_N`.
     pub user: String,
     /// Shared by both ends.
-    pub secret: Secret,
+    pub secret: ChapSecret,
 }
 
 impl Credentials {
     /// A user and a secret.
     pub fn new(user: impl Into<String>, secret: impl Into<Vec<u8>>) -> Credentials {
-        Credentials { user: user.into(), secret: Secret::new(secret) }
+        Credentials { user: user.into(), secret: ChapSecret::new(secret) }
     }
 }
 
@@ -149,23 +149,26 @@ pub type Keys = Vec<(&'static str, String)>;
 
 /// The initiator's end of one login.
 #[derive(Debug)]
-pub struct Initiator {
+pub struct ChapInitiator {
     own: Credentials,
     /// What the target has to prove, when it has to.
     target: Option<(Credentials, Challenge)>,
     algorithm: Option<Algorithm>,
 }
 
-impl Initiator {
+impl ChapInitiator {
     /// An initiator that proves `own` and, when given, wants `target` proven, by this challenge.
     ///
     /// # Errors
     /// The same secret both ways.
-    pub fn new(own: Credentials, target: Option<(Credentials, Challenge)>) -> Result<Initiator, ChapError> {
+    pub fn new(
+        own: Credentials,
+        target: Option<(Credentials, Challenge)>,
+    ) -> Result<ChapInitiator, ChapError> {
         if target.as_ref().is_some_and(|(target, _)| target.secret.is_same(&own.secret)) {
             return Err(ChapError::SameSecret);
         }
-        Ok(Initiator { own, target, algorithm: None })
+        Ok(ChapInitiator { own, target, algorithm: None })
     }
 
     /// What to send once `AuthMethod=CHAP` is agreed.
@@ -206,15 +209,15 @@ impl Initiator {
 
 /// The target's end of one login.
 #[derive(Debug)]
-pub struct Target {
+pub struct ChapTarget {
     challenge: Challenge,
     algorithm: Option<Algorithm>,
 }
 
-impl Target {
+impl ChapTarget {
     /// A target that will send this challenge.
-    pub fn new(challenge: Challenge) -> Target {
-        Target { challenge, algorithm: None }
+    pub fn new(challenge: Challenge) -> ChapTarget {
+        ChapTarget { challenge, algorithm: None }
     }
 
     /// The answer to the initiator's `CHAP_A` list: the first algorithm of it that we have, and
@@ -269,7 +272,7 @@ fn verify(
 ) -> Result<(), ChapError> {
     let name = name_in(pairs)?;
     let response = binary(pairs, "CHAP_R")?;
-    let nobody = Secret::new(*b"");
+    let nobody = ChapSecret::new(*b"");
     let secret = expected.map_or(&nobody, |credentials| &credentials.secret);
     let right = algorithm.response(challenge.id, secret, &challenge.bytes);
     let is_right: bool = right.ct_eq(&response).into();
@@ -337,8 +340,12 @@ mod tests {
     }
 
     /// A login of both ends, `offer` in place of the initiator's list.
-    fn login(initiator: &mut Initiator, own: Option<&Credentials>, offer: &str) -> Result<Keys, ChapError> {
-        let mut target = Target::new(THEIRS);
+    fn login(
+        initiator: &mut ChapInitiator,
+        own: Option<&Credentials>,
+        offer: &str,
+    ) -> Result<Keys, ChapError> {
+        let mut target = ChapTarget::new(THEIRS);
         let challenge = target.on_offer(&[("CHAP_A", offer)])?;
         let response = initiator.on_challenge(&borrow(&challenge))?;
         let users = [target_user(), user()];
@@ -353,7 +360,7 @@ mod tests {
     #[test]
     fn responses_are_the_hashes_of_other_tools() {
         let check = |algorithm: Algorithm, expected: &str| {
-            let response = algorithm.response(1, &Secret::new(*b"secret"), b"CHALLENGE");
+            let response = algorithm.response(1, &ChapSecret::new(*b"secret"), b"CHALLENGE");
             assert_eq!(format_binary(&response), expected, "{algorithm:?}");
         };
         check(Algorithm::Md5, "0xfc36736b5e16415197db2bcd56591853");
@@ -367,9 +374,9 @@ mod tests {
     #[test]
     fn logs_in() {
         let check = |offer, chosen: &str| {
-            let mut one_way = Initiator::new(user(), None).unwrap();
+            let mut one_way = ChapInitiator::new(user(), None).unwrap();
             assert_eq!(login(&mut one_way, None, offer).unwrap()[0].1, chosen, "{offer}");
-            let mut mutual = Initiator::new(user(), Some((target_user(), OURS))).unwrap();
+            let mut mutual = ChapInitiator::new(user(), Some((target_user(), OURS))).unwrap();
             assert_eq!(login(&mut mutual, Some(&target_user()), offer).unwrap()[0].1, chosen, "{offer}");
         };
         check("5", "5");
@@ -377,37 +384,38 @@ mod tests {
         check("7,5", "7");
         check("8,7,6,5", "8");
         check("129,0x5", "5");
-        let offer = Initiator::new(user(), None).unwrap().offer();
+        let offer = ChapInitiator::new(user(), None).unwrap().offer();
         check(&offer[0].1, "8");
     }
 
     /// Whoever lacks a secret, or has us compute it, does not get in.
     #[test]
     fn refuses() {
-        let check = |mut initiator: Initiator, own: Option<Credentials>, offer, expected| {
+        let check = |mut initiator: ChapInitiator, own: Option<Credentials>, offer, expected| {
             assert_eq!(login(&mut initiator, own.as_ref(), offer).unwrap_err(), expected);
         };
-        let one_way = |credentials| Initiator::new(credentials, None).unwrap();
+        let one_way = |credentials| ChapInitiator::new(credentials, None).unwrap();
         check(one_way(Credentials::new("alice", *b"wrong")), None, "5", ChapError::Wrong);
         check(one_way(Credentials::new("bob", *b"secret of alice")), None, "5", ChapError::Wrong);
         check(one_way(Credentials::new("bob", *b"")), None, "5", ChapError::Wrong);
         check(one_way(user()), None, "1,2,128", ChapError::NoCommonAlgorithm);
-        let mutual = |challenge| Initiator::new(user(), Some((target_user(), challenge))).unwrap();
+        let mutual = |challenge| ChapInitiator::new(user(), Some((target_user(), challenge))).unwrap();
         check(mutual(OURS), None, "5", ChapError::NotMutual);
         check(mutual(OURS), Some(Credentials::new("target", *b"wrong")), "5", ChapError::Wrong);
         check(mutual(OURS), Some(Credentials::new("other", *b"secret of target")), "5", ChapError::Wrong);
         check(mutual(OURS), Some(Credentials::new("t", *b"secret of alice")), "5", ChapError::SameSecret);
         check(mutual(THEIRS), Some(target_user()), "5", ChapError::Reflected);
-        assert_eq!(Initiator::new(user(), Some((user(), OURS))).unwrap_err(), ChapError::SameSecret);
+        assert_eq!(ChapInitiator::new(user(), Some((user(), OURS))).unwrap_err(), ChapError::SameSecret);
     }
 
     /// An initiator that sends the target's challenge back is refused even when it
     /// has the right response.
     #[test]
     fn target_refuses_its_own_challenge() {
-        let mut target = Target::new(THEIRS);
+        let mut target = ChapTarget::new(THEIRS);
         let challenge = target.on_offer(&[("CHAP_A", "5")]).unwrap();
-        let mut response = Initiator::new(user(), None).unwrap().on_challenge(&borrow(&challenge)).unwrap();
+        let mut response =
+            ChapInitiator::new(user(), None).unwrap().on_challenge(&borrow(&challenge)).unwrap();
         response.extend(challenge.into_iter().skip(1));
         let users = [user()];
         let result = target.on_response(&borrow(&response), &users, Some(&target_user()));
@@ -419,7 +427,7 @@ mod tests {
     fn malformed_keys() {
         let long = format!("0x{}", "00".repeat(BINARY_BYTES_MAX + 1));
         let check = |pairs: &[(&str, &str)], key| {
-            let mut initiator = Initiator::new(user(), None).unwrap();
+            let mut initiator = ChapInitiator::new(user(), None).unwrap();
             assert_eq!(initiator.on_challenge(pairs).unwrap_err(), ChapError::Key(key), "{pairs:?}");
         };
         check(&[], "CHAP_A");
@@ -429,10 +437,10 @@ mod tests {
         check(&[("CHAP_A", "5"), ("CHAP_I", "1"), ("CHAP_C", "11")], "CHAP_C");
         check(&[("CHAP_A", "5"), ("CHAP_I", "1"), ("CHAP_C", "0x")], "CHAP_C");
         check(&[("CHAP_A", "5"), ("CHAP_I", "1"), ("CHAP_C", &long)], "CHAP_C");
-        let target = Target::new(THEIRS);
+        let target = ChapTarget::new(THEIRS);
         let users = [user()];
         assert_eq!(target.on_response(&[], &users, None).unwrap_err(), ChapError::Key("CHAP_A"));
-        let mut target = Target::new(THEIRS);
+        let mut target = ChapTarget::new(THEIRS);
         target.on_offer(&[("CHAP_A", "5")]).unwrap();
         for pairs in [&[][..], &[("CHAP_N", "alice")], &[("CHAP_N", ""), ("CHAP_R", "0x11")]] {
             assert!(matches!(target.on_response(pairs, &users, None), Err(ChapError::Key(_))));
@@ -442,7 +450,7 @@ mod tests {
     /// A secret does not leak through `{:?}`.
     #[test]
     fn secrets_are_not_printed() {
-        let printed = format!("{:?}", Initiator::new(user(), Some((target_user(), OURS))));
+        let printed = format!("{:?}", ChapInitiator::new(user(), Some((target_user(), OURS))));
         assert!(!printed.contains("secret of") && !printed.contains("115, 101"), "{printed}");
     }
 }

@@ -8,7 +8,7 @@ use brunt_wire::iscsi::text::parse_number;
 /// Which end of the connection this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
-pub enum Role {
+pub enum IscsiRole {
     Initiator,
     Target,
 }
@@ -266,7 +266,7 @@ pub enum NegotiationError {
 /// One login's negotiation of operational keys, from one side.
 #[derive(Clone, Debug)]
 pub struct Negotiation {
-    role: Role,
+    role: IscsiRole,
     wishes: Wishes,
     /// A discovery session (known once `SessionType` is).
     discovery: bool,
@@ -284,7 +284,7 @@ const _: () = assert!(KEYS.len() <= 32, "the bit sets hold 32 keys");
 impl Negotiation {
     /// Before anything was said. A connection that joins a session passes that session's values
     /// with [`Negotiation::joining`] instead.
-    pub fn new(role: Role, wishes: Wishes, discovery: bool) -> Negotiation {
+    pub fn new(role: IscsiRole, wishes: Wishes, discovery: bool) -> Negotiation {
         Negotiation {
             role,
             wishes,
@@ -297,7 +297,7 @@ impl Negotiation {
     }
 
     /// A further connection of a session whose session-wide values are settled.
-    pub fn joining(role: Role, wishes: Wishes, session: &Params) -> Negotiation {
+    pub fn joining(role: IscsiRole, wishes: Wishes, session: &Params) -> Negotiation {
         let defaults = Params::default();
         let values = Params {
             header_digest: defaults.header_digest,
@@ -422,7 +422,7 @@ impl Negotiation {
             return Err(NegotiationError::Twice(key.name));
         }
         self.settled |= bit;
-        let peer = if self.role == Role::Target { Sender::Initiator } else { Sender::Target };
+        let peer = if self.role == IscsiRole::Target { Sender::Initiator } else { Sender::Target };
         if key.sender != Sender::Both && key.sender != peer {
             return Err(NegotiationError::NotAllowed(key.name));
         }
@@ -623,7 +623,7 @@ mod tests {
     use super::*;
 
     fn target() -> Negotiation {
-        Negotiation::new(Role::Target, Wishes::default(), false)
+        Negotiation::new(IscsiRole::Target, Wishes::default(), false)
     }
 
     /// Every key of section 13 is answered as its row says.
@@ -678,7 +678,7 @@ mod tests {
         check(&[("SessionType", "Other")]);
         check(&[("MaxBurstLength", "Irrelevant")]);
         let wishes = Wishes { header_digest: DigestPolicy::Require, ..Wishes::default() };
-        let mut strict = Negotiation::new(Role::Target, wishes, false);
+        let mut strict = Negotiation::new(IscsiRole::Target, wishes, false);
         assert!(strict.on_pairs(&[("HeaderDigest", "None")]).is_err());
     }
 
@@ -707,7 +707,7 @@ mod tests {
     #[test]
     fn both_ends_agree() {
         let wishes = Wishes { data_digest: DigestPolicy::Prefer, ..Wishes::default() };
-        let mut initiator = Negotiation::new(Role::Initiator, wishes, false);
+        let mut initiator = Negotiation::new(IscsiRole::Initiator, wishes, false);
         let mut target = target();
         let offers = initiator.offers();
         let pairs: Vec<(&str, &str)> = offers.iter().map(|(k, v)| (*k, v.as_str())).collect();
@@ -725,7 +725,7 @@ mod tests {
     #[test]
     fn bad_answers() {
         let check = |pair: (&str, &str)| {
-            let mut initiator = Negotiation::new(Role::Initiator, Wishes::default(), false);
+            let mut initiator = Negotiation::new(IscsiRole::Initiator, Wishes::default(), false);
             initiator.offers();
             assert!(initiator.on_pairs(&[pair]).is_err(), "{pair:?}");
         };
@@ -742,7 +742,7 @@ mod tests {
     #[test]
     fn joining() {
         let session = Params { max_burst_length: 4096, header_digest: true, ..Params::default() };
-        let mut negotiation = Negotiation::joining(Role::Target, Wishes::default(), &session);
+        let mut negotiation = Negotiation::joining(IscsiRole::Target, Wishes::default(), &session);
         let answers = negotiation.on_pairs(&[("MaxBurstLength", "65536"), ("HeaderDigest", "None")]).unwrap();
         assert_eq!(answers, [("MaxBurstLength", "Reject".into()), ("HeaderDigest", "None".into())]);
         assert_eq!(negotiation.values().max_burst_length, 4096);

@@ -7,8 +7,8 @@
 use std::fmt;
 
 use brunt_block::error::{Language, WORDS_BYTES};
-use brunt_block::{DeviceError, Refusal, Said};
-use brunt_wire::scsi::sense::{Sense, Status, key};
+use brunt_block::{DeviceError, RefusalKind, Said};
+use brunt_wire::scsi::sense::{ScsiStatus, Sense, key};
 
 /// The words of SCSI: status, then key and flags, code, qualifier, the sense-key-specific bytes and
 /// the information field, eight bytes.
@@ -21,7 +21,7 @@ const HAS_SPECIFIC: u8 = 0x20;
 const DEFERRED: u8 = 0x10;
 
 /// What a LUN answered, as a device's error.
-pub fn refused(status: Status, sense: Option<Sense>) -> DeviceError {
+pub fn refused(status: ScsiStatus, sense: Option<Sense>) -> DeviceError {
     DeviceError::Refused {
         kind: kind(status, sense.as_ref()),
         said: Said::Words { language: &SCSI, bytes: encode(status, sense) },
@@ -29,12 +29,12 @@ pub fn refused(status: Status, sense: Option<Sense>) -> DeviceError {
 }
 
 /// Whether a status with its sense means that the command was done all the same (SPC-4, 4.5.6).
-pub fn is_recovered(status: Status, sense: Option<&Sense>) -> bool {
-    status == Status::CheckCondition && kind(status, sense) == Refusal::Recovered
+pub fn is_recovered(status: ScsiStatus, sense: Option<&Sense>) -> bool {
+    status == ScsiStatus::CheckCondition && kind(status, sense) == RefusalKind::Recovered
 }
 
 /// What a LUN had said, of an error that came from one.
-pub fn said(error: &DeviceError) -> Option<(Status, Option<Sense>)> {
+pub fn said(error: &DeviceError) -> Option<(ScsiStatus, Option<Sense>)> {
     match error {
         DeviceError::Refused { said: Said::Words { language, bytes }, .. } if **language == SCSI => {
             Some(decode(bytes))
@@ -45,66 +45,66 @@ pub fn said(error: &DeviceError) -> Option<(Status, Option<Sense>)> {
 
 /// The status and sense that a target answers a refused command with: the LUN's own if one said them,
 /// what the kind means otherwise.
-pub(crate) fn answer(kind: Refusal, said: Said, writing: bool) -> (Status, Option<Sense>) {
+pub(crate) fn answer(kind: RefusalKind, said: Said, writing: bool) -> (ScsiStatus, Option<Sense>) {
     let sense = match (&said, kind) {
         (Said::Words { language, bytes }, _) if **language == SCSI => return decode(bytes),
         (Said::Code([key, asc, ascq]), _) => Sense::new(*key & 0x0f, *asc, *ascq),
-        (_, Refusal::Busy) => return (Status::Busy, None),
-        (_, Refusal::QueueFull) => return (Status::TaskSetFull, None),
-        (_, Refusal::Conflict) => return (Status::ReservationConflict, None),
-        (_, Refusal::Cancelled) => return (Status::TaskAborted, None),
+        (_, RefusalKind::Busy) => return (ScsiStatus::Busy, None),
+        (_, RefusalKind::QueueFull) => return (ScsiStatus::TaskSetFull, None),
+        (_, RefusalKind::Conflict) => return (ScsiStatus::ReservationConflict, None),
+        (_, RefusalKind::Cancelled) => return (ScsiStatus::TaskAborted, None),
         // WRITE ERROR - RECOVERED WITH AUTO REALLOCATION; RECOVERED DATA WITH RETRIES
-        (_, Refusal::Recovered) if writing => Sense::new(key::RECOVERED_ERROR, 0x0c, 0x01),
-        (_, Refusal::Recovered) => Sense::new(key::RECOVERED_ERROR, 0x17, 0x01),
+        (_, RefusalKind::Recovered) if writing => Sense::new(key::RECOVERED_ERROR, 0x0c, 0x01),
+        (_, RefusalKind::Recovered) => Sense::new(key::RECOVERED_ERROR, 0x17, 0x01),
         // LOGICAL UNIT NOT READY, CAUSE NOT REPORTABLE
-        (_, Refusal::NotReady) => Sense::new(key::NOT_READY, 0x04, 0x00),
+        (_, RefusalKind::NotReady) => Sense::new(key::NOT_READY, 0x04, 0x00),
         // POWER ON, RESET, OR BUS DEVICE RESET OCCURRED
-        (_, Refusal::Attention) => Sense::new(key::UNIT_ATTENTION, 0x29, 0x00),
+        (_, RefusalKind::Attention) => Sense::new(key::UNIT_ATTENTION, 0x29, 0x00),
         // WRITE ERROR; UNRECOVERED READ ERROR
-        (_, Refusal::MediumError) if writing => Sense::new(key::MEDIUM_ERROR, 0x0c, 0x00),
-        (_, Refusal::MediumError) => Sense::new(key::MEDIUM_ERROR, 0x11, 0x00),
+        (_, RefusalKind::MediumError) if writing => Sense::new(key::MEDIUM_ERROR, 0x0c, 0x00),
+        (_, RefusalKind::MediumError) => Sense::new(key::MEDIUM_ERROR, 0x11, 0x00),
         // LOGICAL UNIT COMMUNICATION FAILURE
-        (_, Refusal::Unreachable) => Sense::new(key::HARDWARE_ERROR, 0x08, 0x00),
+        (_, RefusalKind::Unreachable) => Sense::new(key::HARDWARE_ERROR, 0x08, 0x00),
         // DATA PHASE ERROR
-        (_, Refusal::Aborted) => Sense::new(key::ABORTED_COMMAND, 0x4b, 0x00),
+        (_, RefusalKind::Aborted) => Sense::new(key::ABORTED_COMMAND, 0x4b, 0x00),
         // WRITE PROTECTED
-        (_, Refusal::Protected) => Sense::new(key::DATA_PROTECT, 0x27, 0x00),
+        (_, RefusalKind::Protected) => Sense::new(key::DATA_PROTECT, 0x27, 0x00),
         // INVALID FIELD IN CDB
-        (_, Refusal::BadRequest) => Sense::new(key::ILLEGAL_REQUEST, 0x24, 0x00),
+        (_, RefusalKind::BadRequest) => Sense::new(key::ILLEGAL_REQUEST, 0x24, 0x00),
         // MISCOMPARE DURING VERIFY OPERATION
-        (_, Refusal::Miscompare) => Sense::new(key::MISCOMPARE, 0x1d, 0x00),
+        (_, RefusalKind::Miscompare) => Sense::new(key::MISCOMPARE, 0x1d, 0x00),
         // INTERNAL TARGET FAILURE
-        (_, Refusal::HardwareError | Refusal::Other) => Sense::new(key::HARDWARE_ERROR, 0x44, 0x00),
+        (_, RefusalKind::HardwareError | RefusalKind::Other) => Sense::new(key::HARDWARE_ERROR, 0x44, 0x00),
     };
     // The information field names the block (SBC-3, 4.18.1).
     let sense = if let Said::Block(block) = said { sense.with_information(block) } else { sense };
-    (Status::CheckCondition, Some(sense))
+    (ScsiStatus::CheckCondition, Some(sense))
 }
 
-fn kind(status: Status, sense: Option<&Sense>) -> Refusal {
+fn kind(status: ScsiStatus, sense: Option<&Sense>) -> RefusalKind {
     match (status, sense) {
-        (Status::Busy, _) => Refusal::Busy,
-        (Status::TaskSetFull, _) => Refusal::QueueFull,
-        (Status::ReservationConflict, _) => Refusal::Conflict,
-        (Status::TaskAborted, _) => Refusal::Cancelled,
-        (Status::CheckCondition, Some(sense)) => match sense.key {
+        (ScsiStatus::Busy, _) => RefusalKind::Busy,
+        (ScsiStatus::TaskSetFull, _) => RefusalKind::QueueFull,
+        (ScsiStatus::ReservationConflict, _) => RefusalKind::Conflict,
+        (ScsiStatus::TaskAborted, _) => RefusalKind::Cancelled,
+        (ScsiStatus::CheckCondition, Some(sense)) => match sense.key {
             // A deferred one is about an earlier command: of this one it says nothing (SPC-4, 4.5.6).
-            key::RECOVERED_ERROR if !sense.deferred => Refusal::Recovered,
-            key::NOT_READY => Refusal::NotReady,
-            key::MEDIUM_ERROR => Refusal::MediumError,
-            key::HARDWARE_ERROR => Refusal::HardwareError,
-            key::ILLEGAL_REQUEST => Refusal::BadRequest,
-            key::UNIT_ATTENTION => Refusal::Attention,
-            key::DATA_PROTECT => Refusal::Protected,
-            key::ABORTED_COMMAND => Refusal::Aborted,
-            key::MISCOMPARE => Refusal::Miscompare,
-            _ => Refusal::Other,
+            key::RECOVERED_ERROR if !sense.deferred => RefusalKind::Recovered,
+            key::NOT_READY => RefusalKind::NotReady,
+            key::MEDIUM_ERROR => RefusalKind::MediumError,
+            key::HARDWARE_ERROR => RefusalKind::HardwareError,
+            key::ILLEGAL_REQUEST => RefusalKind::BadRequest,
+            key::UNIT_ATTENTION => RefusalKind::Attention,
+            key::DATA_PROTECT => RefusalKind::Protected,
+            key::ABORTED_COMMAND => RefusalKind::Aborted,
+            key::MISCOMPARE => RefusalKind::Miscompare,
+            _ => RefusalKind::Other,
         },
-        _ => Refusal::Other,
+        _ => RefusalKind::Other,
     }
 }
 
-fn encode(status: Status, sense: Option<Sense>) -> [u8; WORDS_BYTES] {
+fn encode(status: ScsiStatus, sense: Option<Sense>) -> [u8; WORDS_BYTES] {
     let mut bytes = [0; WORDS_BYTES];
     bytes[0] = status.to_byte();
     let Some(sense) = sense else { return bytes };
@@ -124,7 +124,7 @@ fn encode(status: Status, sense: Option<Sense>) -> [u8; WORDS_BYTES] {
     bytes
 }
 
-fn decode(bytes: &[u8; WORDS_BYTES]) -> (Status, Option<Sense>) {
+fn decode(bytes: &[u8; WORDS_BYTES]) -> (ScsiStatus, Option<Sense>) {
     let [status, flags, asc, ascq, specific @ .., _, _, _, _, _, _, _, _] = *bytes;
     let has = |flag| flags & flag != 0;
     let sense = Sense {
@@ -136,7 +136,7 @@ fn decode(bytes: &[u8; WORDS_BYTES]) -> (Status, Option<Sense>) {
         specific: has(HAS_SPECIFIC).then_some(specific),
         deferred: has(DEFERRED),
     };
-    (Status::from_byte(status), has(HAS_SENSE).then_some(sense))
+    (ScsiStatus::from_byte(status), has(HAS_SENSE).then_some(sense))
 }
 
 fn write(bytes: &[u8; WORDS_BYTES], f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -150,10 +150,10 @@ mod tests {
     use super::*;
 
     /// Every status, with and without sense and each of its parts.
-    fn words() -> Vec<(Status, Option<Sense>)> {
+    fn words() -> Vec<(ScsiStatus, Option<Sense>)> {
         let mut all = Vec::new();
         for status in 1..=u8::MAX {
-            let status = Status::from_byte(status);
+            let status = ScsiStatus::from_byte(status);
             all.push((status, None));
             for key in 0..16 {
                 let plain = Sense::new(key, 0x11 ^ key, 0xff - key);
@@ -182,19 +182,19 @@ mod tests {
     #[test]
     fn a_kind_is_understood_as_the_kind_it_was() {
         let kinds = [
-            Refusal::Recovered,
-            Refusal::NotReady,
-            Refusal::Attention,
-            Refusal::MediumError,
-            Refusal::HardwareError,
-            Refusal::Aborted,
-            Refusal::Cancelled,
-            Refusal::Busy,
-            Refusal::QueueFull,
-            Refusal::Conflict,
-            Refusal::Protected,
-            Refusal::BadRequest,
-            Refusal::Miscompare,
+            RefusalKind::Recovered,
+            RefusalKind::NotReady,
+            RefusalKind::Attention,
+            RefusalKind::MediumError,
+            RefusalKind::HardwareError,
+            RefusalKind::Aborted,
+            RefusalKind::Cancelled,
+            RefusalKind::Busy,
+            RefusalKind::QueueFull,
+            RefusalKind::Conflict,
+            RefusalKind::Protected,
+            RefusalKind::BadRequest,
+            RefusalKind::Miscompare,
         ];
         for kind in kinds {
             for said in [Said::Nothing, Said::Block(9)] {
@@ -209,24 +209,27 @@ mod tests {
     fn faults_are_the_sense_data_that_disks_use() {
         let check = |kind, said, writing, key, asc, ascq, information| {
             let sense = Sense { information, ..Sense::new(key, asc, ascq) };
-            assert_eq!(answer(kind, said, writing), (Status::CheckCondition, Some(sense)));
+            assert_eq!(answer(kind, said, writing), (ScsiStatus::CheckCondition, Some(sense)));
         };
-        check(Refusal::MediumError, Said::Block(8), false, key::MEDIUM_ERROR, 0x11, 0, Some(8));
-        check(Refusal::MediumError, Said::Block(10), true, key::MEDIUM_ERROR, 0x0c, 0, Some(10));
-        check(Refusal::Recovered, Said::Block(1), false, key::RECOVERED_ERROR, 0x17, 1, Some(1));
-        check(Refusal::Recovered, Said::Nothing, true, key::RECOVERED_ERROR, 0x0c, 1, None);
-        check(Refusal::HardwareError, Said::Nothing, true, key::HARDWARE_ERROR, 0x44, 0, None);
-        check(Refusal::Aborted, Said::Nothing, true, key::ABORTED_COMMAND, 0x4b, 0, None);
-        check(Refusal::Other, Said::Code([0xb, 0x4b, 0x04]), false, key::ABORTED_COMMAND, 0x4b, 4, None);
-        assert_eq!(answer(Refusal::Busy, Said::Nothing, false), (Status::Busy, None));
-        assert_eq!(answer(Refusal::Conflict, Said::Nothing, false), (Status::ReservationConflict, None));
+        check(RefusalKind::MediumError, Said::Block(8), false, key::MEDIUM_ERROR, 0x11, 0, Some(8));
+        check(RefusalKind::MediumError, Said::Block(10), true, key::MEDIUM_ERROR, 0x0c, 0, Some(10));
+        check(RefusalKind::Recovered, Said::Block(1), false, key::RECOVERED_ERROR, 0x17, 1, Some(1));
+        check(RefusalKind::Recovered, Said::Nothing, true, key::RECOVERED_ERROR, 0x0c, 1, None);
+        check(RefusalKind::HardwareError, Said::Nothing, true, key::HARDWARE_ERROR, 0x44, 0, None);
+        check(RefusalKind::Aborted, Said::Nothing, true, key::ABORTED_COMMAND, 0x4b, 0, None);
+        check(RefusalKind::Other, Said::Code([0xb, 0x4b, 0x04]), false, key::ABORTED_COMMAND, 0x4b, 4, None);
+        assert_eq!(answer(RefusalKind::Busy, Said::Nothing, false), (ScsiStatus::Busy, None));
+        assert_eq!(
+            answer(RefusalKind::Conflict, Said::Nothing, false),
+            (ScsiStatus::ReservationConflict, None)
+        );
     }
 
     #[test]
     fn the_words_are_printed_as_the_lun_said_them() {
         let sense = Sense::new(key::MEDIUM_ERROR, 0x11, 0).with_information(8);
-        let text = refused(Status::CheckCondition, Some(sense)).to_string();
+        let text = refused(ScsiStatus::CheckCondition, Some(sense)).to_string();
         assert_eq!(text, "SCSI status CheckCondition: medium error (key 0x3, asc/ascq 11/00, information 8)");
-        assert_eq!(refused(Status::Busy, None).to_string(), "SCSI status Busy");
+        assert_eq!(refused(ScsiStatus::Busy, None).to_string(), "SCSI status Busy");
     }
 }

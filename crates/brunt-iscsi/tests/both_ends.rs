@@ -10,21 +10,21 @@ use brunt_block::sparse::SparseMemory;
 use brunt_block::{Buf, Device, Op, Request, Ring, RingConfig, open_url_with};
 use brunt_core::random::Random;
 use brunt_iscsi::scsi::{LogicalUnit, LunMap, LunOptions};
-use brunt_iscsi::target_node::{Server, TargetConfig};
+use brunt_iscsi::target_node::{TargetConfig, TargetServer};
 
 const SIZE_BYTES: u64 = 64 << 20;
 
-fn start() -> (Server, Arc<SparseMemory>) {
+fn start() -> (TargetServer, Arc<SparseMemory>) {
     let backend = MemoryBackend::new(SIZE_BYTES, 512).unwrap();
     let memory = Arc::clone(backend.memory());
     let unit = LogicalUnit::new(Arc::new(backend), LunOptions::default()).unwrap();
     let config = TargetConfig { portals: vec!["127.0.0.1:0".parse().unwrap()], ..TargetConfig::default() };
-    (Server::start(config, LunMap::new(vec![(0, unit)])).unwrap(), memory)
+    (TargetServer::start(config, LunMap::new(vec![(0, unit)])).unwrap(), memory)
 }
 
 /// Writes and reads back `rounds` random ranges of up to `size` bytes with eight requests at a time,
 /// each range its own eighth of the medium.
-fn check(server: &Server, memory: &SparseMemory, options: &str, size: usize) {
+fn check(server: &TargetServer, memory: &SparseMemory, options: &str, size: usize) {
     let question = if options.is_empty() { "" } else { "?" };
     let url = format!("iscsi://{}/{}/0{question}{options}", server.portals()[0], server.name());
     let backend =

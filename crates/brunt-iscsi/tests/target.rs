@@ -11,7 +11,7 @@ use brunt_block::open_url;
 use brunt_iscsi::chap::Credentials;
 use brunt_iscsi::params::DigestPolicy;
 use brunt_iscsi::scsi::{LogicalUnit, LunMap, LunOptions};
-use brunt_iscsi::target_node::{Listener, Server, TargetConfig};
+use brunt_iscsi::target_node::{Listener, TargetConfig, TargetServer};
 use brunt_wire::iscsi::pdu::{
     BHS_BYTES, Bhs, LoginRequest, NopOut, Opcode, RESERVED_TAG, ScsiCommand, U24, padded,
 };
@@ -20,7 +20,7 @@ use zerocopy::IntoBytes;
 
 const NAME: &str = "iqn.2026-11.io.brunt:t0";
 
-fn target(luns: &[&str], change: impl FnOnce(&mut TargetConfig)) -> Server {
+fn target(luns: &[&str], change: impl FnOnce(&mut TargetConfig)) -> TargetServer {
     let mut config = TargetConfig {
         portals: vec!["127.0.0.1:0".parse().unwrap()],
         name: NAME.to_string(),
@@ -31,10 +31,10 @@ fn target(luns: &[&str], change: impl FnOnce(&mut TargetConfig)) -> Server {
         let options = LunOptions { serial: format!("test{lun}"), ..LunOptions::default() };
         (lun as u16, LogicalUnit::new(open_url(url).unwrap(), options).unwrap())
     });
-    Server::start(config, LunMap::new(units.collect())).unwrap()
+    TargetServer::start(config, LunMap::new(units.collect())).unwrap()
 }
 
-fn connect(server: &Server) -> TcpStream {
+fn connect(server: &TargetServer) -> TcpStream {
     let socket = TcpStream::connect(server.portals()[0]).unwrap();
     socket.set_nodelay(true).unwrap();
     // Long enough for a machine that is busy; a test never waits for it to pass.
@@ -98,7 +98,7 @@ fn ping() -> Vec<u8> {
 }
 
 /// Logs in; panics when the target does not let us.
-fn log_in(server: &Server, isid: u8) -> TcpStream {
+fn log_in(server: &TargetServer, isid: u8) -> TcpStream {
     let mut socket = connect(server);
     socket.write_all(&login_bytes(isid)).unwrap();
     let (bhs, _) = receive(&mut socket).expect("a login response");
@@ -311,7 +311,7 @@ fn succeeds(command: &mut Command) -> String {
     text
 }
 
-fn url(server: &Server, secret: &str, lun: u16) -> String {
+fn url(server: &TargetServer, secret: &str, lun: u16) -> String {
     let portal: SocketAddr = server.portals()[0];
     format!("iscsi://{secret}{portal}/{NAME}/{lun}")
 }

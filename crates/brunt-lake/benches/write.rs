@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use brunt_core::Nanos;
-use brunt_core::cost::Cost;
+use brunt_core::cost::ResourceUsage;
 use brunt_core::random::Random;
 use brunt_lake::{Coding, Column, Table, TableWriter, WriterOptions};
 
@@ -57,7 +57,7 @@ fn main() {
     let copied = begin.elapsed();
 
     let mut writer = TableWriter::create(&root, &TABLE, WriterOptions::default()).expect("a folder");
-    let (begin, before) = (Instant::now(), Cost::of_thread());
+    let (begin, before) = (Instant::now(), ResourceUsage::of_thread());
     for chunk in sample.chunks(1024) {
         for values in chunk {
             values.iter().fold(writer.rows().row(), |row, value| row.int(*value)).end();
@@ -65,7 +65,7 @@ fn main() {
         writer.commit(Nanos(begin.elapsed().as_nanos() as u64)).expect("room");
     }
     let written = writer.finish().expect("room");
-    let (time, cost) = (begin.elapsed(), Cost::of_thread().since(before));
+    let (time, cost) = (begin.elapsed(), ResourceUsage::of_thread().since(before));
     let each = |nanos: u128| nanos as f64 / ROWS as f64;
     println!(
         "{ROWS} rows of {} columns in {} parts: {:.0} ns of processor time and {:.1} bytes each, {:.2} M rows/s \

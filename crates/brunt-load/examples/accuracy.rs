@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use brunt_block::open_url;
 use brunt_core::{Histogram, Span};
-use brunt_load::block::workload::{Arrival, Process, Stop, Workload};
+use brunt_load::block::workload::{Arrival, ArrivalProcess, StopCondition, Workload};
 use brunt_load::{NoRecorder, Session};
 
 const SHARE_MAX: f64 = 0.02;
@@ -28,14 +28,17 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 let rate = 0.5 * f64::from(depth) * 1e6 / micros as f64;
                 let skip_after = Span(Duration::from_secs(10));
                 let arrival = match open {
-                    true => Arrival::Open { rate, process: Process::Poisson, skip_after },
+                    true => Arrival::Open { rate, process: ArrivalProcess::Poisson, skip_after },
                     false => Arrival::Closed {},
                 };
                 let workload = Workload {
                     // An open loop needs room for chance: 16 times the mean number outstanding.
                     queue_depth: if open { (8 * depth).max(64) } else { depth },
                     arrival,
-                    stop: Stop { time: Some(Span(Duration::from_secs_f64(seconds))), ..Stop::default() },
+                    stop: StopCondition {
+                        time: Some(Span(Duration::from_secs_f64(seconds))),
+                        ..StopCondition::default()
+                    },
                     ..Workload::default()
                 };
                 let backend = open_url(&format!("null:1GiB?delay={law}:{micros}us"))?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use brunt_block::open_url;
 use brunt_core::{Size, Span};
-use brunt_load::block::workload::{Stop, Workload};
+use brunt_load::block::workload::{StopCondition, Workload};
 use brunt_load::{NoRecorder, Session};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -17,7 +17,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let workload = Workload {
             queue_depth: depth,
             align: Size(4096),
-            stop: Stop { time: Some(Span(Duration::from_secs_f64(seconds))), ..Stop::default() },
+            stop: StopCondition {
+                time: Some(Span(Duration::from_secs_f64(seconds))),
+                ..StopCondition::default()
+            },
             ..Workload::default()
         };
         let outcome =

@@ -22,7 +22,7 @@ const START_IN: Duration = Duration::from_millis(2);
 
 /// What a worker sends.
 #[derive(Debug)]
-pub enum Message<E> {
+pub enum WorkerMessage<E> {
     /// A worker is ready to start.
     Ready,
     /// An interval of this worker is over.
@@ -36,14 +36,14 @@ pub enum Message<E> {
 /// Sends a worker's figures to the collector.
 pub struct Post<'a, E> {
     worker: u32,
-    messages: &'a SyncSender<Message<E>>,
+    messages: &'a SyncSender<WorkerMessage<E>>,
     /// For room in the inbox: requests are late for it, which is not the device's doing.
     waited: Duration,
 }
 
 impl<'a, E> Post<'a, E> {
     /// For this worker's figures.
-    pub fn new(worker: u32, messages: &'a SyncSender<Message<E>>) -> Post<'a, E> {
+    pub fn new(worker: u32, messages: &'a SyncSender<WorkerMessage<E>>) -> Post<'a, E> {
         Post { worker, messages, waited: Duration::ZERO }
     }
 
@@ -52,7 +52,7 @@ impl<'a, E> Post<'a, E> {
         self.waited
     }
 
-    fn send(&mut self, message: Message<E>) {
+    fn send(&mut self, message: WorkerMessage<E>) {
         if let Err(TrySendError::Full(message)) = self.messages.try_send(message) {
             let begin = Clock::Monotonic.now();
             let _ = self.messages.send(message);
@@ -63,15 +63,15 @@ impl<'a, E> Post<'a, E> {
 
 impl<E> Recorder for Post<'_, E> {
     fn interval(&mut self, interval: &Interval) {
-        self.send(Message::Interval(self.worker, Box::new(interval.clone())));
+        self.send(WorkerMessage::Interval(self.worker, Box::new(interval.clone())));
     }
     fn requests(&mut self, batch: &[RequestRecord]) {
-        self.send(Message::Requests(batch.to_vec()));
+        self.send(WorkerMessage::Requests(batch.to_vec()));
     }
 }
 
 /// The side of a run that can be driven.
-pub(crate) trait Handle {
+pub(crate) trait WorkersHandle {
     /// All workers are ready: they start at this time.
     fn start(&mut self, at: Nanos);
     /// No more requests are made, not even after a start.
@@ -123,8 +123,8 @@ impl<'a, E> Collector<'a, E> {
     /// The first worker's that failed.
     pub(crate) fn collect(
         mut self,
-        inbox: Receiver<Message<E>>,
-        handle: &mut impl Handle,
+        inbox: Receiver<WorkerMessage<E>>,
+        handle: &mut impl WorkersHandle,
     ) -> Result<Outcome, E> {
         let (mut ready, mut started) = (0, false);
         loop {
@@ -140,7 +140,7 @@ impl<'a, E> Collector<'a, E> {
                 }
             }
             match inbox.recv_timeout(LOOK_EVERY) {
-                Ok(Message::Ready) => {
+                Ok(WorkerMessage::Ready) => {
                     ready += 1;
                     assert!(ready <= self.workers, "each worker is ready once");
                     if ready == self.workers && !started {
@@ -150,9 +150,9 @@ impl<'a, E> Collector<'a, E> {
                         self.recorder.starts(start);
                     }
                 }
-                Ok(Message::Interval(worker, interval)) => self.interval(worker, *interval),
-                Ok(Message::Requests(batch)) => self.recorder.requests(&batch),
-                Ok(Message::Done(worker, result)) => self.done(worker, *result),
+                Ok(WorkerMessage::Interval(worker, interval)) => self.interval(worker, *interval),
+                Ok(WorkerMessage::Requests(batch)) => self.recorder.requests(&batch),
+                Ok(WorkerMessage::Done(worker, result)) => self.done(worker, *result),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
@@ -227,7 +227,7 @@ mod tests {
     /// not.
     #[test]
     fn waiting_for_the_recorder_is_told() {
-        let (messages, inbox) = sync_channel::<Message<()>>(1);
+        let (messages, inbox) = sync_channel::<WorkerMessage<()>>(1);
         let mut post = Post::new(0, &messages);
         post.requests(&[]);
         assert_eq!(post.waited, Duration::ZERO);

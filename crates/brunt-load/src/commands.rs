@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// Told to a load that runs.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Command {
+pub enum LoadCommand {
     /// Make no more requests; what is outstanding may still complete.
     Stop,
     /// So many requests a second from now on, all workers together.
@@ -18,7 +18,7 @@ pub enum Command {
 
 /// Why a command cannot be obeyed. The load goes on as before.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
-pub enum CommandError {
+pub enum LoadCommandError {
     /// This load has no rate.
     #[error("requests of this load follow completions, so it has no rate to change; use an open loop")]
     NoRate,
@@ -63,15 +63,15 @@ impl Commands {
     ///
     /// # Panics
     /// At a rate or depth of nothing: whoever passes a command on has checked it.
-    pub fn give(&self, command: Command) {
+    pub fn give(&self, command: LoadCommand) {
         match command {
-            Command::Stop => self.stop.store(true, Ordering::Relaxed),
-            Command::Rate(rate) => {
+            LoadCommand::Stop => self.stop.store(true, Ordering::Relaxed),
+            LoadCommand::Rate(rate) => {
                 assert!(rate > 0.0, "a rate of {rate}");
                 self.rate.store(rate.to_bits(), Ordering::Relaxed);
                 self.changes.fetch_add(1, Ordering::Release);
             }
-            Command::Depth(depth) => {
+            LoadCommand::Depth(depth) => {
                 assert!(depth > 0, "a depth of nothing");
                 self.depth.store(depth, Ordering::Relaxed);
                 self.changes.fetch_add(1, Ordering::Release);

@@ -6,7 +6,7 @@ use brunt_result::Cost;
 /// The calling thread's so far; `system_calls` as counted by its ring. The loop makes no others, but for one
 /// `getrusage` an interval and the writes of a verification journal.
 pub fn of_this_thread(system_calls: u64) -> Cost {
-    let used = brunt_core::cost::Cost::of_thread();
+    let used = brunt_core::cost::ResourceUsage::of_thread();
     Cost {
         cpu_user_nanos: used.user.as_nanos() as u64,
         cpu_system_nanos: used.system.as_nanos() as u64,

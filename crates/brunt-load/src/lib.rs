@@ -26,7 +26,7 @@ pub mod transfer;
 
 pub use block::Session;
 pub use block::workload::Workload;
-pub use commands::{Command, CommandError, Commands};
+pub use commands::{Commands, LoadCommand, LoadCommandError};
 pub use load::{Load, LoadError, WorkloadError};
 pub use loads::{LOADS, LoadKind, ReadError, load_kind};
 pub use record::{NoRecorder, Recorder};

@@ -17,8 +17,8 @@ use brunt_core::Nanos;
 use brunt_result::OpKind;
 use brunt_result::choice::{PageCache, RingChoice, RingMode};
 
-use crate::collect::Message;
-use crate::commands::{Command, CommandError};
+use crate::collect::WorkerMessage;
+use crate::commands::{LoadCommand, LoadCommandError};
 
 /// Shortest report interval: merging histograms costs a tenth of a millisecond for each.
 pub const INTERVAL_MIN: Duration = Duration::from_millis(10);
@@ -26,7 +26,7 @@ pub const INTERVAL_MIN: Duration = Duration::from_millis(10);
 pub const INTERVAL_MAX: Duration = Duration::from_secs(3600);
 
 /// Where a load's workers send what they see.
-pub type Inbox = SyncSender<Message<LoadError>>;
+pub type MessageSender = SyncSender<WorkerMessage<LoadError>>;
 
 /// A load as described, for as many runs as anybody wants.
 pub trait Load: std::fmt::Debug + Send + Sync {
@@ -44,7 +44,7 @@ pub trait Load: std::fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// It cannot be used here.
-    fn open(&self, on: &Place) -> Result<Vec<String>, LoadError>;
+    fn open(&self, on: &LoadTarget) -> Result<Vec<String>, LoadError>;
 
     /// Makes the workers of one run ready; they report to `inbox`, and wait for their start. `stop` is looked at while
     /// that takes long.
@@ -53,11 +53,11 @@ pub trait Load: std::fmt::Debug + Send + Sync {
     /// [`LoadError::Interrupted`] when `stop` was set meanwhile; otherwise the run cannot be made.
     fn prepare(
         &self,
-        on: &Place,
+        on: &LoadTarget,
         order: &RunOrder,
-        inbox: Inbox,
+        inbox: MessageSender,
         stop: &AtomicBool,
-    ) -> Result<(Prepared, Box<dyn Running>), LoadError>;
+    ) -> Result<(PreparedLoad, Box<dyn RunningLoad>), LoadError>;
 
     /// Takes away what [`Load::open`] made. Called once, after the last run.
     ///
@@ -73,7 +73,7 @@ pub trait Load: std::fmt::Debug + Send + Sync {
 
 /// What a load is run on.
 #[derive(Clone, Default)]
-pub struct Place {
+pub struct LoadTarget {
     /// The device, for loads that drive one.
     pub device: Option<Arc<dyn Backend>>,
 }
@@ -222,7 +222,7 @@ impl RunOrder {
 
 /// What was made ready.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Prepared {
+pub struct PreparedLoad {
     /// How many workers report.
     pub workers: u32,
     /// Requests that each may keep outstanding.
@@ -232,7 +232,7 @@ pub struct Prepared {
 }
 
 /// A run that was made ready. When it is dropped its workers are stopped and gone.
-pub trait Running {
+pub trait RunningLoad {
     /// Has the workers start at this time. Called once, when all have reported that they are ready.
     fn start(&mut self, at: Nanos);
 
@@ -240,7 +240,7 @@ pub trait Running {
     ///
     /// # Errors
     /// This load cannot do that; it goes on as before.
-    fn command(&mut self, command: Command) -> Result<(), CommandError>;
+    fn command(&mut self, command: LoadCommand) -> Result<(), LoadCommandError>;
 
     /// Waits for the last worker to be gone. Called when each has reported its end.
     fn finish(self: Box<Self>) -> Finished;

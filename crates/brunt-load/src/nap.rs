@@ -11,10 +11,11 @@ use std::time::Duration;
 use brunt_core::{Clock, Nanos};
 use brunt_result::{Figures, Interval, OpKind, Outcome, RequestStatus, Stopped};
 
-use crate::collect::{Message, Post};
-use crate::commands::{Command, CommandError, Commands};
+use crate::collect::{Post, WorkerMessage};
+use crate::commands::{Commands, LoadCommand, LoadCommandError};
 use crate::load::{
-    Finished, Inbox, Load, LoadError, LoadInfo, Place, Prepared, RunOrder, Running, WorkloadError,
+    Finished, Load, LoadError, LoadInfo, LoadTarget, MessageSender, PreparedLoad, RunOrder, RunningLoad,
+    WorkloadError,
 };
 use crate::loads::LoadKind;
 use crate::record::Recorder;
@@ -46,16 +47,16 @@ impl Load for Nap {
     fn describe(&self) -> String {
         format!("{} naps", self.naps)
     }
-    fn open(&self, _on: &Place) -> Result<Vec<String>, LoadError> {
+    fn open(&self, _on: &LoadTarget) -> Result<Vec<String>, LoadError> {
         Ok(vec!["it only sleeps".into()])
     }
     fn prepare(
         &self,
-        _on: &Place,
+        _on: &LoadTarget,
         _order: &RunOrder,
-        inbox: Inbox,
+        inbox: MessageSender,
         _stop: &AtomicBool,
-    ) -> Result<(Prepared, Box<dyn Running>), LoadError> {
+    ) -> Result<(PreparedLoad, Box<dyn RunningLoad>), LoadError> {
         let commands = Arc::new(Commands::new());
         let (mut starts, mut threads) = (Vec::new(), Vec::new());
         for worker in 0..self.workers {
@@ -63,15 +64,15 @@ impl Load for Nap {
             let (inbox, commands, naps) = (inbox.clone(), Arc::clone(&commands), self.naps);
             starts.push(start);
             threads.push(std::thread::spawn(move || {
-                let _ = inbox.send(Message::Ready);
+                let _ = inbox.send(WorkerMessage::Ready);
                 let outcome = match started.recv() {
                     Ok(start) => sleep(naps, start, &commands, &mut Post::new(worker, &inbox)),
                     Err(_) => Outcome::interrupted(),
                 };
-                let _ = inbox.send(Message::Done(worker, Box::new(Ok(outcome))));
+                let _ = inbox.send(WorkerMessage::Done(worker, Box::new(Ok(outcome))));
             }));
         }
-        let prepared = Prepared { workers: self.workers, queue_depth: 1, ring: None };
+        let prepared = PreparedLoad { workers: self.workers, queue_depth: 1, ring: None };
         Ok((prepared, Box::new(Naps { starts, commands, threads })))
     }
     fn any(&self) -> &dyn Any {
@@ -103,15 +104,15 @@ struct Naps {
     threads: Vec<JoinHandle<()>>,
 }
 
-impl Running for Naps {
+impl RunningLoad for Naps {
     fn start(&mut self, at: Nanos) {
         self.starts.drain(..).for_each(|start| start.send(at).expect("a napper waits"));
     }
-    fn command(&mut self, command: Command) -> Result<(), CommandError> {
+    fn command(&mut self, command: LoadCommand) -> Result<(), LoadCommandError> {
         match command {
-            Command::Stop => self.commands.give(command),
-            Command::Rate(_) => return Err(CommandError::NoRate),
-            Command::Depth(_) => return Err(CommandError::NoDepth),
+            LoadCommand::Stop => self.commands.give(command),
+            LoadCommand::Rate(_) => return Err(LoadCommandError::NoRate),
+            LoadCommand::Depth(_) => return Err(LoadCommandError::NoDepth),
         }
         Ok(())
     }

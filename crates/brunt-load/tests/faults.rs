@@ -4,7 +4,7 @@
 use std::sync::atomic::AtomicBool;
 
 use brunt_block::open_url;
-use brunt_load::block::workload::{Stop, Verify};
+use brunt_load::block::workload::{StopCondition, VerifySettings};
 use brunt_load::{NoRecorder, Session, Workload};
 use brunt_result::RequestStatus;
 
@@ -14,8 +14,8 @@ fn verify(url: &str) -> (u64, u64) {
     let workload = Workload {
         read: 0.5,
         queue_depth: 8,
-        stop: Stop { requests: Some(10_000), ..Stop::default() },
-        verify: Some(Verify::default()),
+        stop: StopCondition { requests: Some(10_000), ..StopCondition::default() },
+        verify: Some(VerifySettings::default()),
         ..Workload::default()
     };
     let session = Session::new(workload, open_url(url).unwrap(), 1);

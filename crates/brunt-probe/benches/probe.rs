@@ -9,7 +9,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use brunt_core::Clock;
-use brunt_core::cost::Cost;
+use brunt_core::cost::ResourceUsage;
 use brunt_probe::{Entry, PROBES, Sampler, Scope, Subject};
 
 const ROUNDS: usize = 5;
@@ -69,9 +69,9 @@ fn measure(name: &str, subject: &Subject, probes: &[&'static Entry]) -> f64 {
 
 /// Processor time of one `work`, of many.
 fn cost_us(mut work: impl FnMut()) -> f64 {
-    let before = Cost::of_thread();
+    let before = ResourceUsage::of_thread();
     (0..SAMPLES).for_each(|_| work());
-    Cost::of_thread().since(before).cpu().as_secs_f64() * 1e6 / f64::from(SAMPLES)
+    ResourceUsage::of_thread().since(before).cpu().as_secs_f64() * 1e6 / f64::from(SAMPLES)
 }
 
 fn median(mut values: Vec<f64>) -> f64 {

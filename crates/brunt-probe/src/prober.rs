@@ -12,7 +12,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use brunt_core::cost::Cost;
+use brunt_core::cost::ResourceUsage;
 use brunt_core::{Clock, Nanos};
 use brunt_result::event::Sample;
 use brunt_result::probe::ProbeRecord;
@@ -112,9 +112,9 @@ impl Prober {
             take: Box::new(take),
         };
         // The first reading is the begin of the first stretch: it is taken before this returns.
-        let cost = Cost::of_thread();
+        let cost = ResourceUsage::of_thread();
         work.round(&Clock::Monotonic);
-        let prepared = Cost::of_thread().since(cost);
+        let prepared = ResourceUsage::of_thread().since(cost);
         let thread = std::thread::Builder::new().name("prober".into());
         let thread = thread.spawn(move || work.run(prepared))?;
         self.thread = Some((control, thread));
@@ -194,7 +194,7 @@ struct Work {
 }
 
 impl Work {
-    fn run(mut self, prepared: Cost) -> ProbeRecord {
+    fn run(mut self, prepared: ResourceUsage) -> ProbeRecord {
         let begin = Clock::Monotonic.now();
         let interval = self.probes.interval.0;
         let mut schedule = Schedule::new(begin.after(interval), interval);
@@ -217,7 +217,7 @@ impl Work {
             }
         }
         let ProbeRecord { samples, .. } = self.record;
-        let cpu = (Cost::of_thread().cpu() + prepared.cpu()).as_secs_f64();
+        let cpu = (ResourceUsage::of_thread().cpu() + prepared.cpu()).as_secs_f64();
         for sampler in self.samplers.values() {
             self.misreadings.resets += sampler.misreadings().resets;
             self.misreadings.unreadable += sampler.misreadings().unreadable;

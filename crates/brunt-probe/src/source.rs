@@ -7,7 +7,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use brunt_core::cost::Cost;
+use brunt_core::cost::ResourceUsage;
 use brunt_core::{Clock, Nanos};
 
 /// Most of a file that is read: `/proc/stat` of a machine of thousands of CPUs and interrupts.
@@ -78,7 +78,7 @@ impl Source {
                 Ok(())
             }
             Kind::OwnSwitches => {
-                let Cost { voluntary_switches, involuntary_switches, .. } = Cost::now();
+                let ResourceUsage { voluntary_switches, involuntary_switches, .. } = ResourceUsage::now();
                 let text = format!(
                     "Pid: 0\nvoluntary_ctxt_switches: {voluntary_switches}\n\
                      nonvoluntary_ctxt_switches: {involuntary_switches}\n"

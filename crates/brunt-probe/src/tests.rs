@@ -291,8 +291,8 @@ fn real_work_shows() {
     for _ in 0..100 {
         std::thread::sleep(Duration::from_micros(50));
     }
-    let spent = brunt_core::cost::Cost::of_thread();
-    while brunt_core::cost::Cost::of_thread().since(spent).cpu() < Duration::from_millis(200) {
+    let spent = brunt_core::cost::ResourceUsage::of_thread();
+    while brunt_core::cost::ResourceUsage::of_thread().since(spent).cpu() < Duration::from_millis(200) {
         std::hint::black_box(payload.iter().map(|byte| u64::from(*byte)).sum::<u64>());
     }
 

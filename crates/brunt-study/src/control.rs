@@ -19,7 +19,7 @@ use std::io;
 
 use brunt_block::backends::array::{ArrayControl, ArrayState, ArrayStatus, MemberState};
 use brunt_block::control::{self, Arguments, CommandError, Controllable, Fields, Handles, Value};
-use brunt_block::layers::fault::{Fault, FaultSwitch};
+use brunt_block::layers::fault::{DeviceFault, FaultSwitch};
 use brunt_block::layers::retry::RetrySwitch;
 use brunt_core::Nanos;
 use serde::{Deserialize, Serialize};
@@ -372,7 +372,7 @@ impl Local {
     fn carry_out(&self, command: &Command) -> Result<Reply, Refusal> {
         Ok(match command {
             Command::Arm { lun, layer, fault } => {
-                let fault = Fault::parse(fault).map_err(|error| Reason::NoFault.because(error))?;
+                let fault = DeviceFault::parse(fault).map_err(|error| Reason::NoFault.because(error))?;
                 let armed = self.faults(*lun, layer)?.arm(fault);
                 let armed =
                     armed.ok_or_else(|| Reason::Full.because("too many faults are armed at this layer"))?;

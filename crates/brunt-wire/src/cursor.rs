@@ -19,7 +19,7 @@ pub enum ParseError {
 
 /// File data inside a message: where it lies and how much of it is at hand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Data<'a> {
+pub struct FileData<'a> {
     /// Where the data starts, in bytes from the start of the message.
     pub at: usize,
     /// Bytes of data in the message as sent.
@@ -160,16 +160,16 @@ impl<'a> Cursor<'a> {
     /// File data: like an opaque, but it may be left out or cut short; what lies after data
     /// that was cut short is not there either.
     #[inline]
-    pub fn data(&mut self, max: u32, what: &'static str) -> Result<Data<'a>> {
+    pub fn data(&mut self, max: u32, what: &'static str) -> Result<FileData<'a>> {
         let len = self.count(max, what)?;
         let at = self.at;
         if at == self.elided_at {
-            return Ok(Data { at, len, bytes: &[] });
+            return Ok(FileData { at, len, bytes: &[] });
         }
         let rest = &self.bytes[at..];
         let bytes = &rest[..rest.len().min(len as usize)];
         self.at = at + rest.len().min(len as usize + padding(len as usize));
-        Ok(Data { at, len, bytes })
+        Ok(FileData { at, len, bytes })
     }
 }
 
@@ -207,14 +207,14 @@ mod tests {
     fn data() {
         let bytes = [0, 0, 0, 3, 1, 2, 3, 0, 7, 7, 7, 7];
         let mut cur = Cursor::new(&bytes);
-        assert_eq!(cur.data(64, "data").unwrap(), Data { at: 4, len: 3, bytes: &[1, 2, 3] });
+        assert_eq!(cur.data(64, "data").unwrap(), FileData { at: 4, len: 3, bytes: &[1, 2, 3] });
         assert_eq!(cur.u32().unwrap(), 0x0707_0707);
         let mut cur = Cursor::new(&bytes[..6]);
-        assert_eq!(cur.data(64, "data").unwrap(), Data { at: 4, len: 3, bytes: &[1, 2] });
+        assert_eq!(cur.data(64, "data").unwrap(), FileData { at: 4, len: 3, bytes: &[1, 2] });
         assert!(cur.u32().is_err());
         let elided = [0, 0, 0, 3, 7, 7, 7, 7];
         let mut cur = Cursor::with_elided_data(&elided, 4);
-        assert_eq!(cur.data(64, "data").unwrap(), Data { at: 4, len: 3, bytes: &[] });
+        assert_eq!(cur.data(64, "data").unwrap(), FileData { at: 4, len: 3, bytes: &[] });
         assert_eq!(cur.u32().unwrap(), 0x0707_0707);
     }
 }

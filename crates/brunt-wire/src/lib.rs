@@ -10,7 +10,7 @@ pub mod pcap;
 pub mod rpc;
 pub mod scsi;
 
-pub use cursor::{Cursor, Data, ParseError};
+pub use cursor::{Cursor, FileData, ParseError};
 
 /// A peer sent bytes that its protocol does not allow. Count it, answer as the protocol says,
 /// carry on.

@@ -48,8 +48,8 @@ impl Failure {
 impl From<brunt_bench::BenchError> for Failure {
     fn from(error: brunt_bench::BenchError) -> Failure {
         let failure = match error.kind {
-            brunt_bench::Kind::Usage => Failure::usage(&error),
-            brunt_bench::Kind::Failed => Failure::failed(&error),
+            brunt_bench::BenchErrorKind::Usage => Failure::usage(&error),
+            brunt_bench::BenchErrorKind::Failed => Failure::failed(&error),
         };
         Failure { advice: error.advice, ..failure }
     }

@@ -18,7 +18,7 @@ use brunt_wire::iscsi::pdu::{
     BHS_BYTES, DataOut, LoginResponse, OPCODE_IMMEDIATE, R2t, RESERVED_TAG, Reject, U24, code,
 };
 use brunt_wire::iscsi::{Bhs, Opcode};
-use brunt_wire::scsi::sense::Status;
+use brunt_wire::scsi::sense::ScsiStatus;
 use raw::{Raw, assemble, data_out, encode, isid_of, login_request, rw10};
 use support::{TARGET_NAME, Target, eventually};
 use zerocopy::IntoBytes;
@@ -61,9 +61,9 @@ impl Bystander {
                 let lba = random.below(32768 - 16) as u32;
                 random.fill(&mut data);
                 let wrote = raw.write(1, &rw10(WRITE_10, lba, 16), &data);
-                assert_eq!(wrote.status, Status::Good, "the bystander's write: {wrote:?}");
+                assert_eq!(wrote.status, ScsiStatus::Good, "the bystander's write: {wrote:?}");
                 let read = raw.read(1, &rw10(READ_10, lba, 16), data.len() as u32);
-                assert_eq!(read.status, Status::Good, "the bystander's read: {read:?}");
+                assert_eq!(read.status, ScsiStatus::Good, "the bystander's read: {read:?}");
                 assert!(read.data == data, "the bystander read back something else");
                 rounds += 1;
             }
@@ -94,7 +94,7 @@ fn survives(attack: impl FnOnce(&Target)) {
     let grown = target.resident_bytes().saturating_sub(bytes);
     assert!(grown < GROWTH_BYTES_MAX, "grew by {grown} bytes");
     let mut after = login(&target, "after");
-    assert_eq!(after.read(0, &rw10(READ_10, 0, 1), 512).status, Status::Good);
+    assert_eq!(after.read(0, &rw10(READ_10, 0, 1), 512).status, ScsiStatus::Good);
 }
 
 /// What may happen to a connection that broke the rules: told so, or closed.
@@ -386,7 +386,7 @@ fn cmd_sn_outside_the_window() {
             // Answers come in order: an answer to the command would come before the ping's.
             assert_eq!(raw.ping(b"still there").kind(), Opcode::NopIn, "{what}: answered");
         }
-        assert_eq!(raw.read(0, &[0; 6], 0).status, Status::Good);
+        assert_eq!(raw.read(0, &[0; 6], 0).status, ScsiStatus::Good);
     });
 }
 

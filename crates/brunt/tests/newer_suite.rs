@@ -9,13 +9,13 @@
 mod raw;
 mod support;
 
-use brunt_iscsi::chap::{Challenge, Credentials, Initiator};
+use brunt_iscsi::chap::{Challenge, ChapInitiator, Credentials};
 use brunt_wire::iscsi::Opcode;
 use brunt_wire::iscsi::pdu::{
     DataIn, LoginResponse, R2t, ScsiResponse, TaskManagementResponse, TextResponse, code,
 };
 use brunt_wire::iscsi::text::{format_binary, parse_binary};
-use brunt_wire::scsi::sense::{Status, key};
+use brunt_wire::scsi::sense::{ScsiStatus, key};
 use raw::{Ended, Pdu, Raw, data_out, encode, isid_of, login_request, rw10};
 use support::{TARGET_NAME, Target};
 
@@ -60,7 +60,7 @@ fn round(raw: &mut Raw, transit: bool, pairs: &[(&str, &str)]) -> Result<Pdu, u1
 /// keys of the response before they are sent. The target's last keys, or its status.
 fn chap(
     target: &Target,
-    mut initiator: Initiator,
+    mut initiator: ChapInitiator,
     offer: &[(&str, &str)],
     bend: impl Fn(&mut Pairs),
 ) -> Result<Pairs, u16> {
@@ -81,8 +81,8 @@ fn chap(
     Ok(answer.pairs().into_iter().map(|(key, value)| (key.to_string(), value.to_string())).collect())
 }
 
-fn one_way(user: &str) -> Initiator {
-    Initiator::new(Credentials::new(user, *b"brunt-secret1"), None).expect("one secret")
+fn one_way(user: &str) -> ChapInitiator {
+    ChapInitiator::new(Credentials::new(user, *b"brunt-secret1"), None).expect("one secret")
 }
 
 fn change(pairs: &mut Pairs, key: &str, change: impl Fn(&str) -> String) {
@@ -171,7 +171,7 @@ fn chap_identifier_in_hexadecimal() {
     let mutual = || {
         let own = Credentials::new("brunt-user", *b"brunt-secret1");
         let theirs = Credentials::new("brunt-target", *b"brunt-secret2");
-        Initiator::new(own, Some((theirs, Challenge::new(0xa7, [0x5a; 32])))).expect("two secrets")
+        ChapInitiator::new(own, Some((theirs, Challenge::new(0xa7, [0x5a; 32])))).expect("two secrets")
     };
     let check = |identifier: &str, expected: Option<u16>| {
         let result = chap(&target, mutual(), &[("CHAP_A", "5")], |keys| {
@@ -220,7 +220,7 @@ fn compare_and_write(lba: u64, blocks: u8) -> [u8; 16] {
     cdb
 }
 
-fn code_of(ended: &Ended) -> (Status, Option<(u8, u8, u8)>) {
+fn code_of(ended: &Ended) -> (ScsiStatus, Option<(u8, u8, u8)>) {
     (ended.status, ended.sense.map(|sense| (sense.key, sense.asc, sense.ascq)))
 }
 
@@ -241,7 +241,7 @@ fn compare_and_write_from_two_sessions_with_aborts() {
         let (tag, cmd_sn) = (command.initiator_task_tag.get(), command.cmd_sn.get());
         if i % 5 != 0 {
             raw.send(&command.into(), &[]);
-            assert_eq!(code_of(&raw.finish(tag, &data)), (Status::Good, None), "round {i}");
+            assert_eq!(code_of(&raw.finish(tag, &data)), (ScsiStatus::Good, None), "round {i}");
             wrote += 1;
             holds = holds.wrapping_add(1);
             continue;
@@ -295,7 +295,7 @@ fn compare_and_write_from_two_sessions_with_aborts() {
     // Who compares with what was is told so, and where.
     let stale = [[holds.wrapping_sub(1); BLOCK], [0xee; BLOCK]].concat();
     let ended = sessions[1].write(0, &compare_and_write(0, 1), &stale);
-    assert_eq!(code_of(&ended), (Status::CheckCondition, Some((key::MISCOMPARE, 0x1d, 0))));
+    assert_eq!(code_of(&ended), (ScsiStatus::CheckCondition, Some((key::MISCOMPARE, 0x1d, 0))));
     assert_eq!(ended.sense.expect("sense").information, Some(0));
 }
 
@@ -308,7 +308,7 @@ fn compare_and_write_of_another_length() {
     let zeros_then_ones = [[0; 2 * BLOCK], [1; 2 * BLOCK]].concat();
     for blocks in [1, 3, 0, 255] {
         // The first blocks would compare equal.
-        let refused = (Status::CheckCondition, Some((key::ILLEGAL_REQUEST, 0x24, 0)));
+        let refused = (ScsiStatus::CheckCondition, Some((key::ILLEGAL_REQUEST, 0x24, 0)));
         let ended = raw.write(0, &compare_and_write(0, blocks), &zeros_then_ones);
         assert_eq!(code_of(&ended), refused, "{blocks} blocks");
         let cdb = compare_and_write(0, blocks);
@@ -318,7 +318,7 @@ fn compare_and_write_of_another_length() {
         assert_eq!(code_of(&ended), refused, "{blocks} blocks, immediate");
     }
     assert_eq!(raw.read(0, &rw10(READ_10, 0, 4), 4 * BLOCK as u32).data, [0; 4 * BLOCK]);
-    assert_eq!(raw.write(0, &compare_and_write(0, 2), &zeros_then_ones).status, Status::Good);
+    assert_eq!(raw.write(0, &compare_and_write(0, 2), &zeros_then_ones).status, ScsiStatus::Good);
     assert_eq!(raw.read(0, &rw10(READ_10, 0, 2), 2 * BLOCK as u32).data, [1; 2 * BLOCK]);
 }
 
@@ -340,7 +340,7 @@ fn data_sn() {
             raw.send(&out.into(), &data[i * BLOCK..(i + 1) * BLOCK]);
         }
         let ended = raw.finish(command.initiator_task_tag.get(), &data);
-        assert_eq!(ended.status == Status::Good, expected, "DataSN {data_sns:?}: {ended:?}");
+        assert_eq!(ended.status == ScsiStatus::Good, expected, "DataSN {data_sns:?}: {ended:?}");
         if !expected {
             assert_eq!(ended.sense.map(|sense| sense.key), Some(key::ABORTED_COMMAND), "{data_sns:?}");
         }
@@ -377,7 +377,7 @@ fn sense_formats() {
     };
     let control = |raw: &mut Raw, page_control: u8| {
         let ended = raw.read(0, &[0x1a, 0x08, page_control << 6 | 0x0a, 0, 255, 0], 255);
-        assert_eq!(ended.status, Status::Good);
+        assert_eq!(ended.status, ScsiStatus::Good);
         ended.data
     };
     let select = |raw: &mut Raw, list: &[u8]| raw.write(0, &[0x15, 0x10, 0, 0, list.len() as u8, 0], list);
@@ -386,11 +386,11 @@ fn sense_formats() {
     let mut list = control(&mut a, 0);
     list[0] = 0;
     list[4 + 2] |= 0x04;
-    assert_eq!(select(&mut a, &list).status, Status::Good);
+    assert_eq!(select(&mut a, &list).status, ScsiStatus::Good);
     assert_eq!(format(&mut a), 0x72);
     // Told of the change, in the new format already.
     let told = b.read(0, &[0; 6], 0);
-    assert_eq!(code_of(&told), (Status::CheckCondition, Some((key::UNIT_ATTENTION, 0x2a, 0x01))));
+    assert_eq!(code_of(&told), (ScsiStatus::CheckCondition, Some((key::UNIT_ATTENTION, 0x2a, 0x01))));
     assert_eq!(format(&mut b), 0x72);
     assert_eq!(control(&mut b, 0)[4 + 2] & 0x04, 0x04);
     assert_eq!(control(&mut b, 2)[4 + 2] & 0x04, 0, "the default");
@@ -411,7 +411,7 @@ fn reservation_of_two_initiators() {
     type LetGo = fn(Raw);
     let ways: [(&str, LetGo); 3] = [
         ("release", |mut a| {
-            assert_eq!(a.read(0, &[0x17, 0, 0, 0, 0, 0], 0).status, Status::Good);
+            assert_eq!(a.read(0, &[0x17, 0, 0, 0, 0, 0], 0).status, ScsiStatus::Good);
             a.logout();
         }),
         ("logout", |mut a| {
@@ -421,15 +421,15 @@ fn reservation_of_two_initiators() {
     ];
     for (what, let_go) in ways {
         let mut a = login(&target, "a");
-        assert_eq!(a.read(0, &reserve, 0).status, Status::Good, "{what}");
-        assert_eq!(b.read(0, &reserve, 0).status, Status::ReservationConflict, "{what}");
-        assert_eq!(write(&mut b), Status::ReservationConflict, "{what}");
+        assert_eq!(a.read(0, &reserve, 0).status, ScsiStatus::Good, "{what}");
+        assert_eq!(b.read(0, &reserve, 0).status, ScsiStatus::ReservationConflict, "{what}");
+        assert_eq!(write(&mut b), ScsiStatus::ReservationConflict, "{what}");
         // Good, and without effect.
-        assert_eq!(b.read(0, &release, 0).status, Status::Good, "{what}");
-        assert_eq!(write(&mut b), Status::ReservationConflict, "{what}");
-        assert_eq!(write(&mut a), Status::Good, "{what}");
+        assert_eq!(b.read(0, &release, 0).status, ScsiStatus::Good, "{what}");
+        assert_eq!(write(&mut b), ScsiStatus::ReservationConflict, "{what}");
+        assert_eq!(write(&mut a), ScsiStatus::Good, "{what}");
         let_go(a);
-        support::eventually(what, 10, || write(&mut b) == Status::Good);
+        support::eventually(what, 10, || write(&mut b) == ScsiStatus::Good);
     }
 }
 
@@ -462,7 +462,7 @@ fn send_targets() {
         assert_eq!(raw.text(&[(name, value)]).kind(), Opcode::Reject, "{name}={value}");
     }
     assert_eq!(raw.text(&[("SendTargets", "All")]).kind(), Opcode::TextResponse);
-    assert_eq!(raw.read(0, &[0; 6], 0).status, Status::Good);
+    assert_eq!(raw.read(0, &[0; 6], 0).status, ScsiStatus::Good);
 }
 
 /// REPORT LUNS names each LUN once; a list that does not fit is cut and says how long it is, but an
@@ -475,13 +475,13 @@ fn report_luns() {
         let cdb = [0xa0, 0, 0, 0, 0, 0, 0, 0, 0, allocation, 0, 0];
         let ended = raw.read(0, &cdb, allocation.into());
         if allocation < 16 {
-            let refused = (Status::CheckCondition, Some((key::ILLEGAL_REQUEST, 0x24, 0)));
+            let refused = (ScsiStatus::CheckCondition, Some((key::ILLEGAL_REQUEST, 0x24, 0)));
             assert_eq!(code_of(&ended), refused, "{allocation} bytes");
             continue;
         }
         let whole: Vec<u8> =
             [[0, 0, 0, 24, 0, 0, 0, 0], [0; 8], [0, 1, 0, 0, 0, 0, 0, 0], [0, 2, 0, 0, 0, 0, 0, 0]].concat();
-        assert_eq!(ended.status, Status::Good, "{allocation} bytes");
+        assert_eq!(ended.status, ScsiStatus::Good, "{allocation} bytes");
         assert_eq!(ended.data, whole[..whole.len().min(allocation.into())], "{allocation} bytes");
     }
 }

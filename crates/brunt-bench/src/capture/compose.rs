@@ -11,7 +11,7 @@ use brunt_core::random::Random;
 use brunt_wire::nfs::v3::Procedure;
 use brunt_wire::pcap::{CapturedPacket, LinkType};
 
-use super::messages::{Exchange, exchanges};
+use super::messages::{CallAndReply, exchanges};
 use crate::BenchError;
 
 const CLIENTS: usize = 4;
@@ -33,7 +33,7 @@ const ACK: u8 = 0x10;
 
 /// What is in a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Load {
+pub enum CaptureContent {
     /// 49 % READ and 49 % WRITE of 64 KiB, COMMIT and GETATTR; data of all kinds.
     Large,
     /// All procedures that the piece has, as often as it has them.
@@ -44,7 +44,7 @@ pub enum Load {
 ///
 /// # Errors
 /// The file cannot be written.
-pub fn compose(path: &Path, load: Load, mtu: usize, calls: u64) -> Result<(), BenchError> {
+pub fn compose(path: &Path, load: CaptureContent, mtu: usize, calls: u64) -> Result<(), BenchError> {
     let exchanges = exchanges()?;
     let failed = |error: io::Error| BenchError::failed(format!("{}: {error}", path.display()));
     let to = PacketFiles::create(PcapOptions::new(path.to_path_buf())).map_err(failed)?;
@@ -67,9 +67,9 @@ pub fn compose(path: &Path, load: Load, mtu: usize, calls: u64) -> Result<(), Be
 
 struct Composer {
     to: PacketFiles,
-    load: Load,
+    load: CaptureContent,
     mss: usize,
-    exchanges: Vec<Exchange>,
+    exchanges: Vec<CallAndReply>,
     pool: Vec<u8>,
     random: Random,
     time_ns: u64,
@@ -132,7 +132,7 @@ impl Composer {
 
     /// The next message of a connection; `false` when it has said everything.
     fn advance(&mut self, connection: &mut Connection) -> bool {
-        let (depth, at_once) = if self.load == Load::Large { (4, 1) } else { (16, 3) };
+        let (depth, at_once) = if self.load == CaptureContent::Large { (4, 1) } else { (16, 3) };
         let waiting = connection.replies.len();
         let call = connection.calls_left > 0 && waiting < depth && (waiting == 0 || self.random.chance(0.5));
         let mut stream = Vec::new();
@@ -168,11 +168,11 @@ impl Composer {
         // Few files are asked for most of the time.
         let files = (64.0 * self.random.unit().powi(3)) as u32;
         let kind = match self.load {
-            Load::Small => {
+            CaptureContent::Small => {
                 let index = self.random.below(self.exchanges.len() as u64) as usize;
                 return self.exchanges[index].varied(xid, files);
             }
-            Load::Large => match self.random.below(100) {
+            CaptureContent::Large => match self.random.below(100) {
                 0..=48 => Procedure::Read,
                 49..=97 => Procedure::Write,
                 98 => Procedure::Commit,
@@ -184,7 +184,7 @@ impl Composer {
         if self.random.chance(0.1) {
             offset += 1 + self.random.below(DATA_BYTES as u64 - 1);
         }
-        let of_kind = |exchange: &&Exchange| exchange.procedure == kind && exchange.succeeded();
+        let of_kind = |exchange: &&CallAndReply| exchange.procedure == kind && exchange.succeeded();
         let exchange = self.exchanges.iter().find(of_kind).expect("the piece has each of them");
         match kind {
             Procedure::Read => exchange.read(xid, files, offset, &self.data),
@@ -331,11 +331,11 @@ mod tests {
             report
         };
         for mtu in [1500, 9000] {
-            let report = check(Load::Large, mtu, 101);
+            let report = check(CaptureContent::Large, mtu, 101);
             let moved = report.profile.read.bytes + report.profile.write.bytes;
             assert!(moved % DATA_BYTES as u64 == 0 && moved > 90 * DATA_BYTES as u64, "{moved}");
         }
-        let report = check(Load::Small, 1500, 2000);
+        let report = check(CaptureContent::Small, 1500, 2000);
         assert!(report.by_operation.len() >= 15 && report.files.count > 100);
     }
 

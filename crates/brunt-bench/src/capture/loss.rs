@@ -9,14 +9,14 @@ use std::path::Path;
 use brunt_capture::recovery::{Found, Id, Loss, Recovery, numbered};
 use brunt_capture::{Batch, FileSource, Limits, Pipeline};
 use brunt_core::quantity::Size;
-use brunt_wire::net::Address;
+use brunt_wire::net::IpAddress;
 use serde_json::{Value, json};
 
 use super::programs::{Program, each_line_of_tshark, messages};
 use super::speed::present;
-use super::subject::{Keep, Scratch, Subject, write_packets};
+use super::subject::{Keep, ScratchFolder, SubjectCapture, write_packets};
 use crate::sample::median;
-use crate::{BenchError, Console, Done};
+use crate::{BenchError, BenchResult, Console};
 
 /// Of the operations that are possible, so many are to be recovered.
 const RECOVERED_MIN: f64 = 0.995;
@@ -25,14 +25,14 @@ const SLOWER_MAX: f64 = 1.2;
 
 /// Loses packets of all captures and prints a table for each.
 pub fn run(
-    subjects: &[Subject],
+    subjects: &[SubjectCapture],
     shares: &[f64],
     seed: u64,
     rounds: u32,
     part: Size,
-    scratch: &Scratch,
+    scratch: &ScratchFolder,
     output: &dyn Console,
-) -> Done {
+) -> BenchResult {
     let programs = present(output);
     let (mut tables, mut invented) = (Vec::new(), Vec::new());
     for subject in subjects {
@@ -109,11 +109,11 @@ struct Lossy {
 
 impl Lossy {
     fn new(
-        subject: &Subject,
+        subject: &SubjectCapture,
         share: f64,
         seed: u64,
         part: Size,
-        scratch: &Scratch,
+        scratch: &ScratchFolder,
     ) -> Result<Lossy, BenchError> {
         let (path, part_path) = (scratch.join("lossy.pcap"), scratch.join("lossy-part.pcap"));
         let mut loss = Loss::new(seed, share);
@@ -137,7 +137,7 @@ impl Lossy {
     }
 
     /// What tshark recovers in the first part, and what was possible there.
-    fn tsharks(&self, truth: &Found, scratch: &Scratch) -> Result<(u64, u64), BenchError> {
+    fn tsharks(&self, truth: &Found, scratch: &ScratchFolder) -> Result<(u64, u64), BenchError> {
         let (possible, _) = truth.possible(&self.kept, self.part_end);
         let (mut calls, mut replies) = (HashSet::new(), HashSet::new());
         each_line_of_tshark(&self.part, scratch, |line| {
@@ -158,14 +158,19 @@ impl Lossy {
 
 fn id(address: &str, port: &str, xid: u32) -> Option<Id> {
     let address = match address.parse().ok()? {
-        IpAddr::V4(v4) => Address::v4(v4.octets()),
-        IpAddr::V6(v6) => Address::v6(v6.octets()),
+        IpAddr::V4(v4) => IpAddress::v4(v4.octets()),
+        IpAddr::V6(v6) => IpAddress::v6(v6.octets()),
     };
     Some((address.0, port.parse().ok()?, xid))
 }
 
 /// How much longer the analyses take for a packet of the lossy capture than for one of the whole.
-fn slower(subject: &Subject, lossy: &Path, rounds: u32, scratch: &Scratch) -> Result<f64, BenchError> {
+fn slower(
+    subject: &SubjectCapture,
+    lossy: &Path,
+    rounds: u32,
+    scratch: &ScratchFolder,
+) -> Result<f64, BenchError> {
     let bytes =
         |path: &Path| std::fs::metadata(path).map(|file| file.len() as f64).map_err(BenchError::failed);
     let per_byte = |path: &Path| -> Result<f64, BenchError> {

@@ -17,7 +17,7 @@ const PIECE: &[u8] = include_bytes!("../../../../testdata/nfs3-small.pcap.zst");
 
 /// A call and its reply, as they were sent.
 #[derive(Clone, Debug)]
-pub struct Exchange {
+pub struct CallAndReply {
     /// Which procedure.
     pub procedure: Procedure,
     call: Message,
@@ -109,7 +109,7 @@ impl Stream {
 ///
 /// # Errors
 /// It cannot be read, which a test would have noticed.
-pub fn exchanges() -> Result<Vec<Exchange>, BenchError> {
+pub fn exchanges() -> Result<Vec<CallAndReply>, BenchError> {
     let input = Box::new(PIECE);
     let mut source = FileSource::from_reader("nfs3-small".into(), input).map_err(BenchError::failed)?;
     let (mut batch, mut pipeline) = (Batch::default(), Pipeline::new(Places::default(), Limits::default()));
@@ -154,13 +154,13 @@ pub fn exchanges() -> Result<Vec<Exchange>, BenchError> {
         }
         Message { bytes, handles }
     };
-    let found: Vec<Exchange> = places
+    let found: Vec<CallAndReply> = places
         .exchanges
         .iter()
         .filter_map(|(procedure, call, reply)| {
             let (call, reply) = (message(*call)?, message(*reply)?);
             let exchange =
-                Exchange { procedure: *procedure, call: with_handles(call), reply: with_handles(reply) };
+                CallAndReply { procedure: *procedure, call: with_handles(call), reply: with_handles(reply) };
             exchange.is_whole().then_some(exchange)
         })
         .collect();
@@ -190,10 +190,10 @@ impl Message {
     }
 }
 
-impl Exchange {
-    fn parts(&self) -> Option<(rpc::Call<'_>, Args<'_>, rpc::Reply<'_>, v3::Results<'_>)> {
-        let rpc::Message::Call(call) = rpc::parse(&self.call.bytes).ok()? else { return None };
-        let rpc::Message::Reply(reply) = rpc::parse(&self.reply.bytes).ok()? else { return None };
+impl CallAndReply {
+    fn parts(&self) -> Option<(rpc::RpcCall<'_>, Args<'_>, rpc::RpcReply<'_>, v3::Results<'_>)> {
+        let rpc::RpcMessage::Call(call) = rpc::parse(&self.call.bytes).ok()? else { return None };
+        let rpc::RpcMessage::Reply(reply) = rpc::parse(&self.reply.bytes).ok()? else { return None };
         let cursor = |bytes| brunt_wire::Cursor::new(bytes);
         let args = v3::parse_args(self.procedure, &mut cursor(&self.call.bytes[call.body_at..])).ok()?;
         let results =
@@ -276,7 +276,7 @@ mod tests {
         };
         let again = |call: Vec<u8>, reply: Vec<u8>, procedure| {
             let message = |bytes| Message { bytes, handles: Vec::new() };
-            Exchange { procedure, call: message(call), reply: message(reply) }
+            CallAndReply { procedure, call: message(call), reply: message(reply) }
         };
         let data: Vec<u8> = (0..=255).cycle().take(65_536).collect();
         let (call, reply) = of(Procedure::Read).read(7, 3, 1 << 33, &data);

@@ -14,13 +14,13 @@ use std::path::PathBuf;
 
 use brunt_core::quantity::{Size, Span};
 
-use crate::{BenchError, Console, Done};
+use crate::{BenchError, BenchResult, Console};
 use replay::Replay;
-use subject::{Made, Scratch, Subject};
+use subject::{Made, ScratchFolder, SubjectCapture};
 
 /// Measure analysis and trace beside tshark and nfstrace, or send a capture out of an interface
 #[derive(Clone, Debug)]
-pub struct Capture {
+pub struct CaptureBench {
     /// Capture files: pcap or pcapng, plain, gzip or zstd. Without one, captures of three kinds are made
     /// for the time of the run (3.4 GB in all, or a tenth of it with --quick): 64 KiB READ and WRITE with
     /// an MTU of 1500 and of 9000, and small operations.
@@ -60,12 +60,12 @@ pub struct Capture {
     pub rate: Option<f64>,
 }
 
-impl Capture {
+impl CaptureBench {
     /// Measures and prints.
     ///
     /// # Errors
     /// The settings are wrong, something that is needed is missing, or the figures are not what they have to be.
-    pub fn run(self, output: &dyn Console) -> Done {
+    pub fn run(self, output: &dyn Console) -> BenchResult {
         if let Some(interface) = &self.replay {
             let [file] = &self.files[..] else {
                 return Err(BenchError::usage("--replay sends one capture file"));
@@ -76,7 +76,7 @@ impl Capture {
         if let Some(wrong) = self.loss.iter().flatten().find(|share| !(0.0..100.0).contains(*share)) {
             return Err(BenchError::usage(format!("--loss is in percent of the packets, not {wrong}")));
         }
-        let scratch = Scratch::new(self.folder.as_deref())?;
+        let scratch = ScratchFolder::new(self.folder.as_deref())?;
         let subjects = self.subjects(&scratch, output)?;
         let rounds = if self.quick { 1 } else { self.rounds };
         match &self.loss {
@@ -89,9 +89,13 @@ impl Capture {
     }
 }
 
-impl Capture {
+impl CaptureBench {
     /// The captures: those that were named, or our own.
-    fn subjects(&self, scratch: &Scratch, output: &dyn Console) -> Result<Vec<Subject>, BenchError> {
+    fn subjects(
+        &self,
+        scratch: &ScratchFolder,
+        output: &dyn Console,
+    ) -> Result<Vec<SubjectCapture>, BenchError> {
         if self.files.is_empty() {
             let made = Made::ALL.iter().map(|made| {
                 output.note(format_args!("making a capture: {}", made.name));
@@ -99,6 +103,6 @@ impl Capture {
             });
             return made.collect();
         }
-        self.files.iter().map(|file| Subject::of_file(file, scratch)).collect()
+        self.files.iter().map(|file| SubjectCapture::of_file(file, scratch)).collect()
     }
 }

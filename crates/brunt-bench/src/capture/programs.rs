@@ -11,7 +11,7 @@ use brunt_core::Spent;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde_json::Value;
 
-use super::subject::Scratch;
+use super::subject::ScratchFolder;
 use crate::BenchError;
 use crate::peers;
 
@@ -53,7 +53,7 @@ pub enum Program {
 
 /// What one run gave.
 #[derive(Clone, Debug)]
-pub struct Run {
+pub struct ProgramRun {
     /// From the start of the process to its end.
     pub wall: Duration,
     /// Its processor time, all threads.
@@ -106,7 +106,7 @@ impl Program {
     ///
     /// # Errors
     /// It does not start, fails, or wrote something else than it should.
-    pub fn run(self, capture: &Path, scratch: &Scratch) -> Result<Run, BenchError> {
+    pub fn run(self, capture: &Path, scratch: &ScratchFolder) -> Result<ProgramRun, BenchError> {
         let tell = |error: io::Error| BenchError::failed(format!("{}: {error}", self.name()));
         let own = || std::env::current_exe().map(Command::new);
         let folder = scratch.join("run");
@@ -142,7 +142,7 @@ impl Program {
         let (calls, trace_bytes) = self.read(&said).map_err(tell)?;
         fs::remove_dir_all(&folder).map_err(tell)?;
         let cpu = spent.cost.cpu();
-        Ok(Run { wall, cpu, resident_bytes_max: spent.resident_bytes_max, calls, trace_bytes })
+        Ok(ProgramRun { wall, cpu, resident_bytes_max: spent.resident_bytes_max, calls, trace_bytes })
     }
 
     fn read(self, said: &Path) -> io::Result<(u64, Option<u64>)> {
@@ -218,7 +218,7 @@ pub fn messages(line: &str) -> impl Iterator<Item = ((&str, &str), u32, bool)> {
 /// It does not start, or fails.
 pub fn each_line_of_tshark(
     capture: &Path,
-    scratch: &Scratch,
+    scratch: &ScratchFolder,
     mut take: impl FnMut(&str),
 ) -> Result<(), BenchError> {
     let tell = |error: io::Error| BenchError::failed(format!("tshark: {error}"));

@@ -8,7 +8,7 @@ use brunt_capture::{Batch, FileSource, LiveError, Transmitter};
 use brunt_core::quantity::Span;
 use serde_json::json;
 
-use crate::{BenchError, Console, Done};
+use crate::{BenchError, BenchResult, Console};
 
 /// Frames sent by one call.
 const BATCH: usize = 64;
@@ -32,7 +32,7 @@ impl Replay<'_> {
     ///
     /// # Errors
     /// The file is none, or the interface does not take it.
-    pub fn run(&self, file: &Path, output: &dyn Console) -> Done {
+    pub fn run(&self, file: &Path, output: &dyn Console) -> BenchResult {
         if self.rate.is_some_and(|rate| rate.is_nan() || rate <= 0.0) {
             return Err(BenchError::usage("--rate is a number of gigabits above zero"));
         }

@@ -4,10 +4,10 @@
 use brunt_core::quantity::Size;
 use serde_json::{Value, json};
 
-use super::programs::{Program, Run};
-use super::subject::{MEMORY_BYTES_MAX, Scratch, Subject};
+use super::programs::{Program, ProgramRun};
+use super::subject::{MEMORY_BYTES_MAX, ScratchFolder, SubjectCapture};
 use crate::sample::median;
-use crate::{BenchError, Console, Done};
+use crate::{BenchError, BenchResult, Console};
 
 /// On a shorter capture it is the start of a program that is measured: its rates are not judged.
 const JUDGED_BYTES_MIN: u64 = 32 << 20;
@@ -16,25 +16,25 @@ const JUDGED_BYTES_MIN: u64 = 32 << 20;
 struct Contestant {
     program: Program,
     /// What it was given: the capture, or the first part of it.
-    subject: Subject,
-    runs: Vec<Run>,
+    subject: SubjectCapture,
+    runs: Vec<ProgramRun>,
 }
 
 impl Contestant {
-    fn median(&self, figure: impl Fn(&Run) -> f64) -> f64 {
+    fn median(&self, figure: impl Fn(&ProgramRun) -> f64) -> f64 {
         median(&self.runs.iter().map(figure).collect::<Vec<f64>>())
     }
 
-    fn gbit(&self, run: &Run) -> f64 {
+    fn gbit(&self, run: &ProgramRun) -> f64 {
         self.subject.wire_bytes as f64 * 8e-9 / run.wall.as_secs_f64()
     }
 
     /// For each second of processor time.
-    fn gbit_per_cpu_s(&self, run: &Run) -> f64 {
+    fn gbit_per_cpu_s(&self, run: &ProgramRun) -> f64 {
         self.subject.wire_bytes as f64 * 8e-9 / run.cpu.as_secs_f64()
     }
 
-    fn calls_per_s(&self, run: &Run) -> f64 {
+    fn calls_per_s(&self, run: &ProgramRun) -> f64 {
         self.subject.calls as f64 / run.wall.as_secs_f64()
     }
 
@@ -45,7 +45,13 @@ impl Contestant {
 }
 
 /// Measures all captures and prints a table for each.
-pub fn run(subjects: &[Subject], rounds: u32, part: Size, scratch: &Scratch, output: &dyn Console) -> Done {
+pub fn run(
+    subjects: &[SubjectCapture],
+    rounds: u32,
+    part: Size,
+    scratch: &ScratchFolder,
+    output: &dyn Console,
+) -> BenchResult {
     let programs = present(output);
     let mut tables = Vec::new();
     for subject in subjects {
@@ -97,7 +103,7 @@ pub fn present(output: &dyn Console) -> Vec<Program> {
 }
 
 /// The length of `zstd -3` of a capture.
-fn zstd_bytes(subject: &Subject) -> Result<u64, BenchError> {
+fn zstd_bytes(subject: &SubjectCapture) -> Result<u64, BenchError> {
     struct Count(u64);
     impl std::io::Write for Count {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
@@ -114,7 +120,12 @@ fn zstd_bytes(subject: &Subject) -> Result<u64, BenchError> {
     Ok(count.0)
 }
 
-fn print(subject: &Subject, contestants: &[Contestant], zstd_bytes: u64, output: &dyn Console) -> Value {
+fn print(
+    subject: &SubjectCapture,
+    contestants: &[Contestant],
+    zstd_bytes: u64,
+    output: &dyn Console,
+) -> Value {
     output.line(format_args!(
         "  {:<32} {:>8} {:>17} {:>11} {:>8} {:>8} {:>13} {:>6}",
         "", "Gb/s", "min … max", "calls/s", "wall s", "CPU s", "Gb/s by CPU s", "MiB"
@@ -124,7 +135,8 @@ fn print(subject: &Subject, contestants: &[Contestant], zstd_bytes: u64, output:
         let rates: Vec<f64> = contestant.runs.iter().map(|run| contestant.gbit(run)).collect();
         let (least, most) =
             rates.iter().fold((f64::MAX, 0.0_f64), |(a, b), rate| (a.min(*rate), b.max(*rate)));
-        let (wall, cpu) = (|run: &Run| run.wall.as_secs_f64(), |run: &Run| run.cpu.as_secs_f64());
+        let (wall, cpu) =
+            (|run: &ProgramRun| run.wall.as_secs_f64(), |run: &ProgramRun| run.cpu.as_secs_f64());
         let by_cpu = contestant.median(|run| contestant.gbit_per_cpu_s(run));
         let calls = contestant.median(|run| contestant.calls_per_s(run));
         let resident = contestant.resident_bytes();
@@ -190,7 +202,7 @@ impl Verdict {
     }
 }
 
-fn verdicts(subject: &Subject, contestants: &[Contestant], zstd_bytes: u64) -> Vec<Verdict> {
+fn verdicts(subject: &SubjectCapture, contestants: &[Contestant], zstd_bytes: u64) -> Vec<Verdict> {
     let goals = subject.goals();
     let find = |program| contestants.iter().find(|contestant| contestant.program == program);
     let (analyses, trace) =
@@ -233,7 +245,7 @@ fn verdicts(subject: &Subject, contestants: &[Contestant], zstd_bytes: u64) -> V
         let Some(other) = find(program) else { continue };
         for ours in [analyses, trace] {
             // Round by round: the machine's speed drifts.
-            let ratio = |figure: fn(&Contestant, &Run) -> f64| {
+            let ratio = |figure: fn(&Contestant, &ProgramRun) -> f64| {
                 let pairs = ours.runs.iter().zip(&other.runs);
                 median(&pairs.map(|(a, b)| figure(ours, a) / figure(other, b)).collect::<Vec<f64>>())
             };

@@ -9,19 +9,19 @@ use brunt_capture::trace::pcap::{PacketFiles, PcapOptions};
 use brunt_capture::{Batch, FileSource, Ledger};
 use brunt_wire::pcap::CapturedPacket;
 
-use super::compose::{Load, compose};
+use super::compose::{CaptureContent, compose};
 use crate::BenchError;
 
 /// A folder that goes with its owner.
-pub struct Scratch(PathBuf);
+pub struct ScratchFolder(PathBuf);
 
-impl Scratch {
+impl ScratchFolder {
     /// In `parent`, or among the system's temporary files.
-    pub fn new(parent: Option<&Path>) -> Result<Scratch, BenchError> {
+    pub fn new(parent: Option<&Path>) -> Result<ScratchFolder, BenchError> {
         let parent = parent.map_or_else(std::env::temp_dir, Path::to_path_buf);
         let folder = parent.join(format!("brunt-bench-capture-{}", std::process::id()));
         let made = fs::create_dir_all(&folder).and_then(|()| folder.canonicalize());
-        made.map(Scratch).map_err(|error| BenchError::usage(format!("{}: {error}", folder.display())))
+        made.map(ScratchFolder).map_err(|error| BenchError::usage(format!("{}: {error}", folder.display())))
     }
 
     /// A path in it.
@@ -30,7 +30,7 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
+impl Drop for ScratchFolder {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
@@ -59,7 +59,7 @@ const LARGE_CALL_BYTES: u64 = 16 << 10;
 const ORDINARY_PACKET_BYTES: u32 = 1600;
 
 impl Goals {
-    fn of(subject: &Subject) -> Goals {
+    fn of(subject: &SubjectCapture) -> Goals {
         let large = subject.wire_bytes / subject.calls.max(1) >= LARGE_CALL_BYTES;
         let (analyses_gbit, trace_gbit) = match subject.packet_bytes_max > ORDINARY_PACKET_BYTES {
             _ if !large => (10.0, None),
@@ -78,7 +78,7 @@ impl Goals {
 
 /// A capture.
 #[derive(Clone, Debug)]
-pub struct Subject {
+pub struct SubjectCapture {
     /// For people.
     pub name: String,
     /// A plain pcap file.
@@ -97,21 +97,21 @@ pub struct Subject {
     pub made: bool,
 }
 
-impl Subject {
+impl SubjectCapture {
     /// A file of the user's.
-    pub fn of_file(file: &Path, scratch: &Scratch) -> Result<Subject, BenchError> {
+    pub fn of_file(file: &Path, scratch: &ScratchFolder) -> Result<SubjectCapture, BenchError> {
         let name = file.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
         let mistake = |error: io::Error| BenchError::usage(format!("{}: {error}", file.display()));
         if is_plain(file).map_err(mistake)? {
             // The programs run in folders of their own.
-            return Subject::new(name, file.canonicalize().map_err(mistake)?);
+            return SubjectCapture::new(name, file.canonicalize().map_err(mistake)?);
         }
         let path = scratch.join(&format!("{name}.pcap"));
         write_packets(file, &path, |_, _| Keep::Yes)?;
-        Subject::new(name, path)
+        SubjectCapture::new(name, path)
     }
 
-    fn new(name: String, path: PathBuf) -> Result<Subject, BenchError> {
+    fn new(name: String, path: PathBuf) -> Result<SubjectCapture, BenchError> {
         let (mut packets, mut wire_bytes, mut packet_bytes_max) = (0, 0, 0);
         let mut source = FileSource::open(&path).map_err(BenchError::usage)?;
         let mut batch = Batch::default();
@@ -127,7 +127,16 @@ impl Subject {
             return Err(BenchError::usage(format!("{}: no RPC call was found in it", path.display())));
         }
         let file_bytes = fs::metadata(&path).map_err(BenchError::failed)?.len();
-        Ok(Subject { name, path, file_bytes, packets, wire_bytes, packet_bytes_max, calls, made: false })
+        Ok(SubjectCapture {
+            name,
+            path,
+            file_bytes,
+            packets,
+            wire_bytes,
+            packet_bytes_max,
+            calls,
+            made: false,
+        })
     }
 
     /// What is expected on it.
@@ -136,13 +145,13 @@ impl Subject {
     }
 
     /// The first part of it as another file, and the packets in that: at most `bytes` long.
-    pub fn part(&self, bytes: u64, to: &Path) -> Result<Subject, BenchError> {
+    pub fn part(&self, bytes: u64, to: &Path) -> Result<SubjectCapture, BenchError> {
         let mut written = 0;
         write_packets(&self.path, to, |_, packet| {
             written += packet.bytes.len() as u64 + 16;
             if written > bytes { Keep::End } else { Keep::Yes }
         })?;
-        Subject::new(self.name.clone(), to.to_path_buf())
+        SubjectCapture::new(self.name.clone(), to.to_path_buf())
     }
 }
 
@@ -206,7 +215,7 @@ pub fn write_packets(
 pub struct Made {
     /// For people.
     pub name: &'static str,
-    load: Load,
+    load: CaptureContent,
     mtu: usize,
     calls: u64,
 }
@@ -214,19 +223,29 @@ pub struct Made {
 impl Made {
     /// All of them: as many calls as the captures had that the goals were set on.
     pub const ALL: [Made; 3] = [
-        Made { name: "64 KiB READ and WRITE, MTU 1500", load: Load::Large, mtu: 1500, calls: 20_000 },
-        Made { name: "64 KiB READ and WRITE, MTU 9000", load: Load::Large, mtu: 9000, calls: 20_000 },
-        Made { name: "small operations, MTU 1500", load: Load::Small, mtu: 1500, calls: 1_000_000 },
+        Made {
+            name: "64 KiB READ and WRITE, MTU 1500",
+            load: CaptureContent::Large,
+            mtu: 1500,
+            calls: 20_000,
+        },
+        Made {
+            name: "64 KiB READ and WRITE, MTU 9000",
+            load: CaptureContent::Large,
+            mtu: 9000,
+            calls: 20_000,
+        },
+        Made { name: "small operations, MTU 1500", load: CaptureContent::Small, mtu: 1500, calls: 1_000_000 },
     ];
 
     /// Makes it; a tenth of it for a look.
-    pub fn subject(&self, scratch: &Scratch, quick: bool) -> Result<Subject, BenchError> {
+    pub fn subject(&self, scratch: &ScratchFolder, quick: bool) -> Result<SubjectCapture, BenchError> {
         let path = scratch.join(&format!(
             "{}-{}.pcap",
-            if self.load == Load::Large { "large" } else { "small" },
+            if self.load == CaptureContent::Large { "large" } else { "small" },
             self.mtu
         ));
         compose(&path, self.load, self.mtu, if quick { self.calls / 10 } else { self.calls })?;
-        Ok(Subject { made: true, ..Subject::new(self.name.to_string(), path)? })
+        Ok(SubjectCapture { made: true, ..SubjectCapture::new(self.name.to_string(), path)? })
     }
 }

@@ -21,8 +21,8 @@ use io_uring::{opcode, squeue, types};
 
 use super::medium::{self, Medium};
 use super::{TRANSFER_BYTES_MAX, in_range};
-use crate::open::{BackendEntry, OpenError, Options};
-use crate::ring::Done;
+use crate::open::{BackendEntry, OpenError, UrlOptions};
+use crate::ring::RingCompletion;
 use crate::sparse::Allocation;
 use crate::{Backend, Buf, Completion, Device, DeviceError, DeviceInfo, Op, Port, Request, Ring};
 
@@ -76,7 +76,7 @@ pub struct FileOptions {
 
 impl FileOptions {
     /// What a URL says.
-    fn take(options: &mut Options) -> Result<FileOptions, OpenError> {
+    fn take(options: &mut UrlOptions) -> Result<FileOptions, OpenError> {
         Ok(FileOptions {
             block_bytes: options.block()?,
             direct: options.flag("direct")?.unwrap_or(true),
@@ -263,7 +263,7 @@ struct FileDevice {
     slots: Vec<Slot>,
     free: Vec<u32>,
     /// Swapped with the port's queue: completions come in batches.
-    arrived: VecDeque<Done>,
+    arrived: VecDeque<RingCompletion>,
     /// Requests that ended without the kernel.
     ready: Vec<Completion>,
     /// What is written where there is no operation for zeros; made when first needed.

@@ -12,7 +12,7 @@ pub mod tcp;
 
 use brunt_core::units::parse_size;
 
-use crate::open::{Foreseen, OpenError, Options};
+use crate::open::{Foreseen, OpenError, UrlOptions};
 use crate::{DeviceError, DeviceInfo, Op, Request};
 
 /// What the backends without a medium below them have in common. The size is cut to whole blocks.
@@ -43,7 +43,7 @@ fn size_of(text: &str, block_bytes: u32) -> Result<u64, OpenError> {
 }
 
 /// What is known of backends that have no medium: all that their URL says.
-fn foresee(size: &str, options: &mut Options) -> Result<Option<Foreseen>, OpenError> {
+fn foresee(size: &str, options: &mut UrlOptions) -> Result<Option<Foreseen>, OpenError> {
     let block_bytes = options.block()?.unwrap_or(512);
     Ok(Some(Foreseen { size_bytes: size_of(size, block_bytes)?, block_bytes, read_only: false }))
 }

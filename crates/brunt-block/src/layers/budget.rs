@@ -9,7 +9,7 @@ use brunt_core::Nanos;
 
 use crate::control::{Arguments, CommandEntry, CommandError, Controllable, Fields, Handles, Value};
 use crate::open::{LayerEntry, bad_value};
-use crate::{Backend, Completion, Device, DeviceError, DeviceInfo, Refusal, Request, Ring};
+use crate::{Backend, Completion, Device, DeviceError, DeviceInfo, RefusalKind, Request, Ring};
 
 /// The line for the table.
 pub const ENTRY: LayerEntry = LayerEntry {
@@ -97,7 +97,7 @@ impl Device for BudgetDevice {
                 continue;
             }
             self.budget.refused.fetch_add(1, Ordering::Relaxed);
-            let result = Err(DeviceError::refused(Refusal::Busy));
+            let result = Err(DeviceError::refused(RefusalKind::Busy));
             self.refused.push(Completion { tag: request.tag, buf: request.buf, result });
         }
         self.inner.submit(&mut self.below);

@@ -17,7 +17,9 @@ use brunt_core::{Clock, Nanos};
 use crate::control::{Arguments, CommandEntry, CommandError, Controllable, Fields, Handles, Value};
 use crate::open::{LayerEntry, OpenError, bad_value};
 use crate::sparse::Allocation;
-use crate::{Backend, Buf, Completion, Device, DeviceError, DeviceInfo, Health, Op, Refusal, Request, Ring};
+use crate::{
+    Backend, Buf, Completion, Device, DeviceError, DeviceInfo, Health, Op, RefusalKind, Request, Ring,
+};
 
 const FORMS: &str = "write how often, 1 to 1000, as in retry=5, and after it ,delay=1ms ,off ,name=NAME";
 const TRIES_MAX: u32 = 1000;
@@ -359,14 +361,14 @@ fn may_go_well(error: &DeviceError) -> bool {
     match error {
         DeviceError::Refused { kind, .. } => matches!(
             kind,
-            Refusal::Busy
-                | Refusal::QueueFull
-                | Refusal::MediumError
-                | Refusal::HardwareError
-                | Refusal::Unreachable
-                | Refusal::Aborted
-                | Refusal::Attention
-                | Refusal::NotReady
+            RefusalKind::Busy
+                | RefusalKind::QueueFull
+                | RefusalKind::MediumError
+                | RefusalKind::HardwareError
+                | RefusalKind::Unreachable
+                | RefusalKind::Aborted
+                | RefusalKind::Attention
+                | RefusalKind::NotReady
         ),
         DeviceError::Os(errno) => matches!(*errno, libc::EIO | libc::EAGAIN | libc::EINTR | libc::EBUSY),
         DeviceError::TimedOut => true,
@@ -378,7 +380,7 @@ fn may_go_well(error: &DeviceError) -> bool {
 mod tests {
     use super::*;
     use crate::backends::memory::MemoryBackend;
-    use crate::layers::fault::{Fault, FaultBackend, FaultSwitch};
+    use crate::layers::fault::{DeviceFault, FaultBackend, FaultSwitch};
     use crate::{RingConfig, open_url};
 
     struct Bench {
@@ -391,7 +393,7 @@ mod tests {
     fn bench(fault: &str, tries: u32, delay: Duration) -> Bench {
         let clock = Clock::manual();
         let faults = FaultSwitch::new("fault");
-        faults.arm(Fault::parse(fault).unwrap()).unwrap();
+        faults.arm(DeviceFault::parse(fault).unwrap()).unwrap();
         let memory = Arc::new(MemoryBackend::new(1 << 20, 512).unwrap());
         let broken = Arc::new(FaultBackend::new(memory, faults, clock.clone()));
         let retry = RetrySwitch::new("retry", true);
@@ -428,7 +430,7 @@ mod tests {
         assert_eq!((three.retry.retries(), three.retry.overcome(), three.retry.told()), (3, 1, 0));
         assert_eq!(three.device.health().retries, 3);
         let mut two = bench("aborted-command,times=3", 2, Duration::ZERO);
-        assert!(matches!(two.write(1), Err(DeviceError::Refused { kind: Refusal::Aborted, .. })));
+        assert!(matches!(two.write(1), Err(DeviceError::Refused { kind: RefusalKind::Aborted, .. })));
         assert_eq!((two.retry.retries(), two.retry.told()), (2, 1));
     }
 

@@ -35,7 +35,7 @@ const USER_SEND: u64 = 1;
 
 /// Where a payload belongs.
 #[derive(Debug)]
-pub enum Place {
+pub enum PayloadPlace {
     /// From an offset in this buffer on.
     Buf(Buf),
     /// Into a memory medium itself; marked as written when the payload is complete.
@@ -64,7 +64,7 @@ pub struct Stream {
     rx_start: usize,
     rx_end: usize,
     placing: Option<Placing>,
-    placed: Option<Place>,
+    placed: Option<PayloadPlace>,
     receiving: Option<Box<Call>>,
     /// How many bytes of the receive under way go to the place; the others go behind `rx_end`.
     receiving_placed: usize,
@@ -85,7 +85,7 @@ enum Target {
 }
 
 struct Placing {
-    place: Place,
+    place: PayloadPlace,
     at: u64,
     end: u64,
     start: u64,
@@ -174,24 +174,26 @@ impl Stream {
     ///
     /// # Panics
     /// While another place is being filled or waits to be taken, or when the bytes do not fit there.
-    pub fn place(&mut self, place: Place, offset: u64, len: usize) {
+    pub fn place(&mut self, place: PayloadPlace, offset: u64, len: usize) {
         assert!(self.placing.is_none() && self.placed.is_none(), "one place at a time");
         let end = offset + len as u64;
         match &place {
-            Place::Buf(buf) => assert!(end <= buf.len() as u64, "the payload does not fit in its buffer"),
+            PayloadPlace::Buf(buf) => {
+                assert!(end <= buf.len() as u64, "the payload does not fit in its buffer")
+            }
             // Checks the range.
-            Place::Memory(memory) => drop(memory.ptr(offset, len as u64)),
-            Place::Discard if self.discard.is_empty() => {
+            PayloadPlace::Memory(memory) => drop(memory.ptr(offset, len as u64)),
+            PayloadPlace::Discard if self.discard.is_empty() => {
                 self.discard = self.port.ring().pool().take(DISCARD_BYTES);
             }
-            Place::Discard => {}
+            PayloadPlace::Discard => {}
         }
         self.placing = Some(Placing { place, at: offset, end, start: offset });
         self.fill_from_rx();
     }
 
     /// The place that was filled, once.
-    pub fn take_placed(&mut self) -> Option<Place> {
+    pub fn take_placed(&mut self) -> Option<PayloadPlace> {
         self.placed.take()
     }
 
@@ -222,9 +224,9 @@ impl Stream {
             let left = (placing.end - placing.at) as usize;
             let (base, len) = match &mut placing.place {
                 // SAFETY: `at <= end <= len` of the buffer, checked in `place`.
-                Place::Buf(buf) => (unsafe { buf.as_mut_ptr().add(placing.at as usize) }, left),
-                Place::Memory(memory) => (memory.ptr(placing.at, left as u64), left),
-                Place::Discard => (self.discard.as_mut_ptr(), left.min(DISCARD_BYTES)),
+                PayloadPlace::Buf(buf) => (unsafe { buf.as_mut_ptr().add(placing.at as usize) }, left),
+                PayloadPlace::Memory(memory) => (memory.ptr(placing.at, left as u64), left),
+                PayloadPlace::Discard => (self.discard.as_mut_ptr(), left.min(DISCARD_BYTES)),
             };
             call.pieces.push(libc::iovec { iov_base: base.cast(), iov_len: len });
             room = match len {
@@ -315,9 +317,11 @@ impl Stream {
         let have = (self.rx_end - self.rx_start).min((placing.end - placing.at) as usize);
         let bytes = &self.rx[self.rx_start..self.rx_start + have];
         match &mut placing.place {
-            Place::Buf(buf) => buf[placing.at as usize..placing.at as usize + have].copy_from_slice(bytes),
-            Place::Memory(memory) => memory.write(placing.at, bytes),
-            Place::Discard => {}
+            PayloadPlace::Buf(buf) => {
+                buf[placing.at as usize..placing.at as usize + have].copy_from_slice(bytes)
+            }
+            PayloadPlace::Memory(memory) => memory.write(placing.at, bytes),
+            PayloadPlace::Discard => {}
         }
         placing.at += have as u64;
         self.rx_start += have;
@@ -326,7 +330,7 @@ impl Stream {
 
     fn finish_placing(&mut self) {
         let Some(placing) = self.placing.take_if(|placing| placing.at == placing.end) else { return };
-        if let Place::Memory(memory) = &placing.place {
+        if let PayloadPlace::Memory(memory) = &placing.place {
             memory.mark(placing.start, placing.end - placing.start);
         }
         self.placed = Some(placing.place);
@@ -339,7 +343,7 @@ impl Stream {
     ///
     /// # Panics
     /// When the kernel still holds buffers a second later.
-    pub fn abort(&mut self) -> Option<Place> {
+    pub fn abort(&mut self) -> Option<PayloadPlace> {
         let _ = self.socket.shutdown(Shutdown::Both);
         assert!(self.port.wait_idle(), "the kernel did not let go of a socket that was shut down");
         while self.port.pop().is_some() {}

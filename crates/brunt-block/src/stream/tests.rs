@@ -91,13 +91,13 @@ fn payloads_go_to_their_places() {
             if let Some(place) = stream.take_placed() {
                 let payload = &data[at..at + sizes[step]];
                 match place {
-                    Place::Buf(buf) => assert!(buf[3..3 + sizes[step]] == *payload),
-                    Place::Memory(_) => {
+                    PayloadPlace::Buf(buf) => assert!(buf[3..3 + sizes[step]] == *payload),
+                    PayloadPlace::Memory(_) => {
                         let mut got = vec![0; sizes[step]];
                         memory.read(4096, &mut got);
                         assert!(got == payload);
                     }
-                    Place::Discard => {}
+                    PayloadPlace::Discard => {}
                 }
                 at += sizes[step];
                 step += 1;
@@ -116,9 +116,9 @@ fn payloads_go_to_their_places() {
                 at += 10;
                 header_done = true;
                 let (place, offset) = match step % 3 {
-                    0 => (Place::Buf(Buf::zeroed(sizes[step] + 3)), 3),
-                    1 => (Place::Memory(Arc::clone(&memory)), 4096),
-                    _ => (Place::Discard, 0),
+                    0 => (PayloadPlace::Buf(Buf::zeroed(sizes[step] + 3)), 3),
+                    1 => (PayloadPlace::Memory(Arc::clone(&memory)), 4096),
+                    _ => (PayloadPlace::Discard, 0),
                 };
                 stream.place(place, offset, sizes[step]);
                 continue;
@@ -139,13 +139,13 @@ fn abort_gives_everything_back() {
     let mut stream = Stream::new(&ring, server, 16 << 10).unwrap();
     let lent = stream.lend(Buf::zeroed(8 << 20));
     stream.push_lent(lent, 0, 8 << 20);
-    stream.place(Place::Buf(Buf::zeroed(1 << 20)), 0, 1 << 20);
+    stream.place(PayloadPlace::Buf(Buf::zeroed(1 << 20)), 0, 1 << 20);
     client.write_all(&[7; 1000]).unwrap();
     stream.arm();
     stream.flush();
     ring.enter(Nanos::MAX).unwrap();
     assert!(stream.reclaim(lent).is_none());
-    assert!(matches!(stream.abort(), Some(Place::Buf(buf)) if buf.len() == 1 << 20));
+    assert!(matches!(stream.abort(), Some(PayloadPlace::Buf(buf)) if buf.len() == 1 << 20));
     assert_eq!(stream.reclaim(lent).unwrap().len(), 8 << 20);
     assert_eq!(stream.queued_bytes(), 0);
     assert!(stream.poll().ended);

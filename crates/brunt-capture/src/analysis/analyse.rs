@@ -4,7 +4,7 @@
 
 use std::fmt::Debug;
 
-use brunt_wire::net::Address;
+use brunt_wire::net::IpAddress;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -44,7 +44,7 @@ pub trait Analyse: Default + Debug + Serialize + DeserializeOwned {
 
     /// A name of a file of `server`: the directory it is in, none for roots, whose name is a path.
     #[inline]
-    fn on_name(&mut self, _server: Address, _file: FileKey, _parent: Option<FileKey>, _name: &[u8]) {}
+    fn on_name(&mut self, _server: IpAddress, _file: FileKey, _parent: Option<FileKey>, _name: &[u8]) {}
 
     /// Works off what was put by, before events are looked at, and before the state is read, merged or sent.
     #[inline]

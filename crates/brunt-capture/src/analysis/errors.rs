@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use brunt_wire::net::Address;
+use brunt_wire::net::IpAddress;
 
 use serde::{Deserialize, Serialize};
 
@@ -34,7 +34,7 @@ impl Status {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(from = "Stored", into = "Stored")]
 pub struct Errors {
-    by_client: HashMap<(OperationKind, Status, Address), u64>,
+    by_client: HashMap<(OperationKind, Status, IpAddress), u64>,
     not_told_apart: u64,
 }
 
@@ -50,7 +50,7 @@ struct StoredCount {
     kind: OperationKind,
     status: Status,
     #[serde(with = "address")]
-    client: Address,
+    client: IpAddress,
     count: u64,
 }
 
@@ -88,7 +88,7 @@ pub struct Storm {
     /// How many clients.
     pub clients: usize,
     /// The one with the most, and its count.
-    pub first: (Address, u64),
+    pub first: (IpAddress, u64),
 }
 
 impl Analyse for Errors {
@@ -114,7 +114,7 @@ impl Errors {
         self.add((event.kind, status, event.client), 1);
     }
 
-    fn add(&mut self, key: (OperationKind, Status, Address), count: u64) {
+    fn add(&mut self, key: (OperationKind, Status, IpAddress), count: u64) {
         if self.by_client.len() < COMBINATIONS_MAX || self.by_client.contains_key(&key) {
             *self.by_client.entry(key).or_default() += count;
         } else {

@@ -1,6 +1,6 @@
 //! An operation reduced to what the analyses look at. Made by the sink and by whoever reads a trace.
 
-use brunt_wire::net::Address;
+use brunt_wire::net::IpAddress;
 
 use crate::operation::{Direction, FileKey, Operation, OperationKind, Protocol};
 
@@ -12,7 +12,7 @@ pub struct Event {
     /// From call to reply, in nanoseconds; `None` without a reply.
     pub latency_ns: Option<u64>,
     /// Who called.
-    pub client: Address,
+    pub client: IpAddress,
     /// What was asked for.
     pub kind: OperationKind,
     /// In which protocol: says what `error` means.

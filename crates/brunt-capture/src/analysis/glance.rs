@@ -1,7 +1,7 @@
 //! What a watcher wants to see while a capture runs: counters since its start, and the hottest few. A
 //! pipeline makes one when asked; those of several are added. Cheap enough for every second.
 
-use brunt_wire::net::Address;
+use brunt_wire::net::IpAddress;
 
 use super::hot::Load;
 use super::{Analysis, Latency};
@@ -41,7 +41,7 @@ pub struct Glance {
     /// The files with the most operations, and their paths.
     pub files: Vec<(FileKey, String, Load)>,
     /// The clients with the most operations.
-    pub clients: Vec<(Address, Load)>,
+    pub clients: Vec<(IpAddress, Load)>,
 }
 
 /// A sink with analyses in it.

@@ -1,7 +1,7 @@
 //! Who and what is hot: files, directories, clients, and pairs of client and file, by
 //! operations, bytes and time. One lookup for each table and operation.
 
-use brunt_wire::net::Address;
+use brunt_wire::net::IpAddress;
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::Latency;
@@ -97,7 +97,7 @@ struct Told {
 pub struct ClientEntry {
     /// Its address.
     #[serde(with = "address")]
-    pub address: Address,
+    pub address: IpAddress,
     /// How much it does.
     pub load: Load,
     /// How long that takes.
@@ -130,8 +130,8 @@ pub struct PairEntry {
 
 impl PairEntry {
     /// The client.
-    pub fn client(&self) -> Address {
-        Address(u128::from(self.client[0]) << 64 | u128::from(self.client[1]))
+    pub fn client(&self) -> IpAddress {
+        IpAddress(u128::from(self.client[0]) << 64 | u128::from(self.client[1]))
     }
 
     /// The same client and file as `other`'s.
@@ -140,7 +140,7 @@ impl PairEntry {
     }
 
     #[cold]
-    fn name(&mut self, client: Address, file: FileKey) {
+    fn name(&mut self, client: IpAddress, file: FileKey) {
         self.client = [(client.0 >> 64) as u64, client.0 as u64];
         self.file = file;
     }
@@ -164,7 +164,7 @@ impl Weight for PairEntry {
 }
 
 #[inline]
-fn client_key(client: Address) -> u64 {
+fn client_key(client: IpAddress) -> u64 {
     spread(client.0 as u64 ^ ((client.0 >> 64) as u64).rotate_left(32))
 }
 
@@ -321,7 +321,7 @@ impl Analyse for Hot {
         pair.next[which] = event.offset.wrapping_add(u64::from(event.bytes));
     }
 
-    fn on_name(&mut self, server: Address, file: FileKey, parent: Option<FileKey>, name: &[u8]) {
+    fn on_name(&mut self, server: IpAddress, file: FileKey, parent: Option<FileKey>, name: &[u8]) {
         self.learn_of(server, file, parent, name);
     }
 
@@ -483,7 +483,7 @@ mod tests {
     /// The root of a server has a path to look at, and what is below it has one slash.
     #[test]
     fn roots() {
-        let server = Address::v4([10, 0, 0, 1]);
+        let server = IpAddress::v4([10, 0, 0, 1]);
         for root in ["", "/"] {
             let mut hot = Hot::default();
             let (top, file) = (FileKey(spread(1)), FileKey(spread(2)));

@@ -31,7 +31,7 @@ pub use report::{Finding, Report};
 pub use sketch::HyperLogLog;
 pub use table::ANALYSES;
 
-use brunt_wire::net::Address;
+use brunt_wire::net::IpAddress;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::ledger::Ledger;
@@ -92,7 +92,13 @@ impl Analysis {
         self.pending.push(event);
     }
 
-    pub(crate) fn feed_name(&mut self, server: Address, file: FileKey, parent: Option<FileKey>, name: &[u8]) {
+    pub(crate) fn feed_name(
+        &mut self,
+        server: IpAddress,
+        file: FileKey,
+        parent: Option<FileKey>,
+        name: &[u8],
+    ) {
         self.all.on_name(server, file, parent, name);
     }
 

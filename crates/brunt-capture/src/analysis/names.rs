@@ -1,6 +1,6 @@
 //! Paths of files, from the names that operations tell of.
 
-use brunt_wire::net::Address;
+use brunt_wire::net::IpAddress;
 use serde::{Deserialize, Serialize};
 
 use super::hot::Hot;
@@ -21,7 +21,13 @@ pub struct Name {
 impl Hot {
     /// What an operation told of a file of `server`.
     #[inline]
-    pub(super) fn learn_of(&mut self, server: Address, file: FileKey, parent: Option<FileKey>, name: &[u8]) {
+    pub(super) fn learn_of(
+        &mut self,
+        server: IpAddress,
+        file: FileKey,
+        parent: Option<FileKey>,
+        name: &[u8],
+    ) {
         if let Some(parent) = parent {
             return self.tell(file, parent, twox_hash::XxHash3_64::oneshot(name), name);
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use brunt_wire::net::Address;
+use brunt_wire::net::IpAddress;
 use serde::{Deserialize, Serialize};
 
 use super::analyse::{Analyse, Noted};
@@ -44,7 +44,7 @@ macro_rules! analyses {
             }
 
             #[inline(always)]
-            pub fn on_name(&mut self, server: Address, file: FileKey, parent: Option<FileKey>, name: &[u8]) {
+            pub fn on_name(&mut self, server: IpAddress, file: FileKey, parent: Option<FileKey>, name: &[u8]) {
                 $($(#[$attribute])* self.$name.on_name(server, file, parent, name);)*
             }
 

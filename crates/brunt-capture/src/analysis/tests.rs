@@ -2,7 +2,7 @@
 //! sent.
 
 use brunt_core::random::Random;
-use brunt_wire::net::Address;
+use brunt_wire::net::IpAddress;
 use serde_json::Value;
 
 use super::sketch::spread;
@@ -13,7 +13,7 @@ const START_NS: u64 = 1_700_000_000_123_456_789;
 
 /// Feeds one made-up operation of a client with what goes with it.
 fn feed(analysis: &mut Analysis, client: u64, time_ns: u64, random: &mut Random) {
-    let address = Address::v4([10, 0, 0, client as u8]);
+    let address = IpAddress::v4([10, 0, 0, client as u8]);
     // A file belongs to one client: who works side by side shares connections, not files.
     let file = FileKey(spread(client << 32 | random.below(50)));
     let kinds: Vec<_> = OperationKind::all().collect();
@@ -37,8 +37,8 @@ fn feed(analysis: &mut Analysis, client: u64, time_ns: u64, random: &mut Random)
     if random.chance(0.3) {
         let root = FileKey(spread(client << 32 | 0xffff));
         let name = format!("file{}", file.0 % 1000);
-        analysis.feed_name(Address::v4([10, 0, 1, 1]), file, Some(root), name.as_bytes());
-        analysis.feed_name(Address::v4([10, 0, 1, 1]), root, None, b"/export");
+        analysis.feed_name(IpAddress::v4([10, 0, 1, 1]), file, Some(root), name.as_bytes());
+        analysis.feed_name(IpAddress::v4([10, 0, 1, 1]), root, None, b"/export");
     }
     let sums: Vec<u64> = (0..random.below(5)).map(|_| spread(random.below(500))).collect();
     let offset = random.below(1000) * 512;

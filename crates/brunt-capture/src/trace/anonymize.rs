@@ -8,7 +8,7 @@ use std::hash::Hasher;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use brunt_wire::net::Address;
+use brunt_wire::net::IpAddress;
 use sha2::{Digest, Sha256};
 use siphasher::sip::SipHasher24;
 
@@ -106,8 +106,8 @@ impl Anonymizer {
     }
 
     /// An address, as one of `fd62::/16`, a range that is nobody's.
-    pub fn address(&self, address: Address) -> Address {
-        Address(0xfd62_u128 << 112 | u128::from(self.hash(Domain::Address, &address.0.to_be_bytes())))
+    pub fn address(&self, address: IpAddress) -> IpAddress {
+        IpAddress(0xfd62_u128 << 112 | u128::from(self.hash(Domain::Address, &address.0.to_be_bytes())))
     }
 
     /// A MAC address of 48 bits, as one that is locally administered.
@@ -151,7 +151,7 @@ mod tests {
         assert_ne!(one.number(1000), two.number(1000));
         assert_ne!(one.number(1000), one.file(1000));
         assert_eq!((one.number(0), one.mac(5) >> 40), (0, 2));
-        assert!(one.address(Address::v4([10, 0, 0, 1])).to_string().starts_with("fd62:"));
+        assert!(one.address(IpAddress::v4([10, 0, 0, 1])).to_string().starts_with("fd62:"));
         assert!(i64::try_from(one.number(u64::MAX)).is_ok());
         assert!(matches!(Anonymizer::new(b"short"), Err(KeyError::TooShort { bytes: 5 })));
     }

@@ -2,7 +2,7 @@
 //! is told before the first row that refers to it.
 
 use brunt_lake::{Coding, Column, Table};
-use brunt_wire::net::Address;
+use brunt_wire::net::IpAddress;
 use brunt_wire::nfs::FileHandle;
 use foldhash::fast::FixedState;
 use hashbrown::HashSet;
@@ -82,7 +82,7 @@ pub struct Files {
     names: Handle<Names>,
     known: HashSet<u64, FixedState>,
     /// The server of the handle that was told last, and its address as it stands in the table.
-    server: Option<(Address, String)>,
+    server: Option<(IpAddress, String)>,
 }
 
 impl Files {
@@ -102,7 +102,7 @@ impl Files {
 
     /// What stands for a handle; tells the handle when it is new.
     #[inline]
-    pub fn handle(&mut self, server: Address, handle: FileHandle<'_>, common: &mut Common) -> i64 {
+    pub fn handle(&mut self, server: IpAddress, handle: FileHandle<'_>, common: &mut Common) -> i64 {
         self.handle_of(FileKey::new(server, handle), server, handle, common)
     }
 
@@ -111,7 +111,7 @@ impl Files {
     pub fn handle_of(
         &mut self,
         file: FileKey,
-        server: Address,
+        server: IpAddress,
         handle: FileHandle<'_>,
         common: &mut Common,
     ) -> i64 {
@@ -125,7 +125,7 @@ impl Files {
     #[cold]
     fn tell(
         &mut self,
-        server: Address,
+        server: IpAddress,
         handle: FileHandle<'_>,
         file: FileKey,
         known: i64,

@@ -2,7 +2,7 @@
 //! writes rows. The one rule: what could tell who or what it was goes through here.
 
 use brunt_lake::{Row, Words};
-use brunt_wire::net::Address;
+use brunt_wire::net::IpAddress;
 
 use super::{Anonymizer, text};
 use crate::checksum::{BLOCK_BYTES, sum};
@@ -43,7 +43,7 @@ impl Pseudonyms {
         self.key.as_ref().map_or(mac, |key| key.mac(mac)) as i64
     }
 
-    pub fn address(&self, address: Address) -> String {
+    pub fn address(&self, address: IpAddress) -> String {
         self.key.as_ref().map_or(address, |key| key.address(address)).to_string()
     }
 

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use brunt_lake::{Batch, Column, LakeError, Table, TableReader, read_table, reader};
-use brunt_wire::net::Address;
+use brunt_wire::net::IpAddress;
 
 use super::{tables, text};
 use crate::analysis::{Analysis, Event};
@@ -205,7 +205,7 @@ fn checksums(folder: &Path, pipeline: u16, analysis: &mut Analysis) -> Result<()
 }
 
 /// Client and server of each flow of calls.
-fn flows(folder: &Path) -> Result<HashMap<i64, [Address; 2]>, ReplayError> {
+fn flows(folder: &Path) -> Result<HashMap<i64, [IpAddress; 2]>, ReplayError> {
     let mut flows = HashMap::new();
     read_table(folder, &tables::FLOWS, |batch| {
         let ends = batch.texts("source").zip(batch.texts("destination"));
@@ -216,11 +216,11 @@ fn flows(folder: &Path) -> Result<HashMap<i64, [Address; 2]>, ReplayError> {
     Ok(flows)
 }
 
-fn address(text: &str) -> Address {
+fn address(text: &str) -> IpAddress {
     match text.parse() {
-        Ok(IpAddr::V4(v4)) => Address::v4(v4.octets()),
-        Ok(IpAddr::V6(v6)) => Address::v6(v6.octets()),
-        Err(_) => Address::default(),
+        Ok(IpAddr::V4(v4)) => IpAddress::v4(v4.octets()),
+        Ok(IpAddr::V6(v6)) => IpAddress::v6(v6.octets()),
+        Err(_) => IpAddress::default(),
     }
 }
 
@@ -326,8 +326,8 @@ impl Known {
 fn events<'b>(
     batch: &'b Batch,
     known: &'b Known,
-    flows: &'b HashMap<i64, [Address; 2]>,
-) -> impl Iterator<Item = (i64, Address, Event)> + 'b {
+    flows: &'b HashMap<i64, [IpAddress; 2]>,
+) -> impl Iterator<Item = (i64, IpAddress, Event)> + 'b {
     let ints = |column| batch.ints(column);
     let (ids, times, latencies) = (ints("record_id"), ints("request_first"), ints("latency_ns"));
     let (statuses, files, directions) = (ints("status"), ints("file"), ints("direction"));
@@ -362,7 +362,7 @@ fn events<'b>(
 fn operations(
     folder: &Path,
     pipeline: u16,
-    flows: &HashMap<i64, [Address; 2]>,
+    flows: &HashMap<i64, [IpAddress; 2]>,
     analysis: &mut Analysis,
 ) -> Result<(), ReplayError> {
     let known = Known::all();
@@ -392,7 +392,7 @@ fn operations(
     Ok(())
 }
 
-fn feed_name(server: Address, parent: Option<FileKey>, named: &Named, analysis: &mut Analysis) {
+fn feed_name(server: IpAddress, parent: Option<FileKey>, named: &Named, analysis: &mut Analysis) {
     let Some(leads_to) = named.file else { return };
     let name = text::to_bytes(&named.name);
     if leads_on(&name) {

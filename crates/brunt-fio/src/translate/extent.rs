@@ -2,7 +2,7 @@
 
 use brunt_core::{Size, Span};
 use brunt_load::Workload;
-use brunt_load::block::workload::{Region, Stop};
+use brunt_load::block::workload::{Region, StopCondition};
 
 use super::{Draft, SECOND};
 use crate::engine::Engine;
@@ -87,11 +87,11 @@ impl Draft<'_> {
     }
 
     /// When a run ends; `size` is what each worker goes through once.
-    fn stop(&self, workload: &Workload, size: Option<u64>) -> Result<Stop, FioError> {
+    fn stop(&self, workload: &Workload, size: Option<u64>) -> Result<StopCondition, FioError> {
         let workers = u64::from(workload.workers);
         let loops = self.number("loops")?.unwrap_or(1).max(1);
         let runtime = self.time("runtime", SECOND)?.filter(|time| !time.is_zero());
-        let mut stop = Stop { time: runtime.map(Span), ..Stop::default() };
+        let mut stop = StopCondition { time: runtime.map(Span), ..StopCondition::default() };
         if let Some(count) = self.number("number_ios")? {
             stop.requests = Some(count.saturating_mul(workers));
         }

@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use brunt_load::Workload;
-use brunt_load::block::workload::Verify;
+use brunt_load::block::workload::VerifySettings;
 use brunt_result::choice::RingMode;
 
 use crate::engine::{Engine, engine};
@@ -221,7 +221,7 @@ impl<'a> Draft<'a> {
             self.lose("verify", "what is trimmed cannot be verified");
             return;
         }
-        let mut verify = Verify::default();
+        let mut verify = VerifySettings::default();
         if method != "crc32c" {
             self.note("verify", "blocks carry address, generation and XXH3, not this");
         }

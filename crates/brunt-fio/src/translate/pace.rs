@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use brunt_core::Span;
 use brunt_load::Workload;
-use brunt_load::block::workload::{Arrival, Burst, Process, RampUp};
+use brunt_load::block::workload::{Arrival, ArrivalProcess, Burst, RampUp};
 
 use super::{Draft, SECOND};
 use crate::error::FioError;
@@ -24,8 +24,8 @@ impl Draft<'_> {
             requests.map(|rate| ("rate_iops", rate)).or(bytes.map(|rate| ("rate", rate)))
         {
             let process = match self.text("rate_process") {
-                Some("poisson") => Process::Poisson,
-                _ => Process::Constant,
+                Some("poisson") => ArrivalProcess::Poisson,
+                _ => ArrivalProcess::Constant,
             };
             let rate = rate * f64::from(workload.workers);
             workload.arrival = Arrival::Open { rate, process, skip_after: Span(Duration::from_secs(10)) };

@@ -2,7 +2,7 @@
 
 use brunt_core::Size;
 use brunt_load::Workload;
-use brunt_load::block::workload::{BlockSize, Distribution, Zone};
+use brunt_load::block::workload::{BlockSize, OffsetDistribution, Zone};
 
 use super::Draft;
 use crate::error::{Cause, FioError};
@@ -133,22 +133,22 @@ impl<'a> Draft<'a> {
         let (own, differs) = Self::side(workload, value);
         let number = || own.split(':').next().and_then(|value| value.parse::<f64>().ok());
         workload.distribution = match kind {
-            "random" => Distribution::Uniform {},
-            "zipf" => Distribution::Zipf { theta: number().ok_or_else(|| wrong(self))? },
-            "pareto" => Distribution::Pareto { skew: number().ok_or_else(|| wrong(self))? },
+            "random" => OffsetDistribution::Uniform {},
+            "zipf" => OffsetDistribution::Zipf { theta: number().ok_or_else(|| wrong(self))? },
+            "pareto" => OffsetDistribution::Pareto { skew: number().ok_or_else(|| wrong(self))? },
             // A deviation in percent of the region, around its middle.
             "normal" | "gauss" => {
                 let deviation = number().ok_or_else(|| wrong(self))? / 100.0;
-                Distribution::Normal { mean: 0.5, deviation }
+                OffsetDistribution::Normal { mean: 0.5, deviation }
             }
-            "zoned" => Distribution::HotZones { zones: zones(own).ok_or_else(|| wrong(self))? },
+            "zoned" => OffsetDistribution::HotZones { zones: zones(own).ok_or_else(|| wrong(self))? },
             "zoned_abs" => {
                 self.lose("random_distribution", "zones are shares of the region: write zoned:60/10:40/90");
-                Distribution::Uniform {}
+                OffsetDistribution::Uniform {}
             }
             "sequence" => {
                 self.lose("random_distribution", "requests are drawn from a distribution, not listed");
-                Distribution::Uniform {}
+                OffsetDistribution::Uniform {}
             }
             _ => return Err(wrong(self)),
         };

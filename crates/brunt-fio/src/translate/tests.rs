@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use brunt_core::{Size, Span};
 use brunt_load::Workload;
-use brunt_load::block::workload::{Arrival, Burst, Distribution, Process, Zone};
+use brunt_load::block::workload::{Arrival, ArrivalProcess, Burst, OffsetDistribution, Zone};
 use brunt_result::choice::RingMode;
 
 use crate::error::{Cause, FioError};
@@ -83,24 +83,24 @@ fn distributions_and_rates() {
             "{text}"
         );
     };
-    check("random", Distribution::Uniform {});
-    check("zipf:1.2", Distribution::Zipf { theta: 1.2 });
-    check("pareto:0.2", Distribution::Pareto { skew: 0.2 });
-    check("normal:25", Distribution::Normal { mean: 0.5, deviation: 0.25 });
+    check("random", OffsetDistribution::Uniform {});
+    check("zipf:1.2", OffsetDistribution::Zipf { theta: 1.2 });
+    check("pareto:0.2", OffsetDistribution::Pareto { skew: 0.2 });
+    check("normal:25", OffsetDistribution::Normal { mean: 0.5, deviation: 0.25 });
     let zones = vec![Zone { access: 0.6, size: 0.1 }, Zone { access: 0.4, size: 0.9 }];
-    check("zoned:60/10:40/90", Distribution::HotZones { zones });
+    check("zoned:60/10:40/90", OffsetDistribution::HotZones { zones });
     let rate = |settings: &str| match one(settings).1.arrival {
         Arrival::Open { rate, process, .. } => (rate.round(), process),
         other => panic!("{other:?}"),
     };
-    assert_eq!(rate("rate_iops=1000\nnumjobs=2"), (2000.0, Process::Constant));
+    assert_eq!(rate("rate_iops=1000\nnumjobs=2"), (2000.0, ArrivalProcess::Constant));
     assert_eq!(
         rate("rw=randrw\nrwmixread=80\nrate_iops=800\nrate_process=poisson"),
-        (1000.0, Process::Poisson)
+        (1000.0, ArrivalProcess::Poisson)
     );
-    assert_eq!(rate("rw=randrw\nrate_iops=800,100"), (200.0, Process::Constant));
-    assert_eq!(rate("rate=1m\nbs=4k\nnumjobs=2"), (512.0, Process::Constant));
-    assert_eq!(rate("rw=randwrite\nrate=,400k\nbssplit=4k/50:12k/50"), (50.0, Process::Constant));
+    assert_eq!(rate("rw=randrw\nrate_iops=800,100"), (200.0, ArrivalProcess::Constant));
+    assert_eq!(rate("rate=1m\nbs=4k\nnumjobs=2"), (512.0, ArrivalProcess::Constant));
+    assert_eq!(rate("rw=randwrite\nrate=,400k\nbssplit=4k/50:12k/50"), (50.0, ArrivalProcess::Constant));
 }
 
 #[test]
@@ -185,9 +185,9 @@ fn syntax() {
     assert_eq!(workload.blocks[0].size, Size(4096));
     let zone = |access, size| Zone { access, size };
     let zones = vec![zone(0.5, 0.05), zone(0.3, 0.15), zone(0.2, 0.8)];
-    assert_eq!(workload.distribution, Distribution::HotZones { zones: zones.clone() });
+    assert_eq!(workload.distribution, OffsetDistribution::HotZones { zones: zones.clone() });
     let (_, workload, _) = one("rw=randread\nrandom_distribution=zoned:50/5:30/15:20/:");
-    assert_eq!(workload.distribution, Distribution::HotZones { zones });
+    assert_eq!(workload.distribution, OffsetDistribution::HotZones { zones });
     let (_, workload, _) = one("timeout=60;s\nnumjobs=2\t; two\nrw=randread\nbs=(1k*8)");
     assert_eq!((workload.workers, workload.blocks[0].size), (2, Size(8192)));
     assert_eq!(workload.stop.time, Some(Span(Duration::from_secs(60))));

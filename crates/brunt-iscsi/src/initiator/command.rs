@@ -10,7 +10,7 @@ use brunt_wire::scsi::cdb::op;
 
 /// A CDB and its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Command {
+pub struct PlannedCommand {
     /// Zero-filled behind its length.
     pub cdb: [u8; 16],
     /// Which way data goes.
@@ -18,7 +18,7 @@ pub struct Command {
     /// Bytes of data (of a parameter list, for commands that have one).
     pub data_len: u32,
     /// What the data-out is.
-    pub data: Data,
+    pub data: CommandData,
     /// How many bytes of the request it does.
     pub covers: u64,
 }
@@ -34,7 +34,7 @@ pub enum DataDirection {
 
 /// What a command sends or receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Data {
+pub enum CommandData {
     /// The caller's buffer, or nothing.
     Caller,
     /// One block of zeros (WRITE SAME).
@@ -112,7 +112,7 @@ pub fn next(
     len: u64,
     force_unit_access: bool,
     progress: Progress,
-) -> Option<Command> {
+) -> Option<PlannedCommand> {
     let block = u64::from(facts.block_bytes);
     let lba = (offset + progress.done) / block;
     let left = (len - progress.done) / block;
@@ -137,11 +137,11 @@ pub fn next(
             let mut cdb = [0; 16];
             cdb[0] = op::UNMAP;
             cdb[7..9].copy_from_slice(&(UNMAP_LIST_BYTES as u16).to_be_bytes());
-            Some(Command {
+            Some(PlannedCommand {
                 cdb,
                 direction: DataDirection::Out,
                 data_len: UNMAP_LIST_BYTES as u32,
-                data: Data::UnmapList { lba, count },
+                data: CommandData::UnmapList { lba, count },
                 covers: u64::from(count) * block,
             })
         }
@@ -169,7 +169,7 @@ fn transfer(
     blocks: u64,
     block: u64,
     fua: bool,
-) -> Command {
+) -> PlannedCommand {
     let mut cdb = [0; 16];
     cdb[1] = if fua { 0x08 } else { 0 };
     match (u32::try_from(lba), u16::try_from(blocks)) {
@@ -185,27 +185,27 @@ fn transfer(
         }
     }
     let bytes = blocks * block;
-    Command { cdb, direction, data_len: bytes as u32, data: Data::Caller, covers: bytes }
+    PlannedCommand { cdb, direction, data_len: bytes as u32, data: CommandData::Caller, covers: bytes }
 }
 
-fn write_same(facts: &Facts, lba: u64, left: u64, unmap: bool) -> Command {
+fn write_same(facts: &Facts, lba: u64, left: u64, unmap: bool) -> PlannedCommand {
     let count = left.min(u64::from(facts.write_same_blocks_max));
     let mut cdb = [0; 16];
     cdb[0] = op::WRITE_SAME_16;
     cdb[1] = if unmap { 0x08 } else { 0 };
     cdb[2..10].copy_from_slice(&lba.to_be_bytes());
     cdb[10..14].copy_from_slice(&(count as u32).to_be_bytes());
-    Command {
+    PlannedCommand {
         cdb,
         direction: DataDirection::Out,
         data_len: facts.block_bytes,
-        data: Data::ZeroBlock,
+        data: CommandData::ZeroBlock,
         covers: count * u64::from(facts.block_bytes),
     }
 }
 
 /// Blocks 0 means "to the end" (SBC-3, 5.22), as does a range that the field does not hold.
-fn synchronize_cache(lba: u64, blocks: u64) -> Command {
+fn synchronize_cache(lba: u64, blocks: u64) -> PlannedCommand {
     let mut cdb = [0; 16];
     match (u32::try_from(lba), u16::try_from(blocks)) {
         (Ok(lba), Ok(blocks)) => {
@@ -219,7 +219,7 @@ fn synchronize_cache(lba: u64, blocks: u64) -> Command {
             cdb[10..14].copy_from_slice(&u32::try_from(blocks).unwrap_or(0).to_be_bytes());
         }
     }
-    Command { cdb, direction: DataDirection::None, data_len: 0, data: Data::Caller, covers: 0 }
+    PlannedCommand { cdb, direction: DataDirection::None, data_len: 0, data: CommandData::Caller, covers: 0 }
 }
 
 #[cfg(test)]
@@ -241,7 +241,7 @@ mod tests {
     }
 
     /// All commands of a request.
-    fn all(facts: &Facts, what: Op, offset: u64, len: u64, fua: bool) -> Vec<Command> {
+    fn all(facts: &Facts, what: Op, offset: u64, len: u64, fua: bool) -> Vec<PlannedCommand> {
         let mut progress = Progress::default();
         let mut commands = Vec::new();
         while let Some(command) = next(facts, what, offset, len, fua, progress) {
@@ -306,7 +306,7 @@ mod tests {
         let extents: Vec<(u64, u32)> = commands
             .iter()
             .map(|c| match c.data {
-                Data::UnmapList { lba, count } => (lba, count),
+                CommandData::UnmapList { lba, count } => (lba, count),
                 other => panic!("{other:?}"),
             })
             .collect();
@@ -317,6 +317,8 @@ mod tests {
         let by_write_same = Facts { unmap_by: UnmapBy::WriteSame, ..facts() };
         let commands = all(&by_write_same, Op::Unmap, 0, 1500 * 512, false);
         assert_eq!(commands.len(), 2);
-        assert!(commands.iter().all(|c| c.cdb[0] == 0x93 && c.cdb[1] == 8 && c.data == Data::ZeroBlock));
+        assert!(
+            commands.iter().all(|c| c.cdb[0] == 0x93 && c.cdb[1] == 8 && c.data == CommandData::ZeroBlock)
+        );
     }
 }

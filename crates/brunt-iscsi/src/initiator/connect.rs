@@ -10,7 +10,7 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 use brunt_block::table::OpenError;
-use brunt_block::{Buf, BufPool, DeviceError, Refusal};
+use brunt_block::{Buf, BufPool, DeviceError, RefusalKind};
 use brunt_core::{Clock, Nanos};
 use brunt_wire::iscsi::digest;
 use brunt_wire::iscsi::pdu::{BHS_BYTES, Bhs, DIGEST_BYTES, padded};
@@ -21,7 +21,7 @@ use zerocopy::IntoBytes;
 
 use super::command::{Facts, UnmapBy};
 use super::discovery::{Discovery, DiscoveryStep, TargetRecord};
-use super::login::{ConnectionPlace, LOGIN_SEGMENT_BYTES_MAX, LoggedIn, Login, LoginConfig, LoginStep};
+use super::login::{ConnectionPlace, InitiatorLogin, LOGIN_SEGMENT_BYTES_MAX, Login, LoginConfig, LoginStep};
 use super::login_error::LoginError;
 use super::session::{Attachment, DataDestination, InitiatorSession, SessionConfig, Violation};
 use super::url::{InitiatorConfig, PortalAddress};
@@ -191,7 +191,7 @@ fn log_in(
     config: &LoginConfig,
     place: &ConnectionPlace,
     deadline: Instant,
-) -> Result<(Wire, LoggedIn), ConnectError> {
+) -> Result<(Wire, InitiatorLogin), ConnectError> {
     let mut address = address.clone();
     for _ in 0..=REDIRECTS_MAX {
         let mut wire = Wire::connect(address, deadline)?;
@@ -351,7 +351,7 @@ fn is_becoming_ready(error: &DeviceError) -> bool {
 }
 
 impl LunProber {
-    fn new(config: &InitiatorConfig, mut wire: Wire, logged_in: &LoggedIn) -> LunProber {
+    fn new(config: &InitiatorConfig, mut wire: Wire, logged_in: &InitiatorLogin) -> LunProber {
         let clock = Clock::Monotonic;
         let session_config = SessionConfig {
             lun: config.lun_field(),
@@ -380,7 +380,7 @@ impl LunProber {
         for _ in 0..16 {
             let answer = self.run_once(padded_cdb, answer_len)?;
             match answer {
-                Err(DeviceError::Refused { kind: Refusal::Attention, .. }) => {}
+                Err(DeviceError::Refused { kind: RefusalKind::Attention, .. }) => {}
                 other => return Ok(other),
             }
         }
@@ -472,7 +472,7 @@ impl LunProber {
             match self.run(&[op::TEST_UNIT_READY], 0)? {
                 Ok(_) => return Ok(()),
                 // BECOMING READY, or somebody's reservation, which a reader may still pass.
-                Err(DeviceError::Refused { kind: Refusal::Conflict, .. }) => return Ok(()),
+                Err(DeviceError::Refused { kind: RefusalKind::Conflict, .. }) => return Ok(()),
                 Err(error) if is_becoming_ready(&error) && Instant::now() < deadline => {}
                 Err(error) => {
                     return Err(ConnectError::Lun(format!("{name}: the LUN is not ready: {error}")));

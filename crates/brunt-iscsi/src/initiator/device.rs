@@ -18,10 +18,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use brunt_block::socket::SocketOptions;
-use brunt_block::table::{BackendEntry, Opened, Options};
+use brunt_block::table::{BackendEntry, Opened, UrlOptions};
 use brunt_block::{
-    Backend, Completion, Device, DeviceError, DeviceInfo, Health, Lent, OpenError, Place, Request, Ring,
-    Stream,
+    Backend, Completion, Device, DeviceError, DeviceInfo, Health, Lent, OpenError, PayloadPlace, Request,
+    Ring, Stream,
 };
 use brunt_core::{Clock, Nanos};
 use brunt_wire::iscsi::digest;
@@ -55,11 +55,11 @@ pub const ENTRY: BackendEntry = BackendEntry {
     foresee: |place, options| config(place, options).map(|_| None),
 };
 
-fn open_entry(place: &str, options: &mut Options) -> Opened {
+fn open_entry(place: &str, options: &mut UrlOptions) -> Opened {
     Ok(Arc::new(Initiator::open(config(place, options)?)?))
 }
 
-fn config(place: &str, options: &mut Options) -> Result<InitiatorConfig, OpenError> {
+fn config(place: &str, options: &mut UrlOptions) -> Result<InitiatorConfig, OpenError> {
     let config = InitiatorConfig::parse(place, options, &|key| std::env::var(key).ok())?;
     if config.target.is_empty() {
         return Err(OpenError::Refused(format!(
@@ -544,7 +544,7 @@ impl SessionLink {
                         {
                             stream.consume(data_offset);
                             let buf = std::mem::take(session.data(piece.task));
-                            stream.place(Place::Buf(buf), piece.start as u64, piece.len);
+                            stream.place(PayloadPlace::Buf(buf), piece.start as u64, piece.len);
                             *state = Receiving::Payload(bhs, piece);
                         }
                         // The rest is short and fits: SHORT_DATA_BYTES_MAX is below the room.
@@ -553,7 +553,7 @@ impl SessionLink {
                 }
                 Receiving::Payload(bhs, piece) => {
                     let Some(place) = stream.take_placed() else { return Ok(()) };
-                    let Place::Buf(buf) = place else { unreachable!("only buffers are placed here") };
+                    let PayloadPlace::Buf(buf) = place else { unreachable!("only buffers are placed here") };
                     *session.data(piece.task) = buf;
                     *state = Receiving::Trailer(bhs, piece);
                 }
@@ -609,7 +609,7 @@ impl SessionLink {
     fn lose(&mut self, why: String, wait: Duration, now: Nanos) {
         self.trouble = Some(format!("{}: {why}", self.config.name()));
         for connection in &mut self.connections {
-            if let (Some(Place::Buf(buf)), Receiving::Payload(_, piece)) =
+            if let (Some(PayloadPlace::Buf(buf)), Receiving::Payload(_, piece)) =
                 (connection.stream.abort(), connection.state)
             {
                 *self.session.data(piece.task) = buf;

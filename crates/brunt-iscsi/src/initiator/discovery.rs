@@ -5,7 +5,7 @@ use brunt_wire::iscsi::pdu::{self, Bhs, Opcode, RESERVED_TAG, TextRequest, TextR
 use brunt_wire::iscsi::text::{parse_pairs, push_pair};
 use zerocopy::IntoBytes;
 
-use super::login::{LoggedIn, TAG, whole_pdu};
+use super::login::{InitiatorLogin, TAG, whole_pdu};
 use super::login_error::LoginError;
 
 /// Target records of one discovery.
@@ -42,7 +42,7 @@ impl Discovery {
     const MESSAGE_BYTES_MAX: usize = 16 << 20;
 
     /// A discovery after the login that came to `login`, and its first request.
-    pub fn start(login: &LoggedIn, cmd_sn: u32) -> (Discovery, Vec<u8>) {
+    pub fn start(login: &InitiatorLogin, cmd_sn: u32) -> (Discovery, Vec<u8>) {
         let discovery = Discovery { cmd_sn, exp_stat_sn: login.exp_stat_sn, message: Vec::new() };
         let mut data = Vec::new();
         push_pair(&mut data, "SendTargets", "All");
@@ -112,8 +112,13 @@ mod tests {
     /// ends is cut off.
     #[test]
     fn discovery() {
-        let login =
-            LoggedIn { params: Params::default(), tsih: 1, exp_stat_sn: 5, exp_cmd_sn: 1, max_cmd_sn: 1 };
+        let login = InitiatorLogin {
+            params: Params::default(),
+            tsih: 1,
+            exp_stat_sn: 5,
+            exp_cmd_sn: 1,
+            max_cmd_sn: 1,
+        };
         let respond = |last: bool| -> Bhs {
             TextResponse {
                 flags: if last { 0x80 } else { 0 },

@@ -10,7 +10,7 @@ use zerocopy::IntoBytes;
 
 use super::login_error::LoginError;
 use crate::chap::{self, Challenge, Credentials};
-use crate::params::{Negotiation, Params, Role, Wishes};
+use crate::params::{IscsiRole, Negotiation, Params, Wishes};
 
 /// No login takes more exchanges: two of security, one or two of operation, a few for a target
 /// that sends its keys one by one.
@@ -54,7 +54,7 @@ pub struct ConnectionPlace {
 
 /// What a login came to.
 #[derive(Clone, Debug)]
-pub struct LoggedIn {
+pub struct InitiatorLogin {
     /// The values to run with.
     pub params: Params,
     /// The session's handle at the target.
@@ -73,7 +73,7 @@ pub enum LoginStep {
     /// Send these bytes and wait for a response.
     Send(Vec<u8>),
     /// Full feature phase.
-    Done(Box<LoggedIn>),
+    Done(Box<InitiatorLogin>),
     /// The target is elsewhere: close the connection and log in there.
     Moved {
         /// `host[:port][,portal group]` as the target wrote it.
@@ -102,7 +102,7 @@ enum LoginStage {
 pub struct Login {
     config: LoginConfig,
     place: ConnectionPlace,
-    chap: Option<chap::Initiator>,
+    chap: Option<chap::ChapInitiator>,
     proven: bool,
     negotiation: Negotiation,
     stage: LoginStage,
@@ -121,15 +121,15 @@ impl Login {
         let chap = match (&config.credentials, &config.target_credentials) {
             (Some(own), target) => {
                 let target = target.clone().map(|target| (target, challenge));
-                Some(chap::Initiator::new(own.clone(), target)?)
+                Some(chap::ChapInitiator::new(own.clone(), target)?)
             }
             (None, Some(_)) => return Err(LoginError::CredentialsNeeded),
             (None, None) => None,
         };
         let discovery = config.target_name.is_none();
         let negotiation = match &place.session {
-            Some(session) => Negotiation::joining(Role::Initiator, config.wishes.clone(), session),
-            None => Negotiation::new(Role::Initiator, config.wishes.clone(), discovery),
+            Some(session) => Negotiation::joining(IscsiRole::Initiator, config.wishes.clone(), session),
+            None => Negotiation::new(IscsiRole::Initiator, config.wishes.clone(), discovery),
         };
         let mut keys = vec![("InitiatorName", config.initiator_name.clone())];
         match &config.target_name {
@@ -293,7 +293,7 @@ impl Login {
             LoginStage::Offer => return Err(LoginError::Protocol("an end of security before CHAP was done")),
             LoginStage::SecurityEnd | LoginStage::Operational => {}
         }
-        let mutual = self.chap.as_ref().is_some_and(chap::Initiator::is_mutual);
+        let mutual = self.chap.as_ref().is_some_and(chap::ChapInitiator::is_mutual);
         if mutual && !self.proven {
             return Err(LoginError::NotMutual);
         }
@@ -315,7 +315,7 @@ impl Login {
         if wrong && self.config.target_name.is_some() {
             return Err(LoginError::Protocol("a wrong TSIH in the last response"));
         }
-        Ok(LoginStep::Done(Box::new(LoggedIn {
+        Ok(LoginStep::Done(Box::new(InitiatorLogin {
             params: self.negotiation.values().clone(),
             tsih,
             exp_stat_sn: self.exp_stat_sn,
@@ -498,7 +498,7 @@ mod tests {
         let check = |mutual: bool| {
             let users = [Credentials::new("alice", *b"secret of alice")];
             let own = Credentials::new("target", *b"secret of target");
-            let mut target = chap::Target::new(THEIRS);
+            let mut target = chap::ChapTarget::new(THEIRS);
             let (_, keys) = run(with_chap(mutual), &[say(SECURITY, &[("AuthMethod", "CHAP")])]);
             let offer: Vec<(&str, &str)> = keys.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
             let challenge = Say { keys: target.on_offer(&offer).unwrap(), ..say(SECURITY, &[]) };

@@ -12,7 +12,7 @@
 use std::time::Duration;
 
 use brunt_block::socket::SocketOptions;
-use brunt_block::table::{OpenError, Options};
+use brunt_block::table::{OpenError, UrlOptions};
 use brunt_core::units::parse_duration;
 use brunt_wire::iscsi::pdu::lun_field;
 
@@ -229,7 +229,7 @@ impl InitiatorConfig {
     /// What is wrong, and what would be right; no secrets.
     pub fn parse(
         place: &str,
-        options: &mut Options,
+        options: &mut UrlOptions,
         env: &dyn Fn(&str) -> Option<String>,
     ) -> Result<InitiatorConfig, OpenError> {
         let place = UrlPlace::parse(place)?;
@@ -266,7 +266,7 @@ impl InitiatorConfig {
 }
 
 /// The operational keys that the options ask for.
-fn wishes(options: &mut Options, connections: u16) -> Result<Wishes, OpenError> {
+fn wishes(options: &mut UrlOptions, connections: u16) -> Result<Wishes, OpenError> {
     let mut wishes = Wishes {
         header_digest: digest(options, "header_digest")?,
         data_digest: digest(options, "data_digest")?,
@@ -276,7 +276,7 @@ fn wishes(options: &mut Options, connections: u16) -> Result<Wishes, OpenError> 
     values.max_connections = connections;
     values.immediate_data = options.flag("immediate_data")?.unwrap_or(values.immediate_data);
     values.initial_r2t = options.flag("initial_r2t")?.unwrap_or(values.initial_r2t);
-    let length = |options: &mut Options, key, default| {
+    let length = |options: &mut UrlOptions, key, default| {
         size(options, key, default, 512, 0x00ff_ffff).map(|bytes| bytes as u32)
     };
     values.max_recv_data_segment_length = length(options, "max_recv", values.max_recv_data_segment_length)?;
@@ -304,7 +304,7 @@ fn bad(option: &str, value: &str, wanted: String) -> OpenError {
     OpenError::BadValue { option: option.to_string(), value: value.to_string(), wanted }
 }
 
-fn digest(options: &mut Options, key: &str) -> Result<DigestPolicy, OpenError> {
+fn digest(options: &mut UrlOptions, key: &str) -> Result<DigestPolicy, OpenError> {
     let Some(value) = options.take(key) else { return Ok(DigestPolicy::Never) };
     match value.to_lowercase().as_str() {
         "none" => Ok(DigestPolicy::Never),
@@ -315,7 +315,7 @@ fn digest(options: &mut Options, key: &str) -> Result<DigestPolicy, OpenError> {
     }
 }
 
-fn number(options: &mut Options, key: &str, default: u64, min: u64, max: u64) -> Result<u64, OpenError> {
+fn number(options: &mut UrlOptions, key: &str, default: u64, min: u64, max: u64) -> Result<u64, OpenError> {
     let Some(value) = options.take(key) else { return Ok(default) };
     match value.parse() {
         Ok(number) if (min..=max).contains(&number) => Ok(number),
@@ -323,7 +323,7 @@ fn number(options: &mut Options, key: &str, default: u64, min: u64, max: u64) ->
     }
 }
 
-fn size(options: &mut Options, key: &str, default: u32, min: u64, max: u64) -> Result<u64, OpenError> {
+fn size(options: &mut UrlOptions, key: &str, default: u32, min: u64, max: u64) -> Result<u64, OpenError> {
     match options.size(key)? {
         None => Ok(default.into()),
         Some(bytes) if (min..=max).contains(&bytes) => Ok(bytes),
@@ -331,7 +331,7 @@ fn size(options: &mut Options, key: &str, default: u32, min: u64, max: u64) -> R
     }
 }
 
-fn time(options: &mut Options, key: &str, default: &str, min: Duration) -> Result<Duration, OpenError> {
+fn time(options: &mut UrlOptions, key: &str, default: &str, min: Duration) -> Result<Duration, OpenError> {
     let value = options.take(key).unwrap_or_else(|| default.to_string());
     let time = parse_duration(&value)?;
     if time < min {
@@ -360,7 +360,7 @@ mod tests {
     fn parse_with(url: &str, env: &[(&str, &str)]) -> Result<InitiatorConfig, OpenError> {
         let place = url.strip_prefix("iscsi:").unwrap();
         let (place, query) = place.split_once('?').unwrap_or((place, ""));
-        let mut options = Options::default();
+        let mut options = UrlOptions::default();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (key, value) = pair.split_once('=').unwrap();
             options.set(key, value);

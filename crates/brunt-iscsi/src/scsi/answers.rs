@@ -4,11 +4,11 @@
 use brunt_block::device::Allocation;
 use brunt_wire::scsi::cdb::{self, Cdb, op};
 use brunt_wire::scsi::copy;
-use brunt_wire::scsi::inquiry::{self, BlockLimits, Capacity, Identity, Standard, page};
-use brunt_wire::scsi::mode::{self, Descriptor, PageControl, Settings};
+use brunt_wire::scsi::inquiry::{self, BlockLimits, Capacity, DeviceIdentification, Standard, page};
+use brunt_wire::scsi::mode::{self, Descriptor, ModeSettings, PageControl};
 use brunt_wire::scsi::opcodes::{self, Lookup};
 use brunt_wire::scsi::sense::{Sense, key};
-use brunt_wire::scsi::unmap::{Extent, lba_status};
+use brunt_wire::scsi::unmap::{UnmapDescriptor, lba_status};
 
 use super::command::Refused;
 use super::lun::UNMAP_DESCRIPTORS_MAX;
@@ -68,7 +68,7 @@ pub(super) fn inquiry(unit: &LogicalUnit, nexus: &Nexus, cdb: &Cdb) -> Result<Da
             page::LOGICAL_BLOCK_PROVISIONING,
         ],
         page::UNIT_SERIAL_NUMBER => options.serial.bytes().take(252).collect(),
-        page::DEVICE_IDENTIFICATION => inquiry::device_identification(&Identity {
+        page::DEVICE_IDENTIFICATION => inquiry::device_identification(&DeviceIdentification {
             vendor: &options.vendor,
             serial: &options.serial,
             naa: unit.naa(),
@@ -127,7 +127,7 @@ pub(super) fn read_capacity_16(unit: &LogicalUnit, cdb: &Cdb) -> DataIn {
     cut(capacity(unit).encode_16().to_vec(), cdb::be32(cdb, 10))
 }
 
-pub(super) fn mode_sense(unit: &LogicalUnit, settings: &Settings, cdb: &Cdb) -> Result<DataIn, Refused> {
+pub(super) fn mode_sense(unit: &LogicalUnit, settings: &ModeSettings, cdb: &Cdb) -> Result<DataIn, Refused> {
     let ten = cdb[0] == op::MODE_SENSE_10;
     let (control, specific) = (cdb[2] >> 6, {
         // WP, and DPOFUA: the bits are taken in every READ and WRITE.
@@ -210,7 +210,7 @@ pub(super) fn get_lba_status(unit: &LogicalUnit, cdb: &Cdb) -> Result<DataIn, Re
     }
     let room = (allocation.saturating_sub(8) / 16).max(1) as usize;
     let block_bytes = u64::from(unit.shape().block_bytes);
-    let mut extents: Vec<(Extent, u8)> = Vec::new();
+    let mut extents: Vec<(UnmapDescriptor, u8)> = Vec::new();
     let mut at = start;
     while at < blocks && extents.len() <= room.min(LBA_STATUS_DESCRIPTORS_MAX) {
         let known = unit.backend().allocation(at * block_bytes).filter(|_| unit.options().thin);
@@ -228,7 +228,7 @@ pub(super) fn get_lba_status(unit: &LogicalUnit, cdb: &Cdb) -> Result<DataIn, Re
             }
             _ => {
                 let run = run.min(u64::from(u32::MAX));
-                extents.push((Extent { lba: at, blocks: run as u32 }, status));
+                extents.push((UnmapDescriptor { lba: at, blocks: run as u32 }, status));
                 at += run;
             }
         }

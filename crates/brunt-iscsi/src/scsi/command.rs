@@ -1,7 +1,7 @@
 //! What passes between a transport and a logical unit.
 
 use brunt_block::{Buf, DeviceError};
-use brunt_wire::scsi::sense::{Sense, Status, key};
+use brunt_wire::scsi::sense::{ScsiStatus, Sense, key};
 
 use crate::said;
 
@@ -30,7 +30,7 @@ pub enum TaskAttribute {
 
 /// A command as a transport delivers it.
 #[derive(Clone, Copy, Debug)]
-pub struct Command<'a> {
+pub struct TransportCommand<'a> {
     /// The transport's name for it, unique among the outstanding ones of this task set; comes back
     /// with the outcome.
     pub tag: u64,
@@ -48,7 +48,7 @@ pub struct Command<'a> {
 #[derive(Debug)]
 pub enum Begin {
     /// Answered already.
-    Done(Outcome),
+    Done(CommandOutcome),
     /// Wants no data and is at work: the outcome comes from [`super::TaskSet::poll`].
     Pending,
     /// Wants `len` bytes of data-out (possibly fewer than the initiator wants to send: the
@@ -64,14 +64,14 @@ pub enum Begin {
     },
 }
 
-/// The answer to a command. [`Status::TaskAborted`] is no answer for the initiator: the task was
+/// The answer to a command. [`ScsiStatus::TaskAborted`] is no answer for the initiator: the task was
 /// aborted (TAS is zero); the transport forgets the tag and sends nothing.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct CommandOutcome {
     /// The command's.
     pub tag: u64,
     /// Its status.
-    pub status: Status,
+    pub status: ScsiStatus,
     /// With CHECK CONDITION.
     pub sense: Option<Sense>,
     /// With GOOD: what the command returns, already cut to the CDB's allocation length but
@@ -86,7 +86,7 @@ pub struct Outcome {
 pub(super) enum Refused {
     Conflict,
     Check(Sense),
-    Status(Status),
+    Status(ScsiStatus),
 }
 
 impl Refused {
@@ -118,7 +118,7 @@ impl Refused {
     pub(super) fn device(error: DeviceError, writing: bool) -> Refused {
         let sense = match error {
             DeviceError::Refused { kind, said } => match said::answer(kind, said, writing) {
-                (Status::CheckCondition, Some(sense)) => sense,
+                (ScsiStatus::CheckCondition, Some(sense)) => sense,
                 (status, _) => return Refused::Status(status),
             },
             // SPACE ALLOCATION FAILED WRITE PROTECT
@@ -136,15 +136,15 @@ impl Refused {
     }
 }
 
-impl Outcome {
-    pub(super) fn new(tag: u64, result: Result<DataIn, Refused>, data_out_len: u32) -> Outcome {
+impl CommandOutcome {
+    pub(super) fn new(tag: u64, result: Result<DataIn, Refused>, data_out_len: u32) -> CommandOutcome {
         let (status, sense, data_in) = match result {
-            Ok(data_in) => (Status::Good, None, data_in),
-            Err(Refused::Conflict) => (Status::ReservationConflict, None, DataIn::None),
-            Err(Refused::Check(sense)) => (Status::CheckCondition, Some(sense), DataIn::None),
+            Ok(data_in) => (ScsiStatus::Good, None, data_in),
+            Err(Refused::Conflict) => (ScsiStatus::ReservationConflict, None, DataIn::None),
+            Err(Refused::Check(sense)) => (ScsiStatus::CheckCondition, Some(sense), DataIn::None),
             Err(Refused::Status(status)) => (status, None, DataIn::None),
         };
-        Outcome { tag, status, sense, data_in, data_out_len }
+        CommandOutcome { tag, status, sense, data_in, data_out_len }
     }
 }
 

@@ -10,7 +10,7 @@ use brunt_wire::scsi::sense::{Sense, key};
 
 use super::answers;
 use super::command::Refused;
-use super::{Command, DataIn, LogicalUnit, Outcome};
+use super::{CommandOutcome, DataIn, LogicalUnit, TransportCommand};
 
 /// Which LUN is which. One for each target, shared by its connections.
 pub struct LunMap {
@@ -50,7 +50,7 @@ impl LunMap {
     }
 
     /// The answer to a command for a LUN that is not there (SPC-4, 6.6.1, 6.33, 6.39; SAM-5, 4.6.4).
-    pub fn answer_unknown(&self, command: &Command<'_>) -> Outcome {
+    pub fn answer_unknown(&self, command: &TransportCommand<'_>) -> CommandOutcome {
         let cdb = cdb::pad(command.cdb);
         let not_supported = Sense::new(key::ILLEGAL_REQUEST, 0x25, 0x00);
         let result = match cdb[0] {
@@ -64,6 +64,6 @@ impl LunMap {
         let result = result.map(|data| {
             if matches!(data, DataIn::Bytes(ref b) if b.is_empty()) { DataIn::None } else { data }
         });
-        Outcome::new(command.tag, result, 0)
+        CommandOutcome::new(command.tag, result, 0)
     }
 }

@@ -24,7 +24,7 @@ mod tasks;
 #[cfg(test)]
 mod tests;
 
-pub use command::{Begin, Command, DataIn, Nexus, Outcome, TaskAttribute};
+pub use command::{Begin, CommandOutcome, DataIn, Nexus, TaskAttribute, TransportCommand};
 pub use lun::{LogicalUnit, LunError, LunOptions};
 pub use management::{Reset, Ticket};
 pub use map::LunMap;

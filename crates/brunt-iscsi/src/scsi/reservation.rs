@@ -45,7 +45,7 @@ pub struct Reservations {
 
 /// Why a service action was not done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum ReservationRefusal {
     /// RESERVATION CONFLICT.
     Conflict,
     /// CHECK CONDITION.
@@ -72,12 +72,12 @@ pub struct Allowed {
     pub write: bool,
 }
 
-const fn bad_list(byte: u16) -> Refusal {
-    Refusal::Check(Sense::new(key::ILLEGAL_REQUEST, 0x26, 0x00).with_field(false, byte, None))
+const fn bad_list(byte: u16) -> ReservationRefusal {
+    ReservationRefusal::Check(Sense::new(key::ILLEGAL_REQUEST, 0x26, 0x00).with_field(false, byte, None))
 }
 
-const fn bad_cdb(byte: u16) -> Refusal {
-    Refusal::Check(Sense::new(key::ILLEGAL_REQUEST, 0x24, 0x00).with_field(true, byte, None))
+const fn bad_cdb(byte: u16) -> ReservationRefusal {
+    ReservationRefusal::Check(Sense::new(key::ILLEGAL_REQUEST, 0x24, 0x00).with_field(true, byte, None))
 }
 
 impl Reservations {
@@ -163,12 +163,12 @@ impl Reservations {
         scope_type: u8,
         list: &OutList,
         target_ports: &[u16],
-    ) -> Result<Effects, Refusal> {
+    ) -> Result<Effects, ReservationRefusal> {
         let registered = self.find(who);
         if !matches!(action, out::REGISTER | out::REGISTER_AND_IGNORE_EXISTING_KEY) {
-            let own = registered.ok_or(Refusal::Conflict)?;
+            let own = registered.ok_or(ReservationRefusal::Conflict)?;
             if self.registrations[own].key != list.key {
-                return Err(Refusal::Conflict);
+                return Err(ReservationRefusal::Conflict);
             }
         }
         let kind = || {
@@ -203,12 +203,12 @@ impl Reservations {
         action: u8,
         list: &OutList,
         target_ports: &[u16],
-    ) -> Result<Effects, Refusal> {
+    ) -> Result<Effects, ReservationRefusal> {
         let registered = self.find(who);
         if action == out::REGISTER {
             let own_key = registered.map_or(0, |i| self.registrations[i].key);
             if own_key != list.key {
-                return Err(Refusal::Conflict);
+                return Err(ReservationRefusal::Conflict);
             }
         }
         // Ports are specified by somebody who is not registered yet, and not to unregister.
@@ -246,7 +246,7 @@ impl Reservations {
             }
         }
         if next.len() > REGISTRATIONS_MAX {
-            return Err(Refusal::Check(Sense::new(key::ILLEGAL_REQUEST, 0x55, 0x04)));
+            return Err(ReservationRefusal::Check(Sense::new(key::ILLEGAL_REQUEST, 0x55, 0x04)));
         }
         self.registrations = next;
         self.generation = self.generation.wrapping_add(1);
@@ -275,10 +275,10 @@ impl Reservations {
         others.map(|r| (r.who.clone(), attention)).collect()
     }
 
-    fn reserve(&mut self, who: &PortPair, kind: ReservationType) -> Result<Effects, Refusal> {
+    fn reserve(&mut self, who: &PortPair, kind: ReservationType) -> Result<Effects, ReservationRefusal> {
         match &self.held {
             Some(held) if held.kind == kind && self.is_holder(who) => Ok(Effects::default()),
-            Some(_) => Err(Refusal::Conflict),
+            Some(_) => Err(ReservationRefusal::Conflict),
             None => {
                 self.held = Some(Held { kind, holder: who.clone() });
                 Ok(Effects { save: self.aptpl, ..Effects::default() })
@@ -286,14 +286,14 @@ impl Reservations {
         }
     }
 
-    fn release(&mut self, who: &PortPair, kind: ReservationType) -> Result<Effects, Refusal> {
+    fn release(&mut self, who: &PortPair, kind: ReservationType) -> Result<Effects, ReservationRefusal> {
         if !self.is_holder(who) {
             return Ok(Effects::default());
         }
         let held = self.held.as_ref().expect("a holder holds something");
         if held.kind != kind {
             // INVALID RELEASE OF PERSISTENT RESERVATION
-            return Err(Refusal::Check(Sense::new(key::ILLEGAL_REQUEST, 0x26, 0x04)));
+            return Err(ReservationRefusal::Check(Sense::new(key::ILLEGAL_REQUEST, 0x26, 0x04)));
         }
         let attentions = if kind.registrants_allowed() {
             self.others(who, Attention::ReservationsReleased)
@@ -315,9 +315,9 @@ impl Reservations {
     fn preempt(
         &mut self,
         who: &PortPair,
-        kind: Result<ReservationType, Refusal>,
+        kind: Result<ReservationType, ReservationRefusal>,
         victim_key: u64,
-    ) -> Result<Effects, Refusal> {
+    ) -> Result<Effects, ReservationRefusal> {
         let mut effects = Effects { save: self.aptpl, ..Effects::default() };
         // Which registrations go, and whether the reservation becomes ours.
         let takes_over = match &self.held {
@@ -331,7 +331,7 @@ impl Reservations {
         let everybody = takes_over && victim_key == 0;
         let matches = |r: &Registration| everybody || r.key == victim_key;
         if !takes_over && !self.registrations.iter().any(matches) {
-            return Err(Refusal::Conflict);
+            return Err(ReservationRefusal::Conflict);
         }
         let kind = if takes_over { Some(kind?) } else { None };
         let gone: Vec<PortPair> = self
@@ -364,10 +364,10 @@ impl Reservations {
         who: &PortPair,
         list: &OutList,
         target_ports: &[u16],
-    ) -> Result<Effects, Refusal> {
-        let Some(held) = &self.held else { return Err(Refusal::Conflict) };
+    ) -> Result<Effects, ReservationRefusal> {
+        let Some(held) = &self.held else { return Err(ReservationRefusal::Conflict) };
         if held.kind.all_registrants() || held.holder != *who {
-            return Err(Refusal::Conflict);
+            return Err(ReservationRefusal::Conflict);
         }
         let kind = held.kind;
         if list.service_action_key == 0 {
@@ -385,7 +385,7 @@ impl Reservations {
         match self.find(&destination) {
             Some(i) => self.registrations[i].key = list.service_action_key,
             None if self.registrations.len() >= REGISTRATIONS_MAX => {
-                return Err(Refusal::Check(Sense::new(key::ILLEGAL_REQUEST, 0x55, 0x04)));
+                return Err(ReservationRefusal::Check(Sense::new(key::ILLEGAL_REQUEST, 0x55, 0x04)));
             }
             None => self.registrations.push(Registration {
                 who: destination.clone(),
@@ -517,19 +517,19 @@ mod tests {
             assert_eq!(r.out(&port(who), action, scope_type, &list, &[1]), Err(expected));
             assert_eq!(r, before);
         };
-        let bad = |asc, ascq| Refusal::Check(Sense::new(key::ILLEGAL_REQUEST, asc, ascq));
-        check("a", out::REGISTER, 0, list(9, 5), Refusal::Conflict);
-        check("c", out::REGISTER, 0, list(9, 5), Refusal::Conflict);
-        check("c", out::RESERVE, 1, list(0, 0), Refusal::Conflict);
-        check("b", out::RESERVE, 1, list(2, 0), Refusal::Conflict);
-        check("a", out::RESERVE, 3, list(1, 0), Refusal::Conflict);
+        let bad = |asc, ascq| ReservationRefusal::Check(Sense::new(key::ILLEGAL_REQUEST, asc, ascq));
+        check("a", out::REGISTER, 0, list(9, 5), ReservationRefusal::Conflict);
+        check("c", out::REGISTER, 0, list(9, 5), ReservationRefusal::Conflict);
+        check("c", out::RESERVE, 1, list(0, 0), ReservationRefusal::Conflict);
+        check("b", out::RESERVE, 1, list(2, 0), ReservationRefusal::Conflict);
+        check("a", out::RESERVE, 3, list(1, 0), ReservationRefusal::Conflict);
         check("a", out::RELEASE, 3, list(1, 0), bad(0x26, 0x04));
         check("a", out::RESERVE, 2, list(1, 0), bad_cdb(2));
         check("a", out::RESERVE, 0x11, list(1, 0), bad_cdb(2));
-        check("b", out::PREEMPT, 1, list(2, 7), Refusal::Conflict);
+        check("b", out::PREEMPT, 1, list(2, 7), ReservationRefusal::Conflict);
         check("b", out::PREEMPT, 1, list(2, 0), bad_list(8));
-        check("c", out::CLEAR, 0, list(0, 0), Refusal::Conflict);
-        check("b", out::REGISTER_AND_MOVE, 0, list(2, 5), Refusal::Conflict);
+        check("c", out::CLEAR, 0, list(0, 0), ReservationRefusal::Conflict);
+        check("b", out::REGISTER_AND_MOVE, 0, list(2, 5), ReservationRefusal::Conflict);
         check("a", out::REGISTER_AND_MOVE, 0, list(1, 0), bad_list(8));
         check("a", 8, 0, list(1, 0), bad_cdb(1));
     }
@@ -624,7 +624,7 @@ mod tests {
         );
         many.ports = (0..300).map(|i| port(&i.to_string()).initiator_port).collect();
         let refused = r.out(&port("z"), out::REGISTER, 0, &many, &[1]);
-        assert!(matches!(refused, Err(Refusal::Check(sense)) if sense.asc == 0x55));
+        assert!(matches!(refused, Err(ReservationRefusal::Check(sense)) if sense.asc == 0x55));
     }
 
     /// What is kept reads back the same; a damaged text names its line; no APTPL, no text.

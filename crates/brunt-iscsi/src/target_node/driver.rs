@@ -10,22 +10,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use brunt_block::socket::SocketOptions;
 use brunt_block::stream::Lent;
-use brunt_block::{Buf, Inline, Place, Ring, RingConfig, Stream};
+use brunt_block::{Buf, Inline, PayloadPlace, Ring, RingConfig, Stream};
 use brunt_core::Clock;
 use brunt_wire::iscsi::digest::{digest, padded_digest, received_digest};
 use brunt_wire::iscsi::pdu::{BHS_BYTES, Bhs, DIGEST_BYTES, padded};
 use zerocopy::IntoBytes;
 
 use super::connection::{
-    Begun, Broken, ConnectionCounters, ConnectionIo, Context, DataOut, Destination, IsDone, KeepAlive,
-    Received, TargetConnection,
+    Broken, CommandBegun, ConnectionContext, ConnectionCounters, ConnectionIo, DataOut, Destination, IsDone,
+    KeepAlive, Received, TargetConnection,
 };
-use super::login::LoggedIn;
+use super::login::LoggedInConnection;
 use super::session::{
     CommandWindow, ConnectionHandle, Reach, SESSION_TASKS_MAX, SessionTable, TargetSession,
 };
 use super::units::Units;
-use crate::scsi::{Command, DataIn, LunMap, Outcome};
+use crate::scsi::{CommandOutcome, DataIn, LunMap, TransportCommand};
 
 /// Room for what is not placed: the commands of a queue of 32 writes of 4 KiB with their data, so
 /// that one receive takes them all; no more than that is copied when a burst of large ones begins.
@@ -39,7 +39,7 @@ const ANSWERS_BYTES_MAX: usize = 64 << 20;
 const FAREWELL: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// What all connections of a target share.
-pub struct Shared {
+pub struct SharedTarget {
     /// Sessions.
     pub table: SessionTable,
     /// Logical units.
@@ -96,12 +96,12 @@ impl LiveCounters {
 /// # Errors
 /// The kernel gives no ring, or a logical unit does not open.
 pub fn run(
-    logged_in: LoggedIn,
+    logged_in: LoggedInConnection,
     socket: TcpStream,
     early: &[u8],
-    shared: &Shared,
+    shared: &SharedTarget,
     live: &LiveCounters,
-) -> Result<(), DriverError> {
+) -> Result<(), ConnectionError> {
     let handle = logged_in.handle.clone();
     let session = Arc::clone(&logged_in.session);
     let id = logged_in.connection_id;
@@ -115,7 +115,7 @@ pub fn run(
 
 /// Why a connection ended otherwise than by logout or by its peer.
 #[derive(Debug, thiserror::Error)]
-pub enum DriverError {
+pub enum ConnectionError {
     /// The ring, the socket.
     #[error("the connection's ring: {0}")]
     Io(#[from] std::io::Error),
@@ -133,13 +133,13 @@ pub enum DriverError {
 }
 
 fn serve(
-    logged_in: LoggedIn,
+    logged_in: LoggedInConnection,
     socket: TcpStream,
     early: &[u8],
-    shared: &Shared,
+    shared: &SharedTarget,
     live: &LiveCounters,
-) -> Result<(), DriverError> {
-    let LoggedIn { session, cid, connection_id, handle, params, stat_sn } = logged_in;
+) -> Result<(), ConnectionError> {
+    let LoggedInConnection { session, cid, connection_id, handle, params, stat_sn } = logged_in;
     let ring = Ring::new(RingConfig { entries: 256, ..RingConfig::default() })?;
     let local = socket.local_addr()?;
     let mut stream = Stream::new(&ring, socket, RX_BYTES.max(early.len()))?;
@@ -148,7 +148,7 @@ fn serve(
     handle.set_waker(ring.waker());
     let depth = if session.is_discovery() { 0 } else { SESSION_TASKS_MAX };
     let units = Units::open(&shared.luns, &ring, session.nexus(), depth)
-        .map_err(|(lun, source)| DriverError::Unit { lun, source })?;
+        .map_err(|(lun, source)| ConnectionError::Unit { lun, source })?;
     let (header_digest, data_digest) = (params.header_digest, params.data_digest);
     let mut connection =
         TargetConnection::new(connection_id, session.tsih(), cid, session.is_discovery(), params, stat_sn);
@@ -169,7 +169,7 @@ fn serve(
     let mut reader = Reader { state: ReadState::Header, scratch: Vec::new() };
     let result = io.serve(&mut connection, &mut reader, &session, live);
     let mut window = session.window();
-    connection.on_end(&mut Context { window: &mut window, io: &mut io });
+    connection.on_end(&mut ConnectionContext { window: &mut window, io: &mut io });
     live.set(connection.counters(), ring.stats().system_calls);
     result
 }
@@ -179,7 +179,7 @@ struct SocketIo<'a> {
     stream: Stream,
     ring: Ring,
     units: Units,
-    shared: &'a Shared,
+    shared: &'a SharedTarget,
     session: &'a TargetSession,
     handle: ConnectionHandle,
     connection_id: u64,
@@ -210,7 +210,7 @@ enum ReadState {
         start: usize,
         len: usize,
         kind: PlacedKind,
-        place: Place,
+        place: PayloadPlace,
     },
 }
 
@@ -228,7 +228,7 @@ impl SocketIo<'_> {
         reader: &mut Reader,
         session: &TargetSession,
         live: &LiveCounters,
-    ) -> Result<(), DriverError> {
+    ) -> Result<(), ConnectionError> {
         let clock = Clock::Monotonic;
         let mut messages = Vec::new();
         let mut outcomes = Vec::new();
@@ -243,21 +243,22 @@ impl SocketIo<'_> {
                 if self.ring.take_woken() {
                     self.handle.take(&mut messages);
                     for message in messages.drain(..) {
-                        connection.on_message(message, &mut Context { window: &mut window, io: self });
+                        connection
+                            .on_message(message, &mut ConnectionContext { window: &mut window, io: self });
                     }
                 }
                 self.units.poll(&mut outcomes);
                 for outcome in outcomes.drain(..) {
-                    connection.on_outcome(outcome, &mut Context { window: &mut window, io: self });
+                    connection.on_outcome(outcome, &mut ConnectionContext { window: &mut window, io: self });
                 }
-                connection.look_at_functions(&mut Context { window: &mut window, io: self });
+                connection.look_at_functions(&mut ConnectionContext { window: &mut window, io: self });
                 self.read(connection, reader, &mut window)?;
                 let keep_alive = self.shared.keep_alive;
                 deadline = connection.on_time(
                     now,
                     heard,
                     keep_alive,
-                    &mut Context { window: &mut window, io: self },
+                    &mut ConnectionContext { window: &mut window, io: self },
                 )?;
                 window.turn_of()
             };
@@ -326,24 +327,32 @@ impl SocketIo<'_> {
                         return Ok(());
                     }
                     let ok = match &place {
-                        Place::Buf(buf) if self.data_digest => {
+                        PayloadPlace::Buf(buf) if self.data_digest => {
                             received_digest(&buf[start..start + len], &bytes[..pad]) == bytes[pad..trailer]
                         }
                         _ => true,
                     };
                     self.stream.consume(trailer);
                     match (kind, place) {
-                        (PlacedKind::Control, Place::Buf(buf)) => {
+                        (PlacedKind::Control, PayloadPlace::Buf(buf)) => {
                             connection.on_data(
                                 Received::Control(&buf[..len]),
                                 ok,
-                                &mut Context { window, io: self },
+                                &mut ConnectionContext { window, io: self },
                             );
                         }
-                        (PlacedKind::Buf, Place::Buf(buf)) => {
-                            connection.on_data(Received::Buf(buf), ok, &mut Context { window, io: self });
+                        (PlacedKind::Buf, PayloadPlace::Buf(buf)) => {
+                            connection.on_data(
+                                Received::Buf(buf),
+                                ok,
+                                &mut ConnectionContext { window, io: self },
+                            );
                         }
-                        _ => connection.on_data(Received::Elsewhere, ok, &mut Context { window, io: self }),
+                        _ => connection.on_data(
+                            Received::Elsewhere,
+                            ok,
+                            &mut ConnectionContext { window, io: self },
+                        ),
                     }
                 }
             }
@@ -371,12 +380,12 @@ impl SocketIo<'_> {
         }
         let destination = if bhs.ahs_len() == 0 {
             self.stream.consume(head);
-            connection.on_header(&bhs, &[], &mut Context { window, io: self })?
+            connection.on_header(&bhs, &[], &mut ConnectionContext { window, io: self })?
         } else {
             reader.scratch.clear();
             reader.scratch.extend_from_slice(&bytes[BHS_BYTES..protected]);
             self.stream.consume(head);
-            connection.on_header(&bhs, &reader.scratch, &mut Context { window, io: self })?
+            connection.on_header(&bhs, &reader.scratch, &mut ConnectionContext { window, io: self })?
         };
         let len = bhs.data_len();
         if len == 0 {
@@ -407,19 +416,19 @@ impl SocketIo<'_> {
                 }
             };
             self.stream.consume(whole);
-            connection.on_data(received, ok, &mut Context { window, io: self });
+            connection.on_data(received, ok, &mut ConnectionContext { window, io: self });
             return Ok(true);
         }
         let (place, start, kind) = match destination {
-            Destination::None | Destination::Discard => (Place::Discard, 0, PlacedKind::Elsewhere),
-            Destination::Buf(buf, start) => (Place::Buf(buf), start, PlacedKind::Buf),
+            Destination::None | Destination::Discard => (PayloadPlace::Discard, 0, PlacedKind::Elsewhere),
+            Destination::Buf(buf, start) => (PayloadPlace::Buf(buf), start, PlacedKind::Buf),
             Destination::Inline(lun, offset) => match self.units.inline(lun) {
                 Inline::Memory(memory) => {
-                    (Place::Memory(Arc::clone(memory)), offset as usize, PlacedKind::Elsewhere)
+                    (PayloadPlace::Memory(Arc::clone(memory)), offset as usize, PlacedKind::Elsewhere)
                 }
-                _ => (Place::Discard, 0, PlacedKind::Elsewhere),
+                _ => (PayloadPlace::Discard, 0, PlacedKind::Elsewhere),
             },
-            Destination::Control => (Place::Buf(self.ring.pool().take(len)), 0, PlacedKind::Control),
+            Destination::Control => (PayloadPlace::Buf(self.ring.pool().take(len)), 0, PlacedKind::Control),
         };
         self.stream.place(place, start as u64, len);
         reader.state = ReadState::Placing { start, len, kind };
@@ -455,11 +464,11 @@ impl SocketIo<'_> {
 
 impl ConnectionIo for SocketIo<'_> {
     #[inline]
-    fn begin(&mut self, lun: Option<u16>, command: Command<'_>) -> Begun {
+    fn begin(&mut self, lun: Option<u16>, command: TransportCommand<'_>) -> CommandBegun {
         self.units.begin(lun, command)
     }
 
-    fn start(&mut self, lun: Option<u16>, tag: u64, data: DataOut) -> Option<Outcome> {
+    fn start(&mut self, lun: Option<u16>, tag: u64, data: DataOut) -> Option<CommandOutcome> {
         self.units.start(lun, tag, data)
     }
 

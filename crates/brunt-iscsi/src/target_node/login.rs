@@ -14,7 +14,7 @@ use zerocopy::IntoBytes;
 
 use super::session::{ConnectionHandle, TargetSession};
 use crate::chap::{self, Challenge, Credentials};
-use crate::params::{Negotiation, Params, Role, Wishes};
+use crate::params::{IscsiRole, Negotiation, Params, Wishes};
 
 /// What a login request's data segment may hold: nothing larger was declared yet (RFC 7143, 13.12).
 pub const LOGIN_SEGMENT_BYTES_MAX: usize = 8192;
@@ -28,7 +28,7 @@ const NAME_BYTES_MAX: usize = 223;
 
 /// Who this target is, and who may come in.
 #[derive(Clone, Debug)]
-pub struct Identity {
+pub struct TargetIdentity {
     /// Its iSCSI name.
     pub name: String,
     /// What people call it.
@@ -49,7 +49,7 @@ pub enum TargetLoginStep {
     /// Send these bytes; the login goes on.
     Reply(Vec<u8>),
     /// Send these bytes; full-feature phase begins.
-    Done(Vec<u8>, Box<LoggedIn>),
+    Done(Vec<u8>, Box<LoggedInConnection>),
     /// Send these bytes and close: class and detail are the status in them.
     Refuse(Vec<u8>, u16),
     /// Close without a word: this is no iSCSI initiator.
@@ -58,7 +58,7 @@ pub enum TargetLoginStep {
 
 /// A connection at the door of full-feature phase.
 #[derive(Debug)]
-pub struct LoggedIn {
+pub struct LoggedInConnection {
     /// The session it belongs to.
     pub session: Arc<TargetSession>,
     /// The connection's id within it, the initiator's choice.
@@ -75,7 +75,7 @@ pub struct LoggedIn {
 
 /// A session that a connection asks to join.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct JoinableSession {
     /// Its initiator.
     pub initiator_name: String,
     /// Its ISID.
@@ -110,7 +110,7 @@ pub struct Candidate {
 /// The table of sessions, as a login sees it.
 pub trait Sessions {
     /// The session with this TSIH.
-    fn find(&self, tsih: u16) -> Option<Found>;
+    fn find(&self, tsih: u16) -> Option<JoinableSession>;
     /// Lets the candidate in: opens a session (ending the one it reinstates), or adds or replaces
     /// a connection. The error is a login status.
     fn admit(&mut self, candidate: &Candidate) -> Result<Admitted, u16>;
@@ -132,8 +132,8 @@ pub struct Admitted {
 /// One login.
 #[derive(Debug)]
 pub struct TargetLogin {
-    identity: Arc<Identity>,
-    chap: chap::Target,
+    identity: Arc<TargetIdentity>,
+    chap: chap::ChapTarget,
     first: Option<LoginRequest>,
     requests: u32,
     stage: u8,
@@ -144,7 +144,7 @@ pub struct TargetLogin {
     introduced: bool,
     initiator_name: String,
     discovery: bool,
-    found: Option<Found>,
+    found: Option<JoinableSession>,
     negotiation: Negotiation,
     segment_declared: bool,
     tag_declared: bool,
@@ -167,11 +167,11 @@ struct Refusal(u16);
 
 impl TargetLogin {
     /// A login about to begin. The challenge is this one's alone.
-    pub fn new(identity: Arc<Identity>, challenge: Challenge) -> TargetLogin {
-        let negotiation = Negotiation::new(Role::Target, identity.wishes.clone(), false);
+    pub fn new(identity: Arc<TargetIdentity>, challenge: Challenge) -> TargetLogin {
+        let negotiation = Negotiation::new(IscsiRole::Target, identity.wishes.clone(), false);
         TargetLogin {
             identity,
-            chap: chap::Target::new(challenge),
+            chap: chap::ChapTarget::new(challenge),
             first: None,
             requests: 0,
             stage: code::STAGE_SECURITY,
@@ -350,7 +350,7 @@ impl TargetLogin {
         }
         let wishes = self.identity.wishes.clone();
         self.negotiation = if request.tsih.get() == 0 {
-            Negotiation::new(Role::Target, wishes, self.discovery)
+            Negotiation::new(IscsiRole::Target, wishes, self.discovery)
         } else {
             let found = sessions.find(request.tsih.get()).ok_or(Refusal(code::SESSION_DOES_NOT_EXIST))?;
             if found.initiator_name != initiator || found.isid != request.isid {
@@ -359,7 +359,7 @@ impl TargetLogin {
             if found.discovery || self.discovery {
                 return Err(Refusal(code::CANNOT_INCLUDE_IN_SESSION));
             }
-            let negotiation = Negotiation::joining(Role::Target, wishes, &found.params);
+            let negotiation = Negotiation::joining(IscsiRole::Target, wishes, &found.params);
             self.found = Some(found);
             negotiation
         };
@@ -459,7 +459,7 @@ impl TargetLogin {
         };
         let admitted = sessions.admit(&candidate).map_err(Refusal)?;
         let bytes = self.response(request, code::TRANSIT | stages, answer, Some(&admitted));
-        let logged_in = LoggedIn {
+        let logged_in = LoggedInConnection {
             session: admitted.session,
             cid: candidate.cid,
             connection_id: admitted.connection_id,
@@ -538,8 +538,8 @@ mod tests {
     const NAMES: &[(&str, &str)] =
         &[("InitiatorName", "iqn.2026-11.io.brunt:i"), ("TargetName", "iqn.2026-11.io.brunt:t0")];
 
-    fn identity(chap: bool, mutual: bool) -> Arc<Identity> {
-        Arc::new(Identity {
+    fn identity(chap: bool, mutual: bool) -> Arc<TargetIdentity> {
+        Arc::new(TargetIdentity {
             name: "iqn.2026-11.io.brunt:t0".into(),
             alias: None,
             portal_group_tag: 1,
@@ -719,7 +719,7 @@ mod tests {
             assert_eq!(bench.status(0x81, &with(&[("AuthMethod", "CHAP,None")])), 0);
             let proof =
                 mutual.then(|| (Credentials::new("target", *b"target's secret"), Challenge::random()));
-            let mut initiator = chap::Initiator::new(Credentials::new("alice", secret), proof).unwrap();
+            let mut initiator = chap::ChapInitiator::new(Credentials::new("alice", secret), proof).unwrap();
             let own = |keys: &chap::Keys| -> Vec<(String, String)> {
                 keys.iter().map(|(key, value)| (key.to_string(), value.clone())).collect()
             };

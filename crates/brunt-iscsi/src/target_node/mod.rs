@@ -13,4 +13,4 @@ pub mod session;
 pub mod text;
 pub mod units;
 
-pub use server::{Event, Listener, Server, StartError, TargetConfig, TargetStats};
+pub use server::{Listener, StartError, TargetConfig, TargetEvent, TargetServer, TargetStats};

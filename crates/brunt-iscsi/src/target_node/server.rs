@@ -17,8 +17,10 @@ use brunt_wire::iscsi::pdu::{BHS_BYTES, Bhs};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::connection::{ConnectionCounters, KeepAlive};
-use super::driver::{self, DriverError, LiveCounters, Shared};
-use super::login::{Identity, LOGIN_SEGMENT_BYTES_MAX, LoggedIn, TargetLogin, TargetLoginStep};
+use super::driver::{self, ConnectionError, LiveCounters, SharedTarget};
+use super::login::{
+    LOGIN_SEGMENT_BYTES_MAX, LoggedInConnection, TargetIdentity, TargetLogin, TargetLoginStep,
+};
 use super::session::{Reach, SessionTable};
 use crate::chap::{Challenge, Credentials};
 use crate::params::Wishes;
@@ -55,7 +57,7 @@ pub struct TargetConfig {
 
 /// What an operator wants to know at once; [`TargetStats`] counts it as well.
 #[derive(Debug)]
-pub enum Event<'a> {
+pub enum TargetEvent<'a> {
     /// A login was answered with a status other than success.
     LoginRefused {
         /// Who asked; empty when it did not get so far as to say.
@@ -68,35 +70,37 @@ pub enum Event<'a> {
         /// Counted from the target's start.
         connection: u64,
         /// Why.
-        error: &'a DriverError,
+        error: &'a ConnectionError,
     },
 }
 
-impl fmt::Display for Event<'_> {
+impl fmt::Display for TargetEvent<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Event::LoginRefused { initiator, status } => {
+            TargetEvent::LoginRefused { initiator, status } => {
                 write!(f, "login of {initiator:?} refused with status {status:#06x}")
             }
-            Event::ConnectionBroken { connection, error } => write!(f, "connection {connection}: {error}"),
+            TargetEvent::ConnectionBroken { connection, error } => {
+                write!(f, "connection {connection}: {error}")
+            }
         }
     }
 }
 
-/// Called for each [`Event`], in the thread where it happens: it must not block for long. The
+/// Called for each [`TargetEvent`], in the thread where it happens: it must not block for long. The
 /// default hears nothing.
 #[derive(Clone, Default)]
 pub struct Listener(Option<Arc<Hear>>);
 
-type Hear = dyn Fn(&Event<'_>) + Send + Sync;
+type Hear = dyn Fn(&TargetEvent<'_>) + Send + Sync;
 
 impl Listener {
     /// Calls `hear`.
-    pub fn new(hear: impl Fn(&Event<'_>) + Send + Sync + 'static) -> Listener {
+    pub fn new(hear: impl Fn(&TargetEvent<'_>) + Send + Sync + 'static) -> Listener {
         Listener(Some(Arc::new(hear)))
     }
 
-    fn tell(&self, event: &Event<'_>) {
+    fn tell(&self, event: &TargetEvent<'_>) {
         if let Some(hear) = &self.0 {
             hear(event);
         }
@@ -176,15 +180,15 @@ pub struct TargetStats {
 }
 
 /// A running target. Dropping it shuts it down.
-pub struct Server {
+pub struct TargetServer {
     state: Arc<State>,
     acceptor: Option<JoinHandle<()>>,
     wake: UnixStream,
 }
 
 struct State {
-    shared: Shared,
-    identity: Arc<Identity>,
+    shared: SharedTarget,
+    identity: Arc<TargetIdentity>,
     config: TargetConfig,
     stop: AtomicBool,
     totals: Mutex<Totals>,
@@ -200,12 +204,12 @@ struct Totals {
     past: TargetStats,
 }
 
-impl Server {
+impl TargetServer {
     /// Starts a target with these logical units.
     ///
     /// # Errors
     /// See [`StartError`].
-    pub fn start(config: TargetConfig, luns: Arc<LunMap>) -> Result<Server, StartError> {
+    pub fn start(config: TargetConfig, luns: Arc<LunMap>) -> Result<TargetServer, StartError> {
         if config.portals.is_empty() {
             return Err(StartError::NoPortal);
         }
@@ -228,7 +232,7 @@ impl Server {
             listeners.push(listen().map_err(|source| StartError::Listen { portal, source })?);
         }
         let portal_group_tag = 1;
-        let identity = Identity {
+        let identity = TargetIdentity {
             name: config.name.clone(),
             alias: config.alias.clone(),
             portal_group_tag,
@@ -238,7 +242,7 @@ impl Server {
         };
         let table = SessionTable::new(&config.name, portal_group_tag, config.sessions_max);
         let (keep_alive, sockets) = (config.keep_alive, config.sockets);
-        let shared = Shared { table, luns, portals, portal_group_tag, keep_alive, sockets };
+        let shared = SharedTarget { table, luns, portals, portal_group_tag, keep_alive, sockets };
         let state = Arc::new(State {
             shared,
             identity: Arc::new(identity),
@@ -253,7 +257,7 @@ impl Server {
         woken.set_nonblocking(true)?;
         let mut acceptor = Acceptor { state: Arc::clone(&state), listeners, logins: VecDeque::new(), woken };
         let acceptor = std::thread::Builder::new().name("logins".into()).spawn(move || acceptor.run())?;
-        Ok(Server { state, acceptor: Some(acceptor), wake })
+        Ok(TargetServer { state, acceptor: Some(acceptor), wake })
     }
 
     /// Where it listens, in the order of the configuration.
@@ -309,7 +313,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for TargetServer {
     fn drop(&mut self) {
         self.stop(Duration::from_millis(200));
     }
@@ -333,7 +337,7 @@ struct HalfOpen {
     to_send: Vec<u8>,
     deadline: Instant,
     /// Logged in, when `to_send` is out.
-    done: Option<Box<LoggedIn>>,
+    done: Option<Box<LoggedInConnection>>,
     /// Refused: close when `to_send` is out and the peer has closed or time is up.
     refused: bool,
 }
@@ -489,7 +493,7 @@ impl Acceptor {
             let result = driver::run(*logged_in, socket, &early, &state.shared, &thread_live);
             if let Err(error) = result {
                 lock(&state.totals).past.connections_broken += 1;
-                state.config.listener.tell(&Event::ConnectionBroken { connection: id, error: &error });
+                state.config.listener.tell(&TargetEvent::ConnectionBroken { connection: id, error: &error });
             }
         });
         if spawned.is_err() {
@@ -574,7 +578,7 @@ impl HalfOpen {
             TargetLoginStep::Refuse(bytes, status) => {
                 state.logins_refused.fetch_add(1, Ordering::Relaxed);
                 let initiator = self.login.initiator_name();
-                state.config.listener.tell(&Event::LoginRefused { initiator, status });
+                state.config.listener.tell(&TargetEvent::LoginRefused { initiator, status });
                 self.to_send = bytes;
                 self.refuse();
             }

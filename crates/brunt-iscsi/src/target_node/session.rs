@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use brunt_block::Waker;
 use brunt_wire::iscsi::pdu::{code::login as code, serial_before};
 
-use super::login::{Admitted, Candidate, Found, Sessions};
+use super::login::{Admitted, Candidate, JoinableSession, Sessions};
 use crate::params::Params;
 use crate::scsi::Nexus;
 
@@ -430,11 +430,11 @@ impl SessionTable {
 }
 
 impl Sessions for &SessionTable {
-    fn find(&self, tsih: u16) -> Option<Found> {
+    fn find(&self, tsih: u16) -> Option<JoinableSession> {
         let table = lock(&self.inner);
         let session = &table.sessions.get(&tsih)?.session;
         let mut window = session.window();
-        Some(Found {
+        Some(JoinableSession {
             initiator_name: session.initiator_name.clone(),
             isid: session.isid,
             discovery: session.discovery,

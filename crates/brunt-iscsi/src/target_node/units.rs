@@ -8,8 +8,8 @@ use brunt_block::{DeviceError, Inline, Ring};
 use brunt_core::Nanos;
 use brunt_wire::iscsi::pdu::code::task_management as tm;
 
-use super::connection::{Begun, DataOut, IsDone};
-use crate::scsi::{Begin, Command, LunMap, Nexus, Outcome, Reset, TaskSet};
+use super::connection::{CommandBegun, DataOut, IsDone};
+use crate::scsi::{Begin, CommandOutcome, LunMap, Nexus, Reset, TaskSet, TransportCommand};
 
 /// The task sets of a connection.
 pub struct Units {
@@ -45,19 +45,19 @@ impl Units {
 
     /// See [`TaskSet::begin`].
     #[inline]
-    pub fn begin(&mut self, lun: Option<u16>, command: Command<'_>) -> Begun {
+    pub fn begin(&mut self, lun: Option<u16>, command: TransportCommand<'_>) -> CommandBegun {
         let Some(set) = self.set(lun) else {
-            return Begun::Done(self.luns.answer_unknown(&command));
+            return CommandBegun::Done(self.luns.answer_unknown(&command));
         };
         match set.begin(&command) {
-            Begin::Done(outcome) => Begun::Done(outcome),
-            Begin::Pending => Begun::Pending,
-            Begin::Wants { len, direct } => Begun::Wants { len, inline: direct },
+            Begin::Done(outcome) => CommandBegun::Done(outcome),
+            Begin::Pending => CommandBegun::Pending,
+            Begin::Wants { len, direct } => CommandBegun::Wants { len, inline: direct },
         }
     }
 
     /// See [`TaskSet::start`].
-    pub fn start(&mut self, lun: Option<u16>, tag: u64, data: DataOut) -> Option<Outcome> {
+    pub fn start(&mut self, lun: Option<u16>, tag: u64, data: DataOut) -> Option<CommandOutcome> {
         let set = self.set(lun).expect("what was begun has a unit");
         match data {
             DataOut::Buf(buf, got) => set.start(tag, buf, got),
@@ -105,7 +105,7 @@ impl Units {
     }
 
     /// See [`TaskSet::poll`].
-    pub fn poll(&mut self, done: &mut Vec<Outcome>) {
+    pub fn poll(&mut self, done: &mut Vec<CommandOutcome>) {
         for (set, _) in self.sets.iter_mut().flatten() {
             set.poll(done);
         }

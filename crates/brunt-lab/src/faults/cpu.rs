@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use brunt_core::{Clock, Cost, Nanos};
+use brunt_core::{Clock, Nanos, ResourceUsage};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::sys;
@@ -321,7 +321,7 @@ impl Hand {
         let team = &self.used[self.from..self.from + self.each];
         let own_max = if self.real_time { REAL_TIME_SHARE_MAX } else { 1.0 };
         let clock = Clock::Monotonic;
-        let (start, cost) = (clock.now(), Cost::of_thread());
+        let (start, cost) = (clock.now(), ResourceUsage::of_thread());
         // Time that is given up because it could not be had.
         let mut forgiven = 0u64;
         let debt_max = DEBT_MAX.as_nanos() as u64;
@@ -330,7 +330,7 @@ impl Hand {
             for _ in 0..CHUNK {
                 number = std::hint::black_box(number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
             }
-            let own = Cost::of_thread().since(cost).cpu().as_nanos() as u64;
+            let own = ResourceUsage::of_thread().since(cost).cpu().as_nanos() as u64;
             team[self.mine].store(own, Ordering::Relaxed);
             let had: u64 = team.iter().map(|used| used.load(Ordering::Relaxed)).sum();
             let passed = (clock.now().0 - start.0) as f64;

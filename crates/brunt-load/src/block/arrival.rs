@@ -6,12 +6,12 @@ use std::time::Duration;
 use brunt_core::Nanos;
 use brunt_core::random::Random;
 
-use crate::block::workload::{Burst, Process};
+use crate::block::workload::{ArrivalProcess, Burst};
 
 /// The due times of one worker, one after the other.
 #[derive(Clone, Debug)]
-pub struct Schedule {
-    process: Process,
+pub struct ArrivalSchedule {
+    process: ArrivalProcess,
     worker: u32,
     workers: u32,
     /// Mean time between requests of this worker, in nanoseconds.
@@ -25,22 +25,33 @@ pub struct Schedule {
     first: f64,
 }
 
-impl Schedule {
+impl ArrivalSchedule {
     /// Worker `worker` of `workers`, which together make `rate` requests a second.
     pub fn new(
         rate: f64,
-        process: Process,
+        process: ArrivalProcess,
         burst: Option<Burst>,
         seed: u64,
         worker: u32,
         workers: u32,
-    ) -> Schedule {
+    ) -> ArrivalSchedule {
         let gap = 1e9 * f64::from(workers) / rate;
         let mut random = Random::for_part(seed, u64::from(worker) * 4 + 1);
         let first = first_of(process, gap, worker, workers, &mut random);
         let burst = burst.filter(|burst| !burst.interval.0.is_zero());
         let burst_left = burst.map_or(u64::MAX, |burst| burst.requests);
-        Schedule { process, worker, workers, gap, at: first, random, burst, burst_left, index: 0, first }
+        ArrivalSchedule {
+            process,
+            worker,
+            workers,
+            gap,
+            at: first,
+            random,
+            burst,
+            burst_left,
+            index: 0,
+            first,
+        }
     }
 
     /// When the next request is due, after the start.
@@ -63,8 +74,8 @@ impl Schedule {
         self.index += 1;
         match self.process {
             // Multiplied, not added up: no error grows over a day of requests.
-            Process::Constant => self.at = self.first + self.index as f64 * self.gap,
-            Process::Poisson => self.at += self.random.exponential(self.gap),
+            ArrivalProcess::Constant => self.at = self.first + self.index as f64 * self.gap,
+            ArrivalProcess::Poisson => self.at += self.random.exponential(self.gap),
         }
         self.burst_left -= 1;
         if self.burst_left == 0
@@ -79,11 +90,11 @@ impl Schedule {
 }
 
 /// When a worker's first request is due, after the start of a rate.
-fn first_of(process: Process, gap: f64, worker: u32, workers: u32, random: &mut Random) -> f64 {
+fn first_of(process: ArrivalProcess, gap: f64, worker: u32, workers: u32, random: &mut Random) -> f64 {
     match process {
         // Workers take turns, so that the whole is constant too.
-        Process::Constant => gap * f64::from(worker) / f64::from(workers),
-        Process::Poisson => random.exponential(gap),
+        ArrivalProcess::Constant => gap * f64::from(worker) / f64::from(workers),
+        ArrivalProcess::Poisson => random.exponential(gap),
     }
 }
 
@@ -96,8 +107,8 @@ mod tests {
     use super::*;
     use brunt_core::Span;
 
-    fn times(schedule: &mut Schedule, count: usize) -> Vec<u64> {
-        let next = |schedule: &mut Schedule| {
+    fn times(schedule: &mut ArrivalSchedule, count: usize) -> Vec<u64> {
+        let next = |schedule: &mut ArrivalSchedule| {
             let due = schedule.due().0;
             schedule.advance();
             due
@@ -108,17 +119,17 @@ mod tests {
     /// A constant rate is constant, over workers too, and does not drift.
     #[test]
     fn constant_rate() {
-        let schedule = |worker| Schedule::new(1000.0, Process::Constant, None, 1, worker, 2);
+        let schedule = |worker| ArrivalSchedule::new(1000.0, ArrivalProcess::Constant, None, 1, worker, 2);
         assert_eq!(times(&mut schedule(0), 3), [0, 2_000_000, 4_000_000]);
         assert_eq!(times(&mut schedule(1), 3), [1_000_000, 3_000_000, 5_000_000]);
-        let mut third = Schedule::new(3.0, Process::Constant, None, 1, 0, 1);
+        let mut third = ArrivalSchedule::new(3.0, ArrivalProcess::Constant, None, 1, 0, 1);
         assert_eq!(times(&mut third, 3_000_001)[3_000_000], 1_000_000_000_000_000);
     }
 
     /// A Poisson process has its mean, its spread, and its seed.
     #[test]
     fn poisson_rate() {
-        let schedule = |seed| Schedule::new(10_000.0, Process::Poisson, None, seed, 0, 1);
+        let schedule = |seed| ArrivalSchedule::new(10_000.0, ArrivalProcess::Poisson, None, seed, 0, 1);
         let all = times(&mut schedule(3), 200_001);
         let gaps: Vec<f64> = all.windows(2).map(|pair| (pair[1] - pair[0]) as f64).collect();
         let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
@@ -131,11 +142,11 @@ mod tests {
 
     #[test]
     fn another_rate_holds_from_now_on() {
-        let mut schedule = Schedule::new(1000.0, Process::Constant, None, 1, 1, 2);
+        let mut schedule = ArrivalSchedule::new(1000.0, ArrivalProcess::Constant, None, 1, 1, 2);
         assert_eq!(times(&mut schedule, 2), [1_000_000, 3_000_000]);
         schedule.set_rate(100.0, Nanos(4_000_000));
         assert_eq!(times(&mut schedule, 3), [14_000_000, 34_000_000, 54_000_000]);
-        let mut slow = Schedule::new(0.001, Process::Poisson, None, 1, 0, 1);
+        let mut slow = ArrivalSchedule::new(0.001, ArrivalProcess::Poisson, None, 1, 0, 1);
         slow.set_rate(1e6, Nanos(5));
         assert!(times(&mut slow, 1000)[999] < 2_000_000, "what the old rate meant to do is forgotten");
     }
@@ -144,7 +155,7 @@ mod tests {
     #[test]
     fn bursts() {
         let burst = Burst { requests: 2, interval: Span(Duration::from_millis(10)) };
-        let mut schedule = Schedule::new(1000.0, Process::Constant, Some(burst), 1, 0, 1);
+        let mut schedule = ArrivalSchedule::new(1000.0, ArrivalProcess::Constant, Some(burst), 1, 0, 1);
         assert_eq!(times(&mut schedule, 5), [0, 1, 12, 13, 24].map(|ms| ms * 1_000_000));
     }
 }

@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 
 use brunt_block::{Backend, Op, Request, Ring, RingConfig, turn};
 
-use crate::block::verify::{ENTRY_BYTES, Finding, HEAD_BYTES, JournalHead, inspect, parse_entry, parse_head};
+use crate::block::verify::{
+    BlockFinding, ENTRY_BYTES, HEAD_BYTES, JournalHead, inspect, parse_entry, parse_head,
+};
 
 /// Lost grains that are named one by one.
 pub const NAMED_MAX: usize = 100;
@@ -32,7 +34,7 @@ pub struct Lost {
     /// What had been acknowledged.
     pub generation: u64,
     /// What was found in its place.
-    pub found: Finding,
+    pub found: BlockFinding,
 }
 
 /// The verdict, in grains.
@@ -114,7 +116,7 @@ impl Promises {
     }
 
     /// The grains of an entry; `None` when it lies outside the part.
-    fn grains(&self, entry: &crate::block::verify::Entry) -> Option<std::ops::Range<usize>> {
+    fn grains(&self, entry: &crate::block::verify::JournalEntry) -> Option<std::ops::Range<usize>> {
         let first = entry.offset.checked_sub(self.head.start)? / self.head.grain;
         let end = first + u64::from(entry.len).div_ceil(self.head.grain);
         (end <= self.sent.len() as u64).then_some(first as usize..end as usize)
@@ -128,13 +130,13 @@ impl Promises {
         // A later write may have been under way; it replaces the acknowledged one, or tears it.
         let under_way = sent > acknowledged;
         match found {
-            Finding::Sealed { generation } if generation > acknowledged && generation <= sent => {
+            BlockFinding::Sealed { generation } if generation > acknowledged && generation <= sent => {
                 audit.unacknowledged_there += 1;
             }
-            Finding::Sealed { generation } if generation == acknowledged && acknowledged > 0 => {
+            BlockFinding::Sealed { generation } if generation == acknowledged && acknowledged > 0 => {
                 audit.kept += 1
             }
-            Finding::Foreign | Finding::Corrupt if under_way => audit.unacknowledged_gone += 1,
+            BlockFinding::Foreign | BlockFinding::Corrupt if under_way => audit.unacknowledged_gone += 1,
             _ if acknowledged == 0 => audit.unacknowledged_gone += 1,
             _ => {
                 audit.lost += 1;

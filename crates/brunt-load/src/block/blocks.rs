@@ -9,7 +9,7 @@ use brunt_block::{DeviceInfo, Op};
 use brunt_core::Size;
 use brunt_result::RequestStatus;
 
-use crate::block::data::Source;
+use crate::block::data::DataSource;
 use crate::block::generator::{Area, Planned};
 use crate::block::synthetic::WorkerId;
 use crate::block::verify::{GRAINS_MAX, HEADER_BYTES, Journal, JournalHead, Ledger};
@@ -19,7 +19,7 @@ use crate::load::WorkloadError;
 
 /// The contents of a described workload's requests.
 pub struct Blocks {
-    source: Source,
+    source: DataSource,
     ledger: Option<Ledger>,
     writes: bool,
 }
@@ -37,7 +37,7 @@ impl Blocks {
     ) -> Result<Blocks, WorkloadError> {
         let area = id.area(workload, info)?;
         Ok(Blocks {
-            source: Source::new(workload.data, workload.block_bytes_max(), id.seed, id.worker),
+            source: DataSource::new(workload.data, workload.block_bytes_max(), id.seed, id.worker),
             ledger: ledger(workload, area, id, run)?,
             writes: workload.writes(),
         })

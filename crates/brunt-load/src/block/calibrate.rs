@@ -94,9 +94,9 @@ mod tests {
     use brunt_block::backends::memory::MemoryBackend;
 
     use crate::block::BlockLoad;
-    use crate::block::workload::{Stop, Workload};
+    use crate::block::workload::{StopCondition, Workload};
     use crate::decisions::choose_ring;
-    use crate::load::Place;
+    use crate::load::LoadTarget;
 
     /// Interrupts stay unless another mode is clearly faster, and what does not work is not
     /// chosen.
@@ -125,11 +125,11 @@ mod tests {
             read: 0.0,
             queue_depth: 8,
             ring: RingMode::Auto,
-            stop: Stop { requests: Some(1), ..Stop::default() },
+            stop: StopCondition { requests: Some(1), ..StopCondition::default() },
             ..Workload::default()
         };
         let memory = Arc::new(MemoryBackend::new(16 << 20, 512).unwrap());
-        let (load, on) = (BlockLoad::new(workload), Place { device: Some(memory) });
+        let (load, on) = (BlockLoad::new(workload), LoadTarget { device: Some(memory) });
         let choose = |stop: bool| choose_ring(&load, &on, 1, &AtomicBool::new(stop)).unwrap();
         let choice = choose(false).unwrap();
         assert_eq!(choice.trials.len(), 3);

@@ -4,7 +4,7 @@
 
 use brunt_core::random::Random;
 
-use crate::block::workload::Data;
+use crate::block::workload::DataSettings;
 
 /// The grain in which targets look for copies.
 const CHUNK_BYTES: usize = 4096;
@@ -15,7 +15,7 @@ const STAMP_BYTES: usize = 16;
 
 /// Fills the buffers of one worker.
 #[derive(Clone, Debug)]
-pub struct Source {
+pub struct DataSource {
     random: Random,
     /// Random bytes, and zeros where the compressor is meant to save; as long as the longest block.
     template: Vec<u8>,
@@ -24,9 +24,9 @@ pub struct Source {
     count: u64,
 }
 
-impl Source {
+impl DataSource {
     /// For blocks of up to `block_bytes_max`.
-    pub fn new(data: Data, block_bytes_max: u64, seed: u64, worker: u32) -> Source {
+    pub fn new(data: DataSettings, block_bytes_max: u64, seed: u64, worker: u32) -> DataSource {
         let mut random = Random::for_part(seed, u64::from(worker) * 4 + 2);
         // All workers' copies are copies of the same 64 contents.
         let mut common = Random::for_part(seed, u64::MAX);
@@ -37,7 +37,7 @@ impl Source {
             let source = if index == 0 { &mut common } else { &mut random };
             source.fill(&mut chunk[..noise]);
         }
-        Source { random, template, dedupable: data.dedupable, worker: u64::from(worker) + 1, count: 0 }
+        DataSource { random, template, dedupable: data.dedupable, worker: u64::from(worker) + 1, count: 0 }
     }
 
     /// Fills `block` for a write. `stale`: something else was in it since it was filled last (a read);
@@ -68,10 +68,10 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
-    fn blocks(data: Data, count: usize) -> Vec<u8> {
+    fn blocks(data: DataSettings, count: usize) -> Vec<u8> {
         let mut all = Vec::new();
         for worker in 0..2 {
-            let mut source = Source::new(data, 16384, 7, worker);
+            let mut source = DataSource::new(data, 16384, 7, worker);
             let mut block = vec![0; 16384];
             for index in 0..count {
                 source.fill(&mut block, index == 0);
@@ -85,7 +85,7 @@ mod tests {
     #[test]
     fn copies_have_their_share() {
         for dedupable in [0.0, 0.25, 0.9] {
-            let all = blocks(Data { dedupable, ..Data::default() }, 500);
+            let all = blocks(DataSettings { dedupable, ..DataSettings::default() }, 500);
             let chunks: Vec<&[u8]> = all.chunks(CHUNK_BYTES).collect();
             let distinct = chunks.iter().collect::<HashSet<_>>().len() as f64;
             let saved = 1.0 - distinct / chunks.len() as f64;
@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn compressor_saves_its_share() {
         for compressible in [0.0, 0.3, 0.5, 0.9] {
-            let all = blocks(Data { compressible, ..Data::default() }, 10);
+            let all = blocks(DataSettings { compressible, ..DataSettings::default() }, 10);
             // 16 KiB at a time, as a file system's record: further apart the template repeats itself.
             let compressed: usize = all.chunks(16384).map(|part| deflate(part).len()).sum();
             let saved = 1.0 - compressed as f64 / all.len() as f64;

@@ -4,7 +4,7 @@
 
 use brunt_core::units::{format_grouped, format_size};
 
-use super::workload::{Arrival, Process, Workload};
+use super::workload::{Arrival, ArrivalProcess, Workload};
 
 impl Workload {
     /// Such as `4KiB, 70 % reads, random, 8 outstanding, closed loop`. What `swept` names (a sweep's axes) is left out:
@@ -59,9 +59,9 @@ impl Workload {
 
 impl Arrival {
     fn describe(&self, with_rate: bool) -> String {
-        let law = |process: Process| match process {
-            Process::Constant => "evenly",
-            Process::Poisson => "Poisson",
+        let law = |process: ArrivalProcess| match process {
+            ArrivalProcess::Constant => "evenly",
+            ArrivalProcess::Poisson => "Poisson",
         };
         match *self {
             Arrival::Closed {} => "closed loop".into(),

@@ -212,7 +212,7 @@ impl Generator {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::block::workload::{BlockSize, Distribution};
+    use crate::block::workload::{BlockSize, OffsetDistribution};
     use brunt_core::Size;
 
     fn next(generator: &mut Generator) -> Planned {
@@ -248,9 +248,9 @@ mod tests {
         let with = |distribution| Workload { distribution, ..mixed() };
         let laws = [
             (mixed(), FROZEN[0]),
-            (with(Distribution::Zipf { theta: 1.1 }), FROZEN[1]),
-            (with(Distribution::Pareto { skew: 0.2 }), FROZEN[2]),
-            (with(Distribution::Normal { mean: 0.5, deviation: 0.1 }), FROZEN[3]),
+            (with(OffsetDistribution::Zipf { theta: 1.1 }), FROZEN[1]),
+            (with(OffsetDistribution::Pareto { skew: 0.2 }), FROZEN[2]),
+            (with(OffsetDistribution::Normal { mean: 0.5, deviation: 0.1 }), FROZEN[3]),
         ];
         let got: Vec<u32> = laws.iter().map(|(workload, _)| checksum(workload, 42, 0)).collect();
         let expected: Vec<u32> = laws.iter().map(|(_, sum)| *sum).collect();

@@ -35,18 +35,18 @@ use brunt_core::{Nanos, Span};
 use brunt_result::Outcome;
 use brunt_result::choice::{RingChoice, RingMode};
 
-use crate::collect::{Message, Post};
-use crate::commands::{Command, CommandError, Commands};
+use crate::collect::{Post, WorkerMessage};
+use crate::commands::{Commands, LoadCommand, LoadCommandError};
 use crate::decisions;
 use crate::load::{
-    DepthGoal, Finished, Inbox, Load, LoadError, LoadInfo, Pace, Place, Prepared, RateGoal, RunOrder,
-    Running, SteadyGoal, Trial,
+    DepthGoal, Finished, Load, LoadError, LoadInfo, LoadTarget, MessageSender, Pace, PreparedLoad, RateGoal,
+    RunOrder, RunningLoad, SteadyGoal, Trial,
 };
 use crate::record::NoRecorder;
 pub use session::Session;
 use synthetic::WorkerId;
 use worker::{RingTime, Worker};
-use workload::{Arrival, RampUp, Stop, Workload, ring_config};
+use workload::{Arrival, RampUp, StopCondition, Workload, ring_config};
 
 /// Its name in [`crate::LOADS`].
 pub const KIND: &str = "block";
@@ -76,7 +76,7 @@ impl BlockLoad {
         if let Some(rate) = order.rate {
             let process = match workload.arrival {
                 Arrival::Open { process, .. } | Arrival::Search { process, .. } => process,
-                Arrival::Closed {} => workload::Process::default(),
+                Arrival::Closed {} => workload::ArrivalProcess::default(),
             };
             workload.arrival = Arrival::Open { rate: rate.rate, process, skip_after: Span(rate.skip_after) };
         }
@@ -87,7 +87,7 @@ impl BlockLoad {
         }
         if let Some(trial) = order.trial {
             (workload.burst, workload.verify, workload.record_requests) = (None, None, false);
-            workload.stop = Stop { time: Some(Span(trial.time)), ..Stop::default() };
+            workload.stop = StopCondition { time: Some(Span(trial.time)), ..StopCondition::default() };
             workload.interval = Span(Duration::ZERO);
             workload.ramp_up.get_or_insert(RampUp { requests: 0, time: Span(trial.ramp_up) });
         }
@@ -97,7 +97,7 @@ impl BlockLoad {
 
 impl BlockLoad {
     /// Measures which way of handing requests over is the fastest, with reads of this load's blocks at its depth.
-    fn choose_ring(&self, on: &Place, seed: u64, stop: &AtomicBool) -> Result<RingChoice, LoadError> {
+    fn choose_ring(&self, on: &LoadTarget, seed: u64, stop: &AtomicBool) -> Result<RingChoice, LoadError> {
         let trial = Trial { time: calibrate::TRIAL, ramp_up: calibrate::TRIAL_RAMP };
         let order = RunOrder { trial: Some(trial), ..RunOrder::alone(seed) };
         calibrate::choose_ring(stop, |mode| {
@@ -110,7 +110,7 @@ impl BlockLoad {
     }
 }
 
-fn device(on: &Place) -> Result<&Arc<dyn Backend>, LoadError> {
+fn device(on: &LoadTarget) -> Result<&Arc<dyn Backend>, LoadError> {
     on.device.as_ref().ok_or(LoadError::NoDevice { kind: KIND })
 }
 
@@ -155,17 +155,17 @@ impl Load for BlockLoad {
         self.workload.describe(&[])
     }
 
-    fn open(&self, on: &Place) -> Result<Vec<String>, LoadError> {
+    fn open(&self, on: &LoadTarget) -> Result<Vec<String>, LoadError> {
         Ok(device(on)?.info().notes.clone())
     }
 
     fn prepare(
         &self,
-        on: &Place,
+        on: &LoadTarget,
         order: &RunOrder,
-        inbox: Inbox,
+        inbox: MessageSender,
         stop: &AtomicBool,
-    ) -> Result<(Prepared, Box<dyn Running>), LoadError> {
+    ) -> Result<(PreparedLoad, Box<dyn RunningLoad>), LoadError> {
         let backend = device(on)?;
         let mut workload = self.ordered(order);
         let (_, region_bytes) = workload.check_device(backend.info())?;
@@ -176,7 +176,7 @@ impl Load for BlockLoad {
         };
         workload.ring = ring.mode;
         let prepared =
-            Prepared { workers: workload.workers, queue_depth: workload.queue_depth, ring: Some(ring) };
+            PreparedLoad { workers: workload.workers, queue_depth: workload.queue_depth, ring: Some(ring) };
         let job = Job {
             workload,
             backend: Arc::clone(backend),
@@ -205,7 +205,12 @@ struct Job {
 
 impl Job {
     /// One worker's thread.
-    fn work(&self, worker: u32, inbox: &Inbox, started: &Receiver<Nanos>) -> Result<Outcome, LoadError> {
+    fn work(
+        &self,
+        worker: u32,
+        inbox: &MessageSender,
+        started: &Receiver<Nanos>,
+    ) -> Result<Outcome, LoadError> {
         let io = |source| LoadError::Io { worker, source };
         let workload = &self.workload;
         let info = self.backend.info();
@@ -222,7 +227,7 @@ impl Job {
             device: info.name.clone(),
             source,
         })?;
-        let _ = inbox.send(Message::Ready);
+        let _ = inbox.send(WorkerMessage::Ready);
         // No start: nobody wants this run any more.
         let Ok(start) = started.recv() else { return Ok(Outcome::interrupted()) };
         let mut post = Post::new(worker, inbox);
@@ -239,7 +244,7 @@ struct Workers {
 }
 
 impl Workers {
-    fn spawn(job: Job, inbox: &Inbox) -> Result<Workers, LoadError> {
+    fn spawn(job: Job, inbox: &MessageSender) -> Result<Workers, LoadError> {
         let count = job.workload.workers;
         let mut workers = Workers { job: Arc::new(job), starts: Vec::new(), threads: Vec::new() };
         for worker in 0..count {
@@ -248,7 +253,7 @@ impl Workers {
             let (job, inbox) = (Arc::clone(&workers.job), inbox.clone());
             let work = move || {
                 let result = job.work(worker, &inbox, &started);
-                let _ = inbox.send(Message::Done(worker, Box::new(result)));
+                let _ = inbox.send(WorkerMessage::Done(worker, Box::new(result)));
             };
             let thread = std::thread::Builder::new().name(format!("worker-{worker}")).spawn(work);
             workers.threads.push(thread.map_err(|source| LoadError::Io { worker, source })?);
@@ -269,7 +274,7 @@ impl Workers {
     }
 }
 
-impl Running for Workers {
+impl RunningLoad for Workers {
     fn start(&mut self, at: Nanos) {
         for start in self.starts.drain(..) {
             // One that could not be made ready does not listen.
@@ -277,21 +282,21 @@ impl Running for Workers {
         }
     }
 
-    fn command(&mut self, command: Command) -> Result<(), CommandError> {
+    fn command(&mut self, command: LoadCommand) -> Result<(), LoadCommandError> {
         let workload = &self.job.workload;
         match command {
-            Command::Stop => {}
-            Command::Rate(rate) if !(rate > 0.0 && rate <= 1e9) => {
-                return Err(CommandError::BadRate { rate });
+            LoadCommand::Stop => {}
+            LoadCommand::Rate(rate) if !(rate > 0.0 && rate <= 1e9) => {
+                return Err(LoadCommandError::BadRate { rate });
             }
-            Command::Rate(_) if !matches!(workload.arrival, Arrival::Open { .. }) => {
-                return Err(CommandError::NoRate);
+            LoadCommand::Rate(_) if !matches!(workload.arrival, Arrival::Open { .. }) => {
+                return Err(LoadCommandError::NoRate);
             }
-            Command::Rate(_) => {}
-            Command::Depth(depth) if !(1..=workload.queue_depth).contains(&depth) => {
-                return Err(CommandError::BadDepth { depth, max: workload.queue_depth });
+            LoadCommand::Rate(_) => {}
+            LoadCommand::Depth(depth) if !(1..=workload.queue_depth).contains(&depth) => {
+                return Err(LoadCommandError::BadDepth { depth, max: workload.queue_depth });
             }
-            Command::Depth(_) => {}
+            LoadCommand::Depth(_) => {}
         }
         self.job.commands.give(command);
         Ok(())
@@ -305,7 +310,7 @@ impl Running for Workers {
 
 impl Drop for Workers {
     fn drop(&mut self) {
-        self.job.commands.give(Command::Stop);
+        self.job.commands.give(LoadCommand::Stop);
         self.join();
     }
 }

@@ -4,7 +4,7 @@
 
 use brunt_core::random::Random;
 
-use crate::block::workload::Distribution;
+use crate::block::workload::OffsetDistribution;
 
 /// A distribution over `0..count`, ready to be drawn from.
 #[derive(Clone, Debug)]
@@ -40,22 +40,22 @@ impl Pattern {
     ///
     /// # Panics
     /// When `count` is zero; parameters were checked by [`crate::Workload::check`].
-    pub fn new(distribution: &Distribution, count: u64) -> Pattern {
+    pub fn new(distribution: &OffsetDistribution, count: u64) -> Pattern {
         assert!(count > 0, "a pattern needs a position");
         let law = match distribution {
-            Distribution::Uniform {} => Law::Uniform,
-            Distribution::Zipf { theta } => {
+            OffsetDistribution::Uniform {} => Law::Uniform,
+            OffsetDistribution::Zipf { theta } => {
                 Law::Zipf { zipf: Zipf::new(count, *theta), scatter: Scatter::new(count) }
             }
             // A share `skew` of the positions gets `1 - skew` of the draws: F(x) = x^(ln(1-s)/ln(s)).
-            Distribution::Pareto { skew } => {
+            OffsetDistribution::Pareto { skew } => {
                 let exponent = libm::log(*skew) / libm::log(1.0 - skew);
                 Law::Pareto { exponent, scatter: Scatter::new(count) }
             }
-            Distribution::Normal { mean, deviation } => {
+            OffsetDistribution::Normal { mean, deviation } => {
                 Law::Normal { mean: mean * count as f64, deviation: deviation * count as f64 }
             }
-            Distribution::HotZones { zones } => {
+            OffsetDistribution::HotZones { zones } => {
                 let (mut access, mut size, mut table) = (0.0, 0.0, Vec::with_capacity(zones.len()));
                 for zone in zones {
                     let first = (size * count as f64) as u64;
@@ -199,7 +199,7 @@ mod tests {
     use super::*;
     use crate::block::workload::Zone;
 
-    fn counts(distribution: &Distribution, positions: u64, draws: u32) -> Vec<u32> {
+    fn counts(distribution: &OffsetDistribution, positions: u64, draws: u32) -> Vec<u32> {
         let (pattern, mut random) = (Pattern::new(distribution, positions), Random::new(5));
         let mut counts = vec![0; positions as usize];
         (0..draws).for_each(|_| counts[pattern.draw(&mut random) as usize] += 1);
@@ -211,7 +211,7 @@ mod tests {
     fn zipf_has_its_law() {
         for theta in [0.5, 1.0, 1.2] {
             let (count, draws) = (100, 400_000);
-            let mut counts = counts(&Distribution::Zipf { theta }, count, draws);
+            let mut counts = counts(&OffsetDistribution::Zipf { theta }, count, draws);
             counts.sort_unstable_by(|a, b| b.cmp(a));
             let total: f64 = (1..=count).map(|k| (k as f64).powf(-theta)).sum();
             for rank in [1usize, 2, 5, 20] {
@@ -225,7 +225,7 @@ mod tests {
     /// "80 to 20" is what it says, and 80 to 20 again within the 20.
     #[test]
     fn pareto_is_self_similar() {
-        let mut counts = counts(&Distribution::Pareto { skew: 0.2 }, 1000, 200_000);
+        let mut counts = counts(&OffsetDistribution::Pareto { skew: 0.2 }, 1000, 200_000);
         counts.sort_unstable_by(|a, b| b.cmp(a));
         let share = |n| f64::from(counts[..n].iter().sum::<u32>()) / 200_000.0;
         assert!((share(200) - 0.8).abs() < 0.01, "{}", share(200));
@@ -236,15 +236,15 @@ mod tests {
     #[test]
     fn zones_and_normal_are_in_place() {
         let zones = [(0.7, 0.1), (0.0, 0.4), (0.3, 0.5)].map(|(access, size)| Zone { access, size });
-        let zoned = counts(&Distribution::HotZones { zones: zones.to_vec() }, 1000, 100_000);
+        let zoned = counts(&OffsetDistribution::HotZones { zones: zones.to_vec() }, 1000, 100_000);
         let share = |counts: &[u32], from: usize, to: usize| {
             f64::from(counts[from..to].iter().sum::<u32>()) / 100_000.0
         };
         assert!((share(&zoned, 0, 100) - 0.7).abs() < 0.01);
         assert_eq!(share(&zoned, 100, 500), 0.0);
-        let bell = counts(&Distribution::Normal { mean: 0.5, deviation: 0.1 }, 1000, 100_000);
+        let bell = counts(&OffsetDistribution::Normal { mean: 0.5, deviation: 0.1 }, 1000, 100_000);
         assert!((share(&bell, 400, 600) - 0.6827).abs() < 0.01);
-        let edge = counts(&Distribution::Normal { mean: 0.0, deviation: 0.1 }, 10, 1000);
+        let edge = counts(&OffsetDistribution::Normal { mean: 0.0, deviation: 0.1 }, 10, 1000);
         assert_eq!(edge.iter().sum::<u32>(), 1000);
     }
 
@@ -252,12 +252,12 @@ mod tests {
     #[test]
     fn extremes() {
         let laws = [
-            Distribution::Uniform {},
-            Distribution::Zipf { theta: 1.1 },
-            Distribution::Zipf { theta: 20.0 },
-            Distribution::Pareto { skew: 0.1 },
-            Distribution::Normal { mean: 1.0, deviation: 1e-9 },
-            Distribution::HotZones {
+            OffsetDistribution::Uniform {},
+            OffsetDistribution::Zipf { theta: 1.1 },
+            OffsetDistribution::Zipf { theta: 20.0 },
+            OffsetDistribution::Pareto { skew: 0.1 },
+            OffsetDistribution::Normal { mean: 1.0, deviation: 1e-9 },
+            OffsetDistribution::HotZones {
                 zones: vec![Zone { access: 0.5, size: 0.001 }, Zone { access: 0.5, size: 0.999 }],
             },
         ];

@@ -9,7 +9,7 @@ use brunt_result::Outcome;
 use super::BlockLoad;
 use super::workload::Workload;
 use crate::decisions;
-use crate::load::{LoadError, Place, RunOrder};
+use crate::load::{LoadError, LoadTarget, RunOrder};
 use crate::record::Recorder;
 
 /// A workload and what it is for.
@@ -39,7 +39,7 @@ impl Session {
     /// The workload does not fit, or a worker failed.
     pub fn run(&self, stop: &AtomicBool, recorder: &mut dyn Recorder) -> Result<Outcome, LoadError> {
         let load = BlockLoad { workload: self.workload.clone(), ring: self.ring.clone() };
-        let on = Place { device: Some(Arc::clone(&self.backend)) };
+        let on = LoadTarget { device: Some(Arc::clone(&self.backend)) };
         let order = RunOrder { run: self.run, ..RunOrder::alone(self.seed) };
         decisions::run(&load, &on, &order, stop, recorder).map(|ran| ran.outcome)
     }
@@ -52,7 +52,7 @@ mod tests {
     use std::time::Duration;
 
     use crate::NoRecorder;
-    use crate::block::workload::{RampUp, Steady, Stop};
+    use crate::block::workload::{RampUp, Steady, StopCondition};
     use brunt_block::backends::memory::MemoryBackend;
     use brunt_block::backends::null::NullBackend;
     use brunt_core::{Size, Span};
@@ -62,8 +62,8 @@ mod tests {
         Session::new(workload, Arc::new(MemoryBackend::new(16 << 20, 512).unwrap()), 1)
     }
 
-    fn requests(count: u64) -> Stop {
-        Stop { requests: Some(count), ..Stop::default() }
+    fn requests(count: u64) -> StopCondition {
+        StopCondition { requests: Some(count), ..StopCondition::default() }
     }
 
     struct Keep(Vec<Interval>, Vec<RequestRecord>);
@@ -115,7 +115,7 @@ mod tests {
     /// Ctrl-C keeps what there is, and says that it is not all.
     #[test]
     fn a_stopped_run_keeps_its_results() {
-        let hour = Stop { time: Some(Span(Duration::from_secs(3600))), ..Stop::default() };
+        let hour = StopCondition { time: Some(Span(Duration::from_secs(3600))), ..StopCondition::default() };
         let interval = Span(Duration::from_millis(10));
         let workload = Workload { workers: 2, stop: hour, interval, ..Workload::default() };
         let stop = AtomicBool::new(false);
@@ -129,7 +129,7 @@ mod tests {
     fn steady_state_ends_a_run() {
         let steady = Steady { round: Span(Duration::from_millis(10)), rounds_max: 6 };
         let workload = Workload {
-            stop: Stop { steady: Some(steady), ..Stop::default() },
+            stop: StopCondition { steady: Some(steady), ..StopCondition::default() },
             interval: Span(Duration::from_millis(10)),
             ..Workload::default()
         };
@@ -145,7 +145,7 @@ mod tests {
             workers: 2,
             queue_depth: 8,
             read: 0.5,
-            verify: Some(crate::block::workload::Verify::default()),
+            verify: Some(crate::block::workload::VerifySettings::default()),
             region: crate::block::workload::Region { start: Size(0), length: Some(Size(256 << 10)) },
             stop: requests(6000),
             ..Workload::default()

@@ -9,7 +9,7 @@ use brunt_block::DeviceInfo;
 use brunt_core::Nanos;
 use brunt_result::RequestStatus;
 
-use crate::block::arrival::Schedule;
+use crate::block::arrival::ArrivalSchedule;
 use crate::block::generator::{Area, Generator, Planned};
 use crate::block::workload::{Arrival, Workload};
 use crate::load::WorkloadError;
@@ -46,18 +46,18 @@ impl WorkerId {
 /// A worker's part of a described workload.
 pub struct Synthetic {
     generator: Generator,
-    pace: Pace,
+    pace: RequestPace,
     start: Nanos,
 }
 
 /// What decides when.
-enum Pace {
+enum RequestPace {
     /// Whenever there is room.
     Closed,
     /// Whenever there is room, with pauses.
     Bursts(Bursts),
     /// By the clock.
-    Open(Schedule),
+    Open(ArrivalSchedule),
 }
 
 /// A closed loop's bursts: so many requests, then a pause after the last completion.
@@ -77,10 +77,10 @@ impl Synthetic {
         let bursts = workload.burst.filter(|burst| !burst.interval.0.is_zero());
         let pace = match (workload.arrival, bursts) {
             (Arrival::Open { rate, process, .. }, _) => {
-                Pace::Open(Schedule::new(rate, process, workload.burst, seed, worker, workers))
+                RequestPace::Open(ArrivalSchedule::new(rate, process, workload.burst, seed, worker, workers))
             }
-            (Arrival::Closed {} | Arrival::Search { .. }, None) => Pace::Closed,
-            (Arrival::Closed {} | Arrival::Search { .. }, Some(burst)) => Pace::Bursts(Bursts {
+            (Arrival::Closed {} | Arrival::Search { .. }, None) => RequestPace::Closed,
+            (Arrival::Closed {} | Arrival::Search { .. }, Some(burst)) => RequestPace::Bursts(Bursts {
                 requests: burst.requests,
                 pause: burst.interval.0,
                 left: burst.requests,
@@ -102,8 +102,8 @@ impl Sequence for Synthetic {
     #[inline(always)] // once a request, from one place
     fn next(&mut self, now: Nanos, place: &mut Planned) -> Next {
         let due = match &mut self.pace {
-            Pace::Closed => now,
-            Pace::Open(schedule) => {
+            RequestPace::Closed => now,
+            RequestPace::Open(schedule) => {
                 let due = Nanos(self.start.0.saturating_add(schedule.due().0));
                 if due > now {
                     return Next::Later(due);
@@ -111,7 +111,7 @@ impl Sequence for Synthetic {
                 schedule.advance();
                 due
             }
-            Pace::Bursts(bursts) => match bursts.hold_back(now, self.generator.index()) {
+            RequestPace::Bursts(bursts) => match bursts.hold_back(now, self.generator.index()) {
                 Some(wait) => return wait,
                 None => now,
             },
@@ -122,18 +122,18 @@ impl Sequence for Synthetic {
 
     #[inline]
     fn completed(&mut self, index: u64, _status: RequestStatus) {
-        if let Pace::Bursts(bursts) = &mut self.pace {
+        if let RequestPace::Bursts(bursts) = &mut self.pace {
             bursts.outstanding.retain(|other| *other != index);
         }
     }
 
     fn set_rate(&mut self, rate: f64, now: Nanos) -> bool {
         match &mut self.pace {
-            Pace::Open(schedule) => {
+            RequestPace::Open(schedule) => {
                 schedule.set_rate(rate, Nanos(now.0.saturating_sub(self.start.0)));
                 true
             }
-            Pace::Closed | Pace::Bursts(_) => false,
+            RequestPace::Closed | RequestPace::Bursts(_) => false,
         }
     }
 }

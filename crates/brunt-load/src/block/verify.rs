@@ -21,7 +21,7 @@ const UNSURE: u64 = 1 << 63;
 
 /// What a grain turned out to hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Finding {
+pub enum BlockFinding {
     /// A write of this run, whole and in its place.
     Sealed {
         /// Which one.
@@ -50,22 +50,22 @@ pub fn seal(grain: &mut [u8], offset: u64, generation: u64, run: u64) {
 }
 
 /// Looks at the grain read from `offset`.
-pub fn inspect(grain: &[u8], offset: u64, run: u64) -> Finding {
+pub fn inspect(grain: &[u8], offset: u64, run: u64) -> BlockFinding {
     let word = |at: usize| u64::from_le_bytes(grain[at..at + 8].try_into().expect("eight bytes"));
     if word(0) != MAGIC || word(24) != run {
-        return Finding::Foreign;
+        return BlockFinding::Foreign;
     }
     let told = word(CRC_AT);
     let crc = crc32c::crc32c(&grain[..CRC_AT]);
     let crc = crc32c::crc32c_append(crc, &[0; HEADER_BYTES - CRC_AT]);
     let crc = crc32c::crc32c_append(crc, &grain[HEADER_BYTES..]);
     if told != u64::from(crc) {
-        return Finding::Corrupt;
+        return BlockFinding::Corrupt;
     }
     if word(8) != offset {
-        return Finding::Misplaced { offset: word(8) };
+        return BlockFinding::Misplaced { offset: word(8) };
     }
-    Finding::Sealed { generation: word(16) }
+    BlockFinding::Sealed { generation: word(16) }
 }
 
 /// What each grain of a worker's part has to hold.
@@ -100,7 +100,7 @@ impl Ledger {
             seal(grain, offset + index as u64 * self.grain, generation, self.run);
         }
         if let Some(journal) = &mut self.journal {
-            journal.push(Entry { acknowledged: false, generation, offset, len: block.len() as u32 });
+            journal.push(JournalEntry { acknowledged: false, generation, offset, len: block.len() as u32 });
         }
         generation
     }
@@ -111,7 +111,7 @@ impl Ledger {
         let (first, count) = self.grains(offset, len);
         self.generations[first..first + count].fill(value);
         if acknowledged && let Some(journal) = &mut self.journal {
-            journal.push(Entry { acknowledged: true, generation, offset, len: len as u32 });
+            journal.push(JournalEntry { acknowledged: true, generation, offset, len: len as u32 });
         }
     }
 
@@ -123,7 +123,7 @@ impl Ledger {
             let at = offset + index as u64 * self.grain;
             expected == 0
                 || expected & UNSURE != 0
-                || inspect(grain, at, self.run) == Finding::Sealed { generation: expected }
+                || inspect(grain, at, self.run) == BlockFinding::Sealed { generation: expected }
         })
     }
 
@@ -143,7 +143,7 @@ impl Ledger {
 
 /// One line of a journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct JournalEntry {
     /// Acknowledged, or about to be sent.
     pub acknowledged: bool,
     /// Of the write.
@@ -207,7 +207,7 @@ impl Journal {
         Ok(journal)
     }
 
-    fn push(&mut self, entry: Entry) {
+    fn push(&mut self, entry: JournalEntry) {
         let start = self.pending.len();
         let flag = if entry.acknowledged { UNSURE } else { 0 };
         self.pending.extend_from_slice(&(entry.generation | flag).to_le_bytes());
@@ -250,13 +250,13 @@ pub fn parse_head(bytes: &[u8]) -> Result<JournalHead, &'static str> {
 }
 
 /// Reads an entry; `None` where the journal was cut off or damaged: nothing after it is believed.
-pub fn parse_entry(bytes: &[u8]) -> Option<Entry> {
+pub fn parse_entry(bytes: &[u8]) -> Option<JournalEntry> {
     let entry = bytes.get(..ENTRY_BYTES)?;
     let word = |at: usize| u64::from_le_bytes(entry[at..at + 8].try_into().expect("eight bytes"));
     let half = |at: usize| u32::from_le_bytes(entry[at..at + 4].try_into().expect("four bytes"));
     let (generation, offset, len) = (word(0), word(8), half(16));
     let whole = half(20) == crc32c::crc32c(&entry[..20]);
-    whole.then_some(Entry {
+    whole.then_some(JournalEntry {
         acknowledged: generation & UNSURE != 0,
         generation: generation & !UNSURE,
         offset,
@@ -277,14 +277,14 @@ mod tests {
     fn findings() {
         let mut grain = [7; 512];
         seal(&mut grain, 4096, 3, 99);
-        assert_eq!(inspect(&grain, 4096, 99), Finding::Sealed { generation: 3 });
-        assert_eq!(inspect(&grain, 8192, 99), Finding::Misplaced { offset: 4096 });
-        assert_eq!(inspect(&grain, 4096, 98), Finding::Foreign);
-        assert_eq!(inspect(&[0; 512], 4096, 99), Finding::Foreign);
+        assert_eq!(inspect(&grain, 4096, 99), BlockFinding::Sealed { generation: 3 });
+        assert_eq!(inspect(&grain, 8192, 99), BlockFinding::Misplaced { offset: 4096 });
+        assert_eq!(inspect(&grain, 4096, 98), BlockFinding::Foreign);
+        assert_eq!(inspect(&[0; 512], 4096, 99), BlockFinding::Foreign);
         for at in (0..512).filter(|at| !(0..8).contains(at) && !(24..32).contains(at)) {
             let mut bad = grain;
             bad[at] ^= 1;
-            assert_eq!(inspect(&bad, 4096, 99), Finding::Corrupt, "byte {at}");
+            assert_eq!(inspect(&bad, 4096, 99), BlockFinding::Corrupt, "byte {at}");
         }
     }
 
@@ -320,9 +320,9 @@ mod tests {
         assert!(Journal::create(&folder, head).is_err(), "a journal is never overwritten");
         let bytes = std::fs::read(folder.join("worker-3.journal")).unwrap();
         assert_eq!(parse_head(&bytes), Ok(head));
-        let entry = Entry { acknowledged: false, generation: 1, offset: 8192, len: 1024 };
+        let entry = JournalEntry { acknowledged: false, generation: 1, offset: 8192, len: 1024 };
         assert_eq!(parse_entry(&bytes[HEAD_BYTES..]), Some(entry));
-        let acknowledged = Entry { acknowledged: true, ..entry };
+        let acknowledged = JournalEntry { acknowledged: true, ..entry };
         assert_eq!(parse_entry(&bytes[HEAD_BYTES + ENTRY_BYTES..]), Some(acknowledged));
         for at in 0..HEAD_BYTES {
             let mut bad = bytes.clone();

@@ -42,7 +42,7 @@ pub struct Workload {
     /// Probability that a request starts where the one before ended, 0 to 1.
     pub sequential: f64,
     /// Where random requests go.
-    pub distribution: Distribution,
+    pub distribution: OffsetDistribution,
     /// Every random offset is a multiple of this, counted from the region's start.
     pub align: Size,
     /// The part of the device that is used; all of it by default.
@@ -69,7 +69,7 @@ pub struct Workload {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ramp_up: Option<RampUp>,
     /// When it is over; the first condition that holds counts.
-    pub stop: Stop,
+    pub stop: StopCondition,
     /// How long to wait for outstanding requests at the end; those left are counted as hanging.
     pub drain: Span,
     /// A request is given up after this long; 0 for never.
@@ -79,12 +79,12 @@ pub struct Workload {
     /// Figures are reported for every interval of this length, 0 (all at the end) or 10 ms to 1 h.
     pub interval: Span,
     /// What writes contain.
-    pub data: Data,
+    pub data: DataSettings,
     /// Writes complete only when the data is on stable storage.
     pub force_unit_access: bool,
     /// Every block written carries its address, a generation and a checksum, and reads check them.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub verify: Option<Verify>,
+    pub verify: Option<VerifySettings>,
     /// Hand every single request to the recorder as well.
     pub record_requests: bool,
 }
@@ -98,7 +98,7 @@ impl Default for Workload {
             write_zeroes: 0.0,
             flush_every: 0,
             sequential: 0.0,
-            distribution: Distribution::Uniform {},
+            distribution: OffsetDistribution::Uniform {},
             align: Size(512),
             region: Region::default(),
             queue_depth: 1,
@@ -109,12 +109,12 @@ impl Default for Workload {
             arrival: Arrival::Closed {},
             burst: None,
             ramp_up: None,
-            stop: Stop::default(),
+            stop: StopCondition::default(),
             drain: Span(Duration::from_secs(10)),
             timeout: Span(Duration::from_secs(30)),
             retry: Retry::default(),
             interval: Span(Duration::from_secs(1)),
-            data: Data::default(),
+            data: DataSettings::default(),
             force_unit_access: false,
             verify: None,
             record_requests: false,
@@ -136,7 +136,7 @@ pub struct BlockSize {
 /// Where random requests go.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, tag = "kind", rename_all = "kebab-case")]
-pub enum Distribution {
+pub enum OffsetDistribution {
     /// Everywhere alike.
     Uniform {}, // with braces, so that keys of another kind are refused
     /// The block of rank k is asked for with a probability in proportion to 1/k^theta. Ranks are
@@ -200,7 +200,7 @@ pub enum Arrival {
         rate: f64,
         /// The law of the times between them.
         #[serde(default)]
-        process: Process,
+        process: ArrivalProcess,
         /// A request that could not be sent for so long after its time is skipped, and counted.
         #[serde(default = "ten_seconds")]
         skip_after: Span,
@@ -214,19 +214,19 @@ pub enum Arrival {
         /// Requests a second to begin with.
         #[serde(default = "thousand")]
         rate: f64,
-        /// Stop when the answer is known to within this share of itself.
+        /// StopCondition when the answer is known to within this share of itself.
         #[serde(default = "two_percent")]
         tolerance: f64,
         /// The law of the times between requests.
         #[serde(default)]
-        process: Process,
+        process: ArrivalProcess,
     },
 }
 
 /// The law of the times between the requests of an open loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Process {
+pub enum ArrivalProcess {
     /// All the same.
     Constant,
     /// Exponential: arrivals that know nothing of each other.
@@ -258,7 +258,7 @@ pub struct RampUp {
 /// When a run is over. Ramp-up does not count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Stop {
+pub struct StopCondition {
     /// After so many requests, all workers together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requests: Option<u64>,
@@ -316,7 +316,7 @@ pub enum RetryOn {
 /// What writes contain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Data {
+pub struct DataSettings {
     /// Share of each 4-KiB chunk that a compressor saves, 0 to 1.
     pub compressible: f64,
     /// Share of 4-KiB chunks that are copies of others, 0 to 1.
@@ -326,7 +326,7 @@ pub struct Data {
 /// Blocks that say where they belong and which write they are of.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Verify {
+pub struct VerifySettings {
     /// A folder for the journals of acknowledged writes, one a worker, with which `brunt verify` can
     /// later tell a lost write from one that was never acknowledged.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -419,16 +419,16 @@ impl Workload {
 
     fn check_distribution(&self) -> Result<(), WorkloadError> {
         match &self.distribution {
-            Distribution::Uniform {} => Ok(()),
-            Distribution::Zipf { theta } if *theta > 0.0 && *theta <= 20.0 => Ok(()),
-            Distribution::Zipf { theta } => {
+            OffsetDistribution::Uniform {} => Ok(()),
+            OffsetDistribution::Zipf { theta } if *theta > 0.0 && *theta <= 20.0 => Ok(()),
+            OffsetDistribution::Zipf { theta } => {
                 wrong("distribution.theta", format!("{theta} is not above 0 and at most 20"))
             }
-            Distribution::Pareto { skew } if *skew > 0.0 && *skew < 0.5 => Ok(()),
-            Distribution::Pareto { skew } => {
+            OffsetDistribution::Pareto { skew } if *skew > 0.0 && *skew < 0.5 => Ok(()),
+            OffsetDistribution::Pareto { skew } => {
                 wrong("distribution.skew", format!("{skew} is not above 0 and below 0.5"))
             }
-            Distribution::Normal { mean, deviation } => {
+            OffsetDistribution::Normal { mean, deviation } => {
                 if !(0.0..=1.0).contains(mean) {
                     wrong("distribution.mean", format!("{mean} is no share of the region; write 0 to 1"))?;
                 }
@@ -440,7 +440,7 @@ impl Workload {
                 }
                 Ok(())
             }
-            Distribution::HotZones { zones } => {
+            OffsetDistribution::HotZones { zones } => {
                 let sums =
                     zones.iter().fold((0.0, 0.0), |sum, zone| (sum.0 + zone.access, sum.1 + zone.size));
                 let positive = zones.iter().all(|zone| zone.access >= 0.0 && zone.size > 0.0);
@@ -489,8 +489,8 @@ impl Workload {
     }
 
     fn check_stop(&self) -> Result<(), WorkloadError> {
-        let Stop { requests, bytes, passes, time, steady } = self.stop;
-        if self.stop == Stop::default() {
+        let StopCondition { requests, bytes, passes, time, steady } = self.stop;
+        if self.stop == StopCondition::default() {
             let ends = "requests, bytes, passes, time or steady";
             wrong("stop", format!("say when to stop: {ends}, such as {{ time = \"30s\" }}"))?;
         }

@@ -34,20 +34,20 @@ fn is_over(trials: &[DepthTrial]) -> bool {
 
 /// A search in progress.
 #[derive(Clone, Debug)]
-pub struct DepthSearch {
+pub struct RunningDepthSearch {
     next: Option<u32>,
     max: u32,
     trials: Vec<DepthTrial>,
 }
 
-impl DepthSearch {
+impl RunningDepthSearch {
     /// Begins at `from` and doubles, up to `max`.
     ///
     /// # Panics
     /// When that is less than where it begins.
-    pub fn new(from: u32, max: u32) -> DepthSearch {
+    pub fn new(from: u32, max: u32) -> RunningDepthSearch {
         assert!((1..=max).contains(&from), "from {from} to {max}");
-        DepthSearch { next: Some(from), max, trials: Vec::new() }
+        RunningDepthSearch { next: Some(from), max, trials: Vec::new() }
     }
 
     /// The depth to try next; `None` when the search is over.
@@ -55,7 +55,7 @@ impl DepthSearch {
         self.next
     }
 
-    /// What the trial at the depth of [`DepthSearch::next_depth`] brought.
+    /// What the trial at the depth of [`RunningDepthSearch::next_depth`] brought.
     ///
     /// # Panics
     /// When the search is over.

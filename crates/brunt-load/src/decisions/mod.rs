@@ -2,7 +2,7 @@
 //! promise, the queue depth that fills what lies below. Called by studies and benchmarks.
 //!
 //! The rule: decisions are made here, once for all kinds of loads, and see nothing of a load but its merged
-//! intervals and outcomes. A load is told what to do by a [`RunOrder`] and by [`Command`]s.
+//! intervals and outcomes. A load is told what to do by a [`RunOrder`] and by [`LoadCommand`]s.
 
 pub mod depth;
 pub mod rate;
@@ -16,14 +16,14 @@ use brunt_core::Nanos;
 use brunt_result::choice::{DepthChoice, RingChoice, RingMode};
 use brunt_result::{Interval, Outcome, RequestStatus};
 
-use crate::collect::{Collector, Handle, MESSAGES_MAX};
-use crate::commands::Command;
+use crate::collect::{Collector, MESSAGES_MAX, WorkersHandle};
+use crate::commands::LoadCommand;
 use crate::load::{
-    DepthGoal, Finished, Load, LoadError, LoadInfo, Pace, Place, Prepared, RateGoal, RateTrial, RunOrder,
-    Running, Trial, WorkloadError,
+    DepthGoal, Finished, Load, LoadError, LoadInfo, LoadTarget, Pace, PreparedLoad, RateGoal, RateTrial,
+    RunOrder, RunningLoad, Trial, WorkloadError,
 };
 use crate::record::{NoRecorder, Recorder};
-use depth::DepthSearch;
+use depth::RunningDepthSearch;
 use rate::RateSearch;
 use steady::Rounds;
 
@@ -46,7 +46,7 @@ pub struct Ran {
     /// What its workers saw.
     pub outcome: Outcome,
     /// What was made ready for it.
-    pub prepared: Prepared,
+    pub prepared: PreparedLoad,
     /// What the load knows beside.
     pub finished: Finished,
 }
@@ -77,14 +77,14 @@ pub struct RateTried {
     pub ran: Ran,
 }
 
-struct Driven(Box<dyn Running>);
+struct Driven(Box<dyn RunningLoad>);
 
-impl Handle for Driven {
+impl WorkersHandle for Driven {
     fn start(&mut self, at: Nanos) {
         self.0.start(at);
     }
     fn halt(&mut self) {
-        self.0.command(Command::Stop).expect("every load can be stopped");
+        self.0.command(LoadCommand::Stop).expect("every load can be stopped");
     }
 }
 
@@ -95,7 +95,7 @@ impl Handle for Driven {
 /// It could not be made ready, or a worker failed.
 pub fn run(
     load: &dyn Load,
-    on: &Place,
+    on: &LoadTarget,
     order: &RunOrder,
     stop: &AtomicBool,
     recorder: &mut dyn Recorder,
@@ -125,7 +125,7 @@ pub fn run(
 /// As [`run`].
 pub fn measure(
     load: &dyn Load,
-    on: &Place,
+    on: &LoadTarget,
     order: &RunOrder,
     known: Option<DepthChoice>,
     stop: &AtomicBool,
@@ -179,7 +179,7 @@ impl Measured {
 /// Not even the usual mode works.
 pub fn choose_ring(
     load: &dyn Load,
-    on: &Place,
+    on: &LoadTarget,
     seed: u64,
     stop: &AtomicBool,
 ) -> Result<Option<RingChoice>, LoadError> {
@@ -205,12 +205,12 @@ pub fn choose_ring(
 /// As [`run`].
 pub fn find_depth(
     load: &dyn Load,
-    on: &Place,
+    on: &LoadTarget,
     order: &RunOrder,
     goal: DepthGoal,
     stop: &AtomicBool,
 ) -> Result<Option<DepthChoice>, LoadError> {
-    let mut search = DepthSearch::new(goal.from, goal.max);
+    let mut search = RunningDepthSearch::new(goal.from, goal.max);
     while let Some(depth) = search.next_depth() {
         let trial = Some(Trial { time: goal.time, ramp_up: DEPTH_RAMP });
         let order = RunOrder { depth: Some(depth), trial, ..order.clone() };
@@ -233,7 +233,7 @@ pub fn find_depth(
 /// As [`run`].
 pub fn find_rate(
     load: &dyn Load,
-    on: &Place,
+    on: &LoadTarget,
     order: &RunOrder,
     goal: RateGoal,
     stop: &AtomicBool,

@@ -8,28 +8,28 @@ use brunt_core::Span;
 use brunt_result::Stopped;
 
 use crate::block::BlockLoad;
-use crate::block::workload::{Arrival, DepthSearch as Search, Process, Stop, Workload};
-use crate::commands::CommandError;
+use crate::block::workload::{Arrival, ArrivalProcess, DepthSearch as Search, StopCondition, Workload};
+use crate::commands::LoadCommandError;
 use crate::file::{FileLoad, FileSystemLoad};
 use crate::load_kind;
 use crate::nap::Nap;
 
-fn on(url: &str) -> Place {
-    Place { device: Some(open_url(url).unwrap()) }
+fn on(url: &str) -> LoadTarget {
+    LoadTarget { device: Some(open_url(url).unwrap()) }
 }
 
-fn requests(count: u64) -> Stop {
-    Stop { requests: Some(count), ..Stop::default() }
+fn requests(count: u64) -> StopCondition {
+    StopCondition { requests: Some(count), ..StopCondition::default() }
 }
 
 /// A load that is known here by its table line only.
 #[test]
 fn a_load_needs_a_file_and_a_line() {
     let (_, load) = (load_kind("nap").unwrap().read)("naps = 5").unwrap().remove(0);
-    assert_eq!(load.open(&Place::default()).unwrap(), ["it only sleeps"]);
+    assert_eq!(load.open(&LoadTarget::default()).unwrap(), ["it only sleeps"]);
     let measured = measure(
         &*load,
-        &Place::default(),
+        &LoadTarget::default(),
         &RunOrder::alone(1),
         None,
         &AtomicBool::new(false),
@@ -41,7 +41,8 @@ fn a_load_needs_a_file_and_a_line() {
     assert_eq!(kinds, load.info().kinds);
     load.close().unwrap();
     let long = Nap { naps: u64::MAX, workers: 3 };
-    let ran = run(&long, &Place::default(), &RunOrder::alone(1), &AtomicBool::new(true), &mut NoRecorder);
+    let ran =
+        run(&long, &LoadTarget::default(), &RunOrder::alone(1), &AtomicBool::new(true), &mut NoRecorder);
     assert_eq!(ran.unwrap().outcome.stopped, Stopped::Interrupted);
 }
 
@@ -49,37 +50,38 @@ fn a_load_needs_a_file_and_a_line() {
 fn a_block_load_needs_a_device() {
     let load = BlockLoad::new(Workload { stop: requests(1), ..Workload::default() });
     let order = RunOrder::alone(1);
-    let error = run(&load, &Place::default(), &order, &AtomicBool::new(false), &mut NoRecorder).unwrap_err();
+    let error =
+        run(&load, &LoadTarget::default(), &order, &AtomicBool::new(false), &mut NoRecorder).unwrap_err();
     assert!(matches!(error, LoadError::NoDevice { kind: "block" }), "{error}");
 }
 
 #[test]
 fn what_a_load_cannot_do_is_refused_by_type() {
     let stop = AtomicBool::new(false);
-    let prepared = |load: &dyn Load, on: &Place| {
+    let prepared = |load: &dyn Load, on: &LoadTarget| {
         let (messages, inbox) = sync_channel(MESSAGES_MAX);
         let (_, running) = load.prepare(on, &RunOrder::alone(1), messages, &stop).unwrap();
         (running, inbox)
     };
     let closed = BlockLoad::new(Workload { queue_depth: 8, stop: requests(1), ..Workload::default() });
     let (mut running, _inbox) = prepared(&closed, &on("null:1MiB"));
-    assert_eq!(running.command(Command::Rate(10.0)), Err(CommandError::NoRate));
-    assert_eq!(running.command(Command::Depth(9)), Err(CommandError::BadDepth { depth: 9, max: 8 }));
-    assert_eq!(running.command(Command::Depth(2)), Ok(()));
+    assert_eq!(running.command(LoadCommand::Rate(10.0)), Err(LoadCommandError::NoRate));
+    assert_eq!(running.command(LoadCommand::Depth(9)), Err(LoadCommandError::BadDepth { depth: 9, max: 8 }));
+    assert_eq!(running.command(LoadCommand::Depth(2)), Ok(()));
     let skip_after = Span(Duration::from_secs(1));
-    let arrival = Arrival::Open { rate: 10.0, process: Process::Constant, skip_after };
+    let arrival = Arrival::Open { rate: 10.0, process: ArrivalProcess::Constant, skip_after };
     let open = BlockLoad::new(Workload { arrival, stop: requests(1), ..Workload::default() });
     let (mut running, _inbox) = prepared(&open, &on("null:1MiB"));
-    assert_eq!(running.command(Command::Rate(1e6)), Ok(()));
-    assert_eq!(running.command(Command::Rate(-1.0)), Err(CommandError::BadRate { rate: -1.0 }));
+    assert_eq!(running.command(LoadCommand::Rate(1e6)), Ok(()));
+    assert_eq!(running.command(LoadCommand::Rate(-1.0)), Err(LoadCommandError::BadRate { rate: -1.0 }));
     let folder = tempfile::tempdir().unwrap();
     let file_size = Some(brunt_core::Size(64 << 10));
     let settings = FileSystemLoad { file_size, files: 10, ..FileSystemLoad::new(folder.path()) };
     let phases = FileLoad::phases(&settings);
-    phases[0].open(&Place::default()).unwrap();
-    let (mut running, inbox) = prepared(&phases[0], &Place::default());
-    assert_eq!(running.command(Command::Rate(1.0)), Err(CommandError::NoRate));
-    assert_eq!(running.command(Command::Depth(1)), Err(CommandError::NoDepth));
+    phases[0].open(&LoadTarget::default()).unwrap();
+    let (mut running, inbox) = prepared(&phases[0], &LoadTarget::default());
+    assert_eq!(running.command(LoadCommand::Rate(1.0)), Err(LoadCommandError::NoRate));
+    assert_eq!(running.command(LoadCommand::Depth(1)), Err(LoadCommandError::NoDepth));
     drop((running, inbox));
     phases.iter().for_each(|phase| phase.close().unwrap());
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
@@ -118,9 +120,9 @@ fn a_rate_search_ends_at_what_the_device_can_do() {
             limit: Span(limit),
             rate: 20.0,
             tolerance: 0.5,
-            process: Process::Constant,
+            process: ArrivalProcess::Constant,
         };
-        let stop = Stop { time: Some(Span(Duration::from_millis(200))), ..Stop::default() };
+        let stop = StopCondition { time: Some(Span(Duration::from_millis(200))), ..StopCondition::default() };
         let load = BlockLoad::new(Workload { arrival, stop, queue_depth: 4, ..Workload::default() });
         let place = on("memory:16MiB?delay=const:20ms,servers=1");
         measure(&load, &place, &RunOrder::alone(1), None, &AtomicBool::new(false), &mut NoRecorder).unwrap()
@@ -143,7 +145,7 @@ fn shares_add_up() {
 #[test]
 fn one_run_of_a_rate_search_is_refused() {
     let limit = Span(Duration::from_millis(1));
-    let process = Process::Constant;
+    let process = ArrivalProcess::Constant;
     let arrival = Arrival::Search { percentile: 99.0, limit, rate: 1.0, tolerance: 0.1, process };
     let load: Arc<dyn Load> = Arc::new(BlockLoad::new(Workload { arrival, ..Workload::default() }));
     let order = RunOrder::alone(1);

@@ -12,10 +12,12 @@ use brunt_core::Nanos;
 use brunt_result::Outcome;
 use brunt_result::choice::PageCache;
 
-use super::{FileSystem, FileSystemError, FileSystemLoad, Fsync, Phase};
-use crate::collect::{Message, Post};
-use crate::commands::{Command, CommandError, Commands};
-use crate::load::{Finished, Inbox, Load, LoadError, LoadInfo, Place, Prepared, RunOrder, Running};
+use super::{FilePhase, FileSystem, FileSystemError, FileSystemLoad, Fsync};
+use crate::collect::{Post, WorkerMessage};
+use crate::commands::{Commands, LoadCommand, LoadCommandError};
+use crate::load::{
+    Finished, Load, LoadError, LoadInfo, LoadTarget, MessageSender, PreparedLoad, RunOrder, RunningLoad,
+};
 
 /// Its name in [`crate::LOADS`].
 pub const KIND: &str = "file";
@@ -25,7 +27,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// A phase on a file system.
 #[derive(Clone, Debug)]
 pub struct FileLoad {
-    phase: Phase,
+    phase: FilePhase,
     shared: Arc<Shared>,
 }
 
@@ -40,12 +42,12 @@ impl FileLoad {
     /// The phases of a file system, in their order.
     pub fn phases(settings: &FileSystemLoad) -> Vec<FileLoad> {
         let shared = Arc::new(Shared { settings: settings.clone(), system: Mutex::new(None) });
-        let load = |phase: &Phase| FileLoad { phase: *phase, shared: Arc::clone(&shared) };
+        let load = |phase: &FilePhase| FileLoad { phase: *phase, shared: Arc::clone(&shared) };
         settings.phases.iter().map(load).collect()
     }
 
     /// Which phase it is.
-    pub fn phase(&self) -> Phase {
+    pub fn phase(&self) -> FilePhase {
         self.phase
     }
 
@@ -57,13 +59,13 @@ impl FileLoad {
     fn work(
         &self,
         seed: u64,
-        inbox: &Inbox,
+        inbox: &MessageSender,
         started: &Receiver<Nanos>,
         commands: &Commands,
     ) -> Result<(Outcome, PageCache), LoadError> {
         let mut system = self.system();
         let system = system.as_mut().expect("opened before its first run");
-        let _ = inbox.send(Message::Ready);
+        let _ = inbox.send(WorkerMessage::Ready);
         let Ok(start) = started.recv() else { return Ok((Outcome::interrupted(), PageCache::default())) };
         let mut post = Post::new(0, inbox);
         let (outcome, cache) = system.run(self.phase, seed, start, commands, &mut post)?;
@@ -86,7 +88,7 @@ impl Load for FileLoad {
         let settings = &self.shared.settings;
         LoadInfo {
             kinds: self.phase.kinds().to_vec(),
-            workers: if self.phase == Phase::Seeks { settings.seekers } else { 1 },
+            workers: if self.phase == FilePhase::Seeks { settings.seekers } else { 1 },
             interval: settings.interval.0,
             // What it writes is only what it made itself.
             ..LoadInfo::default()
@@ -102,7 +104,7 @@ impl Load for FileLoad {
         format!("{}, {fsync}", self.phase.name().replace('-', " "))
     }
 
-    fn open(&self, _on: &Place) -> Result<Vec<String>, LoadError> {
+    fn open(&self, _on: &LoadTarget) -> Result<Vec<String>, LoadError> {
         let mut system = self.system();
         if system.is_none() {
             *system = Some(FileSystem::open(&self.shared.settings)?);
@@ -112,11 +114,11 @@ impl Load for FileLoad {
 
     fn prepare(
         &self,
-        _on: &Place,
+        _on: &LoadTarget,
         order: &RunOrder,
-        inbox: Inbox,
+        inbox: MessageSender,
         stop: &AtomicBool,
-    ) -> Result<(Prepared, Box<dyn Running>), LoadError> {
+    ) -> Result<(PreparedLoad, Box<dyn RunningLoad>), LoadError> {
         let commands = Arc::new(Commands::new());
         self.make_ready(&commands, stop)?;
         let (start, started) = sync_channel(1);
@@ -126,13 +128,13 @@ impl Load for FileLoad {
                 Ok((outcome, cache)) => (Ok(outcome), Some(cache)),
                 Err(error) => (Err(error), None),
             };
-            let _ = inbox.send(Message::Done(0, Box::new(outcome)));
+            let _ = inbox.send(WorkerMessage::Done(0, Box::new(outcome)));
             cache
         };
         let thread = std::thread::Builder::new().name(self.phase.name().into()).spawn(work);
         let thread = thread.map_err(|source| LoadError::Io { worker: 0, source })?;
         let running = RunningPhase { start: Some(start), commands, thread: Some(thread) };
-        Ok((Prepared { workers: 1, queue_depth: 1, ring: None }, Box::new(running)))
+        Ok((PreparedLoad { workers: 1, queue_depth: 1, ring: None }, Box::new(running)))
     }
 
     fn close(&self) -> Result<(), LoadError> {
@@ -160,7 +162,7 @@ impl FileLoad {
             });
             while is_done.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
                 if stop.load(Ordering::Relaxed) {
-                    commands.give(Command::Stop);
+                    commands.give(LoadCommand::Stop);
                 }
             }
             making.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -187,18 +189,18 @@ impl RunningPhase {
     }
 }
 
-impl Running for RunningPhase {
+impl RunningLoad for RunningPhase {
     fn start(&mut self, at: Nanos) {
         if let Some(start) = self.start.take() {
             let _ = start.send(at);
         }
     }
 
-    fn command(&mut self, command: Command) -> Result<(), CommandError> {
+    fn command(&mut self, command: LoadCommand) -> Result<(), LoadCommandError> {
         match command {
-            Command::Stop => self.commands.give(command),
-            Command::Rate(_) => return Err(CommandError::NoRate),
-            Command::Depth(_) => return Err(CommandError::NoDepth),
+            LoadCommand::Stop => self.commands.give(command),
+            LoadCommand::Rate(_) => return Err(LoadCommandError::NoRate),
+            LoadCommand::Depth(_) => return Err(LoadCommandError::NoDepth),
         }
         Ok(())
     }
@@ -210,7 +212,7 @@ impl Running for RunningPhase {
 
 impl Drop for RunningPhase {
     fn drop(&mut self) {
-        self.commands.give(Command::Stop);
+        self.commands.give(LoadCommand::Stop);
         self.join();
     }
 }

@@ -1,6 +1,6 @@
 //! Load on a mounted file system, Bonnie's role (papers/iscsi-performance-analysis, Figure 8; papers/spek.md,
 //! Figure 1): characters and blocks written, rewritten and read, random seeks, files created, looked up and
-//! unlinked. Each [`Phase`] is a run of its own with the figures of any other run, and says what part the page
+//! unlinked. Each [`FilePhase`] is a run of its own with the figures of any other run, and says what part the page
 //! cache had in it ([`PageCache`]).
 //!
 //! Called by experiments with `[filesystems.NAME]`. The rule: nothing is touched that was not made here. All files
@@ -31,7 +31,7 @@ use cache::ThreadIo;
 pub use load::{FileLoad, KIND};
 use meter::Meter;
 use names::Names;
-pub use settings::{FileSystemLoad, Fsync, Phase};
+pub use settings::{FilePhase, FileSystemLoad, Fsync};
 
 use crate::commands::Commands;
 use crate::record::Recorder;
@@ -145,7 +145,7 @@ impl FileSystem {
     /// The file system's; figures of such a phase would be of something else.
     pub fn run(
         &mut self,
-        phase: Phase,
+        phase: FilePhase,
         seed: u64,
         start: Nanos,
         commands: &Commands,
@@ -157,18 +157,18 @@ impl FileSystem {
         if let Some(early) = Duration::from_nanos(start.0).checked_sub(since_epoch()) {
             std::thread::sleep(early);
         }
-        if phase == Phase::Seeks {
+        if phase == FilePhase::Seeks {
             return self.seek(seed, start, commands, recorder).map_err(os(phase.doing()));
         }
         let before = ThreadIo::now();
         let mut meter = Meter::new(phase.kinds(), start, self.load.interval.0, commands, recorder);
         match phase {
-            Phase::WriteCharacters => self.write_characters(&mut meter),
-            Phase::WriteBlocks => self.write_blocks(&mut meter),
-            Phase::Rewrite => self.rewrite(&mut meter),
-            Phase::ReadCharacters => self.read_characters(&mut meter),
-            Phase::ReadBlocks => self.read_blocks(&mut meter),
-            Phase::Seeks => unreachable!("seeks have threads of their own"),
+            FilePhase::WriteCharacters => self.write_characters(&mut meter),
+            FilePhase::WriteBlocks => self.write_blocks(&mut meter),
+            FilePhase::Rewrite => self.rewrite(&mut meter),
+            FilePhase::ReadCharacters => self.read_characters(&mut meter),
+            FilePhase::ReadBlocks => self.read_blocks(&mut meter),
+            FilePhase::Seeks => unreachable!("seeks have threads of their own"),
             _ => self.names.walk(phase, &order, &self.load, &mut meter),
         }
         .map_err(os.clone()(phase.doing()))?;
@@ -207,7 +207,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// The file system's.
-    pub fn prepare(&mut self, phase: Phase, commands: &Commands) -> Result<bool> {
+    pub fn prepare(&mut self, phase: FilePhase, commands: &Commands) -> Result<bool> {
         let path = self.load.directory.clone();
         self.make_ready(phase, commands).map_err(|source| FileSystemError::Os {
             path,
@@ -216,12 +216,12 @@ impl FileSystem {
         })
     }
 
-    fn make_ready(&mut self, phase: Phase, commands: &Commands) -> io::Result<bool> {
+    fn make_ready(&mut self, phase: FilePhase, commands: &Commands) -> io::Result<bool> {
         if !phase.uses_file() {
-            let there = !matches!(phase, Phase::CreateSequential | Phase::CreateRandom);
+            let there = !matches!(phase, FilePhase::CreateSequential | FilePhase::CreateRandom);
             return self.names.make(there, commands);
         }
-        if matches!(phase, Phase::WriteCharacters | Phase::WriteBlocks) {
+        if matches!(phase, FilePhase::WriteCharacters | FilePhase::WriteBlocks) {
             self.file.set_len(0)?;
             self.file.sync_all()?;
             self.written_bytes = 0;
@@ -410,7 +410,7 @@ impl FileSystem {
     ) -> io::Result<(Outcome, Option<f64>)> {
         let before = ThreadIo::now();
         let mut nobody = crate::NoRecorder;
-        let mut meter = Meter::new(Phase::Seeks.kinds(), start, Duration::ZERO, commands, &mut nobody);
+        let mut meter = Meter::new(FilePhase::Seeks.kinds(), start, Duration::ZERO, commands, &mut nobody);
         let mut block = self.block();
         for seek in 0..seeks {
             if meter.is_over() {
@@ -521,7 +521,7 @@ fn make_file(folder: &Path, direct: bool) -> io::Result<File> {
 mod tests {
     use super::*;
     use crate::NoRecorder;
-    use crate::commands::Command;
+    use crate::commands::LoadCommand;
     use brunt_core::Size;
     use brunt_result::Stopped;
     use tempfile::tempdir;
@@ -535,7 +535,7 @@ mod tests {
         }
     }
 
-    fn run(system: &mut FileSystem, phase: Phase, commands: &Commands) -> (Outcome, PageCache) {
+    fn run(system: &mut FileSystem, phase: FilePhase, commands: &Commands) -> (Outcome, PageCache) {
         if !system.prepare(phase, commands).unwrap() {
             return (Outcome::interrupted(), PageCache::default());
         }
@@ -553,12 +553,12 @@ mod tests {
             let mut system = FileSystem::open(&load).unwrap();
             let going = Commands::new();
             // Backwards as well: a phase makes what it needs.
-            for phase in Phase::ALL.into_iter().chain(Phase::ALL.into_iter().rev()) {
+            for phase in FilePhase::ALL.into_iter().chain(FilePhase::ALL.into_iter().rev()) {
                 let (outcome, cache) = run(&mut system, phase, &going);
                 assert_eq!(outcome.stopped, Stopped::Done, "{phase:?}");
                 let (done, bytes) = (outcome.figures.completed(), outcome.figures.bytes());
                 let expected = match phase {
-                    Phase::Seeks => (101 + 10, 111 * 8192),
+                    FilePhase::Seeks => (101 + 10, 111 * 8192),
                     _ if phase.uses_file() => (32, 256 << 10),
                     _ => (50, 0),
                 };
@@ -584,8 +584,8 @@ mod tests {
         let directory = scratch.path();
         let mut system = FileSystem::open(&small(directory)).unwrap();
         let stopped = Commands::new();
-        stopped.give(Command::Stop);
-        for phase in Phase::ALL {
+        stopped.give(LoadCommand::Stop);
+        for phase in FilePhase::ALL {
             let (outcome, _) = run(&mut system, phase, &stopped);
             assert_eq!(outcome.stopped, Stopped::Interrupted, "{phase:?}");
         }

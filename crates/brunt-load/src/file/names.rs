@@ -9,7 +9,7 @@ use brunt_core::random::Random;
 use rustix::fs::{AtFlags, Mode, OFlags, fsync, openat, statat, unlinkat};
 
 use super::meter::Meter;
-use super::settings::{FileSystemLoad, Fsync, Phase};
+use super::settings::{FilePhase, FileSystemLoad, Fsync};
 use crate::commands::Commands;
 
 #[derive(Debug)]
@@ -57,9 +57,9 @@ impl Names {
     }
 
     /// Every file once, in the order of their names or shuffled.
-    pub(super) fn order(&self, phase: Phase, seed: u64) -> Vec<u32> {
+    pub(super) fn order(&self, phase: FilePhase, seed: u64) -> Vec<u32> {
         let mut order: Vec<u32> = (0..self.count as u32).collect();
-        if matches!(phase, Phase::CreateRandom | Phase::StatRandom | Phase::UnlinkRandom) {
+        if matches!(phase, FilePhase::CreateRandom | FilePhase::StatRandom | FilePhase::UnlinkRandom) {
             let mut random = Random::new(seed);
             for end in (1..order.len()).rev() {
                 order.swap(end, random.below(end as u64 + 1) as usize);
@@ -71,7 +71,7 @@ impl Names {
     /// Does the phase's work to every file, in this order.
     pub(super) fn walk(
         &mut self,
-        phase: Phase,
+        phase: FilePhase,
         order: &[u32],
         load: &FileSystemLoad,
         meter: &mut Meter<'_>,
@@ -83,12 +83,12 @@ impl Names {
                 return Ok(());
             }
             match phase {
-                Phase::CreateSequential | Phase::CreateRandom => {
+                FilePhase::CreateSequential | FilePhase::CreateRandom => {
                     self.create(index, each)?;
                     meter.calls(2 + u64::from(each));
                     meter.request(0, 0);
                 }
-                Phase::StatSequential | Phase::StatRandom => {
+                FilePhase::StatSequential | FilePhase::StatRandom => {
                     statat(&self.folder, &Name::new(index).0[..], AtFlags::SYMLINK_NOFOLLOW)?;
                     meter.calls(1);
                     meter.request(0, 0);
@@ -132,11 +132,11 @@ mod tests {
     fn every_file_once() {
         let names = Names { folder: File::open("/").unwrap(), there: Vec::new(), count: 1000 };
         let all: Vec<u32> = (0..1000).collect();
-        assert_eq!(names.order(Phase::StatSequential, 1), all);
-        let mut order = names.order(Phase::StatRandom, 1);
+        assert_eq!(names.order(FilePhase::StatSequential, 1), all);
+        let mut order = names.order(FilePhase::StatRandom, 1);
         let ascents = order.windows(2).filter(|pair| pair[0] < pair[1]).count();
         assert!((400..600).contains(&ascents), "{ascents}");
-        assert_eq!(order, names.order(Phase::StatRandom, 1));
+        assert_eq!(order, names.order(FilePhase::StatRandom, 1));
         order.sort_unstable();
         assert_eq!(order, all);
         assert_eq!(&Name::new(42).0, b"f00000042");

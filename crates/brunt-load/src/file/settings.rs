@@ -21,7 +21,7 @@ pub struct FileSystemLoad {
     pub directory: PathBuf,
     /// What is done; each is a point of the experiment. All by default.
     #[serde(default = "all")]
-    pub phases: Vec<Phase>,
+    pub phases: Vec<FilePhase>,
     /// Size of the data file; `times_memory` if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file_size: Option<Size>,
@@ -71,7 +71,7 @@ pub enum Fsync {
 /// One thing that is done to a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Phase {
+pub enum FilePhase {
     /// Write the file a character at a time, through a buffer of 4 KiB.
     WriteCharacters,
     /// Write the file a block at a time.
@@ -98,73 +98,73 @@ pub enum Phase {
     UnlinkRandom,
 }
 
-impl Phase {
+impl FilePhase {
     /// All, in Bonnie's order.
-    pub const ALL: [Phase; 12] = [
-        Phase::WriteCharacters,
-        Phase::WriteBlocks,
-        Phase::Rewrite,
-        Phase::ReadCharacters,
-        Phase::ReadBlocks,
-        Phase::Seeks,
-        Phase::CreateSequential,
-        Phase::StatSequential,
-        Phase::UnlinkSequential,
-        Phase::CreateRandom,
-        Phase::StatRandom,
-        Phase::UnlinkRandom,
+    pub const ALL: [FilePhase; 12] = [
+        FilePhase::WriteCharacters,
+        FilePhase::WriteBlocks,
+        FilePhase::Rewrite,
+        FilePhase::ReadCharacters,
+        FilePhase::ReadBlocks,
+        FilePhase::Seeks,
+        FilePhase::CreateSequential,
+        FilePhase::StatSequential,
+        FilePhase::UnlinkSequential,
+        FilePhase::CreateRandom,
+        FilePhase::StatRandom,
+        FilePhase::UnlinkRandom,
     ];
 
     /// As it is written in files.
     pub fn name(self) -> &'static str {
         match self {
-            Phase::WriteCharacters => "write-characters",
-            Phase::WriteBlocks => "write-blocks",
-            Phase::Rewrite => "rewrite",
-            Phase::ReadCharacters => "read-characters",
-            Phase::ReadBlocks => "read-blocks",
-            Phase::Seeks => "seeks",
-            Phase::CreateSequential => "create-sequential",
-            Phase::StatSequential => "stat-sequential",
-            Phase::UnlinkSequential => "unlink-sequential",
-            Phase::CreateRandom => "create-random",
-            Phase::StatRandom => "stat-random",
-            Phase::UnlinkRandom => "unlink-random",
+            FilePhase::WriteCharacters => "write-characters",
+            FilePhase::WriteBlocks => "write-blocks",
+            FilePhase::Rewrite => "rewrite",
+            FilePhase::ReadCharacters => "read-characters",
+            FilePhase::ReadBlocks => "read-blocks",
+            FilePhase::Seeks => "seeks",
+            FilePhase::CreateSequential => "create-sequential",
+            FilePhase::StatSequential => "stat-sequential",
+            FilePhase::UnlinkSequential => "unlink-sequential",
+            FilePhase::CreateRandom => "create-random",
+            FilePhase::StatRandom => "stat-random",
+            FilePhase::UnlinkRandom => "unlink-random",
         }
     }
 
     /// Whether it is about the data file, and not about names.
     pub fn uses_file(self) -> bool {
-        self <= Phase::Seeks
+        self <= FilePhase::Seeks
     }
 
     /// Whether it changes something.
     pub fn writes(self) -> bool {
-        use Phase::{ReadBlocks, ReadCharacters, StatRandom, StatSequential};
+        use FilePhase::{ReadBlocks, ReadCharacters, StatRandom, StatSequential};
         !matches!(self, ReadCharacters | ReadBlocks | StatSequential | StatRandom)
     }
 
     /// What its requests do, in the order of their figures.
     pub fn kinds(self) -> &'static [OpKind] {
         match self {
-            Phase::WriteCharacters | Phase::WriteBlocks | Phase::Rewrite => &[OpKind::Write],
-            Phase::ReadCharacters | Phase::ReadBlocks => &[OpKind::Read],
-            Phase::Seeks => &[OpKind::Read, OpKind::Write],
-            Phase::CreateSequential | Phase::CreateRandom => &[OpKind::Create],
-            Phase::StatSequential | Phase::StatRandom => &[OpKind::GetAttributes],
-            Phase::UnlinkSequential | Phase::UnlinkRandom => &[OpKind::Remove],
+            FilePhase::WriteCharacters | FilePhase::WriteBlocks | FilePhase::Rewrite => &[OpKind::Write],
+            FilePhase::ReadCharacters | FilePhase::ReadBlocks => &[OpKind::Read],
+            FilePhase::Seeks => &[OpKind::Read, OpKind::Write],
+            FilePhase::CreateSequential | FilePhase::CreateRandom => &[OpKind::Create],
+            FilePhase::StatSequential | FilePhase::StatRandom => &[OpKind::GetAttributes],
+            FilePhase::UnlinkSequential | FilePhase::UnlinkRandom => &[OpKind::Remove],
         }
     }
 
     /// What it cannot do when it fails, for messages.
     pub(super) fn doing(self) -> &'static str {
         match self {
-            Phase::WriteCharacters | Phase::WriteBlocks => "write its file",
-            Phase::Rewrite => "rewrite its file",
-            Phase::ReadCharacters | Phase::ReadBlocks | Phase::Seeks => "read its file",
-            Phase::CreateSequential | Phase::CreateRandom => "create files",
-            Phase::StatSequential | Phase::StatRandom => "look files up",
-            Phase::UnlinkSequential | Phase::UnlinkRandom => "unlink files",
+            FilePhase::WriteCharacters | FilePhase::WriteBlocks => "write its file",
+            FilePhase::Rewrite => "rewrite its file",
+            FilePhase::ReadCharacters | FilePhase::ReadBlocks | FilePhase::Seeks => "read its file",
+            FilePhase::CreateSequential | FilePhase::CreateRandom => "create files",
+            FilePhase::StatSequential | FilePhase::StatRandom => "look files up",
+            FilePhase::UnlinkSequential | FilePhase::UnlinkRandom => "unlink files",
         }
     }
 }
@@ -227,8 +227,8 @@ impl FileSystemLoad {
     }
 }
 
-fn all() -> Vec<Phase> {
-    Phase::ALL.to_vec()
+fn all() -> Vec<FilePhase> {
+    FilePhase::ALL.to_vec()
 }
 fn two() -> f64 {
     2.0
@@ -274,15 +274,15 @@ mod tests {
         check("seekers = 0", "seekers");
         check("files = 0", "files");
         check("interval = \"1ms\"", "interval");
-        for phase in Phase::ALL {
+        for phase in FilePhase::ALL {
             assert_eq!(serde_name(phase), phase.name());
         }
     }
 
-    fn serde_name(phase: Phase) -> String {
+    fn serde_name(phase: FilePhase) -> String {
         #[derive(Serialize)]
         struct One {
-            phase: Phase,
+            phase: FilePhase,
         }
         let text = toml::to_string(&One { phase }).unwrap();
         text.split('"').nth(1).unwrap().to_string()

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use brunt_block::{Backend, Buf, Device, DeviceError, Health, Op, Request, Ring, RingConfig, turn};
 use brunt_core::random::Random;
-use brunt_core::{Clock, Cost, Histogram, Size, Span};
+use brunt_core::{Clock, Histogram, ResourceUsage, Size, Span};
 use brunt_result::{FirstError, Interval, OpKind};
 use sha2::{Digest, Sha256};
 
@@ -25,7 +25,7 @@ use crate::block::synthetic::WorkerId;
 use crate::block::worker::{RingTime, Worker};
 use crate::block::workload::{BlockSize, Workload};
 use crate::record::status_of;
-use crate::{Command, Commands, Recorder};
+use crate::{Commands, LoadCommand, Recorder};
 use data::{Data, Way};
 use input::{Input, Wanted};
 use order::{InOrder, Order, Range};
@@ -156,7 +156,7 @@ pub struct Moved {
     /// From the first request to the last completion, or that of the flush.
     pub elapsed: Duration,
     /// Of this process, in that time.
-    pub cost: Cost,
+    pub cost: ResourceUsage,
     /// Of the ring.
     pub system_calls: u64,
     /// Of the device.
@@ -212,7 +212,7 @@ impl Transfer {
         let (id, commands) = (WorkerId { worker: 0, workers: 1, seed: 0 }, Commands::new());
         let worker = Worker::with(&mut order, &mut data, &rules, id, ring.pool());
         let mut watcher = Watcher { watch, done: 0, commands: &commands };
-        let (clock, cost, calls) = (Clock::Monotonic, Cost::now(), ring.stats().system_calls);
+        let (clock, cost, calls) = (Clock::Monotonic, ResourceUsage::now(), ring.stats().system_calls);
         let start = clock.now();
         let outcome = worker.run(&mut *device, &mut RingTime(&ring), start, &commands, &mut watcher);
         let outcome = outcome.map_err(|error| match data.failure.take() {
@@ -223,7 +223,7 @@ impl Transfer {
             true => flush(&mut *device, &ring).map_err(TransferError::Ring)?,
             false => None,
         };
-        let (elapsed, cost) = (clock.now().since(start), Cost::now().since(cost));
+        let (elapsed, cost) = (clock.now().since(start), ResourceUsage::now().since(cost));
         let system_calls = ring.stats().system_calls - calls;
         data.finish().map_err(TransferError::Output)?;
         let consumed = order.consumed(&mut || (watcher.watch)(watcher.done))?;
@@ -327,7 +327,7 @@ impl Recorder for Watcher<'_> {
     fn interval(&mut self, interval: &Interval) {
         self.done += interval.figures.completed() + interval.figures.counts.errors();
         if !(self.watch)(self.done) {
-            self.commands.give(Command::Stop);
+            self.commands.give(LoadCommand::Stop);
         }
     }
 }

@@ -17,7 +17,7 @@ use brunt_block::Backend;
 use brunt_core::{Clock, Histogram, Nanos};
 use brunt_lab::link::Settings as LinkSettings;
 use brunt_load::decisions;
-use brunt_load::load::{Place, RunOrder};
+use brunt_load::load::{LoadTarget, RunOrder};
 use brunt_load::{LoadError, Recorder};
 use brunt_result::choice::{RingChoice, RingMode};
 use brunt_result::{Interval, Outcome, RequestRecord, Stopped};
@@ -196,8 +196,8 @@ impl<'a> Study<'a> {
     }
 
     /// What a point's load is run on.
-    fn place(&self, index: usize) -> Place {
-        Place { device: self.targets.get(&self.plan.points[index].target).cloned() }
+    fn place(&self, index: usize) -> LoadTarget {
+        LoadTarget { device: self.targets.get(&self.plan.points[index].target).cloned() }
     }
 
     /// The runs in their order; what ends them early without an error becomes the summary's trouble.

@@ -6,19 +6,19 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 /// An IPv6 address, or an IPv4 one in its mapped form (RFC 4291, 2.5.5.2): one word to hash
 /// and compare.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Address(pub u128);
+pub struct IpAddress(pub u128);
 
-impl Address {
+impl IpAddress {
     /// From the four bytes of an IPv4 header.
     #[inline]
-    pub fn v4(bytes: [u8; 4]) -> Address {
-        Address(0xffff_0000_0000 | u128::from(u32::from_be_bytes(bytes)))
+    pub fn v4(bytes: [u8; 4]) -> IpAddress {
+        IpAddress(0xffff_0000_0000 | u128::from(u32::from_be_bytes(bytes)))
     }
 
     /// From the sixteen bytes of an IPv6 header.
     #[inline]
-    pub fn v6(bytes: [u8; 16]) -> Address {
-        Address(u128::from_be_bytes(bytes))
+    pub fn v6(bytes: [u8; 16]) -> IpAddress {
+        IpAddress(u128::from_be_bytes(bytes))
     }
 
     /// The IPv4 address, if it is one.
@@ -27,7 +27,7 @@ impl Address {
     }
 }
 
-impl fmt::Display for Address {
+impl fmt::Display for IpAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.to_v4() {
             Some(v4) => f.pad(&v4.to_string()),
@@ -40,7 +40,7 @@ impl fmt::Display for Address {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Endpoint {
     /// The host.
-    pub address: Address,
+    pub address: IpAddress,
     /// The TCP or UDP port.
     pub port: u16,
 }

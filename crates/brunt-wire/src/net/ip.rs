@@ -1,6 +1,6 @@
 //! IPv4 (RFC 791) and IPv6 (RFC 8200) headers, with what says that a packet is a fragment.
 
-use super::{Address, IpPacket};
+use super::{IpAddress, IpPacket};
 use crate::{Cursor, Malformed, ParseError};
 
 /// Extension headers in a row that are walked over.
@@ -19,9 +19,9 @@ pub struct Payload<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FragmentKey {
     /// Who sent it.
-    pub source: Address,
+    pub source: IpAddress,
     /// To whom.
-    pub destination: Address,
+    pub destination: IpAddress,
     /// The sender's number for the packet.
     pub identification: u32,
     /// The transport.
@@ -87,8 +87,8 @@ fn v4<'a>(
     Ok(IpPacket {
         macs,
         vlan,
-        source: Address::v4([h[12], h[13], h[14], h[15]]),
-        destination: Address::v4([h[16], h[17], h[18], h[19]]),
+        source: IpAddress::v4([h[12], h[13], h[14], h[15]]),
+        destination: IpAddress::v4([h[16], h[17], h[18], h[19]]),
         protocol: h[9],
         payload: Payload {
             // Beyond the total length lies Ethernet's padding.
@@ -114,7 +114,7 @@ fn v6<'a>(
     };
     let mut protocol = cur.u8()?;
     cur.skip(1)?;
-    let address = |bytes: &[u8]| Address::v6(bytes.try_into().expect("16 bytes were taken"));
+    let address = |bytes: &[u8]| IpAddress::v6(bytes.try_into().expect("16 bytes were taken"));
     let source = address(cur.take(16)?);
     let destination = address(cur.take(16)?);
     let mut fragment = None;

@@ -8,9 +8,9 @@ mod ip;
 mod link;
 mod transport;
 
-pub use address::{Address, Endpoint};
+pub use address::{Endpoint, IpAddress};
 pub use ip::{Fragment, FragmentKey, Payload};
-pub use transport::{Tcp, TcpFlags, Transport, Udp, parse_transport};
+pub use transport::{TcpFlags, TcpSegment, Transport, UdpDatagram, parse_transport};
 
 use transport::parse_tcp;
 
@@ -30,9 +30,9 @@ pub struct IpPacket<'a> {
     /// The innermost VLAN's number.
     pub vlan: Option<u16>,
     /// Who sent it.
-    pub source: Address,
+    pub source: IpAddress,
     /// To whom.
-    pub destination: Address,
+    pub destination: IpAddress,
     /// The transport's number ([`PROTOCOL_TCP`], ...).
     pub protocol: u8,
     /// The transport's header and payload, as captured.
@@ -72,11 +72,11 @@ pub struct PlainTcp<'a> {
     /// Destination, then source MAC address.
     pub macs: &'a [u8; 12],
     /// Who sent it.
-    pub source: Address,
+    pub source: IpAddress,
     /// To whom.
-    pub destination: Address,
+    pub destination: IpAddress,
     /// The segment.
-    pub tcp: Tcp<'a>,
+    pub tcp: TcpSegment<'a>,
 }
 
 /// Ethernet's header, then that of IPv4 without options.
@@ -99,8 +99,8 @@ pub fn parse_plain_tcp(link: LinkType, bytes: &[u8]) -> Option<PlainTcp<'_>> {
     let payload = Payload { bytes: &bytes[PLAIN_HEADERS_BYTES..end], wire_len: total - 20 };
     Some(PlainTcp {
         macs: h.first_chunk()?,
-        source: Address::v4([h[26], h[27], h[28], h[29]]),
-        destination: Address::v4([h[30], h[31], h[32], h[33]]),
+        source: IpAddress::v4([h[26], h[27], h[28], h[29]]),
+        destination: IpAddress::v4([h[30], h[31], h[32], h[33]]),
         tcp: parse_tcp(payload).ok()?,
     })
 }

@@ -29,7 +29,7 @@ impl TcpFlags {
 
 /// A TCP segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tcp<'a> {
+pub struct TcpSegment<'a> {
     /// The sender's port.
     pub source_port: u16,
     /// The receiver's port.
@@ -46,7 +46,7 @@ pub struct Tcp<'a> {
 
 /// A UDP datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Udp<'a> {
+pub struct UdpDatagram<'a> {
     /// The sender's port.
     pub source_port: u16,
     /// The receiver's port.
@@ -59,9 +59,9 @@ pub struct Udp<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport<'a> {
     /// A TCP segment.
-    Tcp(Tcp<'a>),
+    Tcp(TcpSegment<'a>),
     /// A UDP datagram.
-    Udp(Udp<'a>),
+    Udp(UdpDatagram<'a>),
     /// Something else, by its number.
     Other(u8),
 }
@@ -87,7 +87,7 @@ pub fn parse_transport(protocol: u8, payload: Payload<'_>) -> Result<Transport<'
                 )
                 .into());
             }
-            Ok(Transport::Udp(Udp {
+            Ok(Transport::Udp(UdpDatagram {
                 source_port: u16::from_be_bytes([h[0], h[1]]),
                 destination_port: u16::from_be_bytes([h[2], h[3]]),
                 payload: Payload { bytes: &bytes[8..bytes.len().min(len)], wire_len: len - 8 },
@@ -98,14 +98,14 @@ pub fn parse_transport(protocol: u8, payload: Payload<'_>) -> Result<Transport<'
 }
 
 #[inline(always)]
-pub(super) fn parse_tcp(payload: Payload<'_>) -> Result<Tcp<'_>, ParseError> {
+pub(super) fn parse_tcp(payload: Payload<'_>) -> Result<TcpSegment<'_>, ParseError> {
     let bytes = payload.bytes;
     let Some(h) = bytes.first_chunk::<20>() else { return Err(ParseError::Incomplete(20)) };
     let header_len = usize::from(h[12] >> 4) * 4;
     if header_len < 20 || header_len > payload.wire_len {
         return Err(Malformed::new(12, "a TCP header is shorter than 20 bytes or leaves the packet").into());
     }
-    Ok(Tcp {
+    Ok(TcpSegment {
         source_port: u16::from_be_bytes([h[0], h[1]]),
         destination_port: u16::from_be_bytes([h[2], h[3]]),
         seq: u32::from_be_bytes([h[4], h[5], h[6], h[7]]),

@@ -1,7 +1,7 @@
 //! The classic file: a 24-byte header, then 16 bytes before each packet
 //! (draft-ietf-opsawg-pcap). Used by [`super::PacketFile`] only.
 
-use super::{CapturedPacket, LinkType, PACKET_BYTES_MAX, Step, u16_at, u32_at};
+use super::{CapturedPacket, LinkType, PACKET_BYTES_MAX, PacketStep, u16_at, u32_at};
 use crate::Malformed;
 
 pub(super) const FILE_HEADER_BYTES: usize = 24;
@@ -36,9 +36,9 @@ impl Classic {
     }
 
     #[inline]
-    pub(super) fn next<'a>(&mut self, buffer: &'a [u8]) -> Result<Step<'a>, Malformed> {
+    pub(super) fn next<'a>(&mut self, buffer: &'a [u8]) -> Result<PacketStep<'a>, Malformed> {
         let Some(header) = buffer.first_chunk::<PACKET_HEADER_BYTES>() else {
-            return Ok(Step::Incomplete(PACKET_HEADER_BYTES));
+            return Ok(PacketStep::Incomplete(PACKET_HEADER_BYTES));
         };
         let field = |at| u32_at(header, at, self.big_endian);
         let captured = field(8);
@@ -46,10 +46,15 @@ impl Classic {
             return Err(Malformed::new(self.at + 8, "a packet claims more than 1 MiB"));
         }
         let end = PACKET_HEADER_BYTES + captured as usize;
-        let Some(bytes) = buffer.get(PACKET_HEADER_BYTES..end) else { return Ok(Step::Incomplete(end)) };
+        let Some(bytes) = buffer.get(PACKET_HEADER_BYTES..end) else {
+            return Ok(PacketStep::Incomplete(end));
+        };
         self.at += end;
         let time_ns = u64::from(field(0)) * 1_000_000_000 + u64::from(field(4)) * self.fraction_ns;
         let wire_len = field(12).max(captured);
-        Ok(Step::Packet(end, CapturedPacket { time_ns, wire_len, interface: 0, link: self.link, bytes }))
+        Ok(PacketStep::Packet(
+            end,
+            CapturedPacket { time_ns, wire_len, interface: 0, link: self.link, bytes },
+        ))
     }
 }

@@ -74,7 +74,7 @@ pub struct CapturedPacket<'a> {
 
 /// What [`PacketFile::next`] found at the start of the buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step<'a> {
+pub enum PacketStep<'a> {
     /// A packet; drop this many bytes from the buffer afterwards.
     Packet(usize, CapturedPacket<'a>),
     /// Something that is no packet; drop this many bytes.
@@ -113,7 +113,7 @@ impl PacketFile {
     /// # Errors
     /// The file is no packet file, or is damaged here: nothing after this place can be trusted.
     #[inline]
-    pub fn next<'a>(&mut self, buffer: &'a [u8]) -> Result<Step<'a>, Malformed> {
+    pub fn next<'a>(&mut self, buffer: &'a [u8]) -> Result<PacketStep<'a>, Malformed> {
         match &mut self.format {
             Format::Classic(classic) => classic.next(buffer),
             Format::Ng(ng) => ng.next(buffer),
@@ -122,8 +122,8 @@ impl PacketFile {
     }
 
     #[cold]
-    fn open<'a>(&mut self, buffer: &'a [u8]) -> Result<Step<'a>, Malformed> {
-        let Some(magic) = buffer.first_chunk::<4>() else { return Ok(Step::Incomplete(4)) };
+    fn open<'a>(&mut self, buffer: &'a [u8]) -> Result<PacketStep<'a>, Malformed> {
+        let Some(magic) = buffer.first_chunk::<4>() else { return Ok(PacketStep::Incomplete(4)) };
         if *magic == ng::SECTION_HEADER_BLOCK.to_be_bytes() {
             let mut ng = ng::Ng::default();
             let step = ng.next(buffer)?;
@@ -131,10 +131,10 @@ impl PacketFile {
             return Ok(step);
         }
         let Some(header) = buffer.first_chunk::<{ classic::FILE_HEADER_BYTES }>() else {
-            return Ok(Step::Incomplete(classic::FILE_HEADER_BYTES));
+            return Ok(PacketStep::Incomplete(classic::FILE_HEADER_BYTES));
         };
         self.format = Format::Classic(classic::Classic::open(header)?);
-        Ok(Step::Skip(classic::FILE_HEADER_BYTES))
+        Ok(PacketStep::Skip(classic::FILE_HEADER_BYTES))
     }
 }
 

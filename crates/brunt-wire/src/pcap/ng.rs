@@ -3,7 +3,7 @@
 //! others skipped. Used by [`super::PacketFile`] only.
 
 use super::{
-    BLOCK_BYTES_MAX, CapturedPacket, INTERFACES_MAX, LinkType, PACKET_BYTES_MAX, Step, u16_at, u32_at,
+    BLOCK_BYTES_MAX, CapturedPacket, INTERFACES_MAX, LinkType, PACKET_BYTES_MAX, PacketStep, u16_at, u32_at,
 };
 use crate::Malformed;
 
@@ -35,9 +35,9 @@ pub(super) struct Ng {
 
 impl Ng {
     #[inline]
-    pub(super) fn next<'a>(&mut self, buffer: &'a [u8]) -> Result<Step<'a>, Malformed> {
+    pub(super) fn next<'a>(&mut self, buffer: &'a [u8]) -> Result<PacketStep<'a>, Malformed> {
         if buffer.len() < 12 {
-            return Ok(Step::Incomplete(12));
+            return Ok(PacketStep::Incomplete(12));
         }
         let mut kind = u32_at(buffer, 0, self.big_endian);
         // The section header's type reads the same in both orders; its magic tells the order.
@@ -54,7 +54,7 @@ impl Ng {
             return Err(Malformed::new(self.at + 4, "a block's length is not 12 bytes to 16 MiB in fours"));
         }
         let length = length as usize;
-        let Some(block) = buffer.get(..length) else { return Ok(Step::Incomplete(length)) };
+        let Some(block) = buffer.get(..length) else { return Ok(PacketStep::Incomplete(length)) };
         let start = self.at;
         self.at += length;
         let body = &block[8..length - 4];
@@ -77,8 +77,8 @@ impl Ng {
             _ => None,
         };
         Ok(match packet {
-            Some(packet) => Step::Packet(length, packet),
-            None => Step::Skip(length),
+            Some(packet) => PacketStep::Packet(length, packet),
+            None => PacketStep::Skip(length),
         })
     }
 

@@ -10,12 +10,12 @@ fn walk(file: &[u8]) -> (Vec<Seen>, Result<usize, Malformed>) {
     let mut at = 0;
     loop {
         match state.next(&file[at..]) {
-            Ok(Step::Packet(used, p)) => {
+            Ok(PacketStep::Packet(used, p)) => {
                 packets.push((p.time_ns, p.wire_len, p.link, p.bytes.to_vec()));
                 at += used;
             }
-            Ok(Step::Skip(used)) => at += used,
-            Ok(Step::Incomplete(need)) => {
+            Ok(PacketStep::Skip(used)) => at += used,
+            Ok(PacketStep::Incomplete(need)) => {
                 assert!(need > file.len() - at, "asks for {need} and has {}", file.len() - at);
                 return (packets, Ok(file.len() - at));
             }

@@ -99,7 +99,7 @@ pub struct SysCredentials<'a> {
 
 /// The header of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Call<'a> {
+pub struct RpcCall<'a> {
     /// Pairs with the reply's.
     pub xid: Xid,
     /// What is called: [`super::PROGRAM_NFS`], ...
@@ -129,7 +129,7 @@ pub struct CallLayout {
     body_at: u16,
 }
 
-impl Call<'_> {
+impl RpcCall<'_> {
     /// Where everything lies. A header has at most 40 bytes and two bodies of 400.
     #[inline]
     pub fn layout(&self) -> CallLayout {
@@ -148,12 +148,12 @@ impl Call<'_> {
 impl CallLayout {
     /// The header, from a copy of the message it was read from; `None` when that is shorter.
     #[inline]
-    pub fn of<'a>(&self, message: &'a [u8]) -> Option<Call<'a>> {
+    pub fn of<'a>(&self, message: &'a [u8]) -> Option<RpcCall<'a>> {
         let [credentials_len, verifier_len] = self.lens.map(usize::from);
         let header = message.get(..usize::from(self.body_at))?;
         let verifier_at = CREDENTIALS_AT + credentials_len.next_multiple_of(4) + 8;
         let body = |at: usize, len: usize| header.get(at..at + len);
-        Some(Call {
+        Some(RpcCall {
             xid: self.xid,
             program: self.program,
             version: self.version,
@@ -183,7 +183,7 @@ pub enum ReplyStatus {
 
 /// The header of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reply<'a> {
+pub struct RpcReply<'a> {
     /// The call's.
     pub xid: Xid,
     /// How it went.
@@ -196,11 +196,11 @@ pub struct Reply<'a> {
 
 /// A message's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Message<'a> {
+pub enum RpcMessage<'a> {
     /// A call.
-    Call(Call<'a>),
+    Call(RpcCall<'a>),
     /// A reply.
-    Reply(Reply<'a>),
+    Reply(RpcReply<'a>),
 }
 
 /// Reads the header at the start of a message (after the record mark).
@@ -208,11 +208,11 @@ pub enum Message<'a> {
 /// # Errors
 /// Cut short, or no RPC.
 #[inline]
-pub fn parse(bytes: &[u8]) -> Result<Message<'_>, ParseError> {
+pub fn parse(bytes: &[u8]) -> Result<RpcMessage<'_>, ParseError> {
     if let Some(call) = plain_call(bytes) {
-        Ok(Message::Call(call))
+        Ok(RpcMessage::Call(call))
     } else if let Some(reply) = plain_reply(bytes) {
-        Ok(Message::Reply(reply))
+        Ok(RpcMessage::Reply(reply))
     } else {
         parse_any(bytes)
     }
@@ -244,7 +244,7 @@ fn whole_auth(bytes: &[u8], flavor: u32, len: u32, at: usize) -> Option<(OpaqueA
 // Inlined without exception, as `plain_reply`: the parts then never leave the registers, where a copy of
 // them would wait for each to be stored.
 #[inline(always)]
-pub fn plain_call(bytes: &[u8]) -> Option<Call<'_>> {
+pub fn plain_call(bytes: &[u8]) -> Option<RpcCall<'_>> {
     let fixed = bytes.first_chunk::<CREDENTIALS_AT>()?;
     if word(fixed, 4) != 0 || word(fixed, 8) != 2 {
         return None;
@@ -252,7 +252,7 @@ pub fn plain_call(bytes: &[u8]) -> Option<Call<'_>> {
     let (credentials, at) = whole_auth(bytes, word(fixed, 24), word(fixed, 28), CREDENTIALS_AT)?;
     let lead = bytes.get(at..)?.first_chunk::<8>()?;
     let (verifier, body_at) = whole_auth(bytes, word(lead, 0), word(lead, 4), at + 8)?;
-    (body_at <= bytes.len()).then_some(Call {
+    (body_at <= bytes.len()).then_some(RpcCall {
         xid: Xid(word(fixed, 0)),
         program: word(fixed, 12),
         version: word(fixed, 16),
@@ -265,14 +265,14 @@ pub fn plain_call(bytes: &[u8]) -> Option<Call<'_>> {
 
 /// The header of a reply that was accepted and succeeded, likewise.
 #[inline(always)]
-pub fn plain_reply(bytes: &[u8]) -> Option<Reply<'_>> {
+pub fn plain_reply(bytes: &[u8]) -> Option<RpcReply<'_>> {
     let fixed = bytes.first_chunk::<20>()?;
     if word(fixed, 4) != 1 || word(fixed, 8) != 0 {
         return None;
     }
     let (verifier, at) = whole_auth(bytes, word(fixed, 12), word(fixed, 16), 20)?;
     let accepted = u32::from_be_bytes(*bytes.get(at..)?.first_chunk()?);
-    (accepted == 0).then_some(Reply {
+    (accepted == 0).then_some(RpcReply {
         xid: Xid(word(fixed, 0)),
         status: ReplyStatus::Success,
         verifier: Some(verifier),
@@ -281,29 +281,29 @@ pub fn plain_reply(bytes: &[u8]) -> Option<Reply<'_>> {
 }
 
 #[cold]
-fn parse_any(bytes: &[u8]) -> Result<Message<'_>, ParseError> {
+fn parse_any(bytes: &[u8]) -> Result<RpcMessage<'_>, ParseError> {
     let mut cur = Cursor::new(bytes);
     let xid = Xid(cur.u32()?);
     match cur.u32()? {
-        0 => call(cur, xid).map(Message::Call),
-        1 => reply(cur, xid).map(Message::Reply),
+        0 => call(cur, xid).map(RpcMessage::Call),
+        1 => reply(cur, xid).map(RpcMessage::Reply),
         _ => Err(cur.malformed(4, "an RPC message is a call (0) or a reply (1)")),
     }
 }
 
 #[inline]
-fn call<'a>(mut cur: Cursor<'a>, xid: Xid) -> Result<Call<'a>, ParseError> {
+fn call<'a>(mut cur: Cursor<'a>, xid: Xid) -> Result<RpcCall<'a>, ParseError> {
     if cur.u32()? != 2 {
         return Err(cur.malformed(4, "the RPC version is 2"));
     }
     let (program, version, procedure) = (cur.u32()?, cur.u32()?, cur.u32()?);
     let credentials = auth(&mut cur)?;
     let verifier = auth(&mut cur)?;
-    Ok(Call { xid, program, version, procedure, credentials, verifier, body_at: cur.at() })
+    Ok(RpcCall { xid, program, version, procedure, credentials, verifier, body_at: cur.at() })
 }
 
 #[inline]
-fn reply<'a>(mut cur: Cursor<'a>, xid: Xid) -> Result<Reply<'a>, ParseError> {
+fn reply<'a>(mut cur: Cursor<'a>, xid: Xid) -> Result<RpcReply<'a>, ParseError> {
     match cur.u32()? {
         0 => {
             let verifier = Some(auth(&mut cur)?);
@@ -316,7 +316,7 @@ fn reply<'a>(mut cur: Cursor<'a>, xid: Xid) -> Result<Reply<'a>, ParseError> {
                 5 => ReplyStatus::SystemErr,
                 _ => return Err(cur.malformed(4, "accept_stat is 0 to 5")),
             };
-            Ok(Reply { xid, status, verifier, body_at: cur.at() })
+            Ok(RpcReply { xid, status, verifier, body_at: cur.at() })
         }
         1 => {
             let status = match cur.u32()? {
@@ -324,7 +324,7 @@ fn reply<'a>(mut cur: Cursor<'a>, xid: Xid) -> Result<Reply<'a>, ParseError> {
                 1 => ReplyStatus::AuthError(cur.u32()?),
                 _ => return Err(cur.malformed(4, "reject_stat is 0 or 1")),
             };
-            Ok(Reply { xid, status, verifier: None, body_at: cur.at() })
+            Ok(RpcReply { xid, status, verifier: None, body_at: cur.at() })
         }
         _ => Err(cur.malformed(4, "reply_stat is 0 or 1")),
     }

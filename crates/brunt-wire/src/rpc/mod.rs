@@ -5,7 +5,7 @@
 mod header;
 
 pub use header::{
-    AuthFlavor, Call, CallLayout, MARK_BYTES, Message, OpaqueAuth, RecordMark, Reply, ReplyStatus,
+    AuthFlavor, CallLayout, MARK_BYTES, OpaqueAuth, RecordMark, ReplyStatus, RpcCall, RpcMessage, RpcReply,
     SysCredentials, parse, plain_call, plain_reply,
 };
 

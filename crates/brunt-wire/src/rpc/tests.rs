@@ -11,7 +11,7 @@ fn call_bytes() -> &'static [u8] {
 fn real_call() {
     let mark = RecordMark::from_bytes(*call_bytes().first_chunk().unwrap());
     assert_eq!(mark, RecordMark { len: 68, last: true });
-    let Ok(Message::Call(call)) = parse(&call_bytes()[MARK_BYTES..]) else { panic!() };
+    let Ok(RpcMessage::Call(call)) = parse(&call_bytes()[MARK_BYTES..]) else { panic!() };
     assert_eq!((call.program, call.version, call.procedure), (PROGRAM_MOUNT, 3, 0));
     let sys = call.credentials.sys().unwrap();
     assert_eq!((sys.machine_name, sys.uid, sys.gid, sys.groups), (&b"libnfs"[..], 0, 0, &[][..]));
@@ -24,7 +24,7 @@ fn real_call() {
 fn replies() {
     let check = |words: &[u32], status, body_at| {
         let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_be_bytes()).collect();
-        let Ok(Message::Reply(reply)) = parse(&bytes) else { panic!("{words:?}: {:?}", parse(&bytes)) };
+        let Ok(RpcMessage::Reply(reply)) = parse(&bytes) else { panic!("{words:?}: {:?}", parse(&bytes)) };
         assert_eq!((reply.xid, reply.status, reply.body_at), (Xid(9), status, body_at));
         for end in 0..body_at {
             assert!(matches!(parse(&bytes[..end]), Err(ParseError::Incomplete(n)) if n > end));
@@ -58,7 +58,7 @@ fn nonsense() {
 #[test]
 fn layouts() {
     let check = |bytes: &[u8]| {
-        let Ok(Message::Call(call)) = parse(bytes) else { panic!("{:?}", parse(bytes)) };
+        let Ok(RpcMessage::Call(call)) = parse(bytes) else { panic!("{:?}", parse(bytes)) };
         let layout = call.layout();
         assert_eq!(layout.of(bytes), Some(call));
         assert_eq!(layout.of(&bytes[..call.body_at - 1]), None);

@@ -89,7 +89,7 @@ pub fn vpd(code: u8, body: &[u8]) -> Vec<u8> {
 
 /// The names in the device identification page.
 #[derive(Clone, Debug)]
-pub struct Identity<'a> {
+pub struct DeviceIdentification<'a> {
     /// T10 vendor identification.
     pub vendor: &'a str,
     /// Vendor-specific identifier: the serial number.
@@ -103,7 +103,7 @@ pub struct Identity<'a> {
 }
 
 /// Body of the device identification page (SPC-4, 7.8.6).
-pub fn device_identification(identity: &Identity<'_>) -> Vec<u8> {
+pub fn device_identification(identity: &DeviceIdentification<'_>) -> Vec<u8> {
     let mut out = Vec::new();
     let mut descriptor = |codes: u8, kind: u8, bytes: &[u8]| {
         out.extend_from_slice(&[codes, kind, 0, bytes.len() as u8]);
@@ -301,7 +301,7 @@ mod tests {
     /// Designators add up to the page, each a multiple of what its type wants.
     #[test]
     fn designators() {
-        let body = device_identification(&Identity {
+        let body = device_identification(&DeviceIdentification {
             vendor: "BRUNT",
             serial: "0001",
             naa: [0x30, 0, 0, 0, 0, 0, 0, 1],

@@ -6,7 +6,7 @@ use super::sense::{Sense, key};
 
 /// What a MODE SELECT can change, and the rest of what the pages show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct ModeSettings {
     /// WCE: a write may be answered before it is on stable storage.
     pub write_cache: bool,
     /// SWP: the application client asked for write protection.
@@ -33,7 +33,7 @@ const EXCEPTIONS: u8 = 0x1c;
 pub const ALL_PAGES: u8 = 0x3f;
 const PAGES: [u8; 3] = [CACHING, CONTROL, EXCEPTIONS];
 
-fn push_page(out: &mut Vec<u8>, code: u8, settings: &Settings, changeable: bool) {
+fn push_page(out: &mut Vec<u8>, code: u8, settings: &ModeSettings, changeable: bool) {
     let start = out.len();
     let length = if code == CACHING { 0x12 } else { 0x0a };
     out.extend_from_slice(&[code, length]);
@@ -57,7 +57,7 @@ fn push_page(out: &mut Vec<u8>, code: u8, settings: &Settings, changeable: bool)
 }
 
 /// The pages that `code` and `subpage` name; `None`: we have no such page.
-pub fn pages(code: u8, subpage: u8, settings: &Settings, control: PageControl) -> Option<Vec<u8>> {
+pub fn pages(code: u8, subpage: u8, settings: &ModeSettings, control: PageControl) -> Option<Vec<u8>> {
     let mut out = Vec::new();
     let changeable = control == PageControl::Changeable;
     match (code, subpage) {
@@ -134,10 +134,10 @@ fn bad_field(byte: usize) -> Sense {
 pub fn parse_select(
     ten: bool,
     list: &[u8],
-    now: &Settings,
+    now: &ModeSettings,
     blocks: u64,
     block_bytes: u32,
-) -> Result<Settings, Sense> {
+) -> Result<ModeSettings, Sense> {
     let mut settings = *now;
     if list.is_empty() {
         return Ok(settings);
@@ -226,8 +226,8 @@ fn check_descriptor(
 mod tests {
     use super::*;
 
-    const NOW: Settings =
-        Settings { write_cache: false, software_write_protect: false, descriptor_sense: false };
+    const NOW: ModeSettings =
+        ModeSettings { write_cache: false, software_write_protect: false, descriptor_sense: false };
 
     fn list(ten: bool, change: impl Fn(&mut Vec<u8>)) -> Vec<u8> {
         let pages = pages(ALL_PAGES, 0, &NOW, PageControl::Current).unwrap();
@@ -247,7 +247,8 @@ mod tests {
                 l[at + 20 + 4] |= 0x08;
                 l[at + 20 + 2] |= 0x04;
             });
-            let every = Settings { write_cache: true, software_write_protect: true, descriptor_sense: true };
+            let every =
+                ModeSettings { write_cache: true, software_write_protect: true, descriptor_sense: true };
             assert_eq!(parse_select(ten, &changed, &NOW, 1000, 512), Ok(every));
             // GLTSD is not changeable, the block length neither, page 3F not selectable.
             for (byte, flip) in [(at + 22, 0x02), (at - 1, 0x01), (at, 0x37), (at + 1, 1)] {

@@ -32,7 +32,7 @@ pub enum Which {
 
 /// One command.
 #[derive(Clone, Copy, Debug)]
-pub struct Opcode {
+pub struct CommandDescriptor {
     /// Operation code.
     pub opcode: u8,
     /// Service action, for codes that have them.
@@ -55,8 +55,8 @@ const fn row(
     access: Access,
     which: Which,
     timeouts_s: (u32, u32),
-) -> Opcode {
-    Opcode { opcode: usage[0], service_action: None, name, usage, access, which, timeouts_s }
+) -> CommandDescriptor {
+    CommandDescriptor { opcode: usage[0], service_action: None, name, usage, access, which, timeouts_s }
 }
 
 const fn action(
@@ -65,9 +65,9 @@ const fn action(
     access: Access,
     which: Which,
     timeouts_s: (u32, u32),
-) -> Opcode {
+) -> CommandDescriptor {
     let sa = usage[1] & 0x1f;
-    Opcode { opcode: usage[0], service_action: Some(sa), name, usage, access, which, timeouts_s }
+    CommandDescriptor { opcode: usage[0], service_action: Some(sa), name, usage, access, which, timeouts_s }
 }
 
 const F: u8 = 0xff;
@@ -83,7 +83,7 @@ use Which::{All, Thin};
 
 /// All of them, in order of code and service action.
 #[rustfmt::skip]
-pub const OPCODES: &[Opcode] = &[
+pub const OPCODES: &[CommandDescriptor] = &[
     row("TEST UNIT READY", &[op::TEST_UNIT_READY, 0, 0, 0, 0, C], Persistent, All, SHORT),
     row("REQUEST SENSE", &[op::REQUEST_SENSE, 1, 0, 0, F, C], Always, All, SHORT),
     row("READ(6)", &[op::READ_6, 0x1f, F, F, F, C], Read, All, SHORT),
@@ -153,7 +153,7 @@ pub const OPCODES: &[Opcode] = &[
 /// What the table says about a code and service action, for a logical unit that `has` them.
 pub enum Lookup {
     /// This row.
-    Found(&'static Opcode),
+    Found(&'static CommandDescriptor),
     /// The code is known, this service action is not.
     NoSuchAction,
     /// Not known.
@@ -173,7 +173,7 @@ pub fn lookup(cdb: &[u8; 16], has: impl Fn(Which) -> bool) -> Lookup {
     if known { Lookup::NoSuchAction } else { Lookup::NoSuchCode }
 }
 
-fn push_timeouts(out: &mut Vec<u8>, row: &Opcode) {
+fn push_timeouts(out: &mut Vec<u8>, row: &CommandDescriptor) {
     out.extend_from_slice(&[0x00, 0x0a, 0, 0]);
     out.extend_from_slice(&row.timeouts_s.0.to_be_bytes());
     out.extend_from_slice(&row.timeouts_s.1.to_be_bytes());
@@ -196,7 +196,7 @@ pub fn report_all(has: impl Fn(Which) -> bool, rctd: bool) -> Vec<u8> {
 }
 
 /// The one_command parameter data (SPC-4, 6.27.3); `None`: not supported.
-pub fn report_one(row: Option<&Opcode>, rctd: bool) -> Vec<u8> {
+pub fn report_one(row: Option<&CommandDescriptor>, rctd: bool) -> Vec<u8> {
     let Some(row) = row else { return vec![0, 0x01, 0, 0] };
     let mut out = vec![0, 0x03 | u8::from(rctd) << 7];
     out.extend_from_slice(&(row.usage.len() as u16).to_be_bytes());
@@ -216,7 +216,7 @@ mod tests {
     #[test]
     fn table_is_sound() {
         for pair in OPCODES.windows(2) {
-            let id = |row: &Opcode| (row.opcode, row.service_action);
+            let id = |row: &CommandDescriptor| (row.opcode, row.service_action);
             assert!(id(&pair[0]) < id(&pair[1]), "{} before {}", pair[0].name, pair[1].name);
         }
         for row in OPCODES {

@@ -3,7 +3,7 @@
 /// SCSI status codes (SAM-5, 5.3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // the standard's own names
-pub enum Status {
+pub enum ScsiStatus {
     Good,
     CheckCondition,
     ConditionMet,
@@ -16,34 +16,34 @@ pub enum Status {
     Other(u8),
 }
 
-impl Status {
+impl ScsiStatus {
     /// From its byte.
-    pub const fn from_byte(byte: u8) -> Status {
+    pub const fn from_byte(byte: u8) -> ScsiStatus {
         match byte {
-            0x00 => Status::Good,
-            0x02 => Status::CheckCondition,
-            0x04 => Status::ConditionMet,
-            0x08 => Status::Busy,
-            0x18 => Status::ReservationConflict,
-            0x28 => Status::TaskSetFull,
-            0x30 => Status::AcaActive,
-            0x40 => Status::TaskAborted,
-            other => Status::Other(other),
+            0x00 => ScsiStatus::Good,
+            0x02 => ScsiStatus::CheckCondition,
+            0x04 => ScsiStatus::ConditionMet,
+            0x08 => ScsiStatus::Busy,
+            0x18 => ScsiStatus::ReservationConflict,
+            0x28 => ScsiStatus::TaskSetFull,
+            0x30 => ScsiStatus::AcaActive,
+            0x40 => ScsiStatus::TaskAborted,
+            other => ScsiStatus::Other(other),
         }
     }
 
     /// Its byte.
     pub const fn to_byte(self) -> u8 {
         match self {
-            Status::Good => 0x00,
-            Status::CheckCondition => 0x02,
-            Status::ConditionMet => 0x04,
-            Status::Busy => 0x08,
-            Status::ReservationConflict => 0x18,
-            Status::TaskSetFull => 0x28,
-            Status::AcaActive => 0x30,
-            Status::TaskAborted => 0x40,
-            Status::Other(byte) => byte,
+            ScsiStatus::Good => 0x00,
+            ScsiStatus::CheckCondition => 0x02,
+            ScsiStatus::ConditionMet => 0x04,
+            ScsiStatus::Busy => 0x08,
+            ScsiStatus::ReservationConflict => 0x18,
+            ScsiStatus::TaskSetFull => 0x28,
+            ScsiStatus::AcaActive => 0x30,
+            ScsiStatus::TaskAborted => 0x40,
+            ScsiStatus::Other(byte) => byte,
         }
     }
 }

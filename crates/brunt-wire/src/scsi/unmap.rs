@@ -5,7 +5,7 @@ use crate::Malformed;
 
 /// A run of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Extent {
+pub struct UnmapDescriptor {
     /// First block.
     pub lba: u64,
     /// How many.
@@ -17,18 +17,18 @@ pub struct Extent {
 ///
 /// # Errors
 /// Data shorter than the header.
-pub fn parse(list: &[u8]) -> Result<impl Iterator<Item = Extent> + '_, Malformed> {
+pub fn parse(list: &[u8]) -> Result<impl Iterator<Item = UnmapDescriptor> + '_, Malformed> {
     if list.len() < 8 {
         return Err(Malformed::new(list.len(), "an UNMAP parameter list has a header of 8 bytes"));
     }
     let bytes = usize::from(be16(list, 2));
     let body = &list[8..list.len().min(8 + bytes)];
-    Ok(body.chunks_exact(16).map(|d| Extent { lba: be64(d, 0), blocks: be32(d, 8) }))
+    Ok(body.chunks_exact(16).map(|d| UnmapDescriptor { lba: be64(d, 0), blocks: be32(d, 8) }))
 }
 
 /// The answer to GET LBA STATUS: extents with their provisioning status (0 mapped, 1 deallocated,
 /// 2 anchored).
-pub fn lba_status(extents: &[(Extent, u8)]) -> Vec<u8> {
+pub fn lba_status(extents: &[(UnmapDescriptor, u8)]) -> Vec<u8> {
     let mut out = vec![0; 8];
     for (extent, status) in extents {
         out.extend_from_slice(&extent.lba.to_be_bytes());
@@ -59,13 +59,13 @@ mod tests {
             }
         }
         let first = parse(&list).unwrap().next();
-        assert_eq!(first, Some(Extent { lba: 1, blocks: 9 }));
+        assert_eq!(first, Some(UnmapDescriptor { lba: 1, blocks: 9 }));
     }
 
     /// The status list says its own length.
     #[test]
     fn status() {
-        let out = lba_status(&[(Extent { lba: 7, blocks: 8 }, 1)]);
+        let out = lba_status(&[(UnmapDescriptor { lba: 7, blocks: 8 }, 1)]);
         assert_eq!((out.len(), out[3], out[20]), (24, 20, 1));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use brunt_block::backends::tcp::{Sink as Server, SinkConfig, SinkListener};
+use brunt_block::backends::tcp::{SinkConfig, SinkListener, TcpSink as Server};
 use brunt_block::socket::SocketOptions;
 use brunt_core::units::{format_size, parse_size};
 use serde_json::json;

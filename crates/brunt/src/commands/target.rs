@@ -12,7 +12,7 @@ use brunt_core::units::{format_size, parse_size};
 use brunt_iscsi::chap::Credentials;
 use brunt_iscsi::params::DigestPolicy;
 use brunt_iscsi::scsi::{FileStore, LogicalUnit, LunMap, LunOptions};
-use brunt_iscsi::target_node::{Listener, Server, StartError, TargetConfig, TargetStats};
+use brunt_iscsi::target_node::{Listener, StartError, TargetConfig, TargetServer, TargetStats};
 use brunt_study::control::{self, Local};
 use serde_json::json;
 
@@ -170,7 +170,7 @@ impl super::Subcommand for Target {
             handles.push((lun as u16, unit.backend().handles()));
             units.push((lun as u16, unit));
         }
-        let server = Server::start(config, LunMap::new(units)).map_err(|error| match error {
+        let server = TargetServer::start(config, LunMap::new(units)).map_err(|error| match error {
             StartError::Listen { .. } => {
                 Failure::failed(error).advise("choose another --portal; port 0 picks a free one")
             }

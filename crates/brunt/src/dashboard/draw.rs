@@ -8,7 +8,7 @@ use std::time::Duration;
 use brunt_core::Nanos;
 use brunt_core::units::format_grouped;
 
-use super::state::{Kind, State};
+use super::state::{KindRate, State};
 
 /// Narrower than this the lines stay as they are at this width.
 const COLUMNS_MIN: usize = 20;
@@ -174,7 +174,7 @@ fn row<'a>(mut line: Line<'a>, name: &str, figure: &str, history: &[f64], more_i
 }
 
 /// A line for each kind of operation, where there are several.
-fn kinds(kinds: &[Kind]) -> impl Iterator<Item = String> {
+fn kinds(kinds: &[KindRate]) -> impl Iterator<Item = String> {
     let hidden = kinds.len().saturating_sub(KINDS_MAX);
     let shown = kinds.iter().take(KINDS_MAX).map(|kind| {
         let mean = kind.mean_us.map_or_else(|| "-".into(), micros);

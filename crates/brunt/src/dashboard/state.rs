@@ -29,9 +29,9 @@ pub struct State {
     /// When its workers started.
     pub started: Option<Nanos>,
     /// What it did lately.
-    pub history: VecDeque<Stretch>,
+    pub history: VecDeque<RecentRates>,
     /// Kinds of operations in the last stretch, where the load makes several.
-    pub kinds: Vec<Kind>,
+    pub kinds: Vec<KindRate>,
     /// How its requests ended.
     pub counts: Counts,
     /// Its attempts after the first.
@@ -56,7 +56,7 @@ pub struct State {
 
 /// A part of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Stretch {
+pub struct RecentRates {
     /// In requests a second.
     pub requests_per_second: f64,
     /// In bytes a second.
@@ -67,7 +67,7 @@ pub struct Stretch {
 
 /// One kind of operation in a part of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Kind {
+pub struct KindRate {
     /// Which.
     pub op: OpKind,
     /// In requests a second.
@@ -107,8 +107,8 @@ impl Open {
     }
 
     /// The kinds, if there are several.
-    fn several_kinds(&self) -> Vec<Kind> {
-        let kind = |&(op, [done, in_time], nanos): &(OpKind, [u64; 2], f64)| Kind {
+    fn several_kinds(&self) -> Vec<KindRate> {
+        let kind = |&(op, [done, in_time], nanos): &(OpKind, [u64; 2], f64)| KindRate {
             op,
             requests_per_second: in_time as f64 / self.length.as_secs_f64(),
             mean_us: (done > 0).then(|| nanos / done as f64 / 1e3),
@@ -196,7 +196,7 @@ impl State {
         if self.history.len() == HISTORY_MAX {
             self.history.pop_front();
         }
-        self.history.push_back(Stretch {
+        self.history.push_back(RecentRates {
             requests_per_second: open.requests as f64 / seconds,
             bytes_per_second: open.bytes as f64 / seconds,
             p99_us: open.response.percentile(99.0).map(|nanos| nanos.0 as f64 / 1e3),
@@ -402,7 +402,7 @@ pub mod tests {
             both.figures.merge(&trims);
             state.event(&Event::Interval(both.into()), at(200));
         }
-        let kind = |op, requests_per_second, us| Kind { op, requests_per_second, mean_us: Some(us) };
+        let kind = |op, requests_per_second, us| KindRate { op, requests_per_second, mean_us: Some(us) };
         assert_eq!(state.kinds, [kind(OpKind::Read, 1000.0, 100.0), kind(OpKind::Unmap, 200.0, 200.0)]);
         assert!(state.interval_line(at(200)).contains("1200 requests/s (read 1000, unmap 200)"));
     }

@@ -12,7 +12,7 @@ use brunt_wire::iscsi::pdu::{
     ScsiCommand, ScsiResponse, TaskManagementRequest, TextRequest, U24, code, lun_field, padded,
 };
 use brunt_wire::iscsi::{Bhs, Opcode, text};
-use brunt_wire::scsi::sense::{Sense, Status};
+use brunt_wire::scsi::sense::{ScsiStatus, Sense};
 use zerocopy::IntoBytes;
 
 /// A target that is silent for so long has nothing to say, also on a busy machine.
@@ -48,7 +48,7 @@ impl Pdu {
 #[derive(Clone, Debug)]
 pub struct Ended {
     /// Its status.
-    pub status: Status,
+    pub status: ScsiStatus,
     /// Sense data, when there was some.
     pub sense: Option<Sense>,
     /// All Data-In, in place.
@@ -239,7 +239,7 @@ impl Raw {
                     arrived[at..at + pdu.data.len()].copy_from_slice(&pdu.data);
                     if data_in.flags & code::response::STATUS != 0 {
                         return Ended {
-                            status: Status::from_byte(data_in.status),
+                            status: ScsiStatus::from_byte(data_in.status),
                             sense: None,
                             data: arrived,
                             residual: residual(data_in.flags, data_in.residual_count.get()),
@@ -250,7 +250,7 @@ impl Raw {
                     let response = ScsiResponse::view(&pdu.bhs);
                     assert_eq!(response.initiator_task_tag.get(), task_tag, "a response to another task");
                     return Ended {
-                        status: Status::from_byte(response.status),
+                        status: ScsiStatus::from_byte(response.status),
                         // RFC 7143, 11.4.7: SenseLength in two bytes, then the sense data.
                         sense: pdu.data.get(2..).and_then(Sense::parse),
                         data: arrived,
@@ -363,7 +363,7 @@ impl Raw {
     /// Test Unit Ready until the unit attentions are told.
     pub fn settle(&mut self, lun: u16) {
         for _ in 0..16 {
-            if self.read(lun, &[0; 6], 0).status == Status::Good {
+            if self.read(lun, &[0; 6], 0).status == ScsiStatus::Good {
                 return;
             }
         }

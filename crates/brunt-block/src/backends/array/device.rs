@@ -12,11 +12,13 @@ use std::time::Duration;
 
 use brunt_core::{Clock, Nanos};
 
-use super::layout::{Layout, Level, Place};
-use super::state::{ArrayControl, View};
+use super::layout::{ChunkExtent, Layout, Level};
+use super::state::{ArrayControl, ArrayView};
 use super::xor::xor;
 use crate::backends::in_range;
-use crate::{Backend, Buf, Completion, Device, DeviceError, DeviceInfo, Health, Op, Refusal, Request, Ring};
+use crate::{
+    Backend, Buf, Completion, Device, DeviceError, DeviceInfo, Health, Op, RefusalKind, Request, Ring,
+};
 
 /// Between tries for locks that another thread has.
 const LOCK_LOOK: Duration = Duration::from_micros(50);
@@ -109,7 +111,7 @@ pub(super) struct ArrayDevice {
     ring: Ring,
     members: Vec<Box<dyn Device>>,
     queues: Vec<VecDeque<Request>>,
-    view: View,
+    view: ArrayView,
     generation: u64,
     tasks: Vec<Task>,
     free_tasks: Vec<u32>,
@@ -308,7 +310,7 @@ impl ArrayDevice {
             return;
         }
         let (offset, left) = (task.offset + task.cursor, task.len - task.cursor);
-        let Place { stripe, slot, member_offset, len } = self.layout.place(offset, left);
+        let ChunkExtent { stripe, slot, member_offset, len } = self.layout.place(offset, left);
         let whole = self.layout.stripe_bytes();
         let writes = task.op != Some(Op::Read);
         part.full =
@@ -711,7 +713,7 @@ impl ArrayDevice {
     fn fail_part(&mut self, number: u32) {
         let part = &mut self.parts[number as usize];
         // Unless a member has said something better.
-        let gone = DeviceError::refused(Refusal::Unreachable);
+        let gone = DeviceError::refused(RefusalKind::Unreachable);
         let error = part.error.take().or(part.overcome.take()).unwrap_or(gone);
         self.tasks[part.task as usize].error.get_or_insert(error);
         self.end(number);

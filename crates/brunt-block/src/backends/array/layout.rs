@@ -56,7 +56,7 @@ pub struct Layout {
 
 /// A part of a request that lies in one chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct ChunkExtent {
     /// The stripe.
     pub stripe: u64,
     /// The slot that holds the data; for RAID 1 any.
@@ -101,11 +101,11 @@ impl Layout {
     }
 
     /// The first part of `len` bytes from `offset` on.
-    pub fn place(&self, offset: u64, len: u64) -> Place {
+    pub fn place(&self, offset: u64, len: u64) -> ChunkExtent {
         let chunk = offset / self.chunk_bytes;
         let within = offset % self.chunk_bytes;
         let (stripe, index) = (chunk / self.data_slots() as u64, chunk % self.data_slots() as u64);
-        Place {
+        ChunkExtent {
             stripe,
             slot: self.data_slot(stripe, index as usize),
             member_offset: stripe * self.chunk_bytes + within,
@@ -138,6 +138,9 @@ mod tests {
         assert_eq!((0..5).map(|stripe| layout.parity_slot(stripe)).collect::<Vec<_>>(), [3, 2, 1, 0, 3]);
         // Left-symmetric: the first data chunk follows the parity.
         assert_eq!(layout.data_slot(1, 0), 3);
-        assert_eq!(layout.place(5000, 9000), Place { stripe: 0, slot: 1, member_offset: 904, len: 3192 });
+        assert_eq!(
+            layout.place(5000, 9000),
+            ChunkExtent { stripe: 0, slot: 1, member_offset: 904, len: 3192 }
+        );
     }
 }

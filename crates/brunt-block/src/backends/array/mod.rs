@@ -38,7 +38,7 @@ pub use state::{
 };
 
 use crate::control::{Controllable, Handles};
-use crate::open::{BackendEntry, NESTING_MAX, OpenError, Opened, Options, bad_value, split_options};
+use crate::open::{BackendEntry, NESTING_MAX, OpenError, Opened, UrlOptions, bad_value, split_options};
 use crate::{Backend, Device, DeviceError, DeviceInfo, Ring};
 use layout::Layout;
 
@@ -64,7 +64,7 @@ pub const ENTRY: BackendEntry = BackendEntry {
 
 /// An array as a URL has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Named {
+pub struct ArrayShape {
     /// Its level.
     pub level: Level,
     /// How many members, spares not counted.
@@ -74,13 +74,13 @@ pub struct Named {
 /// The arrays that a device's URL names, under the names that [`Backend::handles`] gives them, without
 /// opening anything: for those who want to know early what cannot be done to one. Words that are none of an
 /// array's are passed over; opening says what is wrong with them.
-pub fn named_in(url: &str) -> Vec<(String, Named)> {
+pub fn named_in(url: &str) -> Vec<(String, ArrayShape)> {
     let mut found = Vec::new();
     find_named(url, "", NESTING_MAX - 1, &mut found);
     found
 }
 
-fn find_named(url: &str, within: &str, nesting_left: u32, found: &mut Vec<(String, Named)>) {
+fn find_named(url: &str, within: &str, nesting_left: u32, found: &mut Vec<(String, ArrayShape)>) {
     let (place, _) = split_options(url.trim());
     let Some(mut words) = place.strip_prefix("array:").and_then(split).map(Vec::into_iter) else { return };
     let Some(level) = words.next().and_then(Level::parse) else { return };
@@ -93,7 +93,7 @@ fn find_named(url: &str, within: &str, nesting_left: u32, found: &mut Vec<(Strin
             _ => {}
         }
     }
-    found.push((format!("{within}{name}"), Named { level, members: members.len() }));
+    found.push((format!("{within}{name}"), ArrayShape { level, members: members.len() }));
     if let Some(nesting_left) = nesting_left.checked_sub(1) {
         for (index, device) in members.into_iter().chain(spares).enumerate() {
             find_named(device, &format!("{within}{index}/"), nesting_left, found);
@@ -101,7 +101,7 @@ fn find_named(url: &str, within: &str, nesting_left: u32, found: &mut Vec<(Strin
     }
 }
 
-fn open(text: &str, options: &mut Options) -> Opened {
+fn open(text: &str, options: &mut UrlOptions) -> Opened {
     let wrong = |what: &str| bad_value("array", text, what);
     let mut words = split(text).ok_or_else(|| wrong("a bracket is not closed"))?.into_iter();
     let level = words.next().and_then(Level::parse).ok_or_else(|| wrong(FORMS))?;

@@ -30,7 +30,7 @@ const EXCLUSIVE: u32 = 1 << 31;
 
 /// What fills a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Slot {
+pub enum ArraySlot {
     /// The device of this number, in step.
     Good(usize),
     /// Nothing.
@@ -49,9 +49,9 @@ pub(super) struct Work {
 
 /// A copy of the state, good until the generation changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct View {
+pub struct ArrayView {
     /// By slot.
-    pub slots: Vec<Slot>,
+    pub slots: Vec<ArraySlot>,
 }
 
 /// How whole an array is.
@@ -182,7 +182,7 @@ pub struct ArrayControl {
 
 #[derive(Debug)]
 struct State {
-    slots: Vec<Slot>,
+    slots: Vec<ArraySlot>,
     spares: Vec<usize>,
     /// By device.
     errors: Vec<u32>,
@@ -205,7 +205,7 @@ impl ArrayControl {
     pub(super) fn new(layout: Layout, names: Vec<String>, rate: u64, automatic: bool) -> Arc<ArrayControl> {
         let (slots, devices) = (layout.slots, names.len());
         let state = State {
-            slots: (0..slots).map(Slot::Good).collect(),
+            slots: (0..slots).map(ArraySlot::Good).collect(),
             spares: (slots..devices).collect(),
             errors: vec![0; devices],
             automatic,
@@ -241,7 +241,7 @@ impl ArrayControl {
         let mut state = self.lock();
         match state.slots.get(slot) {
             None => Err(ArrayError::NoMember { member: slot, last: self.layout.slots - 1 }),
-            Some(Slot::Failed) => Err(ArrayError::FailedAlready { member: slot }),
+            Some(ArraySlot::Failed) => Err(ArrayError::FailedAlready { member: slot }),
             Some(_) => {
                 self.drop_out(&mut state, slot, "told to fail");
                 Ok(())
@@ -266,7 +266,7 @@ impl ArrayControl {
                 || state
                     .slots
                     .iter()
-                    .any(|slot| matches!(slot, Slot::Good(d) | Slot::Rebuilding(d) if *d == device))
+                    .any(|slot| matches!(slot, ArraySlot::Good(d) | ArraySlot::Rebuilding(d) if *d == device))
         };
         let free: Vec<usize> = (0..self.names.len()).filter(|device| !used(&state, *device)).collect();
         for device in &free {
@@ -300,13 +300,13 @@ impl ArrayControl {
     pub fn status(&self) -> ArrayStatus {
         let state = self.lock();
         let name = |device: usize| self.names[device].clone();
-        let word = |slot: &Slot| match slot {
-            Slot::Good(device) => (name(*device), MemberState::Good),
-            Slot::Failed => (String::new(), MemberState::Failed),
-            Slot::Rebuilding(device) => (name(*device), MemberState::Rebuilding),
+        let word = |slot: &ArraySlot| match slot {
+            ArraySlot::Good(device) => (name(*device), MemberState::Good),
+            ArraySlot::Failed => (String::new(), MemberState::Failed),
+            ArraySlot::Rebuilding(device) => (name(*device), MemberState::Rebuilding),
         };
-        let missing = state.slots.iter().filter(|slot| !matches!(slot, Slot::Good(_))).count();
-        let rebuilding = state.slots.iter().any(|slot| matches!(slot, Slot::Rebuilding(_)));
+        let missing = state.slots.iter().filter(|slot| !matches!(slot, ArraySlot::Good(_))).count();
+        let rebuilding = state.slots.iter().any(|slot| matches!(slot, ArraySlot::Rebuilding(_)));
         let done = self.watermark.load(Ordering::Relaxed) * self.layout.chunk_bytes;
         ArrayStatus {
             level: self.layout.level.name(),
@@ -365,17 +365,19 @@ impl ArrayControl {
         self.generation.load(Ordering::Acquire)
     }
 
-    pub(super) fn view(&self) -> View {
-        View { slots: self.lock().slots.clone() }
+    pub(super) fn view(&self) -> ArrayView {
+        ArrayView { slots: self.lock().slots.clone() }
     }
 
     /// The device that holds a slot's part of a stripe now, in step.
     #[inline]
-    pub(super) fn holder(&self, view: &View, slot: usize, stripe: u64) -> Option<usize> {
+    pub(super) fn holder(&self, view: &ArrayView, slot: usize, stripe: u64) -> Option<usize> {
         match view.slots[slot] {
-            Slot::Good(device) => Some(device),
-            Slot::Rebuilding(device) => (stripe < self.watermark.load(Ordering::Acquire)).then_some(device),
-            Slot::Failed => None,
+            ArraySlot::Good(device) => Some(device),
+            ArraySlot::Rebuilding(device) => {
+                (stripe < self.watermark.load(Ordering::Acquire)).then_some(device)
+            }
+            ArraySlot::Failed => None,
         }
     }
 
@@ -390,7 +392,7 @@ impl ArrayControl {
         let slot = state
             .slots
             .iter()
-            .position(|slot| matches!(slot, Slot::Good(d) | Slot::Rebuilding(d) if *d == device));
+            .position(|slot| matches!(slot, ArraySlot::Good(d) | ArraySlot::Rebuilding(d) if *d == device));
         if let (true, Some(slot)) = (grave, slot) {
             self.drop_out(&mut state, slot, &error.to_string());
         }
@@ -398,10 +400,10 @@ impl ArrayControl {
 
     fn drop_out(&self, state: &mut State, slot: usize, why: &str) {
         let device = match state.slots[slot] {
-            Slot::Good(device) | Slot::Rebuilding(device) => device,
-            Slot::Failed => return,
+            ArraySlot::Good(device) | ArraySlot::Rebuilding(device) => device,
+            ArraySlot::Failed => return,
         };
-        state.slots[slot] = Slot::Failed;
+        state.slots[slot] = ArraySlot::Failed;
         state.trouble = Some(format!("member {slot} ({}) failed: {why}", self.names[device]));
         self.generation.fetch_add(1, Ordering::Release);
         if state.automatic {
@@ -410,11 +412,11 @@ impl ArrayControl {
     }
 
     fn begin_rebuild(&self, state: &mut State) -> Result<(), ArrayError> {
-        let missing = state.slots.iter().filter(|slot| !matches!(slot, Slot::Good(_))).count();
-        if state.slots.iter().any(|slot| matches!(slot, Slot::Rebuilding(_))) {
+        let missing = state.slots.iter().filter(|slot| !matches!(slot, ArraySlot::Good(_))).count();
+        if state.slots.iter().any(|slot| matches!(slot, ArraySlot::Rebuilding(_))) {
             return Err(ArrayError::Rebuilding);
         }
-        let Some(slot) = state.slots.iter().position(|slot| *slot == Slot::Failed) else {
+        let Some(slot) = state.slots.iter().position(|slot| *slot == ArraySlot::Failed) else {
             return Err(ArrayError::NothingFailed);
         };
         if missing > self.tolerated() {
@@ -426,7 +428,7 @@ impl ArrayControl {
         let spare = state.spares.remove(0);
         // Before anybody can see the slot as one that is rebuilt.
         self.watermark.store(0, Ordering::Release);
-        state.slots[slot] = Slot::Rebuilding(spare);
+        state.slots[slot] = ArraySlot::Rebuilding(spare);
         state.wanted = true;
         state.began = Clock::Monotonic.now();
         state.epoch += 1;
@@ -445,7 +447,7 @@ impl ArrayControl {
             if std::mem::replace(&mut state.wanted, false) {
                 let epoch = state.epoch;
                 let found = state.slots.iter().enumerate().find_map(|(slot, filled)| match filled {
-                    Slot::Rebuilding(device) => Some(Work { slot, device: *device, epoch }),
+                    ArraySlot::Rebuilding(device) => Some(Work { slot, device: *device, epoch }),
                     _ => None,
                 });
                 if found.is_some() {
@@ -465,13 +467,15 @@ impl ArrayControl {
     /// Whether a rebuild is still what the array needs.
     pub(super) fn is_current(&self, work: Work) -> bool {
         let state = self.lock();
-        !state.closing && state.epoch == work.epoch && state.slots[work.slot] == Slot::Rebuilding(work.device)
+        !state.closing
+            && state.epoch == work.epoch
+            && state.slots[work.slot] == ArraySlot::Rebuilding(work.device)
     }
 
     /// A stripe is in step on the device that is rebuilt. While the stripe is locked.
     pub(super) fn rebuilt(&self, work: Work, stripe: u64) {
         let state = self.lock();
-        if state.epoch == work.epoch && state.slots[work.slot] == Slot::Rebuilding(work.device) {
+        if state.epoch == work.epoch && state.slots[work.slot] == ArraySlot::Rebuilding(work.device) {
             self.watermark.store(stripe + 1, Ordering::Release);
         }
     }
@@ -479,13 +483,13 @@ impl ArrayControl {
     /// All stripes are.
     pub(super) fn rebuild_done(&self, work: Work) {
         let mut state = self.lock();
-        if state.epoch == work.epoch && state.slots[work.slot] == Slot::Rebuilding(work.device) {
-            state.slots[work.slot] = Slot::Good(work.device);
+        if state.epoch == work.epoch && state.slots[work.slot] == ArraySlot::Rebuilding(work.device) {
+            state.slots[work.slot] = ArraySlot::Good(work.device);
             state.rebuilds += 1;
             let took = Clock::Monotonic.now().since(state.began);
             state.last_rebuild = Some((self.layout.stripes * self.layout.chunk_bytes, took));
             self.generation.fetch_add(1, Ordering::Release);
-            if state.automatic && state.slots.contains(&Slot::Failed) {
+            if state.automatic && state.slots.contains(&ArraySlot::Failed) {
                 let _ = self.begin_rebuild(&mut state);
             }
         }
@@ -494,8 +498,8 @@ impl ArrayControl {
     /// It cannot go on: a source cannot be read.
     pub(super) fn rebuild_stopped(&self, work: Work, why: &str) {
         let mut state = self.lock();
-        if state.epoch == work.epoch && state.slots[work.slot] == Slot::Rebuilding(work.device) {
-            state.slots[work.slot] = Slot::Failed;
+        if state.epoch == work.epoch && state.slots[work.slot] == ArraySlot::Rebuilding(work.device) {
+            state.slots[work.slot] = ArraySlot::Failed;
             state.spares.push(work.device);
             state.trouble = Some(format!("the rebuild of member {} stopped: {why}", work.slot));
             self.generation.fetch_add(1, Ordering::Release);

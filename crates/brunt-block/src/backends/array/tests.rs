@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::control::find;
-use crate::layers::fault::{Fault, FaultSwitch};
+use crate::layers::fault::{DeviceFault, FaultSwitch};
 use crate::{Buf, Completion, Op, Request, RingConfig, open_url};
 use brunt_core::random::Random;
 use std::collections::VecDeque;
@@ -202,12 +202,12 @@ fn members_with_errors() {
     for level in ["raid1", "raid5"] {
         let mut bench = Bench::new(&url(level, 3, 0, ""), 11);
         assert_eq!(bench.work(20), 0);
-        bench.faults("d1").arm(Fault::parse("medium-error,op=read,times=5").unwrap());
+        bench.faults("d1").arm(DeviceFault::parse("medium-error,op=read,times=5").unwrap());
         assert_eq!(bench.work(50), 0);
         let status = bench.control.status();
         assert_eq!((status.state, status.read_errors), (ArrayState::Optimal, 5), "{level}");
         bench.check_all();
-        bench.faults("d2").arm(Fault::parse("hardware-error,op=write,times=1").unwrap());
+        bench.faults("d2").arm(DeviceFault::parse("hardware-error,op=write,times=1").unwrap());
         assert_eq!(bench.work(50), 0);
         let status = bench.control.status();
         assert_eq!((status.state, status.slots[2].1), (ArrayState::Degraded, MemberState::Failed), "{level}");
@@ -232,7 +232,7 @@ fn random_trouble() {
             ];
             let trouble = trouble[bench.random.below(4) as usize];
             let switch = bench.faults(&format!("d{victim}"));
-            let fault = Fault { seed, ..Fault::parse(trouble).unwrap() };
+            let fault = DeviceFault { seed, ..DeviceFault::parse(trouble).unwrap() };
             let armed = switch.arm(fault).unwrap();
             assert_eq!(bench.work(8), 0, "{} {trouble}", bench.name);
             switch.disarm(armed.id);
@@ -268,14 +268,14 @@ fn rebuild_under_load(level: &str, members: usize, depth: u32, seed: u64) -> u32
         // from the start.
         if round == 1 {
             let switch = bench.faults(&format!("d{}", members + 1));
-            switch.arm(Fault::parse("hardware-error,op=write,every=7,times=1").unwrap()).unwrap();
+            switch.arm(DeviceFault::parse("hardware-error,op=write,every=7,times=1").unwrap()).unwrap();
         }
         let victim = bench.random.below(members as u64) as usize;
         // Reads of a source fail for a while; the rebuild and the requests find another one.
         if level == "raid1" && members > 2 {
             let other = (victim + 1) % members;
             let switch = bench.faults(&format!("d{other}"));
-            switch.arm(Fault::parse("busy,op=read,times=5").unwrap()).unwrap();
+            switch.arm(DeviceFault::parse("busy,op=read,times=5").unwrap()).unwrap();
         }
         bench.control.fail(victim).unwrap();
         while bench.control.status().state != ArrayState::Optimal {

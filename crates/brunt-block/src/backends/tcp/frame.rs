@@ -26,7 +26,7 @@ pub const VERSION: u16 = 1;
 
 /// What a message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum FrameKind {
     /// The first message each way; `len` is the longest payload that its sender takes.
     Hello,
     /// Asks for `len` bytes.
@@ -41,17 +41,24 @@ pub enum Kind {
     Done,
 }
 
-impl Kind {
-    const ALL: [Kind; 6] = [Kind::Hello, Kind::Read, Kind::Write, Kind::Touch, Kind::Data, Kind::Done];
+impl FrameKind {
+    const ALL: [FrameKind; 6] = [
+        FrameKind::Hello,
+        FrameKind::Read,
+        FrameKind::Write,
+        FrameKind::Touch,
+        FrameKind::Data,
+        FrameKind::Done,
+    ];
 
     fn number(self) -> u8 {
-        Kind::ALL.iter().position(|kind| *kind == self).expect("all kinds are in the table") as u8
+        FrameKind::ALL.iter().position(|kind| *kind == self).expect("all kinds are in the table") as u8
     }
 }
 
 /// Why bytes are no header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum FrameError {
+pub enum HeaderError {
     /// There are less than [`HEADER_BYTES`].
     #[error("a header has {HEADER_BYTES} bytes")]
     Incomplete,
@@ -69,8 +76,8 @@ pub enum FrameError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// What it is.
-    pub kind: Kind,
-    /// See [`Kind`]; in bytes.
+    pub kind: FrameKind,
+    /// See [`FrameKind`]; in bytes.
     pub len: u32,
     /// A request's own name, which its answer repeats; [`MAGIC`] of a hello.
     pub tag: u64,
@@ -79,7 +86,7 @@ pub struct Header {
 impl Header {
     /// The first message of either side.
     pub fn hello() -> Header {
-        Header { kind: Kind::Hello, len: TRANSFER_BYTES_MAX, tag: MAGIC }
+        Header { kind: FrameKind::Hello, len: TRANSFER_BYTES_MAX, tag: MAGIC }
     }
 
     /// The header at the front of `bytes`.
@@ -87,13 +94,13 @@ impl Header {
     /// # Errors
     /// There are less than 16 bytes, or they are not what this version allows.
     #[inline]
-    pub fn parse(bytes: &[u8]) -> Result<Header, FrameError> {
-        let Some(bytes) = bytes.first_chunk::<HEADER_BYTES>() else { return Err(FrameError::Incomplete) };
+    pub fn parse(bytes: &[u8]) -> Result<Header, HeaderError> {
+        let Some(bytes) = bytes.first_chunk::<HEADER_BYTES>() else { return Err(HeaderError::Incomplete) };
         let [kind, reserved, v0, v1, l0, l1, l2, l3, tag @ ..] = *bytes;
         let (version, len) = (u16::from_be_bytes([v0, v1]), u32::from_be_bytes([l0, l1, l2, l3]));
         let tag = u64::from_be_bytes(tag);
-        let malformed = |offset, wanted| Err(FrameError::Malformed { offset, wanted });
-        let Some(&kind) = Kind::ALL.get(usize::from(kind)) else {
+        let malformed = |offset, wanted| Err(HeaderError::Malformed { offset, wanted });
+        let Some(&kind) = FrameKind::ALL.get(usize::from(kind)) else {
             return malformed(0, "a kind of message from 0 to 5");
         };
         if version != VERSION || reserved != 0 {
@@ -102,10 +109,10 @@ impl Header {
         if len > TRANSFER_BYTES_MAX {
             return malformed(4, "a length of at most 16 MiB");
         }
-        if len > 0 && matches!(kind, Kind::Touch | Kind::Done) {
+        if len > 0 && matches!(kind, FrameKind::Touch | FrameKind::Done) {
             return malformed(4, "a length of 0, as there is no payload");
         }
-        if kind == Kind::Hello && tag != MAGIC {
+        if kind == FrameKind::Hello && tag != MAGIC {
             return malformed(8, "the number of a hello");
         }
         Ok(Header { kind, len, tag })
@@ -124,15 +131,15 @@ impl Header {
 
     /// How many bytes follow this header.
     pub fn payload_len(&self) -> usize {
-        if matches!(self.kind, Kind::Write | Kind::Data) { self.len as usize } else { 0 }
+        if matches!(self.kind, FrameKind::Write | FrameKind::Data) { self.len as usize } else { 0 }
     }
 
     /// The answer that this request gets; `None` for what is no request.
     pub fn answer(&self) -> Option<Header> {
         let (kind, len) = match self.kind {
-            Kind::Read => (Kind::Data, self.len),
-            Kind::Write | Kind::Touch => (Kind::Done, 0),
-            Kind::Hello | Kind::Data | Kind::Done => return None,
+            FrameKind::Read => (FrameKind::Data, self.len),
+            FrameKind::Write | FrameKind::Touch => (FrameKind::Done, 0),
+            FrameKind::Hello | FrameKind::Data | FrameKind::Done => return None,
         };
         Some(Header { kind, len, tag: self.tag })
     }
@@ -146,11 +153,11 @@ mod tests {
         let header = |kind, len| Header { kind, len, tag: 0x0102_0304_0506_0708 };
         vec![
             Header::hello(),
-            header(Kind::Read, 4096),
-            header(Kind::Write, TRANSFER_BYTES_MAX),
-            header(Kind::Touch, 0),
-            header(Kind::Data, 512),
-            header(Kind::Done, 0),
+            header(FrameKind::Read, 4096),
+            header(FrameKind::Write, TRANSFER_BYTES_MAX),
+            header(FrameKind::Touch, 0),
+            header(FrameKind::Data, 512),
+            header(FrameKind::Done, 0),
         ]
     }
 
@@ -161,7 +168,7 @@ mod tests {
             let bytes = header.encode();
             assert_eq!(Header::parse(&bytes), Ok(header));
             for end in 0..HEADER_BYTES {
-                assert_eq!(Header::parse(&bytes[..end]), Err(FrameError::Incomplete));
+                assert_eq!(Header::parse(&bytes[..end]), Err(HeaderError::Incomplete));
             }
         }
     }
@@ -169,7 +176,7 @@ mod tests {
     /// The bytes on the wire stay what they are.
     #[test]
     fn golden() {
-        let write = Header { kind: Kind::Write, len: 0x1000, tag: 7 };
+        let write = Header { kind: FrameKind::Write, len: 0x1000, tag: 7 };
         assert_eq!(write.encode(), [2, 0, 0, 1, 0, 0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 7]);
     }
 
@@ -180,7 +187,7 @@ mod tests {
             let mut bytes = header.encode();
             bytes[at] = byte;
             match Header::parse(&bytes) {
-                Err(FrameError::Malformed { offset: found, .. }) => assert_eq!(found, offset, "{bytes:?}"),
+                Err(HeaderError::Malformed { offset: found, .. }) => assert_eq!(found, offset, "{bytes:?}"),
                 other => panic!("{bytes:?}: {other:?}"),
             }
         };
@@ -189,14 +196,14 @@ mod tests {
         check(Header::hello(), 3, 2, 1);
         check(Header::hello(), 4, 0x80, 4);
         check(Header::hello(), 15, 0, 8);
-        check(Header { kind: Kind::Touch, len: 0, tag: 0 }, 7, 1, 4);
+        check(Header { kind: FrameKind::Touch, len: 0, tag: 0 }, 7, 1, 4);
     }
 
     /// Every request has its answer, and no answer has one.
     #[test]
     fn answers() {
         for header in all() {
-            let is_request = matches!(header.kind, Kind::Read | Kind::Write | Kind::Touch);
+            let is_request = matches!(header.kind, FrameKind::Read | FrameKind::Write | FrameKind::Touch);
             assert_eq!(header.answer().is_some(), is_request, "{header:?}");
             if let Some(answer) = header.answer() {
                 assert_eq!((answer.tag, answer.answer()), (header.tag, None));

@@ -2,7 +2,7 @@
 //! beside a disk, a diskless and a full target (papers/iscsi-performance-analysis, Figures 4 to 7).
 //! A read is a header answered by a header and N bytes, a write a header and N bytes answered by a header,
 //! up to the queue depth at once; [`frame`] has the frames, 16 bytes each way. At the other end
-//! is a [`Sink`], which keeps nothing: reads are zeros, and a place on this device means nothing.
+//! is a [`TcpSink`], which keeps nothing: reads are zeros, and a place on this device means nothing.
 //!
 //! The one rule: a connection that is lost is not made again. What is measured is one network path
 //! as it is; afterwards every request ends with [`DeviceError::Gone`].
@@ -19,14 +19,15 @@ use std::time::{Duration, Instant};
 use brunt_core::units::parse_duration;
 use brunt_core::{Clock, Nanos};
 
-pub use sink::{Sink, SinkConfig, SinkListener, SinkStats};
+pub use sink::{SinkConfig, SinkListener, SinkStats, TcpSink};
 
-use self::frame::{FrameError, HEADER_BYTES, Header, Kind, TRANSFER_BYTES_MAX};
+use self::frame::{FrameKind, HEADER_BYTES, Header, HeaderError, TRANSFER_BYTES_MAX};
 use super::in_range;
-use crate::open::{BackendEntry, Foreseen, OpenError, Opened, Options, bad_value};
+use crate::open::{BackendEntry, Foreseen, OpenError, Opened, UrlOptions, bad_value};
 use crate::socket::SocketOptions;
 use crate::{
-    Backend, Buf, Completion, Device, DeviceError, DeviceInfo, Health, Lent, Op, Place, Request, Ring, Stream,
+    Backend, Buf, Completion, Device, DeviceError, DeviceInfo, Health, Lent, Op, PayloadPlace, Request, Ring,
+    Stream,
 };
 
 /// Where a sink listens when it is not told otherwise.
@@ -54,16 +55,16 @@ pub const ENTRY: BackendEntry = BackendEntry {
         ("receive_buffer", "size of the socket's receive buffer; default: the kernel's choice"),
         ("no_delay", "yes (default): no message waits for company; no"),
     ],
-    open: |place, options| -> Opened { Ok(Arc::new(TcpBackend::open(Config::take(place, options)?)?)) },
+    open: |place, options| -> Opened { Ok(Arc::new(TcpBackend::open(TcpConfig::take(place, options)?)?)) },
     foresee: |place, options| {
-        let Config { size_bytes, block_bytes, .. } = Config::take(place, options)?;
+        let TcpConfig { size_bytes, block_bytes, .. } = TcpConfig::take(place, options)?;
         Ok(Some(Foreseen { size_bytes, block_bytes, read_only: false }))
     },
 };
 
 /// What a URL says.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub struct TcpConfig {
     /// Name or address of the sink's host.
     pub host: String,
     /// Its port.
@@ -80,8 +81,8 @@ pub struct Config {
     pub sockets: SocketOptions,
 }
 
-impl Config {
-    fn take(place: &str, options: &mut Options) -> Result<Config, OpenError> {
+impl TcpConfig {
+    fn take(place: &str, options: &mut UrlOptions) -> Result<TcpConfig, OpenError> {
         let refuse = || {
             OpenError::Refused(format!(
                 "'tcp:{place}' names no sink; write tcp://host:port, such as {}",
@@ -115,7 +116,7 @@ impl Config {
             time if time >= Duration::from_millis(1) => time,
             _ => return Err(bad_value("timeout", &timeout, "write a time of at least 1ms")),
         };
-        Ok(Config {
+        Ok(TcpConfig {
             host: host.to_string(),
             port,
             size_bytes: super::size_of(&size, block_bytes)?,
@@ -170,7 +171,7 @@ impl Config {
             }
         }
         match Header::parse(&bytes) {
-            Ok(Header { kind: Kind::Hello, len: TRANSFER_BYTES_MAX, .. }) => {}
+            Ok(Header { kind: FrameKind::Hello, len: TRANSFER_BYTES_MAX, .. }) => {}
             _ => return Err(io::Error::other("what listens there is no brunt sink of this version")),
         }
         socket.set_read_timeout(None)?;
@@ -181,7 +182,7 @@ impl Config {
 
 /// A sink that answered once.
 pub struct TcpBackend {
-    config: Config,
+    config: TcpConfig,
     info: DeviceInfo,
     /// The connection that found that out, for the first device.
     spare: Mutex<Option<TcpStream>>,
@@ -192,7 +193,7 @@ impl TcpBackend {
     ///
     /// # Errors
     /// Nobody answers, or it is no sink.
-    pub fn open(config: Config) -> Result<TcpBackend, OpenError> {
+    pub fn open(config: TcpConfig) -> Result<TcpBackend, OpenError> {
         let name = config.name();
         let socket = config.connect().map_err(|error| {
             OpenError::Failed(format!("{name}: {error}; start one with 'brunt sink'").into())
@@ -373,16 +374,16 @@ impl Link {
     fn send(&mut self, request: Request, due: Nanos) {
         let stream = self.stream.as_mut().expect("an open link was chosen");
         let (kind, len) = match request.op {
-            Op::Read => (Kind::Read, request.len as u32),
-            Op::Write => (Kind::Write, request.len as u32),
-            Op::Flush | Op::Unmap | Op::WriteZeroes => (Kind::Touch, 0),
+            Op::Read => (FrameKind::Read, request.len as u32),
+            Op::Write => (FrameKind::Write, request.len as u32),
+            Op::Flush | Op::Unmap | Op::WriteZeroes => (FrameKind::Touch, 0),
         };
         let header = Header { kind, len, tag: self.next_tag };
         self.next_tag = self.next_tag.wrapping_add(1);
         stream.push_bytes(&header.encode());
         let answer = header.answer().expect("a request has an answer");
         let mut task = Task { tag: request.tag, answer, buf: request.buf, lent: None, due };
-        if kind == Kind::Write && len > 0 {
+        if kind == FrameKind::Write && len > 0 {
             let lent = stream.lend(std::mem::take(&mut task.buf));
             stream.push_lent(lent, 0, len as usize);
             task.lent = Some(lent);
@@ -402,7 +403,7 @@ impl Link {
         let Some(stream) = &mut self.stream else { return Ok(()) };
         loop {
             if self.placing {
-                let Some(Place::Buf(buf)) = stream.take_placed() else { return Ok(()) };
+                let Some(PayloadPlace::Buf(buf)) = stream.take_placed() else { return Ok(()) };
                 self.tasks[self.answered].buf = buf;
                 self.placing = false;
                 self.answered += 1;
@@ -411,8 +412,8 @@ impl Link {
             let bytes = stream.bytes();
             let header = match Header::parse(bytes) {
                 Ok(header) => header,
-                Err(FrameError::Incomplete) => return Ok(()),
-                Err(FrameError::Malformed { wanted, .. }) => return Err(wanted),
+                Err(HeaderError::Incomplete) => return Ok(()),
+                Err(HeaderError::Malformed { wanted, .. }) => return Err(wanted),
             };
             let task = self.tasks.get_mut(self.answered).ok_or("the sink answered what nobody asked")?;
             if header != task.answer {
@@ -425,7 +426,7 @@ impl Link {
                 self.answered += 1;
             } else if len - have >= PLACE_BYTES_MIN || HEADER_BYTES + len > stream.rx_capacity() {
                 stream.consume(HEADER_BYTES);
-                stream.place(Place::Buf(std::mem::take(&mut task.buf)), 0, len);
+                stream.place(PayloadPlace::Buf(std::mem::take(&mut task.buf)), 0, len);
                 self.placing = true;
             } else {
                 return Ok(());
@@ -452,7 +453,7 @@ impl Link {
     /// The connection is over: everything comes back, with `error` unless it was answered.
     fn end(&mut self, error: DeviceError, done: &mut Vec<Completion>) {
         let Some(mut stream) = self.stream.take() else { return };
-        if let Some(Place::Buf(buf)) = stream.abort()
+        if let Some(PayloadPlace::Buf(buf)) = stream.abort()
             && let Some(task) = self.tasks.get_mut(self.answered)
         {
             task.buf = buf;
@@ -495,7 +496,7 @@ mod tests {
         check("tcp://127.0.0.1:1?no_delay=maybe", "yes or no");
         check("tcp://127.0.0.1:1?size=1", "less than one block");
         check("tcp://127.0.0.1:1", "brunt sink");
-        let config = |url: &str| Config::take(url, &mut Options::default()).unwrap();
+        let config = |url: &str| TcpConfig::take(url, &mut UrlOptions::default()).unwrap();
         assert_eq!(config("//[::1]").name(), "tcp://[::1]:5260");
         assert_eq!(config("//host:9/").name(), "tcp://host:9");
     }
@@ -520,7 +521,7 @@ mod tests {
     fn hostile_sinks() {
         let hello = Header::hello().encode().to_vec();
         let answer = |kind, len, tag| Header { kind, len, tag }.encode().to_vec();
-        let mut wrong_version = answer(Kind::Data, 4096, 0);
+        let mut wrong_version = answer(FrameKind::Data, 4096, 0);
         wrong_version[3] = 9;
         let check = |after: Vec<u8>, words: &str| {
             let (url, thread) = impostor([hello.clone(), after].concat());
@@ -558,15 +559,15 @@ mod tests {
             thread.join().unwrap();
         };
         check(vec![0xff; 16], "kind of message");
-        check(answer(Kind::Data, 512, 0), "another request");
-        check(answer(Kind::Data, 4096, 1), "another request");
-        check(answer(Kind::Done, 0, 0), "another request");
+        check(answer(FrameKind::Data, 512, 0), "another request");
+        check(answer(FrameKind::Data, 4096, 1), "another request");
+        check(answer(FrameKind::Done, 0, 0), "another request");
         check(wrong_version, "version 1");
-        let mut long = answer(Kind::Data, 4096, 0);
+        let mut long = answer(FrameKind::Data, 4096, 0);
         long[4] = 0xff;
         check(long, "at most 16 MiB");
         // The first answer is whole, the second is cut off.
-        let cut = [answer(Kind::Data, 4096, 0), vec![0; 4096], answer(Kind::Done, 0, 1)].concat();
+        let cut = [answer(FrameKind::Data, 4096, 0), vec![0; 4096], answer(FrameKind::Done, 0, 1)].concat();
         check(cut[..cut.len() - 8].to_vec(), "the connection was lost");
         // Nor is a payload that ends in the middle, short or long enough to be placed.
         check(cut[..HEADER_BYTES + 100].to_vec(), "the connection was lost");

@@ -16,10 +16,10 @@ use std::time::Duration;
 use brunt_core::{Clock, Nanos};
 use rustix::event::{PollFd, PollFlags, poll};
 
-use super::frame::{FrameError, HEADER_BYTES, Header, Kind};
+use super::frame::{FrameKind, HEADER_BYTES, Header, HeaderError};
 use super::{PLACE_BYTES_MIN, RX_BYTES};
 use crate::socket::SocketOptions;
-use crate::{Place, Ring, RingConfig, Stream};
+use crate::{PayloadPlace, Ring, RingConfig, Stream};
 
 /// A connection that has not said hello after this is closed.
 const HELLO_TIME: Duration = Duration::from_secs(5);
@@ -91,7 +91,7 @@ pub struct SinkStats {
 }
 
 /// A sink that listens. Dropping it ends it.
-pub struct Sink {
+pub struct TcpSink {
     state: Arc<State>,
     address: SocketAddr,
     acceptor: Option<JoinHandle<()>>,
@@ -113,12 +113,12 @@ struct State {
     system_calls: AtomicU64,
 }
 
-impl Sink {
+impl TcpSink {
     /// Listens.
     ///
     /// # Errors
     /// The address is taken or not ours.
-    pub fn start(config: SinkConfig) -> io::Result<Sink> {
+    pub fn start(config: SinkConfig) -> io::Result<TcpSink> {
         let listener = TcpListener::bind(config.portal)?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
@@ -140,7 +140,7 @@ impl Sink {
         let acceptor = std::thread::Builder::new()
             .name("sink".into())
             .spawn(move || accept(&accepting, &listener, &woken))?;
-        Ok(Sink { state, address, acceptor: Some(acceptor), wake })
+        Ok(TcpSink { state, address, acceptor: Some(acceptor), wake })
     }
 
     /// Where it listens.
@@ -183,7 +183,7 @@ impl Sink {
     }
 }
 
-impl Drop for Sink {
+impl Drop for TcpSink {
     fn drop(&mut self) {
         self.stop();
     }
@@ -256,15 +256,15 @@ impl Drop for Leave {
 
 /// Why a connection ended otherwise than by its peer's leaving.
 #[derive(Debug, thiserror::Error)]
-enum Trouble {
+enum SinkConnectionError {
     #[error("the connection's ring: {0}")]
     Ring(#[from] io::Error),
     #[error("the peer sent what is {0}")]
-    Malformed(#[from] FrameError),
+    Malformed(#[from] HeaderError),
     #[error("the peer did not say hello within {HELLO_TIME:?}")]
     Silent,
     #[error("the peer sent {0:?} where a request belongs")]
-    Unexpected(Kind),
+    Unexpected(FrameKind),
 }
 
 /// What a connection did since it was last told to the sink.
@@ -275,7 +275,7 @@ struct Batch {
     sent_bytes: u64,
 }
 
-fn serve(socket: TcpStream, state: &State) -> Result<(), Trouble> {
+fn serve(socket: TcpStream, state: &State) -> Result<(), SinkConnectionError> {
     let ring = Ring::new(RingConfig { entries: 64, ..RingConfig::default() })?;
     socket.set_nonblocking(false)?;
     state.config.sockets.apply(&socket)?;
@@ -307,7 +307,7 @@ fn serve(socket: TcpStream, state: &State) -> Result<(), Trouble> {
             return Ok(());
         }
         if !connection.greeted && Clock::Monotonic.now() >= hello_until {
-            return Err(Trouble::Silent);
+            return Err(SinkConnectionError::Silent);
         }
     }
 }
@@ -327,7 +327,7 @@ impl Connection {
     }
 
     /// Takes every request that is there.
-    fn read(&mut self) -> Result<(), Trouble> {
+    fn read(&mut self) -> Result<(), SinkConnectionError> {
         loop {
             if let Some(answer) = self.swallowing {
                 if self.stream.take_placed().is_none() {
@@ -342,19 +342,19 @@ impl Connection {
             let bytes = self.stream.bytes();
             let header = match Header::parse(bytes) {
                 Ok(header) => header,
-                Err(FrameError::Incomplete) => return Ok(()),
-                Err(error @ FrameError::Malformed { .. }) => return Err(error.into()),
+                Err(HeaderError::Incomplete) => return Ok(()),
+                Err(error @ HeaderError::Malformed { .. }) => return Err(error.into()),
             };
             if !self.greeted {
-                if header.kind != Kind::Hello {
-                    return Err(Trouble::Unexpected(header.kind));
+                if header.kind != FrameKind::Hello {
+                    return Err(SinkConnectionError::Unexpected(header.kind));
                 }
                 self.stream.consume(HEADER_BYTES);
                 self.stream.push_bytes(&Header::hello().encode());
                 self.greeted = true;
                 continue;
             }
-            let answer = header.answer().ok_or(Trouble::Unexpected(header.kind))?;
+            let answer = header.answer().ok_or(SinkConnectionError::Unexpected(header.kind))?;
             let (len, have) = (header.payload_len(), bytes.len() - HEADER_BYTES);
             if have >= len {
                 self.stream.consume(HEADER_BYTES + len);
@@ -363,7 +363,7 @@ impl Connection {
             } else if len - have >= PLACE_BYTES_MIN || HEADER_BYTES + len > self.stream.rx_capacity() {
                 self.stream.consume(HEADER_BYTES);
                 self.batch.received_bytes += len as u64;
-                self.stream.place(Place::Discard, 0, len);
+                self.stream.place(PayloadPlace::Discard, 0, len);
                 self.swallowing = Some(answer);
             } else {
                 return Ok(());
@@ -386,16 +386,16 @@ mod tests {
     use super::*;
     use std::io::Read;
 
-    fn start(connections_max: usize) -> Sink {
-        Sink::start(SinkConfig { connections_max, ..SinkConfig::default() }).unwrap()
+    fn start(connections_max: usize) -> TcpSink {
+        TcpSink::start(SinkConfig { connections_max, ..SinkConfig::default() }).unwrap()
     }
 
-    fn header(kind: Kind, len: u32, tag: u64) -> Vec<u8> {
+    fn header(kind: FrameKind, len: u32, tag: u64) -> Vec<u8> {
         Header { kind, len, tag }.encode().to_vec()
     }
 
     /// What a sink sends until it closes, or until `wanted` bytes are there.
-    fn talk(sink: &Sink, bytes: &[u8], wanted: usize) -> (TcpStream, Vec<u8>) {
+    fn talk(sink: &TcpSink, bytes: &[u8], wanted: usize) -> (TcpStream, Vec<u8>) {
         let mut socket = TcpStream::connect(sink.address()).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         let _ = socket.write_all(bytes);
@@ -416,15 +416,15 @@ mod tests {
     fn pieces() {
         let sink = start(8);
         let mut script = Header::hello().encode().to_vec();
-        script.extend(header(Kind::Read, 512, 1));
-        script.extend(header(Kind::Write, 700, 2));
+        script.extend(header(FrameKind::Read, 512, 1));
+        script.extend(header(FrameKind::Write, 700, 2));
         script.extend([7; 700]);
-        script.extend(header(Kind::Touch, 0, 3));
+        script.extend(header(FrameKind::Touch, 0, 3));
         let mut expected = Header::hello().encode().to_vec();
-        expected.extend(header(Kind::Data, 512, 1));
+        expected.extend(header(FrameKind::Data, 512, 1));
         expected.extend([0; 512]);
-        expected.extend(header(Kind::Done, 0, 2));
-        expected.extend(header(Kind::Done, 0, 3));
+        expected.extend(header(FrameKind::Done, 0, 2));
+        expected.extend(header(FrameKind::Done, 0, 3));
         for cut in (0..script.len()).step_by(13) {
             let mut socket = TcpStream::connect(sink.address()).unwrap();
             socket.set_nodelay(true).unwrap();
@@ -446,13 +446,13 @@ mod tests {
         let hello = Header::hello().encode().to_vec();
         let (_good, greeting) = talk(&sink, &hello, HEADER_BYTES);
         assert_eq!(greeting, hello);
-        let mut long = header(Kind::Write, 1, 1);
+        let mut long = header(FrameKind::Write, 1, 1);
         long[4] = 0x7f;
         let cases: [Vec<u8>; 5] = [
             b"GET / HTTP/1.1\r\n\r\n".to_vec(),
-            header(Kind::Read, 512, 1),
+            header(FrameKind::Read, 512, 1),
             [hello.clone(), hello.clone()].concat(),
-            [hello.clone(), header(Kind::Data, 1, 1)].concat(),
+            [hello.clone(), header(FrameKind::Data, 1, 1)].concat(),
             [hello.clone(), long].concat(),
         ];
         let count = cases.len() as u64;
@@ -460,8 +460,9 @@ mod tests {
             let (_, got) = talk(&sink, &case, 1 << 10);
             assert!(got.len() <= HEADER_BYTES, "{case:?}: {got:?}");
         }
-        let (_, still) = talk(&sink, &[hello.clone(), header(Kind::Touch, 0, 9)].concat(), 2 * HEADER_BYTES);
-        assert_eq!(still, [hello, header(Kind::Done, 0, 9)].concat());
+        let (_, still) =
+            talk(&sink, &[hello.clone(), header(FrameKind::Touch, 0, 9)].concat(), 2 * HEADER_BYTES);
+        assert_eq!(still, [hello, header(FrameKind::Done, 0, 9)].concat());
         assert_eq!(sink.shutdown().broken, count);
     }
 
@@ -486,7 +487,7 @@ mod tests {
         let sink = start(8);
         let mut script = Header::hello().encode().to_vec();
         for tag in 0..20_000 {
-            script.extend(header(Kind::Read, 1 << 20, tag));
+            script.extend(header(FrameKind::Read, 1 << 20, tag));
         }
         // 20 GB are asked for; some 8 MiB are queued, the rest waits in the socket.
         let (socket, got) = talk(&sink, &script, 100_000);

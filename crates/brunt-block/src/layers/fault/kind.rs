@@ -18,7 +18,7 @@ const FACTOR_MAX: f64 = 1e6;
 
 /// What goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Kind {
+pub enum FaultEffect {
     /// Unrecovered read error, or write error. Nothing is done.
     MediumError,
     /// Internal failure of the device. Nothing is done.
@@ -82,27 +82,27 @@ pub enum Kind {
 }
 
 /// Kinds that are written with a word alone.
-const PLAIN: &[(&str, Kind)] = &[
-    ("medium-error", Kind::MediumError),
-    ("hardware-error", Kind::HardwareError),
-    ("recovered-error", Kind::RecoveredError),
-    ("aborted-command", Kind::AbortedCommand),
-    ("busy", Kind::Busy),
-    ("reservation-conflict", Kind::ReservationConflict),
-    ("not-ready", Kind::NotReady),
-    ("unit-attention", Kind::UnitAttention),
-    ("task-set-full", Kind::TaskSetFull),
-    ("hang", Kind::Hang),
-    ("drop", Kind::Drop),
-    ("corrupt", Kind::Corrupt),
-    ("torn", Kind::Torn { blocks: 1 }),
-    ("misdirect", Kind::Misdirect { blocks: None }),
-    ("bad-blocks", Kind::BadBlocks { percent: 100.0 }),
+const PLAIN: &[(&str, FaultEffect)] = &[
+    ("medium-error", FaultEffect::MediumError),
+    ("hardware-error", FaultEffect::HardwareError),
+    ("recovered-error", FaultEffect::RecoveredError),
+    ("aborted-command", FaultEffect::AbortedCommand),
+    ("busy", FaultEffect::Busy),
+    ("reservation-conflict", FaultEffect::ReservationConflict),
+    ("not-ready", FaultEffect::NotReady),
+    ("unit-attention", FaultEffect::UnitAttention),
+    ("task-set-full", FaultEffect::TaskSetFull),
+    ("hang", FaultEffect::Hang),
+    ("drop", FaultEffect::Drop),
+    ("corrupt", FaultEffect::Corrupt),
+    ("torn", FaultEffect::Torn { blocks: 1 }),
+    ("misdirect", FaultEffect::Misdirect { blocks: None }),
+    ("bad-blocks", FaultEffect::BadBlocks { percent: 100.0 }),
 ];
 
-impl Kind {
+impl FaultEffect {
     /// Reads `WORD` or `WORD:ARGUMENT`.
-    pub(super) fn parse(text: &str) -> Result<Kind, OpenError> {
+    pub(super) fn parse(text: &str) -> Result<FaultEffect, OpenError> {
         let wrong = |wanted: &str| bad_value("fault", text, wanted);
         let Some((name, argument)) = text.split_once(':') else {
             let found = PLAIN.iter().find(|(name, _)| *name == text);
@@ -110,39 +110,39 @@ impl Kind {
         };
         match name {
             "torn" => match argument.parse() {
-                Ok(blocks) if blocks > 0 => Ok(Kind::Torn { blocks }),
+                Ok(blocks) if blocks > 0 => Ok(FaultEffect::Torn { blocks }),
                 _ => Err(wrong("torn:N leaves the first N blocks, at least one; drop leaves none")),
             },
             "slow" => match argument.strip_prefix('x') {
                 Some(factor) => match factor.parse::<f64>() {
-                    Ok(factor) if (1.0..=FACTOR_MAX).contains(&factor) => Ok(Kind::SlowBy(factor)),
+                    Ok(factor) if (1.0..=FACTOR_MAX).contains(&factor) => Ok(FaultEffect::SlowBy(factor)),
                     _ => Err(wrong("slow:xN takes N times as long, 1 to 1000000")),
                 },
-                None => Ok(Kind::Slow(parse_duration(argument)?)),
+                None => Ok(FaultEffect::Slow(parse_duration(argument)?)),
             },
-            "sense" => sense(argument).map(Kind::Sense).ok_or_else(|| {
+            "sense" => sense(argument).map(FaultEffect::Sense).ok_or_else(|| {
                 wrong("sense:KEY/ASC/ASCQ has three hexadecimal numbers, such as sense:3/11/00, the key up to f")
             }),
             "errno" => errno::parse(argument)
-                .map(Kind::Errno)
+                .map(FaultEffect::Errno)
                 .ok_or_else(|| wrong("errno:NAME is a name such as EIO or ENOSPC, or a number from 1 to 4095")),
             "misdirect" => match argument.parse() {
-                Ok(blocks) if blocks > 0 => Ok(Kind::Misdirect { blocks: Some(blocks) }),
+                Ok(blocks) if blocks > 0 => Ok(FaultEffect::Misdirect { blocks: Some(blocks) }),
                 _ => Err(wrong("misdirect:N lands N blocks further on, at least one; misdirect anywhere")),
             },
             "bad-blocks" => {
                 let percent = argument.strip_suffix('%').and_then(|share| share.parse::<f64>().ok());
                 let percent = percent.filter(|percent| *percent > 0.0 && *percent <= 100.0);
                 let wanted = "bad-blocks:SHARE% has a share over 0 and up to 100";
-                Ok(Kind::BadBlocks { percent: percent.ok_or_else(|| wrong(wanted))? })
+                Ok(FaultEffect::BadBlocks { percent: percent.ok_or_else(|| wrong(wanted))? })
             }
-            "flaky" => Kind::parse_flaky(argument)?
+            "flaky" => FaultEffect::parse_flaky(argument)?
                 .ok_or_else(|| wrong("flaky:UP/DOWN has two times over 0, and /drop after them to lose writes only")),
             _ => Err(wrong(FORMS)),
         }
     }
 
-    fn parse_flaky(argument: &str) -> Result<Option<Kind>, OpenError> {
+    fn parse_flaky(argument: &str) -> Result<Option<FaultEffect>, OpenError> {
         let words: Vec<&str> = argument.split('/').collect();
         let ([up, down], drops_writes) = match words.as_slice() {
             [up, down] => ([up, down], false),
@@ -150,7 +150,7 @@ impl Kind {
             _ => return Ok(None),
         };
         let (up, down) = (parse_duration(up)?, parse_duration(down)?);
-        Ok((!up.is_zero() && !down.is_zero()).then_some(Kind::Flaky { up, down, drops_writes }))
+        Ok((!up.is_zero() && !down.is_zero()).then_some(FaultEffect::Flaky { up, down, drops_writes }))
     }
 }
 
@@ -160,31 +160,33 @@ fn sense(text: &str) -> Option<[u8; 3]> {
     (numbers.next().is_none() && key <= 0xf).then_some([key, code, qualifier])
 }
 
-impl Kind {
+impl FaultEffect {
     /// Whether it leaves some requests alone that it is about, for a reason of its own.
     pub(super) fn leaves_some_alone(self) -> bool {
         matches!(
             self,
-            Kind::Torn { .. }
-                | Kind::UnitAttention
-                | Kind::Misdirect { .. }
-                | Kind::BadBlocks { .. }
-                | Kind::Flaky { .. }
+            FaultEffect::Torn { .. }
+                | FaultEffect::UnitAttention
+                | FaultEffect::Misdirect { .. }
+                | FaultEffect::BadBlocks { .. }
+                | FaultEffect::Flaky { .. }
         )
     }
 }
 
-impl std::fmt::Display for Kind {
+impl std::fmt::Display for FaultEffect {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Kind::Torn { blocks } => write!(f, "torn:{blocks}"),
-            Kind::Slow(by) => write!(f, "slow:{}", format_duration(*by)),
-            Kind::SlowBy(factor) => write!(f, "slow:x{factor}"),
-            Kind::Sense([key, code, qualifier]) => write!(f, "sense:{key:x}/{code:02x}/{qualifier:02x}"),
-            Kind::Errno(number) => write!(f, "errno:{}", errno::name(*number)),
-            Kind::Misdirect { blocks: Some(blocks) } => write!(f, "misdirect:{blocks}"),
-            Kind::BadBlocks { percent } if *percent < 100.0 => write!(f, "bad-blocks:{percent}%"),
-            Kind::Flaky { up, down, drops_writes } => {
+            FaultEffect::Torn { blocks } => write!(f, "torn:{blocks}"),
+            FaultEffect::Slow(by) => write!(f, "slow:{}", format_duration(*by)),
+            FaultEffect::SlowBy(factor) => write!(f, "slow:x{factor}"),
+            FaultEffect::Sense([key, code, qualifier]) => {
+                write!(f, "sense:{key:x}/{code:02x}/{qualifier:02x}")
+            }
+            FaultEffect::Errno(number) => write!(f, "errno:{}", errno::name(*number)),
+            FaultEffect::Misdirect { blocks: Some(blocks) } => write!(f, "misdirect:{blocks}"),
+            FaultEffect::BadBlocks { percent } if *percent < 100.0 => write!(f, "bad-blocks:{percent}%"),
+            FaultEffect::Flaky { up, down, drops_writes } => {
                 let drop = if *drops_writes { "/drop" } else { "" };
                 write!(f, "flaky:{}/{}{drop}", format_duration(*up), format_duration(*down))
             }

@@ -21,16 +21,16 @@ use std::time::Duration;
 use brunt_core::random::Random;
 use brunt_core::{Clock, Nanos};
 
-pub use kind::Kind;
+pub use kind::FaultEffect;
 use spec::touched;
-pub use spec::{Fault, Ops};
+pub use spec::{DeviceFault, Ops};
 pub use switch::{Armed, FaultSwitch};
 
 use crate::backends::in_range;
 use crate::control::{Controllable, Handles};
 use crate::open::{LayerEntry, OpenError, bad_value};
 use crate::sparse::Allocation;
-use crate::{Backend, Completion, Device, DeviceError, DeviceInfo, Health, Op, Refusal, Request, Ring};
+use crate::{Backend, Completion, Device, DeviceError, DeviceInfo, Health, Op, RefusalKind, Request, Ring};
 
 /// How soon a request that hangs is let go when its fault is taken away.
 const HANG_LOOK: Duration = Duration::from_millis(5);
@@ -54,7 +54,7 @@ fn parse(inner: Arc<dyn Backend>, text: &str) -> Result<FaultBackend, OpenError>
             part => match part.strip_prefix("name=") {
                 Some(word) if !word.is_empty() && !word.contains(['/', ',']) => name = word,
                 Some(_) => return Err(bad_value("fault", text, "a name has no / and no , in it")),
-                None => faults.push(Fault::parse(part)?),
+                None => faults.push(DeviceFault::parse(part)?),
             },
         }
     }
@@ -142,19 +142,19 @@ impl Active {
             return false;
         }
         match fault.kind {
-            Kind::UnitAttention if self.told => return false,
-            Kind::Flaky { .. } => {
+            FaultEffect::UnitAttention if self.told => return false,
+            FaultEffect::Flaky { .. } => {
                 let now = clock.now();
                 if !fault.is_down(self.armed.since(now), now) {
                     return false;
                 }
             }
-            Kind::Misdirect { blocks }
+            FaultEffect::Misdirect { blocks }
                 if places(request, info).is_none_or(|all| blocks.is_some_and(|by| by % all == 0)) =>
             {
                 return false;
             }
-            Kind::BadBlocks { .. } => match self.armed.first_bad(request, info) {
+            FaultEffect::BadBlocks { .. } => match self.armed.first_bad(request, info) {
                 None => return false,
                 // A cure, which counts by itself.
                 Some(_) if request.op != Op::Read => return true,
@@ -289,7 +289,7 @@ impl Device for FaultDevice {
             return self.inner.cancel(tag);
         };
         let buf = self.held.swap_remove(index).request.buf;
-        let aborted = DeviceError::refused(Refusal::Cancelled);
+        let aborted = DeviceError::refused(RefusalKind::Cancelled);
         self.ready.push(Completion { tag, buf, result: Err(aborted) });
     }
 
@@ -353,32 +353,32 @@ impl FaultDevice {
             return self.below.push_back(request);
         }
         match armed.fault.kind {
-            Kind::Drop | Kind::Flaky { .. } => return self.ready.push(answer(request, Ok(()))),
-            Kind::Hang => return self.held.push(Held { until: Until::Gone(armed.id), request }),
-            Kind::Slow(by) => {
+            FaultEffect::Drop | FaultEffect::Flaky { .. } => return self.ready.push(answer(request, Ok(()))),
+            FaultEffect::Hang => return self.held.push(Held { until: Until::Gone(armed.id), request }),
+            FaultEffect::Slow(by) => {
                 let until = Until::Time(self.clock.now().after(by));
                 return self.held.push(Held { until, request });
             }
-            Kind::SlowBy(factor) => {
+            FaultEffect::SlowBy(factor) => {
                 let start = self.clock.now();
                 self.marked.push(Mark { tag, effect: Effect::Stretch { start, factor } });
             }
-            Kind::Torn { blocks } => request.len = u64::from(blocks) * block_bytes,
-            Kind::Corrupt => {
+            FaultEffect::Torn { blocks } => request.len = u64::from(blocks) * block_bytes,
+            FaultEffect::Corrupt => {
                 let bit = random.below(request.len * 8);
                 if request.op == Op::Write {
                     flip(&mut request.buf, bit);
                 }
                 self.marked.push(Mark { tag, effect: Effect::Flip { bit } });
             }
-            Kind::Misdirect { blocks } => {
+            FaultEffect::Misdirect { blocks } => {
                 let all = places(&request, &self.info).expect("there is another place");
                 let by = blocks.unwrap_or_else(|| 1 + random.below(all - 1));
                 let place = (request.offset / block_bytes + by % all) % all;
                 debug_assert_ne!(place * block_bytes, request.offset, "it lands elsewhere");
                 request.offset = place * block_bytes;
             }
-            Kind::BadBlocks { .. } => {
+            FaultEffect::BadBlocks { .. } => {
                 let (first, last) = touched(&request, self.info.block_bytes);
                 let armed = Arc::clone(armed);
                 self.marked.push(Mark { tag, effect: Effect::Cure { armed, first, last } });

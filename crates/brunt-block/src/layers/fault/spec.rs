@@ -18,9 +18,9 @@ use brunt_core::Nanos;
 use brunt_core::random::Random;
 
 use super::blocks::Blocks;
-use super::kind::{FORMS, Kind};
+use super::kind::{FORMS, FaultEffect};
 use crate::open::{OpenError, bad_value};
-use crate::{DeviceError, Op, Refusal, Request, Said};
+use crate::{DeviceError, Op, RefusalKind, Request, Said};
 
 /// Kinds of requests, as a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,9 +53,9 @@ impl Ops {
 
 /// What goes wrong, and for which requests.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Fault {
+pub struct DeviceFault {
     /// What.
-    pub kind: Kind,
+    pub kind: FaultEffect,
     /// Of the requests that are meant, this share is hit, by a seeded coin.
     pub probability: f64,
     /// Which operations. `drop` and `torn` are about writes only, `corrupt` about reads and writes.
@@ -70,21 +70,21 @@ pub struct Fault {
     pub seed: u64,
 }
 
-impl Fault {
+impl DeviceFault {
     /// A fault that hits every request it can hit.
-    pub fn of(kind: Kind) -> Fault {
-        Fault { kind, probability: 1.0, ops: Ops::ALL, blocks: None, every: 1, times: None, seed: 0 }
+    pub fn of(kind: FaultEffect) -> DeviceFault {
+        DeviceFault { kind, probability: 1.0, ops: Ops::ALL, blocks: None, every: 1, times: None, seed: 0 }
     }
 
     /// Reads one fault.
     ///
     /// # Errors
     /// It is none; the error says what would be one.
-    pub fn parse(text: &str) -> Result<Fault, OpenError> {
+    pub fn parse(text: &str) -> Result<DeviceFault, OpenError> {
         let wrong = |wanted: &str| bad_value("fault", text, wanted);
         let mut words = text.trim().split(',');
-        let kind = Kind::parse(words.next().unwrap_or_default())?;
-        let mut fault = Fault::of(kind);
+        let kind = FaultEffect::parse(words.next().unwrap_or_default())?;
+        let mut fault = DeviceFault::of(kind);
         for word in words {
             let (key, value) = word.split_once('=').ok_or_else(|| wrong(FORMS))?;
             match key {
@@ -113,7 +113,7 @@ impl Fault {
                 _ => return Err(wrong(FORMS)),
             }
         }
-        if matches!(kind, Kind::BadBlocks { .. })
+        if matches!(kind, FaultEffect::BadBlocks { .. })
             && (fault.probability < 1.0 || fault.every > 1 || fault.times.is_some() || fault.ops != Ops::ALL)
         {
             return Err(wrong("blocks are bad until they are written: only lba and seed go with bad-blocks"));
@@ -128,7 +128,7 @@ impl Fault {
 
     /// Whether it hits every request that `other` could hit. Requests are told apart by their operation
     /// only; of two faults of certain blocks nothing is said.
-    pub fn leaves_nothing_to(&self, other: &Fault) -> bool {
+    pub fn leaves_nothing_to(&self, other: &DeviceFault) -> bool {
         let certain = self.probability >= 1.0 && self.every == 1 && self.times.is_none();
         // A short write is left alone by it.
         let whole = self.blocks.is_none() && !self.kind.leaves_some_alone();
@@ -138,8 +138,8 @@ impl Fault {
     /// Whether no request is any different by it: it never hits, or makes none slower.
     pub fn does_nothing(&self) -> bool {
         let idle = match self.kind {
-            Kind::Slow(by) => by.is_zero(),
-            Kind::SlowBy(factor) => factor <= 1.0,
+            FaultEffect::Slow(by) => by.is_zero(),
+            FaultEffect::SlowBy(factor) => factor <= 1.0,
             _ => false,
         };
         idle || self.probability <= 0.0
@@ -148,14 +148,16 @@ impl Fault {
     /// What this kind can happen to.
     fn possible(&self) -> Ops {
         match self.kind {
-            Kind::Drop => Ops(1 << Op::Write as u8 | 1 << Op::Unmap as u8 | 1 << Op::WriteZeroes as u8),
-            Kind::Torn { .. } => Ops(1 << Op::Write as u8),
-            Kind::Corrupt => Ops(1 << Op::Read as u8 | 1 << Op::Write as u8),
-            Kind::Misdirect { .. } => Ops(1 << Op::Write as u8),
-            Kind::BadBlocks { .. } => {
+            FaultEffect::Drop => {
+                Ops(1 << Op::Write as u8 | 1 << Op::Unmap as u8 | 1 << Op::WriteZeroes as u8)
+            }
+            FaultEffect::Torn { .. } => Ops(1 << Op::Write as u8),
+            FaultEffect::Corrupt => Ops(1 << Op::Read as u8 | 1 << Op::Write as u8),
+            FaultEffect::Misdirect { .. } => Ops(1 << Op::Write as u8),
+            FaultEffect::BadBlocks { .. } => {
                 Ops(1 << Op::Read as u8 | 1 << Op::Write as u8 | 1 << Op::WriteZeroes as u8)
             }
-            Kind::Flaky { drops_writes: true, .. } => {
+            FaultEffect::Flaky { drops_writes: true, .. } => {
                 Ops(1 << Op::Write as u8 | 1 << Op::Unmap as u8 | 1 << Op::WriteZeroes as u8)
             }
             _ => Ops::ALL,
@@ -168,7 +170,7 @@ impl Fault {
         if !self.ops.has(request.op) {
             return false;
         }
-        if let Kind::Torn { blocks } = self.kind
+        if let FaultEffect::Torn { blocks } = self.kind
             && request.len <= u64::from(blocks) * u64::from(block_bytes)
         {
             return false;
@@ -186,14 +188,14 @@ impl Fault {
 
     /// Whether a block is bad as long as nobody has written it.
     pub(super) fn is_bad(&self, block: u64) -> bool {
-        let Kind::BadBlocks { percent } = self.kind else { return false };
+        let FaultEffect::BadBlocks { percent } = self.kind else { return false };
         let listed = self.blocks.as_ref().is_none_or(|blocks| blocks.first_in(block, block).is_some());
         listed && (percent >= 100.0 || Random::for_part(self.seed, block).chance(percent / 100.0))
     }
 
     /// Whether the fault is at work: always, but for a flaky device's, which has been so since `since`.
     pub(super) fn is_down(&self, since: Nanos, now: Nanos) -> bool {
-        let Kind::Flaky { up, down, .. } = self.kind else { return true };
+        let FaultEffect::Flaky { up, down, .. } = self.kind else { return true };
         now.since(since).as_nanos() % (up + down).as_nanos() >= up.as_nanos()
     }
 
@@ -201,20 +203,20 @@ impl Fault {
     pub(super) fn error(&self, request: &Request, block_bytes: u32) -> Option<DeviceError> {
         let refused = DeviceError::refused;
         let kind = match self.kind {
-            Kind::MediumError => Refusal::MediumError,
-            Kind::RecoveredError => Refusal::Recovered,
-            Kind::HardwareError => return Some(refused(Refusal::HardwareError)),
-            Kind::AbortedCommand => return Some(refused(Refusal::Aborted)),
-            Kind::Busy => return Some(refused(Refusal::Busy)),
-            Kind::ReservationConflict => return Some(refused(Refusal::Conflict)),
-            Kind::NotReady => return Some(refused(Refusal::NotReady)),
-            Kind::UnitAttention => return Some(refused(Refusal::Attention)),
-            Kind::TaskSetFull => return Some(refused(Refusal::QueueFull)),
-            Kind::Sense(code) => {
+            FaultEffect::MediumError => RefusalKind::MediumError,
+            FaultEffect::RecoveredError => RefusalKind::Recovered,
+            FaultEffect::HardwareError => return Some(refused(RefusalKind::HardwareError)),
+            FaultEffect::AbortedCommand => return Some(refused(RefusalKind::Aborted)),
+            FaultEffect::Busy => return Some(refused(RefusalKind::Busy)),
+            FaultEffect::ReservationConflict => return Some(refused(RefusalKind::Conflict)),
+            FaultEffect::NotReady => return Some(refused(RefusalKind::NotReady)),
+            FaultEffect::UnitAttention => return Some(refused(RefusalKind::Attention)),
+            FaultEffect::TaskSetFull => return Some(refused(RefusalKind::QueueFull)),
+            FaultEffect::Sense(code) => {
                 return Some(DeviceError::Refused { kind: kind_of(code[0]), said: Said::Code(code) });
             }
-            Kind::Errno(number) => return Some(DeviceError::Os(number)),
-            Kind::Flaky { drops_writes: false, .. } => return Some(DeviceError::Os(libc::EIO)),
+            FaultEffect::Errno(number) => return Some(DeviceError::Os(number)),
+            FaultEffect::Flaky { drops_writes: false, .. } => return Some(DeviceError::Os(libc::EIO)),
             _ => return None,
         };
         // Where it is wrong: the first block of the request that the fault is about.
@@ -230,18 +232,18 @@ impl Fault {
 }
 
 /// What a sense key asks to be done (SPC-4, table 54).
-fn kind_of(key: u8) -> Refusal {
+fn kind_of(key: u8) -> RefusalKind {
     match key {
-        0x1 => Refusal::Recovered,
-        0x2 => Refusal::NotReady,
-        0x3 => Refusal::MediumError,
-        0x4 => Refusal::HardwareError,
-        0x5 => Refusal::BadRequest,
-        0x6 => Refusal::Attention,
-        0x7 => Refusal::Protected,
-        0xb => Refusal::Aborted,
-        0xe => Refusal::Miscompare,
-        _ => Refusal::Other,
+        0x1 => RefusalKind::Recovered,
+        0x2 => RefusalKind::NotReady,
+        0x3 => RefusalKind::MediumError,
+        0x4 => RefusalKind::HardwareError,
+        0x5 => RefusalKind::BadRequest,
+        0x6 => RefusalKind::Attention,
+        0x7 => RefusalKind::Protected,
+        0xb => RefusalKind::Aborted,
+        0xe => RefusalKind::Miscompare,
+        _ => RefusalKind::Other,
     }
 }
 
@@ -251,7 +253,7 @@ pub(super) fn touched(request: &Request, block_bytes: u32) -> (u64, u64) {
     (request.offset / block, request.offset.saturating_add(request.len - 1) / block)
 }
 
-impl std::fmt::Display for Fault {
+impl std::fmt::Display for DeviceFault {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}", self.kind)?;
         if self.probability < 1.0 {
@@ -311,11 +313,11 @@ mod tests {
             "flaky:5s/2s",
             "flaky:500ms/20ms/drop,op=write",
         ] {
-            let fault = Fault::parse(text).unwrap();
+            let fault = DeviceFault::parse(text).unwrap();
             assert_eq!(fault.to_string(), text);
         }
-        assert_eq!(Fault::parse("torn").unwrap().kind, Kind::Torn { blocks: 1 });
-        assert_eq!(Fault::parse("busy,lba=5").unwrap().blocks, Blocks::parse("5"));
+        assert_eq!(DeviceFault::parse("torn").unwrap().kind, FaultEffect::Torn { blocks: 1 });
+        assert_eq!(DeviceFault::parse("busy,lba=5").unwrap().blocks, Blocks::parse("5"));
     }
 
     /// What cannot be meant is refused.
@@ -360,7 +362,7 @@ mod tests {
             "flaky:1s/1s/drop,op=read",
             "not-ready:1",
         ] {
-            assert!(Fault::parse(text).is_err(), "'{text}' was taken");
+            assert!(DeviceFault::parse(text).is_err(), "'{text}' was taken");
         }
     }
 }

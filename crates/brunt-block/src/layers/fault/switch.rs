@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use brunt_core::Nanos;
 
 use super::blocks::BlockSet;
-use super::kind::Kind;
-use super::spec::{Fault, touched};
+use super::kind::FaultEffect;
+use super::spec::{DeviceFault, touched};
 use crate::control::{Arguments, CommandEntry, CommandError, Controllable, Fields, Value};
-use crate::{DeviceError, DeviceInfo, Op, Refusal, Request, Said};
+use crate::{DeviceError, DeviceInfo, Op, RefusalKind, Request, Said};
 
 /// Most faults of one layer at once.
 pub const ARMED_MAX: usize = 64;
@@ -23,7 +23,7 @@ pub struct Armed {
     /// Its number in this switch; never used again.
     pub id: u64,
     /// What it does.
-    pub fault: Fault,
+    pub fault: DeviceFault,
     /// Requests that it was about.
     pub(super) seen: AtomicU64,
     /// Requests that it hit.
@@ -77,13 +77,13 @@ impl Armed {
 
     /// The error that a request gets, of the kinds that are errors.
     pub(super) fn error(&self, request: &Request, info: &DeviceInfo) -> Option<DeviceError> {
-        if !matches!(self.fault.kind, Kind::BadBlocks { .. }) || request.op != Op::Read {
+        if !matches!(self.fault.kind, FaultEffect::BadBlocks { .. }) || request.op != Op::Read {
             return self.fault.error(request, info.block_bytes);
         }
         // Cured by another thread since it was looked at, it is bad for this request all the same.
         let block = self.first_bad(request, info);
         let said = block.map_or(Said::Nothing, Said::Block);
-        Some(DeviceError::Refused { kind: Refusal::MediumError, said })
+        Some(DeviceError::Refused { kind: RefusalKind::MediumError, said })
     }
 
     /// Whether the request that is about to be counted is one of those: the n-th, and not one too many.
@@ -140,7 +140,7 @@ impl FaultSwitch {
     }
 
     /// From now on requests are hit; `None` when [`ARMED_MAX`] are armed.
-    pub fn arm(&self, fault: Fault) -> Option<Arc<Armed>> {
+    pub fn arm(&self, fault: DeviceFault) -> Option<Arc<Armed>> {
         let mut table = self.lock();
         if table.armed.len() >= ARMED_MAX {
             return None;
@@ -240,7 +240,7 @@ impl Controllable for FaultSwitch {
     fn command(&self, name: &str, arguments: &Arguments) -> Result<Fields, CommandError> {
         match name {
             "arm" => {
-                let fault = Fault::parse(arguments.text("fault")?)
+                let fault = DeviceFault::parse(arguments.text("fault")?)
                     .map_err(|error| CommandError::argument("fault", &error.to_string()))?;
                 let armed = self.arm(fault).ok_or_else(|| {
                     CommandError::NotNow(format!("{ARMED_MAX} faults are armed; take some away first"))

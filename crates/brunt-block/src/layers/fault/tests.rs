@@ -15,7 +15,7 @@ impl Bench {
     fn new(faults: &[&str]) -> Bench {
         let (switch, clock) = (FaultSwitch::new("fault"), Clock::manual());
         for fault in faults {
-            switch.arm(Fault::parse(fault).unwrap()).unwrap();
+            switch.arm(DeviceFault::parse(fault).unwrap()).unwrap();
         }
         let memory = Arc::new(MemoryBackend::new(1 << 20, 512).unwrap());
         let backend = FaultBackend::new(memory, Arc::clone(&switch), clock.clone());
@@ -64,10 +64,10 @@ impl Bench {
 /// An error has its kind, names the block where it knows one, and nothing was done to the medium.
 #[test]
 fn errors_say_kind_and_place() {
-    let check = |fault: &str, op: Op, kind: Refusal, said: Said| {
+    let check = |fault: &str, op: Op, kind: RefusalKind, said: Said| {
         let mut bench = Bench::new(&[]);
         bench.one(Op::Write, 0, 64, 0x11).result.unwrap();
-        let armed = bench.switch.arm(Fault::parse(fault).unwrap()).unwrap();
+        let armed = bench.switch.arm(DeviceFault::parse(fault).unwrap()).unwrap();
         let expected = Err(DeviceError::Refused { kind, said });
         assert_eq!(bench.one(op, 8, 8, 0x22).result, expected, "{fault} {op:?}");
         assert_eq!((armed.injected(), bench.switch.injected()), (1, 1));
@@ -76,13 +76,13 @@ fn errors_say_kind_and_place() {
         assert!(read.result.is_ok() && read.buf.iter().all(|byte| *byte == 0x11), "{fault} {op:?}");
         assert_eq!(bench.switch.injected(), 1);
     };
-    check("medium-error", Op::Read, Refusal::MediumError, Said::Block(8));
-    check("medium-error,lba=10-20", Op::Write, Refusal::MediumError, Said::Block(10));
-    check("medium-error,op=unmap", Op::WriteZeroes, Refusal::MediumError, Said::Block(8));
-    check("hardware-error", Op::Flush, Refusal::HardwareError, Said::Nothing);
-    check("aborted-command", Op::Write, Refusal::Aborted, Said::Nothing);
-    check("busy", Op::Read, Refusal::Busy, Said::Nothing);
-    check("reservation-conflict", Op::Unmap, Refusal::Conflict, Said::Nothing);
+    check("medium-error", Op::Read, RefusalKind::MediumError, Said::Block(8));
+    check("medium-error,lba=10-20", Op::Write, RefusalKind::MediumError, Said::Block(10));
+    check("medium-error,op=unmap", Op::WriteZeroes, RefusalKind::MediumError, Said::Block(8));
+    check("hardware-error", Op::Flush, RefusalKind::HardwareError, Said::Nothing);
+    check("aborted-command", Op::Write, RefusalKind::Aborted, Said::Nothing);
+    check("busy", Op::Read, RefusalKind::Busy, Said::Nothing);
+    check("reservation-conflict", Op::Unmap, RefusalKind::Conflict, Said::Nothing);
 }
 
 /// A recovered error is told, and done.
@@ -137,7 +137,7 @@ fn slow() {
     bench.switch.clear();
     bench.one(Op::Read, 0, 1, 0).result.unwrap();
     assert_eq!(bench.clock.now(), Nanos(10_000_000));
-    bench.switch.arm(Fault::parse("slow:x3").unwrap());
+    bench.switch.arm(DeviceFault::parse("slow:x3").unwrap());
     // Below it takes no time on this clock, so only what passes meanwhile is stretched.
     bench.submit(1, Op::Read, 0, 1, 0);
     bench.clock.advance(Duration::from_millis(2));
@@ -159,7 +159,7 @@ fn hang_and_release() {
     assert!(bench.poll().is_empty());
     assert_eq!(bench.device.outstanding(), 2);
     bench.device.cancel(2);
-    let aborted = Err(DeviceError::refused(Refusal::Cancelled));
+    let aborted = Err(DeviceError::refused(RefusalKind::Cancelled));
     assert_eq!(bench.poll().iter().map(|one| (one.tag, one.result)).collect::<Vec<_>>(), [(2, aborted)]);
     bench.switch.clear();
     let mut done = bench.poll();
@@ -177,7 +177,7 @@ fn lies() {
     let lie = |fault: &str| {
         let mut bench = Bench::new(&[]);
         bench.one(Op::Write, 0, 8, 0x11).result.unwrap();
-        bench.switch.arm(Fault::parse(fault).unwrap());
+        bench.switch.arm(DeviceFault::parse(fault).unwrap());
         let write = bench.one(Op::Write, 0, 8, 0x22);
         assert!(write.result.is_ok() && write.buf.iter().all(|byte| *byte == 0x22), "{fault}");
         bench.switch.clear();
@@ -205,13 +205,13 @@ fn answers_of_a_users_choice() {
         bench.switch.clear();
         assert!(bench.one(Op::Read, 8, 8, 0).buf.iter().all(|byte| *byte == 0), "{fault} did something");
     };
-    check("not-ready", DeviceError::refused(Refusal::NotReady));
-    check("task-set-full", DeviceError::refused(Refusal::QueueFull));
+    check("not-ready", DeviceError::refused(RefusalKind::NotReady));
+    check("task-set-full", DeviceError::refused(RefusalKind::QueueFull));
     check("errno:ENOSPC", DeviceError::Os(libc::ENOSPC));
     let said = |code: [u8; 3]| Said::Code(code);
-    check("sense:2/04/01", DeviceError::Refused { kind: Refusal::NotReady, said: said([2, 4, 1]) });
-    check("sense:b/4b/04", DeviceError::Refused { kind: Refusal::Aborted, said: said([0xb, 0x4b, 4]) });
-    check("sense:9/80/00", DeviceError::Refused { kind: Refusal::Other, said: said([9, 0x80, 0]) });
+    check("sense:2/04/01", DeviceError::Refused { kind: RefusalKind::NotReady, said: said([2, 4, 1]) });
+    check("sense:b/4b/04", DeviceError::Refused { kind: RefusalKind::Aborted, said: said([0xb, 0x4b, 4]) });
+    check("sense:9/80/00", DeviceError::Refused { kind: RefusalKind::Other, said: said([9, 0x80, 0]) });
     // A recovered error is done, whoever words it.
     let mut bench = Bench::new(&["sense:1/17/06"]);
     assert!(bench.one(Op::Write, 0, 8, 0x33).result.unwrap_err().is_recovered());
@@ -228,7 +228,7 @@ fn a_unit_attention_comes_once() {
     assert_eq!(bench.switch.injected(), 1);
     bench.switch.clear();
     assert!(bench.failures().is_empty());
-    bench.switch.arm(Fault::parse("unit-attention").unwrap());
+    bench.switch.arm(DeviceFault::parse("unit-attention").unwrap());
     assert_eq!(bench.failures(), [0], "armed again it comes again");
 }
 
@@ -236,7 +236,7 @@ fn a_unit_attention_comes_once() {
 #[test]
 fn writes_cure_bad_blocks() {
     let mut bench = Bench::new(&["bad-blocks,lba=4+10-11"]);
-    let bad = |block| Err(DeviceError::Refused { kind: Refusal::MediumError, said: Said::Block(block) });
+    let bad = |block| Err(DeviceError::Refused { kind: RefusalKind::MediumError, said: Said::Block(block) });
     assert_eq!(bench.one(Op::Read, 0, 16, 0).result, bad(4));
     assert_eq!(bench.one(Op::Read, 5, 5, 0).result, Ok(()));
     bench.one(Op::Write, 3, 2, 0x44).result.unwrap();

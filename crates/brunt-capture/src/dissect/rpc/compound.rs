@@ -3,7 +3,7 @@
 //! behind an operation that is not known does not exist.
 
 use brunt_wire::nfs::{FileHandle, v4};
-use brunt_wire::{Cursor, Data, ParseError, rpc};
+use brunt_wire::{Cursor, FileData, ParseError, rpc};
 
 use crate::operation::Direction;
 
@@ -15,18 +15,18 @@ pub struct Moved<'a> {
     /// Where in the file, in bytes.
     pub offset: u64,
     /// The data; its place counts from where the cursor began.
-    pub data: Data<'a>,
+    pub data: FileData<'a>,
 }
 
 /// Whether a call is one of NFSv4's COMPOUND.
 #[inline]
-pub fn is_compound(call: &rpc::Call<'_>) -> bool {
+pub fn is_compound(call: &rpc::RpcCall<'_>) -> bool {
     call.program == rpc::PROGRAM_NFS && call.version == 4 && call.procedure == v4::PROCEDURE_COMPOUND
 }
 
 /// Whether a call may be a server's to its client: the client chose the program's number.
 #[inline]
-pub fn may_be_callback(call: &rpc::Call<'_>) -> bool {
+pub fn may_be_callback(call: &rpc::RpcCall<'_>) -> bool {
     let transient = rpc::PROGRAM_TRANSIENT_FIRST..=rpc::PROGRAM_TRANSIENT_LAST;
     transient.contains(&call.program) && call.procedure == v4::PROCEDURE_COMPOUND
 }
@@ -37,7 +37,7 @@ pub fn may_be_callback(call: &rpc::Call<'_>) -> bool {
 /// Cut short before its data, or malformed.
 #[inline]
 pub fn written<'a>(mut cur: Cursor<'a>) -> Result<Option<Moved<'a>>, ParseError> {
-    let call = v4::Call::parse(&mut cur)?;
+    let call = v4::CompoundArgs::parse(&mut cur)?;
     let mut walk = v4::Walk::new(&call, None);
     for step in walk.by_ref() {
         if let v4::Args::Write { offset, data, .. } = step.args {
@@ -45,7 +45,7 @@ pub fn written<'a>(mut cur: Cursor<'a>) -> Result<Option<Moved<'a>>, ParseError>
         }
     }
     match walk.call_end() {
-        Some(v4::End::Error(error)) => Err(error),
+        Some(v4::CompoundEnd::Error(error)) => Err(error),
         _ => Ok(None),
     }
 }
@@ -56,11 +56,11 @@ pub fn written<'a>(mut cur: Cursor<'a>) -> Result<Option<Moved<'a>>, ParseError>
 /// The reply is cut short before the data, or malformed.
 #[inline]
 pub fn answered<'a>(mut call: Cursor<'a>, mut reply: Cursor<'a>) -> Result<Option<Moved<'a>>, ParseError> {
-    let Ok(call) = v4::Call::parse(&mut call) else { return Ok(None) };
+    let Ok(call) = v4::CompoundArgs::parse(&mut call) else { return Ok(None) };
     if !call.operations().any(|args| matches!(args, Ok(v4::Args::Read { .. }))) {
         return Ok(None);
     }
-    let reply = v4::Reply::parse(&mut reply)?;
+    let reply = v4::CompoundResults::parse(&mut reply)?;
     let mut walk = v4::Walk::new(&call, Some(&reply));
     for step in walk.by_ref() {
         if let Some(moved) = read_step(&step) {
@@ -68,14 +68,14 @@ pub fn answered<'a>(mut call: Cursor<'a>, mut reply: Cursor<'a>) -> Result<Optio
         }
     }
     match walk.reply_end() {
-        Some(v4::End::Error(error)) => Err(error),
+        Some(v4::CompoundEnd::Error(error)) => Err(error),
         _ => Ok(None),
     }
 }
 
 /// The data that a step read, if it is a READ that went well.
 #[inline]
-pub fn read_step<'a>(step: &v4::Step<'a>) -> Option<Moved<'a>> {
+pub fn read_step<'a>(step: &v4::CompoundStep<'a>) -> Option<Moved<'a>> {
     let v4::Args::Read { offset, .. } = step.args else { return None };
     let v4::ResultBody::Read { data, .. } = step.result?.body else { return None };
     Some(Moved { file: step.current.handle(), offset, data })
@@ -112,7 +112,7 @@ fn importance(op: v4::Op) -> u8 {
 
 /// Reduces a compound.
 #[inline]
-pub fn gist<'a>(call: &v4::Call<'a>, reply: Option<&v4::Reply<'a>>) -> Gist<'a> {
+pub fn gist<'a>(call: &v4::CompoundArgs<'a>, reply: Option<&v4::CompoundResults<'a>>) -> Gist<'a> {
     let mut gist = Gist::default();
     let mut best = 0;
     for step in v4::Walk::new(call, reply) {
@@ -168,7 +168,7 @@ mod tests {
             let mut message = vec![0, 1, ops.len() as u32];
             ops.iter().for_each(|op| message.extend_from_slice(op));
             let bytes = words(&message);
-            let call = v4::Call::parse(&mut Cursor::new(&bytes)).unwrap();
+            let call = v4::CompoundArgs::parse(&mut Cursor::new(&bytes)).unwrap();
             let gist = gist(&call, None);
             assert_eq!(gist.op, Some(expected));
             if expected != v4::Op::Sequence {

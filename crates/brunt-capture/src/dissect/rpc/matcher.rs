@@ -126,7 +126,7 @@ pub struct Matcher {
 
 /// Where the arguments or results proper start: RPCSEC_GSS with integrity puts a length and
 /// a sequence number before them; with privacy, and in its own exchanges, there are none.
-fn body_at(call: &rpc::Call<'_>, header_end: usize) -> Option<usize> {
+fn body_at(call: &rpc::RpcCall<'_>, header_end: usize) -> Option<usize> {
     match call.credentials.flavor {
         rpc::AuthFlavor::Gss => {
             let control = call.credentials.body.get(4..8)? != [0; 4];
@@ -150,7 +150,7 @@ fn cursor(bytes: &[u8], at: usize, elided_at: Option<usize>) -> Cursor<'_> {
 
 /// The data that a call carries; its place counts from the start of the message.
 #[inline]
-fn written<'a>(call: &rpc::Call<'_>, message: &'a [u8]) -> Result<Option<Moved<'a>>, ParseError> {
+fn written<'a>(call: &rpc::RpcCall<'_>, message: &'a [u8]) -> Result<Option<Moved<'a>>, ParseError> {
     if !programs::moves_data(call) {
         return Ok(None);
     }
@@ -178,8 +178,8 @@ fn place(
 #[inline]
 fn read(
     slot: &Slot,
-    call: &rpc::Call<'_>,
-    reply: &rpc::Reply<'_>,
+    call: &rpc::RpcCall<'_>,
+    reply: &rpc::RpcReply<'_>,
     message: &[u8],
 ) -> Result<Option<(DataTarget, usize, u32)>, ParseError> {
     if reply.status != rpc::ReplyStatus::Success || !programs::moves_data(call) {
@@ -232,7 +232,7 @@ impl Matcher {
             Err(ParseError::Malformed(_)) => return Begun::NotRpc,
         };
         match header {
-            rpc::Message::Call(call) => {
+            rpc::RpcMessage::Call(call) => {
                 // Registered now: its last packets may be lost and its reply come all the same.
                 let mut register = |elided_at, end: usize| {
                     let bytes = &prefix[..end];
@@ -259,7 +259,7 @@ impl Matcher {
                     _ => Begun::Whole(register(None, prefix.len())),
                 }
             }
-            rpc::Message::Reply(reply) => {
+            rpc::RpcMessage::Reply(reply) => {
                 let key = key(flow, flow.direction ^ 1, reply.xid);
                 let Some(&slot) = self.by_key.get(&key) else { return Begun::Skip };
                 let slot = &self.slots[slot as usize];
@@ -288,8 +288,8 @@ impl Matcher {
     #[cold]
     fn end_other<S: Sink>(&mut self, flow: &Flow, message: &MessageEnd<'_>, out: &mut Out<'_, S>) -> bool {
         match rpc::parse(message.bytes) {
-            Ok(rpc::Message::Call(call)) => self.end_call(flow, message, &call, out),
-            Ok(rpc::Message::Reply(reply)) => self.end_reply(flow, message, &reply, out),
+            Ok(rpc::RpcMessage::Call(call)) => self.end_call(flow, message, &call, out),
+            Ok(rpc::RpcMessage::Reply(reply)) => self.end_reply(flow, message, &reply, out),
             Err(ParseError::Incomplete(_)) if message.damaged => out.ledger.records_lost += 1,
             Err(_) => return false,
         }
@@ -300,7 +300,7 @@ impl Matcher {
         &mut self,
         flow: &Flow,
         message: &MessageEnd<'_>,
-        call: &rpc::Call<'_>,
+        call: &rpc::RpcCall<'_>,
         out: &mut Out<'_, S>,
     ) {
         if let Some(token) = message.token {
@@ -343,7 +343,7 @@ impl Matcher {
         &mut self,
         flow: &Flow,
         message: &MessageEnd<'_>,
-        reply: &rpc::Reply<'_>,
+        reply: &rpc::RpcReply<'_>,
         out: &mut Out<'_, S>,
     ) {
         out.ledger.replies += 1;
@@ -362,7 +362,7 @@ impl Matcher {
     fn emit<S: Sink>(
         &mut self,
         index: u32,
-        reply: Option<(&MessageEnd<'_>, &rpc::Reply<'_>)>,
+        reply: Option<(&MessageEnd<'_>, &rpc::RpcReply<'_>)>,
         out: &mut Out<'_, S>,
     ) {
         let Matcher { slots, sums, .. } = self;
@@ -427,7 +427,7 @@ impl Matcher {
     fn register<S: Sink>(
         &mut self,
         flow: &Flow,
-        call: &rpc::Call<'_>,
+        call: &rpc::RpcCall<'_>,
         bytes: &[u8],
         elided_at: Option<usize>,
         damaged: bool,

@@ -33,9 +33,9 @@ use records::{Records, Step};
 #[derive(Clone, Copy, Debug)]
 pub struct Exchange<'a> {
     /// The call's header.
-    pub call: &'a rpc::Call<'a>,
+    pub call: &'a rpc::RpcCall<'a>,
     /// The reply's header.
-    pub reply: Option<&'a rpc::Reply<'a>>,
+    pub reply: Option<&'a rpc::RpcReply<'a>>,
     /// What was asked and answered.
     pub body: &'a Body<'a>,
 }

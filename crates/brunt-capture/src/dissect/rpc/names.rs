@@ -2,7 +2,7 @@
 //! by the analyses, and by the trace for NFSv4. The one rule: a name is told only with the directory that it
 //! is in.
 
-use brunt_wire::net::Address;
+use brunt_wire::net::IpAddress;
 use brunt_wire::nfs::{FileHandle, mount, v3, v4};
 
 use super::Body;
@@ -45,7 +45,7 @@ pub fn each_name(
 
 #[inline]
 fn each_nfs3(
-    server: Address,
+    server: IpAddress,
     dir: FileKey,
     args: &v3::Args<'_>,
     results: &v3::ResultBody<'_>,
@@ -78,9 +78,9 @@ fn each_nfs3(
 
 /// Names lead from handle to handle: what a name led to is known by its handle once GETFH asked.
 fn each_nfs4(
-    server: Address,
-    call: &v4::Call<'_>,
-    reply: &v4::Reply<'_>,
+    server: IpAddress,
+    call: &v4::CompoundArgs<'_>,
+    reply: &v4::CompoundResults<'_>,
     tell: &mut impl FnMut(FileKey, Option<FileKey>, &[u8]),
 ) {
     let key = |handle: FileHandle<'_>| FileKey::new(server, handle);

@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use brunt_block::{BufPool, DeviceError};
 use brunt_core::Nanos;
-use brunt_wire::scsi::sense::{Sense, Status};
+use brunt_wire::scsi::sense::{ScsiStatus, Sense};
 
 pub use connection::{DataRange, Outgoing};
 pub use receive::{DataDestination, SHORT_DATA_BYTES_MAX, Violation};
@@ -69,7 +69,7 @@ pub struct SessionCounts {
     /// Requests that were done, and told a recovered error.
     pub recovered: u64,
     /// The status and sense that last made a request be sent again, or were recovered from.
-    pub last: Option<(Status, Option<Sense>)>,
+    pub last: Option<(ScsiStatus, Option<Sense>)>,
 }
 
 /// Why a session ended without a violation, and how long the target asks to wait before the next.

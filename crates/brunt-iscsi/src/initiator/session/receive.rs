@@ -10,12 +10,12 @@ use brunt_wire::iscsi::pdu::{
     self, AsyncMessage, Bhs, DataIn, LogoutResponse, NopIn, NopOut, Opcode, R2t, RESERVED_TAG, Reject,
     ScsiResponse, TaskManagementResponse, code, serial_before,
 };
-use brunt_wire::scsi::sense::{Sense, Status};
+use brunt_wire::scsi::sense::{ScsiStatus, Sense};
 
 use super::connection::{DataRange, Queued};
 use super::task::{INDEX_PING, TaskOutcome, TaskState, TaskWork, itt_of};
 use super::{DEPTH_MAX, InitiatorSession, SessionLoss, SessionPhase};
-use crate::initiator::command::{Data, DataDirection};
+use crate::initiator::command::{CommandData, DataDirection};
 use crate::said;
 
 /// Data of anything but Data-In: sense data has at most 2 + 65,535 bytes, pings and messages less.
@@ -141,7 +141,7 @@ impl InitiatorSession {
         residual: u32,
         sense: &[u8],
     ) -> Result<(), Violation> {
-        let status = Status::from_byte(status);
+        let status = ScsiStatus::from_byte(status);
         let task = &self.tasks[usize::from(index)];
         let (expected, received) = (task.command.data_len, task.received);
         let underflow = if flags & code::response::UNDERFLOW != 0 { residual } else { 0 };
@@ -156,15 +156,15 @@ impl InitiatorSession {
             self.counts.recovered += 1;
             self.counts.last = Some((status, sense));
         }
-        let status = if recovered { Status::Good } else { status };
+        let status = if recovered { ScsiStatus::Good } else { status };
         let task = &self.tasks[usize::from(index)];
-        let is_good = status == Status::Good;
+        let is_good = status == ScsiStatus::Good;
         if is_good && !all_data {
             return Err(Violation("good status before all data"));
         }
         let short = underflow > 0 || flags & code::response::OVERFLOW != 0;
         let is_request = matches!(task.work, TaskWork::Request { .. });
-        let outcome = if is_good && short && is_request && task.command.data == Data::Caller {
+        let outcome = if is_good && short && is_request && task.command.data == CommandData::Caller {
             // GOOD, and yet not all blocks were moved: nothing a caller could use. (Targets count the
             // residual of a parameter list or of WRITE SAME in various ways; tgt is one.)
             TaskOutcome::Failed(DeviceError::Os(EIO))

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use brunt_block::{Buf, DeviceError, Op, Request};
 use brunt_core::Nanos;
-use brunt_wire::scsi::sense::{Status, key};
+use brunt_wire::scsi::sense::{ScsiStatus, key};
 
 use super::InitiatorSession;
 use super::task::{AbortReason, TaskOutcome, TaskState, TaskWork};
-use crate::initiator::command::{self, Command, Data, DataDirection, Progress};
+use crate::initiator::command::{self, CommandData, DataDirection, PlannedCommand, Progress};
 use crate::said;
 
 /// How long to hold back after BUSY or TASK SET FULL.
@@ -59,7 +59,7 @@ impl InitiatorSession {
         let direction = if data_len > 0 { DataDirection::In } else { DataDirection::None };
         self.begin(index, 0, TaskWork::Control, buf, now);
         self.tasks[usize::from(index)].command =
-            Command { cdb, direction, data_len, data: Data::Caller, covers: 0 };
+            PlannedCommand { cdb, direction, data_len, data: CommandData::Caller, covers: 0 };
         self.waiting.push_back(index);
     }
 
@@ -100,21 +100,21 @@ impl InitiatorSession {
     fn plan(&mut self, index: u16, now: Nanos) {
         let task = &mut self.tasks[usize::from(index)];
         let TaskWork::Request { op, offset, len, force_unit_access, progress } = task.work else {
-            self.answer(index, TaskOutcome::Scsi { status: Status::Good, sense: None });
+            self.answer(index, TaskOutcome::Scsi { status: ScsiStatus::Good, sense: None });
             return;
         };
         let Some(next) = command::next(&self.facts, op, offset, len, force_unit_access, progress) else {
-            self.answer(index, TaskOutcome::Scsi { status: Status::Good, sense: None });
+            self.answer(index, TaskOutcome::Scsi { status: ScsiStatus::Good, sense: None });
             return;
         };
         task.command = next;
         match next.data {
-            Data::Caller => {}
-            Data::ZeroBlock => {
+            CommandData::Caller => {}
+            CommandData::ZeroBlock => {
                 task.parameter = self.pool.0.take(next.data_len as usize);
                 task.parameter.fill(0);
             }
-            Data::UnmapList { lba, count } => {
+            CommandData::UnmapList { lba, count } => {
                 task.parameter = self.pool.0.take(next.data_len as usize);
                 task.parameter.copy_from_slice(&command::unmap_list(lba, count));
             }
@@ -128,7 +128,7 @@ impl InitiatorSession {
     /// The data of a task's command, for the driver to send from or receive into.
     pub fn data(&mut self, task: u16) -> &mut Buf {
         let task = &mut self.tasks[usize::from(task)];
-        if task.command.data == Data::Caller { &mut task.buf } else { &mut task.parameter }
+        if task.command.data == CommandData::Caller { &mut task.buf } else { &mut task.parameter }
     }
 
     /// The next task that was answered; retire it once its data is back.
@@ -151,8 +151,8 @@ impl InitiatorSession {
         let may_try_again = !is_control && task.abort_reason.is_none() && task.tries < self.config.tries;
         let result = match outcome {
             TaskOutcome::Failed(error) => Err(error),
-            TaskOutcome::Scsi { status: Status::Good, .. } if is_control => Ok(()),
-            TaskOutcome::Scsi { status: Status::Good, .. } => {
+            TaskOutcome::Scsi { status: ScsiStatus::Good, .. } if is_control => Ok(()),
+            TaskOutcome::Scsi { status: ScsiStatus::Good, .. } => {
                 let TaskWork::Request { op, offset, len, force_unit_access, progress } = &mut task.work
                 else {
                     unreachable!("control commands were told apart above")
@@ -176,16 +176,16 @@ impl InitiatorSession {
                 return None;
             }
             TaskOutcome::Again => Err(task.abort_reason.map_or(DeviceError::Gone, AbortReason::error)),
-            TaskOutcome::Scsi { status: Status::CheckCondition, sense: Some(sense) }
+            TaskOutcome::Scsi { status: ScsiStatus::CheckCondition, sense: Some(sense) }
                 if sense.key == key::UNIT_ATTENTION && may_try_again =>
             {
                 self.counts.unit_attentions += 1;
-                self.counts.last = Some((Status::CheckCondition, Some(sense)));
+                self.counts.last = Some((ScsiStatus::CheckCondition, Some(sense)));
                 self.try_again(index, now);
                 return None;
             }
             // Held back and sent again as long as one time-out, however often.
-            TaskOutcome::Scsi { status: status @ (Status::Busy | Status::TaskSetFull), .. }
+            TaskOutcome::Scsi { status: status @ (ScsiStatus::Busy | ScsiStatus::TaskSetFull), .. }
                 if !is_control && task.abort_reason.is_none() && now < task.deadline =>
             {
                 self.counts.busy += 1;
@@ -195,7 +195,7 @@ impl InitiatorSession {
                 self.waiting.push_back(index);
                 return None;
             }
-            TaskOutcome::Scsi { status: Status::CheckCondition, sense: Some(sense) }
+            TaskOutcome::Scsi { status: ScsiStatus::CheckCondition, sense: Some(sense) }
                 if (sense.key, sense.asc, sense.ascq) == (key::ILLEGAL_REQUEST, 0x20, 0)
                     && matches!(task.work, TaskWork::Request { op: Op::Unmap | Op::WriteZeroes, .. }) =>
             {

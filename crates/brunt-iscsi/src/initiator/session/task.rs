@@ -2,11 +2,11 @@
 //! other files of `session`. The one rule: [`TaskState`] goes free, waiting, issued, answered; back to
 //! waiting only to be sent again.
 
-use brunt_block::{Buf, DeviceError, Op, Refusal};
+use brunt_block::{Buf, DeviceError, Op, RefusalKind};
 use brunt_core::Nanos;
-use brunt_wire::scsi::sense::{Sense, Status};
+use brunt_wire::scsi::sense::{ScsiStatus, Sense};
 
-use crate::initiator::command::{Command, Data, DataDirection, Progress};
+use crate::initiator::command::{CommandData, DataDirection, PlannedCommand, Progress};
 
 /// Indexes from here on are no tasks.
 pub(super) const INDEX_PING: u32 = 0xf000;
@@ -37,7 +37,7 @@ pub(super) enum TaskState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TaskOutcome {
     Scsi {
-        status: Status,
+        status: ScsiStatus,
         sense: Option<Sense>,
     },
     Failed(DeviceError),
@@ -56,7 +56,7 @@ impl AbortReason {
     pub fn error(self) -> DeviceError {
         match self {
             AbortReason::TimedOut => DeviceError::TimedOut,
-            AbortReason::Cancelled => DeviceError::refused(Refusal::Cancelled),
+            AbortReason::Cancelled => DeviceError::refused(RefusalKind::Cancelled),
         }
     }
 }
@@ -68,7 +68,7 @@ pub(super) struct InitiatorTask {
     pub generation: u16,
     pub tag: u64,
     pub work: TaskWork,
-    pub command: Command,
+    pub command: PlannedCommand,
     /// The caller's buffer.
     pub buf: Buf,
     /// The parameter list or zero block of the command under way.
@@ -94,11 +94,11 @@ impl InitiatorTask {
             generation: 0,
             tag: 0,
             work: TaskWork::Control,
-            command: Command {
+            command: PlannedCommand {
                 cdb: [0; 16],
                 direction: DataDirection::None,
                 data_len: 0,
-                data: Data::Caller,
+                data: CommandData::Caller,
                 covers: 0,
             },
             buf: Buf::empty(),

@@ -1,6 +1,6 @@
 //! The rules of a session on one connection: what goes in is PDUs as a target sends them.
 
-use brunt_block::{Buf, Op, Refusal, Request};
+use brunt_block::{Buf, Op, RefusalKind, Request};
 use brunt_wire::iscsi::pdu::{
     self, AsyncMessage, Bhs, DataIn, DataOut, LogoutResponse, NopIn, NopOut, Opcode, R2t, RESERVED_TAG,
     Reject, ScsiCommand, ScsiResponse, TaskManagementRequest, TaskManagementResponse, U24, code,
@@ -113,7 +113,7 @@ fn last_data_in(itt: u32) -> DataIn {
     DataIn { flags, stat_sn: 100.into(), ..data_in(itt) }
 }
 
-fn response(itt: u32, status: Status) -> ScsiResponse {
+fn response(itt: u32, status: ScsiStatus) -> ScsiResponse {
     ScsiResponse {
         flags: pdu::FLAG_FINAL,
         status: status.to_byte(),
@@ -194,7 +194,7 @@ fn write() {
     assert_eq!(pieces(&sent), [(8192, 4096, 0), (12_288, 4096, 0x80), (16_384, 4096, 0x80)]);
     let data_sns: Vec<u32> = sent.iter().map(|o| DataOut::view(&o.bhs).data_sn.get()).collect();
     assert_eq!(data_sns, [0, 1, 0]);
-    hear(&mut session, response(itt, Status::Good), &[]).unwrap();
+    hear(&mut session, response(itt, ScsiStatus::Good), &[]).unwrap();
     assert_eq!(retire(&mut session, NOW).unwrap().result, Ok(()));
 }
 
@@ -205,9 +205,9 @@ fn early_answer_stops_the_data() {
     let itt = tag_of(&issue(&mut session, Op::Write, 20_480)[0]);
     hear(&mut session, r2t(itt), &[]).unwrap();
     let full = sense(key::DATA_PROTECT, 0x27, 0);
-    hear(&mut session, response(itt, Status::CheckCondition), &full).unwrap();
+    hear(&mut session, response(itt, ScsiStatus::CheckCondition), &full).unwrap();
     assert!(outgoing(&mut session).is_empty());
-    let expected = said::refused(Status::CheckCondition, Some(Sense::new(key::DATA_PROTECT, 0x27, 0)));
+    let expected = said::refused(ScsiStatus::CheckCondition, Some(Sense::new(key::DATA_PROTECT, 0x27, 0)));
     assert_eq!(retire(&mut session, NOW).unwrap().result, Err(expected));
 }
 
@@ -268,7 +268,7 @@ fn hostile_replies() {
     write("out of order", &|itt| R2t { buffer_offset: 0.into(), ..r2t(itt) });
     write("transfer tag", &|itt| R2t { target_transfer_tag: RESERVED_TAG.into(), ..r2t(itt) });
     check(Op::Read, "does not write", |itt| r2t(itt).into(), &[]);
-    let good = |itt| response(itt, Status::Good);
+    let good = |itt| response(itt, ScsiStatus::Good);
     check(Op::Read, "before all data", |itt| good(itt).into(), &[]);
     check(Op::Write, "too short", |itt| good(itt).into(), &[0]);
     check(Op::Write, "SenseLength", |itt| good(itt).into(), &[0, 9, 0x70]);
@@ -324,7 +324,7 @@ fn unit_attention_and_busy() {
         let answer = ScsiResponse {
             stat_sn: (100 + number).into(),
             max_cmd_sn: 99.into(),
-            ..response(tag_of(&sent[0]), Status::CheckCondition)
+            ..response(tag_of(&sent[0]), ScsiStatus::CheckCondition)
         };
         hear(&mut session, answer, &attention).unwrap();
         match retire(&mut session, NOW) {
@@ -335,7 +335,7 @@ fn unit_attention_and_busy() {
     assert_eq!((session.outstanding(), session.counts().unit_attentions), (0, 2));
 
     let sent = issue(&mut session, Op::Write, 512);
-    let busy = ScsiResponse { stat_sn: 103.into(), ..response(tag_of(&sent[0]), Status::TaskSetFull) };
+    let busy = ScsiResponse { stat_sn: 103.into(), ..response(tag_of(&sent[0]), ScsiStatus::TaskSetFull) };
     hear(&mut session, busy, &[]).unwrap();
     assert!(retire(&mut session, NOW).is_none());
     assert!(outgoing(&mut session).is_empty());
@@ -408,7 +408,7 @@ fn loss_and_return() {
         let again = outgoing(&mut session);
         assert!(again.iter().all(|o| before.iter().all(|old| tag_of(old) != tag_of(o))));
         let old = tag_of(&before[0]);
-        assert!(hear(&mut session, response(old, Status::Good), &[]).is_err());
+        assert!(hear(&mut session, response(old, ScsiStatus::Good), &[]).is_err());
         assert!(ScsiCommand::view(&again[0].bhs).cmd_sn.get() == 10);
         if round == 3 {
             break;
@@ -473,7 +473,7 @@ fn asynchronous_messages() {
     hear(&mut session, message(code::async_event::LOGOUT_REQUEST, 100), &[]).unwrap();
     assert!(issue(&mut session, Op::Write, 512).is_empty());
     session.on_time(NOW);
-    let answer = ScsiResponse { stat_sn: 101.into(), ..response(itt, Status::Good) };
+    let answer = ScsiResponse { stat_sn: 101.into(), ..response(itt, ScsiStatus::Good) };
     hear(&mut session, answer, &[]).unwrap();
     session.on_time(NOW.after(Duration::from_millis(10)));
     let logout = outgoing(&mut session);
@@ -513,7 +513,7 @@ fn refused_and_pieced_requests() {
         let answer = ScsiResponse {
             stat_sn: (100 + number).into(),
             max_cmd_sn: 99.into(),
-            ..response(tag_of(&sent[0]), Status::Good)
+            ..response(tag_of(&sent[0]), ScsiStatus::Good)
         };
         hear(&mut session, answer, &[]).unwrap();
         let retired = retire(&mut session, NOW);
@@ -532,7 +532,7 @@ fn cancel() {
     }
     let sent = outgoing(&mut session);
     session.cancel(4, NOW);
-    let cancelled = Err(DeviceError::refused(Refusal::Cancelled));
+    let cancelled = Err(DeviceError::refused(RefusalKind::Cancelled));
     assert_eq!(retire(&mut session, NOW).unwrap().result, cancelled);
     session.cancel(0, NOW);
     session.on_time(NOW);

@@ -5,7 +5,7 @@
 use std::sync::atomic::Ordering;
 
 use brunt_wire::scsi::cdb::{Cdb, op};
-use brunt_wire::scsi::opcodes::{Access, Opcode};
+use brunt_wire::scsi::opcodes::{Access, CommandDescriptor};
 use brunt_wire::scsi::sense::{Sense, key};
 
 use super::{LogicalUnit, NexusShared, flag, gate, pair_of};
@@ -17,7 +17,12 @@ use crate::scsi::{Nexus, answers};
 impl LogicalUnit {
     /// Whether a command may go on, by everything but its own fields: unit attentions,
     /// reservations, the medium's state, write protection.
-    pub(in crate::scsi) fn admit(&self, nexus: &NexusShared, row: &Opcode, cdb: &Cdb) -> Result<(), Refused> {
+    pub(in crate::scsi) fn admit(
+        &self,
+        nexus: &NexusShared,
+        row: &CommandDescriptor,
+        cdb: &Cdb,
+    ) -> Result<(), Refused> {
         if matches!(cdb[0], op::INQUIRY | op::REPORT_LUNS | op::REQUEST_SENSE) {
             return Ok(());
         }
@@ -80,7 +85,7 @@ impl LogicalUnit {
     }
 }
 
-fn conflicts(flags: u32, row: &Opcode, cdb: &Cdb) -> bool {
+fn conflicts(flags: u32, row: &CommandDescriptor, cdb: &Cdb) -> bool {
     let all = flags & flag::DENY_ALL != 0;
     let read = flags & flag::DENY_READ != 0;
     let write = flags & flag::DENY_WRITE != 0;

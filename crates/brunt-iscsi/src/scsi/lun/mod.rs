@@ -17,8 +17,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use brunt_block::{Backend, Inline};
 use brunt_wire::scsi::cdb::{self, Cdb, op};
 use brunt_wire::scsi::copy;
-use brunt_wire::scsi::inquiry::{self, Identity};
-use brunt_wire::scsi::mode::{self, Settings};
+use brunt_wire::scsi::inquiry::{self, DeviceIdentification};
+use brunt_wire::scsi::mode::{self, ModeSettings};
 use brunt_wire::scsi::opcodes::Which;
 use brunt_wire::scsi::sense::Sense;
 
@@ -107,7 +107,7 @@ struct UnitState {
     reservations: Reservations,
     /// Who holds RESERVE(6).
     reserved_by: Option<u64>,
-    settings: Settings,
+    settings: ModeSettings,
     medium_loaded: bool,
     sanitize_failed: bool,
     /// AUSE of the last SANITIZE.
@@ -249,7 +249,7 @@ impl LogicalUnit {
             0x03 => value == self.naa(),
             // A copy target descriptor has room for 20 bytes of it.
             0x01 => {
-                let identity = Identity {
+                let identity = DeviceIdentification {
                     vendor: &self.options.vendor,
                     serial: &self.options.serial,
                     naa: self.naa(),
@@ -272,11 +272,11 @@ impl LogicalUnit {
         }
     }
 
-    pub(super) fn default_settings(&self) -> Settings {
+    pub(super) fn default_settings(&self) -> ModeSettings {
         default_settings(&self.options)
     }
 
-    pub(super) fn write_protected(&self, settings: &Settings) -> bool {
+    pub(super) fn write_protected(&self, settings: &ModeSettings) -> bool {
         self.options.read_only || self.backend.info().read_only || settings.software_write_protect
     }
 
@@ -551,6 +551,6 @@ impl std::fmt::Debug for LogicalUnit {
     }
 }
 
-fn default_settings(options: &LunOptions) -> Settings {
-    Settings { write_cache: options.write_cache, software_write_protect: false, descriptor_sense: false }
+fn default_settings(options: &LunOptions) -> ModeSettings {
+    ModeSettings { write_cache: options.write_cache, software_write_protect: false, descriptor_sense: false }
 }

@@ -8,7 +8,7 @@ use brunt_wire::scsi::sense::{Sense, key};
 use super::{LogicalUnit, pair_of};
 use crate::scsi::command::Refused;
 use crate::scsi::management::{AbortRequest, AbortScope};
-use crate::scsi::reservation::Refusal;
+use crate::scsi::reservation::ReservationRefusal;
 use crate::scsi::{DataIn, Nexus, answers};
 
 impl LogicalUnit {
@@ -68,8 +68,8 @@ impl LogicalUnit {
         let ports = &self.options.target_ports;
         let effects =
             next.out(&pair_of(nexus), action, cdb[2], &list, ports).map_err(|refusal| match refusal {
-                Refusal::Conflict => Refused::Conflict,
-                Refusal::Check(sense) => Refused::Check(sense),
+                ReservationRefusal::Conflict => Refused::Conflict,
+                ReservationRefusal::Check(sense) => Refused::Check(sense),
             })?;
         if let Some(store) = self.options.store.as_ref().filter(|_| effects.save) {
             // Nothing is in force that could not be saved. INSUFFICIENT RESOURCES, for want of a better.

@@ -8,18 +8,18 @@ use std::sync::atomic::Ordering;
 use brunt_block::Inline;
 use brunt_wire::scsi::cdb::{self, Cdb, Transfer, op};
 use brunt_wire::scsi::opcodes::{self, Lookup};
-use brunt_wire::scsi::sense::Status;
+use brunt_wire::scsi::sense::ScsiStatus;
 
 use super::TaskSet;
 use super::task::{CommandPlan, LockMode, TaskStage, TaskWork};
 use crate::scsi::command::Refused;
 use crate::scsi::jobs::ByteRange;
 use crate::scsi::lun::{flag, gate};
-use crate::scsi::{Begin, Command, DataIn, Outcome, TaskAttribute};
+use crate::scsi::{Begin, CommandOutcome, DataIn, TaskAttribute, TransportCommand};
 
 impl TaskSet {
     /// Takes a command. See [`Begin`].
-    pub fn begin(&mut self, command: &Command<'_>) -> Begin {
+    pub fn begin(&mut self, command: &TransportCommand<'_>) -> Begin {
         let cdb = cdb::pad(command.cdb);
         match cdb[0] {
             op::READ_10 | op::READ_16 | op::READ_12 | op::READ_6 => self.begin_transfer(command, &cdb, false),
@@ -31,7 +31,7 @@ impl TaskSet {
     }
 
     /// READ and WRITE: nothing here allocates or locks while nothing is the matter.
-    fn begin_transfer(&mut self, command: &Command<'_>, cdb: &Cdb, write: bool) -> Begin {
+    fn begin_transfer(&mut self, command: &TransportCommand<'_>, cdb: &Cdb, write: bool) -> Begin {
         let gate = self.unit.gate();
         let flags = self.nexus.flags.load(Ordering::Acquire);
         let (refusing_flags, refusing_gate) = if write {
@@ -42,23 +42,23 @@ impl TaskSet {
         if (flags & refusing_flags != 0 || gate & refusing_gate != 0)
             && let Err(refused) = self.admit(cdb)
         {
-            return Begin::Done(Outcome::new(command.tag, Err(refused), 0));
+            return Begin::Done(CommandOutcome::new(command.tag, Err(refused), 0));
         }
         let transfer = Transfer::decode(cdb);
         let range = match self.range_of(cdb, &transfer) {
             Ok(range) => range,
-            Err(refused) => return Begin::Done(Outcome::new(command.tag, Err(refused), 0)),
+            Err(refused) => return Begin::Done(CommandOutcome::new(command.tag, Err(refused), 0)),
         };
         let len = range.len as u32;
         let runs_now = self.ordered == 0 && command.attribute != TaskAttribute::Ordered;
         if !write {
             if len == 0 {
-                return Begin::Done(Outcome::new(command.tag, Ok(DataIn::None), 0));
+                return Begin::Done(CommandOutcome::new(command.tag, Ok(DataIn::None), 0));
             }
             let inline = !matches!(self.unit.inline(), Inline::No);
             if inline && runs_now && self.unit.locks.is_free(range.offset, range.len) {
                 let data = DataIn::Inline { offset: range.offset, len };
-                return Begin::Done(Outcome::new(command.tag, Ok(data), 0));
+                return Begin::Done(CommandOutcome::new(command.tag, Ok(data), 0));
             }
             let Some(slot) = self.add(command, TaskWork::Read, TaskStage::Parked, range, LockMode::Share, 0)
             else {
@@ -68,7 +68,7 @@ impl TaskSet {
             return Begin::Pending;
         }
         if len == 0 {
-            return Begin::Done(Outcome::new(command.tag, Ok(DataIn::None), 0));
+            return Begin::Done(CommandOutcome::new(command.tag, Ok(DataIn::None), 0));
         }
         let force = transfer.fua || gate & gate::FORCE != 0;
         let work = TaskWork::Write { force };
@@ -90,8 +90,8 @@ impl TaskSet {
         Begin::Wants { len, direct }
     }
 
-    fn begin_other(&mut self, command: &Command<'_>, cdb: &Cdb) -> Begin {
-        let refuse = |refused| Begin::Done(Outcome::new(command.tag, Err(refused), 0));
+    fn begin_other(&mut self, command: &TransportCommand<'_>, cdb: &Cdb) -> Begin {
+        let refuse = |refused| Begin::Done(CommandOutcome::new(command.tag, Err(refused), 0));
         let unit = Arc::clone(&self.unit);
         let row = match opcodes::lookup(cdb, |which| unit.has(which)) {
             Lookup::Found(row) => row,
@@ -109,7 +109,7 @@ impl TaskSet {
             Err(refused) => return refuse(refused),
         };
         match plan {
-            CommandPlan::Answer(data) => Begin::Done(Outcome::new(command.tag, Ok(data), 0)),
+            CommandPlan::Answer(data) => Begin::Done(CommandOutcome::new(command.tag, Ok(data), 0)),
             CommandPlan::Collect { len, range, lock } => {
                 match self.add(command, TaskWork::Collect(*cdb), TaskStage::Collecting, range, lock, len) {
                     Some(_) => Begin::Wants { len, direct: None },
@@ -170,6 +170,6 @@ fn naca(cdb: &Cdb) -> bool {
     cdb[at] & 0x04 != 0
 }
 
-fn task_set_full(tag: u64) -> Outcome {
-    Outcome::new(tag, Err(Refused::Status(Status::TaskSetFull)), 0)
+fn task_set_full(tag: u64) -> CommandOutcome {
+    CommandOutcome::new(tag, Err(Refused::Status(ScsiStatus::TaskSetFull)), 0)
 }

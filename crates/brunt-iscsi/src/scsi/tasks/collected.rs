@@ -11,7 +11,7 @@ use super::task::{CollectedPlan, CommandPlan, LockMode, TaskStage, TaskWork};
 use crate::scsi::command::Refused;
 use crate::scsi::jobs::{Against, ByteRange, How, Job, ReadModifyWrite, Verify, WriteAndVerify, WriteOnce};
 use crate::scsi::lun::{self, gate};
-use crate::scsi::{DataIn, Outcome, TaskAttribute, sanitize};
+use crate::scsi::{CommandOutcome, DataIn, TaskAttribute, sanitize};
 
 impl TaskSet {
     /// Runs a command with the data it wanted: `data[..got]`. The outcome, when it is there already.
@@ -20,7 +20,7 @@ impl TaskSet {
     ///
     /// # Panics
     /// The command waits for no data, or `got` is more than it wanted or than `data` has.
-    pub fn start(&mut self, tag: u64, mut data: Buf, got: u32) -> Option<Outcome> {
+    pub fn start(&mut self, tag: u64, mut data: Buf, got: u32) -> Option<CommandOutcome> {
         let slot = *self.by_tag.get(&tag)?;
         let task = self.tasks[slot].as_mut().expect("tags name living tasks");
         assert!(
@@ -76,7 +76,7 @@ impl TaskSet {
     ///
     /// # Panics
     /// As [`TaskSet::start`].
-    pub fn start_direct(&mut self, tag: u64, got: u32) -> Option<Outcome> {
+    pub fn start_direct(&mut self, tag: u64, got: u32) -> Option<CommandOutcome> {
         let slot = *self.by_tag.get(&tag)?;
         let task = self.tasks[slot].as_ref().expect("tags name living tasks");
         assert!(task.has_lock && got <= task.wants, "not a task that was placed directly");

@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use brunt_block::{Buf, Completion, Device, DeviceError, Op, Request, Ring};
 use brunt_core::Nanos;
-use brunt_wire::scsi::sense::Status;
+use brunt_wire::scsi::sense::ScsiStatus;
 
 use self::task::{LockMode, ScsiTask, TaskStage, TaskWork};
 use crate::scsi::command::Refused;
@@ -33,7 +33,7 @@ use crate::scsi::jobs::{ByteRange, DeviceIo, IoDone, JobStep};
 use crate::scsi::locks::Hold;
 use crate::scsi::lun::NexusShared;
 use crate::scsi::management::{Mailbox, Ticket};
-use crate::scsi::{Command, DataIn, LogicalUnit, Nexus, Outcome, TaskAttribute};
+use crate::scsi::{CommandOutcome, DataIn, LogicalUnit, Nexus, TaskAttribute, TransportCommand};
 use crate::tag::TagHasher;
 
 /// How soon a command that waits for another connection's looks again.
@@ -60,7 +60,7 @@ pub struct TaskSet {
     batch: VecDeque<Request>,
     other_batches: Vec<VecDeque<Request>>,
     completions: Vec<Completion>,
-    finished: Vec<Outcome>,
+    finished: Vec<CommandOutcome>,
     /// Tickets, each with the sequence up to which tasks have to be gone.
     tickets: Vec<(Ticket, Vec<u64>)>,
 }
@@ -125,7 +125,7 @@ impl TaskSet {
     }
 
     /// Appends finished commands to `done`: after [`Ring::enter`].
-    pub fn poll(&mut self, done: &mut Vec<Outcome>) {
+    pub fn poll(&mut self, done: &mut Vec<CommandOutcome>) {
         if self.mailbox.has_requests() {
             for request in self.mailbox.take() {
                 self.obey(&request);
@@ -196,7 +196,7 @@ impl TaskSet {
 
     fn add(
         &mut self,
-        command: &Command<'_>,
+        command: &TransportCommand<'_>,
         work: TaskWork,
         stage: TaskStage,
         range: ByteRange,
@@ -261,9 +261,9 @@ impl TaskSet {
         task
     }
 
-    fn finish_now(&mut self, slot: usize, result: Result<DataIn, Refused>) -> Outcome {
+    fn finish_now(&mut self, slot: usize, result: Result<DataIn, Refused>) -> CommandOutcome {
         let task = self.remove(slot);
-        if task.aborted { aborted(task.tag) } else { Outcome::new(task.tag, result, task.wants) }
+        if task.aborted { aborted(task.tag) } else { CommandOutcome::new(task.tag, result, task.wants) }
     }
 
     fn finish(&mut self, slot: usize, result: Result<DataIn, Refused>) {
@@ -370,7 +370,7 @@ impl TaskSet {
                     && let Refused::Check(sense) = Refused::device(error, false)
                 {
                     let mut outcome = self.finish_now(slot, Ok(DataIn::Buf(buf, len)));
-                    (outcome.status, outcome.sense) = (Status::CheckCondition, Some(sense));
+                    (outcome.status, outcome.sense) = (ScsiStatus::CheckCondition, Some(sense));
                     return self.finished.push(outcome);
                 }
                 let result = result.map_err(|error| Refused::device(error, false));
@@ -402,6 +402,6 @@ impl Drop for TaskSet {
     }
 }
 
-fn aborted(tag: u64) -> Outcome {
-    Outcome::new(tag, Err(Refused::Status(Status::TaskAborted)), 0)
+fn aborted(tag: u64) -> CommandOutcome {
+    CommandOutcome::new(tag, Err(Refused::Status(ScsiStatus::TaskAborted)), 0)
 }

@@ -13,7 +13,7 @@ fn task_management() {
     assert!(matches!(begun, Begin::Wants { len: 512, direct: None }));
     assert!(a.set.abort_task(tag) && !a.set.abort_task(tag + 1));
     let done = a.wait();
-    assert_eq!((done[0].tag, done[0].status, done.len()), (tag, Status::TaskAborted, 1));
+    assert_eq!((done[0].tag, done[0].status, done.len()), (tag, ScsiStatus::TaskAborted, 1));
     assert!(a.set.start(tag, Buf::zeroed(BLOCK), BLOCK as u32).is_none());
 
     for clear in [false, true] {
@@ -25,7 +25,7 @@ fn task_management() {
         while done.len() < 2 {
             done.extend(a.wait());
         }
-        assert!(done.iter().all(|outcome| outcome.status == Status::TaskAborted));
+        assert!(done.iter().all(|outcome| outcome.status == ScsiStatus::TaskAborted));
         assert!(ticket.is_done());
         let expected = if clear { (0x2f, 0x00) } else { (0x29, 0x03) };
         assert_eq!(a.code(&[0; 6]), (key::UNIT_ATTENTION, expected.0, expected.1));
@@ -91,8 +91,8 @@ fn locks_between_connections() {
     if let Inline::Memory(memory) = unit.inline() {
         memory.write(0, &[7; BLOCK]);
     }
-    assert_eq!(a.set.start_direct(tag, BLOCK as u32).unwrap().status, Status::Good);
-    assert_eq!(b.wait()[0].status, Status::Good);
+    assert_eq!(a.set.start_direct(tag, BLOCK as u32).unwrap().status, ScsiStatus::Good);
+    assert_eq!(b.wait()[0].status, ScsiStatus::Good);
     assert_eq!(a.read(0, 1), [8; BLOCK]);
 }
 
@@ -102,7 +102,7 @@ fn full() {
     let mut c = Client::new(&unit(false, LunOptions::default()), "a");
     let write = cdb10(op::WRITE_10, 0, 0, 1);
     let tags: Vec<u64> = (0..64).map(|_| c.begin(&write, BLOCK, TaskAttribute::Simple).0).collect();
-    assert_eq!(c.code(&cdb10(op::READ_10, 0, 0, 1)), (0xff, Status::TaskSetFull.to_byte(), 0));
+    assert_eq!(c.code(&cdb10(op::READ_10, 0, 0, 1)), (0xff, ScsiStatus::TaskSetFull.to_byte(), 0));
     for tag in tags {
         assert!(c.set.start(tag, Buf::zeroed(BLOCK), BLOCK as u32).is_none());
     }
@@ -141,7 +141,7 @@ fn nonsense() {
         random.fill(&mut data);
         let length = random.below(17) as usize;
         let outcome = c.send(&cdb[..if round % 5 == 0 { length } else { 16 }], &data);
-        if outcome.status == Status::CheckCondition {
+        if outcome.status == ScsiStatus::CheckCondition {
             assert!(outcome.sense.is_some());
         }
     }

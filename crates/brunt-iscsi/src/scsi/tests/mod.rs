@@ -11,7 +11,7 @@ use brunt_block::{Backend, Buf, Device, DeviceError, DeviceInfo, Inline, Ring, R
 use brunt_core::{Clock, Nanos};
 use brunt_wire::scsi::cdb::{be16, be32, be64, op};
 use brunt_wire::scsi::opcodes::OPCODES;
-use brunt_wire::scsi::sense::{Status, key};
+use brunt_wire::scsi::sense::{ScsiStatus, key};
 
 mod management;
 mod transfers;
@@ -83,7 +83,7 @@ impl Client {
 
     fn begin(&mut self, cdb: &[u8], data_out_len: usize, attribute: TaskAttribute) -> (u64, Begin) {
         self.tag += 1;
-        let command = Command {
+        let command = TransportCommand {
             tag: self.tag,
             cdb,
             attribute,
@@ -94,7 +94,7 @@ impl Client {
     }
 
     /// Polls until something is answered, for two minutes at the most.
-    fn wait(&mut self) -> Vec<Outcome> {
+    fn wait(&mut self) -> Vec<CommandOutcome> {
         let mut done = Vec::new();
         let end = Clock::Monotonic.now().after(Duration::from_secs(120));
         while done.is_empty() {
@@ -108,7 +108,7 @@ impl Client {
         done
     }
 
-    fn send(&mut self, cdb: &[u8], data: &[u8]) -> Outcome {
+    fn send(&mut self, cdb: &[u8], data: &[u8]) -> CommandOutcome {
         let (tag, begun) = self.begin(cdb, data.len(), TaskAttribute::Simple);
         let now = match begun {
             Begin::Done(outcome) => Some(outcome),
@@ -129,7 +129,7 @@ impl Client {
     fn code_with(&mut self, cdb: &[u8], data: &[u8]) -> (u8, u8, u8) {
         let outcome = self.send(cdb, data);
         match (outcome.status, outcome.sense) {
-            (Status::CheckCondition, Some(sense)) => (sense.key, sense.asc, sense.ascq),
+            (ScsiStatus::CheckCondition, Some(sense)) => (sense.key, sense.asc, sense.ascq),
             (status, _) => (0xff, status.to_byte(), 0),
         }
     }
@@ -141,7 +141,7 @@ impl Client {
     #[track_caller]
     fn good(&mut self, cdb: &[u8], data: &[u8]) -> Vec<u8> {
         let outcome = self.send(cdb, data);
-        assert_eq!((outcome.status, outcome.sense), (Status::Good, None), "{cdb:02x?}");
+        assert_eq!((outcome.status, outcome.sense), (ScsiStatus::Good, None), "{cdb:02x?}");
         match outcome.data_in {
             DataIn::None => Vec::new(),
             DataIn::Bytes(bytes) => bytes,

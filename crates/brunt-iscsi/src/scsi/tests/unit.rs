@@ -39,7 +39,7 @@ fn identity() {
 
     let unknown = |cdb: &[u8]| {
         let attribute = TaskAttribute::Simple;
-        map.answer_unknown(&Command { tag: 7, cdb, attribute, data_out_len: 0, data_in_len: 255 })
+        map.answer_unknown(&TransportCommand { tag: 7, cdb, attribute, data_out_len: 0, data_in_len: 255 })
     };
     assert!(
         matches!(unknown(&[op::INQUIRY, 0, 0, 0, 36, 0]).data_in, DataIn::Bytes(b) if b[0] == 0x7f && b.len() == 36)

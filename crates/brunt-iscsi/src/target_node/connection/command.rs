@@ -7,10 +7,10 @@ use brunt_wire::iscsi::ahs::Ahs;
 use brunt_wire::iscsi::pdu::{Bhs, RESERVED_TAG, ScsiCommand, code};
 use brunt_wire::scsi::sense::{Sense, key};
 
-use super::io::{Begun, Broken, ConnectionIo, Context, Destination};
+use super::io::{Broken, CommandBegun, ConnectionContext, ConnectionIo, Destination};
 use super::tasks::{DataOutBurst, TaskPhase};
 use super::{Current, Held, TargetConnection};
-use crate::scsi::Command;
+use crate::scsi::TransportCommand;
 use crate::target_node::session::Turn;
 
 /// Commands of one connection at once: a session's, and some immediate ones.
@@ -28,7 +28,7 @@ impl TargetConnection {
         &mut self,
         bhs: &Bhs,
         ahs: &[u8],
-        cx: &mut Context<'_, impl ConnectionIo>,
+        cx: &mut ConnectionContext<'_, impl ConnectionIo>,
     ) -> Result<Destination, Broken> {
         let pdu = ScsiCommand::view(bhs);
         if self.discovery {
@@ -108,7 +108,7 @@ impl TargetConnection {
         slot: usize,
         pdu: &ScsiCommand,
         ahs: &Ahs<'_>,
-        cx: &mut Context<'_, impl ConnectionIo>,
+        cx: &mut ConnectionContext<'_, impl ConnectionIo>,
     ) {
         self.tasks[slot].phase = TaskPhase::Held;
         self.tasks.keep_cdb(slot, pdu, ahs);
@@ -125,10 +125,10 @@ impl TargetConnection {
         slot: usize,
         pdu: &ScsiCommand,
         ahs: &Ahs<'_>,
-        cx: &mut Context<'_, impl ConnectionIo>,
+        cx: &mut ConnectionContext<'_, impl ConnectionIo>,
     ) -> bool {
         let task = &self.tasks[slot];
-        let command = Command {
+        let command = TransportCommand {
             tag: self.tasks.tag(slot),
             cdb: &pdu.cdb,
             attribute: task.attribute,
@@ -139,12 +139,12 @@ impl TargetConnection {
             None => cx.io.begin(task.lun, command),
             Some(rest) => {
                 let cdb = [&pdu.cdb[..], rest].concat();
-                cx.io.begin(task.lun, Command { cdb: &cdb, ..command })
+                cx.io.begin(task.lun, TransportCommand { cdb: &cdb, ..command })
             }
         };
         let brings_data = pdu.data_segment_length.get() > 0 || task.unsolicited.is_some();
         match begun {
-            Begun::Done(outcome) if !brings_data && task.failed.is_none() => {
+            CommandBegun::Done(outcome) if !brings_data && task.failed.is_none() => {
                 self.answer(slot, outcome, cx);
                 self.tasks.clear(slot);
                 true
@@ -158,16 +158,16 @@ impl TargetConnection {
         }
     }
 
-    fn begun(&mut self, slot: usize, begun: Begun) {
+    fn begun(&mut self, slot: usize, begun: CommandBegun) {
         self.tasks.count_reading(slot);
         let task = &mut self.tasks[slot];
         match begun {
-            Begun::Done(outcome) => {
+            CommandBegun::Done(outcome) => {
                 task.phase = TaskPhase::Answered;
                 task.outcome = Some(outcome);
             }
-            Begun::Pending => task.phase = TaskPhase::Running,
-            Begun::Wants { len, inline } => {
+            CommandBegun::Pending => task.phase = TaskPhase::Running,
+            CommandBegun::Wants { len, inline } => {
                 task.phase = TaskPhase::Collecting;
                 task.want = len.min(task.write_len);
                 // The medium must not see data whose digest is wrong; lengths that do not agree, or
@@ -187,7 +187,7 @@ impl TargetConnection {
         let tag = self.tasks.tag(slot);
         let task = &mut self.tasks[slot];
         let cdb = std::mem::take(&mut task.cdb);
-        let command = Command {
+        let command = TransportCommand {
             tag,
             cdb: &cdb,
             attribute: task.attribute,
@@ -199,7 +199,7 @@ impl TargetConnection {
     }
 
     /// Takes what came ahead of its turn as far as its turn has come.
-    pub(super) fn drain_held(&mut self, cx: &mut Context<'_, impl ConnectionIo>) {
+    pub(super) fn drain_held(&mut self, cx: &mut ConnectionContext<'_, impl ConnectionIo>) {
         if self.held.is_empty() {
             return;
         }

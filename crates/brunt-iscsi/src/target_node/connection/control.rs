@@ -8,13 +8,17 @@ use brunt_wire::iscsi::pdu::{
 };
 use zerocopy::IntoBytes;
 
-use super::io::{ConnectionIo, Context, Destination};
+use super::io::{ConnectionContext, ConnectionIo, Destination};
 use super::tasks::TaskPhase;
 use super::{Current, TargetConnection};
 use crate::target_node::session::{Reach, Turn};
 
 impl TargetConnection {
-    pub(super) fn on_control(&mut self, bhs: &Bhs, cx: &mut Context<'_, impl ConnectionIo>) -> Destination {
+    pub(super) fn on_control(
+        &mut self,
+        bhs: &Bhs,
+        cx: &mut ConnectionContext<'_, impl ConnectionIo>,
+    ) -> Destination {
         // CmdSN stands in the same place in all four.
         let pdu = NopOut::view(bhs);
         let mut turn = Turn::Now;
@@ -33,7 +37,12 @@ impl TargetConnection {
         Destination::Control
     }
 
-    pub(super) fn control(&mut self, bhs: &Bhs, data: &[u8], cx: &mut Context<'_, impl ConnectionIo>) {
+    pub(super) fn control(
+        &mut self,
+        bhs: &Bhs,
+        data: &[u8],
+        cx: &mut ConnectionContext<'_, impl ConnectionIo>,
+    ) {
         match bhs.kind() {
             Opcode::NopOut => self.nop(NopOut::view(bhs), data, cx),
             Opcode::TaskManagementRequest => self.manage(TaskManagementRequest::view(bhs), cx),
@@ -43,7 +52,7 @@ impl TargetConnection {
         }
     }
 
-    fn nop(&mut self, pdu: &NopOut, data: &[u8], cx: &mut Context<'_, impl ConnectionIo>) {
+    fn nop(&mut self, pdu: &NopOut, data: &[u8], cx: &mut ConnectionContext<'_, impl ConnectionIo>) {
         if pdu.initiator_task_tag.get() == RESERVED_TAG {
             if self.ping.is_some_and(|(ttt, _)| ttt == pdu.target_transfer_tag.get()) {
                 self.ping = None;
@@ -65,7 +74,7 @@ impl TargetConnection {
         cx.io.send(answer.bhs(), data);
     }
 
-    fn text(&mut self, bhs: &Bhs, data: &[u8], cx: &mut Context<'_, impl ConnectionIo>) {
+    fn text(&mut self, bhs: &Bhs, data: &[u8], cx: &mut ConnectionContext<'_, impl ConnectionIo>) {
         let request = TextRequest::view(bhs);
         let ttt = self.take_ttt();
         match self.text.on_request(request, data, ttt, self.discovery, &mut self.params, cx.io) {
@@ -79,7 +88,7 @@ impl TargetConnection {
         }
     }
 
-    fn logout(&mut self, pdu: &LogoutRequest, cx: &mut Context<'_, impl ConnectionIo>) {
+    fn logout(&mut self, pdu: &LogoutRequest, cx: &mut ConnectionContext<'_, impl ConnectionIo>) {
         let mut result = code::logout::SUCCESS;
         let mut close = false;
         match pdu.reason & code::logout::REASON_MASK {
@@ -123,7 +132,7 @@ impl TargetConnection {
         &mut self,
         bhs: &Bhs,
         reason: u8,
-        cx: &mut Context<'_, impl ConnectionIo>,
+        cx: &mut ConnectionContext<'_, impl ConnectionIo>,
     ) -> Destination {
         self.counters.rejects += 1;
         let reject = Reject {

@@ -7,13 +7,17 @@ use brunt_block::Buf;
 use brunt_wire::iscsi::pdu::{Bhs, DataOut as DataOutPdu, FLAG_FINAL, R2t, RESERVED_TAG, code};
 
 use super::command::INCORRECT_AMOUNT;
-use super::io::{ConnectionIo, Context, DataOut, Destination};
+use super::io::{ConnectionContext, ConnectionIo, DataOut, Destination};
 use super::response::failure;
 use super::tasks::{DataOutBurst, TaskPhase};
 use super::{CRC_ERROR, Current, TargetConnection};
 
 impl TargetConnection {
-    pub(super) fn on_data_out(&mut self, bhs: &Bhs, cx: &mut Context<'_, impl ConnectionIo>) -> Destination {
+    pub(super) fn on_data_out(
+        &mut self,
+        bhs: &Bhs,
+        cx: &mut ConnectionContext<'_, impl ConnectionIo>,
+    ) -> Destination {
         let pdu = DataOutPdu::view(bhs);
         let itt = pdu.initiator_task_tag.get();
         let ttt = pdu.target_transfer_tag.get();
@@ -127,7 +131,7 @@ impl TargetConnection {
     }
 
     /// Moves a task on: asks for more data, starts it, or answers it.
-    pub(super) fn advance(&mut self, slot: usize, cx: &mut Context<'_, impl ConnectionIo>) {
+    pub(super) fn advance(&mut self, slot: usize, cx: &mut ConnectionContext<'_, impl ConnectionIo>) {
         let tag = self.tasks.tag(slot);
         let task = &mut self.tasks[slot];
         if task.unsolicited.is_some() {
@@ -191,7 +195,7 @@ impl TargetConnection {
     }
 
     /// Sends as many R2Ts as may be outstanding.
-    fn ask(&mut self, slot: usize, cx: &mut Context<'_, impl ConnectionIo>) {
+    fn ask(&mut self, slot: usize, cx: &mut ConnectionContext<'_, impl ConnectionIo>) {
         while self.tasks[slot].bursts.len() < usize::from(self.params.max_outstanding_r2t)
             && self.tasks[slot].next_r2t < self.tasks[slot].want
         {
@@ -225,7 +229,7 @@ impl TargetConnection {
     }
 
     /// Gives tasks that waited for room their turn.
-    pub(super) fn ask_waiting(&mut self, cx: &mut Context<'_, impl ConnectionIo>) {
+    pub(super) fn ask_waiting(&mut self, cx: &mut ConnectionContext<'_, impl ConnectionIo>) {
         while let Some(tag) = self.waiting.front().copied() {
             if let Some(slot) = self.tasks.slot(tag) {
                 let need = self.tasks[slot].want as usize;

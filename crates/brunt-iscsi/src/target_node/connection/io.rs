@@ -7,11 +7,11 @@ use std::time::Duration;
 use brunt_block::Buf;
 use brunt_wire::iscsi::pdu::Bhs;
 
-use crate::scsi::{Command, DataIn, Outcome};
+use crate::scsi::{CommandOutcome, DataIn, TransportCommand};
 use crate::target_node::session::{CommandWindow, Reach};
 
 /// What the rules of a connection reach while they handle one PDU, outcome or message.
-pub struct Context<'a, I> {
+pub struct ConnectionContext<'a, I> {
     /// The session's command numbers, locked for the batch.
     pub window: &'a mut CommandWindow,
     /// Logical units, socket and buffers.
@@ -21,13 +21,13 @@ pub struct Context<'a, I> {
 /// What the rules need around them: logical units below, a socket and buffers beside.
 pub trait ConnectionIo {
     /// Hands a command to its logical unit; there may be none of that number.
-    fn begin(&mut self, lun: Option<u16>, command: Command<'_>) -> Begun;
+    fn begin(&mut self, lun: Option<u16>, command: TransportCommand<'_>) -> CommandBegun;
     /// Runs a begun command with its data. The outcome may come later.
-    fn start(&mut self, lun: Option<u16>, tag: u64, data: DataOut) -> Option<Outcome>;
+    fn start(&mut self, lun: Option<u16>, tag: u64, data: DataOut) -> Option<CommandOutcome>;
     /// Gives up a begun command. If it was started, its outcome still comes.
     fn abort(&mut self, lun: Option<u16>, tag: u64);
     /// Carries out a task management function on all tasks of a logical unit (of all units when
-    /// `None`), whoever sent them; these have outcomes of their own, with [`Status::TaskAborted`](brunt_wire::scsi::sense::Status::TaskAborted).
+    /// `None`), whoever sent them; these have outcomes of their own, with [`ScsiStatus::TaskAborted`](brunt_wire::scsi::sense::ScsiStatus::TaskAborted).
     /// Gives what tells when it is done; this thread is woken then.
     fn manage(&mut self, function: u8, lun: Option<u16>) -> Vec<IsDone>;
     /// Whether there is such a logical unit.
@@ -53,9 +53,9 @@ pub type IsDone = Box<dyn Fn() -> bool>;
 
 /// What a logical unit said to a command.
 #[derive(Debug)]
-pub enum Begun {
+pub enum CommandBegun {
     /// Answered.
-    Done(Outcome),
+    Done(CommandOutcome),
     /// Under way without data-out; the outcome comes later.
     Pending,
     /// Wants data-out of `len` bytes, zero perhaps. With `inline`, the place in the medium where
@@ -73,7 +73,7 @@ pub enum Begun {
 pub enum DataOut {
     /// The first so many bytes of a buffer.
     Buf(Buf, u32),
-    /// So many bytes, where [`Begun::Wants`] said.
+    /// So many bytes, where [`CommandBegun::Wants`] said.
     Inline(u32),
 }
 

@@ -19,18 +19,18 @@ use std::collections::{BTreeMap, VecDeque};
 
 use brunt_core::Nanos;
 use brunt_wire::iscsi::pdu::{AsyncMessage, Bhs, FLAG_FINAL, NopIn, NopOut, Opcode, RESERVED_TAG, code};
-use brunt_wire::scsi::sense::{Sense, Status, key};
+use brunt_wire::scsi::sense::{ScsiStatus, Sense, key};
 
 pub use io::{
-    Begun, Broken, ConnectionCounters, ConnectionIo, Context, DataOut, Destination, IsDone, KeepAlive,
-    Received,
+    Broken, CommandBegun, ConnectionContext, ConnectionCounters, ConnectionIo, DataOut, Destination, IsDone,
+    KeepAlive, Received,
 };
 
 use self::tasks::{PendingFunction, RECENT_MAX, TaskPhase, TaskTable};
 use super::session::{CommandWindow, ConnectionMessage, Turn};
 use super::text::TextExchange;
 use crate::params::Params;
-use crate::scsi::Outcome;
+use crate::scsi::CommandOutcome;
 
 const CRC_ERROR: Sense = Sense::new(key::ABORTED_COMMAND, 0x47, 0x05);
 
@@ -153,7 +153,7 @@ impl TargetConnection {
         &mut self,
         bhs: &Bhs,
         ahs: &[u8],
-        cx: &mut Context<'_, impl ConnectionIo>,
+        cx: &mut ConnectionContext<'_, impl ConnectionIo>,
     ) -> Result<Destination, Broken> {
         let len = bhs.data_len();
         if len > self.params.max_recv_data_segment_length as usize {
@@ -197,7 +197,7 @@ impl TargetConnection {
         &mut self,
         received: Received<'_>,
         digest_ok: bool,
-        cx: &mut Context<'_, impl ConnectionIo>,
+        cx: &mut ConnectionContext<'_, impl ConnectionIo>,
     ) {
         if !digest_ok {
             self.counters.digest_errors += 1;
@@ -250,10 +250,10 @@ impl TargetConnection {
     }
 
     /// A logical unit has finished a command.
-    pub fn on_outcome(&mut self, outcome: Outcome, cx: &mut Context<'_, impl ConnectionIo>) {
+    pub fn on_outcome(&mut self, outcome: CommandOutcome, cx: &mut ConnectionContext<'_, impl ConnectionIo>) {
         let tag = outcome.tag;
         let Some(slot) = self.tasks.slot(tag) else { return };
-        let aborted = outcome.status == Status::TaskAborted;
+        let aborted = outcome.status == ScsiStatus::TaskAborted;
         if aborted || self.tasks[slot].phase == TaskPhase::Aborting {
             // Nothing is answered to a task that was aborted (RFC 7143, 11.5).
             self.remember(slot);
@@ -272,14 +272,18 @@ impl TargetConnection {
     }
 
     /// Answers the task management functions that are done by now. Call after outcomes and wake-ups.
-    pub fn look_at_functions(&mut self, cx: &mut Context<'_, impl ConnectionIo>) {
+    pub fn look_at_functions(&mut self, cx: &mut ConnectionContext<'_, impl ConnectionIo>) {
         if !self.functions.is_empty() {
             self.finish_functions(cx);
         }
     }
 
     /// Another thread had something to say.
-    pub fn on_message(&mut self, message: ConnectionMessage, cx: &mut Context<'_, impl ConnectionIo>) {
+    pub fn on_message(
+        &mut self,
+        message: ConnectionMessage,
+        cx: &mut ConnectionContext<'_, impl ConnectionIo>,
+    ) {
         match message {
             ConnectionMessage::Turn => {}
             ConnectionMessage::AskLogout(seconds) => {
@@ -301,7 +305,7 @@ impl TargetConnection {
     }
 
     /// The connection is over: everything it has under way is given up.
-    pub fn on_end(&mut self, cx: &mut Context<'_, impl ConnectionIo>) {
+    pub fn on_end(&mut self, cx: &mut ConnectionContext<'_, impl ConnectionIo>) {
         for slot in 0..self.tasks.len() {
             if self.tasks[slot].phase != TaskPhase::Free {
                 self.abort_task(slot, cx);
@@ -328,7 +332,7 @@ impl TargetConnection {
         now: Nanos,
         heard: bool,
         keep_alive: KeepAlive,
-        cx: &mut Context<'_, impl ConnectionIo>,
+        cx: &mut ConnectionContext<'_, impl ConnectionIo>,
     ) -> Result<Nanos, Broken> {
         if heard || self.heard == Nanos(0) {
             self.heard = now;

@@ -3,12 +3,12 @@
 //! StatSN is the connection's next.
 
 use brunt_wire::iscsi::pdu::{DataIn as DataInPdu, FLAG_FINAL, RESERVED_TAG, ScsiResponse, U24, code};
-use brunt_wire::scsi::sense::{Sense, Status};
+use brunt_wire::scsi::sense::{ScsiStatus, Sense};
 
 use super::TargetConnection;
-use super::io::{ConnectionIo, Context};
+use super::io::{ConnectionContext, ConnectionIo};
 use super::tasks::IscsiTask;
-use crate::scsi::{DataIn, Outcome};
+use crate::scsi::{CommandOutcome, DataIn};
 
 /// How much was moved against how much was expected.
 struct Residuals {
@@ -36,14 +36,24 @@ impl Residuals {
 
 impl TargetConnection {
     /// Answers a task and forgets it.
-    pub(super) fn respond(&mut self, slot: usize, outcome: Outcome, cx: &mut Context<'_, impl ConnectionIo>) {
+    pub(super) fn respond(
+        &mut self,
+        slot: usize,
+        outcome: CommandOutcome,
+        cx: &mut ConnectionContext<'_, impl ConnectionIo>,
+    ) {
         self.answer(slot, outcome, cx);
         self.release(slot, cx.window);
     }
 
     /// Sends data, status and residuals.
     #[inline]
-    pub(super) fn answer(&mut self, slot: usize, outcome: Outcome, cx: &mut Context<'_, impl ConnectionIo>) {
+    pub(super) fn answer(
+        &mut self,
+        slot: usize,
+        outcome: CommandOutcome,
+        cx: &mut ConnectionContext<'_, impl ConnectionIo>,
+    ) {
         self.counters.commands += 1;
         let task = &self.tasks[slot];
         let available = match &outcome.data_in {
@@ -55,7 +65,7 @@ impl TargetConnection {
         let residuals = Residuals::of(task, available, outcome.data_out_len);
         let numbers = (cx.window.exp_cmd_sn(), cx.window.max_cmd_sn());
         // Status rides in the last Data-In, where it may: GOOD, and one direction only (11.7.3).
-        let rides = length > 0 && outcome.status == Status::Good && !task.bidirectional;
+        let rides = length > 0 && outcome.status == ScsiStatus::Good && !task.bidirectional;
         let mut data_in_pdus = 0;
         if length > 0 {
             self.counters.data_in_bytes += u64::from(length);
@@ -137,10 +147,10 @@ impl TargetConnection {
 }
 
 /// CHECK CONDITION with this sense data.
-pub(super) fn failure(tag: u64, sense: Sense) -> Outcome {
-    Outcome {
+pub(super) fn failure(tag: u64, sense: Sense) -> CommandOutcome {
+    CommandOutcome {
         tag,
-        status: Status::CheckCondition,
+        status: ScsiStatus::CheckCondition,
         sense: Some(sense),
         data_in: DataIn::None,
         data_out_len: 0,

@@ -4,14 +4,18 @@
 
 use brunt_wire::iscsi::pdu::{FLAG_FINAL, TaskManagementRequest, TaskManagementResponse, code, lun_number};
 
-use super::io::{ConnectionIo, Context};
+use super::io::{ConnectionContext, ConnectionIo};
 use super::tasks::{PendingFunction, RECENT_MAX, TaskPhase};
 use super::{Held, TargetConnection};
 use crate::target_node::session::{Reach, Turn};
 
 impl TargetConnection {
     /// Task management (RFC 7143, 11.5).
-    pub(super) fn manage(&mut self, pdu: &TaskManagementRequest, cx: &mut Context<'_, impl ConnectionIo>) {
+    pub(super) fn manage(
+        &mut self,
+        pdu: &TaskManagementRequest,
+        cx: &mut ConnectionContext<'_, impl ConnectionIo>,
+    ) {
         use code::task_management as tm;
         let function = pdu.function & tm::FUNCTION_MASK;
         let itt = pdu.initiator_task_tag.get();
@@ -57,7 +61,7 @@ impl TargetConnection {
     }
 
     /// Answers the functions whose tasks are all gone.
-    pub(super) fn finish_functions(&mut self, cx: &mut Context<'_, impl ConnectionIo>) {
+    pub(super) fn finish_functions(&mut self, cx: &mut ConnectionContext<'_, impl ConnectionIo>) {
         use code::task_management as tm;
         let mut index = 0;
         while let Some(function) = self.functions.get(index) {
@@ -75,7 +79,7 @@ impl TargetConnection {
         }
     }
 
-    fn manage_response(&mut self, itt: u32, response: u8, cx: &mut Context<'_, impl ConnectionIo>) {
+    fn manage_response(&mut self, itt: u32, response: u8, cx: &mut ConnectionContext<'_, impl ConnectionIo>) {
         let pdu = TaskManagementResponse {
             flags: FLAG_FINAL,
             response,
@@ -90,7 +94,7 @@ impl TargetConnection {
 
     /// Gives up the tasks that no logical unit has: ahead of their turn, or answered and waiting for
     /// the end of their data.
-    fn abort_undelivered(&mut self, lun: Option<u16>, cx: &mut Context<'_, impl ConnectionIo>) {
+    fn abort_undelivered(&mut self, lun: Option<u16>, cx: &mut ConnectionContext<'_, impl ConnectionIo>) {
         for slot in 0..self.tasks.len() {
             let task = &self.tasks[slot];
             let undelivered = matches!(task.phase, TaskPhase::Held | TaskPhase::Answered);
@@ -101,7 +105,11 @@ impl TargetConnection {
     }
 
     /// Gives up a task; its tag when its outcome has to be waited for.
-    pub(super) fn abort_task(&mut self, slot: usize, cx: &mut Context<'_, impl ConnectionIo>) -> Option<u64> {
+    pub(super) fn abort_task(
+        &mut self,
+        slot: usize,
+        cx: &mut ConnectionContext<'_, impl ConnectionIo>,
+    ) -> Option<u64> {
         let tag = self.tasks.tag(slot);
         self.remember(slot);
         let task = &mut self.tasks[slot];

@@ -12,7 +12,7 @@ use brunt_wire::iscsi::pdu::{Bhs, DataOut as DataOutPdu, ScsiCommand, code, lun_
 use brunt_wire::scsi::sense::Sense;
 
 use super::io::IsDone;
-use crate::scsi::{Outcome, TaskAttribute};
+use crate::scsi::{CommandOutcome, TaskAttribute};
 use crate::tag::TagHasher;
 
 /// Bytes of data-out that one connection holds in buffers before it stops asking for more.
@@ -59,7 +59,7 @@ pub(super) struct IscsiTask {
     pub next_r2t: u32,
     pub r2t_sn: u32,
     pub failed: Option<Sense>,
-    pub outcome: Option<Outcome>,
+    pub outcome: Option<CommandOutcome>,
     pub cdb: Vec<u8>,
     pub attribute: TaskAttribute,
     pub is_waiting: bool,

@@ -18,7 +18,7 @@ use super::command::{INCORRECT_AMOUNT, UNEXPECTED_UNSOLICITED};
 use super::response::failure;
 use super::tasks::BUFFERED_BYTES_MAX;
 use super::*;
-use crate::scsi::{Command, DataIn};
+use crate::scsi::{DataIn, TransportCommand};
 use crate::target_node::session::Reach;
 
 /// CDB byte 0: 0x28 reads and 0x2a writes `cdb[1..5]` bytes at `cdb[5..9]`; 0x2b is a write that stays
@@ -48,31 +48,31 @@ impl Fake {
         }
     }
 
-    fn done(tag: u64, data_in: DataIn, data_out_len: u32) -> Outcome {
-        Outcome { tag, status: Status::Good, sense: None, data_in, data_out_len }
+    fn done(tag: u64, data_in: DataIn, data_out_len: u32) -> CommandOutcome {
+        CommandOutcome { tag, status: ScsiStatus::Good, sense: None, data_in, data_out_len }
     }
 }
 
 impl ConnectionIo for Fake {
-    fn begin(&mut self, _lun: Option<u16>, command: Command<'_>) -> Begun {
+    fn begin(&mut self, _lun: Option<u16>, command: TransportCommand<'_>) -> CommandBegun {
         let word = |at: usize| u32::from_be_bytes(command.cdb[at..at + 4].try_into().unwrap());
         let (len, offset) = (word(1), word(5));
         match command.cdb[0] {
             0x28 => {
                 let data = self.medium[offset as usize..(offset + len) as usize].to_vec();
-                Begun::Done(Fake::done(command.tag, DataIn::Bytes(data), 0))
+                CommandBegun::Done(Fake::done(command.tag, DataIn::Bytes(data), 0))
             }
             op @ (0x2a | 0x2b) => {
                 self.wants.insert(command.tag, (op, offset, len));
                 let inline = self.inline.then_some(u64::from(offset));
-                Begun::Wants { len, inline }
+                CommandBegun::Wants { len, inline }
             }
-            0x00 => Begun::Done(Fake::done(command.tag, DataIn::None, 0)),
-            _ => Begun::Done(failure(command.tag, Sense::new(key::ILLEGAL_REQUEST, 0x20, 0))),
+            0x00 => CommandBegun::Done(Fake::done(command.tag, DataIn::None, 0)),
+            _ => CommandBegun::Done(failure(command.tag, Sense::new(key::ILLEGAL_REQUEST, 0x20, 0))),
         }
     }
 
-    fn start(&mut self, _lun: Option<u16>, tag: u64, data: DataOut) -> Option<Outcome> {
+    fn start(&mut self, _lun: Option<u16>, tag: u64, data: DataOut) -> Option<CommandOutcome> {
         let (op, offset, len) = self.wants.remove(&tag).expect("started once");
         if let DataOut::Buf(buf, got) = data {
             let got = got as usize;
@@ -166,7 +166,7 @@ impl Bench {
         let mut bhs = bhs.into();
         bhs.data_segment_length = U24::new(data.len() as u32);
         let Bench { connection: c, window, io, .. } = self;
-        let cx = &mut Context { window, io };
+        let cx = &mut ConnectionContext { window, io };
         match c.on_header(&bhs, &[], cx).expect("the connection goes on") {
             Destination::None => assert!(data.is_empty()),
             Destination::Discard => c.on_data(Received::Elsewhere, digest_ok, cx),
@@ -477,7 +477,7 @@ fn task_management() {
     assert!(bench.manage(tm::ABORT_TASK, itt, 0).is_empty(), "the task is not gone");
     let tag = bench.io.stuck[0];
     let Bench { connection: c, window, io, .. } = &mut bench;
-    let cx = &mut Context { window, io };
+    let cx = &mut ConnectionContext { window, io };
     c.on_outcome(Fake::done(tag, DataIn::None, 512), cx);
     c.look_at_functions(cx);
     let sent = std::mem::take(&mut bench.io.sent);
@@ -491,8 +491,8 @@ fn task_management() {
     assert!(bench.manage(tm::LOGICAL_UNIT_RESET, 0, 0).is_empty());
     let tag = *bench.io.wants.keys().next().unwrap();
     let Bench { connection: c, window, io, .. } = &mut bench;
-    let cx = &mut Context { window, io };
-    let aborted = Outcome { status: Status::TaskAborted, ..Fake::done(tag, DataIn::None, 0) };
+    let cx = &mut ConnectionContext { window, io };
+    let aborted = CommandOutcome { status: ScsiStatus::TaskAborted, ..Fake::done(tag, DataIn::None, 0) };
     c.on_outcome(aborted, cx);
     c.look_at_functions(cx);
     assert!(cx.io.sent.is_empty());
@@ -541,7 +541,7 @@ fn pings() {
     let keep_alive = KeepAlive { idle: Duration::from_secs(10), patience: Duration::from_secs(5) };
     let second = 1_000_000_000;
     let Bench { connection, window, io, .. } = &mut bench;
-    let cx = &mut Context { window, io };
+    let cx = &mut ConnectionContext { window, io };
     let mut look = |at: u64, heard| connection.on_time(Nanos(at * second), heard, keep_alive, cx);
     assert_eq!(look(1, true), Ok(Nanos(11 * second)));
     assert_eq!(look(5, false), Ok(Nanos(11 * second)));
@@ -628,7 +628,7 @@ fn buffers_are_bounded() {
     assert_eq!(asked, BUFFERED_BYTES_MAX / (16 << 20));
     assert!(bench.connection.tasks.buffered_bytes() <= BUFFERED_BYTES_MAX);
     let Bench { connection, window, io, .. } = &mut bench;
-    connection.on_end(&mut Context { window, io });
+    connection.on_end(&mut ConnectionContext { window, io });
     assert_eq!((bench.connection.outstanding(), bench.connection.tasks.buffered_bytes()), (0, 0));
 }
 
@@ -675,7 +675,7 @@ fn any_header() {
             bench.pdu(bhs, &data, random.chance(0.95));
         }
         let Bench { connection, window, io, .. } = &mut bench;
-        connection.on_end(&mut Context { window, io });
+        connection.on_end(&mut ConnectionContext { window, io });
         assert_eq!(
             (connection.outstanding(), connection.tasks.buffered_bytes(), connection.tasks.reading_bytes()),
             (0, 0, 0)

@@ -34,7 +34,7 @@ use crate::load::WorkloadError;
 use crate::record::{Recorder, status_of};
 use crate::sequence::Sequence;
 use feed::Feed;
-use phase::Phase;
+use phase::RunPhase;
 use retry::RetryRules;
 use slots::Slots;
 use tally::{Tally, Times};
@@ -54,7 +54,7 @@ pub struct Worker<S, C> {
     content: C,
     rules: Rules,
     retry: RetryRules,
-    phase: Phase,
+    phase: RunPhase,
     tally: Tally,
     /// Measuring began since the last time around.
     just_began: bool,
@@ -127,7 +127,7 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
                 force_unit_access: workload.force_unit_access,
             },
             retry: RetryRules::new(&workload.retry),
-            phase: Phase::new(workload, |all| id.share(all)),
+            phase: RunPhase::new(workload, |all| id.share(all)),
             tally: Tally::new(id.worker, &kinds, nonzero(workload.interval.0), workload.record_requests),
             just_began: false,
             outstanding: 0,

@@ -13,7 +13,7 @@ use crate::block::workload::Workload;
 const INTERRUPTED_DRAIN_MAX: Duration = Duration::from_secs(1);
 
 /// Where a run stands.
-pub(super) struct Phase {
+pub(super) struct RunPhase {
     pub(super) start: Nanos,
     /// Requests are still made.
     pub(super) issuing: bool,
@@ -32,11 +32,11 @@ pub(super) struct Phase {
     drain: Duration,
 }
 
-impl Phase {
+impl RunPhase {
     /// Before the start. Of requests and bytes this worker makes its share.
-    pub(super) fn new(workload: &Workload, share: impl Fn(u64) -> u64) -> Phase {
+    pub(super) fn new(workload: &Workload, share: impl Fn(u64) -> u64) -> RunPhase {
         let ramp = workload.ramp_up.unwrap_or_default();
-        Phase {
+        RunPhase {
             start: Nanos(0),
             issuing: true,
             measuring: false,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use brunt_block::{DeviceError, Refusal};
+use brunt_block::{DeviceError, RefusalKind};
 
 use crate::block::workload::{Retry, RetryOn};
 
@@ -31,12 +31,12 @@ fn is_transient(error: &DeviceError) -> bool {
     match error {
         DeviceError::Refused { kind, .. } => matches!(
             kind,
-            Refusal::Busy
-                | Refusal::QueueFull
-                | Refusal::Cancelled
-                | Refusal::NotReady
-                | Refusal::Attention
-                | Refusal::Aborted
+            RefusalKind::Busy
+                | RefusalKind::QueueFull
+                | RefusalKind::Cancelled
+                | RefusalKind::NotReady
+                | RefusalKind::Attention
+                | RefusalKind::Aborted
         ),
         DeviceError::Os(errno) => {
             matches!(*errno, libc::EAGAIN | libc::EINTR | libc::EBUSY | libc::ETIMEDOUT)

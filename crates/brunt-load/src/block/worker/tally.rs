@@ -11,7 +11,7 @@ use brunt_result::{
     Cost, Counts, Figures, FirstError, Interval, OpFigures, OpKind, Outcome, RequestRecord, RequestStatus,
 };
 
-use super::phase::Phase;
+use super::phase::RunPhase;
 use crate::block::generator::Planned;
 use crate::cost;
 use crate::record::{Recorder, kind_of};
@@ -208,7 +208,12 @@ impl Tally {
     }
 
     /// All of it.
-    pub(super) fn finish(mut self, phase: &Phase, system_calls: u64, recorder: &mut dyn Recorder) -> Outcome {
+    pub(super) fn finish(
+        mut self,
+        phase: &RunPhase,
+        system_calls: u64,
+        recorder: &mut dyn Recorder,
+    ) -> Outcome {
         self.flush_log(recorder, LOG_REQUESTS);
         let end = if phase.end == Nanos::MAX { self.last_completed } else { phase.end };
         let end = end.max(phase.measure_start);

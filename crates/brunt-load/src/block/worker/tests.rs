@@ -4,7 +4,7 @@ use super::*;
 use std::sync::{Arc, Mutex};
 
 use crate::block::generator::{Area, Generator};
-use crate::block::workload::{Burst, Process, RampUp, Retry, RetryOn, Stop};
+use crate::block::workload::{ArrivalProcess, Burst, RampUp, Retry, RetryOn, StopCondition};
 use crate::record::NoRecorder;
 use crate::sequence::Next;
 use brunt_core::{Clock, Span};
@@ -143,16 +143,16 @@ fn run(workload: &Workload, device: &mut Simulated) -> Outcome {
     run_with(workload, device, &mut NoRecorder)
 }
 
-fn for_time(time: Duration) -> Stop {
-    Stop { time: Some(Span(time)), ..Stop::default() }
+fn for_time(time: Duration) -> StopCondition {
+    StopCondition { time: Some(Span(time)), ..StopCondition::default() }
 }
 
-fn for_requests(count: u64) -> Stop {
-    Stop { requests: Some(count), ..Stop::default() }
+fn for_requests(count: u64) -> StopCondition {
+    StopCondition { requests: Some(count), ..StopCondition::default() }
 }
 
 fn open(rate: f64) -> Arrival {
-    Arrival::Open { rate, process: Process::Constant, skip_after: Span(Duration::from_secs(10)) }
+    Arrival::Open { rate, process: ArrivalProcess::Constant, skip_after: Span(Duration::from_secs(10)) }
 }
 
 /// a closed loop keeps its depth outstanding, and its rate is depth over service time.
@@ -194,7 +194,7 @@ fn stall_shows_in_the_open_loop_only() {
 #[test]
 fn late_requests_are_skipped_and_counted() {
     let mut device = Simulated::new(&Clock::manual(), 1, 10 * MS);
-    let arrival = Arrival::Open { rate: 1000.0, process: Process::Constant, skip_after: Span(5 * MS) };
+    let arrival = Arrival::Open { rate: 1000.0, process: ArrivalProcess::Constant, skip_after: Span(5 * MS) };
     let workload = Workload {
         arrival,
         stop: for_time(Duration::from_secs(1)),
@@ -346,7 +346,7 @@ fn overlapping_requests_wait() {
         queue_depth: 16,
         read: 0.0,
         region,
-        verify: Some(crate::block::workload::Verify::default()),
+        verify: Some(crate::block::workload::VerifySettings::default()),
         stop: for_requests(100),
         ..Workload::default()
     };
@@ -491,7 +491,7 @@ impl Timeline for Spinning {
 struct Commanding<'a> {
     time: SimulatedTime,
     commands: &'a Commands,
-    at: VecDeque<(Nanos, crate::Command)>,
+    at: VecDeque<(Nanos, crate::LoadCommand)>,
 }
 
 impl Timeline for Commanding<'_> {
@@ -514,7 +514,11 @@ impl Timeline for Commanding<'_> {
     }
 }
 
-fn run_commanded(workload: &Workload, device: &mut Simulated, at: &[(Duration, crate::Command)]) -> Outcome {
+fn run_commanded(
+    workload: &Workload,
+    device: &mut Simulated,
+    at: &[(Duration, crate::LoadCommand)],
+) -> Outcome {
     let id = WorkerId { worker: 0, workers: 1, seed: 1 };
     let worker = Worker::new(workload, &device.info, id, 1, &BufPool::new(0)).unwrap();
     let commands = Commands::new();
@@ -538,7 +542,7 @@ fn an_open_loop_obeys_another_rate() {
     };
     let start = device.clock.now();
     let second = Duration::from_secs(1);
-    let faster = [(second, crate::Command::Rate(1000.0)), (2 * second, crate::Command::Rate(100.0))];
+    let faster = [(second, crate::LoadCommand::Rate(1000.0)), (2 * second, crate::LoadCommand::Rate(100.0))];
     let outcome = run_commanded(&workload, &mut device, &faster);
     let within = |from: u32, until: u32| {
         let (from, until) = (start.after(from * second), start.after(until * second));
@@ -559,7 +563,7 @@ fn a_closed_loop_obeys_another_depth() {
     let second = Duration::from_secs(1);
     let workload = Workload { queue_depth: 16, stop: for_time(3 * second), ..Workload::default() };
     let start = device.clock.now();
-    let depths = [(second, crate::Command::Depth(4)), (2 * second, crate::Command::Depth(8))];
+    let depths = [(second, crate::LoadCommand::Depth(4)), (2 * second, crate::LoadCommand::Depth(8))];
     run_commanded(&workload, &mut device, &depths);
     let within = |from: u32, until: u32| {
         let (from, until) = (start.after(from * second), start.after(until * second));
@@ -571,7 +575,7 @@ fn a_closed_loop_obeys_another_depth() {
 #[test]
 fn a_run_that_is_done_before_its_time_is_as_long_as_it_took() {
     let mut device = Simulated::new(&Clock::manual(), 1, MS);
-    let stop = Stop { requests: Some(100), ..for_time(Duration::from_secs(10)) };
+    let stop = StopCondition { requests: Some(100), ..for_time(Duration::from_secs(10)) };
     let outcome = run(&Workload { stop, ..Workload::default() }, &mut device);
     assert_eq!((outcome.figures.completed(), outcome.requests_per_second), (100, 1000.0));
 }

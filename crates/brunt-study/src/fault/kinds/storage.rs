@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use brunt_block::layers::fault::Fault;
+use brunt_block::layers::fault::DeviceFault;
 use brunt_core::{Clock, Nanos};
 use brunt_lab::Proof;
 use brunt_result::event::FaultGap;
@@ -50,7 +50,7 @@ impl Kind for Storage {
     }
 
     fn check(&self, _common: &Common, _stage: &dyn Stage) -> Result<(), Mistake> {
-        let fault = Fault::parse(&self.storage).map_err(|error| {
+        let fault = DeviceFault::parse(&self.storage).map_err(|error| {
             Mistake::new("storage", error.to_string(), "the same words as in a device's fault= option")
         })?;
         if fault.does_nothing() {
@@ -85,7 +85,7 @@ impl Kind for Storage {
 
     fn prepare(&self, common: &Common, scene: &mut Scene<'_>) -> Result<Prepared, DriverError> {
         let lun = scene.lun(&common.target);
-        let fault = Fault::parse(&self.storage)?;
+        let fault = DeviceFault::parse(&self.storage)?;
         let controls = scene.controls(&common.target, self.layer.is_none())?;
         // A layer that is not there is said before the first run.
         let probe = Command::Look { lun, layer: self.layer.clone(), id: u64::MAX };
@@ -121,7 +121,8 @@ impl Storage {
             true => ((self, mine), (other, others)),
             false => ((other, others), (self, mine)),
         };
-        if let (Ok(first), Ok(second)) = (Fault::parse(&older.storage), Fault::parse(&younger.storage))
+        if let (Ok(first), Ok(second)) =
+            (DeviceFault::parse(&older.storage), DeviceFault::parse(&younger.storage))
             && first.leaves_nothing_to(&second)
             && its.cover(later)
         {
@@ -145,7 +146,7 @@ struct StorageFault {
     controls: Arc<dyn Controls>,
     lun: u16,
     layer: Option<String>,
-    fault: Fault,
+    fault: DeviceFault,
     armed: Option<Armed>,
     gaps: Vec<FaultGap>,
 }
@@ -163,7 +164,7 @@ struct Armed {
 }
 
 impl StorageFault {
-    fn new(controls: Arc<dyn Controls>, lun: u16, layer: Option<String>, fault: Fault) -> StorageFault {
+    fn new(controls: Arc<dyn Controls>, lun: u16, layer: Option<String>, fault: DeviceFault) -> StorageFault {
         StorageFault { controls, lun, layer, fault, armed: None, gaps: Vec::new() }
     }
 

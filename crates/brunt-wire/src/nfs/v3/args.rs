@@ -2,7 +2,7 @@
 
 use super::{FileType, NfsTime, Procedure};
 use crate::nfs::{DATA_BYTES_MAX, FILE_HANDLE_V3_BYTES_MAX, FileHandle, name, path};
-use crate::{Cursor, Data, ParseError};
+use crate::{Cursor, FileData, ParseError};
 
 /// `diropargs3`: a name in a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +91,7 @@ pub enum Args<'a> {
     Access { object: FileHandle<'a>, access: u32 },
     Readlink { symlink: FileHandle<'a> },
     Read { file: FileHandle<'a>, offset: u64, count: u32 },
-    Write { file: FileHandle<'a>, offset: u64, count: u32, stable: StableHow, data: Data<'a> },
+    Write { file: FileHandle<'a>, offset: u64, count: u32, stable: StableHow, data: FileData<'a> },
     Create { place: DirOp<'a>, how: CreateHow<'a> },
     Mkdir { place: DirOp<'a>, attributes: SetAttributes<'a> },
     Symlink { place: DirOp<'a>, attributes: SetAttributes<'a>, target: &'a [u8] },

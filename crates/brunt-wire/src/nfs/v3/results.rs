@@ -4,7 +4,7 @@ use super::args::{StableHow, handle};
 use super::attributes::{post_op, wcc};
 use super::{Attributes, NfsTime, Procedure, Status, Wcc};
 use crate::nfs::{DATA_BYTES_MAX, FileHandle, name, path};
-use crate::{Cursor, Data, ParseError};
+use crate::{Cursor, FileData, ParseError};
 
 /// The results of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +57,7 @@ pub enum ResultBody<'a> {
         attributes: Option<&'a Attributes>,
         count: u32,
         eof: bool,
-        data: Data<'a>,
+        data: FileData<'a>,
     },
     Write {
         wcc: Wcc<'a>,

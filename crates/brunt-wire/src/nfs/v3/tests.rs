@@ -31,8 +31,8 @@ fn goldens() -> Vec<Golden> {
 
 fn body(message: &[u8]) -> &[u8] {
     match rpc::parse(message).unwrap() {
-        rpc::Message::Call(call) => &message[call.body_at..],
-        rpc::Message::Reply(reply) => &message[reply.body_at..],
+        rpc::RpcMessage::Call(call) => &message[call.body_at..],
+        rpc::RpcMessage::Reply(reply) => &message[reply.body_at..],
     }
 }
 

@@ -5,7 +5,7 @@ use super::attributes::{Bitmap, FileAttributes, NfsTime};
 use super::{FILE_HANDLE_BYTES_MAX, OPAQUE_BYTES_MAX, Op};
 use crate::nfs::v3::StableHow;
 use crate::nfs::{DATA_BYTES_MAX, FileHandle, name, path};
-use crate::{Cursor, Data, ParseError};
+use crate::{Cursor, FileData, ParseError};
 
 /// Opaques that are walked over: layouts, devices, keys.
 const BODY_BYTES_MAX: u32 = 1 << 20;
@@ -30,7 +30,7 @@ pub enum OpenCreate<'a> {
 
 /// What OPEN opens (`open_claim4`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Claim<'a> {
+pub enum OpenClaim<'a> {
     /// A name in the current directory.
     Null(&'a [u8]),
     /// A file held before the server restarted.
@@ -47,11 +47,13 @@ pub enum Claim<'a> {
     DelegPrevFh,
 }
 
-impl<'a> Claim<'a> {
+impl<'a> OpenClaim<'a> {
     /// The name in the current directory that is opened, if it is one.
     pub fn name(&self) -> Option<&'a [u8]> {
         match *self {
-            Claim::Null(name) | Claim::DelegateCur(_, name) | Claim::DelegatePrev(name) => Some(name),
+            OpenClaim::Null(name) | OpenClaim::DelegateCur(_, name) | OpenClaim::DelegatePrev(name) => {
+                Some(name)
+            }
             _ => None,
         }
     }
@@ -143,7 +145,7 @@ pub enum Args<'a> {
         client: u64,
         owner: &'a [u8],
         create: OpenCreate<'a>,
-        claim: Claim<'a>,
+        claim: OpenClaim<'a>,
     },
     OpenDowngrade {
         stateid: &'a Stateid,
@@ -196,7 +198,7 @@ pub enum Args<'a> {
         stateid: &'a Stateid,
         offset: u64,
         stable: StableHow,
-        data: Data<'a>,
+        data: FileData<'a>,
     },
     ExchangeId {
         verifier: u64,
@@ -486,13 +488,13 @@ fn open<'a>(cur: &mut Cursor<'a>) -> Result<Args<'a>, ParseError> {
         _ => return Err(cur.malformed(4, "opentype4 is 0 or 1")),
     };
     let claim = match cur.u32()? {
-        0 => Claim::Null(name(cur)?),
-        1 => Claim::Previous(cur.u32()?),
-        2 => Claim::DelegateCur(stateid(cur)?, name(cur)?),
-        3 => Claim::DelegatePrev(name(cur)?),
-        4 => Claim::Fh,
-        5 => Claim::DelegCurFh(stateid(cur)?),
-        6 => Claim::DelegPrevFh,
+        0 => OpenClaim::Null(name(cur)?),
+        1 => OpenClaim::Previous(cur.u32()?),
+        2 => OpenClaim::DelegateCur(stateid(cur)?, name(cur)?),
+        3 => OpenClaim::DelegatePrev(name(cur)?),
+        4 => OpenClaim::Fh,
+        5 => OpenClaim::DelegCurFh(stateid(cur)?),
+        6 => OpenClaim::DelegPrevFh,
         _ => return Err(cur.malformed(4, "open_claim_type4 is 0 to 6")),
     };
     Ok(Args::Open { access, deny, client, owner, create, claim })

@@ -9,7 +9,7 @@ use crate::{Cursor, ParseError};
 
 /// The arguments of CB_COMPOUND.
 #[derive(Clone, Copy, Debug)]
-pub struct Callback<'a> {
+pub struct CallbackCompound<'a> {
     /// 0, 1 or 2.
     pub minor_version: u32,
     /// How many operations there are.
@@ -69,12 +69,12 @@ impl CallbackArgs<'_> {
     }
 }
 
-impl<'a> Callback<'a> {
+impl<'a> CallbackCompound<'a> {
     /// Reads up to the first operation.
     ///
     /// # Errors
     /// Cut short, or no CB_COMPOUND.
-    pub fn parse(cur: &mut Cursor<'a>) -> Result<Callback<'a>, ParseError> {
+    pub fn parse(cur: &mut Cursor<'a>) -> Result<CallbackCompound<'a>, ParseError> {
         cur.opaque(OPAQUE_BYTES_MAX, "a tag has at most 1024 bytes")?;
         let minor_version = cur.u32()?;
         if minor_version > 2 {
@@ -82,7 +82,7 @@ impl<'a> Callback<'a> {
         }
         cur.skip(4)?;
         let count = cur.count(OPERATIONS_MAX, "a compound has at most 1024 operations")?;
-        Ok(Callback { minor_version, count, cur: *cur })
+        Ok(CallbackCompound { minor_version, count, cur: *cur })
     }
 
     /// Its operations; nothing follows one that is not looked into.

@@ -12,10 +12,12 @@ mod compound;
 mod results;
 mod status;
 
-pub use args::{Args, Claim, CreateKind, Locker, OpenCreate, Stateid};
+pub use args::{Args, CreateKind, Locker, OpenClaim, OpenCreate, Stateid};
 pub use attributes::{Attributes, Bitmap, FileAttributes, NfsTime, SetTime};
-pub use callback::{Callback, CallbackArgs, CallbackOps};
-pub use compound::{Call, Calls, End, Place, Replies, Reply, Step, Walk};
+pub use callback::{CallbackArgs, CallbackCompound, CallbackOps};
+pub use compound::{
+    CompoundArgs, CompoundEnd, CompoundOperations, CompoundResults, CompoundStep, CurrentFile, Replies, Walk,
+};
 pub use results::{ChangeInfo, Delegation, Entries, Entry, OpResult, ResultBody, Segment, Segments};
 pub use status::Status;
 

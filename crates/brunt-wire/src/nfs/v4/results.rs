@@ -8,7 +8,7 @@ use super::attributes::{Bitmap, FileAttributes, ace};
 use super::{Op, Status};
 use crate::nfs::v3::StableHow;
 use crate::nfs::{DATA_BYTES_MAX, FileHandle, name, path};
-use crate::{Cursor, Data, ParseError};
+use crate::{Cursor, FileData, ParseError};
 
 /// Pieces of a READ_PLUS reply.
 const SEGMENTS_MAX: u32 = 64 << 10;
@@ -80,7 +80,7 @@ pub enum ResultBody<'a> {
     },
     Read {
         eof: bool,
-        data: Data<'a>,
+        data: FileData<'a>,
     },
     ReadPlus {
         eof: bool,

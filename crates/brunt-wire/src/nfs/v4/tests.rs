@@ -24,8 +24,8 @@ fn goldens() -> Vec<Golden> {
 
 fn body(message: &[u8]) -> &[u8] {
     match rpc::parse(message).unwrap() {
-        rpc::Message::Call(call) => &message[call.body_at..],
-        rpc::Message::Reply(reply) => &message[reply.body_at..],
+        rpc::RpcMessage::Call(call) => &message[call.body_at..],
+        rpc::RpcMessage::Reply(reply) => &message[reply.body_at..],
     }
 }
 
@@ -36,11 +36,11 @@ fn every_shape_to_the_last_byte() {
     let mut seen = std::collections::BTreeSet::new();
     let mut minors = std::collections::BTreeSet::new();
     for golden in goldens() {
-        let call = Call::parse(&mut Cursor::new(body(&golden.call))).unwrap();
+        let call = CompoundArgs::parse(&mut Cursor::new(body(&golden.call))).unwrap();
         let mut calls = call.operations();
         let asked: Vec<Args<'_>> = calls.by_ref().map(Result::unwrap).collect();
         assert_eq!((asked.len() as u32, calls.rest()), (call.count, &[][..]), "{asked:?}");
-        let reply = Reply::parse(&mut Cursor::new(body(&golden.reply))).unwrap();
+        let reply = CompoundResults::parse(&mut Cursor::new(body(&golden.reply))).unwrap();
         let mut replies = reply.operations();
         let answered: Vec<OpResult<'_>> = replies.by_ref().map(Result::unwrap).collect();
         assert_eq!((answered.len() as u32, replies.rest()), (reply.count, &[][..]), "{answered:?}");
@@ -71,13 +71,13 @@ fn cut_anywhere_is_incomplete() {
     for golden in goldens() {
         let (call, reply) = (body(&golden.call), body(&golden.reply));
         for end in 0..call.len() {
-            match Call::parse(&mut Cursor::new(&call[..end])) {
+            match CompoundArgs::parse(&mut Cursor::new(&call[..end])) {
                 Ok(parsed) => parsed.operations().filter_map(Result::err).for_each(|e| incomplete(e, end)),
                 Err(error) => incomplete(error, end),
             }
         }
         for end in (0..reply.len()).filter(|end| *end < 1000 || reply.len() - end < 300) {
-            match Reply::parse(&mut Cursor::new(&reply[..end])) {
+            match CompoundResults::parse(&mut Cursor::new(&reply[..end])) {
                 Ok(parsed) => parsed.operations().filter_map(Result::err).for_each(|e| incomplete(e, end)),
                 Err(error) => incomplete(error, end),
             }
@@ -98,8 +98,8 @@ fn damage_never_panics() {
                 let at = (random >> 33) as usize % bytes.len();
                 bytes[at] = (random >> 20) as u8;
             }
-            let Ok(parsed) = Call::parse(&mut Cursor::new(&call)) else { continue };
-            let answer = Reply::parse(&mut Cursor::new(&reply)).ok();
+            let Ok(parsed) = CompoundArgs::parse(&mut Cursor::new(&call)) else { continue };
+            let answer = CompoundResults::parse(&mut Cursor::new(&reply)).ok();
             for step in Walk::new(&parsed, answer.as_ref()) {
                 match step.result.map(|result| result.body) {
                     Some(ResultBody::Getattr { attributes }) => drop(attributes.parse()),
@@ -122,11 +122,11 @@ fn words(words: &[u32]) -> Vec<u8> {
 fn unknown_operations_end_the_reading() {
     // GETFH, number 99, GETFH.
     let bytes = words(&[0, 2, 3, 10, 99, 10]);
-    let call = Call::parse(&mut Cursor::new(&bytes)).unwrap();
+    let call = CompoundArgs::parse(&mut Cursor::new(&bytes)).unwrap();
     let asked: Vec<_> = call.operations().map(Result::unwrap).collect();
     assert_eq!(asked, [Args::Getfh, Args::Unknown(99)]);
     let bytes = words(&[0, 0, 3, 24, 0, 99, 0, 10, 0, 0]);
-    let reply = Reply::parse(&mut Cursor::new(&bytes)).unwrap();
+    let reply = CompoundResults::parse(&mut Cursor::new(&bytes)).unwrap();
     let answered: Vec<_> = reply.operations().map(|result| result.unwrap().body).collect();
     assert_eq!(answered, [ResultBody::Empty, ResultBody::Unknown]);
 }
@@ -154,11 +154,12 @@ fn current_and_saved_handles() {
     let other = u32::from_be_bytes(*b"efgh");
     let call = words(&[0, 1, 6, 22, 4, handle, 32, 15, 1, name, 10, 31, 10]);
     let reply = words(&[0, 0, 6, 22, 0, 32, 0, 15, 0, 10, 0, 4, other, 31, 0, 10, 0, 4, handle]);
-    let call = Call::parse(&mut Cursor::new(&call)).unwrap();
-    let reply = Reply::parse(&mut Cursor::new(&reply)).unwrap();
-    let places: Vec<Place<'_>> = Walk::new(&call, Some(&reply)).map(|step| step.current).collect();
-    let at = |handle: &'static [u8]| Place::Handle(crate::nfs::FileHandle(handle));
-    let expected = [Place::Unset, at(b"abcd"), at(b"abcd"), Place::Named, at(b"efgh"), at(b"abcd")];
+    let call = CompoundArgs::parse(&mut Cursor::new(&call)).unwrap();
+    let reply = CompoundResults::parse(&mut Cursor::new(&reply)).unwrap();
+    let places: Vec<CurrentFile<'_>> = Walk::new(&call, Some(&reply)).map(|step| step.current).collect();
+    let at = |handle: &'static [u8]| CurrentFile::Handle(crate::nfs::FileHandle(handle));
+    let expected =
+        [CurrentFile::Unset, at(b"abcd"), at(b"abcd"), CurrentFile::Named, at(b"efgh"), at(b"abcd")];
     assert_eq!(places, expected);
 }
 
@@ -169,11 +170,11 @@ fn callbacks() {
     bytes.extend(words(&[11, 1, 2, 3, 4, 9, 0, 0, 1, 1, 5, 6, 7, 8, 1, 30, 31]));
     bytes.extend(words(&[4, 1, 2, 3, 4, 0, 4, 0x61626364]));
     bytes.extend(words(&[5, 1]));
-    let callback = Callback::parse(&mut Cursor::new(&bytes)).unwrap();
+    let callback = CallbackCompound::parse(&mut Cursor::new(&bytes)).unwrap();
     let names: Vec<_> = callback.operations().map(|args| args.unwrap().name()).collect();
     assert_eq!(names, ["CB_SEQUENCE", "CB_RECALL", "CB_LAYOUTRECALL"]);
     for end in 0..bytes.len() - 8 {
-        let cut = Callback::parse(&mut Cursor::new(&bytes[..end]));
+        let cut = CallbackCompound::parse(&mut Cursor::new(&bytes[..end]));
         let error = cut.map(|c| c.operations().find_map(Result::err).expect("cut"));
         assert!(matches!(error, Ok(ParseError::Incomplete(_)) | Err(ParseError::Incomplete(_))), "{end}");
     }

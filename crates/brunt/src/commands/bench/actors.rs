@@ -26,7 +26,7 @@ impl Subcommand for Actors {
 
     fn run(self, output: &Output) -> Done {
         let settings =
-            brunt_bench::Actors { runs: self.runs, messages: self.messages, threads: self.threads };
+            brunt_bench::ActorsBench { runs: self.runs, messages: self.messages, threads: self.threads };
         Ok(settings.run(output)?)
     }
 }

@@ -71,7 +71,7 @@ impl Subcommand for Capture {
     ];
 
     fn run(self, output: &Output) -> Done {
-        let settings = brunt_bench::Capture {
+        let settings = brunt_bench::CaptureBench {
             files: self.files,
             rounds: self.rounds,
             quick: self.quick,

@@ -30,8 +30,12 @@ impl Subcommand for Iscsi {
     ];
 
     fn run(self, output: &Output) -> Done {
-        let settings =
-            brunt_bench::Iscsi { rounds: self.rounds, time: self.time, quick: self.quick, row: self.row };
+        let settings = brunt_bench::IscsiBench {
+            rounds: self.rounds,
+            time: self.time,
+            quick: self.quick,
+            row: self.row,
+        };
         Ok(settings.run(output)?)
     }
 }

@@ -41,7 +41,7 @@ impl Subcommand for Link {
 
     fn run(self, output: &Output) -> Done {
         crate::lab::on_stage()?;
-        let settings = brunt_bench::Link {
+        let settings = brunt_bench::LinkBench {
             runs: self.runs,
             seconds: self.seconds,
             packets: self.packets,

@@ -30,8 +30,12 @@ impl Subcommand for Load {
     ];
 
     fn run(self, output: &Output) -> Done {
-        let settings =
-            brunt_bench::Load { seconds: self.seconds, rounds: self.rounds, dir: self.dir, only: self.only };
+        let settings = brunt_bench::LoadBench {
+            seconds: self.seconds,
+            rounds: self.rounds,
+            dir: self.dir,
+            only: self.only,
+        };
         Ok(settings.run(output)?)
     }
 }

@@ -15,13 +15,13 @@ pub struct Callback;
 
 impl Program for Callback {
     #[inline]
-    fn is_of(call: &rpc::Call<'_>) -> bool {
+    fn is_of(call: &rpc::RpcCall<'_>) -> bool {
         compound::may_be_callback(call)
     }
 
     #[inline(never)]
     fn complete<S: Sink>(received: &Received<'_>, _: &mut BlockSums, out: &mut Out<'_, S>) {
-        match received.args.map(|mut cur| v4::Callback::parse(&mut cur)) {
+        match received.args.map(|mut cur| v4::CallbackCompound::parse(&mut cur)) {
             Some(Ok(call)) => {
                 let mut said = Said::of(kinds::CALLBACK, NFS4);
                 said.status = received.leading_status();

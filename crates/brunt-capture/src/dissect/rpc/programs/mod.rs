@@ -43,14 +43,14 @@ pub enum Body<'a> {
     /// A compound of NFSv4.0, 4.1 or 4.2: [`v4::Walk`] goes through its operations. NULL has neither.
     Nfs4 {
         /// What was asked.
-        call: Option<v4::Call<'a>>,
+        call: Option<v4::CompoundArgs<'a>>,
         /// What was answered.
-        reply: Option<v4::Reply<'a>>,
+        reply: Option<v4::CompoundResults<'a>>,
     },
     /// An NFSv4 server calls its client: here the client of the operation is the server.
     Nfs4Callback {
         /// What is asked.
-        call: v4::Callback<'a>,
+        call: v4::CallbackCompound<'a>,
     },
     /// A program or version that is not looked into, or encrypted.
     Opaque,
@@ -72,12 +72,12 @@ pub const OTHER: Protocol = Protocol::of::<Rpc>(3);
 /// A call that is complete, or was given up, and its reply.
 pub(super) struct Received<'a> {
     pub slot: &'a Slot,
-    pub call: &'a rpc::Call<'a>,
+    pub call: &'a rpc::RpcCall<'a>,
     /// At the arguments, unless they are encrypted.
     pub args: Option<Cursor<'a>>,
     /// At the results, and whether they are damaged; `None` also when the call was not run.
     pub results: Option<(Cursor<'a>, bool)>,
-    pub reply: Option<(&'a MessageEnd<'a>, &'a rpc::Reply<'a>)>,
+    pub reply: Option<(&'a MessageEnd<'a>, &'a rpc::RpcReply<'a>)>,
 }
 
 /// What a program says of an operation in the words of all protocols.
@@ -183,11 +183,11 @@ impl Received<'_> {
 /// A program, or a version of one.
 pub(super) trait Program {
     /// Whether a call is one of its.
-    fn is_of(call: &rpc::Call<'_>) -> bool;
+    fn is_of(call: &rpc::RpcCall<'_>) -> bool;
 
     /// Whether a call of any program can carry file data, or ask for some. Told from its header alone.
     #[inline]
-    fn moves_data(_call: &rpc::Call<'_>) -> bool {
+    fn moves_data(_call: &rpc::RpcCall<'_>) -> bool {
         false
     }
 
@@ -195,7 +195,7 @@ pub(super) trait Program {
     ///
     /// # Errors
     /// The arguments are cut short before the data, or malformed.
-    fn written<'a>(_call: &rpc::Call<'_>, _cur: Cursor<'a>) -> Result<Option<Moved<'a>>, ParseError> {
+    fn written<'a>(_call: &rpc::RpcCall<'_>, _cur: Cursor<'a>) -> Result<Option<Moved<'a>>, ParseError> {
         Ok(None)
     }
 
@@ -205,7 +205,7 @@ pub(super) trait Program {
     /// # Errors
     /// The results are cut short before the data, or malformed.
     fn read<'a>(
-        _call: &rpc::Call<'_>,
+        _call: &rpc::RpcCall<'_>,
         _asked: Cursor<'a>,
         _reply: Cursor<'a>,
     ) -> Result<Option<Moved<'a>>, ParseError> {
@@ -221,7 +221,7 @@ struct Opaque;
 
 impl Program for Opaque {
     #[inline]
-    fn is_of(_: &rpc::Call<'_>) -> bool {
+    fn is_of(_: &rpc::RpcCall<'_>) -> bool {
         true
     }
 
@@ -237,7 +237,7 @@ macro_rules! programs {
         enum Which { $($variant),* }
 
         #[inline]
-        fn which(call: &rpc::Call<'_>) -> Which {
+        fn which(call: &rpc::RpcCall<'_>) -> Which {
             $(if <$program>::is_of(call) {
                 return Which::$variant;
             })*
@@ -246,7 +246,7 @@ macro_rules! programs {
 
         /// Whether a call can carry file data, or ask for some.
         #[inline(always)]
-        pub(super) fn moves_data(call: &rpc::Call<'_>) -> bool {
+        pub(super) fn moves_data(call: &rpc::RpcCall<'_>) -> bool {
             $(<$program>::moves_data(call))||*
         }
 
@@ -256,7 +256,7 @@ macro_rules! programs {
         /// Cut short before it, or malformed.
         #[inline]
         pub(super) fn written<'a>(
-            call: &rpc::Call<'_>,
+            call: &rpc::RpcCall<'_>,
             cur: Cursor<'a>,
         ) -> Result<Option<Moved<'a>>, ParseError> {
             match which(call) {
@@ -270,7 +270,7 @@ macro_rules! programs {
         /// Cut short before it, or malformed.
         #[inline]
         pub(super) fn read<'a>(
-            call: &rpc::Call<'_>,
+            call: &rpc::RpcCall<'_>,
             asked: Cursor<'a>,
             reply: Cursor<'a>,
         ) -> Result<Option<Moved<'a>>, ParseError> {

@@ -17,7 +17,7 @@ pub struct Mount;
 
 impl Program for Mount {
     #[inline]
-    fn is_of(call: &rpc::Call<'_>) -> bool {
+    fn is_of(call: &rpc::RpcCall<'_>) -> bool {
         call.program == rpc::PROGRAM_MOUNT && call.version == 3
     }
 

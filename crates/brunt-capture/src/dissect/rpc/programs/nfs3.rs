@@ -18,27 +18,27 @@ const OFFSET_UNKNOWN: u64 = u64::MAX;
 /// NFS version 3.
 pub struct Nfs3;
 
-fn is(call: &rpc::Call<'_>, procedure: v3::Procedure) -> bool {
+fn is(call: &rpc::RpcCall<'_>, procedure: v3::Procedure) -> bool {
     call.procedure == procedure as u32
 }
 
 impl Program for Nfs3 {
     #[inline]
-    fn is_of(call: &rpc::Call<'_>) -> bool {
+    fn is_of(call: &rpc::RpcCall<'_>) -> bool {
         call.program == rpc::PROGRAM_NFS
             && call.version == 3
             && v3::Procedure::from_number(call.procedure).is_some()
     }
 
     #[inline]
-    fn moves_data(call: &rpc::Call<'_>) -> bool {
+    fn moves_data(call: &rpc::RpcCall<'_>) -> bool {
         call.program == rpc::PROGRAM_NFS
             && call.version == 3
             && (is(call, v3::Procedure::Read) || is(call, v3::Procedure::Write))
     }
 
     #[inline]
-    fn written<'a>(call: &rpc::Call<'_>, mut cur: Cursor<'a>) -> Result<Option<Moved<'a>>, ParseError> {
+    fn written<'a>(call: &rpc::RpcCall<'_>, mut cur: Cursor<'a>) -> Result<Option<Moved<'a>>, ParseError> {
         if !is(call, v3::Procedure::Write) {
             return Ok(None);
         }
@@ -50,7 +50,7 @@ impl Program for Nfs3 {
 
     #[inline]
     fn read<'a>(
-        call: &rpc::Call<'_>,
+        call: &rpc::RpcCall<'_>,
         mut asked: Cursor<'a>,
         mut reply: Cursor<'a>,
     ) -> Result<Option<Moved<'a>>, ParseError> {

@@ -17,24 +17,24 @@ pub struct Nfs4;
 
 impl Program for Nfs4 {
     #[inline]
-    fn is_of(call: &rpc::Call<'_>) -> bool {
+    fn is_of(call: &rpc::RpcCall<'_>) -> bool {
         // Version 3's other procedures do not exist here, and are nobody's.
         call.program == rpc::PROGRAM_NFS && call.version == 4 && !(2..22).contains(&call.procedure)
     }
 
     #[inline]
-    fn moves_data(call: &rpc::Call<'_>) -> bool {
+    fn moves_data(call: &rpc::RpcCall<'_>) -> bool {
         compound::is_compound(call)
     }
 
     #[inline]
-    fn written<'a>(call: &rpc::Call<'_>, cur: Cursor<'a>) -> Result<Option<Moved<'a>>, ParseError> {
+    fn written<'a>(call: &rpc::RpcCall<'_>, cur: Cursor<'a>) -> Result<Option<Moved<'a>>, ParseError> {
         if compound::is_compound(call) { compound::written(cur) } else { Ok(None) }
     }
 
     #[inline]
     fn read<'a>(
-        call: &rpc::Call<'_>,
+        call: &rpc::RpcCall<'_>,
         asked: Cursor<'a>,
         reply: Cursor<'a>,
     ) -> Result<Option<Moved<'a>>, ParseError> {
@@ -52,8 +52,13 @@ impl Program for Nfs4 {
         }
         said.kind = kinds::OTHER;
         said.status = received.leading_status();
-        let (call, reply) =
-            received.parse(received.args, received.results, out.ledger, v4::Call::parse, v4::Reply::parse);
+        let (call, reply) = received.parse(
+            received.args,
+            received.results,
+            out.ledger,
+            v4::CompoundArgs::parse,
+            v4::CompoundResults::parse,
+        );
         if let Some(call) = &call {
             walk(received, call, reply.as_ref(), sums, out);
             let gist = compound::gist(call, reply.as_ref());
@@ -71,8 +76,8 @@ impl Program for Nfs4 {
 /// Sums the data that came within a compound's messages, and counts what could not be read.
 fn walk<S: Sink>(
     received: &Received<'_>,
-    call: &v4::Call<'_>,
-    reply: Option<&v4::Reply<'_>>,
+    call: &v4::CompoundArgs<'_>,
+    reply: Option<&v4::CompoundResults<'_>>,
     sums: &mut BlockSums,
     out: &mut Out<'_, S>,
 ) {
@@ -108,9 +113,9 @@ fn walk<S: Sink>(
     for (end, damaged) in [walk.call_end(), walk.reply_end()].into_iter().zip(damaged) {
         match end {
             None => {}
-            Some(v4::End::Unknown(_)) => *out.ledger.own::<Rpc>(COMPOUNDS_UNPARSED) += 1,
-            Some(v4::End::Error(ParseError::Incomplete(_))) if damaged => {}
-            Some(v4::End::Error(_)) => out.ledger.bodies_malformed += 1,
+            Some(v4::CompoundEnd::Unknown(_)) => *out.ledger.own::<Rpc>(COMPOUNDS_UNPARSED) += 1,
+            Some(v4::CompoundEnd::Error(ParseError::Incomplete(_))) if damaged => {}
+            Some(v4::CompoundEnd::Error(_)) => out.ledger.bodies_malformed += 1,
         }
     }
 }

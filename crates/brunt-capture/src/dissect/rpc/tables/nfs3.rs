@@ -2,7 +2,7 @@
 //! `listings` and `entries`, with the rows of `names` and of attributes that belong to them.
 
 use brunt_lake::{Coding, Column, Table};
-use brunt_wire::net::Address;
+use brunt_wire::net::IpAddress;
 use brunt_wire::nfs::v3::{self, CreateHow, NodeKind, ResultBody, SetAttributes, SetTime};
 
 use super::attributes::{Attributes, Role};
@@ -146,7 +146,7 @@ struct Transferred {
 /// A call with its reply.
 pub struct Nfs3Exchange<'a> {
     pub id: i64,
-    pub server: Address,
+    pub server: IpAddress,
     pub file: Option<FileKey>,
     pub args: Option<&'a v3::Args<'a>>,
     pub results: Option<&'a ResultBody<'a>>,

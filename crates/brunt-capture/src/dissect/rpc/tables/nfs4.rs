@@ -146,8 +146,8 @@ impl Nfs4 {
     pub fn record(
         &mut self,
         operation: &Operation<'_>,
-        call: &v4::Call<'_>,
-        reply: Option<&v4::Reply<'_>>,
+        call: &v4::CompoundArgs<'_>,
+        reply: Option<&v4::CompoundResults<'_>>,
         files: &mut Files,
         common: &mut Common,
     ) {
@@ -195,7 +195,7 @@ impl Nfs4 {
         id: i64,
         position: i64,
         op: v4::Op,
-        step: &v4::Step<'_>,
+        step: &v4::CompoundStep<'_>,
         file: Option<i64>,
         common: &mut Common,
     ) {
