@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 
+use brunt_block::turn::turn;
 use brunt_block::{Op, Request, Ring, RingConfig, open_url};
 use brunt_core::Clock;
 
@@ -33,10 +34,8 @@ fn main() {
                 buf,
                 force_unit_access: false,
             });
-            device.submit(&mut batch);
             while done.is_empty() {
-                ring.enter(device.deadline()).expect("the ring works");
-                device.poll(&mut done);
+                turn(&ring, &mut *device, &mut batch, &mut done).expect("the ring works");
             }
             nanos.push(Clock::Monotonic.now().since(start).as_nanos() as u64);
             buf = done.pop().expect("one completion").buf;

@@ -1,6 +1,8 @@
 //! The loop that every owner of a device runs: submit what is due, enter the ring once, take what completed.
-//! For code that drives one device and has nothing else to do meanwhile; an owner of several (the load engine's
-//! workers, a target) has a loop of its own.
+//! For code that drives one device and has nothing else to do meanwhile. Three kinds of owners have a loop of their own: the
+//! load engine's worker, whose time and waiting are a trait that tests simulate, and which may be done after submitting;
+//! the rebuild of an array, which waits once for several devices on one ring; and a target's connection, which waits
+//! for its socket and its devices alike.
 //!
 //! The rule: a request that was taken comes back exactly once. Builds with assertions hold every device
 //! to that here.

@@ -96,35 +96,43 @@ impl Parts {
     /// Parts `first` to `first + LANES - 1` of a thing seeded with `seed`.
     #[inline(always)] // into whatever the caller compiles for wide registers
     pub fn new(seed: u64, first: u64) -> Parts {
-        let mut seeds: [u64; LANES] = std::array::from_fn(|lane| {
+        let mut seeds = [0; LANES];
+        for (lane, mix) in seeds.iter_mut().enumerate() {
             let index = first.wrapping_add(lane as u64);
-            split_mix(&mut (seed ^ index.wrapping_mul(PART)))
-        });
-        Parts { state: std::array::from_fn(|_| std::array::from_fn(|lane| split_mix(&mut seeds[lane]))) }
+            *mix = split_mix(&mut (seed ^ index.wrapping_mul(PART)));
+        }
+        let mut state = [[0; LANES]; 4];
+        for words in &mut state {
+            for (word, mix) in words.iter_mut().zip(&mut seeds) {
+                *word = split_mix(mix);
+            }
+        }
+        Parts { state }
     }
 
-    /// The next 64 bits of each part.
+    /// The next 64 bits of each part, into `out`: as [`Random::next_u64`], in operations that processors have for several
+    /// numbers at once (there is no such product of 64 bits).
     #[inline(always)] // as above
-    pub fn next_u64(&mut self) -> [u64; LANES] {
-        let s = &mut self.state;
-        std::array::from_fn(|lane| {
-            let result = s[1][lane].wrapping_mul(5).rotate_left(7).wrapping_mul(9);
-            let t = s[1][lane] << 17;
-            s[2][lane] ^= s[0][lane];
-            s[3][lane] ^= s[1][lane];
-            s[1][lane] ^= s[2][lane];
-            s[0][lane] ^= s[3][lane];
-            s[2][lane] ^= t;
-            s[3][lane] = s[3][lane].rotate_left(45);
-            result
-        })
+    pub fn next_u64(&mut self, out: &mut [u64; LANES]) {
+        let [s0, s1, s2, s3] = &mut self.state;
+        for lane in 0..LANES {
+            let (a, b, c, d) = (s0[lane], s1[lane], s2[lane], s3[lane]);
+            let five = b.wrapping_add(b << 2);
+            let turned = five.rotate_left(7);
+            out[lane] = turned.wrapping_add(turned << 3);
+            let (c, d) = (c ^ a, d ^ b);
+            s1[lane] = b ^ c;
+            s0[lane] = a ^ d;
+            s2[lane] = c ^ (b << 17);
+            s3[lane] = d.rotate_left(45);
+        }
     }
 }
 
 /// What keeps the seeds of parts apart.
 const PART: u64 = 0xD1B5_4A32_D192_ED03;
 
-#[inline]
+#[inline(always)] // as Parts::new
 fn split_mix(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
     let mut z = *state;
@@ -179,7 +187,9 @@ mod tests {
             let mut each: [Random; LANES] =
                 std::array::from_fn(|lane| Random::for_part(seed, first.wrapping_add(lane as u64)));
             for _ in 0..100 {
-                assert_eq!(parts.next_u64(), each.each_mut().map(Random::next_u64));
+                let mut together = [0; LANES];
+                parts.next_u64(&mut together);
+                assert_eq!(together, each.each_mut().map(Random::next_u64));
             }
         }
     }

@@ -5,8 +5,8 @@
 //! requests and [`block::arrival`] into times, both without I/O and the same on every machine for the
 //! same seed. [`block::worker`] is the loop between them and a device; [`block`] runs several of
 //! them in threads. [`mod@file`] drives a mounted directory instead of a device. Both are a [`Load`], a line
-//! of [`LOADS`]; [`mod@transfer`] moves one range once, with the same loop; [`decisions`] runs a load, and decides what takes all of its workers together. Figures leave through
-//! [`record::Recorder`]; no file format is known here.
+//! of [`LOADS`]; [`mod@transfer`] moves one range once, with the same loop; [`decisions`] runs a load, and decides what
+//! takes all of its workers together. Figures leave through [`record::Recorder`]; no file format is known here.
 #![forbid(unsafe_code)]
 
 pub mod block;

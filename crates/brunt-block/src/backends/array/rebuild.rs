@@ -1,6 +1,8 @@
 //! The thread that brings a spare into step while requests go on: several stripes at a time, each under its
 //! stripe's lock, at a stated rate at the most. One for each array, asleep while nothing is to be done.
 //!
+//! Its loop is its own, not [`crate::turn`]'s: one wait is for all members, which share a ring.
+//!
 //! The rule: stripes count as rebuilt in their order. One that is done before an earlier one keeps its lock
 //! until that is done too, since a write to it would otherwise pass the spare by.
 
