@@ -1,11 +1,11 @@
 //! What was seen, what was lost and where. Every stage counts into it; reports print it. What only one protocol
-//! loses or does not understand, its dissector counts under names of its own. The one rule: the parts add up
+//! loses or does not understand, its dissector counts under names of its own (`dissect/counters.rs`). The one rule: the parts add up
 //! ([`Ledger::check`]).
 
 use brunt_lake::Column;
-use serde::{Serialize, Serializer};
 
-use crate::dissect::{COUNTER_COUNT, OWN_COUNTERS, Registered};
+/// Counters that all protocols together may have of their own; the table of dissectors is held to it.
+pub(crate) const OWN_MAX: usize = 16;
 
 /// Declares the counters with what each counts: fields, and columns of a trace.
 macro_rules! counters {
@@ -15,19 +15,19 @@ macro_rules! counters {
         pub struct Ledger {
             $(#[doc = $doc] pub $name: u64,)*
             /// What protocols count apart.
-            pub own: [u64; COUNTER_COUNT],
+            pub own: [u64; OWN_MAX],
         }
 
         impl Ledger {
             /// The counters of all protocols, as columns.
-            const SHARED: [Column; [$(stringify!($name)),*].len()] =
+            pub(crate) const SHARED: [Column; [$(stringify!($name)),*].len()] =
                 [$(Column::int(stringify!($name), $doc.split_at(1).1)),*];
 
-            fn shared(&self) -> [u64; Ledger::SHARED.len()] {
+            pub(crate) fn shared(&self) -> [u64; Ledger::SHARED.len()] {
                 [$(self.$name),*]
             }
 
-            fn from_parts(shared: [u64; Ledger::SHARED.len()], own: [u64; COUNTER_COUNT]) -> Ledger {
+            pub(crate) fn from_parts(shared: [u64; Ledger::SHARED.len()], own: [u64; OWN_MAX]) -> Ledger {
                 let [$($name),*] = shared;
                 Ledger { $($name,)* own }
             }
@@ -122,46 +122,6 @@ counters! {
 }
 
 impl Ledger {
-    /// How many counters there are.
-    pub const COUNT: usize = Ledger::SHARED.len() + COUNTER_COUNT;
-
-    /// The columns that keep them: a time, then each counter.
-    pub const COLUMNS: [Column; Ledger::COUNT + 1] = {
-        let mut own = [Column::int("", ""); COUNTER_COUNT];
-        let mut at = 0;
-        while at < COUNTER_COUNT {
-            own[at] = Column::int(OWN_COUNTERS[at].1.name, OWN_COUNTERS[at].1.doc);
-            at += 1;
-        }
-        brunt_lake::columns(&[&[Column::time("time", "When.")], &Ledger::SHARED, &own])
-    };
-
-    /// One of a protocol's own counters, by its place among [`Dissector::COUNTERS`](crate::dissect::Dissector::COUNTERS).
-    #[inline]
-    pub fn own<D: Registered>(&mut self, place: usize) -> &mut u64 {
-        assert!(place < D::COUNTERS.len());
-        &mut self.own[D::FIRST_COUNTER + place]
-    }
-
-    /// All counters, in the order of the columns.
-    pub fn counters(&self) -> [u64; Ledger::COUNT] {
-        let (shared, mut all) = (self.shared(), [0; Ledger::COUNT]);
-        all[..shared.len()].copy_from_slice(&shared);
-        all[shared.len()..].copy_from_slice(&self.own);
-        all
-    }
-
-    /// All counters with their names.
-    pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        Ledger::COLUMNS[1..].iter().map(|column| column.name).zip(self.counters())
-    }
-
-    /// From all counters.
-    pub fn from_counters(counters: [u64; Ledger::COUNT]) -> Ledger {
-        let own = |index: usize| counters[Ledger::SHARED.len() + index];
-        Ledger::from_parts(std::array::from_fn(|index| counters[index]), std::array::from_fn(own))
-    }
-
     /// Whether the parts add up; the first that do not.
     ///
     /// # Errors
@@ -186,12 +146,5 @@ impl Ledger {
     pub fn merge(&mut self, other: &Ledger) {
         let (mine, others) = (self.counters(), other.counters());
         *self = Ledger::from_counters(std::array::from_fn(|index| mine[index] + others[index]));
-    }
-}
-
-/// An object of all counters, by name.
-impl Serialize for Ledger {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self.named())
     }
 }

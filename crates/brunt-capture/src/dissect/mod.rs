@@ -19,6 +19,7 @@
 //! The table makes an enum of the protocols, so that a chunk of a stream costs one predictable branch and
 //! everything behind it is called directly.
 
+mod counters;
 #[cfg(test)]
 mod lines;
 pub mod rpc;

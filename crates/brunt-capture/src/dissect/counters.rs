@@ -1,0 +1,59 @@
+//! The ledger with the counters that protocols have of their own: which there are, and all of them by name. Read by
+//! reports, metrics and traces. The one rule: the table of dissectors says which there are; the ledger only has room.
+
+use brunt_lake::Column;
+use serde::{Serialize, Serializer};
+
+use super::table::{COUNTER_COUNT, OWN_COUNTERS, Registered};
+use crate::ledger::{Ledger, OWN_MAX};
+
+const _: () = assert!(COUNTER_COUNT <= OWN_MAX, "the ledger has no room for all counters");
+
+impl Ledger {
+    /// How many counters there are.
+    pub const COUNT: usize = Ledger::SHARED.len() + COUNTER_COUNT;
+
+    /// The columns that keep them: a time, then each counter.
+    pub const COLUMNS: [Column; Ledger::COUNT + 1] = {
+        let mut own = [Column::int("", ""); COUNTER_COUNT];
+        let mut at = 0;
+        while at < COUNTER_COUNT {
+            own[at] = Column::int(OWN_COUNTERS[at].1.name, OWN_COUNTERS[at].1.doc);
+            at += 1;
+        }
+        brunt_lake::columns(&[&[Column::time("time", "When.")], &Ledger::SHARED, &own])
+    };
+
+    /// One of a protocol's own counters, by its place among [`Dissector::COUNTERS`](crate::dissect::Dissector::COUNTERS).
+    #[inline]
+    pub fn own<D: Registered>(&mut self, place: usize) -> &mut u64 {
+        assert!(place < D::COUNTERS.len());
+        &mut self.own[D::FIRST_COUNTER + place]
+    }
+
+    /// All counters, in the order of the columns.
+    pub fn counters(&self) -> [u64; Ledger::COUNT] {
+        let (shared, mut all) = (self.shared(), [0; Ledger::COUNT]);
+        all[..shared.len()].copy_from_slice(&shared);
+        all[shared.len()..].copy_from_slice(&self.own[..COUNTER_COUNT]);
+        all
+    }
+
+    /// All counters with their names.
+    pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        Ledger::COLUMNS[1..].iter().map(|column| column.name).zip(self.counters())
+    }
+
+    /// From all counters.
+    pub fn from_counters(counters: [u64; Ledger::COUNT]) -> Ledger {
+        let own = |index: usize| counters.get(Ledger::SHARED.len() + index).copied().unwrap_or(0);
+        Ledger::from_parts(std::array::from_fn(|index| counters[index]), std::array::from_fn(own))
+    }
+}
+
+/// An object of all counters, by name.
+impl Serialize for Ledger {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.named())
+    }
+}
