@@ -67,6 +67,10 @@ counters! {
     holes,
     /// Their bytes: packets lost, or cut by the snap length.
     hole_bytes,
+    /// Gaps among them that were given up because what waited behind them found no room.
+    gaps_no_room,
+    /// Their bytes, which were perhaps only late.
+    gap_bytes_no_room,
     /// Jumps of a stream too wide to be a hole; read as a new start.
     stream_jumps,
 

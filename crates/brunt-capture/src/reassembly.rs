@@ -2,7 +2,11 @@
 //! data and holes out. Fed by the pipeline, read by [`crate::dissect`]. The one rule: the
 //! receiver's acknowledgements decide. What it has acknowledged will not come again, so a
 //! gap below that is a hole (the watcher lost it); a gap above may still be filled, and waits
-//! in a small reorder buffer.
+//! in a small reorder buffer. Where no acknowledgement is ever seen (one port of a tap), gaps wait for some segments
+//! or milliseconds only. When there is no room, the oldest gap is given up, never the bytes that have just come.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
 
 use brunt_wire::net::Payload;
 
@@ -15,6 +19,10 @@ const SEGMENTS_WAITING_MAX: usize = 2048;
 const BYTES_WAITING_MAX: usize = 4 << 20;
 /// How long a gap may stay open, in the capture's time.
 const GAP_NS_MAX: u64 = 3_000_000_000;
+/// Where the other direction was never seen: later segments, and their time, after which a gap is given up. A lost
+/// segment is sent again within about that, at the distances that storage is used over.
+const ONE_SIDED_SEGMENTS_MAX: usize = 128;
+const ONE_SIDED_GAP_NS_MAX: u64 = 20_000_000;
 /// A sequence number this far off belongs to another connection with the same ports, or the
 /// capture was interrupted: nothing in between is known.
 const JUMP_BYTES_MAX: u32 = 1 << 30;
@@ -36,9 +44,24 @@ pub trait Stream {
     fn piece(&mut self, piece: Piece<'_>, time_ns: u64, ledger: &mut Ledger, memory: &mut Memory);
 }
 
+/// A sequence number. Those that are compared lie within half of all numbers (RFC 9293, 3.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Seq(u32);
+
+impl Ord for Seq {
+    fn cmp(&self, other: &Seq) -> Ordering {
+        ahead(self.0, other.0).cmp(&0)
+    }
+}
+
+impl PartialOrd for Seq {
+    fn partial_cmp(&self, other: &Seq) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
 #[derive(Debug)]
 struct Waiting {
-    seq: u32,
     wire_len: u32,
     time_ns: u64,
     bytes: Vec<u8>,
@@ -51,9 +74,11 @@ pub struct Reassembly {
     next: u32,
     /// The highest acknowledgement seen from the other side.
     acked: u32,
+    /// What `acked` was when the stream began: as long as it is, the other side was not seen.
+    start: u32,
     synchronized: bool,
-    /// In order of `seq`; almost always empty.
-    waiting: Vec<Waiting>,
+    /// By the number of their first byte; almost always empty.
+    waiting: BTreeMap<Seq, Waiting>,
     waiting_bytes: usize,
 }
 
@@ -73,9 +98,17 @@ impl Reassembly {
     /// A connection opens here.
     pub fn on_syn(&mut self, seq: u32, memory: &mut Memory) {
         self.clear(memory);
-        self.next = seq.wrapping_add(1);
-        self.acked = self.next;
+        self.begin(seq.wrapping_add(1));
+    }
+
+    fn begin(&mut self, seq: u32) {
+        (self.next, self.acked, self.start) = (seq, seq, seq);
         self.synchronized = true;
+    }
+
+    /// Whether the other side has acknowledged everything before `seq`.
+    fn is_acked(&self, seq: u32) -> bool {
+        self.acked != self.start && ahead(self.acked, seq) >= 0
     }
 
     /// The other side has acknowledged everything before `ack`. `true`: something waits, and
@@ -141,17 +174,14 @@ impl Reassembly {
     ) {
         let wire_len = payload.wire_len as u32;
         if !self.synchronized {
-            self.synchronized = true;
-            self.next = seq;
-            self.acked = seq;
+            self.begin(seq);
             return self.deliver(payload.bytes, wire_len, time_ns, out, ledger, memory);
         }
         let distance = ahead(seq, self.next);
         if distance.unsigned_abs() > JUMP_BYTES_MAX {
             ledger.stream_jumps += 1;
             self.clear(memory);
-            self.next = seq;
-            self.acked = seq;
+            self.begin(seq);
             out.piece(Piece::Jump, time_ns, ledger, memory);
             return self.deliver(payload.bytes, wire_len, time_ns, out, ledger, memory);
         }
@@ -162,11 +192,11 @@ impl Reassembly {
                 let bytes = payload.bytes.get(known as usize..).unwrap_or(&[]);
                 self.deliver(bytes, wire_len - known, time_ns, out, ledger, memory);
             }
-        } else if ahead(self.acked, seq) >= 0 && self.waiting.is_empty() {
+        } else if self.is_acked(seq) && self.waiting.is_empty() {
             self.hole(seq, time_ns, out, ledger, memory);
             return self.deliver(payload.bytes, wire_len, time_ns, out, ledger, memory);
         } else {
-            self.keep(seq, payload, time_ns, ledger, memory);
+            self.keep(seq, payload, time_ns, out, ledger, memory);
         }
         self.settle(out, ledger, memory);
     }
@@ -191,66 +221,114 @@ impl Reassembly {
         seq: u32,
         payload: Payload<'_>,
         time_ns: u64,
+        out: &mut impl Stream,
         ledger: &mut Ledger,
         memory: &mut Memory,
     ) {
         let wire_len = payload.wire_len as u32;
-        let at = self.waiting.partition_point(|w| ahead(w.seq, seq) < 0);
         // The same segment again; a shorter one that starts with it is settled by trimming.
-        if self.waiting.get(at).is_some_and(|w| w.seq == seq && w.wire_len >= wire_len) {
+        if self.waiting.get(&Seq(seq)).is_some_and(|waiting| waiting.wire_len >= wire_len) {
             ledger.bytes_retransmitted += u64::from(wire_len);
             return;
         }
         let mut bytes = Vec::new();
-        // Without room the segment waits as a hole: its length is known, its bytes are not.
-        if self.waiting_bytes + payload.bytes.len() <= BYTES_WAITING_MAX
-            && memory.append(&mut bytes, payload.bytes)
+        while self.waiting_bytes + payload.bytes.len() > BYTES_WAITING_MAX
+            || !memory.append(&mut bytes, payload.bytes)
         {
-            self.waiting_bytes += bytes.len();
+            let oldest = self.waiting.first_key_value().map(|(oldest, _)| oldest.0);
+            let until = oldest.filter(|oldest| ahead(*oldest, seq) < 0).unwrap_or(seq);
+            self.give_up_for_room(until, time_ns, out, ledger, memory);
+            let known = ahead(self.next, seq);
+            if known >= 0 {
+                // Its turn has come: it needs no room.
+                let known = (known as u32).min(wire_len);
+                let bytes = payload.bytes.get(known as usize..).unwrap_or(&[]);
+                return self.deliver(bytes, wire_len - known, time_ns, out, ledger, memory);
+            }
         }
+        self.waiting_bytes += bytes.len();
         ledger.segments_reordered += 1;
-        self.waiting.insert(at, Waiting { seq, wire_len, time_ns, bytes });
+        if let Some(shorter) = self.waiting.insert(Seq(seq), Waiting { wire_len, time_ns, bytes }) {
+            self.waiting_bytes -= shorter.bytes.len();
+            memory.release(shorter.bytes);
+        }
+    }
+
+    /// Gives up what is missing before `until`, and hands on what follows that.
+    #[cold]
+    fn give_up_for_room(
+        &mut self,
+        until: u32,
+        time_ns: u64,
+        out: &mut impl Stream,
+        ledger: &mut Ledger,
+        memory: &mut Memory,
+    ) {
+        ledger.gaps_no_room += 1;
+        ledger.gap_bytes_no_room += u64::from(until.wrapping_sub(self.next));
+        self.hole(until, time_ns, out, ledger, memory);
+        while self.waiting.first_key_value().is_some_and(|(first, _)| ahead(first.0, self.next) <= 0) {
+            self.hand_on_first(out, ledger, memory);
+        }
     }
 
     /// Hands on what waits, as far as gaps are closed or given up.
     pub fn settle(&mut self, out: &mut impl Stream, ledger: &mut Ledger, memory: &mut Memory) {
-        while let Some(first) = self.waiting.first() {
-            let distance = ahead(first.seq, self.next);
-            if distance > 0 {
-                let last = self.waiting.last().expect("one is there");
-                let give_up = ahead(self.acked, first.seq) >= 0
-                    || self.waiting.len() > SEGMENTS_WAITING_MAX
-                    || self.waiting_bytes > BYTES_WAITING_MAX - (1 << 16)
-                    || last.time_ns.saturating_sub(first.time_ns) > GAP_NS_MAX;
-                if !give_up {
+        while let Some((&Seq(seq), first)) = self.waiting.first_key_value() {
+            if ahead(seq, self.next) > 0 {
+                let since = first.time_ns;
+                if self.is_full() {
+                    self.give_up_for_room(seq, since, out, ledger, memory);
+                    continue;
+                }
+                if !self.is_acked(seq) && !self.is_too_old(since) {
                     return;
                 }
-                let (seq, time_ns) = (first.seq, first.time_ns);
-                self.hole(seq, time_ns, out, ledger, memory);
-                continue;
+                self.hole(seq, since, out, ledger, memory);
             }
-            let first = self.waiting.remove(0);
-            self.waiting_bytes -= first.bytes.len();
-            let known = distance.unsigned_abs();
-            if known < first.wire_len {
-                let bytes = first.bytes.get(known as usize..).unwrap_or(&[]);
-                self.deliver(bytes, first.wire_len - known, first.time_ns, out, ledger, memory);
-            }
-            ledger.bytes_retransmitted += u64::from(known.min(first.wire_len));
-            memory.release(first.bytes);
+            self.hand_on_first(out, ledger, memory);
         }
+    }
+
+    fn is_full(&self) -> bool {
+        self.waiting.len() > SEGMENTS_WAITING_MAX || self.waiting_bytes > BYTES_WAITING_MAX - (1 << 16)
+    }
+
+    /// Whether the first gap has been open for too long, when what follows it came at `since_ns`.
+    fn is_too_old(&self, since_ns: u64) -> bool {
+        let last = self.waiting.last_key_value().map_or(since_ns, |(_, last)| last.time_ns);
+        let age_ns = last.saturating_sub(since_ns);
+        let is_one_sided = self.acked == self.start;
+        age_ns > GAP_NS_MAX
+            || is_one_sided && (age_ns > ONE_SIDED_GAP_NS_MAX || self.waiting.len() > ONE_SIDED_SEGMENTS_MAX)
+    }
+
+    /// Hands on the first that waits, which begins where the stream is, or before.
+    fn hand_on_first(&mut self, out: &mut impl Stream, ledger: &mut Ledger, memory: &mut Memory) {
+        let Some((Seq(seq), first)) = self.waiting.pop_first() else { return };
+        self.waiting_bytes -= first.bytes.len();
+        let known = self.next.wrapping_sub(seq);
+        if known < first.wire_len {
+            let bytes = first.bytes.get(known as usize..).unwrap_or(&[]);
+            self.deliver(bytes, first.wire_len - known, first.time_ns, out, ledger, memory);
+        }
+        ledger.bytes_retransmitted += u64::from(known.min(first.wire_len));
+        memory.release(first.bytes);
     }
 
     /// The connection is over or the capture ends: gives up every gap.
     pub fn finish(&mut self, out: &mut impl Stream, ledger: &mut Ledger, memory: &mut Memory) {
-        if let Some(last) = self.waiting.last() {
-            self.acked = last.seq;
-            self.settle(out, ledger, memory);
+        while let Some((&Seq(seq), first)) = self.waiting.first_key_value() {
+            let since = first.time_ns;
+            if ahead(seq, self.next) > 0 {
+                self.hole(seq, since, out, ledger, memory);
+            }
+            self.hand_on_first(out, ledger, memory);
         }
     }
 
     fn clear(&mut self, memory: &mut Memory) {
-        for waiting in self.waiting.drain(..) {
+        while let Some((_, waiting)) = self.waiting.pop_first() {
             memory.release(waiting.bytes);
         }
         self.waiting_bytes = 0;
@@ -347,6 +425,62 @@ mod tests {
         assert_eq!(ledger.holes, 1);
         assert!(memory.used() <= SEGMENTS_WAITING_MAX);
         assert_eq!(out.0[0], "-1");
+    }
+
+    /// Where no acknowledgement is seen, a gap is given up after some segments: what was lost is missing and nothing
+    /// else, however little memory there is.
+    #[test]
+    fn one_direction_alone() {
+        for memory_bytes in [64 << 20, 20_000, 0] {
+            let (mut ledger, mut memory) = (Ledger::default(), Memory::new(memory_bytes));
+            let (mut tcp, mut out) = (Reassembly::default(), Collect::default());
+            let text = "0123456789".repeat(100);
+            let payload = Payload { bytes: text.as_bytes(), wire_len: text.len() };
+            for index in 0..10_000u32 {
+                if index % 100 != 50 {
+                    tcp.on_segment(index * 1000, payload, 0, &mut out, &mut ledger, &mut memory);
+                }
+            }
+            tcp.finish(&mut out, &mut ledger, &mut memory);
+            assert_eq!((ledger.holes, ledger.hole_bytes), (100, 100_000), "{memory_bytes} bytes of memory");
+            assert_eq!(out.0.iter().filter(|piece| **piece == text).count(), 9900);
+            let for_room = ledger.gap_bytes_no_room;
+            assert_eq!(
+                for_room > 0,
+                memory_bytes < 1 << 20,
+                "{for_room} with {memory_bytes} bytes of memory"
+            );
+            assert_eq!(memory.used(), 0);
+        }
+    }
+
+    /// Segments in any order, some of them twice, some in pieces, are the stream that they are in order.
+    #[test]
+    fn any_order() {
+        use brunt_core::random::Random;
+        for seed in 0..50 {
+            let mut random = Random::new(seed);
+            let start = random.next_u64() as u32;
+            let mut cuts: Vec<(u32, usize)> =
+                (0..300).map(|at| (at, 1 + (random.next_u64() % 3) as usize)).collect();
+            for place in (1..cuts.len()).rev() {
+                cuts.swap(place, (random.next_u64() % (place as u64 + 1)) as usize);
+            }
+            let text: Vec<u8> = (0..302u32).map(|at| b'a' + (at % 26) as u8).collect();
+            let (mut ledger, mut memory) = (Ledger::default(), Memory::new(1 << 20));
+            let (mut tcp, mut out) = (Reassembly::default(), Collect::default());
+            tcp.on_syn(start.wrapping_sub(1), &mut memory);
+            // The other side is there, and has acknowledged nothing of this.
+            tcp.acked = start.wrapping_sub(1);
+            for (at, len) in &cuts {
+                let bytes = &text[*at as usize..*at as usize + len];
+                let payload = Payload { bytes, wire_len: bytes.len() };
+                tcp.on_segment(start.wrapping_add(*at), payload, 0, &mut out, &mut ledger, &mut memory);
+            }
+            let (all, expected) = (out.0.concat(), String::from_utf8(text.clone()).unwrap());
+            assert!(all.len() >= 300 && expected.starts_with(&all), "seed {seed}: {all}");
+            assert_eq!((ledger.holes, memory.used()), (0, 0));
+        }
     }
 
     /// A jump beyond every window is a new start, not a hole of a gigabyte.

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use brunt_capture::recovery::{Found, Loss};
-use brunt_capture::{Ledger, Limits, Pipeline};
+use brunt_capture::{Analysis, Ledger, Limits, Pipeline};
 
 fn run(packets: &[common::Packet], keep: impl Fn(usize) -> bool) -> (Found, Ledger) {
     let found = Found { sums: Some(HashSet::new()), ..Found::default() };
@@ -17,6 +17,57 @@ fn run(packets: &[common::Packet], keep: impl Fn(usize) -> bool) -> (Found, Ledg
     let (found, ledger) = pipeline.finish();
     ledger.check().unwrap();
     (found, ledger)
+}
+
+/// Whether a packet goes to the server.
+fn is_to_server(packet: &common::Packet) -> bool {
+    // Ethernet, IPv4 without options, TCP.
+    packet.3.get(36..38) == Some(&2049u16.to_be_bytes())
+}
+
+/// Of one direction alone, with packets lost, as much is found as of both: gaps do not wait for acknowledgements that
+/// never come, nor do they fill the memory.
+#[test]
+fn one_direction_with_losses() {
+    let all = common::packets(&common::small_piece());
+    let packets: Vec<_> = all.iter().filter(|packet| is_to_server(packet)).cloned().collect();
+    let calls = |kept_bytes: usize, lose: bool| {
+        let mut losing = Loss::new(1, 0.01);
+        let limits = Limits { kept_bytes, ..Limits::default() };
+        let mut pipeline = Pipeline::new(Found::default(), limits);
+        let mut lost_bytes = 0;
+        for (index, packet) in packets.iter().enumerate() {
+            if lose && !losing.keeps() {
+                lost_bytes += u64::from(packet.1);
+            } else {
+                pipeline.on_packet(&common::numbered(index, packet));
+            }
+        }
+        let (_, ledger) = pipeline.finish();
+        assert!(ledger.hole_bytes <= lost_bytes, "{} of {lost_bytes} bytes", ledger.hole_bytes);
+        assert_eq!(ledger.replies, 0);
+        ledger.calls
+    };
+    let whole = calls(48 << 20, false);
+    assert!(whole > 200, "{whole} calls");
+    for kept_bytes in [48 << 20, 64 << 10, 4 << 10] {
+        let found = calls(kept_bytes, true);
+        assert!(found * 100 >= whole * 95, "{found} of {whole} calls with {kept_bytes} bytes of memory");
+    }
+}
+
+/// Replies alone are no operations, but the report says what they are.
+#[test]
+fn replies_alone_are_named() {
+    let all = common::packets(&common::small_piece());
+    let mut pipeline = Pipeline::new(Analysis::new(), Limits::default());
+    for (index, packet) in all.iter().enumerate().filter(|(_, packet)| !is_to_server(packet)) {
+        pipeline.on_packet(&common::numbered(index, packet));
+    }
+    let (analysis, ledger) = pipeline.finish();
+    assert_eq!(ledger.calls, 0);
+    let report = analysis.report(&ledger);
+    assert!(report.findings.iter().any(|finding| finding.kind == "one-sided"), "{:?}", report.findings);
 }
 
 /// Removes packets at random and holds what is found against the whole capture.

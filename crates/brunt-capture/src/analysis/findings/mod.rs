@@ -8,6 +8,7 @@ mod getattr_storm;
 mod hot_files;
 mod loss;
 mod misaligned;
+mod one_sided;
 mod slow_tail;
 
 use super::Analysis;
@@ -25,6 +26,7 @@ struct Rule {
 /// are left say nothing else.
 const RULES: &[Rule] = &[
     loss::RULE,
+    one_sided::RULE,
     error_storms::RULE,
     getattr_storm::RULE,
     misaligned::RULE,

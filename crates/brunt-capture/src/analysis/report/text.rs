@@ -175,6 +175,14 @@ fn write_ledger(report: &Report, o: &mut String) {
         l.of("segments_reordered"),
         format_size(l.of("bytes_retransmitted"))
     );
+    if l.of("gaps_no_room") > 0 {
+        let _ = writeln!(
+            o,
+            "  of them {} holes of {} for want of memory, not of packets",
+            l.of("gaps_no_room"),
+            format_size(l.of("gap_bytes_no_room"))
+        );
+    }
     let _ = writeln!(
         o,
         "  records {} damaged, {} lost; {} searches through {}",

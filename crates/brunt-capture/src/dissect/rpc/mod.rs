@@ -63,6 +63,7 @@ impl Connection {
 /// Places of the counters.
 const COMPOUNDS_UNPARSED: usize = 0;
 const ATTRIBUTES_UNPARSED: usize = 1;
+const REPLIES_ALONE: usize = 2;
 
 /// The dissector.
 #[derive(Debug)]
@@ -88,6 +89,12 @@ impl Dissector for Rpc {
             name: "attributes_unparsed",
             told: "NFSv4 attribute lists with unknown attributes",
             doc: "NFSv4 attribute lists with an attribute that is not known: what stands behind it was not read.",
+        },
+        Counter {
+            name: "replies_alone",
+            told: "heads of replies where no call was seen",
+            doc: "Segments that begin like an RPC reply, on connections of which no call was seen; counted until a \
+                  connection is given up.",
         },
     ];
 

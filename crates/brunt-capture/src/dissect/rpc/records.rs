@@ -10,6 +10,7 @@ use memchr::memmem;
 
 use super::data::DataTarget;
 use super::matcher::{Begun, Matcher, MessageEnd, Token};
+use super::{REPLIES_ALONE, Rpc};
 use crate::checksum::BlockSums;
 use crate::dissect::{Flow, Gap, Out, Standing};
 use crate::operation::{Place, Sink};
@@ -457,6 +458,9 @@ impl Records {
     fn search<'a, S: Sink>(&mut self, bytes: &'a [u8], time_ns: u64, step: &mut Step<'_, '_, S>) -> &'a [u8] {
         step.out.ledger.slow_mode_bytes += bytes.len() as u64;
         self.searched += bytes.len() as u64;
+        if !self.found && is_like_a_reply(bytes) {
+            *step.out.ledger.own::<Rpc>(REPLIES_ALONE) += 1;
+        }
         if !self.tail.is_empty() {
             // A header may begin in the tail of the last piece.
             let had = self.tail.len();
@@ -510,6 +514,17 @@ fn find<S: Sink>(bytes: &[u8], end: usize, step: &Step<'_, '_, S>) -> Option<usi
         (Some(call), Some(reply)) => Some(call.min(reply)),
         (call, reply) => call.or(reply),
     }
+}
+
+/// Whether these bytes are the head of a reply, whoever asked: a whole record, accepted, with an empty verifier.
+#[cold]
+fn is_like_a_reply(bytes: &[u8]) -> bool {
+    let word =
+        |at: usize| bytes.get(at..).and_then(|rest| rest.first_chunk()).map(|word| u32::from_be_bytes(*word));
+    let Some(mark) = bytes.first_chunk().map(|mark| RecordMark::from_bytes(*mark)) else { return false };
+    let is_long_enough = mark.last && (REPLY_BYTES_MIN..=FRAGMENT_BYTES_MAX).contains(&mark.len);
+    let verifier_is_empty = word(16) == Some(0) && word(20) == Some(0);
+    is_long_enough && word(8) == Some(1) && word(12) == Some(0) && verifier_is_empty && word(24) <= Some(5)
 }
 
 /// Whether a record starts here; `None` when there are too few bytes to say.
