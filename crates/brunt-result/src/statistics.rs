@@ -4,6 +4,7 @@
 //! The rule: under [`RUNS_MIN`] runs a side there is no verdict, whatever the figures look like; `verdict` has the rest.
 
 mod effect;
+mod precision;
 mod variance;
 mod verdict;
 
@@ -13,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 
 pub use effect::{Effect, EffectScale, POWER};
+pub use precision::{PRECISION_RUNS_MIN, PointPrecision, PreciseFigure, is_precise};
 pub use verdict::{Better, Comparison, MARGIN, Metric, Verdict, compare, holm};
 
 /// Fewer runs a side than this: no verdict.

@@ -16,7 +16,7 @@ use crate::choice::{DepthChoice, PageCache, RingChoice};
 use crate::degradation::{self, Degradation, IntervalFigures, OverRuns, Span};
 use crate::event::{FaultGap, FaultRecord};
 use crate::experiment::ExperimentSummary;
-use crate::statistics::Estimate;
+use crate::statistics::{Estimate, PointPrecision};
 use crate::{Cost, OpFigures, OpKind, Outcome, RequestStatus, Stopped};
 
 /// The file's name in a result's folder.
@@ -76,6 +76,9 @@ pub struct PointSummary {
     /// Bits a second of the slower direction of each link of the lab that has a rate.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub line_bits_per_second: BTreeMap<String, f64>,
+    /// How near it came to the precision that the experiment asks for; `null` where it asks for none.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub precision: Option<PointPrecision>,
     /// What each fault cost, over all complete runs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub degradation: Vec<OverRuns>,
@@ -561,6 +564,7 @@ pub(crate) mod tests {
             response: None,
             service: None,
             line_bits_per_second: BTreeMap::new(),
+            precision: None,
             degradation: Vec::new(),
             runs,
         }

@@ -50,7 +50,7 @@ fn facts(summary: &Summary, details: &Details) -> Vec<(String, String)> {
         measured += &format!(" × {} of {}", plural(values.len(), "value"), axis.replace('_', " "));
     }
     let made = complete_runs(summary);
-    let planned = summary.points.len() * experiment.repetitions as usize;
+    let planned = planned_runs(summary);
     measured += &format!(
         " = {}, {} each; {made} of {planned} runs complete",
         plural(summary.points.len(), "point"),
@@ -127,10 +127,35 @@ fn cards(summary: &Summary, points: &Points<'_>) -> Vec<Card> {
     cards.take(CARDS_MAX).collect()
 }
 
+/// Points that never were as precise as was asked for, and what it would have taken.
+fn imprecise(summary: &Summary, points: &Points<'_>) -> Vec<String> {
+    let short = summary.points.iter().filter_map(|point| Some((point, point.precision?)));
+    let short = short.filter(|(_, precision)| !precision.reached);
+    let said = short.map(|(point, precision)| {
+        let wanted = precision.runs_wanted.map_or(String::new(), |runs| {
+            format!(" About {} would do, or longer ones.", plural(runs, "run"))
+        });
+        format!(
+            "{} never was within {}: {} after {}.{wanted}",
+            points.full_name(point),
+            plus_minus(precision.goal),
+            precision.half_width.map_or("no interval".into(), plus_minus),
+            plural(point.runs.len(), "run"),
+        )
+    });
+    said.take(DOUBTS_MAX).collect()
+}
+
+/// Runs that were to be made: those of a precision's sake are known when they are made.
+fn planned_runs(summary: &Summary) -> usize {
+    let least = summary.experiment.repetitions as usize;
+    summary.points.iter().map(|point| point.runs.len().max(least)).sum()
+}
+
 fn notices(summary: &Summary, points: &Points<'_>) -> Vec<Notice> {
     let mut notices = Vec::new();
     let made = complete_runs(summary);
-    let planned = summary.points.len() * summary.experiment.repetitions as usize;
+    let planned = planned_runs(summary);
     if !summary.complete {
         let why = summary.trouble.as_deref().map_or(String::new(), |why| format!(": {why}"));
         notices.push(Notice::new(
@@ -157,6 +182,7 @@ fn notices(summary: &Summary, points: &Points<'_>) -> Vec<Notice> {
         );
         notices.push(Notice::new(Tone::Warning, text));
     }
+    notices.extend(imprecise(summary, points).into_iter().map(|text| Notice::new(Tone::Warning, text)));
     let widths = summary
         .points
         .iter()

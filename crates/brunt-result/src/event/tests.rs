@@ -10,7 +10,7 @@ use crate::experiment::{ArrivalKind, ExperimentSummary, TargetKind, TargetSummar
 use crate::link::{LinkCounts, LinkReport};
 use crate::op::TABLE;
 use crate::probe::ProbeRecord;
-use crate::statistics::Estimate;
+use crate::statistics::{Estimate, PointPrecision, PreciseFigure};
 use crate::summary::{FORMAT, FaultSummary, Latencies, PointSummary};
 use crate::{Cost, FirstError, OpKind, Outcome, RequestStatus, Stopped};
 
@@ -239,6 +239,13 @@ impl Make {
             response: Latencies::of(&outcome.figures.response()),
             service: Latencies::of(&outcome.figures.service()),
             line_bits_per_second: BTreeMap::from([(self.text(), self.float())]),
+            precision: self.maybe(|make| PointPrecision {
+                goal: make.float(),
+                figure: PreciseFigure::ResponseMeanUs,
+                reached: make.0.chance(0.5),
+                half_width: make.maybe(Make::float),
+                runs_wanted: make.maybe(|make| make.small() as usize),
+            }),
             degradation: vec![over_runs(&self.text(), &costs)],
             runs,
         }

@@ -12,6 +12,7 @@ mod lab;
 mod lab_check;
 mod mistake;
 mod plan;
+mod precision;
 mod secrets;
 mod summary;
 mod target;
@@ -19,6 +20,7 @@ mod target;
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use brunt_core::Span;
 use brunt_load::Workload;
 use brunt_load::file::FileSystemLoad;
 use schemars::JsonSchema;
@@ -31,6 +33,7 @@ pub use lab::{CarrierName, LabEntry, LinkBack, LinkEntry};
 pub use mistake::FileError;
 use mistake::Source;
 pub use plan::{Plan, Point, Sweep};
+pub use precision::{Precision, PrecisionGoal};
 pub use secrets::without_secrets;
 pub use target::{LUNS_MAX, Target};
 
@@ -65,6 +68,16 @@ pub struct Experiment {
     /// How often each point is run. Under four a side, comparisons refuse a verdict.
     #[serde(default = "five")]
     pub repetitions: u32,
+    /// Repeats each point beyond `repetitions` until half of its 95 % interval is this share of its mean: of the rate,
+    /// or of the mean response time in an open loop. At least seven runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub precision: Option<Precision>,
+    /// With a precision: most runs of a point; default 30, or 1000 with a `time_max`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repetitions_max: Option<u32>,
+    /// With a precision: no round of runs begins after this time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_max: Option<Span>,
     /// URLs of devices that may be written although they hold a file system or partition table.
     #[serde(default)]
     pub allow_overwrite: Vec<String>,
@@ -141,6 +154,7 @@ impl Experiment {
             let what = format!("{} repetitions; write 1 to {REPETITIONS_MAX}", self.repetitions);
             return Err(source.mistake(&["repetitions"], what, None));
         }
+        self.check_precision(source)?;
         for (name, target) in &self.targets {
             if let Err((key, what, help)) = target.check() {
                 return Err(source.mistake(&["targets", name, key], format!("target {name}: {what}"), help));
@@ -312,6 +326,9 @@ queue_depth = [1, 8, 32]
         check("queue_depth = [1, 8, 32]", "rate = [100]", 18, "not an open loop");
         check("[\"/dev/sdx\"]", "[\"/dev/sdy\"]", 4, "/dev/sdx, null:1GiB");
         check("repetitions = 4", "repetitions = 0", 3, "1 to 1000");
+        check("repetitions = 4", "repetitions_max = 9", 3, "without a precision");
+        check("repetitions = 4", "precision = \"5\"", 3, "5%");
+        check("repetitions = 4", "precision = \"5%\"\nrepetitions_max = 2", 4, "5 (repetitions) to 1000");
         check("url = \"null:1GiB\"", "uri = \"null:1GiB\"", 9, "did you mean url?");
         let probes = "[probes]\ninterval = \"1ms\"\n[sweep]";
         check("[sweep]", probes, 17, "write 10ms to 1h");

@@ -189,10 +189,11 @@ impl Experiment {
             axes.link_rate.len(),
         ];
         let points = lengths.iter().map(|length| (*length).max(1)).fold(1usize, usize::saturating_mul);
+        let most = self.precision_goal().map_or(self.repetitions, |goal| goal.repetitions_max);
         let all = points
             .saturating_mul(self.targets.len() * self.workloads.len())
             .saturating_add(self.filesystems.values().map(|load| load.phases.len()).sum())
-            .saturating_mul(self.repetitions as usize);
+            .saturating_mul(most as usize);
         if all > RUNS_MAX {
             let what = format!("these axes make {all} runs, more than {RUNS_MAX}");
             return Err(source.mistake(&["sweep"], what, Some("leave values out".into())));

@@ -22,11 +22,12 @@ use brunt_load::{LoadError, Recorder};
 use brunt_result::choice::{RingChoice, RingMode};
 use brunt_result::{Interval, Outcome, RequestRecord, Stopped};
 
-use crate::experiment::{Experiment, Plan, Point};
+use crate::experiment::{Experiment, Plan, Point, PrecisionGoal};
 use crate::hook::{Company, HookError, RunHook};
 use crate::observe::{Event, Hub, RunInfo};
 use brunt_result::degradation::{Degradation, over_runs};
-use brunt_result::statistics::Estimate;
+use brunt_result::experiment::ArrivalKind;
+use brunt_result::statistics::{Estimate, PointPrecision, PreciseFigure, interleaved};
 use brunt_result::summary::{FORMAT, Latencies, PointSummary, RunSummary, Summary};
 
 pub use table::{describe, table};
@@ -71,6 +72,7 @@ pub enum StudyError {
 pub struct Study<'a> {
     plan: Plan,
     seed: u64,
+    precision: Option<PrecisionGoal>,
     targets: BTreeMap<String, Arc<dyn Backend>>,
     /// What each point's load says of itself, beside its figures.
     notes: Vec<Vec<String>>,
@@ -147,8 +149,8 @@ impl<'a> Study<'a> {
             points,
         };
         let (hub, hooks) = (Hub::new(company.observers), company.hooks);
-        let seed = experiment.seed;
-        Study { plan, seed, targets, notes: Vec::new(), folder, summary, merged, hub, hooks }
+        let (seed, precision) = (experiment.seed, experiment.precision_goal());
+        Study { plan, seed, precision, targets, notes: Vec::new(), folder, summary, merged, hub, hooks }
     }
 
     /// Makes all runs, until `stop` is set.
@@ -200,61 +202,94 @@ impl<'a> Study<'a> {
         LoadTarget { device: self.targets.get(&self.plan.points[index].target).cloned() }
     }
 
-    /// The runs in their order; what ends them early without an error becomes the summary's trouble.
+    /// The runs in their order, then rounds of those points that are not precise enough; what ends them early without an
+    /// error becomes the summary's trouble.
     fn runs(&mut self, stop: &AtomicBool) -> Result<(), StudyError> {
-        let runs = std::mem::take(&mut self.plan.runs);
-        for (order, (index, repetition)) in runs.iter().copied().enumerate() {
-            if let Some(failure) = self.hub.failure() {
-                self.summary.trouble = Some(failure);
+        let planned = std::mem::take(&mut self.plan.runs);
+        let (began, mut all) = (Clock::Monotonic.now(), planned.len());
+        for (order, run) in planned.iter().enumerate() {
+            if !self.make(order, all, *run, stop)? {
+                return Ok(());
+            }
+        }
+        let Some(goal) = self.precision else { return Ok(()) };
+        let first = planned.iter().map(|(_, repetition)| repetition + 1).max().unwrap_or(0);
+        for repetition in first..goal.repetitions_max as usize {
+            let late = |time: brunt_core::Span| Clock::Monotonic.now().since(began) >= time.0;
+            if goal.time_max.is_some_and(late) {
                 break;
             }
-            if stop.load(Ordering::Relaxed) {
-                self.summary.trouble = Some("interrupted".into());
+            // Shuffled like the rounds before, so that drift hits all alike.
+            let round = interleaved(self.plan.points.len(), 1, self.seed.wrapping_add(repetition as u64));
+            let wanted =
+                |point: &usize| !self.summary.points[*point].precision.is_some_and(|one| one.reached);
+            let round: Vec<usize> = round.into_iter().map(|(point, _)| point).filter(wanted).collect();
+            if round.is_empty() {
                 break;
             }
-            let chosen = self.ring_is_chosen(index, stop).map_err(|source| {
-                let label = self.plan.points[index].label.clone();
-                StudyError::Run { label, repetition: repetition as u32, source }
-            })?;
-            if !chosen {
-                self.summary.trouble = Some("interrupted".into());
-                break;
-            }
-            let info = Arc::new(RunInfo {
-                order: order as u32,
-                runs: runs.len() as u32,
-                point: index as u32,
-                label: self.plan.points[index].label.clone(),
-                repetition: repetition as u32,
-                // The same requests for every point of a repetition: what differs is what is compared.
-                seed: self.seed.wrapping_add(repetition as u64),
-                wall: SystemTime::now(),
-                ready: Clock::Monotonic.now(),
-            });
-            self.hub.tell(&Event::RunBegins(Arc::clone(&info)));
-            let (outcome, run) = self.accompanied(&info, stop)?;
-            let (run, figures) = (Arc::new(run), Arc::new(outcome.figures.clone()));
-            self.hub.tell(&Event::RunEnds(Arc::clone(&info), Arc::clone(&run), figures));
-            if outcome.is_complete() {
-                self.merged[index].0.merge(&outcome.figures.response());
-                self.merged[index].1.merge(&outcome.figures.service());
-            } else {
-                // Of a run that somebody stopped, errors (a fault's, perhaps) are not why it ended.
-                let gone = run.stopped == Stopped::DeviceGone;
-                let trouble = self.hub.failure().unwrap_or_else(|| match &run.first_error {
-                    Some(error) if gone => format!("{}: {error}", info.label),
-                    _ => "interrupted".into(),
-                });
-                self.summary.trouble = Some(trouble);
-            }
-            self.summary.points[index].runs.push(Arc::unwrap_or_clone(run));
-            self.conclude(index);
-            self.summary.write(self.folder)?;
-            if self.summary.trouble.is_some() {
-                break;
+            all += round.len();
+            for (place, point) in round.iter().enumerate() {
+                if !self.make(all - round.len() + place, all, (*point, repetition), stop)? {
+                    return Ok(());
+                }
             }
         }
         Ok(())
+    }
+
+    /// Makes run number `order` of `all`: of a point, its repetition. `false` when there is trouble that ends the
+    /// experiment.
+    fn make(
+        &mut self,
+        order: usize,
+        all: usize,
+        (index, repetition): (usize, usize),
+        stop: &AtomicBool,
+    ) -> Result<bool, StudyError> {
+        if let Some(failure) = self.hub.failure() {
+            self.summary.trouble = Some(failure);
+            return Ok(false);
+        }
+        let chosen = !stop.load(Ordering::Relaxed)
+            && self.ring_is_chosen(index, stop).map_err(|source| {
+                let label = self.plan.points[index].label.clone();
+                StudyError::Run { label, repetition: repetition as u32, source }
+            })?;
+        if !chosen {
+            self.summary.trouble = Some("interrupted".into());
+            return Ok(false);
+        }
+        let info = Arc::new(RunInfo {
+            order: order as u32,
+            runs: all as u32,
+            point: index as u32,
+            label: self.plan.points[index].label.clone(),
+            repetition: repetition as u32,
+            // The same requests for every point of a repetition: what differs is what is compared.
+            seed: self.seed.wrapping_add(repetition as u64),
+            wall: SystemTime::now(),
+            ready: Clock::Monotonic.now(),
+        });
+        self.hub.tell(&Event::RunBegins(Arc::clone(&info)));
+        let (outcome, run) = self.accompanied(&info, stop)?;
+        let (run, figures) = (Arc::new(run), Arc::new(outcome.figures.clone()));
+        self.hub.tell(&Event::RunEnds(Arc::clone(&info), Arc::clone(&run), figures));
+        if outcome.is_complete() {
+            self.merged[index].0.merge(&outcome.figures.response());
+            self.merged[index].1.merge(&outcome.figures.service());
+        } else {
+            // Of a run that somebody stopped, errors (a fault's, perhaps) are not why it ended.
+            let gone = run.stopped == Stopped::DeviceGone;
+            let trouble = self.hub.failure().unwrap_or_else(|| match &run.first_error {
+                Some(error) if gone => format!("{}: {error}", info.label),
+                _ => "interrupted".into(),
+            });
+            self.summary.trouble = Some(trouble);
+        }
+        self.summary.points[index].runs.push(Arc::unwrap_or_clone(run));
+        self.conclude(index);
+        self.summary.write(self.folder)?;
+        Ok(self.summary.trouble.is_none())
     }
 
     /// Measures how the rings of a point should work, if its load leaves that open and it was not
@@ -351,12 +386,29 @@ impl<'a> Study<'a> {
         point.notes.extend(page_cache_note(&complete));
         (point.requests_per_second, point.bytes_per_second) = (requests, bytes);
         (point.response_mean_us, point.response_p99_us) = (response_mean, p99);
+        let workload = self.summary.experiment.workloads.get(&point.workload);
+        let open = workload.is_some_and(|workload| workload.arrival == ArrivalKind::Open);
+        let precision = self.precision.map(|goal| {
+            let (figure, runs): (_, Vec<f64>) = match open {
+                // The rate of an open loop is given.
+                true => (
+                    PreciseFigure::ResponseMeanUs,
+                    complete.iter().filter_map(|run| Some(run.response?.mean_us)).collect(),
+                ),
+                false => (
+                    PreciseFigure::RequestsPerSecond,
+                    complete.iter().map(|run| run.requests_per_second).collect(),
+                ),
+            };
+            PointPrecision::of(&runs, goal.half_width, figure)
+        });
         let mut costs: BTreeMap<u32, (String, Vec<Degradation>)> = BTreeMap::new();
         for fault in complete.iter().flat_map(|run| &run.faults) {
             let (_, seen) = costs.entry(fault.index).or_insert_with(|| (fault.name.clone(), Vec::new()));
             seen.extend(fault.cost);
         }
         point.degradation = costs.into_values().map(|(name, costs)| over_runs(&name, &costs)).collect();
+        point.precision = precision;
         point.response = Latencies::of(&self.merged[index].0);
         point.service = Latencies::of(&self.merged[index].1);
     }
@@ -395,6 +447,7 @@ fn empty(point: &Point) -> PointSummary {
         response_p99_us: None,
         response: None,
         service: None,
+        precision: None,
         degradation: Vec::new(),
         runs: Vec::new(),
     }
@@ -488,6 +541,39 @@ mod tests {
             assert_eq!(point.response.unwrap().max_us, longest);
         }
         assert!(table(&summary).iter().all(|line| line.chars().count() <= 80));
+    }
+
+    /// A point that is precise enough is not run again, one that is not is run as often as allowed, and says so.
+    #[test]
+    fn points_are_repeated_until_they_are_precise() {
+        let made = |precision: &str, most: u32| {
+            let folder = tempfile::tempdir().unwrap();
+            let goal = format!("repetitions = 4\nprecision = \"{precision}\"\nrepetitions_max = {most}");
+            let text = TEXT.replace("repetitions = 4", &goal);
+            let experiment = Experiment::parse("small.toml", &text).unwrap();
+            let memory: Arc<dyn Backend> = Arc::new(MemoryBackend::new(16 << 20, 512).unwrap());
+            let targets = BTreeMap::from([("memory".into(), memory)]);
+            let study = Study::new(experiment, targets, "test", folder.path(), Company::default());
+            let summary = study.run(&AtomicBool::new(false)).unwrap();
+            assert!(summary.complete, "{:?}", summary.trouble);
+            summary
+        };
+        for point in &made("0.000001%", 9).points {
+            let precision = point.precision.unwrap();
+            assert!(point.runs.len() == 9 && !precision.reached, "{precision:?}");
+            assert!(precision.runs_wanted > Some(9), "{precision:?}");
+            let repetitions: Vec<u32> = point.runs.iter().map(|run| run.repetition).collect();
+            assert_eq!(repetitions, (0..9).collect::<Vec<u32>>());
+        }
+        let summary = made("100%", 200);
+        for point in &summary.points {
+            let precision = point.precision.unwrap();
+            assert!(precision.reached || point.runs.len() == 200, "{precision:?}");
+        }
+        let mut orders: Vec<u32> =
+            summary.points.iter().flat_map(|point| &point.runs).map(|run| run.order).collect();
+        orders.sort_unstable();
+        assert_eq!(orders, (0..orders.len() as u32).collect::<Vec<u32>>());
     }
 
     /// An interrupted experiment is on record, and says that it is not all.

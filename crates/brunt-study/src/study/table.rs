@@ -55,7 +55,7 @@ pub fn table(summary: &Summary) -> Vec<String> {
             &or_dash(service_p99_us(&point.runs).map(|p99| p99.mean)),
         ]));
         lines.extend(over_runs(point).iter().map(|kind| row(cells_of(kind).each_ref().map(String::as_str))));
-        lines.extend(too_noisy(point).map(|said| cut(&said)));
+        lines.extend(imprecise(point).or_else(|| too_noisy(point)).map(|said| cut(&said)));
         if !point.ring.trials.is_empty() || point.ring.mode != RingMode::default() {
             let said = format!("  ring: {}, {}", point.ring.mode.name(), point.ring.why);
             lines.push(cut(&said));
@@ -89,6 +89,15 @@ pub fn table(summary: &Summary) -> Vec<String> {
 fn service_p99_us(runs: &[RunSummary]) -> Option<Estimate> {
     let complete = runs.iter().filter(|run| run.is_complete());
     Estimate::of(&complete.filter_map(|run| Some(run.service?.p99_us)).collect::<Vec<f64>>())
+}
+
+/// Of a point that never was as precise as was asked for: that, and what it would have taken.
+fn imprecise(point: &PointSummary) -> Option<String> {
+    let precision = point.precision.filter(|precision| !precision.reached)?;
+    let half = precision.half_width.map_or(String::new(), |half| format!(": ± {:.1}%", half * 100.0));
+    let runs = point.runs.len();
+    let wanted = precision.runs_wanted.map_or(String::new(), |wanted| format!("; about {wanted} would do"));
+    Some(format!("  not within {}%{half} after {runs} runs{wanted}", precision.goal * 100.0))
 }
 
 /// Of a point whose interval says next to nothing: that, and what would help.
@@ -279,6 +288,11 @@ pub fn describe(experiment: &Experiment, plan: &Plan) -> Vec<String> {
         experiment.seed
     )];
     lines.push(duration(plan.time_min, plan.open_ended));
+    if let Some(goal) = experiment.precision_goal() {
+        let most = goal.time_max.map_or(String::new(), |time| format!(" and none begun after {time}"));
+        let (half, runs) = (goal.half_width * 100.0, goal.repetitions_max);
+        lines.push(format!("each point again until within {half}%, at most {runs} runs{most}"));
+    }
     for planned in experiment.roles() {
         let (name, kind) = (&planned.name, planned.role.info());
         lines.extend(match planned.role.launch() {

@@ -154,6 +154,11 @@ impl State {
         match event {
             Event::RunBegins(info) => {
                 self.run = Some((**info).clone());
+                // Points that are not precise enough get runs that were not planned.
+                self.runs = self.runs.max(info.runs as usize);
+                if self.order.len() <= info.order as usize {
+                    self.order.push(info.point as usize);
+                }
                 (self.started, self.run_began) = (None, now);
                 (self.counts, self.retries, self.late) = (Counts::default(), 0, 0);
                 self.history.clear();

@@ -1,0 +1,120 @@
+//! When a point has been run often enough for the precision that was asked for, and what is said of one that never was.
+//!
+//! The rule: whoever stops at the first narrow interval stops too often by luck, and such intervals hold the truth more
+//! rarely than they say. So a point needs [`PRECISION_RUNS_MIN`] runs, an interval that is narrower than the goal by a
+//! share that shrinks with the number of runs, and that after two runs in a row. Of intervals that are stopped so 93 %
+//! or more hold the truth, on series whose truth is known.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::Estimate;
+
+/// Fewest runs of a point with a goal.
+pub const PRECISION_RUNS_MIN: usize = 6;
+/// An interval has to be narrower than the goal by 1 + this / runs.
+const CAUTION: f64 = 4.0;
+
+/// Whether figures of runs, in the order in which they were made, are as precise as `goal`: half of the 95 % interval as a
+/// share of the mean.
+pub fn is_precise(runs: &[f64], goal: f64) -> bool {
+    let narrow = |count: usize| {
+        let half = Estimate::of(&runs[..count]).and_then(|estimate| estimate.relative_half_width());
+        half.is_some_and(|half| half * (1.0 + CAUTION / count as f64) <= goal)
+    };
+    runs.len() > PRECISION_RUNS_MIN && narrow(runs.len() - 1) && narrow(runs.len())
+}
+
+/// The figure that has to be precise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum PreciseFigure {
+    /// The rate.
+    RequestsPerSecond,
+    /// The mean response time, where the rate is given (an open loop).
+    ResponseMeanUs,
+}
+
+/// How far a point came.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PointPrecision {
+    /// Half of the interval that was asked for, as a share of the mean.
+    pub goal: f64,
+    /// Of what.
+    pub figure: PreciseFigure,
+    /// Whether it was reached.
+    pub reached: bool,
+    /// Half of the interval that there is; `null` with fewer than two runs.
+    pub half_width: Option<f64>,
+    /// About how many runs it would have taken; `null` where it was reached, and where too few runs were made to say.
+    pub runs_wanted: Option<usize>,
+}
+
+impl PointPrecision {
+    /// Of a point's complete runs.
+    pub fn of(runs: &[f64], goal: f64, figure: PreciseFigure) -> PointPrecision {
+        let (estimate, reached) = (Estimate::of(runs), is_precise(runs, goal));
+        let wanted = estimate.and_then(|estimate| {
+            let wanted = estimate.runs_wanted(goal)?;
+            // With the caution, and at least one run more: what there is was not enough.
+            let with_caution = estimate.runs_wanted(goal / (1.0 + CAUTION / wanted as f64))?;
+            Some(with_caution.max(runs.len() + 1).max(PRECISION_RUNS_MIN + 1))
+        });
+        PointPrecision {
+            goal,
+            figure,
+            reached,
+            half_width: estimate.and_then(|estimate| estimate.relative_half_width()),
+            runs_wanted: wanted.filter(|_| !reached),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use brunt_core::random::Random;
+
+    /// How many of many sequences of runs were stopped with an interval that holds the truth, and after how many runs.
+    fn coverage(noise: f64, goal: f64, skewed: bool) -> (f64, f64) {
+        const ROUNDS: u64 = 2000;
+        let (mut covered, mut runs_made) = (0u32, 0);
+        for round in 0..ROUNDS {
+            let mut random = Random::for_part(41, round);
+            let mut runs = Vec::new();
+            while !is_precise(&runs, goal) && runs.len() < 300 {
+                let normal = noise * random.normal();
+                runs.push(if skewed { (normal - noise * noise / 2.0).exp() } else { 1.0 + normal });
+            }
+            let estimate = Estimate::of(&runs).unwrap();
+            covered += u32::from(estimate.low <= Some(1.0) && Some(1.0) <= estimate.high);
+            runs_made += runs.len();
+        }
+        (f64::from(covered) / ROUNDS as f64, runs_made as f64 / ROUNDS as f64)
+    }
+
+    #[test]
+    fn intervals_that_were_stopped_at_hold_the_truth() {
+        for (noise, goal) in [(0.03, 0.05), (0.05, 0.05), (0.1, 0.05), (0.2, 0.1), (0.05, 0.02)] {
+            for skewed in [false, true] {
+                let (covered, runs) = coverage(noise, goal, skewed);
+                println!(
+                    "noise {noise} goal {goal} skewed {skewed}: {:.1} % after {runs:.1} runs",
+                    covered * 100.0
+                );
+                assert!(covered >= 0.93, "noise {noise} goal {goal} skewed {skewed}: {covered}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_wanted_is_said() {
+        let runs: Vec<f64> = (0..8).map(|index| if index % 2 == 0 { 90.0 } else { 110.0 }).collect();
+        let found = PointPrecision::of(&runs, 0.05, PreciseFigure::RequestsPerSecond);
+        assert!(!found.reached && (18..40).contains(&found.runs_wanted.unwrap()), "{found:?}");
+        let found = PointPrecision::of(&runs, 0.5, PreciseFigure::RequestsPerSecond);
+        assert!(found.reached && found.runs_wanted.is_none(), "{found:?}");
+        assert!(!is_precise(&[1.0; PRECISION_RUNS_MIN], 0.5), "too few");
+        assert_eq!(PointPrecision::of(&[], 0.5, PreciseFigure::RequestsPerSecond).half_width, None);
+    }
+}
