@@ -16,6 +16,7 @@ pub mod choice;
 pub mod compare;
 pub mod cost;
 pub mod degradation;
+pub mod drift;
 pub mod event;
 pub mod experiment;
 pub mod link;

@@ -10,6 +10,7 @@ use brunt_result::choice::RingMode;
 use crate::experiment::{Experiment, Plan};
 use crate::fault::{Overlap, Together, overlaps};
 use brunt_result::degradation::{OverRuns, ResponseOverRuns};
+use brunt_result::drift::drift;
 use brunt_result::probe::ProbeRecord;
 use brunt_result::statistics::{Estimate, NOISY};
 use brunt_result::summary::{PointSummary, RunSummary, Summary};
@@ -80,6 +81,12 @@ pub fn table(summary: &Summary) -> Vec<String> {
     }
     if summary.points.iter().any(|point| point.requests_per_second.is_some()) {
         lines.push("mean of each run's figure over runs; ± half of its 95% interval".into());
+    }
+    if let Some(alike) = drift(summary) {
+        lines.push(format!("runs made one after the other are alike (correlation {alike:.2}): the machine"));
+        lines.push(
+            "drifted, so intervals are too narrow; more rounds, or longer runs, cover more of it".into(),
+        );
     }
     lines.extend(probes(summary));
     lines

@@ -1,0 +1,105 @@
+//! Whether runs that were made one after the other resemble each other: then the machine drifted, and the intervals over
+//! runs, which take them for independent, are too narrow. The terminal's table and the page of a result ask.
+//!
+//! The rule: it is said only beyond chance, by a test that assumes no law. A slower drift than an experiment is long
+//! cannot be seen from within it.
+
+use brunt_core::random::Random;
+
+use crate::summary::Summary;
+
+/// Fewest complete runs to say anything of.
+const RUNS_MIN: usize = 12;
+/// Orders drawn for the test.
+const PERMUTATIONS: usize = 999;
+/// Chance of saying it of runs that have nothing to do with each other.
+pub const DRIFT_ALPHA: f64 = 0.05;
+
+/// How much the rates of runs that followed each other resemble each other, each against the mean of its own point:
+/// their correlation, where it is beyond chance.
+pub fn drift(summary: &Summary) -> Option<f64> {
+    let points: Vec<Vec<(u32, f64)>> = summary
+        .points
+        .iter()
+        .map(|point| {
+            let complete = point.runs.iter().filter(|run| run.is_complete() && run.requests_per_second > 0.0);
+            complete.map(|run| (run.order, run.requests_per_second.ln())).collect()
+        })
+        .collect();
+    correlation(&points)
+}
+
+/// Of (order, figure) of the runs of each point.
+fn correlation(points: &[Vec<(u32, f64)>]) -> Option<f64> {
+    // (order, point, what is left when the point's mean is taken off)
+    let mut runs: Vec<(u32, usize, f64)> = Vec::new();
+    for (index, point) in points.iter().enumerate().filter(|(_, point)| point.len() > 1) {
+        let mean = point.iter().map(|(_, figure)| figure).sum::<f64>() / point.len() as f64;
+        runs.extend(point.iter().map(|(order, figure)| (*order, index, figure - mean)));
+    }
+    if runs.len() < RUNS_MIN {
+        return None;
+    }
+    runs.sort_unstable_by_key(|(order, ..)| *order);
+    let mut left: Vec<f64> = runs.iter().map(|(_, _, left)| *left).collect();
+    let places: Vec<Vec<usize>> = (0..points.len())
+        .map(|point| (0..runs.len()).filter(|place| runs[*place].1 == point).collect())
+        .collect();
+    let alike = |left: &[f64]| left.windows(2).map(|pair| pair[0] * pair[1]).sum::<f64>();
+    let (seen, all) = (alike(&left), left.iter().map(|left| left * left).sum::<f64>());
+    if all <= 0.0 {
+        return None;
+    }
+    let mut random = Random::new(PERMUTATIONS as u64);
+    let mut as_far = 1usize;
+    for _ in 0..PERMUTATIONS {
+        // The runs of a point among themselves: points may differ in noise.
+        for places in &places {
+            for index in (1..places.len()).rev() {
+                left.swap(places[index], places[random.below(index as u64 + 1) as usize]);
+            }
+        }
+        as_far += usize::from(alike(&left) >= seen);
+    }
+    let beyond_chance = (as_far as f64) < DRIFT_ALPHA * (PERMUTATIONS + 1) as f64;
+    beyond_chance.then_some(seen / all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How often it is said of so many rounds of three points, whose noise in their order is alike by so much.
+    fn said(rounds: u32, alike: f64) -> f64 {
+        const EXPERIMENTS: u64 = 200;
+        let found = (0..EXPERIMENTS).filter(|seed| {
+            let mut random = Random::for_part(5, *seed);
+            let (mut points, mut last) = (vec![Vec::new(); 3], random.normal());
+            for order in 0..rounds * 3 {
+                last = alike * last + (1.0 - alike * alike).sqrt() * random.normal();
+                let point = (order % 3) as usize;
+                points[point].push((order, 5.0 * f64::from(order % 3) + 0.1 * last));
+            }
+            correlation(&points).is_some()
+        });
+        found.count() as f64 / EXPERIMENTS as f64
+    }
+
+    #[test]
+    fn drift_is_seen_and_chance_is_not() {
+        for (rounds, alike, range) in
+            [(4, 0.0, 0.0..0.09), (10, 0.0, 0.0..0.09), (10, 0.7, 0.9..1.01), (5, 0.8, 0.5..1.01)]
+        {
+            let said = said(rounds, alike);
+            println!("{rounds} rounds of 3 points, neighbours alike by {alike}: {:.1} %", said * 100.0);
+            assert!(range.contains(&said), "{rounds} rounds, {alike}: {said}");
+        }
+    }
+
+    #[test]
+    fn few_runs_say_nothing() {
+        assert_eq!(correlation(&[(0..8).map(|order| (order, f64::from(order))).collect()]), None);
+        assert!(correlation(&[(0..16).map(|order| (order, f64::from(order))).collect()]) > Some(0.5));
+        assert_eq!(correlation(&[(0..16).map(|order| (order, 1.0)).collect()]), None);
+    }
+}
