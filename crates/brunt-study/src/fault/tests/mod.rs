@@ -1,5 +1,7 @@
 //! Experiments with faults on a memory device, from the file's text to the summary.
 
+mod words;
+
 use super::*;
 use crate::experiment::Experiment;
 use crate::hook::{Company, HookErrorKind, RunHook};

@@ -1,0 +1,78 @@
+//! Each word of a storage fault in an experiment: requests meet what it says and the run has it on record; where no
+//! request can meet it, the run is void.
+
+use super::*;
+
+/// A run in which the fault is there from 100 to 300 ms, at the first attempt.
+fn load(more: &str, slower: u32) -> String {
+    format!("{more}\ninterval = \"20ms\"\nstop = {{ time = \"{}ms\" }}", 400 * slower)
+}
+
+const DEVICE: &str = "memory:4MiB?delay=const:100us";
+
+/// What requests meet is lost as what it is, in each run and on record.
+#[test]
+fn words_are_met() {
+    let mixed = "read = 0.5";
+    let verified = "read = 0.5\nverify = {}\nregion = { length = \"64KiB\" }";
+    for (word, more, lost_as) in [
+        ("not-ready,p=0.5", "", "scsi"),
+        ("unit-attention", "", "scsi"),
+        ("task-set-full,p=0.5", "", "scsi"),
+        ("sense:3/14/01,p=0.5", "", "scsi"),
+        ("errno:ENOSPC,op=write", mixed, "os"),
+        ("bad-blocks:50%", mixed, "scsi"),
+        ("flaky:10ms/10ms", "", "os"),
+        ("flaky:10ms/10ms/drop", verified, "miscompare"),
+        ("misdirect:8", verified, "miscompare"),
+    ] {
+        let summary = again(|slower| {
+            let fault = timed(word, 100 * slower, 200 * slower);
+            let ran = run("words", DEVICE, &load(more, slower), &fault, false);
+            ran.nothing_is_left();
+            // A fault that came late and was met by a few requests only may have done nothing that is read again.
+            meant(ran.summary()?, |summary| {
+                summary.points[0].runs.iter().all(|run| run.losses.contains_key(lost_as))
+            })
+        });
+        for run in &summary.points[0].runs {
+            let [fault] = run.faults.as_slice() else { panic!("{word}: {:?}", run.faults) };
+            assert!(run.losses.keys().all(|name| name == lost_as), "{word}: {:?}", run.losses);
+            assert_eq!(fault.kind, "storage", "{word}");
+            assert!(fault.shown_by.starts_with("hit "), "{word}: {}", fault.shown_by);
+            assert!(fault.gone_by.ends_with("nothing of it is armed"), "{word}: {}", fault.gone_by);
+            assert!(fault.start_s >= 0.1 && fault.end_s >= Some(0.3), "{word}: {fault:?}");
+            if word == "unit-attention" {
+                assert_eq!(run.losses[lost_as], 1, "the one worker's device says it once");
+            }
+        }
+    }
+}
+
+/// The canary: no request of the run is one that the word could do something to.
+#[test]
+fn words_that_cannot_be_met() {
+    let reads = "read = 1.0\nregion = { length = \"1MiB\" }";
+    for word in [
+        "not-ready,op=flush",
+        "unit-attention,op=unmap",
+        "task-set-full,p=0.000000001",
+        "sense:3/14/01,lba=8000-8001",
+        "errno:ENOSPC,op=write",
+        "bad-blocks,lba=8000-8001",
+        "flaky:1h/1ms",
+        "flaky:10ms/10ms/drop",
+        "misdirect",
+    ] {
+        again(|slower| {
+            let fault = timed(word, 100 * slower, 200 * slower);
+            let ran = run("not met", DEVICE, &load(reads, slower), &fault, false);
+            ran.nothing_is_left();
+            let error = ran.result.err().unwrap_or_else(|| panic!("{word} went through"));
+            let StudyError::Hook { source, .. } = &error else { panic!("{word}: {error}") };
+            assert_eq!(source.kind, HookErrorKind::NotShown, "{word}: {error}");
+            // Too late for its run, on a busy machine, is a reason, too.
+            meant(error.to_string(), |text| text.contains("did not show"))
+        });
+    }
+}
