@@ -24,18 +24,26 @@ use crate::commands::COMMANDS;
 pub struct Failure {
     status: u8,
     what: String,
+    /// The lines of a file that it is about, with a mark.
+    excerpt: Option<String>,
     advice: Option<String>,
 }
 
 impl Failure {
     /// The work was tried and failed, or its verdict was "worse": status 1.
     pub fn failed(what: impl Display) -> Failure {
-        Failure { status: 1, what: what.to_string(), advice: None }
+        Failure { status: 1, what: what.to_string(), excerpt: None, advice: None }
     }
 
     /// The command line or a file is wrong: status 2.
     pub fn usage(what: impl Display) -> Failure {
-        Failure { status: 2, what: what.to_string(), advice: None }
+        Failure { status: 2, what: what.to_string(), excerpt: None, advice: None }
+    }
+
+    /// The lines of the file that it is about, with a mark at the mistake; shown to people below what happened.
+    pub fn at(mut self, excerpt: Option<String>) -> Failure {
+        self.excerpt = excerpt;
+        self
     }
 
     /// What the user can do about it: a sentence starting with a verb.
@@ -214,6 +222,9 @@ pub fn main() -> ExitCode {
         Err(failure) => {
             output.object(&json!({ "error": failure.what, "advice": failure.advice }));
             let _ = writeln!(io::stderr(), "brunt {name}: {}", failure.what);
+            if let Some(excerpt) = &failure.excerpt {
+                let _ = writeln!(io::stderr(), "{excerpt}");
+            }
             if let Some(advice) = &failure.advice {
                 let _ = writeln!(io::stderr(), "  help: {advice}");
             }

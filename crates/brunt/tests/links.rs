@@ -11,6 +11,8 @@ use support::{TempDir, run_within};
 /// The summary of an experiment; `None`, said aloud, where no lab can be made; else what it complained of.
 fn run(name: &str, text: &str) -> Option<Result<Value, String>> {
     let folder = TempDir::new(name);
+    // Either as early or as late as the jitter says.
+    std::fs::write(folder.join("two.dist"), "-8192 8192\n").expect("a file");
     let mut command: Command = support::experiment(&folder, text);
     let output = run_within(&mut command, 120);
     let words = String::from_utf8_lossy(&output.stderr).to_string();
@@ -149,6 +151,33 @@ fn of_fault(name: &str, link: &str, fault: &str) -> Option<(Value, Value)> {
     panic!("{fault} was never there in its time: {instead}");
 }
 
+/// Every further key of a link works in a fault, one way and both, a table of delays from a file beside the
+/// experiment's among them.
+#[test]
+fn further_keys_of_a_link() {
+    for (set, from, shown) in [
+        ("loss = 1.0, loss_gap = 10", "", " missing"),
+        ("loss = 0.2, loss_correlation = 0.5", "server", " missing"),
+        ("delay = \"50ms\", jitter = \"40ms\", distribution = \"two.dist\"", "", "ms on the way"),
+        ("ecn = 0.5", "client", "marked with congestion"),
+        ("slow_close = \"700ms\"", "client", "to close"),
+    ] {
+        let fault = match from {
+            "" => format!("link = \"wan\"\nset = {{ {set} }}"),
+            host => format!("link = \"wan\"\nset = {{ {set} }}\nfrom = \"{host}\""),
+        };
+        let Some((seen, link)) = of_fault("keys", "delay = \"10ms\"", &fault) else { return };
+        let shown_by = seen["shown_by"].as_str().unwrap();
+        assert!(shown_by.contains(shown), "{set}: {seen}");
+        for (way, host) in [("there", "client"), ("back", "server")] {
+            let count = |key: &str| link[way][key].as_u64().unwrap_or(0);
+            let met = count("lost") + count("ecn_marked") + count("fins_held");
+            let meant = !set.contains("dist") && (from.is_empty() || from == host);
+            assert_eq!(met > 0, meant, "{set} {way}: {link}");
+        }
+    }
+}
+
 /// Hosts that are kept apart for a while are seen to be by both, over the link's own way and back, and the load finds
 /// its target again afterwards.
 #[test]
@@ -206,7 +235,7 @@ fn partitions_and_resets_that_do_not_happen() {
     let dead = "[lab.links.dead]\nbetween = [\"client\", \"spare\"]\nloss = 1.0";
     for (link, fault, said) in [
         (dead, "partition = [\"spare\", \"client\"]", "packets are to pass, and do not"),
-        ("", "reset = \"client\"\nto = \"server\"\nport = 9", "0 resets sent by the link"),
+        ("", "reset = \"client\"\nto = \"server\"\nport = 9", "leave port out"),
     ] {
         let text = with_fault(link, fault, 1).replace("\"server\"]\ncores", "\"server\", \"spare\"]\ncores");
         let Some(result) = run("not there", &text) else { return };
@@ -218,10 +247,18 @@ fn partitions_and_resets_that_do_not_happen() {
 /// The canary: a change of a link that cannot be seen makes the experiment fail.
 #[test]
 fn a_fault_of_a_link_that_does_not_happen() {
-    for (set, said) in [("loss = 0.0000001", "did not show"), ("rate = \"500Gb/s\"", "did not show")] {
+    for (set, said) in [
+        ("loss = 0.0000001", "did not show"),
+        ("rate = \"500Gb/s\"", "did not show"),
+        ("loss = 0.0000001, loss_gap = 9", "write loss = 0.000084 or more"),
+        ("loss = 0.0000001, loss_correlation = 0.5", "did not show"),
+        ("jitter = \"100ns\", distribution = \"two.dist\"", "cannot be told from"),
+        ("ecn = 0.0000001", "write ecn = 0.000084 or more"),
+        ("slow_close = \"1us\"", "write slow_close = "),
+    ] {
         let Some(result) = run("unfelt", &experiment("delay = \"10ms\"", set, 1)) else { return };
         let words = result.expect_err(set);
-        assert!(words.contains(said), "{set}: {words}");
+        assert!(words.contains(said) && words.contains("did not show"), "{set}: {words}");
     }
 }
 

@@ -85,10 +85,14 @@ impl Team {
     /// That they took too little, and what would help.
     fn fell_short(&self, taken: f64, time: Duration) -> String {
         let advice = if self.real_time { "" } else { "; allow real-time priority (ulimit -r 1, or root)" };
+        // What was taken would have been enough for that share.
+        let share = (taken * 100.0).floor() / 100.0;
+        let less = if share > 0.0 { format!(", or write cpu = {share}") } else { String::new() };
         format!(
-            "{self} took {:.1}% only over {:.2} s, others compete harder{advice}, or leave the core to the experiment",
+            "{self} took {:.1}% only over {:.2} s, others compete harder{advice}{} leave the core to the experiment{less}",
             taken * 100.0,
-            time.as_secs_f64()
+            time.as_secs_f64(),
+            if less.is_empty() { ", or" } else { "," },
         )
     }
 
@@ -418,6 +422,9 @@ mod tests {
         let plain = Team { real_time: false, raised: false, others: 99 };
         let said = plain.fell_short(0.354, Duration::from_millis(390));
         assert!(said.contains("35.4% only over 0.39 s") && said.contains("ulimit -r 1"), "{said}");
+        assert!(said.ends_with("leave the core to the experiment, or write cpu = 0.35"), "{said}");
+        let none = plain.fell_short(0.002, Duration::from_millis(390));
+        assert!(none.ends_with(", or leave the core to the experiment"), "{none}");
         assert_eq!(plain.larger(), Some(Team { others: 198, ..plain }));
         assert_eq!(Team { others: 198, ..plain }.larger(), None);
         assert_eq!(Team { real_time: true, raised: true, others: 0 }.larger().unwrap().threads(), 2);

@@ -49,15 +49,25 @@ impl Fault for MemoryHog {
         let available = field("/proc/meminfo", "MemAvailable:").unwrap_or(u64::MAX);
         if self.bytes.saturating_add(LEFT_BYTES_MIN) > available {
             let source = io::Error::from(io::ErrorKind::OutOfMemory);
-            let advice =
+            let mut advice =
                 format!("{} are available and {} have to stay so", Size(available), Size(LEFT_BYTES_MIN));
+            // Some of it will be somebody else's a moment later.
+            if let free @ 1.. = available.saturating_sub(LEFT_BYTES_MIN) / 10 * 9 >> 20 {
+                advice += &format!("; write memory = \"{free}MiB\" or less");
+            }
             return Err(self.refused("too much", source, Some(advice)));
         }
         let before = locked();
         let at = clock.now();
         let memory = LockedMemory::new(self.bytes as usize).map_err(|error| {
-            let advice = "raise the limit of locked memory (ulimit -l, RLIMIT_MEMLOCK), or run as root";
-            self.refused("cannot lock memory", error, Some(advice.into()))
+            let mut advice =
+                "raise the limit of locked memory (ulimit -l, RLIMIT_MEMLOCK), run as root".to_string();
+            let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
+            advice += &match limit.map(|limit| limit.saturating_sub(before) >> 10) {
+                Some(free @ 1..) => format!(", or write memory = \"{free}KiB\" or less"),
+                _ => String::new(),
+            };
+            self.refused("cannot lock memory", error, Some(advice))
         })?;
         self.memory = Some(memory);
         let taken = locked().saturating_sub(before);
@@ -120,6 +130,6 @@ mod tests {
     #[test]
     fn refuses_to_kill_the_machine() {
         let error = MemoryHog::new(1 << 60).inject(&Clock::default()).unwrap_err().to_string();
-        assert!(error.contains("have to stay"), "{error}");
+        assert!(error.contains("have to stay") && error.contains("; write memory = "), "{error}");
     }
 }

@@ -63,7 +63,11 @@ impl Experiment {
     pub(super) fn check_faults(&self, source: &Source<'_>) -> Result<(), Box<FileError>> {
         let wrong = |index: usize, Mistake { key, what, help }| {
             let what = format!("fault {}: {what}", index + 1);
-            Err(source.mistake(&["fault", &index.to_string(), key], what, Some(help)))
+            let index_text = index.to_string();
+            // What is missing is missing beside the key that says what the fault is.
+            let named = self.fault.get(index).map_or("", FaultEntry::kind_name);
+            let key = if source.has(&["fault", &index_text, key]) { key } else { named };
+            Err(source.mistake(&["fault", &index_text, key], what, Some(help)))
         };
         if self.fault.len() > FAULTS_MAX {
             let what = format!("more than {FAULTS_MAX} faults");
@@ -227,7 +231,7 @@ mod tests {
         check("", "memory = \"1MiB\"\nfro = \"1s\"", 2, Some("fro"));
         check("", "memory = \"1MiB\"\nfor = \"1s\"", 2, Some("does not begin"));
         check("", "memory = \"1MiB\"\nat = \"11s\"", 2, Some("is over after 10s"));
-        check("", "storage = \"busy\"", 0, Some("write target = one of disk"));
+        check("", "name = \"x\"\nstorage = \"busy\"", 2, Some("write target = one of disk"));
         check("", "storage = \"busy\"\ntarget = \"disc\"", 2, Some("no target 'disc'"));
         check("", "target = \"disk\"\nstorage = \"busy,p=0\"", 2, Some("hits no request"));
         check("", "target = \"disk\"\nstorage = \"slow:x1\"", 2, Some("does nothing to it"));

@@ -20,7 +20,7 @@
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::PathBuf;
 
 use brunt_core::{Size, Span};
 use brunt_lab::Carrier;
@@ -175,20 +175,20 @@ impl LinkBack {
 }
 
 impl LinkEntry {
-    /// Reads the files that its distributions name; relative paths count from `folder`. To be called before its
-    /// settings are checked.
+    /// Reads the files that its distributions name; relative paths count from `folder` of the key. To be called
+    /// before its settings are checked.
     ///
     /// # Errors
     /// The key, below the link, whose file cannot be read or has no table in it.
     pub(super) fn read_files(
         &mut self,
-        folder: &Path,
+        folder: &dyn Fn(&[&'static str]) -> PathBuf,
     ) -> Result<(), (&'static [&'static str], DistributionError)> {
         let keys: [&[&str]; 2] = [&["distribution"], &["back", "distribution"]];
         let back = self.back.as_mut().and_then(|back| back.distribution.as_mut());
         for (key, distribution) in keys.into_iter().zip([self.distribution.as_mut(), back]) {
             if let Some(distribution) = distribution {
-                distribution.read(folder).map_err(|error| (key, error))?;
+                distribution.read(&folder(key)).map_err(|error| (key, error))?;
             }
         }
         Ok(())
@@ -289,6 +289,33 @@ link_delay = ["1ms", "5ms"]
         assert_eq!(back.distribution, Some(Distribution::Normal));
         let error = Experiment::parse(&name, &text.replace("two.dist", "none.dist")).unwrap_err().one_line();
         assert!(error.starts_with(&format!("{name}:10: ")) && error.contains("none.dist"), "{error}");
+        // In a fault, too, and beside the file that names it: here one that is included.
+        std::fs::create_dir(folder.path().join("parts")).unwrap();
+        std::fs::write(folder.path().join("parts/near.dist"), "-4096 4096\n").unwrap();
+        let fault = "[[fault]]\nlink = \"wan\"\nset = { jitter = \"1ms\", distribution = \"near.dist\" }\n";
+        std::fs::write(folder.path().join("parts/fault.toml"), fault).unwrap();
+        let own = fault.replace("near", "two");
+        let text =
+            format!("include = \"parts/fault.toml\"\n{}{own}", GOOD.replacen("delay = \"10ms\"", "", 1));
+        // One after the other: two at once are refused.
+        let text =
+            text.replace("time = \"1s\"", "time = \"9s\"").replace(&own, &format!("{own}at = \"3s\"\n"));
+        let timed = format!("{fault}at = \"1s\"\nfor = \"1s\"\n");
+        std::fs::write(folder.path().join("parts/fault.toml"), &timed).unwrap();
+        let experiment =
+            Experiment::parse(&name, &text).unwrap_or_else(|error| panic!("{}", error.one_line()));
+        let drawn = experiment.fault.iter().map(|fault| {
+            let crate::fault::FaultKind::LinkSet(link) = &fault.kind else { panic!("{fault:?}") };
+            link.set.distribution.as_ref().unwrap().table().unwrap().draw(u64::MAX)
+        });
+        assert_eq!(drawn.collect::<Vec<_>>(), [0.5, 1.0]);
+        std::fs::write(folder.path().join("parts/fault.toml"), timed.replace("near.dist", "two.dist"))
+            .unwrap();
+        let error = Experiment::parse(&name, &text).unwrap_err().one_line();
+        assert!(
+            error.contains("fault.toml:3: fault 1: distribution: ") && error.contains("two.dist"),
+            "{error}"
+        );
     }
 
     /// A target may be several links away, and hosts kept on cores of their own.

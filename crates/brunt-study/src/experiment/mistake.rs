@@ -3,6 +3,7 @@
 //! The rule: every message has a line, as near to the mistake as the file goes.
 
 use std::ops::Range;
+use std::path::{Path, PathBuf};
 
 use miette::{Diagnostic, LabeledSpan, NamedSource, SourceCode};
 use toml::de::{DeTable, DeValue};
@@ -39,6 +40,24 @@ impl FileError {
     /// `file:line: what`, for terminals and logs without graphics.
     pub fn one_line(&self) -> String {
         format!("{}:{}: {}", self.source_code.name(), self.line(), self.what)
+    }
+
+    /// The line and the one before, with a mark under what is wrong; `None` where the file has no such place.
+    pub fn excerpt(&self) -> Option<String> {
+        let (span, text) = (self.span.as_ref()?, self.source_code.inner());
+        let number = self.line();
+        let start = text[..span.start.min(text.len())].rfind('\n').map_or(0, |end| end + 1);
+        let wrong = text[start..].lines().next()?;
+        let width = number.to_string().len();
+        let before = number.checked_sub(2).and_then(|before| text.lines().nth(before));
+        let above = before.map(|line| format!("  {:>width$} | {line}\n", number - 1)).unwrap_or_default();
+        let indent: String = text[start..span.start.min(text.len())]
+            .chars()
+            .map(|c| if c == '\t' { c } else { ' ' })
+            .collect();
+        let marked = text.get(span.clone()).and_then(|part| part.lines().next()).unwrap_or_default();
+        let mark = "^".repeat(marked.chars().count().max(1));
+        Some(format!("{above}  {number:>width$} | {wrong}\n  {:>width$} | {indent}{mark}", ""))
     }
 
     /// What would be right.
@@ -98,6 +117,12 @@ impl<'a> Source<'a> {
         self.mistake_at(self.find(path), what, help)
     }
 
+    /// Whether the files have this key.
+    pub(super) fn has(&self, path: &[&str]) -> bool {
+        self.find(path).is_some()
+            && path.split_last().is_none_or(|(_, above)| self.find(path) != self.find(above))
+    }
+
     /// What a value cannot be made of; `near` is where it is if the parser does not say.
     pub(super) fn unreadable(&self, error: &toml::de::Error, near: Option<Range<usize>>) -> Box<FileError> {
         let message = error.message().to_string();
@@ -128,6 +153,12 @@ impl<'a> Source<'a> {
         let span = span.map(|span| span.start - file.base..(span.end - file.base).min(file.text.len()));
         let source_code = NamedSource::new(&file.name, file.text.to_string()).with_language("toml");
         Box::new(FileError { what, help, source_code, span })
+    }
+
+    /// The folder of the file in which the value at `path` stands.
+    pub(super) fn folder(&self, path: &[&str]) -> PathBuf {
+        let at = self.find(path).map_or(0, |span| span.start);
+        Path::new(&self.file(at).name).parent().unwrap_or(Path::new("")).to_path_buf()
     }
 
     fn file(&self, at: usize) -> &File<'a> {

@@ -18,7 +18,6 @@ mod summary;
 mod target;
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use brunt_core::Span;
 use brunt_load::Workload;
@@ -37,7 +36,7 @@ pub use precision::{Precision, PrecisionGoal};
 pub use secrets::without_secrets;
 pub use target::{LUNS_MAX, Target};
 
-use crate::fault::FaultEntry;
+use crate::fault::{FaultEntry, FileMistake};
 use crate::host::{HostMistake, HostName, HostSettings, Hosts};
 use crate::role::{self, Cast, PlannedRole};
 use brunt_probe::{Probes, ProbesError};
@@ -127,15 +126,30 @@ impl Experiment {
                 let nearer = fault::unreadable(&source).or_else(|| hosts::unreadable(&source));
                 nearer.unwrap_or_else(|| source.unreadable(&error, None))
             })?;
-        let folder = Path::new(name).parent().unwrap_or(Path::new(""));
-        for (link, entry) in experiment.lab.iter_mut().flat_map(|lab| &mut lab.links) {
-            entry.read_files(folder).map_err(|(key, error)| {
-                let at = [&["lab", "links", link.as_str()], key].concat();
-                source.mistake(&at, format!("distribution: {error}"), None)
-            })?;
-        }
+        experiment.read_files(&source)?;
         experiment.check(&source)?;
         Ok(experiment)
+    }
+
+    /// Reads the tables that links and their faults name, each beside the file that names it.
+    fn read_files(&mut self, source: &Source<'_>) -> Result<(), Box<FileError>> {
+        for (link, entry) in self.lab.iter_mut().flat_map(|lab| &mut lab.links) {
+            let whole = |key: &[&'static str]| [&["lab", "links", link.as_str()], key].concat();
+            let read = entry.read_files(&|key| source.folder(&whole(key)));
+            read.map_err(|(key, error)| source.mistake(&whole(key), format!("distribution: {error}"), None))?;
+        }
+        for (index, fault) in self.fault.iter_mut().enumerate() {
+            let place = index.to_string();
+            let read = fault
+                .kind
+                .as_kind_mut()
+                .read_files(&|key| source.folder(&[&["fault", place.as_str()], key].concat()));
+            read.map_err(|FileMistake { key, what }| {
+                let what = format!("fault {}: {what}", index + 1);
+                source.mistake(&[&["fault", place.as_str()], key].concat(), what, None)
+            })?;
+        }
+        Ok(())
     }
 
     fn check(&self, source: &Source<'_>) -> Result<(), Box<FileError>> {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::Duration;
 
-use brunt_core::{Clock, Nanos};
+use brunt_core::{Clock, Nanos, Span};
 use brunt_lab::Proof;
 
 use super::driver::{DriverError, FaultDriver};
@@ -20,6 +20,9 @@ use crate::observe::{Event, FaultRecord, Hub};
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// How often a fault is asked whether it is over by itself.
 const OVER_LOOK: Duration = Duration::from_millis(20);
+
+/// Nobody is told to write less than this for a time that was too short.
+const LONGER_LEAST: Duration = Duration::from_millis(100);
 
 /// What the thread of a fault hears of its run.
 pub(super) enum Signal {
@@ -128,7 +131,7 @@ impl Actor {
         if let Some(begin) = begin
             && self.signals.over_before(start.after(begin))
         {
-            return Err(never("the run was over before it began"));
+            return Err(self.too_short_for(start, begin));
         }
         let until = end.map_or(Nanos::MAX, |end| start.after(end));
         let lasts = end.map(|end| end.saturating_sub(begin.unwrap_or_default()));
@@ -136,7 +139,11 @@ impl Actor {
         // A fault of the lab may take a while to be put in place: until there are no requests any more.
         if self.signals.over_at(shown.at) {
             let _ = self.driver.take_away();
-            return Err(never("the run was over before it was there"));
+            let there = written(shown.at.since(start) * 2);
+            let what = "the run was over before it was there";
+            return Err(never(&format!(
+                "{what}; let the run last {there} (stop = {{ time = \"{there}\" }})"
+            )));
         }
         let mut record = self.record(shown);
         self.hub.tell(&Event::Fault(Arc::new(record.clone())));
@@ -172,12 +179,19 @@ impl Actor {
             }
             let is_late = Clock::Monotonic.now() >= given_up_at(until, put_at, lasts);
             if self.signals.over.is_some() || is_late {
-                if put_at.is_none() {
-                    return Err(never("it could not be put in place: its target was not there"));
-                }
-                let seen = self.driver.seen_instead();
+                let longer = |by: Duration| written((by * 2).max(LONGER_LEAST));
+                let Some(put_at) = put_at else {
+                    let longer = longer(lasts.unwrap_or_default());
+                    let what = "it could not be put in place: its target was not there";
+                    return Err(never(&format!("{what}; let it last longer than that (for = \"{longer}\")")));
+                };
+                let (seen, looked) = (self.driver.seen_instead(), Clock::Monotonic.now().since(put_at));
+                let advice = self
+                    .driver
+                    .advice(looked)
+                    .unwrap_or_else(|| format!("let it last longer (for = \"{}\")", longer(looked)));
                 let _ = self.driver.take_away();
-                return Err(never(&format!("it did not show: {seen}")));
+                return Err(never(&format!("it did not show: {seen}; {advice}")));
             }
             self.signals.over_before(Clock::Monotonic.now().after(LOOK_EVERY));
         }
@@ -200,6 +214,17 @@ impl Actor {
         Ok(())
     }
 
+    /// The run was over before the fault's time came.
+    fn too_short_for(&self, start: Nanos, begin: Duration) -> Failure {
+        let lasted = self.signals.over.map_or(Duration::ZERO, |over| over.since(start));
+        let (what, half) = ("the run was over before it began", written(lasted / 2));
+        let longer = written(begin * 2);
+        never(&format!(
+            "{what}, after {}; write at = \"{half}\", or let the run last longer (stop = {{ time = \"{longer}\" }})",
+            written(lasted)
+        ))
+    }
+
     fn record(&self, shown: Proof) -> FaultRecord {
         let recorded = self.entry.kind.as_kind().recorded_as(&self.entry.common);
         FaultRecord {
@@ -217,6 +242,13 @@ impl Actor {
             gaps: Vec::new(),
         }
     }
+}
+
+/// A time as one would write it in a file: of three digits at the most.
+pub(super) fn written(time: Duration) -> Span {
+    let nanos = time.as_nanos() as u64;
+    let unit = 10u64.pow(nanos.max(1).ilog10().saturating_sub(2));
+    Span(Duration::from_nanos(nanos / unit * unit))
 }
 
 fn never(what: &str) -> Failure {

@@ -6,9 +6,10 @@
 //! away when it is dropped, too.
 
 use std::io;
+use std::time::Duration;
 
 use brunt_block::OpenError;
-use brunt_core::{Clock, Nanos};
+use brunt_core::{Clock, Nanos, Span};
 use brunt_lab::{FaultError, LabError, Proof};
 use brunt_result::event::FaultGap;
 
@@ -37,6 +38,13 @@ pub trait FaultDriver: Send {
     /// What is seen while it does not show.
     fn seen_instead(&self) -> String {
         "nothing".to_string()
+    }
+
+    /// After it was looked for so long in vain: which setting to change, and a value that would have shown here.
+    /// `None`: more time is all that could help.
+    fn advice(&self, looked: Duration) -> Option<String> {
+        let _ = looked;
+        None
     }
 
     /// Whether it ended by itself.
@@ -72,9 +80,11 @@ pub enum DriverError {
     NotThere,
     /// It was there, went with the process it was in, and was not seen again after that was back.
     #[error(
-        "it did not show again after its target was back: {seen}; let it last longer, or end it before the target is killed"
+        "it did not show again after its target was back: {seen}; let it last longer (for), by {longer}, or end it before the target is killed"
     )]
     NotShownAgain {
+        /// By how much, as it could be written.
+        longer: Span,
         /// What was seen.
         seen: String,
     },

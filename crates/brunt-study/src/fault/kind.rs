@@ -8,6 +8,7 @@
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -89,6 +90,16 @@ pub trait Kind: Any + Debug + Send + Sync {
         None
     }
 
+    /// Reads the files that it names; relative paths count from the folder that is asked for a key's. Called before
+    /// its check.
+    ///
+    /// # Errors
+    /// The key, below that of the fault, whose file cannot be used, and why.
+    fn read_files(&mut self, folder: &dyn Fn(&[&str]) -> PathBuf) -> Result<(), FileMistake> {
+        let _ = folder;
+        Ok(())
+    }
+
     /// Whether it can be, as far as the experiment's file says.
     ///
     /// # Errors
@@ -141,6 +152,16 @@ pub trait Stage {
 
     /// The settings of a link at each point of this target (empty: of all), with the point's label.
     fn link_at_points(&self, link: &str, target: &str) -> Vec<(String, [Settings; 2])>;
+}
+
+/// A file that a fault names and that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}: {what}", .key.join("."))]
+pub struct FileMistake {
+    /// Of the `[[fault]]`, and below it.
+    pub key: &'static [&'static str],
+    /// What is wrong, and what to do.
+    pub what: String,
 }
 
 /// What cannot be, at which key, and what would be right.

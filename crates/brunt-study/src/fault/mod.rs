@@ -17,7 +17,9 @@ mod series;
 pub use driver::{DriverError, FaultDriver};
 pub(crate) use entry::EntryError;
 pub use entry::FaultEntry;
-pub use kind::{About, Common, Info, Kind, Mistake, Pair, Prepared, Scene, Side, Stage, Times, Together};
+pub use kind::{
+    About, Common, FileMistake, Info, Kind, Mistake, Pair, Prepared, Scene, Side, Stage, Times, Together,
+};
 pub use kinds::{FaultKind, KINDS};
 pub use overlap::{Overlap, overlaps};
 pub use schedule::{FaultSchedule, ScheduleError};

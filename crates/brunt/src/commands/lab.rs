@@ -57,7 +57,7 @@ impl super::Subcommand for Lab {
     ];
 
     fn run(self, output: &Output) -> Done {
-        let (experiment, _) = read(&self.experiment, output)?;
+        let (experiment, _) = read(&self.experiment)?;
         let Some(entry) = &experiment.lab else {
             let what = format!("{}: there is no [lab]", self.experiment.display());
             return Err(

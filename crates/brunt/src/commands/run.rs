@@ -67,7 +67,7 @@ impl Subcommand for Run {
     ];
 
     fn run(self, output: &Output) -> Done {
-        let (experiment, text) = read(&self.experiment, output)?;
+        let (experiment, text) = read(&self.experiment)?;
         let plan = experiment.plan();
         let folder = self.out.unwrap_or_else(|| free_folder(&self.experiment));
         let taken = folder.join(summary::FILE_NAME).exists();
@@ -211,7 +211,7 @@ fn print(summary: &Summary, fio: Option<FioJson>, folder: &Path, output: &Output
 }
 
 /// An experiment and its text: what is kept with the results, whole where it includes other files.
-pub(super) fn read(file: &Path, output: &Output) -> Result<(Experiment, String), Failure> {
+pub(super) fn read(file: &Path) -> Result<(Experiment, String), Failure> {
     let path = file.display().to_string();
     let text = std::fs::read_to_string(file).map_err(|error| Failure::usage(format!("{path}: {error}")))?;
     match Experiment::parse(&path, &text) {
@@ -221,11 +221,10 @@ pub(super) fn read(file: &Path, output: &Output) -> Result<(Experiment, String),
         }
         Ok(experiment) => Ok((experiment, text)),
         Err(error) => {
-            let (line, advice) = (error.one_line(), error.help_text().map(str::to_string));
-            output.note(format_args!("{:?}", miette::Report::new(*error)));
-            Err(match advice {
-                Some(advice) => Failure::usage(line).advise(advice),
-                None => Failure::usage(line),
+            let failure = Failure::usage(error.one_line()).at(error.excerpt());
+            Err(match error.help_text() {
+                Some(advice) => failure.advise(advice),
+                None => failure,
             })
         }
     }

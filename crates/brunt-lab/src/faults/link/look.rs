@@ -14,7 +14,7 @@ use super::close;
 use super::probe::{Probe, Seen, Train};
 use super::signs::{
     EXPECTED, EXPECTED_GONE, EXPECTED_LEAST, LATE, PACKETS_MAX, PACKETS_MIN, TIMED_MIN, Trouble, adds,
-    between, hardest, later, longest, missing, packets, shortest, slower, still,
+    between, hardest, later, longest, missing, more_jitter, packets, shortest, slower, still,
 };
 use crate::link::Settings;
 use crate::{Host, LinkHandle};
@@ -25,10 +25,14 @@ const DELAY_LEAST: Duration = Duration::from_micros(50);
 const TRAINS: u32 = 4;
 /// How often it is looked whether probes are quicker than it will be.
 const LOOKS_BEFORE: u32 = 8;
+/// How often it is looked whether packets lie closer together than they will.
+const LOOKS_APART: u32 = 64;
 /// A line is seen to be slower than this times its rate (clocks and looks are not exact) ...
 const RATE_SLACK: f64 = 1.1;
 /// ... and not to be so slow any more when it is faster than this times it.
 const RATE_GONE: f64 = 1.3;
+/// So much below the rate that trains are seen at, a line can be told from it.
+const RATE_SURE: f64 = 1.5;
 /// No direction is looked at for longer, but for what a slow line takes to send what waits.
 pub(in super::super) const PATIENCE: Duration = Duration::from_secs(15);
 
@@ -39,25 +43,52 @@ pub(in super::super) enum Unseen {
     #[error("cannot probe the link ({0})")]
     Probe(#[from] io::Error),
     /// A queue's length, the order under jitter.
-    #[error("what changes does not show on probe packets by itself")]
+    #[error(
+        "what changes does not show on probe packets by itself; change what does as well, such as delay = \"1ms\""
+    )]
     NotOnProbes,
-    #[error("{what} is too rare, or changes too little, to be seen on {PACKETS_MAX} probe packets")]
-    TooRare { what: String },
-    #[error("a delay of {delay} cannot be told from the {:.3} ms that packets took before", *.took_nanos as f64 / 1e6)]
+    #[error(
+        "{what} is too rare, or changes too little, to be seen on {PACKETS_MAX} probe packets; {instead}"
+    )]
+    TooRare { what: String, instead: String },
+    #[error(
+        "a delay of {delay} cannot be told from the {:.3} ms that packets took before; write delay = \"{}\" or more",
+        *.took_nanos as f64 / 1e6,
+        upwards(Duration::from_nanos(*.took_nanos) * 2)
+    )]
     DelayHidden { delay: Span, took_nanos: u64 },
-    #[error("a delay of {is} cannot be told from one of {was}")]
-    DelayAlike { is: Span, was: Span },
+    #[error("a delay of {is} cannot be told from one of {was}; write delay = \"{}\" or more", upwards(was.0 + *.blur))]
+    DelayAlike { is: Span, was: Span, blur: Duration },
+    #[error(
+        "a jitter of {jitter} cannot be told from the {:.3} ms by which packets lay apart before; \
+         write jitter = \"{}\" or more",
+        .apart.as_secs_f64() * 1e3,
+        upwards(*.apart * 2)
+    )]
+    JitterHidden { jitter: Span, apart: Duration },
     #[error("no {} on {seen}", listed(.absent, ", no "))]
     Absent { absent: Vec<Trouble>, seen: Seen },
-    #[error("no line of {:.3} Mb/s on trains of packets at {:.3} Mb/s, before at {:.3} Mb/s", *.rate as f64 / 1e6, *.now / 1e6, *.before / 1e6)]
+    #[error(
+        "no line of {:.3} Mb/s on trains of packets at {:.3} Mb/s, before at {:.3} Mb/s; write rate = \"{}kb/s\" or less",
+        *.rate as f64 / 1e6,
+        *.now / 1e6,
+        *.before / 1e6,
+        (*.before / RATE_SURE / 1e3).max(1.0) as u64
+    )]
     NoLine { rate: u64, now: f64, before: f64 },
     #[error("still {} on {seen}", listed(.present, ", "))]
     Still { present: Vec<Trouble>, seen: Box<str> },
-    #[error("packets are to pass, and do not: {seen}")]
+    #[error(
+        "packets are to pass, and do not: {seen}; write a loss below 1 for the links between these hosts, or end what stops them before"
+    )]
     Stopped { seen: Seen },
     #[error("packets are not to pass, and do: {seen}")]
     Passes { seen: Seen },
-    #[error("an end held for {held} cannot be told from one that took {:.3} ms before", .took.as_secs_f64() * 1e3)]
+    #[error(
+        "an end held for {held} cannot be told from one that took {:.3} ms before; write slow_close = \"{}\" or more",
+        .took.as_secs_f64() * 1e3,
+        upwards(*.took * 2)
+    )]
     CloseHidden { held: Span, took: Duration },
     #[error("a connection closed within {:.3} ms, not held for {held}", .took.as_secs_f64() * 1e3)]
     ClosedSoon { held: Span, took: Duration },
@@ -67,6 +98,13 @@ pub(in super::super) enum Unseen {
 
 fn listed(troubles: &[Trouble], between: &str) -> String {
     troubles.iter().map(ToString::to_string).collect::<Vec<_>>().join(between)
+}
+
+/// A time to write in a file, of two digits, not shorter than this one.
+fn upwards(time: Duration) -> Span {
+    let nanos = time.as_nanos().max(1) as u64;
+    let unit = 10u64.pow(nanos.ilog10().saturating_sub(1));
+    Span(Duration::from_nanos(nanos.div_ceil(unit) * unit))
 }
 
 /// A link, its hosts, and the settings that it has and is to have.
@@ -84,6 +122,8 @@ pub(super) struct Quick {
     line: Option<f64>,
     /// Nanoseconds on the way of the quickest packet, if there is to be more delay.
     least: Option<u64>,
+    /// How far the packets of one look lay apart (the middle 80 %), if they are to lie farther apart.
+    apart: Option<Duration>,
     /// How long the end of a connection took, if it is to take longer.
     close: Option<Duration>,
 }
@@ -139,10 +179,31 @@ impl Look<'_> {
                 }
             }
         }
+        if let Some(most) = more_jitter(before, during) {
+            quick.apart = self.apart(way, most, clock)?;
+        }
         if during.slow_close.0 > before.slow_close.0 {
             quick.close = Some(self.close(way)?);
         }
         Ok(quick)
+    }
+
+    /// How far packets lie apart in the quietest of some short looks, of which one is short enough between what
+    /// else keeps a busy machine; the first that is below `most` does.
+    fn apart(&self, way: usize, most: Duration, clock: &Clock) -> io::Result<Option<Duration>> {
+        let probe = self.probe(way)?;
+        let mut least: Option<Duration> = None;
+        for _ in 0..LOOKS_APART {
+            let deadline = clock.now().after(PATIENCE);
+            let enough = |seen: &Seen| Ok(seen.arrived() >= TIMED_MIN);
+            let wait = longest(&self.before[way]);
+            let seen = probe.flood(clock, 2 * TIMED_MIN as u64, None, wait, deadline, enough)?;
+            least = least.into_iter().chain(seen.apart().map(Duration::from_nanos)).min();
+            if least.is_none_or(|least| least < most) {
+                break;
+            }
+        }
+        Ok(least)
     }
 
     /// How long the end of a connection takes on its way.
@@ -251,14 +312,20 @@ impl Look<'_> {
         clock: &Clock,
     ) -> Result<String, Unseen> {
         if packets(before, during, EXPECTED_LEAST) > PACKETS_MAX {
-            return Err(Unseen::TooRare { what: hardest(before, during) });
+            let (what, instead) = hardest(before, during);
+            return Err(Unseen::TooRare { what, instead });
+        }
+        if let Some((apart, most)) =
+            quick.apart.zip(more_jitter(before, during)).filter(|(apart, most)| apart >= most)
+        {
+            return Err(Unseen::JitterHidden { jitter: during.jitter, apart });
         }
         if let Some(least) = quick.least.filter(|least| *least as f64 >= between(before, during)) {
             return Err(Unseen::DelayHidden { delay: during.delay, took_nanos: least });
         }
         let blur = DELAY_LEAST.max(before.jitter.0.max(during.jitter.0) / 4);
         if later(before, during) && during.delay.0 - before.delay.0 < blur {
-            return Err(Unseen::DelayAlike { is: during.delay, was: before.delay });
+            return Err(Unseen::DelayAlike { is: during.delay, was: before.delay, blur });
         }
         let packets = packets(before, during, EXPECTED).min(PACKETS_MAX);
         let start = self.counts(way);

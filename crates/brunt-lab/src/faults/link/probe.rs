@@ -61,6 +61,11 @@ impl Seen {
         Some(*times.select_nth_unstable(place).1)
     }
 
+    /// Nanoseconds by which the middle 80 % of packets lie apart.
+    pub(super) fn apart(&self) -> Option<u64> {
+        Some(self.time(0.9)? - self.time(0.1)?)
+    }
+
     /// Nanoseconds on the way of the quickest packet.
     pub(super) fn least(&self) -> Option<u64> {
         self.times.iter().copied().min()

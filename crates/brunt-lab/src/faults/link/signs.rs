@@ -104,6 +104,12 @@ fn jitter(settings: &Settings) -> f64 {
     apart * settings.jitter.0.as_nanos() as f64
 }
 
+/// Within which packets have to lie before, so that more jitter than that can be seen; `None` if there is no more.
+pub(super) fn more_jitter(before: &Settings, during: &Settings) -> Option<Duration> {
+    (jitter(during) > jitter(before))
+        .then(|| Duration::from_nanos((jitter(before) + jitter(during) / 4.0) as u64))
+}
+
 /// Half way between two delays, in nanoseconds: what tells them apart.
 pub(super) fn between(before: &Settings, during: &Settings) -> f64 {
     f64::midpoint(median(during), median(before))
@@ -135,6 +141,22 @@ impl Share {
         }
         let clumped = during / events;
         4.0 * 4.3f64.powi(2) * during * clumped / (during - before).powi(2)
+    }
+
+    /// The share during that would be seen on the most packets, everything else as it is.
+    fn least_that_shows(&self) -> f64 {
+        let most = PACKETS_MAX as f64;
+        if self.before == 0.0 {
+            return (self.during * self.packets(EXPECTED_LEAST) / most).min(1.0);
+        }
+        let clumps = self.during / self.events;
+        let mut during = self.during;
+        while during < 1.0
+            && (Share { during, events: during / clumps, ..*self }).packets(EXPECTED_LEAST) > most
+        {
+            during = (self.before + (during - self.before) * 1.5).min(1.0);
+        }
+        during
     }
 
     /// Whether so many of `known` packets are more than `before`.
@@ -173,15 +195,38 @@ pub(super) fn packets(before: &Settings, during: &Settings, times: f64) -> u64 {
     more.map(|share| share.packets(times) as u64).fold(PACKETS_MIN, u64::max)
 }
 
-/// The trouble that takes the most packets, in words.
-pub(super) fn hardest(before: &Settings, during: &Settings) -> String {
+/// The trouble that takes the most packets, in words, and what could be seen instead.
+pub(super) fn hardest(before: &Settings, during: &Settings) -> (String, String) {
     let all = shares(before, during);
     let more = all.iter().filter(|share| share.during > share.before);
     let most = more.max_by(|a, b| a.packets(EXPECTED).total_cmp(&b.packets(EXPECTED)));
-    most.map_or(String::new(), |share| match share.before {
+    let Some(share) = most else { return Default::default() };
+    let what = match share.before {
         0.0 => format!("{} at a share of {}", share.what, share.during),
         before => format!("{} at a share of {} in place of {before}", share.what, share.during),
-    })
+    };
+    let least = two_digits_up(share.least_that_shows());
+    let key = match share.what {
+        Trouble::Damage => "corrupt",
+        Trouble::Mark => "ecn",
+        Trouble::Duplicate => "duplicate",
+        Trouble::Overtaken => "reorder",
+        _ => "loss",
+    };
+    // Of losses in bursts the share follows from two numbers.
+    let instead = match during.loss_bursts {
+        Some(_) if key == "loss" => format!("write loss_bursts with a share of {least} or more"),
+        _ => format!("write {key} = {least} or more"),
+    };
+    (what, instead)
+}
+
+/// A share of two digits, not less than this one.
+fn two_digits_up(share: f64) -> f64 {
+    let unit = 10f64.powi(share.log10().floor() as i32 - 1);
+    // To an even number of units, but for what a division by them adds.
+    let units = (share / unit - 1e-9).ceil();
+    format!("{:.6}", units * unit).parse().unwrap_or(share)
 }
 
 /// What the settings name and was not seen yet.

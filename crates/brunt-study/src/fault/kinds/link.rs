@@ -1,12 +1,16 @@
 //! `link`: a link of the lab gets other settings, over those that it has, in both directions or in one.
 
+use std::path::PathBuf;
+
 use brunt_lab::link::{Settings, SettingsError};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::experiment::{CarrierName, LinkBack};
 use crate::fault::driver::{DriverError, LabDriver};
-use crate::fault::kind::{About, Common, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together};
+use crate::fault::kind::{
+    About, Common, FileMistake, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together,
+};
 use crate::host::HostName;
 
 pub(super) const INFO: Info = Info {
@@ -68,6 +72,13 @@ impl Kind for LinkSet {
 
     fn recorded_as(&self, common: &Common) -> Option<String> {
         Some(format!("{}: {}", self.place(common), self.what()))
+    }
+
+    fn read_files(&mut self, folder: &dyn Fn(&[&str]) -> PathBuf) -> Result<(), FileMistake> {
+        const KEY: &[&str] = &["set", "distribution"];
+        let Some(distribution) = &mut self.set.distribution else { return Ok(()) };
+        let read = distribution.read(&folder(KEY));
+        read.map_err(|error| FileMistake { key: KEY, what: format!("distribution: {error}") })
     }
 
     /// Why the link cannot take these settings, or would not change by them, at any point.

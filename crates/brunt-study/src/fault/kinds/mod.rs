@@ -38,6 +38,11 @@ macro_rules! kinds {
                 match self { $($(#[$only])* FaultKind::$config(config) => config,)* }
             }
 
+            /// The same, to be completed by what stands in other files.
+            pub fn as_kind_mut(&mut self) -> &mut dyn Kind {
+                match self { $($(#[$only])* FaultKind::$config(config) => config,)* }
+            }
+
             /// Its line of the table.
             pub fn entry(&self) -> &'static KindEntry {
                 match self { $($(#[$only])* FaultKind::$config(_) => &$config,)* }

@@ -3,6 +3,8 @@
 //!
 //! The rule: a connection is reset when it next sends something, so the requests of the run are what it is shown by.
 
+use std::time::Duration;
+
 use brunt_core::{Clock, Nanos};
 use brunt_lab::link::ResetPorts;
 use brunt_lab::{Fault as _, Proof, TcpReset};
@@ -13,6 +15,7 @@ use super::freeze::Freeze;
 use super::kill::Kill;
 use super::partition::joined;
 use super::storage::serves_nobody;
+use crate::fault::actor::written;
 use crate::fault::driver::{DriverError, FaultDriver};
 use crate::fault::kind::{About, Common, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together};
 use crate::host::HostName;
@@ -150,13 +153,16 @@ impl Kind for Reset {
         let make = move || lab.lab().tcp_reset(from.as_str(), to.as_str(), ports);
         // What the lab's links cannot do is said before the first run.
         make()?;
-        Ok(Prepared::new(move || Ok(Box::new(ResetFault { fault: make()?, seen: String::new() }))))
+        let listens = role.map(|role| role.address().port()).filter(|_| self.port.is_some());
+        Ok(Prepared::new(move || Ok(Box::new(ResetFault { fault: make()?, listens, seen: String::new() }))))
     }
 }
 
 /// Drives one: armed at its time, shown when a connection has met it.
 struct ResetFault {
     fault: TcpReset,
+    /// The port of its target, if another one may have been written.
+    listens: Option<u16>,
     /// What the hosts counted when it was last looked for.
     seen: String,
 }
@@ -182,6 +188,17 @@ impl FaultDriver for ResetFault {
 
     fn seen_instead(&self) -> String {
         self.seen.clone()
+    }
+
+    fn advice(&self, looked: Duration) -> Option<String> {
+        let longer = written((looked * 2).max(Duration::from_millis(100)));
+        let port = match self.listens {
+            Some(port) => format!("write port = {port}, which the target listens on, or leave port out"),
+            None => "leave port out, if there is one".to_string(),
+        };
+        Some(format!(
+            "a connection has to send something meanwhile: {port}, or let it last longer (for = \"{longer}\")"
+        ))
     }
 
     fn take_away(&mut self) -> Result<Proof, DriverError> {

@@ -7,8 +7,10 @@
 //! in its record.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use brunt_block::layers::fault::DeviceFault;
+use brunt_block::Op;
+use brunt_block::layers::fault::{DeviceFault, Kind as Word};
 use brunt_core::{Clock, Nanos};
 use brunt_lab::Proof;
 use brunt_result::event::FaultGap;
@@ -18,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use super::freeze::Freeze;
 use super::kill::Kill;
 use crate::control::{Absence, Command, Controls, Reason, Reply};
+use crate::fault::actor::written;
 use crate::fault::driver::{DriverError, FaultDriver};
 use crate::fault::kind::{About, Common, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together};
 
@@ -139,7 +142,7 @@ impl Storage {
 }
 
 /// How often is looked whether a target that stands still goes on.
-const THAW_LOOK: std::time::Duration = std::time::Duration::from_millis(1);
+const THAW_LOOK: Duration = Duration::from_millis(1);
 
 /// Drives one.
 struct StorageFault {
@@ -259,6 +262,10 @@ impl FaultDriver for StorageFault {
         format!("of {seen} requests that it is about it hit none")
     }
 
+    fn advice(&self, looked: Duration) -> Option<String> {
+        Some(advice(&self.fault, self.armed.as_ref().map_or(0, |armed| armed.seen), looked))
+    }
+
     fn tend(&mut self) -> Result<(), DriverError> {
         // A target that cannot be killed is not asked: nothing could have changed.
         let Some(Armed { life, shown, .. }) = self.armed else { return Ok(()) };
@@ -313,7 +320,8 @@ impl FaultDriver for StorageFault {
         if let Some(from) = armed.lost {
             if injected == 0 {
                 let seen = format!("of {seen} requests that it is about it hit none");
-                return Err(DriverError::NotShownAgain { seen });
+                let longer = written((at.since(armed.at) * 2).max(Duration::from_millis(100)));
+                return Err(DriverError::NotShownAgain { longer, seen });
             }
             let shown_by = hits(injected, seen);
             self.gaps.push(FaultGap { from, until: armed.at, shown: at, shown_by });
@@ -330,5 +338,88 @@ impl Drop for StorageFault {
             let command = Command::Disarm { lun: self.lun, layer: self.layer.clone(), id: armed.id };
             let _ = self.ask(&command, armed.life);
         }
+    }
+}
+
+/// A fault is expected to hit so often: it is missed once in 10^5 times.
+const EXPECTED: f64 = 11.5;
+
+/// What to write so that a fault hits a request, which of `seen` that it is about in this time hit none.
+fn advice(fault: &DeviceFault, seen: u64, looked: Duration) -> String {
+    let share = |least: f64| (least.min(1.0) * 1000.0).ceil() / 1000.0;
+    let longer = written((looked * 2).max(Duration::from_millis(100)));
+    match (fault.kind, seen) {
+        (Word::Flaky { up, .. }, 0) if up >= looked => {
+            let time = written(looked / 4);
+            return format!(
+                "it was up in all of that time; write flaky:{time}/{time}, or for = \"{}\"",
+                written(up * 2)
+            );
+        }
+        (Word::BadBlocks { percent }, 0) if percent < 100.0 => {
+            return format!("no bad block was read; write bad-blocks:{}%", (percent * 10.0).min(100.0));
+        }
+        (Word::Torn { blocks: 2.. }, 0) => {
+            return "no write was longer; write torn:1, or a larger block_size for the workload".to_string();
+        }
+        (_, 1..) if fault.probability < 1.0 => {
+            let least = share(EXPECTED / seen as f64);
+            return format!("a share of {} of so many may well hit none; write p={least}", fault.probability);
+        }
+        (_, 1..) if fault.every > seen => return format!("write every={}", (seen / 5).max(1)),
+        (_, 1..) => return format!("let it last longer (for = \"{longer}\")"),
+        _ => {}
+    }
+    let writes_only = matches!(
+        fault.kind,
+        Word::Drop | Word::Torn { .. } | Word::Misdirect { .. } | Word::Flaky { drops_writes: true, .. }
+    );
+    let only = |op: Op| {
+        [Op::Read, Op::Write, Op::Flush, Op::Unmap]
+            .into_iter()
+            .all(|other| fault.ops.has(other) == (other == op))
+    };
+    match () {
+        () if fault.blocks.is_some() => {
+            "no request touched its blocks; write lba= within the workload's region, or leave it out"
+                .to_string()
+        }
+        () if writes_only || only(Op::Write) => {
+            "no request was a write; write read = 0.5 for the workload".to_string()
+        }
+        () if only(Op::Read) => "no request was a read; write read = 0.5 for the workload".to_string(),
+        () if only(Op::Flush) => {
+            "no request was a flush; write flush_every = 100 for the workload".to_string()
+        }
+        () if only(Op::Unmap) => "no request was a trim; write trim = 0.1 for the workload".to_string(),
+        () => format!("no request that it is about came; let it last longer (for = \"{longer}\")"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is written instead would have been met by what there was.
+    #[test]
+    fn advice_names_a_setting_and_a_value() {
+        let check = |words: &str, seen: u64, said: &str| {
+            let told = advice(&DeviceFault::parse(words).unwrap(), seen, Duration::from_millis(200));
+            assert!(told.contains(said), "{words}: {told}");
+        };
+        check("busy,p=0.000001", 1000, "write p=0.012");
+        check("busy,p=0.1", 3, "write p=1");
+        check("busy,every=1000", 100, "write every=20");
+        check("busy", 0, "for = \"400ms\"");
+        check("busy,lba=9-10", 0, "write lba= within the workload's region");
+        check("drop", 0, "write read = 0.5");
+        check("medium-error,op=write", 0, "no request was a write");
+        check("medium-error,op=read", 0, "no request was a read");
+        check("medium-error,op=flush", 0, "write flush_every = 100");
+        check("medium-error,op=unmap", 0, "write trim = 0.1");
+        check("flaky:1h/1ms", 0, "write flaky:50ms/50ms, or for = \"7200s\"");
+        check("bad-blocks:1%", 0, "write bad-blocks:10%");
+        check("torn:9", 0, "write torn:1");
+        check("bad-blocks", 0, "for = ");
     }
 }
