@@ -241,7 +241,7 @@ mod tests {
     }
 
     /// Hosts that cannot be kept apart, connections that cannot be reset, and both beside other faults, as far as the
-    /// file says.
+    /// file says. (Long because it is a table: a line for each file.)
     #[test]
     fn hosts_and_connections() {
         let check = |faults: &[&str], said: Result<&str, &str>| {

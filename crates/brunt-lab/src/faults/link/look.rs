@@ -315,9 +315,8 @@ impl Look<'_> {
             let (what, instead) = hardest(before, during);
             return Err(Unseen::TooRare { what, instead });
         }
-        if let Some((apart, most)) =
-            quick.apart.zip(more_jitter(before, during)).filter(|(apart, most)| apart >= most)
-        {
+        let most = more_jitter(before, during);
+        if let Some(apart) = quick.apart.filter(|apart| most.is_some_and(|most| *apart >= most)) {
             return Err(Unseen::JitterHidden { jitter: during.jitter, apart });
         }
         if let Some(least) = quick.least.filter(|least| *least as f64 >= between(before, during)) {
