@@ -52,7 +52,7 @@ impl Fault for MemoryHog {
             let mut advice =
                 format!("{} are available and {} have to stay so", Size(available), Size(LEFT_BYTES_MIN));
             // Some of it will be somebody else's a moment later.
-            if let free @ 1.. = available.saturating_sub(LEFT_BYTES_MIN) / 10 * 9 >> 20 {
+            if let free @ 1.. = (available.saturating_sub(LEFT_BYTES_MIN) / 10 * 9) >> 20 {
                 advice += &format!("; write memory = \"{free}MiB\" or less");
             }
             return Err(self.refused("too much", source, Some(advice)));
