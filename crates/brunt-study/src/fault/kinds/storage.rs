@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use brunt_block::Op;
-use brunt_block::layers::fault::{DeviceFault, Kind as Word};
+use brunt_block::layers::fault::{DeviceFault, FaultEffect};
 use brunt_core::{Clock, Nanos};
 use brunt_lab::Proof;
 use brunt_result::event::FaultGap;
@@ -349,17 +349,17 @@ fn advice(fault: &DeviceFault, seen: u64, looked: Duration) -> String {
     let share = |least: f64| (least.min(1.0) * 1000.0).ceil() / 1000.0;
     let longer = written((looked * 2).max(Duration::from_millis(100)));
     match (fault.kind, seen) {
-        (Word::Flaky { up, .. }, 0) if up >= looked => {
+        (FaultEffect::Flaky { up, .. }, 0) if up >= looked => {
             let time = written(looked / 4);
             return format!(
                 "it was up in all of that time; write flaky:{time}/{time}, or for = \"{}\"",
                 written(up * 2)
             );
         }
-        (Word::BadBlocks { percent }, 0) if percent < 100.0 => {
+        (FaultEffect::BadBlocks { percent }, 0) if percent < 100.0 => {
             return format!("no bad block was read; write bad-blocks:{}%", (percent * 10.0).min(100.0));
         }
-        (Word::Torn { blocks: 2.. }, 0) => {
+        (FaultEffect::Torn { blocks: 2.. }, 0) => {
             return "no write was longer; write torn:1, or a larger block_size for the workload".to_string();
         }
         (_, 1..) if fault.probability < 1.0 => {
@@ -372,7 +372,10 @@ fn advice(fault: &DeviceFault, seen: u64, looked: Duration) -> String {
     }
     let writes_only = matches!(
         fault.kind,
-        Word::Drop | Word::Torn { .. } | Word::Misdirect { .. } | Word::Flaky { drops_writes: true, .. }
+        FaultEffect::Drop
+            | FaultEffect::Torn { .. }
+            | FaultEffect::Misdirect { .. }
+            | FaultEffect::Flaky { drops_writes: true, .. }
     );
     let only = |op: Op| {
         [Op::Read, Op::Write, Op::Flush, Op::Unmap]
