@@ -19,6 +19,7 @@ mod run_check;
 mod schema;
 mod sink;
 mod target;
+mod trace;
 mod verify;
 
 use clap::{ArgMatches, Args};
@@ -40,6 +41,7 @@ pub const COMMANDS: &[Entry] = &[
     entry::<verify::Verify>(),
     entry::<capture::Capture>(),
     entry::<analyze::Analyze>(),
+    entry::<trace::Trace>(),
     entry::<bench::Bench>(),
     entry::<completions::Completions>(),
     entry::<man::Man>(),

@@ -1,0 +1,72 @@
+//! Alibaba's block traces of 2020 (Li and others, IISWC '20; github.com/alibaba/block-traces): `device_id,opcode,offset,
+//! length,timestamp`. Bytes, microseconds since 1970.
+
+use super::{Lines, Row, TextRow};
+use crate::field::{Fields, number};
+use crate::format::Format;
+use crate::record::{BlockRequest, Devices, TraceOp};
+
+/// The line for the table.
+pub const FORMAT: Format = Format {
+    name: "alibaba",
+    help: "Alibaba Cloud 2020: device_id,opcode,offset,length,timestamp",
+    note: "",
+    checked: false,
+    example: b"0,R,126703661056,4096,1577808000000046\n1,W,19496058880,77824,1577808000000426\n",
+    decoder: || Box::new(Lines::new(Alibaba)),
+};
+
+struct Alibaba;
+
+impl TextRow for Alibaba {
+    fn row(&mut self, line: &[u8], devices: &mut Devices) -> Row {
+        if line.starts_with(b"device_id,") {
+            return Row::Nothing;
+        }
+        request(line, devices).into()
+    }
+}
+
+fn request(line: &[u8], devices: &mut Devices) -> Option<BlockRequest> {
+    let mut fields = Fields::new(line, b',');
+    let name = fields.next()?;
+    number(name)?;
+    let op = match fields.next()? {
+        b"R" => TraceOp::Read,
+        b"W" => TraceOp::Write,
+        _ => return None,
+    };
+    let offset_bytes = number(fields.next()?)?;
+    let len_bytes = u32::try_from(number(fields.next()?)?).ok()?;
+    let time_ns = number(fields.next()?)?.checked_mul(1000)?;
+    if fields.next().is_some() {
+        return None;
+    }
+    let device = devices.index_of(name)?;
+    Some(BlockRequest { time_ns, device, op, offset_bytes, len_bytes, response_ns: None })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::formats::read;
+
+    /// The first rows of `io_traces.csv`.
+    #[test]
+    fn rows_of_the_publisher() {
+        let (requests, devices, damaged) = read(&FORMAT, FORMAT.example);
+        assert_eq!((damaged.len(), devices.len()), (0, 2));
+        let second = BlockRequest {
+            time_ns: 1_577_808_000_000_426_000,
+            device: 1,
+            op: TraceOp::Write,
+            offset_bytes: 19_496_058_880,
+            len_bytes: 77_824,
+            response_ns: None,
+        };
+        assert_eq!((requests.len(), requests[1]), (2, second));
+        let (requests, _, damaged) =
+            read(&FORMAT, b"device_id,opcode,offset,length,timestamp\n1,X,0,512,1\n1,R,0,512,1,2\n");
+        assert_eq!((requests.len(), damaged), (0, vec![2, 3]));
+    }
+}

@@ -1,0 +1,95 @@
+//! `.load` files of blkreplay (Thomas Schoebel-Theuer, github.com/schoebel/blkreplay): a head of plain text up to the
+//! line that names the columns, then `start ; sector ; length ; op ; replay_delay ; replay_duration`. Seconds, sectors
+//! of 512 bytes; `op` begins with R or W and may go on with flags (`RA` is read-ahead).
+
+use super::{Lines, Row, TextRow};
+use crate::field::{Fields, number, seconds};
+use crate::format::Format;
+use crate::record::{BlockRequest, Devices, TraceOp};
+
+/// The line for the table.
+pub const FORMAT: Format = Format {
+    name: "blkreplay",
+    help: "blkreplay's .load: start ; sector ; length ; op ; delay ; duration",
+    note: "a duration of 0 is none: blkreplay writes it into loads that were not replayed",
+    checked: true,
+    example: b"An example.\n\nstart ; sector; length ; op ;  replay_delay=0 ; replay_duration=0\n\
+        0.000000000 ;     37766853 ;   64 ; W ; 0.0 ; 0.0\n\
+        1.692237561 ;     62736768 ;   16 ; R ; 0.0 ; 0.000125\n",
+    decoder: || Box::new(Lines::new(Load { in_rows: false })),
+};
+
+struct Load {
+    /// The line that names the columns, or a row, was seen.
+    in_rows: bool,
+}
+
+impl TextRow for Load {
+    fn row(&mut self, line: &[u8], devices: &mut Devices) -> Row {
+        let request = request(line, devices);
+        if self.in_rows || request.is_some() {
+            self.in_rows = true;
+            return request.into();
+        }
+        let mut names = Fields::new(line, b';');
+        self.in_rows = names.next() == Some(b"start") && names.next() == Some(b"sector");
+        Row::Nothing
+    }
+}
+
+fn request(line: &[u8], devices: &mut Devices) -> Option<BlockRequest> {
+    let mut fields = Fields::new(line, b';');
+    let time_ns = seconds(fields.next()?)?;
+    let offset_bytes = number(fields.next()?)?.checked_mul(512)?;
+    let len_bytes = u32::try_from(number(fields.next()?)?.checked_mul(512)?).ok()?;
+    let op = match fields.next()?.first()? {
+        b'R' | b'r' => TraceOp::Read,
+        b'W' | b'w' => TraceOp::Write,
+        _ => return None,
+    };
+    let _delay = fields.next();
+    let response_ns = match fields.next() {
+        Some(duration) => Some(seconds(duration)?).filter(|duration| *duration > 0),
+        None => None,
+    };
+    let device = devices.index_of(b"0")?;
+    Some(BlockRequest { time_ns, device, op, offset_bytes, len_bytes, response_ns })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::formats::read;
+
+    /// Rows of `linux-mysql.load.gz` of blkreplay's examples, under its GNU all-permissive licence.
+    #[test]
+    fn rows_of_the_publisher() {
+        let (requests, _, damaged) = read(&FORMAT, FORMAT.example);
+        let first = BlockRequest {
+            time_ns: 0,
+            device: 0,
+            op: TraceOp::Write,
+            offset_bytes: 37_766_853 * 512,
+            len_bytes: 64 * 512,
+            response_ns: None,
+        };
+        let second = BlockRequest {
+            time_ns: 1_692_237_561,
+            op: TraceOp::Read,
+            offset_bytes: 62_736_768 * 512,
+            len_bytes: 16 * 512,
+            response_ns: Some(125_000),
+            ..first
+        };
+        assert_eq!((requests, damaged.len()), (vec![first, second], 0));
+    }
+
+    /// Text before the columns is no damage, text behind them is; flags of an operation are kept out.
+    #[test]
+    fn heads_and_damage() {
+        let (requests, _, damaged) =
+            read(&FORMAT, b"0.1 ; 8 ; 8 ; RA ; 0.0 ; 0.0\nnonsense\n0.2 ; 8 ; 8 ; X ; 0 ; 0\n");
+        assert_eq!((requests.len(), requests[0].op, damaged), (1, TraceOp::Read, vec![2, 3]));
+        assert_eq!(read(&FORMAT, b"only a head\nmore of it\n").2, Vec::<u64>::new());
+    }
+}

@@ -1,0 +1,154 @@
+//! The formats, one file each, and what rows of text and rows of fixed length have in common.
+//! Their table is in [`crate::format`].
+//!
+//! The rule: a format says what a row is; which bytes are one is said here.
+
+pub mod alibaba;
+pub mod blkreplay;
+pub mod msr;
+pub mod spc;
+pub mod tencent;
+pub mod vscsi;
+
+use crate::format::{DamagedRow, Decode};
+use crate::record::{BlockRequest, Devices};
+
+/// Longest line; a longer one is damaged.
+const LINE_BYTES_MAX: usize = 4096;
+
+/// What became of a row.
+pub enum Row {
+    /// A request.
+    Request(BlockRequest),
+    /// Nothing to do: a header, an empty line.
+    Nothing,
+    /// It cannot be read.
+    Damaged,
+}
+
+impl From<Option<BlockRequest>> for Row {
+    fn from(request: Option<BlockRequest>) -> Row {
+        request.map_or(Row::Damaged, Row::Request)
+    }
+}
+
+/// A format whose rows are lines of text.
+pub trait TextRow: Send {
+    /// What a line says, which is not empty.
+    fn row(&mut self, line: &[u8], devices: &mut Devices) -> Row;
+}
+
+/// Reads the lines of a file.
+pub struct Lines<R> {
+    row: R,
+    number: u64,
+    /// The rest of a line that was too long is skipped.
+    skipping: bool,
+}
+
+impl<R: TextRow> Lines<R> {
+    /// At the beginning of a file.
+    pub fn new(row: R) -> Lines<R> {
+        Lines { row, number: 0, skipping: false }
+    }
+}
+
+impl<R: TextRow> Decode for Lines<R> {
+    fn decode(
+        &mut self,
+        bytes: &[u8],
+        last: bool,
+        devices: &mut Devices,
+        requests: &mut Vec<BlockRequest>,
+        damaged: &mut Vec<DamagedRow>,
+    ) -> usize {
+        let mut used = 0;
+        while used < bytes.len() {
+            let rest = &bytes[used..];
+            let (line, step) = match memchr::memchr(b'\n', rest) {
+                Some(end) => (&rest[..end], end + 1),
+                None if last => (rest, rest.len()),
+                None if rest.len() <= LINE_BYTES_MAX => return used,
+                None => {
+                    if !std::mem::replace(&mut self.skipping, true) {
+                        self.number += 1;
+                        damaged.push(DamagedRow { row: self.number });
+                    }
+                    return bytes.len();
+                }
+            };
+            used += step;
+            if std::mem::take(&mut self.skipping) {
+                continue;
+            }
+            self.number += 1;
+            let row = match line.trim_ascii() {
+                _ if line.len() > LINE_BYTES_MAX => Row::Damaged,
+                [] => Row::Nothing,
+                text => self.row.row(text, devices),
+            };
+            match row {
+                Row::Request(request) => requests.push(request),
+                Row::Nothing => {}
+                Row::Damaged => damaged.push(DamagedRow { row: self.number }),
+            }
+        }
+        used
+    }
+}
+
+/// A format whose rows are records of one length.
+pub trait BinaryRow: Send {
+    /// Their length in bytes.
+    const BYTES: usize;
+    /// What a record of that length says.
+    fn row(&mut self, record: &[u8], devices: &mut Devices) -> Row;
+}
+
+/// Reads the records of a file.
+pub struct Records<R> {
+    row: R,
+    number: u64,
+}
+
+impl<R: BinaryRow> Records<R> {
+    /// At the beginning of a file.
+    pub fn new(row: R) -> Records<R> {
+        Records { row, number: 0 }
+    }
+}
+
+impl<R: BinaryRow> Decode for Records<R> {
+    fn decode(
+        &mut self,
+        bytes: &[u8],
+        last: bool,
+        devices: &mut Devices,
+        requests: &mut Vec<BlockRequest>,
+        damaged: &mut Vec<DamagedRow>,
+    ) -> usize {
+        let records = bytes.chunks_exact(R::BYTES);
+        let cut = records.remainder().len();
+        for record in records {
+            self.number += 1;
+            match self.row.row(record, devices) {
+                Row::Request(request) => requests.push(request),
+                Row::Nothing => {}
+                Row::Damaged => damaged.push(DamagedRow { row: self.number }),
+            }
+        }
+        if last && cut > 0 {
+            damaged.push(DamagedRow { row: self.number + 1 });
+            return bytes.len();
+        }
+        bytes.len() - cut
+    }
+}
+
+/// Reads rows of text for tests: requests, names of devices, and rows that could not be read.
+#[cfg(test)]
+pub fn read(format: &crate::Format, bytes: &[u8]) -> (Vec<BlockRequest>, Vec<String>, Vec<u64>) {
+    let (mut devices, mut requests, mut damaged) = (Devices::default(), Vec::new(), Vec::new());
+    (format.decoder)().decode(bytes, true, &mut devices, &mut requests, &mut damaged);
+    (requests, devices.names().to_vec(), damaged.iter().map(|damaged| damaged.row).collect())
+}

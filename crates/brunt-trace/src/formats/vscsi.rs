@@ -1,0 +1,145 @@
+//! VMware's vscsi traces, as CloudPhysics published them and libCacheSim reads them (`vscsi.h`): little-endian records of
+//! 32 bytes (version 1) or 40 (version 2), the version in the upper byte of a 16-bit field. Blocks of 512 bytes,
+//! microseconds.
+
+use super::{BinaryRow, Records, Row};
+use crate::format::Format;
+use crate::record::{BlockRequest, Devices, TraceOp};
+
+/// Version 1, for the table.
+pub const FORMAT_1: Format = Format {
+    name: "vscsi1",
+    help: "VMware vscsi, version 1 (CloudPhysics): records of 32 bytes",
+    note: "the length is in bytes; times are of the host's clock",
+    checked: true,
+    example: &[
+        0xf4, 0x00, 0x00, 0x80, 0x00, 0x02, 0x00, 0x00, 0x01, 0x00, 0x00, 0x00, 0x2a, 0x00, 0x00,
+        0x01, //
+        0x09, 0x1a, 0x8f, 0x02, 0x00, 0x00, 0x00, 0x00, 0x22, 0xcf, 0x82, 0xbe, 0x1f, 0x05, 0x00, 0x00,
+    ],
+    decoder: || Box::new(Records::new(Version1)),
+};
+
+/// Version 2, for the table.
+pub const FORMAT_2: Format = Format {
+    name: "vscsi2",
+    help: "VMware vscsi, version 2: records of 40 bytes, with response times",
+    note: "the length is in bytes; response times are taken to be in microseconds, as the times are",
+    checked: false,
+    example: &[
+        0x28, 0x00, 0x00, 0x02, 0x07, 0x00, 0x00, 0x00, 0x00, 0x10, 0x00, 0x00, 0x01, 0x00, 0x00,
+        0x00, //
+        0x08, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0xe8, 0x03, 0x00, 0x00, 0x00, 0x00, 0x00,
+        0x00, //
+        0x32, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
+    ],
+    decoder: || Box::new(Records::new(Version2)),
+};
+
+struct Version1;
+struct Version2;
+
+fn u16_at(record: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes(record[at..at + 2].try_into().expect("two bytes"))
+}
+
+fn u32_at(record: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(record[at..at + 4].try_into().expect("four bytes"))
+}
+
+fn u64_at(record: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(record[at..at + 8].try_into().expect("eight bytes"))
+}
+
+impl BinaryRow for Version1 {
+    /// u32 serial, length, segments; u16 command, version; u64 block, time.
+    const BYTES: usize = 32;
+    fn row(&mut self, record: &[u8], devices: &mut Devices) -> Row {
+        if u16_at(record, 14) >> 8 != 1 {
+            return Row::Damaged;
+        }
+        request(u16_at(record, 12), u32_at(record, 4), u64_at(record, 16), u64_at(record, 24), None, devices)
+            .into()
+    }
+}
+
+impl BinaryRow for Version2 {
+    /// u16 command, version; u32 serial, length, segments; u64 block, time, response time.
+    const BYTES: usize = 40;
+    fn row(&mut self, record: &[u8], devices: &mut Devices) -> Row {
+        if u16_at(record, 2) >> 8 != 2 {
+            return Row::Damaged;
+        }
+        let response_us = Some(u64_at(record, 32));
+        let (block, time_us) = (u64_at(record, 16), u64_at(record, 24));
+        request(u16_at(record, 0), u32_at(record, 8), block, time_us, response_us, devices).into()
+    }
+}
+
+fn request(
+    command: u16,
+    len_bytes: u32,
+    block: u64,
+    time_us: u64,
+    response_us: Option<u64>,
+    devices: &mut Devices,
+) -> Option<BlockRequest> {
+    let op = TraceOp::of_scsi(u8::try_from(command).ok()?);
+    let response_ns = match response_us {
+        Some(us) => Some(us.checked_mul(1000)?),
+        None => None,
+    };
+    Some(BlockRequest {
+        time_ns: time_us.checked_mul(1000)?,
+        device: devices.index_of(b"0")?,
+        op,
+        offset_bytes: block.checked_mul(512)?,
+        len_bytes,
+        response_ns,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::formats::read;
+
+    /// The first record of libCacheSim's `cloudPhysicsIO.vscsi`.
+    #[test]
+    fn a_record_of_the_publisher() {
+        let (requests, _, damaged) = read(&FORMAT_1, FORMAT_1.example);
+        let first = BlockRequest {
+            time_ns: 0x051f_be82_cf22 * 1000,
+            device: 0,
+            op: TraceOp::Write,
+            offset_bytes: 0x028f_1a09 * 512,
+            len_bytes: 512,
+            response_ns: None,
+        };
+        assert_eq!((requests, damaged.len()), (vec![first], 0));
+    }
+
+    #[test]
+    fn version_2_has_response_times() {
+        let (requests, _, damaged) = read(&FORMAT_2, FORMAT_2.example);
+        let first = BlockRequest {
+            time_ns: 1_000_000,
+            device: 0,
+            op: TraceOp::Read,
+            offset_bytes: 4096,
+            len_bytes: 4096,
+            response_ns: Some(50_000),
+        };
+        assert_eq!((requests, damaged.len()), (vec![first], 0));
+    }
+
+    #[test]
+    fn another_version_and_a_cut_record_are_damaged() {
+        let mut bytes = FORMAT_1.example.to_vec();
+        bytes.extend_from_slice(FORMAT_1.example);
+        bytes[15] = 7;
+        bytes.extend_from_slice(&FORMAT_1.example[..9]);
+        let (requests, _, damaged) = read(&FORMAT_1, &bytes);
+        assert_eq!((requests.len(), damaged), (1, vec![1, 3]));
+    }
+}

@@ -1,0 +1,324 @@
+//! What a researcher asks of a trace first: how many requests of which kinds and sizes, how fast they came, how much of
+//! the devices they touched. Fed by whoever reads a trace, shown by `brunt trace info`.
+//!
+//! The rule: memory does not grow with the trace; what is estimated says how well.
+
+use std::collections::BTreeMap;
+
+use brunt_core::{Histogram, Nanos};
+use serde::Serialize;
+
+use crate::distinct::{Distinct, ERROR};
+use crate::reader::Ledger;
+use crate::record::{BlockRequest, Devices, TraceOp};
+
+/// Most different sizes that are counted each for itself.
+const SIZES_MAX: usize = 4096;
+/// Granularity of the footprint.
+const BLOCK_BYTES: u64 = 4096;
+/// Requests longer than this count as long as this for the footprint, so that a damaged length cannot take hours.
+const FOOTPRINT_BYTES_MAX: u64 = 256 << 20;
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// What is in a trace.
+#[derive(Clone, Debug, Serialize)]
+pub struct Info {
+    /// Its format.
+    pub format: &'static str,
+    /// What the format leaves open, and how it was decided.
+    pub format_note: &'static str,
+    /// Requests, rows that could not be read, times that run backwards.
+    #[serde(flatten)]
+    pub ledger: Ledger,
+    /// From the earliest request to the latest, in seconds.
+    pub span_s: f64,
+    /// Devices.
+    pub devices: u64,
+    /// Requests and bytes by operation.
+    pub ops: BTreeMap<TraceOp, Counted>,
+    /// The sizes of reads and writes, the most frequent first, ten at most.
+    pub sizes: Vec<SizeCount>,
+    /// How fast requests came.
+    pub rate: Rate,
+    /// What reads and writes touched.
+    pub footprint: Footprint,
+    /// Share of reads and writes that begin where the one before on their device ended.
+    pub sequential_share: f64,
+    /// How long requests took, where the trace knows.
+    pub response: Option<Response>,
+}
+
+/// Requests of an operation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Counted {
+    /// How many.
+    pub requests: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// A size and how often it was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct SizeCount {
+    /// The size.
+    pub bytes: u64,
+    /// How often.
+    pub requests: u64,
+}
+
+/// How fast requests came, in seconds counted from the first request.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Rate {
+    /// Requests a second over the whole span; none where that is zero.
+    pub mean_per_s: Option<f64>,
+    /// Most requests of a second.
+    pub peak_per_s: u64,
+    /// Variance over mean of the requests of a second: 1 for Poisson arrivals, more where they come in bursts. None
+    /// for a trace of less than ten seconds, or one whose times run backwards.
+    pub dispersion: Option<f64>,
+}
+
+/// Different blocks.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Footprint {
+    /// Bytes in different blocks of 4 KiB.
+    pub bytes: u64,
+    /// Standard error of it, as a share.
+    pub standard_error: f64,
+    /// The largest offset that was asked for, plus its length.
+    pub end_bytes: u64,
+}
+
+/// Response times in microseconds.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Response {
+    /// How many requests have one.
+    pub requests: u64,
+    /// Their mean.
+    pub mean_us: f64,
+    /// Median; percentiles are at most 0.1 % too high.
+    pub p50_us: f64,
+    /// 99th percentile.
+    pub p99_us: f64,
+    /// The longest.
+    pub max_us: f64,
+}
+
+/// Takes requests in, and says what there was.
+pub struct Summarizer {
+    ops: BTreeMap<TraceOp, Counted>,
+    sizes: BTreeMap<u32, u64>,
+    first_ns: Option<u64>,
+    least_ns: u64,
+    most_ns: u64,
+    /// The second that is counted, and its requests.
+    second: u64,
+    in_second: u64,
+    peak: u64,
+    /// Sum of squares over finished seconds; empty ones add nothing.
+    squares: f64,
+    blocks: Distinct,
+    end_bytes: u64,
+    /// Where the request before ended, by device.
+    ends: Vec<Option<u64>>,
+    sequential: u64,
+    responses: Histogram,
+}
+
+impl Default for Summarizer {
+    fn default() -> Summarizer {
+        Summarizer {
+            ops: BTreeMap::new(),
+            sizes: BTreeMap::new(),
+            first_ns: None,
+            least_ns: u64::MAX,
+            most_ns: 0,
+            second: 0,
+            in_second: 0,
+            peak: 0,
+            squares: 0.0,
+            blocks: Distinct::new(),
+            end_bytes: 0,
+            ends: Vec::new(),
+            sequential: 0,
+            responses: Histogram::new(),
+        }
+    }
+}
+
+impl Summarizer {
+    /// Takes requests in, in the order of the trace.
+    pub fn add(&mut self, requests: &[BlockRequest]) {
+        for request in requests {
+            self.time(request.time_ns);
+            let counted = self.ops.entry(request.op).or_default();
+            counted.requests += 1;
+            counted.bytes += u64::from(request.len_bytes);
+            if let Some(response) = request.response_ns {
+                self.responses.record(Nanos(response));
+            }
+            if matches!(request.op, TraceOp::Read | TraceOp::Write) {
+                self.place(request);
+            }
+        }
+    }
+
+    fn time(&mut self, time_ns: u64) {
+        let first = *self.first_ns.get_or_insert(time_ns);
+        (self.least_ns, self.most_ns) = (self.least_ns.min(time_ns), self.most_ns.max(time_ns));
+        let second = time_ns.saturating_sub(first) / SECOND_NS;
+        if second != self.second {
+            self.end_second();
+            self.second = second;
+        }
+        self.in_second += 1;
+    }
+
+    fn end_second(&mut self) {
+        self.peak = self.peak.max(self.in_second);
+        self.squares += (self.in_second as f64).powi(2);
+        self.in_second = 0;
+    }
+
+    fn place(&mut self, request: &BlockRequest) {
+        let room = self.sizes.len() < SIZES_MAX;
+        match self.sizes.get_mut(&request.len_bytes) {
+            Some(count) => *count += 1,
+            None if room => drop(self.sizes.insert(request.len_bytes, 1)),
+            None => {}
+        }
+        let len = u64::from(request.len_bytes);
+        let end = request.offset_bytes.saturating_add(len);
+        self.end_bytes = self.end_bytes.max(end);
+        let device = request.device as usize;
+        if self.ends.len() <= device {
+            self.ends.resize(device + 1, None);
+        }
+        let before = self.ends[device].replace(end);
+        self.sequential += u64::from(before == Some(request.offset_bytes));
+        if len == 0 {
+            return;
+        }
+        let touched = request.offset_bytes.saturating_add(len.min(FOOTPRINT_BYTES_MAX) - 1);
+        for block in request.offset_bytes / BLOCK_BYTES..=touched / BLOCK_BYTES {
+            // Blocks of devices are apart: a block's number has 52 bits, and devices are spread over all 64.
+            self.blocks.add(block ^ u64::from(request.device).wrapping_mul(0xd6e8_feb8_6659_fd93));
+        }
+    }
+
+    /// What there was, of a trace that ended so.
+    pub fn finish(mut self, format: &crate::Format, ledger: Ledger, devices: &Devices) -> Info {
+        self.end_second();
+        let span_ns = self.most_ns.saturating_sub(self.least_ns);
+        let span_s = if ledger.requests == 0 { 0.0 } else { span_ns as f64 / 1e9 };
+        let moved: u64 = [TraceOp::Read, TraceOp::Write]
+            .iter()
+            .filter_map(|op| self.ops.get(op))
+            .map(|counted| counted.requests)
+            .sum();
+        let mut sizes: Vec<SizeCount> = self
+            .sizes
+            .iter()
+            .map(|(bytes, requests)| SizeCount { bytes: u64::from(*bytes), requests: *requests })
+            .collect();
+        sizes.sort_by_key(|size| (std::cmp::Reverse(size.requests), size.bytes));
+        sizes.truncate(10);
+        // The last second is seldom a whole one; over ten of them that does not matter.
+        let seconds = (span_ns / SECOND_NS + 1) as f64;
+        let mean = ledger.requests as f64 / seconds;
+        let dispersion = (self.squares / seconds - mean * mean) / mean;
+        let steady = ledger.backwards == 0 && seconds >= 10.0;
+        Info {
+            format: format.name,
+            format_note: format.note,
+            ledger,
+            span_s,
+            devices: devices.names().len() as u64,
+            ops: self.ops,
+            sizes,
+            rate: Rate {
+                mean_per_s: (span_s > 0.0).then(|| ledger.requests as f64 / span_s),
+                peak_per_s: self.peak,
+                dispersion: steady.then_some(dispersion),
+            },
+            footprint: Footprint {
+                bytes: (self.blocks.count() * BLOCK_BYTES as f64) as u64,
+                standard_error: ERROR,
+                end_bytes: self.end_bytes,
+            },
+            sequential_share: if moved == 0 { 0.0 } else { self.sequential as f64 / moved as f64 },
+            response: response(&self.responses),
+        }
+    }
+}
+
+fn response(responses: &Histogram) -> Option<Response> {
+    let us = |nanos: Nanos| nanos.0 as f64 / 1e3;
+    Some(Response {
+        requests: responses.count(),
+        mean_us: responses.mean()? / 1e3,
+        p50_us: us(responses.percentile(50.0)?),
+        p99_us: us(responses.percentile(99.0)?),
+        max_us: us(responses.max()?),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::FORMATS;
+
+    fn info(requests: &[BlockRequest], backwards: u64) -> Info {
+        let mut summarizer = Summarizer::default();
+        // In two pieces, as a reader hands them over.
+        let (first, second) = requests.split_at(requests.len() / 3);
+        summarizer.add(first);
+        summarizer.add(second);
+        let ledger = Ledger { requests: requests.len() as u64, backwards, ..Ledger::default() };
+        summarizer.finish(&FORMATS[0], ledger, &Devices::default())
+    }
+
+    fn request(time_ns: u64, op: TraceOp, offset_bytes: u64, len_bytes: u32) -> BlockRequest {
+        BlockRequest { time_ns, device: 0, op, offset_bytes, len_bytes, response_ns: Some(len_bytes.into()) }
+    }
+
+    #[test]
+    fn a_trace_of_known_figures() {
+        // Twenty seconds, in every other one four reads that follow each other; one write over all of it.
+        let mut requests = Vec::new();
+        for second in (0..20).step_by(2) {
+            for index in 0..4 {
+                requests.push(request(second * SECOND_NS, TraceOp::Read, (second * 2 + index) * 4096, 4096));
+            }
+        }
+        requests.push(request(19 * SECOND_NS + 1, TraceOp::Write, 0, 160 << 10));
+        requests.push(request(19 * SECOND_NS + 1, TraceOp::Flush, 0, 0));
+        let info = info(&requests, 0);
+        assert_eq!(info.ops[&TraceOp::Read], Counted { requests: 40, bytes: 160 << 10 });
+        assert_eq!(info.ops[&TraceOp::Flush].requests, 1);
+        assert_eq!(info.sizes[0], SizeCount { bytes: 4096, requests: 40 });
+        assert_eq!((info.rate.peak_per_s, info.footprint.end_bytes), (4, 160 << 10));
+        let blocks = info.footprint.bytes as f64 / 4096.0;
+        assert!((blocks - 40.0).abs() < 1.5, "{blocks}");
+        assert!((info.sequential_share - 39.0 / 41.0).abs() < 1e-9, "{}", info.sequential_share);
+        // 42 requests in 20 seconds: ten times four, nine times none, once two.
+        let variance = (10.0 * 16.0 + 4.0) / 20.0 - 2.1 * 2.1;
+        assert!((info.rate.dispersion.unwrap() - variance / 2.1).abs() < 1e-9);
+        assert_eq!(info.response.unwrap().requests, 42);
+        assert!((info.span_s - 19.000_000_001).abs() < 1e-9);
+    }
+
+    #[test]
+    fn little_or_nothing_gives_no_figure_that_is_none() {
+        let empty = info(&[], 0);
+        assert!(
+            empty.rate.mean_per_s.is_none() && empty.rate.dispersion.is_none() && empty.response.is_none()
+        );
+        assert_eq!((empty.span_s, empty.sequential_share, empty.footprint.bytes), (0.0, 0.0, 0));
+        let huge = info(&[request(u64::MAX, TraceOp::Write, u64::MAX, u32::MAX)], 0);
+        assert_eq!(huge.footprint.end_bytes, u64::MAX);
+        let back = [request(50 * SECOND_NS, TraceOp::Read, 0, 512), request(0, TraceOp::Read, 0, 512)];
+        let back = info(&back, 1);
+        assert!(back.rate.dispersion.is_none() && back.span_s == 50.0);
+    }
+}
