@@ -25,5 +25,5 @@ pub use faults::{LinkChange, Partition, TcpReset};
 pub use host::Host;
 pub use lab::{HOSTS_MAX, LINKS_MAX, Lab};
 pub use link::{Link, LinkError, LinkHandle};
-pub use stage::Stage;
+pub use stage::Entered;
 pub use wiring::{Carrier, LinkConfig};

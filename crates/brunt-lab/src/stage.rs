@@ -22,7 +22,7 @@ const MARK: &str = "BRUNT_STAGE";
 
 /// On which side of the door the caller is.
 #[derive(Debug)]
-pub enum Stage {
+pub enum Entered {
     /// In the namespaces: go on, hosts and links can be made.
     Inside,
     /// The inner process did everything and ended with this status: end likewise.
@@ -53,9 +53,9 @@ impl StageError {
 ///
 /// # Errors
 /// The system forbids user namespaces, or the program has threads already.
-pub fn enter() -> Result<Stage, StageError> {
+pub fn enter() -> Result<Entered, StageError> {
     match env::var(MARK).ok().filter(|_| std::process::id() == 1) {
-        Some(descriptor) => arrive(&descriptor).map(|()| Stage::Inside),
+        Some(descriptor) => arrive(&descriptor).map(|()| Entered::Inside),
         None => depart(),
     }
 }
@@ -83,7 +83,7 @@ fn arrive(descriptor: &str) -> Result<(), StageError> {
 }
 
 /// The outer side: makes the namespaces, starts the inner process in them, and waits.
-fn depart() -> Result<Stage, StageError> {
+fn depart() -> Result<Entered, StageError> {
     let failed = |what| move |source: io::Error| StageError { what, advice: advice(&source), source };
     let (inner, outer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
         .map_err(|error| failed("no pipe")(error.into()))?;
@@ -118,8 +118,8 @@ fn depart() -> Result<Stage, StageError> {
         if let Some(status) = child.try_wait().map_err(failed("cannot wait"))? {
             drop(outer);
             return Ok(match status.signal() {
-                Some(signal) => Stage::Killed(signal),
-                None => Stage::Done(status.code().unwrap_or(1) as u8),
+                Some(signal) => Entered::Killed(signal),
+                None => Entered::Done(status.code().unwrap_or(1) as u8),
             });
         }
         let (signal, sent) = signals.wait().map_err(failed("cannot wait for signals"))?;

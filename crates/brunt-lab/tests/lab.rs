@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use brunt_core::{Clock, Span};
 use brunt_lab::link::{Direction, ResetPorts, Settings};
-use brunt_lab::{Carrier, Fault, FaultError, Host, Lab, LinkConfig, Stage, stage};
+use brunt_lab::{Carrier, Entered, Fault, FaultError, Host, Lab, LinkConfig, stage};
 
 /// Longer than anything here takes, also on a machine that is busy with other things.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -19,9 +19,9 @@ const LOST: Duration = Duration::from_millis(300);
 
 fn main() -> ExitCode {
     match stage::enter() {
-        Ok(Stage::Inside) => {}
-        Ok(Stage::Done(status)) => return ExitCode::from(status),
-        Ok(Stage::Killed(signal)) => panic!("killed by signal {signal}"),
+        Ok(Entered::Inside) => {}
+        Ok(Entered::Done(status)) => return ExitCode::from(status),
+        Ok(Entered::Killed(signal)) => panic!("killed by signal {signal}"),
         Err(error) => {
             assert!(std::env::var("BRUNT_REQUIRE_ALL").is_err(), "{error}: {}", error.advice());
             println!("skipped: needs user namespaces ({error}; {})", error.advice());

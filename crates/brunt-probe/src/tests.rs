@@ -108,6 +108,7 @@ fn the_table_is_whole() {
 /// Figures are what the difference of two texts comes to, by hand.
 #[test]
 fn figures_by_hand() {
+    // Long because it is one list of cases, best read in one place.
     let cpu = entry_of("cpu");
     let now = changed(
         "/proc/stat",

@@ -5,7 +5,7 @@ use brunt_result::capture::{
     Finding, HotRow, IntervalRow, LatencyRow, OperationRow, Ranking, Report, TransferRow,
 };
 
-use crate::chart::{Axis, Chart, Role, Scale, Series};
+use crate::chart::{Axis, Chart, Scale, Series, SeriesRole};
 use crate::format::{Unit, count, plural};
 use crate::page::{Bar, Bars, Block, Card, Cell, Glance, Notice, Page, Section, Table, Tone};
 use crate::thin::Thin;
@@ -113,7 +113,13 @@ fn glance(report: &Report, source: &Source) -> Glance {
             ],
         },
     ];
-    let facts = vec![
+    Glance { facts: facts(report), cards, notices }
+}
+
+/// What was captured, and what is in it.
+fn facts(report: &Report) -> Vec<(String, String)> {
+    let connections = report.ledger.of("connections") as usize;
+    vec![
         (
             "Captured".into(),
             format!("{}, from {}", Unit::Seconds.show(report.duration_s), moment(report.start_ns)),
@@ -124,11 +130,10 @@ fn glance(report: &Report, source: &Source) -> Glance {
                 "{}, {}, {}",
                 plural(report.clients.count, "client"),
                 plural(report.files.count, "file"),
-                plural(l.of("connections") as usize, "connection")
+                plural(connections, "connection")
             ),
         ),
-    ];
-    Glance { facts, cards, notices }
+    ]
 }
 
 /// Nanoseconds since 1970 as a date and time (UTC), by the civil calendar.
@@ -172,7 +177,7 @@ fn over_time(report: &Report) -> Option<Section> {
     let curves = |title: &str, label: &str, unit: Unit, series: &[(usize, &str, usize)], height: u32| {
         let series = series
             .iter()
-            .map(|(figure, name, role)| Series::new(*name, Role::Nominal(*role), line.values(*figure)));
+            .map(|(figure, name, role)| Series::new(*name, SeriesRole::Nominal(*role), line.values(*figure)));
         let x = Axis::new("time", Unit::Seconds, Scale::Linear);
         let chart =
             Chart::curves(title, x, Axis::new(label, unit, Scale::FromZero), line.places(), series.collect());

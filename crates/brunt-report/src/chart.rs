@@ -44,7 +44,7 @@ impl Axis {
 /// What a series stands for, which decides its colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Role {
+pub enum SeriesRole {
     /// One thing among others: the palette's next colour, by the given index.
     Nominal(usize),
     /// A level of one thing, such as a percentile: from 0, pale, to 3, strong; 4 is the extreme.
@@ -66,19 +66,19 @@ pub struct Series {
     #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "gaps")]
     pub high: Vec<Option<f64>>,
     /// Its colour.
-    pub role: Role,
+    pub role: SeriesRole,
 }
 
 impl Series {
     /// A line without intervals.
-    pub fn new(name: impl Into<String>, role: Role, values: Vec<Option<f64>>) -> Series {
+    pub fn new(name: impl Into<String>, role: SeriesRole, values: Vec<Option<f64>>) -> Series {
         Series { name: name.into(), values, low: Vec::new(), high: Vec::new(), role }
     }
 }
 
 /// A shaded stretch of the x axis, such as a fault.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Span {
+pub struct ShadedSpan {
     /// Where it begins, in units of x.
     pub from: f64,
     /// Where it ends.
@@ -136,7 +136,7 @@ pub struct Chart {
     pub fills: Vec<(usize, usize)>,
     /// Shaded stretches.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub spans: Vec<Span>,
+    pub spans: Vec<ShadedSpan>,
     /// Of a heat map.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub heat: Option<Heat>,
@@ -176,7 +176,7 @@ impl Chart {
     }
 
     /// On a time line shared with others.
-    pub fn on(self, sync: &str, spans: &[Span]) -> Chart {
+    pub fn on(self, sync: &str, spans: &[ShadedSpan]) -> Chart {
         Chart { sync: Some(sync.into()), spans: spans.to_vec(), ..self }
     }
 
@@ -232,7 +232,7 @@ mod tests {
     fn data_is_short() {
         let values =
             vec![Some(1.0), Some(123456.789), Some(0.000123456), None, Some(f64::NAN), Some(0.1 + 0.2)];
-        let series = Series::new("a", Role::Nominal(0), values);
+        let series = Series::new("a", SeriesRole::Nominal(0), values);
         let text = serde_json::to_string(&series).unwrap();
         assert!(text.contains("[1,123460,0.00012346,null,null,0.3]"), "{text}");
         assert!(!text.contains("low"), "{text}");

@@ -298,7 +298,7 @@ fn cell(cell: &Cell) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::chart::{Axis, Role, Scale, Series};
+    use crate::chart::{Axis, Scale, Series, SeriesRole};
     use crate::format::Unit;
 
     const EVIL: &str = "</script><script>alert(1)</script><!--\u{2028}\"'&";
@@ -307,7 +307,7 @@ mod tests {
     #[test]
     fn names_do_not_break_out() {
         let axis = || Axis::new(EVIL, Unit::Count, Scale::Linear);
-        let series = Series::new(EVIL, Role::Nominal(0), vec![Some(1.0)]);
+        let series = Series::new(EVIL, SeriesRole::Nominal(0), vec![Some(1.0)]);
         let chart = Chart::lines(EVIL, axis(), axis(), vec![1.0], vec![series]).caption(EVIL);
         let mut section = Section::new(EVIL);
         section.prose(EVIL);

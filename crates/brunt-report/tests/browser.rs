@@ -78,6 +78,7 @@ fn check(browser: &mut Browser, folder: &Path, name: &str, page: &str, charts: u
 /// Pages of experiments, whole and bare, in light and dark, on screens, phones and paper.
 #[test]
 fn experiments_in_a_browser() {
+    // Long because it is one list of cases, best read in one place.
     let scratch = tempfile::tempdir().unwrap();
     let folder = scratch.path();
     let Some(mut browser) = Browser::start(folder) else { return };

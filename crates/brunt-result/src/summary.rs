@@ -13,7 +13,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::choice::{DepthChoice, PageCache, RingChoice};
-use crate::degradation::{self, Degradation, IntervalFigures, OverRuns, Span};
+use crate::degradation::{self, Degradation, FaultSpan, IntervalFigures, OverRuns};
 use crate::event::{FaultGap, FaultRecord};
 use crate::experiment::ExperimentSummary;
 use crate::statistics::{Estimate, PointPrecision};
@@ -197,7 +197,7 @@ impl FaultSummary {
         series: &[IntervalFigures],
     ) -> Vec<FaultSummary> {
         let seconds = |at: Nanos| (at.0 as f64 - start.0 as f64) / 1e9;
-        let span = |record: &FaultRecord| Span {
+        let span = |record: &FaultRecord| FaultSpan {
             start_s: seconds(record.start),
             // One that was taken away after the run lasted as long as the run.
             end_s: record.end.filter(|at| *at < end).map(seconds),
@@ -208,7 +208,7 @@ impl FaultSummary {
             shown_s: seconds(gap.shown),
             shown_by: gap.shown_by.clone(),
         };
-        let spans: Vec<Span> = records.iter().map(span).collect();
+        let spans: Vec<FaultSpan> = records.iter().map(span).collect();
         let summary = |(at, record): (usize, &FaultRecord)| FaultSummary {
             index: record.index,
             name: record.name.clone(),

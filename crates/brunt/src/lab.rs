@@ -1,7 +1,7 @@
 //! Puts a command on the stage of a lab: the program starts itself again in namespaces of its own, and
 //! the command goes on there. Called before any thread is started.
 
-use brunt_lab::{Stage, stage};
+use brunt_lab::{Entered, stage};
 use brunt_study::experiment::LabEntry;
 use brunt_study::host::Hosts;
 use brunt_study::lab::BuiltLab;
@@ -12,9 +12,9 @@ use crate::cli::Failure;
 /// outer one ends here, as the inner one did.
 pub fn on_stage() -> Result<(), Failure> {
     match stage::enter() {
-        Ok(Stage::Inside) => Ok(()),
-        Ok(Stage::Done(status)) => std::process::exit(i32::from(status)),
-        Ok(Stage::Killed(signal)) => {
+        Ok(Entered::Inside) => Ok(()),
+        Ok(Entered::Done(status)) => std::process::exit(i32::from(status)),
+        Ok(Entered::Killed(signal)) => {
             Err(Failure::failed(format!("the process in the lab's namespaces was killed by signal {signal}")))
         }
         Err(error) => Err(Failure::failed(&error).advise(error.advice())),

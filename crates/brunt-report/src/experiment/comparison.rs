@@ -7,7 +7,7 @@ use brunt_result::summary::{PointSummary, Summary};
 
 use super::points::{Points, told};
 use super::targets;
-use crate::chart::{Axis, Chart, Role, Scale, Series};
+use crate::chart::{Axis, Chart, Scale, Series, SeriesRole};
 use crate::format::{Unit, plural};
 use crate::page::{Block, Cell, Glance, Notice, Page, Section, Table, Tone};
 
@@ -141,7 +141,7 @@ fn side_by_side(a: (&str, &Summary), b: (&str, &Summary)) -> Section {
         let Some(twin) = others.iter().find(|twin| twin.name == line.name) else { continue };
         for (title, label, unit, scale, get) in figures {
             let series = [(a.0, 0, &line), (b.0, 1, twin)].map(|(name, role, line)| {
-                let series = line.series(Role::Nominal(role), get, 1.0);
+                let series = line.series(SeriesRole::Nominal(role), get, 1.0);
                 Series { name: name.to_string(), ..series }
             });
             let of = if line.name.is_empty() { String::new() } else { format!(": {}", line.name) };

@@ -3,7 +3,7 @@
 use brunt_result::summary::Summary;
 
 use super::points::Points;
-use crate::chart::{Axis, Chart, Role, Scale, Series};
+use crate::chart::{Axis, Chart, Scale, Series, SeriesRole};
 use crate::format::Unit;
 use crate::page::{Cell, Section, Table};
 
@@ -47,7 +47,7 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
             let trial = depth.trials.iter().find(|trial| trial.queue_depth == *wanted);
             trial.map(|trial| trial.bytes_per_second)
         };
-        Series::new(points.full_name(point), Role::Nominal(index), depths.iter().map(at).collect())
+        Series::new(points.full_name(point), SeriesRole::Nominal(index), depths.iter().map(at).collect())
     });
     let lines = lines.collect();
     let xs: Vec<f64> = depths.iter().map(|depth| f64::from(*depth)).collect();

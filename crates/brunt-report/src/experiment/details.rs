@@ -30,19 +30,19 @@ pub struct Details {
 pub struct RunDetails {
     /// Places that a time line may have.
     places: usize,
-    /// Figures of intervals, in the order of `Interval::figures`.
+    /// Figures of intervals, in the order of `StoredInterval::figures`.
     pub line: Thin<7>,
     /// The longest interval, in seconds.
     pub interval_s: f64,
     /// How many requests took how long.
     pub map: Map,
     /// What the hosts did meanwhile.
-    pub probes: Vec<Probe>,
+    pub probes: Vec<ProbeSeries>,
 }
 
 /// A stretch of a run.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Interval {
+pub struct StoredInterval {
     /// Begin.
     pub start_s: f64,
     /// End.
@@ -57,7 +57,7 @@ pub struct Interval {
     pub response_us: [Option<f64>; 4],
 }
 
-impl Interval {
+impl StoredInterval {
     /// Requests, lost and retried a second, then the response time.
     fn figures(&self) -> [Option<f64>; 7] {
         let rate = |count: u64| Some(count as f64 / (self.end_s - self.start_s).max(1e-9));
@@ -67,7 +67,7 @@ impl Interval {
 }
 
 /// One figure of a host over time.
-pub struct Probe {
+pub struct ProbeSeries {
     /// Whose.
     pub host: String,
     /// `cpu`, `network`.
@@ -88,7 +88,7 @@ impl RunDetails {
     }
 
     /// The next interval.
-    pub fn interval(&mut self, interval: &Interval) {
+    pub fn interval(&mut self, interval: &StoredInterval) {
         let lasts = interval.end_s - interval.start_s;
         // The rest that a run ends with may be too short for a rate that means anything.
         if lasts > self.interval_s * 0.1 {
@@ -99,14 +99,14 @@ impl RunDetails {
 
     /// The next value of one figure of a host.
     pub fn sample(&mut self, of: [&str; 4], start_s: f64, end_s: f64, value: f64) {
-        let same = |probe: &&mut Probe| {
+        let same = |probe: &&mut ProbeSeries| {
             [&probe.host, &probe.probe, &probe.instance, &probe.metric].map(String::as_str) == of
         };
         let line = match self.probes.iter_mut().find(same) {
             Some(probe) => &mut probe.line,
             None => {
                 let [host, probe, instance, metric] = of.map(str::to_string);
-                self.probes.push(Probe { host, probe, instance, metric, line: Thin::new(self.places) });
+                self.probes.push(ProbeSeries { host, probe, instance, metric, line: Thin::new(self.places) });
                 let last = self.probes.len() - 1;
                 &mut self.probes[last].line
             }
@@ -165,7 +165,7 @@ impl Details {
                 for (value, (name, column)) in response_us.iter_mut().zip(times.iter().zip(known)) {
                     *value = (!batch.is_null(name, row)).then(|| column[row] as f64 / 1e3);
                 }
-                run.interval(&Interval {
+                run.interval(&StoredInterval {
                     start_s: seconds(start[row]),
                     end_s: seconds(end[row]),
                     completed: completed[row] as u64,

@@ -4,7 +4,7 @@ use brunt_core::{Histogram, Nanos};
 
 use super::details::Details;
 use super::points::Points;
-use crate::chart::{Axis, Chart, Role, Scale, Series};
+use crate::chart::{Axis, Chart, Scale, Series, SeriesRole};
 use crate::format::Unit;
 use crate::page::{Block, Section};
 
@@ -61,7 +61,7 @@ fn chart(points: &Points<'_>, part: &[(usize, &Histogram)], of: &str) -> Chart {
         (0..=places).map(|place| low * (high / low).powf(place as f64 / places as f64)).collect();
     let series = part.iter().enumerate().map(|(index, (point, histogram))| {
         let values = cumulative(histogram, &xs);
-        Series::new(points.full_name(&points.all[*point]), Role::Nominal(index), values)
+        Series::new(points.full_name(&points.all[*point]), SeriesRole::Nominal(index), values)
     });
     let x = Axis::new("response time", Unit::Micros, Scale::Log);
     let y = Axis::new("requests done within that time", Unit::Nines, Scale::Linear);

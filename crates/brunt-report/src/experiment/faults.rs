@@ -6,7 +6,7 @@ use brunt_result::statistics::Estimate;
 use brunt_result::summary::{FaultSummary, RunSummary, Summary};
 
 use super::points::{Points, told};
-use crate::chart::Span;
+use crate::chart::ShadedSpan;
 use crate::format::{Unit, count, plural, three};
 use crate::page::{Cell, Section, Table, Tone};
 
@@ -192,13 +192,17 @@ fn proof(point: String, run: &RunSummary, fault: &FaultSummary) -> Vec<Cell> {
 }
 
 /// The bands of a run's time lines, which end at `end_s`; a fault that was lost in between has several.
-pub(super) fn spans(run: &RunSummary, end_s: f64) -> Vec<Span> {
+pub(super) fn spans(run: &RunSummary, end_s: f64) -> Vec<ShadedSpan> {
     let mut spans = Vec::new();
     for fault in &run.faults {
         let mut from = fault.start_s.max(0.0);
         let ends = fault.gaps.iter().map(|gap| (gap.from_s, gap.until_s));
         for (to, next) in ends.chain([(fault.end_s.unwrap_or(end_s), end_s)]) {
-            spans.push(Span { from, to: to.min(end_s), label: format!("{}: {}", fault.name, fault.what) });
+            spans.push(ShadedSpan {
+                from,
+                to: to.min(end_s),
+                label: format!("{}: {}", fault.name, fault.what),
+            });
             from = next.max(0.0);
         }
     }

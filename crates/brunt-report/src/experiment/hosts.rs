@@ -1,8 +1,8 @@
 //! What hosts did while a run was measured: a panel for each of the questions one asks first. The
 //! table `probes` has every figure.
 
-use super::details::Probe;
-use crate::chart::{Axis, Chart, Role, Scale, Series};
+use super::details::ProbeSeries;
+use crate::chart::{Axis, Chart, Scale, Series, SeriesRole};
 use crate::format::Unit;
 
 /// Lines of a panel at the most: those with the highest values.
@@ -38,7 +38,7 @@ pub(super) fn is_shown(probe: &str, metric: &str) -> bool {
 }
 
 /// The panels that have something to show, by host; and the titles of those that were zero throughout.
-pub(super) fn charts(probes: &[Probe]) -> (Vec<Chart>, Vec<String>) {
+pub(super) fn charts(probes: &[ProbeSeries]) -> (Vec<Chart>, Vec<String>) {
     let mut hosts: Vec<&str> = probes.iter().map(|probe| probe.host.as_str()).collect();
     hosts.sort_unstable();
     hosts.dedup();
@@ -46,7 +46,7 @@ pub(super) fn charts(probes: &[Probe]) -> (Vec<Chart>, Vec<String>) {
     for host in &hosts {
         for panel in PANELS {
             let of = if hosts.len() > 1 { format!(" of {host}") } else { String::new() };
-            let members: Vec<(&Probe, &str)> = probes
+            let members: Vec<(&ProbeSeries, &str)> = probes
                 .iter()
                 .filter(|probe| probe.host == *host && probe.probe == panel.probe && probe.line.pushed() > 1)
                 .filter_map(|probe| {
@@ -56,7 +56,7 @@ pub(super) fn charts(probes: &[Probe]) -> (Vec<Chart>, Vec<String>) {
                 .collect();
             // Where there is a line for all together, those of single processors say little more.
             let whole = members.iter().any(|(probe, _)| probe.instance.is_empty());
-            let members: Vec<(&Probe, &str)> =
+            let members: Vec<(&ProbeSeries, &str)> =
                 members.into_iter().filter(|(probe, _)| !whole || probe.instance.is_empty()).collect();
             if members.is_empty() {
                 continue;
@@ -73,8 +73,8 @@ pub(super) fn charts(probes: &[Probe]) -> (Vec<Chart>, Vec<String>) {
     (charts, idle)
 }
 
-fn chart(panel: &Panel, of: &str, mut members: Vec<(&Probe, &str)>, zero: usize) -> Chart {
-    let most = |probe: &Probe| probe.line.values(0).into_iter().flatten().fold(0.0, f64::max);
+fn chart(panel: &Panel, of: &str, mut members: Vec<(&ProbeSeries, &str)>, zero: usize) -> Chart {
+    let most = |probe: &ProbeSeries| probe.line.values(0).into_iter().flatten().fold(0.0, f64::max);
     let left_out = members.len().saturating_sub(LINES_MAX);
     if left_out > 0 {
         members.sort_by(|a, b| most(b.0).total_cmp(&most(a.0)));
@@ -92,7 +92,7 @@ fn chart(panel: &Panel, of: &str, mut members: Vec<(&Probe, &str)>, zero: usize)
         };
         let mut known = probe.line.places().into_iter().zip(probe.line.values(0)).peekable();
         let values = xs.iter().map(|x| known.next_if(|(at, _)| *at < x + 1e-6).and_then(|(_, value)| value));
-        Series::new(name, Role::Nominal(index), values.collect())
+        Series::new(name, SeriesRole::Nominal(index), values.collect())
     });
     let series: Vec<Series> = series.collect();
     // A line alone has no legend: its name stands at the axis.

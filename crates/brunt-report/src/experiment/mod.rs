@@ -23,7 +23,7 @@ mod timeline;
 use brunt_result::summary::Summary;
 
 pub use comparison::comparison;
-pub use details::{Details, Interval, Probe, RunDetails};
+pub use details::{Details, ProbeSeries, RunDetails, StoredInterval};
 
 use crate::page::Page;
 use points::Points;

@@ -200,7 +200,7 @@ impl Line<'_> {
     /// Its estimates as a series.
     pub fn series(
         &self,
-        role: crate::chart::Role,
+        role: crate::chart::SeriesRole,
         get: impl Fn(&PointSummary) -> Option<Estimate>,
         factor: f64,
     ) -> Series {

@@ -5,7 +5,7 @@ use brunt_result::statistics::Estimate;
 use brunt_result::summary::PointSummary;
 
 use super::points::{Line, Points, told};
-use crate::chart::{Axis, Chart, Role, Scale};
+use crate::chart::{Axis, Chart, Scale, SeriesRole};
 use crate::format::Unit;
 use crate::page::{Bar, Bars, Block, Cell, Section, Table};
 
@@ -70,8 +70,10 @@ pub(super) fn section(points: &Points<'_>) -> Section {
 
 fn chart(points: &Points<'_>, lines: &[Line<'_>], figure: &Figure, of: &str) -> Chart {
     let across = points.across.as_ref().expect("lines lie across an axis");
-    let series =
-        lines.iter().enumerate().map(|(index, line)| line.series(Role::Nominal(index), figure.get, 1.0));
+    let series = lines
+        .iter()
+        .enumerate()
+        .map(|(index, line)| line.series(SeriesRole::Nominal(index), figure.get, 1.0));
     let title = format!("{} against {}{of}", figure.title, across.label);
     let y = Axis::new(figure.label, figure.unit, figure.scale);
     Chart::lines(title, across.axis(), y, across.values.clone(), series.collect())
@@ -94,7 +96,7 @@ fn against(points: &Points<'_>, lines: &[Line<'_>]) -> Option<Chart> {
     let series = |name: &str, level: usize, get: &dyn Fn(&PointSummary) -> Option<f64>| {
         crate::chart::Series::new(
             name,
-            Role::Level(level),
+            SeriesRole::Level(level),
             places.iter().map(|(_, point)| get(point)).collect(),
         )
     };

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use brunt_result::experiment::{TargetKind, TargetSummary};
-use brunt_result::statistics::{Better, Comparison, EffectScale, MARGIN, Metric, Verdict, compare};
+use brunt_result::statistics::{Better, Comparison, EffectScale, Estimate, MARGIN, Metric, Verdict, compare};
 use brunt_result::summary::{PointSummary, RunSummary, Summary};
 
 use super::points::Points;
@@ -55,25 +55,7 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
         }
     }
     let compared = compare(&metrics, MARGIN);
-    let rows: Vec<Vec<Cell>> = keys
-        .iter()
-        .zip(&compared)
-        .take(LINES_MAX)
-        .map(|((point, name, unit), comparison)| {
-            let mean = |estimate: Option<brunt_result::statistics::Estimate>| {
-                estimate.map_or(Cell::Empty, |estimate| Cell::number(unit.show(estimate.mean)))
-            };
-            vec![
-                Cell::text(points.full_name(point)),
-                Cell::text(*name),
-                mean(comparison.a),
-                mean(comparison.b),
-                change(comparison),
-                verdict(comparison.verdict),
-                detectable(comparison),
-            ]
-        })
-        .collect();
+    let rows = rows(points, &keys, &compared);
     let mut section = Section::new("Targets compared");
     if rows.is_empty() {
         return None;
@@ -97,6 +79,29 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
         section.prose(format!("The first {LINES_MAX} of {} lines.", compared.len()));
     }
     Some(section)
+}
+
+/// A line for each point's figure, as many as are shown.
+fn rows(
+    points: &Points<'_>,
+    keys: &[(&PointSummary, &'static str, Unit)],
+    compared: &[Comparison],
+) -> Vec<Vec<Cell>> {
+    let row = |((point, name, unit), comparison): (&(&PointSummary, &'static str, Unit), &Comparison)| {
+        let mean = |estimate: Option<Estimate>| {
+            estimate.map_or(Cell::Empty, |estimate| Cell::number(unit.show(estimate.mean)))
+        };
+        vec![
+            Cell::text(points.full_name(point)),
+            Cell::text(*name),
+            mean(comparison.a),
+            mean(comparison.b),
+            change(comparison),
+            verdict(comparison.verdict),
+            detectable(comparison),
+        ]
+    };
+    keys.iter().zip(compared).take(LINES_MAX).map(row).collect()
 }
 
 /// What the others are held against, and whether that is the network alone; `None` with a single target.

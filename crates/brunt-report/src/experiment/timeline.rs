@@ -8,7 +8,7 @@ use brunt_result::summary::{RunSummary, Summary};
 use super::details::{Details, RunDetails};
 use super::hosts;
 use super::points::Points;
-use crate::chart::{Axis, Chart, Role, Scale, Series};
+use crate::chart::{Axis, Chart, Scale, Series, SeriesRole};
 use crate::format::{Unit, count};
 use crate::page::{Block, Choice, Section};
 
@@ -93,17 +93,17 @@ fn blocks(run: &RunSummary, details: &RunDetails) -> Vec<Block> {
     let rate = || Axis::new("requests a second", Unit::PerSecond, Scale::FromZero);
     let latency = || Axis::new("response time", Unit::Micros, Scale::Log);
 
-    let mut requests = vec![Series::new("requests", Role::Nominal(0), line.values(0))];
+    let mut requests = vec![Series::new("requests", SeriesRole::Nominal(0), line.values(0))];
     // What the cost of the first fault is measured against; later ones may have another.
     if let Some(cost) = run.faults.iter().find_map(|fault| fault.cost.as_ref()) {
         let before = cost.baseline.requests_per_second;
         let values = line.places().iter().map(|_| Some(before)).collect();
-        requests.push(Series::new("rate before the fault", Role::Level(0), values));
+        requests.push(Series::new("rate before the fault", SeriesRole::Level(0), values));
     }
     let mut blocks = vec![finish(curves("Throughput", rate(), requests).caption(told), 200)];
     let levels = ["p50", "p99", "p99.9", "slowest"].iter().enumerate().map(|(index, name)| {
         let level = if index == 3 { 4 } else { index };
-        Series::new(*name, Role::Level(level), line.values(3 + index))
+        Series::new(*name, SeriesRole::Level(level), line.values(3 + index))
     });
     let chart = curves("Response time", latency(), levels.collect());
     blocks.push(finish(Chart { fills: vec![(0, 1), (1, 2)], ..chart }, 250));
@@ -122,7 +122,7 @@ fn blocks(run: &RunSummary, details: &RunDetails) -> Vec<Block> {
     let troubles =
         [(1, "lost", 4), (2, "retried", 1)].into_iter().filter(|(figure, ..)| !line.is_zero(*figure));
     let troubles: Vec<Series> = troubles
-        .map(|(figure, name, role)| Series::new(name, Role::Nominal(role), line.values(figure)))
+        .map(|(figure, name, role)| Series::new(name, SeriesRole::Nominal(role), line.values(figure)))
         .collect();
     if !troubles.is_empty() {
         blocks.push(finish(curves("Lost and retried requests", rate(), troubles), 160));

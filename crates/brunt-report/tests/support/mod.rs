@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicBool;
 use brunt_block::Backend;
 use brunt_block::backends::memory::MemoryBackend;
 use brunt_core::{Histogram, Nanos};
-use brunt_report::experiment::{Details, Interval, RunDetails};
+use brunt_report::experiment::{Details, RunDetails, StoredInterval};
 use brunt_result::choice::{DepthChoice, DepthTrial};
 use brunt_result::link::LinkCounts;
 use brunt_result::summary::{FaultSummary, Summary};
@@ -129,7 +129,7 @@ fn time_line(shift: f64, all: &mut Histogram) -> RunDetails {
         }
         let (lost, retries) = if slow > 1.0 { (12, 40) } else { (0, 0) };
         let response_us = [49, 97, 98, 99].map(|rank| Some(buckets[rank].0));
-        run.interval(&Interval { start_s: at, end_s: at + 1.0, completed, lost, retries, response_us });
+        run.interval(&StoredInterval { start_s: at, end_s: at + 1.0, completed, lost, retries, response_us });
         let user = 0.35 + 0.1 * (at / 7.0).sin();
         let bytes = completed as f64 * 4096.0;
         let samples = [

@@ -4,7 +4,7 @@
 //! seen, and of a series that is shown to be low to its end or has no time to hold.
 
 use super::shift::{Scale, Shift, correlation, shift};
-use super::{Answer, HOLD, IntervalFigures, NOTICEABLE, Span};
+use super::{Answer, FaultSpan, HOLD, IntervalFigures, NOTICEABLE};
 
 /// What the intervals of a run say of one fault, in one figure.
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +29,7 @@ pub(super) fn answers(
     series: &[IntervalFigures],
     scale: &Scale,
     get: impl Fn(&IntervalFigures) -> Option<f64>,
-    fault: Span,
+    fault: FaultSpan,
     first_s: f64,
     horizon_s: f64,
 ) -> Answers {

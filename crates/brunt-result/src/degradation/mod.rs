@@ -177,7 +177,7 @@ pub struct Degradation {
 
 /// A fault's times, in seconds from the start of measuring.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Span {
+pub struct FaultSpan {
     /// Its begin.
     pub start_s: f64,
     /// Its end; `None` when it lasted as long as the run.
@@ -186,7 +186,7 @@ pub struct Span {
 
 /// What fault `index` of `faults` cost the run; `None` without a baseline (a sticky fault, or too few
 /// intervals before the first one).
-pub fn of_run(series: &[IntervalFigures], faults: &[Span], index: usize) -> Option<Degradation> {
+pub fn of_run(series: &[IntervalFigures], faults: &[FaultSpan], index: usize) -> Option<Degradation> {
     let fault = faults[index];
     let first = faults.iter().map(|fault| fault.start_s).fold(f64::INFINITY, f64::min);
     let series: Vec<IntervalFigures> = series.iter().filter(|one| one.end_s > one.start_s).copied().collect();
@@ -233,16 +233,8 @@ pub fn of_run(series: &[IntervalFigures], faults: &[Span], index: usize) -> Opti
         });
         waited.sum()
     });
-    let failed_share = |parts: &mut dyn Iterator<Item = (&IntervalFigures, f64)>| {
-        let (mut failed, mut all) = (0.0, 0.0);
-        for (one, part) in parts {
-            failed += one.failed as f64 * part;
-            all += (one.failed + one.requests) as f64 * part;
-        }
-        if all > 0.0 { failed / all } else { 0.0 }
-    };
-    let mut before = series.iter().filter(|one| one.end_s <= first).map(|one| (one, 1.0));
-    let mut during = under.iter().map(|(one, time)| (*one, time / (one.end_s - one.start_s)));
+    let before = series.iter().filter(|one| one.end_s <= first).map(|one| (one, 1.0));
+    let during = under.iter().map(|(one, time)| (*one, time / (one.end_s - one.start_s)));
     Some(Degradation {
         baseline,
         drop,
@@ -255,13 +247,23 @@ pub fn of_run(series: &[IntervalFigures], faults: &[Span], index: usize) -> Opti
         response_mean,
         response_p99,
         excess_wait_s,
-        failed_share_before: failed_share(&mut before),
-        failed_share: failed_share(&mut during),
+        failed_share_before: failed_share(before),
+        failed_share: failed_share(during),
     })
 }
 
+/// The share of requests that failed, of intervals that count with a part.
+fn failed_share<'a>(parts: impl Iterator<Item = (&'a IntervalFigures, f64)>) -> f64 {
+    let (mut failed, mut all) = (0.0, 0.0);
+    for (one, part) in parts {
+        failed += one.failed as f64 * part;
+        all += (one.failed + one.requests) as f64 * part;
+    }
+    if all > 0.0 { failed / all } else { 0.0 }
+}
+
 /// How long a fault was there in an interval, in seconds.
-fn covered(one: &IntervalFigures, fault: Span) -> f64 {
+fn covered(one: &IntervalFigures, fault: FaultSpan) -> f64 {
     (one.end_s.min(fault.end_s.unwrap_or(f64::INFINITY)) - one.start_s.max(fault.start_s)).max(0.0)
 }
 
@@ -462,8 +464,8 @@ mod tests {
             .collect()
     }
 
-    fn span(start_s: f64, end_s: f64) -> Span {
-        Span { start_s, end_s: Some(end_s) }
+    fn span(start_s: f64, end_s: f64) -> FaultSpan {
+        FaultSpan { start_s, end_s: Some(end_s) }
     }
 
     fn near(a: f64, b: f64) {
@@ -503,9 +505,9 @@ mod tests {
             Answer::Never,
             "held for 0.9 s only"
         );
-        let sticky = [Span { start_s: -1.0, end_s: None }];
+        let sticky = [FaultSpan { start_s: -1.0, end_s: None }];
         assert_eq!(of_run(&flat, &sticky, 0), None);
-        let late = [Span { start_s: 2.0, end_s: None }];
+        let late = [FaultSpan { start_s: 2.0, end_s: None }];
         let found = of_run(&dead, &late, 0).unwrap();
         assert_eq!((found.recovered, found.detected.seconds().is_some()), (Answer::Never, true));
         assert_eq!(of_run(&[], &late, 0), None);

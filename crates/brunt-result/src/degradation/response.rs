@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::answers::{Answers, answers};
 use super::shift::Scale;
-use super::{Answer, IntervalFigures, Span, covered, median};
+use super::{Answer, FaultSpan, IntervalFigures, covered, median};
 
 /// What became of a figure of the response times (their mean, their p99), interval by interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -45,7 +45,7 @@ pub(super) fn usual(of: &[(f64, f64)]) -> f64 {
 /// Of one figure; `None` without a baseline.
 pub(super) fn of_figure(
     series: &[IntervalFigures],
-    fault: Span,
+    fault: FaultSpan,
     first_s: f64,
     horizon_s: f64,
     get: Get,

@@ -48,7 +48,7 @@ fn run(random: &mut Random, noise: Noise, phases: Phases, fall: f64, returns: bo
         })
         .collect();
     let end_s = Some((before + under) as f64 / 10.0);
-    of_run(&series, &[Span { start_s: before as f64 / 10.0, end_s }], 0)
+    of_run(&series, &[FaultSpan { start_s: before as f64 / 10.0, end_s }], 0)
 }
 
 /// Shares of the answers to one question.

@@ -2,7 +2,7 @@
 
 use brunt_lake::{Batch, Coding, Column, Table};
 
-use super::Moment;
+use super::RunOrigin;
 use crate::event::FaultRecord;
 
 /// See its doc.
@@ -32,7 +32,7 @@ pub const TABLE: Table = Table {
 };
 
 /// One fault, as far as it came.
-pub fn append(rows: &mut Batch, moment: &Moment, fault: &FaultRecord) {
+pub fn append(rows: &mut Batch, moment: &RunOrigin, fault: &FaultRecord) {
     rows.row()
         .count(moment.run.into())
         .count(fault.index.into())

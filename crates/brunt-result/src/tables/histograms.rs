@@ -9,7 +9,7 @@ use crate::{Interval, OpFigures, OpKind};
 use brunt_core::{Histogram, Nanos};
 use brunt_lake::{Batch, Column, Table};
 
-use super::Moment;
+use super::RunOrigin;
 use super::figures::OP;
 
 /// Shortest extent but for the last one.
@@ -59,7 +59,7 @@ impl Times {
 
 impl Extent {
     /// Takes an interval in, and writes the extent when it is long enough.
-    pub fn add(&mut self, rows: &mut Batch, moment: &Moment, interval: &Interval) {
+    pub fn add(&mut self, rows: &mut Batch, moment: &RunOrigin, interval: &Interval) {
         let start = self.span.map_or(interval.start, |(start, _)| start);
         self.span = Some((start, interval.end));
         for (kind, figures) in interval.figures.ops() {
@@ -78,7 +78,7 @@ impl Extent {
     }
 
     /// Writes what there is.
-    pub fn end(&mut self, rows: &mut Batch, moment: &Moment) {
+    pub fn end(&mut self, rows: &mut Batch, moment: &RunOrigin) {
         let Some((start, end)) = self.span.take() else { return };
         for (kind, times) in &mut self.ops {
             let (mut responses, mut services) =
@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn extents_add_up() {
         let (mut rows, mut extent) = (Batch::new(&TABLE), Extent::default());
-        let moment = Moment { run: 3, trial: 0, origin: Nanos(1000) };
+        let moment = RunOrigin { run: 3, trial: 0, origin: Nanos(1000) };
         let (mut responses, mut services) = (0, 0);
         for index in 0..250u64 {
             let mut figures = Figures::of_kinds(&[OpKind::Read, OpKind::Write]);

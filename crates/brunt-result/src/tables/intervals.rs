@@ -4,7 +4,7 @@ use crate::Interval;
 use brunt_core::Histogram;
 use brunt_lake::{Batch, Column, Row, Table, columns};
 
-use super::Moment;
+use super::RunOrigin;
 use super::figures::{COST, DONE, LOST, OP, TIMES, all_done, cost, done, lost, times};
 
 const WHEN: &[Column] = &[
@@ -37,7 +37,7 @@ pub const OPS: Table = Table {
 pub fn append(
     all: &mut Batch,
     ops: &mut Batch,
-    moment: &Moment,
+    moment: &RunOrigin,
     interval: &Interval,
     scratch: &mut [Histogram; 2],
 ) {
@@ -59,7 +59,7 @@ pub fn append(
     }
 }
 
-fn begin<'a>(rows: &'a mut Batch, moment: &Moment, interval: &Interval) -> Row<'a> {
+fn begin<'a>(rows: &'a mut Batch, moment: &RunOrigin, interval: &Interval) -> Row<'a> {
     rows.row()
         .count(moment.run.into())
         .count(moment.trial.into())

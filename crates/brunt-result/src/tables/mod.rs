@@ -38,7 +38,7 @@ pub const TABLES: &[&Table] = &[
 
 /// Where in the experiment something happened.
 #[derive(Clone, Copy, Debug)]
-pub struct Moment {
+pub struct RunOrigin {
     /// The run's place among all.
     pub run: u32,
     /// Of a rate search, from 0.

@@ -2,7 +2,7 @@
 
 use brunt_lake::{Batch, Coding, Column, Table};
 
-use super::Moment;
+use super::RunOrigin;
 use crate::event::Sample;
 
 /// See its doc.
@@ -26,7 +26,7 @@ pub const TABLE: Table = Table {
 };
 
 /// One sample.
-pub fn append(rows: &mut Batch, moment: &Moment, sample: &Sample) {
+pub fn append(rows: &mut Batch, moment: &RunOrigin, sample: &Sample) {
     for value in &sample.values {
         rows.row()
             .count(moment.run.into())

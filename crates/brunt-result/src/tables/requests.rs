@@ -3,7 +3,7 @@
 use crate::RequestRecord;
 use brunt_lake::{Batch, Coding, Column, Table};
 
-use super::Moment;
+use super::RunOrigin;
 use super::figures::OP;
 
 /// See its doc.
@@ -35,7 +35,7 @@ pub const TABLE: Table = Table {
 };
 
 /// Some requests of a run.
-pub fn append(rows: &mut Batch, moment: &Moment, requests: &[RequestRecord]) {
+pub fn append(rows: &mut Batch, moment: &RunOrigin, requests: &[RequestRecord]) {
     for request in requests {
         rows.row()
             .count(moment.run.into())

@@ -244,6 +244,7 @@ mod tests {
     /// file says. (Long because it is a table: a line for each file.)
     #[test]
     fn hosts_and_connections() {
+        // Long because it is one list of cases, best read in one place.
         let check = |faults: &[&str], said: Result<&str, &str>| {
             let mut text = "name = \"x\"\n[lab]\nhosts = [\"a\", \"b\", \"c\", \"d\", \"e\"]\n\
                 [lab.links.wan]\nbetween = [\"a\", \"b\"]\n[lab.links.lan]\nbetween = [\"b\", \"c\"]\n\

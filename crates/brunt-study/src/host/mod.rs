@@ -27,13 +27,13 @@ use crate::lab::BuiltLab;
 /// All hosts of an experiment, looked up by name.
 #[derive(Clone, Debug)]
 pub struct Hosts {
-    list: Vec<Host>,
+    list: Vec<KnownHost>,
     worker: HostName,
 }
 
 /// A host of an experiment, as far as its file says.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Host {
+pub struct KnownHost {
     /// What the file calls it.
     pub name: HostName,
     /// Its kind, and what is said of it.
@@ -71,7 +71,7 @@ impl HostMistake {
 impl Default for Hosts {
     /// This machine alone.
     fn default() -> Hosts {
-        let here = Host { name: HostName::local(), settings: HostSettings::Here(Here {}) };
+        let here = KnownHost { name: HostName::local(), settings: HostSettings::Here(Here {}) };
         Hosts { list: vec![here], worker: HostName::local() }
     }
 }
@@ -100,7 +100,9 @@ impl Hosts {
                 return Err(HostMistake::new(&path, what, "give each a name of its own"));
             }
             let cores = lab.and_then(|lab| lab.cores.get(name)).cloned();
-            hosts.list.push(Host { name: name.clone(), settings: HostSettings::LabHost(LabHost { cores }) });
+            hosts
+                .list
+                .push(KnownHost { name: name.clone(), settings: HostSettings::LabHost(LabHost { cores }) });
         }
         for (name, settings) in written {
             let path = ["hosts", name.as_str()];
@@ -138,7 +140,7 @@ impl Hosts {
             host.cores = host.cores.take().or_else(|| in_lab.cloned());
         }
         match self.list.iter_mut().find(|host| host.name == *name) {
-            None => self.list.push(Host { name: name.clone(), settings }),
+            None => self.list.push(KnownHost { name: name.clone(), settings }),
             Some(known) if known.settings.info().name == settings.info().name => known.settings = settings,
             Some(known) => {
                 let what = format!(
@@ -156,7 +158,7 @@ impl Hosts {
     ///
     /// # Errors
     /// There is none; the message has the names of all.
-    pub fn find(&self, name: &HostName) -> Result<&Host, NoHost> {
+    pub fn find(&self, name: &HostName) -> Result<&KnownHost, NoHost> {
         self.list.iter().find(|host| host.name == *name).ok_or_else(|| {
             let known: Vec<&str> = self.list.iter().map(|host| host.name.as_str()).collect();
             NoHost { name: name.clone(), known: known.join(", ") }
@@ -164,7 +166,7 @@ impl Hosts {
     }
 
     /// All of them: this machine, those of the lab in the order of the file, others by name.
-    pub fn iter(&self) -> impl Iterator<Item = &Host> {
+    pub fn iter(&self) -> impl Iterator<Item = &KnownHost> {
         self.list.iter()
     }
 
@@ -182,7 +184,7 @@ impl Hosts {
     }
 }
 
-impl Host {
+impl KnownHost {
     /// How something is started there; `lab` is the lab as it stands.
     ///
     /// # Errors

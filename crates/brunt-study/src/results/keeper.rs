@@ -15,7 +15,8 @@ use brunt_lake::{Batch, LakeError, Table, TableWriter, WriterOptions};
 use brunt_result::event::{Event, FaultRecord, RunInfo, Sample};
 use brunt_result::tables::histograms::Extent;
 use brunt_result::tables::{
-    Moment, TABLES, degradation, environment, faults, histograms, intervals, points, probes, requests, runs,
+    RunOrigin, TABLES, degradation, environment, faults, histograms, intervals, points, probes, requests,
+    runs,
 };
 
 use super::room::Room;
@@ -45,7 +46,7 @@ struct Tables(Vec<TableWriter>);
 struct Run {
     info: Arc<RunInfo>,
     /// Once the workers start.
-    moment: Option<Moment>,
+    moment: Option<RunOrigin>,
     /// From before that.
     samples: Vec<Arc<Sample>>,
     /// In place.
@@ -164,7 +165,7 @@ impl Keeper {
         }
     }
 
-    fn moment(&self) -> Option<Moment> {
+    fn moment(&self) -> Option<RunOrigin> {
         self.run.as_ref()?.moment
     }
 
@@ -177,7 +178,7 @@ impl Keeper {
                 moment.trial += 1;
             }
             None => {
-                let moment = Moment { run: run.info.order, trial: 0, origin: start };
+                let moment = RunOrigin { run: run.info.order, trial: 0, origin: start };
                 run.moment = Some(moment);
                 let rows = self.tables.of(&probes::TABLE);
                 run.samples.drain(..).for_each(|sample| probes::append(rows, &moment, &sample));

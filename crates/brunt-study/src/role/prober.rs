@@ -15,7 +15,7 @@ pub(super) const INFO: RoleInfo = RoleInfo {
 
 /// What it records.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Prober {
+pub struct ProberRole {
     /// As the file says.
     pub probes: Probes,
 }
@@ -27,12 +27,12 @@ pub(super) fn of(_serve: &Serve) -> Option<Box<dyn RoleKind>> {
 
 /// Wherever something is recorded.
 pub(super) fn unasked(cast: &dyn Cast) -> Vec<PlannedRole> {
-    let prober = || Box::new(Prober { probes: cast.probes().clone() });
+    let prober = || Box::new(ProberRole { probes: cast.probes().clone() });
     let planned = || PlannedRole { name: INFO.name.into(), host: HostName::local(), role: prober() };
     cast.probes().is_on().then(planned).into_iter().collect()
 }
 
-impl RoleKind for Prober {
+impl RoleKind for ProberRole {
     fn info(&self) -> &'static RoleInfo {
         &INFO
     }

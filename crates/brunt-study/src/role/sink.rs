@@ -13,11 +13,11 @@ pub(super) const INFO: RoleInfo = RoleInfo {
 
 /// Has no settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sink;
+pub struct SinkRole;
 
 /// Asked for by the word `tcp`.
 pub(super) fn of(serve: &Serve) -> Option<Box<dyn RoleKind>> {
-    matches!(serve, Serve::One(word) if word == "tcp").then(|| Box::new(Sink) as Box<dyn RoleKind>)
+    matches!(serve, Serve::One(word) if word == "tcp").then(|| Box::new(SinkRole) as Box<dyn RoleKind>)
 }
 
 /// None that a target did not ask for.
@@ -25,7 +25,7 @@ pub(super) fn unasked(_cast: &dyn Cast) -> Vec<PlannedRole> {
     Vec::new()
 }
 
-impl RoleKind for Sink {
+impl RoleKind for SinkRole {
     fn info(&self) -> &'static RoleInfo {
         &INFO
     }

@@ -16,13 +16,13 @@ pub(super) const INFO: RoleInfo = RoleInfo {
 
 /// What it serves.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
+pub struct TargetRole {
     luns: Vec<String>,
 }
 
 /// Whatever no other role serves is a LUN.
 pub(super) fn of(serve: &Serve) -> Option<Box<dyn RoleKind>> {
-    Some(Box::new(Target { luns: serve.words().to_vec() }))
+    Some(Box::new(TargetRole { luns: serve.words().to_vec() }))
 }
 
 /// None that a target did not ask for.
@@ -30,7 +30,7 @@ pub(super) fn unasked(_cast: &dyn Cast) -> Vec<PlannedRole> {
     Vec::new()
 }
 
-impl RoleKind for Target {
+impl RoleKind for TargetRole {
     fn info(&self) -> &'static RoleInfo {
         &INFO
     }

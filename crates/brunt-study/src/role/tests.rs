@@ -69,6 +69,6 @@ fn a_role_of_a_new_kind() {
     assert_eq!(refused.kind(), io::ErrorKind::Unsupported);
     role.stop().unwrap();
     assert_eq!(role.log(), ["it begins"]);
-    let within = start("worker", &worker::Worker, Arc::new(Shell::default()));
+    let within = start("worker", &worker::WorkerRole, Arc::new(Shell::default()));
     assert!(matches!(within, Err(RoleError::Within { .. })));
 }

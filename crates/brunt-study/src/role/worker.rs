@@ -9,7 +9,7 @@ pub(super) const INFO: RoleInfo =
 
 /// Has no settings of its own: the load says how many threads there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Worker;
+pub struct WorkerRole;
 
 /// Serves nothing.
 pub(super) fn of(_serve: &Serve) -> Option<Box<dyn RoleKind>> {
@@ -18,10 +18,10 @@ pub(super) fn of(_serve: &Serve) -> Option<Box<dyn RoleKind>> {
 
 /// In every experiment.
 pub(super) fn unasked(cast: &dyn Cast) -> Vec<PlannedRole> {
-    vec![PlannedRole { name: INFO.name.into(), host: cast.worker(), role: Box::new(Worker) }]
+    vec![PlannedRole { name: INFO.name.into(), host: cast.worker(), role: Box::new(WorkerRole) }]
 }
 
-impl RoleKind for Worker {
+impl RoleKind for WorkerRole {
     fn info(&self) -> &'static RoleInfo {
         &INFO
     }

@@ -355,6 +355,7 @@ mod tests {
     /// What a fault cost fits a terminal, whatever it was, and says what is known and what is not.
     #[test]
     fn costs_fit() {
+        // Long because it is one list of cases, best read in one place.
         let estimate =
             |mean: f64| Some(Estimate { mean, low: Some(mean / 2.0), high: Some(mean * 1.5), runs: 4 });
         let response = ResponseOverRuns {

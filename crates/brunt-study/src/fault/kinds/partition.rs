@@ -31,24 +31,24 @@ pub(super) const INFO: Info = Info {
 pub struct Partition {
     /// Keeps these two hosts of the lab apart; for several, a list in place of a name:
     /// `[["client", "gateway"], "server"]`.
-    pub partition: [Side; 2],
+    pub partition: [PartitionSide; 2],
 }
 
 /// One side of a partition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "expected the name of a host, or a list of names")]
-pub enum Side {
+pub enum PartitionSide {
     /// One host.
     One(HostName),
     /// Several, which reach each other still.
     Several(Vec<HostName>),
 }
 
-impl Side {
+impl PartitionSide {
     fn names(&self) -> &[HostName] {
         match self {
-            Side::One(name) => std::slice::from_ref(name),
-            Side::Several(names) => names,
+            PartitionSide::One(name) => std::slice::from_ref(name),
+            PartitionSide::Several(names) => names,
         }
     }
 
