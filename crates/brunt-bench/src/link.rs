@@ -386,6 +386,7 @@ impl LinkBench {
         Ok(same)
     }
 
+    // Long because each row of its table is measured with settings and a verdict of its own.
     fn speed(&self, output: &dyn Console, wrong: &mut Vec<String>) -> Result<Value, BenchError> {
         let time = Duration::from_secs(self.seconds);
         let clear = Settings::default();

@@ -66,6 +66,7 @@ impl Subcommand for Run {
         ("brunt run block-sizes.toml --output-format fio-json", "For dashboards that read fio's output"),
     ];
 
+    // Long because it is one list of what is made ready, in the order in which each needs what came before.
     fn run(self, output: &Output) -> Done {
         let (experiment, text) = read(&self.experiment)?;
         let plan = experiment.plan();

@@ -108,28 +108,7 @@ pub fn draw(state: &State, now: Nanos, look: &Look) -> Vec<String> {
     progress.put(&after);
     lines.push(progress);
 
-    match state.history.back() {
-        None => {
-            let mut waiting = line();
-            let what =
-                if state.started.is_some() { "ramping up, or no interval yet" } else { "getting ready" };
-            waiting.paint(Paint::Dim, what);
-            lines.push(waiting);
-        }
-        Some(last) => {
-            let rates: Vec<f64> = state.history.iter().map(|stretch| stretch.requests_per_second).collect();
-            lines.push(row(line(), "requests/s", &format_grouped(last.requests_per_second), &rates, true));
-            lines.push(row(line(), "MB/s", &format!("{:.1}", last.bytes_per_second / 1e6), &[], true));
-            let tails: Vec<f64> = state.history.iter().map(|stretch| stretch.p99_us.unwrap_or(0.0)).collect();
-            let p99 = last.p99_us.map_or_else(|| "-".into(), micros);
-            lines.push(row(line(), "p99", &p99, &tails, false));
-            lines.extend(kinds(&state.kinds).map(|text| {
-                let mut kind = line();
-                kind.put(&text);
-                kind
-            }));
-        }
-    }
+    lines.extend(rates(state, line));
 
     let mut troubles = line();
     let losses = state.losses();
@@ -157,6 +136,34 @@ pub fn draw(state: &State, now: Nanos, look: &Look) -> Vec<String> {
     help.paint(Paint::Dim, "Ctrl-C ends it and keeps what was measured");
     lines.push(help);
     lines.into_iter().map(|line| line.text).collect()
+}
+
+/// What the last interval brought, each figure with its time line.
+fn rates<'a>(state: &State, line: impl Fn() -> Line<'a>) -> Vec<Line<'a>> {
+    let mut lines = Vec::new();
+    match state.history.back() {
+        None => {
+            let mut waiting = line();
+            let what =
+                if state.started.is_some() { "ramping up, or no interval yet" } else { "getting ready" };
+            waiting.paint(Paint::Dim, what);
+            lines.push(waiting);
+        }
+        Some(last) => {
+            let rates: Vec<f64> = state.history.iter().map(|stretch| stretch.requests_per_second).collect();
+            lines.push(row(line(), "requests/s", &format_grouped(last.requests_per_second), &rates, true));
+            lines.push(row(line(), "MB/s", &format!("{:.1}", last.bytes_per_second / 1e6), &[], true));
+            let tails: Vec<f64> = state.history.iter().map(|stretch| stretch.p99_us.unwrap_or(0.0)).collect();
+            let p99 = last.p99_us.map_or_else(|| "-".into(), micros);
+            lines.push(row(line(), "p99", &p99, &tails, false));
+            lines.extend(kinds(&state.kinds).map(|text| {
+                let mut kind = line();
+                kind.put(&text);
+                kind
+            }));
+        }
+    }
+    lines
 }
 
 /// A figure with its name and its time line, as much of it as fits.

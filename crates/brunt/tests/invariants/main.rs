@@ -4,7 +4,10 @@
 //! A rule that does not hold everywhere yet has its exceptions here, each with a reason. The list only shrinks: a
 //! test fails when an exception no longer applies.
 
-use std::collections::BTreeSet;
+mod circles;
+mod names;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -171,7 +174,9 @@ fn shipped() -> Vec<(String, String)> {
         .into_iter()
         .map(|(path, text)| {
             let path = path.strip_prefix(crates()).unwrap().display().to_string();
-            let end = text.find("#[cfg(test)]\nmod tests").unwrap_or(text.len());
+            let tests =
+                ["", "pub ", "pub(crate) "].map(|seen| text.find(&format!("#[cfg(test)]\n{seen}mod tests")));
+            let end = tests.into_iter().flatten().min().unwrap_or(text.len());
             (path, text[..end].to_string())
         })
         .filter(|(path, _)| !is_test(path))
@@ -310,20 +315,33 @@ const DECIDED_BY_TEXT: &[(&str, &str)] = &[(
     "serde gives unknown and missing fields as text only; help alone",
 )];
 
-/// The most lines of a file, and of a function.
+/// The most lines of a file, of a function, and of one that says why it is long.
 const FILE_LINES_MAX: usize = 800;
-const FUNCTION_LINES_MAX: usize = 100;
+const FUNCTION_LINES_MAX: usize = 70;
+const FUNCTION_LINES_MAX_WITH_REASON: usize = 100;
+
+/// Whether a comment above a function, or within its head, says why it is long: "Long because".
+fn says_why_it_is_long(lines: &[&str], first: usize) -> bool {
+    let is_above = |line: &&&str| line.trim_start().starts_with("//") || line.trim_start().starts_with("#[");
+    let above = lines[..first].iter().rev().take_while(is_above).count();
+    let head = lines[first..].iter().position(|line| line.ends_with('{')).unwrap_or(0);
+    let within =
+        lines[first + head + 1..].iter().take_while(|line| line.trim_start().starts_with("//")).count();
+    let said = &lines[first - above..=first + head + within];
+    said.iter().any(|line| line.contains("Long because"))
+}
 
 #[test]
 fn files_and_functions_are_short() {
     let (mut files, mut functions) = (BTreeSet::new(), BTreeSet::new());
-    for (path, _) in shipped() {
+    for (path, code) in shipped() {
         let text = std::fs::read_to_string(crates().join(&path)).unwrap();
         let lines: Vec<&str> = text.lines().collect();
         if lines.len() > FILE_LINES_MAX {
             files.insert(path.clone());
         }
-        for (first, line) in lines.iter().enumerate() {
+        // Tests may be as long as what they list.
+        for (first, line) in lines.iter().enumerate().take(code.lines().count()) {
             let code = line.trim_start();
             let Some((before, name)) = code.split_once("fn ") else { continue };
             let is_item = before.split_whitespace().all(|word| {
@@ -337,15 +355,72 @@ fn files_and_functions_are_short() {
             // As rustfmt leaves it, a function ends at the first brace that stands where it began.
             let end = format!("{}}}", &line[..line.len() - code.len()]);
             let length = lines[first..].iter().position(|line| *line == end).map_or(1, |last| last + 1);
-            if length > FUNCTION_LINES_MAX && !lines[first].ends_with('}') {
+            let most = match says_why_it_is_long(&lines, first) {
+                true => FUNCTION_LINES_MAX_WITH_REASON,
+                false => FUNCTION_LINES_MAX,
+            };
+            if length > most && !lines[first].ends_with('}') {
                 let name = name.split(['(', '<']).next().unwrap();
                 functions.insert(format!("{path} {name}"));
             }
         }
     }
     only(LONG_FILES, &files, "no file has more than 800 lines");
-    only(LONG_FUNCTIONS, &functions, "no function has more than 100 lines");
+    only(
+        LONG_FUNCTIONS,
+        &functions,
+        "no function has more than 70 lines, or 100 where a comment says \"Long because\" and why",
+    );
 }
 
 const LONG_FILES: &[(&str, &str)] = &[];
-const LONG_FUNCTIONS: &[(&str, &str)] = &[];
+const LONG_FUNCTIONS: &[(&str, &str)] = &[
+    ("brunt-report/src/capture.rs glance", "not looked at yet"),
+    ("brunt-report/src/experiment/targets.rs section", "not looked at yet"),
+    ("brunt-result/src/degradation/mod.rs of_run", "not looked at yet"),
+];
+
+/// The most files that may import each other in a circle.
+const CIRCLE_FILES_MAX: usize = 5;
+/// Crates with a wider one, and how wide; to be cut.
+const WIDE_CIRCLES: &[(&str, usize)] = &[("brunt-capture", 6)];
+
+#[test]
+fn import_circles_are_small() {
+    let mut by_crate: BTreeMap<String, Vec<(String, String)>> = BTreeMap::new();
+    for (path, text) in shipped() {
+        let (name, below) = path.split_once("/src/").unwrap();
+        by_crate.entry(name.to_string()).or_default().push((below.to_string(), text));
+    }
+    assert!(by_crate.len() > 10, "all crates");
+    let found = |name: &str| circles::circles(&by_crate[name]);
+    assert!(by_crate.keys().any(|name| !found(name).is_empty()), "some files do import each other");
+    for name in by_crate.keys() {
+        let known = WIDE_CIRCLES.iter().find(|(known, _)| known == name);
+        let most = known.map_or(CIRCLE_FILES_MAX, |(_, most)| *most);
+        let wide: Vec<_> = found(name).into_iter().filter(|circle| circle.len() > most).collect();
+        assert!(wide.is_empty(), "{name}: more than {most} files import each other: {wide:#?}");
+    }
+}
+
+#[test]
+fn a_public_type_has_a_name_of_its_own() {
+    let mut shared = names::shared(&shipped());
+    shared.retain(|name, _| !SHARED_NAMES.contains(&name.as_str()));
+    assert!(
+        shared.is_empty(),
+        "public types of two meanings share a name, or a private type hides a public one of its crate \
+         (docs/style.md, Names): {shared:#?}"
+    );
+}
+
+/// Names that were shared when the rule came. Take a name out when its types have been told apart; add none.
+#[rustfmt::skip]
+const SHARED_NAMES: &[&str] = &[
+    "Batch", "Blocks", "Carrier", "Common", "Connection", "Device", "Direction", "Entry", "Event",
+    "Flows", "Found", "Glance", "Host", "Interval", "Kind", "Line", "Load", "Memory",
+    "Mistake", "Moment", "Moved", "Named", "Names", "Nfs3", "Nfs4", "Operations", "Order",
+    "Outcome", "Pair", "Pattern", "Place", "Queue", "Recorder", "Region", "Ring", "Role",
+    "Seen", "Sink", "Span", "Spent", "Stage", "Step", "Stream", "Table", "Target",
+    "TestOnly", "Times", "Train", "Transfer", "Transport", "Verdict", "Way", "Work", "Worker",
+];
