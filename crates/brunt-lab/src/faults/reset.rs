@@ -54,6 +54,12 @@ struct TcpCounts {
     sent: u64,
 }
 
+/// No connection was reset so far.
+pub struct NotSeenYet {
+    /// What link and hosts have counted.
+    pub counted: String,
+}
+
 impl TcpReset {
     /// `direction`: in which packets of the first host to the second leave over this link.
     pub(crate) fn new(
@@ -112,7 +118,7 @@ impl TcpReset {
     ///
     /// # Errors
     /// It is not armed, or the hosts' counters cannot be read.
-    pub fn look(&self, clock: &Clock) -> Result<Result<Proof, String>, FaultError> {
+    pub fn look(&self, clock: &Clock) -> Result<Result<Proof, NotSeenYet>, FaultError> {
         let Some(armed) = &self.armed else {
             return Err(FaultError::Misuse { fault: self.describe(), what: "it was not injected" });
         };
@@ -136,7 +142,7 @@ impl TcpReset {
         // What the sender sent itself could be what the receiver counted.
         Ok(match sent > 0 && to.resets > from.sent {
             true => Ok(Proof { at: armed.at, seen: clock.now(), what, value: Some(to.resets as f64) }),
-            false => Err(what),
+            false => Err(NotSeenYet { counted: what }),
         })
     }
 
@@ -218,7 +224,7 @@ impl Fault for TcpReset {
         loop {
             match self.look(clock)? {
                 Ok(proof) => return Ok(proof),
-                Err(seen) if clock.now() >= deadline => {
+                Err(NotSeenYet { counted: seen }) if clock.now() >= deadline => {
                     return Err(FaultError::NotShown { fault: self.describe(), seen });
                 }
                 Err(_) => std::thread::sleep(NAP),
@@ -237,7 +243,7 @@ impl Fault for TcpReset {
         self.connection_lasts().map_err(|error| not_gone(format!("a new connection failed ({error})")))?;
         match self.sent() - sent {
             0 => {
-                let seen = seen.map_or_else(|seen| seen, |proof| proof.what);
+                let seen = seen.map_or_else(|seen| seen.counted, |proof| proof.what);
                 let what = format!("{seen}; then a new connection carried both ways, and no more resets");
                 Ok(Proof { at, seen: clock.now(), what, value: None })
             }

@@ -179,8 +179,8 @@ impl FaultDriver for ResetFault {
     fn look(&mut self) -> Result<Option<Proof>, DriverError> {
         match self.fault.look(&Clock::Monotonic)? {
             Ok(proof) => Ok(Some(proof)),
-            Err(seen) => {
-                self.seen = seen;
+            Err(not_yet) => {
+                self.seen = not_yet.counted;
                 Ok(None)
             }
         }
