@@ -3,19 +3,19 @@
 //! The rule: digits only and exact; what does not fit is `None`, never another number.
 
 /// The fields of a line; blanks around each are not theirs.
-pub struct Fields<'a> {
+pub struct DelimitedFields<'a> {
     rest: Option<&'a [u8]>,
     separator: u8,
 }
 
-impl<'a> Fields<'a> {
+impl<'a> DelimitedFields<'a> {
     /// Of a line without its end.
-    pub fn new(line: &'a [u8], separator: u8) -> Fields<'a> {
-        Fields { rest: Some(line), separator }
+    pub fn new(line: &'a [u8], separator: u8) -> DelimitedFields<'a> {
+        DelimitedFields { rest: Some(line), separator }
     }
 }
 
-impl<'a> Iterator for Fields<'a> {
+impl<'a> Iterator for DelimitedFields<'a> {
     type Item = &'a [u8];
     #[inline]
     fn next(&mut self) -> Option<&'a [u8]> {
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn fields_are_trimmed() {
-        let fields: Vec<&[u8]> = Fields::new(b" 1 ;; a ", b';').collect();
+        let fields: Vec<&[u8]> = DelimitedFields::new(b" 1 ;; a ", b';').collect();
         assert_eq!(fields, [b"1".as_slice(), b"", b"a"]);
     }
 }

@@ -9,7 +9,7 @@ use brunt_core::{Histogram, Nanos};
 use serde::Serialize;
 
 use crate::distinct::{Distinct, ERROR};
-use crate::reader::Ledger;
+use crate::reader::RowLedger;
 use crate::record::{BlockRequest, Devices, TraceOp};
 
 /// Most different sizes that are counted each for itself.
@@ -22,14 +22,14 @@ const SECOND_NS: u64 = 1_000_000_000;
 
 /// What is in a trace.
 #[derive(Clone, Debug, Serialize)]
-pub struct Info {
+pub struct TraceInfo {
     /// Its format.
     pub format: &'static str,
     /// What the format leaves open, and how it was decided.
     pub format_note: &'static str,
     /// Requests, rows that could not be read, times that run backwards.
     #[serde(flatten)]
-    pub ledger: Ledger,
+    pub ledger: RowLedger,
     /// From the earliest request to the latest, in seconds.
     pub span_s: f64,
     /// Devices.
@@ -207,7 +207,7 @@ impl Summarizer {
     }
 
     /// What there was, of a trace that ended so.
-    pub fn finish(mut self, format: &crate::Format, ledger: Ledger, devices: &Devices) -> Info {
+    pub fn finish(mut self, format: &crate::Format, ledger: RowLedger, devices: &Devices) -> TraceInfo {
         self.end_second();
         let span_ns = self.most_ns.saturating_sub(self.least_ns);
         let span_s = if ledger.requests == 0 { 0.0 } else { span_ns as f64 / 1e9 };
@@ -228,7 +228,7 @@ impl Summarizer {
         let mean = ledger.requests as f64 / seconds;
         let dispersion = (self.squares / seconds - mean * mean) / mean;
         let steady = ledger.backwards == 0 && seconds >= 10.0;
-        Info {
+        TraceInfo {
             format: format.name,
             format_note: format.note,
             ledger,
@@ -268,13 +268,13 @@ mod tests {
     use super::*;
     use crate::FORMATS;
 
-    fn info(requests: &[BlockRequest], backwards: u64) -> Info {
+    fn info(requests: &[BlockRequest], backwards: u64) -> TraceInfo {
         let mut summarizer = Summarizer::default();
         // In two pieces, as a reader hands them over.
         let (first, second) = requests.split_at(requests.len() / 3);
         summarizer.add(first);
         summarizer.add(second);
-        let ledger = Ledger { requests: requests.len() as u64, backwards, ..Ledger::default() };
+        let ledger = RowLedger { requests: requests.len() as u64, backwards, ..RowLedger::default() };
         summarizer.finish(&FORMATS[0], ledger, &Devices::default())
     }
 

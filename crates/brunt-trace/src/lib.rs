@@ -14,8 +14,10 @@ mod formats;
 mod info;
 mod reader;
 mod record;
+mod table;
 
-pub use format::{Candidates, DamagedRow, Decode, FORMATS, Format, detect, format_named};
-pub use info::{Counted, Footprint, Info, Rate, Response, SizeCount, Summarizer};
-pub use reader::{Ledger, TraceError, TraceReader};
+pub use format::{DamagedRow, Decode, Format};
+pub use info::{Counted, Footprint, Rate, Response, SizeCount, Summarizer, TraceInfo};
+pub use reader::{RowLedger, TraceError, TraceReader};
 pub use record::{BlockRequest, DEVICES_MAX, Devices, TraceOp};
+pub use table::{Candidates, FORMATS, detect, format_named};

@@ -9,8 +9,9 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use crate::format::{Candidates, DamagedRow, Decode, Format, HEAD_BYTES, detect, format_named};
+use crate::format::{DamagedRow, Decode, Format};
 use crate::record::{BlockRequest, Devices};
+use crate::table::{Candidates, HEAD_BYTES, detect, format_named};
 
 /// Bytes that are unpacked and read at a time: half of a core's L2 cache.
 const PIECE_BYTES: usize = 512 << 10;
@@ -54,7 +55,7 @@ pub enum TraceError {
 
 /// What became of the rows of a trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Ledger {
+pub struct RowLedger {
     /// Requests that were read.
     pub requests: u64,
     /// Rows that could not be read.
@@ -77,7 +78,7 @@ pub struct TraceReader {
     requests: Vec<BlockRequest>,
     damaged: Vec<DamagedRow>,
     devices: Devices,
-    ledger: Ledger,
+    ledger: RowLedger,
     last_ns: u64,
     ended: bool,
 }
@@ -134,7 +135,7 @@ impl TraceReader {
             requests: Vec::new(),
             damaged: Vec::new(),
             devices: Devices::default(),
-            ledger: Ledger::default(),
+            ledger: RowLedger::default(),
             last_ns: 0,
             ended: false,
         })
@@ -151,7 +152,7 @@ impl TraceReader {
     }
 
     /// What became of the rows so far.
-    pub fn ledger(&self) -> Ledger {
+    pub fn ledger(&self) -> RowLedger {
         self.ledger
     }
 
@@ -235,7 +236,7 @@ mod tests {
         TraceReader::from_reader("x".into(), Box::new(io::Cursor::new(bytes)), None, strict)
     }
 
-    fn all(mut reader: TraceReader) -> (Vec<BlockRequest>, Ledger) {
+    fn all(mut reader: TraceReader) -> (Vec<BlockRequest>, RowLedger) {
         let mut requests = Vec::new();
         while let Some(more) = reader.next_requests().unwrap() {
             requests.extend_from_slice(more);
@@ -267,7 +268,8 @@ mod tests {
         text += &format!("nonsense\n{}\n0,8,512,w,100000", "x".repeat(PIECE_BYTES * 2));
         let (requests, ledger) = all(open(text.clone().into_bytes(), false).unwrap());
         assert_eq!(requests.len(), 100_002);
-        let expected = Ledger { requests: 100_002, damaged: 2, damaged_first: Some(100_002), backwards: 1 };
+        let expected =
+            RowLedger { requests: 100_002, damaged: 2, damaged_first: Some(100_002), backwards: 1 };
         assert_eq!(ledger, expected);
         let mut strict = open(text.into_bytes(), true).unwrap();
         let error = loop {

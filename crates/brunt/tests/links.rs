@@ -158,7 +158,11 @@ fn further_keys_of_a_link() {
     for (set, from, shown) in [
         ("loss = 1.0, loss_gap = 10", "", " missing"),
         ("loss = 0.2, loss_correlation = 0.5", "server", " missing"),
-        ("delay = \"50ms\", jitter = \"40ms\", distribution = \"two.dist\"", "", "ms on the way"),
+        (
+            "delay = \"50ms\", jitter = \"40ms\", keep_order = false, distribution = \"two.dist\"",
+            "",
+            "ms on the way",
+        ),
         ("ecn = 0.5", "client", "marked with congestion"),
         ("slow_close = \"700ms\"", "client", "to close"),
     ] {

@@ -214,7 +214,7 @@ pub enum Arrival {
         /// Requests a second to begin with.
         #[serde(default = "thousand")]
         rate: f64,
-        /// StopCondition when the answer is known to within this share of itself.
+        /// Stop when the answer is known to within this share of itself.
         #[serde(default = "two_percent")]
         tolerance: f64,
         /// The law of the times between requests.

@@ -190,30 +190,8 @@ fn notices(summary: &Summary, points: &Points<'_>) -> Vec<Notice> {
         );
         notices.push(Notice::new(Tone::Warning, text));
     }
-    let widths = summary
-        .points
-        .iter()
-        .filter_map(|point| Some((point, point.requests_per_second?.relative_half_width()?)));
-    let mut wide: Vec<(&PointSummary, f64)> = widths.filter(|(_, width)| *width > WIDE).collect();
-    wide.sort_by(|a, b| b.1.total_cmp(&a.1));
-    if let Some((point, width)) = wide.first() {
-        let text = format!(
-            "At {} of {} the interval of throughput is wider than {}; the widest is {}, at {}.",
-            wide.len(),
-            plural(summary.points.len(), "point"),
-            plus_minus(WIDE),
-            plus_minus(*width),
-            points.full_name(point)
-        );
-        notices.push(Notice::new(Tone::Warning, text));
-    }
-    let mut doubts: BTreeMap<&String, usize> = BTreeMap::new();
-    for doubt in summary.points.iter().flat_map(|point| &point.runs).flat_map(|run| &run.doubts) {
-        *doubts.entry(doubt).or_default() += 1;
-    }
-    notices.extend(doubts.into_iter().take(DOUBTS_MAX).map(|(doubt, runs)| {
-        Notice::new(Tone::Warning, format!("Doubtful in {}: {doubt}.", plural(runs, "run")))
-    }));
+    notices.extend(wide_intervals(summary, points));
+    notices.extend(doubts(summary));
     notices.extend(links::full_lines(summary, points).into_iter().map(|text| Notice::new(Tone::Note, text)));
     let mut told: Vec<&String> = summary.points.iter().flat_map(|point| &point.notes).collect();
     told.sort();
@@ -226,4 +204,36 @@ fn notices(summary: &Summary, points: &Points<'_>) -> Vec<Notice> {
         );
     }
     notices
+}
+
+/// How many intervals of throughput are wide, and the widest.
+fn wide_intervals(summary: &Summary, points: &Points<'_>) -> Option<Notice> {
+    let widths = summary
+        .points
+        .iter()
+        .filter_map(|point| Some((point, point.requests_per_second?.relative_half_width()?)));
+    let mut wide: Vec<(&PointSummary, f64)> = widths.filter(|(_, width)| *width > WIDE).collect();
+    wide.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let (point, width) = wide.first()?;
+    let text = format!(
+        "At {} of {} the interval of throughput is wider than {}; the widest is {}, at {}.",
+        wide.len(),
+        plural(summary.points.len(), "point"),
+        plus_minus(WIDE),
+        plus_minus(*width),
+        points.full_name(point)
+    );
+    Some(Notice::new(Tone::Warning, text))
+}
+
+/// What is doubtful about runs, and in how many.
+fn doubts(summary: &Summary) -> Vec<Notice> {
+    let mut doubts: BTreeMap<&String, usize> = BTreeMap::new();
+    for doubt in summary.points.iter().flat_map(|point| &point.runs).flat_map(|run| &run.doubts) {
+        *doubts.entry(doubt).or_default() += 1;
+    }
+    let found = doubts.into_iter().take(DOUBTS_MAX).map(|(doubt, runs)| {
+        Notice::new(Tone::Warning, format!("Doubtful in {}: {doubt}.", plural(runs, "run")))
+    });
+    found.collect()
 }

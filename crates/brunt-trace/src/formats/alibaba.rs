@@ -1,8 +1,8 @@
 //! Alibaba's block traces of 2020 (Li and others, IISWC '20; github.com/alibaba/block-traces): `device_id,opcode,offset,
 //! length,timestamp`. Bytes, microseconds since 1970.
 
-use super::{Lines, Row, TextRow};
-use crate::field::{Fields, number};
+use super::{RowOutcome, TextRow, TextRows};
+use crate::field::{DelimitedFields, number};
 use crate::format::Format;
 use crate::record::{BlockRequest, Devices, TraceOp};
 
@@ -13,22 +13,22 @@ pub const FORMAT: Format = Format {
     note: "",
     checked: false,
     example: b"0,R,126703661056,4096,1577808000000046\n1,W,19496058880,77824,1577808000000426\n",
-    decoder: || Box::new(Lines::new(Alibaba)),
+    decoder: || Box::new(TextRows::new(Alibaba)),
 };
 
 struct Alibaba;
 
 impl TextRow for Alibaba {
-    fn row(&mut self, line: &[u8], devices: &mut Devices) -> Row {
+    fn row(&mut self, line: &[u8], devices: &mut Devices) -> RowOutcome {
         if line.starts_with(b"device_id,") {
-            return Row::Nothing;
+            return RowOutcome::Nothing;
         }
         request(line, devices).into()
     }
 }
 
 fn request(line: &[u8], devices: &mut Devices) -> Option<BlockRequest> {
-    let mut fields = Fields::new(line, b',');
+    let mut fields = DelimitedFields::new(line, b',');
     let name = fields.next()?;
     number(name)?;
     let op = match fields.next()? {

@@ -2,8 +2,8 @@
 //! line that names the columns, then `start ; sector ; length ; op ; replay_delay ; replay_duration`. Seconds, sectors
 //! of 512 bytes; `op` begins with R or W and may go on with flags (`RA` is read-ahead).
 
-use super::{Lines, Row, TextRow};
-use crate::field::{Fields, number, seconds};
+use super::{RowOutcome, TextRow, TextRows};
+use crate::field::{DelimitedFields, number, seconds};
 use crate::format::Format;
 use crate::record::{BlockRequest, Devices, TraceOp};
 
@@ -16,7 +16,7 @@ pub const FORMAT: Format = Format {
     example: b"An example.\n\nstart ; sector; length ; op ;  replay_delay=0 ; replay_duration=0\n\
         0.000000000 ;     37766853 ;   64 ; W ; 0.0 ; 0.0\n\
         1.692237561 ;     62736768 ;   16 ; R ; 0.0 ; 0.000125\n",
-    decoder: || Box::new(Lines::new(Load { in_rows: false })),
+    decoder: || Box::new(TextRows::new(Load { in_rows: false })),
 };
 
 struct Load {
@@ -25,20 +25,20 @@ struct Load {
 }
 
 impl TextRow for Load {
-    fn row(&mut self, line: &[u8], devices: &mut Devices) -> Row {
+    fn row(&mut self, line: &[u8], devices: &mut Devices) -> RowOutcome {
         let request = request(line, devices);
         if self.in_rows || request.is_some() {
             self.in_rows = true;
             return request.into();
         }
-        let mut names = Fields::new(line, b';');
+        let mut names = DelimitedFields::new(line, b';');
         self.in_rows = names.next() == Some(b"start") && names.next() == Some(b"sector");
-        Row::Nothing
+        RowOutcome::Nothing
     }
 }
 
 fn request(line: &[u8], devices: &mut Devices) -> Option<BlockRequest> {
-    let mut fields = Fields::new(line, b';');
+    let mut fields = DelimitedFields::new(line, b';');
     let time_ns = seconds(fields.next()?)?;
     let offset_bytes = number(fields.next()?)?.checked_mul(512)?;
     let len_bytes = u32::try_from(number(fields.next()?)?.checked_mul(512)?).ok()?;

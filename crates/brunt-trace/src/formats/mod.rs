@@ -1,5 +1,5 @@
 //! The formats, one file each, and what rows of text and rows of fixed length have in common.
-//! Their table is in [`crate::format`].
+//! Their table is in [`crate::table`].
 //!
 //! The rule: a format says what a row is; which bytes are one is said here.
 
@@ -17,7 +17,7 @@ use crate::record::{BlockRequest, Devices};
 const LINE_BYTES_MAX: usize = 4096;
 
 /// What became of a row.
-pub enum Row {
+pub enum RowOutcome {
     /// A request.
     Request(BlockRequest),
     /// Nothing to do: a header, an empty line.
@@ -26,34 +26,34 @@ pub enum Row {
     Damaged,
 }
 
-impl From<Option<BlockRequest>> for Row {
-    fn from(request: Option<BlockRequest>) -> Row {
-        request.map_or(Row::Damaged, Row::Request)
+impl From<Option<BlockRequest>> for RowOutcome {
+    fn from(request: Option<BlockRequest>) -> RowOutcome {
+        request.map_or(RowOutcome::Damaged, RowOutcome::Request)
     }
 }
 
 /// A format whose rows are lines of text.
 pub trait TextRow: Send {
     /// What a line says, which is not empty.
-    fn row(&mut self, line: &[u8], devices: &mut Devices) -> Row;
+    fn row(&mut self, line: &[u8], devices: &mut Devices) -> RowOutcome;
 }
 
 /// Reads the lines of a file.
-pub struct Lines<R> {
+pub struct TextRows<R> {
     row: R,
     number: u64,
     /// The rest of a line that was too long is skipped.
     skipping: bool,
 }
 
-impl<R: TextRow> Lines<R> {
+impl<R: TextRow> TextRows<R> {
     /// At the beginning of a file.
-    pub fn new(row: R) -> Lines<R> {
-        Lines { row, number: 0, skipping: false }
+    pub fn new(row: R) -> TextRows<R> {
+        TextRows { row, number: 0, skipping: false }
     }
 }
 
-impl<R: TextRow> Decode for Lines<R> {
+impl<R: TextRow> Decode for TextRows<R> {
     fn decode(
         &mut self,
         bytes: &[u8],
@@ -83,14 +83,14 @@ impl<R: TextRow> Decode for Lines<R> {
             }
             self.number += 1;
             let row = match line.trim_ascii() {
-                _ if line.len() > LINE_BYTES_MAX => Row::Damaged,
-                [] => Row::Nothing,
+                _ if line.len() > LINE_BYTES_MAX => RowOutcome::Damaged,
+                [] => RowOutcome::Nothing,
                 text => self.row.row(text, devices),
             };
             match row {
-                Row::Request(request) => requests.push(request),
-                Row::Nothing => {}
-                Row::Damaged => damaged.push(DamagedRow { row: self.number }),
+                RowOutcome::Request(request) => requests.push(request),
+                RowOutcome::Nothing => {}
+                RowOutcome::Damaged => damaged.push(DamagedRow { row: self.number }),
             }
         }
         used
@@ -102,23 +102,23 @@ pub trait BinaryRow: Send {
     /// Their length in bytes.
     const BYTES: usize;
     /// What a record of that length says.
-    fn row(&mut self, record: &[u8], devices: &mut Devices) -> Row;
+    fn row(&mut self, record: &[u8], devices: &mut Devices) -> RowOutcome;
 }
 
 /// Reads the records of a file.
-pub struct Records<R> {
+pub struct BinaryRows<R> {
     row: R,
     number: u64,
 }
 
-impl<R: BinaryRow> Records<R> {
+impl<R: BinaryRow> BinaryRows<R> {
     /// At the beginning of a file.
-    pub fn new(row: R) -> Records<R> {
-        Records { row, number: 0 }
+    pub fn new(row: R) -> BinaryRows<R> {
+        BinaryRows { row, number: 0 }
     }
 }
 
-impl<R: BinaryRow> Decode for Records<R> {
+impl<R: BinaryRow> Decode for BinaryRows<R> {
     fn decode(
         &mut self,
         bytes: &[u8],
@@ -132,9 +132,9 @@ impl<R: BinaryRow> Decode for Records<R> {
         for record in records {
             self.number += 1;
             match self.row.row(record, devices) {
-                Row::Request(request) => requests.push(request),
-                Row::Nothing => {}
-                Row::Damaged => damaged.push(DamagedRow { row: self.number }),
+                RowOutcome::Request(request) => requests.push(request),
+                RowOutcome::Nothing => {}
+                RowOutcome::Damaged => damaged.push(DamagedRow { row: self.number }),
             }
         }
         if last && cut > 0 {

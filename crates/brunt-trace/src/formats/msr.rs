@@ -1,8 +1,8 @@
 //! MSR Cambridge (Narayanan and others, FAST '08; SNIA IOTTA 388): `Timestamp,Hostname,DiskNumber,Type,Offset,Size,
 //! ResponseTime`. Both times in Windows filetime units of 100 ns, counted from 1601; bytes.
 
-use super::{Lines, Row, TextRow};
-use crate::field::{Fields, number};
+use super::{RowOutcome, TextRow, TextRows};
+use crate::field::{DelimitedFields, number};
 use crate::format::Format;
 use crate::record::{BlockRequest, Devices, TraceOp};
 
@@ -14,7 +14,7 @@ pub const FORMAT: Format = Format {
     checked: false,
     example:
         b"128166372003061629,hm,0,Write,7014912,4096,26\n128166372016382155,hm,1,Read,1074696192,512,113\n",
-    decoder: || Box::new(Lines::new(Msr { name: Vec::new() })),
+    decoder: || Box::new(TextRows::new(Msr { name: Vec::new() })),
 };
 
 struct Msr {
@@ -23,9 +23,9 @@ struct Msr {
 }
 
 impl TextRow for Msr {
-    fn row(&mut self, line: &[u8], devices: &mut Devices) -> Row {
+    fn row(&mut self, line: &[u8], devices: &mut Devices) -> RowOutcome {
         if line.starts_with(b"Timestamp,") {
-            return Row::Nothing;
+            return RowOutcome::Nothing;
         }
         self.request(line, devices).into()
     }
@@ -33,7 +33,7 @@ impl TextRow for Msr {
 
 impl Msr {
     fn request(&mut self, line: &[u8], devices: &mut Devices) -> Option<BlockRequest> {
-        let mut fields = Fields::new(line, b',');
+        let mut fields = DelimitedFields::new(line, b',');
         let time_ns = number(fields.next()?)?.checked_mul(100)?;
         let (host, disk) = (fields.next()?, fields.next()?);
         number(disk)?;

@@ -1,8 +1,8 @@
 //! SPC trace files, revision 1.0.1 (Storage Performance Council; UMass's Financial and WebSearch): `ASU,LBA,Size,Opcode,
 //! Timestamp` and optional fields that are passed over. Seconds; the size in bytes; blanks and either case allowed.
 
-use super::{Lines, Row, TextRow};
-use crate::field::{Fields, number, seconds};
+use super::{RowOutcome, TextRow, TextRows};
+use crate::field::{DelimitedFields, number, seconds};
 use crate::format::Format;
 use crate::record::{BlockRequest, Devices, TraceOp};
 
@@ -17,19 +17,19 @@ pub const FORMAT: Format = Format {
     checked: false,
     example: b"0,20941264,8192,W,0.551706,Alpha/NT\n0,20939840,8192,W,0.554041\n\
         1,3436288,15872,W,1.250720,0x123,5.99,test\n0,7695360,4096,R,2.346628\n",
-    decoder: || Box::new(Lines::new(Spc)),
+    decoder: || Box::new(TextRows::new(Spc)),
 };
 
 struct Spc;
 
 impl TextRow for Spc {
-    fn row(&mut self, line: &[u8], devices: &mut Devices) -> Row {
+    fn row(&mut self, line: &[u8], devices: &mut Devices) -> RowOutcome {
         request(line, devices).into()
     }
 }
 
 fn request(line: &[u8], devices: &mut Devices) -> Option<BlockRequest> {
-    let mut fields = Fields::new(line, b',');
+    let mut fields = DelimitedFields::new(line, b',');
     let unit = fields.next()?;
     number(unit)?;
     let offset_bytes = number(fields.next()?)?.checked_mul(BLOCK_BYTES)?;

@@ -1,8 +1,8 @@
 //! Tencent's cloud block storage of 2018 (Zhang and others, ATC '20; SNIA IOTTA 27917): `Timestamp,Offset,Size,IOType,
 //! VolumeID`. Whole seconds since 1970, sectors of 512 bytes, 0 for reads and 1 for writes.
 
-use super::{Lines, Row, TextRow};
-use crate::field::{Fields, number};
+use super::{RowOutcome, TextRow, TextRows};
+use crate::field::{DelimitedFields, number};
 use crate::format::Format;
 use crate::record::{BlockRequest, Devices, TraceOp};
 
@@ -13,19 +13,19 @@ pub const FORMAT: Format = Format {
     note: "times are whole seconds: the requests of a second are all at its beginning, in the order of the file",
     checked: false,
     example: b"1538323199,1003027216,16,0,2313\n1538323200,12910952,128,0,1063\n",
-    decoder: || Box::new(Lines::new(Tencent)),
+    decoder: || Box::new(TextRows::new(Tencent)),
 };
 
 struct Tencent;
 
 impl TextRow for Tencent {
-    fn row(&mut self, line: &[u8], devices: &mut Devices) -> Row {
+    fn row(&mut self, line: &[u8], devices: &mut Devices) -> RowOutcome {
         request(line, devices).into()
     }
 }
 
 fn request(line: &[u8], devices: &mut Devices) -> Option<BlockRequest> {
-    let mut fields = Fields::new(line, b',');
+    let mut fields = DelimitedFields::new(line, b',');
     let time_ns = number(fields.next()?)?.checked_mul(1_000_000_000)?;
     let offset_bytes = number(fields.next()?)?.checked_mul(512)?;
     let len_bytes = u32::try_from(number(fields.next()?)?.checked_mul(512)?).ok()?;

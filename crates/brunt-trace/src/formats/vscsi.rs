@@ -2,7 +2,7 @@
 //! 32 bytes (version 1) or 40 (version 2), the version in the upper byte of a 16-bit field. Blocks of 512 bytes,
 //! microseconds.
 
-use super::{BinaryRow, Records, Row};
+use super::{BinaryRow, BinaryRows, RowOutcome};
 use crate::format::Format;
 use crate::record::{BlockRequest, Devices, TraceOp};
 
@@ -17,7 +17,7 @@ pub const FORMAT_1: Format = Format {
         0x01, //
         0x09, 0x1a, 0x8f, 0x02, 0x00, 0x00, 0x00, 0x00, 0x22, 0xcf, 0x82, 0xbe, 0x1f, 0x05, 0x00, 0x00,
     ],
-    decoder: || Box::new(Records::new(Version1)),
+    decoder: || Box::new(BinaryRows::new(Version1)),
 };
 
 /// Version 2, for the table.
@@ -33,7 +33,7 @@ pub const FORMAT_2: Format = Format {
         0x00, //
         0x32, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
     ],
-    decoder: || Box::new(Records::new(Version2)),
+    decoder: || Box::new(BinaryRows::new(Version2)),
 };
 
 struct Version1;
@@ -54,9 +54,9 @@ fn u64_at(record: &[u8], at: usize) -> u64 {
 impl BinaryRow for Version1 {
     /// u32 serial, length, segments; u16 command, version; u64 block, time.
     const BYTES: usize = 32;
-    fn row(&mut self, record: &[u8], devices: &mut Devices) -> Row {
+    fn row(&mut self, record: &[u8], devices: &mut Devices) -> RowOutcome {
         if u16_at(record, 14) >> 8 != 1 {
-            return Row::Damaged;
+            return RowOutcome::Damaged;
         }
         request(u16_at(record, 12), u32_at(record, 4), u64_at(record, 16), u64_at(record, 24), None, devices)
             .into()
@@ -66,9 +66,9 @@ impl BinaryRow for Version1 {
 impl BinaryRow for Version2 {
     /// u16 command, version; u32 serial, length, segments; u64 block, time, response time.
     const BYTES: usize = 40;
-    fn row(&mut self, record: &[u8], devices: &mut Devices) -> Row {
+    fn row(&mut self, record: &[u8], devices: &mut Devices) -> RowOutcome {
         if u16_at(record, 2) >> 8 != 2 {
-            return Row::Damaged;
+            return RowOutcome::Damaged;
         }
         let response_us = Some(u64_at(record, 32));
         let (block, time_us) = (u64_at(record, 16), u64_at(record, 24));

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use brunt_core::units::{format_grouped, format_size};
-use brunt_trace::{FORMATS, Info, Summarizer, TraceError, TraceReader, format_named};
+use brunt_trace::{FORMATS, Summarizer, TraceError, TraceInfo, TraceReader, format_named};
 
 use super::Subcommand;
 use crate::cli::{Done, Failure, Output};
@@ -20,7 +20,7 @@ pub struct Trace {
 
 #[derive(clap::Subcommand)]
 enum What {
-    Info(InfoArgs),
+    TraceInfo(InfoArgs),
 }
 
 /// Say what is in a trace: requests, span, mix, sizes, rates, footprint
@@ -50,7 +50,7 @@ impl Subcommand for Trace {
     ];
 
     fn run(self, output: &Output) -> Done {
-        let What::Info(args) = self.what;
+        let What::TraceInfo(args) = self.what;
         let format = args.format.as_deref().and_then(format_named);
         let mut reader = TraceReader::open(&args.file, format, args.strict).map_err(failure)?;
         let mut summarizer = Summarizer::default();
@@ -84,7 +84,7 @@ fn failure(error: TraceError) -> Failure {
     }
 }
 
-fn print(info: &Info, output: &Output) {
+fn print(info: &TraceInfo, output: &Output) {
     let count = |count: u64| format_grouped(count as f64);
     output.line(format_args!("format       {}", info.format));
     if !info.format_note.is_empty() {
