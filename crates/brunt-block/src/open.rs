@@ -235,7 +235,7 @@ pub(crate) fn bad_value(option: &str, value: &str, wanted: &str) -> OpenError {
 
 /// What stands before a URL's options, and they.
 pub(crate) fn split_options(text: &str) -> (&str, &str) {
-    // UrlOptions of a device in brackets are its own.
+    // Options of a device in brackets are its own.
     let outside = if text.ends_with(']') { None } else { Some(text.rfind(']').map_or(0, |at| at + 1)) };
     match outside.and_then(|from| Some(from + text[from..].rfind('?')?)) {
         // A path may have a question mark of its own; options have an equals sign.

@@ -9,7 +9,7 @@
 //! array:raid1,[memory:1GiB?fault=off],[memory:1GiB]?retry=3      devices within, in brackets
 //! ```
 //!
-//! UrlOptions follow the last `?` as `key=value` joined by `&`. UrlOptions that name a layer stack it on
+//! Options follow the last `?` as `key=value` joined by `&`. Options that name a layer stack it on
 //! the backend, the first nearest to it, and may be there several times. What is wrong is answered with what would be right.
 
 use std::sync::Arc;
