@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::Instant;
 
-use brunt_capture::trace::{Recorder, TraceOptions};
+use brunt_capture::trace::{TraceOptions, TraceRecorder};
 use brunt_capture::{Analysis, Batch, ChecksumRun, FileSource, Limits, Operation, Sink, run_file};
 
 /// Takes operations and does nothing with them.
@@ -40,7 +40,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let trace = |path: &Path| -> Result<(u64, u64), Box<dyn std::error::Error>> {
         let folder = path.with_extension("trace");
         let _ = std::fs::remove_dir_all(&folder);
-        let recorder = Recorder::create(&folder, &TraceOptions::default())?;
+        let recorder = TraceRecorder::create(&folder, &TraceOptions::default())?;
         let mut outcome = run_file(path, (Analysis::new(), recorder), Limits::default(), || false)?;
         let (analysis, recorder) = outcome.sink;
         let (summary, error) = recorder.finish(&mut outcome.ledger);

@@ -32,7 +32,7 @@ pub struct Defragmenter {
 
 /// What became of a fragment.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum Defragmented {
     /// Others are needed. So many older packets were given up on the way.
     Waiting(u64),
     /// The payload is whole.
@@ -49,7 +49,7 @@ impl Defragmenter {
         fragment: Fragment,
         payload: Payload<'_>,
         now_ns: u64,
-    ) -> Outcome {
+    ) -> Defragmented {
         let mut dropped = self.partial.len() as u64;
         self.partial.retain(|p| now_ns.saturating_sub(p.since_ns) <= WAIT_NS_MAX);
         dropped -= self.partial.len() as u64;
@@ -70,7 +70,7 @@ impl Defragmenter {
         let packet = &mut self.partial[index];
         if packet.ranges.contains(&(from, to)) {
             // The same fragment again.
-            return Outcome::Waiting(dropped);
+            return Defragmented::Waiting(dropped);
         }
         let overlaps = packet.ranges.iter().any(|&(f, t)| from < t && f < to);
         let cut = payload.bytes.len() < payload.wire_len;
@@ -84,7 +84,7 @@ impl Defragmenter {
             || packet.ranges.len() >= FRAGMENTS_MAX
         {
             self.partial.remove(index);
-            return Outcome::Lost;
+            return Defragmented::Lost;
         }
         if !fragment.more {
             packet.total = Some(to);
@@ -96,9 +96,9 @@ impl Defragmenter {
         packet.ranges.push((from, to));
         let have: u32 = packet.ranges.iter().map(|(f, t)| t - f).sum();
         if packet.total == Some(have) && packet.bytes.len() == have as usize {
-            return Outcome::Whole(self.partial.remove(index).bytes);
+            return Defragmented::Whole(self.partial.remove(index).bytes);
         }
-        Outcome::Waiting(dropped)
+        Defragmented::Waiting(dropped)
     }
 
     /// Takes a buffer back.
@@ -126,7 +126,7 @@ mod tests {
         }
     }
 
-    fn add(d: &mut Defragmenter, id: u32, offset: u32, more: bool, text: &str) -> Outcome {
+    fn add(d: &mut Defragmenter, id: u32, offset: u32, more: bool, text: &str) -> Defragmented {
         let fragment = Fragment { identification: id, offset, more };
         d.add(key(id), fragment, Payload { bytes: text.as_bytes(), wire_len: text.len() }, 0)
     }
@@ -135,12 +135,12 @@ mod tests {
     #[test]
     fn fragments() {
         let mut d = Defragmenter::default();
-        assert_eq!(add(&mut d, 1, 8, true, "ijklmnop"), Outcome::Waiting(0));
-        assert_eq!(add(&mut d, 1, 16, false, "q"), Outcome::Waiting(0));
-        assert_eq!(add(&mut d, 1, 16, false, "q"), Outcome::Waiting(0));
-        assert_eq!(add(&mut d, 1, 0, true, "abcdefgh"), Outcome::Whole(b"abcdefghijklmnopq".to_vec()));
-        assert_eq!(add(&mut d, 2, 0, true, "abcdefgh"), Outcome::Waiting(0));
-        assert_eq!(add(&mut d, 2, 4, true, "xxxxxxxx"), Outcome::Lost);
+        assert_eq!(add(&mut d, 1, 8, true, "ijklmnop"), Defragmented::Waiting(0));
+        assert_eq!(add(&mut d, 1, 16, false, "q"), Defragmented::Waiting(0));
+        assert_eq!(add(&mut d, 1, 16, false, "q"), Defragmented::Waiting(0));
+        assert_eq!(add(&mut d, 1, 0, true, "abcdefgh"), Defragmented::Whole(b"abcdefghijklmnopq".to_vec()));
+        assert_eq!(add(&mut d, 2, 0, true, "abcdefgh"), Defragmented::Waiting(0));
+        assert_eq!(add(&mut d, 2, 4, true, "xxxxxxxx"), Defragmented::Lost);
         assert_eq!(d.waiting(), 0);
     }
 

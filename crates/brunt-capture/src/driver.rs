@@ -11,7 +11,7 @@ use crate::source::{Batch, FileSource, SourceError};
 
 /// What came of a file.
 #[derive(Debug)]
-pub struct Outcome<S> {
+pub struct FileOutcome<S> {
     /// The sink, with all operations.
     pub sink: S,
     /// What was seen and lost.
@@ -31,7 +31,7 @@ pub fn run_file<S: Sink>(
     sink: S,
     limits: Limits,
     mut stop: impl FnMut() -> bool,
-) -> Result<Outcome<S>, SourceError> {
+) -> Result<FileOutcome<S>, SourceError> {
     let mut source = FileSource::open(path)?;
     let mut pipeline = Pipeline::new(sink, limits);
     let mut batch = Batch::default();
@@ -55,5 +55,5 @@ pub fn run_file<S: Sink>(
         return Err(error);
     }
     let (sink, ledger) = pipeline.finish();
-    Ok(Outcome { sink, ledger, damage, cut_bytes: source.cut_bytes() })
+    Ok(FileOutcome { sink, ledger, damage, cut_bytes: source.cut_bytes() })
 }

@@ -60,12 +60,12 @@ pub struct Message {
     /// Whether every byte was seen.
     pub whole: bool,
     /// Where it lay in the packets.
-    pub place: Place,
+    pub place: MessagePlace,
 }
 
 /// Where a message lay in the packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct MessagePlace {
     /// Bytes of data in its first packet before its header.
     pub at: u32,
     /// Bytes of the message, file data included, as its framing says.

@@ -33,7 +33,7 @@ pub mod trace;
 
 pub use analysis::{Analysed, Analysis, Glance, Report};
 pub use dissect::rpc::Body;
-pub use driver::{Outcome, run_file};
+pub use driver::{FileOutcome, run_file};
 pub use ledger::Ledger;
 pub use limits::Limits;
 pub use live::{LiveCapture, LiveError, LiveOptions, LiveReport, Transmitter};

@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::dissect::{self, Detail, rpc};
 pub(crate) use crate::key::leads_on;
-pub use crate::key::{Direction, FileKey, Message, Packet, Peers, Place, Transport};
+pub use crate::key::{Direction, FileKey, Message, MessagePlace, Packet, Peers, Transport};
 use crate::ledger::Ledger;
 
 /// The kind of an operation, of all protocols: what it is called, and which counter is its own.

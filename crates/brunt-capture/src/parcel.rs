@@ -17,26 +17,26 @@ use crate::source::PacketRef;
 
 /// Memory that packets lie in.
 #[derive(Debug)]
-pub enum Region {
+pub enum PacketMemory {
     /// A piece of a file.
     Chunk(Vec<u8>),
     /// Memory of live packets; it goes back to the kernel when nobody holds it.
     Live(Arc<LiveBlock>),
 }
 
-impl Region {
+impl PacketMemory {
     #[inline]
     fn bytes(&self, at: usize, len: usize) -> &[u8] {
         match self {
-            Region::Chunk(bytes) => &bytes[at..][..len],
-            Region::Live(block) => block.bytes(at, len),
+            PacketMemory::Chunk(bytes) => &bytes[at..][..len],
+            PacketMemory::Live(block) => block.bytes(at, len),
         }
     }
 }
 
 #[derive(Debug, Default)]
 struct Parts {
-    regions: Vec<Region>,
+    regions: Vec<PacketMemory>,
     /// One list for each parser, in the order of capture.
     lists: Vec<Vec<PacketRef>>,
 }
@@ -87,7 +87,7 @@ impl Parcel {
     }
 
     /// Takes in memory; packets refer to it by the number that this returns.
-    pub fn add_region(&mut self, region: Region) -> u16 {
+    pub fn add_region(&mut self, region: PacketMemory) -> u16 {
         self.parts.regions.push(region);
         (self.parts.regions.len() - 1) as u16
     }
@@ -95,8 +95,8 @@ impl Parcel {
     /// The piece of a file that this parcel owns, for a reader to fill.
     pub fn chunk(&mut self) -> Option<&mut Vec<u8>> {
         self.parts.regions.iter_mut().find_map(|region| match region {
-            Region::Chunk(bytes) => Some(bytes),
-            Region::Live(_) => None,
+            PacketMemory::Chunk(bytes) => Some(bytes),
+            PacketMemory::Live(_) => None,
         })
     }
 
@@ -119,7 +119,7 @@ impl Parcel {
 impl Drop for Parcel {
     fn drop(&mut self) {
         let mut parts = std::mem::take(&mut self.parts);
-        parts.regions.retain(|region| matches!(region, Region::Chunk(_)));
+        parts.regions.retain(|region| matches!(region, PacketMemory::Chunk(_)));
         parts.lists.iter_mut().for_each(Vec::clear);
         match self.home.try_send(parts) {
             Ok(()) | Err(TrySendError::Disconnected(_)) => {}
@@ -143,7 +143,7 @@ impl Pool {
         for _ in 0..count {
             let regions = match chunk_bytes {
                 0 => Vec::new(),
-                bytes => vec![Region::Chunk(vec![0; bytes])],
+                bytes => vec![PacketMemory::Chunk(vec![0; bytes])],
             };
             let parts = Parts { regions, lists: vec![Vec::new(); parsers] };
             back.send(parts).expect("the channel has room for all parcels");

@@ -8,7 +8,7 @@ use brunt_wire::net::{
 };
 use brunt_wire::pcap::CapturedPacket;
 
-use crate::defragment::{Defragmenter, Outcome};
+use crate::defragment::{Defragmented, Defragmenter};
 use crate::dissect::{Conversation, Datagram, Dissectors, Flow, Gap, Out, RecordIds, Standing};
 use crate::flow::{Connection, FlowKey, Flows, Found};
 use crate::ledger::Ledger;
@@ -236,9 +236,9 @@ impl<S: Sink> Pipeline<S> {
             protocol: ip.protocol,
         };
         match self.defragmenter.add(key, fragment, ip.payload, time_ns) {
-            Outcome::Waiting(dropped) => ledger.fragmented_packets_lost += dropped,
-            Outcome::Lost => ledger.fragmented_packets_lost += 1,
-            Outcome::Whole(bytes) => {
+            Defragmented::Waiting(dropped) => ledger.fragmented_packets_lost += dropped,
+            Defragmented::Lost => ledger.fragmented_packets_lost += 1,
+            Defragmented::Whole(bytes) => {
                 let payload = Payload { bytes: &bytes, wire_len: bytes.len() };
                 let _ = self.on_transport(ip, payload, time_ns);
                 self.defragmenter.reuse(bytes);

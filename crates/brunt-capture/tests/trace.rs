@@ -6,7 +6,9 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use brunt_capture::trace::{Anonymizer, Recorder, ReplayError, TraceOptions, TraceSummary, replay, tables};
+use brunt_capture::trace::{
+    Anonymizer, ReplayError, TraceOptions, TraceRecorder, TraceSummary, replay, tables,
+};
 use brunt_capture::{Analysis, Ledger, Limits, Pipeline, run_file, run_file_parallel};
 use brunt_lake::{Table, TableWriter, WriterOptions, read_table, reader};
 use brunt_wire::pcap::CapturedPacket;
@@ -18,7 +20,7 @@ fn record(
     folder: &Path,
     options: &TraceOptions,
 ) -> (serde_json::Value, Ledger, TraceSummary) {
-    let recorder = Recorder::create(folder, options).unwrap();
+    let recorder = TraceRecorder::create(folder, options).unwrap();
     let mut outcome = run_file(capture, (Analysis::new(), recorder), Limits::default(), || false).unwrap();
     let (analysis, recorder) = outcome.sink;
     let (summary, error) = recorder.finish(&mut outcome.ledger);
@@ -66,11 +68,11 @@ fn record_by(
     folder: &Path,
     options: &TraceOptions,
 ) -> (serde_json::Value, Ledger, TraceSummary) {
-    let recorders = Recorder::create_shared(folder, options, workers).unwrap();
+    let recorders = TraceRecorder::create_shared(folder, options, workers).unwrap();
     let sinks = recorders.into_iter().map(|recorder| (Analysis::new(), recorder)).collect();
     let mut outcome = run_file_parallel(capture, sinks, Limits::default(), None, || false).unwrap().shares;
     let (mut analyses, recorders): (Vec<_>, Vec<_>) = outcome.sinks.into_iter().unzip();
-    let (summary, error) = Recorder::finish_shared(recorders, &mut outcome.ledger);
+    let (summary, error) = TraceRecorder::finish_shared(recorders, &mut outcome.ledger);
     assert!(error.is_none(), "{error:?}");
     let mut all = analyses.remove(0);
     analyses.into_iter().for_each(|analysis| all.merge(analysis));
@@ -239,7 +241,7 @@ fn record_rounds(
     options: &TraceOptions,
 ) -> (Ledger, TraceSummary) {
     let packets = common::packets(&common::small_piece());
-    let mut recorders = Recorder::create_shared(folder, options, workers).unwrap();
+    let mut recorders = TraceRecorder::create_shared(folder, options, workers).unwrap();
     let mut ledger = Ledger::default();
     for round in 0..rounds {
         let turn = round as usize % workers;
@@ -259,7 +261,7 @@ fn record_rounds(
         recorders.insert(turn, recorder);
         ledger.merge(&mine);
     }
-    let (summary, error) = Recorder::finish_shared(recorders, &mut ledger);
+    let (summary, error) = TraceRecorder::finish_shared(recorders, &mut ledger);
     assert!(error.is_none(), "{error:?}");
     (ledger, summary)
 }
@@ -457,7 +459,7 @@ fn trouble_is_told_and_counted() {
     let folder = tempdir().unwrap();
     let options =
         TraceOptions { rows_max: 200, age_max: Duration::from_secs(3600), ..TraceOptions::default() };
-    let recorder = Recorder::create(folder.path(), &options).unwrap();
+    let recorder = TraceRecorder::create(folder.path(), &options).unwrap();
     let status = recorder.status();
     std::fs::remove_dir_all(folder.path().join("packets")).unwrap();
     let mut outcome =
@@ -469,7 +471,7 @@ fn trouble_is_told_and_counted() {
     let replayed = replay(folder.path()).unwrap();
     assert_eq!(replayed.ledger, outcome.ledger);
     assert!(replayed.notes.iter().any(|note| note.contains("found no room")), "{:?}", replayed.notes);
-    assert!(Recorder::create(folder.path(), &options).is_err(), "a folder with a trace is taken");
+    assert!(TraceRecorder::create(folder.path(), &options).is_err(), "a folder with a trace is taken");
 }
 
 /// `docs/trace.md` shows the tables as they are. With `BRUNT_WRITE_DOCS=1` the page is put

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use brunt_capture::trace::pcap::{PacketFiles, PcapOptions};
-use brunt_capture::trace::{Recorder, TraceOptions, tables};
+use brunt_capture::trace::{TraceOptions, TraceRecorder, tables};
 use brunt_capture::{Limits, run_file};
 use brunt_lake::{Batch, Kind, Table, read_table};
 use brunt_wire::pcap::{CapturedPacket, LinkType};
@@ -19,7 +19,7 @@ fn record(capture: &Path, folder: &Path) {
 }
 
 fn record_with(capture: &Path, folder: &Path, options: &TraceOptions) {
-    let recorder = Recorder::create(folder, options).unwrap();
+    let recorder = TraceRecorder::create(folder, options).unwrap();
     let mut outcome = run_file(capture, recorder, Limits::default(), || false).unwrap();
     let (_, error) = outcome.sink.finish(&mut outcome.ledger);
     assert!(error.is_none(), "{error:?}");

@@ -234,12 +234,12 @@ const RADIX_BITS_MAX: u32 = 24;
 
 /// In which order rows stand that are sorted by a column.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Order {
+pub(crate) struct RowOrder {
     rows: Vec<u32>,
     spare: Vec<u32>,
 }
 
-impl Order {
+impl RowOrder {
     /// The rows by their values in an integer column, those that are equal in it as they are. Nulls come
     /// first. `None` when they stand so already.
     ///
@@ -489,7 +489,7 @@ mod tests {
             texts.map(|(row, text)| (!batch.is_null("b", row)).then(|| text.to_string())).collect()
         };
         assert_eq!(told(&other), told(&one));
-        let mut order = Order::default();
+        let mut order = RowOrder::default();
         let (one, sorted) = (in_order(&one, "a", &mut order), in_order(&other, "a", &mut order));
         assert_eq!(told(&sorted), told(&one));
         let mut more = other.clone();
@@ -499,7 +499,7 @@ mod tests {
     }
 
     /// The rows as they would be written.
-    fn in_order(batch: &Batch, by: &str, order: &mut Order) -> Batch {
+    fn in_order(batch: &Batch, by: &str, order: &mut RowOrder) -> Batch {
         let mut ordered = batch.clone();
         if let Some(order) = order.of(batch, by) {
             for (cells, into) in batch.columns.iter().zip(&mut ordered.columns) {
@@ -524,7 +524,7 @@ mod tests {
                 .bool(some)
                 .end();
         }
-        let mut order = Order::default();
+        let mut order = RowOrder::default();
         batch = in_order(&batch, "a", &mut order);
         assert!(order.of(&batch, "a").is_none());
         assert_eq!(batch.ints("a"), [1, 1, 2, 3]);
@@ -542,7 +542,7 @@ mod tests {
             columns: &[Column::int("key", "Integers.").nullable(), Column::int("row", "Integers.")],
         };
         let mut random = brunt_core::random::Random::new(5);
-        let mut order = Order::default();
+        let mut order = RowOrder::default();
         for bits in [1, 8, 9, 17, 23, 24, 25, 64] {
             for nulls in [false, true] {
                 let base = if bits < 64 { -1000 } else { 0 };

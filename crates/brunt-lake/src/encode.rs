@@ -22,7 +22,7 @@ use parquet::file::writer::{SerializedFileWriter, SerializedPageWriter, TrackedW
 use parquet::schema::types::{ColumnDescPtr, SchemaDescriptor, Type, TypePtr};
 use std::hash::BuildHasher;
 
-use crate::batch::{Batch, Order};
+use crate::batch::{Batch, RowOrder};
 use crate::cells::{Cells, Codes, Texts, Values};
 use crate::packing;
 use crate::table::{Coding, Column, Kind, Table};
@@ -49,7 +49,7 @@ pub(crate) struct Encoder {
 pub(crate) struct Buffers {
     zstd: zstd::bulk::Compressor<'static>,
     scratch: Scratch,
-    order: Order,
+    order: RowOrder,
     /// A column in the order of the rows.
     ordered: Cells,
     /// The file that was made last.
@@ -61,7 +61,7 @@ impl Default for Buffers {
         Buffers {
             zstd: zstd::bulk::Compressor::new(ZSTD_LEVEL).expect("zstd has this level"),
             scratch: Scratch::default(),
-            order: Order::default(),
+            order: RowOrder::default(),
             ordered: Cells::new(Kind::Int),
             file: Vec::new(),
         }
@@ -98,7 +98,7 @@ impl Encoder {
         }
     }
 
-    /// Makes a file of the rows, in the order of a column if one is named ([`Order::of`]). A batch without
+    /// Makes a file of the rows, in the order of a column if one is named ([`RowOrder::of`]). A batch without
     /// rows is a file without row groups.
     pub fn encode(&self, batch: &Batch, by: Option<&str>, buffers: &mut Buffers) -> Result<(), ParquetError> {
         let Buffers { zstd, scratch, order, ordered, file } = buffers;

@@ -72,7 +72,7 @@ impl Sink for Places {
         };
         let handles = [args.handle(), second, told];
         self.handles.extend(handles.into_iter().flatten().map(|handle| handle.0.to_vec()).chain(listed));
-        let lies = |from, time_ns: u64, place: brunt_capture::operation::Place| -> Lies {
+        let lies = |from, time_ns: u64, place: brunt_capture::operation::MessagePlace| -> Lies {
             (from, time_ns / 1000, place.at as usize, place.len as usize)
         };
         let peers = operation.peers;

@@ -78,10 +78,10 @@ impl Replay<'_> {
 }
 
 /// Where a frame lies, and its length.
-type Place = (usize, usize);
+type FrameExtent = (usize, usize);
 
 /// The file's packets, one behind the other.
-fn load(file: &Path) -> Result<(Vec<u8>, Vec<Place>), BenchError> {
+fn load(file: &Path) -> Result<(Vec<u8>, Vec<FrameExtent>), BenchError> {
     let mut source = FileSource::open(file).map_err(BenchError::usage)?;
     let (mut batch, mut bytes, mut frames) = (Batch::default(), Vec::new(), Vec::new());
     while source.fill(&mut batch).map_err(BenchError::usage)? {

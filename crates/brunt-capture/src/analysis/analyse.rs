@@ -8,7 +8,7 @@ use brunt_wire::net::IpAddress;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::event::Event;
+use super::event::OperationEvent;
 use crate::key::FileKey;
 use crate::operation::ChecksumRun;
 
@@ -28,11 +28,11 @@ pub trait Analyse: Default + Debug + Serialize + DeserializeOwned {
 
     /// These come next: whoever keeps tables may look their entries up at once.
     #[inline]
-    fn look(&mut self, _events: &[Event]) {}
+    fn look(&mut self, _events: &[OperationEvent]) {}
 
     /// An operation.
     #[inline]
-    fn on_event(&mut self, _event: &Event, _noted: &mut Noted) {}
+    fn on_event(&mut self, _event: &OperationEvent, _noted: &mut Noted) {}
 
     /// A packet.
     #[inline]

@@ -7,7 +7,7 @@ use brunt_wire::net::IpAddress;
 use serde::{Deserialize, Serialize};
 
 use super::analyse::{Analyse, Noted};
-use super::event::Event;
+use super::event::OperationEvent;
 use crate::key::address;
 use crate::operation::{OperationKind, Protocol};
 
@@ -95,7 +95,7 @@ impl Analyse for Errors {
     const HELP: &'static str = "who gets which errors";
 
     #[inline]
-    fn on_event(&mut self, event: &Event, _: &mut Noted) {
+    fn on_event(&mut self, event: &OperationEvent, _: &mut Noted) {
         if let Some(status) = event.error {
             self.on_error(event, status);
         }
@@ -109,7 +109,7 @@ impl Analyse for Errors {
 
 impl Errors {
     #[cold]
-    fn on_error(&mut self, event: &Event, status: u32) {
+    fn on_error(&mut self, event: &OperationEvent, status: u32) {
         let status = Status { protocol: event.protocol, status };
         self.add((event.kind, status, event.client), 1);
     }

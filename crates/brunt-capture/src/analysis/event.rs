@@ -6,7 +6,7 @@ use crate::operation::{Direction, FileKey, Operation, OperationKind, Protocol};
 
 /// An operation reduced to what the analyses look at.
 #[derive(Clone, Copy, Debug)]
-pub struct Event {
+pub struct OperationEvent {
     /// When the call was made: nanoseconds since 1970.
     pub time_ns: u64,
     /// From call to reply, in nanoseconds; `None` without a reply.
@@ -31,11 +31,11 @@ pub struct Event {
     pub outstanding: u32,
 }
 
-impl Event {
+impl OperationEvent {
     /// An operation reduced to it.
     #[inline]
-    pub fn of(operation: &Operation<'_>) -> Event {
-        Event {
+    pub fn of(operation: &Operation<'_>) -> OperationEvent {
+        OperationEvent {
             time_ns: operation.request.first_ns,
             latency_ns: operation.latency_ns(),
             client: operation.peers.client.address,

@@ -3,7 +3,7 @@
 
 use brunt_wire::net::IpAddress;
 
-use super::hot::Load;
+use super::hot::FileLoad;
 use super::{Analysis, Latency};
 use crate::ledger::Ledger;
 use crate::operation::{FileKey, Sink};
@@ -39,9 +39,9 @@ pub struct Glance {
     /// Bytes read and written.
     pub data_bytes: [u64; 2],
     /// The files with the most operations, and their paths.
-    pub files: Vec<(FileKey, String, Load)>,
+    pub files: Vec<(FileKey, String, FileLoad)>,
     /// The clients with the most operations.
-    pub clients: Vec<(IpAddress, Load)>,
+    pub clients: Vec<(IpAddress, FileLoad)>,
 }
 
 /// A sink with analyses in it.
@@ -63,8 +63,8 @@ impl<B> Analysed for (Analysis, B) {
 }
 
 /// The heaviest of many, by operations.
-fn heaviest<T>(mut all: Vec<(T, Load)>) -> Vec<(T, Load)> {
-    let key = |entry: &(T, Load)| std::cmp::Reverse(entry.1.operations);
+fn heaviest<T>(mut all: Vec<(T, FileLoad)>) -> Vec<(T, FileLoad)> {
+    let key = |entry: &(T, FileLoad)| std::cmp::Reverse(entry.1.operations);
     if all.len() > HOT {
         all.select_nth_unstable_by_key(HOT, key);
         all.truncate(HOT);

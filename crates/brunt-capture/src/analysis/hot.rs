@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use super::Latency;
 use super::analyse::{Analyse, Noted};
 use super::bounded::{Bounded, NOWHERE, Weight};
-use super::event::Event;
+use super::event::OperationEvent;
 use super::names::Name;
 use super::sketch::spread;
 use crate::dissect::rpc::GETATTR;
@@ -28,7 +28,7 @@ const ALIGNMENT: u64 = 4096;
 
 /// What everything hot is ranked by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Load {
+pub struct FileLoad {
     /// Operations.
     pub operations: u64,
     /// Bytes of file data.
@@ -37,16 +37,16 @@ pub struct Load {
     pub time_ns: u64,
 }
 
-impl Load {
+impl FileLoad {
     #[inline]
-    fn add(&mut self, event: &Event) {
+    fn add(&mut self, event: &OperationEvent) {
         self.operations += 1;
         self.bytes += u64::from(event.bytes);
         self.time_ns += event.latency_ns.unwrap_or(0);
     }
 
     /// Adds another's.
-    pub fn merge(&mut self, other: &Load) {
+    pub fn merge(&mut self, other: &FileLoad) {
         self.operations += other.operations;
         self.bytes += other.bytes;
         self.time_ns += other.time_ns;
@@ -55,7 +55,7 @@ impl Load {
 
 /// One weight for eviction out of the three rankings: an operation counts as much as 16 KiB or
 /// as 64 us of waiting.
-impl Weight for Load {
+impl Weight for FileLoad {
     fn weight(&self) -> u64 {
         self.operations + (self.bytes >> 14) + (self.time_ns >> 16)
     }
@@ -65,7 +65,7 @@ impl Weight for Load {
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct FileEntry {
     /// How much is done to it.
-    pub load: Load,
+    pub load: FileLoad,
     /// How long that takes.
     pub latency: Option<Latency>,
     /// A hash of its name in [`Hot::names`]; zero while that was not seen. The same name comes again and
@@ -99,7 +99,7 @@ pub struct ClientEntry {
     #[serde(with = "address")]
     pub address: IpAddress,
     /// How much it does.
-    pub load: Load,
+    pub load: FileLoad,
     /// How long that takes.
     pub latency: Latency,
     /// READs and WRITEs.
@@ -115,7 +115,7 @@ pub struct ClientEntry {
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct PairEntry {
     /// How much the one does to the other.
-    pub load: Load,
+    pub load: FileLoad,
     /// Where the last READ and the last WRITE ended.
     next: [u64; 2],
     /// The file.
@@ -175,7 +175,7 @@ pub struct Hot {
     pub(super) files: Bounded<FileEntry>,
     pub(super) clients: Bounded<ClientEntry>,
     pub(super) pairs: Bounded<PairEntry>,
-    pub(super) total: Load,
+    pub(super) total: FileLoad,
     latencies: usize,
     /// By the places of `files`: what their `name_hash` stands for.
     names: Vec<Option<Name>>,
@@ -193,7 +193,7 @@ struct Stored {
     files: Bounded<FileEntry>,
     clients: Bounded<ClientEntry>,
     pairs: Bounded<PairEntry>,
-    total: Load,
+    total: FileLoad,
     names: Vec<(FileKey, u64, Name)>,
 }
 
@@ -202,7 +202,7 @@ struct StoredRef<'a> {
     files: &'a Bounded<FileEntry>,
     clients: &'a Bounded<ClientEntry>,
     pairs: &'a Bounded<PairEntry>,
-    total: Load,
+    total: FileLoad,
     names: Vec<(FileKey, u64, &'a Name)>,
 }
 
@@ -236,7 +236,7 @@ impl Default for Hot {
             files: Bounded::new(FILES_MAX),
             clients: Bounded::new(CLIENTS_MAX),
             pairs: Bounded::new(PAIRS_MAX),
-            total: Load::default(),
+            total: FileLoad::default(),
             latencies: 0,
             names: Vec::new(),
             told: Vec::with_capacity(TOLD_MAX),
@@ -251,7 +251,7 @@ impl Analyse for Hot {
     const HELP: &'static str = "which files, clients and pairs of them are hot";
 
     /// Finds the entries that these events will change, and looks at them and at the counters behind them.
-    fn look(&mut self, events: &[Event]) {
+    fn look(&mut self, events: &[OperationEvent]) {
         let mut places = std::mem::take(&mut self.places);
         places.clear();
         places.extend(events.iter().map(|event| {
@@ -278,7 +278,7 @@ impl Analyse for Hot {
     /// Adds an operation that was looked at. For READ and WRITE: whether it begins where the same client's
     /// last one on the file ended.
     #[inline]
-    fn on_event(&mut self, event: &Event, noted: &mut Noted) {
+    fn on_event(&mut self, event: &OperationEvent, noted: &mut Noted) {
         let places = self.places[noted.index];
         self.total.add(event);
         self.last_client = self.clients.place_near(places.client_key, self.last_client);

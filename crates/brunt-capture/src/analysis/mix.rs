@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Latency;
 use super::analyse::{Analyse, Noted};
-use super::event::Event;
+use super::event::OperationEvent;
 use crate::operation::OperationKind;
 
 /// One operation's figures.
@@ -73,7 +73,7 @@ impl Analyse for Mix {
     const HELP: &'static str = "which operations there are, how long each takes, how many fail";
 
     #[inline]
-    fn on_event(&mut self, event: &Event, _: &mut Noted) {
+    fn on_event(&mut self, event: &OperationEvent, _: &mut Noted) {
         let operations = &mut self.by_kind[event.kind.index()];
         operations.calls += 1;
         operations.errors += u64::from(event.error.is_some());

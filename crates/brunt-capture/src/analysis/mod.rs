@@ -1,7 +1,7 @@
 //! What the traffic means, while it goes by: each analysis looks at every operation once and
 //! keeps a sketch of bounded size. A sink of the pipeline; [`Analysis::report`] says what was
 //! found. The one rule: an operation costs a few tens of nanoseconds, so it is reduced to an
-//! [`Event`] once and each analysis gets that.
+//! [`OperationEvent`] once and each analysis gets that.
 
 mod analyse;
 mod bounded;
@@ -23,9 +23,9 @@ pub(crate) mod sketch;
 mod table;
 
 pub use analyse::{Analyse, Noted};
-pub use event::Event;
+pub use event::OperationEvent;
 pub use glance::{Analysed, Glance, OperationGlance};
-pub use hot::Load;
+pub use hot::FileLoad;
 pub use latency::Latency;
 pub use report::{Finding, Report};
 pub use sketch::HyperLogLog;
@@ -46,7 +46,7 @@ const EVENTS_PENDING: usize = 64;
 #[derive(Debug)]
 pub struct Analysis {
     pub(crate) all: Analyses,
-    pending: Vec<Event>,
+    pending: Vec<OperationEvent>,
 }
 
 impl Default for Analysis {
@@ -88,7 +88,7 @@ impl Analysis {
         self.all.on_packet(time_ns, wire_len);
     }
 
-    pub(crate) fn feed_event(&mut self, event: Event) {
+    pub(crate) fn feed_event(&mut self, event: OperationEvent) {
         self.pending.push(event);
     }
 
@@ -126,7 +126,7 @@ impl Analysis {
 
 impl Sink for Analysis {
     fn on_operation(&mut self, operation: &Operation<'_>) {
-        self.pending.push(Event::of(operation));
+        self.pending.push(OperationEvent::of(operation));
         let (server, all) = (operation.peers.server.address, &mut self.all);
         operation.each_name(&mut |file, parent, name| all.on_name(server, file, parent, name));
         self.settle_if_full();

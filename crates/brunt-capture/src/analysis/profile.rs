@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::analyse::{Analyse, Noted};
-use super::event::Event;
+use super::event::OperationEvent;
 use super::sketch::{HyperLogLog, spread};
 use crate::operation::Direction;
 
@@ -64,7 +64,7 @@ impl Analyse for Profile {
     const HELP: &'static str = "what a sizing needs: amounts, sizes, order, working set, depth";
 
     #[inline]
-    fn on_event(&mut self, event: &Event, noted: &mut Noted) {
+    fn on_event(&mut self, event: &OperationEvent, noted: &mut Noted) {
         let sequential = noted.is_sequential;
         self.operations += 1;
         self.waited_ns = self.waited_ns.saturating_add(event.latency_ns.unwrap_or(0));
@@ -148,7 +148,7 @@ mod tests {
         let mut profile = Profile::default();
         for pass in 0..3u64 {
             for i in 0..1000u64 {
-                let event = Event {
+                let event = OperationEvent {
                     time_ns: 0,
                     latency_ns: Some(2_000_000),
                     client: Default::default(),

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::analyse::{Analyse, Noted};
-use super::event::Event;
+use super::event::OperationEvent;
 use crate::operation::Direction;
 
 const INTERVALS_MAX: usize = 512;
@@ -11,7 +11,7 @@ const WIDTH_NS_MIN: u64 = 10_000_000;
 
 /// What happened in one interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Interval {
+pub struct RateInterval {
     /// Bytes on the wire.
     pub wire_bytes: u64,
     /// Operations called.
@@ -24,8 +24,8 @@ pub struct Interval {
     pub errors: u64,
 }
 
-impl Interval {
-    fn add(&mut self, other: &Interval) {
+impl RateInterval {
+    fn add(&mut self, other: &RateInterval) {
         self.wire_bytes += other.wire_bytes;
         self.operations += other.operations;
         self.read_bytes += other.read_bytes;
@@ -45,7 +45,7 @@ pub struct Rates {
     width_ns: u64,
     /// When the first interval begins, in widths.
     first: u64,
-    intervals: Vec<Interval>,
+    intervals: Vec<RateInterval>,
     /// The interval looked at last and where it begins: times come in rows, divisions cost.
     last: usize,
     last_from_ns: u64,
@@ -72,13 +72,13 @@ struct Stored {
     end_ns: u64,
     width_ns: u64,
     first: u64,
-    intervals: Vec<Interval>,
+    intervals: Vec<RateInterval>,
 }
 
 impl From<Rates> for Stored {
     fn from(rates: Rates) -> Stored {
         let Rates { start_ns, end_ns, width_ns, first, mut intervals, .. } = rates;
-        let is_empty = |interval: &Interval| *interval == Interval::default();
+        let is_empty = |interval: &RateInterval| *interval == RateInterval::default();
         intervals.truncate(intervals.iter().rposition(|interval| !is_empty(interval)).map_or(0, |at| at + 1));
         let before = intervals.iter().take_while(|interval| is_empty(interval)).count();
         intervals.drain(..before);
@@ -102,7 +102,7 @@ impl TryFrom<Stored> for Rates {
 
 impl Rates {
     #[inline]
-    fn at(&mut self, time_ns: u64) -> &mut Interval {
+    fn at(&mut self, time_ns: u64) -> &mut RateInterval {
         if time_ns.wrapping_sub(self.last_from_ns) < self.width_ns && self.last_from_ns != u64::MAX {
             return &mut self.intervals[self.last];
         }
@@ -110,7 +110,7 @@ impl Rates {
     }
 
     #[cold]
-    fn find(&mut self, time_ns: u64) -> &mut Interval {
+    fn find(&mut self, time_ns: u64) -> &mut RateInterval {
         let index = self.make_room(time_ns);
         self.last = index;
         self.last_from_ns = (self.first + index as u64) * self.width_ns;
@@ -132,9 +132,9 @@ impl Rates {
             }
             // Packets of several interfaces may come a little before the first.
             let before = (self.first - first) as usize;
-            self.intervals.splice(0..0, std::iter::repeat_n(Interval::default(), before));
+            self.intervals.splice(0..0, std::iter::repeat_n(RateInterval::default(), before));
             self.first = first;
-            self.intervals.resize((end - first) as usize, Interval::default());
+            self.intervals.resize((end - first) as usize, RateInterval::default());
             return (at - first) as usize;
         }
     }
@@ -143,7 +143,7 @@ impl Rates {
     fn fold(&mut self) {
         if !self.first.is_multiple_of(2) {
             self.first -= 1;
-            self.intervals.insert(0, Interval::default());
+            self.intervals.insert(0, RateInterval::default());
         }
         self.width_ns *= 2;
         self.first /= 2;
@@ -174,7 +174,7 @@ impl Rates {
 
     /// What happened when: from and until, in nanoseconds since 1970, and how much. The first begins with
     /// the first packet, the last ends with the last one; those between are equally long.
-    pub fn intervals(&self) -> impl Iterator<Item = (u64, u64, Interval)> {
+    pub fn intervals(&self) -> impl Iterator<Item = (u64, u64, RateInterval)> {
         let ends = (self.first + 1..).map(|index| index * self.width_ns);
         let mut count = self.intervals.len();
         // One that begins with the last packet has no length, and what is in it no rate.
@@ -203,7 +203,7 @@ impl Analyse for Rates {
     }
 
     #[inline]
-    fn on_event(&mut self, event: &Event, _: &mut Noted) {
+    fn on_event(&mut self, event: &OperationEvent, _: &mut Noted) {
         // Of a trace whose packets were deleted, calls tell how long it is.
         self.reach(event.time_ns);
         let interval = self.at(event.time_ns);

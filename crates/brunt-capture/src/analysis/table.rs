@@ -6,7 +6,7 @@ use brunt_wire::net::IpAddress;
 use serde::{Deserialize, Serialize};
 
 use super::analyse::{Analyse, Noted};
-use super::event::Event;
+use super::event::OperationEvent;
 use crate::key::FileKey;
 use crate::operation::ChecksumRun;
 
@@ -24,12 +24,12 @@ macro_rules! analyses {
 
         impl Analyses {
             #[inline]
-            pub fn look(&mut self, events: &[Event]) {
+            pub fn look(&mut self, events: &[OperationEvent]) {
                 $($(#[$attribute])* self.$name.look(events);)*
             }
 
             #[inline(always)]
-            pub fn on_event(&mut self, event: &Event, noted: &mut Noted) {
+            pub fn on_event(&mut self, event: &OperationEvent, noted: &mut Noted) {
                 $($(#[$attribute])* self.$name.on_event(event, noted);)*
             }
 

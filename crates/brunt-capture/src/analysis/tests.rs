@@ -19,7 +19,7 @@ fn feed(analysis: &mut Analysis, client: u64, time_ns: u64, random: &mut Random)
     let kinds: Vec<_> = OperationKind::all().collect();
     let protocols: Vec<_> = Protocol::all().collect();
     let direction = [None, Some(Direction::Read), Some(Direction::Write)][random.below(3) as usize];
-    let event = Event {
+    let event = OperationEvent {
         time_ns,
         latency_ns: random.chance(0.9).then(|| random.below(1 << 30)),
         client: address,

@@ -11,7 +11,9 @@ use brunt_result::OpKind;
 use super::{Claim, Counter, Dissector, Flow, Gap, Kind, Out, OwnPart, OwnTables, ProtocolInfo, Standing};
 use crate::dissect::Detail;
 use crate::limits::Limits;
-use crate::operation::{Direction, FileKey, Message, Operation, OperationKind, Peers, Place, Protocol, Sink};
+use crate::operation::{
+    Direction, FileKey, Message, MessagePlace, Operation, OperationKind, Peers, Protocol, Sink,
+};
 use crate::trace::common::{Common, RECORD};
 use crate::trace::files::Files;
 use crate::trace::rows::{Handle, Registry, Tabled};
@@ -254,7 +256,7 @@ impl Dissector for Lines {
                 *out.ledger.own::<Lines>(0) += 1;
                 continue;
             }
-            let place = Place { at, len: line.len() as u32 };
+            let place = MessagePlace { at, len: line.len() as u32 };
             let message = Message { first_ns: half.first_ns, last_ns: Some(time_ns), whole: true, place };
             self.on_line(connection, flow, message, &line[..line.len() - 1], out);
         }
@@ -288,7 +290,7 @@ mod tests {
     use super::*;
     use crate::analysis::report::text;
     use crate::operation::{ChecksumRun, Packet};
-    use crate::trace::{Recorder, TraceOptions, replay, tables};
+    use crate::trace::{TraceOptions, TraceRecorder, replay, tables};
     use crate::{Ledger, Pipeline};
     use brunt_core::random::Random;
     use brunt_lake::read_table;
@@ -395,7 +397,7 @@ mod tests {
     #[test]
     fn a_second_protocol_has_tables_of_its_own() {
         let folder = tempfile::tempdir().unwrap();
-        let recorder = Recorder::create(folder.path(), &TraceOptions::default()).unwrap();
+        let recorder = TraceRecorder::create(folder.path(), &TraceOptions::default()).unwrap();
         let mut pipeline = Pipeline::new(recorder, Limits::default());
         for (back, line) in [(false, "put name 9\n"), (true, "no 2\n")] {
             let bytes = segment(999, PORT, back, 1, line.as_bytes());

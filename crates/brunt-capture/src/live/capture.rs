@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::merge::Merge;
-use super::ring::{self, BLOCK_AGE, Fanout, ReadBlock, Ring, RingCounters};
+use super::ring::{self, BLOCK_AGE, Fanout, PacketRing, ReadBlock, RingCounters};
 use super::xdp::{self, Queue, Tap};
 use super::{LiveError, LiveOptions, Origin};
 use crate::operation::Sink;
@@ -23,7 +23,7 @@ const ASK_EVERY: Duration = Duration::from_millis(250);
 
 /// Where packets come from: rings of either kind.
 enum Source {
-    Packet(Ring),
+    Packet(PacketRing),
     Xdp(Queue),
 }
 
@@ -123,17 +123,22 @@ impl LiveCapture {
             let pool = Pool::new(XDP_PARCELS * rings.len(), parsers, 0);
             return Ok(LiveCapture { rings, taps, pool, pool_waits: 0, names, card_losses });
         }
-        let mut rings: Vec<Ring> = Vec::new();
+        let mut rings: Vec<PacketRing> = Vec::new();
         for (number, name) in (0u32..).zip(interfaces) {
             let alone = options.rings <= 1;
-            rings.push(Ring::open(name, number, options, if alone { Fanout::Alone } else { Fanout::Begin })?);
+            rings.push(PacketRing::open(
+                name,
+                number,
+                options,
+                if alone { Fanout::Alone } else { Fanout::Begin },
+            )?);
             for _ in 1..options.rings {
                 let group = rings[rings.len() - 1].group().map_err(|source| LiveError::Io {
                     interface: name.clone(),
                     what: "share the interface among rings",
                     source,
                 })?;
-                rings.push(Ring::open(name, number, options, Fanout::Join(group))?);
+                rings.push(PacketRing::open(name, number, options, Fanout::Join(group))?);
             }
         }
         for ring in &rings {

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::ring::{LiveBlock, ReadBlock};
-use crate::parcel::{Parcel, Region, Router};
+use crate::parcel::{PacketMemory, Parcel, Router};
 use crate::source::PacketRef;
 
 /// Blocks of one ring, oldest first.
@@ -59,7 +59,7 @@ impl Merge {
             };
             let (block, packets) = self.queues[index].blocks.front_mut().expect("it has a head");
             let region =
-                *regions[index].get_or_insert_with(|| parcel.add_region(Region::Live(block.clone())));
+                *regions[index].get_or_insert_with(|| parcel.add_region(PacketMemory::Live(block.clone())));
             let mut packet = packets.pop_front().expect("it has a head");
             packet.region = region;
             parcel.route(router, packet);

@@ -27,7 +27,7 @@ const NOTHING: [libc::sock_filter; 1] = [libc::sock_filter { code: 0x06, jt: 0, 
 
 /// A live interface's ring.
 #[derive(Debug)]
-pub struct Ring {
+pub struct PacketRing {
     fd: OwnedFd,
     map: Arc<RingMap>,
     block_count: usize,
@@ -91,14 +91,14 @@ pub struct ReadBlock {
     pub packets: Vec<PacketRef>,
 }
 
-impl Ring {
+impl PacketRing {
     /// Opens a ring on `name`, the capture's interface number `interface`.
     pub(super) fn open(
         name: &str,
         interface: u32,
         options: &LiveOptions,
         fanout: Fanout,
-    ) -> Result<Ring, LiveError> {
+    ) -> Result<PacketRing, LiveError> {
         let fail = |what: &'static str| {
             move |source: io::Error| LiveError::Io { interface: name.to_string(), what, source }
         };
@@ -137,7 +137,7 @@ impl Ring {
             sys::make_promiscuous(&fd, index).map_err(fail("make the interface promiscuous"))?;
         }
         sys::bind(&fd, index, ETH_P_ALL).map_err(fail("bind to the interface"))?;
-        let mut ring = Ring {
+        let mut ring = PacketRing {
             fd,
             map: Arc::new(map),
             block_count,

@@ -20,16 +20,16 @@ pub const CHECKSUMS: Table = Table {
     ],
 };
 
-struct Place;
+struct ChecksumsTable;
 
-impl Tabled for Place {
+impl Tabled for ChecksumsTable {
     const TABLE: &'static Table = &CHECKSUMS;
     const BY: WrittenBy = WrittenBy::Bulk;
 }
 
 /// The sums of a pipeline.
 pub struct Checksums {
-    table: Handle<Place>,
+    table: Handle<ChecksumsTable>,
 }
 
 impl Checksums {

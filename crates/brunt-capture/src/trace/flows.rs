@@ -29,9 +29,9 @@ const FLOWS_MAX: usize = 64 << 10;
 /// Flows that are found without their table.
 const LAST_FLOWS: usize = 64;
 
-struct Place;
+struct FlowsTable;
 
-impl Tabled for Place {
+impl Tabled for FlowsTable {
     const TABLE: &'static Table = &FLOWS;
     const REFERRED_TO: bool = true;
 }
@@ -45,7 +45,7 @@ struct FlowEnds {
 
 /// The flows of a pipeline.
 pub struct Flows {
-    table: Handle<Place>,
+    table: Handle<FlowsTable>,
     known: HashMap<FlowEnds, i64, FixedState>,
     /// Flows seen a moment ago, by a little of what they are.
     last: Box<[Option<(FlowEnds, i64)>; LAST_FLOWS]>,

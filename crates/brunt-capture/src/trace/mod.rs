@@ -28,7 +28,7 @@ pub mod tables;
 pub mod text;
 
 pub use anonymize::{Anonymizer, KeyError};
-pub use recorder::{Recorder, TraceStatus, TraceSummary};
+pub use recorder::{TraceRecorder, TraceStatus, TraceSummary};
 
 pub use replay::{ReplayError, Replayed, is_trace, replay};
 pub use store::{OnFull, OnLag, Stop, Tell, TraceOptions};

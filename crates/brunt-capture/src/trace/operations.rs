@@ -69,16 +69,16 @@ fn name(code: i64) -> &'static str {
     }
 }
 
-struct Place;
+struct OperationsTable;
 
-impl Tabled for Place {
+impl Tabled for OperationsTable {
     const TABLE: &'static Table = &OPERATIONS;
     const CODES: Option<fn(i64) -> &'static str> = Some(name);
 }
 
 /// The operations of a pipeline.
 pub struct Operations {
-    table: Handle<Place>,
+    table: Handle<OperationsTable>,
 }
 
 impl Operations {

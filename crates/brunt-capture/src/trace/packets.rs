@@ -36,9 +36,9 @@ pub const PACKETS: Table = Table {
     ],
 };
 
-struct Place;
+struct PacketsTable;
 
-impl Tabled for Place {
+impl Tabled for PacketsTable {
     const TABLE: &'static Table = &PACKETS;
     const BY: WrittenBy = WrittenBy::Bulk;
     const ORDER: Option<&'static str> = Some("flow");
@@ -46,7 +46,7 @@ impl Tabled for Place {
 
 /// The packets of a pipeline.
 pub struct Packets {
-    table: Handle<Place>,
+    table: Handle<PacketsTable>,
 }
 
 fn mac(bytes: &[u8]) -> u64 {

@@ -58,7 +58,7 @@ pub struct TraceSummary {
 pub struct TraceStatus(Arc<Shared>);
 
 impl TraceStatus {
-    /// Whether writing has ended with an error; [`Recorder::finish`] says with which.
+    /// Whether writing has ended with an error; [`TraceRecorder::finish`] says with which.
     pub fn has_failed(&self) -> bool {
         self.0.has_failed()
     }
@@ -108,7 +108,7 @@ pub(super) fn registry() -> Registry {
 }
 
 /// Fills the tables.
-pub struct Recorder {
+pub struct TraceRecorder {
     lanes: [Lane; LANES],
     shared: Arc<Shared>,
     common: Common,
@@ -121,13 +121,13 @@ pub struct Recorder {
     now_ns: u64,
 }
 
-impl std::fmt::Debug for Recorder {
+impl std::fmt::Debug for TraceRecorder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Recorder").field("pipeline", &self.common.pipeline).finish_non_exhaustive()
     }
 }
 
-impl Recorder {
+impl TraceRecorder {
     /// A new trace in `folder`, made if it is missing, for `count` pipelines that work side by side: each
     /// has a series of parts of its own.
     ///
@@ -137,7 +137,7 @@ impl Recorder {
         folder: &Path,
         options: &TraceOptions,
         count: usize,
-    ) -> Result<Vec<Recorder>, LakeError> {
+    ) -> Result<Vec<TraceRecorder>, LakeError> {
         let mut note = TableWriter::create(folder, &NOTES, WriterOptions::default())?;
         let anonymous = options.anonymizer.is_some();
         let program = concat!("brunt ", env!("CARGO_PKG_VERSION"));
@@ -145,15 +145,15 @@ impl Recorder {
         note.finish()?;
         let shared = Arc::new(Shared::new(count, options.keep_bytes));
         let options = options.share(count);
-        (0..count).map(|pipeline| Recorder::start(folder, &options, pipeline as u16, &shared)).collect()
+        (0..count).map(|pipeline| TraceRecorder::start(folder, &options, pipeline as u16, &shared)).collect()
     }
 
     /// A new trace in `folder` for one pipeline.
     ///
     /// # Errors
-    /// As [`Recorder::create_shared`].
-    pub fn create(folder: &Path, options: &TraceOptions) -> Result<Recorder, LakeError> {
-        let recorders = Recorder::create_shared(folder, options, 1)?;
+    /// As [`TraceRecorder::create_shared`].
+    pub fn create(folder: &Path, options: &TraceOptions) -> Result<TraceRecorder, LakeError> {
+        let recorders = TraceRecorder::create_shared(folder, options, 1)?;
         Ok(recorders.into_iter().next().expect("one was asked for"))
     }
 
@@ -162,7 +162,7 @@ impl Recorder {
         options: &TraceOptions,
         pipeline: u16,
         shared: &Arc<Shared>,
-    ) -> Result<Recorder, LakeError> {
+    ) -> Result<TraceRecorder, LakeError> {
         let mut registry = Registry::default();
         let groups = Groups::register(&mut registry);
         let lanes = registry.into_lanes().into_iter().enumerate();
@@ -172,7 +172,7 @@ impl Recorder {
         let lanes: [Lane; LANES] = lanes.try_into().unwrap_or_else(|_| unreachable!("one for each"));
         let rows = Rows::new(std::array::from_fn(|lane| lanes[lane].empty()));
         let hide = Pseudonyms::new(options.anonymizer.clone());
-        Ok(Recorder {
+        Ok(TraceRecorder {
             lanes,
             shared: Arc::clone(shared),
             common: Common {
@@ -201,21 +201,21 @@ impl Recorder {
     /// # Errors
     /// What went wrong first, with what there is all the same.
     pub fn finish(self, ledger: &mut Ledger) -> (TraceSummary, Option<LakeError>) {
-        Recorder::finish_shared(vec![self], ledger)
+        TraceRecorder::finish_shared(vec![self], ledger)
     }
 
     /// The same of all pipelines that write one trace; `ledger` is of all of them together.
     ///
     /// # Errors
-    /// As [`Recorder::finish`].
+    /// As [`TraceRecorder::finish`].
     ///
     /// # Panics
     /// There is none.
     pub fn finish_shared(
-        mut recorders: Vec<Recorder>,
+        mut recorders: Vec<TraceRecorder>,
         ledger: &mut Ledger,
     ) -> (TraceSummary, Option<LakeError>) {
-        recorders.iter_mut().for_each(Recorder::send_all);
+        recorders.iter_mut().for_each(TraceRecorder::send_all);
         let mut writers: Vec<Vec<TableWriter>> =
             recorders.iter_mut().flat_map(|recorder| recorder.lanes.iter_mut().map(Lane::finish)).collect();
         let shared = Arc::clone(&recorders[0].shared);
@@ -281,9 +281,9 @@ impl Recorder {
     }
 }
 
-impl Sink for Recorder {
+impl Sink for TraceRecorder {
     fn on_operation(&mut self, operation: &Operation<'_>) {
-        let Recorder { groups, common, .. } = self;
+        let TraceRecorder { groups, common, .. } = self;
         let peers = &operation.peers;
         let transport = if peers.transport == Transport::Tcp { TCP } else { UDP };
         let flow = groups.flows.number(peers.client, peers.server, transport, common);
@@ -303,7 +303,7 @@ impl Sink for Recorder {
             self.statistics_ns = Some(packet.time_ns + STATISTICS_NS);
             self.tell_statistics(packet.time_ns, &Ledger::default());
         }
-        let Recorder { groups, common, .. } = self;
+        let TraceRecorder { groups, common, .. } = self;
         let flow = packet.ends.map(|(source, destination, protocol)| {
             groups.flows.number(source, destination, protocol, common)
         });

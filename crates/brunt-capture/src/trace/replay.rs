@@ -10,7 +10,7 @@ use brunt_lake::{Batch, Column, LakeError, Table, TableReader, read_table, reade
 use brunt_wire::net::IpAddress;
 
 use super::{tables, text};
-use crate::analysis::{Analysis, Event};
+use crate::analysis::{Analysis, OperationEvent};
 use crate::dissect::rpc::{OTHER, RPC};
 use crate::ledger::Ledger;
 use crate::operation::{ChecksumRun, Direction, FileKey, OperationKind, Protocol, leads_on};
@@ -327,7 +327,7 @@ fn events<'b>(
     batch: &'b Batch,
     known: &'b Known,
     flows: &'b HashMap<i64, [IpAddress; 2]>,
-) -> impl Iterator<Item = (i64, IpAddress, Event)> + 'b {
+) -> impl Iterator<Item = (i64, IpAddress, OperationEvent)> + 'b {
     let ints = |column| batch.ints(column);
     let (ids, times, latencies) = (ints("record_id"), ints("request_first"), ints("latency_ns"));
     let (statuses, files, directions) = (ints("status"), ints("file"), ints("direction"));
@@ -338,7 +338,7 @@ fn events<'b>(
             let some = |column, values: &[i64]| (!batch.is_null(column, row)).then(|| values[row]);
             let (protocol, kind) = known.of(protocol, operation);
             let [client, server] = flows.get(&request_flows[row]).copied().unwrap_or_default();
-            let event = Event {
+            let event = OperationEvent {
                 time_ns: times[row] as u64,
                 latency_ns: some("latency_ns", latencies).map(|ns| ns as u64),
                 client,

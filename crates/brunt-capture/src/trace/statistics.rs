@@ -29,16 +29,16 @@ pub const NOTES: Table = Table {
     ],
 };
 
-struct Place;
+struct StatisticsTable;
 
-impl Tabled for Place {
+impl Tabled for StatisticsTable {
     const TABLE: &'static Table = &STATISTICS;
     const REFERRED_TO: bool = true;
 }
 
 /// The counters.
 pub struct Statistics {
-    table: Handle<Place>,
+    table: Handle<StatisticsTable>,
 }
 
 impl Statistics {

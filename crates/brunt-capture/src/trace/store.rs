@@ -201,11 +201,11 @@ impl Shared {
 }
 
 /// Rows of all tables of a lane, and the generation that they belong to.
-type Load = (u64, Vec<Chunk>);
+type LaneRows = (u64, Vec<Chunk>);
 
 /// The feeder's end of a lane.
 pub(super) struct Lane {
-    to: Option<SyncSender<Load>>,
+    to: Option<SyncSender<LaneRows>>,
     back: Receiver<Vec<Chunk>>,
     thread: Option<JoinHandle<Vec<TableWriter>>>,
     tables: Vec<Entry>,
@@ -311,7 +311,7 @@ struct Worker {
 }
 
 impl Worker {
-    fn run(mut self, from: &Receiver<Load>, give_back: &SyncSender<Vec<Chunk>>) -> Vec<TableWriter> {
+    fn run(mut self, from: &Receiver<LaneRows>, give_back: &SyncSender<Vec<Chunk>>) -> Vec<TableWriter> {
         (0..self.writers.len()).for_each(|index| self.account(index, None));
         loop {
             match from.recv_timeout(RETRY) {

@@ -16,7 +16,7 @@ use super::counters::{Counters, add, raise};
 use super::merge::{Merger, Written};
 use super::packet::{self, Ecn, Train, VNET_HEADER_BYTES};
 use super::parted::{self, Pair};
-use super::rules::{Delivery, Rules, Verdict};
+use super::rules::{Delivery, PacketFate, Rules};
 use super::schedule::Schedule;
 use super::settings::Settings;
 use super::tcp::reset::{ResetRule, Resetter};
@@ -489,12 +489,12 @@ impl Lane {
 /// Asks the rules and counts what they say; `None` when the packet does not arrive.
 fn judge(rules: &mut Rules, now: Nanos, frame_bytes: usize, counters: &Counters) -> Option<Delivery> {
     let delivery = match rules.on_packet(now, frame_bytes as u32) {
-        Verdict::Deliver(delivery) => delivery,
-        Verdict::Lost => {
+        PacketFate::Deliver(delivery) => delivery,
+        PacketFate::Lost => {
             add(&counters.lost, 1);
             return None;
         }
-        Verdict::QueueFull => {
+        PacketFate::QueueFull => {
             add(&counters.queue_full, 1);
             return None;
         }

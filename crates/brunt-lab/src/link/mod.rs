@@ -43,7 +43,7 @@ pub use loss::{Bursts, CORRELATION_MAX, LossModel};
 pub use packet::VNET_HEADER_BYTES;
 pub use presets::{PRESETS, Preset, preset};
 pub use rate::{BitRate, BitRateError};
-pub use rules::{Delivery, FRAME_OVERHEAD_BYTES, Rules, Verdict};
+pub use rules::{Delivery, FRAME_OVERHEAD_BYTES, PacketFate, Rules};
 pub use settings::{JitterShape, Settings, SettingsError, SettingsErrorKind};
 
 use driver::{Control, Driver, Wanted};

@@ -21,7 +21,7 @@ const ECN_CHANCE: u64 = 0x6563_6e00;
 
 /// What becomes of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum PacketFate {
     /// It arrives.
     Deliver(Delivery),
     /// It is lost on the way.
@@ -123,11 +123,11 @@ impl Rules {
     }
 
     /// A packet of so many bytes, Ethernet header included, came at `now`. Times do not go back.
-    pub fn on_packet(&mut self, now: Nanos, frame_bytes: u32) -> Verdict {
+    pub fn on_packet(&mut self, now: Nanos, frame_bytes: u32) -> PacketFate {
         let mut random = Random::for_part(self.seed, self.sequence);
         self.sequence += 1;
         if self.clear {
-            return Verdict::Deliver(Delivery {
+            return PacketFate::Deliver(Delivery {
                 due: now,
                 corrupt: None,
                 mark: false,
@@ -135,12 +135,12 @@ impl Rules {
                 held: false,
             });
         }
-        let Some(sent) = self.send(now, frame_bytes) else { return Verdict::QueueFull };
+        let Some(sent) = self.send(now, frame_bytes) else { return PacketFate::QueueFull };
         // In this order for ever, each drawn whether needed or not: so that one setting does not
         // change what another does to a packet.
         let [loss, turn, corrupt, bit, duplicate, reorder] = std::array::from_fn(|_| random.next_u64());
         if self.loss.takes(unit(loss), unit(turn)) {
-            return Verdict::Lost;
+            return PacketFate::Lost;
         }
         let mut due = Nanos(sent.0.saturating_add(self.travel(&mut random)));
         let held = happens(reorder, self.settings.reorder);
@@ -150,7 +150,7 @@ impl Rules {
             due = due.max(self.last_due);
             self.last_due = due;
         }
-        Verdict::Deliver(Delivery {
+        PacketFate::Deliver(Delivery {
             due,
             corrupt: happens(corrupt, self.settings.corrupt).then_some(bit),
             mark: self.marks(),
@@ -245,14 +245,14 @@ mod tests {
     }
 
     /// Fates of packets that come `gap` nanoseconds apart.
-    fn fates(text: &str, seed: u64, count: u64, gap: u64) -> Vec<Verdict> {
+    fn fates(text: &str, seed: u64, count: u64, gap: u64) -> Vec<PacketFate> {
         let mut rules = Rules::new(of(text), seed);
         (0..count).map(|number| rules.on_packet(Nanos(number * gap), 1514)).collect()
     }
 
-    fn delivery(verdict: &Verdict) -> Option<Delivery> {
+    fn delivery(verdict: &PacketFate) -> Option<Delivery> {
         match verdict {
-            Verdict::Deliver(delivery) => Some(*delivery),
+            PacketFate::Deliver(delivery) => Some(*delivery),
             _ => None,
         }
     }
@@ -286,7 +286,7 @@ mod tests {
     fn chance_follows_from_seed_and_number() {
         let lost = |text: &str, seed, gap| -> Vec<usize> {
             let fates = fates(text, seed, 20_000, gap);
-            (0..fates.len()).filter(|index| fates[*index] == Verdict::Lost).collect()
+            (0..fates.len()).filter(|index| fates[*index] == PacketFate::Lost).collect()
         };
         let first = lost("loss = 0.05", 1, 100);
         assert_eq!(first, lost("loss = 0.05", 1, 12_345));
@@ -322,7 +322,7 @@ mod tests {
         const COUNT: u64 = 400_000;
         let text = "loss_bursts = { to_bad = 0.01, to_good = 0.25 }";
         let fates = fates(text, 5, COUNT, 10);
-        let lost: Vec<bool> = fates.iter().map(|fate| *fate == Verdict::Lost).collect();
+        let lost: Vec<bool> = fates.iter().map(|fate| *fate == PacketFate::Lost).collect();
         let share = lost.iter().filter(|lost| **lost).count() as f64 / COUNT as f64;
         let bursts = lost.windows(2).filter(|pair| !pair[0] && pair[1]).count() as u64;
         // 1 / 26 in the long run; a burst of 1 / 0.25 packets. The number of bursts is what varies:
@@ -345,7 +345,7 @@ mod tests {
         assert_eq!(due, expected);
         // 15140 bytes hold nine frames of 1538 on the line and before it, and no tenth.
         assert_eq!(due.len(), 9);
-        assert!(burst[due.len()..].iter().all(|fate| *fate == Verdict::QueueFull));
+        assert!(burst[due.len()..].iter().all(|fate| *fate == PacketFate::QueueFull));
         // Later there is place again, and an idle line starts at once.
         let paced = fates(text, 1, 50, 200_000);
         for (number, fate) in paced.iter().enumerate() {
@@ -448,8 +448,8 @@ mod tests {
         const COUNT: u64 = 100_000;
         let marked = fates("loss = 0.05\nduplicate = 0.1\necn = 0.2", 4, COUNT, 1000);
         let plain = fates("loss = 0.05\nduplicate = 0.1", 4, COUNT, 1000);
-        let unmarked = |fate: &Verdict| match fate {
-            Verdict::Deliver(delivery) => Verdict::Deliver(Delivery { mark: false, ..*delivery }),
+        let unmarked = |fate: &PacketFate| match fate {
+            PacketFate::Deliver(delivery) => PacketFate::Deliver(Delivery { mark: false, ..*delivery }),
             other => *other,
         };
         assert!(marked.iter().map(unmarked).eq(plain));

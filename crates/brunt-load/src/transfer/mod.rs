@@ -28,7 +28,7 @@ use crate::record::status_of;
 use crate::{Commands, LoadCommand, Recorder};
 use data::{Data, Way};
 use input::{Input, Wanted};
-use order::{InOrder, Order, Range};
+use order::{InOrder, Range, RangeRequests};
 
 /// How often the watcher is asked.
 pub const TICK: Duration = Duration::from_millis(100);
@@ -278,7 +278,7 @@ impl Transfer {
     }
 
     /// The requests and what they carry.
-    fn requests(self, ring: &Ring, block_bytes: usize) -> Result<(Order, Data), TransferError> {
+    fn requests(self, ring: &Ring, block_bytes: usize) -> Result<(RangeRequests, Data), TransferError> {
         let op = match self.work {
             Work::Read(_) | Work::Compare(_) => Op::Read,
             Work::Write(_) | Work::Copy { .. } => Op::Write,
@@ -309,10 +309,10 @@ impl Transfer {
                 let input = Input::new(input, wanted).map_err(TransferError::Input)?;
                 let input = Rc::new(RefCell::new(input));
                 let data = Data::new(Way::Input(Rc::clone(&input)), None);
-                return Ok((Order { range, input: Some(input) }, data));
+                return Ok((RangeRequests { range, input: Some(input) }, data));
             }
         };
-        Ok((Order { range, input: None }, data))
+        Ok((RangeRequests { range, input: None }, data))
     }
 }
 

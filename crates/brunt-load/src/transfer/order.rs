@@ -127,12 +127,12 @@ impl Sequence for Range {
 }
 
 /// The requests of a range; of a write from an input as far as that goes.
-pub struct Order {
+pub struct RangeRequests {
     pub range: Range,
     pub input: Option<Rc<RefCell<Input>>>,
 }
 
-impl Sequence for Order {
+impl Sequence for RangeRequests {
     type Request = Planned;
 
     fn starts(&mut self, start: Nanos) {
@@ -163,7 +163,7 @@ impl Sequence for Order {
     }
 }
 
-impl Order {
+impl RangeRequests {
     /// What came of the input, if there is one; `goes_on` says whether to wait for its end.
     ///
     /// # Errors

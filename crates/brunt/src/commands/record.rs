@@ -8,7 +8,7 @@ use brunt_capture::Ledger;
 use brunt_capture::analysis::report;
 use brunt_capture::parallel::PARCELS_EACH;
 use brunt_capture::trace::pcap::{PacketLane, PacketTap, PcapOptions, PcapStatus};
-use brunt_capture::trace::{Anonymizer, OnFull, OnLag, Recorder, TraceOptions, TraceStatus, replay};
+use brunt_capture::trace::{Anonymizer, OnFull, OnLag, TraceOptions, TraceRecorder, TraceStatus, replay};
 use brunt_core::quantity::{Size, Span};
 use brunt_result::capture::Report;
 use serde_json::Value;
@@ -87,7 +87,7 @@ impl KeepArgs {
         }
         let recorders = self.recorders(workers, output)?;
         Ok(Keeper {
-            status: recorders.first().map(Recorder::status),
+            status: recorders.first().map(TraceRecorder::status),
             recorders,
             lane: self.lane(kind, output)?,
             keep: self.clone(),
@@ -123,7 +123,7 @@ impl KeepArgs {
     }
 
     /// Begins the trace, if one is asked for.
-    fn recorders(&self, workers: usize, output: &Output) -> Result<Vec<Recorder>, Failure> {
+    fn recorders(&self, workers: usize, output: &Output) -> Result<Vec<TraceRecorder>, Failure> {
         let Some(folder) = &self.out else { return Ok(Vec::new()) };
         let anonymizer = self.anonymize.as_deref().map(Anonymizer::from_file).transpose();
         let (tell, stop) = (output.clone(), output.clone());
@@ -138,7 +138,7 @@ impl KeepArgs {
             stop: Arc::new(move || stop.is_interrupted()),
             ..TraceOptions::default()
         };
-        Recorder::create_shared(folder, &options, workers)
+        TraceRecorder::create_shared(folder, &options, workers)
             .map_err(|error| Failure::usage(error).advise("Choose another folder with --out"))
     }
 }
@@ -162,7 +162,7 @@ pub(super) enum Kind {
 
 /// What is being kept of a capture.
 pub(super) struct Keeper {
-    recorders: Vec<Recorder>,
+    recorders: Vec<TraceRecorder>,
     status: Option<TraceStatus>,
     lane: Option<PacketLane>,
     keep: KeepArgs,
@@ -171,7 +171,7 @@ pub(super) struct Keeper {
 impl Keeper {
     /// What writes the trace, for each parser; none without `--out`. They come back to
     /// [`Keeper::finish`].
-    pub(super) fn recorders(&mut self) -> Vec<Recorder> {
+    pub(super) fn recorders(&mut self) -> Vec<TraceRecorder> {
         std::mem::take(&mut self.recorders)
     }
 
@@ -197,7 +197,7 @@ impl Keeper {
     /// The capture is over: writes what is left. What the report says of it, and what went wrong.
     pub(super) fn finish(
         self,
-        recorders: Vec<Recorder>,
+        recorders: Vec<TraceRecorder>,
         ledger: &mut Ledger,
         output: &Output,
     ) -> (Extra, Option<Failure>) {
@@ -235,13 +235,13 @@ impl Keeper {
 type Extra = Vec<(&'static str, Value)>;
 
 fn finish_trace(
-    recorders: Vec<Recorder>,
+    recorders: Vec<TraceRecorder>,
     folder: &Path,
     ledger: &mut Ledger,
     extra: &mut Extra,
     output: &Output,
 ) -> Option<Failure> {
-    let (summary, error) = Recorder::finish_shared(recorders, ledger);
+    let (summary, error) = TraceRecorder::finish_shared(recorders, ledger);
     output.note(format_args!(
         "{}: {} rows in {} parts, {} bytes: {:.1} times smaller than the packets on the wire",
         folder.display(),

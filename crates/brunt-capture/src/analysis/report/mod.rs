@@ -11,10 +11,10 @@ pub use brunt_result::capture::*;
 pub use text::text;
 
 use super::duplicates::Duplicates;
-use super::hot::{ClientEntry, Hot, Load};
+use super::hot::{ClientEntry, FileLoad, Hot};
 use super::mix::{Mix, Operations};
 use super::profile::{Profile, Transfers};
-use super::rates::{Interval, Rates};
+use super::rates::{RateInterval, Rates};
 use super::{Analysis, Latency, findings};
 use crate::ledger::Ledger;
 use crate::operation::FileKey;
@@ -38,15 +38,15 @@ fn latency_row(latency: &Latency) -> LatencyRow {
 
 /// Ranks `all` by operations, bytes and time; `name` is asked for the top only.
 fn rank<T: Copy + Ord>(
-    all: Vec<(T, Load, Option<&Latency>)>,
-    total: &Load,
+    all: Vec<(T, FileLoad, Option<&Latency>)>,
+    total: &FileLoad,
     forgotten: u64,
     name: impl Fn(T) -> String,
 ) -> Ranking {
     let mut order: Vec<usize> = (0..all.len()).collect();
     let mut top: Vec<usize> = Vec::new();
     let mut shares = [0.0; 2];
-    let keys: [fn(&Load) -> u64; 3] = [|l| l.operations, |l| l.bytes, |l| l.time_ns];
+    let keys: [fn(&FileLoad) -> u64; 3] = [|l| l.operations, |l| l.bytes, |l| l.time_ns];
     for (which, key) in keys.into_iter().enumerate() {
         // Equal ones in an order that does not depend on who was seen first.
         let place = |&i: &usize| (std::cmp::Reverse(key(&all[i].1)), all[i].0);
@@ -123,8 +123,8 @@ impl Analysis {
 }
 
 /// Directories with what is done to the files directly in them.
-fn directories(hot: &Hot) -> Vec<(FileKey, Load, Option<&Latency>)> {
-    let mut directories: HashMap<FileKey, Load> = HashMap::new();
+fn directories(hot: &Hot) -> Vec<(FileKey, FileLoad, Option<&Latency>)> {
+    let mut directories: HashMap<FileKey, FileLoad> = HashMap::new();
     for (file, name) in hot.named_files() {
         if let Some(parent) = name.and_then(|name| name.parent) {
             directories.entry(parent).or_default().merge(&file.load);
@@ -188,7 +188,7 @@ fn misaligned_rows(hot: &Hot) -> Vec<MisalignedRow> {
 
 fn interval_rows(rates: &Rates) -> Vec<IntervalRow> {
     let start_ns = rates.start_ns();
-    let row = |(from_ns, until_ns, i): (u64, u64, Interval)| IntervalRow {
+    let row = |(from_ns, until_ns, i): (u64, u64, RateInterval)| IntervalRow {
         from_s: (from_ns - start_ns) as f64 / 1e9,
         width_s: (until_ns - from_ns) as f64 / 1e9,
         operations: i.operations,

@@ -12,7 +12,7 @@ use super::data::{DataTarget, emit_run, sum_whole};
 use super::programs::{self, Received};
 use crate::checksum::BlockSums;
 use crate::dissect::{Flow, Out};
-use crate::operation::{Peers, Place, Sink};
+use crate::operation::{MessagePlace, Peers, Sink};
 
 /// Bytes of a call's head that are kept until its reply comes. SYMLINK with two long names
 /// and a path stays below it.
@@ -64,7 +64,7 @@ pub enum Begun {
 struct Seen {
     first_ns: u64,
     last_ns: Option<u64>,
-    place: Place,
+    place: MessagePlace,
 }
 
 /// A message that is over.
@@ -83,7 +83,7 @@ pub struct MessageEnd<'a> {
     /// When its last byte was seen, if it was.
     pub last_ns: Option<u64>,
     /// Where it lay.
-    pub place: Place,
+    pub place: MessagePlace,
     /// Set when [`Matcher::begin`] registered it.
     pub token: Option<Token>,
 }
@@ -95,7 +95,7 @@ pub(super) struct Slot {
     pub record_id: u64,
     pub first_ns: u64,
     pub last_ns: Option<u64>,
-    pub place: Place,
+    pub place: MessagePlace,
     pub peers: Peers,
     /// The header in `message`, read when the call was registered.
     header: rpc::CallLayout,
@@ -242,7 +242,7 @@ impl Matcher {
                             Some(token)
                         }
                         None => {
-                            let seen = Seen { first_ns, last_ns: None, place: Place::default() };
+                            let seen = Seen { first_ns, last_ns: None, place: MessagePlace::default() };
                             self.register(flow, &call, bytes, elided_at, true, &seen, out)
                         }
                     }

@@ -25,7 +25,7 @@ pub(crate) use programs::OTHER as RPC;
 
 use super::{Claim, Counter, Datagram, Dissector, Flow, Gap, Kind, Out, OwnPart, ProtocolInfo, Standing};
 use crate::limits::Limits;
-use crate::operation::{FileKey, Operation, Place, Sink};
+use crate::operation::{FileKey, MessagePlace, Operation, Sink};
 use matcher::{Matcher, MessageEnd};
 use records::{Records, Step};
 
@@ -154,7 +154,7 @@ impl Dissector for Rpc {
             data_missing: 0,
             first_ns: datagram.time_ns,
             last_ns: Some(datagram.time_ns),
-            place: Place { at: 0, len: datagram.wire_len },
+            place: MessagePlace { at: 0, len: datagram.wire_len },
             token: None,
         };
         self.matcher.end(flow, &message, out)

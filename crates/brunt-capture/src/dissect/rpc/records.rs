@@ -13,7 +13,7 @@ use super::matcher::{Begun, Matcher, MessageEnd, Token};
 use super::{REPLIES_ALONE, Rpc};
 use crate::checksum::BlockSums;
 use crate::dissect::{Flow, Gap, Out, Standing};
-use crate::operation::{Place, Sink};
+use crate::operation::{MessagePlace, Sink};
 
 /// The longest fragment that is believed: 16 MiB of data and its head.
 const FRAGMENT_BYTES_MAX: u32 = (16 << 20) + (64 << 10);
@@ -72,7 +72,7 @@ struct Open {
     /// How long `head` has to be before it is looked at again.
     want: usize,
     first_ns: u64,
-    place: Place,
+    place: MessagePlace,
     token: Option<Token>,
     damaged: bool,
     data_missing: u32,
@@ -191,7 +191,7 @@ impl Records {
             (RecordMark::from_bytes(self.mark), &bytes[taken..])
         };
         let first = self.open.phase == Phase::Closed;
-        let place = Place { at: self.piece_len.saturating_sub(rest.len()) as u32, len: mark.len };
+        let place = MessagePlace { at: self.piece_len.saturating_sub(rest.len()) as u32, len: mark.len };
         if mark.len > FRAGMENT_BYTES_MAX || (first && mark.last && mark.len < REPLY_BYTES_MIN - 4) {
             self.lose(step);
             return rest;

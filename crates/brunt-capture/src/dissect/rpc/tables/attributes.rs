@@ -58,24 +58,24 @@ pub const PRE_OP_ATTRIBUTES: Table = Table {
     ],
 };
 
-struct AttributesPlace;
+struct AttributesTable;
 
-impl Tabled for AttributesPlace {
+impl Tabled for AttributesTable {
     const TABLE: &'static Table = &ATTRIBUTES;
     const BY: WrittenBy = WrittenBy::Bulk;
     const ORDER: Option<&'static str> = Some("fileid");
 }
 
-struct BeforePlace;
+struct BeforeTable;
 
-impl Tabled for BeforePlace {
+impl Tabled for BeforeTable {
     const TABLE: &'static Table = &PRE_OP_ATTRIBUTES;
     const BY: WrittenBy = WrittenBy::Bulk;
 }
 
 /// Whose attributes: the values of `role`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
+pub enum AttributesOf {
     Object = 0,
     Directory = 1,
     SecondDirectory = 2,
@@ -84,8 +84,8 @@ pub enum Role {
 
 /// The attributes of a pipeline.
 pub struct Attributes {
-    attributes: Handle<AttributesPlace>,
-    before: Handle<BeforePlace>,
+    attributes: Handle<AttributesTable>,
+    before: Handle<BeforeTable>,
     told: LastTold<v3::Attributes>,
 }
 
@@ -104,7 +104,7 @@ impl Attributes {
     pub fn record(
         &mut self,
         id: i64,
-        role: Role,
+        role: AttributesOf,
         entry: Option<i64>,
         file: Option<i64>,
         attributes: Option<&v3::Attributes>,
@@ -145,7 +145,14 @@ impl Attributes {
     }
 
     /// Those before an operation and after it.
-    pub fn record_wcc(&mut self, id: i64, role: Role, file: Option<i64>, wcc: &Wcc<'_>, common: &mut Common) {
+    pub fn record_wcc(
+        &mut self,
+        id: i64,
+        role: AttributesOf,
+        file: Option<i64>,
+        wcc: &Wcc<'_>,
+        common: &mut Common,
+    ) {
         if let Some(before) = wcc.before
             && (common.repeats_attributes || !self.is_told(file, before))
         {

@@ -62,22 +62,22 @@ pub const CALLER_GROUPS: Table = Table {
 /// Credentials that are known to be in the trace: beyond it all are told again.
 const CALLERS_MAX: usize = 64 << 10;
 
-struct CallsPlace;
+struct CallsTable;
 
-impl Tabled for CallsPlace {
+impl Tabled for CallsTable {
     const TABLE: &'static Table = &RPC_CALLS;
 }
 
-struct CallersPlace;
+struct CallersTable;
 
-impl Tabled for CallersPlace {
+impl Tabled for CallersTable {
     const TABLE: &'static Table = &CALLERS;
     const REFERRED_TO: bool = true;
 }
 
-struct GroupsPlace;
+struct GroupsTable;
 
-impl Tabled for GroupsPlace {
+impl Tabled for GroupsTable {
     const TABLE: &'static Table = &CALLER_GROUPS;
     const REFERRED_TO: bool = true;
 }
@@ -92,9 +92,9 @@ struct Caller {
 
 /// The calls of a pipeline, and who made them.
 pub struct Calls {
-    calls: Handle<CallsPlace>,
-    callers: Handle<CallersPlace>,
-    groups: Handle<GroupsPlace>,
+    calls: Handle<CallsTable>,
+    callers: Handle<CallersTable>,
+    groups: Handle<GroupsTable>,
     /// Callers that are known to be in the trace, by a hash of their credentials.
     known: HashMap<u64, Option<Caller>, FixedState>,
     next: u64,

@@ -43,9 +43,9 @@ pub const FILESYSTEMS: Table = Table {
     ],
 };
 
-struct Place;
+struct FilesystemsTable;
 
-impl Tabled for Place {
+impl Tabled for FilesystemsTable {
     const TABLE: &'static Table = &FILESYSTEMS;
 }
 
@@ -58,7 +58,7 @@ const PATHCONF_AT: usize = 17;
 
 /// The file systems of a pipeline.
 pub struct Filesystems {
-    table: Handle<Place>,
+    table: Handle<FilesystemsTable>,
 }
 
 impl Filesystems {

@@ -5,7 +5,7 @@ use brunt_lake::{Coding, Column, Table};
 use brunt_wire::net::IpAddress;
 use brunt_wire::nfs::v3::{self, CreateHow, NodeKind, ResultBody, SetAttributes, SetTime};
 
-use super::attributes::{Attributes, Role};
+use super::attributes::{Attributes, AttributesOf};
 use super::filesystems::Filesystems;
 use super::nanos;
 use crate::key::FileKey;
@@ -94,33 +94,33 @@ pub const ENTRIES: Table = Table {
     ],
 };
 
-struct SetattrsPlace;
+struct SetattrsTable;
 
-impl Tabled for SetattrsPlace {
+impl Tabled for SetattrsTable {
     const TABLE: &'static Table = &SETATTRS;
 }
 
-struct TransfersPlace;
+struct TransfersTable;
 
-impl Tabled for TransfersPlace {
+impl Tabled for TransfersTable {
     const TABLE: &'static Table = &TRANSFERS;
 }
 
-struct AccessesPlace;
+struct AccessesTable;
 
-impl Tabled for AccessesPlace {
+impl Tabled for AccessesTable {
     const TABLE: &'static Table = &ACCESSES;
 }
 
-struct ListingsPlace;
+struct ListingsTable;
 
-impl Tabled for ListingsPlace {
+impl Tabled for ListingsTable {
     const TABLE: &'static Table = &LISTINGS;
 }
 
-struct EntriesPlace;
+struct EntriesTable;
 
-impl Tabled for EntriesPlace {
+impl Tabled for EntriesTable {
     const TABLE: &'static Table = &ENTRIES;
 }
 
@@ -165,11 +165,11 @@ struct Subjects {
 
 /// The calls of NFSv3 of a pipeline.
 pub struct Nfs3 {
-    setattrs: Handle<SetattrsPlace>,
-    transfers: Handle<TransfersPlace>,
-    accesses: Handle<AccessesPlace>,
-    listings: Handle<ListingsPlace>,
-    entries: Handle<EntriesPlace>,
+    setattrs: Handle<SetattrsTable>,
+    transfers: Handle<TransfersTable>,
+    accesses: Handle<AccessesTable>,
+    listings: Handle<ListingsTable>,
+    entries: Handle<EntriesTable>,
     attributes: Attributes,
     filesystems: Filesystems,
 }
@@ -217,23 +217,23 @@ impl Nfs3 {
         match results {
             ResultBody::Empty => {}
             ResultBody::Failed { attributes, wcc } => {
-                to.record(id, Role::Object, None, file, *attributes, common);
+                to.record(id, AttributesOf::Object, None, file, *attributes, common);
                 self.record_failed(of, wcc, subjects, common);
             }
             ResultBody::Getattr { attributes } => {
-                to.record(id, Role::Object, None, file, Some(attributes), common);
+                to.record(id, AttributesOf::Object, None, file, Some(attributes), common);
             }
             ResultBody::Changed { wcc } => {
                 let object = matches!(of.args, None | Some(v3::Args::Setattr { .. }));
-                let role = if object { Role::Object } else { Role::Directory };
+                let role = if object { AttributesOf::Object } else { AttributesOf::Directory };
                 to.record_wcc(id, role, file, wcc, common);
             }
             ResultBody::Write { wcc, .. } | ResultBody::Commit { wcc, .. } => {
-                to.record_wcc(id, Role::Object, file, wcc, common);
+                to.record_wcc(id, AttributesOf::Object, file, wcc, common);
             }
             ResultBody::Lookup { attributes, dir, .. } => {
-                to.record(id, Role::Object, None, found, *attributes, common);
-                to.record(id, Role::Directory, None, file, *dir, common);
+                to.record(id, AttributesOf::Object, None, found, *attributes, common);
+                to.record(id, AttributesOf::Directory, None, file, *dir, common);
             }
             ResultBody::Access { attributes, .. }
             | ResultBody::Readlink { attributes, .. }
@@ -241,26 +241,33 @@ impl Nfs3 {
             | ResultBody::Fsstat { attributes, .. }
             | ResultBody::Fsinfo { attributes, .. }
             | ResultBody::Pathconf { attributes, .. } => {
-                to.record(id, Role::Object, None, file, *attributes, common);
+                to.record(id, AttributesOf::Object, None, file, *attributes, common);
             }
             ResultBody::Created { attributes, dir, .. } => {
-                to.record(id, Role::Object, None, found, *attributes, common);
-                to.record_wcc(id, Role::Directory, file, dir, common);
+                to.record(id, AttributesOf::Object, None, found, *attributes, common);
+                to.record_wcc(id, AttributesOf::Directory, file, dir, common);
             }
             ResultBody::Link { attributes, dir } => {
-                to.record(id, Role::Object, None, file, *attributes, common);
-                to.record_wcc(id, Role::Directory, second, dir, common);
+                to.record(id, AttributesOf::Object, None, file, *attributes, common);
+                to.record_wcc(id, AttributesOf::Directory, second, dir, common);
             }
             ResultBody::Rename { from, to: other } => {
-                to.record_wcc(id, Role::Directory, file, from, common);
-                to.record_wcc(id, Role::SecondDirectory, second, other, common);
+                to.record_wcc(id, AttributesOf::Directory, file, from, common);
+                to.record_wcc(id, AttributesOf::SecondDirectory, second, other, common);
             }
             ResultBody::Readdir { dir, entries, .. } => {
-                to.record(id, Role::Object, None, file, *dir, common);
+                to.record(id, AttributesOf::Object, None, file, *dir, common);
                 for (index, entry) in (0..).zip(entries.iter()) {
                     let file = entry.handle.map(|handle| files.handle(of.server, handle, common));
                     self.entry(id, index, &entry, file, common);
-                    self.attributes.record(id, Role::Entry, Some(index), file, entry.attributes, common);
+                    self.attributes.record(
+                        id,
+                        AttributesOf::Entry,
+                        Some(index),
+                        file,
+                        entry.attributes,
+                        common,
+                    );
                 }
             }
         }
@@ -280,10 +287,10 @@ impl Nfs3 {
             Some(v3::Args::Setattr { .. } | v3::Args::Write { .. } | v3::Args::Commit { .. })
         );
         let is_link = matches!(of.args, Some(v3::Args::Link { .. }));
-        let role = if object { Role::Object } else { Role::Directory };
+        let role = if object { AttributesOf::Object } else { AttributesOf::Directory };
         self.attributes.record_wcc(of.id, role, if is_link { second } else { file }, &wcc[0], common);
         let is_rename = matches!(of.args, Some(v3::Args::Rename { .. }));
-        let role = if is_rename { Role::SecondDirectory } else { Role::Directory };
+        let role = if is_rename { AttributesOf::SecondDirectory } else { AttributesOf::Directory };
         self.attributes.record_wcc(of.id, role, second, &wcc[1], common);
     }
 

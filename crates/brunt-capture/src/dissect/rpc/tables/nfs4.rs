@@ -77,15 +77,15 @@ pub const COMPOUND_ATTRIBUTES: Table = Table {
     ],
 };
 
-struct CompoundsPlace;
+struct CompoundsTable;
 
-impl Tabled for CompoundsPlace {
+impl Tabled for CompoundsTable {
     const TABLE: &'static Table = &COMPOUNDS;
 }
 
-struct AttributesPlace;
+struct AttributesTable;
 
-impl Tabled for AttributesPlace {
+impl Tabled for AttributesTable {
     const TABLE: &'static Table = &COMPOUND_ATTRIBUTES;
     const BY: WrittenBy = WrittenBy::Bulk;
 }
@@ -106,8 +106,8 @@ struct ListOf<'a> {
 
 /// The compounds of a pipeline.
 pub struct Nfs4 {
-    compounds: Handle<CompoundsPlace>,
-    attributes: Handle<AttributesPlace>,
+    compounds: Handle<CompoundsTable>,
+    attributes: Handle<AttributesTable>,
     /// A hash of the list that was told last.
     told: LastTold<u64>,
 }
