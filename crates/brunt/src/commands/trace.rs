@@ -20,7 +20,7 @@ pub struct Trace {
 
 #[derive(clap::Subcommand)]
 enum What {
-    TraceInfo(InfoArgs),
+    Info(InfoArgs),
 }
 
 /// Say what is in a trace: requests, span, mix, sizes, rates, footprint
@@ -50,7 +50,7 @@ impl Subcommand for Trace {
     ];
 
     fn run(self, output: &Output) -> Done {
-        let What::TraceInfo(args) = self.what;
+        let What::Info(args) = self.what;
         let format = args.format.as_deref().and_then(format_named);
         let mut reader = TraceReader::open(&args.file, format, args.strict).map_err(failure)?;
         let mut summarizer = Summarizer::default();
