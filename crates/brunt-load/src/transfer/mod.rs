@@ -1,6 +1,6 @@
 //! Moves a range of a device once: from a pattern or a file onto it, from it into a file and a checksum, or against a
-//! pattern. What `brunt io` does, made of the worker that all loads have, an [`order`] of requests, and the [`data`] that
-//! they carry, some of it from an [`input`].
+//! pattern. What `brunt io` does, made of the worker that all loads have, an order of requests, and the data that
+//! they carry, some of it from an input.
 //!
 //! The rule: one thread and one ring for the device. What was moved before an error or an interrupt is told, and what
 //! this program did to the data is kept apart from what the device did.

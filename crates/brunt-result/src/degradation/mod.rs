@@ -10,7 +10,7 @@
 //! - *Lost*: level minus rate, summed from the fault's begin until recovery (or until the data or the next fault's begin
 //!   end it; until the fault's end where recovery is inconclusive). What comes back above the level counts against it.
 //! - *Detected*: whether the intervals under the fault are worse than the baseline by more than [`BAND_SHARE`], beyond
-//!   what their own noise could do ([`shift`] says by which tests); then the end of the first interval of the part that
+//!   what their own noise could do (`shift.rs` says by which tests); then the end of the first interval of the part that
 //!   is. Not so, it is *never* if a change by [`NOTICEABLE`] would have been seen, and otherwise *inconclusive*.
 //! - *Recovered*: from the fault's end on, what is shown to be worse than the baseline is passed over; from what is left
 //!   the begin of the first interval of the part that is shown to be better than the fault was. That has to last

@@ -1,5 +1,5 @@
 //! `brunt run --check`: what an experiment would do, and whether its workloads fit its targets, without making a run.
-//! Called by [`super::run`].
+//! Called by [`super::run()`].
 //!
 //! The rule: plain `--check` opens nothing and asks nobody, so that an experiment can be checked on any machine; what it
 //! refuses would be refused by the run as well.
