@@ -34,15 +34,14 @@ pub static LAYERS: &[LayerEntry] = &[
 
 /// All that can be opened and stacked, for a command's help; `more` as for [`open_url_with`].
 pub fn help(more: &[BackendEntry]) -> String {
-    let mut text = String::from("Devices (options behind ? as key=value, joined by &):");
+    let mut text = String::from("Devices (options follow ? as key=value, joined by &):");
     for entry in BACKENDS.iter().chain(more) {
         text += &format!("\n  {}\n      {}", entry.example, entry.help);
         for (key, help) in entry.options {
             text += &format!("\n      {key}: {help}");
         }
     }
-    text +=
-        "\nLayers, options of any device; the first is nearest to it, and they may be there several times:";
+    text += "\nLayers (options of any device; can be repeated; the first one is closest to the device):";
     for layer in LAYERS {
         text += &format!("\n  ?{}={}\n      {}", layer.name, layer.example, layer.help);
     }

@@ -19,18 +19,18 @@ use serde_json::{Value, json};
 
 use crate::commands::COMMANDS;
 
-/// Why a command stops: what happened, what to do about it, and the exit status.
+/// Why a command failed: what happened, what to do about it, and the exit status.
 #[derive(Debug)]
 pub struct Failure {
     status: u8,
     what: String,
-    /// The lines of a file that it is about, with a mark.
+    /// The offending lines of a file, with a marker.
     excerpt: Option<String>,
     advice: Option<String>,
 }
 
 impl Failure {
-    /// The work was tried and failed, or its verdict was "worse": status 1.
+    /// The work failed, or the verdict was "worse": status 1.
     pub fn failed(what: impl Display) -> Failure {
         Failure { status: 1, what: what.to_string(), excerpt: None, advice: None }
     }
@@ -40,7 +40,7 @@ impl Failure {
         Failure { status: 2, what: what.to_string(), excerpt: None, advice: None }
     }
 
-    /// The lines of the file that it is about, with a mark at the mistake; shown to people below what happened.
+    /// Adds the lines of the file with a marker at the mistake; printed below the message.
     pub fn at(mut self, excerpt: Option<String>) -> Failure {
         self.excerpt = excerpt;
         self
@@ -72,13 +72,13 @@ impl From<brunt_fio::FioError> for Failure {
 /// Result of a command.
 pub type Done = Result<(), Failure>;
 
-/// Where a command's answer goes, and whether the user wants it to stop.
+/// Where a command prints, and whether the user has interrupted it.
 #[derive(Clone)]
 pub struct Output {
     json: bool,
     answered: Arc<AtomicBool>,
     interrupted: Arc<AtomicBool>,
-    /// What is drawn in place at the bottom of the terminal; notes go above it.
+    /// Progress bar at the bottom of the terminal; notes are printed above it.
     above: Arc<Mutex<Option<ProgressBar>>>,
 }
 
@@ -90,8 +90,8 @@ impl Output {
         }
     }
 
-    /// The one object of `--json`; dropped without it, and when there was one before: a failure after
-    /// results does not make it two.
+    /// The one object of `--json`. Dropped without `--json`, or if an object was already printed: a failure after the
+    /// results does not print a second one.
     pub fn object(&self, value: &Value) {
         if self.json && !self.answered.swap(true, Ordering::Relaxed) {
             self.write(format_args!("{value:#}\n"));
@@ -103,7 +103,7 @@ impl Output {
         end_if_closed(io::stdout().write_all(bytes).and_then(|()| io::stdout().flush()));
     }
 
-    /// One line on standard error: something the user should know beside the answer.
+    /// One line on standard error, for what the user should know in addition to the answer.
     pub fn note(&self, text: impl Display) {
         let write = || {
             let _ = writeln!(io::stderr(), "brunt: {text}");
@@ -114,7 +114,7 @@ impl Output {
         }
     }
 
-    /// Notes go above this from now on, or just to the end again.
+    /// Sets the progress bar above which notes are printed; `None` removes it.
     pub fn set_above(&self, bar: Option<ProgressBar>) {
         *self.above.lock().unwrap_or_else(PoisonError::into_inner) = bar;
     }
@@ -158,7 +158,7 @@ impl brunt_bench::Console for Output {
     }
 }
 
-/// Whoever read our output has gone (`brunt … | head`): nothing is left to say.
+/// Exits quietly when the reader of our output is gone (`brunt … | head`).
 fn end_if_closed(result: io::Result<()>) {
     if let Err(error) = result {
         if error.kind() != io::ErrorKind::BrokenPipe {
@@ -172,7 +172,7 @@ fn end_if_closed(result: io::Result<()>) {
 pub fn definition() -> clap::Command {
     let mut root = clap::Command::new("brunt")
         .version(env!("CARGO_PKG_VERSION"))
-        .about("What does your storage do under the brunt of real workloads and real faults?")
+        .about("Measures how storage performs under real workloads and real faults")
         .subcommand_required(true)
         .arg_required_else_help(true)
         .arg(
@@ -180,7 +180,7 @@ pub fn definition() -> clap::Command {
                 .long("json")
                 .global(true)
                 .action(ArgAction::SetTrue)
-                .help("Print one JSON object on standard output and nothing else"),
+                .help("Print only one JSON object on standard output"),
         );
     for command in COMMANDS {
         root = root.subcommand((command.define)());
@@ -196,12 +196,12 @@ pub fn main() -> ExitCode {
         let armed = signal_hook::flag::register_conditional_shutdown(signal, 130, interrupted.clone())
             .and_then(|_| signal_hook::flag::register(signal, interrupted.clone()));
         if let Err(error) = armed {
-            let _ = writeln!(io::stderr(), "brunt: Ctrl-C will not be handled: {error}");
+            let _ = writeln!(io::stderr(), "brunt: cannot install the Ctrl-C handler: {error}");
         }
     }
     // Clap answers --help and --version with status 0 and mistakes with status 2.
     let matches = definition().try_get_matches().unwrap_or_else(|error| {
-        // There are no matches to ask; who wants JSON wants it of this failure too.
+        // Parsing failed, so look for --json in the raw arguments: this error must be JSON too.
         let json = error.use_stderr() && std::env::args_os().any(|word| word == "--json");
         let output = Output {
             json,
@@ -248,8 +248,7 @@ mod tests {
         definition().debug_assert();
     }
 
-    /// Each command is there once, says what it does, and its help ends with an example
-    /// that the definition itself accepts.
+    /// Each command is listed once, has a description, and its help ends with an example that parses.
     #[test]
     fn every_command_has_help_and_a_working_example() {
         for (index, command) in COMMANDS.iter().enumerate() {
@@ -272,7 +271,7 @@ mod tests {
         }
     }
 
-    /// What stands below a command has an example in its help as well, and it parses.
+    /// Each subcommand has an example in its help, and it parses.
     #[test]
     fn every_subcommand_has_a_working_example() {
         for command in COMMANDS {

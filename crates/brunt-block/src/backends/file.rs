@@ -34,17 +34,17 @@ const RETRIES_MAX: u32 = 10_000;
 /// The line for the table.
 pub const ENTRY: BackendEntry = BackendEntry {
     name: "file",
-    help: "a file or block device, below the page cache",
+    help: "a file or block device, opened with O_DIRECT",
     example: "file:/tmp/disk.img?size=64MiB&create=yes",
     options: &[
-        ("block", "logical block in bytes, 512 or 4096; default: the smallest it takes"),
-        ("direct", "yes (default), or no: through the page cache"),
-        ("write_back", "yes: writes are stable after a flush; no (default): when they complete"),
-        ("size", "with create=yes: how long a file to make"),
-        ("create", "yes: make the file, or lengthen it, with holes; never cuts"),
+        ("block", "logical block size in bytes, 512 or 4096; default: the smallest that works"),
+        ("direct", "yes (default): O_DIRECT; no: through the page cache"),
+        ("write_back", "yes: writes are stable after a flush; no (default): as soon as they complete"),
+        ("size", "size of the file, with create=yes or temporary=yes"),
+        ("create", "yes: create the file, or extend it, as a sparse file; never truncates"),
         (
             "temporary",
-            "yes: make a file of its own, which is gone with this process; with size and without create",
+            "yes: use an unnamed file that vanishes when the process ends; needs size, excludes create",
         ),
         ("read_only", "yes: refuse writes"),
         ("force", "yes: open a block device for writing even when it is in use"),

@@ -12,9 +12,9 @@ use crate::{Backend, Device, DeviceError, DeviceInfo, Inline, Op, Request, Ring}
 /// The line for the table.
 pub const ENTRY: BackendEntry = BackendEntry {
     name: "memory",
-    help: "blocks in memory that take space only where they were written",
+    help: "a sparse disk in memory: only written blocks take space",
     example: "memory:64MiB",
-    options: &[("block", "logical block in bytes, 512 (default) or 4096")],
+    options: &[("block", "logical block size in bytes, 512 (default) or 4096")],
     open: |size, options| {
         let block_bytes = options.block()?.unwrap_or(512);
         let size_bytes = super::size_of(size, block_bytes)?;

@@ -10,11 +10,14 @@ use crate::{Backend, Device, DeviceError, DeviceInfo, Inline, Op, Request, Ring}
 /// The line for the table.
 pub const ENTRY: BackendEntry = BackendEntry {
     name: "null",
-    help: "drops writes, reads zeros",
+    help: "discards writes, reads as zeros",
     example: "null:1GiB",
     options: &[
-        ("block", "logical block in bytes, 512 (default) or 4096"),
-        ("fill", "no: reads leave the buffer as it was, so that the load generator alone is measured"),
+        ("block", "logical block size in bytes, 512 (default) or 4096"),
+        (
+            "fill",
+            "yes (default), or no: reads leave the buffer untouched, to measure the load generator alone",
+        ),
     ],
     open: |size, options| {
         let block_bytes = options.block()?.unwrap_or(512);

@@ -14,7 +14,7 @@ use crate::{Backend, Completion, Device, DeviceError, DeviceInfo, RefusalKind, R
 /// The line for the table.
 pub const ENTRY: LayerEntry = LayerEntry {
     name: "budget",
-    help: "serves so many requests and refuses the others as busy, until it is given more",
+    help: "serves a given number of requests and answers the rest with busy until more are allowed",
     example: "5",
     wrap: |inner, value| {
         let left = value.parse().map_err(|_| bad_value("budget", value, "a whole number of requests"))?;
@@ -37,8 +37,8 @@ impl Controllable for Budget {
     fn commands(&self) -> &'static [CommandEntry] {
         &[CommandEntry {
             name: "grant",
-            help: "serves so many requests more",
-            arguments: &[("requests", "how many")],
+            help: "allows more requests",
+            arguments: &[("requests", "number of requests to add")],
         }]
     }
 

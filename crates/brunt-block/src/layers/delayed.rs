@@ -33,7 +33,7 @@ const SERVERS_MAX: u32 = 65_536;
 /// The line for the table.
 pub const ENTRY: LayerEntry = LayerEntry {
     name: "delay",
-    help: "a service time: const:TIME, uniform:TIME-TIME, exp:MEAN, lognormal:MEAN,sigma=S; then ,servers=N ,shared ,seed=N",
+    help: "adds a service time: const:TIME, uniform:TIME-TIME, exp:MEAN or lognormal:MEAN,sigma=S; then ,servers=N ,shared ,seed=N",
     example: "const:100us",
     wrap: |inner, value| Ok(Arc::new(DelayedBackend::new(inner, parse(value)?, Clock::Monotonic))),
 };

@@ -27,8 +27,8 @@ const TRIES_MAX: u32 = 1000;
 /// The line for the table.
 pub const ENTRY: LayerEntry = LayerEntry {
     name: "retry",
-    help: "tries a failed request again up to N times before it is told: N, then ,delay=TIME between tries, \
-           ,off until it is switched on, ,name=NAME",
+    help: "retries a failed request up to N times before reporting the error: N, then ,delay=TIME between tries, \
+           ,off (until turned on), ,name=NAME",
     example: "5,delay=100us",
     wrap: |inner, value| Ok(Arc::new(parse(inner, value)?)),
 };
@@ -121,7 +121,7 @@ impl Controllable for RetrySwitch {
     fn commands(&self) -> &'static [CommandEntry] {
         &[CommandEntry {
             name: "retry",
-            help: "switches retries on or off, from the next failure on",
+            help: "turns retries on or off, starting with the next failure",
             arguments: &[("on", "true or false")],
         }]
     }

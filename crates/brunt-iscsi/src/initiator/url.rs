@@ -26,26 +26,26 @@ const LINKS_MAX: u64 = 16;
 
 /// Keys and one line of help each, for the table of backends.
 pub const OPTIONS: &[(&str, &str)] = &[
-    ("connections", "connections in each session, 1 to 16; default 1"),
-    ("sessions", "sessions to the LUN for each thread, 1 to 16; default 1"),
+    ("connections", "connections per session, 1 to 16; default 1"),
+    ("sessions", "sessions to the LUN per thread, 1 to 16; default 1"),
     ("header_digest", "none (default), allow, prefer or crc32c (required)"),
     ("data_digest", "none (default), allow, prefer or crc32c (required)"),
-    ("timeout", "how long one try of a command, or a login, may take; default 30s"),
-    ("reconnect", "how long to try to get a lost session back; default 60s, 0 for never"),
-    ("keepalive", "a silent target is pinged after this time; default 5s"),
-    ("tries", "how often a request is sent at the most; default 8"),
-    ("initiator", "our iSCSI name; default iqn.2026-11.io.brunt:<host name>"),
-    ("target_user", "the name the target has to prove (mutual CHAP)"),
-    ("target_password", "its secret; better in LIBISCSI_CHAP_TARGET_PASSWORD"),
+    ("timeout", "time limit for a login and for each attempt at a command; default 30s"),
+    ("reconnect", "how long to try to re-establish a lost session; default 60s; 0: never try"),
+    ("keepalive", "send a NOP-Out to a target that has been silent this long; default 5s"),
+    ("tries", "maximum attempts per request; default 8"),
+    ("initiator", "the initiator's iSCSI name; default iqn.2026-11.io.brunt:<host name>"),
+    ("target_user", "user name the target must authenticate with (mutual CHAP)"),
+    ("target_password", "the target's secret; better set in LIBISCSI_CHAP_TARGET_PASSWORD"),
     ("immediate_data", "yes (default) or no"),
     ("initial_r2t", "yes or no (default)"),
     ("max_recv", "MaxRecvDataSegmentLength; default 1MiB"),
     ("max_burst", "MaxBurstLength; default 16MiB less one page"),
     ("first_burst", "FirstBurstLength; default 256KiB"),
     ("outstanding_r2t", "MaxOutstandingR2T; default 8"),
-    ("send_buffer", "size of the socket's send buffer; default: the kernel's choice"),
-    ("receive_buffer", "size of the socket's receive buffer; default: the kernel's choice"),
-    ("no_delay", "yes (default): no PDU waits for company; no"),
+    ("send_buffer", "socket send buffer; default: chosen by the kernel"),
+    ("receive_buffer", "socket receive buffer; default: chosen by the kernel"),
+    ("no_delay", "yes (default): set TCP_NODELAY; no: leave Nagle's algorithm on"),
 ];
 
 /// Where a portal is.

@@ -12,17 +12,18 @@ use brunt_report::capture::{self, Source};
 use super::record::{KeepArgs, Keeper, Kind};
 use crate::cli::{Done, Failure, Output};
 
-/// Say what the NFS traffic in a capture file means: rates, latencies, hot files, findings.
+/// Report on the NFS traffic in a capture: rates, latencies, hot files, findings.
 #[derive(clap::Args)]
 pub struct Analyze {
-    /// A capture file: pcap or pcapng, plain, gzip or zstd; `-` reads standard input. Or the folder of a
-    /// trace that `brunt capture --out` wrote.
+    /// Capture file (pcap or pcapng; plain, gzip or zstd), `-` for standard input, or the folder of a trace saved by
+    /// `brunt capture --out`.
     file: PathBuf,
-    /// Write the report as a page with charts as well: one HTML file that needs nothing else
+    /// Also write the report as one self-contained HTML page with charts
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 
-    /// Parsers that share the connections of a capture file, beside the thread that reads it.
+    /// Number of parser threads, which share the connections of a capture file, in addition to the thread that reads
+    /// it.
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     workers: u16,
 }
@@ -31,9 +32,9 @@ impl super::Subcommand for Analyze {
     const NAME: &'static str = "analyze";
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
         ("brunt analyze nfs.pcap.zst", "print a report of a capture"),
-        ("brunt analyze nfs.pcap --json", "the same for programs"),
-        ("brunt analyze DIR", "the same of a trace that was kept"),
-        ("brunt analyze nfs.pcap --html nfs.html", "the same as a page with charts"),
+        ("brunt analyze nfs.pcap --json", "the same as JSON"),
+        ("brunt analyze DIR", "report on a saved trace"),
+        ("brunt analyze nfs.pcap --html nfs.html", "write a page with charts"),
     ];
 
     fn run(self, output: &Output) -> Done {

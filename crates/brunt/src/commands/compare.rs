@@ -1,4 +1,4 @@
-//! `brunt compare`: two results of the same experiment, with what may be concluded.
+//! `brunt compare`: compares two results of the same experiment and prints which changes are significant.
 
 use std::path::PathBuf;
 
@@ -10,23 +10,22 @@ use serde_json::json;
 use super::Subcommand;
 use crate::cli::{Done, Failure, Output};
 
-/// Compare two results: ratios with intervals, tests, and a verdict for each metric
-///
-/// The unit is the run. A figure is better, worse, the same (within the margin), or inconclusive. Better and
-/// worse are by Welch's test of the ratio, corrected by Holm over all figures of all points, with variances steadied by
-/// those of the other points; the same is by two one-sided tests; under four runs a side all is inconclusive.
-/// "sees" is the smallest change that would have been shown with a chance of 80 %. --json has Mann-Whitney too.
+/// Compare two results: the change of each metric with its confidence interval, and a verdict Each metric is better,
+/// worse, same (within the margin) or inconclusive; runs are the samples. "Better" and "worse" come from Welch's
+/// t-test of the ratio, with variances moderated across points and Holm's correction over all metrics of all points;
+/// "same" comes from two one-sided tests. Fewer than four runs per side are always inconclusive. The column "sees" is
+/// the smallest change that would be detected with 80 % power. --json adds Mann-Whitney tests.
 #[derive(clap::Args)]
 pub struct Compare {
-    /// Folder of the result to compare with
+    /// Results folder of the baseline
     a: PathBuf,
-    /// Folder of the result in question
+    /// Results folder to compare with the baseline
     b: PathBuf,
-    /// Exit with status 1 when this holds for any point, such as 'p99 worse by 10%', or for one kind of
-    /// operation, such as 'write p99 worse by 10%' (may be given more than once)
+    /// Exit with status 1 if this condition holds at any point: 'p99 worse by 10%', or for one kind of operation
+    /// 'write p99 worse by 10%'. Can be repeated
     #[arg(long, value_name = "CONDITION")]
     fail_if: Vec<FailIf>,
-    /// A change smaller than this is none: the figure is "same" where that is shown [default: 5%]
+    /// Changes smaller than this do not matter: a metric shown to be within it is "same" [default: 5%]
     #[arg(long, value_name = "PERCENT")]
     margin: Option<Margin>,
 }
@@ -34,7 +33,7 @@ pub struct Compare {
 impl Subcommand for Compare {
     const NAME: &'static str = "compare";
     const EXAMPLES: &'static [(&'static str, &'static str)] =
-        &[("brunt compare before.results after.results", "What changed, as far as it can be told")];
+        &[("brunt compare before.results after.results", "show what changed and how certain that is")];
 
     fn run(self, output: &Output) -> Done {
         let read = |folder| {
@@ -53,7 +52,7 @@ impl Subcommand for Compare {
         let margin = self.margin.unwrap_or_default().0;
         let (lines, alone) = compare_summaries(&a, &b, margin);
         if lines.is_empty() {
-            return Err(Failure::usage("the two have no point in common")
+            return Err(Failure::usage("the two results have no point in common")
                 .advise("compare results of the same experiment"));
         }
         output.line(row(["", "first", "second", "change (95 %)", "sees", "verdict"]));

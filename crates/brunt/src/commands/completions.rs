@@ -15,7 +15,7 @@ impl super::Subcommand for Completions {
     const NAME: &'static str = "completions";
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[(
         "brunt completions bash > ~/.local/share/bash-completion/completions/brunt",
-        "complete brunt's commands and options in every new bash",
+        "enable completion in every new bash",
     )];
 
     fn run(self, output: &Output) -> Done {

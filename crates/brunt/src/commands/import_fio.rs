@@ -10,22 +10,20 @@ use serde_json::json;
 use super::Subcommand;
 use crate::cli::{Done, Failure, Output};
 
-/// Turn a fio job file into an experiment
-///
-/// Jobs become workloads, files and devices become targets; 'brunt run FILE --output-format fio-json' prints
-/// figures as fio does. Engines: libaio, io_uring, posixaio, sync, psync, vsync, pvsync and pvsync2 (all
-/// through io_uring), null, libiscsi. A job for another engine, an option that an experiment cannot say, or jobs
-/// that fio runs at the same time are refused, with the option that is to blame. With --lossy the rest is
-/// imported: each loss is named with its line and the reason, on standard error and as a comment in the file, and
-/// jobs whose engine has no file or device (cpuio, net, rados and so on) are left out.
+/// Convert a fio job file to an experiment Jobs become workloads; files and devices become targets. 'brunt run FILE
+/// --output-format fio-json' prints results in fio's format. Supported engines: libaio, io_uring, posixaio, sync,
+/// psync, vsync, pvsync and pvsync2 (all run on io_uring), null, libiscsi. Other engines, options without an
+/// equivalent and jobs that fio runs concurrently are rejected with the name of the option. --lossy imports what it
+/// can: each loss is listed with its line and reason, on standard error and as a comment in the file, and jobs whose
+/// engine has no file or device (cpuio, net, rados and so on) are skipped.
 #[derive(clap::Args)]
 pub struct ImportFio {
-    /// The job file
+    /// fio job file
     job: PathBuf,
-    /// Where to put the experiment; standard output otherwise
+    /// Output file [default: standard output]
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Import what can be, and say what is lost
+    /// Import what is possible and list what is lost
     #[arg(long)]
     lossy: bool,
 }
@@ -33,9 +31,9 @@ pub struct ImportFio {
 impl Subcommand for ImportFio {
     const NAME: &'static str = "import-fio";
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
-        ("brunt import-fio job.fio", "What it comes to"),
-        ("brunt import-fio job.fio -o job.toml", "Keep it; then: brunt run job.toml"),
-        ("brunt import-fio job.fio --lossy -o job.toml", "Without what an experiment cannot say"),
+        ("brunt import-fio job.fio", "print the experiment"),
+        ("brunt import-fio job.fio -o job.toml", "save it; then: brunt run job.toml"),
+        ("brunt import-fio job.fio --lossy -o job.toml", "drop options that have no equivalent"),
     ];
 
     fn run(self, output: &Output) -> Done {

@@ -21,30 +21,29 @@ use super::run::{read, serve};
 use crate::cli::{Done, Failure, Output};
 use crate::lab;
 
-/// How often the command is looked at.
+/// How often to check whether the command has ended.
 const LOOK: Duration = Duration::from_millis(20);
-/// It has so long to end when it is asked to; then it is killed.
+/// Grace period after SIGTERM; then the command is killed.
 const END_TIME: Duration = Duration::from_secs(5);
 
 /// Names and values for the command's environment.
 type Variables = BTreeMap<String, String>;
 
-/// Run a command of yours on a host of an experiment's lab, beside the targets that it serves
-///
-/// Hosts, links and targets are those of the file; its workloads are not run. The command finds each
-/// target's URL in the environment: BRUNT_TARGET_NAME, with everything but letters and digits as "_". Ends
-/// as the command does, and leaves nothing behind.
+/// Run a command on a host of an experiment's lab, with the experiment's targets running Builds the hosts, links and
+/// targets of the file, but does not run its workloads. The command finds each target's URL in the environment
+/// variable BRUNT_TARGET_NAME (characters other than letters and digits become "_"). Exits with the command's status
+/// and removes the lab.
 #[derive(clap::Args)]
 pub struct Lab {
-    /// The experiment (TOML), with [lab]
+    /// Experiment file (TOML) with a [lab] section
     experiment: PathBuf,
-    /// The host on which it runs; default: the workers' host
+    /// Host to run the command on [default: the workers' host]
     #[arg(long, value_name = "HOST")]
     on: Option<String>,
-    /// Delay of every link, each way, in place of the file's
+    /// One-way delay of every link, in place of the file's
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     delay: Option<Duration>,
-    /// The command and its arguments
+    /// Command and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }

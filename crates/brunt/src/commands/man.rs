@@ -6,17 +6,19 @@ use clap_mangen::Man as Page;
 
 use crate::cli::{Done, Failure, Output, definition};
 
-/// Print the manual page of brunt, or write one page for each command into a folder.
+/// Print brunt's manual page, or write one page per command to a folder.
 #[derive(clap::Args)]
 pub struct Man {
-    /// Write brunt.1, brunt-io.1 and so on here instead (made when missing).
+    /// Folder for brunt.1, brunt-io.1 and so on (created if missing) [default: print brunt.1].
     dir: Option<PathBuf>,
 }
 
 impl super::Subcommand for Man {
     const NAME: &'static str = "man";
-    const EXAMPLES: &'static [(&'static str, &'static str)] =
-        &[("brunt man ~/.local/share/man/man1", "then `man brunt-io` shows that command's page")];
+    const EXAMPLES: &'static [(&'static str, &'static str)] = &[(
+        "brunt man ~/.local/share/man/man1",
+        "install all pages; then `man brunt-io` shows a command's page",
+    )];
 
     fn run(self, output: &Output) -> Done {
         // Pages about `brunt help X` say nothing that X's own page does not.

@@ -53,9 +53,9 @@ pub trait Subcommand: Args {
     const NAME: &'static str;
     /// Command lines and what each is for; the help ends with them. A test parses every one.
     const EXAMPLES: &'static [(&'static str, &'static str)];
-    /// Whether its arguments name devices: then `--help` ends with all that there are.
+    /// Whether its arguments are device URLs; if so, `--help` ends with the list of all devices and layers.
     const NAMES_DEVICES: bool = false;
-    /// Does it. Prints through `output` only.
+    /// Runs the command. Prints through `output` only.
     fn run(self, output: &Output) -> Done;
 }
 

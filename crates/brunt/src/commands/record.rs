@@ -15,57 +15,54 @@ use serde_json::Value;
 
 use crate::cli::{Done, Failure, Output};
 
-/// What to keep of a capture.
+/// What to save from a capture.
 #[derive(clap::Args, Clone)]
-#[command(next_help_heading = "What to keep")]
+#[command(next_help_heading = "What to save")]
 pub struct KeepArgs {
-    /// Write everything that was found as tables into this folder (docs/trace.md).
+    /// Save the trace as Parquet tables in this folder (docs/trace.md describes them).
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
 
-    /// Delete the oldest parts of the trace, of all tables, when all take more than this. What is left
-    /// does without them; the ledger counts what went.
+    /// Maximum size of the trace: beyond it, the oldest parts of all tables are deleted and counted.
     #[arg(long, value_name = "SIZE", requires = "out")]
     keep: Option<Size>,
 
-    /// Close a part of a table when its rows take this much memory (or are 131072).
+    /// Start a new part of a table when its rows take this much memory (or number 131072).
     #[arg(long, value_name = "SIZE", requires = "out", default_value = "16MiB")]
     part_size: Size,
 
-    /// Close a part of a table when its first row is this old, however few there are.
+    /// Start a new part of a table when its first row is this old.
     #[arg(long, value_name = "TIME", requires = "out", default_value = "10m")]
     part_age: Span,
 
-    /// Rows wait no longer than this for a file, open parts are written anew so often: what a crash loses
-    /// at the most.
+    /// Write rows to disk at least this often; a crash loses at most this much time.
     #[arg(long, value_name = "TIME", requires = "out", default_value = "10s")]
     flush: Span,
 
-    /// Put pseudonyms in place of names, addresses, handles and ids: a hash under the key in this file,
-    /// of 16 bytes at least. The same key gives the same pseudonyms.
+    /// Replace names, addresses, file handles and ids with pseudonyms: hashes keyed with this file (at least 16
+    /// bytes). The same key gives the same pseudonyms.
     #[arg(long, value_name = "KEYFILE", requires = "out", conflicts_with = "pcap")]
     anonymize: Option<PathBuf>,
 
-    /// When the disk is full: stop with an error (so it is without this), or wait for room and go on.
+    /// What to do when the disk is full [default: stop].
     #[arg(long, value_name = "WHAT")]
     on_full: Option<Full>,
 
-    /// Write the packets into this file, too (pcap with nanoseconds), cut at --snap: one file by time,
-    /// however many workers there are. A live capture that is ahead of the disk by half of its rings
-    /// leaves packets out of the file, and counts them.
+    /// Also save the packets to this file (pcap with nanosecond times), cut at --snap and ordered by time for any
+    /// number of workers. If the disk falls behind a live capture by half of the rings, packets are left out of the
+    /// file and counted.
     #[arg(long, value_name = "FILE")]
     pub pcap: Option<PathBuf>,
 
-    /// Begin another packet file before one becomes larger than this: FILE gets a number before its
-    /// extension.
+    /// Start a new packet file before one exceeds this size; files are numbered before the extension.
     #[arg(long, value_name = "SIZE", requires = "pcap")]
     pcap_size: Option<Size>,
 
-    /// Begin another packet file when the first packet of one was captured so long before.
+    /// Start a new packet file when the first packet of the current one is this old.
     #[arg(long, value_name = "TIME", requires = "pcap")]
     pcap_age: Option<Span>,
 
-    /// Delete the oldest packet files when all take more than this; needs --pcap-size or --pcap-age.
+    /// Maximum total size of packet files: beyond it, the oldest are deleted. Needs --pcap-size or --pcap-age.
     #[arg(long, value_name = "SIZE", requires = "pcap")]
     pcap_keep: Option<Size>,
 }
@@ -73,9 +70,9 @@ pub struct KeepArgs {
 /// `--on-full`.
 #[derive(clap::ValueEnum, Clone, Copy)]
 enum Full {
-    /// Stop with an error; what was written before is kept.
+    /// Stop with an error; everything written so far is kept.
     Stop,
-    /// Wait for room, then go on.
+    /// Wait until there is space, then continue.
     Wait,
 }
 

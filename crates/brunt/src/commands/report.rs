@@ -14,18 +14,15 @@ use crate::cli::{Done, Failure, Output};
 /// The page's name in a result's folder.
 pub const FILE_NAME: &str = "report.html";
 
-/// Make the page of a result: one HTML file with charts and tables, that needs nothing else
-///
-/// `brunt run` leaves it beside its results; this makes it anew, also for an experiment that was
-/// interrupted.
+/// Write a result's report: one self-contained HTML page with charts and tables `brunt run` writes it into the
+/// results folder. This command writes it again, also for an experiment that was interrupted.
 #[derive(clap::Args)]
 pub struct Report {
-    /// Folder of the result
+    /// Results folder
     folder: PathBuf,
-    /// Folder of a second result: the page lays it beside the first, with the verdicts of `brunt
-    /// compare`
+    /// Second results folder: the page compares both, with the verdicts of `brunt compare`
     other: Option<PathBuf>,
-    /// Where the page goes; default: report.html in the folder, or comparison.html in the second's
+    /// Output file [default: report.html in the results folder, or comparison.html in the second one]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -33,9 +30,9 @@ pub struct Report {
 impl Subcommand for Report {
     const NAME: &'static str = "report";
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
-        ("brunt report quick.results", "Make quick.results/report.html"),
-        ("brunt report quick.results -o monday.html", "Make it elsewhere"),
-        ("brunt report before.results after.results", "Two results side by side"),
+        ("brunt report quick.results", "write quick.results/report.html"),
+        ("brunt report quick.results -o monday.html", "write it elsewhere"),
+        ("brunt report before.results after.results", "compare two results"),
     ];
 
     fn run(self, output: &Output) -> Done {

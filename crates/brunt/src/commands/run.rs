@@ -1,5 +1,5 @@
-//! `brunt run`: an experiment file in, figures out. Opens targets, keeps what must not be
-//! overwritten, shows progress; the runs themselves are `brunt-study`'s.
+//! `brunt run`: runs an experiment file and keeps the results. Opens targets, protects data that must not be
+//! overwritten and shows progress; `brunt-study` executes the runs.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -25,24 +25,22 @@ use super::{Subcommand, report};
 use crate::cli::{Done, Failure, Output};
 use crate::{dashboard, devices, lab};
 
-/// Run an experiment: measure every point as often as the file says, and keep the figures
-///
-/// Results go to a folder, with summary.json written anew after each run: Ctrl-C or a crash loses
-/// the run under way and nothing else.
+/// Run an experiment and save its results Measures every point of the sweep for as many runs as the file asks for.
+/// Results go to a folder; summary.json is rewritten after each run, so Ctrl-C or a crash loses only the current run.
 #[derive(clap::Args)]
 pub struct Run {
-    /// The experiment (TOML)
+    /// Experiment file (TOML; docs/experiments.md lists all keys)
     experiment: PathBuf,
-    /// Folder for the results; default: the experiment's name with ".results", and a number when there are some already
+    /// Folder for the results [default: the experiment's name plus ".results", numbered if that exists]
     #[arg(long)]
     out: Option<PathBuf>,
-    /// Only say what would run, how long it takes and what it would overwrite, and whether workloads fit the
-    /// targets as far as that is known without opening them; '--check=open' opens them, too
+    /// Check the file without running it: print the plan, its duration and what would be overwritten, and whether the
+    /// workloads fit the targets. '--check=open' also opens the targets
     #[arg(long, value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "closed",
         value_name = "HOW")]
     check: Option<Check>,
-    /// What is printed at the end: a table, or figures in the shape of fio's JSON, in which a point
-    /// is a job; json+ has all buckets of its histograms
+    /// What to print at the end: a table, or JSON in fio's format with one job per point; fio-json+ includes all
+    /// histogram buckets
     #[arg(long, value_enum, default_value = "table", value_name = "FORMAT")]
     output_format: OutputFormat,
 }
@@ -60,10 +58,16 @@ impl Subcommand for Run {
     const NAME: &'static str = "run";
     const NAMES_DEVICES: bool = true;
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
-        ("brunt run block-sizes.toml --check", "What would run, for how long, and what is overwritten"),
-        ("brunt run block-sizes.toml --check=open", "The same with its targets opened"),
-        ("brunt run block-sizes.toml --out results/monday", "Run it"),
-        ("brunt run block-sizes.toml --output-format fio-json", "For dashboards that read fio's output"),
+        (
+            "brunt run block-sizes.toml --check",
+            "check the file; show the plan, its duration and what would be overwritten",
+        ),
+        ("brunt run block-sizes.toml --check=open", "the same, and open the targets"),
+        ("brunt run block-sizes.toml --out results/monday", "run it"),
+        (
+            "brunt run block-sizes.toml --output-format fio-json",
+            "print results for tools that read fio's output",
+        ),
     ];
 
     // Long because it is one list of what is made ready, in the order in which each needs what came before.

@@ -22,9 +22,9 @@ use crate::{devices, lab};
 /// What `--check` may do to find out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Check {
-    /// Open nothing
+    /// Open no targets
     Closed,
-    /// Build the lab, start what is served and open all targets, then let go of them
+    /// Build the lab, start served targets, open every target, then close them again
     Open,
 }
 

@@ -4,9 +4,8 @@ use brunt_study::experiment::Experiment;
 
 use crate::cli::{Done, Failure, Output};
 
-/// Print the JSON Schema of experiment files, for editors
-///
-/// An editor that knows it completes keys, shows their help and marks mistakes while you write.
+/// Print the JSON Schema of experiment files, for editors With the schema, an editor completes keys, shows their
+/// descriptions and marks mistakes as you type.
 #[derive(clap::Args)]
 pub struct Schema {}
 
@@ -14,7 +13,7 @@ impl super::Subcommand for Schema {
     const NAME: &'static str = "schema";
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[(
         "brunt schema > experiment.schema.json",
-        "then, as the first line of an experiment: #:schema ./experiment.schema.json",
+        "save it, and start an experiment file with: #:schema ./experiment.schema.json",
     )];
 
     fn run(self, output: &Output) -> Done {

@@ -14,33 +14,31 @@ use crate::cli::{Done, Failure, Output};
 /// How often the command looks whether it was told to stop.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Answer the tcp device: throw away what is written, send zeros for what is read.
-///
-/// Prints its address on a line of its own, then serves until Ctrl-C or SIGTERM, and prints what it
-/// did. With a device URL tcp://ADDRESS at the other end this measures the network alone, with
-/// the transfer sizes of block requests.
+/// Serve the tcp device: discard writes and answer reads with zeros. Prints its address, serves until Ctrl-C or
+/// SIGTERM, then prints its counters. With tcp://ADDRESS as the device on the other host, this measures the network
+/// alone with transfers the size of block requests.
 #[derive(clap::Args)]
 pub struct Sink {
-    /// Where to listen; port 0 picks a free one.
+    /// Address to listen on; port 0 picks a free port.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:5260")]
     portal: String,
 
-    /// Size of each connection's send buffer; the kernel's choice otherwise.
+    /// Socket send buffer of each connection [default: chosen by the kernel].
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     send_buffer: Option<u64>,
 
-    /// Size of each connection's receive buffer; the kernel's choice otherwise.
+    /// Socket receive buffer of each connection [default: chosen by the kernel].
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     receive_buffer: Option<u64>,
 
     #[command(flatten)]
     role: Role,
 
-    /// Let short messages wait for company (no TCP_NODELAY).
+    /// Leave Nagle's algorithm on (do not set TCP_NODELAY).
     #[arg(long)]
     delay: bool,
 
-    /// Connections at once.
+    /// Maximum number of concurrent connections.
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u16).range(1..))]
     max_connections: u16,
 }
@@ -50,9 +48,9 @@ impl super::Subcommand for Sink {
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
         (
             "brunt sink --portal 127.0.0.1:0",
-            "On a free port, which is on the first line; then: brunt io read tcp://127.0.0.1:PORT --bs 64k",
+            "listen on a free port (first line of output); then: brunt io read tcp://127.0.0.1:PORT --bs 64k",
         ),
-        ("brunt sink --portal 0.0.0.0:5260 --receive-buffer 4MiB", "For another host"),
+        ("brunt sink --portal 0.0.0.0:5260 --receive-buffer 4MiB", "accept connections from other hosts"),
     ];
 
     fn run(self, output: &Output) -> Done {

@@ -1,4 +1,4 @@
-//! `brunt target`: serves devices over iSCSI until it is told to stop.
+//! `brunt target`: serves devices over iSCSI until Ctrl-C or SIGTERM.
 
 use std::io::{BufRead, Read};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -20,26 +20,23 @@ use super::role::Role;
 use crate::cli::{Done, Failure, Output};
 use crate::devices;
 
-/// How often the command looks whether it was told to stop.
+/// How often the command checks whether it should stop.
 const LOOK: Duration = Duration::from_millis(50);
 /// How long initiators have to log out at the end.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Serve devices as an iSCSI target.
-///
-/// Prints the address of each portal on a line of its own, then serves until Ctrl-C or SIGTERM:
-/// then it asks its initiators to log out, closes, and prints what it did.
+/// Serve devices as an iSCSI target. Prints each portal's address on its own line, then serves until Ctrl-C or
+/// SIGTERM. It then asks its initiators to log out, closes all connections and prints its counters.
 #[derive(clap::Args)]
 pub struct Target {
-    /// A device to serve, as LUN 0, 1, … in order: a path, memory:SIZE, null:SIZE, and options
-    /// behind commas: thin or thick (provisioning; thick), ro, removable, wb or wt (write-back
-    /// or write-through cache; wt), block=512 or block=4096, serial=TEXT, aptpl=FILE (where
-    /// persistent reservations survive a restart), sanitize=SIZE (how much SANITIZE erases in a
-    /// second, at most).
+    /// Device to serve; the first is LUN 0, the next LUN 1 and so on. A device URL (see below), then options after
+    /// commas: thin or thick (provisioning; default thick), ro (read-only), removable, wb or wt (write-back or
+    /// write-through cache; default wt), block=512 or block=4096, serial=TEXT, aptpl=FILE (keeps persistent
+    /// reservations across restarts), sanitize=SIZE (maximum rate of SANITIZE, per second).
     #[arg(long = "lun", value_name = "URL[,OPTION…]", required = true)]
     luns: Vec<String>,
 
-    /// Where to listen; port 0 picks a free one. May be given several times.
+    /// Address to listen on; port 0 picks a free port. Can be repeated.
     #[arg(long = "portal", value_name = "ADDRESS:PORT", default_value = "127.0.0.1:3260")]
     portals: Vec<String>,
 
@@ -47,39 +44,40 @@ pub struct Target {
     #[arg(long, default_value = "iqn.2026-11.io.brunt:t0")]
     name: String,
 
-    /// Let in only who proves this by CHAP. USER:SECRET here is seen in the list of processes:
-    /// better @FILE, a file with USER:SECRET in it, or env:VARIABLE.
+    /// Require CHAP: only initiators with this user and secret may log in. USER:SECRET on the command line is visible
+    /// in the process list; prefer @FILE (a file that contains USER:SECRET) or env:VARIABLE.
     #[arg(long, value_name = "USER:SECRET|@FILE|env:VARIABLE")]
     chap: Option<String>,
 
-    /// Prove this to initiators that ask back.
+    /// User and secret with which the target authenticates itself to initiators that ask for it (mutual CHAP).
     #[arg(long, value_name = "USER:SECRET|@FILE|env:VARIABLE", requires = "chap")]
     mutual_chap: Option<String>,
 
-    /// CRC32C over headers: never, if the initiator insists (allow), if it can (prefer), or always.
+    /// Header digest (CRC32C): never, only if the initiator requires it (allow), whenever the initiator supports it
+    /// (prefer), or always (require).
     #[arg(long, value_enum, default_value = "allow", value_name = "WHEN")]
     header_digest: Digest,
 
-    /// CRC32C over data: the same.
+    /// Data digest (CRC32C); same choices as --header-digest.
     #[arg(long, value_enum, default_value = "allow", value_name = "WHEN")]
     data_digest: Digest,
 
-    /// Sessions at once.
+    /// Maximum number of concurrent sessions.
     #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u16).range(1..))]
     max_sessions: u16,
 
-    /// Size of each connection's send buffer; the kernel's choice otherwise.
+    /// Socket send buffer of each connection [default: chosen by the kernel].
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     send_buffer: Option<u64>,
 
-    /// Size of each connection's receive buffer; the kernel's choice otherwise.
+    /// Socket receive buffer of each connection [default: chosen by the kernel].
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     receive_buffer: Option<u64>,
 
-    /// Take orders on standard input while serving, a line of JSON each, and answer each with a line on
-    /// standard output: faults armed and disarmed, retries switched, members of arrays failed and rebuilt,
-    /// counts asked for. {"do":"arm","lun":0,"fault":"medium-error,p=0.5"} is one; the LUN needs a layer
-    /// for it, such as memory:1GiB?fault=off.
+    /// Accept commands on standard input while serving: one JSON object per line, answered by one line on standard
+    /// output. Commands arm and disarm faults, switch retries on and off, fail and rebuild array members, and read
+    /// counters. Example: {"do":"arm","lun":0,"fault":"medium-error,p=0.5"}. The LUN's URL must include the matching
+    /// layer, such as memory:1GiB?fault=off.
     #[arg(long)]
     control: bool,
 
@@ -113,31 +111,33 @@ impl super::Subcommand for Target {
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
         (
             "brunt target --lun null:1TiB",
-            "what the protocol alone costs: reads are zeros, writes are dropped",
+            "measure the protocol alone: reads return zeros, writes are discarded",
         ),
         (
             "brunt target --lun memory:1GiB,thin --lun disk.img,wb --portal 127.0.0.1:0",
-            "two LUNs on a free port; the port is on the first line of the output",
+            "serve two LUNs on a free port, which the first line of output names",
         ),
         (
             "brunt target --lun 'memory:1GiB?fault=medium-error,p=0.01,op=read;name=disk&retry=5' --control",
-            "a disk with bad spots behind a controller that tries again; both can be changed while it serves",
+            "a disk with media errors behind a controller that retries; change both while serving",
         ),
         (
             "brunt target --lun 'array:raid5,[a.img],[b.img],[c.img],spare=[d.img]' --control",
-            "an array of files; {\"do\":\"fail\",\"lun\":0,\"member\":1} on its input takes one out",
+            "an array of files; {\"do\":\"fail\",\"lun\":0,\"member\":1} on standard input fails a member",
         ),
         (
             "brunt target --lun memory:1GiB --chap @secret.txt --portal 0.0.0.0:3260",
-            "for initiators on the network that know the user and secret in secret.txt",
+            "require CHAP from initiators on the network; secret.txt contains USER:SECRET",
         ),
     ];
 
     fn run(self, output: &Output) -> Done {
         self.role.bind()?;
         if self.control && output.is_json() {
-            return Err(Failure::usage("--control and --json both want standard output for themselves")
-                .advise("leave --json out: answers to orders are JSON anyway"));
+            return Err(Failure::usage(
+                "--control and --json cannot be combined: both write to standard output",
+            )
+            .advise("omit --json: --control answers in JSON anyway"));
         }
         let mut config = TargetConfig {
             portals: portals(&self.portals)?,
@@ -174,14 +174,16 @@ impl super::Subcommand for Target {
             StartError::Listen { .. } => {
                 Failure::failed(error).advise("choose another --portal; port 0 picks a free one")
             }
-            StartError::SameSecret => Failure::usage(error).advise("choose another secret for --mutual-chap"),
+            StartError::SameSecret => {
+                Failure::usage(error).advise("use a different secret for --mutual-chap")
+            }
             other => Failure::failed(other),
         })?;
         for portal in server.portals() {
             output.line(portal);
         }
         if output.is_json() {
-            // Standard output is for the one object at the end: the addresses go beside it.
+            // Standard output carries only the one object at the end, so addresses go to standard error.
             for portal in server.portals() {
                 output.note(format!("listening on {portal}"));
             }
@@ -199,7 +201,7 @@ impl super::Subcommand for Target {
     }
 }
 
-/// Has a thread carry out what comes in on standard input. It ends with the input, or with the process.
+/// Starts a thread that executes commands from standard input until end of file or process exit.
 fn take_orders(devices: Local, output: &Output) -> Done {
     let output = output.clone();
     let work = move || {
@@ -218,7 +220,7 @@ fn take_orders(devices: Local, output: &Output) -> Done {
         }
     };
     let thread = std::thread::Builder::new().name("control".into()).spawn(work);
-    thread.map(drop).map_err(|error| Failure::failed(format!("no thread for --control: {error}")))
+    thread.map(drop).map_err(|error| Failure::failed(format!("cannot start a thread for --control: {error}")))
 }
 
 fn summarize(stats: &TargetStats, name: &str, portals: &[String], output: &Output) {
@@ -299,7 +301,7 @@ fn check_name(name: &str) -> Done {
         .advise("write iqn.YEAR-MONTH.reversed.domain:anything, such as iqn.2026-11.io.brunt:t0"))
 }
 
-/// `USER:SECRET`, `@FILE` or `env:VARIABLE`. What is wrong is said without the secret.
+/// Parses `USER:SECRET`, `@FILE` or `env:VARIABLE`. Errors never include the secret.
 fn credentials(text: &str) -> Result<Credentials, Failure> {
     let (found, place) = if let Some(path) = text.strip_prefix('@') {
         let content = std::fs::read_to_string(path)
@@ -314,8 +316,8 @@ fn credentials(text: &str) -> Result<Credentials, Failure> {
     };
     match found.split_once(':') {
         Some((user, secret)) if !user.is_empty() && !secret.is_empty() => Ok(Credentials::new(user, secret)),
-        _ => Err(Failure::usage(format!("what {place} says for CHAP is not USER:SECRET"))
-            .advise("write the user's name, a colon, and the secret")),
+        _ => Err(Failure::usage(format!("CHAP credentials from {place} are not of the form USER:SECRET"))
+            .advise("write the user name, a colon and the secret")),
     }
 }
 

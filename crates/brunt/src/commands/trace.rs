@@ -1,4 +1,4 @@
-//! `brunt trace`: block traces of all published formats. The reading is `brunt-trace`'s.
+//! `brunt trace`: inspects block traces in all supported formats. `brunt-trace` reads them.
 
 use std::path::PathBuf;
 
@@ -8,10 +8,8 @@ use brunt_trace::{FORMATS, Summarizer, TraceError, TraceInfo, TraceReader, forma
 use super::Subcommand;
 use crate::cli::{Done, Failure, Output};
 
-/// Look at a block trace
-///
-/// Formats: blkreplay, vscsi1 and vscsi2 (CloudPhysics), spc (UMass), msr (Cambridge), alibaba, tencent; plain, gzip
-/// or zstd. docs/block-traces.md says what each leaves open.
+/// Inspect block traces Formats: blkreplay, vscsi1 and vscsi2 (CloudPhysics), spc (UMass), msr (MSR Cambridge),
+/// alibaba, tencent; plain, gzip or zstd. docs/block-traces.md describes each format and what it leaves unspecified.
 #[derive(clap::Args)]
 pub struct Trace {
     #[command(subcommand)]
@@ -23,18 +21,18 @@ enum What {
     Info(InfoArgs),
 }
 
-/// Say what is in a trace: requests, span, mix, sizes, rates, footprint
+/// Summarize a trace: requests, duration, read/write mix, sizes, rates, footprint
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  # requests, span, mix, sizes, rates, footprint\n  brunt trace info Financial1.spc.gz"
+    after_help = "Examples:\n  # requests, duration, mix, sizes, rates, footprint\n  brunt trace info Financial1.spc.gz"
 )]
 struct InfoArgs {
-    /// The trace; `-` reads standard input
+    /// Trace file; `-` reads standard input
     file: PathBuf,
-    /// Which format it has, where that cannot be found out
+    /// Format, if it cannot be detected
     #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(FORMATS.iter().map(|format| format.name)))]
     format: Option<String>,
-    /// Fail at the first row that cannot be read, instead of skipping and counting them
+    /// Stop at the first malformed row instead of skipping and counting malformed rows
     #[arg(long)]
     strict: bool,
 }
@@ -42,11 +40,8 @@ struct InfoArgs {
 impl Subcommand for Trace {
     const NAME: &'static str = "trace";
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
-        ("brunt trace info Financial1.spc.gz", "Requests, span, mix, sizes, rates, footprint"),
-        (
-            "brunt trace info day.csv --format tencent --json",
-            "The same for programs, of a format that is stated",
-        ),
+        ("brunt trace info Financial1.spc.gz", "requests, duration, mix, sizes, rates, footprint"),
+        ("brunt trace info day.csv --format tencent --json", "the same as JSON, with the format given"),
     ];
 
     fn run(self, output: &Output) -> Done {

@@ -1,5 +1,5 @@
-//! `brunt verify`: after a crash of the target, holds a device against the journals of
-//! acknowledged writes. The judging is `brunt-load`'s.
+//! `brunt verify`: after a crash of the target, checks a device against the journals of acknowledged writes.
+//! `brunt-load` does the checking.
 
 use std::path::PathBuf;
 
@@ -10,16 +10,15 @@ use super::Subcommand;
 use crate::cli::{Done, Failure, Output};
 use crate::devices;
 
-/// Tell acknowledged-and-lost writes from those that were never acknowledged
-///
-/// A workload with verify = { journal = "FOLDER" } keeps a journal of what it wrote and what was
-/// acknowledged. After a crash this reads every block that the journals speak of. Exit status 1
-/// when something acknowledged is gone.
+/// Check after a crash that no acknowledged write was lost A workload with verify = { journal = "FOLDER" } keeps a
+/// journal of its writes and their acknowledgements. This command reads every block in the journals and reports lost
+/// acknowledged writes separately from writes that were never acknowledged. Exit status 1 if an acknowledged write is
+/// lost.
 #[derive(clap::Args)]
 pub struct Verify {
-    /// Folder with the journals of one run (worker-0.journal and so on)
+    /// Folder with the journals of one run (worker-0.journal, worker-1.journal, …)
     journals: PathBuf,
-    /// The device that was written
+    /// URL of the device that was written
     device: String,
 }
 
@@ -27,7 +26,7 @@ impl Subcommand for Verify {
     const NAME: &'static str = "verify";
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[(
         "brunt verify journals/run-0 iscsi://127.0.0.1/iqn.2026-11.io.brunt:t0/0",
-        "After the target crashed",
+        "after the target crashed",
     )];
 
     fn run(self, output: &Output) -> Done {

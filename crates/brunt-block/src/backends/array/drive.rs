@@ -22,19 +22,19 @@ impl Controllable for ArrayControl {
         &[
             CommandEntry {
                 name: "fail",
-                help: "takes a member out",
-                arguments: &[("member", "its number, from 0")],
+                help: "fails a member",
+                arguments: &[("member", "its index, from 0")],
             },
-            CommandEntry { name: "rebuild", help: "begins to rebuild onto a spare", arguments: &[] },
+            CommandEntry { name: "rebuild", help: "starts a rebuild onto a spare", arguments: &[] },
             CommandEntry {
                 name: "replace",
-                help: "replaces what has failed by new devices, which become spares",
+                help: "replaces failed members with new devices, which become spares",
                 arguments: &[],
             },
             CommandEntry {
                 name: "rate",
-                help: "sets how fast a rebuild may go",
-                arguments: &[("bytes_per_second", "0: as fast as it can")],
+                help: "limits the rebuild rate",
+                arguments: &[("bytes_per_second", "0: no limit")],
             },
         ]
     }

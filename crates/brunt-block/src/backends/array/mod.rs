@@ -53,8 +53,8 @@ const REBUILD_BYTES_PER_SECOND: u64 = 200_000_000;
 /// The line for the table.
 pub const ENTRY: BackendEntry = BackendEntry {
     name: "array",
-    help: "RAID of other devices: raid0, raid1 or raid5, then ,chunk=64k ,rebuild_rate=BYTES-A-SECOND ,rebuild_depth=STRIPES \
-           ,auto=no ,name=NAME, members as [URL] and spares as spare=[URL]",
+    help: "RAID over other devices: raid0, raid1 or raid5, then ,chunk=64k ,rebuild_rate=BYTES-PER-SECOND ,rebuild_depth=STRIPES \
+           ,auto=no ,name=NAME, then members as [URL] and spares as spare=[URL]",
     example: "array:raid5,chunk=64k,[memory:1MiB],[memory:1MiB],[memory:1MiB],spare=[memory:1MiB]",
     options: &[],
     open,

@@ -44,16 +44,16 @@ const CONNECTIONS_MAX: u32 = 16;
 /// The line for the table.
 pub const ENTRY: BackendEntry = BackendEntry {
     name: "tcp",
-    help: "the network alone: transfers of a block device's sizes, to and from 'brunt sink'",
+    help: "the network alone: transfers the size of block requests, to and from 'brunt sink'",
     example: "tcp://127.0.0.1:5260",
     options: &[
-        ("size", "the size that it pretends to have; default 1TiB"),
-        ("block", "logical block in bytes, 512 (default) or 4096"),
-        ("connections", "connections for each thread, 1 to 16; default 1"),
-        ("timeout", "how long connecting, or one request, may take; default 30s"),
-        ("send_buffer", "size of the socket's send buffer; default: the kernel's choice"),
-        ("receive_buffer", "size of the socket's receive buffer; default: the kernel's choice"),
-        ("no_delay", "yes (default): no message waits for company; no"),
+        ("size", "nominal size of the device; default 1TiB"),
+        ("block", "logical block size in bytes, 512 (default) or 4096"),
+        ("connections", "connections per thread, 1 to 16; default 1"),
+        ("timeout", "time limit for connecting and for each request; default 30s"),
+        ("send_buffer", "socket send buffer; default: chosen by the kernel"),
+        ("receive_buffer", "socket receive buffer; default: chosen by the kernel"),
+        ("no_delay", "yes (default): set TCP_NODELAY; no: leave Nagle's algorithm on"),
     ],
     open: |place, options| -> Opened { Ok(Arc::new(TcpBackend::open(TcpConfig::take(place, options)?)?)) },
     foresee: |place, options| {

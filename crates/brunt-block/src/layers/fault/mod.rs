@@ -38,10 +38,10 @@ const HANG_LOOK: Duration = Duration::from_millis(5);
 /// The line for the table.
 pub const ENTRY: LayerEntry = LayerEntry {
     name: "fault",
-    help: "off, or faults with ; between them: medium-error hardware-error recovered-error aborted-command busy \
+    help: "injects errors and delays: off, or faults separated by ; of these kinds: medium-error hardware-error recovered-error aborted-command busy \
            reservation-conflict not-ready unit-attention task-set-full sense:KEY/ASC/ASCQ errno:NAME slow:TIME \
            slow:xN hang drop torn:BLOCKS corrupt misdirect:BLOCKS bad-blocks:SHARE% flaky:UP/DOWN \
-           flaky:UP/DOWN/drop, then ,p=0.1 ,op=read+write ,lba=0-99+200 ,every=N ,times=N ,seed=N; and name=NAME",
+           flaky:UP/DOWN/drop, each with ,p=0.1 ,op=read+write ,lba=0-99+200 ,every=N ,times=N ,seed=N; and name=NAME",
     example: "aborted-command,p=0.1,op=read,seed=7;name=disk",
     wrap: |inner, value| Ok(Arc::new(parse(inner, value)?)),
 };

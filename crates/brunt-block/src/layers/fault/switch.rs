@@ -224,16 +224,12 @@ impl Controllable for FaultSwitch {
         &[
             CommandEntry {
                 name: "arm",
-                help: "puts a fault in place; answers with its number",
-                arguments: &[("fault", "the fault, in the words of the fault= option")],
+                help: "arms a fault; returns its number",
+                arguments: &[("fault", "the fault, written as in the fault= option")],
             },
-            CommandEntry { name: "look", help: "asks for a fault's counts", arguments: &[ID] },
-            CommandEntry {
-                name: "disarm",
-                help: "takes a fault away; answers with its counts",
-                arguments: &[ID],
-            },
-            CommandEntry { name: "clear", help: "takes all faults away", arguments: &[] },
+            CommandEntry { name: "look", help: "returns a fault's counters", arguments: &[ID] },
+            CommandEntry { name: "disarm", help: "disarms a fault; returns its counters", arguments: &[ID] },
+            CommandEntry { name: "clear", help: "disarms all faults", arguments: &[] },
         ]
     }
 

@@ -7,47 +7,45 @@ use brunt_core::quantity::{Size, Span};
 use crate::cli::{Done, Output};
 use crate::commands::Subcommand;
 
-/// Measure analysis and trace beside tshark and nfstrace, or send a capture out of an interface
+/// Analysis and tracing of captures against tshark and nfstrace; or send a capture out of an interface
 #[derive(clap::Args)]
 pub struct Capture {
-    /// Capture files: pcap or pcapng, plain, gzip or zstd. Without one, captures of three kinds are made
-    /// for the time of the run (3.4 GB in all, or a tenth of it with --quick): 64 KiB READ and WRITE with
-    /// an MTU of 1500 and of 9000, and small operations.
+    /// Capture files (pcap or pcapng; plain, gzip or zstd). Without any, three captures are generated and removed
+    /// afterwards (3.4 GB in total, or a tenth of that with --quick): 64 KiB READ and WRITE with MTUs of 1500 and
+    /// 9000, and small operations.
     files: Vec<PathBuf>,
 
-    /// Rounds; each measures everybody in turn, and medians are over rounds
+    /// Rounds; each measures every program in turn, and medians over rounds are reported
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
 
-    /// One round on smaller captures: a look, not a measurement
+    /// One round on smaller captures: a quick look, not a measurement
     #[arg(long)]
     quick: bool,
 
-    /// Give tshark the first part of a capture, as it takes minutes for large ones; what is printed of it
-    /// is its rate
+    /// How much of a capture tshark reads, as it takes minutes for large ones; its rate is reported
     #[arg(long, value_name = "SIZE", default_value = "100MB")]
     part: Size,
 
-    /// Folder for captures that are made and for what everybody writes [default: the system's for
-    /// temporary files]
+    /// Folder for generated captures and the programs' output [default: the system's temporary folder]
     #[arg(long, value_name = "DIR")]
     folder: Option<PathBuf>,
 
-    /// Remove so many percent of the packets at random and count which of the operations that are still
-    /// possible are recovered
+    /// Remove this percentage of packets at random and count how many of the still recoverable operations are
+    /// recovered
     #[arg(long, value_name = "PERCENT,...", num_args = 0..=1, require_equals = true, value_delimiter = ',',
           default_missing_values = ["0.5", "1", "2", "5"])]
     loss: Option<Vec<f64>>,
 
-    /// Seed of what is removed
+    /// Seed for the choice of removed packets
     #[arg(long, default_value_t = 1, requires = "loss")]
     seed: u64,
 
-    /// Send the file out of this interface instead. Best one of a network namespace made for this.
+    /// Send the file out of this interface instead; preferably one in a network namespace created for this.
     #[arg(long, value_name = "INTERFACE", conflicts_with_all = ["loss", "quick", "folder"])]
     replay: Option<String>,
 
-    /// Send the file so often.
+    /// Number of times to send the file.
     #[arg(long, value_name = "COUNT", default_value_t = 1, requires = "replay")]
     times: u32,
 
@@ -55,7 +53,7 @@ pub struct Capture {
     #[arg(long = "for", value_name = "TIME", conflicts_with = "times", requires = "replay")]
     duration: Option<Span>,
 
-    /// Send at most so many gigabits a second; without it, as fast as the interface takes them.
+    /// Maximum rate in gigabits per second [default: as fast as the interface accepts packets].
     #[arg(long, value_name = "GBIT", requires = "replay")]
     rate: Option<f64>,
 }
@@ -63,11 +61,14 @@ pub struct Capture {
 impl Subcommand for Capture {
     const NAME: &'static str = "capture";
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
-        ("brunt bench capture --quick", "a look, on captures made for it"),
-        ("brunt bench capture nfs.pcap", "all that is installed, on a capture of yours"),
-        ("brunt bench capture --loss", "what is recovered when packets are missing"),
-        ("brunt bench capture nfs.pcap --replay veth0", "as fast as the interface takes it"),
-        ("brunt bench capture nfs.pcap --replay veth0 --for 10m --rate 2", "2 Gb/s for ten minutes"),
+        ("brunt bench capture --quick", "a quick look, on generated captures"),
+        ("brunt bench capture nfs.pcap", "all installed programs on your own capture"),
+        ("brunt bench capture --loss", "how much is recovered when packets are missing"),
+        ("brunt bench capture nfs.pcap --replay veth0", "send a capture as fast as the interface accepts it"),
+        (
+            "brunt bench capture nfs.pcap --replay veth0 --for 10m --rate 2",
+            "send it at 2 Gb/s for ten minutes",
+        ),
     ];
 
     fn run(self, output: &Output) -> Done {

@@ -5,16 +5,16 @@ use std::time::Duration;
 use crate::cli::{Done, Output};
 use crate::commands::Subcommand;
 
-/// Measure target and initiator on loopback beside tgt, iperf3 and a bare TCP pair
+/// iSCSI target and initiator on loopback, against tgt, iperf3 and a bare TCP pair
 #[derive(clap::Args)]
 pub struct Iscsi {
-    /// Rounds; each measures every contestant in turn, and medians are over rounds
+    /// Rounds; each measures every program in turn, and medians over rounds are reported
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
-    /// Time for each measurement
+    /// Duration of each measurement
     #[arg(long, default_value = "1s", value_parser = brunt_core::units::parse_duration)]
     time: Duration,
-    /// One short round of our own target only: a look, not a measurement
+    /// One short round of Brunt's target only: a quick look, not a measurement
     #[arg(long)]
     quick: bool,
     /// Only rows whose name contains this, such as "4k read"
@@ -25,8 +25,8 @@ pub struct Iscsi {
 impl Subcommand for Iscsi {
     const NAME: &'static str = "iscsi";
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
-        ("brunt bench iscsi --quick", "A look at target and initiator, in a few seconds"),
-        ("brunt bench iscsi --rounds 5 --time 2s", "All rows beside all peers that are installed"),
+        ("brunt bench iscsi --quick", "a quick look, in a few seconds"),
+        ("brunt bench iscsi --rounds 5 --time 2s", "all rows, against all installed peers"),
     ];
 
     fn run(self, output: &Output) -> Done {

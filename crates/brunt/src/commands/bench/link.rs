@@ -3,30 +3,28 @@
 use crate::cli::{Done, Output};
 use crate::commands::Subcommand;
 
-/// How exact and how fast the lab's links are, beside a bare veth pair
-///
-/// Needs no root: hosts are network namespaces of its own.
+/// Accuracy and speed of the lab's links, against a bare veth pair Needs no root: the hosts are network namespaces.
 #[derive(clap::Args)]
 pub struct Link {
-    /// How often each speed is measured; the median counts.
+    /// Runs of each speed measurement; the median is reported.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     runs: u32,
-    /// Seconds of each.
+    /// Duration of each speed measurement in seconds.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=60))]
     seconds: u64,
-    /// Packets in which losses and the like are counted.
+    /// Number of packets sent to measure loss, delay and other impairments.
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(10_000..=100_000_000))]
     packets: u64,
-    /// Chance follows from it.
+    /// Seed of the random impairments.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Only the speed of these carriers, and of the bare pair.
+    /// Measure the speed of these carriers only, and of the bare pair.
     #[arg(long, value_delimiter = ',', value_name = "CARRIER")]
     only: Vec<String>,
-    /// Leave the speed out.
+    /// Skip the speed measurements.
     #[arg(long)]
     no_speed: bool,
-    /// Leave the accuracy out.
+    /// Skip the accuracy measurements.
     #[arg(long)]
     no_accuracy: bool,
 }
@@ -34,9 +32,9 @@ pub struct Link {
 impl Subcommand for Link {
     const NAME: &'static str = "link";
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
-        ("brunt bench link", "Everything: two minutes"),
-        ("brunt bench link --packets 100000 --runs 1", "The same in less time, less exact"),
-        ("brunt bench link --no-accuracy --only prototype,brunt", "How fast, beside the prototype alone"),
+        ("brunt bench link", "everything, in two minutes"),
+        ("brunt bench link --packets 100000 --runs 1", "the same in less time, less precise"),
+        ("brunt bench link --no-accuracy --only prototype,brunt", "speed only, against the prototype"),
     ];
 
     fn run(self, output: &Output) -> Done {

@@ -21,7 +21,7 @@ const SUBJECTS: &[Entry] = &[
     entry::<capture::Capture>(),
 ];
 
-/// Measure Brunt itself beside its peers, in one run
+/// Benchmark Brunt itself against comparable tools
 pub struct Bench {
     subject: String,
     arguments: ArgMatches,
@@ -42,7 +42,7 @@ impl FromArgMatches for Bench {
 impl clap::Args for Bench {
     fn augment_args(command: clap::Command) -> clap::Command {
         let command = command
-            .about("Measure Brunt itself beside its peers, in one run")
+            .about("Benchmark Brunt itself against comparable tools")
             .subcommand_required(true)
             .arg_required_else_help(true);
         SUBJECTS.iter().fold(command, |command, subject| command.subcommand((subject.define)()))
@@ -56,10 +56,10 @@ impl clap::Args for Bench {
 impl Subcommand for Bench {
     const NAME: &'static str = "bench";
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
-        ("brunt bench load --only null", "What a request costs the load engine alone"),
-        ("brunt bench iscsi --quick", "Target and initiator on loopback, in a few seconds"),
-        ("brunt bench actors --runs 1", "Messages a second between processes, beside Go and Erlang"),
-        ("brunt bench capture --quick", "Analysis and trace of captures, beside tshark and nfstrace"),
+        ("brunt bench load --only null", "cost of a request in the load engine alone"),
+        ("brunt bench iscsi --quick", "target and initiator on loopback, in a few seconds"),
+        ("brunt bench actors --runs 1", "messages per second between actors, against Go and Erlang"),
+        ("brunt bench capture --quick", "analysis and tracing of captures, against tshark and nfstrace"),
     ];
 
     fn run(self, output: &Output) -> Done {

@@ -1,4 +1,4 @@
-//! `brunt capture`: packets to storage operations, from files and from live interfaces.
+//! `brunt capture`: reconstructs storage operations from packets, from files and from live interfaces.
 
 mod metrics;
 mod view;
@@ -17,10 +17,10 @@ use super::record::{self, KeepArgs, Keeper, Kind};
 use crate::cli::{Done, Failure, Output};
 use watch::Watch;
 
-/// Rebuild NFS operations from captured packets and report on them.
+/// Reconstruct NFS traffic from packets, live or from a file, and report on it.
 #[derive(clap::Args)]
 pub struct Capture {
-    /// Read packets from this file (pcap or pcapng, plain, gzip or zstd); `-` is standard input.
+    /// Read packets from this file (pcap or pcapng; plain, gzip or zstd); `-` reads standard input.
     #[arg(
         short = 'r',
         long = "read",
@@ -30,54 +30,54 @@ pub struct Capture {
     )]
     read: Option<PathBuf>,
 
-    /// Capture on this interface; may be given again for another one (the two sides of a tap).
+    /// Capture on this interface. Can be repeated, for example for the two sides of a tap.
     #[arg(short = 'i', long = "interface", value_name = "INTERFACE")]
     interfaces: Vec<String>,
 
-    /// Stop after this time and report; Ctrl-C does so at any time.
+    /// Stop after this time and print the report (as Ctrl-C does at any time).
     #[arg(long = "for", value_name = "TIME", requires = "interfaces")]
     duration: Option<Span>,
 
-    /// Parsers that share the connections; 1 is the fastest for a file when there is one core.
+    /// Number of parser threads, which share the connections. On one core, 1 is the fastest for a file.
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     workers: u16,
 
-    /// How packets come from the interfaces.
+    /// How to read packets from the interfaces.
     #[arg(long, value_name = "HOW", default_value = "packet", requires = "interfaces")]
     source: Origin,
 
-    /// Memory for packets that wait to be parsed, for each ring (for each interface with --source xdp).
+    /// Memory for packets waiting to be parsed, per ring (with --source xdp: per interface).
     #[arg(long, value_name = "SIZE", default_value = "128MiB", requires = "interfaces")]
     ring: Size,
 
-    /// Rings that share each interface by connection: more when one core cannot empty it.
+    /// Rings per interface, which share its connections; use more if one core cannot keep up.
     #[arg(long, value_name = "COUNT", default_value_t = 1, requires = "interfaces",
           value_parser = clap::value_parser!(u16).range(1..=64))]
     rings: u16,
 
-    /// Let the kernel pass only packets from or to this port (may be repeated, 32 at most). Without it
-    /// all are looked at: RPC is recognised on any port.
+    /// Capture only packets from or to this port, filtered by the kernel (can be repeated, up to 32 times). By
+    /// default all packets are examined: RPC is recognised on any port.
     #[arg(long = "port", value_name = "PORT", requires = "interfaces")]
     ports: Vec<u16>,
 
-    /// Capture this much of each packet. Checksums need all of it; file handles and names 512 bytes.
+    /// Maximum bytes captured per packet. Checksums need whole packets; file handles and names need 512 bytes.
     #[arg(long, value_name = "SIZE", default_value = "256KiB", requires = "interfaces")]
     snap: Size,
 
-    /// Leave out packets to other hosts (a mirror port shows nothing else).
+    /// Do not enable promiscuous mode: packets to other hosts are not captured (a mirror port carries only those).
     #[arg(long, requires = "interfaces")]
     no_promiscuous: bool,
 
-    /// Take the network card's time stamps, where its clock is turned on. One interface only: its clock
-    /// need not agree with the host's.
+    /// Use the network card's hardware timestamps, if its clock is running. Only for a single interface, because the
+    /// card's clock can differ from the host's.
     #[arg(long, requires = "interfaces")]
     hardware_times: bool,
 
-    /// Serve metrics for Prometheus at this address while capturing (port 0 picks a free one).
+    /// Serve Prometheus metrics at this address while capturing (port 0 picks a free port).
     #[arg(long, value_name = "ADDRESS", requires = "interfaces")]
     metrics: Option<SocketAddr>,
 
-    /// Print a line now and then instead of the live view.
+    /// Print periodic status lines instead of the live view.
     #[arg(long, requires = "interfaces")]
     plain: bool,
 
@@ -88,25 +88,28 @@ pub struct Capture {
 /// `--source`.
 #[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq)]
 enum Origin {
-    /// `AF_PACKET`: the kernel copies what the host receives and sends.
+    /// `AF_PACKET`: copies of the packets that the host receives and sends.
     Packet,
-    /// `AF_XDP`: what the interface receives comes here and no longer to the host: for mirror ports that
-    /// nothing else uses. As root; times are those at which packets are read.
+    /// `AF_XDP`: takes received packets away from the host, bypassing its network stack; for mirror ports that
+    /// nothing else uses. Needs root; timestamps are taken when packets are read.
     Xdp,
 }
 
 impl super::Subcommand for Capture {
     const NAME: &'static str = "capture";
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
-        ("brunt capture -r nfs.pcapng.gz", "read a capture file"),
-        ("brunt capture -r -", "read what `tcpdump -w -` writes into the pipe"),
-        ("brunt capture -r nfs.pcap --out DIR --keep 500GB", "keep what is found as tables"),
+        ("brunt capture -r nfs.pcapng.gz", "report on a capture file"),
+        ("brunt capture -r -", "read from a pipe, such as the output of `tcpdump -w -`"),
+        ("brunt capture -r nfs.pcap --out DIR --keep 500GB", "save the trace as tables, at most 500 GB"),
         ("brunt capture -i eth1 --for 10m", "watch a mirror port for ten minutes, then report"),
         (
             "brunt capture -i eth1 --source xdp",
-            "a mirror port that nothing else uses, past the kernel's stack",
+            "bypass the kernel's network stack on a dedicated mirror port",
         ),
-        ("brunt capture -i eth1 -i eth2 --metrics 127.0.0.1:9400", "both sides of a tap, with metrics"),
+        (
+            "brunt capture -i eth1 -i eth2 --metrics 127.0.0.1:9400",
+            "capture both sides of a tap and serve metrics",
+        ),
     ];
 
     fn run(self, output: &Output) -> Done {
@@ -129,15 +132,23 @@ impl Capture {
             return Err(Failure::usage(format!("{} ports: at most 32 can be filtered", self.ports.len())));
         }
         if self.hardware_times && self.interfaces.len() > 1 {
-            return Err(Failure::usage("--hardware-times is for one interface: clocks of two cards differ"));
+            return Err(Failure::usage(
+                "--hardware-times works with one interface only: the clocks of two cards differ",
+            ));
         }
         if let Some(twice) = self.interfaces.iter().find(|name| count(&self.interfaces, name) > 1) {
-            return Err(Failure::usage(format!("-i {twice} is given twice: its packets would count twice")));
+            return Err(Failure::usage(format!(
+                "-i {twice} is given twice: its packets would be counted twice"
+            )));
         }
         let xdp = self.source == Origin::Xdp;
         if xdp && (!self.ports.is_empty() || self.rings > 1 || self.hardware_times) {
-            return Err(Failure::usage("--source xdp knows no --port, --rings and --hardware-times")
-                .advise("All packets come, by a socket for each of the interface's queues"));
+            return Err(Failure::usage(
+                "--source xdp cannot be combined with --port, --rings or --hardware-times",
+            )
+            .advise(
+                "omit them: AF_XDP delivers all packets, through one socket per queue of the interface",
+            ));
         }
         Ok(LiveOptions {
             origin: if xdp { live::Origin::Xdp } else { live::Origin::Packet },

@@ -1,8 +1,7 @@
-//! `brunt io`: the smallest client of a device: read, write, verify a range, ask what it is. For a
-//! person who pokes at a target, and for tests that need data whose content is known.
-//!
-//! Here are the arguments. [`run`] has [`brunt_load::transfer`] move the data, [`report`] says what came of it, and [`info`]
-//! asks without reading or writing.
+//! `brunt io`: the simplest client of a device: reads, writes or verifies a range, or prints the device's properties.
+//! Used to try out a target by hand, and by tests that need data with known content. This file holds the arguments.
+//! [`run`] moves the data through [`brunt_load::transfer`], [`report`] prints the results, and [`info`] queries the
+//! device without reading or writing.
 
 mod info;
 mod report;
@@ -16,7 +15,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use crate::cli::{Done, Output};
 use run::{Job, Run};
 
-/// Read, write or verify a range of a device, or ask what it is.
+/// Read, write or verify a range of a device, or show its properties.
 #[derive(Args)]
 pub struct Io {
     #[command(subcommand)]
@@ -25,20 +24,20 @@ pub struct Io {
 
 #[derive(Subcommand)]
 enum Action {
-    /// Read a range, and print what it cost and its checksum.
+    /// Read a range; print throughput, latency and the checksum.
     #[command(
-        after_help = "Examples:\n  # the first GiB into a file, with its checksum\n  brunt io read iscsi://127.0.0.1/iqn.2026-11.io.brunt:t0/0 --length 1GiB --bs 1M --output disk.img"
+        after_help = "Examples:\n  # copy the first GiB to a file and print its checksum\n  brunt io read iscsi://127.0.0.1/iqn.2026-11.io.brunt:t0/0 --length 1GiB --bs 1M --output disk.img"
     )]
     Read {
         #[command(flatten)]
         range: Range,
         #[command(flatten)]
         sum: Sum,
-        /// Put the data into this file (`-`: standard output).
+        /// Write the data to this file (`-`: standard output).
         #[arg(long, value_name = "FILE", conflicts_with = "random")]
         output: Option<String>,
     },
-    /// Write a range with content that follows from a seed, or from a file.
+    /// Write a range with content generated from a seed, or read from a file.
     #[command(
         after_help = "Examples:\n  # fill a new file, 1 MiB at a time\n  brunt io write 'disk.img?size=1GiB&create=yes' --bs 1M\n  # put an image on a LUN\n  brunt io write iscsi://127.0.0.1/iqn.2026-11.io.brunt:t0/0 --input disk.img --bs 1M"
     )]
@@ -49,19 +48,19 @@ enum Action {
         content: Content,
         #[command(flatten)]
         sum: Sum,
-        /// Write what is in this file (`-`: standard input); the last block is filled with zeros.
+        /// Write the content of this file (`-`: standard input); the last block is padded with zeros.
         #[arg(long, value_name = "FILE", conflicts_with_all = ["random", "pattern"])]
         input: Option<String>,
-        /// Each write is on stable storage when it completes.
+        /// Set FUA: each write is on stable storage when it completes.
         #[arg(long)]
         fua: bool,
         /// Write even when the device holds a partition table or a file system.
         #[arg(long)]
         overwrite: bool,
     },
-    /// Read a range and compare it with what `write` made of the same seed and pattern.
+    /// Read a range and compare it with what `brunt io write` wrote with the same seed and pattern.
     #[command(
-        after_help = "Examples:\n  # whether all is there that `brunt io write` wrote with seed 7\n  brunt io verify iscsi://127.0.0.1/iqn.2026-11.io.brunt:t0/0 --seed 7"
+        after_help = "Examples:\n  # check what `brunt io write --seed 7` wrote\n  brunt io verify iscsi://127.0.0.1/iqn.2026-11.io.brunt:t0/0 --seed 7"
     )]
     Verify {
         #[command(flatten)]
@@ -69,18 +68,18 @@ enum Action {
         #[command(flatten)]
         content: Content,
     },
-    /// Print a device's size, block sizes, cache and what else it says of itself.
+    /// Print a device's size, block sizes, cache and other properties.
     #[command(
         alias = "capacity", // what it was called before
-        after_help = "Examples:\n  # what a LUN is\n  brunt io info iscsi://127.0.0.1/iqn.2026-11.io.brunt:t0/0"
+        after_help = "Examples:\n  # show the properties of a LUN\n  brunt io info iscsi://127.0.0.1/iqn.2026-11.io.brunt:t0/0"
     )]
     Info {
-        /// What to look at.
+        /// Device URL.
         url: String,
     },
     /// List the targets behind an iSCSI portal (SendTargets).
     #[command(
-        after_help = "Examples:\n  # which targets there are, and where\n  brunt io targets iscsi://127.0.0.1:3260"
+        after_help = "Examples:\n  # list target names and addresses\n  brunt io targets iscsi://127.0.0.1:3260"
     )]
     Targets {
         /// `iscsi://[user%secret@]host[:port]`.
@@ -91,47 +90,48 @@ enum Action {
 /// Which requests.
 #[derive(Args)]
 struct Range {
-    /// A path, null:SIZE, memory:SIZE, or `iscsi://[user%secret@]host[:port]/target-name/lun`.
+    /// Device URL: a path, null:SIZE, memory:SIZE, `iscsi://[user%secret@]host[:port]/target-name/lun` and others
+    /// (see `brunt io --help`).
     url: String,
-    /// Where the range begins.
+    /// Start of the range in bytes.
     #[arg(long, default_value = "0", value_parser = parse_size)]
     offset: u64,
-    /// How long it is [default: to the end of the device].
+    /// Length of the range in bytes [default: to the end of the device].
     #[arg(long, value_parser = parse_size)]
     length: Option<u64>,
-    /// Bytes of one request.
+    /// Size of each request.
     #[arg(long, default_value = "4k", value_parser = parse_size)]
     bs: u64,
-    /// Requests under way at once.
+    /// Queue depth: requests in flight.
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=16384))]
     depth: u32,
-    /// How many requests [default: the range once].
+    /// Number of requests [default: enough to cover the range once].
     #[arg(long)]
     count: Option<u64>,
-    /// In random order, blocks drawn with replacement.
+    /// Access blocks in random order, drawn with replacement.
     #[arg(long)]
     random: bool,
-    /// What the content and the random order follow from.
+    /// Seed of the content and of the random order.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Who looks for completions.
+    /// How completions are detected.
     #[arg(long, value_enum, default_value_t = Poll::No)]
     poll: Poll,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Poll {
-    /// Interrupts wake the thread.
+    /// By interrupt.
     No,
-    /// A kernel thread takes submissions (SQPOLL): no system calls, and a core gone.
+    /// A kernel thread polls for submissions (SQPOLL): no system calls, but it occupies a core.
     Thread,
-    /// The device's completion queue is polled (IOPOLL): block devices with poll queues, and no iSCSI.
+    /// The device's completion queue is polled (IOPOLL): only for block devices with poll queues, not for iSCSI.
     Device,
 }
 
 impl Poll {
     fn ring(self) -> RingConfig {
-        // So long without a request before the kernel's thread sleeps, in milliseconds.
+        // Idle time before the kernel's polling thread goes to sleep, in milliseconds.
         const IDLE_MS: u32 = 100;
         RingConfig {
             sqpoll_idle_ms: (self == Poll::Thread).then_some(IDLE_MS),
