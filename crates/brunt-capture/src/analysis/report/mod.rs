@@ -3,6 +3,7 @@
 
 mod text;
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 
 pub(super) use text::time;
@@ -43,25 +44,16 @@ fn rank<T: Copy + Ord>(
     forgotten: u64,
     name: impl Fn(T) -> String,
 ) -> Ranking {
-    let mut order: Vec<usize> = (0..all.len()).collect();
     let mut top: Vec<usize> = Vec::new();
     let mut shares = [0.0; 2];
     let keys: [fn(&FileLoad) -> u64; 3] = [|l| l.operations, |l| l.bytes, |l| l.time_ns];
     for (which, key) in keys.into_iter().enumerate() {
-        // Equal ones in an order that does not depend on who was seen first.
-        let place = |&i: &usize| (std::cmp::Reverse(key(&all[i].1)), all[i].0);
-        if order.len() > RANKED {
-            order.select_nth_unstable_by_key(RANKED, place);
-        }
-        let count = order.len().min(RANKED);
-        let first = &mut order[..count];
-        first.sort_unstable_by_key(place);
-        let first = &*first;
+        let first = first_by(&all, key);
         if let Some(share) = shares.get_mut(which) {
             let sum: u64 = first.iter().map(|&i| key(&all[i].1)).sum();
             *share = sum as f64 / key(total).max(1) as f64;
         }
-        for &index in first {
+        for index in first {
             if key(&all[index].1) > 0 && !top.contains(&index) {
                 top.push(index);
             }
@@ -84,6 +76,24 @@ fn rank<T: Copy + Ord>(
         top25_bytes_share: shares[1],
         top: top.iter().map(row).collect(),
     }
+}
+
+/// The places of the `RANKED` entries with the largest `key`, largest first; equal ones by what they are, so that
+/// the order does not depend on who was seen first. One pass: most entries are smaller than the last of the few.
+fn first_by<T: Copy + Ord>(
+    all: &[(T, FileLoad, Option<&Latency>)],
+    key: impl Fn(&FileLoad) -> u64,
+) -> Vec<usize> {
+    let mut first: Vec<(Reverse<u64>, T, usize)> = Vec::with_capacity(RANKED + 1);
+    for (index, (what, load, _)) in all.iter().enumerate() {
+        let entry = (Reverse(key(load)), *what, index);
+        if first.len() == RANKED && first.last().is_some_and(|last| *last <= entry) {
+            continue;
+        }
+        first.insert(first.partition_point(|other| *other < entry), entry);
+        first.truncate(RANKED);
+    }
+    first.into_iter().map(|(.., index)| index).collect()
 }
 
 impl Analysis {
@@ -177,7 +187,7 @@ fn duplicate_row(duplicates: &Duplicates) -> DuplicateRow {
 
 fn misaligned_rows(hot: &Hot) -> Vec<MisalignedRow> {
     let mut misaligned: Vec<_> = hot.clients.iter().map(|(_, c)| c).filter(|c| c.misaligned > 0).collect();
-    misaligned.sort_by_key(|c| (std::cmp::Reverse(c.misaligned), c.address));
+    misaligned.sort_by_key(|c| (Reverse(c.misaligned), c.address));
     let row = |c: &&ClientEntry| MisalignedRow {
         client: c.address.to_string(),
         transfers: c.transfers,
