@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use brunt_capture::trace::{TraceOptions, TraceRecorder};
-use brunt_capture::{Analysis, Batch, ChecksumRun, FileSource, Limits, Operation, Sink, run_file};
+use brunt_capture::{Analysis, ChecksumRun, FileSource, Limits, Operation, PacketBatch, Sink, run_file};
 
 /// Takes operations and does nothing with them.
 struct Nothing;
@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let repeats: u32 = arguments.next().map_or(Ok(3), |n| n.parse())?;
     let path = Path::new(&path);
     let read = |path: &Path| -> Result<(u64, u64), Box<dyn std::error::Error>> {
-        let (mut source, mut batch) = (FileSource::open(path)?, Batch::default());
+        let (mut source, mut batch) = (FileSource::open(path)?, PacketBatch::default());
         let mut bytes = 0;
         while source.fill(&mut batch)? {
             bytes += batch.packets().map(|packet| u64::from(packet.wire_len)).sum::<u64>();

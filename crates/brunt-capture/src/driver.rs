@@ -7,7 +7,7 @@ use crate::ledger::Ledger;
 use crate::limits::Limits;
 use crate::operation::Sink;
 use crate::pipeline::Pipeline;
-use crate::source::{Batch, FileSource, SourceError};
+use crate::source::{FileSource, PacketBatch, SourceError};
 
 /// What came of a file.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub fn run_file<S: Sink>(
 ) -> Result<FileOutcome<S>, SourceError> {
     let mut source = FileSource::open(path)?;
     let mut pipeline = Pipeline::new(sink, limits);
-    let mut batch = Batch::default();
+    let mut batch = PacketBatch::default();
     let mut damage = None;
     while !stop() {
         let more = match source.fill(&mut batch) {

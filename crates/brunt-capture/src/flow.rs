@@ -107,7 +107,7 @@ pub struct Connection {
 
 /// All connections.
 #[derive(Debug)]
-pub struct Flows {
+pub struct FlowTable {
     table: HashTable<u32>,
     hasher: RandomState,
     connections: Vec<Connection>,
@@ -117,8 +117,8 @@ pub struct Flows {
     hints: Box<[Hint]>,
 }
 
-/// What [`Flows::find`] did to find a place.
-pub enum Found {
+/// What [`FlowTable::find`] did to find a place.
+pub enum FlowLookup {
     /// It was there.
     Old(usize),
     /// It is new and had room.
@@ -127,10 +127,10 @@ pub enum Found {
     Evicted(usize, Box<Connection>),
 }
 
-impl Flows {
+impl FlowTable {
     /// At most `max` connections.
-    pub fn new(max: usize) -> Flows {
-        Flows {
+    pub fn new(max: usize) -> FlowTable {
+        FlowTable {
             table: HashTable::new(),
             hasher: RandomState::default(),
             connections: Vec::new(),
@@ -141,7 +141,7 @@ impl Flows {
         }
     }
 
-    /// The place of a TCP connection that was looked for with [`Flows::find_tcp`] before, and which of its
+    /// The place of a TCP connection that was looked for with [`FlowTable::find_tcp`] before, and which of its
     /// directions goes from `source` to `destination`.
     #[inline(always)]
     pub fn known_tcp(&self, source: Endpoint, destination: Endpoint) -> Option<(usize, u8)> {
@@ -151,27 +151,27 @@ impl Flows {
     }
 
     /// The place of a TCP connection, made when it is not there, and the direction.
-    pub fn find_tcp(&mut self, source: Endpoint, destination: Endpoint, now_ns: u64) -> (Found, u8) {
+    pub fn find_tcp(&mut self, source: Endpoint, destination: Endpoint, now_ns: u64) -> (FlowLookup, u8) {
         let (key, direction) = FlowKey::new(source, destination, Transport::Tcp);
         let found = self.find(key, now_ns);
         let index = match &found {
-            Found::Old(index) | Found::New(index) | Found::Evicted(index, _) => *index as u32,
+            FlowLookup::Old(index) | FlowLookup::New(index) | FlowLookup::Evicted(index, _) => *index as u32,
         };
         self.hints[Hint::place(source, destination)] = Hint { source, destination, index, direction };
         (found, direction)
     }
 
     /// The place of a connection, made when it is not there.
-    pub fn find(&mut self, key: FlowKey, now_ns: u64) -> Found {
+    pub fn find(&mut self, key: FlowKey, now_ns: u64) -> FlowLookup {
         let hash = self.hasher.hash_one(key);
         if let Some(&index) = self.table.find(hash, |&i| self.connections[i as usize].key == key) {
-            return Found::Old(index as usize);
+            return FlowLookup::Old(index as usize);
         }
         self.insert(key, hash, now_ns)
     }
 
     #[cold]
-    fn insert(&mut self, key: FlowKey, hash: u64, now_ns: u64) -> Found {
+    fn insert(&mut self, key: FlowKey, hash: u64, now_ns: u64) -> FlowLookup {
         let connection = Connection {
             key,
             number: self.next_number,
@@ -203,8 +203,8 @@ impl Flows {
         let (connections, hasher) = (&self.connections, &self.hasher);
         self.table.insert_unique(hash, index as u32, |&i| hasher.hash_one(connections[i as usize].key));
         match evicted {
-            None => Found::New(index),
-            Some(old) => Found::Evicted(index, Box::new(old)),
+            None => FlowLookup::New(index),
+            Some(old) => FlowLookup::Evicted(index, Box::new(old)),
         }
     }
 
@@ -246,27 +246,27 @@ mod tests {
     /// Both directions find the same connection; a full table keeps those with data.
     #[test]
     fn finds_and_evicts() {
-        let mut flows = Flows::new(4);
-        let Found::New(first) = flows.find(key(1).0, 0) else { panic!() };
+        let mut flows = FlowTable::new(4);
+        let FlowLookup::New(first) = flows.find(key(1).0, 0) else { panic!() };
         flows.at(first).carried_data = true;
-        assert!(matches!(flows.find(key(1).0, 1), Found::Old(i) if i == first));
+        assert!(matches!(flows.find(key(1).0, 1), FlowLookup::Old(i) if i == first));
         let (low_high, direction) = key(1);
         assert_eq!(direction, 1);
         assert_eq!(low_high.ends(1).1.port, 2049);
         for port in 2..1000 {
             match flows.find(key(port).0, u64::from(port)) {
-                Found::New(_) => assert!(port <= 4),
-                Found::Evicted(_, old) => assert!(!old.carried_data),
-                Found::Old(_) => panic!("{port}"),
+                FlowLookup::New(_) => assert!(port <= 4),
+                FlowLookup::Evicted(_, old) => assert!(!old.carried_data),
+                FlowLookup::Old(_) => panic!("{port}"),
             }
         }
-        assert!(matches!(flows.find(key(1).0, 2000), Found::Old(i) if i == first));
+        assert!(matches!(flows.find(key(1).0, 2000), FlowLookup::Old(i) if i == first));
     }
 
     /// What is known is what would be found, and nothing of it outlives its connection.
     #[test]
     fn known() {
-        let mut flows = Flows::new(64);
+        let mut flows = FlowTable::new(64);
         for round in 0..20_000u64 {
             // Of 100 connections 64 have room.
             let client = Endpoint { address: IpAddress::v4([10, 0, 0, 2]), port: (round * 37 % 100) as u16 };
@@ -275,7 +275,7 @@ mod tests {
             let known = flows.known_tcp(ends.0, ends.1);
             let (found, direction) = flows.find_tcp(ends.0, ends.1, round);
             if let Some(known) = known {
-                assert!(matches!(found, Found::Old(index) if (index, direction) == known));
+                assert!(matches!(found, FlowLookup::Old(index) if (index, direction) == known));
             }
             let known = flows.known_tcp(ends.0, ends.1).unwrap();
             assert_eq!(flows.at(known.0).key.ends(known.1), ends);

@@ -43,7 +43,7 @@ impl FileKey {
 
 /// Which way data goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Direction {
+pub enum TransferDirection {
     /// From the server.
     Read,
     /// To the server.

@@ -31,7 +31,7 @@ pub mod recovery;
 pub mod source;
 pub mod trace;
 
-pub use analysis::{Analysed, Analysis, Glance, Report};
+pub use analysis::{Analysed, Analysis, CaptureGlance, Report};
 pub use dissect::rpc::Body;
 pub use driver::{FileOutcome, run_file};
 pub use ledger::Ledger;
@@ -40,4 +40,4 @@ pub use live::{LiveCapture, LiveError, LiveOptions, LiveReport, Transmitter};
 pub use operation::{ChecksumRun, FileKey, Operation, OperationKind, Peers, Protocol, Sink, Transport};
 pub use parallel::{FileShares, ParallelError, Parsers, Shares, run_file_parallel};
 pub use pipeline::Pipeline;
-pub use source::{Batch, FileSource, PacketRef, SourceError};
+pub use source::{FileSource, PacketBatch, PacketRef, SourceError};

@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::dissect::{self, Detail, rpc};
 pub(crate) use crate::key::leads_on;
-pub use crate::key::{Direction, FileKey, Message, MessagePlace, Packet, Peers, Transport};
+pub use crate::key::{FileKey, Message, MessagePlace, Packet, Peers, TransferDirection, Transport};
 use crate::ledger::Ledger;
 
 /// The kind of an operation, of all protocols: what it is called, and which counter is its own.
@@ -162,7 +162,7 @@ pub struct Operation<'a> {
     /// What it works on: a file, or the directory of a name.
     pub file: Option<FileKey>,
     /// Which way data goes; `None` if none does.
-    pub direction: Option<Direction>,
+    pub direction: Option<TransferDirection>,
     /// Where in the file, in bytes.
     pub offset: Option<u64>,
     /// How many bytes were asked for.

@@ -55,7 +55,7 @@ pub enum ParallelError {
 type Question<S> = Box<dyn FnOnce(usize, &Pipeline<S>) + Send>;
 
 /// What a parser takes.
-pub enum Work<S> {
+pub enum PipelineMessage<S> {
     /// Packets, perhaps of others too.
     Parcel(Arc<Parcel>),
     /// Something somebody wants to know, with the parser's number.
@@ -69,17 +69,17 @@ struct Parser<S> {
 }
 
 impl<S: Sink + Send + 'static> Actor for Parser<S> {
-    type Message = Work<S>;
+    type Message = PipelineMessage<S>;
 
-    fn handle(&mut self, work: Work<S>, _: &mut Context<'_, Work<S>>) {
+    fn handle(&mut self, work: PipelineMessage<S>, _: &mut Context<'_, PipelineMessage<S>>) {
         let pipeline = self.pipeline.as_mut().expect("it is taken at the end");
         match work {
-            Work::Parcel(parcel) => pipeline.on_packets(parcel.packets(self.index)),
-            Work::Look(question) => question(self.index, pipeline),
+            PipelineMessage::Parcel(parcel) => pipeline.on_packets(parcel.packets(self.index)),
+            PipelineMessage::Look(question) => question(self.index, pipeline),
         }
     }
 
-    fn finish(&mut self, _: &mut Context<'_, Work<S>>) {
+    fn finish(&mut self, _: &mut Context<'_, PipelineMessage<S>>) {
         let (sink, ledger) = self.pipeline.take().expect("it is taken once").finish();
         // Nobody listens when the capture was given up.
         let _ = self.results.send((self.index, sink, ledger));
@@ -89,7 +89,7 @@ impl<S: Sink + Send + 'static> Actor for Parser<S> {
 /// The parsers of a capture.
 pub struct Parsers<S> {
     system: System,
-    addresses: Vec<Address<Work<S>>>,
+    addresses: Vec<Address<PipelineMessage<S>>>,
     results: Receiver<(usize, S, Ledger)>,
     router: Router,
     tap: Option<PacketTap>,
@@ -140,7 +140,7 @@ impl<S: Sink + Send + 'static> Parsers<S> {
             tap.offer(&parcel);
         }
         for (index, address) in self.addresses.iter().enumerate() {
-            if parcel.count(index) > 0 && address.send(Work::Parcel(parcel.clone())).is_err() {
+            if parcel.count(index) > 0 && address.send(PipelineMessage::Parcel(parcel.clone())).is_err() {
                 return Err(self.failure());
             }
         }
@@ -151,7 +151,7 @@ impl<S: Sink + Send + 'static> Parsers<S> {
     pub fn look(&self, question: impl Fn(usize, &Pipeline<S>) + Clone + Send + 'static) {
         for address in &self.addresses {
             // One that is behind is not asked: a picture is not worth waiting for.
-            let _ = address.try_send(Work::Look(Box::new(question.clone())));
+            let _ = address.try_send(PipelineMessage::Look(Box::new(question.clone())));
         }
     }
 

@@ -10,18 +10,18 @@ use brunt_wire::pcap::CapturedPacket;
 
 use crate::defragment::{Defragmented, Defragmenter};
 use crate::dissect::{Conversation, Datagram, Dissectors, Flow, Gap, Out, RecordIds, Standing};
-use crate::flow::{Connection, FlowKey, Flows, Found};
+use crate::flow::{Connection, FlowKey, FlowLookup, FlowTable};
 use crate::ledger::Ledger;
 use crate::limits::Limits;
 use crate::memory::Memory;
 use crate::operation::{Packet, Sink, Transport};
-use crate::reassembly::{Piece, Stream};
-use crate::source::Batch;
+use crate::reassembly::{Piece, StreamSink};
+use crate::source::PacketBatch;
 
 /// The stages and what they share.
 #[derive(Debug)]
 pub struct Pipeline<S> {
-    flows: Flows,
+    flows: FlowTable,
     defragmenter: Defragmenter,
     stages: Stages<S>,
     now_ns: u64,
@@ -58,7 +58,7 @@ struct DirectionStream<'a, S> {
     flow: Flow,
 }
 
-impl<S: Sink> Stream for DirectionStream<'_, S> {
+impl<S: Sink> StreamSink for DirectionStream<'_, S> {
     // Inlined without exception: a segment in its place goes from here into its dissector's own code.
     #[inline(always)]
     fn piece(&mut self, piece: Piece<'_>, time_ns: u64, ledger: &mut Ledger, memory: &mut Memory) {
@@ -88,7 +88,7 @@ impl<S: Sink> Pipeline<S> {
     /// A pipeline that hands operations to `sink`.
     pub fn new(sink: S, limits: Limits) -> Pipeline<S> {
         Pipeline {
-            flows: Flows::new(limits.connections),
+            flows: FlowTable::new(limits.connections),
             defragmenter: Defragmenter::default(),
             stages: Stages {
                 protocols: Protocols {
@@ -119,7 +119,7 @@ impl<S: Sink> Pipeline<S> {
     }
 
     /// Works on a batch.
-    pub fn on_batch(&mut self, batch: &Batch) {
+    pub fn on_batch(&mut self, batch: &PacketBatch) {
         self.on_packets(batch.packets());
     }
 
@@ -276,14 +276,14 @@ impl<S: Sink> Pipeline<S> {
         }
     }
 
-    fn place(&mut self, found: Found) -> usize {
+    fn place(&mut self, found: FlowLookup) -> usize {
         match found {
-            Found::Old(index) => index,
-            Found::New(index) => {
+            FlowLookup::Old(index) => index,
+            FlowLookup::New(index) => {
                 self.stages.ledger.connections += 1;
                 index
             }
-            Found::Evicted(index, mut old) => {
+            FlowLookup::Evicted(index, mut old) => {
                 self.stages.ledger.connections += 1;
                 self.stages.ledger.connections_evicted += 1;
                 self.stages.finish_connection(&mut old);

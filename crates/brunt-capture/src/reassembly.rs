@@ -39,7 +39,7 @@ pub enum Piece<'a> {
 }
 
 /// Who takes the stream.
-pub trait Stream {
+pub trait StreamSink {
     /// The next part, seen at `time_ns`.
     fn piece(&mut self, piece: Piece<'_>, time_ns: u64, ledger: &mut Ledger, memory: &mut Memory);
 }
@@ -130,7 +130,7 @@ impl Reassembly {
         seq: u32,
         payload: Payload<'_>,
         time_ns: u64,
-        out: &mut impl Stream,
+        out: &mut impl StreamSink,
         ledger: &mut Ledger,
         memory: &mut Memory,
     ) {
@@ -147,7 +147,7 @@ impl Reassembly {
         bytes: &[u8],
         wire_len: u32,
         time_ns: u64,
-        out: &mut impl Stream,
+        out: &mut impl StreamSink,
         ledger: &mut Ledger,
         memory: &mut Memory,
     ) {
@@ -168,7 +168,7 @@ impl Reassembly {
         seq: u32,
         payload: Payload<'_>,
         time_ns: u64,
-        out: &mut impl Stream,
+        out: &mut impl StreamSink,
         ledger: &mut Ledger,
         memory: &mut Memory,
     ) {
@@ -205,7 +205,7 @@ impl Reassembly {
         &mut self,
         until: u32,
         time_ns: u64,
-        out: &mut impl Stream,
+        out: &mut impl StreamSink,
         ledger: &mut Ledger,
         memory: &mut Memory,
     ) {
@@ -221,7 +221,7 @@ impl Reassembly {
         seq: u32,
         payload: Payload<'_>,
         time_ns: u64,
-        out: &mut impl Stream,
+        out: &mut impl StreamSink,
         ledger: &mut Ledger,
         memory: &mut Memory,
     ) {
@@ -260,7 +260,7 @@ impl Reassembly {
         &mut self,
         until: u32,
         time_ns: u64,
-        out: &mut impl Stream,
+        out: &mut impl StreamSink,
         ledger: &mut Ledger,
         memory: &mut Memory,
     ) {
@@ -273,7 +273,7 @@ impl Reassembly {
     }
 
     /// Hands on what waits, as far as gaps are closed or given up.
-    pub fn settle(&mut self, out: &mut impl Stream, ledger: &mut Ledger, memory: &mut Memory) {
+    pub fn settle(&mut self, out: &mut impl StreamSink, ledger: &mut Ledger, memory: &mut Memory) {
         while let Some((&Seq(seq), first)) = self.waiting.first_key_value() {
             if ahead(seq, self.next) > 0 {
                 let since = first.time_ns;
@@ -304,7 +304,7 @@ impl Reassembly {
     }
 
     /// Hands on the first that waits, which begins where the stream is, or before.
-    fn hand_on_first(&mut self, out: &mut impl Stream, ledger: &mut Ledger, memory: &mut Memory) {
+    fn hand_on_first(&mut self, out: &mut impl StreamSink, ledger: &mut Ledger, memory: &mut Memory) {
         let Some((Seq(seq), first)) = self.waiting.pop_first() else { return };
         self.waiting_bytes -= first.bytes.len();
         let known = self.next.wrapping_sub(seq);
@@ -317,7 +317,7 @@ impl Reassembly {
     }
 
     /// The connection is over or the capture ends: gives up every gap.
-    pub fn finish(&mut self, out: &mut impl Stream, ledger: &mut Ledger, memory: &mut Memory) {
+    pub fn finish(&mut self, out: &mut impl StreamSink, ledger: &mut Ledger, memory: &mut Memory) {
         while let Some((&Seq(seq), first)) = self.waiting.first_key_value() {
             let since = first.time_ns;
             if ahead(seq, self.next) > 0 {
@@ -348,7 +348,7 @@ mod tests {
     #[derive(Default)]
     struct Collect(Vec<String>);
 
-    impl Stream for Collect {
+    impl StreamSink for Collect {
         fn piece(&mut self, piece: Piece<'_>, _: u64, _: &mut Ledger, _: &mut Memory) {
             self.0.push(match piece {
                 Piece::Data(bytes) => String::from_utf8_lossy(bytes).into_owned(),

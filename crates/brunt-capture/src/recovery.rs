@@ -18,7 +18,7 @@ pub type SumAt = (FileKey, u64, bool, u64);
 
 /// What was seen of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct SeenOperation {
     /// What was asked for.
     pub kind: OperationKind,
     /// The packet in which the call's header began.
@@ -58,20 +58,20 @@ impl Loss {
 
 /// A sink that notes operations, and sums where they are wanted.
 #[derive(Debug, Default)]
-pub struct Found {
+pub struct FoundOperations {
     /// By what names them.
-    pub operations: HashMap<Id, Seen>,
+    pub operations: HashMap<Id, SeenOperation>,
     /// Operations that came twice.
     pub twice: Vec<Id>,
     /// All sums of blocks; `None` when nobody asks for them: they are many.
     pub sums: Option<HashSet<SumAt>>,
 }
 
-impl Sink for Found {
+impl Sink for FoundOperations {
     fn on_operation(&mut self, operation: &Operation<'_>) {
         let client = operation.peers.client;
         let id = (client.address.0, client.port, operation.tag);
-        let seen = Seen {
+        let seen = SeenOperation {
             kind: operation.kind,
             call: operation.request.first_ns / STEP_NS,
             reply: operation.reply.map(|reply| reply.first_ns / STEP_NS),
@@ -110,7 +110,7 @@ impl Recovery {
     }
 }
 
-impl Found {
+impl FoundOperations {
     /// The operations of the whole capture that were possible with the packets that were kept: those
     /// with a reply before packet `end`, and how many there were at all before it.
     pub fn possible(&self, kept: &[bool], end: u64) -> (Vec<Id>, u64) {
@@ -129,7 +129,7 @@ impl Found {
     /// Holds what was found without the lost packets against the whole capture. `strictly` also wants
     /// every operation's own call and own reply in the packets in which they were: true of captures in
     /// which nothing was sent again.
-    pub fn compare(&self, found: &Found, kept: &[bool], strictly: bool) -> Recovery {
+    pub fn compare(&self, found: &FoundOperations, kept: &[bool], strictly: bool) -> Recovery {
         let (possible, whole) = self.possible(kept, u64::MAX);
         let mut recovery = Recovery { whole, possible: possible.len() as u64, ..Recovery::default() };
         for id in possible {
@@ -163,20 +163,20 @@ mod tests {
     use super::*;
     use crate::dissect::rpc::{GETATTR, WRITE};
 
-    fn found(operations: &[(u32, Seen)]) -> Found {
+    fn found(operations: &[(u32, SeenOperation)]) -> FoundOperations {
         let operations = operations.iter().map(|(xid, seen)| ((1, 1, *xid), *seen)).collect();
-        Found { operations, ..Found::default() }
+        FoundOperations { operations, ..FoundOperations::default() }
     }
 
     /// What could be found is counted as possible, and what was not so is told.
     #[test]
     fn possible_recovered_invented() {
-        let seen = |call, reply| Seen { kind: GETATTR, call, reply, status: Some(0) };
+        let seen = |call, reply| SeenOperation { kind: GETATTR, call, reply, status: Some(0) };
         let truth =
             found(&[(1, seen(0, Some(1))), (2, seen(2, Some(3))), (3, seen(4, Some(5))), (4, seen(6, None))]);
         // The second call's packet is lost.
         let kept = [true, true, false, true, true, true, true];
-        let check = |operations: &[(u32, Seen)], recovered: u64, invented: &[&str]| {
+        let check = |operations: &[(u32, SeenOperation)], recovered: u64, invented: &[&str]| {
             let recovery = truth.compare(&found(operations), &kept, true);
             assert_eq!((recovery.whole, recovery.possible, recovery.recovered), (3, 2, recovered));
             assert_eq!(recovery.invented.len(), invented.len(), "{recovery:?}");
@@ -188,7 +188,7 @@ mod tests {
         check(&[(1, seen(0, Some(1))), (3, seen(4, None))], 1, &[]);
         check(&[(1, seen(0, Some(3)))], 0, &["another reply"]);
         check(&[(1, seen(0, Some(1))), (9, seen(0, Some(1)))], 1, &["an operation that never was"]);
-        let other = Seen { kind: WRITE, ..seen(0, Some(1)) };
+        let other = SeenOperation { kind: WRITE, ..seen(0, Some(1)) };
         check(&[(1, other)], 0, &["another kind"]);
         assert_eq!(truth.possible(&kept, 5).0.len(), 1);
     }

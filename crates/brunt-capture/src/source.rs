@@ -75,12 +75,12 @@ pub struct PacketRef {
 
 /// Packets that lie in one buffer.
 #[derive(Debug, Default)]
-pub struct Batch {
+pub struct PacketBatch {
     bytes: Vec<u8>,
     packets: Vec<PacketRef>,
 }
 
-impl Batch {
+impl PacketBatch {
     /// The packets, in the order of capture.
     #[inline]
     pub fn packets(&self) -> impl Iterator<Item = CapturedPacket<'_>> {
@@ -157,7 +157,7 @@ impl FileSource {
     ///
     /// # Errors
     /// The file cannot be read or is damaged; the batch then holds what came before.
-    pub fn fill(&mut self, batch: &mut Batch) -> Result<bool, SourceError> {
+    pub fn fill(&mut self, batch: &mut PacketBatch) -> Result<bool, SourceError> {
         self.fill_chunk(&mut batch.bytes, &mut batch.packets)
     }
 
@@ -284,7 +284,7 @@ mod tests {
 
     fn fill(bytes: &'static [u8]) -> Result<bool, SourceError> {
         let mut source = FileSource::from_reader("file".into(), Box::new(bytes)).expect("opens");
-        source.fill(&mut Batch::default())
+        source.fill(&mut PacketBatch::default())
     }
 
     /// What ends before it shows to be a capture is not one; a capture without packets is.

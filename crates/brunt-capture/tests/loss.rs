@@ -5,11 +5,11 @@ mod common;
 use std::collections::HashSet;
 use std::path::Path;
 
-use brunt_capture::recovery::{Found, Loss};
+use brunt_capture::recovery::{FoundOperations, Loss};
 use brunt_capture::{Analysis, Ledger, Limits, Pipeline};
 
-fn run(packets: &[common::Packet], keep: impl Fn(usize) -> bool) -> (Found, Ledger) {
-    let found = Found { sums: Some(HashSet::new()), ..Found::default() };
+fn run(packets: &[common::Packet], keep: impl Fn(usize) -> bool) -> (FoundOperations, Ledger) {
+    let found = FoundOperations { sums: Some(HashSet::new()), ..FoundOperations::default() };
     let mut pipeline = Pipeline::new(found, Limits::default());
     for (index, packet) in packets.iter().enumerate().filter(|(index, _)| keep(*index)) {
         pipeline.on_packet(&common::numbered(index, packet));
@@ -34,7 +34,7 @@ fn one_direction_with_losses() {
     let calls = |kept_bytes: usize, lose: bool| {
         let mut losing = Loss::new(1, 0.01);
         let limits = Limits { kept_bytes, ..Limits::default() };
-        let mut pipeline = Pipeline::new(Found::default(), limits);
+        let mut pipeline = Pipeline::new(FoundOperations::default(), limits);
         let mut lost_bytes = 0;
         for (index, packet) in packets.iter().enumerate() {
             if lose && !losing.keeps() {
@@ -83,7 +83,7 @@ fn check(path: &Path, recovered_min: f64, exact: bool) {
         // Nothing is invented, nothing mismatched: every operation is one of the truth's, with
         // its own call and its own reply.
         assert_eq!(recovery.invented, Vec::<String>::new());
-        let sums = |of: &Found| of.sums.clone().expect("they are collected");
+        let sums = |of: &FoundOperations| of.sums.clone().expect("they are collected");
         let had = sums(&truth);
         for key in &sums(&found) {
             assert!(had.contains(key), "a sum that the data never had: {key:?}");

@@ -6,8 +6,8 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 use std::path::Path;
 
-use brunt_capture::recovery::{Found, Id, Loss, Recovery, numbered};
-use brunt_capture::{Batch, FileSource, Limits, Pipeline};
+use brunt_capture::recovery::{FoundOperations, Id, Loss, Recovery, numbered};
+use brunt_capture::{FileSource, Limits, PacketBatch, Pipeline};
 use brunt_core::quantity::Size;
 use brunt_wire::net::IpAddress;
 use serde_json::{Value, json};
@@ -80,9 +80,10 @@ pub fn run(
 }
 
 /// What our pipeline finds in the packets that are kept.
-fn found(capture: &Path, keeps: impl Fn(usize) -> bool) -> Result<Found, BenchError> {
+fn found(capture: &Path, keeps: impl Fn(usize) -> bool) -> Result<FoundOperations, BenchError> {
     let mut source = FileSource::open(capture).map_err(BenchError::usage)?;
-    let (mut batch, mut pipeline) = (Batch::default(), Pipeline::new(Found::default(), Limits::default()));
+    let (mut batch, mut pipeline) =
+        (PacketBatch::default(), Pipeline::new(FoundOperations::default(), Limits::default()));
     let mut index = 0;
     while source.fill(&mut batch).map_err(BenchError::usage)? {
         for packet in batch.packets() {
@@ -137,7 +138,7 @@ impl Lossy {
     }
 
     /// What tshark recovers in the first part, and what was possible there.
-    fn tsharks(&self, truth: &Found, scratch: &ScratchFolder) -> Result<(u64, u64), BenchError> {
+    fn tsharks(&self, truth: &FoundOperations, scratch: &ScratchFolder) -> Result<(u64, u64), BenchError> {
         let (possible, _) = truth.possible(&self.kept, self.part_end);
         let (mut calls, mut replies) = (HashSet::new(), HashSet::new());
         each_line_of_tshark(&self.part, scratch, |line| {

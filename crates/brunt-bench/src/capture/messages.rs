@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use brunt_capture::recovery::numbered;
-use brunt_capture::{Batch, Body, ChecksumRun, FileSource, Limits, Operation, Pipeline, Sink};
+use brunt_capture::{Body, ChecksumRun, FileSource, Limits, Operation, PacketBatch, Pipeline, Sink};
 use brunt_wire::net::{Endpoint, Frame, Transport, parse_frame, parse_transport};
 use brunt_wire::nfs::v3::{Args, Procedure, ResultBody};
 use brunt_wire::{nfs::v3, rpc};
@@ -112,7 +112,8 @@ impl Stream {
 pub fn exchanges() -> Result<Vec<CallAndReply>, BenchError> {
     let input = Box::new(PIECE);
     let mut source = FileSource::from_reader("nfs3-small".into(), input).map_err(BenchError::failed)?;
-    let (mut batch, mut pipeline) = (Batch::default(), Pipeline::new(Places::default(), Limits::default()));
+    let (mut batch, mut pipeline) =
+        (PacketBatch::default(), Pipeline::new(Places::default(), Limits::default()));
     let mut streams: HashMap<(Endpoint, Endpoint), Stream> = HashMap::new();
     // Of each packet with data: its direction and the sequence number of its first byte.
     let mut packets: HashMap<u64, ((Endpoint, Endpoint), u32)> = HashMap::new();

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use brunt_capture::{Batch, FileSource, LiveError, Transmitter};
+use brunt_capture::{FileSource, LiveError, PacketBatch, Transmitter};
 use brunt_core::quantity::Span;
 use serde_json::json;
 
@@ -83,7 +83,7 @@ type FrameExtent = (usize, usize);
 /// The file's packets, one behind the other.
 fn load(file: &Path) -> Result<(Vec<u8>, Vec<FrameExtent>), BenchError> {
     let mut source = FileSource::open(file).map_err(BenchError::usage)?;
-    let (mut batch, mut bytes, mut frames) = (Batch::default(), Vec::new(), Vec::new());
+    let (mut batch, mut bytes, mut frames) = (PacketBatch::default(), Vec::new(), Vec::new());
     while source.fill(&mut batch).map_err(BenchError::usage)? {
         for packet in batch.packets() {
             if bytes.len() + packet.bytes.len() > FILE_BYTES_MAX {

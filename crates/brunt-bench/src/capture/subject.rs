@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use brunt_capture::trace::pcap::{PacketFiles, PcapOptions};
-use brunt_capture::{Batch, FileSource, Ledger};
+use brunt_capture::{FileSource, Ledger, PacketBatch};
 use brunt_wire::pcap::CapturedPacket;
 
 use super::compose::{CaptureContent, compose};
@@ -114,7 +114,7 @@ impl SubjectCapture {
     fn new(name: String, path: PathBuf) -> Result<SubjectCapture, BenchError> {
         let (mut packets, mut wire_bytes, mut packet_bytes_max) = (0, 0, 0);
         let mut source = FileSource::open(&path).map_err(BenchError::usage)?;
-        let mut batch = Batch::default();
+        let mut batch = PacketBatch::default();
         while source.fill(&mut batch).map_err(BenchError::usage)? {
             for packet in batch.packets() {
                 packets += 1;
@@ -196,7 +196,7 @@ pub fn write_packets(
     let mut source = FileSource::open(from).map_err(BenchError::usage)?;
     let _ = fs::remove_file(to);
     let mut writer = PacketFiles::create(PcapOptions::new(to.to_path_buf())).map_err(failed)?;
-    let (mut batch, mut index) = (Batch::default(), 0);
+    let (mut batch, mut index) = (PacketBatch::default(), 0);
     'packets: while source.fill(&mut batch).map_err(BenchError::usage)? {
         for packet in batch.packets() {
             match keep(index, &packet) {

@@ -2,7 +2,7 @@
 
 use brunt_wire::net::IpAddress;
 
-use crate::operation::{Direction, FileKey, Operation, OperationKind, Protocol};
+use crate::operation::{FileKey, Operation, OperationKind, Protocol, TransferDirection};
 
 /// An operation reduced to what the analyses look at.
 #[derive(Clone, Copy, Debug)]
@@ -18,7 +18,7 @@ pub struct OperationEvent {
     /// In which protocol: says what `error` means.
     pub protocol: Protocol,
     /// Which way data went, if any did.
-    pub direction: Option<Direction>,
+    pub direction: Option<TransferDirection>,
     /// The file or directory.
     pub file: Option<FileKey>,
     /// Where in the file, in bytes.

@@ -3,7 +3,7 @@
 
 use brunt_wire::net::IpAddress;
 
-use super::hot::FileLoad;
+use super::hot::HotLoad;
 use super::{Analysis, Latency};
 use crate::ledger::Ledger;
 use crate::operation::{FileKey, Sink};
@@ -29,7 +29,7 @@ pub struct OperationGlance {
 
 /// Counters since the start of a capture.
 #[derive(Clone, Debug, Default)]
-pub struct Glance {
+pub struct CaptureGlance {
     /// What was seen and lost.
     pub ledger: Ledger,
     /// Bytes kept of what is incomplete.
@@ -39,9 +39,9 @@ pub struct Glance {
     /// Bytes read and written.
     pub data_bytes: [u64; 2],
     /// The files with the most operations, and their paths.
-    pub files: Vec<(FileKey, String, FileLoad)>,
+    pub files: Vec<(FileKey, String, HotLoad)>,
     /// The clients with the most operations.
-    pub clients: Vec<(IpAddress, FileLoad)>,
+    pub clients: Vec<(IpAddress, HotLoad)>,
 }
 
 /// A sink with analyses in it.
@@ -63,8 +63,8 @@ impl<B> Analysed for (Analysis, B) {
 }
 
 /// The heaviest of many, by operations.
-fn heaviest<T>(mut all: Vec<(T, FileLoad)>) -> Vec<(T, FileLoad)> {
-    let key = |entry: &(T, FileLoad)| std::cmp::Reverse(entry.1.operations);
+fn heaviest<T>(mut all: Vec<(T, HotLoad)>) -> Vec<(T, HotLoad)> {
+    let key = |entry: &(T, HotLoad)| std::cmp::Reverse(entry.1.operations);
     if all.len() > HOT {
         all.select_nth_unstable_by_key(HOT, key);
         all.truncate(HOT);
@@ -73,14 +73,14 @@ fn heaviest<T>(mut all: Vec<(T, FileLoad)>) -> Vec<(T, FileLoad)> {
     all
 }
 
-impl Glance {
+impl CaptureGlance {
     /// What a pipeline has seen until now.
-    pub fn of<S: Sink + Analysed>(pipeline: &Pipeline<S>) -> Glance {
+    pub fn of<S: Sink + Analysed>(pipeline: &Pipeline<S>) -> CaptureGlance {
         let analysis = pipeline.sink().analysis();
         let hot = &analysis.all.hot;
         let operations = analysis.all.mix.iter().filter(|(_, o)| o.calls > 0);
         let files = hot.files.iter().filter(|(_, f)| f.load.operations > 0);
-        Glance {
+        CaptureGlance {
             ledger: pipeline.ledger().clone(),
             kept_bytes: pipeline.kept_bytes() as u64,
             operations: operations
@@ -102,7 +102,7 @@ impl Glance {
     }
 
     /// Adds what another pipeline has seen.
-    pub fn merge(&mut self, other: Glance) {
+    pub fn merge(&mut self, other: CaptureGlance) {
         self.ledger.merge(&other.ledger);
         self.kept_bytes += other.kept_bytes;
         for theirs in other.operations {

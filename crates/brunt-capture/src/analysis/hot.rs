@@ -12,7 +12,7 @@ use super::names::Name;
 use super::sketch::spread;
 use crate::dissect::rpc::GETATTR;
 use crate::key::address;
-use crate::operation::{Direction, FileKey};
+use crate::operation::{FileKey, TransferDirection};
 
 const FILES_MAX: usize = 64 << 10;
 const CLIENTS_MAX: usize = 8 << 10;
@@ -28,7 +28,7 @@ const ALIGNMENT: u64 = 4096;
 
 /// What everything hot is ranked by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FileLoad {
+pub struct HotLoad {
     /// Operations.
     pub operations: u64,
     /// Bytes of file data.
@@ -37,7 +37,7 @@ pub struct FileLoad {
     pub time_ns: u64,
 }
 
-impl FileLoad {
+impl HotLoad {
     #[inline]
     fn add(&mut self, event: &OperationEvent) {
         self.operations += 1;
@@ -46,7 +46,7 @@ impl FileLoad {
     }
 
     /// Adds another's.
-    pub fn merge(&mut self, other: &FileLoad) {
+    pub fn merge(&mut self, other: &HotLoad) {
         self.operations += other.operations;
         self.bytes += other.bytes;
         self.time_ns += other.time_ns;
@@ -55,7 +55,7 @@ impl FileLoad {
 
 /// One weight for eviction out of the three rankings: an operation counts as much as 16 KiB or
 /// as 64 us of waiting.
-impl Weight for FileLoad {
+impl Weight for HotLoad {
     fn weight(&self) -> u64 {
         self.operations + (self.bytes >> 14) + (self.time_ns >> 16)
     }
@@ -65,7 +65,7 @@ impl Weight for FileLoad {
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct FileEntry {
     /// How much is done to it.
-    pub load: FileLoad,
+    pub load: HotLoad,
     /// How long that takes.
     pub latency: Option<Latency>,
     /// A hash of its name in [`Hot::names`]; zero while that was not seen. The same name comes again and
@@ -99,7 +99,7 @@ pub struct ClientEntry {
     #[serde(with = "address")]
     pub address: IpAddress,
     /// How much it does.
-    pub load: FileLoad,
+    pub load: HotLoad,
     /// How long that takes.
     pub latency: Latency,
     /// READs and WRITEs.
@@ -115,7 +115,7 @@ pub struct ClientEntry {
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct PairEntry {
     /// How much the one does to the other.
-    pub load: FileLoad,
+    pub load: HotLoad,
     /// Where the last READ and the last WRITE ended.
     next: [u64; 2],
     /// The file.
@@ -175,7 +175,7 @@ pub struct Hot {
     pub(super) files: Bounded<FileEntry>,
     pub(super) clients: Bounded<ClientEntry>,
     pub(super) pairs: Bounded<PairEntry>,
-    pub(super) total: FileLoad,
+    pub(super) total: HotLoad,
     latencies: usize,
     /// By the places of `files`: what their `name_hash` stands for.
     names: Vec<Option<Name>>,
@@ -193,7 +193,7 @@ struct Stored {
     files: Bounded<FileEntry>,
     clients: Bounded<ClientEntry>,
     pairs: Bounded<PairEntry>,
-    total: FileLoad,
+    total: HotLoad,
     names: Vec<(FileKey, u64, Name)>,
 }
 
@@ -202,7 +202,7 @@ struct StoredRef<'a> {
     files: &'a Bounded<FileEntry>,
     clients: &'a Bounded<ClientEntry>,
     pairs: &'a Bounded<PairEntry>,
-    total: FileLoad,
+    total: HotLoad,
     names: Vec<(FileKey, u64, &'a Name)>,
 }
 
@@ -236,7 +236,7 @@ impl Default for Hot {
             files: Bounded::new(FILES_MAX),
             clients: Bounded::new(CLIENTS_MAX),
             pairs: Bounded::new(PAIRS_MAX),
-            total: FileLoad::default(),
+            total: HotLoad::default(),
             latencies: 0,
             names: Vec::new(),
             told: Vec::with_capacity(TOLD_MAX),
@@ -315,7 +315,7 @@ impl Analyse for Hot {
         if event.direction.is_none() {
             return;
         }
-        let which = usize::from(event.direction == Some(Direction::Write));
+        let which = usize::from(event.direction == Some(TransferDirection::Write));
         noted.is_sequential = pair.transferred[which] && pair.next[which] == event.offset;
         pair.transferred[which] = true;
         pair.next[which] = event.offset.wrapping_add(u64::from(event.bytes));

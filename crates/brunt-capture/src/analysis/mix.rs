@@ -9,7 +9,7 @@ use crate::operation::OperationKind;
 
 /// One operation's figures.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Operations {
+pub struct OperationFigures {
     /// Calls.
     pub calls: u64,
     /// Calls whose reply was seen.
@@ -24,20 +24,20 @@ pub struct Operations {
 
 /// All operations.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(from = "Vec<(OperationKind, Operations)>", into = "Vec<(OperationKind, Operations)>")]
+#[serde(from = "Vec<(OperationKind, OperationFigures)>", into = "Vec<(OperationKind, OperationFigures)>")]
 pub struct Mix {
-    by_kind: Box<[Operations]>,
+    by_kind: Box<[OperationFigures]>,
 }
 
 impl Default for Mix {
     fn default() -> Mix {
-        Mix { by_kind: vec![Operations::default(); OperationKind::COUNT].into() }
+        Mix { by_kind: vec![OperationFigures::default(); OperationKind::COUNT].into() }
     }
 }
 
 impl Mix {
     /// Figures by kind, with its name.
-    pub fn iter(&self) -> impl Iterator<Item = (&'static str, &Operations)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, &OperationFigures)> {
         OperationKind::all().map(OperationKind::name).zip(&self.by_kind)
     }
 
@@ -47,20 +47,20 @@ impl Mix {
     }
 
     /// One operation's figures.
-    pub fn of(&self, kind: OperationKind) -> &Operations {
+    pub fn of(&self, kind: OperationKind) -> &OperationFigures {
         &self.by_kind[kind.index()]
     }
 }
 
 /// As it is sent and kept: the kinds of which there was one.
-impl From<Mix> for Vec<(OperationKind, Operations)> {
-    fn from(mix: Mix) -> Vec<(OperationKind, Operations)> {
+impl From<Mix> for Vec<(OperationKind, OperationFigures)> {
+    fn from(mix: Mix) -> Vec<(OperationKind, OperationFigures)> {
         OperationKind::all().zip(mix.by_kind).filter(|(_, operations)| operations.calls > 0).collect()
     }
 }
 
-impl From<Vec<(OperationKind, Operations)>> for Mix {
-    fn from(stored: Vec<(OperationKind, Operations)>) -> Mix {
+impl From<Vec<(OperationKind, OperationFigures)>> for Mix {
+    fn from(stored: Vec<(OperationKind, OperationFigures)>) -> Mix {
         let mut mix = Mix::default();
         for (kind, operations) in stored {
             mix.by_kind[kind.index()] = operations;

@@ -24,8 +24,8 @@ mod table;
 
 pub use analyse::{Analyse, Noted};
 pub use event::OperationEvent;
-pub use glance::{Analysed, Glance, OperationGlance};
-pub use hot::FileLoad;
+pub use glance::{Analysed, CaptureGlance, OperationGlance};
+pub use hot::HotLoad;
 pub use latency::Latency;
 pub use report::{Finding, Report};
 pub use sketch::HyperLogLog;

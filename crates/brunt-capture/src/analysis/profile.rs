@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::analyse::{Analyse, Noted};
 use super::event::OperationEvent;
 use super::sketch::{HyperLogLog, spread};
-use crate::operation::Direction;
+use crate::operation::TransferDirection;
 
 /// The granularity of working sets.
 pub const WORKING_SET_BLOCK_BYTES: u64 = 4096;
@@ -73,7 +73,7 @@ impl Analyse for Profile {
             self.metadata += 1;
             return;
         }
-        let transfers = &mut self.transfers[usize::from(event.direction == Some(Direction::Write))];
+        let transfers = &mut self.transfers[usize::from(event.direction == Some(TransferDirection::Write))];
         transfers.operations += 1;
         transfers.bytes += u64::from(event.bytes);
         transfers.sequential += u64::from(sequential);
@@ -81,7 +81,7 @@ impl Analyse for Profile {
         let Some(file) = event.file.filter(|_| event.bytes > 0) else { return };
         let first = event.offset / WORKING_SET_BLOCK_BYTES;
         let last = event.offset.saturating_add(u64::from(event.bytes) - 1) / WORKING_SET_BLOCK_BYTES;
-        let random_read = event.direction == Some(Direction::Read) && !sequential;
+        let random_read = event.direction == Some(TransferDirection::Read) && !sequential;
         for block in first..=last.min(first.saturating_add(BLOCKS_MAX)) {
             let hash = spread(file.0.wrapping_add(block.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
             self.all.insert(hash);
@@ -154,7 +154,7 @@ mod tests {
                     client: Default::default(),
                     kind: GETATTR,
                     protocol: Protocol::all().next().unwrap(),
-                    direction: Some(Direction::Read),
+                    direction: Some(TransferDirection::Read),
                     file: Some(FileKey(77)),
                     offset: i * 65536,
                     bytes: 65536,

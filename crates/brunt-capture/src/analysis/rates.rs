@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::analyse::{Analyse, Noted};
 use super::event::OperationEvent;
-use crate::operation::Direction;
+use crate::operation::TransferDirection;
 
 const INTERVALS_MAX: usize = 512;
 const WIDTH_NS_MIN: u64 = 10_000_000;
@@ -210,8 +210,8 @@ impl Analyse for Rates {
         interval.operations += 1;
         interval.errors += u64::from(event.error.is_some());
         match event.direction {
-            Some(Direction::Read) => interval.read_bytes += u64::from(event.bytes),
-            Some(Direction::Write) => interval.write_bytes += u64::from(event.bytes),
+            Some(TransferDirection::Read) => interval.read_bytes += u64::from(event.bytes),
+            Some(TransferDirection::Write) => interval.write_bytes += u64::from(event.bytes),
             None => {}
         }
     }

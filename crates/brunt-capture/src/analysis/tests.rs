@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::sketch::spread;
 use super::*;
-use crate::operation::{Direction, OperationKind, Protocol};
+use crate::operation::{OperationKind, Protocol, TransferDirection};
 
 const START_NS: u64 = 1_700_000_000_123_456_789;
 
@@ -18,7 +18,8 @@ fn feed(analysis: &mut Analysis, client: u64, time_ns: u64, random: &mut Random)
     let file = FileKey(spread(client << 32 | random.below(50)));
     let kinds: Vec<_> = OperationKind::all().collect();
     let protocols: Vec<_> = Protocol::all().collect();
-    let direction = [None, Some(Direction::Read), Some(Direction::Write)][random.below(3) as usize];
+    let direction =
+        [None, Some(TransferDirection::Read), Some(TransferDirection::Write)][random.below(3) as usize];
     let event = OperationEvent {
         time_ns,
         latency_ns: random.chance(0.9).then(|| random.below(1 << 30)),

@@ -8,11 +8,13 @@ use std::collections::VecDeque;
 use brunt_lake::{Column, Table};
 use brunt_result::OpKind;
 
-use super::{Claim, Counter, Dissector, Flow, Gap, Kind, Out, OwnPart, OwnTables, ProtocolInfo, Standing};
+use super::{
+    Claim, Counter, Dissector, Flow, Gap, OperationInfo, Out, OwnPart, OwnTables, ProtocolInfo, Standing,
+};
 use crate::dissect::Detail;
 use crate::limits::Limits;
 use crate::operation::{
-    Direction, FileKey, Message, MessagePlace, Operation, OperationKind, Peers, Protocol, Sink,
+    FileKey, Message, MessagePlace, Operation, OperationKind, Peers, Protocol, Sink, TransferDirection,
 };
 use crate::trace::common::{Common, RECORD};
 use crate::trace::files::Files;
@@ -96,12 +98,12 @@ struct Half {
 
 /// Both directions, and what was asked and not yet answered.
 #[derive(Debug, Default)]
-pub struct Connection {
+pub struct LinesConnection {
     halves: [Half; 2],
     waiting: VecDeque<Request>,
 }
 
-impl Connection {
+impl LinesConnection {
     fn give_up<S: Sink>(&mut self, out: &mut Out<'_, S>) {
         for request in self.waiting.drain(..) {
             out.ledger.calls_open -= 1;
@@ -129,7 +131,7 @@ fn hand_on<S: Sink>(
         reply,
         status: answer.map(|answer| answer.err().unwrap_or(0)),
         file: Some(file),
-        direction: Some(if is_put { Direction::Write } else { Direction::Read }),
+        direction: Some(if is_put { TransferDirection::Write } else { TransferDirection::Read }),
         offset: Some(0),
         asked_bytes: is_put.then_some(request.bytes),
         moved_bytes: answer.and_then(Result::ok).unwrap_or(0),
@@ -159,7 +161,7 @@ fn read(line: &[u8]) -> Option<Said<'_>> {
 impl Lines {
     fn on_line<S: Sink>(
         &mut self,
-        connection: &mut Connection,
+        connection: &mut LinesConnection,
         flow: &Flow,
         message: Message,
         line: &[u8],
@@ -201,12 +203,13 @@ impl Lines {
 }
 
 impl Dissector for Lines {
-    type Connection = Connection;
+    type Connection = LinesConnection;
     type Detail<'a> = Asked<'a>;
     type Tables = Names;
     const NAME: &'static str = "lines";
     const HELP: &'static str = "A toy protocol of lines, for tests";
-    const KINDS: &'static [Kind] = &[Kind::of("get", OpKind::Read), Kind::of("put", OpKind::Write)];
+    const KINDS: &'static [OperationInfo] =
+        &[OperationInfo::of("get", OpKind::Read), OperationInfo::of("put", OpKind::Write)];
     const PROTOCOLS: &'static [ProtocolInfo] =
         &[ProtocolInfo { name: "LINES", status_name: |status| (status == 2).then_some("not there") }];
     const COUNTERS: &'static [Counter] = &[Counter {
@@ -230,7 +233,7 @@ impl Dissector for Lines {
 
     fn on_bytes<S: Sink>(
         &mut self,
-        connection: &mut Connection,
+        connection: &mut LinesConnection,
         flow: &Flow,
         bytes: &[u8],
         time_ns: u64,
@@ -262,7 +265,13 @@ impl Dissector for Lines {
         }
     }
 
-    fn on_gap<S: Sink>(&mut self, connection: &mut Connection, flow: &Flow, _: Gap, out: &mut Out<'_, S>) {
+    fn on_gap<S: Sink>(
+        &mut self,
+        connection: &mut LinesConnection,
+        flow: &Flow,
+        _: Gap,
+        out: &mut Out<'_, S>,
+    ) {
         let half = &mut connection.halves[usize::from(flow.direction)];
         out.ledger.slow_mode_entries += 1;
         out.ledger.records_damaged += u64::from(!half.line.is_empty());
@@ -271,7 +280,7 @@ impl Dissector for Lines {
         connection.give_up(out);
     }
 
-    fn standing(connection: &Connection, direction: u8) -> Standing {
+    fn standing(connection: &LinesConnection, direction: u8) -> Standing {
         let half = &connection.halves[usize::from(direction)];
         match (half.gave_up, half.is_cut) {
             (true, _) => Standing::GaveUp,
@@ -280,7 +289,7 @@ impl Dissector for Lines {
         }
     }
 
-    fn on_end<S: Sink>(&mut self, connection: &mut Connection, _: &Flow, out: &mut Out<'_, S>) {
+    fn on_end<S: Sink>(&mut self, connection: &mut LinesConnection, _: &Flow, out: &mut Out<'_, S>) {
         connection.give_up(out);
     }
 }

@@ -189,17 +189,17 @@ pub struct ProtocolInfo {
 
 /// A kind of operation that a protocol has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Kind {
+pub struct OperationInfo {
     /// Its name, as the protocol's standard has it.
     pub name: &'static str,
     /// What loads and results call it, if they have such an operation.
     pub op: Option<OpKind>,
 }
 
-impl Kind {
+impl OperationInfo {
     /// One that results call so.
-    pub const fn of(name: &'static str, op: OpKind) -> Kind {
-        Kind { name, op: Some(op) }
+    pub const fn of(name: &'static str, op: OpKind) -> OperationInfo {
+        OperationInfo { name, op: Some(op) }
     }
 }
 
@@ -227,7 +227,7 @@ pub trait Dissector: Sized + Debug {
     /// What it is, in a line.
     const HELP: &'static str;
     /// The kinds of its operations: [`OperationKind`](crate::operation::OperationKind) numbers them.
-    const KINDS: &'static [Kind];
+    const KINDS: &'static [OperationInfo];
     /// The families of messages in it: [`Protocol`](crate::operation::Protocol) numbers them.
     const PROTOCOLS: &'static [ProtocolInfo];
     /// What it counts beyond the counters of all protocols: [`Ledger::own`] has them, and so have reports

@@ -4,7 +4,8 @@
 //! in this file.
 
 use super::{
-    Claim, Counter, Datagram, Dissector, Flow, Gap, Kind, Out, OwnPart, OwnTables, ProtocolInfo, Standing,
+    Claim, Counter, Datagram, Dissector, Flow, Gap, OperationInfo, Out, OwnPart, OwnTables, ProtocolInfo,
+    Standing,
 };
 use crate::limits::Limits;
 use crate::operation::{FileKey, Operation, Sink};
@@ -24,13 +25,13 @@ pub trait Registered: Dissector {
 
 /// A line of the table, for help and tests.
 #[derive(Clone, Copy, Debug)]
-pub struct Entry {
+pub struct DissectorEntry {
     /// What the protocol is called.
     pub name: &'static str,
     /// What it is.
     pub help: &'static str,
     /// The kinds of its operations.
-    pub kinds: &'static [Kind],
+    pub kinds: &'static [OperationInfo],
     /// The families of messages in it.
     pub protocols: &'static [ProtocolInfo],
     /// What it counts apart.
@@ -88,8 +89,8 @@ pub const KIND_COUNT: usize = kinds_before(DISSECTORS.len());
 pub const PROTOCOL_COUNT: usize = protocols_before(DISSECTORS.len());
 
 /// The dissector of each kind, and the kind.
-static KINDS: [(usize, Kind); KIND_COUNT] = {
-    let mut kinds = [(0, Kind { name: "", op: None }); KIND_COUNT];
+static KINDS: [(usize, OperationInfo); KIND_COUNT] = {
+    let mut kinds = [(0, OperationInfo { name: "", op: None }); KIND_COUNT];
     let (mut entry, mut at) = (0, 0);
     while entry < DISSECTORS.len() {
         let mut place = 0;
@@ -104,16 +105,16 @@ static KINDS: [(usize, Kind); KIND_COUNT] = {
 
 /// The dissector of a kind and the kind, by its number.
 #[inline]
-pub(crate) fn kind_at(number: usize) -> (&'static Entry, &'static Kind) {
+pub(crate) fn kind_at(number: usize) -> (&'static DissectorEntry, &'static OperationInfo) {
     let (dissector, kind) = &KINDS[number];
     (&ENTRIES[*dissector], kind)
 }
 
 /// The same as [`DISSECTORS`], at a place of its own.
-static ENTRIES: [Entry; DISSECTORS.len()] = DISSECTORS;
+static ENTRIES: [DissectorEntry; DISSECTORS.len()] = DISSECTORS;
 
 /// The dissector of a protocol and the protocol, by its number.
-pub(crate) fn protocol_at(mut number: usize) -> (&'static Entry, &'static ProtocolInfo) {
+pub(crate) fn protocol_at(mut number: usize) -> (&'static DissectorEntry, &'static ProtocolInfo) {
     for entry in &ENTRIES {
         match entry.protocols.get(number) {
             Some(protocol) => return (entry, protocol),
@@ -126,9 +127,9 @@ pub(crate) fn protocol_at(mut number: usize) -> (&'static Entry, &'static Protoc
 macro_rules! dissectors {
     ($($(#[$attribute:meta])* $variant:ident $field:ident: $dissector:ty,)*) => {
         /// All protocols, in the order in which equal claims are decided.
-        pub const DISSECTORS: [Entry; [$($(#[$attribute])* stringify!($variant)),*].len()] = [$(
+        pub const DISSECTORS: [DissectorEntry; [$($(#[$attribute])* stringify!($variant)),*].len()] = [$(
             $(#[$attribute])*
-            Entry {
+            DissectorEntry {
                 name: <$dissector>::NAME,
                 help: <$dissector>::HELP,
                 kinds: <$dissector>::KINDS,

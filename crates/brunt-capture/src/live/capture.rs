@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::merge::Merge;
 use super::ring::{self, BLOCK_AGE, Fanout, PacketRing, ReadBlock, RingCounters};
-use super::xdp::{self, Queue, Tap};
+use super::xdp::{self, Tap, XdpQueue};
 use super::{LiveError, LiveOptions, Origin};
 use crate::operation::Sink;
 use crate::parallel::{ParallelError, Parsers, Shares};
@@ -24,7 +24,7 @@ const ASK_EVERY: Duration = Duration::from_millis(250);
 /// Where packets come from: rings of either kind.
 enum Source {
     Packet(PacketRing),
-    Xdp(Queue),
+    Xdp(XdpQueue),
 }
 
 impl Source {

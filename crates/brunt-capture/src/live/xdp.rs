@@ -40,7 +40,7 @@ pub struct Tap {
 
 /// A queue of it.
 #[derive(Debug)]
-pub struct Queue {
+pub struct XdpQueue {
     socket: Socket,
     frames: Arc<Frames>,
     /// Frames come back by this when nobody looks at them any more.
@@ -90,7 +90,7 @@ pub(super) fn open(
     name: &str,
     interface: u32,
     options: &LiveOptions,
-) -> Result<(Tap, Vec<Queue>), LiveError> {
+) -> Result<(Tap, Vec<XdpQueue>), LiveError> {
     let fail = |what: &'static str| {
         move |source: io::Error| match source.raw_os_error() {
             Some(libc::EPERM | libc::EACCES) => LiveError::NoXdp { interface: name.to_string(), what },
@@ -118,7 +118,7 @@ pub(super) fn open(
         socket.fill(0..frame_count as u32);
         xsk::set_socket(&map, queue, socket.fd()).map_err(fail("put a socket into the table"))?;
         let (back, returned) = channel();
-        queues.push(Queue {
+        queues.push(XdpQueue {
             socket,
             frames: Arc::new(frames),
             back,
@@ -154,10 +154,10 @@ impl Tap {
     }
 }
 
-impl Queue {
+impl XdpQueue {
     /// Takes the packets that are there.
     pub(super) fn read(&mut self) -> Option<ReadBlock> {
-        let Queue { socket, frames, returned, .. } = self;
+        let XdpQueue { socket, frames, returned, .. } = self;
         returned.try_iter().for_each(|indexes| socket.fill(indexes.into_iter()));
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let (mut packets, mut taken, mut joined) = (Vec::new(), Vec::new(), Vec::new());

@@ -143,13 +143,13 @@ pub(super) fn queue_count(fd: &OwnedFd, name: &str) -> u32 {
 
 /// Memory that packets lie in, in frames.
 #[derive(Debug)]
-struct Memory {
+struct Mapping {
     start: NonNull<u8>,
     bytes: usize,
 }
 
-impl Memory {
-    fn map(bytes: usize, fd: Option<(&OwnedFd, i64)>) -> io::Result<Memory> {
+impl Mapping {
+    fn map(bytes: usize, fd: Option<(&OwnedFd, i64)>) -> io::Result<Mapping> {
         let (flags, fd, at) = match fd {
             None => (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0),
             Some((fd, at)) => (libc::MAP_SHARED, fd.as_raw_fd(), at),
@@ -161,7 +161,7 @@ impl Memory {
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        Ok(Memory { start: NonNull::new(start.cast()).expect("mapped somewhere"), bytes })
+        Ok(Mapping { start: NonNull::new(start.cast()).expect("mapped somewhere"), bytes })
     }
 
     /// A word that both sides access.
@@ -172,7 +172,7 @@ impl Memory {
     }
 }
 
-impl Drop for Memory {
+impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: the map is ours, and whoever has bytes of it holds it.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
@@ -182,7 +182,7 @@ impl Drop for Memory {
 /// The frames that an interface's queue puts packets into.
 #[derive(Debug)]
 pub(super) struct Frames {
-    memory: Memory,
+    memory: Mapping,
     /// Which are ours.
     taken: Box<[AtomicBool]>,
 }
@@ -195,7 +195,7 @@ unsafe impl Sync for Frames {}
 
 impl Frames {
     pub(super) fn new(count: usize) -> io::Result<Frames> {
-        let memory = Memory::map(count * FRAME_BYTES, None)?;
+        let memory = Mapping::map(count * FRAME_BYTES, None)?;
         Ok(Frames { memory, taken: (0..count).map(|_| AtomicBool::new(false)).collect() })
     }
 
@@ -222,7 +222,7 @@ impl Frames {
 /// A ring of descriptors that one side fills and the other empties.
 #[derive(Debug)]
 struct Descriptors {
-    memory: Memory,
+    memory: Mapping,
     at: libc::xdp_ring_offset,
     size: u32,
 }
@@ -239,7 +239,7 @@ impl Descriptors {
         size: u32,
         each: usize,
     ) -> io::Result<Descriptors> {
-        let memory = Memory::map(at.desc as usize + size as usize * each, Some((fd, place)))?;
+        let memory = Mapping::map(at.desc as usize + size as usize * each, Some((fd, place)))?;
         Ok(Descriptors { memory, at, size })
     }
 

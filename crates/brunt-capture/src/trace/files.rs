@@ -58,9 +58,9 @@ impl Tabled for Handles {
     const REFERRED_TO: bool = true;
 }
 
-struct Names;
+struct NamesTable;
 
-impl Tabled for Names {
+impl Tabled for NamesTable {
     const TABLE: &'static Table = &NAMES;
 }
 
@@ -79,7 +79,7 @@ pub struct Named<'a> {
 /// The files that a pipeline has seen.
 pub struct Files {
     handles: Handle<Handles>,
-    names: Handle<Names>,
+    names: Handle<NamesTable>,
     known: HashSet<u64, FixedState>,
     /// The server of the handle that was told last, and its address as it stands in the table.
     server: Option<(IpAddress, String)>,

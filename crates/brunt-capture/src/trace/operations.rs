@@ -5,7 +5,7 @@ use brunt_lake::{Coding, Column, Table};
 
 use super::common::{Common, FILE};
 use super::rows::{Handle, Registry, Tabled};
-use crate::operation::{Direction, Message, Operation, OperationKind, Protocol};
+use crate::operation::{Message, Operation, OperationKind, Protocol, TransferDirection};
 
 /// Requests with their answers.
 pub const OPERATIONS: Table = Table {
@@ -91,8 +91,8 @@ impl Operations {
         let id = common.number(operation.record_id);
         let file = operation.file.map(|file| common.hide.file(file));
         let direction = operation.direction.map(|direction| match direction {
-            Direction::Read => 0,
-            Direction::Write => 1,
+            TransferDirection::Read => 0,
+            TransferDirection::Write => 1,
         });
         let (request, reply) = (&operation.request, operation.reply.as_ref());
         let time = |ns: Option<u64>| ns.map(|ns| ns as i64);

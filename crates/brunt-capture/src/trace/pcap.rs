@@ -397,7 +397,7 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::source::{Batch, FileSource};
+    use crate::source::{FileSource, PacketBatch};
 
     fn files_in(folder: &TempDir) -> Vec<PathBuf> {
         let mut files: Vec<PathBuf> =
@@ -413,7 +413,7 @@ mod tests {
     /// Time, length on the wire, link and bytes of each packet of a file.
     fn read(path: &Path) -> Vec<(u64, u32, LinkType, Vec<u8>)> {
         let mut source = FileSource::open(path).unwrap();
-        let (mut batch, mut seen) = (Batch::default(), Vec::new());
+        let (mut batch, mut seen) = (PacketBatch::default(), Vec::new());
         while source.fill(&mut batch).unwrap() {
             seen.extend(batch.packets().map(|p| (p.time_ns, p.wire_len, p.link, p.bytes.to_vec())));
         }

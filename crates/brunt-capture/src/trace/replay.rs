@@ -13,7 +13,7 @@ use super::{tables, text};
 use crate::analysis::{Analysis, OperationEvent};
 use crate::dissect::rpc::{OTHER, RPC};
 use crate::ledger::Ledger;
-use crate::operation::{ChecksumRun, Direction, FileKey, OperationKind, Protocol, leads_on};
+use crate::operation::{ChecksumRun, FileKey, OperationKind, Protocol, TransferDirection, leads_on};
 
 /// Rows that belong to a call stand at most so many calls from it: that many may wait for replies.
 const CALLS_APART_MAX: i64 = 1 << 17;
@@ -225,7 +225,7 @@ fn address(text: &str) -> IpAddress {
 }
 
 /// What a row says of a name.
-struct Named {
+struct NameRow {
     id: i64,
     parent: Option<FileKey>,
     name: String,
@@ -235,8 +235,8 @@ struct Named {
 /// The rows of a table beside those of `operations`: in the same order, none or some for each.
 struct Beside {
     reader: TableReader,
-    rows: VecDeque<Named>,
-    take: fn(&Batch, &mut VecDeque<Named>),
+    rows: VecDeque<NameRow>,
+    take: fn(&Batch, &mut VecDeque<NameRow>),
 }
 
 impl Beside {
@@ -244,7 +244,7 @@ impl Beside {
         folder: &Path,
         pipeline: u16,
         table: &'static Table,
-        take: fn(&Batch, &mut VecDeque<Named>),
+        take: fn(&Batch, &mut VecDeque<NameRow>),
     ) -> Result<Beside, ReplayError> {
         Ok(Beside { reader: TableReader::open_series(folder, table, pipeline)?, rows: VecDeque::new(), take })
     }
@@ -264,7 +264,7 @@ impl Beside {
     }
 
     /// The next row of this call, if there is one.
-    fn next_of(&mut self, id: i64) -> Result<Option<Named>, ReplayError> {
+    fn next_of(&mut self, id: i64) -> Result<Option<NameRow>, ReplayError> {
         loop {
             let Some(first) = self.rows.front() else {
                 let Some(batch) = self.reader.next_batch()? else { return Ok(None) };
@@ -283,20 +283,20 @@ impl Beside {
     }
 }
 
-fn take_names(batch: &Batch, rows: &mut VecDeque<Named>) {
+fn take_names(batch: &Batch, rows: &mut VecDeque<NameRow>) {
     let (ids, parents, leads) = (batch.ints("record_id"), batch.ints("file"), batch.ints("leads_to"));
     for (row, name) in batch.texts("name").enumerate() {
         let key = |column, values: &[i64]| (!batch.is_null(column, row)).then(|| FileKey(values[row] as u64));
         let (parent, file) = (key("file", parents), key("leads_to", leads));
-        rows.push_back(Named { id: ids[row], parent, name: name.into(), file });
+        rows.push_back(NameRow { id: ids[row], parent, name: name.into(), file });
     }
 }
 
-fn take_entries(batch: &Batch, rows: &mut VecDeque<Named>) {
+fn take_entries(batch: &Batch, rows: &mut VecDeque<NameRow>) {
     let (ids, files) = (batch.ints("record_id"), batch.ints("file"));
     for (row, name) in batch.texts("name").enumerate() {
         let file = (!batch.is_null("file", row)).then(|| FileKey(files[row] as u64));
-        rows.push_back(Named { id: ids[row], parent: None, name: name.into(), file });
+        rows.push_back(NameRow { id: ids[row], parent: None, name: name.into(), file });
     }
 }
 
@@ -345,8 +345,8 @@ fn events<'b>(
                 kind,
                 protocol,
                 direction: some("direction", directions).map(|direction| match direction {
-                    0 => Direction::Read,
-                    _ => Direction::Write,
+                    0 => TransferDirection::Read,
+                    _ => TransferDirection::Write,
                 }),
                 file: some("file", files).map(|file| FileKey(file as u64)),
                 offset: some("offset_bytes", offsets).unwrap_or(0) as u64,
@@ -392,7 +392,7 @@ fn operations(
     Ok(())
 }
 
-fn feed_name(server: IpAddress, parent: Option<FileKey>, named: &Named, analysis: &mut Analysis) {
+fn feed_name(server: IpAddress, parent: Option<FileKey>, named: &NameRow, analysis: &mut Analysis) {
     let Some(leads_to) = named.file else { return };
     let name = text::to_bytes(&named.name);
     if leads_on(&name) {

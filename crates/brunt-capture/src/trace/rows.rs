@@ -37,7 +37,7 @@ pub trait Tabled {
 
 /// The same as a value, for those who write.
 #[derive(Clone, Copy, Debug)]
-pub struct Entry {
+pub struct TableEntry {
     pub table: &'static Table,
     pub order: Option<&'static str>,
     pub is_referred_to: bool,
@@ -70,7 +70,7 @@ impl<T> Handle<T> {
 /// Gives tables their places.
 #[derive(Debug, Default)]
 pub struct Registry {
-    lanes: [Vec<Entry>; LANES],
+    lanes: [Vec<TableEntry>; LANES],
 }
 
 impl Registry {
@@ -83,17 +83,17 @@ impl Registry {
         assert!(self.entries().all(|entry| entry.table.name != table.name), "{} is there twice", table.name);
         let lane = T::BY as usize;
         let entries = &mut self.lanes[lane];
-        entries.push(Entry { table, order: T::ORDER, is_referred_to: T::REFERRED_TO, codes: T::CODES });
+        entries.push(TableEntry { table, order: T::ORDER, is_referred_to: T::REFERRED_TO, codes: T::CODES });
         Handle { lane, index: entries.len() - 1, of: PhantomData }
     }
 
     /// All tables.
-    pub fn entries(&self) -> impl Iterator<Item = &Entry> {
+    pub fn entries(&self) -> impl Iterator<Item = &TableEntry> {
         self.lanes.iter().flatten()
     }
 
     /// The tables of each lane.
-    pub fn into_lanes(self) -> [Vec<Entry>; LANES] {
+    pub fn into_lanes(self) -> [Vec<TableEntry>; LANES] {
         self.lanes
     }
 }
@@ -107,7 +107,7 @@ pub struct Chunk {
 }
 
 impl Chunk {
-    pub fn new(entry: &Entry) -> Chunk {
+    pub fn new(entry: &TableEntry) -> Chunk {
         Chunk { rows: Batch::new(entry.table), words: Words::default(), codes: entry.codes }
     }
 

@@ -20,7 +20,7 @@ use brunt_core::Nanos;
 use brunt_lake::{ClosedPart, LakeError, TableWriter, Workspace, WriterOptions};
 
 use super::budget::Budget;
-use super::rows::{Chunk, Entry, LANES};
+use super::rows::{Chunk, LANES, TableEntry};
 use crate::ledger::Ledger;
 
 /// Chunks on the way to a lane: what a parser makes while the lane writes a part, which takes it some 20 ms.
@@ -208,7 +208,7 @@ pub(super) struct Lane {
     to: Option<SyncSender<LaneRows>>,
     back: Receiver<Vec<Chunk>>,
     thread: Option<JoinHandle<Vec<TableWriter>>>,
-    tables: Vec<Entry>,
+    tables: Vec<TableEntry>,
     shared: Arc<Shared>,
     on_lag: OnLag,
 }
@@ -217,7 +217,7 @@ impl Lane {
     /// Makes the tables in `folder` for a pipeline and starts the thread.
     pub fn start(
         number: usize,
-        tables: Vec<Entry>,
+        tables: Vec<TableEntry>,
         pipeline: u16,
         folder: &Path,
         options: &TraceOptions,
@@ -298,7 +298,7 @@ impl Drop for Lane {
 }
 
 struct Worker {
-    tables: Vec<Entry>,
+    tables: Vec<TableEntry>,
     /// Its number among the lanes of all pipelines.
     number: usize,
     generation: u64,

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use brunt_capture::{Batch, FileSource};
+use brunt_capture::{FileSource, PacketBatch};
 use brunt_wire::pcap::{CapturedPacket, LinkType};
 use tempfile::{NamedTempFile, TempDir, tempdir, tempdir_in};
 
@@ -49,7 +49,7 @@ pub fn folder_in_memory() -> TempDir {
 /// All packets of a capture, for tests that go through it several times.
 pub fn packets(path: &Path) -> Vec<Packet> {
     let mut source = FileSource::open(path).unwrap();
-    let mut batch = Batch::default();
+    let mut batch = PacketBatch::default();
     let mut all = Vec::new();
     while source.fill(&mut batch).unwrap() {
         all.extend(batch.packets().map(|p| (p.time_ns, p.wire_len, p.link, p.bytes.to_vec())));

@@ -12,8 +12,8 @@ pub use brunt_result::capture::*;
 pub use text::text;
 
 use super::duplicates::Duplicates;
-use super::hot::{ClientEntry, FileLoad, Hot};
-use super::mix::{Mix, Operations};
+use super::hot::{ClientEntry, Hot, HotLoad};
+use super::mix::{Mix, OperationFigures};
 use super::profile::{Profile, Transfers};
 use super::rates::{RateInterval, Rates};
 use super::{Analysis, Latency, findings};
@@ -39,14 +39,14 @@ fn latency_row(latency: &Latency) -> LatencyRow {
 
 /// Ranks `all` by operations, bytes and time; `name` is asked for the top only.
 fn rank<T: Copy + Ord>(
-    all: Vec<(T, FileLoad, Option<&Latency>)>,
-    total: &FileLoad,
+    all: Vec<(T, HotLoad, Option<&Latency>)>,
+    total: &HotLoad,
     forgotten: u64,
     name: impl Fn(T) -> String,
 ) -> Ranking {
     let mut top: Vec<usize> = Vec::new();
     let mut shares = [0.0; 2];
-    let keys: [fn(&FileLoad) -> u64; 3] = [|l| l.operations, |l| l.bytes, |l| l.time_ns];
+    let keys: [fn(&HotLoad) -> u64; 3] = [|l| l.operations, |l| l.bytes, |l| l.time_ns];
     for (which, key) in keys.into_iter().enumerate() {
         let first = first_by(&all, key);
         if let Some(share) = shares.get_mut(which) {
@@ -81,8 +81,8 @@ fn rank<T: Copy + Ord>(
 /// The places of the `RANKED` entries with the largest `key`, largest first; equal ones by what they are, so that
 /// the order does not depend on who was seen first. One pass: most entries are smaller than the last of the few.
 fn first_by<T: Copy + Ord>(
-    all: &[(T, FileLoad, Option<&Latency>)],
-    key: impl Fn(&FileLoad) -> u64,
+    all: &[(T, HotLoad, Option<&Latency>)],
+    key: impl Fn(&HotLoad) -> u64,
 ) -> Vec<usize> {
     let mut first: Vec<(Reverse<u64>, T, usize)> = Vec::with_capacity(RANKED + 1);
     for (index, (what, load, _)) in all.iter().enumerate() {
@@ -133,8 +133,8 @@ impl Analysis {
 }
 
 /// Directories with what is done to the files directly in them.
-fn directories(hot: &Hot) -> Vec<(FileKey, FileLoad, Option<&Latency>)> {
-    let mut directories: HashMap<FileKey, FileLoad> = HashMap::new();
+fn directories(hot: &Hot) -> Vec<(FileKey, HotLoad, Option<&Latency>)> {
+    let mut directories: HashMap<FileKey, HotLoad> = HashMap::new();
     for (file, name) in hot.named_files() {
         if let Some(parent) = name.and_then(|name| name.parent) {
             directories.entry(parent).or_default().merge(&file.load);
@@ -147,7 +147,7 @@ fn directories(hot: &Hot) -> Vec<(FileKey, FileLoad, Option<&Latency>)> {
 }
 
 fn operation_rows(mix: &Mix) -> Vec<OperationRow> {
-    let row = |(name, o): (&'static str, &Operations)| OperationRow {
+    let row = |(name, o): (&'static str, &OperationFigures)| OperationRow {
         name: name.into(),
         calls: o.calls,
         replies: o.replies,

@@ -5,11 +5,11 @@
 use brunt_wire::nfs::{FileHandle, v4};
 use brunt_wire::{Cursor, FileData, ParseError, rpc};
 
-use crate::operation::Direction;
+use crate::operation::TransferDirection;
 
 /// A WRITE or the answer to a READ within a compound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Moved<'a> {
+pub struct MovedData<'a> {
     /// Which file; `None` when the compound got there by names only.
     pub file: Option<FileHandle<'a>>,
     /// Where in the file, in bytes.
@@ -36,12 +36,12 @@ pub fn may_be_callback(call: &rpc::RpcCall<'_>) -> bool {
 /// # Errors
 /// Cut short before its data, or malformed.
 #[inline]
-pub fn written<'a>(mut cur: Cursor<'a>) -> Result<Option<Moved<'a>>, ParseError> {
+pub fn written<'a>(mut cur: Cursor<'a>) -> Result<Option<MovedData<'a>>, ParseError> {
     let call = v4::CompoundArgs::parse(&mut cur)?;
     let mut walk = v4::Walk::new(&call, None);
     for step in walk.by_ref() {
         if let v4::Args::Write { offset, data, .. } = step.args {
-            return Ok(Some(Moved { file: step.current.handle(), offset, data }));
+            return Ok(Some(MovedData { file: step.current.handle(), offset, data }));
         }
     }
     match walk.call_end() {
@@ -55,7 +55,10 @@ pub fn written<'a>(mut cur: Cursor<'a>) -> Result<Option<Moved<'a>>, ParseError>
 /// # Errors
 /// The reply is cut short before the data, or malformed.
 #[inline]
-pub fn answered<'a>(mut call: Cursor<'a>, mut reply: Cursor<'a>) -> Result<Option<Moved<'a>>, ParseError> {
+pub fn answered<'a>(
+    mut call: Cursor<'a>,
+    mut reply: Cursor<'a>,
+) -> Result<Option<MovedData<'a>>, ParseError> {
     let Ok(call) = v4::CompoundArgs::parse(&mut call) else { return Ok(None) };
     if !call.operations().any(|args| matches!(args, Ok(v4::Args::Read { .. }))) {
         return Ok(None);
@@ -75,10 +78,10 @@ pub fn answered<'a>(mut call: Cursor<'a>, mut reply: Cursor<'a>) -> Result<Optio
 
 /// The data that a step read, if it is a READ that went well.
 #[inline]
-pub fn read_step<'a>(step: &v4::CompoundStep<'a>) -> Option<Moved<'a>> {
+pub fn read_step<'a>(step: &v4::CompoundStep<'a>) -> Option<MovedData<'a>> {
     let v4::Args::Read { offset, .. } = step.args else { return None };
     let v4::ResultBody::Read { data, .. } = step.result?.body else { return None };
-    Some(Moved { file: step.current.handle(), offset, data })
+    Some(MovedData { file: step.current.handle(), offset, data })
 }
 
 /// A compound reduced to the operation that it is about.
@@ -89,7 +92,7 @@ pub struct Gist<'a> {
     /// The file or directory it works on.
     pub file: Option<FileHandle<'a>>,
     /// Whether it moves data.
-    pub direction: Option<Direction>,
+    pub direction: Option<TransferDirection>,
     /// Where in the file, in bytes.
     pub offset: u64,
     /// Bytes of file data that the whole compound moved.
@@ -141,9 +144,9 @@ pub fn gist<'a>(call: &v4::CompoundArgs<'a>, reply: Option<&v4::CompoundResults<
         gist.file = step.current.handle();
         (gist.direction, gist.offset) = match step.args {
             v4::Args::Read { offset, .. } | v4::Args::ReadPlus { offset, .. } => {
-                (Some(Direction::Read), offset)
+                (Some(TransferDirection::Read), offset)
             }
-            v4::Args::Write { offset, .. } => (Some(Direction::Write), offset),
+            v4::Args::Write { offset, .. } => (Some(TransferDirection::Write), offset),
             _ => (None, 0),
         };
     }

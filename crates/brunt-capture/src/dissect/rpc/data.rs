@@ -4,7 +4,7 @@
 
 use brunt_wire::nfs::FileHandle;
 
-use super::compound::Moved;
+use super::compound::MovedData;
 use crate::checksum::{BLOCK_BYTES, BlockSums};
 use crate::dissect::Out;
 use crate::ledger::Ledger;
@@ -20,7 +20,7 @@ pub struct DataTarget {
 }
 
 impl DataTarget {
-    pub(super) fn new(record_id: u64, peers: &Peers, moved: &Moved<'_>, write: bool) -> DataTarget {
+    pub(super) fn new(record_id: u64, peers: &Peers, moved: &MovedData<'_>, write: bool) -> DataTarget {
         DataTarget { write, ..DataTarget::at(record_id, peers, moved.file, moved.offset) }
     }
 

@@ -6,7 +6,7 @@ use brunt_result::OpKind;
 use brunt_wire::nfs::{v3, v4};
 
 use super::Rpc;
-use crate::dissect::Kind;
+use crate::dissect::OperationInfo;
 use crate::operation::OperationKind;
 
 const NFS3: usize = v3::Procedure::ALL.len();
@@ -71,33 +71,33 @@ const NAMES: [&str; V4_FROM + v4_only()] = {
 };
 
 /// What loads and results call them, where they have such an operation.
-const OPS: [Kind; 21] = [
-    Kind::of("READ", OpKind::Read),
-    Kind::of("READ_PLUS", OpKind::Read),
-    Kind::of("WRITE", OpKind::Write),
-    Kind::of("COMMIT", OpKind::Flush),
-    Kind::of("DEALLOCATE", OpKind::Unmap),
-    Kind::of("LOOKUP", OpKind::Lookup),
-    Kind::of("CREATE", OpKind::Create),
-    Kind::of("REMOVE", OpKind::Remove),
-    Kind::of("OPEN", OpKind::Open),
-    Kind::of("CLOSE", OpKind::Close),
-    Kind::of("GETATTR", OpKind::GetAttributes),
-    Kind::of("SETATTR", OpKind::SetAttributes),
-    Kind::of("READDIR", OpKind::ReadDirectory),
-    Kind::of("READDIRPLUS", OpKind::ReadDirectory),
-    Kind::of("RENAME", OpKind::Rename),
-    Kind::of("LINK", OpKind::Link),
-    Kind::of("SYMLINK", OpKind::SymbolicLink),
-    Kind::of("READLINK", OpKind::ReadLink),
-    Kind::of("MKDIR", OpKind::MakeDirectory),
-    Kind::of("RMDIR", OpKind::RemoveDirectory),
-    Kind::of("ACCESS", OpKind::Access),
+const OPS: [OperationInfo; 21] = [
+    OperationInfo::of("READ", OpKind::Read),
+    OperationInfo::of("READ_PLUS", OpKind::Read),
+    OperationInfo::of("WRITE", OpKind::Write),
+    OperationInfo::of("COMMIT", OpKind::Flush),
+    OperationInfo::of("DEALLOCATE", OpKind::Unmap),
+    OperationInfo::of("LOOKUP", OpKind::Lookup),
+    OperationInfo::of("CREATE", OpKind::Create),
+    OperationInfo::of("REMOVE", OpKind::Remove),
+    OperationInfo::of("OPEN", OpKind::Open),
+    OperationInfo::of("CLOSE", OpKind::Close),
+    OperationInfo::of("GETATTR", OpKind::GetAttributes),
+    OperationInfo::of("SETATTR", OpKind::SetAttributes),
+    OperationInfo::of("READDIR", OpKind::ReadDirectory),
+    OperationInfo::of("READDIRPLUS", OpKind::ReadDirectory),
+    OperationInfo::of("RENAME", OpKind::Rename),
+    OperationInfo::of("LINK", OpKind::Link),
+    OperationInfo::of("SYMLINK", OpKind::SymbolicLink),
+    OperationInfo::of("READLINK", OpKind::ReadLink),
+    OperationInfo::of("MKDIR", OpKind::MakeDirectory),
+    OperationInfo::of("RMDIR", OpKind::RemoveDirectory),
+    OperationInfo::of("ACCESS", OpKind::Access),
 ];
 
 /// All of them, by number.
-pub const KINDS: [Kind; NAMES.len()] = {
-    let mut kinds = [Kind { name: "", op: None }; NAMES.len()];
+pub const KINDS: [OperationInfo; NAMES.len()] = {
+    let mut kinds = [OperationInfo { name: "", op: None }; NAMES.len()];
     let mut at = 0;
     while at < NAMES.len() {
         kinds[at].name = NAMES[at];

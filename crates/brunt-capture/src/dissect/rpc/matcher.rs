@@ -7,7 +7,7 @@ use brunt_wire::{Cursor, ParseError, rpc};
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
-use super::compound::Moved;
+use super::compound::MovedData;
 use super::data::{DataTarget, emit_run, sum_whole};
 use super::programs::{self, Received};
 use crate::checksum::BlockSums;
@@ -150,7 +150,7 @@ fn cursor(bytes: &[u8], at: usize, elided_at: Option<usize>) -> Cursor<'_> {
 
 /// The data that a call carries; its place counts from the start of the message.
 #[inline]
-fn written<'a>(call: &rpc::RpcCall<'_>, message: &'a [u8]) -> Result<Option<Moved<'a>>, ParseError> {
+fn written<'a>(call: &rpc::RpcCall<'_>, message: &'a [u8]) -> Result<Option<MovedData<'a>>, ParseError> {
     if !programs::moves_data(call) {
         return Ok(None);
     }
@@ -161,9 +161,9 @@ fn written<'a>(call: &rpc::RpcCall<'_>, message: &'a [u8]) -> Result<Option<Move
 /// Counts from the start of the message what counted from the start of its body.
 #[inline]
 fn place(
-    moved: Result<Option<Moved<'_>>, ParseError>,
+    moved: Result<Option<MovedData<'_>>, ParseError>,
     body_at: usize,
-) -> Result<Option<Moved<'_>>, ParseError> {
+) -> Result<Option<MovedData<'_>>, ParseError> {
     match moved {
         Ok(Some(mut moved)) => {
             moved.data.at += body_at;

@@ -23,11 +23,13 @@ pub(crate) use kinds::{COMMIT, GETATTR, OTHER, WRITE};
 pub use programs::Body;
 pub(crate) use programs::OTHER as RPC;
 
-use super::{Claim, Counter, Datagram, Dissector, Flow, Gap, Kind, Out, OwnPart, ProtocolInfo, Standing};
+use super::{
+    Claim, Counter, Datagram, Dissector, Flow, Gap, OperationInfo, Out, OwnPart, ProtocolInfo, Standing,
+};
 use crate::limits::Limits;
 use crate::operation::{FileKey, MessagePlace, Operation, Sink};
 use matcher::{Matcher, MessageEnd};
-use records::{Records, Step};
+use records::{RecordContext, Records};
 
 /// A call with its reply: RPC's own part of an operation.
 #[derive(Clone, Copy, Debug)]
@@ -49,11 +51,11 @@ impl OwnPart for Exchange<'_> {
 
 /// One connection: how far each direction is framed.
 #[derive(Debug, Default)]
-pub struct Connection {
+pub struct RpcConnection {
     records: [Records; 2],
 }
 
-impl Connection {
+impl RpcConnection {
     #[cold]
     fn is_framed_back(&self, direction: u8) -> bool {
         self.records[usize::from((direction & 1) ^ 1)].standing() == Standing::Framed
@@ -72,12 +74,12 @@ pub struct Rpc {
 }
 
 impl Dissector for Rpc {
-    type Connection = Connection;
+    type Connection = RpcConnection;
     type Detail<'a> = Exchange<'a>;
     type Tables = tables::RpcTables;
     const NAME: &'static str = "rpc";
     const HELP: &'static str = "ONC RPC on any port: NFSv3, NFSv4 and MOUNT";
-    const KINDS: &'static [Kind] = &kinds::KINDS;
+    const KINDS: &'static [OperationInfo] = &kinds::KINDS;
     const PROTOCOLS: &'static [ProtocolInfo] = programs::PROTOCOLS;
     const COUNTERS: &'static [Counter] = &[
         Counter {
@@ -113,23 +115,29 @@ impl Dissector for Rpc {
     #[inline(always)]
     fn on_bytes<S: Sink>(
         &mut self,
-        connection: &mut Connection,
+        connection: &mut RpcConnection,
         flow: &Flow,
         bytes: &[u8],
         time_ns: u64,
         out: &mut Out<'_, S>,
     ) {
         let records = &mut connection.records[usize::from(flow.direction & 1)];
-        records.on_data(bytes, time_ns, &mut Step { matcher: &mut self.matcher, flow, out });
+        records.on_data(bytes, time_ns, &mut RecordContext { matcher: &mut self.matcher, flow, out });
     }
 
-    fn on_gap<S: Sink>(&mut self, connection: &mut Connection, flow: &Flow, gap: Gap, out: &mut Out<'_, S>) {
+    fn on_gap<S: Sink>(
+        &mut self,
+        connection: &mut RpcConnection,
+        flow: &Flow,
+        gap: Gap,
+        out: &mut Out<'_, S>,
+    ) {
         let records = &mut connection.records[usize::from(flow.direction & 1)];
-        records.on_gap(gap, &mut Step { matcher: &mut self.matcher, flow, out });
+        records.on_gap(gap, &mut RecordContext { matcher: &mut self.matcher, flow, out });
     }
 
     #[inline]
-    fn standing(connection: &Connection, direction: u8) -> Standing {
+    fn standing(connection: &RpcConnection, direction: u8) -> Standing {
         match connection.records[usize::from(direction & 1)].standing() {
             // The other direction may show that it is RPC all the same.
             Standing::GaveUp if connection.is_framed_back(direction) => Standing::Searching,
@@ -137,9 +145,9 @@ impl Dissector for Rpc {
         }
     }
 
-    fn on_end<S: Sink>(&mut self, connection: &mut Connection, flow: &Flow, out: &mut Out<'_, S>) {
+    fn on_end<S: Sink>(&mut self, connection: &mut RpcConnection, flow: &Flow, out: &mut Out<'_, S>) {
         let records = &mut connection.records[usize::from(flow.direction & 1)];
-        records.finish(&mut Step { matcher: &mut self.matcher, flow, out });
+        records.finish(&mut RecordContext { matcher: &mut self.matcher, flow, out });
     }
 
     fn claims_datagram(&self, _: &Flow, bytes: &[u8]) -> bool {

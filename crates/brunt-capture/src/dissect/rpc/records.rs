@@ -101,7 +101,7 @@ pub struct Records {
 }
 
 /// What the stages share while a chunk is worked on.
-pub struct Step<'a, 'o, S> {
+pub struct RecordContext<'a, 'o, S> {
     /// The next stage.
     pub matcher: &'a mut Matcher,
     /// Which connection and direction.
@@ -112,7 +112,7 @@ pub struct Step<'a, 'o, S> {
 
 impl Records {
     /// Bytes were not seen.
-    pub fn on_gap<S: Sink>(&mut self, gap: Gap, step: &mut Step<'_, '_, S>) {
+    pub fn on_gap<S: Sink>(&mut self, gap: Gap, step: &mut RecordContext<'_, '_, S>) {
         match gap {
             Gap::Hole(len) => self.on_hole(len, step),
             Gap::Jump => {
@@ -141,7 +141,7 @@ impl Records {
 
     /// The next bytes.
     #[inline]
-    pub fn on_data<S: Sink>(&mut self, mut bytes: &[u8], time_ns: u64, step: &mut Step<'_, '_, S>) {
+    pub fn on_data<S: Sink>(&mut self, mut bytes: &[u8], time_ns: u64, step: &mut RecordContext<'_, '_, S>) {
         self.piece_len = bytes.len();
         self.piece_ns = time_ns;
         while !bytes.is_empty() {
@@ -170,7 +170,7 @@ impl Records {
         &mut self,
         bytes: &'a [u8],
         time_ns: u64,
-        step: &mut Step<'_, '_, S>,
+        step: &mut RecordContext<'_, '_, S>,
     ) -> &'a [u8] {
         let (mark, rest) = if self.mark_len == 0
             && let Some((mark, rest)) = bytes.split_first_chunk::<MARK_BYTES>()
@@ -235,7 +235,7 @@ impl Records {
 
     /// Takes the bytes of the fragment; gives back what follows it.
     #[inline]
-    fn in_fragment<'a, S: Sink>(&mut self, bytes: &'a [u8], step: &mut Step<'_, '_, S>) -> &'a [u8] {
+    fn in_fragment<'a, S: Sink>(&mut self, bytes: &'a [u8], step: &mut RecordContext<'_, '_, S>) -> &'a [u8] {
         let (mut mine, after) = bytes.split_at(bytes.len().min(self.fragment_left as usize));
         self.fragment_left -= mine.len() as u32;
         while !mine.is_empty() {
@@ -258,14 +258,14 @@ impl Records {
     }
 
     /// The fragment is over; `last_ns` is when its last byte was seen.
-    fn end_fragment<S: Sink>(&mut self, last_ns: Option<u64>, step: &mut Step<'_, '_, S>) {
+    fn end_fragment<S: Sink>(&mut self, last_ns: Option<u64>, step: &mut RecordContext<'_, '_, S>) {
         self.state = State::Mark;
         if self.fragment_last && !self.end_message(last_ns, step) {
             self.lose(step);
         }
     }
 
-    fn in_opening<'a, S: Sink>(&mut self, bytes: &'a [u8], step: &mut Step<'_, '_, S>) -> &'a [u8] {
+    fn in_opening<'a, S: Sink>(&mut self, bytes: &'a [u8], step: &mut RecordContext<'_, '_, S>) -> &'a [u8] {
         let open = &mut self.open;
         let had = open.head.len();
         // Looked at where it lies as long as nothing was gathered before.
@@ -331,7 +331,7 @@ impl Records {
     }
 
     #[inline]
-    fn in_data<'a, S: Sink>(&mut self, bytes: &'a [u8], step: &mut Step<'_, '_, S>) -> &'a [u8] {
+    fn in_data<'a, S: Sink>(&mut self, bytes: &'a [u8], step: &mut RecordContext<'_, '_, S>) -> &'a [u8] {
         let open = &mut self.open;
         let (data, rest) = bytes.split_at(bytes.len().min(open.data_left as usize));
         open.data_left -= data.len() as u32;
@@ -346,21 +346,21 @@ impl Records {
         rest
     }
 
-    fn gather<S: Sink>(&mut self, bytes: &[u8], step: &mut Step<'_, '_, S>) {
+    fn gather<S: Sink>(&mut self, bytes: &[u8], step: &mut RecordContext<'_, '_, S>) {
         let open = &mut self.open;
         if open.head.len() + bytes.len() > HEAD_BYTES_MAX || !step.out.memory.append(&mut open.head, bytes) {
             self.skip_rest(step);
         }
     }
 
-    fn skip_rest<S: Sink>(&mut self, step: &mut Step<'_, '_, S>) -> &'static [u8] {
+    fn skip_rest<S: Sink>(&mut self, step: &mut RecordContext<'_, '_, S>) -> &'static [u8] {
         step.out.ledger.records_oversized += 1;
         self.open.damaged = true;
         self.open.phase = Phase::Skipping;
         &[]
     }
 
-    fn on_hole<S: Sink>(&mut self, len: u32, step: &mut Step<'_, '_, S>) {
+    fn on_hole<S: Sink>(&mut self, len: u32, step: &mut RecordContext<'_, '_, S>) {
         match self.state {
             State::Fragment if len <= self.fragment_left => {
                 self.fragment_left -= len;
@@ -380,7 +380,7 @@ impl Records {
         }
     }
 
-    fn hole_in_message<S: Sink>(&mut self, len: u32, step: &mut Step<'_, '_, S>) {
+    fn hole_in_message<S: Sink>(&mut self, len: u32, step: &mut RecordContext<'_, '_, S>) {
         let open = &mut self.open;
         match open.phase {
             Phase::Data if len <= open.data_left + open.padding_left => {
@@ -408,7 +408,7 @@ impl Records {
     }
 
     /// The message is over, seen as a whole or not. `false`: it was no RPC.
-    fn end_message<S: Sink>(&mut self, last_ns: Option<u64>, step: &mut Step<'_, '_, S>) -> bool {
+    fn end_message<S: Sink>(&mut self, last_ns: Option<u64>, step: &mut RecordContext<'_, '_, S>) -> bool {
         let open = std::mem::take(&mut self.open);
         if let Some((target, sums)) = open.data {
             step.matcher.finish_sums(&target, sums, step.out);
@@ -434,7 +434,7 @@ impl Records {
     }
 
     /// Ends a message of which nothing more will come.
-    fn abandon<S: Sink>(&mut self, step: &mut Step<'_, '_, S>) {
+    fn abandon<S: Sink>(&mut self, step: &mut RecordContext<'_, '_, S>) {
         if self.open.phase == Phase::Opening && self.open.head.is_empty() {
             self.open = Open::default();
             return;
@@ -448,14 +448,19 @@ impl Records {
     }
 
     /// The next record's start is not known: slow mode.
-    fn lose<S: Sink>(&mut self, step: &mut Step<'_, '_, S>) {
+    fn lose<S: Sink>(&mut self, step: &mut RecordContext<'_, '_, S>) {
         self.abandon(step);
         self.reset(State::Search);
         step.out.ledger.slow_mode_entries += 1;
     }
 
     /// Searches for a record; gives back what starts with one.
-    fn search<'a, S: Sink>(&mut self, bytes: &'a [u8], time_ns: u64, step: &mut Step<'_, '_, S>) -> &'a [u8] {
+    fn search<'a, S: Sink>(
+        &mut self,
+        bytes: &'a [u8],
+        time_ns: u64,
+        step: &mut RecordContext<'_, '_, S>,
+    ) -> &'a [u8] {
         step.out.ledger.slow_mode_bytes += bytes.len() as u64;
         self.searched += bytes.len() as u64;
         if !self.found && is_like_a_reply(bytes) {
@@ -494,7 +499,7 @@ impl Records {
     }
 
     /// The stream is over.
-    pub fn finish<S: Sink>(&mut self, step: &mut Step<'_, '_, S>) {
+    pub fn finish<S: Sink>(&mut self, step: &mut RecordContext<'_, '_, S>) {
         if self.open.phase != Phase::Closed {
             self.abandon(step);
         }
@@ -503,7 +508,7 @@ impl Records {
 }
 
 /// The first credible record that starts before `end`.
-fn find<S: Sink>(bytes: &[u8], end: usize, step: &Step<'_, '_, S>) -> Option<usize> {
+fn find<S: Sink>(bytes: &[u8], end: usize, step: &RecordContext<'_, '_, S>) -> Option<usize> {
     let first = |pattern: &'static [u8]| {
         let from = bytes.get(PATTERN_AT..)?;
         memmem::find_iter(from, pattern)

@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use brunt_capture::analysis::FileLoad;
+use brunt_capture::analysis::HotLoad;
 use brunt_core::units::format_size;
 use ratatui::DefaultTerminal;
 use ratatui::Frame;
@@ -211,7 +211,7 @@ fn ledger_block(frame: &mut Frame<'_>, area: Rect, now: &Picture) {
 
 const HEADING: Style = Style::new().fg(Color::Cyan);
 
-fn hot(name: &str, load: &FileLoad, before: Option<FileLoad>, seconds: f64) -> Row<'static> {
+fn hot(name: &str, load: &HotLoad, before: Option<HotLoad>, seconds: f64) -> Row<'static> {
     let before = before.unwrap_or_default();
     let operations = load.operations.saturating_sub(before.operations) as f64 / seconds;
     let moved = load.bytes.saturating_sub(before.bytes) as f64 / seconds;

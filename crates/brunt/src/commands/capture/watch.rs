@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use brunt_capture::{Analysed, Glance, LiveCapture, LiveReport, Parsers, Sink};
+use brunt_capture::{Analysed, CaptureGlance, LiveCapture, LiveReport, Parsers, Sink};
 
 use super::{metrics, view};
 use crate::cli::{Failure, Output};
@@ -21,7 +21,7 @@ pub struct Picture {
     /// Since the start, in seconds.
     pub at_s: f64,
     /// What the parsers have seen.
-    pub glance: Glance,
+    pub glance: CaptureGlance,
     /// What the rings have.
     pub live: LiveReport,
     /// Parcels that wait, by parser.
@@ -34,7 +34,7 @@ enum News {
     /// The next round: what the reader knows itself.
     Round { at_s: f64, live: LiveReport, queued: Vec<u32>, messages: u64 },
     /// What a parser has seen.
-    Seen(usize, Box<Glance>),
+    Seen(usize, Box<CaptureGlance>),
 }
 
 /// Shows a capture while it runs.
@@ -88,7 +88,7 @@ impl Watch {
         let _ = news.send(round);
         let news = news.clone();
         parsers.look(move |index, pipeline| {
-            let _ = news.send(News::Seen(index, Box::new(Glance::of(pipeline))));
+            let _ = news.send(News::Seen(index, Box::new(CaptureGlance::of(pipeline))));
         });
     }
 
@@ -113,7 +113,7 @@ fn show(news: &Receiver<News>, parsers: usize, page: &Mutex<String>, plain: bool
     // The screen is taken when the capture runs: what is said before stays readable, and does not lie
     // below the first picture.
     let mut view = None;
-    let mut glances: Vec<Option<Box<Glance>>> = vec![None; parsers];
+    let mut glances: Vec<Option<Box<CaptureGlance>>> = vec![None; parsers];
     let mut picture = Picture::default();
     loop {
         match news.recv_timeout(Duration::from_millis(100)) {
@@ -125,7 +125,7 @@ fn show(news: &Receiver<News>, parsers: usize, page: &Mutex<String>, plain: bool
                 glances[index] = Some(glance);
                 // Shown when all have answered: rates of some of them would be no rates.
                 if glances.iter().all(Option::is_some) {
-                    let mut all = Glance::default();
+                    let mut all = CaptureGlance::default();
                     glances.iter_mut().filter_map(Option::take).for_each(|glance| all.merge(*glance));
                     all.ledger.packets_dropped = picture.live.counters.dropped;
                     picture.glance = all;

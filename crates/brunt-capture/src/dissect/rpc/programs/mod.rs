@@ -10,13 +10,13 @@ mod nfs4;
 use brunt_wire::nfs::{mount as mount3, v3, v4};
 use brunt_wire::{Cursor, ParseError, rpc};
 
-use super::compound::Moved;
+use super::compound::MovedData;
 use super::matcher::{MessageEnd, Slot};
 use super::{Exchange, Rpc, kinds};
 use crate::checksum::BlockSums;
 use crate::dissect::{Detail, Out, ProtocolInfo};
 use crate::ledger::Ledger;
-use crate::operation::{Direction, FileKey, Message, Operation, OperationKind, Protocol, Sink};
+use crate::operation::{FileKey, Message, Operation, OperationKind, Protocol, Sink, TransferDirection};
 
 /// What was asked and answered. A part that was not seen, or could not be read, is `None`.
 #[derive(Clone, Copy, Debug)]
@@ -86,7 +86,7 @@ pub(super) struct Said {
     pub protocol: Protocol,
     pub status: Option<u32>,
     pub file: Option<FileKey>,
-    pub direction: Option<Direction>,
+    pub direction: Option<TransferDirection>,
     pub offset: Option<u64>,
     pub asked_bytes: Option<u32>,
     pub moved_bytes: u32,
@@ -195,7 +195,7 @@ pub(super) trait Program {
     ///
     /// # Errors
     /// The arguments are cut short before the data, or malformed.
-    fn written<'a>(_call: &rpc::RpcCall<'_>, _cur: Cursor<'a>) -> Result<Option<Moved<'a>>, ParseError> {
+    fn written<'a>(_call: &rpc::RpcCall<'_>, _cur: Cursor<'a>) -> Result<Option<MovedData<'a>>, ParseError> {
         Ok(None)
     }
 
@@ -208,7 +208,7 @@ pub(super) trait Program {
         _call: &rpc::RpcCall<'_>,
         _asked: Cursor<'a>,
         _reply: Cursor<'a>,
-    ) -> Result<Option<Moved<'a>>, ParseError> {
+    ) -> Result<Option<MovedData<'a>>, ParseError> {
         Ok(None)
     }
 
@@ -258,7 +258,7 @@ macro_rules! programs {
         pub(super) fn written<'a>(
             call: &rpc::RpcCall<'_>,
             cur: Cursor<'a>,
-        ) -> Result<Option<Moved<'a>>, ParseError> {
+        ) -> Result<Option<MovedData<'a>>, ParseError> {
             match which(call) {
                 $(Which::$variant => <$program>::written(call, cur)),*
             }
@@ -273,7 +273,7 @@ macro_rules! programs {
             call: &rpc::RpcCall<'_>,
             asked: Cursor<'a>,
             reply: Cursor<'a>,
-        ) -> Result<Option<Moved<'a>>, ParseError> {
+        ) -> Result<Option<MovedData<'a>>, ParseError> {
             match which(call) {
                 $(Which::$variant => <$program>::read(call, asked, reply)),*
             }

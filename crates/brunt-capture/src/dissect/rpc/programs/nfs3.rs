@@ -6,10 +6,10 @@ use brunt_wire::{Cursor, ParseError, rpc};
 use super::{Body, NFS3, Program, Received, Said};
 use crate::checksum::BlockSums;
 use crate::dissect::Out;
-use crate::dissect::rpc::compound::Moved;
+use crate::dissect::rpc::compound::MovedData;
 use crate::dissect::rpc::data::{DataTarget, sum_whole};
 use crate::dissect::rpc::kinds;
-use crate::operation::{Direction, FileKey, Sink};
+use crate::operation::{FileKey, Sink, TransferDirection};
 
 /// Of a call cut short by a hole: where the data lies in its file is not known, and an offset that is never
 /// aligned within the data keeps it from being summed.
@@ -38,12 +38,15 @@ impl Program for Nfs3 {
     }
 
     #[inline]
-    fn written<'a>(call: &rpc::RpcCall<'_>, mut cur: Cursor<'a>) -> Result<Option<Moved<'a>>, ParseError> {
+    fn written<'a>(
+        call: &rpc::RpcCall<'_>,
+        mut cur: Cursor<'a>,
+    ) -> Result<Option<MovedData<'a>>, ParseError> {
         if !is(call, v3::Procedure::Write) {
             return Ok(None);
         }
         Ok(match v3::parse_args(v3::Procedure::Write, &mut cur)? {
-            v3::Args::Write { file, offset, data, .. } => Some(Moved { file: Some(file), offset, data }),
+            v3::Args::Write { file, offset, data, .. } => Some(MovedData { file: Some(file), offset, data }),
             _ => None,
         })
     }
@@ -53,7 +56,7 @@ impl Program for Nfs3 {
         call: &rpc::RpcCall<'_>,
         mut asked: Cursor<'a>,
         mut reply: Cursor<'a>,
-    ) -> Result<Option<Moved<'a>>, ParseError> {
+    ) -> Result<Option<MovedData<'a>>, ParseError> {
         if !is(call, v3::Procedure::Read) {
             return Ok(None);
         }
@@ -66,7 +69,7 @@ impl Program for Nfs3 {
             Ok(v3::Args::Read { file, offset, .. }) => (Some(file), offset),
             _ => (None, OFFSET_UNKNOWN),
         };
-        Ok(Some(Moved { file, offset, data }))
+        Ok(Some(MovedData { file, offset, data }))
     }
 
     // Inlined where the reply was matched: what it needs is at hand there.
@@ -119,14 +122,14 @@ impl Program for Nfs3 {
 fn say(args: &v3::Args<'_>, results: Option<&v3::Results<'_>>, said: &mut Said) {
     match args {
         v3::Args::Read { offset, count, .. } => {
-            (said.direction, said.offset) = (Some(Direction::Read), Some(*offset));
+            (said.direction, said.offset) = (Some(TransferDirection::Read), Some(*offset));
             said.asked_bytes = Some(*count);
             if let Some(v3::Results { body: v3::ResultBody::Read { count, .. }, .. }) = results {
                 said.moved_bytes = *count;
             }
         }
         v3::Args::Write { offset, count, .. } => {
-            (said.direction, said.offset) = (Some(Direction::Write), Some(*offset));
+            (said.direction, said.offset) = (Some(TransferDirection::Write), Some(*offset));
             said.asked_bytes = Some(*count);
             said.moved_bytes = match results {
                 Some(v3::Results { body: v3::ResultBody::Write { count, .. }, .. }) => *count,

@@ -7,7 +7,7 @@ use brunt_wire::{Cursor, ParseError, rpc};
 use super::{Body, NFS4, Program, Received, Said};
 use crate::checksum::BlockSums;
 use crate::dissect::Out;
-use crate::dissect::rpc::compound::{self, Moved};
+use crate::dissect::rpc::compound::{self, MovedData};
 use crate::dissect::rpc::data::{DataTarget, sum_whole};
 use crate::dissect::rpc::{ATTRIBUTES_UNPARSED, COMPOUNDS_UNPARSED, Rpc, kinds};
 use crate::operation::{FileKey, Sink};
@@ -28,7 +28,7 @@ impl Program for Nfs4 {
     }
 
     #[inline]
-    fn written<'a>(call: &rpc::RpcCall<'_>, cur: Cursor<'a>) -> Result<Option<Moved<'a>>, ParseError> {
+    fn written<'a>(call: &rpc::RpcCall<'_>, cur: Cursor<'a>) -> Result<Option<MovedData<'a>>, ParseError> {
         if compound::is_compound(call) { compound::written(cur) } else { Ok(None) }
     }
 
@@ -37,7 +37,7 @@ impl Program for Nfs4 {
         call: &rpc::RpcCall<'_>,
         asked: Cursor<'a>,
         reply: Cursor<'a>,
-    ) -> Result<Option<Moved<'a>>, ParseError> {
+    ) -> Result<Option<MovedData<'a>>, ParseError> {
         if compound::is_compound(call) { compound::answered(asked, reply) } else { Ok(None) }
     }
 

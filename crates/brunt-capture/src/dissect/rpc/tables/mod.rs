@@ -30,16 +30,16 @@ fn nanos(time: &v3::NfsTime) -> i64 {
 /// All of them.
 pub struct RpcTables {
     calls: calls::Calls,
-    nfs3: nfs3::Nfs3,
-    nfs4: nfs4::Nfs4,
+    nfs3: nfs3::Nfs3Tables,
+    nfs4: nfs4::Nfs4Tables,
 }
 
 impl OwnTables<Rpc> for RpcTables {
     fn register(registry: &mut Registry) -> RpcTables {
         RpcTables {
             calls: calls::Calls::register(registry),
-            nfs3: nfs3::Nfs3::register(registry),
-            nfs4: nfs4::Nfs4::register(registry),
+            nfs3: nfs3::Nfs3Tables::register(registry),
+            nfs4: nfs4::Nfs4Tables::register(registry),
         }
     }
 

@@ -164,7 +164,7 @@ struct Subjects {
 }
 
 /// The calls of NFSv3 of a pipeline.
-pub struct Nfs3 {
+pub struct Nfs3Tables {
     setattrs: Handle<SetattrsTable>,
     transfers: Handle<TransfersTable>,
     accesses: Handle<AccessesTable>,
@@ -174,9 +174,9 @@ pub struct Nfs3 {
     filesystems: Filesystems,
 }
 
-impl Nfs3 {
-    pub fn register(registry: &mut Registry) -> Nfs3 {
-        Nfs3 {
+impl Nfs3Tables {
+    pub fn register(registry: &mut Registry) -> Nfs3Tables {
+        Nfs3Tables {
             attributes: Attributes::register(registry),
             setattrs: registry.add(),
             transfers: registry.add(),

@@ -105,7 +105,7 @@ struct ListOf<'a> {
 }
 
 /// The compounds of a pipeline.
-pub struct Nfs4 {
+pub struct Nfs4Tables {
     compounds: Handle<CompoundsTable>,
     attributes: Handle<AttributesTable>,
     /// A hash of the list that was told last.
@@ -125,9 +125,9 @@ fn set_time(set: Option<v4::SetTime>) -> (Option<i64>, Option<i64>) {
     }
 }
 
-impl Nfs4 {
-    pub fn register(registry: &mut Registry) -> Nfs4 {
-        Nfs4 { compounds: registry.add(), attributes: registry.add(), told: LastTold::new() }
+impl Nfs4Tables {
+    pub fn register(registry: &mut Registry) -> Nfs4Tables {
+        Nfs4Tables { compounds: registry.add(), attributes: registry.add(), told: LastTold::new() }
     }
 
     /// What was told may be gone: all is told again.
