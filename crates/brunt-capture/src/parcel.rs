@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
-use brunt_wire::net::{Endpoint, Frame, Transport, parse_frame, parse_transport};
+use brunt_wire::net::{Endpoint, Frame, IpPayload, parse_frame, parse_transport};
 use brunt_wire::pcap::CapturedPacket;
 use foldhash::fast::RandomState;
 
 use crate::flow::FlowKey;
 use crate::live::LiveBlock;
-use crate::operation::Transport as Carrier;
+use crate::operation::Transport;
 use crate::source::PacketRef;
 
 /// Memory that packets lie in.
@@ -188,12 +188,12 @@ impl Router {
         // Fragments have no ports, but for the first; datagrams are what gets fragmented. So these
         // go by their addresses alone, and pieces meet their whole.
         let ports = match (&ip.fragment, parse_transport(ip.protocol, ip.payload)) {
-            (None, Ok(Transport::Tcp(tcp))) => [tcp.source_port, tcp.destination_port],
+            (None, Ok(IpPayload::Tcp(tcp))) => [tcp.source_port, tcp.destination_port],
             _ => [0, 0],
         };
         let source = Endpoint { address: ip.source, port: ports[0] };
         let destination = Endpoint { address: ip.destination, port: ports[1] };
-        let (key, _) = FlowKey::new(source, destination, Carrier::Tcp);
+        let (key, _) = FlowKey::new(source, destination, Transport::Tcp);
         // The upper half, as a share of the parsers.
         let hash = key.symmetric_hash(&self.hasher);
         (((hash >> 32) * count as u64) >> 32) as usize

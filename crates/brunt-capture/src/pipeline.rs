@@ -3,8 +3,8 @@
 //! is copied on the way unless it has to wait for others.
 
 use brunt_wire::net::{
-    Endpoint, FragmentKey, Frame, IpPacket, PROTOCOL_TCP, Payload, PlainTcp, TcpSegment,
-    Transport as Segment, UdpDatagram, parse_frame, parse_plain_tcp, parse_transport,
+    Endpoint, FragmentKey, Frame, IpPacket, IpPayload, PROTOCOL_TCP, Payload, PlainTcp, TcpSegment,
+    UdpDatagram, parse_frame, parse_plain_tcp, parse_transport,
 };
 use brunt_wire::pcap::CapturedPacket;
 
@@ -249,7 +249,7 @@ impl<S: Sink> Pipeline<S> {
     #[inline]
     fn on_transport(&mut self, ip: &IpPacket<'_>, payload: Payload<'_>, time_ns: u64) -> Carried {
         match parse_transport(ip.protocol, payload) {
-            Ok(Segment::Tcp(tcp)) => {
+            Ok(IpPayload::Tcp(tcp)) => {
                 let source = Endpoint { address: ip.source, port: tcp.source_port };
                 let destination = Endpoint { address: ip.destination, port: tcp.destination_port };
                 Carried {
@@ -259,13 +259,13 @@ impl<S: Sink> Pipeline<S> {
                     in_message: self.on_tcp(source, destination, &tcp, time_ns),
                 }
             }
-            Ok(Segment::Udp(udp)) => Carried {
+            Ok(IpPayload::Udp(udp)) => Carried {
                 ports: [udp.source_port, udp.destination_port],
                 tcp: None,
                 payload_len: Some(udp.payload.wire_len as u32),
                 in_message: self.on_udp(ip, &udp, time_ns),
             },
-            Ok(Segment::Other(_)) => {
+            Ok(IpPayload::Other(_)) => {
                 self.stages.ledger.packets_other_transport += 1;
                 Carried::default()
             }

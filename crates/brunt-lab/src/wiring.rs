@@ -11,7 +11,7 @@ use brunt_core::Clock;
 
 use crate::error::LabError;
 use crate::host::Host;
-use crate::link::{Device, Link, LinkParts, Settings, Way};
+use crate::link::{Link, LinkDevice, LinkParts, Settings, Way};
 use crate::netlink::{DeviceConfig, DeviceStats, Netlink};
 use crate::sys;
 
@@ -67,13 +67,13 @@ pub(crate) const STRAIGHT: usize = 1;
 /// Two devices that lead to each other.
 #[derive(Debug)]
 pub(crate) struct Ends {
-    pub(crate) devices: [Device; 2],
+    pub(crate) devices: [LinkDevice; 2],
     /// What they had counted when the link was made.
     start: [DeviceStats; 2],
 }
 
 impl Ends {
-    fn new(devices: [Device; 2]) -> io::Result<Ends> {
+    fn new(devices: [LinkDevice; 2]) -> io::Result<Ends> {
         let start = [devices[0].stats()?, devices[1].stats()?];
         Ok(Ends { devices, start })
     }
@@ -185,9 +185,9 @@ fn join(config: &LinkConfig, hosts: &[Host; 2], name: &str, [link, pair]: [u8; 2
         let place = [link, pair, side as u8];
         let index = connect(&hosts[side], &hosts[1 - side], name, place, config.mtu)
             .map_err(LabError::system(format!("make link {} on host {}", config.name, hosts[side].name())))?;
-        devices.push(Device { host: hosts[side].clone(), index });
+        devices.push(LinkDevice { host: hosts[side].clone(), index });
     }
-    let devices: [Device; 2] = devices.try_into().expect("two ends");
+    let devices: [LinkDevice; 2] = devices.try_into().expect("two ends");
     Ends::new(devices).map_err(LabError::system("read a device's counts"))
 }
 

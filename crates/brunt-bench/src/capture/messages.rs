@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use brunt_capture::recovery::numbered;
 use brunt_capture::{Body, ChecksumRun, FileSource, Limits, Operation, PacketBatch, Pipeline, Sink};
-use brunt_wire::net::{Endpoint, Frame, Transport, parse_frame, parse_transport};
+use brunt_wire::net::{Endpoint, Frame, IpPayload, parse_frame, parse_transport};
 use brunt_wire::nfs::v3::{Args, Procedure, ResultBody};
 use brunt_wire::{nfs::v3, rpc};
 
@@ -122,7 +122,7 @@ pub fn exchanges() -> Result<Vec<CallAndReply>, BenchError> {
         for packet in batch.packets() {
             pipeline.on_packet(&numbered(index, &packet));
             if let Ok(Frame::Ip(ip)) = parse_frame(packet.link, packet.bytes, packet.wire_len)
-                && let Ok(Transport::Tcp(tcp)) = parse_transport(ip.protocol, ip.payload)
+                && let Ok(IpPayload::Tcp(tcp)) = parse_transport(ip.protocol, ip.payload)
             {
                 let source = Endpoint { address: ip.source, port: tcp.source_port };
                 let destination = Endpoint { address: ip.destination, port: tcp.destination_port };

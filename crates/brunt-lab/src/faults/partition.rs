@@ -13,7 +13,7 @@ use brunt_core::{Clock, Nanos};
 use super::link::look::{PATIENCE, Unseen};
 use super::link::probe::{Probe, Seen};
 use super::link::signs::{PACKETS_MIN, TIMED_MIN};
-use crate::link::{Direction, LinkError, Pair};
+use crate::link::{Direction, HostPair, LinkError};
 use crate::{Fault, FaultError, Host, LinkHandle, Proof};
 
 /// The link by which packets of one host to another leave, and how long they are under way at the most.
@@ -45,8 +45,8 @@ pub struct Partition {
 }
 
 impl Course {
-    fn pair(&self) -> Pair {
-        Pair { from: self.from.address(), to: self.to.address() }
+    fn pair(&self) -> HostPair {
+        HostPair { from: self.from.address(), to: self.to.address() }
     }
 
     /// Packets between parted hosts that its link has stopped so far.

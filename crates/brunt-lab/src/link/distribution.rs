@@ -40,13 +40,13 @@ pub enum Distribution {
         /// Where it is, as written.
         path: PathBuf,
         /// What is in it, once [`Distribution::read`] was called.
-        table: Option<Arc<Table>>,
+        table: Option<Arc<DistributionTable>>,
     },
 }
 
 /// Quantiles of a distribution at even distances, in units of jitter / 8192.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Table {
+pub struct DistributionTable {
     /// In rising order.
     values: Vec<i16>,
 }
@@ -125,11 +125,14 @@ impl Distribution {
     }
 
     /// The table, unless it is in a file that was not read yet.
-    pub fn table(&self) -> Option<Arc<Table>> {
-        static NORMAL: LazyLock<Arc<Table>> = LazyLock::new(|| Arc::new(Table::by(normal)));
-        static PARETO: LazyLock<Arc<Table>> = LazyLock::new(|| Arc::new(Table::by(pareto)));
-        static MIXED: LazyLock<Arc<Table>> =
-            LazyLock::new(|| Arc::new(Table::by(|part| 0.25 * normal(part) + 0.75 * pareto(part).min(4.0))));
+    pub fn table(&self) -> Option<Arc<DistributionTable>> {
+        static NORMAL: LazyLock<Arc<DistributionTable>> =
+            LazyLock::new(|| Arc::new(DistributionTable::by(normal)));
+        static PARETO: LazyLock<Arc<DistributionTable>> =
+            LazyLock::new(|| Arc::new(DistributionTable::by(pareto)));
+        static MIXED: LazyLock<Arc<DistributionTable>> = LazyLock::new(|| {
+            Arc::new(DistributionTable::by(|part| 0.25 * normal(part) + 0.75 * pareto(part).min(4.0)))
+        });
         match self {
             Distribution::Normal => Some(NORMAL.clone()),
             Distribution::Pareto => Some(PARETO.clone()),
@@ -139,14 +142,14 @@ impl Distribution {
     }
 }
 
-impl Table {
+impl DistributionTable {
     /// By a quantile function, in units of the jitter.
-    fn by(quantile: impl Fn(f64) -> f64) -> Table {
+    fn by(quantile: impl Fn(f64) -> f64) -> DistributionTable {
         let value = |index: usize| {
             let exact = quantile((index as f64 + 0.5) / FORMULA_VALUES as f64) * SCALE;
             exact.round().clamp(f64::from(i16::MIN), f64::from(i16::MAX)) as i16
         };
-        Table { values: (0..FORMULA_VALUES).map(value).collect() }
+        DistributionTable { values: (0..FORMULA_VALUES).map(value).collect() }
     }
 
     /// What 64 random bits stand for, in units of the jitter.
@@ -176,9 +179,9 @@ impl Table {
 }
 
 /// The format of iproute2: whole numbers between blanks; a line that begins with `#` is a comment.
-impl FromStr for Table {
+impl FromStr for DistributionTable {
     type Err = TableError;
-    fn from_str(text: &str) -> Result<Table, TableError> {
+    fn from_str(text: &str) -> Result<DistributionTable, TableError> {
         let mut values: Vec<i16> = Vec::new();
         for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.starts_with('#')) {
             for word in line.split_ascii_whitespace() {
@@ -193,7 +196,7 @@ impl FromStr for Table {
         if values.first() == values.last() {
             return Err(TableError::Constant);
         }
-        Ok(Table { values })
+        Ok(DistributionTable { values })
     }
 }
 
@@ -270,7 +273,7 @@ impl JsonSchema for Distribution {
 mod tests {
     use super::*;
 
-    fn file(text: &str) -> Result<Table, TableError> {
+    fn file(text: &str) -> Result<DistributionTable, TableError> {
         text.parse()
     }
 

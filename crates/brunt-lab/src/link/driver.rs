@@ -15,7 +15,7 @@ use super::Direction;
 use super::counters::{Counters, add, raise};
 use super::merge::{Merger, Written};
 use super::packet::{self, Ecn, Train, VNET_HEADER_BYTES};
-use super::parted::{self, Pair};
+use super::parted::{self, HostPair};
 use super::rules::{Delivery, PacketFate, Rules};
 use super::schedule::Schedule;
 use super::settings::Settings;
@@ -62,7 +62,7 @@ pub(super) struct Wanted {
     /// A seed from which chance begins again, once.
     pub(super) restart: Option<u64>,
     /// Hosts that are kept apart.
-    pub(super) parted: Vec<Pair>,
+    pub(super) parted: Vec<HostPair>,
     /// Connections that are reset; the same for both directions.
     pub(super) reset: Option<ResetRule>,
 }
@@ -113,7 +113,7 @@ struct Lane {
     from: RawFd,
     out: Merger,
     rules: Rules,
-    parted: Vec<Pair>,
+    parted: Vec<HostPair>,
     slow_close: SlowClose,
     under_way: Schedule<Frame>,
     /// Bytes of the frames under way.

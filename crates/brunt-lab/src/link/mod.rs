@@ -38,7 +38,7 @@ use brunt_core::{Clock, Nanos};
 use brunt_result::link::LinkReport;
 use serde::Serialize;
 
-pub use distribution::{Distribution, DistributionError, Table, TableError};
+pub use distribution::{Distribution, DistributionError, DistributionTable, TableError};
 pub use loss::{Bursts, CORRELATION_MAX, LossModel};
 pub use packet::VNET_HEADER_BYTES;
 pub use presets::{PRESETS, Preset, preset};
@@ -47,7 +47,7 @@ pub use rules::{Delivery, FRAME_OVERHEAD_BYTES, PacketFate, Rules};
 pub use settings::{JitterShape, Settings, SettingsError, SettingsErrorKind};
 
 use driver::{Control, Driver, Wanted};
-pub(crate) use parted::Pair;
+pub(crate) use parted::HostPair;
 use prototype::Prototype;
 pub use tcp::reset::ResetPorts;
 pub(crate) use tcp::reset::ResetRule;
@@ -80,32 +80,32 @@ pub struct Link {
 #[derive(Clone, Debug)]
 pub struct LinkHandle {
     name: Arc<str>,
-    carrier: Carrier,
+    carrier: CarrierState,
     ways: Arc<[Way; 2]>,
     clock: Clock,
 }
 
 /// Who carries the frames.
 #[derive(Clone, Debug)]
-enum Carrier {
+enum CarrierState {
     /// A thread of ours.
     Thread(Arc<Control>),
     /// The emulator that ours is measured beside; it does not change.
     Prototype(Arc<Control>),
     /// The kernel: a veth pair with netem on each end.
-    Netem(Arc<[Device; 2]>),
+    Netem(Arc<[LinkDevice; 2]>),
     /// The kernel: a veth pair and nothing else.
     Bare,
 }
 
 /// A device on a host.
 #[derive(Clone, Debug)]
-pub(crate) struct Device {
+pub(crate) struct LinkDevice {
     pub host: Host,
     pub index: u32,
 }
 
-impl Device {
+impl LinkDevice {
     pub(crate) fn stats(&self) -> io::Result<DeviceStats> {
         self.host.run(|| Netlink::open()?.stats(self.index))
     }
@@ -195,18 +195,18 @@ impl Link {
     /// Leaves the frames to the kernel, with netem or without anything between the devices.
     pub(crate) fn in_kernel(
         name: &str,
-        devices: [Device; 2],
+        devices: [LinkDevice; 2],
         ways: [Way; 2],
         netem: Option<[Settings; 2]>,
         clock: Clock,
     ) -> Result<Link, LinkError> {
         let carrier = match netem {
-            None => Carrier::Bare,
+            None => CarrierState::Bare,
             Some(settings) => {
                 for (device, settings) in devices.iter().zip(&settings) {
                     device.set_netem(name, settings)?;
                 }
-                Carrier::Netem(Arc::new(devices))
+                CarrierState::Netem(Arc::new(devices))
             }
         };
         for way in &ways {
@@ -228,7 +228,7 @@ impl Link {
         let driver =
             Driver { taps, control: control.clone(), settings, seed, held_bytes_max, clock: clock.clone() };
         let thread = std::thread::Builder::new().name(format!("link {name}")).spawn(|| driver.run())?;
-        let carrier = Carrier::Thread(control);
+        let carrier = CarrierState::Thread(control);
         Ok(Link {
             handle: LinkHandle { name: name.into(), carrier, ways: Arc::new(ways), clock },
             thread: Some(thread),
@@ -250,7 +250,7 @@ impl Link {
         let prototype = Prototype { sockets, control: control.clone(), delay, clock: clock.clone() };
         let thread =
             std::thread::Builder::new().name(format!("link {name}")).spawn(move || prototype.run())?;
-        let carrier = Carrier::Prototype(control);
+        let carrier = CarrierState::Prototype(control);
         Ok(Link {
             handle: LinkHandle { name: name.into(), carrier, ways: Arc::new(ways), clock },
             thread: Some(thread),
@@ -265,7 +265,7 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        if let Carrier::Thread(control) | Carrier::Prototype(control) = &self.handle.carrier {
+        if let CarrierState::Thread(control) | CarrierState::Prototype(control) = &self.handle.carrier {
             control.stop.store(true, Ordering::Release);
             control.wake();
         }
@@ -304,12 +304,12 @@ impl LinkHandle {
     }
 
     /// Keeps these hosts apart in one direction, too; returns since when.
-    pub(crate) fn part(&self, direction: Direction, pair: Pair) -> Result<Nanos, LinkError> {
+    pub(crate) fn part(&self, direction: Direction, pair: HostPair) -> Result<Nanos, LinkError> {
         self.apply(direction, |wanted| wanted.parted.push(pair))
     }
 
     /// No longer keeps them apart.
-    pub(crate) fn join(&self, direction: Direction, pair: Pair) -> Result<Nanos, LinkError> {
+    pub(crate) fn join(&self, direction: Direction, pair: HostPair) -> Result<Nanos, LinkError> {
         self.apply(direction, |wanted| wanted.parted.retain(|parted| *parted != pair))
     }
 
@@ -322,8 +322,8 @@ impl LinkHandle {
     fn apply(&self, direction: Direction, change: impl FnOnce(&mut Wanted)) -> Result<Nanos, LinkError> {
         let link = self.name.to_string();
         let control = match &self.carrier {
-            Carrier::Thread(control) => control,
-            Carrier::Netem(devices) => {
+            CarrierState::Thread(control) => control,
+            CarrierState::Netem(devices) => {
                 let mut wanted = Wanted::default();
                 change(&mut wanted);
                 if !wanted.parted.is_empty() || wanted.reset.is_some() {
@@ -332,7 +332,7 @@ impl LinkHandle {
                 devices[direction as usize].set_netem(&link, &wanted.settings)?;
                 return Ok(self.clock.now());
             }
-            Carrier::Bare => {
+            CarrierState::Bare => {
                 let mut wanted = Wanted::default();
                 change(&mut wanted);
                 return match wanted.is_clear() {
@@ -340,7 +340,7 @@ impl LinkHandle {
                     false => Err(LinkError::Bare { link }),
                 };
             }
-            Carrier::Prototype(_) => return Err(LinkError::Prototype { link }),
+            CarrierState::Prototype(_) => return Err(LinkError::Prototype { link }),
         };
         let way = &self.ways[direction as usize];
         let shared = &control.lanes[direction as usize];
@@ -366,7 +366,7 @@ impl LinkHandle {
 
     /// Whether [`LinkHandle::report`] counts what was done to packets.
     pub(crate) fn counts(&self) -> bool {
-        matches!(self.carrier, Carrier::Thread(_))
+        matches!(self.carrier, CarrierState::Thread(_))
     }
 
     /// The way that a direction takes.
@@ -376,7 +376,7 @@ impl LinkHandle {
 
     /// What its thread did so far. The kernel's links count nothing here.
     pub fn report(&self) -> LinkReport {
-        let (Carrier::Thread(control) | Carrier::Prototype(control)) = &self.carrier else {
+        let (CarrierState::Thread(control) | CarrierState::Prototype(control)) = &self.carrier else {
             return LinkReport::default();
         };
         let lived = control.lived_nanos.load(Ordering::Relaxed).max(1);

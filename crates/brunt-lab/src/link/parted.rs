@@ -10,13 +10,13 @@ use super::packet::{ETHERNET_BYTES, ETHERTYPE_IPV4, VNET_HEADER_BYTES};
 
 /// Whoever sends and whoever does not get it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Pair {
+pub(crate) struct HostPair {
     pub(crate) from: Ipv4Addr,
     pub(crate) to: Ipv4Addr,
 }
 
 /// Whether a frame, virtio-net header first, is from and to one of these pairs.
-pub(super) fn stops(pairs: &[Pair], buffer: &[u8]) -> bool {
+pub(super) fn stops(pairs: &[HostPair], buffer: &[u8]) -> bool {
     let Some(frame) = buffer.get(VNET_HEADER_BYTES..).filter(|frame| frame.len() >= ETHERNET_BYTES + 20)
     else {
         return false;
@@ -39,7 +39,7 @@ mod tests {
     fn pairs_are_stopped() {
         let host = |last| Ipv4Addr::new(10, 77, 0, last);
         let frame = train();
-        let pair = |from, to| Pair { from: host(from), to: host(to) };
+        let pair = |from, to| HostPair { from: host(from), to: host(to) };
         assert!(stops(&[pair(1, 2)], &frame));
         assert!(stops(&[pair(3, 4), pair(1, 2)], &frame));
         assert!(!stops(&[pair(2, 1), pair(1, 3), pair(3, 2)], &frame));

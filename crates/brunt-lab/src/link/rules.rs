@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use brunt_core::{Nanos, random::Random};
 
-use super::distribution::Table;
+use super::distribution::DistributionTable;
 use super::loss::Loss;
 use super::settings::{DELAY_MAX, JitterShape, Settings};
 
@@ -62,7 +62,7 @@ pub struct Rules {
     sequence: u64,
     loss: Loss,
     /// Where the delay varies by a table.
-    table: Option<Arc<Table>>,
+    table: Option<Arc<DistributionTable>>,
     /// When the line will have sent all that waits.
     line_free: Nanos,
     /// When each packet that waits will have been sent; kept only where packets are bounded.
@@ -216,7 +216,7 @@ fn bounded(nanos: f64) -> u64 {
     nanos.clamp(0.0, DELAY_MAX.as_nanos() as f64) as u64
 }
 
-fn table(settings: &Settings) -> Option<Arc<Table>> {
+fn table(settings: &Settings) -> Option<Arc<DistributionTable>> {
     settings.distribution.as_ref().map(|named| named.table().expect("checked settings have read their table"))
 }
 

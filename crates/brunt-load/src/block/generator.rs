@@ -5,7 +5,7 @@
 use brunt_block::Op;
 use brunt_core::random::Random;
 
-use crate::block::pattern::Pattern;
+use crate::block::pattern::OffsetSampler;
 use crate::block::workload::Workload;
 
 /// A request before it has a buffer and a time.
@@ -75,7 +75,7 @@ impl Area {
 #[derive(Clone, Debug)]
 pub struct Generator {
     random: Random,
-    pattern: Pattern,
+    pattern: OffsetSampler,
     /// Block sizes with the draw below which each is meant.
     sizes: Vec<(f64, u64)>,
     read: f64,
@@ -150,7 +150,7 @@ impl Generator {
         let positions = (area.len - longest) / area.align + 1;
         Generator {
             random: Random::for_part(seed, u64::from(worker) * 4),
-            pattern: Pattern::new(&workload.distribution, positions),
+            pattern: OffsetSampler::new(&workload.distribution, positions),
             sizes: sizes.collect(),
             read: workload.read,
             others: Others::of(workload),

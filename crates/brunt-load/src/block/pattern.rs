@@ -8,7 +8,7 @@ use crate::block::workload::OffsetDistribution;
 
 /// A distribution over `0..count`, ready to be drawn from.
 #[derive(Clone, Debug)]
-pub struct Pattern {
+pub struct OffsetSampler {
     count: u64,
     law: Law,
 }
@@ -35,12 +35,12 @@ enum Law {
 /// Draws outside the region are made again so often; then the nearest position is taken.
 const NORMAL_DRAWS_MAX: u32 = 64;
 
-impl Pattern {
+impl OffsetSampler {
     /// Prepares `distribution` over `count` positions.
     ///
     /// # Panics
     /// When `count` is zero; parameters were checked by [`crate::Workload::check`].
-    pub fn new(distribution: &OffsetDistribution, count: u64) -> Pattern {
+    pub fn new(distribution: &OffsetDistribution, count: u64) -> OffsetSampler {
         assert!(count > 0, "a pattern needs a position");
         let law = match distribution {
             OffsetDistribution::Uniform {} => Law::Uniform,
@@ -70,7 +70,7 @@ impl Pattern {
                 Law::Zones(table)
             }
         };
-        Pattern { count, law }
+        OffsetSampler { count, law }
     }
 
     /// The next position.
@@ -200,7 +200,7 @@ mod tests {
     use crate::block::workload::Zone;
 
     fn counts(distribution: &OffsetDistribution, positions: u64, draws: u32) -> Vec<u32> {
-        let (pattern, mut random) = (Pattern::new(distribution, positions), Random::new(5));
+        let (pattern, mut random) = (OffsetSampler::new(distribution, positions), Random::new(5));
         let mut counts = vec![0; positions as usize];
         (0..draws).for_each(|_| counts[pattern.draw(&mut random) as usize] += 1);
         counts
@@ -263,7 +263,7 @@ mod tests {
         ];
         for law in &laws {
             for count in [1, 2, 3, 1 << 40] {
-                let (pattern, mut random) = (Pattern::new(law, count), Random::new(9));
+                let (pattern, mut random) = (OffsetSampler::new(law, count), Random::new(9));
                 assert!((0..1000).all(|_| pattern.draw(&mut random) < count), "{law:?} over {count}");
             }
         }

@@ -13,7 +13,7 @@ use brunt_core::Clock;
 use brunt_result::RequestStatus;
 use sha2::{Digest, Sha256};
 
-use super::Spent;
+use super::DataCost;
 use super::input::Input;
 use super::order::InOrder;
 use crate::block::generator::Planned;
@@ -21,7 +21,7 @@ use crate::block::seeded::{Pattern, Wrong};
 use crate::content::{Carried, Content};
 
 /// Where data comes from or goes to.
-pub enum Way {
+pub enum DataEnd {
     /// Read in order, into a file if there is one.
     Out(InOrder, Option<Box<dyn Write>>),
     /// Read, and nobody wants it.
@@ -36,9 +36,9 @@ pub enum Way {
 
 /// The contents of a transfer's requests.
 pub struct Data {
-    way: Way,
+    way: DataEnd,
     pub hash: Option<Sha256>,
-    pub spent: Spent,
+    pub spent: DataCost,
     pub wrong_blocks: u64,
     pub first_wrong: Option<Wrong>,
     expected: Vec<u8>,
@@ -47,8 +47,8 @@ pub struct Data {
 }
 
 impl Data {
-    pub fn new(way: Way, hash: Option<Sha256>) -> Data {
-        let (expected, spent) = (Vec::new(), Spent::default());
+    pub fn new(way: DataEnd, hash: Option<Sha256>) -> Data {
+        let (expected, spent) = (Vec::new(), DataCost::default());
         Data { way, hash, spent, wrong_blocks: 0, first_wrong: None, expected, failure: None }
     }
 
@@ -56,7 +56,7 @@ impl Data {
     fn came(&mut self, request: &Planned, carried: &mut Carried) -> io::Result<()> {
         let Data { way, hash, spent, wrong_blocks, first_wrong, expected, .. } = self;
         match way {
-            Way::Out(order, sink) => order.take(request, carried, |bytes| {
+            DataEnd::Out(order, sink) => order.take(request, carried, |bytes| {
                 if let Some(hash) = hash {
                     timed(&mut spent.checksum, || hash.update(bytes));
                 }
@@ -65,7 +65,7 @@ impl Data {
                     None => Ok(()),
                 }
             }),
-            Way::Compared(pattern, block) => {
+            DataEnd::Compared(pattern, block) => {
                 let found = &carried.buf[..request.len as usize];
                 timed(&mut spent.comparison, || {
                     pattern.compare(*block, request.offset, found, expected, |wrong| {
@@ -78,14 +78,14 @@ impl Data {
                 });
                 Ok(())
             }
-            Way::Nowhere | Way::Made(_) | Way::Input(_) => Ok(()),
+            DataEnd::Nowhere | DataEnd::Made(_) | DataEnd::Input(_) => Ok(()),
         }
     }
 
     /// All of the output is where it belongs.
     pub fn finish(&mut self) -> io::Result<()> {
         match &mut self.way {
-            Way::Out(_, Some(sink)) => sink.flush(),
+            DataEnd::Out(_, Some(sink)) => sink.flush(),
             _ => Ok(()),
         }
     }
@@ -98,14 +98,14 @@ impl Content for Data {
     fn fill(&mut self, write: &Planned, carried: &mut Carried) {
         let bytes = &mut carried.buf[..write.len as usize];
         match &self.way {
-            Way::Made(pattern) => {
+            DataEnd::Made(pattern) => {
                 timed(&mut self.spent.pattern, || pattern.fill(write.offset, bytes));
                 if let Some(hash) = &mut self.hash {
                     timed(&mut self.spent.checksum, || hash.update(bytes));
                 }
             }
-            Way::Input(input) => input.borrow_mut().fill(bytes),
-            Way::Out(..) | Way::Nowhere | Way::Compared(..) => {}
+            DataEnd::Input(input) => input.borrow_mut().fill(bytes),
+            DataEnd::Out(..) | DataEnd::Nowhere | DataEnd::Compared(..) => {}
         }
     }
 
@@ -118,8 +118,8 @@ impl Content for Data {
     ) -> RequestStatus {
         if status != RequestStatus::Good {
             self.hash = None;
-            if let Way::Out(_, None) = self.way {
-                self.way = Way::Nowhere;
+            if let DataEnd::Out(_, None) = self.way {
+                self.way = DataEnd::Nowhere;
             }
         } else if request.op == Op::Read
             && let Err(error) = self.came(request, carried)

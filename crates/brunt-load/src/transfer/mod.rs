@@ -26,7 +26,7 @@ use crate::block::worker::{RingTime, Worker};
 use crate::block::workload::{BlockSize, Workload};
 use crate::record::status_of;
 use crate::{Commands, LoadCommand, Recorder};
-use data::{Data, Way};
+use data::{Data, DataEnd};
 use input::{Input, Wanted};
 use order::{InOrder, Range, RangeRequests};
 
@@ -53,7 +53,7 @@ pub enum Work {
 }
 
 /// A range, and what happens to it.
-pub struct Transfer {
+pub struct RangeTransfer {
     /// See there.
     pub work: Work,
     /// Where the range begins, in bytes; a multiple of the device's block.
@@ -76,7 +76,7 @@ pub struct Transfer {
 
 /// How long requests had to wait for what this program does with their data.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Spent {
+pub struct DataCost {
     /// SHA-256.
     pub checksum: Duration,
     /// Making what is written.
@@ -92,19 +92,19 @@ pub struct Spent {
 /// What was slower than the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
-    /// See [`Spent`].
+    /// See [`DataCost`].
     Checksum,
-    /// See [`Spent`].
+    /// See [`DataCost`].
     Pattern,
-    /// See [`Spent`].
+    /// See [`DataCost`].
     Comparison,
-    /// See [`Spent`].
+    /// See [`DataCost`].
     Input,
-    /// See [`Spent`].
+    /// See [`DataCost`].
     Output,
 }
 
-impl Spent {
+impl DataCost {
     fn each(&self) -> [(Limit, Duration); 5] {
         [
             (Limit::Checksum, self.checksum),
@@ -152,7 +152,7 @@ pub struct Moved {
     /// SHA-256 of the data, if it was wanted and all of it was moved; of an input without the padding.
     pub checksum: Option<[u8; 32]>,
     /// What is not the device's time.
-    pub spent: Spent,
+    pub spent: DataCost,
     /// From the first request to the last completion, or that of the flush.
     pub elapsed: Duration,
     /// Of this process, in that time.
@@ -192,7 +192,7 @@ pub enum TransferError {
     Output(io::Error),
 }
 
-impl Transfer {
+impl RangeTransfer {
     /// Makes the requests. `watch` is told every [`TICK`] how many ended, and answers whether to go on.
     ///
     /// # Errors
@@ -243,7 +243,7 @@ impl Transfer {
             padded_bytes: consumed.padded_bytes,
             input_left: consumed.left,
             checksum: None,
-            spent: Spent {
+            spent: DataCost {
                 checksum: data.spent.checksum + summed,
                 input: consumed.waited - summed,
                 ..data.spent
@@ -288,15 +288,15 @@ impl Transfer {
         range.random = self.random.map(|seed| Random::for_part(seed, u64::MAX));
         let hash = self.sums.then(Sha256::new);
         let data = match self.work {
-            Work::Read(None) if hash.is_none() => Data::new(Way::Nowhere, None),
+            Work::Read(None) if hash.is_none() => Data::new(DataEnd::Nowhere, None),
             Work::Read(sink) => {
                 // What was not read leaves a hole in no file.
                 range.ends_with_an_error = sink.is_some();
                 range.keep_together(WINDOW_QUEUES * self.depth as usize);
-                Data::new(Way::Out(InOrder::new(ring.pool().clone()), sink), hash)
+                Data::new(DataEnd::Out(InOrder::new(ring.pool().clone()), sink), hash)
             }
-            Work::Write(pattern) => Data::new(Way::Made(pattern), hash),
-            Work::Compare(pattern) => Data::new(Way::Compared(pattern, block_bytes), None),
+            Work::Write(pattern) => Data::new(DataEnd::Made(pattern), hash),
+            Work::Compare(pattern) => Data::new(DataEnd::Compared(pattern, block_bytes), None),
             Work::Copy { input, whole } => {
                 let wanted = Wanted {
                     length: self.length,
@@ -308,7 +308,7 @@ impl Transfer {
                 };
                 let input = Input::new(input, wanted).map_err(TransferError::Input)?;
                 let input = Rc::new(RefCell::new(input));
-                let data = Data::new(Way::Input(Rc::clone(&input)), None);
+                let data = Data::new(DataEnd::Input(Rc::clone(&input)), None);
                 return Ok((RangeRequests { range, input: Some(input) }, data));
             }
         };

@@ -6,8 +6,8 @@ use super::*;
 use brunt_block::backends::memory::MemoryBackend;
 use brunt_block::open_url;
 
-fn range(work: Work) -> Transfer {
-    Transfer {
+fn range(work: Work) -> RangeTransfer {
+    RangeTransfer {
         work,
         start: 4096,
         length: 60 << 10,
@@ -20,7 +20,7 @@ fn range(work: Work) -> Transfer {
     }
 }
 
-fn run(transfer: Transfer, backend: &dyn Backend) -> Result<Moved, TransferError> {
+fn run(transfer: RangeTransfer, backend: &dyn Backend) -> Result<Moved, TransferError> {
     transfer.run(backend, RingConfig::default(), &mut |_| true)
 }
 
@@ -75,7 +75,7 @@ fn an_input_may_be_shorter_or_longer_than_the_range() {
 #[test]
 fn a_watcher_that_has_seen_enough_ends_it() {
     let backend = open_url("null:1TiB").unwrap();
-    let everything = Transfer { start: 0, length: 1 << 40, count: u64::MAX, ..range(Work::Read(None)) };
+    let everything = RangeTransfer { start: 0, length: 1 << 40, count: u64::MAX, ..range(Work::Read(None)) };
     let mut seen = 0;
     let moved = everything.run(&*backend, RingConfig::default(), &mut |done| {
         seen = done;

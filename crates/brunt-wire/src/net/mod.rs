@@ -10,7 +10,7 @@ mod transport;
 
 pub use address::{Endpoint, IpAddress};
 pub use ip::{Fragment, FragmentKey, Payload};
-pub use transport::{TcpFlags, TcpSegment, Transport, UdpDatagram, parse_transport};
+pub use transport::{IpPayload, TcpFlags, TcpSegment, UdpDatagram, parse_transport};
 
 use transport::parse_tcp;
 

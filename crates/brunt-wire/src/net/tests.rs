@@ -24,7 +24,7 @@ fn links() {
         assert_eq!(ip.source.to_string(), "10.99.0.2");
         assert_eq!(ip.destination.to_string(), "10.99.0.1");
         assert_eq!(ip.vlan, vlan);
-        let Ok(Transport::Tcp(tcp)) = parse_transport(ip.protocol, ip.payload) else { panic!("{link:?}") };
+        let Ok(IpPayload::Tcp(tcp)) = parse_transport(ip.protocol, ip.payload) else { panic!("{link:?}") };
         assert_eq!((tcp.source_port, tcp.destination_port), (605, 20048));
         assert_eq!((tcp.payload.bytes.len(), tcp.payload.wire_len), (72, 72));
         assert!(tcp.flags.ack() && !tcp.flags.syn());
@@ -54,7 +54,7 @@ fn cut_anywhere() {
         }
         let Ok(Frame::Ip(ip)) = parsed else { panic!("{end}: {parsed:?}") };
         match parse_transport(ip.protocol, ip.payload) {
-            Ok(Transport::Tcp(tcp)) => {
+            Ok(IpPayload::Tcp(tcp)) => {
                 assert_eq!(tcp.payload.wire_len, 72);
                 assert_eq!(tcp.payload.bytes.len(), end.saturating_sub(66));
             }
@@ -75,7 +75,7 @@ fn short_way() {
         let long = parse_frame(LinkType::Ethernet, frame, frame.len() as u32);
         let Ok(Frame::Ip(ip)) = long else { panic!("{long:?}") };
         let transport = parse_transport(ip.protocol, ip.payload);
-        assert_eq!(transport, Ok(Transport::Tcp(plain.tcp)));
+        assert_eq!(transport, Ok(IpPayload::Tcp(plain.tcp)));
         assert_eq!((ip.macs, ip.source, ip.destination), (Some(plain.macs), plain.source, plain.destination));
         assert_eq!((ip.vlan, ip.fragment), (None, None));
         found += 1;

@@ -57,7 +57,7 @@ pub struct UdpDatagram<'a> {
 
 /// What an IP packet carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Transport<'a> {
+pub enum IpPayload<'a> {
     /// A TCP segment.
     Tcp(TcpSegment<'a>),
     /// A UDP datagram.
@@ -71,10 +71,10 @@ pub enum Transport<'a> {
 /// # Errors
 /// A header cut short or one that contradicts itself.
 #[inline]
-pub fn parse_transport(protocol: u8, payload: Payload<'_>) -> Result<Transport<'_>, ParseError> {
+pub fn parse_transport(protocol: u8, payload: Payload<'_>) -> Result<IpPayload<'_>, ParseError> {
     let bytes = payload.bytes;
     match protocol {
-        PROTOCOL_TCP => parse_tcp(payload).map(Transport::Tcp),
+        PROTOCOL_TCP => parse_tcp(payload).map(IpPayload::Tcp),
         PROTOCOL_UDP => {
             let Some(h) = bytes.first_chunk::<8>() else { return Err(ParseError::Incomplete(8)) };
             let len = usize::from(u16::from_be_bytes([h[4], h[5]]));
@@ -87,13 +87,13 @@ pub fn parse_transport(protocol: u8, payload: Payload<'_>) -> Result<Transport<'
                 )
                 .into());
             }
-            Ok(Transport::Udp(UdpDatagram {
+            Ok(IpPayload::Udp(UdpDatagram {
                 source_port: u16::from_be_bytes([h[0], h[1]]),
                 destination_port: u16::from_be_bytes([h[2], h[3]]),
                 payload: Payload { bytes: &bytes[8..bytes.len().min(len)], wire_len: len - 8 },
             }))
         }
-        other => Ok(Transport::Other(other)),
+        other => Ok(IpPayload::Other(other)),
     }
 }
 

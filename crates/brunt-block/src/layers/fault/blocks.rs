@@ -14,11 +14,11 @@ const RANGES_MAX: usize = 1024;
 
 /// A list of blocks, such as `5+9+100-199`: one range or more, the lowest first, none of them touching the next.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Blocks(Vec<RangeInclusive<u64>>);
+pub struct BlockRanges(Vec<RangeInclusive<u64>>);
 
-impl Blocks {
+impl BlockRanges {
     /// Reads a list; `None` when it is none.
-    pub fn parse(text: &str) -> Option<Blocks> {
+    pub fn parse(text: &str) -> Option<BlockRanges> {
         let mut ranges = Vec::new();
         for word in text.split('+') {
             let (first, last) = word.split_once('-').unwrap_or((word, word));
@@ -38,7 +38,7 @@ impl Blocks {
                 _ => merged.push(range),
             }
         }
-        Some(Blocks(merged))
+        Some(BlockRanges(merged))
     }
 
     /// The first of them from `first` to `last`, both included.
@@ -49,7 +49,7 @@ impl Blocks {
     }
 }
 
-impl fmt::Display for Blocks {
+impl fmt::Display for BlockRanges {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, range) in self.0.iter().enumerate() {
             let plus = if index == 0 { "" } else { "+" };
@@ -107,19 +107,19 @@ mod tests {
     #[test]
     fn lists_are_read_in_any_order_and_written_in_theirs() {
         let check =
-            |text: &str, expected: &str| assert_eq!(Blocks::parse(text).unwrap().to_string(), expected);
+            |text: &str, expected: &str| assert_eq!(BlockRanges::parse(text).unwrap().to_string(), expected);
         check("7", "7");
         check("20-29+3+30-31", "3+20-31");
         check("0-9+5-20", "0-20");
         check("0-18446744073709551615+5", "0-18446744073709551615");
         for wrong in ["", "5+", "9-3", "a", "1-2-3"] {
-            assert_eq!(Blocks::parse(wrong), None, "{wrong}");
+            assert_eq!(BlockRanges::parse(wrong), None, "{wrong}");
         }
     }
 
     #[test]
     fn the_first_block_of_a_range_is_found() {
-        let blocks = Blocks::parse("10-19+40").unwrap();
+        let blocks = BlockRanges::parse("10-19+40").unwrap();
         for ((first, last), expected) in [
             ((0, 9), None),
             ((0, 10), Some(10)),

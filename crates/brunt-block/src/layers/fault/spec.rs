@@ -17,7 +17,7 @@
 use brunt_core::Nanos;
 use brunt_core::random::Random;
 
-use super::blocks::Blocks;
+use super::blocks::BlockRanges;
 use super::kind::{FORMS, FaultEffect};
 use crate::open::{OpenError, bad_value};
 use crate::{DeviceError, Op, RefusalKind, Request, Said};
@@ -61,7 +61,7 @@ pub struct DeviceFault {
     /// Which operations. `drop` and `torn` are about writes only, `corrupt` about reads and writes.
     pub ops: Ops,
     /// Only requests that touch one of these logical blocks. A flush touches all.
-    pub blocks: Option<Blocks>,
+    pub blocks: Option<BlockRanges>,
     /// Only each n-th of them, counted over all threads.
     pub every: u64,
     /// Only so often, counted over all threads.
@@ -99,7 +99,7 @@ impl DeviceFault {
                         .ok_or_else(|| wrong("op is read, write, flush, unmap, or several with +"))?;
                 }
                 "lba" => {
-                    let blocks = Blocks::parse(value);
+                    let blocks = BlockRanges::parse(value);
                     fault.blocks = Some(blocks.ok_or_else(|| {
                         wrong("lba is a block, or FIRST-LAST with both of them in, or several with +")
                     })?);
@@ -317,7 +317,7 @@ mod tests {
             assert_eq!(fault.to_string(), text);
         }
         assert_eq!(DeviceFault::parse("torn").unwrap().kind, FaultEffect::Torn { blocks: 1 });
-        assert_eq!(DeviceFault::parse("busy,lba=5").unwrap().blocks, Blocks::parse("5"));
+        assert_eq!(DeviceFault::parse("busy,lba=5").unwrap().blocks, BlockRanges::parse("5"));
     }
 
     /// What cannot be meant is refused.

@@ -11,7 +11,7 @@ use brunt_core::{Clock, Span};
 use brunt_result::link::LinkCounts;
 
 use super::close;
-use super::probe::{Probe, Seen, Train};
+use super::probe::{Probe, ProbeTrain, Seen};
 use super::signs::{
     EXPECTED, EXPECTED_GONE, EXPECTED_LEAST, LATE, PACKETS_MAX, PACKETS_MIN, TIMED_MIN, Trouble, adds,
     between, hardest, later, longest, missing, more_jitter, packets, shortest, slower, still,
@@ -143,7 +143,7 @@ impl Look<'_> {
     /// How fast the line is seen to be, for a train that one of this rate takes.
     fn quickest(&self, way: usize, settings: &Settings, rate: u64, clock: &Clock) -> io::Result<f64> {
         let queue = self.before[way].queue.0.min(self.during[way].queue.0);
-        let train = Train::for_line(rate, queue);
+        let train = ProbeTrain::for_line(rate, queue);
         // Behind what the experiment itself has in the queue.
         let wait = longest(settings) + train.time(rate) * 2;
         let follow = train.time(rate) + settings.jitter.0 * 4 + LATE / 5;

@@ -173,7 +173,7 @@ impl Probe {
         &self,
         clock: &Clock,
         trains: u32,
-        train: Train,
+        train: ProbeTrain,
         delay: Duration,
         [wait, follow]: [Duration; 2],
     ) -> io::Result<f64> {
@@ -299,18 +299,18 @@ impl Flood {
 
 /// Packets one right after the other.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Train {
+pub(super) struct ProbeTrain {
     pub(super) packets: u64,
     pub(super) bytes: usize,
 }
 
-impl Train {
+impl ProbeTrain {
     /// One that takes a line of this rate about 25 ms, and fits into half of a queue of so many bytes.
-    pub(super) fn for_line(rate: u64, queue_bytes: u64) -> Train {
+    pub(super) fn for_line(rate: u64, queue_bytes: u64) -> ProbeTrain {
         let bytes = if rate < 1_000_000 { SMALL_BYTES } else { LARGE_BYTES };
         let of_time = rate / 40 / ((bytes + HEADER_BYTES) as u64 * 8);
         let of_queue = queue_bytes / 2 / (bytes + HEADER_BYTES) as u64;
-        Train { packets: of_time.min(of_queue).clamp(3, 32), bytes }
+        ProbeTrain { packets: of_time.min(of_queue).clamp(3, 32), bytes }
     }
 
     /// How long a line of this rate takes.
@@ -378,14 +378,14 @@ mod tests {
     #[test]
     fn trains_fit_their_line() {
         let check = |rate, queue, packets, bytes| {
-            let train = Train::for_line(rate, queue);
+            let train = ProbeTrain::for_line(rate, queue);
             assert_eq!((train.packets, train.bytes), (packets, bytes), "{rate} {queue}");
         };
         check(1_000_000_000, 1 << 20, 32, LARGE_BYTES);
         check(1_000_000_000, 9018, 3, LARGE_BYTES);
         check(5_000_000, 1 << 20, 10, LARGE_BYTES);
         check(64_000, 1 << 20, 3, SMALL_BYTES);
-        let time = Train::for_line(5_000_000, 1 << 20).time(5_000_000);
+        let time = ProbeTrain::for_line(5_000_000, 1 << 20).time(5_000_000);
         assert!((0.02..0.03).contains(&time.as_secs_f64()), "{time:?}");
     }
 }

@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::sync::Arc;
 
 use brunt_block::Backend;
-use brunt_load::transfer::{Transfer, TransferError, Work};
+use brunt_load::transfer::{RangeTransfer, TransferError, Work};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::report::report;
@@ -66,7 +66,7 @@ impl<'a> Run<'a> {
             return Err(Failure::usage(format!("--count {count}: the range has only {once} requests")));
         }
         let count = count.unwrap_or(once);
-        let transfer = Transfer {
+        let transfer = RangeTransfer {
             work,
             start: offset,
             length: self.length,
