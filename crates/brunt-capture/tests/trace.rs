@@ -354,10 +354,10 @@ fn contents(folder: &Path) -> (Vec<String>, Vec<(String, i64)>) {
             for column in table.columns {
                 let name = column.name;
                 match column.kind {
-                    brunt_lake::Kind::Text if !["protocol", "operation", "program"].contains(&name) => {
+                    brunt_lake::ColumnKind::Text if !["protocol", "operation", "program"].contains(&name) => {
                         texts.extend(batch.texts(name).filter(|text| !text.is_empty()).map(str::to_string));
                     }
-                    brunt_lake::Kind::Int
+                    brunt_lake::ColumnKind::Int
                         if ["uid", "gid", "cookie", "file", "leads_to"].contains(&name)
                             || ["fileid", "fsid"].iter().any(|part| name.contains(part))
                             || name.ends_with("_mac")

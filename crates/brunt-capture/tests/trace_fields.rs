@@ -8,7 +8,7 @@ use std::path::Path;
 use brunt_capture::trace::pcap::{PacketFiles, PcapOptions};
 use brunt_capture::trace::{TraceOptions, TraceRecorder, tables};
 use brunt_capture::{Limits, run_file};
-use brunt_lake::{Batch, Kind, Table, read_table};
+use brunt_lake::{Batch, ColumnKind, Table, read_table};
 use brunt_wire::pcap::{CapturedPacket, LinkType};
 use common::tshark;
 use tempfile::tempdir;
@@ -36,8 +36,8 @@ fn rows(folder: &Path, table: &'static Table) -> Vec<Cells> {
         for column in table.columns {
             let name = column.name;
             let values: Vec<String> = match column.kind {
-                Kind::Text => batch.texts(name).map(str::to_string).collect(),
-                Kind::Bool => batch.bools(name).iter().map(bool::to_string).collect(),
+                ColumnKind::Text => batch.texts(name).map(str::to_string).collect(),
+                ColumnKind::Bool => batch.bools(name).iter().map(bool::to_string).collect(),
                 _ => batch.ints(name).iter().map(i64::to_string).collect(),
             };
             for (row, value) in values.into_iter().enumerate().filter(|(row, _)| !batch.is_null(name, *row)) {

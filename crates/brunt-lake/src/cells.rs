@@ -3,7 +3,7 @@
 //! The rule: a null has an arbitrary value in its place, so that all columns of a batch are of the same length.
 
 use crate::packing::all_same;
-use crate::table::Kind;
+use crate::table::ColumnKind;
 
 /// One column's values; a null has an arbitrary value in its place.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,12 +25,12 @@ pub(crate) enum Values {
 }
 
 impl Values {
-    fn new(kind: Kind) -> Values {
+    fn new(kind: ColumnKind) -> Values {
         match kind {
-            Kind::Int | Kind::Time => Values::Ints(Vec::new()),
-            Kind::Float => Values::Floats(Vec::new()),
-            Kind::Bool => Values::Bools(Vec::new()),
-            Kind::Text => Values::Texts(Texts::default()),
+            ColumnKind::Int | ColumnKind::Time => Values::Ints(Vec::new()),
+            ColumnKind::Float => Values::Floats(Vec::new()),
+            ColumnKind::Bool => Values::Bools(Vec::new()),
+            ColumnKind::Text => Values::Texts(Texts::default()),
         }
     }
 
@@ -128,7 +128,7 @@ impl Texts {
 }
 
 impl Cells {
-    pub fn new(kind: Kind) -> Cells {
+    pub fn new(kind: ColumnKind) -> Cells {
         Cells { values: Values::new(kind), levels: Vec::new(), nulls: 0 }
     }
 

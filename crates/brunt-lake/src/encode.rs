@@ -25,7 +25,7 @@ use std::hash::BuildHasher;
 use crate::batch::{Batch, RowOrder};
 use crate::cells::{Cells, Codes, Texts, Values};
 use crate::packing;
-use crate::table::{Coding, Column, Kind, Table};
+use crate::table::{Coding, Column, ColumnKind, Table};
 
 /// Enough for three quarters of what higher levels save, at several hundred megabytes a second.
 const ZSTD_LEVEL: i32 = 1;
@@ -62,7 +62,7 @@ impl Default for Buffers {
             zstd: zstd::bulk::Compressor::new(ZSTD_LEVEL).expect("zstd has this level"),
             scratch: Scratch::default(),
             order: RowOrder::default(),
-            ordered: Cells::new(Kind::Int),
+            ordered: Cells::new(ColumnKind::Int),
             file: Vec::new(),
         }
     }
@@ -459,12 +459,12 @@ fn compression() -> Compression {
 }
 
 /// How Parquet stores a kind.
-pub(crate) fn physical(kind: Kind) -> Physical {
+pub(crate) fn physical(kind: ColumnKind) -> Physical {
     match kind {
-        Kind::Int | Kind::Time => Physical::INT64,
-        Kind::Float => Physical::DOUBLE,
-        Kind::Bool => Physical::BOOLEAN,
-        Kind::Text => Physical::BYTE_ARRAY,
+        ColumnKind::Int | ColumnKind::Time => Physical::INT64,
+        ColumnKind::Float => Physical::DOUBLE,
+        ColumnKind::Bool => Physical::BOOLEAN,
+        ColumnKind::Text => Physical::BYTE_ARRAY,
     }
 }
 
@@ -472,10 +472,10 @@ fn field(column: &Column) -> Type {
     let repetition = if column.nullable { Repetition::OPTIONAL } else { Repetition::REQUIRED };
     let mut field =
         Type::primitive_type_builder(column.name, physical(column.kind)).with_repetition(repetition);
-    if column.kind == Kind::Text {
+    if column.kind == ColumnKind::Text {
         field = field.with_logical_type(Some(LogicalType::String)).with_converted_type(ConvertedType::UTF8);
     }
-    if column.kind == Kind::Time {
+    if column.kind == ColumnKind::Time {
         // Readers that do not know nanoseconds see an Int64, as converted types have none.
         field = field.with_logical_type(Some(LogicalType::timestamp(true, TimeUnit::NANOS)));
     }

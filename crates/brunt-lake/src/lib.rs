@@ -30,6 +30,6 @@ pub mod writer;
 pub use batch::{Batch, Row};
 pub use error::LakeError;
 pub use reader::{TableReader, read_table};
-pub use table::{Coding, Column, Kind, Table, columns};
-pub use words::{Line, Words, text_at};
+pub use table::{Coding, Column, ColumnKind, Table, columns};
+pub use words::{WordRow, Words, text_at};
 pub use writer::{ClosedPart, TableWriter, Workspace, WriterOptions, Written};

@@ -24,7 +24,7 @@ pub struct Column {
     /// What it says, in one line (Markdown).
     pub doc: &'static str,
     /// Its type.
-    pub kind: Kind,
+    pub kind: ColumnKind,
     /// Whether a row may have no value here; then the doc says when.
     pub nullable: bool,
     /// How its values are laid out before compression.
@@ -33,7 +33,7 @@ pub struct Column {
 
 /// The types there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ColumnKind {
     /// Int64.
     Int,
     /// A time on the calendar: Int64 nanoseconds since 1970, UTC (Parquet's TIMESTAMP).
@@ -59,33 +59,33 @@ pub enum Coding {
 }
 
 impl Column {
-    const fn new(name: &'static str, kind: Kind, coding: Coding, doc: &'static str) -> Column {
+    const fn new(name: &'static str, kind: ColumnKind, coding: Coding, doc: &'static str) -> Column {
         Column { name, doc, kind, nullable: false, coding }
     }
 
     /// An integer column, delta-coded unless said otherwise.
     pub const fn int(name: &'static str, doc: &'static str) -> Column {
-        Column::new(name, Kind::Int, Coding::Delta, doc)
+        Column::new(name, ColumnKind::Int, Coding::Delta, doc)
     }
 
     /// A column of times on the calendar, given as nanoseconds since 1970. Its name has no unit: engines know it.
     pub const fn time(name: &'static str, doc: &'static str) -> Column {
-        Column::new(name, Kind::Time, Coding::Delta, doc)
+        Column::new(name, ColumnKind::Time, Coding::Delta, doc)
     }
 
     /// A column of doubles.
     pub const fn float(name: &'static str, doc: &'static str) -> Column {
-        Column::new(name, Kind::Float, Coding::Plain, doc)
+        Column::new(name, ColumnKind::Float, Coding::Plain, doc)
     }
 
     /// A column of truth values.
     pub const fn bool(name: &'static str, doc: &'static str) -> Column {
-        Column::new(name, Kind::Bool, Coding::Plain, doc)
+        Column::new(name, ColumnKind::Bool, Coding::Plain, doc)
     }
 
     /// A text column, dictionary-coded unless said otherwise.
     pub const fn text(name: &'static str, doc: &'static str) -> Column {
-        Column::new(name, Kind::Text, Coding::Dictionary, doc)
+        Column::new(name, ColumnKind::Text, Coding::Dictionary, doc)
     }
 
     /// The same, but a row may have no value.
@@ -120,15 +120,15 @@ pub const fn columns<const N: usize>(groups: &[&[Column]]) -> [Column; N] {
     all
 }
 
-impl Kind {
+impl ColumnKind {
     /// As SQL engines call it.
     pub fn sql(self) -> &'static str {
         match self {
-            Kind::Int => "BIGINT",
-            Kind::Time => "TIMESTAMP",
-            Kind::Float => "DOUBLE",
-            Kind::Bool => "BOOLEAN",
-            Kind::Text => "VARCHAR",
+            ColumnKind::Int => "BIGINT",
+            ColumnKind::Time => "TIMESTAMP",
+            ColumnKind::Float => "DOUBLE",
+            ColumnKind::Bool => "BOOLEAN",
+            ColumnKind::Text => "VARCHAR",
         }
     }
 }
@@ -163,10 +163,10 @@ impl Table {
                 say(format!("column {name} is there twice"));
             }
             let odd = match kind {
-                Kind::Bool => coding != Coding::Plain,
-                Kind::Float => coding == Coding::Delta,
-                Kind::Time => coding != Coding::Delta,
-                Kind::Int | Kind::Text => false,
+                ColumnKind::Bool => coding != Coding::Plain,
+                ColumnKind::Float => coding == Coding::Delta,
+                ColumnKind::Time => coding != Coding::Delta,
+                ColumnKind::Int | ColumnKind::Text => false,
             };
             if odd {
                 say(format!("column {name}: {coding:?} does nothing for {kind:?}"));
@@ -197,6 +197,6 @@ mod tests {
         assert_eq!(GOOD.mistakes(), Vec::<String>::new());
         let told = BAD.mistakes();
         assert_eq!(told.len(), 4, "{told:?}");
-        assert_eq!((BAD.index_of("b"), Kind::Text.sql()), (2, "VARCHAR"));
+        assert_eq!((BAD.index_of("b"), ColumnKind::Text.sql()), (2, "VARCHAR"));
     }
 }

@@ -32,17 +32,17 @@ pub struct Words {
 }
 
 impl Words {
-    /// Begins a row of a table, always the same one; give it a word for each column, then [`Line::end`].
+    /// Begins a row of a table, always the same one; give it a word for each column, then [`WordRow::end`].
     // Inlined without exception: then the columns' places are known, and a row is so many stores.
     #[inline(always)]
-    pub fn line(&mut self, table: &'static Table) -> Line<'_> {
+    pub fn line(&mut self, table: &'static Table) -> WordRow<'_> {
         let columns = table.columns.len() + 1;
         let (tile, row) = (self.rows / TILE_ROWS, self.rows % TILE_ROWS);
         let (start, end) = (tile * columns, (tile + 1) * columns);
         if self.tiles.len() < end {
             self.grow(end);
         }
-        Line { columns: &mut self.tiles[start..end], rows: &mut self.rows, row, nulls: 0, at: 0 }
+        WordRow { columns: &mut self.tiles[start..end], rows: &mut self.rows, row, nulls: 0, at: 0 }
     }
 
     #[cold]
@@ -107,7 +107,7 @@ pub fn text_at(texts: &str, word: i64) -> &str {
 
 /// A row under way.
 #[must_use = "a row counts from its end() on"]
-pub struct Line<'a> {
+pub struct WordRow<'a> {
     columns: &'a mut [TileColumn],
     rows: &'a mut usize,
     row: usize,
@@ -116,7 +116,7 @@ pub struct Line<'a> {
 }
 
 // Inlined as `Words::line` is.
-impl Line<'_> {
+impl WordRow<'_> {
     /// The next column's word.
     #[inline(always)]
     pub fn int(mut self, value: i64) -> Self {

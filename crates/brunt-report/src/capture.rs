@@ -7,7 +7,7 @@ use brunt_result::capture::{
 
 use crate::chart::{Axis, Chart, Scale, Series, SeriesRole};
 use crate::format::{Unit, count, plural};
-use crate::page::{Bar, Bars, Block, Card, Cell, Glance, Notice, Page, Section, Table, Tone};
+use crate::page::{Bar, Bars, Block, Card, Cell, Glance, Notice, Page, PageTable, Section, Tone};
 use crate::thin::Thin;
 
 /// Stretches of a time line.
@@ -250,7 +250,7 @@ fn operations(report: &Report) -> Option<Section> {
         cells.extend(latencies(&row.latency, row.replies > 0));
         cells
     });
-    section.table(Table::new("Latency by operation", &columns, cells));
+    section.table(PageTable::new("Latency by operation", &columns, cells));
     section.prose(
         "Latency runs from the call's first packet to the reply's, as seen where the capture was made.",
     );
@@ -279,7 +279,7 @@ fn workload(report: &Report) -> Option<Section> {
     };
     let columns = ["transfers", "count", "data", "sequential", "half are at most", "95 % are at most"];
     let rows = vec![transfer("read", &p.read), transfer("write", &p.write)];
-    section.table(Table::new("Reads and writes", &columns, rows));
+    section.table(PageTable::new("Reads and writes", &columns, rows));
     let mut facts = vec![
         ("Other operations".into(), count(p.metadata_operations as f64)),
         ("Working set".into(), Unit::Bytes.show(p.working_set_bytes as f64)),
@@ -351,7 +351,7 @@ fn ranking(title: &str, ranking: &Ranking) -> Option<Section> {
         ]
     });
     let caption = format!("The heaviest {}", ranking.top.len());
-    section.table(Table::new(caption, &columns, rows).folded());
+    section.table(PageTable::new(caption, &columns, rows).folded());
     Some(section)
 }
 
@@ -370,7 +370,7 @@ fn misaligned(report: &Report) -> Option<Section> {
         ]
     });
     let columns = ["client", "transfers", "misaligned", "share"];
-    section.table(Table::new("By client", &columns, rows));
+    section.table(PageTable::new("By client", &columns, rows));
     Some(section)
 }
 
@@ -413,7 +413,7 @@ fn ledger(report: &Report) -> Option<Section> {
         bytes("other protocols", l.of("bytes_unclaimed"), "bytes whose protocol is not known"),
     ];
     let columns = ["what", "count", "meaning"];
-    section.table(Table::new("From packets to replies", &columns, rows));
+    section.table(PageTable::new("From packets to replies", &columns, rows));
     Some(section)
 }
 

@@ -103,7 +103,7 @@ pub struct Heat {
 /// How a chart is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Kind {
+pub enum ChartKind {
     /// Few measured places, joined: marks, and whiskers for intervals.
     Lines,
     /// Many places: lines alone.
@@ -121,7 +121,7 @@ pub struct Chart {
     #[serde(skip)]
     pub caption: String,
     /// How it is drawn.
-    pub kind: Kind,
+    pub kind: ChartKind,
     /// Across.
     pub x: Axis,
     /// Up.
@@ -153,7 +153,7 @@ pub struct Chart {
 impl Chart {
     /// A chart of measured places.
     pub fn lines(title: impl Into<String>, x: Axis, y: Axis, xs: Vec<f64>, series: Vec<Series>) -> Chart {
-        let (title, caption, kind) = (title.into(), String::new(), Kind::Lines);
+        let (title, caption, kind) = (title.into(), String::new(), ChartKind::Lines);
         let (fills, spans) = (Vec::new(), Vec::new());
         let (heat, sync, stretch) = (None, None, None);
         Chart { title, caption, kind, x, y, xs, series, fills, spans, heat, sync, stretch, height: 260 }
@@ -161,13 +161,13 @@ impl Chart {
 
     /// A chart of curves.
     pub fn curves(title: impl Into<String>, x: Axis, y: Axis, xs: Vec<f64>, series: Vec<Series>) -> Chart {
-        Chart { kind: Kind::Curves, ..Chart::lines(title, x, y, xs, series) }
+        Chart { kind: ChartKind::Curves, ..Chart::lines(title, x, y, xs, series) }
     }
 
     /// A heat map.
     pub fn heat(title: impl Into<String>, x: Axis, y: Axis, heat: Heat) -> Chart {
         let chart = Chart::lines(title, x, y, Vec::new(), Vec::new());
-        Chart { kind: Kind::Heat, heat: Some(heat), ..chart }
+        Chart { kind: ChartKind::Heat, heat: Some(heat), ..chart }
     }
 
     /// With a sentence below.

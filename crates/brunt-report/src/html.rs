@@ -8,7 +8,7 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use crate::chart::Chart;
-use crate::page::{Bars, Block, Card, Cell, Choice, Notice, Page, Section, Table, Tone};
+use crate::page::{Bars, Block, Card, Cell, Choice, Notice, Page, PageTable, Section, Tone};
 
 const STYLE: &str =
     concat!(include_str!("../assets/uPlot.min.css"), "\n", include_str!("../assets/page.css"));
@@ -257,7 +257,7 @@ fn bars(bars: &Bars) -> Markup {
     }
 }
 
-fn table(table: &Table) -> Markup {
+fn table(table: &PageTable) -> Markup {
     let numeric = |column: usize| {
         let mut cells = table.rows.iter().filter_map(|row| row.get(column));
         cells.any(|cell| matches!(cell, Cell::Number(_) | Cell::Estimate(..)))
@@ -316,7 +316,7 @@ mod tests {
         let options = vec![(EVIL.into(), vec![Block::Missing(EVIL.into())])];
         section.blocks.push(Block::Choice(Choice { label: EVIL.into(), options }));
         let rows = vec![vec![Cell::text(EVIL)]];
-        section.blocks.push(Block::Table(Table {
+        section.blocks.push(Block::Table(PageTable {
             caption: EVIL.into(),
             columns: vec![EVIL.into()],
             rows,

@@ -101,7 +101,7 @@ impl Section {
     }
 
     /// Adds a table.
-    pub fn table(&mut self, table: Table) {
+    pub fn table(&mut self, table: PageTable) {
         self.blocks.push(Block::Table(table));
     }
 }
@@ -124,7 +124,7 @@ pub enum Block {
     /// Bars that lie, one under the other.
     Bars(Bars),
     /// A table.
-    Table(Table),
+    Table(PageTable),
     /// Words and what they stand for.
     Facts(Vec<(String, String)>),
     /// One of several, by a list to choose from.
@@ -173,7 +173,7 @@ pub struct Bar {
 
 /// A table.
 #[derive(Clone, Debug, Default)]
-pub struct Table {
+pub struct PageTable {
     /// What it holds, for those who hear it; shown above.
     pub caption: String,
     /// Names of columns; units go into cells.
@@ -184,20 +184,20 @@ pub struct Table {
     pub folded: bool,
 }
 
-impl Table {
+impl PageTable {
     /// One that is shown whole.
     pub fn new(
         caption: impl Into<String>,
         columns: &[&str],
         rows: impl IntoIterator<Item = Vec<Cell>>,
-    ) -> Table {
+    ) -> PageTable {
         let columns = columns.iter().map(|name| name.to_string()).collect();
-        Table { caption: caption.into(), columns, rows: rows.into_iter().collect(), folded: false }
+        PageTable { caption: caption.into(), columns, rows: rows.into_iter().collect(), folded: false }
     }
 
     /// The same, folded until asked for.
-    pub fn folded(self) -> Table {
-        Table { folded: true, ..self }
+    pub fn folded(self) -> PageTable {
+        PageTable { folded: true, ..self }
     }
 }
 

@@ -7,7 +7,7 @@
 
 use std::marker::PhantomData;
 
-use brunt_lake::{Batch, Line, Row, Table, Words, text_at};
+use brunt_lake::{Batch, Row, Table, WordRow, Words, text_at};
 
 /// Which of a pipeline's threads writes a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,7 +162,7 @@ impl Rows {
 
     /// Begins a row as words: the faster way, for what comes often.
     #[inline(always)]
-    pub fn line<T: Tabled>(&mut self, handle: Handle<T>) -> Line<'_> {
+    pub fn line<T: Tabled>(&mut self, handle: Handle<T>) -> WordRow<'_> {
         self.words(handle).line(T::TABLE)
     }
 

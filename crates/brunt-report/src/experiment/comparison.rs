@@ -9,7 +9,7 @@ use super::points::{Points, told};
 use super::targets;
 use crate::chart::{Axis, Chart, Scale, Series, SeriesRole};
 use crate::format::{Unit, plural};
-use crate::page::{Block, Cell, Glance, Notice, Page, Section, Table, Tone};
+use crate::page::{Block, Cell, Glance, Notice, Page, PageTable, Section, Tone};
 
 /// Charts at the most; the table has every point.
 const CHARTS_MAX: usize = 24;
@@ -109,7 +109,7 @@ fn verdicts(lines: &[Line], a: &str, b: &str) -> Section {
         ]
     });
     let columns = ["point", "figure", a, b, "change", "p (Holm)", "verdict", "would see"];
-    section.table(Table::new("Every figure of every point that both have", &columns, rows));
+    section.table(PageTable::new("Every figure of every point that both have", &columns, rows));
     if lines.len() > LINES_MAX {
         section.prose(format!("The first {LINES_MAX} of {}.", lines.len()));
     }

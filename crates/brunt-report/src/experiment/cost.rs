@@ -6,7 +6,7 @@ use brunt_result::summary::{CostPerRequest, Summary};
 
 use super::points::{Points, told};
 use crate::format::Unit;
-use crate::page::{Block, Cell, Section, Table};
+use crate::page::{Block, Cell, PageTable, Section};
 
 /// A share of a request's mean response time that our own processor time should stay under.
 const LARGE: f64 = 0.5;
@@ -54,6 +54,6 @@ pub(super) fn section(summary: &Summary) -> Section {
          context switches. A target inside the same process works in these figures too.",
     );
     let columns = ["point", "processor time", "system calls", "context switches"];
-    section.table(Table::new("For each request", &columns, rows));
+    section.table(PageTable::new("For each request", &columns, rows));
     section
 }

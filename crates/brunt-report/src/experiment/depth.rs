@@ -5,7 +5,7 @@ use brunt_result::summary::Summary;
 use super::points::Points;
 use crate::chart::{Axis, Chart, Scale, Series, SeriesRole};
 use crate::format::Unit;
-use crate::page::{Cell, Section, Table};
+use crate::page::{Cell, PageTable, Section};
 
 /// Lines of the chart; more are in the table.
 const LINES_MAX: usize = 8;
@@ -55,6 +55,6 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
     let y = Axis::new("transfer", Unit::BytesPerSecond, Scale::FromZero);
     section.chart(Chart::lines("Transfer against queue depth, as tried", x, y, xs, lines));
     let columns = ["point", "chosen", "at that depth", "at the first", "best", "trials"];
-    section.table(Table::new("Depths", &columns, rows));
+    section.table(PageTable::new("Depths", &columns, rows));
     Some(section)
 }

@@ -8,7 +8,7 @@ use brunt_result::summary::{FaultSummary, RunSummary, Summary};
 use super::points::{Points, told};
 use crate::chart::ShadedSpan;
 use crate::format::{Unit, count, plural, three};
-use crate::page::{Cell, Section, Table, Tone};
+use crate::page::{Cell, PageTable, Section, Tone};
 
 /// `None` where nothing was broken.
 pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section> {
@@ -20,7 +20,7 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
     if !rows.is_empty() {
         let columns =
             ["point", "fault", "rate before", "drop", "requests lost", "seen after", "recovered after"];
-        section.table(Table::new("What each fault cost", &columns, rows));
+        section.table(PageTable::new("What each fault cost", &columns, rows));
         section.prose(format!(
             "Drop is the share of the rate before that was missing while the fault was there. Lost requests are summed \
              until recovery. Seen means worse than before by more than {}, and recovered no longer so and better than \
@@ -52,7 +52,7 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
     }
     let columns = ["point", "run", "fault", "what", "begin", "shown by", "end", "gone by"];
     let caption = format!("Each of {} injections, and how it was proven", rows.len());
-    section.table(Table::new(caption, &columns, rows).folded());
+    section.table(PageTable::new(caption, &columns, rows).folded());
     Some(section)
 }
 
@@ -78,7 +78,7 @@ fn responses(summary: &Summary, points: &Points<'_>, section: &mut Section) {
         "recovered after",
         "failed",
     ];
-    section.table(Table::new("What each fault did to response times", &columns, rows));
+    section.table(PageTable::new("What each fault did to response times", &columns, rows));
     section.prose(
         "During is how many times as long as before: the mean of all requests answered while the fault was there, and \
          the median of the intervals' p99. Excess wait is what all requests together waited beyond the mean before, \

@@ -7,7 +7,7 @@ use brunt_result::summary::{PointSummary, Summary};
 
 use super::points::Points;
 use crate::format::{Unit, count};
-use crate::page::{Cell, Section, Table};
+use crate::page::{Cell, PageTable, Section};
 
 /// Rows of the table; more are left out, and that is said.
 const ROWS_MAX: usize = 200;
@@ -50,7 +50,7 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
     let all = rows.len();
     rows.truncate(ROWS_MAX);
     let mut section = Section::new("Links");
-    section.table(Table::new("Frames and packets, over all runs of a point", &COLUMNS, rows).folded());
+    section.table(PageTable::new("Frames and packets, over all runs of a point", &COLUMNS, rows).folded());
     section.prose(
         "There is from a link's first host to its second. Frames went untouched past the emulation while nothing was set \
          for their direction; a frame is a packet or a train of them. Packets are those of wire size that it \

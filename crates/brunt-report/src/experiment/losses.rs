@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use brunt_result::summary::{RunSummary, Summary};
 
 use crate::format::{Unit, count};
-use crate::page::{Block, Cell, Section, Table};
+use crate::page::{Block, Cell, PageTable, Section};
 
 /// Requests that did not end well.
 pub(super) fn total(summary: &Summary) -> u64 {
@@ -56,7 +56,7 @@ pub(super) fn section(summary: &Summary) -> Section {
     rows.extend(kinds.iter().map(|(kind, lost)| row(kind, *lost, meaning(kind))));
     rows.push(row("all", all, "every request that was due while it was measured"));
     let columns = ["requests", "count", "share", "meaning"];
-    section.table(Table::new("Ledger of all requests", &columns, rows));
+    section.table(PageTable::new("Ledger of all requests", &columns, rows));
     section.prose(format!(
         "Beside them, {} attempts after the first (retries) and {} attempts given up by time-out; their time is part of \
          the response time of the request they belong to.",
@@ -70,7 +70,7 @@ pub(super) fn section(summary: &Summary) -> Section {
 }
 
 /// The runs that lost something.
-fn by_run(summary: &Summary, kinds: &BTreeMap<&str, u64>) -> Table {
+fn by_run(summary: &Summary, kinds: &BTreeMap<&str, u64>) -> PageTable {
     let mut columns: Vec<String> = ["point", "run", "requests"].map(String::from).to_vec();
     columns.extend(kinds.keys().map(|kind| kind.to_string()));
     columns.extend(["retries", "time-outs", "first error"].map(String::from));
@@ -90,7 +90,7 @@ fn by_run(summary: &Summary, kinds: &BTreeMap<&str, u64>) -> Table {
             rows.push(row);
         }
     }
-    Table {
+    PageTable {
         caption: format!("The {} runs that lost or repeated requests", rows.len()),
         columns,
         rows,

@@ -7,7 +7,7 @@ use brunt_result::summary::PointSummary;
 use super::points::{Line, Points, told};
 use crate::chart::{Axis, Chart, Scale, SeriesRole};
 use crate::format::Unit;
-use crate::page::{Bar, Bars, Block, Cell, Section, Table};
+use crate::page::{Bar, Bars, Block, Cell, PageTable, Section};
 
 /// Lines of one chart; more are spread over several.
 const LINES_MAX: usize = 8;
@@ -194,7 +194,7 @@ pub(super) fn table(points: &Points<'_>) -> Section {
         "slowest",
         "mean service",
     ];
-    section.table(Table::new("Every point", &columns, rows));
+    section.table(PageTable::new("Every point", &columns, rows));
     section.prose(
         "Requests, transfer, mean and p99: mean over runs of each run's figure, with its 95 % interval. The other \
          percentiles are of all complete runs' requests together. Response time runs from when a request was due to \

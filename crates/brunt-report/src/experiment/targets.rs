@@ -9,7 +9,7 @@ use brunt_result::summary::{PointSummary, RunSummary, Summary};
 
 use super::points::Points;
 use crate::format::{Unit, plus_minus, three};
-use crate::page::{Cell, Section, Table, Tone};
+use crate::page::{Cell, PageTable, Section, Tone};
 
 /// Lines of the comparison; more are left out, and that is said.
 const LINES_MAX: usize = 400;
@@ -74,7 +74,7 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
         Unit::Share.show(MARGIN)
     ));
     let columns = ["point", "figure", first, "this target", "change", "verdict", "would see"];
-    section.table(Table::new(format!("Against {first}"), &columns, rows));
+    section.table(PageTable::new(format!("Against {first}"), &columns, rows));
     if compared.len() > LINES_MAX {
         section.prose(format!("The first {LINES_MAX} of {} lines.", compared.len()));
     }

@@ -15,16 +15,16 @@ const MTU_MAX: u32 = 9000;
 const MTU_MIN: u32 = 576;
 
 /// What is wrong, at which keys, and what would be right.
-struct Mistake<'a> {
+struct LabMistake<'a> {
     path: Vec<Cow<'a, str>>,
     what: String,
     help: Option<String>,
 }
 
-type Checked<'a> = Result<(), Mistake<'a>>;
+type Checked<'a> = Result<(), LabMistake<'a>>;
 
 fn wrong<'a>(path: &[&'a str], what: impl Into<String>, help: Option<&str>) -> Checked<'a> {
-    Err(Mistake {
+    Err(LabMistake {
         path: path.iter().map(|key| Cow::Borrowed(*key)).collect(),
         what: what.into(),
         help: help.map(str::to_string),
@@ -40,7 +40,7 @@ impl Experiment {
                 .and_then(|()| self.check_places(lab, hosts))
                 .and_then(|()| self.check_swept_links()),
         };
-        checked.map_err(|Mistake { path, what, help }| {
+        checked.map_err(|LabMistake { path, what, help }| {
             let path: Vec<&str> = path.iter().map(AsRef::as_ref).collect();
             source.mistake(&path, what, help)
         })
@@ -113,7 +113,7 @@ fn check_hosts<'a>(lab: &'a LabEntry, hosts: &Hosts) -> Checked<'a> {
             };
             let what = format!("host {name} is kept on no core at all");
             let help = Some("write such as [0], or leave it out".to_string());
-            return Err(Mistake { path: path.into_iter().map(Cow::Owned).collect(), what, help });
+            return Err(LabMistake { path: path.into_iter().map(Cow::Owned).collect(), what, help });
         }
     }
     Ok(())

@@ -31,14 +31,14 @@ use serde::{Deserialize, Deserializer, Serialize};
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue, ValueDeserializer};
 
-use super::kind::{Common, Side};
+use super::kind::{FaultCommon, Side};
 use super::kinds::{FaultKind, KINDS, KindEntry};
 
 /// One fault: what it is, when and where.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FaultEntry {
     /// When and where.
-    pub common: Common,
+    pub common: FaultCommon,
     /// What it is.
     pub kind: FaultKind,
 }
@@ -145,7 +145,7 @@ impl FaultEntry {
         let common = CommonKeys::deserialize(ValueDeserializer::from(value(common))).map_err(&wrong)?;
         let kind = (kind.read)(value(own)).map_err(&wrong)?;
         let CommonKeys { name, at, lasts, target } = common;
-        Ok(FaultEntry { common: Common { name, at, lasts, target }, kind })
+        Ok(FaultEntry { common: FaultCommon { name, at, lasts, target }, kind })
     }
 }
 
@@ -185,7 +185,7 @@ impl Serialize for FaultEntry {
             #[serde(flatten)]
             kind: &'a FaultKind,
         }
-        let Common { name, at, lasts, target } = self.common.clone();
+        let FaultCommon { name, at, lasts, target } = self.common.clone();
         Written { common: CommonKeys { name, at, lasts, target }, kind: &self.kind }.serialize(serializer)
     }
 }

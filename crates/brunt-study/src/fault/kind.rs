@@ -40,7 +40,7 @@ pub struct Info {
 
 /// What may be said of a fault of any kind.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Common {
+pub struct FaultCommon {
     /// What it is called in reports; what it does, by default.
     pub name: String,
     /// When it begins, from the start of measuring. Without it the fault is sticky: there before the
@@ -52,7 +52,7 @@ pub struct Common {
     pub target: String,
 }
 
-impl Common {
+impl FaultCommon {
     /// When it begins and ends, from the start of measuring; `None` for "before" and "after".
     pub fn times(&self) -> (Option<Duration>, Option<Duration>) {
         let at = self.at.map(|at| at.0);
@@ -80,12 +80,12 @@ pub trait Kind: Any + Debug + Send + Sync {
     fn what(&self) -> String;
 
     /// Where it is: a target's name, a link's, the machine.
-    fn place(&self, common: &Common) -> String {
+    fn place(&self, common: &FaultCommon) -> String {
         if common.target.is_empty() { "this machine".to_string() } else { common.target.clone() }
     }
 
     /// What a record says that it does, when the driver's own words leave out where.
-    fn recorded_as(&self, common: &Common) -> Option<String> {
+    fn recorded_as(&self, common: &FaultCommon) -> Option<String> {
         let _ = common;
         None
     }
@@ -104,7 +104,7 @@ pub trait Kind: Any + Debug + Send + Sync {
     ///
     /// # Errors
     /// The key that is wrong, and what would be right.
-    fn check(&self, common: &Common, plan: &dyn Stage) -> Result<(), Mistake>;
+    fn check(&self, common: &FaultCommon, plan: &dyn Stage) -> Result<(), Mistake>;
 
     /// What comes of it and another one that is there at the same time, of any kind, in runs that both are in;
     /// `None` when they have nothing to do with each other, or when the other one knows.
@@ -128,7 +128,7 @@ pub trait Kind: Any + Debug + Send + Sync {
     ///
     /// # Errors
     /// What it is about is not there.
-    fn prepare(&self, common: &Common, scene: &mut Scene<'_>) -> Result<Prepared, DriverError>;
+    fn prepare(&self, common: &FaultCommon, scene: &mut Scene<'_>) -> Result<Prepared, DriverError>;
 }
 
 /// What an experiment's file says, for checks.
@@ -290,7 +290,7 @@ impl Together {
 #[derive(Clone, Copy)]
 pub struct Side<'a> {
     /// When, and against which target.
-    pub common: &'a Common,
+    pub common: &'a FaultCommon,
     /// What.
     pub kind: &'a dyn Kind,
 }
@@ -339,7 +339,7 @@ pub struct Times {
 
 impl Times {
     /// Of a fault.
-    pub fn of(common: &Common) -> Times {
+    pub fn of(common: &FaultCommon) -> Times {
         let (begin, end) = common.times();
         Times { begin, end: end.unwrap_or(Duration::MAX) }
     }

@@ -10,7 +10,7 @@ use brunt_core::{Clock, Nanos};
 use brunt_lab::{Fault, Proof};
 
 use super::driver::{DriverError, FaultDriver};
-use super::kind::{Common, Mistake, Stage, Together};
+use super::kind::{FaultCommon, Mistake, Stage, Together};
 use crate::control::Absence;
 use crate::role::{Launch, Role};
 
@@ -80,7 +80,7 @@ impl Drop for ProcessFault {
 }
 
 /// Only what is served by a process can be stopped.
-pub(super) fn served(key: &'static str, common: &Common, stage: &dyn Stage) -> Result<(), Mistake> {
+pub(super) fn served(key: &'static str, common: &FaultCommon, stage: &dyn Stage) -> Result<(), Mistake> {
     let launch = stage.role(&common.target).map(|role| role.launch());
     if matches!(launch, Some(Launch::Process { .. })) {
         return Ok(());

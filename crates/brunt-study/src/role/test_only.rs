@@ -12,17 +12,18 @@ pub(super) const INFO: RoleInfo = RoleInfo {
 };
 
 #[derive(Debug)]
-pub(super) struct TestOnly;
+pub(super) struct TestOnlyRole;
 
 pub(super) fn of(serve: &Serve) -> Option<Box<dyn RoleKind>> {
-    matches!(serve, Serve::One(word) if word == INFO.name).then(|| Box::new(TestOnly) as Box<dyn RoleKind>)
+    matches!(serve, Serve::One(word) if word == INFO.name)
+        .then(|| Box::new(TestOnlyRole) as Box<dyn RoleKind>)
 }
 
 pub(super) fn unasked(_cast: &dyn Cast) -> Vec<PlannedRole> {
     Vec::new()
 }
 
-impl RoleKind for TestOnly {
+impl RoleKind for TestOnlyRole {
     fn info(&self) -> &'static RoleInfo {
         &INFO
     }

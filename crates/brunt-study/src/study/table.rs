@@ -201,7 +201,7 @@ fn cost(fault: &OverRuns) -> Vec<String> {
     );
     say(format!("{share}, {:.0} requests", lost.mean), when);
     let factor =
-        |of: &ResponseOverRuns| of.factor.map(|factor| format!("{}", Times(factor.mean, half(&factor))));
+        |of: &ResponseOverRuns| of.factor.map(|factor| format!("{}", Factor(factor.mean, half(&factor))));
     let (mean, p99) = (&fault.response_mean, &fault.response_p99);
     if mean.baseline_us.is_some() {
         let when = times(
@@ -234,11 +234,11 @@ fn cost(fault: &OverRuns) -> Vec<String> {
 }
 
 /// So many times as long, and half of its interval.
-struct Times(f64, Option<f64>);
+struct Factor(f64, Option<f64>);
 
-impl std::fmt::Display for Times {
+impl std::fmt::Display for Factor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Times(factor, half) = *self;
+        let Factor(factor, half) = *self;
         let digits = if factor < 100.0 { 2 } else { 0 };
         write!(f, "x {factor:.digits$}")?;
         half.map_or(Ok(()), |half| write!(f, " ± {half:.digits$}"))

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::fault::driver::{DriverError, LabDriver};
-use crate::fault::kind::{About, Common, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together};
+use crate::fault::kind::{About, FaultCommon, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together};
 
 pub(super) const INFO: Info = Info {
     keys: &["cpu", "cores"],
@@ -35,7 +35,7 @@ impl Kind for Cpu {
         format!("{}% of the processor taken", self.cpu * 100.0)
     }
 
-    fn check(&self, _common: &Common, _stage: &dyn Stage) -> Result<(), Mistake> {
+    fn check(&self, _common: &FaultCommon, _stage: &dyn Stage) -> Result<(), Mistake> {
         if !(0.01..=1.0).contains(&self.cpu) {
             return Err(Mistake::new("cpu", "cpu is a share, 0.01 to 1", "write cpu = 0.98"));
         }
@@ -59,7 +59,7 @@ impl Kind for Cpu {
         Some((self.cpu, &self.cores))
     }
 
-    fn prepare(&self, common: &Common, scene: &mut Scene<'_>) -> Result<Prepared, DriverError> {
+    fn prepare(&self, common: &FaultCommon, scene: &mut Scene<'_>) -> Result<Prepared, DriverError> {
         let role = scene.roles.get(&common.target).cloned();
         let (share, named) = (self.cpu, self.cores.clone());
         let system = |what: String| move |source| DriverError::System { what, source };

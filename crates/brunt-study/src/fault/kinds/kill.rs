@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::freeze::Freeze;
 use crate::control::Absence;
 use crate::fault::driver::DriverError;
-use crate::fault::kind::{About, Common, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together};
+use crate::fault::kind::{About, FaultCommon, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together};
 use crate::fault::process::{self, ProcessFault};
 
 pub(super) const INFO: Info = Info {
@@ -34,7 +34,7 @@ impl Kind for Kill {
         "kill".to_string()
     }
 
-    fn check(&self, common: &Common, stage: &dyn Stage) -> Result<(), Mistake> {
+    fn check(&self, common: &FaultCommon, stage: &dyn Stage) -> Result<(), Mistake> {
         process::served("kill", common, stage)
     }
 
@@ -43,7 +43,7 @@ impl Kind for Kill {
         (pair.same_target() && away).then(process::away_twice).flatten()
     }
 
-    fn prepare(&self, common: &Common, scene: &mut Scene<'_>) -> Result<Prepared, DriverError> {
+    fn prepare(&self, common: &FaultCommon, scene: &mut Scene<'_>) -> Result<Prepared, DriverError> {
         let role = scene.role(&common.target)?;
         Ok(Prepared::new(move || Ok(Box::new(ProcessFault::new(role.clone(), Absence::Dead)))))
     }

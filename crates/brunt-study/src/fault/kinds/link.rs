@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::experiment::{CarrierName, LinkBack};
 use crate::fault::driver::{DriverError, LabDriver};
 use crate::fault::kind::{
-    About, Common, FileMistake, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together,
+    About, FaultCommon, FileMistake, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together,
 };
 use crate::host::HostName;
 
@@ -66,11 +66,11 @@ impl Kind for LinkSet {
         }
     }
 
-    fn place(&self, _common: &Common) -> String {
+    fn place(&self, _common: &FaultCommon) -> String {
         format!("link {}", self.link)
     }
 
-    fn recorded_as(&self, common: &Common) -> Option<String> {
+    fn recorded_as(&self, common: &FaultCommon) -> Option<String> {
         Some(format!("{}: {}", self.place(common), self.what()))
     }
 
@@ -82,7 +82,7 @@ impl Kind for LinkSet {
     }
 
     /// Why the link cannot take these settings, or would not change by them, at any point.
-    fn check(&self, common: &Common, stage: &dyn Stage) -> Result<(), Mistake> {
+    fn check(&self, common: &FaultCommon, stage: &dyn Stage) -> Result<(), Mistake> {
         let name = &self.link;
         let Some(link) = stage.lab().and_then(|lab| lab.links.get(name)) else {
             let what = format!("there is no link '{name}'");
@@ -134,7 +134,7 @@ impl Kind for LinkSet {
         )
     }
 
-    fn prepare(&self, _common: &Common, scene: &mut Scene<'_>) -> Result<Prepared, DriverError> {
+    fn prepare(&self, _common: &FaultCommon, scene: &mut Scene<'_>) -> Result<Prepared, DriverError> {
         let (fault, lab) = (self.clone(), scene.lab()?);
         let unfit = || DriverError::Unfit(format!("there is no link '{}'", self.link));
         let ways = lab.between(&self.link).and_then(|between| self.ways(between)).ok_or_else(unfit)?;

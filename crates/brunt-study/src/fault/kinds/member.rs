@@ -19,7 +19,7 @@ use super::storage::serves_nobody;
 use crate::control::{Command, Controls, LayerStatus, Reply};
 use crate::experiment::Target;
 use crate::fault::driver::{DriverError, FaultDriver};
-use crate::fault::kind::{About, Common, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together};
+use crate::fault::kind::{About, FaultCommon, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together};
 
 /// A rebuild at full speed has to be done in this time.
 const REBUILD_MAX: Duration = Duration::from_secs(120);
@@ -52,7 +52,7 @@ impl Kind for Member {
         format!("member {} fails", self.member)
     }
 
-    fn check(&self, common: &Common, stage: &dyn Stage) -> Result<(), Mistake> {
+    fn check(&self, common: &FaultCommon, stage: &dyn Stage) -> Result<(), Mistake> {
         let mistake = stage.target(&common.target).and_then(|target| self.mistake(&common.target, target));
         mistake.map_or(Ok(()), |(what, help)| Err(Mistake::new("member", what, help)))
     }
@@ -83,7 +83,7 @@ impl Kind for Member {
         )).flatten()
     }
 
-    fn prepare(&self, common: &Common, scene: &mut Scene<'_>) -> Result<Prepared, DriverError> {
+    fn prepare(&self, common: &FaultCommon, scene: &mut Scene<'_>) -> Result<Prepared, DriverError> {
         let lun = scene.lun(&common.target);
         let controls = scene.controls(&common.target, false)?;
         controls.must(&Command::Replace { lun, layer: self.layer.clone() })?;

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::fault::driver::{DriverError, LabDriver};
-use crate::fault::kind::{About, Common, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together};
+use crate::fault::kind::{About, FaultCommon, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together};
 
 pub(super) const INFO: Info = Info {
     keys: &["memory"],
@@ -32,7 +32,7 @@ impl Kind for Memory {
         format!("{} of memory taken", self.memory)
     }
 
-    fn check(&self, _common: &Common, _stage: &dyn Stage) -> Result<(), Mistake> {
+    fn check(&self, _common: &FaultCommon, _stage: &dyn Stage) -> Result<(), Mistake> {
         match self.memory.0 {
             0 => Err(Mistake::new("memory", "no memory is taken", "write memory = \"1GiB\"")),
             _ => Ok(()),
@@ -44,7 +44,7 @@ impl Kind for Memory {
         Together::both("their amounts add up")
     }
 
-    fn prepare(&self, _common: &Common, _scene: &mut Scene<'_>) -> Result<Prepared, DriverError> {
+    fn prepare(&self, _common: &FaultCommon, _scene: &mut Scene<'_>) -> Result<Prepared, DriverError> {
         let bytes = self.memory.0;
         Ok(Prepared::new(move || Ok(LabDriver::boxed(MemoryHog::new(bytes)))))
     }

@@ -12,7 +12,7 @@ use super::reset::Reset;
 use super::storage::{Storage, serves_nobody};
 use crate::experiment::{CarrierName, LabEntry};
 use crate::fault::driver::{DriverError, LabDriver};
-use crate::fault::kind::{About, Common, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together};
+use crate::fault::kind::{About, FaultCommon, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together};
 use crate::host::HostName;
 
 /// Most pairs of hosts that one fault keeps apart: each is probed, both ways, at the same time.
@@ -106,12 +106,12 @@ impl Kind for Partition {
         "partition".to_string()
     }
 
-    fn place(&self, _common: &Common) -> String {
+    fn place(&self, _common: &FaultCommon) -> String {
         let [first, second] = &self.partition;
         format!("{} and {}", first.said(), second.said())
     }
 
-    fn check(&self, common: &Common, stage: &dyn Stage) -> Result<(), Mistake> {
+    fn check(&self, common: &FaultCommon, stage: &dyn Stage) -> Result<(), Mistake> {
         let wrong = |what: String, help: &str| Err(Mistake::new("partition", what, help));
         let Some(lab) = stage.lab() else {
             return wrong("there is no lab".into(), "add [lab] with hosts and links");
@@ -182,7 +182,7 @@ impl Kind for Partition {
         Together::both(format!("{} hits nothing while the target's host is cut off", other.storage))
     }
 
-    fn prepare(&self, _common: &Common, scene: &mut Scene<'_>) -> Result<Prepared, DriverError> {
+    fn prepare(&self, _common: &FaultCommon, scene: &mut Scene<'_>) -> Result<Prepared, DriverError> {
         let (fault, lab) = (self.clone(), scene.lab()?);
         let make = move || -> Result<brunt_lab::Partition, LabError> {
             let [first, second]: [Vec<&str>; 2] = [0, 1]

@@ -17,7 +17,7 @@ use super::partition::joined;
 use super::storage::serves_nobody;
 use crate::fault::actor::written;
 use crate::fault::driver::{DriverError, FaultDriver};
-use crate::fault::kind::{About, Common, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together};
+use crate::fault::kind::{About, FaultCommon, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together};
 use crate::host::HostName;
 
 pub(super) const INFO: Info = Info {
@@ -45,7 +45,7 @@ pub struct Reset {
 
 impl Reset {
     /// The host from which resets seem to come, and the one that gets them, as far as the file is right.
-    pub(super) fn hosts(&self, common: &Common, stage: &dyn Stage) -> Option<(HostName, HostName)> {
+    pub(super) fn hosts(&self, common: &FaultCommon, stage: &dyn Stage) -> Option<(HostName, HostName)> {
         let host = stage.target(&common.target).and_then(|target| target.host.clone());
         stage.lab()?;
         let to = self.other_end(host.as_ref(), stage.hosts().worker())?;
@@ -72,14 +72,14 @@ impl Kind for Reset {
         format!("TCP reset from {}", self.reset)
     }
 
-    fn place(&self, common: &Common) -> String {
+    fn place(&self, common: &FaultCommon) -> String {
         match &self.to {
             Some(to) => format!("{} and {to}", self.reset),
             None => common.target.clone(),
         }
     }
 
-    fn check(&self, common: &Common, stage: &dyn Stage) -> Result<(), Mistake> {
+    fn check(&self, common: &FaultCommon, stage: &dyn Stage) -> Result<(), Mistake> {
         let Some(lab) = stage.lab() else {
             return Err(Mistake::new("reset", "there is no lab", "add [lab] with hosts and links"));
         };
@@ -139,7 +139,7 @@ impl Kind for Reset {
             .flatten()
     }
 
-    fn prepare(&self, common: &Common, scene: &mut Scene<'_>) -> Result<Prepared, DriverError> {
+    fn prepare(&self, common: &FaultCommon, scene: &mut Scene<'_>) -> Result<Prepared, DriverError> {
         let lab = scene.lab()?;
         let role = scene.roles.get(&common.target);
         let unfit = || DriverError::Unfit("it does not say whose connections are reset".into());

@@ -22,7 +22,7 @@ use super::kill::Kill;
 use crate::control::{Absence, Command, Controls, Reason, Reply};
 use crate::fault::actor::written;
 use crate::fault::driver::{DriverError, FaultDriver};
-use crate::fault::kind::{About, Common, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together};
+use crate::fault::kind::{About, FaultCommon, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together};
 
 pub(super) const INFO: Info = Info {
     keys: &["storage", "layer"],
@@ -52,7 +52,7 @@ impl Kind for Storage {
         self.storage.clone()
     }
 
-    fn check(&self, _common: &Common, _stage: &dyn Stage) -> Result<(), Mistake> {
+    fn check(&self, _common: &FaultCommon, _stage: &dyn Stage) -> Result<(), Mistake> {
         let fault = DeviceFault::parse(&self.storage).map_err(|error| {
             Mistake::new("storage", error.to_string(), "the same words as in a device's fault= option")
         })?;
@@ -86,7 +86,7 @@ impl Kind for Storage {
         }
     }
 
-    fn prepare(&self, common: &Common, scene: &mut Scene<'_>) -> Result<Prepared, DriverError> {
+    fn prepare(&self, common: &FaultCommon, scene: &mut Scene<'_>) -> Result<Prepared, DriverError> {
         let lun = scene.lun(&common.target);
         let fault = DeviceFault::parse(&self.storage)?;
         let controls = scene.controls(&common.target, self.layer.is_none())?;

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::fault::driver::{DriverError, FaultDriver};
-use crate::fault::kind::{About, Common, Info, Kind, Mistake, Prepared, Scene, Stage};
+use crate::fault::kind::{About, FaultCommon, Info, Kind, Mistake, Prepared, Scene, Stage};
 
 pub(super) const INFO: Info = Info {
     keys: &["test_only", "hidden"],
@@ -35,11 +35,11 @@ impl Kind for TestOnly {
         "a test".to_string()
     }
 
-    fn check(&self, _common: &Common, _stage: &dyn Stage) -> Result<(), Mistake> {
+    fn check(&self, _common: &FaultCommon, _stage: &dyn Stage) -> Result<(), Mistake> {
         Ok(())
     }
 
-    fn prepare(&self, _common: &Common, _scene: &mut Scene<'_>) -> Result<Prepared, DriverError> {
+    fn prepare(&self, _common: &FaultCommon, _scene: &mut Scene<'_>) -> Result<Prepared, DriverError> {
         let hidden = self.hidden;
         Ok(Prepared::new(move || Ok(Box::new(Told { hidden, there: None }))))
     }
