@@ -15,7 +15,7 @@ use crate::ledger::Ledger;
 use crate::limits::Limits;
 use crate::memory::Memory;
 use crate::operation::{Packet, Sink, Transport};
-use crate::reassembly::{Piece, StreamSink};
+use crate::reassembly::{Piece, StreamContext, StreamSink};
 use crate::source::PacketBatch;
 
 /// The stages and what they share.
@@ -324,7 +324,7 @@ impl<S: Sink> Pipeline<S> {
         if tcp.flags.ack() && other.on_ack(tcp.ack) {
             let flow = Flow::new(destination, source, Transport::Tcp, number, direction ^ 1);
             let mut stream = DirectionStream { conversation, protocols, flow };
-            other.settle(&mut stream, ledger, memory);
+            other.settle(&mut StreamContext { out: &mut stream, ledger, memory });
         }
         if tcp.payload.wire_len == 0 {
             return false;
@@ -332,7 +332,8 @@ impl<S: Sink> Pipeline<S> {
         connection.carried_data = true;
         let flow = Flow::new(source, destination, Transport::Tcp, number, direction);
         let mut stream = DirectionStream { conversation, protocols, flow };
-        mine.on_segment(seq, tcp.payload, time_ns, &mut stream, ledger, memory);
+        let mut to = StreamContext { out: &mut stream, ledger, memory };
+        mine.on_segment(seq, tcp.payload, time_ns, &mut to);
         let standing = stream.conversation.standing(direction);
         if standing == Standing::GaveUp {
             stream.protocols.dissectors.claim_again(stream.conversation, &stream.flow, tcp.payload.bytes);
@@ -396,7 +397,8 @@ impl<S: Sink> Stages<S> {
             let mine = &mut connection.streams[usize::from(direction)];
             let (conversation, protocols) = (&mut connection.conversation, &mut self.protocols);
             let mut stream = DirectionStream { conversation, protocols, flow };
-            mine.finish(&mut stream, &mut self.ledger, &mut self.memory);
+            let (ledger, memory) = (&mut self.ledger, &mut self.memory);
+            mine.finish(&mut StreamContext { out: &mut stream, ledger, memory });
             let (dissectors, mut out) = self.split();
             dissectors.on_end(&mut connection.conversation, &flow, &mut out);
             mine.release(&mut self.memory);

@@ -44,6 +44,24 @@ pub trait StreamSink {
     fn piece(&mut self, piece: Piece<'_>, time_ns: u64, ledger: &mut Ledger, memory: &mut Memory);
 }
 
+/// Where a direction's stream goes, and what it shares with all others.
+#[derive(Debug)]
+pub struct StreamContext<'a, O> {
+    /// Takes the stream.
+    pub out: &'a mut O,
+    /// What was lost, given up or sent again.
+    pub ledger: &'a mut Ledger,
+    /// What waits is kept in it.
+    pub memory: &'a mut Memory,
+}
+
+impl<O: StreamSink> StreamContext<'_, O> {
+    #[inline(always)]
+    fn piece(&mut self, piece: Piece<'_>, time_ns: u64) {
+        self.out.piece(piece, time_ns, self.ledger, self.memory);
+    }
+}
+
 /// A sequence number. Those that are compared lie within half of all numbers (RFC 9293, 3.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Seq(u32);
@@ -130,14 +148,12 @@ impl Reassembly {
         seq: u32,
         payload: Payload<'_>,
         time_ns: u64,
-        out: &mut impl StreamSink,
-        ledger: &mut Ledger,
-        memory: &mut Memory,
+        to: &mut StreamContext<'_, impl StreamSink>,
     ) {
         if seq == self.next && self.synchronized && self.waiting.is_empty() {
-            self.deliver(payload.bytes, payload.wire_len as u32, time_ns, out, ledger, memory);
+            self.deliver(payload.bytes, payload.wire_len as u32, time_ns, to);
         } else {
-            self.on_other_segment(seq, payload, time_ns, out, ledger, memory);
+            self.on_other_segment(seq, payload, time_ns, to);
         }
     }
 
@@ -147,18 +163,16 @@ impl Reassembly {
         bytes: &[u8],
         wire_len: u32,
         time_ns: u64,
-        out: &mut impl StreamSink,
-        ledger: &mut Ledger,
-        memory: &mut Memory,
+        to: &mut StreamContext<'_, impl StreamSink>,
     ) {
         self.next = self.next.wrapping_add(wire_len);
         if !bytes.is_empty() {
-            out.piece(Piece::Data(bytes), time_ns, ledger, memory);
+            to.piece(Piece::Data(bytes), time_ns);
         }
         let missing = wire_len - bytes.len() as u32;
         if missing > 0 {
-            ledger.hole_bytes += u64::from(missing);
-            out.piece(Piece::Hole(missing), time_ns, ledger, memory);
+            to.ledger.hole_bytes += u64::from(missing);
+            to.piece(Piece::Hole(missing), time_ns);
         }
     }
 
@@ -168,52 +182,43 @@ impl Reassembly {
         seq: u32,
         payload: Payload<'_>,
         time_ns: u64,
-        out: &mut impl StreamSink,
-        ledger: &mut Ledger,
-        memory: &mut Memory,
+        to: &mut StreamContext<'_, impl StreamSink>,
     ) {
         let wire_len = payload.wire_len as u32;
         if !self.synchronized {
             self.begin(seq);
-            return self.deliver(payload.bytes, wire_len, time_ns, out, ledger, memory);
+            return self.deliver(payload.bytes, wire_len, time_ns, to);
         }
         let distance = ahead(seq, self.next);
         if distance.unsigned_abs() > JUMP_BYTES_MAX {
-            ledger.stream_jumps += 1;
-            self.clear(memory);
+            to.ledger.stream_jumps += 1;
+            self.clear(to.memory);
             self.begin(seq);
-            out.piece(Piece::Jump, time_ns, ledger, memory);
-            return self.deliver(payload.bytes, wire_len, time_ns, out, ledger, memory);
+            to.piece(Piece::Jump, time_ns);
+            return self.deliver(payload.bytes, wire_len, time_ns, to);
         }
         if distance <= 0 {
             let known = distance.unsigned_abs();
-            ledger.bytes_retransmitted += u64::from(known.min(wire_len));
+            to.ledger.bytes_retransmitted += u64::from(known.min(wire_len));
             if known < wire_len {
                 let bytes = payload.bytes.get(known as usize..).unwrap_or(&[]);
-                self.deliver(bytes, wire_len - known, time_ns, out, ledger, memory);
+                self.deliver(bytes, wire_len - known, time_ns, to);
             }
         } else if self.is_acked(seq) && self.waiting.is_empty() {
-            self.hole(seq, time_ns, out, ledger, memory);
-            return self.deliver(payload.bytes, wire_len, time_ns, out, ledger, memory);
+            self.hole(seq, time_ns, to);
+            return self.deliver(payload.bytes, wire_len, time_ns, to);
         } else {
-            self.keep(seq, payload, time_ns, out, ledger, memory);
+            self.keep(seq, payload, time_ns, to);
         }
-        self.settle(out, ledger, memory);
+        self.settle(to);
     }
 
-    fn hole(
-        &mut self,
-        until: u32,
-        time_ns: u64,
-        out: &mut impl StreamSink,
-        ledger: &mut Ledger,
-        memory: &mut Memory,
-    ) {
+    fn hole(&mut self, until: u32, time_ns: u64, to: &mut StreamContext<'_, impl StreamSink>) {
         let len = until.wrapping_sub(self.next);
         self.next = until;
-        ledger.holes += 1;
-        ledger.hole_bytes += u64::from(len);
-        out.piece(Piece::Hole(len), time_ns, ledger, memory);
+        to.ledger.holes += 1;
+        to.ledger.hole_bytes += u64::from(len);
+        to.piece(Piece::Hole(len), time_ns);
     }
 
     fn keep(
@@ -221,72 +226,63 @@ impl Reassembly {
         seq: u32,
         payload: Payload<'_>,
         time_ns: u64,
-        out: &mut impl StreamSink,
-        ledger: &mut Ledger,
-        memory: &mut Memory,
+        to: &mut StreamContext<'_, impl StreamSink>,
     ) {
         let wire_len = payload.wire_len as u32;
         // The same segment again; a shorter one that starts with it is settled by trimming.
         if self.waiting.get(&Seq(seq)).is_some_and(|waiting| waiting.wire_len >= wire_len) {
-            ledger.bytes_retransmitted += u64::from(wire_len);
+            to.ledger.bytes_retransmitted += u64::from(wire_len);
             return;
         }
         let mut bytes = Vec::new();
         while self.waiting_bytes + payload.bytes.len() > BYTES_WAITING_MAX
-            || !memory.append(&mut bytes, payload.bytes)
+            || !to.memory.append(&mut bytes, payload.bytes)
         {
             let oldest = self.waiting.first_key_value().map(|(oldest, _)| oldest.0);
             let until = oldest.filter(|oldest| ahead(*oldest, seq) < 0).unwrap_or(seq);
-            self.give_up_for_room(until, time_ns, out, ledger, memory);
+            self.give_up_for_room(until, time_ns, to);
             let known = ahead(self.next, seq);
             if known >= 0 {
                 // Its turn has come: it needs no room.
                 let known = (known as u32).min(wire_len);
                 let bytes = payload.bytes.get(known as usize..).unwrap_or(&[]);
-                return self.deliver(bytes, wire_len - known, time_ns, out, ledger, memory);
+                return self.deliver(bytes, wire_len - known, time_ns, to);
             }
         }
         self.waiting_bytes += bytes.len();
-        ledger.segments_reordered += 1;
+        to.ledger.segments_reordered += 1;
         if let Some(shorter) = self.waiting.insert(Seq(seq), Waiting { wire_len, time_ns, bytes }) {
             self.waiting_bytes -= shorter.bytes.len();
-            memory.release(shorter.bytes);
+            to.memory.release(shorter.bytes);
         }
     }
 
     /// Gives up what is missing before `until`, and hands on what follows that.
     #[cold]
-    fn give_up_for_room(
-        &mut self,
-        until: u32,
-        time_ns: u64,
-        out: &mut impl StreamSink,
-        ledger: &mut Ledger,
-        memory: &mut Memory,
-    ) {
-        ledger.gaps_no_room += 1;
-        ledger.gap_bytes_no_room += u64::from(until.wrapping_sub(self.next));
-        self.hole(until, time_ns, out, ledger, memory);
+    fn give_up_for_room(&mut self, until: u32, time_ns: u64, to: &mut StreamContext<'_, impl StreamSink>) {
+        to.ledger.gaps_no_room += 1;
+        to.ledger.gap_bytes_no_room += u64::from(until.wrapping_sub(self.next));
+        self.hole(until, time_ns, to);
         while self.waiting.first_key_value().is_some_and(|(first, _)| ahead(first.0, self.next) <= 0) {
-            self.hand_on_first(out, ledger, memory);
+            self.hand_on_first(to);
         }
     }
 
     /// Hands on what waits, as far as gaps are closed or given up.
-    pub fn settle(&mut self, out: &mut impl StreamSink, ledger: &mut Ledger, memory: &mut Memory) {
+    pub fn settle(&mut self, to: &mut StreamContext<'_, impl StreamSink>) {
         while let Some((&Seq(seq), first)) = self.waiting.first_key_value() {
             if ahead(seq, self.next) > 0 {
                 let since = first.time_ns;
                 if self.is_full() {
-                    self.give_up_for_room(seq, since, out, ledger, memory);
+                    self.give_up_for_room(seq, since, to);
                     continue;
                 }
                 if !self.is_acked(seq) && !self.is_too_old(since) {
                     return;
                 }
-                self.hole(seq, since, out, ledger, memory);
+                self.hole(seq, since, to);
             }
-            self.hand_on_first(out, ledger, memory);
+            self.hand_on_first(to);
         }
     }
 
@@ -304,26 +300,26 @@ impl Reassembly {
     }
 
     /// Hands on the first that waits, which begins where the stream is, or before.
-    fn hand_on_first(&mut self, out: &mut impl StreamSink, ledger: &mut Ledger, memory: &mut Memory) {
+    fn hand_on_first(&mut self, to: &mut StreamContext<'_, impl StreamSink>) {
         let Some((Seq(seq), first)) = self.waiting.pop_first() else { return };
         self.waiting_bytes -= first.bytes.len();
         let known = self.next.wrapping_sub(seq);
         if known < first.wire_len {
             let bytes = first.bytes.get(known as usize..).unwrap_or(&[]);
-            self.deliver(bytes, first.wire_len - known, first.time_ns, out, ledger, memory);
+            self.deliver(bytes, first.wire_len - known, first.time_ns, to);
         }
-        ledger.bytes_retransmitted += u64::from(known.min(first.wire_len));
-        memory.release(first.bytes);
+        to.ledger.bytes_retransmitted += u64::from(known.min(first.wire_len));
+        to.memory.release(first.bytes);
     }
 
     /// The connection is over or the capture ends: gives up every gap.
-    pub fn finish(&mut self, out: &mut impl StreamSink, ledger: &mut Ledger, memory: &mut Memory) {
+    pub fn finish(&mut self, to: &mut StreamContext<'_, impl StreamSink>) {
         while let Some((&Seq(seq), first)) = self.waiting.first_key_value() {
             let since = first.time_ns;
             if ahead(seq, self.next) > 0 {
-                self.hole(seq, since, out, ledger, memory);
+                self.hole(seq, since, to);
             }
-            self.hand_on_first(out, ledger, memory);
+            self.hand_on_first(to);
         }
     }
 
@@ -358,6 +354,14 @@ mod tests {
         }
     }
 
+    fn to<'a>(
+        out: &'a mut Collect,
+        ledger: &'a mut Ledger,
+        memory: &'a mut Memory,
+    ) -> StreamContext<'a, Collect> {
+        StreamContext { out, ledger, memory }
+    }
+
     enum Step {
         Segment(u32, &'static str),
         Cut(u32, &'static str, usize),
@@ -374,17 +378,22 @@ mod tests {
         for step in steps {
             let mut segment = |at: u32, text: &str, wire_len| {
                 let payload = Payload { bytes: text.as_bytes(), wire_len };
-                tcp.on_segment(start.wrapping_add(at), payload, 0, &mut out, &mut ledger, &mut memory);
+                tcp.on_segment(
+                    start.wrapping_add(at),
+                    payload,
+                    0,
+                    &mut to(&mut out, &mut ledger, &mut memory),
+                );
             };
             match *step {
                 Segment(at, text) => segment(at, text, text.len()),
                 Cut(at, text, wire_len) => segment(at, text, wire_len),
                 Ack(at) => {
                     if tcp.on_ack(start.wrapping_add(at)) {
-                        tcp.settle(&mut out, &mut ledger, &mut memory);
+                        tcp.settle(&mut to(&mut out, &mut ledger, &mut memory));
                     }
                 }
-                Finish => tcp.finish(&mut out, &mut ledger, &mut memory),
+                Finish => tcp.finish(&mut to(&mut out, &mut ledger, &mut memory)),
             }
         }
         assert_eq!(out.0.concat(), expected);
@@ -420,7 +429,7 @@ mod tests {
         tcp.on_syn(0, &mut memory);
         for i in 0..100_000u32 {
             let payload = Payload { bytes: b"x", wire_len: 1 };
-            tcp.on_segment(2 + i, payload, 0, &mut out, &mut ledger, &mut memory);
+            tcp.on_segment(2 + i, payload, 0, &mut to(&mut out, &mut ledger, &mut memory));
         }
         assert_eq!(ledger.holes, 1);
         assert!(memory.used() <= SEGMENTS_WAITING_MAX);
@@ -438,10 +447,10 @@ mod tests {
             let payload = Payload { bytes: text.as_bytes(), wire_len: text.len() };
             for index in 0..10_000u32 {
                 if index % 100 != 50 {
-                    tcp.on_segment(index * 1000, payload, 0, &mut out, &mut ledger, &mut memory);
+                    tcp.on_segment(index * 1000, payload, 0, &mut to(&mut out, &mut ledger, &mut memory));
                 }
             }
-            tcp.finish(&mut out, &mut ledger, &mut memory);
+            tcp.finish(&mut to(&mut out, &mut ledger, &mut memory));
             assert_eq!((ledger.holes, ledger.hole_bytes), (100, 100_000), "{memory_bytes} bytes of memory");
             assert_eq!(out.0.iter().filter(|piece| **piece == text).count(), 9900);
             let for_room = ledger.gap_bytes_no_room;
@@ -475,7 +484,12 @@ mod tests {
             for (at, len) in &cuts {
                 let bytes = &text[*at as usize..*at as usize + len];
                 let payload = Payload { bytes, wire_len: bytes.len() };
-                tcp.on_segment(start.wrapping_add(*at), payload, 0, &mut out, &mut ledger, &mut memory);
+                tcp.on_segment(
+                    start.wrapping_add(*at),
+                    payload,
+                    0,
+                    &mut to(&mut out, &mut ledger, &mut memory),
+                );
             }
             let (all, expected) = (out.0.concat(), String::from_utf8(text.clone()).unwrap());
             assert!(all.len() >= 300 && expected.starts_with(&all), "seed {seed}: {all}");
