@@ -1,5 +1,5 @@
 //! What every crate of Brunt shares: units as people write them, the clock, seeded
-//! random numbers, histograms. No I/O beyond reading the clock and what this process used; no knowledge of storage.
+//! random numbers, histograms, sketches of what is distinct. No I/O beyond reading the clock and what this process used; no knowledge of storage.
 #![deny(unsafe_code)]
 
 pub mod clock;
@@ -7,9 +7,11 @@ pub mod cost;
 pub mod histogram;
 pub mod quantity;
 pub mod random;
+pub mod sketch;
 pub mod units;
 
 pub use clock::{Clock, Nanos};
 pub use cost::{ResourceUsage, Spent};
 pub use histogram::Histogram;
 pub use quantity::{Size, Span};
+pub use sketch::HyperLogLog;

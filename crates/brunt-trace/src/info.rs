@@ -5,10 +5,10 @@
 
 use std::collections::BTreeMap;
 
-use brunt_core::{Histogram, Nanos};
+use brunt_core::sketch::spread;
+use brunt_core::{Histogram, HyperLogLog, Nanos};
 use serde::Serialize;
 
-use crate::distinct::{Distinct, ERROR};
 use crate::reader::RowLedger;
 use crate::record::{BlockRequest, Devices, TraceOp};
 
@@ -117,7 +117,7 @@ pub struct Summarizer {
     peak: u64,
     /// Sum of squares over finished seconds; empty ones add nothing.
     squares: f64,
-    blocks: Distinct,
+    blocks: HyperLogLog,
     end_bytes: u64,
     /// Where the request before ended, by device.
     ends: Vec<Option<u64>>,
@@ -137,7 +137,7 @@ impl Default for Summarizer {
             in_second: 0,
             peak: 0,
             squares: 0.0,
-            blocks: Distinct::new(),
+            blocks: HyperLogLog::default(),
             end_bytes: 0,
             ends: Vec::new(),
             sequential: 0,
@@ -202,7 +202,8 @@ impl Summarizer {
         let touched = request.offset_bytes.saturating_add(len.min(FOOTPRINT_BYTES_MAX) - 1);
         for block in request.offset_bytes / BLOCK_BYTES..=touched / BLOCK_BYTES {
             // Blocks of devices are apart: a block's number has 52 bits, and devices are spread over all 64.
-            self.blocks.add(block ^ u64::from(request.device).wrapping_mul(0xd6e8_feb8_6659_fd93));
+            let number = block ^ u64::from(request.device).wrapping_mul(0xd6e8_feb8_6659_fd93);
+            self.blocks.insert(spread(number.wrapping_add(0x9e37_79b9_7f4a_7c15)));
         }
     }
 
@@ -242,8 +243,8 @@ impl Summarizer {
                 dispersion: steady.then_some(dispersion),
             },
             footprint: Footprint {
-                bytes: (self.blocks.count() * BLOCK_BYTES as f64) as u64,
-                standard_error: ERROR,
+                bytes: (self.blocks.estimate() * BLOCK_BYTES as f64) as u64,
+                standard_error: self.blocks.standard_error(),
                 end_bytes: self.end_bytes,
             },
             sequential_share: if moved == 0 { 0.0 } else { self.sequential as f64 / moved as f64 },

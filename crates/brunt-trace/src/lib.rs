@@ -7,7 +7,6 @@
 //! grow with the length of a trace.
 #![forbid(unsafe_code)]
 
-mod distinct;
 mod field;
 mod format;
 mod formats;

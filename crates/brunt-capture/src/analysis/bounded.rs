@@ -206,7 +206,7 @@ impl<V: Weight + Default> Bounded<V> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::sketch::spread;
+    use brunt_core::sketch::spread;
 
     #[derive(Default)]
     struct Count(u64);

@@ -1,9 +1,10 @@
 //! How much of the data is the same, from the sums of its blocks.
 
+use brunt_core::HyperLogLog;
+use brunt_core::sketch::spread;
 use serde::{Deserialize, Serialize};
 
 use super::analyse::Analyse;
-use super::sketch::{HyperLogLog, spread};
 use crate::checksum::{BLOCK_BYTES, sum};
 use crate::operation::ChecksumRun;
 

@@ -1,6 +1,7 @@
 //! Who and what is hot: files, directories, clients, and pairs of client and file, by
 //! operations, bytes and time. One lookup for each table and operation.
 
+use brunt_core::sketch::spread;
 use brunt_wire::net::IpAddress;
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -9,7 +10,6 @@ use super::analyse::{Analyse, Noted};
 use super::bounded::{Bounded, NOWHERE, Weight};
 use super::event::OperationEvent;
 use super::names::Name;
-use super::sketch::spread;
 use crate::dissect::rpc::GETATTR;
 use crate::key::address;
 use crate::operation::{FileKey, TransferDirection};

@@ -19,7 +19,6 @@ mod names;
 mod profile;
 mod rates;
 pub mod report;
-pub(crate) mod sketch;
 mod table;
 
 pub use analyse::{Analyse, Noted};
@@ -28,7 +27,6 @@ pub use glance::{Analysed, CaptureGlance, OperationGlance};
 pub use hot::HotLoad;
 pub use latency::Latency;
 pub use report::{Finding, Report};
-pub use sketch::HyperLogLog;
 pub use table::ANALYSES;
 
 use brunt_wire::net::IpAddress;

@@ -1,11 +1,12 @@
 //! What a sizing of the storage needs to know of the workload: how much is read and written,
 //! in which sizes, in order or at random, over how large a set, and with how much at a time.
 
+use brunt_core::HyperLogLog;
+use brunt_core::sketch::spread;
 use serde::{Deserialize, Serialize};
 
 use super::analyse::{Analyse, Noted};
 use super::event::OperationEvent;
-use super::sketch::{HyperLogLog, spread};
 use crate::operation::TransferDirection;
 
 /// The granularity of working sets.

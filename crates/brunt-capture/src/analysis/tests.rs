@@ -2,10 +2,10 @@
 //! sent.
 
 use brunt_core::random::Random;
+use brunt_core::sketch::spread;
 use brunt_wire::net::IpAddress;
 use serde_json::Value;
 
-use super::sketch::spread;
 use super::*;
 use crate::operation::{OperationKind, Protocol, TransferDirection};
 

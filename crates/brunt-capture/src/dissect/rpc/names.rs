@@ -2,11 +2,11 @@
 //! by the analyses, and by the trace for NFSv4. The one rule: a name is told only with the directory that it
 //! is in.
 
+use brunt_core::sketch::spread;
 use brunt_wire::net::IpAddress;
 use brunt_wire::nfs::{FileHandle, mount, v3, v4};
 
 use super::Body;
-use crate::analysis::sketch::spread;
 use crate::operation::{FileKey, Operation, leads_on};
 
 /// Where a compound is, as its operations lead it.
