@@ -37,7 +37,9 @@ pub use driver::{FileOutcome, run_file};
 pub use ledger::Ledger;
 pub use limits::Limits;
 pub use live::{LiveCapture, LiveError, LiveOptions, LiveReport, Transmitter};
-pub use operation::{ChecksumRun, FileKey, Operation, OperationKind, Peers, Protocol, Sink, Transport};
+pub use operation::{
+    ChecksumRun, FileKey, Operation, OperationKind, OperationSummary, Peers, Protocol, Sink, Transport,
+};
 pub use parallel::{FileShares, ParallelError, Parsers, Shares, run_file_parallel};
 pub use pipeline::Pipeline;
 pub use source::{FileSource, PacketBatch, PacketRef, SourceError};

@@ -139,24 +139,13 @@ impl Protocol {
     }
 }
 
-/// A request with its answer, or without one when none came in time. What all protocols have is here; the
-/// rest is [`Operation::detail`].
-#[derive(Clone, Copy, Debug)]
-pub struct Operation<'a> {
-    /// Counts requests in the order in which they were seen; links the tables of a trace.
-    pub record_id: u64,
+/// What an operation asked for and what came of it, in the words of all protocols.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OperationSummary {
     /// What was asked for.
     pub kind: OperationKind,
     /// In which protocol.
     pub protocol: Protocol,
-    /// Who asked whom.
-    pub peers: Peers,
-    /// What pairs request and answer: RPC's xid, an initiator task tag.
-    pub tag: u32,
-    /// The request.
-    pub request: Message,
-    /// The answer; `None` if none was seen.
-    pub reply: Option<Message>,
     /// The protocol's status, when the operation has one and it was seen. Zero is success.
     pub status: Option<u32>,
     /// What it works on: a file, or the directory of a name.
@@ -169,6 +158,41 @@ pub struct Operation<'a> {
     pub asked_bytes: Option<u32>,
     /// How many moved.
     pub moved_bytes: u32,
+}
+
+impl OperationSummary {
+    /// An operation of which nothing more is known.
+    #[inline]
+    pub const fn of(kind: OperationKind, protocol: Protocol) -> OperationSummary {
+        OperationSummary {
+            kind,
+            protocol,
+            status: None,
+            file: None,
+            direction: None,
+            offset: None,
+            asked_bytes: None,
+            moved_bytes: 0,
+        }
+    }
+}
+
+/// A request with its answer, or without one when none came in time. What all protocols have is here; the
+/// rest is [`Operation::detail`].
+#[derive(Clone, Copy, Debug)]
+pub struct Operation<'a> {
+    /// Counts requests in the order in which they were seen; links the tables of a trace.
+    pub record_id: u64,
+    /// What was asked for and what came of it.
+    pub summary: OperationSummary,
+    /// Who asked whom.
+    pub peers: Peers,
+    /// What pairs request and answer: RPC's xid, an initiator task tag.
+    pub tag: u32,
+    /// The request.
+    pub request: Message,
+    /// The answer; `None` if none was seen.
+    pub reply: Option<Message>,
     /// Operations waiting for an answer when this one was asked for, itself included.
     pub outstanding: u32,
     /// Bytes of file data that lay in holes.

@@ -72,10 +72,10 @@ impl Sink for FoundOperations {
         let client = operation.peers.client;
         let id = (client.address.0, client.port, operation.tag);
         let seen = SeenOperation {
-            kind: operation.kind,
+            kind: operation.summary.kind,
             call: operation.request.first_ns / STEP_NS,
             reply: operation.reply.map(|reply| reply.first_ns / STEP_NS),
-            status: operation.status,
+            status: operation.summary.status,
         };
         if self.operations.insert(id, seen).is_some() {
             self.twice.push(id);

@@ -21,7 +21,9 @@ impl Sink for Counts {
         let counts = self.by_procedure.entry(procedure.name().to_string()).or_default();
         counts[0] += u64::from(operation.request.whole);
         counts[1] += u64::from(operation.reply.is_some_and(|reply| reply.whole));
-        if let (Some(status), true) = (operation.status, operation.reply.is_some_and(|reply| reply.whole)) {
+        if let (Some(status), true) =
+            (operation.summary.status, operation.reply.is_some_and(|reply| reply.whole))
+        {
             *self.by_status.entry((procedure as u32, status)).or_default() += 1;
         }
     }

@@ -14,7 +14,8 @@ use super::{
 use crate::dissect::Detail;
 use crate::limits::Limits;
 use crate::operation::{
-    FileKey, Message, MessagePlace, Operation, OperationKind, Peers, Protocol, Sink, TransferDirection,
+    FileKey, Message, MessagePlace, Operation, OperationKind, OperationSummary, Peers, Protocol, Sink,
+    TransferDirection,
 };
 use crate::trace::common::{Common, RECORD};
 use crate::trace::files::Files;
@@ -43,7 +44,7 @@ pub struct Asked<'a> {
 
 impl OwnPart for Asked<'_> {
     fn each_name(&self, operation: &Operation<'_>, tell: &mut impl FnMut(FileKey, Option<FileKey>, &[u8])) {
-        if let Some(file) = operation.file {
+        if let Some(file) = operation.summary.file {
             tell(file, None, self.name.as_bytes());
         }
     }
@@ -123,18 +124,20 @@ fn hand_on<S: Sink>(
     let is_put = request.kind == PUT;
     out.sink.on_operation(&Operation {
         record_id: request.record_id,
-        kind: request.kind,
-        protocol: LINES,
+        summary: OperationSummary {
+            kind: request.kind,
+            protocol: LINES,
+            status: answer.map(|answer| answer.err().unwrap_or(0)),
+            file: Some(file),
+            direction: Some(if is_put { TransferDirection::Write } else { TransferDirection::Read }),
+            offset: Some(0),
+            asked_bytes: is_put.then_some(request.bytes),
+            moved_bytes: answer.and_then(Result::ok).unwrap_or(0),
+        },
         peers: request.peers,
         tag: 0,
         request: request.message,
         reply,
-        status: answer.map(|answer| answer.err().unwrap_or(0)),
-        file: Some(file),
-        direction: Some(if is_put { TransferDirection::Write } else { TransferDirection::Read }),
-        offset: Some(0),
-        asked_bytes: is_put.then_some(request.bytes),
-        moved_bytes: answer.and_then(Result::ok).unwrap_or(0),
         outstanding: request.outstanding,
         data_missing: 0,
         detail: &Detail::Lines(Asked { name: &request.name }),
@@ -318,12 +321,12 @@ mod tests {
             let times = |message: &Message| (message.first_ns / 1000, message.last_ns.map(|ns| ns / 1000));
             self.operations.push(format!(
                 "{} {} {:?} {:?} {:?} {}",
-                operation.kind.name(),
+                operation.summary.kind.name(),
                 asked.name,
                 times(&operation.request),
                 operation.reply.as_ref().map(times),
-                operation.status,
-                operation.moved_bytes,
+                operation.summary.status,
+                operation.summary.moved_bytes,
             ));
         }
         fn on_checksums(&mut self, _: &ChecksumRun<'_>) {}

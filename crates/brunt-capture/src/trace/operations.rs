@@ -89,8 +89,8 @@ impl Operations {
     #[inline]
     pub fn record(&mut self, operation: &Operation<'_>, flow: i64, common: &mut Common) {
         let id = common.number(operation.record_id);
-        let file = operation.file.map(|file| common.hide.file(file));
-        let direction = operation.direction.map(|direction| match direction {
+        let file = operation.summary.file.map(|file| common.hide.file(file));
+        let direction = operation.summary.direction.map(|direction| match direction {
             TransferDirection::Read => 0,
             TransferDirection::Write => 1,
         });
@@ -102,20 +102,20 @@ impl Operations {
             .rows
             .line(self.table)
             .int(id)
-            .int((OperationKind::COUNT + operation.protocol.index()) as i64)
-            .int(operation.kind.index() as i64)
+            .int((OperationKind::COUNT + operation.summary.protocol.index()) as i64)
+            .int(operation.summary.kind.index() as i64)
             .int(flow)
             .int(operation.tag.into())
             .int(request.first_ns as i64)
             .int_or_null(span(request))
             .int_or_null(time(operation.latency_ns()))
             .int_or_null(reply.and_then(span))
-            .int_or_null(operation.status.map(i64::from))
+            .int_or_null(operation.summary.status.map(i64::from))
             .int_or_null(file)
             .int_or_null(direction)
-            .int_or_null(operation.offset.map(|offset| offset as i64))
-            .int_or_null(operation.asked_bytes.map(i64::from))
-            .int(operation.moved_bytes.into())
+            .int_or_null(operation.summary.offset.map(|offset| offset as i64))
+            .int_or_null(operation.summary.asked_bytes.map(i64::from))
+            .int(operation.summary.moved_bytes.into())
             .int(operation.outstanding.into())
             .int(operation.data_missing.into())
             .bool(request.whole)

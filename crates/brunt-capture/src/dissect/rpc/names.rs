@@ -29,7 +29,7 @@ pub fn each_name(
     let server = operation.peers.server.address;
     match body {
         Body::Nfs3 { args: Some(args), results: Some(results), .. } => {
-            if let Some(file) = operation.file {
+            if let Some(file) = operation.summary.file {
                 each_nfs3(server, file, args, &results.body, tell);
             }
         }

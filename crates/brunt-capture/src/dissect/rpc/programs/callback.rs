@@ -4,11 +4,11 @@
 use brunt_wire::nfs::v4;
 use brunt_wire::rpc;
 
-use super::{Body, NFS4, OTHER, Program, Received, Said};
+use super::{Body, NFS4, OTHER, Program, Received};
 use crate::checksum::BlockSums;
 use crate::dissect::Out;
 use crate::dissect::rpc::{compound, kinds};
-use crate::operation::Sink;
+use crate::operation::{OperationSummary, Sink};
 
 /// Callbacks of all minor versions.
 pub struct Callback;
@@ -23,11 +23,11 @@ impl Program for Callback {
     fn complete<S: Sink>(received: &Received<'_>, _: &mut BlockSums, out: &mut Out<'_, S>) {
         match received.args.map(|mut cur| v4::CallbackCompound::parse(&mut cur)) {
             Some(Ok(call)) => {
-                let mut said = Said::of(kinds::CALLBACK, NFS4);
-                said.status = received.leading_status();
-                received.hand_on(&said, &Body::Nfs4Callback { call }, out);
+                let mut summary = OperationSummary::of(kinds::CALLBACK, NFS4);
+                summary.status = received.leading_status();
+                received.hand_on(&summary, &Body::Nfs4Callback { call }, out);
             }
-            _ => received.hand_on(&Said::of(kinds::OTHER, OTHER), &Body::Opaque, out),
+            _ => received.hand_on(&OperationSummary::of(kinds::OTHER, OTHER), &Body::Opaque, out),
         }
     }
 }

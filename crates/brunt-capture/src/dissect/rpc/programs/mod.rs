@@ -16,7 +16,7 @@ use super::{Exchange, Rpc, kinds};
 use crate::checksum::BlockSums;
 use crate::dissect::{Detail, Out, ProtocolInfo};
 use crate::ledger::Ledger;
-use crate::operation::{FileKey, Message, Operation, OperationKind, Protocol, Sink, TransferDirection};
+use crate::operation::{Message, Operation, OperationSummary, Protocol, Sink};
 
 /// What was asked and answered. A part that was not seen, or could not be read, is `None`.
 #[derive(Clone, Copy, Debug)]
@@ -80,35 +80,6 @@ pub(super) struct Received<'a> {
     pub reply: Option<(&'a MessageEnd<'a>, &'a rpc::RpcReply<'a>)>,
 }
 
-/// What a program says of an operation in the words of all protocols.
-pub(super) struct Said {
-    pub kind: OperationKind,
-    pub protocol: Protocol,
-    pub status: Option<u32>,
-    pub file: Option<FileKey>,
-    pub direction: Option<TransferDirection>,
-    pub offset: Option<u64>,
-    pub asked_bytes: Option<u32>,
-    pub moved_bytes: u32,
-}
-
-impl Said {
-    /// An operation of which nothing more is known.
-    #[inline]
-    fn of(kind: OperationKind, protocol: Protocol) -> Said {
-        Said {
-            kind,
-            protocol,
-            status: None,
-            file: None,
-            direction: None,
-            offset: None,
-            asked_bytes: None,
-            moved_bytes: 0,
-        }
-    }
-}
-
 impl Received<'_> {
     /// The status that results of most procedures begin with.
     #[inline]
@@ -145,14 +116,13 @@ impl Received<'_> {
     /// Hands the operation on.
     // Inlined without exception: the parts of an operation are then stored once, where they are looked at.
     #[inline(always)]
-    fn hand_on<S: Sink>(&self, said: &Said, body: &Body<'_>, out: &mut Out<'_, S>) {
+    fn hand_on<S: Sink>(&self, summary: &OperationSummary, body: &Body<'_>, out: &mut Out<'_, S>) {
         let slot = self.slot;
         let reply_missing = self.reply.map_or(0, |(message, _)| message.data_missing);
         let exchange = Exchange { call: self.call, reply: self.reply.map(|(_, header)| header), body };
         out.sink.on_operation(&Operation {
             record_id: slot.record_id,
-            kind: said.kind,
-            protocol: said.protocol,
+            summary: *summary,
             peers: slot.peers,
             tag: self.call.xid.0,
             request: Message {
@@ -167,12 +137,6 @@ impl Received<'_> {
                 whole: !message.damaged && message.data_missing == 0,
                 place: message.place,
             }),
-            status: said.status,
-            file: said.file,
-            direction: said.direction,
-            offset: said.offset,
-            asked_bytes: said.asked_bytes,
-            moved_bytes: said.moved_bytes,
             outstanding: slot.outstanding,
             data_missing: slot.data_missing + reply_missing,
             detail: &Detail::Rpc(exchange),
@@ -226,7 +190,7 @@ impl Program for Opaque {
     }
 
     fn complete<S: Sink>(received: &Received<'_>, _: &mut BlockSums, out: &mut Out<'_, S>) {
-        received.hand_on(&Said::of(kinds::OTHER, OTHER), &Body::Opaque, out);
+        received.hand_on(&OperationSummary::of(kinds::OTHER, OTHER), &Body::Opaque, out);
     }
 }
 

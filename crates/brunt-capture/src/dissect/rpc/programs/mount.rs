@@ -3,11 +3,11 @@
 use brunt_wire::nfs::mount;
 use brunt_wire::rpc;
 
-use super::{Body, MOUNT, Program, Received, Said};
+use super::{Body, MOUNT, Program, Received};
 use crate::checksum::BlockSums;
 use crate::dissect::Out;
 use crate::dissect::rpc::kinds;
-use crate::operation::Sink;
+use crate::operation::{OperationSummary, Sink};
 
 /// The procedure that mounts: the only one with a status.
 const MNT: u32 = 1;
@@ -24,9 +24,9 @@ impl Program for Mount {
     #[inline(never)]
     fn complete<S: Sink>(received: &Received<'_>, _: &mut BlockSums, out: &mut Out<'_, S>) {
         let procedure = received.call.procedure;
-        let mut said = Said::of(kinds::MOUNT, MOUNT);
+        let mut summary = OperationSummary::of(kinds::MOUNT, MOUNT);
         if procedure == MNT {
-            said.status = received.leading_status();
+            summary.status = received.leading_status();
         }
         let (args, results) = received.parse(
             received.args,
@@ -35,6 +35,6 @@ impl Program for Mount {
             |cur| mount::parse_args(procedure, cur),
             |cur| mount::parse_results(procedure, cur),
         );
-        received.hand_on(&said, &Body::Mount { procedure, args, results }, out);
+        received.hand_on(&summary, &Body::Mount { procedure, args, results }, out);
     }
 }

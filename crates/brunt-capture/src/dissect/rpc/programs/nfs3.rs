@@ -3,13 +3,13 @@
 use brunt_wire::nfs::v3;
 use brunt_wire::{Cursor, ParseError, rpc};
 
-use super::{Body, NFS3, Program, Received, Said};
+use super::{Body, NFS3, Program, Received};
 use crate::checksum::BlockSums;
 use crate::dissect::Out;
 use crate::dissect::rpc::compound::MovedData;
 use crate::dissect::rpc::data::{DataTarget, sum_whole};
 use crate::dissect::rpc::kinds;
-use crate::operation::{FileKey, Sink, TransferDirection};
+use crate::operation::{FileKey, OperationSummary, Sink, TransferDirection};
 
 /// Of a call cut short by a hole: where the data lies in its file is not known, and an offset that is never
 /// aligned within the data keeps it from being summed.
@@ -77,9 +77,9 @@ impl Program for Nfs3 {
     fn complete<S: Sink>(received: &Received<'_>, sums: &mut BlockSums, out: &mut Out<'_, S>) {
         let slot = received.slot;
         let procedure = v3::Procedure::from_number(received.call.procedure).expect("it is one of NFSv3's");
-        let mut said = Said::of(kinds::of_v3(procedure), NFS3);
+        let mut summary = OperationSummary::of(kinds::of_v3(procedure), NFS3);
         if procedure != v3::Procedure::Null {
-            said.status = received.leading_status();
+            summary.status = received.leading_status();
         }
         let (mut args, mut results) = (v3::Args::Null, v3::Results::default());
         let ledger = &mut *out.ledger;
@@ -88,7 +88,7 @@ impl Program for Nfs3 {
             let read = v3::read_args(procedure, &mut cur, &mut args);
             let read = read.map_err(|error| Received::malformed(error, slot.damaged, ledger)).is_ok();
             let handle = handle.filter(|_| read);
-            said.file = handle.map(|handle| FileKey::new(slot.peers.server.address, handle));
+            summary.file = handle.map(|handle| FileKey::new(slot.peers.server.address, handle));
             read
         });
         let has_results = received.results.is_some_and(|(mut cur, damaged)| {
@@ -97,7 +97,7 @@ impl Program for Nfs3 {
         });
         let answer = has_results.then_some(&results);
         if has_args {
-            say(&args, answer, &mut said);
+            say(&args, answer, &mut summary);
         }
         // The data of a small READ came with its message.
         if let Some((message, _)) = received.reply
@@ -105,7 +105,7 @@ impl Program for Nfs3 {
             && message.elided_at.is_none()
             && data.len > 0
         {
-            let (file, offset) = match (said.file, args) {
+            let (file, offset) = match (summary.file, args) {
                 (Some(file), v3::Args::Read { offset, .. }) => (file, offset),
                 _ => (FileKey(0), OFFSET_UNKNOWN),
             };
@@ -113,25 +113,25 @@ impl Program for Nfs3 {
             sum_whole(sums, &target, data.bytes, out);
         }
         let body = Body::Nfs3 { procedure, args: has_args.then_some(&args), results: answer };
-        received.hand_on(&said, &body, out);
+        received.hand_on(&summary, &body, out);
     }
 }
 
 /// What of the arguments and results all protocols have.
 #[inline]
-fn say(args: &v3::Args<'_>, results: Option<&v3::Results<'_>>, said: &mut Said) {
+fn say(args: &v3::Args<'_>, results: Option<&v3::Results<'_>>, summary: &mut OperationSummary) {
     match args {
         v3::Args::Read { offset, count, .. } => {
-            (said.direction, said.offset) = (Some(TransferDirection::Read), Some(*offset));
-            said.asked_bytes = Some(*count);
+            (summary.direction, summary.offset) = (Some(TransferDirection::Read), Some(*offset));
+            summary.asked_bytes = Some(*count);
             if let Some(v3::Results { body: v3::ResultBody::Read { count, .. }, .. }) = results {
-                said.moved_bytes = *count;
+                summary.moved_bytes = *count;
             }
         }
         v3::Args::Write { offset, count, .. } => {
-            (said.direction, said.offset) = (Some(TransferDirection::Write), Some(*offset));
-            said.asked_bytes = Some(*count);
-            said.moved_bytes = match results {
+            (summary.direction, summary.offset) = (Some(TransferDirection::Write), Some(*offset));
+            summary.asked_bytes = Some(*count);
+            summary.moved_bytes = match results {
                 Some(v3::Results { body: v3::ResultBody::Write { count, .. }, .. }) => *count,
                 Some(_) => 0,
                 // Without a reply, what was sent.
@@ -139,7 +139,7 @@ fn say(args: &v3::Args<'_>, results: Option<&v3::Results<'_>>, said: &mut Said) 
             };
         }
         v3::Args::Commit { offset, count, .. } => {
-            (said.offset, said.asked_bytes) = (Some(*offset), Some(*count));
+            (summary.offset, summary.asked_bytes) = (Some(*offset), Some(*count));
         }
         _ => {}
     }

@@ -4,13 +4,13 @@
 use brunt_wire::nfs::v4;
 use brunt_wire::{Cursor, ParseError, rpc};
 
-use super::{Body, NFS4, Program, Received, Said};
+use super::{Body, NFS4, Program, Received};
 use crate::checksum::BlockSums;
 use crate::dissect::Out;
 use crate::dissect::rpc::compound::{self, MovedData};
 use crate::dissect::rpc::data::{DataTarget, sum_whole};
 use crate::dissect::rpc::{ATTRIBUTES_UNPARSED, COMPOUNDS_UNPARSED, Rpc, kinds};
-use crate::operation::{FileKey, Sink};
+use crate::operation::{FileKey, OperationSummary, Sink};
 
 /// NFS version 4: COMPOUND, and NULL.
 pub struct Nfs4;
@@ -43,15 +43,15 @@ impl Program for Nfs4 {
 
     #[inline(never)]
     fn complete<S: Sink>(received: &Received<'_>, sums: &mut BlockSums, out: &mut Out<'_, S>) {
-        let mut said = Said::of(kinds::NULL, NFS4);
+        let mut summary = OperationSummary::of(kinds::NULL, NFS4);
         if !compound::is_compound(received.call) {
             if received.call.procedure != 0 {
-                said.kind = kinds::OTHER;
+                summary.kind = kinds::OTHER;
             }
-            return received.hand_on(&said, &Body::Nfs4 { call: None, reply: None }, out);
+            return received.hand_on(&summary, &Body::Nfs4 { call: None, reply: None }, out);
         }
-        said.kind = kinds::OTHER;
-        said.status = received.leading_status();
+        summary.kind = kinds::OTHER;
+        summary.status = received.leading_status();
         let (call, reply) = received.parse(
             received.args,
             received.results,
@@ -63,13 +63,13 @@ impl Program for Nfs4 {
             walk(received, call, reply.as_ref(), sums, out);
             let gist = compound::gist(call, reply.as_ref());
             let server = received.slot.peers.server.address;
-            said.kind = gist.op.map_or(kinds::OTHER, kinds::of_v4);
-            said.file = gist.file.map(|handle| FileKey::new(server, handle));
-            said.direction = gist.direction;
-            said.offset = gist.direction.map(|_| gist.offset);
-            said.moved_bytes = gist.bytes;
+            summary.kind = gist.op.map_or(kinds::OTHER, kinds::of_v4);
+            summary.file = gist.file.map(|handle| FileKey::new(server, handle));
+            summary.direction = gist.direction;
+            summary.offset = gist.direction.map(|_| gist.offset);
+            summary.moved_bytes = gist.bytes;
         }
-        received.hand_on(&said, &Body::Nfs4 { call, reply }, out);
+        received.hand_on(&summary, &Body::Nfs4 { call, reply }, out);
     }
 }
 

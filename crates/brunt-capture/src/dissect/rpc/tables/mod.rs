@@ -63,7 +63,8 @@ impl OwnTables<Rpc> for RpcTables {
         match exchange.body {
             Body::Nfs3 { args, results, .. } => {
                 let results = results.map(|results| &results.body);
-                let of = nfs3::Nfs3Exchange { id, server, file: operation.file, args: *args, results };
+                let of =
+                    nfs3::Nfs3Exchange { id, server, file: operation.summary.file, args: *args, results };
                 self.nfs3.record(&of, files, common);
             }
             Body::Nfs4 { call: Some(call), reply } => {
