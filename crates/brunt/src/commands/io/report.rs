@@ -23,6 +23,11 @@ fn words(limit: Limit) -> (&'static str, &'static str) {
     }
 }
 
+fn limit_line(limit: Limit) -> String {
+    let (name, advice) = words(limit);
+    format!("  limit      the {name}, not the device; {advice}")
+}
+
 /// Figures of all requests; latencies in microseconds.
 struct Figures {
     seconds: f64,
@@ -131,8 +136,8 @@ fn lines(run: &Run<'_>, moved: &Moved, figures: &Figures, checksum: Option<&str>
         let share = moved.spent.total().as_secs_f64() * 100.0 / seconds;
         say(format_args!("  data       {:.2} µs a request, {share:.0} % of the time", figures.data_us));
     }
-    if let Some((name, advice)) = figures.limit.map(words) {
-        say(format_args!("  limit      the {name}, not the device; {advice}"));
+    if let Some(limit) = figures.limit {
+        say(format_args!("{}", limit_line(limit)));
     }
     if let Some(checksum) = checksum {
         say(format_args!("  sha256     {checksum}"));
@@ -229,4 +234,20 @@ fn verdict(run: &Run<'_>, moved: &Moved) -> Done {
         return Err(Failure::failed("interrupted; what is printed is of the requests made so far"));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each limit is a line that says what to do about it.
+    #[test]
+    fn every_limit_has_advice() {
+        let all = [Limit::Checksum, Limit::Pattern, Limit::Comparison, Limit::Input, Limit::Output];
+        let lines = all.map(limit_line);
+        assert_eq!(lines[0], "  limit      the checksum, not the device; --checksum none leaves it out");
+        for (index, line) in lines.iter().enumerate() {
+            assert!(lines[..index].iter().all(|other| other != line), "{line} twice");
+        }
+    }
 }
