@@ -428,19 +428,23 @@ fn every_run_begins_whole() {
 /// gone; and it voids its run when it is not seen.
 #[test]
 fn a_kind_of_a_file_and_a_line() {
-    let load = "interval = \"50ms\"\nstop = { time = \"400ms\" }";
-    let fault = |more: &str| {
-        format!("[[fault]]\nname = \"told\"\ntest_only = true\n{more}at = \"100ms\"\nfor = \"100ms\"\n")
+    let attempt = |name: &str, more: &str, slower: u32| {
+        let load = format!("interval = \"50ms\"\nstop = {{ time = \"{}ms\" }}", 400 * slower);
+        let times = format!("at = \"{0}ms\"\nfor = \"{0}ms\"\n", 100 * slower);
+        let fault = format!("[[fault]]\nname = \"told\"\ntest_only = true\n{more}{times}");
+        run(name, "memory:1MiB", &load, &fault, false)
     };
-    let summary = again(|_| run("a kind", "memory:1MiB", load, &fault(""), false).summary());
+    let summary = again(|slower| attempt("a kind", "", slower).summary());
     for run in &summary.points[0].runs {
         let [fault] = run.faults.as_slice() else { panic!("{:?}", run.faults) };
         assert_eq!((fault.name.as_str(), fault.kind.as_str()), ("told", "test_only"));
         assert_eq!((fault.shown_by.as_str(), fault.gone_by.as_str()), ("it is there", "it is gone"));
     }
-    let ran = run("hidden", "memory:1MiB", load, &fault("hidden = true\n"), false);
-    let error = ran.result.unwrap_err();
-    let StudyError::Hook { source, .. } = &error else { panic!("{error}") };
-    assert_eq!(source.kind, HookErrorKind::NotShown, "{error}");
-    assert!(error.to_string().contains("fault 'told': it did not show: nothing"), "{error}");
+    again(|slower| {
+        let error = attempt("hidden", "hidden = true\n", slower).result.unwrap_err();
+        let StudyError::Hook { source, .. } = &error else { panic!("{error}") };
+        assert_eq!(source.kind, HookErrorKind::NotShown, "{error}");
+        // A busy machine may be too late for it.
+        meant(error.to_string(), |text| text.contains("fault 'told': it did not show: nothing"))
+    });
 }
