@@ -165,9 +165,20 @@ pub fn format_grouped(value: f64) -> String {
     text
 }
 
+/// `1 run`, `1,200 runs`: a number of things that have a plural in s.
+pub fn counted(number: usize, word: &str) -> String {
+    format!("{} {word}{}", format_grouped(number as f64), if number == 1 { "" } else { "s" })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_is_not_many() {
+        let told = [0, 1, 2, 1200].map(|number| counted(number, "run"));
+        assert_eq!(told, ["0 runs", "1 run", "2 runs", "1,200 runs"]);
+    }
 
     /// Sizes mean what fio and dd mean by them.
     #[test]

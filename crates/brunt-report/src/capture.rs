@@ -1,12 +1,13 @@
 //! The page of a capture: what `brunt analyze --html` writes. Findings in words first, then how it
 //! went over time, what was asked for, by whom and of what, and what was lost on the way.
 
+use brunt_core::units::counted;
 use brunt_result::capture::{
     Finding, HotRow, IntervalRow, LatencyRow, OperationRow, Ranking, Report, TransferRow,
 };
 
 use crate::chart::{Axis, Chart, Scale, Series, SeriesRole};
-use crate::format::{Unit, count, plural};
+use crate::format::{Unit, count};
 use crate::page::{Bar, Bars, Block, Card, Cell, Glance, Notice, Page, PageTable, Section, Tone};
 use crate::thin::Thin;
 
@@ -128,9 +129,9 @@ fn facts(report: &Report) -> Vec<(String, String)> {
             "Seen".into(),
             format!(
                 "{}, {}, {}",
-                plural(report.clients.count, "client"),
-                plural(report.files.count, "file"),
-                plural(connections, "connection")
+                counted(report.clients.count, "client"),
+                counted(report.files.count, "file"),
+                counted(connections, "connection")
             ),
         ),
     ]

@@ -121,11 +121,6 @@ pub fn plus_minus(share: f64) -> String {
     )
 }
 
-/// "1 point", "1,200 points".
-pub fn plural(number: usize, word: &str) -> String {
-    format!("{} {word}{}", count(number as f64), if number == 1 { "" } else { "s" })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,6 +1,7 @@
 //! Two results side by side, with what may be concluded: what `brunt report A B` writes. The verdicts
 //! are those of `brunt compare`.
 
+use brunt_core::units::counted;
 use brunt_result::compare::{Line, compare_summaries};
 use brunt_result::statistics::{Estimate, MARGIN, RUNS_MIN, Verdict};
 use brunt_result::summary::{PointSummary, Summary};
@@ -8,7 +9,7 @@ use brunt_result::summary::{PointSummary, Summary};
 use super::points::{Points, told};
 use super::targets;
 use crate::chart::{Axis, Chart, Scale, Series, SeriesRole};
-use crate::format::{Unit, plural};
+use crate::format::Unit;
 use crate::page::{Block, Cell, Glance, Notice, Page, PageTable, Section, Tone};
 
 /// Charts at the most; the table has every point.
@@ -51,13 +52,13 @@ fn glance(a: (&str, &Summary), b: (&str, &Summary), lines: &[Line]) -> Glance {
     for (verdict, tone, words) in kinds {
         let found = lines.iter().filter(|line| line.comparison.verdict == verdict).count();
         if found > 0 {
-            let text = format!("{} of {}: {words}.", plural(found, "figure"), lines.len());
+            let text = format!("{} of {}: {words}.", counted(found, "figure"), lines.len());
             notices.push(Notice::new(tone, text));
         }
     }
     let facts = [("First", a), ("Second", b)].map(|(word, (name, summary))| {
         let runs: usize = summary.points.iter().map(|point| point.runs.len()).sum();
-        let (points, runs) = (plural(summary.points.len(), "point"), plural(runs, "run"));
+        let (points, runs) = (counted(summary.points.len(), "point"), counted(runs, "run"));
         let (what, seed) = (&summary.experiment.name, summary.experiment.seed);
         (word.to_string(), format!("{name}: {what}; {points}, {runs}, seed {seed}, Brunt {}", summary.brunt))
     });

@@ -1,13 +1,14 @@
 //! What went wrong on purpose, and what it cost: the drop, work lost, time to be seen and to recover, in rate and
 //! in response times; and what failed.
 
-use brunt_result::degradation::{ALPHA, BAND_SHARE, HOLD, NOTICEABLE, OverRuns};
+use brunt_core::units::counted;
+use brunt_result::degradation::{ALPHA, BAND_SHARE, HOLD, NOTICEABLE, OverRuns, runs_without};
 use brunt_result::statistics::Estimate;
 use brunt_result::summary::{FaultSummary, RunSummary, Summary};
 
 use super::points::{Points, told};
 use crate::chart::ShadedSpan;
-use crate::format::{Unit, count, plural, three};
+use crate::format::{Unit, count, three};
 use crate::page::{Cell, PageTable, Section, Tone};
 
 /// `None` where nothing was broken.
@@ -113,17 +114,14 @@ fn inconclusive(point: &str, fault: &OverRuns, times: f64) -> String {
          hidden. About {} times as many intervals before, during and after the fault would settle it: a longer run with \
          a later and longer fault, or a quieter machine.",
         fault.fault,
-        plural(fault.detection_inconclusive, "run"),
-        plural(fault.recovery_inconclusive, "run"),
+        counted(fault.detection_inconclusive, "run"),
+        counted(fault.recovery_inconclusive, "run"),
         count(times),
     )
 }
 
 /// After how many seconds, in how many runs never, and in how many noise left it open.
 fn answer(seconds: &Option<Estimate>, never: usize, open: usize) -> Cell {
-    let mut rest = Vec::new();
-    rest.extend((never > 0).then(|| format!("not in {}", plural(never, "run"))));
-    rest.extend((open > 0).then(|| format!("inconclusive in {open}")));
     match (seconds, never, open) {
         (None, 0, 0) => Cell::Empty,
         (None, 0, _) => Cell::Verdict(Tone::Note, "inconclusive".into()),
@@ -132,7 +130,7 @@ fn answer(seconds: &Option<Estimate>, never: usize, open: usize) -> Cell {
             Cell::Verdict(Tone::Warning, format!("never in {never}, inconclusive in {open}"))
         }
         (Some(_), 0, 0) => estimate(seconds, Unit::Seconds),
-        (Some(seconds), ..) => Cell::Estimate(Unit::Seconds.show(seconds.mean), rest.join(", ")),
+        (Some(seconds), ..) => Cell::Estimate(Unit::Seconds.show(seconds.mean), runs_without(never, open)),
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use brunt_core::units::counted;
 use brunt_result::experiment::{ArrivalKind, TargetKind};
 use brunt_result::statistics::RUNS_MIN;
 use brunt_result::summary::{PointSummary, Summary};
@@ -10,7 +11,7 @@ use brunt_result::summary::{PointSummary, Summary};
 use super::details::Details;
 use super::points::{Points, told};
 use super::{links, losses};
-use crate::format::{Unit, count, plural, plus_minus};
+use crate::format::{Unit, count, plus_minus};
 use crate::page::{Card, Glance, Notice, Tone};
 
 /// Headline figures at the most; the table has all.
@@ -38,8 +39,8 @@ fn facts(summary: &Summary, details: &Details) -> Vec<(String, String)> {
     let mut facts = Vec::new();
     let mut measured = format!(
         "{} × {}",
-        plural(experiment.targets.len(), "target"),
-        plural(experiment.workloads.len(), "workload")
+        counted(experiment.targets.len(), "target"),
+        counted(experiment.workloads.len(), "workload")
     );
     let axes: Vec<&String> = summary.points.first().map_or(Vec::new(), |point| point.axes.keys().collect());
     for axis in axes {
@@ -47,14 +48,14 @@ fn facts(summary: &Summary, details: &Details) -> Vec<(String, String)> {
             summary.points.iter().filter_map(|point| point.axes.get(axis)).collect();
         values.sort();
         values.dedup();
-        measured += &format!(" × {} of {}", plural(values.len(), "value"), axis.replace('_', " "));
+        measured += &format!(" × {} of {}", counted(values.len(), "value"), axis.replace('_', " "));
     }
     let made = complete_runs(summary);
     let planned = planned_runs(summary);
     measured += &format!(
         " = {}, {} each; {made} of {planned} runs complete",
-        plural(summary.points.len(), "point"),
-        plural(experiment.repetitions as usize, "run"),
+        counted(summary.points.len(), "point"),
+        counted(experiment.repetitions as usize, "run"),
     );
     facts.push(("Measured".into(), measured));
     for (name, target) in &experiment.targets {
@@ -133,14 +134,14 @@ fn imprecise(summary: &Summary, points: &Points<'_>) -> Vec<String> {
     let short = short.filter(|(_, precision)| !precision.reached);
     let said = short.map(|(point, precision)| {
         let wanted = precision.runs_wanted.map_or(String::new(), |runs| {
-            format!(" About {} would do, or longer ones.", plural(runs, "run"))
+            format!(" About {} would do, or longer ones.", counted(runs, "run"))
         });
         format!(
             "{} never was within {}: {} after {}.{wanted}",
             points.full_name(point),
             plus_minus(precision.goal),
             precision.half_width.map_or("no interval".into(), plus_minus),
-            plural(point.runs.len(), "run"),
+            counted(point.runs.len(), "run"),
         )
     });
     said.take(DOUBTS_MAX).collect()
@@ -218,7 +219,7 @@ fn wide_intervals(summary: &Summary, points: &Points<'_>) -> Option<Notice> {
     let text = format!(
         "At {} of {} the interval of throughput is wider than {}; the widest is {}, at {}.",
         wide.len(),
-        plural(summary.points.len(), "point"),
+        counted(summary.points.len(), "point"),
         plus_minus(WIDE),
         plus_minus(*width),
         points.full_name(point)
@@ -233,7 +234,7 @@ fn doubts(summary: &Summary) -> Vec<Notice> {
         *doubts.entry(doubt).or_default() += 1;
     }
     let found = doubts.into_iter().take(DOUBTS_MAX).map(|(doubt, runs)| {
-        Notice::new(Tone::Warning, format!("Doubtful in {}: {doubt}.", plural(runs, "run")))
+        Notice::new(Tone::Warning, format!("Doubtful in {}: {doubt}.", counted(runs, "run")))
     });
     found.collect()
 }

@@ -43,6 +43,7 @@ mod synthetic;
 
 use std::time::Duration;
 
+use brunt_core::units::counted;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -416,6 +417,14 @@ impl ResponseOverRuns {
     }
 }
 
+/// In how many runs something never came about, and in how many noise left it open: `not in 1 run, inconclusive in 2`;
+/// empty where it came about in all.
+pub fn runs_without(never: usize, open: usize) -> String {
+    let never = (never > 0).then(|| format!("not in {}", counted(never, "run")));
+    let open = (open > 0).then(|| format!("inconclusive in {open}"));
+    never.into_iter().chain(open).collect::<Vec<_>>().join(", ")
+}
+
 /// Over the runs of a point.
 pub fn over_runs(fault: &str, runs: &[Degradation]) -> OverRuns {
     let over = |get: &dyn Fn(&Degradation) -> Option<f64>| {
@@ -546,6 +555,14 @@ mod tests {
     }
 
     /// Over runs, those without an answer are counted beside the estimate.
+    #[test]
+    fn runs_that_have_no_answer_are_counted() {
+        assert_eq!(runs_without(0, 0), "");
+        assert_eq!(runs_without(1, 0), "not in 1 run");
+        assert_eq!(runs_without(2, 1), "not in 2 runs, inconclusive in 1");
+        assert_eq!(runs_without(0, 3), "inconclusive in 3");
+    }
+
     #[test]
     fn over_several_runs() {
         let run = |low: f64, back: usize| {

@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::role::Launch;
+use brunt_core::units::counted;
 use brunt_result::by_kind::{KindOverRuns, over_runs};
 use brunt_result::choice::RingMode;
 
 use crate::experiment::{Experiment, Plan};
 use crate::fault::{Overlap, Together, overlaps};
-use brunt_result::degradation::{OverRuns, ResponseOverRuns};
+use brunt_result::degradation::{OverRuns, ResponseOverRuns, runs_without};
 use brunt_result::drift::drift;
 use brunt_result::probe::ProbeRecord;
 use brunt_result::statistics::{Estimate, NOISY};
@@ -253,20 +254,13 @@ fn times(seen: Seen<'_>, back: Seen<'_>) -> String {
     let answer = |what: &str, (seconds, never, open): Seen<'_>| match (seconds, never, open) {
         (Some(seconds), 0, 0) => format!("{what} after {:.2} s", seconds.mean),
         (Some(seconds), never, open) => {
-            let mut rest = Vec::new();
-            rest.extend((never > 0).then(|| format!("not in {}", counted(never, "run"))));
-            rest.extend((open > 0).then(|| format!("inconclusive in {open}")));
-            format!("{what} after {:.2} s ({})", seconds.mean, rest.join(", "))
+            format!("{what} after {:.2} s ({})", seconds.mean, runs_without(never, open))
         }
         (None, 0, 1..) => format!("{what}: inconclusive"),
         (None, _, 0) => format!("not {what}"),
         (None, _, open) => format!("not {what} (inconclusive in {open})"),
     };
     format!("{}, {}", answer("seen", seen), answer("back", back))
-}
-
-fn counted(count: usize, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 /// How long it takes, as far as that can be known.

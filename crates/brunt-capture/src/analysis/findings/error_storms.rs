@@ -3,7 +3,9 @@
 
 use std::borrow::Cow;
 
-use super::{Rule, percent, plural};
+use brunt_core::units::counted;
+
+use super::{Rule, percent};
 use crate::analysis::Analysis;
 use crate::analysis::report::Finding;
 use crate::ledger::Ledger;
@@ -27,10 +29,9 @@ fn find(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
         findings.push(Finding {
             kind: "error-storm".into(),
             text: format!(
-                "{} client{} issued {} {name}s that failed with {status}: {of_these:.0} % of all {name}s \
+                "{} issued {} {name}s that failed with {status}: {of_these:.0} % of all {name}s \
                  and {of_all:.1} % of all operations; {} alone had {}.",
-                storm.clients,
-                plural(storm.clients),
+                counted(storm.clients, "client"),
                 storm.count,
                 storm.first.0,
                 storm.first.1

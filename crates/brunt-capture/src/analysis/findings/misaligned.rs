@@ -1,6 +1,8 @@
 //! Clients that read and write at offsets that are no multiple of 4,096 bytes.
 
-use super::{Rule, percent, plural};
+use brunt_core::units::counted;
+
+use super::{Rule, percent};
 use crate::analysis::Analysis;
 use crate::analysis::report::Finding;
 use crate::ledger::Ledger;
@@ -22,10 +24,9 @@ fn find(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
     findings.push(Finding {
         kind: "misaligned".into(),
         text: format!(
-            "{} client{} read and write at offsets that are no multiple of 4,096 bytes; {} does in {:.0} % \
+            "{} read and write at offsets that are no multiple of 4,096 bytes; {} does in {:.0} % \
              of its {} READs and WRITEs.",
-            clients.len(),
-            plural(clients.len()),
+            counted(clients.len(), "client"),
             first.address,
             percent(first.misaligned, first.transfers),
             first.transfers
