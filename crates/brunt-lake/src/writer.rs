@@ -32,6 +32,9 @@ pub struct WriterOptions {
     pub bytes_max: usize,
     /// Rows wait no longer than this for a file.
     pub age_max: Duration,
+    /// In a small part they wait only this long. The wait grows with the rows and bytes of the part up to `age_max`
+    /// for a full one, because each save writes all of them again.
+    pub age_min: Duration,
     /// Closes a part when its first row has been there for so long, however few there are. `None`: parts
     /// of slow tables grow.
     pub part_age_max: Option<Duration>,
@@ -59,13 +62,14 @@ impl std::fmt::Debug for Workspace {
 }
 
 impl Default for WriterOptions {
-    /// 122880 rows (as DuckDB's row groups), 32 MiB in memory, 10 s, keep all. With that many, the
+    /// 122880 rows (as DuckDB's row groups), 32 MiB in memory, 10 s however small the part, keep all. With that many, the
     /// columns have grown to 131072 values, which leaves room for the batch that closes the part.
     fn default() -> WriterOptions {
         WriterOptions {
             rows_max: 122_880,
             bytes_max: 32 << 20,
             age_max: Duration::from_secs(10),
+            age_min: Duration::from_secs(10),
             part_age_max: None,
             series: 0,
             keep_bytes: None,
@@ -210,10 +214,15 @@ impl TableWriter {
             return self.end_part();
         }
         let since = *self.waiting_since.get_or_insert(now);
-        if now.since(since) >= self.options.age_max {
-            return self.save();
-        }
-        Ok(())
+        if now.since(since) >= self.wait_max() { self.save() } else { Ok(()) }
+    }
+
+    /// How long rows of the open part wait for a file.
+    fn wait_max(&self) -> Duration {
+        let WriterOptions { rows_max, bytes_max, age_max, age_min, .. } = self.options;
+        let rows = self.rows.rows() as f64 / rows_max.max(1) as f64;
+        let bytes = self.rows.bytes() as f64 / bytes_max.max(1) as f64;
+        age_max.mul_f64(rows.max(bytes).min(1.0)).max(age_min).min(age_max)
     }
 
     /// Writes whatever is not on disk yet, now.
@@ -473,6 +482,32 @@ mod tests {
             TableWriter::create(folder.path(), &TABLE, small(25)),
             Err(LakeError::Taken { .. })
         ));
+    }
+
+    /// Rows of a small part are in a file a second after they came, those of a larger one after a time in proportion,
+    /// and no row waits longer than `age_max`.
+    #[test]
+    fn small_parts_are_saved_sooner() {
+        let folder = Folder::new();
+        let options = WriterOptions { age_min: Duration::from_secs(1), ..small(1000) };
+        let mut writer = TableWriter::create(folder.path(), &TABLE, options).unwrap();
+        let mut saved_at = Vec::new();
+        // Five minutes in steps of 10 ms; ten rows a second until the part is half full.
+        for step in 0..30_000u64 {
+            if step % 10 == 0 && writer.rows().rows() < 500 {
+                push(&mut writer, (step / 10) as i64);
+            }
+            let before = writer.written().rows;
+            writer.commit(Nanos(step * 10_000_000)).unwrap();
+            if writer.written().rows > before {
+                saved_at.push((step * 10, writer.written().rows));
+            }
+        }
+        let waits: Vec<u64> = saved_at.windows(2).map(|pair| pair[1].0 - pair[0].0).collect();
+        assert_eq!(saved_at[0].0, 1000, "{saved_at:?}");
+        assert!(waits.iter().all(|wait| *wait <= 11_000), "{waits:?}");
+        assert!(waits[0] <= 2000 && *waits.last().unwrap() > waits[0], "{waits:?}");
+        assert_eq!((writer.written().rows, folder.read().len()), (500, 500));
     }
 
     /// A killed writer's half file is no part, and a resumed one goes on behind the parts.

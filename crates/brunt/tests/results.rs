@@ -307,6 +307,40 @@ fn a_kill_leaves_readable_tables() {
     assert!(sequence.iter().take(sequence.len() - 8).copied().eq(0..sequence.len() as i64 - 8));
 }
 
+/// A run that is killed after its first intervals has them on disk, the first one first, and they are readable.
+#[test]
+fn a_short_run_that_is_killed_has_its_intervals() {
+    let _alone = alone();
+    let folder = TempDir::new("results-kill-early");
+    let experiment = write(
+        &folder,
+        r#"
+        name = "killed early"
+        repetitions = 1
+        [targets.nothing]
+        url = "null:64MiB?delay=const:1ms"
+        [workloads.endless]
+        interval = "100ms"
+        stop = { time = "10m" }
+        "#,
+    );
+    let out = folder.join("out");
+    let mut run = brunt().arg("run").arg(&experiment).arg("--out").arg(&out).spawn().expect("it starts");
+    let indexes = || column(&out, &intervals::TABLE, "interval");
+    eventually("a folder", 60, || out.join("summary.json").exists());
+    // The first one comes alone or nearly so, and others follow, while the run goes on.
+    eventually("the first interval", 60, || !indexes().is_empty());
+    let first = indexes().len();
+    eventually("later intervals", 60, || indexes().len() > first);
+    let before = indexes();
+    run.kill().expect("a process of ours");
+    run.wait().expect("it ends");
+    let found = indexes();
+    assert!(found.len() >= before.len() && found.iter().copied().eq(0..found.len() as i64), "{found:?}");
+    readable(&out);
+    assert_eq!(summary(&out)["complete"], false);
+}
+
 /// A full disk ends the experiment with status 1 and a clear word, and keeps what was
 /// measured: every request of which the observer was told is on disk, and the summary says what
 /// happened.

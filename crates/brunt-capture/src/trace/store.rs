@@ -229,6 +229,7 @@ impl Lane {
                 rows_max: options.rows_max,
                 bytes_max: options.bytes_max,
                 age_max: options.age_max,
+                age_min: options.age_max,
                 part_age_max: Some(options.part_age_max),
                 series: pipeline,
                 keep_bytes: None,

@@ -1,7 +1,8 @@
 //! The thread that writes the tables: events in, rows out. Knows no workers, only what it is told.
 //!
 //! The rule: after the first trouble nothing more is measured (the observer says so), but what was
-//! told until then is still written as far as there is room, and what is lost is counted.
+//! told until then is still written as far as there is room, and what is lost is counted. Whoever kills the program
+//! finds the first interval on disk, and later ones within [`AGE_MIN`] as long as tables are small.
 
 use std::io;
 use std::path::Path;
@@ -23,7 +24,9 @@ use super::room::Room;
 use super::{Trouble, environment as gathered};
 
 /// Rows that wait are looked at as often as this.
-const TICK: Duration = Duration::from_secs(1);
+const TICK: Duration = Duration::from_millis(100);
+/// Rows of small tables wait no longer than this, and a look, for a file.
+const AGE_MIN: Duration = Duration::from_millis(900);
 /// Samples from before a run's start that are held until it is known; older ones go first.
 const SAMPLES_MAX: usize = 4096;
 
@@ -34,6 +37,8 @@ pub struct Keeper {
     run: Option<Run>,
     extent: Extent,
     scratch: [Histogram; 2],
+    /// An interval was told, and is on disk.
+    has_interval: bool,
     trouble: Trouble,
     error: Option<LakeError>,
     room: Room,
@@ -73,7 +78,9 @@ impl Keeper {
     /// With empty tables.
     pub fn create(folder: &Path, text: &str, trouble: Trouble) -> io::Result<Keeper> {
         let room = Room::take(folder)?;
-        let create = |table| TableWriter::create(folder, table, WriterOptions::default());
+        let create = |table| {
+            TableWriter::create(folder, table, WriterOptions { age_min: AGE_MIN, ..WriterOptions::default() })
+        };
         let tables = TABLES.iter().map(|table| create(table)).collect::<Result<_, _>>().map_err(plain)?;
         Ok(Keeper {
             tables: Tables(tables),
@@ -81,6 +88,7 @@ impl Keeper {
             run: None,
             extent: Extent::default(),
             scratch: Default::default(),
+            has_interval: false,
             trouble,
             error: None,
             room,
@@ -186,7 +194,12 @@ impl Keeper {
         }
     }
 
+    /// Writes what is due; with the first interval, all there is.
     fn commit(&mut self) -> Result<(), LakeError> {
+        if !self.has_interval && !self.tables.of(&intervals::TABLE).is_empty() {
+            self.tables.0.iter_mut().try_for_each(TableWriter::flush)?;
+            self.has_interval = true;
+        }
         let now = Clock::Monotonic.now();
         self.tables.0.iter_mut().try_for_each(|table| table.commit(now))
     }
@@ -228,4 +241,45 @@ impl Keeper {
 fn plain(error: LakeError) -> io::Error {
     let kind = if error.is_full() { io::ErrorKind::StorageFull } else { io::ErrorKind::Other };
     io::Error::new(kind, error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::SystemTime;
+
+    use brunt_lake::read_table;
+    use brunt_result::{Figures, Interval, OpKind};
+
+    fn rows(folder: &Path) -> usize {
+        let mut rows = 0;
+        read_table(folder, &intervals::TABLE, |batch| rows += batch.rows()).unwrap();
+        rows
+    }
+
+    /// The first interval is on disk when it was told, without a second one or the end.
+    #[test]
+    fn the_first_interval_is_on_disk_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut keeper = Keeper::create(folder.path(), "", Trouble::default()).unwrap();
+        let info = RunInfo {
+            order: 0,
+            runs: 1,
+            point: 0,
+            label: "t w".into(),
+            repetition: 0,
+            seed: 1,
+            wall: SystemTime::UNIX_EPOCH,
+            ready: Nanos(0),
+        };
+        keeper.take(Event::RunBegins(Arc::new(info)));
+        keeper.take(Event::RunStarts(Nanos(0)));
+        keeper.commit().unwrap();
+        assert_eq!(rows(folder.path()), 0);
+        let figures = Figures::of_kinds(&[OpKind::Read]);
+        let interval = Interval { index: 0, start: Nanos(0), end: Nanos(1_000_000), figures };
+        keeper.take(Event::Interval(Arc::new(interval)));
+        keeper.commit().unwrap();
+        assert_eq!(rows(folder.path()), 1);
+    }
 }
