@@ -1,4 +1,4 @@
-//! What all commands share: the program's definition, `--json`, errors, exit status, Ctrl-C.
+//! What all commands share: the program's definition, `--json`, errors, exit status, Ctrl-C and the terminal's end.
 //!
 //! Conventions scripts rely on: exit status 0 done, 1 the work failed or a verdict was "worse",
 //! 2 the command line or a file is wrong; with `--json` standard output carries one JSON object
@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use clap::{Arg, ArgAction, ArgMatches};
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::commands::COMMANDS;
 
@@ -124,8 +125,8 @@ impl Output {
         self.json
     }
 
-    /// Whether the user pressed Ctrl-C (or sent SIGTERM): stop, drain, print what was measured.
-    /// A second one ends the program at once.
+    /// Whether the user pressed Ctrl-C, sent SIGTERM or closed the terminal (SIGHUP): stop, drain, print what was
+    /// measured. A second Ctrl-C or SIGTERM ends the program at once.
     pub fn is_interrupted(&self) -> bool {
         self.interrupted.load(Ordering::Relaxed)
     }
@@ -191,13 +192,8 @@ pub fn definition() -> clap::Command {
 /// Runs the command that the arguments name.
 pub fn main() -> ExitCode {
     let interrupted = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        // In this order: the second signal finds the flag set and ends the program.
-        let armed = signal_hook::flag::register_conditional_shutdown(signal, 130, interrupted.clone())
-            .and_then(|_| signal_hook::flag::register(signal, interrupted.clone()));
-        if let Err(error) = armed {
-            let _ = writeln!(io::stderr(), "brunt: cannot install the Ctrl-C handler: {error}");
-        }
+    if let Err(error) = listen_for_signals(&interrupted) {
+        let _ = writeln!(io::stderr(), "brunt: cannot install the Ctrl-C handler: {error}");
     }
     // Clap answers --help and --version with status 0 and mistakes with status 2.
     let matches = definition().try_get_matches().unwrap_or_else(|error| {
@@ -231,6 +227,29 @@ pub fn main() -> ExitCode {
             ExitCode::from(failure.status)
         }
     }
+}
+
+/// Has Ctrl-C, SIGTERM and the end of the terminal set the flag.
+fn listen_for_signals(interrupted: &Arc<AtomicBool>) -> io::Result<()> {
+    for signal in [SIGINT, SIGTERM] {
+        // In this order: the second signal finds the flag set and ends the program.
+        signal_hook::flag::register_conditional_shutdown(signal, 130, interrupted.clone())?;
+        signal_hook::flag::register(signal, interrupted.clone())?;
+    }
+    // A terminal that closes may send it more than once: by the kernel, by the shell, by the outer process of a lab.
+    // `nohup` has it ignored, which stays so.
+    if !is_ignored(SIGHUP) {
+        signal_hook::flag::register(SIGHUP, interrupted.clone())?;
+    }
+    Ok(())
+}
+
+/// Whether whoever started this program has it ignore a signal (proc_pid_status(5), SigIgn).
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    mask >> (signal - 1) & 1 == 1
 }
 
 fn run(name: &str, arguments: &ArgMatches, output: &Output) -> Done {

@@ -1,5 +1,5 @@
-//! Ctrl-C at any moment of `brunt run`: what was measured is kept, readable, and marked as not all;
-//! a second one ends the program at once. And the rate search from a file to its answer.
+//! Ctrl-C at any moment of `brunt run`, and a terminal that closes: what was measured is kept, readable, and marked as
+//! not all; a second Ctrl-C ends the program at once. And the rate search from a file to its answer.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -24,7 +24,9 @@ impl Run {
         let folder = tempfile::Builder::new().prefix(name).tempdir().expect("a folder");
         let file = folder.path().join("x.toml");
         std::fs::write(&file, experiment).expect("a file");
-        let mut command = Command::new(env!("CARGO_BIN_EXE_brunt"));
+        // Whoever runs the tests may have closed terminals ignored (`nohup`), and programs inherit that.
+        let mut command = Command::new("env");
+        command.arg("--default-signal=HUP").arg(env!("CARGO_BIN_EXE_brunt"));
         command.arg("run").arg(&file).arg("--out").arg(folder.path().join("results"));
         let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the program runs");
         let run = Run { child, folder };
@@ -39,9 +41,12 @@ impl Run {
     }
 
     fn interrupt(&self) {
-        let pid = Pid::from_child(&self.child);
+        self.send(Signal::INT);
+    }
+
+    fn send(&self, signal: Signal) {
         // It may have ended already.
-        let _ = kill_process(pid, Signal::INT);
+        let _ = kill_process(Pid::from_child(&self.child), signal);
     }
 
     fn end(&mut self) -> ExitStatus {
@@ -157,6 +162,104 @@ fn interrupted_twice() {
         }
     }
     panic!("no run had a request under way");
+}
+
+/// A terminal that closes ends a run like Ctrl-C, with its report and without leftovers, however often it says so.
+#[test]
+fn a_terminal_that_closes() {
+    let mut run = Run::start("hangup", &experiment("memory:16MiB", 3, "stop = { time = \"1h\" }"));
+    assert_ends_by_hangup(&mut run);
+}
+
+/// The same in a lab, where the run is the first process of its namespaces.
+#[test]
+fn a_terminal_that_closes_on_a_lab() {
+    let text = "name = \"x\"\nrepetitions = 3\n[lab]\nhosts = [\"client\", \"server\"]\n[lab.links.wan]\n\
+                between = [\"client\", \"server\"]\npreset = \"four-sites\"\n[targets.t]\nserve = \"null:1GiB\"\n\
+                host = \"server\"\n[workloads.w]\nstop = { time = \"1h\" }\n";
+    if !labs_are_possible(text) {
+        return;
+    }
+    let mut run = Run::start("hangup-lab", text);
+    assert_ends_by_hangup(&mut run);
+}
+
+/// Whether namespaces can be made here; says so when not.
+fn labs_are_possible(text: &str) -> bool {
+    let folder = TempDir::new().expect("a folder");
+    let file = folder.path().join("x.toml");
+    std::fs::write(&file, text.replace("1h", "10ms")).expect("a file");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_brunt"));
+    let output = command.arg("run").arg(&file).output().expect("the program runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() {
+        let forbidden = said.contains("namespaces of a lab") || said.contains("/dev/net/tun");
+        assert!(forbidden && std::env::var("BRUNT_REQUIRE_ALL").is_err(), "{said}");
+        println!("skipped: needs user namespaces and /dev/net/tun ({})", said.trim());
+    }
+    output.status.success()
+}
+
+/// Three at once: the kernel, the shell and the outer process of a lab each send one.
+fn assert_ends_by_hangup(run: &mut Run) {
+    (0..3).for_each(|_| run.send(Signal::HUP));
+    let status = run.end();
+    let found = summary(&run.results());
+    assert_eq!((status.code(), &found["trouble"]), (Some(1), &"interrupted".into()), "{found:#}");
+    assert!(run.results().join("report.html").exists());
+    let left: Vec<String> = std::fs::read_dir(run.results())
+        .expect("results")
+        .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
+        .filter(|name| name.ends_with(".reserved"))
+        .collect();
+    assert_eq!(left, Vec::<String>::new());
+}
+
+/// A run that has made its requests and waits for the last answers hears the first Ctrl-C, too.
+#[test]
+fn interrupted_while_it_drains() {
+    let more = "queue_depth = 4\ndrain = \"1h\"\nstop = { requests = 8 }";
+    let mut run = Run::start("drain", &experiment("memory:16MiB?delay=const:1h", 1, more));
+    // Long enough to be there on most machines; on others the interrupt comes before, and ends it all the same.
+    std::thread::sleep(Duration::from_millis(500));
+    run.interrupt();
+    assert_eq!(run.end().code(), Some(1));
+    assert_eq!(runs(&summary(&run.results()))[0]["stopped"], "interrupted");
+}
+
+/// `--detach` names the process and the folder and is over; the experiment goes on in a session of its own, and what it
+/// would have printed is in its folder. Mistakes are answered at once.
+#[test]
+fn detached_from_the_terminal() {
+    let folder = TempDir::new().expect("a folder");
+    let detached = |text: &str, results: &str| {
+        let file = folder.path().join("x.toml");
+        std::fs::write(&file, text).expect("a file");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_brunt"));
+        command.args(["--json", "run", "--detach"]).arg(&file).arg("--out").arg(folder.path().join(results));
+        let output = command.output().expect("the program runs");
+        let answer: Value = serde_json::from_slice(&output.stdout).expect("one object");
+        (output.status.code(), answer)
+    };
+    let hour = experiment("memory:16MiB", 1, "stop = { time = \"1h\" }");
+    let (status, answer) = detached(&hour, "results");
+    assert_eq!(status, Some(0), "{answer:#}");
+    let pid = answer["pid"].as_i64().expect("a process") as i32;
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it goes on");
+    // Behind the name: state, parent, group, session (proc_pid_stat(5)).
+    let session = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(3));
+    assert_eq!(session, Some(pid.to_string().as_str()), "{stat}");
+    kill_process(Pid::from_raw(pid).expect("above zero"), Signal::TERM).expect("it goes on");
+    let results = folder.path().join("results");
+    wait_for(|| (summary(&results)["trouble"] == "interrupted").then_some(()));
+    let printed = results.join("output.txt");
+    wait_for(|| std::fs::read_to_string(&printed).ok().filter(|text| text.contains("\"complete\"")));
+    let said = std::fs::read_to_string(results.join("progress.txt")).expect("what it said");
+    assert!(said.contains("report in"), "{said}");
+
+    let (status, answer) = detached(&hour.replace("memory:16MiB", "/nowhere/x"), "none");
+    assert_ne!(status, Some(0));
+    assert!(answer["error"].as_str().is_some_and(|error| error.contains("/nowhere/x")), "{answer:#}");
 }
 
 /// The highest rate under a promise is found through the whole program: four servers of

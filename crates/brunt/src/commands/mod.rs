@@ -7,6 +7,7 @@ mod bench;
 mod capture;
 mod compare;
 mod completions;
+mod detach;
 mod import_fio;
 mod io;
 mod lab;

@@ -21,12 +21,16 @@ use brunt_study::role::{self, Role, Roles};
 use brunt_study::study::{Study, table};
 
 use super::run_check::{self, Check};
-use super::{Subcommand, report};
+use super::{Subcommand, detach, report};
 use crate::cli::{Done, Failure, Output};
 use crate::{dashboard, devices, lab};
 
-/// Run an experiment and save its results Measures every point of the sweep for as many runs as the file asks for.
-/// Results go to a folder; summary.json is rewritten after each run, so Ctrl-C or a crash loses only the current run.
+/// Run an experiment and save its results
+///
+/// Measures every point of the sweep for as many runs as the file asks for. Results go to a folder; summary.json is
+/// rewritten after each run, so a crash loses at most the last second of the current run. Ctrl-C, SIGTERM and closing the
+/// terminal end the experiment early, with its report; a second Ctrl-C ends it at once. '--detach' runs it without a
+/// terminal.
 #[derive(clap::Args)]
 pub struct Run {
     /// Experiment file (TOML; docs/experiments.md lists all keys)
@@ -43,6 +47,13 @@ pub struct Run {
     /// histogram buckets
     #[arg(long, value_enum, default_value = "table", value_name = "FORMAT")]
     output_format: OutputFormat,
+    /// Run without this terminal: print the process id and the folder, and go on after the terminal closes. What would
+    /// be printed goes to output.txt in the folder, progress and notes to progress.txt; 'kill PID' ends it like Ctrl-C
+    #[arg(long, conflicts_with = "check")]
+    detach: bool,
+    /// This is the process that '--detach' started.
+    #[arg(long, hide = true, conflicts_with = "detach")]
+    detached: bool,
 }
 
 /// What `--output-format` names.
@@ -64,6 +75,7 @@ impl Subcommand for Run {
         ),
         ("brunt run block-sizes.toml --check=open", "the same, and open the targets"),
         ("brunt run block-sizes.toml --out results/monday", "run it"),
+        ("brunt run block-sizes.toml --out results/night --detach", "run it without this terminal"),
         (
             "brunt run block-sizes.toml --output-format fio-json",
             "print results for tools that read fio's output",
@@ -82,6 +94,12 @@ impl Subcommand for Run {
         if taken {
             let what = format!("{} holds results already", folder.display());
             return Err(Failure::usage(what).advise("choose another folder with --out, or move these away"));
+        }
+        if self.detach {
+            return detach::start(&folder, output);
+        }
+        if self.detached {
+            detach::leave_terminal();
         }
         let hosts = experiment.hosts().map_err(Failure::usage)?;
         let lab = match &experiment.lab {

@@ -157,6 +157,8 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
             self.tally.roll(now, self.phase.end, || time.system_calls(), recorder);
             if self.phase.issuing {
                 self.look_around(now, commands);
+            } else if commands.is_stopped() {
+                self.phase.cut_drain_short(now);
             }
             // What the device could not take yet was not sent yet.
             for request in &self.batch {

@@ -124,6 +124,16 @@ impl RunPhase {
         self.end = self.end.min(now);
     }
 
+    /// It is cut short while it waits for what is outstanding.
+    #[cold]
+    pub(super) fn cut_drain_short(&mut self, now: Nanos) {
+        assert!(!self.issuing, "it drains after requests have stopped");
+        if self.stopped == Stopped::Done {
+            self.stopped = Stopped::Interrupted;
+            self.drain_until = self.drain_until.min(now.after(INTERRUPTED_DRAIN_MAX));
+        }
+    }
+
     fn stop_issuing(&mut self, now: Nanos, why: Stopped) {
         assert!(self.issuing, "requests stop once");
         self.issuing = false;

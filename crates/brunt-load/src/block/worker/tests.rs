@@ -572,6 +572,23 @@ fn a_closed_loop_obeys_another_depth() {
     assert_eq!((within(0, 1), within(1, 2), within(2, 3)), (16_000, 4000, 8000));
 }
 
+/// A run that waits for its last answers is ended by a stop as one that still makes requests is: within a second.
+#[test]
+fn a_stop_cuts_the_drain_short() {
+    let mut device = Simulated::new(&Clock::manual(), 4, MS);
+    device.never_answers = true;
+    let hour = Duration::from_secs(3600);
+    let workload =
+        Workload { queue_depth: 4, stop: for_time(100 * MS), drain: Span(hour), ..Workload::default() };
+    let start = device.clock.now();
+    let stop = [(Duration::from_secs(5), crate::LoadCommand::Stop)];
+    let outcome = run_commanded(&workload, &mut device, &stop);
+    assert_eq!(outcome.stopped, Stopped::Interrupted);
+    assert_eq!(outcome.figures.counts.of(RequestStatus::Hanging), 4);
+    let took = device.clock.now().since(start);
+    assert!((5_900 * MS..6_200 * MS).contains(&took), "{took:?}");
+}
+
 #[test]
 fn a_run_that_is_done_before_its_time_is_as_long_as_it_took() {
     let mut device = Simulated::new(&Clock::manual(), 1, MS);

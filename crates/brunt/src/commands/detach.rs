@@ -1,0 +1,113 @@
+//! `brunt run --detach`: the same program again, in a session of its own, so that nothing that happens to the terminal
+//! reaches it. Called by `run` before it opens anything.
+//!
+//! The rule: mistakes are still answered here. This process waits until the other has begun or failed, and says which.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use brunt_result::summary;
+use rustix::process::{Pid, Signal, kill_process, setsid};
+use serde_json::json;
+
+use crate::cli::{Done, Failure, Output};
+
+/// What a run prints, and what it says on the way, as files of its folder.
+const OUTPUT: &str = "output.txt";
+const PROGRESS: &str = "progress.txt";
+/// How often it is looked whether the other process has begun.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// Starts the experiment that the command line names in a process that outlives the terminal; its results go to `folder`.
+pub(super) fn start(folder: &Path, output: &Output) -> Done {
+    let failed = |what: &str, error: io::Error| Failure::failed(format!("{what}: {error}"));
+    std::fs::create_dir_all(folder).map_err(|error| failed(&folder.display().to_string(), error))?;
+    let file = |name: &str| {
+        let path = folder.join(name);
+        File::create(&path).map_err(|error| failed(&path.display().to_string(), error))
+    };
+    let program = std::env::current_exe().map_err(|error| failed("cannot find this program", error))?;
+    let mut child = Command::new(program)
+        .args(arguments(std::env::args_os().skip(1), folder))
+        .stdin(Stdio::null())
+        .stdout(file(OUTPUT)?)
+        .stderr(file(PROGRESS)?)
+        .spawn()
+        .map_err(|error| failed("cannot start this program again", error))?;
+    wait_for_begin(&mut child, folder, output)?;
+    let pid = child.id();
+    output.line(format_args!("process {pid} runs the experiment; 'kill {pid}' ends it like Ctrl-C"));
+    output.line(format_args!(
+        "results in {}; its output goes to {OUTPUT} there, progress to {PROGRESS}",
+        folder.display()
+    ));
+    output.object(&json!({
+        "pid": pid,
+        "folder": folder,
+        "output": folder.join(OUTPUT),
+        "progress": folder.join(PROGRESS),
+    }));
+    Ok(())
+}
+
+/// The other side: from here on it has no terminal.
+pub(super) fn leave_terminal() {
+    // Fails only for the leader of a process group, which a process that was just started is not.
+    let _ = setsid();
+}
+
+/// The same command for the other process, which writes to `folder`.
+fn arguments(given: impl Iterator<Item = OsString>, folder: &Path) -> Vec<OsString> {
+    let given: Vec<OsString> = given.collect();
+    let names_folder = |word: &OsString| word.as_encoded_bytes().starts_with(b"--out=") || word == "--out";
+    let has_folder = given.iter().any(names_folder);
+    let changed = given.into_iter().map(|word| if word == "--detach" { "--detached".into() } else { word });
+    let mut arguments: Vec<OsString> = changed.collect();
+    if !has_folder {
+        arguments.extend(["--out".into(), folder.into()]);
+    }
+    arguments
+}
+
+/// Until the experiment has a summary, which it has when everything was opened.
+fn wait_for_begin(child: &mut Child, folder: &Path, output: &Output) -> Done {
+    loop {
+        // In this order: a short experiment may be over at the second look.
+        let ended = child.try_wait().map_err(Failure::failed)?;
+        if folder.join(summary::FILE_NAME).exists() {
+            return Ok(());
+        }
+        if let Some(status) = ended {
+            let said = std::fs::read_to_string(folder.join(PROGRESS)).unwrap_or_default();
+            let what = format!("the experiment did not begin ({status}): {}", said.trim());
+            return Err(if status.code() == Some(2) { Failure::usage(what) } else { Failure::failed(what) });
+        }
+        if output.is_interrupted() {
+            if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+                let _ = kill_process(pid, Signal::TERM);
+            }
+            return Err(Failure::failed("interrupted before the experiment began; it was ended"));
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_other_process_gets_the_same_command() {
+        let check = |given: &[&str], expected: &[&str]| {
+            let found = arguments(given.iter().map(OsString::from), Path::new("x.results"));
+            assert_eq!(found, expected.iter().map(OsString::from).collect::<Vec<_>>());
+        };
+        check(&["run", "x.toml", "--detach"], &["run", "x.toml", "--detached", "--out", "x.results"]);
+        check(&["run", "--out", "y", "x.toml", "--detach"], &["run", "--out", "y", "x.toml", "--detached"]);
+        check(&["run", "--detach", "--out=y", "x.toml"], &["run", "--detached", "--out=y", "x.toml"]);
+    }
+}
