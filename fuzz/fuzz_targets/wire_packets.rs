@@ -35,10 +35,22 @@ fuzz_target!(|bytes: &[u8]| {
 });
 
 fn frame(link: LinkType, bytes: &[u8]) {
-    if let Ok(Frame::Ip(packet)) = net::parse_frame(link, bytes, bytes.len() as u32)
-        && packet.fragment.is_none()
-    {
-        let _ = net::parse_transport(packet.protocol, packet.payload);
+    let mut frame = net::parse_frame(link, bytes, bytes.len() as u32);
+    for _ in 0..net::TUNNELS_MAX {
+        let inner = match &frame {
+            Ok(Frame::Ip(ip)) if ip.fragment.is_none() => match net::parse_transport(ip.protocol, ip.payload) {
+                Ok(net::IpPayload::Udp(udp)) => net::open_udp(udp.destination_port, udp.payload),
+                Ok(net::IpPayload::Other(protocol)) => net::open_ip(protocol, ip.payload).ok().flatten(),
+                _ => None,
+            },
+            Ok(Frame::Other { next, payload }) => {
+                assert_eq!(next.to_string().parse(), Ok(*next));
+                net::open_frame(*next, *payload).ok().flatten()
+            }
+            _ => None,
+        };
+        let Some(inner) = inner else { return };
+        frame = inner.parse();
     }
 }
 

@@ -1,7 +1,7 @@
 //! What everybody calls by the same name: endpoints and files, messages and packets as they went by. Used by
 //! all stages, analyses and the trace. The one rule: nothing here knows a protocol.
 
-use brunt_wire::net::{Endpoint, IpAddress};
+use brunt_wire::net::{Endpoint, IpAddress, NextHeader};
 use brunt_wire::nfs::FileHandle;
 use serde::{Deserialize, Serialize};
 
@@ -83,12 +83,12 @@ pub struct Packet {
     pub wire_len: u32,
     /// Bytes that a snap length cut.
     pub missing: u32,
-    /// Destination, then source, when the link has both.
+    /// Destination, then source, when the link has both; in a tunnel those of the innermost frame.
     pub macs: Option<[u8; 12]>,
     /// The innermost VLAN.
     pub vlan: Option<u16>,
-    /// Sender and receiver, and the transport's number, when it is IP. Without ports (zero) when
-    /// the transport has none, or they are in another fragment.
+    /// Sender and receiver, and the transport's number, when it is IP; in a tunnel those of the innermost
+    /// packet. Without ports (zero) when the transport has none, or they are in another fragment.
     pub ends: Option<(Endpoint, Endpoint, u8)>,
     /// Whether it is a fragment.
     pub is_fragment: bool,
@@ -98,6 +98,8 @@ pub struct Packet {
     pub payload_len: Option<u32>,
     /// Whether its data belongs to a message whose header was found.
     pub in_message: bool,
+    /// What it carries that is not understood, if so.
+    pub not_understood: Option<NextHeader>,
 }
 
 /// Whether a name leads on: every directory calls itself and its parent so.

@@ -3,6 +3,7 @@
 //! ([`Ledger::check`]).
 
 use brunt_lake::Column;
+use brunt_wire::net::Tunnel;
 
 /// Counters that all protocols together may have of their own; the table of dissectors is held to it.
 pub(crate) const OWN_MAX: usize = 16;
@@ -44,12 +45,32 @@ counters! {
     packets_cut,
     /// Packets dropped before the pipeline saw them (ring or NIC).
     packets_dropped,
-    /// Packets that are no IP.
+    /// Packets that are no IP, in whatever tunnels.
     packets_not_ip,
     /// IP packets that carry neither TCP nor UDP.
     packets_other_transport,
     /// Packets whose headers could not be read.
     packets_unreadable,
+    /// Packets in more than 8 tunnels, one in the other, which are not looked into.
+    packets_tunneled_too_deep,
+    /// VXLAN headers taken off.
+    tunnels_vxlan,
+    /// GENEVE headers taken off.
+    tunnels_geneve,
+    /// GRE headers taken off that held no ERSPAN.
+    tunnels_gre,
+    /// ERSPAN headers of type I taken off, with their GRE header.
+    tunnels_erspan_1,
+    /// ERSPAN headers of type II taken off, with their GRE header.
+    tunnels_erspan_2,
+    /// ERSPAN headers of type III taken off, with their GRE header.
+    tunnels_erspan_3,
+    /// IP headers taken off that held an IP packet.
+    tunnels_ip_in_ip,
+    /// Stacks of MPLS labels taken off.
+    tunnels_mpls,
+    /// PPPoE headers taken off.
+    tunnels_pppoe,
     /// Fragments of IP packets.
     fragments,
     /// Packets given up because a fragment was missing, overlapped, or found no room.
@@ -144,6 +165,21 @@ impl Ledger {
             return Err("replies are matched or unmatched");
         }
         Ok(())
+    }
+
+    /// How many headers of a tunnel were taken off.
+    pub fn tunnel(&mut self, tunnel: Tunnel) -> &mut u64 {
+        match tunnel {
+            Tunnel::Vxlan => &mut self.tunnels_vxlan,
+            Tunnel::Geneve => &mut self.tunnels_geneve,
+            Tunnel::Gre => &mut self.tunnels_gre,
+            Tunnel::ErspanI => &mut self.tunnels_erspan_1,
+            Tunnel::ErspanIi => &mut self.tunnels_erspan_2,
+            Tunnel::ErspanIii => &mut self.tunnels_erspan_3,
+            Tunnel::IpInIp => &mut self.tunnels_ip_in_ip,
+            Tunnel::Mpls => &mut self.tunnels_mpls,
+            Tunnel::Pppoe => &mut self.tunnels_pppoe,
+        }
     }
 
     /// Takes in another pipeline's counters.

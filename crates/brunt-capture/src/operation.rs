@@ -2,6 +2,7 @@
 //! trace) take them. The one rule: everything borrows; a sink copies what it keeps.
 
 use brunt_result::OpKind;
+use brunt_wire::net::NextHeader;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -250,6 +251,8 @@ pub trait Sink {
     /// A packet was seen.
     #[inline]
     fn on_packet(&mut self, _time_ns: u64, _wire_len: u32) {}
+    /// It carries something that is not understood.
+    fn on_not_understood(&mut self, _next: NextHeader, _wire_len: u32) {}
     /// Everything that was at hand has been worked off: what was put by is due now.
     #[inline]
     fn on_batch_end(&mut self, _now_ns: u64, _ledger: &Ledger) {}
@@ -273,6 +276,9 @@ impl<S: Sink> Sink for Option<S> {
     #[inline]
     fn on_packet(&mut self, time_ns: u64, wire_len: u32) {
         self.iter_mut().for_each(|sink| sink.on_packet(time_ns, wire_len));
+    }
+    fn on_not_understood(&mut self, next: NextHeader, wire_len: u32) {
+        self.iter_mut().for_each(|sink| sink.on_not_understood(next, wire_len));
     }
     #[inline]
     fn on_batch_end(&mut self, now_ns: u64, ledger: &Ledger) {
@@ -300,6 +306,10 @@ impl<A: Sink, B: Sink> Sink for (A, B) {
     fn on_packet(&mut self, time_ns: u64, wire_len: u32) {
         self.0.on_packet(time_ns, wire_len);
         self.1.on_packet(time_ns, wire_len);
+    }
+    fn on_not_understood(&mut self, next: NextHeader, wire_len: u32) {
+        self.0.on_not_understood(next, wire_len);
+        self.1.on_not_understood(next, wire_len);
     }
     #[inline]
     fn on_batch_end(&mut self, now_ns: u64, ledger: &Ledger) {

@@ -126,8 +126,8 @@ impl<S: Sink + Send + 'static> Parsers<S> {
     }
 
     /// Who gets which packet.
-    pub fn router(&self) -> &Router {
-        &self.router
+    pub fn router(&mut self) -> &mut Router {
+        &mut self.router
     }
 
     /// Hands a parcel to those who have packets in it. Waits while their inboxes are full.
@@ -211,7 +211,7 @@ pub fn run_file_parallel<S: Sink + Send + 'static>(
     let mut source = FileSource::open(path)?;
     let parcels = PARCELS_EACH * (sinks.len() + 1 + usize::from(tap.is_some()));
     let pool = Pool::new(parcels, sinks.len(), CHUNK_BYTES);
-    let parsers = Parsers::start(sinks, limits, parcels).with_tap(tap);
+    let mut parsers = Parsers::start(sinks, limits, parcels).with_tap(tap);
     let (mut packets, mut damage, mut seen) = (Vec::new(), None, false);
     let mut parcel = pool.take();
     while !stop() {

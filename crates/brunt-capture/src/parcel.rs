@@ -2,11 +2,15 @@
 //! allocated when a capture starts; a parcel that nobody holds any more goes back to its pool, and
 //! blocks of a ring back to the kernel. The one rule: no packet's bytes are copied on the way.
 
+use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
-use brunt_wire::net::{Endpoint, Frame, IpPayload, parse_frame, parse_transport};
+use brunt_wire::net::{
+    Endpoint, Fragment, FragmentKey, Frame, Inner, IpPacket, IpPayload, Payload, TUNNELS_MAX, open_frame,
+    open_ip, open_udp, parse_frame, parse_transport,
+};
 use brunt_wire::pcap::CapturedPacket;
 use foldhash::fast::RandomState;
 
@@ -102,7 +106,7 @@ impl Parcel {
 
     /// Puts a packet on the list of the parser that its connection belongs to.
     #[inline]
-    pub fn route(&mut self, router: &Router, packet: PacketRef) {
+    pub fn route(&mut self, router: &mut Router, packet: PacketRef) {
         let Parts { regions, lists } = &mut self.parts;
         let index = match lists.len() {
             1 => 0,
@@ -175,20 +179,55 @@ impl Pool {
     }
 }
 
-/// Chooses the parser of a packet: both directions of a connection have the same.
-#[derive(Clone, Debug, Default)]
+/// Fragmented tunnel packets whose first piece was seen, and of which others may come.
+const FRAGMENTED_MAX: usize = 256;
+
+/// Chooses the parser of a packet: both directions of a connection have the same, in whatever tunnels.
+#[derive(Clone, Debug)]
 pub struct Router {
     hasher: RandomState,
+    /// Which parser has the first piece of a fragmented packet with a tunnel in it, found by a hash of its key.
+    fragmented: Box<[Option<(FragmentKey, u16)>]>,
+}
+
+impl Default for Router {
+    fn default() -> Router {
+        Router { hasher: RandomState::default(), fragmented: vec![None; FRAGMENTED_MAX].into() }
+    }
 }
 
 impl Router {
     #[inline]
-    fn index(&self, packet: &PacketRef, bytes: &[u8], count: usize) -> usize {
-        let Ok(Frame::Ip(ip)) = parse_frame(packet.link, bytes, packet.wire_len) else { return 0 };
+    fn index(&mut self, packet: &PacketRef, bytes: &[u8], count: usize) -> usize {
+        match parse_frame(packet.link, bytes, packet.wire_len) {
+            Ok(Frame::Ip(ip)) => self.of_ip(&ip, 0, count),
+            Ok(Frame::Other { next, payload }) => match open_frame(next, payload) {
+                Ok(Some(inner)) => self.of_inner(&inner, 0, count).unwrap_or(0),
+                _ => 0,
+            },
+            Err(_) => 0,
+        }
+    }
+
+    /// The parser of an IP packet that lies in `depth` tunnels.
+    #[inline]
+    fn of_ip(&mut self, ip: &IpPacket<'_>, depth: usize, count: usize) -> usize {
         // Fragments have no ports, but for the first; datagrams are what gets fragmented. So these
         // go by their addresses alone, and pieces meet their whole.
         let ports = match (&ip.fragment, parse_transport(ip.protocol, ip.payload)) {
             (None, Ok(IpPayload::Tcp(tcp))) => [tcp.source_port, tcp.destination_port],
+            (None, Ok(IpPayload::Udp(udp))) => match open_udp(udp.destination_port, udp.payload) {
+                Some(inner) => return self.of_inner(&inner, depth, count).unwrap_or(0),
+                None => [0, 0],
+            },
+            (None, Ok(IpPayload::Other(protocol))) => match open_ip(protocol, ip.payload) {
+                Ok(Some(inner)) => return self.of_inner(&inner, depth, count).unwrap_or(0),
+                _ => [0, 0],
+            },
+            (Some(fragment), _) => match self.of_fragment(ip, *fragment, depth, count) {
+                Some(index) => return index,
+                None => [0, 0],
+            },
             _ => [0, 0],
         };
         let source = Endpoint { address: ip.source, port: ports[0] };
@@ -197,5 +236,51 @@ impl Router {
         // The upper half, as a share of the parsers.
         let hash = key.symmetric_hash(&self.hasher);
         (((hash >> 32) * count as u64) >> 32) as usize
+    }
+
+    /// The parser of what a tunnel holds, if it is IP.
+    #[cold]
+    fn of_inner(&mut self, inner: &Inner<'_>, depth: usize, count: usize) -> Option<usize> {
+        if depth >= TUNNELS_MAX {
+            return None;
+        }
+        match inner.parse().ok()? {
+            Frame::Ip(ip) => Some(self.of_ip(&ip, depth + 1, count)),
+            Frame::Other { next, payload } => {
+                self.of_inner(&open_frame(next, payload).ok()??, depth + 1, count)
+            }
+        }
+    }
+
+    /// The parser of a piece of a packet that has a tunnel in it: the first piece says whose it is.
+    #[cold]
+    fn of_fragment(
+        &mut self,
+        ip: &IpPacket<'_>,
+        fragment: Fragment,
+        depth: usize,
+        count: usize,
+    ) -> Option<usize> {
+        let key = FragmentKey {
+            source: ip.source,
+            destination: ip.destination,
+            identification: fragment.identification,
+            protocol: ip.protocol,
+        };
+        let place = (self.hasher.hash_one(key) % FRAGMENTED_MAX as u64) as usize;
+        if fragment.offset > 0 {
+            let (known, index) = self.fragmented[place]?;
+            return (known == key).then_some(usize::from(index));
+        }
+        // Its headers speak of the whole packet.
+        let payload = Payload { bytes: ip.payload.bytes, wire_len: usize::from(u16::MAX) };
+        let inner = match parse_transport(ip.protocol, payload).ok()? {
+            IpPayload::Udp(udp) => open_udp(udp.destination_port, udp.payload)?,
+            IpPayload::Other(protocol) => open_ip(protocol, payload).ok()??,
+            IpPayload::Tcp(_) => return None,
+        };
+        let index = self.of_inner(&inner, depth, count)?;
+        self.fragmented[place] = Some((key, index as u16));
+        Some(index)
     }
 }

@@ -2,9 +2,11 @@
 //! pipeline. Driven with batches by one thread or one actor. The one rule: no packet's payload
 //! is copied on the way unless it has to wait for others.
 
+use brunt_wire::ParseError;
 use brunt_wire::net::{
-    Endpoint, FragmentKey, Frame, IpPacket, IpPayload, PROTOCOL_TCP, Payload, PlainTcp, TcpSegment,
-    UdpDatagram, parse_frame, parse_plain_tcp, parse_transport,
+    Endpoint, FragmentKey, Frame, Inner, IpPacket, IpPayload, NextHeader, PROTOCOL_TCP, Payload, PlainTcp,
+    TUNNELS_MAX, TcpSegment, UdpDatagram, open_frame, open_ip, open_udp, parse_frame, parse_plain_tcp,
+    parse_transport,
 };
 use brunt_wire::pcap::CapturedPacket;
 
@@ -40,15 +42,6 @@ struct Protocols<S> {
     dissectors: Dissectors,
     ids: RecordIds,
     sink: S,
-}
-
-/// What an IP packet carried, for [`Packet`].
-#[derive(Clone, Copy, Default)]
-struct Carried {
-    ports: [u16; 2],
-    tcp: Option<(u32, u8)>,
-    payload_len: Option<u32>,
-    in_message: bool,
 }
 
 /// A direction's stream on its way to the dissector that has the connection.
@@ -182,50 +175,71 @@ impl<S: Sink> Pipeline<S> {
                 tcp: Some((tcp.seq, tcp.flags.0)),
                 payload_len: Some(tcp.payload.wire_len as u32),
                 in_message,
+                not_understood: None,
             });
         }
     }
 
     #[cold]
     fn on_other_packet(&mut self, packet: &CapturedPacket<'_>) {
-        let frame = parse_frame(packet.link, packet.bytes, packet.wire_len);
-        let mut carried = Carried::default();
-        let ledger = &mut self.stages.ledger;
-        match &frame {
-            Ok(Frame::Ip(ip)) if ip.fragment.is_none() => {
-                carried = self.on_transport(ip, ip.payload, packet.time_ns);
-            }
-            Ok(Frame::Ip(ip)) => self.on_fragment(ip, packet.time_ns),
-            Ok(Frame::Other(_)) => ledger.packets_not_ip += 1,
-            Err(_) => ledger.packets_unreadable += 1,
+        let mut seen = Packet {
+            time_ns: packet.time_ns,
+            interface: packet.interface,
+            wire_len: packet.wire_len,
+            missing: packet.wire_len.saturating_sub(packet.bytes.len() as u32),
+            ..Packet::default()
+        };
+        self.on_frame(parse_frame(packet.link, packet.bytes, packet.wire_len), 0, &mut seen);
+        let sink = &mut self.stages.protocols.sink;
+        if let Some(next) = seen.not_understood {
+            sink.on_not_understood(next, packet.wire_len);
         }
         if S::PACKETS {
-            let ip = match &frame {
-                Ok(Frame::Ip(ip)) => Some(ip),
-                _ => None,
-            };
-            let end = |address, port| Endpoint { address, port };
-            let [source_port, destination_port] = carried.ports;
-            self.stages.protocols.sink.on_packet_parsed(&Packet {
-                time_ns: packet.time_ns,
-                interface: packet.interface,
-                wire_len: packet.wire_len,
-                missing: packet.wire_len.saturating_sub(packet.bytes.len() as u32),
-                macs: ip.and_then(|ip| ip.macs.copied()),
-                vlan: ip.and_then(|ip| ip.vlan),
-                ends: ip.map(|ip| {
-                    (end(ip.source, source_port), end(ip.destination, destination_port), ip.protocol)
-                }),
-                is_fragment: ip.is_some_and(|ip| ip.fragment.is_some()),
-                tcp: carried.tcp,
-                payload_len: carried.payload_len,
-                in_message: carried.in_message,
-            });
+            sink.on_packet_parsed(&seen);
+        }
+    }
+
+    /// Works on a frame that lies in `depth` tunnels, and notes what it is. Calls itself for what it wraps, at most
+    /// [`TUNNELS_MAX`] times.
+    fn on_frame(&mut self, frame: Result<Frame<'_>, ParseError>, depth: usize, seen: &mut Packet) {
+        match frame {
+            Ok(Frame::Ip(ip)) => {
+                let end = |address| Endpoint { address, port: 0 };
+                seen.macs = ip.macs.copied().or(seen.macs);
+                seen.vlan = ip.vlan.or(seen.vlan);
+                seen.ends = Some((end(ip.source), end(ip.destination), ip.protocol));
+                seen.is_fragment = ip.fragment.is_some();
+                match ip.fragment {
+                    None => self.on_ip(&ip, ip.payload, depth, seen),
+                    Some(_) => self.on_fragment(&ip, depth, seen),
+                }
+            }
+            Ok(Frame::Other { next, payload }) => match open_frame(next, payload) {
+                Ok(Some(inner)) => self.on_inner(&inner, depth, seen),
+                Ok(None) => {
+                    self.stages.ledger.packets_not_ip += 1;
+                    seen.ends = None;
+                    seen.not_understood = Some(next);
+                }
+                Err(_) => self.stages.ledger.packets_unreadable += 1,
+            },
+            Err(_) => self.stages.ledger.packets_unreadable += 1,
         }
     }
 
     #[cold]
-    fn on_fragment(&mut self, ip: &IpPacket<'_>, time_ns: u64) {
+    fn on_inner(&mut self, inner: &Inner<'_>, depth: usize, seen: &mut Packet) {
+        let ledger = &mut self.stages.ledger;
+        if depth >= TUNNELS_MAX {
+            ledger.packets_tunneled_too_deep += 1;
+            return;
+        }
+        *ledger.tunnel(inner.tunnel) += 1;
+        self.on_frame(inner.parse(), depth + 1, seen);
+    }
+
+    #[cold]
+    fn on_fragment(&mut self, ip: &IpPacket<'_>, depth: usize, seen: &mut Packet) {
         let ledger = &mut self.stages.ledger;
         ledger.fragments += 1;
         let Some(fragment) = ip.fragment else { return };
@@ -235,44 +249,50 @@ impl<S: Sink> Pipeline<S> {
             identification: fragment.identification,
             protocol: ip.protocol,
         };
-        match self.defragmenter.add(key, fragment, ip.payload, time_ns) {
+        match self.defragmenter.add(key, fragment, ip.payload, seen.time_ns) {
             Defragmented::Waiting(dropped) => ledger.fragmented_packets_lost += dropped,
             Defragmented::Lost => ledger.fragmented_packets_lost += 1,
             Defragmented::Whole(bytes) => {
                 let payload = Payload { bytes: &bytes, wire_len: bytes.len() };
-                let _ = self.on_transport(ip, payload, time_ns);
+                // The packet is a piece; what the whole is stands elsewhere.
+                let mut whole = *seen;
+                self.on_ip(ip, payload, depth, &mut whole);
+                seen.not_understood = whole.not_understood;
                 self.defragmenter.reuse(bytes);
             }
         }
     }
 
     #[inline]
-    fn on_transport(&mut self, ip: &IpPacket<'_>, payload: Payload<'_>, time_ns: u64) -> Carried {
+    fn on_ip(&mut self, ip: &IpPacket<'_>, payload: Payload<'_>, depth: usize, seen: &mut Packet) {
         match parse_transport(ip.protocol, payload) {
             Ok(IpPayload::Tcp(tcp)) => {
                 let source = Endpoint { address: ip.source, port: tcp.source_port };
                 let destination = Endpoint { address: ip.destination, port: tcp.destination_port };
-                Carried {
-                    ports: [tcp.source_port, tcp.destination_port],
-                    tcp: Some((tcp.seq, tcp.flags.0)),
-                    payload_len: Some(tcp.payload.wire_len as u32),
-                    in_message: self.on_tcp(source, destination, &tcp, time_ns),
+                seen.ends = Some((source, destination, ip.protocol));
+                seen.tcp = Some((tcp.seq, tcp.flags.0));
+                seen.payload_len = Some(tcp.payload.wire_len as u32);
+                seen.in_message = self.on_tcp(source, destination, &tcp, seen.time_ns);
+            }
+            Ok(IpPayload::Udp(udp)) => {
+                if let Some(inner) = open_udp(udp.destination_port, udp.payload) {
+                    return self.on_inner(&inner, depth, seen);
                 }
+                let source = Endpoint { address: ip.source, port: udp.source_port };
+                let destination = Endpoint { address: ip.destination, port: udp.destination_port };
+                seen.ends = Some((source, destination, ip.protocol));
+                seen.payload_len = Some(udp.payload.wire_len as u32);
+                seen.in_message = self.on_udp(source, destination, &udp, seen.time_ns);
             }
-            Ok(IpPayload::Udp(udp)) => Carried {
-                ports: [udp.source_port, udp.destination_port],
-                tcp: None,
-                payload_len: Some(udp.payload.wire_len as u32),
-                in_message: self.on_udp(ip, &udp, time_ns),
+            Ok(IpPayload::Other(protocol)) => match open_ip(protocol, payload) {
+                Ok(Some(inner)) => self.on_inner(&inner, depth, seen),
+                Ok(None) => {
+                    self.stages.ledger.packets_other_transport += 1;
+                    seen.not_understood = Some(NextHeader::Ip(protocol));
+                }
+                Err(_) => self.stages.ledger.packets_unreadable += 1,
             },
-            Ok(IpPayload::Other(_)) => {
-                self.stages.ledger.packets_other_transport += 1;
-                Carried::default()
-            }
-            Err(_) => {
-                self.stages.ledger.packets_unreadable += 1;
-                Carried::default()
-            }
+            Err(_) => self.stages.ledger.packets_unreadable += 1,
         }
     }
 
@@ -361,9 +381,13 @@ impl<S: Sink> Pipeline<S> {
         index
     }
 
-    fn on_udp(&mut self, ip: &IpPacket<'_>, udp: &UdpDatagram<'_>, time_ns: u64) -> bool {
-        let source = Endpoint { address: ip.source, port: udp.source_port };
-        let destination = Endpoint { address: ip.destination, port: udp.destination_port };
+    fn on_udp(
+        &mut self,
+        source: Endpoint,
+        destination: Endpoint,
+        udp: &UdpDatagram<'_>,
+        time_ns: u64,
+    ) -> bool {
         let (key, direction) = FlowKey::new(source, destination, Transport::Udp);
         let mut flow = Flow::new(source, destination, Transport::Udp, 0, direction);
         // Not worth a place in the table: DNS and the like.

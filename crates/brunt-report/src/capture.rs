@@ -3,7 +3,7 @@
 
 use brunt_core::units::counted;
 use brunt_result::capture::{
-    Finding, HotRow, IntervalRow, LatencyRow, OperationRow, Ranking, Report, TransferRow,
+    Finding, HotRow, IntervalRow, LatencyRow, NotUnderstoodRow, OperationRow, Ranking, Report, TransferRow,
 };
 
 use crate::chart::{Axis, Chart, Scale, Series, SeriesRole};
@@ -413,6 +413,15 @@ fn ledger(report: &Report) -> Option<Section> {
         row("malformed", l.of("bodies_malformed"), "bodies that could not be read to their end"),
         bytes("other protocols", l.of("bytes_unclaimed"), "bytes whose protocol is not known"),
     ];
+    let tunnels = l.iter().filter(|(name, count)| name.starts_with("tunnels_") && *count > 0);
+    let tunnel = |(name, number): (&str, u64)| row(&name.replace('_', " "), number, "headers taken off");
+    let too_deep = l.of("packets_tunneled_too_deep");
+    let not_understood = |what: &NotUnderstoodRow| row(&what.name, what.packets, "packets not understood");
+    let rows: Vec<_> = (rows.into_iter())
+        .chain(tunnels.map(tunnel))
+        .chain((too_deep > 0).then(|| row("tunnels", too_deep, "packets nested too deep to be looked into")))
+        .chain(report.not_understood.iter().take(BARS_MAX).map(not_understood))
+        .collect();
     let columns = ["what", "count", "meaning"];
     section.table(PageTable::new("From packets to replies", &columns, rows));
     Some(section)

@@ -44,6 +44,9 @@ pub struct Report {
     pub misaligned: Vec<MisalignedRow>,
     /// Over time.
     pub intervals: Vec<IntervalRow>,
+    /// What packets carried that is not understood, most first.
+    #[serde(default)]
+    pub not_understood: Vec<NotUnderstoodRow>,
     /// What was seen and what was lost.
     pub ledger: Counters,
     /// What further analyses found, by their names.
@@ -144,6 +147,17 @@ pub struct MisalignedRow {
     pub client: String,
     pub transfers: u64,
     pub misaligned: u64,
+}
+
+/// A protocol below TCP and UDP that is not looked into.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NotUnderstoodRow {
+    /// What it is, such as `EtherType 0x88b5`.
+    pub name: String,
+    /// Packets that carried it.
+    pub packets: u64,
+    /// Their bytes on the wire.
+    pub bytes: u64,
 }
 
 /// What happened in an interval. All are equally long, but for the first and the last, which begin and end

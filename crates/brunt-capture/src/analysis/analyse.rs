@@ -4,7 +4,7 @@
 
 use std::fmt::Debug;
 
-use brunt_wire::net::IpAddress;
+use brunt_wire::net::{IpAddress, NextHeader};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -37,6 +37,9 @@ pub trait Analyse: Default + Debug + Serialize + DeserializeOwned {
     /// A packet.
     #[inline]
     fn on_packet(&mut self, _time_ns: u64, _wire_len: u32) {}
+
+    /// It carries something that is not understood.
+    fn on_not_understood(&mut self, _next: NextHeader, _wire_len: u32) {}
 
     /// Sums of data.
     #[inline]

@@ -16,6 +16,7 @@ mod largest;
 mod latency;
 mod mix;
 mod names;
+mod not_understood;
 mod profile;
 mod rates;
 pub mod report;
@@ -29,7 +30,7 @@ pub use latency::Latency;
 pub use report::{Finding, Report};
 pub use table::ANALYSES;
 
-use brunt_wire::net::IpAddress;
+use brunt_wire::net::{IpAddress, NextHeader};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::ledger::Ledger;
@@ -84,6 +85,10 @@ impl Analysis {
 
     pub(crate) fn feed_packet(&mut self, time_ns: u64, wire_len: u32) {
         self.all.on_packet(time_ns, wire_len);
+    }
+
+    pub(crate) fn feed_not_understood(&mut self, next: NextHeader, wire_len: u32) {
+        self.all.on_not_understood(next, wire_len);
     }
 
     pub(crate) fn feed_event(&mut self, event: OperationEvent) {
@@ -142,6 +147,10 @@ impl Sink for Analysis {
     #[inline]
     fn on_packet(&mut self, time_ns: u64, wire_len: u32) {
         self.all.on_packet(time_ns, wire_len);
+    }
+
+    fn on_not_understood(&mut self, next: NextHeader, wire_len: u32) {
+        self.all.on_not_understood(next, wire_len);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use brunt_wire::net::IpAddress;
+use brunt_wire::net::{IpAddress, NextHeader};
 use serde::{Deserialize, Serialize};
 
 use super::analyse::{Analyse, Noted};
@@ -36,6 +36,11 @@ macro_rules! analyses {
             #[inline(always)]
             pub fn on_packet(&mut self, time_ns: u64, wire_len: u32) {
                 $($(#[$attribute])* self.$name.on_packet(time_ns, wire_len);)*
+            }
+
+            #[cold]
+            pub fn on_not_understood(&mut self, next: NextHeader, wire_len: u32) {
+                $($(#[$attribute])* self.$name.on_not_understood(next, wire_len);)*
             }
 
             #[inline]
@@ -76,6 +81,7 @@ analyses! {
     profile: super::profile::Profile,
     errors: super::errors::Errors,
     duplicates: super::duplicates::Duplicates,
+    not_understood: super::not_understood::NotUnderstood,
     #[cfg(test)]
     largest: super::largest::Largest,
 }

@@ -195,14 +195,14 @@ impl LiveCapture {
     /// An interface went away, or a parser failed. What was captured until then is lost to neither.
     pub fn run<S: Sink + Send + 'static>(
         mut self,
-        parsers: Parsers<S>,
+        mut parsers: Parsers<S>,
         mut go_on: impl FnMut(&LiveCapture, &Parsers<S>) -> bool,
     ) -> Result<(Shares<S>, LiveReport, Option<LiveError>), ParallelError> {
         let mut merge = Merge::new(self.rings.len());
         let mut trouble = None;
         let mut asked = Instant::now();
         while go_on(&self, &parsers) {
-            match self.read_round(&mut merge, &parsers) {
+            match self.read_round(&mut merge, &mut parsers) {
                 Ok(true) => {}
                 Ok(false) => {
                     if let Err(source) = ring::wait(self.rings.iter().map(Source::fd), PATIENCE) {
@@ -225,11 +225,11 @@ impl LiveCapture {
         self.taps.iter_mut().for_each(Tap::stop);
         // The last blocks are handed over when they are old enough.
         let end = Instant::now() + 2 * LATE;
-        while self.read_round(&mut merge, &parsers)? || Instant::now() < end {
+        while self.read_round(&mut merge, &mut parsers)? || Instant::now() < end {
             let _ = ring::wait(self.rings.iter().map(Source::fd), BLOCK_AGE);
         }
         (0..self.rings.len()).for_each(|ring| merge.quiet_until(ring, u64::MAX));
-        self.deliver(&mut merge, &parsers)?;
+        self.deliver(&mut merge, &mut parsers)?;
         self.count_drops();
         let mut shares = parsers.finish()?;
         let report = self.report();
@@ -252,7 +252,7 @@ impl LiveCapture {
     fn read_round<S: Sink + Send + 'static>(
         &mut self,
         merge: &mut Merge,
-        parsers: &Parsers<S>,
+        parsers: &mut Parsers<S>,
     ) -> Result<bool, ParallelError> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let mut any = false;
@@ -272,7 +272,7 @@ impl LiveCapture {
     fn deliver<S: Sink + Send + 'static>(
         &mut self,
         merge: &mut Merge,
-        parsers: &Parsers<S>,
+        parsers: &mut Parsers<S>,
     ) -> Result<(), ParallelError> {
         let mut parcel = match self.pool.take_within(Duration::ZERO) {
             Some(parcel) => parcel,

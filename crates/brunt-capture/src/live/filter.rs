@@ -19,6 +19,13 @@ const JUMP_EQUAL: u16 = 0x15;
 const JUMP_SET: u16 = 0x45;
 const RETURN: u16 = 0x06;
 
+/// MPLS, and PPPoE in a session.
+const TUNNEL_ETHER_TYPES: [u32; 3] = [0x8847, 0x8848, 0x8864];
+/// IP in IP, IPv6 in IP, GRE, MPLS in IP.
+const TUNNEL_PROTOCOLS: [u32; 4] = [4, 41, 47, 137];
+/// VXLAN, its old port, GENEVE, MPLS in UDP.
+const TUNNEL_PORTS: [u16; 4] = [4789, 8472, 6081, 6635];
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Label {
     V4,
@@ -40,7 +47,8 @@ struct Step {
 }
 
 /// A program that passes the first `snap` bytes of packets from or to one of `ports`; of all packets,
-/// when there are none. Fragments pass whatever their ports, and so does what is tagged twice.
+/// when there are none. Fragments pass whatever their ports, and so does what is tagged twice or lies in a tunnel,
+/// where the kernel does not look.
 ///
 /// # Panics
 /// With more than [`PORTS_MAX`] ports.
@@ -61,8 +69,10 @@ pub fn program(ports: &[u16], snap: u32) -> Vec<sock_filter> {
         equal(0x0800, V4, Next),
         equal(0x86dd, V6, Next),
         equal(0x8100, Accept, Next),
-        equal(0x88a8, Accept, Reject),
     ]);
+    steps.extend(TUNNEL_ETHER_TYPES.map(|ether_type| equal(ether_type, Accept, Next)));
+    steps.push(equal(0x88a8, Accept, Reject));
+    let ports: Vec<u16> = ports.iter().copied().chain(TUNNEL_PORTS).collect();
     let either = |steps: &mut Vec<Step>, code, at: u32| {
         for half in [0, 2] {
             steps.push(load(code, NETWORK + at + half));
@@ -73,7 +83,9 @@ pub fn program(ports: &[u16], snap: u32) -> Vec<sock_filter> {
         }
     };
     marks.push((V4, steps.len()));
-    steps.extend([load(LOAD_BYTE, NETWORK + 9), equal(6, Ports4, Next), equal(17, Ports4, Reject)]);
+    steps.push(load(LOAD_BYTE, NETWORK + 9));
+    steps.extend(TUNNEL_PROTOCOLS.map(|protocol| equal(protocol, Accept, Next)));
+    steps.extend([equal(6, Ports4, Next), equal(17, Ports4, Reject)]);
     marks.push((Ports4, steps.len()));
     steps.extend([
         load(LOAD_HALF, NETWORK + 6),
@@ -83,6 +95,7 @@ pub fn program(ports: &[u16], snap: u32) -> Vec<sock_filter> {
     either(&mut steps, LOAD_HALF_INDEXED, 0);
     marks.push((V6, steps.len()));
     steps.extend([load(LOAD_BYTE, NETWORK + 6), equal(44, Accept, Next)]);
+    steps.extend(TUNNEL_PROTOCOLS.map(|protocol| equal(protocol, Accept, Next)));
     steps.extend([equal(6, Ports6, Next), equal(17, Ports6, Reject)]);
     marks.push((Ports6, steps.len()));
     either(&mut steps, LOAD_HALF, 40);
@@ -101,7 +114,7 @@ fn resolve(steps: Vec<Step>, marks: &[(Label, usize)], accept: sock_filter) -> V
         .iter()
         .enumerate()
         .map(|(at, step)| {
-            // 32 ports take 70 steps: every jump fits in a byte.
+            // 36 ports take 170 steps: every jump fits in a byte.
             let distance = |label| u8::try_from(place(label, at) - at - 1).expect("a short jump");
             sock_filter { code: step.code, jt: distance(step.yes), jf: distance(step.no), k: step.k }
         })
@@ -191,6 +204,13 @@ mod tests {
             check(ports, 0x86dd, &v6(58, [2049, 10]), false);
             check(ports, 0x88a8, &[], true);
             check(ports, 0x0806, &[0; 28], false);
+            // Tunnels, whatever is in them.
+            check(ports, 0x0800, &v4(17, 5, 0, [40000, 4789]), true);
+            check(ports, 0x86dd, &v6(17, [40000, 6081]), true);
+            check(ports, 0x0800, &v4(47, 5, 0, [1, 2]), true);
+            check(ports, 0x86dd, &v6(4, [1, 2]), true);
+            check(ports, 0x8847, &[0; 28], true);
+            check(ports, 0x8864, &[0; 28], true);
         }
         check(&many, 0x0800, &v4(6, 5, 0, [9, 3200]), true);
         check(&many, 0x86dd, &v6(6, [100, 9]), true);

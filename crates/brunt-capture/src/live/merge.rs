@@ -45,7 +45,7 @@ impl Merge {
     }
 
     /// Puts all packets that can go on into a parcel, the oldest first. Returns the time of the last.
-    pub fn drain(&mut self, parcel: &mut Parcel, router: &Router) -> Option<u64> {
+    pub fn drain(&mut self, parcel: &mut Parcel, router: &mut Router) -> Option<u64> {
         let until = self.queues.iter().map(|queue| queue.complete_ns).min()?;
         let mut regions: Vec<Option<u16>> = vec![None; self.queues.len()];
         let mut last = None;

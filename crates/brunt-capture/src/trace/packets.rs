@@ -17,7 +17,7 @@ pub const PACKETS: Table = Table {
         Column::int("pipeline", "Which of the capture's pipelines took it."),
         Column::int(
             "source_mac",
-            "The sender's MAC address, as a number of 48 bits; null where the link has none.",
+            "The sender's MAC address, as a number of 48 bits, in a tunnel the innermost one; null where there is none.",
         )
         .nullable(),
         Column::int("destination_mac", "The receiver's.").nullable(),
@@ -33,6 +33,11 @@ pub const PACKETS: Table = Table {
         .nullable(),
         Column::int("payload_bytes", "Bytes of data above TCP or UDP; null for other protocols.").nullable(),
         Column::bool("in_message", "Whether its data belongs to a message whose header was found."),
+        Column::text(
+            "not_understood",
+            "What it carries that is not understood, such as `EtherType 0x88b5`; null for all else.",
+        )
+        .nullable(),
     ],
 };
 
@@ -65,6 +70,8 @@ impl Packets {
             [common.hide.mac(mac(source)), common.hide.mac(mac(destination))]
         });
         let pipeline = common.pipeline as i64;
+        let not_understood =
+            packet.not_understood.map(|next| common.rows.words(self.table).text(&next.to_string()));
         common
             .rows
             .line(self.table)
@@ -82,6 +89,7 @@ impl Packets {
             .int_or_null(packet.tcp.map(|(_, flags)| flags.into()))
             .int_or_null(packet.payload_len.map(i64::from))
             .bool(packet.in_message)
+            .int_or_null(not_understood)
             .end();
     }
 }

@@ -79,7 +79,7 @@ macro_rules! view {
 
 view!(OPERATIONS of OPERATIONS: "record_id" "protocol" "operation" "request_first" "latency_ns" "flow"
     "status" "file" "direction" "offset_bytes" "moved_bytes" "outstanding");
-view!(PACKETS of PACKETS: "time" "wire_bytes");
+view!(PACKETS of PACKETS: "time" "wire_bytes" "not_understood");
 view!(NAMES of NAMES: "record_id" "file" "name" "leads_to");
 view!(ENTRIES of ENTRIES: "record_id" "name" "file");
 
@@ -182,6 +182,11 @@ fn packets(folder: &Path, pipeline: u16, analysis: &mut Analysis) -> Result<(), 
     while let Some(batch) = reader.next_batch()? {
         for (time, bytes) in batch.ints("time").iter().zip(batch.ints("wire_bytes")) {
             analysis.feed_packet(*time as u64, *bytes as u32);
+        }
+        for (row, text) in batch.texts("not_understood").enumerate() {
+            if let Ok(next) = text.parse() {
+                analysis.feed_not_understood(next, batch.ints("wire_bytes")[row] as u32);
+            }
         }
     }
     Ok(())

@@ -16,14 +16,14 @@ pub const STATISTICS: Table = Table {
 };
 
 /// What [`NOTES`] says of the order of tables and columns.
-pub const VERSION: i64 = 3;
+pub const VERSION: i64 = 4;
 
 /// What a trace is.
 pub const NOTES: Table = Table {
     name: "trace",
     doc: "One row: what a reader has to know before the rest.",
     columns: &[
-        Column::int("version", "3, a draft; a reader of another version asks for it."),
+        Column::int("version", "4, a draft; a reader of another version asks for it."),
         Column::text("program", "What wrote it."),
         Column::bool("anonymous", "Whether names, addresses and ids are pseudonyms."),
     ],

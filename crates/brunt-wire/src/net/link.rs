@@ -44,6 +44,16 @@ pub(super) fn parse(link: LinkType, bytes: &[u8]) -> Result<Link<'_>, ParseError
         }
         LinkType::Other(_) => {}
     }
+    tags(cur, found)
+}
+
+/// The same of what an EtherType announced.
+pub(super) fn parse_from(ether_type: u16, bytes: &[u8]) -> Result<Link<'_>, ParseError> {
+    tags(Cursor::new(bytes), Link { macs: None, vlan: None, ether_type, header_len: 0 })
+}
+
+#[inline]
+fn tags<'a>(mut cur: Cursor<'a>, mut found: Link<'a>) -> Result<Link<'a>, ParseError> {
     let mut depth = 0;
     while VLAN_TAGS.contains(&found.ether_type) {
         depth += 1;
@@ -57,7 +67,7 @@ pub(super) fn parse(link: LinkType, bytes: &[u8]) -> Result<Link<'_>, ParseError
     Ok(found)
 }
 
-fn by_version(bytes: &[u8]) -> Result<u16, ParseError> {
+pub(super) fn by_version(bytes: &[u8]) -> Result<u16, ParseError> {
     match bytes.first().map(|byte| byte >> 4) {
         Some(4) => Ok(ETHER_TYPE_IPV4),
         Some(6) => Ok(ETHER_TYPE_IPV6),

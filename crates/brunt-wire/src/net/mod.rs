@@ -1,16 +1,20 @@
 //! Frames down to TCP segments and UDP datagrams: Ethernet with VLAN tags, Linux cooked
-//! captures, IPv4 and IPv6. Called by the capture pipeline for every packet, so it is one
+//! captures, IPv4 and IPv6, and what tunnels wrap around them. Called by the capture pipeline for every packet, so it is one
 //! pass without allocation. The one rule: lengths come from the wire's own headers, and what
 //! a snap length cut off is known to be missing, never taken for short.
 
 mod address;
 mod ip;
 mod link;
+mod next;
 mod transport;
+mod tunnel;
 
 pub use address::{Endpoint, IpAddress};
 pub use ip::{Fragment, FragmentKey, Payload};
+pub use next::NextHeader;
 pub use transport::{IpPayload, TcpFlags, TcpSegment, UdpDatagram, parse_transport};
+pub use tunnel::{Inner, TUNNELS_MAX, Tunnel, open_frame, open_ip, open_udp};
 
 use transport::parse_tcp;
 
@@ -46,8 +50,13 @@ pub struct IpPacket<'a> {
 pub enum Frame<'a> {
     /// An IP packet.
     Ip(IpPacket<'a>),
-    /// Another protocol (ARP, LLDP, ...), by its EtherType.
-    Other(u16),
+    /// Another protocol (ARP, LLDP, ...), or a tunnel's ([`open_frame`]).
+    Other {
+        /// Which one.
+        next: NextHeader,
+        /// What it carries, as captured.
+        payload: Payload<'a>,
+    },
 }
 
 /// Reads a frame down to its IP payload. `wire_len` is the frame's length on the wire.
@@ -56,13 +65,25 @@ pub enum Frame<'a> {
 /// Headers cut short by the snap length, or headers that contradict themselves.
 #[inline]
 pub fn parse_frame(link: LinkType, bytes: &[u8], wire_len: u32) -> Result<Frame<'_>, ParseError> {
-    let found = link::parse(link, bytes)?;
+    if let LinkType::Other(number) = link {
+        let payload = Payload { bytes, wire_len: wire_len as usize };
+        return Ok(Frame::Other { next: NextHeader::Link(number), payload });
+    }
+    frame_of(&link::parse(link, bytes)?, bytes, wire_len as usize)
+}
+
+/// What is behind a link's header: `bytes` and `wire_len` are those of the frame with it.
+#[inline]
+fn frame_of<'a>(found: &link::Link<'a>, bytes: &'a [u8], wire_len: usize) -> Result<Frame<'a>, ParseError> {
+    let payload =
+        Payload { bytes: &bytes[found.header_len..], wire_len: wire_len.saturating_sub(found.header_len) };
     match found.ether_type {
         link::ETHER_TYPE_IPV4 | link::ETHER_TYPE_IPV6 => {
-            let wire_len = (wire_len as usize).saturating_sub(found.header_len);
-            ip::parse(&bytes[found.header_len..], wire_len, found.macs, found.vlan).map(Frame::Ip)
+            ip::parse(payload.bytes, payload.wire_len, found.macs, found.vlan).map(Frame::Ip)
         }
-        other => Ok(Frame::Other(other)),
+        // Up to 1,500 it is the frame's length, and 1,536 is the first EtherType.
+        1..0x600 => Ok(Frame::Other { next: NextHeader::Llc, payload }),
+        other => Ok(Frame::Other { next: NextHeader::EtherType(other), payload }),
     }
 }
 

@@ -8,6 +8,7 @@ mod getattr_storm;
 mod hot_files;
 mod loss;
 mod misaligned;
+mod not_understood;
 mod one_sided;
 mod slow_tail;
 
@@ -26,6 +27,7 @@ struct Rule {
 /// are left say nothing else.
 const RULES: &[Rule] = &[
     loss::RULE,
+    not_understood::RULE,
     one_sided::RULE,
     error_storms::RULE,
     getattr_storm::RULE,
@@ -55,7 +57,23 @@ fn percent(part: u64, whole: u64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use brunt_wire::net::NextHeader;
+
     use super::*;
+    use crate::operation::Sink;
+
+    /// A capture of something else is told from an idle one; a little ARP is not worth a word.
+    #[test]
+    fn something_else() {
+        let mut analysis = Analysis::new();
+        (0..12).for_each(|_| analysis.on_not_understood(NextHeader::EtherType(0x88b5), 64));
+        let found = |packets| find(&analysis, &Ledger { packets, ..Ledger::default() });
+        let finding = &found(20)[0];
+        assert_eq!(finding.kind, "not-understood");
+        assert!(finding.text.contains("12 of 20 packets (60 %)"), "{}", finding.text);
+        assert!(finding.text.contains("12 of EtherType 0x88b5"), "{}", finding.text);
+        assert!(found(1000).is_empty());
+    }
 
     /// What a capture lacks is said however few operations are left of it, with its cause; what
     /// its start and end cut is not.

@@ -14,6 +14,7 @@ pub use text::text;
 use super::duplicates::Duplicates;
 use super::hot::{ClientEntry, Hot, HotLoad};
 use super::mix::{Mix, OperationFigures};
+use super::not_understood::{Amount, NotUnderstood};
 use super::profile::{Profile, Transfers};
 use super::rates::{RateInterval, Rates};
 use super::{Analysis, Latency, findings};
@@ -126,6 +127,7 @@ impl Analysis {
             }),
             misaligned: misaligned_rows(hot),
             intervals: interval_rows(&all.rates),
+            not_understood: not_understood_rows(&all.not_understood),
             ledger: ledger.named().collect(),
             further: all.rows(),
         }
@@ -194,6 +196,11 @@ fn misaligned_rows(hot: &Hot) -> Vec<MisalignedRow> {
         misaligned: c.misaligned,
     };
     misaligned.iter().take(RANKED).map(row).collect()
+}
+
+fn not_understood_rows(not_understood: &NotUnderstood) -> Vec<NotUnderstoodRow> {
+    let row = |(name, Amount { packets, bytes }): (String, Amount)| NotUnderstoodRow { name, packets, bytes };
+    not_understood.amounts().into_iter().map(row).collect()
 }
 
 fn interval_rows(rates: &Rates) -> Vec<IntervalRow> {

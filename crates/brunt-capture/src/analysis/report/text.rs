@@ -6,9 +6,22 @@ use std::fmt::Write;
 use brunt_core::units::format_size;
 
 use brunt_result::capture::{Ranking, Report};
+use brunt_wire::net::TUNNELS_MAX;
 
 use crate::dissect::OWN_COUNTERS;
 
+/// Counters of tunnels, and what these are called.
+const TUNNELS: [(&str, &str); 9] = [
+    ("tunnels_vxlan", "VXLAN"),
+    ("tunnels_geneve", "GENEVE"),
+    ("tunnels_gre", "GRE"),
+    ("tunnels_erspan_1", "ERSPAN I"),
+    ("tunnels_erspan_2", "ERSPAN II"),
+    ("tunnels_erspan_3", "ERSPAN III"),
+    ("tunnels_ip_in_ip", "IP in IP"),
+    ("tunnels_mpls", "MPLS"),
+    ("tunnels_pppoe", "PPPoE"),
+];
 /// Lines of each ranking.
 const PRINTED: usize = 5;
 
@@ -208,6 +221,16 @@ fn write_ledger(report: &Report, o: &mut String) {
             let _ = writeln!(o, "  {dissector:<7} {} {}", l.of(counter.name), counter.told);
         }
     }
+    write_tunnels(report, o);
+    for row in report.not_understood.iter().take(PRINTED) {
+        let _ = writeln!(
+            o,
+            "  not understood: {} packet{} of {}",
+            row.packets,
+            if row.packets == 1 { "" } else { "s" },
+            row.name
+        );
+    }
     if l.of("bodies_malformed") + l.of("bytes_unclaimed") > 0 {
         let _ = writeln!(
             o,
@@ -215,6 +238,19 @@ fn write_ledger(report: &Report, o: &mut String) {
             l.of("bodies_malformed"),
             format_size(l.of("bytes_unclaimed"))
         );
+    }
+}
+
+fn write_tunnels(report: &Report, o: &mut String) {
+    let l = &report.ledger;
+    let kinds = TUNNELS.iter().map(|(counter, name)| (l.of(counter), name)).filter(|(count, _)| *count > 0);
+    let mut kinds: Vec<String> = kinds.map(|(count, name)| format!("{count} {name}")).collect();
+    match l.of("packets_tunneled_too_deep") {
+        0 => {}
+        count => kinds.push(format!("{count} packets nested more than {TUNNELS_MAX} deep")),
+    }
+    if !kinds.is_empty() {
+        wrap(o, "  tunnels", &kinds.join(", "));
     }
 }
 

@@ -1,0 +1,93 @@
+//! What packets carried that is not understood: protocols below TCP and UDP that are not looked into. Said in every
+//! report, since a capture of something else looks like an idle one without it.
+
+use std::collections::BTreeMap;
+
+use brunt_wire::net::NextHeader;
+use serde::{Deserialize, Serialize};
+
+use super::analyse::Analyse;
+
+/// Protocols that are counted apart; what comes after that many is counted together.
+const KINDS_MAX: usize = 256;
+
+/// How much of something.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct Amount {
+    /// Packets.
+    pub packets: u64,
+    /// Their bytes on the wire.
+    pub bytes: u64,
+}
+
+impl Amount {
+    fn add(&mut self, other: &Amount) {
+        self.packets += other.packets;
+        self.bytes += other.bytes;
+    }
+}
+
+/// What was not understood, by what it is called.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct NotUnderstood {
+    by_name: BTreeMap<String, Amount>,
+    others: Amount,
+}
+
+impl NotUnderstood {
+    /// All of it, what there was most of first.
+    pub fn amounts(&self) -> Vec<(String, Amount)> {
+        let mut rows: Vec<_> = self.by_name.iter().map(|(name, amount)| (name.clone(), *amount)).collect();
+        if self.others.packets > 0 {
+            rows.push(("others".into(), self.others));
+        }
+        rows.sort_by_key(|(_, amount)| std::cmp::Reverse(amount.packets));
+        rows
+    }
+
+    fn of(&mut self, name: String) -> &mut Amount {
+        if self.by_name.len() >= KINDS_MAX && !self.by_name.contains_key(&name) {
+            return &mut self.others;
+        }
+        self.by_name.entry(name).or_default()
+    }
+}
+
+impl Analyse for NotUnderstood {
+    const HELP: &'static str = "what packets carry that is not understood";
+
+    fn on_not_understood(&mut self, next: NextHeader, wire_len: u32) {
+        let name = match next.known_as() {
+            Some(known) => format!("{next} ({known})"),
+            None => next.to_string(),
+        };
+        self.of(name).add(&Amount { packets: 1, bytes: wire_len.into() });
+    }
+
+    fn merge(&mut self, other: NotUnderstood) {
+        for (name, amount) in other.by_name {
+            self.of(name).add(&amount);
+        }
+        self.others.add(&other.others);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// However many kinds there are, all packets are counted, and the table stays small.
+    #[test]
+    fn many_kinds() {
+        let (mut one, mut other) = (NotUnderstood::default(), NotUnderstood::default());
+        for number in 0..2000 {
+            one.on_not_understood(NextHeader::EtherType(0x8000 + number), 64);
+            other.on_not_understood(NextHeader::EtherType(0x8000 + number % 7), 64);
+        }
+        one.merge(other);
+        let rows = one.amounts();
+        assert_eq!(rows.len(), KINDS_MAX + 1);
+        assert_eq!(rows.iter().map(|(_, amount)| amount.packets).sum::<u64>(), 4000);
+        assert_eq!(rows.iter().map(|(_, amount)| amount.bytes).sum::<u64>(), 4000 * 64);
+    }
+}

@@ -1,0 +1,350 @@
+//! Packets inside packets: what a mirror port, an overlay network or an access network wraps around the traffic
+//! that matters. Called by the capture pipeline and its router for whatever is no plain TCP. The one rule: one call
+//! takes off one wrapping; who calls counts the layers ([`TUNNELS_MAX`]), so that a packet cannot keep us busy.
+
+use super::link::{self, ETHER_TYPE_IPV4, ETHER_TYPE_IPV6};
+use super::{Frame, NextHeader, Payload, frame_of};
+use crate::pcap::LinkType;
+use crate::{Cursor, Malformed, ParseError};
+
+/// Wrappings of one packet that are taken off; deeper ones are a loop or an attack.
+pub const TUNNELS_MAX: usize = 8;
+
+/// Ethernet frames, as GRE, GENEVE and pseudowires announce them (Transparent Ethernet Bridging).
+const ETHER_TYPE_ETHERNET: u16 = 0x6558;
+const ETHER_TYPE_MPLS: [u16; 2] = [0x8847, 0x8848];
+const ETHER_TYPE_PPPOE_SESSION: u16 = 0x8864;
+const ETHER_TYPE_PPP: u16 = 0x880b;
+const ETHER_TYPE_ARP: u16 = 0x0806;
+/// GRE's protocols for mirrored frames: types I and II, and III.
+const ETHER_TYPE_ERSPAN: u16 = 0x88be;
+const ETHER_TYPE_ERSPAN_III: u16 = 0x22eb;
+
+/// Numbers in the IP header.
+const IP_IN_IP: u8 = 4;
+const IPV6_IN_IP: u8 = 41;
+const GRE: u8 = 47;
+const MPLS_IN_IP: u8 = 137;
+
+/// VXLAN's port, and the one that Linux used before it was assigned.
+const VXLAN_PORTS: [u16; 2] = [4789, 8472];
+const GENEVE_PORT: u16 = 6081;
+/// MPLS in UDP (RFC 7510).
+const MPLS_PORT: u16 = 6635;
+
+/// Labels in a row that are walked over.
+const LABELS_MAX: usize = 16;
+
+/// A way to wrap packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Tunnel {
+    /// RFC 7348.
+    Vxlan,
+    /// RFC 8926.
+    Geneve,
+    /// RFC 2784 and 2890, and version 1 of PPTP (RFC 2637).
+    Gre,
+    /// Cisco's mirrored frames in GRE, without a header of their own.
+    ErspanI,
+    /// The same with a header (draft-foschiano-erspan).
+    ErspanIi,
+    /// The same with a time stamp.
+    ErspanIii,
+    /// An IP packet right behind an IP header (RFC 2003, RFC 2473, RFC 4213).
+    IpInIp,
+    /// RFC 3032; frames with or without a control word (RFC 4448).
+    Mpls,
+    /// RFC 2516.
+    Pppoe,
+}
+
+impl Tunnel {
+    /// What it is called.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Tunnel::Vxlan => "VXLAN",
+            Tunnel::Geneve => "GENEVE",
+            Tunnel::Gre => "GRE",
+            Tunnel::ErspanI => "ERSPAN I",
+            Tunnel::ErspanIi => "ERSPAN II",
+            Tunnel::ErspanIii => "ERSPAN III",
+            Tunnel::IpInIp => "IP in IP",
+            Tunnel::Mpls => "MPLS",
+            Tunnel::Pppoe => "PPPoE",
+        }
+    }
+}
+
+/// What a wrapping holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Inner<'a> {
+    /// The wrapping that was taken off.
+    pub tunnel: Tunnel,
+    next: NextHeader,
+    payload: Payload<'a>,
+}
+
+impl<'a> Inner<'a> {
+    /// Reads it down to its IP payload, or to what is not understood or wrapped again.
+    ///
+    /// # Errors
+    /// As [`super::parse_frame`].
+    pub fn parse(&self) -> Result<Frame<'a>, ParseError> {
+        let Payload { bytes, wire_len } = self.payload;
+        let found = match self.next {
+            NextHeader::EtherType(ETHER_TYPE_ETHERNET) => link::parse(LinkType::Ethernet, bytes)?,
+            NextHeader::EtherType(ether_type) => link::parse_from(ether_type, bytes)?,
+            next => return Ok(Frame::Other { next, payload: self.payload }),
+        };
+        frame_of(&found, bytes, wire_len)
+    }
+}
+
+/// The payload behind a header of `header_len` bytes.
+fn after(payload: Payload<'_>, header_len: usize) -> Result<Payload<'_>, ParseError> {
+    let Some(wire_len) = payload.wire_len.checked_sub(header_len) else {
+        return Err(Malformed::new(0, "a header leaves its packet").into());
+    };
+    let bytes = payload.bytes.get(header_len..).ok_or(ParseError::Incomplete(header_len))?;
+    Ok(Payload { bytes, wire_len })
+}
+
+fn inner<'a>(
+    tunnel: Tunnel,
+    ether_type: u16,
+    payload: Payload<'a>,
+    header_len: usize,
+) -> Result<Inner<'a>, ParseError> {
+    Ok(Inner { tunnel, next: NextHeader::EtherType(ether_type), payload: after(payload, header_len)? })
+}
+
+/// Takes off MPLS's labels or PPPoE's header; `None` when the frame is not wrapped.
+///
+/// # Errors
+/// A header cut short or one that contradicts itself.
+pub fn open_frame(next: NextHeader, payload: Payload<'_>) -> Result<Option<Inner<'_>>, ParseError> {
+    match next {
+        NextHeader::EtherType(ether_type) if ETHER_TYPE_MPLS.contains(&ether_type) => mpls(payload).map(Some),
+        NextHeader::EtherType(ETHER_TYPE_PPPOE_SESSION) => pppoe(payload).map(Some),
+        _ => Ok(None),
+    }
+}
+
+/// Takes off what is right behind an IP header (GRE with all it carries, IP, MPLS); `None` when the protocol is
+/// no wrapping. The payload is a whole one, not a fragment's.
+///
+/// # Errors
+/// A header cut short or one that contradicts itself.
+pub fn open_ip(protocol: u8, payload: Payload<'_>) -> Result<Option<Inner<'_>>, ParseError> {
+    match protocol {
+        GRE => gre(payload).map(Some),
+        IP_IN_IP => inner(Tunnel::IpInIp, ETHER_TYPE_IPV4, payload, 0).map(Some),
+        IPV6_IN_IP => inner(Tunnel::IpInIp, ETHER_TYPE_IPV6, payload, 0).map(Some),
+        MPLS_IN_IP => mpls(payload).map(Some),
+        _ => Ok(None),
+    }
+}
+
+/// Takes off VXLAN, GENEVE or MPLS in a datagram to `port`; `None` when it holds none of them: whoever uses these
+/// ports for something else is left alone.
+pub fn open_udp(port: u16, payload: Payload<'_>) -> Option<Inner<'_>> {
+    match port {
+        GENEVE_PORT => geneve(payload).ok().flatten(),
+        MPLS_PORT => mpls(payload).ok(),
+        port if VXLAN_PORTS.contains(&port) => vxlan(payload).ok().flatten(),
+        _ => None,
+    }
+}
+
+fn vxlan(payload: Payload<'_>) -> Result<Option<Inner<'_>>, ParseError> {
+    let Some(h) = payload.bytes.first_chunk::<8>() else { return Err(ParseError::Incomplete(8)) };
+    // The flag that says that there is a network's number. Others belong to extensions that keep the form.
+    if h[0] & 0x08 == 0 {
+        return Ok(None);
+    }
+    inner(Tunnel::Vxlan, ETHER_TYPE_ETHERNET, payload, 8).map(Some)
+}
+
+fn geneve(payload: Payload<'_>) -> Result<Option<Inner<'_>>, ParseError> {
+    let Some(h) = payload.bytes.first_chunk::<8>() else { return Err(ParseError::Incomplete(8)) };
+    // Version 0; the options' length counts in fours.
+    if h[0] >> 6 != 0 {
+        return Ok(None);
+    }
+    let header_len = 8 + usize::from(h[0] & 0x3f) * 4;
+    inner(Tunnel::Geneve, u16::from_be_bytes([h[2], h[3]]), payload, header_len).map(Some)
+}
+
+fn gre(payload: Payload<'_>) -> Result<Inner<'_>, ParseError> {
+    const CHECKSUM: u16 = 0x8000;
+    const ROUTING: u16 = 0x4000;
+    const KEY: u16 = 0x2000;
+    const SEQUENCE: u16 = 0x1000;
+    const ACKNOWLEDGEMENT: u16 = 0x0080;
+    let Some(h) = payload.bytes.first_chunk::<4>() else { return Err(ParseError::Incomplete(4)) };
+    let flags = u16::from_be_bytes([h[0], h[1]]);
+    let protocol = u16::from_be_bytes([h[2], h[3]]);
+    if flags & ROUTING != 0 {
+        return Err(Malformed::new(0, "GRE with source routes, which RFC 2784 did away with").into());
+    }
+    let field = |flag| if flags & flag != 0 { 4 } else { 0 };
+    let mut header_len = 4 + field(CHECKSUM) + field(KEY) + field(SEQUENCE);
+    match flags & 0x0007 {
+        0 => {}
+        1 => header_len += field(ACKNOWLEDGEMENT),
+        _ => return Err(Malformed::new(1, "GRE has version 0 or 1").into()),
+    }
+    match protocol {
+        ETHER_TYPE_PPP => ppp(Tunnel::Gre, after(payload, header_len)?),
+        // Type I has no header of its own, and no sequence number tells it from type II.
+        ETHER_TYPE_ERSPAN if flags & SEQUENCE == 0 => {
+            inner(Tunnel::ErspanI, ETHER_TYPE_ETHERNET, payload, header_len)
+        }
+        ETHER_TYPE_ERSPAN => inner(Tunnel::ErspanIi, ETHER_TYPE_ETHERNET, payload, header_len + 8),
+        ETHER_TYPE_ERSPAN_III => erspan_iii(after(payload, header_len)?),
+        protocol => inner(Tunnel::Gre, protocol, payload, header_len),
+    }
+}
+
+fn erspan_iii(payload: Payload<'_>) -> Result<Inner<'_>, ParseError> {
+    let Some(h) = payload.bytes.first_chunk::<12>() else { return Err(ParseError::Incomplete(12)) };
+    // The last bit says whether a platform's header of 8 bytes follows.
+    let header_len = 12 + usize::from(h[11] & 1) * 8;
+    // The frame's type: 0 Ethernet, 2 IP.
+    match (h[10] >> 2) & 0x1f {
+        0 => inner(Tunnel::ErspanIii, ETHER_TYPE_ETHERNET, payload, header_len),
+        2 => {
+            let rest = after(payload, header_len)?;
+            inner(Tunnel::ErspanIii, link::by_version(rest.bytes)?, rest, 0)
+        }
+        _ => Err(Malformed::new(10, "ERSPAN III carries Ethernet or IP").into()),
+    }
+}
+
+fn pppoe(payload: Payload<'_>) -> Result<Inner<'_>, ParseError> {
+    let Some(h) = payload.bytes.first_chunk::<6>() else { return Err(ParseError::Incomplete(6)) };
+    if h[..2] != [0x11, 0] {
+        return Err(Malformed::new(0, "PPPoE has version 1, type 1, and code 0 in a session").into());
+    }
+    let len = usize::from(u16::from_be_bytes([h[4], h[5]]));
+    let rest = after(payload, 6)?;
+    // Beyond the length lies Ethernet's padding.
+    let rest = Payload { bytes: &rest.bytes[..rest.bytes.len().min(len)], wire_len: len.min(rest.wire_len) };
+    ppp(Tunnel::Pppoe, rest)
+}
+
+fn ppp(tunnel: Tunnel, payload: Payload<'_>) -> Result<Inner<'_>, ParseError> {
+    let mut cur = Cursor::new(payload.bytes);
+    if payload.bytes.starts_with(&[0xff, 0x03]) {
+        cur.skip(2)?;
+    }
+    // An odd first byte is all of a number that was shortened (RFC 1661, 6.5).
+    let first = u16::from(cur.u8()?);
+    let protocol = if first & 1 == 1 { first } else { first << 8 | u16::from(cur.u8()?) };
+    let next = match protocol {
+        0x0021 => NextHeader::EtherType(ETHER_TYPE_IPV4),
+        0x0057 => NextHeader::EtherType(ETHER_TYPE_IPV6),
+        0x0281 | 0x0283 => NextHeader::EtherType(ETHER_TYPE_MPLS[0]),
+        other => NextHeader::Ppp(other),
+    };
+    Ok(Inner { tunnel, next, payload: after(payload, cur.at())? })
+}
+
+fn mpls(payload: Payload<'_>) -> Result<Inner<'_>, ParseError> {
+    let mut cur = Cursor::new(payload.bytes);
+    let mut labels = 0;
+    // A label's 24th bit says that it is the last one.
+    while cur.u32()? & 0x100 == 0 {
+        labels += 1;
+        if labels >= LABELS_MAX {
+            return Err(cur.malformed(4, "more than 16 MPLS labels"));
+        }
+    }
+    let rest = after(payload, cur.at())?;
+    let (ether_type, header_len) = below_labels(rest)?;
+    inner(Tunnel::Mpls, ether_type, rest, header_len)
+}
+
+/// What is below MPLS's labels, which do not say: its EtherType, and the length of a control word before it. IP
+/// packets begin with their version, control words with zero, channels with one (RFC 4928), and frames with any
+/// MAC address: what looks like a frame is one unless it is more certainly something else.
+fn below_labels(payload: Payload<'_>) -> Result<(u16, usize), ParseError> {
+    let bytes = payload.bytes;
+    let frame = is_ethernet(bytes);
+    Ok(match bytes.first().ok_or(ParseError::Incomplete(1))? >> 4 {
+        4 if !frame || is_ipv4(bytes) => (ETHER_TYPE_IPV4, 0),
+        6 if !frame => (ETHER_TYPE_IPV6, 0),
+        0 if bytes.get(4..).is_some_and(is_ethernet) || !frame => (ETHER_TYPE_ETHERNET, 4),
+        _ => (ETHER_TYPE_ETHERNET, 0),
+    })
+}
+
+/// Whether an IPv4 header is here whose checksum is right.
+fn is_ipv4(bytes: &[u8]) -> bool {
+    let Some(header) = bytes.first().and_then(|first| bytes.get(..usize::from(first & 0x0f) * 4)) else {
+        return false;
+    };
+    let words = header.chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
+    let sum: u32 = words.sum();
+    header.len() >= 20 && (sum & 0xffff) + (sum >> 16) == 0xffff
+}
+
+/// Whether a frame is here that carries what we know.
+fn is_ethernet(bytes: &[u8]) -> bool {
+    let Ok(found) = link::parse(LinkType::Ethernet, bytes) else { return false };
+    let version = bytes.get(found.header_len).map(|byte| byte >> 4);
+    match found.ether_type {
+        ETHER_TYPE_IPV4 => version == Some(4),
+        ETHER_TYPE_IPV6 => version == Some(6),
+        other => {
+            other == ETHER_TYPE_ARP || other == ETHER_TYPE_PPPOE_SESSION || ETHER_TYPE_MPLS.contains(&other)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is below labels is found out by its first bytes, whatever MAC address a frame begins with.
+    #[test]
+    fn below_labels() {
+        let frame = |first: u8, ether_type: u16, rest: &[u8]| {
+            let mut bytes = vec![first, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
+            bytes.extend(ether_type.to_be_bytes());
+            bytes.extend(rest);
+            bytes
+        };
+        let check = |bytes: &[u8], expected| {
+            let payload = Payload { bytes, wire_len: bytes.len() };
+            assert_eq!(super::below_labels(payload), Ok(expected), "{bytes:02x?}");
+        };
+        let ipv4 = [0x45, 0, 0, 20, 0, 0, 0x40, 0, 64, 6, 0xb6, 0xe4, 192, 0, 2, 1, 192, 0, 2, 2, 0, 0, 0, 0];
+        assert!(is_ipv4(&ipv4));
+        for first in [0x00, 0x02, 0x10, 0x45, 0x4a, 0x60, 0xfe] {
+            check(&frame(first, ETHER_TYPE_IPV4, &ipv4), (ETHER_TYPE_ETHERNET, 0));
+            check(&frame(first, ETHER_TYPE_ARP, &ipv4), (ETHER_TYPE_ETHERNET, 0));
+            let with_word = [&[0; 4][..], &frame(first, ETHER_TYPE_IPV4, &ipv4)].concat();
+            check(&with_word, (ETHER_TYPE_ETHERNET, 4));
+        }
+        check(&ipv4, (ETHER_TYPE_IPV4, 0));
+        check(&[0x60; 60], (ETHER_TYPE_IPV6, 0));
+    }
+
+    /// Labels, options and lengths that lead out of the packet are complaints, and no header is taken for short.
+    #[test]
+    fn what_contradicts_itself() {
+        let whole = |bytes: &'static [u8]| Payload { bytes, wire_len: bytes.len() };
+        let mpls = NextHeader::EtherType(0x8847);
+        assert!(matches!(open_frame(mpls, whole(&[0; 100])), Err(ParseError::Malformed(_))));
+        assert!(matches!(open_frame(mpls, whole(&[0; 8])), Err(ParseError::Incomplete(_))));
+        assert!(matches!(open_ip(47, whole(&[0x40, 0, 8, 0])), Err(ParseError::Malformed(_))));
+        assert!(matches!(open_ip(47, whole(&[0, 2, 8, 0])), Err(ParseError::Malformed(_))));
+        assert!(matches!(open_ip(47, whole(&[0x30, 0, 8, 0, 0, 0])), Err(ParseError::Malformed(_))));
+        assert_eq!(open_ip(6, whole(&[])), Ok(None));
+        // Options of 252 bytes in a datagram of 8; a datagram that is no VXLAN.
+        assert_eq!(open_udp(6081, whole(&[0x3f, 0, 0x65, 0x58, 0, 0, 0, 0])), None);
+        assert_eq!(open_udp(4789, whole(&[0; 64])), None);
+        assert_eq!(open_udp(2049, whole(&[8; 64])), None);
+    }
+}
