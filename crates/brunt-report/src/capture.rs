@@ -255,11 +255,21 @@ fn operations(report: &Report) -> Option<Section> {
     section.prose(
         "Latency runs from the call's first packet to the reply's, as seen where the capture was made.",
     );
+    if let Some(text) = error_of(rows.iter().map(|row| &row.latency)) {
+        section.prose(text);
+    }
     Some(section)
 }
 
+/// How far the percentiles of these are off, for readers; `None` when there are none.
+fn error_of<'a>(latencies: impl Iterator<Item = &'a LatencyRow>) -> Option<String> {
+    let percent = latencies.map(|latency| latency.error_percent).fold(0.0, f64::max);
+    (percent > 0.0)
+        .then(|| format!("Percentiles are at most {percent} % off; means and the slowest are exact."))
+}
+
 fn latencies(latency: &LatencyRow, known: bool) -> [Cell; 6] {
-    let LatencyRow { mean_ns, p50_ns, p90_ns, p99_ns, p999_ns, max_ns } = *latency;
+    let LatencyRow { mean_ns, p50_ns, p90_ns, p99_ns, p999_ns, max_ns, .. } = *latency;
     [mean_ns, p50_ns, p90_ns, p99_ns, p999_ns, max_ns]
         .map(|ns| if known { Cell::number(Unit::Micros.show(ns as f64 / 1e3)) } else { Cell::Empty })
 }
@@ -353,6 +363,9 @@ fn ranking(title: &str, ranking: &Ranking) -> Option<Section> {
     });
     let caption = format!("The heaviest {}", ranking.top.len());
     section.table(PageTable::new(caption, &columns, rows).folded());
+    if let Some(text) = error_of(ranking.top.iter().filter_map(|row| row.latency.as_ref())) {
+        section.prose(text);
+    }
     Some(section)
 }
 

@@ -67,7 +67,7 @@ pub struct OperationRow {
 }
 
 /// A distribution in nanoseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct LatencyRow {
     pub mean_ns: u64,
@@ -76,6 +76,10 @@ pub struct LatencyRow {
     pub p99_ns: u64,
     pub p999_ns: u64,
     pub max_ns: u64,
+    /// How far `p50_ns` to `p999_ns` are off at the most: 0.1 for operations, more for files and clients. Mean and
+    /// maximum are exact.
+    #[serde(default)]
+    pub error_percent: f64,
 }
 
 /// Reads and writes.

@@ -4,7 +4,7 @@
 use brunt_wire::net::IpAddress;
 
 use super::hot::HotLoad;
-use super::{Analysis, Latency};
+use super::{Analysis, OperationLatency};
 use crate::ledger::Ledger;
 use crate::operation::{FileKey, Sink};
 use crate::pipeline::Pipeline;
@@ -24,7 +24,7 @@ pub struct OperationGlance {
     /// Bytes of file data.
     pub bytes: u64,
     /// How long it took.
-    pub latency: Latency,
+    pub latency: OperationLatency,
 }
 
 /// Counters since the start of a capture.

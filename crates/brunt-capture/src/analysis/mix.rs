@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Latency;
+use super::OperationLatency;
 use super::analyse::{Analyse, Noted};
 use super::event::OperationEvent;
 use crate::operation::OperationKind;
@@ -19,7 +19,7 @@ pub struct OperationFigures {
     /// Bytes of file data.
     pub bytes: u64,
     /// How long they took.
-    pub latency: Latency,
+    pub latency: OperationLatency,
 }
 
 /// All operations.

@@ -1,8 +1,8 @@
 //! Operations of which some take far longer than the usual one.
 
 use super::Rule;
-use crate::analysis::Analysis;
 use crate::analysis::report::{Finding, time};
+use crate::analysis::{Analysis, Quantiles};
 use crate::ledger::Ledger;
 
 /// The rule.

@@ -17,14 +17,14 @@ use super::mix::{Mix, OperationFigures};
 use super::not_understood::{Amount, NotUnderstood};
 use super::profile::{Profile, Transfers};
 use super::rates::{RateInterval, Rates};
-use super::{Analysis, Latency, findings};
+use super::{Analysis, Latency, Quantiles, findings};
 use crate::ledger::Ledger;
 use crate::operation::FileKey;
 
 /// Entries of each ranking.
 const RANKED: usize = 25;
 
-fn latency_row(latency: &Latency) -> LatencyRow {
+fn latency_row<L: Quantiles>(latency: &L) -> LatencyRow {
     if latency.count() == 0 {
         return LatencyRow::default();
     }
@@ -35,6 +35,7 @@ fn latency_row(latency: &Latency) -> LatencyRow {
         p99_ns: latency.quantile_ns(0.99),
         p999_ns: latency.quantile_ns(0.999),
         max_ns: latency.max_ns(),
+        error_percent: L::ERROR_PERCENT,
     }
 }
 

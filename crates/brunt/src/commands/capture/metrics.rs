@@ -8,6 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use brunt_capture::analysis::Quantiles;
+
 use super::watch::Picture;
 use crate::cli::Failure;
 
@@ -164,9 +166,9 @@ fn operations(page: &mut Page, picture: &Picture) {
     page.metric(name, "histogram", "From the call's first byte to the reply's.");
     for operation in &glance.operations {
         let (label, latency) = (format!("operation=\"{}\"", operation.name), &operation.latency);
-        for octave in OCTAVES.step_by(2) {
+        let below = latency.counts_below(OCTAVES.step_by(2).map(|octave| 1024 << octave));
+        for (octave, below) in OCTAVES.step_by(2).zip(below) {
             let bound = f64::from(1u32 << octave) * 1.024e-6;
-            let below = latency.count_below(octave);
             let _ = writeln!(page.0, "{name}_bucket{{{label},le=\"{bound}\"}} {below}");
         }
         let _ = writeln!(page.0, "{name}_bucket{{{label},le=\"+Inf\"}} {}", latency.count());

@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use brunt_capture::analysis::HotLoad;
+use brunt_capture::analysis::{HotLoad, Quantiles};
 use brunt_core::units::format_size;
 use ratatui::DefaultTerminal;
 use ratatui::Frame;

@@ -1,0 +1,101 @@
+//! How long a kind of operation took, in the histogram that results of runs have: percentiles at most 0.1 % too
+//! long. Kept by kind of operation, of which there are some dozens at the most; files and clients, of which there
+//! are thousands, have a [`Latency`](super::Latency) of a 300th of the size.
+
+use brunt_core::{Histogram, Nanos};
+use serde::{Deserialize, Serialize};
+
+use super::latency::Quantiles;
+
+/// A distribution of latencies. Takes 270 KiB from the first one on.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct OperationLatency(Option<Box<Histogram>>);
+
+impl OperationLatency {
+    /// Adds one.
+    #[inline]
+    pub fn record(&mut self, ns: u64) {
+        match &mut self.0 {
+            Some(histogram) => histogram.record(Nanos(ns)),
+            None => self.begin(ns),
+        }
+    }
+
+    #[cold]
+    fn begin(&mut self, ns: u64) {
+        self.0.insert(Box::default()).record(Nanos(ns));
+    }
+
+    /// Adds another's.
+    pub fn merge(&mut self, other: &OperationLatency) {
+        if let Some(other) = &other.0 {
+            self.0.get_or_insert_default().merge(other);
+        }
+    }
+
+    /// How many were shorter than each of `limits`, which ascend and are powers of two, in nanoseconds.
+    pub fn counts_below(&self, limits: impl IntoIterator<Item = u64>) -> Vec<u64> {
+        let mut buckets = self.0.iter().flat_map(|histogram| histogram.buckets()).peekable();
+        let mut below = 0;
+        let count = |limit: u64| {
+            // Buckets end at powers of two, so that none is on both sides.
+            while let Some((_, count)) = buckets.next_if(|(high, _)| high.0 < limit) {
+                below += count;
+            }
+            below
+        };
+        limits.into_iter().map(count).collect()
+    }
+}
+
+impl Quantiles for OperationLatency {
+    const ERROR_PERCENT: f64 = 0.1;
+
+    fn count(&self) -> u64 {
+        self.0.as_ref().map_or(0, |histogram| histogram.count())
+    }
+
+    fn sum_ns(&self) -> u64 {
+        self.0.as_ref().map_or(0, |histogram| histogram.sum_nanos().try_into().unwrap_or(u64::MAX))
+    }
+
+    fn max_ns(&self) -> u64 {
+        self.0.as_ref().and_then(|histogram| histogram.max()).map_or(0, |max| max.0)
+    }
+
+    fn quantile_ns(&self, q: f64) -> u64 {
+        let percentile = self.0.as_ref().and_then(|histogram| histogram.percentile(100.0 * q));
+        percentile.map_or(0, |nanos| nanos.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of requests of which one in ten is slow, every quantile is a time that a request had, to 0.1 %: that of the
+    /// quick ones up to 90 %, that of the slow ones beyond.
+    #[test]
+    fn quantiles_across_a_gap() {
+        let (mut whole, mut halves) =
+            (OperationLatency::default(), [(); 2].map(|()| OperationLatency::default()));
+        assert_eq!((whole.count(), whole.quantile_ns(0.5), whole.max_ns()), (0, 0, 0));
+        for i in 0..10_000u64 {
+            let ns = if i % 10 == 7 { 9_731_113 } else { 106_411 };
+            whole.record(ns);
+            halves[usize::from(i % 3 == 0)].record(ns);
+        }
+        let [mut merged, second] = halves;
+        merged.merge(&second);
+        for latency in [&whole, &merged] {
+            for (q, exact) in [(0.01, 106_411), (0.5, 106_411), (0.9, 106_411), (0.901, 9_731_113)] {
+                let found = latency.quantile_ns(q);
+                assert!(found >= exact && found as f64 <= exact as f64 * 1.001, "{q}: {found}");
+            }
+            assert_eq!((latency.count(), latency.max_ns()), (10_000, 9_731_113));
+            assert_eq!(latency.sum_ns(), 9000 * 106_411 + 1000 * 9_731_113);
+            let octaves = [16, 17, 23, 24].map(|octave| 1 << octave);
+            assert_eq!(latency.counts_below(octaves), [0, 9000, 9000, 10_000]);
+        }
+    }
+}
