@@ -24,11 +24,23 @@ pub enum SourceError {
         /// What it said.
         source: io::Error,
     },
-    /// The file is no capture, or is damaged.
-    #[error("{path} is not a readable capture: {reason}; pcap, pcapng, and both in gzip or zstd are read")]
+    /// The file is no capture.
+    #[error(
+        "{path} is not a readable capture: {reason}; pcap, pcapng and snoop are read, also in gzip, zstd or xz"
+    )]
+    NoCapture {
+        /// The file.
+        path: String,
+        /// What is wrong and where.
+        reason: Damage,
+    },
+    /// The file is a capture, and damaged: what comes before the damage was read.
+    #[error("{path} cannot be read beyond its packet {packets}: {reason}")]
     Damaged {
         /// The file.
         path: String,
+        /// How many packets were read.
+        packets: u64,
         /// What is wrong and where.
         reason: Damage,
     },
@@ -49,8 +61,8 @@ pub enum Damage {
     /// What is there is no capture.
     #[error(transparent)]
     Malformed(Malformed),
-    /// It cannot be unpacked.
-    #[error(transparent)]
+    /// It cannot be unpacked to its end: it was cut, or other bytes are in it than were written.
+    #[error("what it is packed in is cut or damaged ({0})")]
     Packed(io::Error),
 }
 
@@ -114,6 +126,8 @@ pub struct FileSource {
     used: usize,
     done: bool,
     cut_bytes: usize,
+    /// Packets that were listed before this batch.
+    packets: u64,
 }
 
 impl FileSource {
@@ -144,7 +158,7 @@ impl FileSource {
             _ => Box::new(whole),
         };
         let format = PacketFile::new();
-        Ok(FileSource { path, input, format, filled: 0, used: 0, done: false, cut_bytes: 0 })
+        Ok(FileSource { path, input, format, filled: 0, used: 0, done: false, cut_bytes: 0, packets: 0 })
     }
 
     /// Bytes after the last whole packet: the file was cut while it was written.
@@ -203,11 +217,21 @@ impl FileSource {
                         0 => Damage::Empty,
                         bytes => Damage::CutInHeader { bytes },
                     };
-                    return Err(SourceError::Damaged { path: self.path.clone(), reason });
+                    return Err(self.damage(reason));
                 }
             }
         }
+        self.packets += packets.len() as u64;
         Ok(!packets.is_empty())
+    }
+
+    /// Why there is no more: the file is none, or ends here.
+    fn damage(&self, reason: Damage) -> SourceError {
+        let path = self.path.clone();
+        match self.packets {
+            0 => SourceError::NoCapture { path, reason },
+            packets => SourceError::Damaged { path, packets, reason },
+        }
     }
 
     /// Reads until so many bytes are there, or the end: not until the buffer is full, since a pipe may be slow, and
@@ -223,16 +247,13 @@ impl FileSource {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(source) => {
                     self.done = true;
-                    let path = self.path.clone();
                     return Err(match source.kind() {
                         // Decompressors report damage so.
                         io::ErrorKind::InvalidData
                         | io::ErrorKind::InvalidInput
                         | io::ErrorKind::UnexpectedEof
-                        | io::ErrorKind::Other => {
-                            SourceError::Damaged { path, reason: Damage::Packed(source) }
-                        }
-                        _ => SourceError::Io { path, source },
+                        | io::ErrorKind::Other => self.damage(Damage::Packed(source)),
+                        _ => SourceError::Io { path: self.path.clone(), source },
                     });
                 }
             }
@@ -270,8 +291,8 @@ impl FileSource {
                 }
                 Err(malformed) => {
                     self.done = true;
-                    let reason = Damage::Malformed(malformed);
-                    return Err(SourceError::Damaged { path: self.path.clone(), reason });
+                    self.packets += packets.len() as u64;
+                    return Err(self.damage(Damage::Malformed(malformed)));
                 }
             }
         }
@@ -292,10 +313,10 @@ mod tests {
     fn ends_before_it_begins() {
         let header: &[u8; 24] = b"\xd4\xc3\xb2\xa1\x02\x00\x04\x00\0\0\0\0\0\0\0\0\0\0\x04\x00\x01\0\0\0";
         assert!(matches!(fill(header), Ok(false)));
-        assert!(matches!(fill(b""), Err(SourceError::Damaged { reason: Damage::Empty, .. })));
+        assert!(matches!(fill(b""), Err(SourceError::NoCapture { reason: Damage::Empty, .. })));
         for end in 1..header.len() {
             let error = fill(&header[..end]).expect_err("cut");
-            let SourceError::Damaged { reason: Damage::CutInHeader { bytes }, .. } = &error else {
+            let SourceError::NoCapture { reason: Damage::CutInHeader { bytes }, .. } = &error else {
                 panic!("{error}")
             };
             assert_eq!(*bytes, end);

@@ -34,13 +34,21 @@ pub enum LakeError {
         /// The table's folder.
         path: PathBuf,
     },
-    /// Not a Parquet file, or not one of this table.
+    /// Not one of this table, or of another version.
     #[error("{}: cannot be read as a part of table {table}: {what}", path.display())]
     Malformed {
         /// The file.
         path: PathBuf,
         /// The table.
         table: &'static str,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// A file that is no whole Parquet file: cut, or with other bytes than were written.
+    #[error("{}: damaged: {what}", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
         /// What is wrong with it.
         what: String,
     },
@@ -60,6 +68,11 @@ impl LakeError {
     pub(crate) fn io(path: &Path) -> impl FnOnce(io::Error) -> LakeError {
         let path = path.to_path_buf();
         |source| LakeError::Io { path, source }
+    }
+
+    /// Whether one file is all that cannot be read, so that a reader can go on with the others.
+    pub fn is_of_one_part(&self) -> bool {
+        matches!(self, LakeError::Damaged { .. })
     }
 
     /// Whether room was all that was missing, so that the writer can go on once there is some.

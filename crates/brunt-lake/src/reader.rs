@@ -3,7 +3,8 @@
 //!
 //! The rule: a column that an older writer did not know is null where the table lets it be, and an
 //! error otherwise; columns that this reader does not know are passed over. So whoever needs a few
-//! columns of many describes a table of the same name with just those.
+//! columns of many describes a table of the same name with just those. A damaged part is left out and noted: one bad
+//! file does not take the others with it, and whoever reads has to say which it was.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -77,16 +78,21 @@ pub fn parts(root: &Path, table: &Table) -> Result<Vec<PartFile>, LakeError> {
     Ok(parts)
 }
 
-/// Calls `each` with every row of a table, in batches.
+/// Calls `each` with every row of a table, in batches. Returns the complaints about parts that are damaged and were
+/// left out, or were read up to the damage.
 ///
 /// # Errors
 /// As [`TableReader::next_batch`].
-pub fn read_table(root: &Path, table: &'static Table, mut each: impl FnMut(&Batch)) -> Result<(), LakeError> {
+pub fn read_table(
+    root: &Path,
+    table: &'static Table,
+    mut each: impl FnMut(&Batch),
+) -> Result<Vec<LakeError>, LakeError> {
     let mut reader = TableReader::open(root, table)?;
     while let Some(batch) = reader.next_batch()? {
         each(batch);
     }
-    Ok(())
+    Ok(reader.damaged)
 }
 
 /// A table on its way from disk.
@@ -96,6 +102,7 @@ pub struct TableReader {
     part: Option<Part>,
     batch: Batch,
     texts: Vec<ByteArray>,
+    damaged: Vec<LakeError>,
 }
 
 /// The part under way.
@@ -129,44 +136,73 @@ impl TableReader {
 
     fn of_parts(parts: Vec<PartFile>, table: &'static Table) -> Result<TableReader, LakeError> {
         let parts = parts.into_iter().map(|part| part.path).collect();
-        Ok(TableReader { table, parts, part: None, batch: Batch::new(table), texts: Vec::new() })
+        let batch = Batch::new(table);
+        Ok(TableReader { table, parts, part: None, batch, texts: Vec::new(), damaged: Vec::new() })
     }
 
-    /// The next rows, at most [`BATCH_ROWS_MAX`]; `None` after the last ones.
+    /// The complaints about parts that were left out until now, or were read up to the damage.
+    pub fn damaged(&self) -> &[LakeError] {
+        &self.damaged
+    }
+
+    /// What [`TableReader::next_batch`] gave last.
+    pub fn batch(&self) -> &Batch {
+        &self.batch
+    }
+
+    /// The next rows, at most [`BATCH_ROWS_MAX`]; `None` after the last ones. A damaged part ends where the damage
+    /// is found, and is noted.
     ///
     /// # Errors
-    /// A part cannot be read, or is not one of this table.
+    /// A part cannot be opened, or is not one of this table.
     pub fn next_batch(&mut self) -> Result<Option<&Batch>, LakeError> {
         loop {
-            let Some(part) = &mut self.part else {
-                let Some(path) = self.parts.pop_front() else { return Ok(None) };
-                self.part = Some(Part::open(path, self.table)?);
-                continue;
-            };
-            if part.left > 0 {
-                let rows = part.left.min(BATCH_ROWS_MAX as u64) as usize;
-                self.batch.clear();
-                let columns = self.table.columns.iter().zip(&mut part.columns);
-                for (cells, (column, reader)) in self.batch.cells_mut().iter_mut().zip(columns) {
-                    fill(cells, reader.as_mut(), rows, &mut self.texts)
-                        .map_err(|error| malformed(&part.path, self.table, error))?;
-                    cells.complete(rows, column.nullable);
-                }
-                self.batch.end_rows();
-                part.left -= rows as u64;
-                return Ok(Some(&self.batch));
+            if self.part.is_none() && self.parts.is_empty() {
+                return Ok(None);
             }
+            match self.step() {
+                Ok(true) => return Ok(Some(&self.batch)),
+                Ok(false) => {}
+                Err(error) if error.is_of_one_part() => {
+                    self.part = None;
+                    self.damaged.push(error);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Goes on to the next batch, group or part; whether a batch is there now.
+    fn step(&mut self) -> Result<bool, LakeError> {
+        let Some(part) = &mut self.part else {
+            let Some(path) = self.parts.pop_front() else { return Ok(false) };
+            self.part = Some(Part::open(path, self.table)?);
+            return Ok(false);
+        };
+        if part.left == 0 {
             if !part.next_group(self.table)? {
                 self.part = None;
             }
+            return Ok(false);
         }
+        let rows = part.left.min(BATCH_ROWS_MAX as u64) as usize;
+        self.batch.clear();
+        let columns = self.table.columns.iter().zip(&mut part.columns);
+        for (cells, (column, reader)) in self.batch.cells_mut().iter_mut().zip(columns) {
+            fill(cells, reader.as_mut(), rows, &mut self.texts)
+                .map_err(|error| damaged(&part.path, error))?;
+            cells.complete(rows, column.nullable);
+        }
+        self.batch.end_rows();
+        part.left -= rows as u64;
+        Ok(true)
     }
 }
 
 impl Part {
     fn open(path: PathBuf, table: &'static Table) -> Result<Part, LakeError> {
         let file = File::open(&path).map_err(LakeError::io(&path))?;
-        let file = SerializedFileReader::new(file).map_err(|error| malformed(&path, table, error))?;
+        let file = SerializedFileReader::new(file).map_err(|error| damaged(&path, error))?;
         let metadata = file.metadata().file_metadata();
         let named = metadata.key_value_metadata().into_iter().flatten().find(|pair| pair.key == TABLE_KEY);
         if named.is_none_or(|pair| pair.value.as_deref() != Some(table.name)) {
@@ -195,7 +231,7 @@ impl Part {
         if self.group == self.file.num_row_groups() {
             return Ok(false);
         }
-        let wrong = |error: ParquetError| malformed(&self.path, table, error);
+        let wrong = |error: ParquetError| damaged(&self.path, error);
         let group = self.file.get_row_group(self.group).map_err(wrong)?;
         // The library would panic.
         let columns = group.metadata().columns();
@@ -207,7 +243,7 @@ impl Part {
             ]
         });
         if places.into_iter().any(i64::is_negative) {
-            return Err(malformed(&self.path, table, "a column before the file's beginning"));
+            return Err(damaged(&self.path, "a column before the file's beginning"));
         }
         let schema = self.file.metadata().file_metadata().schema_descr();
         self.columns.clear();
@@ -216,10 +252,14 @@ impl Part {
             self.columns.push(index.map(|index| group.get_column_reader(index)).transpose().map_err(wrong)?);
         }
         self.left = u64::try_from(group.metadata().num_rows())
-            .map_err(|_| malformed(&self.path, table, "a negative number of rows"))?;
+            .map_err(|_| damaged(&self.path, "a negative number of rows"))?;
         self.group += 1;
         Ok(true)
     }
+}
+
+fn damaged(path: &Path, what: impl ToString) -> LakeError {
+    LakeError::Damaged { path: path.to_path_buf(), what: what.to_string() }
 }
 
 fn malformed(path: &Path, table: &'static Table, what: impl ToString) -> LakeError {
@@ -336,9 +376,9 @@ mod tests {
         assert_eq!(parts(folder.path(), &missing).unwrap(), Vec::<PartFile>::new());
     }
 
-    /// A damaged file is an error or other values, never a panic.
+    /// A damaged file is noted, is not one of this table, or gives other values; it never panics.
     #[test]
-    fn damage_is_an_error() {
+    fn damage_is_noted() {
         let folder = table();
         let part = folder.path().join("t/part-000000.parquet");
         let whole = std::fs::read(&part).unwrap();
@@ -348,9 +388,33 @@ mod tests {
             flipped[at] ^= 1 << (at % 8);
             for damaged in [&whole[..at], &flipped[..]] {
                 std::fs::write(&part, damaged).unwrap();
-                refused += usize::from(read_table(folder.path(), &OLD, |_| ()).is_err());
+                refused +=
+                    usize::from(read_table(folder.path(), &OLD, |_| ()).is_ok_and(|bad| bad.is_empty()));
             }
         }
-        assert!(refused > whole.len(), "{refused}");
+        assert!(refused < whole.len(), "{refused} of {} were taken for good", 2 * whole.len());
+    }
+
+    /// One bad part of three costs its own rows only, and is named.
+    #[test]
+    fn others_are_read() {
+        let folder = TempDir::new().unwrap();
+        let mut writer = TableWriter::create(folder.path(), &OLD, WriterOptions::default()).unwrap();
+        for part in 0..3 {
+            (0..100).for_each(|a| writer.rows().row().int(100 * part + a).text("some text").end());
+            writer.rotate().unwrap();
+        }
+        let parts = parts(folder.path(), &OLD).unwrap();
+        assert_eq!(parts.len(), 3);
+        let bytes = std::fs::read(&parts[1].path).unwrap();
+        for bad in [&bytes[..bytes.len() / 2], &bytes[..3], b"", b"nonsense of some length"] {
+            std::fs::write(&parts[1].path, bad).unwrap();
+            let mut rows = Vec::new();
+            let damaged =
+                read_table(folder.path(), &OLD, |batch| rows.extend_from_slice(batch.ints("a"))).unwrap();
+            assert!(rows.into_iter().eq((0..100).chain(200..300)));
+            assert_eq!(damaged.len(), 1);
+            assert!(damaged[0].to_string().contains("t/part-000001.parquet: damaged"), "{}", damaged[0]);
+        }
     }
 }

@@ -62,7 +62,10 @@ fn wrong_files() {
     std::fs::write(&file, "this is no capture, it is a letter").unwrap();
     let output = brunt(&["analyze", file.to_str().unwrap()], Stdio::null());
     assert_eq!(output.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("neither a pcap nor a pcapng"), "{output:?}");
+    assert!(
+        String::from_utf8_lossy(&output.stderr).contains("neither a pcap, a pcapng nor a snoop"),
+        "{output:?}"
+    );
     let output = brunt(&["analyze", folder.path().join("absent").to_str().unwrap()], Stdio::null());
     assert_eq!(output.status.code(), Some(2));
     let whole = std::fs::read(capture()).unwrap();

@@ -1,6 +1,6 @@
 //! A stored trace through the analyses: `brunt analyze DIR`. Rows become the events that the packets
 //! were, in their order, so that the same findings come out. The one rule: what a trace does not
-//! have any more (parts deleted to save room, rows lost) is told, not made up.
+//! have any more (parts deleted to save room, rows lost, parts that are damaged) is reported, not made up.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::IpAddr;
@@ -50,6 +50,27 @@ pub struct Replayed {
     pub ledger: Ledger,
     /// What cannot be known from this trace, in sentences.
     pub notes: Vec<String>,
+    /// Damaged parts, which were left out from the damage on, each named.
+    pub damaged: Vec<String>,
+}
+
+/// The trace that is read, and what is found to be damaged on the way.
+struct Source<'a> {
+    folder: &'a Path,
+    damaged: BTreeSet<String>,
+}
+
+impl Source<'_> {
+    fn note(&mut self, damaged: &[LakeError]) {
+        self.damaged.extend(damaged.iter().map(LakeError::to_string));
+    }
+
+    /// All rows of a table.
+    fn read(&mut self, table: &'static Table, each: impl FnMut(&Batch)) -> Result<(), ReplayError> {
+        let damaged = read_table(self.folder, table, each)?;
+        self.note(&damaged);
+        Ok(())
+    }
 }
 
 /// Some columns of a table: what is not named is not read.
@@ -97,7 +118,8 @@ pub fn replay(folder: &Path) -> Result<Replayed, ReplayError> {
         return Err(ReplayError::NoTrace(folder.display().to_string()));
     }
     let (mut version, mut anonymous, mut program) = (tables::VERSION, false, String::new());
-    read_table(folder, &tables::NOTES, |batch| {
+    let mut source = Source { folder, damaged: BTreeSet::new() };
+    source.read(&tables::NOTES, |batch| {
         version = batch.ints("version").first().copied().unwrap_or(version);
         anonymous = batch.bools("anonymous").first().copied().unwrap_or(false);
         program = batch.texts("program").next().unwrap_or_default().to_string();
@@ -109,25 +131,34 @@ pub fn replay(folder: &Path) -> Result<Replayed, ReplayError> {
     if anonymous {
         notes.push("names, addresses and ids are pseudonyms".into());
     }
-    let ledger = statistics(folder)?;
+    let ledger = statistics(&mut source)?;
     if ledger.trace_rows_lost > 0 {
         notes.push(format!("{} rows found no room when the trace was written", ledger.trace_rows_lost));
     }
-    let flows = flows(folder)?;
+    let flows = flows(&mut source)?;
     // As when they were captured: what a pipeline saw is looked at alone, then all is added.
     let mut all: Option<Analysis> = None;
     for pipeline in pipelines(folder)? {
         let mut analysis = Analysis::new();
-        packets(folder, pipeline, &mut analysis)?;
-        operations(folder, pipeline, &flows, &mut analysis)?;
-        checksums(folder, pipeline, &mut analysis)?;
+        packets(&mut source, pipeline, &mut analysis)?;
+        operations(&mut source, pipeline, &flows, &mut analysis)?;
+        checksums(&mut source, pipeline, &mut analysis)?;
         analysis.settle();
         match &mut all {
             Some(all) => all.merge(analysis),
             None => all = Some(analysis),
         }
     }
-    Ok(Replayed { analysis: all.unwrap_or_default(), ledger, notes })
+    let damaged: Vec<String> = source.damaged.into_iter().collect();
+    if !damaged.is_empty() {
+        let count = match damaged.len() {
+            1 => "one part of the trace is".to_string(),
+            count => format!("{count} parts of the trace are"),
+        };
+        notes.push(format!("{count} damaged and left out; the ledger still counts what was in it"));
+        notes.extend(damaged.iter().cloned());
+    }
+    Ok(Replayed { analysis: all.unwrap_or_default(), ledger, notes, damaged })
 }
 
 /// The pipelines that wrote the trace, by the series of their parts.
@@ -161,9 +192,9 @@ fn missing_parts(folder: &Path) -> Result<Vec<String>, ReplayError> {
 }
 
 /// The capture's last word on what was seen and lost: each row counts all pipelines, whoever wrote it.
-fn statistics(folder: &Path) -> Result<Ledger, ReplayError> {
+fn statistics(source: &mut Source<'_>) -> Result<Ledger, ReplayError> {
     let (mut last, mut ledger) = ((i64::MIN, 0), Ledger::default());
-    read_table(folder, &tables::STATISTICS, |batch| {
+    source.read(&tables::STATISTICS, |batch| {
         let (times, packets) = (batch.ints("time"), batch.ints("packets"));
         let columns = &tables::STATISTICS.columns[1..];
         for (row, key) in times.iter().copied().zip(packets.iter().copied()).enumerate() {
@@ -177,8 +208,8 @@ fn statistics(folder: &Path) -> Result<Ledger, ReplayError> {
     Ok(ledger)
 }
 
-fn packets(folder: &Path, pipeline: u16, analysis: &mut Analysis) -> Result<(), ReplayError> {
-    let mut reader = TableReader::open_series(folder, &PACKETS, pipeline)?;
+fn packets(source: &mut Source<'_>, pipeline: u16, analysis: &mut Analysis) -> Result<(), ReplayError> {
+    let mut reader = TableReader::open_series(source.folder, &PACKETS, pipeline)?;
     while let Some(batch) = reader.next_batch()? {
         for (time, bytes) in batch.ints("time").iter().zip(batch.ints("wire_bytes")) {
             analysis.feed_packet(*time as u64, *bytes as u32);
@@ -189,11 +220,12 @@ fn packets(folder: &Path, pipeline: u16, analysis: &mut Analysis) -> Result<(), 
             }
         }
     }
+    source.note(reader.damaged());
     Ok(())
 }
 
-fn checksums(folder: &Path, pipeline: u16, analysis: &mut Analysis) -> Result<(), ReplayError> {
-    let mut reader = TableReader::open_series(folder, &tables::CHECKSUMS, pipeline)?;
+fn checksums(source: &mut Source<'_>, pipeline: u16, analysis: &mut Analysis) -> Result<(), ReplayError> {
+    let mut reader = TableReader::open_series(source.folder, &tables::CHECKSUMS, pipeline)?;
     while let Some(batch) = reader.next_batch()? {
         let (files, offsets, sums) = (batch.ints("file"), batch.ints("offset_bytes"), batch.ints("sum"));
         for (row, write) in batch.bools("write").iter().enumerate() {
@@ -206,13 +238,14 @@ fn checksums(folder: &Path, pipeline: u16, analysis: &mut Analysis) -> Result<()
             });
         }
     }
+    source.note(reader.damaged());
     Ok(())
 }
 
 /// Client and server of each flow of calls.
-fn flows(folder: &Path) -> Result<HashMap<i64, [IpAddress; 2]>, ReplayError> {
+fn flows(source: &mut Source<'_>) -> Result<HashMap<i64, [IpAddress; 2]>, ReplayError> {
     let mut flows = HashMap::new();
-    read_table(folder, &tables::FLOWS, |batch| {
+    source.read(&tables::FLOWS, |batch| {
         let ends = batch.texts("source").zip(batch.texts("destination"));
         for (flow, (source, destination)) in batch.ints("flow").iter().zip(ends) {
             flows.insert(*flow, [address(source), address(destination)]);
@@ -365,18 +398,26 @@ fn events<'b>(
 }
 
 fn operations(
-    folder: &Path,
+    source: &mut Source<'_>,
     pipeline: u16,
     flows: &HashMap<i64, [IpAddress; 2]>,
     analysis: &mut Analysis,
 ) -> Result<(), ReplayError> {
-    let known = Known::all();
+    let (known, folder) = (Known::all(), source.folder);
     let mut beside_names = Beside::open(folder, pipeline, &NAMES, take_names)?;
     let mut beside_entries = Beside::open(folder, pipeline, &ENTRIES, take_entries)?;
     let first = reader::parts(folder, &OPERATIONS)?.into_iter().find(|part| part.series == pipeline);
     let mut begins_late = first.is_some_and(|part| part.number > 0);
     let mut reader = TableReader::open_series(folder, &OPERATIONS, pipeline)?;
-    while let Some(batch) = reader.next_batch()? {
+    let mut damaged = 0;
+    loop {
+        if reader.next_batch()?.is_none() {
+            break;
+        }
+        // Rows of calls in a part that was left out come next otherwise.
+        begins_late |= reader.damaged().len() > damaged;
+        damaged = reader.damaged().len();
+        let batch = reader.batch();
         if std::mem::take(&mut begins_late) {
             let oldest = batch.ints("record_id").iter().copied().min().unwrap_or(0);
             beside_names.skip_before(oldest)?;
@@ -393,6 +434,9 @@ fn operations(
             }
             analysis.settle_if_full();
         }
+    }
+    for reader in [&reader, &beside_names.reader, &beside_entries.reader] {
+        source.note(reader.damaged());
     }
     Ok(())
 }

@@ -18,6 +18,8 @@ use crate::thin::{Map, Thin};
 pub struct Details {
     /// Why something is not here: a sentence.
     pub missing: Option<String>,
+    /// Damaged parts of tables, which were left out from the damage on.
+    pub damaged: Vec<String>,
     /// Host, kernel, processors: word and text.
     pub environment: Vec<(String, String)>,
     /// Response times of each point's complete runs together, by the point's index.
@@ -123,21 +125,31 @@ impl Details {
         let places = timeline::places(chosen.len());
         let runs = chosen.iter().map(|(_, run)| (run.order, RunDetails::new(places)));
         let mut details = Details { runs: runs.collect(), ..Details::default() };
-        if let Err(error) = details.fill(folder, summary) {
+        let mut damaged = Vec::new();
+        if let Err(error) = details.fill(folder, summary, &mut damaged) {
             details.missing = Some(format!("A table could not be read: {error}."));
         } else if details.runs.values().all(|run| run.line.pushed() == 0) {
             details.missing = Some("The result has no table of intervals.".into());
         }
+        details.damaged = damaged.iter().map(LakeError::to_string).collect();
         details
     }
 
-    fn fill(&mut self, folder: &Path, summary: &Summary) -> Result<(), LakeError> {
-        self.read_environment(folder)?;
+    /// Reads all tables; parts that are damaged are left out and noted.
+    fn fill(
+        &mut self,
+        folder: &Path,
+        summary: &Summary,
+        damaged: &mut Vec<LakeError>,
+    ) -> Result<(), LakeError> {
+        damaged.extend(self.read_environment(folder)?);
         let trials: HashMap<i64, i64> =
             all_runs(summary).map(|(_, run)| (i64::from(run.order), i64::from(run.trial))).collect();
-        let origins = self.read_intervals(folder, &trials)?;
-        self.read_histograms(folder, summary, &trials, &origins)?;
-        self.read_probes(folder, &origins)
+        let (origins, bad) = self.read_intervals(folder, &trials)?;
+        damaged.extend(bad);
+        damaged.extend(self.read_histograms(folder, summary, &trials, &origins)?);
+        damaged.extend(self.read_probes(folder, &origins)?);
+        Ok(())
     }
 
     /// Fills the time lines; when measuring began in each run, since its workers started.
@@ -145,9 +157,9 @@ impl Details {
         &mut self,
         folder: &Path,
         trials: &HashMap<i64, i64>,
-    ) -> Result<HashMap<i64, i64>, LakeError> {
+    ) -> Result<(HashMap<i64, i64>, Vec<LakeError>), LakeError> {
         let mut origins: HashMap<i64, i64> = HashMap::new();
-        read_table(folder, &intervals::TABLE, |batch| {
+        let damaged = read_table(folder, &intervals::TABLE, |batch| {
             let int = |column: &'static str| batch.ints(column);
             let (runs, trial, start, end) = (int("run"), int("trial"), int("start_ns"), int("end_ns"));
             let (completed, retries) = (int("completed"), int("retries"));
@@ -175,7 +187,7 @@ impl Details {
                 });
             }
         })?;
-        Ok(origins)
+        Ok((origins, damaged))
     }
 
     /// Fills the maps, and the distributions of those points that the page shows.
@@ -185,7 +197,7 @@ impl Details {
         summary: &Summary,
         trials: &HashMap<i64, i64>,
         origins: &HashMap<i64, i64>,
-    ) -> Result<(), LakeError> {
+    ) -> Result<Vec<LakeError>, LakeError> {
         let complete = all_runs(summary).filter(|(_, run)| run.is_complete());
         let points: HashMap<i64, usize> = complete
             .filter(|(point, _)| *point < distribution::POINTS_MAX)
@@ -217,7 +229,11 @@ impl Details {
         })
     }
 
-    fn read_probes(&mut self, folder: &Path, origins: &HashMap<i64, i64>) -> Result<(), LakeError> {
+    fn read_probes(
+        &mut self,
+        folder: &Path,
+        origins: &HashMap<i64, i64>,
+    ) -> Result<Vec<LakeError>, LakeError> {
         read_table(folder, &probes::TABLE, |batch| {
             let (runs, start, end) = (batch.ints("run"), batch.ints("start_ns"), batch.ints("end_ns"));
             let values = batch.floats("value");
@@ -243,14 +259,14 @@ impl Details {
         })
     }
 
-    fn read_environment(&mut self, folder: &Path) -> Result<(), LakeError> {
+    fn read_environment(&mut self, folder: &Path) -> Result<Vec<LakeError>, LakeError> {
         let mut known: Vec<(String, String, String)> = Vec::new();
-        read_table(folder, &environment::TABLE, |batch| {
+        let damaged = read_table(folder, &environment::TABLE, |batch| {
             let rows = batch.texts("subject").zip(batch.texts("key")).zip(batch.texts("value"));
             known.extend(rows.map(|((subject, key), value)| (subject.into(), key.into(), value.into())));
         })?;
         self.environment = told(&known);
-        Ok(())
+        Ok(damaged)
     }
 }
 

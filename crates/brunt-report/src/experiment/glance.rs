@@ -25,8 +25,15 @@ pub(super) fn glance(summary: &Summary, points: &Points<'_>, details: &Details) 
     Glance {
         facts: facts(summary, details),
         cards: cards(summary, points),
-        notices: notices(summary, points),
+        notices: damaged(details).chain(notices(summary, points)).collect(),
     }
+}
+
+/// Parts of tables that the charts are without.
+fn damaged(details: &Details) -> impl Iterator<Item = Notice> {
+    let which = details.damaged.join("; ");
+    let text = format!("Left out of charts and tables below: {which}. The figures of runs do not need it.");
+    (!details.damaged.is_empty()).then(|| Notice::new(Tone::Bad, text)).into_iter()
 }
 
 /// Runs that went to their end.

@@ -1,5 +1,7 @@
 //! The classic file: a 24-byte header, then 16 bytes before each packet
-//! (draft-ietf-opsawg-pcap). Used by [`super::PacketFile`] only.
+//! (draft-ietf-opsawg-pcap). Used by [`super::PacketFile`] only. Some programs wrote longer packet headers, partly
+//! under the same magic number; which ones is in Wireshark's `wiretap/libpcap.c`. The one rule: a file whose second
+//! packet shows that its headers are longer is read as it is, or refused by its name, and never read wrong.
 
 use super::{CapturedPacket, LinkType, PACKET_BYTES_MAX, PacketStep, u16_at, u32_at};
 use crate::Malformed;
@@ -7,6 +9,20 @@ use crate::Malformed;
 pub(super) const FILE_HEADER_BYTES: usize = 24;
 const VERSION_MAJOR: u16 = 2;
 const PACKET_HEADER_BYTES: usize = 16;
+/// What the modified format (0xa1b2cd34) adds to a packet's header: interface, protocol, kind. Its first edition had
+/// the processors, too.
+const MODIFIED_EXTRA: usize = 8;
+const MODIFIED_FIRST_EXTRA: usize = 12;
+/// What others add under the usual number: to a header, in bytes, and what to say.
+const REFUSED: [(usize, &str); 2] = [
+    (4, "this is a Nokia pcap file: `editcap -F pcap` makes one that is read here"),
+    (
+        MODIFIED_EXTRA,
+        "this is a pcap file of Red Hat 6.1's libpcap: `editcap -F pcap` makes one that is read here",
+    ),
+];
+/// From one packet to the next in a file that makes sense, up or down: a year.
+const SECONDS_APART_MAX: u32 = 366 * 86_400;
 
 #[derive(Clone, Debug)]
 pub(super) struct Classic {
@@ -14,25 +30,33 @@ pub(super) struct Classic {
     /// Nanoseconds in one unit of the second time field.
     fraction_ns: u64,
     link: LinkType,
+    /// Bytes between a packet's header and its data.
+    extra: usize,
+    /// Whether the second packet has yet to show how long headers are, and the first one's seconds.
+    unsettled: bool,
+    first_seconds: u32,
     /// Bytes of file already walked over, so that a complaint has its place.
     at: usize,
 }
 
 impl Classic {
     pub(super) fn open(header: &[u8; FILE_HEADER_BYTES]) -> Result<Classic, Malformed> {
-        let (big_endian, fraction_ns) = match u32_at(header, 0, false) {
-            0xa1b2_c3d4 => (false, 1000),
-            0xd4c3_b2a1 => (true, 1000),
-            0xa1b2_3c4d => (false, 1),
-            0x4d3c_b2a1 => (true, 1),
-            _ => return Err(Malformed::new(0, "neither a pcap nor a pcapng file")),
+        let (big_endian, fraction_ns, extra) = match u32_at(header, 0, false) {
+            0xa1b2_c3d4 => (false, 1000, 0),
+            0xd4c3_b2a1 => (true, 1000, 0),
+            0xa1b2_3c4d => (false, 1, 0),
+            0x4d3c_b2a1 => (true, 1, 0),
+            0xa1b2_cd34 => (false, 1000, MODIFIED_EXTRA),
+            0x34cd_b2a1 => (true, 1000, MODIFIED_EXTRA),
+            _ => return Err(Malformed::new(0, "neither a pcap, a pcapng nor a snoop file")),
         };
         if u16_at(header, 4, big_endian) != VERSION_MAJOR {
             return Err(Malformed::new(4, "a pcap file is not of version 2"));
         }
         // The upper bits may hold the length of a frame check sequence.
         let link = LinkType::from_number(u32_at(header, 20, big_endian) & 0x0fff_ffff);
-        Ok(Classic { big_endian, fraction_ns, link, at: FILE_HEADER_BYTES })
+        let (unsettled, first_seconds) = (true, 0);
+        Ok(Classic { big_endian, fraction_ns, link, extra, unsettled, first_seconds, at: FILE_HEADER_BYTES })
     }
 
     #[inline]
@@ -40,13 +64,17 @@ impl Classic {
         let Some(header) = buffer.first_chunk::<PACKET_HEADER_BYTES>() else {
             return Ok(PacketStep::Incomplete(PACKET_HEADER_BYTES));
         };
+        if self.unsettled {
+            self.look_closer(buffer)?;
+        }
         let field = |at| u32_at(header, at, self.big_endian);
         let captured = field(8);
         if captured > PACKET_BYTES_MAX {
             return Err(Malformed::new(self.at + 8, "a packet claims more than 1 MiB"));
         }
-        let end = PACKET_HEADER_BYTES + captured as usize;
-        let Some(bytes) = buffer.get(PACKET_HEADER_BYTES..end) else {
+        let header_len = PACKET_HEADER_BYTES + self.extra;
+        let end = header_len + captured as usize;
+        let Some(bytes) = buffer.get(header_len..end) else {
             return Ok(PacketStep::Incomplete(end));
         };
         self.at += end;
@@ -56,5 +84,51 @@ impl Classic {
             end,
             CapturedPacket { time_ns, wire_len, interface: 0, link: self.link, bytes },
         ))
+    }
+
+    /// At the first packet and, when that is all there is yet, at the second: whether headers are as long as they are
+    /// said to be.
+    #[cold]
+    fn look_closer(&mut self, buffer: &[u8]) -> Result<(), Malformed> {
+        if self.at > FILE_HEADER_BYTES {
+            // What the first packet's data began too early by, this header comes too late by.
+            self.unsettled = false;
+            return self.judge(buffer);
+        }
+        self.first_seconds = u32_at(buffer, 0, self.big_endian);
+        let next = PACKET_HEADER_BYTES + self.extra + u32_at(buffer, 8, self.big_endian) as usize;
+        let Some(rest) = buffer.get(next..) else { return Ok(()) };
+        self.unsettled = rest.len() < PACKET_HEADER_BYTES + MODIFIED_EXTRA;
+        if self.extra == MODIFIED_EXTRA
+            && self.is_header(Some(rest)) == Some(false)
+            && self.is_header(rest.get(MODIFIED_FIRST_EXTRA - MODIFIED_EXTRA..)) == Some(true)
+        {
+            self.extra = MODIFIED_FIRST_EXTRA;
+            return Ok(());
+        }
+        self.judge(rest)
+    }
+
+    /// Judges what should begin with the second packet's header.
+    fn judge(&self, rest: &[u8]) -> Result<(), Malformed> {
+        if self.extra > 0 || self.is_header(Some(rest)) != Some(false) {
+            return Ok(());
+        }
+        match REFUSED.iter().find(|(more, _)| self.is_header(rest.get(*more..)) == Some(true)) {
+            Some((_, name)) => Err(Malformed::new(self.at, name)),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether this may be a packet's header; `None` when too little is at hand to tell.
+    fn is_header(&self, bytes: Option<&[u8]>) -> Option<bool> {
+        let header = bytes?.first_chunk::<PACKET_HEADER_BYTES>()?;
+        let field = |at| u32_at(header, at, self.big_endian);
+        Some(
+            field(0).abs_diff(self.first_seconds) <= SECONDS_APART_MAX
+                && u64::from(field(4)) * self.fraction_ns < 1_000_000_000
+                && field(8) <= PACKET_BYTES_MAX
+                && field(8) <= field(12),
+        )
     }
 }

@@ -1,9 +1,10 @@
-//! Packet files: classic pcap and pcapng, either byte order, one packet at a time out of a
+//! Packet files: classic pcap and pcapng, either byte order, and snoop, one packet at a time out of a
 //! buffer that the caller fills. Called by the file source of the capture pipeline. The one
 //! rule: nothing is kept of the buffer; a step that needs more bytes says how many.
 
 mod classic;
 mod ng;
+mod snoop;
 
 use crate::Malformed;
 
@@ -95,6 +96,7 @@ enum Format {
     Unknown,
     Classic(classic::Classic),
     Ng(ng::Ng),
+    Snoop(snoop::Snoop),
 }
 
 impl PacketFile {
@@ -117,6 +119,7 @@ impl PacketFile {
         match &mut self.format {
             Format::Classic(classic) => classic.next(buffer),
             Format::Ng(ng) => ng.next(buffer),
+            Format::Snoop(snoop) => snoop.next(buffer),
             Format::Unknown => self.open(buffer),
         }
     }
@@ -129,6 +132,16 @@ impl PacketFile {
             let step = ng.next(buffer)?;
             self.format = Format::Ng(ng);
             return Ok(step);
+        }
+        if *magic == snoop::MAGIC[..4] {
+            let Some(header) = buffer.first_chunk::<{ snoop::FILE_HEADER_BYTES }>() else {
+                return Ok(PacketStep::Incomplete(snoop::FILE_HEADER_BYTES));
+            };
+            if header[..8] != snoop::MAGIC {
+                return Err(Malformed::new(0, "neither a pcap, a pcapng nor a snoop file"));
+            }
+            self.format = Format::Snoop(snoop::Snoop::open(header)?);
+            return Ok(PacketStep::Skip(snoop::FILE_HEADER_BYTES));
         }
         let Some(header) = buffer.first_chunk::<{ classic::FILE_HEADER_BYTES }>() else {
             return Ok(PacketStep::Incomplete(classic::FILE_HEADER_BYTES));

@@ -49,6 +49,70 @@ fn classic_files() {
     check(classic(true, 0xa1b2_3c4d), 10_000_000_007);
 }
 
+/// A classic file of three packets whose headers are `extra` bytes longer than usual.
+fn with_longer_headers(big: bool, magic: u32, extra: usize) -> Vec<u8> {
+    let mut file = words(big, &[magic, if big { 0x0002_0004 } else { 0x0004_0002 }, 0, 0, 65535, 1]);
+    for second in 0..3 {
+        file.extend(words(big, &[1_627_318_357 + second, 999_999, 60, 60]));
+        file.extend(vec![0xee; extra]);
+        file.extend([second as u8; 60]);
+    }
+    file
+}
+
+/// The modified format is read in both of its editions; those that hide under the usual number are refused by their
+/// names, before a packet is read wrong or, where nothing more was at hand, right after.
+#[test]
+fn longer_headers() {
+    for big in [false, true] {
+        for extra in [8, 12] {
+            let file = with_longer_headers(big, 0xa1b2_cd34, extra);
+            let (packets, end) = walk(&file);
+            assert_eq!((packets.len(), end), (3, Ok(0)), "{extra}");
+            for (index, (time_ns, _, _, bytes)) in packets.iter().enumerate() {
+                assert_eq!(bytes, &[index as u8; 60]);
+                assert_eq!(*time_ns, (1_627_318_357 + index as u64) * 1_000_000_000 + 999_999_000);
+            }
+        }
+        for (extra, name) in [(4, "Nokia"), (8, "Red Hat 6.1")] {
+            let file = with_longer_headers(big, 0xa1b2_c3d4, extra);
+            let (packets, end) = walk(&file);
+            assert!(packets.is_empty() && end.unwrap_err().what.contains(name));
+            let mut slow = PacketFile::new();
+            assert_eq!(slow.next(&file), Ok(PacketStep::Skip(24)));
+            let Ok(PacketStep::Packet(used, _)) = slow.next(&file[24..100]) else { panic!() };
+            assert!(slow.next(&file[24 + used..]).unwrap_err().what.contains(name));
+        }
+        // Times that make no sense are no reason to refuse a file.
+        let mut file = with_longer_headers(big, 0xa1b2_c3d4, 0);
+        file[24 + 76..][..8].copy_from_slice(&[0xff; 8]);
+        assert_eq!(walk(&file).0.len(), 3);
+    }
+}
+
+fn snoop() -> Vec<u8> {
+    let mut file = b"snoop\0\0\0".to_vec();
+    file.extend(words(true, &[2, 4]));
+    for second in 0..2 {
+        file.extend(words(true, &[1500, 5, 24 + 8, 0, 1000 + second, 7]));
+        file.extend([1, 2, 3, 4, 5, 0, 0, 0]);
+    }
+    file
+}
+
+/// Snoop files; other links and versions are refused.
+#[test]
+fn snoop_files() {
+    let (packets, end) = walk(&snoop());
+    assert_eq!((packets.len(), end), (2, Ok(0)));
+    assert_eq!(packets[1], (1_001_000_007_000, 1500, LinkType::Ethernet, vec![1, 2, 3, 4, 5]));
+    for (at, offset) in [(11, 8), (15, 12), (7, 0), (16 + 11, 16 + 8)] {
+        let mut file = snoop();
+        file[at] = 5;
+        assert_eq!(walk(&file).1.unwrap_err().offset, offset);
+    }
+}
+
 fn ng(big: bool) -> Vec<u8> {
     let version = if big { 1 << 16 } else { 1 };
     let mut file = words(big, &[SECTION, 28, 0x1a2b_3c4d, version, u32::MAX, u32::MAX, 28]);
@@ -84,7 +148,8 @@ fn pcapng_files() {
 /// A file cut at any byte gives the packets before the cut and asks for more.
 #[test]
 fn cut_anywhere() {
-    for file in [classic(false, 0xa1b2_c3d4), ng(true), ng(false)] {
+    let modified = with_longer_headers(true, 0xa1b2_cd34, 12);
+    for file in [classic(false, 0xa1b2_c3d4), ng(true), ng(false), snoop(), modified] {
         for end in 0..file.len() {
             let (_, result) = walk(&file[..end]);
             assert!(result.is_ok(), "cut at {end}: {result:?}");

@@ -274,7 +274,7 @@ pub fn analyze(folder: &Path, html: Option<&Path>, output: &Output) -> Done {
     if let Some(html) = html {
         super::analyze::write_page(&report, folder, replayed.notes, html, output)?;
     }
-    print(&report, Vec::new(), output)
+    print(&report, vec![("damaged_parts", replayed.damaged.into())], output)
 }
 
 pub(super) fn print(report: &Report, extra: Extra, output: &Output) -> Done {
