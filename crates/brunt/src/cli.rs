@@ -172,6 +172,8 @@ fn end_if_closed(result: io::Result<()>) {
 /// The whole command line's definition: help, completions and man pages all come from here.
 pub fn definition() -> clap::Command {
     let mut root = clap::Command::new("brunt")
+        // What the usage says, whatever the program's file is called.
+        .bin_name("brunt")
         .version(env!("CARGO_PKG_VERSION"))
         .about("Measures how storage performs under real workloads and real faults")
         .subcommand_required(true)
@@ -288,6 +290,61 @@ mod tests {
                 assert!(parsed.is_ok(), "{example}: {}", parsed.unwrap_err());
             }
         }
+    }
+
+    /// All help has one form: a sentence without its full stop in lists, a paragraph of its own below it in long help,
+    /// and examples with what each does in lower case.
+    #[test]
+    fn help_has_one_form() {
+        let subcommands = |command: &clap::Command| command.get_subcommands().cloned().collect::<Vec<_>>();
+        for top in COMMANDS {
+            let defined = (top.define)();
+            for command in subcommands(&defined).into_iter().chain([defined]) {
+                let name = command.get_name();
+                let about = command.get_about().unwrap_or_else(|| panic!("{name} has no help")).to_string();
+                assert!(
+                    about.len() <= 100 && !about.ends_with('.') && !about.contains(". "),
+                    "{name}: {about}"
+                );
+                let long = command.get_long_about().map(ToString::to_string);
+                if let Some(long) = long.filter(|long| *long != about) {
+                    assert!(long.starts_with(&format!("{about}\n\n")), "{name}: {long}");
+                    assert!(long.ends_with('.'), "{name}: {long}");
+                }
+            }
+            for (_, purpose) in top.examples {
+                assert!(!purpose.ends_with('.'), "{}: {purpose}", top.name);
+                let shouts = |word: &str| word.chars().all(|one| !one.is_lowercase());
+                let first = purpose.split(' ').next().unwrap_or_default();
+                assert!(!first.starts_with(char::is_uppercase) || shouts(first), "{}: {purpose}", top.name);
+            }
+        }
+    }
+
+    /// Devices are listed once, and commands that take their URLs say where.
+    #[test]
+    fn devices_are_listed_once() {
+        let help = |words: &[&str]| definition().try_get_matches_from(words).unwrap_err().to_string();
+        let list = brunt_block::table::help(brunt_iscsi::BACKENDS);
+        let of_devices = help(&["brunt", "help", "devices"]);
+        for line in list.lines().map(str::trim).filter(|line| line.len() < 80) {
+            assert!(of_devices.contains(line), "{line} is not in {of_devices}");
+        }
+        for command in ["run", "io", "target"] {
+            let text = help(&["brunt", command, "--help"]);
+            assert!(text.contains("'brunt help devices'") && !text.contains("null:1GiB\n"), "{text}");
+        }
+    }
+
+    /// The usage has the program's name, not its file's.
+    #[test]
+    fn usage_names_the_program() {
+        for words in [&["/opt/brunt-1.0.bin", "--help"][..], &["x", "io", "read"], &["x", "capture"]] {
+            let text = definition().try_get_matches_from(words).unwrap_err().to_string();
+            assert!(text.contains("Usage: brunt"), "{text}");
+        }
+        let text = definition().try_get_matches_from(["brunt", "capture"]).unwrap_err().to_string();
+        assert!(text.contains("--read <FILE>") && text.contains("--interface <INTERFACE>"), "{text}");
     }
 
     /// Each subcommand has an example in its help, and it parses.

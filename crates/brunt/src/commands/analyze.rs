@@ -12,7 +12,7 @@ use brunt_report::capture::{self, Source};
 use super::record::{KeepArgs, Keeper, Kind};
 use crate::cli::{Done, Failure, Output};
 
-/// Report on the NFS traffic in a capture: rates, latencies, hot files, findings.
+/// Report on the NFS traffic in a capture: rates, latencies, hot files, findings
 #[derive(clap::Args)]
 pub struct Analyze {
     /// Capture file (pcap or pcapng; plain, gzip or zstd), `-` for standard input, or the folder of a trace saved by

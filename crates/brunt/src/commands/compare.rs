@@ -10,11 +10,13 @@ use serde_json::json;
 use super::Subcommand;
 use crate::cli::{Done, Failure, Output};
 
-/// Compare two results: the change of each metric with its confidence interval, and a verdict Each metric is better,
-/// worse, same (within the margin) or inconclusive; runs are the samples. "Better" and "worse" come from Welch's
-/// t-test of the ratio, with variances moderated across points and Holm's correction over all metrics of all points;
-/// "same" comes from two one-sided tests. Fewer than four runs per side are always inconclusive. The column "sees" is
-/// the smallest change that would be detected with 80 % power. --json adds Mann-Whitney tests.
+/// Compare two results: the change of each metric with its confidence interval, and a verdict
+///
+/// Each metric is better, worse, same (within the margin) or inconclusive; runs are the samples. "Better" and
+/// "worse" come from Welch's t-test of the ratio, with variances moderated across points and Holm's correction over
+/// all metrics of all points; "same" comes from two one-sided tests. Fewer than four runs per side are always
+/// inconclusive. The column "sees" is the smallest change that would be detected with 80 % power. --json adds
+/// Mann-Whitney tests.
 #[derive(clap::Args)]
 pub struct Compare {
     /// Results folder of the baseline

@@ -4,7 +4,7 @@ use clap_complete::Shell;
 
 use crate::cli::{Done, Output, definition};
 
-/// Print a completion script for a shell.
+/// Print a completion script for a shell
 #[derive(clap::Args)]
 pub struct Completions {
     /// Which shell.

@@ -29,10 +29,11 @@ const END_TIME: Duration = Duration::from_secs(5);
 /// Names and values for the command's environment.
 type Variables = BTreeMap<String, String>;
 
-/// Run a command on a host of an experiment's lab, with the experiment's targets running Builds the hosts, links and
-/// targets of the file, but does not run its workloads. The command finds each target's URL in the environment
-/// variable BRUNT_TARGET_NAME (characters other than letters and digits become "_"). Exits with the command's status
-/// and removes the lab.
+/// Run a command on a host of an experiment's lab, with the experiment's targets running
+///
+/// Builds the hosts, links and targets of the file, but does not run its workloads. The command finds each target's
+/// URL in the environment variable BRUNT_TARGET_NAME (characters other than letters and digits become "_"). Exits
+/// with the command's status and removes the lab.
 #[derive(clap::Args)]
 pub struct Lab {
     /// Experiment file (TOML) with a [lab] section
@@ -51,8 +52,8 @@ pub struct Lab {
 impl super::Subcommand for Lab {
     const NAME: &'static str = "lab";
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
-        ("brunt lab lab-wan.toml -- sh -c 'ping -c 3 ${BRUNT_TARGET_ISCSI#*//}'", "What the link adds"),
-        ("brunt lab lab-wan.toml --on server --delay 20ms -- ip address", "Another host, and farther away"),
+        ("brunt lab lab-wan.toml -- sh -c 'ping -c 3 ${BRUNT_TARGET_ISCSI#*//}'", "what the link adds"),
+        ("brunt lab lab-wan.toml --on server --delay 20ms -- ip address", "another host, and farther away"),
     ];
 
     fn run(self, output: &Output) -> Done {

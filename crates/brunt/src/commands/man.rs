@@ -6,7 +6,7 @@ use clap_mangen::Man as Page;
 
 use crate::cli::{Done, Failure, Output, definition};
 
-/// Print brunt's manual page, or write one page per command to a folder.
+/// Print brunt's manual page, or write one page per command to a folder
 #[derive(clap::Args)]
 pub struct Man {
     /// Folder for brunt.1, brunt-io.1 and so on (created if missing) [default: print brunt.1].

@@ -8,6 +8,7 @@ mod capture;
 mod compare;
 mod completions;
 mod detach;
+mod devices;
 mod import_fio;
 mod io;
 mod lab;
@@ -33,6 +34,7 @@ pub const COMMANDS: &[Entry] = &[
     entry::<target::Target>(),
     entry::<sink::Sink>(),
     entry::<io::Io>(),
+    entry::<devices::Devices>(),
     entry::<run::Run>(),
     entry::<lab::Lab>(),
     entry::<report::Report>(),
@@ -54,8 +56,10 @@ pub trait Subcommand: Args {
     const NAME: &'static str;
     /// Command lines and what each is for; the help ends with them. A test parses every one.
     const EXAMPLES: &'static [(&'static str, &'static str)];
-    /// Whether its arguments are device URLs; if so, `--help` ends with the list of all devices and layers.
-    const NAMES_DEVICES: bool = false;
+    /// What `--help` ends with, behind the examples.
+    fn more_help() -> Option<String> {
+        None
+    }
     /// Runs the command. Prints through `output` only.
     fn run(self, output: &Output) -> Done;
 }
@@ -79,11 +83,10 @@ fn define<C: Subcommand>() -> clap::Command {
         examples += &format!("\n  # {purpose}\n  {line}");
     }
     let command = C::augment_args(clap::Command::new(C::NAME));
-    if C::NAMES_DEVICES {
-        let devices = brunt_block::table::help(brunt_iscsi::BACKENDS);
-        return command.after_long_help(format!("{examples}\n\n{devices}")).after_help(examples);
+    match C::more_help() {
+        Some(more) => command.after_long_help(format!("{examples}\n\n{more}")).after_help(examples),
+        None => command.after_help(examples),
     }
-    command.after_help(examples)
 }
 
 fn run<C: Subcommand>(matches: &ArgMatches, output: &Output) -> Done {

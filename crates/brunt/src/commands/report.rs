@@ -14,8 +14,10 @@ use crate::cli::{Done, Failure, Output};
 /// The page's name in a result's folder.
 pub const FILE_NAME: &str = "report.html";
 
-/// Write a result's report: one self-contained HTML page with charts and tables `brunt run` writes it into the
-/// results folder. This command writes it again, also for an experiment that was interrupted.
+/// Write a result's report: one self-contained HTML page with charts and tables
+///
+/// `brunt run` writes it into the results folder. This command writes it again, also for an experiment that was
+/// interrupted.
 #[derive(clap::Args)]
 pub struct Report {
     /// Results folder

@@ -67,7 +67,6 @@ enum OutputFormat {
 
 impl Subcommand for Run {
     const NAME: &'static str = "run";
-    const NAMES_DEVICES: bool = true;
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
         (
             "brunt run block-sizes.toml --check",
@@ -81,6 +80,10 @@ impl Subcommand for Run {
             "print results for tools that read fio's output",
         ),
     ];
+
+    fn more_help() -> Option<String> {
+        Some(super::devices::POINTER.to_string())
+    }
 
     // Long because it is one list of what is made ready, in the order in which each needs what came before.
     fn run(self, output: &Output) -> Done {

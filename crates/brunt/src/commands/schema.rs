@@ -4,8 +4,9 @@ use brunt_study::experiment::Experiment;
 
 use crate::cli::{Done, Failure, Output};
 
-/// Print the JSON Schema of experiment files, for editors With the schema, an editor completes keys, shows their
-/// descriptions and marks mistakes as you type.
+/// Print the JSON Schema of experiment files, for editors
+///
+/// With the schema, an editor completes keys, shows their descriptions and marks mistakes as you type.
 #[derive(clap::Args)]
 pub struct Schema {}
 

@@ -14,9 +14,10 @@ use crate::cli::{Done, Failure, Output};
 /// How often the command looks whether it was told to stop.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Serve the tcp device: discard writes and answer reads with zeros. Prints its address, serves until Ctrl-C or
-/// SIGTERM, then prints its counters. With tcp://ADDRESS as the device on the other host, this measures the network
-/// alone with transfers the size of block requests.
+/// Serve the tcp device: discard writes and answer reads with zeros
+///
+/// Prints its address, serves until Ctrl-C or SIGTERM, then prints its counters. With tcp://ADDRESS as the device
+/// on the other host, this measures the network alone with transfers the size of block requests.
 #[derive(clap::Args)]
 pub struct Sink {
     /// Address to listen on; port 0 picks a free port.

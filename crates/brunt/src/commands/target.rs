@@ -25,8 +25,10 @@ const LOOK: Duration = Duration::from_millis(50);
 /// How long initiators have to log out at the end.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Serve devices as an iSCSI target. Prints each portal's address on its own line, then serves until Ctrl-C or
-/// SIGTERM. It then asks its initiators to log out, closes all connections and prints its counters.
+/// Serve devices as an iSCSI target
+///
+/// Prints each portal's address on its own line, then serves until Ctrl-C or SIGTERM. It then asks its initiators
+/// to log out, closes all connections and prints its counters.
 #[derive(clap::Args)]
 pub struct Target {
     /// Device to serve; the first is LUN 0, the next LUN 1 and so on. A device URL (see below), then options after
@@ -107,7 +109,6 @@ impl Digest {
 
 impl super::Subcommand for Target {
     const NAME: &'static str = "target";
-    const NAMES_DEVICES: bool = true;
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
         (
             "brunt target --lun null:1TiB",
@@ -130,6 +131,10 @@ impl super::Subcommand for Target {
             "require CHAP from initiators on the network; secret.txt contains USER:SECRET",
         ),
     ];
+
+    fn more_help() -> Option<String> {
+        Some(super::devices::POINTER.to_string())
+    }
 
     fn run(self, output: &Output) -> Done {
         self.role.bind()?;

@@ -8,8 +8,10 @@ use brunt_trace::{FORMATS, Summarizer, TraceError, TraceInfo, TraceReader, forma
 use super::Subcommand;
 use crate::cli::{Done, Failure, Output};
 
-/// Inspect block traces Formats: blkreplay, vscsi1 and vscsi2 (CloudPhysics), spc (UMass), msr (MSR Cambridge),
-/// alibaba, tencent; plain, gzip or zstd. docs/block-traces.md describes each format and what it leaves unspecified.
+/// Inspect block traces
+///
+/// Formats: blkreplay, vscsi1 and vscsi2 (CloudPhysics), spc (UMass), msr (MSR Cambridge), alibaba, tencent; plain,
+/// gzip or zstd. docs/block-traces.md describes each format and what it leaves unspecified.
 #[derive(clap::Args)]
 pub struct Trace {
     #[command(subcommand)]

@@ -10,10 +10,11 @@ use super::Subcommand;
 use crate::cli::{Done, Failure, Output};
 use crate::devices;
 
-/// Check after a crash that no acknowledged write was lost A workload with verify = { journal = "FOLDER" } keeps a
-/// journal of its writes and their acknowledgements. This command reads every block in the journals and reports lost
-/// acknowledged writes separately from writes that were never acknowledged. Exit status 1 if an acknowledged write is
-/// lost.
+/// Check after a crash that no acknowledged write was lost
+///
+/// A workload with verify = { journal = "FOLDER" } keeps a journal of its writes and their acknowledgements. This
+/// command reads every block in the journals and reports lost acknowledged writes separately from writes that were
+/// never acknowledged. Exit status 1 if an acknowledged write is lost.
 #[derive(clap::Args)]
 pub struct Verify {
     /// Folder with the journals of one run (worker-0.journal, worker-1.journal, …)

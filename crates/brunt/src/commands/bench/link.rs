@@ -3,7 +3,9 @@
 use crate::cli::{Done, Output};
 use crate::commands::Subcommand;
 
-/// Accuracy and speed of the lab's links, against a bare veth pair Needs no root: the hosts are network namespaces.
+/// Accuracy and speed of the lab's links, against a bare veth pair
+///
+/// Needs no root: the hosts are network namespaces.
 #[derive(clap::Args)]
 pub struct Link {
     /// Runs of each speed measurement; the median is reported.

@@ -17,17 +17,12 @@ use super::record::{self, KeepArgs, Keeper, Kind};
 use crate::cli::{Done, Failure, Output};
 use watch::Watch;
 
-/// Reconstruct NFS traffic from packets, live or from a file, and report on it.
+/// Reconstruct NFS traffic from packets, live or from a file, and report on it
 #[derive(clap::Args)]
+#[command(group = clap::ArgGroup::new("packets").required(true).args(["read", "interfaces"]))]
 pub struct Capture {
     /// Read packets from this file (pcap or pcapng; plain, gzip or zstd); `-` reads standard input.
-    #[arg(
-        short = 'r',
-        long = "read",
-        value_name = "FILE",
-        conflicts_with = "interfaces",
-        required_unless_present = "interfaces"
-    )]
+    #[arg(short = 'r', long = "read", value_name = "FILE")]
     read: Option<PathBuf>,
 
     /// Capture on this interface. Can be repeated, for example for the two sides of a tap.

@@ -186,7 +186,6 @@ enum Checksum {
 
 impl super::Subcommand for Io {
     const NAME: &'static str = "io";
-    const NAMES_DEVICES: bool = true;
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
         ("brunt io info iscsi://127.0.0.1/iqn.2026-11.io.brunt:t0/0", "what is behind an iSCSI URL"),
         ("brunt io write memory:1GiB --bs 1M --depth 8", "how fast memory takes data"),
@@ -195,6 +194,10 @@ impl super::Subcommand for Io {
             "100,000 random reads of 4 KiB, 32 at a time",
         ),
     ];
+
+    fn more_help() -> Option<String> {
+        Some(super::devices::POINTER.to_string())
+    }
 
     fn run(self, output: &Output) -> Done {
         match self.action {
