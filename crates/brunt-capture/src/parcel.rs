@@ -8,8 +8,8 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
 use brunt_wire::net::{
-    Endpoint, Fragment, FragmentKey, Frame, Inner, IpPacket, IpPayload, Payload, TUNNELS_MAX, open_frame,
-    open_ip, open_udp, parse_frame, parse_transport,
+    Endpoint, Fragment, FragmentKey, Frame, IpPacket, IpPayload, Payload, TUNNELS_MAX, TunnelPayload,
+    open_frame, open_ip, open_udp, parse_frame, parse_transport,
 };
 use brunt_wire::pcap::CapturedPacket;
 use foldhash::fast::RandomState;
@@ -240,7 +240,7 @@ impl Router {
 
     /// The parser of what a tunnel holds, if it is IP.
     #[cold]
-    fn of_inner(&mut self, inner: &Inner<'_>, depth: usize, count: usize) -> Option<usize> {
+    fn of_inner(&mut self, inner: &TunnelPayload<'_>, depth: usize, count: usize) -> Option<usize> {
         if depth >= TUNNELS_MAX {
             return None;
         }

@@ -4,9 +4,9 @@
 
 use brunt_wire::ParseError;
 use brunt_wire::net::{
-    Endpoint, FragmentKey, Frame, Inner, IpPacket, IpPayload, NextHeader, PROTOCOL_TCP, Payload, PlainTcp,
-    TUNNELS_MAX, TcpSegment, UdpDatagram, open_frame, open_ip, open_udp, parse_frame, parse_plain_tcp,
-    parse_transport,
+    Endpoint, FragmentKey, Frame, IpPacket, IpPayload, NextHeader, PROTOCOL_TCP, Payload, PlainTcp,
+    TUNNELS_MAX, TcpSegment, TunnelPayload, UdpDatagram, open_frame, open_ip, open_udp, parse_frame,
+    parse_plain_tcp, parse_transport,
 };
 use brunt_wire::pcap::CapturedPacket;
 
@@ -228,7 +228,7 @@ impl<S: Sink> Pipeline<S> {
     }
 
     #[cold]
-    fn on_inner(&mut self, inner: &Inner<'_>, depth: usize, seen: &mut Packet) {
+    fn on_inner(&mut self, inner: &TunnelPayload<'_>, depth: usize, seen: &mut Packet) {
         let ledger = &mut self.stages.ledger;
         if depth >= TUNNELS_MAX {
             ledger.packets_tunneled_too_deep += 1;

@@ -14,7 +14,7 @@ pub use address::{Endpoint, IpAddress};
 pub use ip::{Fragment, FragmentKey, Payload};
 pub use next::NextHeader;
 pub use transport::{IpPayload, TcpFlags, TcpSegment, UdpDatagram, parse_transport};
-pub use tunnel::{Inner, TUNNELS_MAX, Tunnel, open_frame, open_ip, open_udp};
+pub use tunnel::{TUNNELS_MAX, Tunnel, TunnelPayload, open_frame, open_ip, open_udp};
 
 use transport::parse_tcp;
 

@@ -77,14 +77,14 @@ impl Tunnel {
 
 /// What a wrapping holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Inner<'a> {
+pub struct TunnelPayload<'a> {
     /// The wrapping that was taken off.
     pub tunnel: Tunnel,
     next: NextHeader,
     payload: Payload<'a>,
 }
 
-impl<'a> Inner<'a> {
+impl<'a> TunnelPayload<'a> {
     /// Reads it down to its IP payload, or to what is not understood or wrapped again.
     ///
     /// # Errors
@@ -114,15 +114,19 @@ fn inner<'a>(
     ether_type: u16,
     payload: Payload<'a>,
     header_len: usize,
-) -> Result<Inner<'a>, ParseError> {
-    Ok(Inner { tunnel, next: NextHeader::EtherType(ether_type), payload: after(payload, header_len)? })
+) -> Result<TunnelPayload<'a>, ParseError> {
+    Ok(TunnelPayload {
+        tunnel,
+        next: NextHeader::EtherType(ether_type),
+        payload: after(payload, header_len)?,
+    })
 }
 
 /// Takes off MPLS's labels or PPPoE's header; `None` when the frame is not wrapped.
 ///
 /// # Errors
 /// A header cut short or one that contradicts itself.
-pub fn open_frame(next: NextHeader, payload: Payload<'_>) -> Result<Option<Inner<'_>>, ParseError> {
+pub fn open_frame(next: NextHeader, payload: Payload<'_>) -> Result<Option<TunnelPayload<'_>>, ParseError> {
     match next {
         NextHeader::EtherType(ether_type) if ETHER_TYPE_MPLS.contains(&ether_type) => mpls(payload).map(Some),
         NextHeader::EtherType(ETHER_TYPE_PPPOE_SESSION) => pppoe(payload).map(Some),
@@ -135,7 +139,7 @@ pub fn open_frame(next: NextHeader, payload: Payload<'_>) -> Result<Option<Inner
 ///
 /// # Errors
 /// A header cut short or one that contradicts itself.
-pub fn open_ip(protocol: u8, payload: Payload<'_>) -> Result<Option<Inner<'_>>, ParseError> {
+pub fn open_ip(protocol: u8, payload: Payload<'_>) -> Result<Option<TunnelPayload<'_>>, ParseError> {
     match protocol {
         GRE => gre(payload).map(Some),
         IP_IN_IP => inner(Tunnel::IpInIp, ETHER_TYPE_IPV4, payload, 0).map(Some),
@@ -147,7 +151,7 @@ pub fn open_ip(protocol: u8, payload: Payload<'_>) -> Result<Option<Inner<'_>>, 
 
 /// Takes off VXLAN, GENEVE or MPLS in a datagram to `port`; `None` when it holds none of them: whoever uses these
 /// ports for something else is left alone.
-pub fn open_udp(port: u16, payload: Payload<'_>) -> Option<Inner<'_>> {
+pub fn open_udp(port: u16, payload: Payload<'_>) -> Option<TunnelPayload<'_>> {
     match port {
         GENEVE_PORT => geneve(payload).ok().flatten(),
         MPLS_PORT => mpls(payload).ok(),
@@ -156,7 +160,7 @@ pub fn open_udp(port: u16, payload: Payload<'_>) -> Option<Inner<'_>> {
     }
 }
 
-fn vxlan(payload: Payload<'_>) -> Result<Option<Inner<'_>>, ParseError> {
+fn vxlan(payload: Payload<'_>) -> Result<Option<TunnelPayload<'_>>, ParseError> {
     let Some(h) = payload.bytes.first_chunk::<8>() else { return Err(ParseError::Incomplete(8)) };
     // The flag that says that there is a network's number. Others belong to extensions that keep the form.
     if h[0] & 0x08 == 0 {
@@ -165,7 +169,7 @@ fn vxlan(payload: Payload<'_>) -> Result<Option<Inner<'_>>, ParseError> {
     inner(Tunnel::Vxlan, ETHER_TYPE_ETHERNET, payload, 8).map(Some)
 }
 
-fn geneve(payload: Payload<'_>) -> Result<Option<Inner<'_>>, ParseError> {
+fn geneve(payload: Payload<'_>) -> Result<Option<TunnelPayload<'_>>, ParseError> {
     let Some(h) = payload.bytes.first_chunk::<8>() else { return Err(ParseError::Incomplete(8)) };
     // Version 0; the options' length counts in fours.
     if h[0] >> 6 != 0 {
@@ -175,7 +179,7 @@ fn geneve(payload: Payload<'_>) -> Result<Option<Inner<'_>>, ParseError> {
     inner(Tunnel::Geneve, u16::from_be_bytes([h[2], h[3]]), payload, header_len).map(Some)
 }
 
-fn gre(payload: Payload<'_>) -> Result<Inner<'_>, ParseError> {
+fn gre(payload: Payload<'_>) -> Result<TunnelPayload<'_>, ParseError> {
     const CHECKSUM: u16 = 0x8000;
     const ROUTING: u16 = 0x4000;
     const KEY: u16 = 0x2000;
@@ -206,7 +210,7 @@ fn gre(payload: Payload<'_>) -> Result<Inner<'_>, ParseError> {
     }
 }
 
-fn erspan_iii(payload: Payload<'_>) -> Result<Inner<'_>, ParseError> {
+fn erspan_iii(payload: Payload<'_>) -> Result<TunnelPayload<'_>, ParseError> {
     let Some(h) = payload.bytes.first_chunk::<12>() else { return Err(ParseError::Incomplete(12)) };
     // The last bit says whether a platform's header of 8 bytes follows.
     let header_len = 12 + usize::from(h[11] & 1) * 8;
@@ -221,7 +225,7 @@ fn erspan_iii(payload: Payload<'_>) -> Result<Inner<'_>, ParseError> {
     }
 }
 
-fn pppoe(payload: Payload<'_>) -> Result<Inner<'_>, ParseError> {
+fn pppoe(payload: Payload<'_>) -> Result<TunnelPayload<'_>, ParseError> {
     let Some(h) = payload.bytes.first_chunk::<6>() else { return Err(ParseError::Incomplete(6)) };
     if h[..2] != [0x11, 0] {
         return Err(Malformed::new(0, "PPPoE has version 1, type 1, and code 0 in a session").into());
@@ -233,7 +237,7 @@ fn pppoe(payload: Payload<'_>) -> Result<Inner<'_>, ParseError> {
     ppp(Tunnel::Pppoe, rest)
 }
 
-fn ppp(tunnel: Tunnel, payload: Payload<'_>) -> Result<Inner<'_>, ParseError> {
+fn ppp(tunnel: Tunnel, payload: Payload<'_>) -> Result<TunnelPayload<'_>, ParseError> {
     let mut cur = Cursor::new(payload.bytes);
     if payload.bytes.starts_with(&[0xff, 0x03]) {
         cur.skip(2)?;
@@ -247,10 +251,10 @@ fn ppp(tunnel: Tunnel, payload: Payload<'_>) -> Result<Inner<'_>, ParseError> {
         0x0281 | 0x0283 => NextHeader::EtherType(ETHER_TYPE_MPLS[0]),
         other => NextHeader::Ppp(other),
     };
-    Ok(Inner { tunnel, next, payload: after(payload, cur.at())? })
+    Ok(TunnelPayload { tunnel, next, payload: after(payload, cur.at())? })
 }
 
-fn mpls(payload: Payload<'_>) -> Result<Inner<'_>, ParseError> {
+fn mpls(payload: Payload<'_>) -> Result<TunnelPayload<'_>, ParseError> {
     let mut cur = Cursor::new(payload.bytes);
     let mut labels = 0;
     // A label's 24th bit says that it is the last one.

@@ -274,7 +274,8 @@ pub fn analyze(folder: &Path, html: Option<&Path>, output: &Output) -> Done {
     if let Some(html) = html {
         super::analyze::write_page(&report, folder, replayed.notes, html, output)?;
     }
-    print(&report, vec![("damaged_parts", replayed.damaged.into())], output)
+    let damaged = (!replayed.damaged.is_empty()).then(|| ("damaged_parts", replayed.damaged.into()));
+    print(&report, damaged.into_iter().collect(), output)
 }
 
 pub(super) fn print(report: &Report, extra: Extra, output: &Output) -> Done {

@@ -222,6 +222,11 @@ fn write_ledger(report: &Report, o: &mut String) {
         }
     }
     write_tunnels(report, o);
+    write_not_understood(report, o);
+}
+
+fn write_not_understood(report: &Report, o: &mut String) {
+    let l = &report.ledger;
     for row in report.not_understood.iter().take(PRINTED) {
         let _ = writeln!(
             o,
