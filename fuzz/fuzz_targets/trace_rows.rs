@@ -2,12 +2,12 @@
 //! is read or counted.
 #![no_main]
 
-use brunt_trace::{BlockRequest, DamagedRow, Devices, FORMATS, Format, Summarizer, detect};
+use brunt_trace::{BlockRequest, DamagedRow, Devices, FORMATS, Format, FormatOptions, Summarizer, detect};
 use libfuzzer_sys::fuzz_target;
 
 fn decode(format: &Format, bytes: &[u8], cut: usize) -> (Vec<BlockRequest>, Vec<DamagedRow>, Devices) {
     let (mut requests, mut damaged, mut devices) = (Vec::new(), Vec::new(), Devices::default());
-    let mut decoder = (format.decoder)();
+    let mut decoder = (format.decoder)(&FormatOptions::default());
     let used = decoder.decode(&bytes[..cut], false, &mut devices, &mut requests, &mut damaged);
     let rest = &bytes[used..];
     assert_eq!(decoder.decode(rest, true, &mut devices, &mut requests, &mut damaged), rest.len());

@@ -16,6 +16,7 @@ mod link;
 mod load;
 mod peers;
 mod sample;
+mod trace;
 
 pub use actors::ActorsBench;
 pub use capture::CaptureBench;
@@ -24,3 +25,4 @@ pub use error::{BenchError, BenchErrorKind, BenchResult};
 pub use iscsi::IscsiBench;
 pub use link::LinkBench;
 pub use load::LoadBench;
+pub use trace::TraceBench;

@@ -147,16 +147,9 @@ impl FileSource {
     ///
     /// # Errors
     /// The first bytes cannot be read, or a decompressor cannot be made.
-    pub fn from_reader(path: String, mut input: Box<dyn Read + Send>) -> Result<FileSource, SourceError> {
-        let io = |source| SourceError::Io { path: path.clone(), source };
-        let mut magic = Vec::with_capacity(4);
-        (&mut input).take(4).read_to_end(&mut magic).map_err(io)?;
-        let whole = io::Cursor::new(magic.clone()).chain(input);
-        let input: Box<dyn Read + Send> = match magic[..] {
-            [0x1f, 0x8b, ..] => Box::new(flate2::read::MultiGzDecoder::new(whole)),
-            [0x28, 0xb5, 0x2f, 0xfd] => Box::new(zstd::Decoder::new(whole).map_err(io)?),
-            _ => Box::new(whole),
-        };
+    pub fn from_reader(path: String, input: Box<dyn Read + Send>) -> Result<FileSource, SourceError> {
+        let unpacked = brunt_unpack::unpacked(input);
+        let input = unpacked.map_err(|source| SourceError::Io { path: path.clone(), source })?;
         let format = PacketFile::new();
         Ok(FileSource { path, input, format, filled: 0, used: 0, done: false, cut_bytes: 0, packets: 0 })
     }

@@ -2,6 +2,10 @@
 //!
 //! The rule: digits only and exact; what does not fit is `None`, never another number.
 
+use std::num::NonZeroU64;
+
+use crate::record::ContentHash;
+
 /// The fields of a line; blanks around each are not theirs.
 pub struct DelimitedFields<'a> {
     rest: Option<&'a [u8]>,
@@ -70,6 +74,26 @@ pub fn seconds(text: &[u8]) -> Option<u64> {
     whole.checked_mul(1_000_000_000)?.checked_add(nanos)
 }
 
+/// A byte as one or two hexadecimal digits.
+pub fn hex_byte(text: &[u8]) -> Option<u8> {
+    if !(1..=2).contains(&text.len()) {
+        return None;
+    }
+    text.iter().try_fold(0u8, |value, digit| Some(value << 4 | (*digit as char).to_digit(16)? as u8))
+}
+
+/// What stands for contents with this hash, of 32 hexadecimal digits: the first half of them.
+pub fn content_hash(text: &[u8]) -> Option<ContentHash> {
+    if text.len() != 32 || !text.iter().all(u8::is_ascii_hexdigit) {
+        return None;
+    }
+    let half = text[..16]
+        .iter()
+        .fold(0u64, |value, digit| value << 4 | u64::from((*digit as char).to_digit(16).unwrap_or_default()));
+    // Zero is as rare as any other; it stands for another number.
+    Some(ContentHash(NonZeroU64::new(half).unwrap_or(NonZeroU64::MAX)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -92,6 +116,18 @@ mod tests {
         for text in ["", ".", "1.", "-1.0", "1.5e3", "99999999999999999999.0"] {
             check(text, None);
         }
+    }
+
+    #[test]
+    fn hexadecimal_is_exact_or_none() {
+        assert_eq!(
+            ["2a", "8", "FF", "", "2g", "123"].map(|text| hex_byte(text.as_bytes())),
+            [Some(0x2a), Some(8), Some(255), None, None, None]
+        );
+        let hash = |text: &str| content_hash(text.as_bytes()).map(|hash| hash.0.get());
+        assert_eq!(hash("56f11b711d91a065a2b6458eca924523"), Some(0x56f1_1b71_1d91_a065));
+        assert_eq!(hash("0000000000000000a2b6458eca924523"), Some(u64::MAX));
+        assert_eq!((hash("56f1"), hash("x6f11b711d91a065a2b6458eca924523")), (None, None));
     }
 
     #[test]

@@ -2,7 +2,9 @@
 //!
 //! The rule: no format is known here; their table is in [`crate::table`].
 
-use crate::record::{BlockRequest, Devices};
+use serde::Serialize;
+
+use crate::record::{BlockRequest, Devices, TraceOp};
 
 /// One format.
 pub struct Format {
@@ -14,10 +16,53 @@ pub struct Format {
     pub note: &'static str,
     /// It was held against a file of its publisher's, not only against published lines.
     pub checked: bool,
+    /// Its rows do not say what a request asks for: [`FormatOptions::op`] has to.
+    pub needs_op: bool,
     /// The beginning of a file of it.
     pub example: &'static [u8],
     /// A decoder at the beginning of a file.
-    pub decoder: fn() -> Box<dyn Decode + Send>,
+    pub decoder: fn(&FormatOptions) -> Box<dyn Decode + Send>,
+}
+
+/// What some formats leave open, as the user says it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FormatOptions {
+    /// Bytes of a block where addresses are blocks of a size that is not in the file: SPC, libCacheSim.
+    pub block_bytes: u32,
+    /// Jiffies a second of the kernel that wrote the trace: DTB.
+    pub jiffies_per_s: u32,
+    /// Which step of a request's way counts as the request: blktrace.
+    pub event: TracedEvent,
+    /// What requests ask for where the format has no operation: libCacheSim's oracleGeneral.
+    pub op: Option<TraceOp>,
+}
+
+impl Default for FormatOptions {
+    fn default() -> FormatOptions {
+        FormatOptions { block_bytes: 512, jiffies_per_s: 100, event: TracedEvent::Dispatched, op: None }
+    }
+}
+
+/// A step of a request's way through Linux's block layer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TracedEvent {
+    /// Given to the block layer (Q): before merging and splitting.
+    Queued,
+    /// Sent to the device (D): what the storage saw.
+    #[default]
+    Dispatched,
+    /// Answered by the device (C).
+    Completed,
+}
+
+impl TracedEvent {
+    /// All of them, as users type them.
+    pub const NAMES: [(&'static str, TracedEvent); 3] = [
+        ("queued", TracedEvent::Queued),
+        ("dispatched", TracedEvent::Dispatched),
+        ("completed", TracedEvent::Completed),
+    ];
 }
 
 /// A row that could not be read.
@@ -25,6 +70,17 @@ pub struct Format {
 pub struct DamagedRow {
     /// Which row of the file, from 1: lines, or records.
     pub row: u64,
+}
+
+/// What the rows of a trace of events were, besides requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct EventCounts {
+    /// Requests that were merged into others before they were sent (M, F).
+    pub merges: u64,
+    /// Requests that were split (X).
+    pub splits: u64,
+    /// Other events: steps that were not asked for, messages, process names.
+    pub others: u64,
 }
 
 /// Reads a file, a piece after another.
@@ -39,4 +95,9 @@ pub trait Decode {
         requests: &mut Vec<BlockRequest>,
         damaged: &mut Vec<DamagedRow>,
     ) -> usize;
+
+    /// What other events there were so far; none for formats that have only requests.
+    fn events(&self) -> Option<EventCounts> {
+        None
+    }
 }

@@ -5,17 +5,21 @@
 
 use std::collections::BTreeMap;
 
-use brunt_core::sketch::spread;
 use brunt_core::{Histogram, HyperLogLog, Nanos};
 use serde::Serialize;
 
-use crate::reader::RowLedger;
-use crate::record::{BlockRequest, Devices, TraceOp};
+use crate::digest::{DigestBuilder, StreamDigest};
+use crate::format::Format;
+use crate::locality::{BLOCK_BYTES, Reuse, ReuseSampler, mixed};
+use crate::phases::{
+    Arrivals, Burstiness, Depth, DepthCounter, HotExtent, HotExtents, RunCounter, Runs, WorkingSet,
+    WorkingSets,
+};
+use crate::reader::{RowLedger, TraceReader};
+use crate::record::{BlockRequest, TraceOp};
 
 /// Most different sizes that are counted each for itself.
 const SIZES_MAX: usize = 4096;
-/// Granularity of the footprint.
-const BLOCK_BYTES: u64 = 4096;
 /// Requests longer than this count as long as this for the footprint, so that a damaged length cannot take hours.
 const FOOTPRINT_BYTES_MAX: u64 = 256 << 20;
 const SECOND_NS: u64 = 1_000_000_000;
@@ -30,6 +34,10 @@ pub struct TraceInfo {
     /// Requests, rows that could not be read, times that run backwards.
     #[serde(flatten)]
     pub ledger: RowLedger,
+    /// Requests are in the order of their times, not of the file.
+    pub sorted: bool,
+    /// What stands for the stream of requests.
+    pub digest: StreamDigest,
     /// From the earliest request to the latest, in seconds.
     pub span_s: f64,
     /// Devices.
@@ -44,8 +52,18 @@ pub struct TraceInfo {
     pub footprint: Footprint,
     /// Share of reads and writes that begin where the one before on their device ended.
     pub sequential_share: f64,
+    /// Runs of requests that go on where the one before on their device ended.
+    pub runs: Runs,
+    /// Extents of 1 MiB that most requests begin in, the most first, ten at most.
+    pub hot_extents: Vec<HotExtent>,
+    /// What reads and writes touched in each stretch of time; empty where times run backwards.
+    pub working_sets: Vec<WorkingSet>,
+    /// How blocks of 4 KiB are used again.
+    pub reuse: Option<Reuse>,
     /// How long requests took, where the trace knows.
     pub response: Option<Response>,
+    /// Requests in flight, where the trace knows how long requests took and times do not run backwards.
+    pub depth: Option<Depth>,
 }
 
 /// Requests of an operation.
@@ -67,7 +85,7 @@ pub struct SizeCount {
 }
 
 /// How fast requests came, in seconds counted from the first request.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Rate {
     /// Requests a second over the whole span; none where that is zero.
     pub mean_per_s: Option<f64>,
@@ -76,6 +94,10 @@ pub struct Rate {
     /// Variance over mean of the requests of a second: 1 for Poisson arrivals, more where they come in bursts. None
     /// for a trace of less than ten seconds, or one whose times run backwards.
     pub dispersion: Option<f64>,
+    /// The same for windows of 10 ms to 10 s, as far as there are ten of them; empty where times run backwards.
+    pub burstiness: Vec<Burstiness>,
+    /// Standard deviation over mean of the times between requests: 1 for Poisson arrivals.
+    pub interarrival_variation: Option<f64>,
 }
 
 /// Different blocks.
@@ -119,10 +141,15 @@ pub struct Summarizer {
     squares: f64,
     blocks: HyperLogLog,
     end_bytes: u64,
-    /// Where the request before ended, by device.
-    ends: Vec<Option<u64>>,
     sequential: u64,
+    runs: RunCounter,
+    hot: HotExtents,
+    reuse: ReuseSampler,
+    working_sets: WorkingSets,
+    arrivals: Arrivals,
+    depth: DepthCounter,
     responses: Histogram,
+    digest: DigestBuilder,
 }
 
 impl Default for Summarizer {
@@ -139,9 +166,15 @@ impl Default for Summarizer {
             squares: 0.0,
             blocks: HyperLogLog::default(),
             end_bytes: 0,
-            ends: Vec::new(),
             sequential: 0,
+            runs: RunCounter::default(),
+            hot: HotExtents::default(),
+            reuse: ReuseSampler::default(),
+            working_sets: WorkingSets::default(),
+            arrivals: Arrivals::default(),
+            depth: DepthCounter::default(),
             responses: Histogram::new(),
+            digest: DigestBuilder::default(),
         }
     }
 }
@@ -149,6 +182,7 @@ impl Default for Summarizer {
 impl Summarizer {
     /// Takes requests in, in the order of the trace.
     pub fn add(&mut self, requests: &[BlockRequest]) {
+        self.digest.add(requests);
         for request in requests {
             self.time(request.time_ns);
             let counted = self.ops.entry(request.op).or_default();
@@ -156,6 +190,7 @@ impl Summarizer {
             counted.bytes += u64::from(request.len_bytes);
             if let Some(response) = request.response_ns {
                 self.responses.record(Nanos(response));
+                self.depth.add(request.time_ns, response);
             }
             if matches!(request.op, TraceOp::Read | TraceOp::Write) {
                 self.place(request);
@@ -166,7 +201,9 @@ impl Summarizer {
     fn time(&mut self, time_ns: u64) {
         let first = *self.first_ns.get_or_insert(time_ns);
         (self.least_ns, self.most_ns) = (self.least_ns.min(time_ns), self.most_ns.max(time_ns));
-        let second = time_ns.saturating_sub(first) / SECOND_NS;
+        let since_ns = time_ns.saturating_sub(first);
+        self.arrivals.add(since_ns);
+        let second = since_ns / SECOND_NS;
         if second != self.second {
             self.end_second();
             self.second = second;
@@ -190,25 +227,32 @@ impl Summarizer {
         let len = u64::from(request.len_bytes);
         let end = request.offset_bytes.saturating_add(len);
         self.end_bytes = self.end_bytes.max(end);
-        let device = request.device as usize;
-        if self.ends.len() <= device {
-            self.ends.resize(device + 1, None);
-        }
-        let before = self.ends[device].replace(end);
-        self.sequential += u64::from(before == Some(request.offset_bytes));
+        let goes_on = self.runs.add(request.device as usize, request.offset_bytes, end);
+        self.sequential += u64::from(goes_on);
+        self.hot.add(request.device, request.offset_bytes);
+        let since_ns = request.time_ns.saturating_sub(self.first_ns.unwrap_or(0));
+        let working_set = self.working_sets.request(since_ns);
         if len == 0 {
             return;
         }
         let touched = request.offset_bytes.saturating_add(len.min(FOOTPRINT_BYTES_MAX) - 1);
         for block in request.offset_bytes / BLOCK_BYTES..=touched / BLOCK_BYTES {
             // Blocks of devices are apart: a block's number has 52 bits, and devices are spread over all 64.
-            let number = block ^ u64::from(request.device).wrapping_mul(0xd6e8_feb8_6659_fd93);
-            self.blocks.insert(spread(number.wrapping_add(0x9e37_79b9_7f4a_7c15)));
+            let block = block ^ u64::from(request.device).wrapping_mul(0xd6e8_feb8_6659_fd93);
+            let hash = mixed(block);
+            self.blocks.insert(hash);
+            working_set.insert(hash);
+            self.reuse.add(block, hash);
         }
     }
 
-    /// What there was, of a trace that ended so.
-    pub fn finish(mut self, format: &crate::Format, ledger: RowLedger, devices: &Devices) -> TraceInfo {
+    /// What there was in a trace that was read to its end.
+    pub fn finish(self, reader: &TraceReader) -> TraceInfo {
+        let devices = reader.devices().names().len() as u64;
+        self.finished(reader.format(), reader.ledger(), reader.is_sorted(), devices)
+    }
+
+    fn finished(mut self, format: &Format, ledger: RowLedger, sorted: bool, devices: u64) -> TraceInfo {
         self.end_second();
         let span_ns = self.most_ns.saturating_sub(self.least_ns);
         let span_s = if ledger.requests == 0 { 0.0 } else { span_ns as f64 / 1e9 };
@@ -228,19 +272,24 @@ impl Summarizer {
         let seconds = (span_ns / SECOND_NS + 1) as f64;
         let mean = ledger.requests as f64 / seconds;
         let dispersion = (self.squares / seconds - mean * mean) / mean;
-        let steady = ledger.backwards == 0 && seconds >= 10.0;
+        let in_order = ledger.out_of_order == 0;
+        let steady = in_order && seconds >= 10.0;
         TraceInfo {
             format: format.name,
             format_note: format.note,
             ledger,
+            sorted,
+            digest: self.digest.finish(),
             span_s,
-            devices: devices.names().len() as u64,
+            devices,
             ops: self.ops,
             sizes,
             rate: Rate {
                 mean_per_s: (span_s > 0.0).then(|| ledger.requests as f64 / span_s),
                 peak_per_s: self.peak,
                 dispersion: steady.then_some(dispersion),
+                burstiness: if in_order { self.arrivals.burstiness() } else { Vec::new() },
+                interarrival_variation: self.arrivals.variation().filter(|_| in_order),
             },
             footprint: Footprint {
                 bytes: (self.blocks.estimate() * BLOCK_BYTES as f64) as u64,
@@ -248,7 +297,12 @@ impl Summarizer {
                 end_bytes: self.end_bytes,
             },
             sequential_share: if moved == 0 { 0.0 } else { self.sequential as f64 / moved as f64 },
+            runs: self.runs.finish(),
+            hot_extents: self.hot.finish(),
+            working_sets: if in_order { self.working_sets.finish(BLOCK_BYTES) } else { Vec::new() },
+            reuse: self.reuse.finish(),
             response: response(&self.responses),
+            depth: self.depth.finish().filter(|_| in_order),
         }
     }
 }
@@ -275,12 +329,14 @@ mod tests {
         let (first, second) = requests.split_at(requests.len() / 3);
         summarizer.add(first);
         summarizer.add(second);
-        let ledger = RowLedger { requests: requests.len() as u64, backwards, ..RowLedger::default() };
-        summarizer.finish(&FORMATS[0], ledger, &Devices::default())
+        let requests = requests.len() as u64;
+        let ledger = RowLedger { requests, backwards, out_of_order: backwards, ..RowLedger::default() };
+        summarizer.finished(&FORMATS[0], ledger, false, 1)
     }
 
     fn request(time_ns: u64, op: TraceOp, offset_bytes: u64, len_bytes: u32) -> BlockRequest {
-        BlockRequest { time_ns, device: 0, op, offset_bytes, len_bytes, response_ns: Some(len_bytes.into()) }
+        let response_ns = Some(len_bytes.into());
+        BlockRequest { response_ns, ..BlockRequest::new(time_ns, 0, op, offset_bytes, len_bytes) }
     }
 
     #[test]

@@ -7,16 +7,42 @@
 //! grow with the length of a trace.
 #![forbid(unsafe_code)]
 
+mod cpus;
+mod digest;
+mod error;
+mod events;
 mod field;
+mod fit;
 mod format;
 mod formats;
 mod info;
+#[cfg(test)]
+mod judges;
+mod locality;
+mod merge;
+mod phases;
 mod reader;
 mod record;
+#[cfg(test)]
+mod roundtrip;
+mod sort;
+mod stream;
 mod table;
+mod tables;
+mod transform;
+mod write;
 
-pub use format::{DamagedRow, Decode, Format};
+pub use digest::{DigestBuilder, StreamDigest};
+pub use error::TraceError;
+pub use fit::{ModelDistance, ModelFitter, SizerProfile, TraceModel};
+pub use format::{DamagedRow, Decode, EventCounts, Format, FormatOptions, TracedEvent};
 pub use info::{Counted, Footprint, Rate, Response, SizeCount, Summarizer, TraceInfo};
-pub use reader::{RowLedger, TraceError, TraceReader};
-pub use record::{BlockRequest, DEVICES_MAX, Devices, TraceOp};
+pub use locality::{BLOCKS_MAX, CacheShare, Reuse, ReuseSampler};
+pub use phases::{Burstiness, Depth, HotExtent, Runs, WorkingSet};
+pub use reader::{ReadOptions, RowLedger, TraceReader};
+pub use record::{BlockRequest, ContentHash, DEVICES_MAX, Devices, TraceOp};
+pub use sort::SORT_WINDOW;
 pub use table::{Candidates, FORMATS, detect, format_named};
+pub use tables::BLOCK_REQUESTS;
+pub use transform::{DeviceExtents, SHARE_BYTES, Transform, TransformLedger, TransformOptions};
+pub use write::{TraceSink, WRITERS, WriteLedger, Writer, writer_named};

@@ -1,56 +1,34 @@
-//! A trace file as a stream of requests: unpacked, its format found out, read a piece after another.
-//! Called by `brunt trace`.
+//! A trace as a stream of requests, whatever it is made of: one file, the files of several CPUs, a folder of tables.
+//! Called by `brunt trace`, and by replays.
 //!
-//! The rule: what is held in memory is one piece and its requests, however long the file is.
+//! The rule: what is held in memory does not grow with the trace.
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use crate::format::{DamagedRow, Decode, Format};
+use crate::cpus::{MergedCpus, files_of};
+use crate::error::TraceError;
+use crate::format::{DamagedRow, EventCounts, Format, FormatOptions};
+use crate::merge::MergedTraces;
 use crate::record::{BlockRequest, Devices};
-use crate::table::{Candidates, HEAD_BYTES, detect, format_named};
+use crate::sort::{SORT_WINDOW, Sorter};
+use crate::stream::{FileStream, RequestSource};
+use crate::tables::{TableSource, table_in};
 
-/// Bytes that are unpacked and read at a time: half of a core's L2 cache.
-const PIECE_BYTES: usize = 512 << 10;
-
-/// Why a trace cannot be read.
-#[derive(Debug, thiserror::Error)]
-pub enum TraceError {
-    /// The operating system, or who unpacks, said no.
-    #[error("cannot read {path}: {source}")]
-    Io {
-        /// The file.
-        path: String,
-        /// What it said.
-        source: io::Error,
-    },
-    /// No format fits.
-    #[error("{path} is no block trace that is known here")]
-    UnknownFormat {
-        /// The file.
-        path: String,
-    },
-    /// Several formats fit.
-    #[error("{path} may be {}", candidates.join(" or "))]
-    Ambiguous {
-        /// The file.
-        path: String,
-        /// Their names.
-        candidates: Vec<&'static str>,
-    },
-    /// A row cannot be read, and none was to be skipped.
-    #[error("{path}: row {row} cannot be read as {format}")]
-    Damaged {
-        /// The file.
-        path: String,
-        /// From 1.
-        row: u64,
-        /// As which format.
-        format: &'static str,
-    },
+/// How a trace is to be read.
+#[derive(Clone, Copy, Default)]
+pub struct ReadOptions {
+    /// Its format; found out where none is given.
+    pub format: Option<&'static Format>,
+    /// The first row that cannot be read is an error.
+    pub strict: bool,
+    /// Requests are put into the order of their times, as far as [`SORT_WINDOW`] requests allow.
+    pub sorted: bool,
+    /// What the format leaves open.
+    pub options: FormatOptions,
 }
 
 /// What became of the rows of a trace.
@@ -62,30 +40,32 @@ pub struct RowLedger {
     pub damaged: u64,
     /// The first of them, from 1.
     pub damaged_first: Option<u64>,
-    /// Requests with a time before that of the one before them; they stay in the order of the file.
+    /// Requests with a time before that of the one before them in the file.
     pub backwards: u64,
+    /// Of these, those that still come after a later one: all of them in the order of the file, and in the order of
+    /// time those that were more than a window too late.
+    pub out_of_order: u64,
+    /// Other events than requests, for formats that have them.
+    pub events: Option<EventCounts>,
 }
 
-/// A trace file that is open.
+/// A trace that is open.
 pub struct TraceReader {
     path: String,
-    input: Box<dyn Read + Send>,
-    format: &'static Format,
-    decoder: Box<dyn Decode + Send>,
+    source: Box<dyn RequestSource>,
     strict: bool,
-    /// Bytes that were read and not decoded yet.
-    piece: Vec<u8>,
     requests: Vec<BlockRequest>,
     damaged: Vec<DamagedRow>,
     devices: Devices,
     ledger: RowLedger,
     last_ns: u64,
-    ended: bool,
+    sorter: Option<Sorter>,
 }
 
 impl TraceReader {
-    /// Opens a trace, plain, gzip or zstd, told by its first bytes; `-` is standard input. Without a format it is found
-    /// out. `strict`: the first row that cannot be read is an error.
+    /// Opens a trace, plain or packed, told by its first bytes; `-` is standard input. One of blktrace's files, or the
+    /// name before `.blktrace.`, stands for the files of all CPUs; a folder for
+    /// the table in it: `block_requests`, `requests` of a result, or `operations` of a captured trace. Without a format it is found out. `strict`: the first row that cannot be read is an error.
     ///
     /// # Errors
     /// It cannot be read, or its format is not one.
@@ -94,13 +74,49 @@ impl TraceReader {
         format: Option<&'static Format>,
         strict: bool,
     ) -> Result<TraceReader, TraceError> {
+        TraceReader::open_with(path, &ReadOptions { format, strict, ..ReadOptions::default() })
+    }
+
+    /// The same with all that can be said of a trace.
+    ///
+    /// # Errors
+    /// See [`TraceReader::open`]; or the format does not say what its requests ask for.
+    pub fn open_with(path: &Path, options: &ReadOptions) -> Result<TraceReader, TraceError> {
         let name = path.display().to_string();
+        let io = |source| TraceError::Io { path: name.clone(), source };
+        if let Some(format) = table_in(path) {
+            let source = TableSource::open(path, format)?;
+            return Ok(TraceReader::of(name, Box::new(source), options));
+        }
         let input: Box<dyn Read + Send> = if name == "-" {
             Box::new(io::stdin())
         } else {
-            Box::new(File::open(path).map_err(|source| TraceError::Io { path: name.clone(), source })?)
+            let cpus = files_of(path).map_err(io)?;
+            if cpus.is_empty() {
+                Box::new(File::open(path).map_err(io)?)
+            } else {
+                Box::new(MergedCpus::open(&cpus).map_err(io)?)
+            }
         };
-        TraceReader::from_reader(name, input, format, strict)
+        let source = FileStream::open(name.clone(), input, options.format, &options.options)?;
+        Ok(TraceReader::of(name, Box::new(source), options))
+    }
+
+    /// Several traces as one, in the order of their times; devices of the same name are the same device.
+    ///
+    /// # Errors
+    /// See [`TraceReader::open_with`].
+    ///
+    /// # Panics
+    /// There is none: our own mistake.
+    pub fn open_all(paths: &[PathBuf], options: &ReadOptions) -> Result<TraceReader, TraceError> {
+        if let [path] = paths {
+            return TraceReader::open_with(path, options);
+        }
+        let opened: Result<Vec<TraceReader>, TraceError> =
+            paths.iter().map(|path| TraceReader::open_with(path, options)).collect();
+        let name = format!("{} and others", paths[0].display());
+        Ok(TraceReader::of(name, Box::new(MergedTraces::new(opened?)), options))
     }
 
     /// The same from anything.
@@ -113,37 +129,39 @@ impl TraceReader {
         format: Option<&'static Format>,
         strict: bool,
     ) -> Result<TraceReader, TraceError> {
-        let mut input = unpacked(input).map_err(|source| TraceError::Io { path: path.clone(), source })?;
-        let mut piece = Vec::with_capacity(PIECE_BYTES);
-        let head = (&mut input).take(HEAD_BYTES as u64).read_to_end(&mut piece);
-        head.map_err(|source| TraceError::Io { path: path.clone(), source })?;
-        let format = match format {
-            Some(format) => format,
-            None => match detect(&piece, piece.len() < HEAD_BYTES) {
-                Candidates::One(name) => format_named(name).expect("detected by its line in the table"),
-                Candidates::None => return Err(TraceError::UnknownFormat { path }),
-                Candidates::Several(candidates) => return Err(TraceError::Ambiguous { path, candidates }),
-            },
-        };
-        Ok(TraceReader {
+        TraceReader::from_reader_with(path, input, &ReadOptions { format, strict, ..ReadOptions::default() })
+    }
+
+    /// The same with all that can be said of a trace.
+    ///
+    /// # Errors
+    /// See [`TraceReader::open_with`].
+    pub fn from_reader_with(
+        path: String,
+        input: Box<dyn Read + Send>,
+        options: &ReadOptions,
+    ) -> Result<TraceReader, TraceError> {
+        let source = FileStream::open(path.clone(), input, options.format, &options.options)?;
+        Ok(TraceReader::of(path, Box::new(source), options))
+    }
+
+    fn of(path: String, source: Box<dyn RequestSource>, options: &ReadOptions) -> TraceReader {
+        TraceReader {
             path,
-            input,
-            format,
-            decoder: (format.decoder)(),
-            strict,
-            piece,
+            source,
+            strict: options.strict,
             requests: Vec::new(),
             damaged: Vec::new(),
             devices: Devices::default(),
             ledger: RowLedger::default(),
             last_ns: 0,
-            ended: false,
-        })
+            sorter: options.sorted.then(|| Sorter::new(SORT_WINDOW)),
+        }
     }
 
     /// Its format.
     pub fn format(&self) -> &'static Format {
-        self.format
+        self.source.format()
     }
 
     /// The devices so far.
@@ -153,49 +171,43 @@ impl TraceReader {
 
     /// What became of the rows so far.
     pub fn ledger(&self) -> RowLedger {
-        self.ledger
+        RowLedger { events: self.source.events(), ..self.ledger }
     }
 
-    /// The next requests, in the order of the file; `None` at its end.
+    /// Whether requests come in the order of their times, not of the file.
+    pub fn is_sorted(&self) -> bool {
+        self.sorter.is_some()
+    }
+
+    /// The next requests, in the order of the file unless sorted; `None` at its end.
     ///
     /// # Errors
     /// It cannot be read on, or a row is damaged and none is to be skipped.
     pub fn next_requests(&mut self) -> Result<Option<&[BlockRequest]>, TraceError> {
         self.requests.clear();
         while self.requests.is_empty() {
-            if self.ended {
+            self.damaged.clear();
+            let more = self.source.read(&mut self.devices, &mut self.requests, &mut self.damaged)?;
+            self.count()?;
+            if let Some(sorter) = &mut self.sorter {
+                self.ledger.out_of_order = sorter.sort(&mut self.requests, !more);
+            }
+            if !more && self.requests.is_empty() {
                 return Ok(None);
             }
-            self.fill()?;
-            self.damaged.clear();
-            let used = self.decoder.decode(
-                &self.piece,
-                self.ended,
-                &mut self.devices,
-                &mut self.requests,
-                &mut self.damaged,
-            );
-            assert!(!self.ended || used == self.piece.len(), "a decoder leaves nothing of the end");
-            self.piece.drain(..used);
-            self.count()?;
         }
         Ok(Some(&self.requests))
     }
 
-    /// Reads on until the piece is full or the file at its end.
-    fn fill(&mut self) -> Result<(), TraceError> {
-        let room = PIECE_BYTES.saturating_sub(self.piece.len());
-        assert!(room > 0, "a decoder takes a piece apart, or gives a row up");
-        let read = (&mut self.input).take(room as u64).read_to_end(&mut self.piece);
-        let read = read.map_err(|source| TraceError::Io { path: self.path.clone(), source })?;
-        self.ended = read < room;
-        Ok(())
+    /// What [`TraceReader::next_requests`] gave last.
+    pub fn requests(&self) -> &[BlockRequest] {
+        &self.requests
     }
 
     fn count(&mut self) -> Result<(), TraceError> {
         if let Some(DamagedRow { row }) = self.damaged.first() {
             if self.strict {
-                let (path, row, format) = (self.path.clone(), *row, self.format.name);
+                let (path, row, format) = (self.path.clone(), *row, self.format().name);
                 return Err(TraceError::Damaged { path, row, format });
             }
             self.ledger.damaged_first.get_or_insert(*row);
@@ -206,23 +218,11 @@ impl TraceReader {
             self.ledger.backwards += u64::from(request.time_ns < self.last_ns);
             self.last_ns = request.time_ns;
         }
+        if self.sorter.is_none() {
+            self.ledger.out_of_order = self.ledger.backwards;
+        }
         Ok(())
     }
-}
-
-/// What gzip or zstd packed, or the bytes as they are.
-fn unpacked(mut input: Box<dyn Read + Send>) -> io::Result<Box<dyn Read + Send>> {
-    let mut magic = Vec::with_capacity(4);
-    (&mut input).take(4).read_to_end(&mut magic)?;
-    let packed = magic.clone();
-    let whole = io::Cursor::new(magic).chain(input);
-    Ok(match packed.as_slice() {
-        // RFC 1952, 2.3.1; several members may follow each other.
-        [0x1f, 0x8b, ..] => Box::new(flate2::read::MultiGzDecoder::new(whole)),
-        // RFC 8878, 3.1.1.
-        [0x28, 0xb5, 0x2f, 0xfd] => Box::new(zstd::Decoder::new(whole)?),
-        _ => Box::new(whole),
-    })
 }
 
 #[cfg(test)]
@@ -231,9 +231,12 @@ mod tests {
 
     use super::*;
     use crate::FORMATS;
+    use crate::stream::PIECE_BYTES;
 
     fn open(bytes: Vec<u8>, strict: bool) -> Result<TraceReader, TraceError> {
-        TraceReader::from_reader("x".into(), Box::new(io::Cursor::new(bytes)), None, strict)
+        let options = FormatOptions { op: Some(crate::TraceOp::Read), ..FormatOptions::default() };
+        let options = ReadOptions { strict, options, ..ReadOptions::default() };
+        TraceReader::from_reader_with("x".into(), Box::new(io::Cursor::new(bytes)), &options)
     }
 
     fn all(mut reader: TraceReader) -> (Vec<BlockRequest>, RowLedger) {
@@ -268,8 +271,14 @@ mod tests {
         text += &format!("nonsense\n{}\n0,8,512,w,100000", "x".repeat(PIECE_BYTES * 2));
         let (requests, ledger) = all(open(text.clone().into_bytes(), false).unwrap());
         assert_eq!(requests.len(), 100_002);
-        let expected =
-            RowLedger { requests: 100_002, damaged: 2, damaged_first: Some(100_002), backwards: 1 };
+        let expected = RowLedger {
+            requests: 100_002,
+            damaged: 2,
+            damaged_first: Some(100_002),
+            backwards: 1,
+            out_of_order: 1,
+            events: None,
+        };
         assert_eq!(ledger, expected);
         let mut strict = open(text.into_bytes(), true).unwrap();
         let error = loop {
@@ -287,6 +296,10 @@ mod tests {
         for bytes in [&b""[..], b"hello\n", &[0; 4096]] {
             assert!(matches!(open(bytes.to_vec(), false), Err(TraceError::UnknownFormat { .. })));
         }
+        let oracle = FORMATS.iter().find(|format| format.needs_op).unwrap();
+        let input = Box::new(io::Cursor::new(oracle.example));
+        let error = TraceReader::from_reader("x".into(), input, None, false).err().unwrap();
+        assert!(matches!(error, TraceError::NoOperation { .. }), "{error}");
         let cut = flate2_cut();
         assert!(matches!(open(cut, false), Err(TraceError::Io { .. })));
         let ambiguous = TraceError::Ambiguous { path: "x".into(), candidates: vec!["spc", "msr"] };

@@ -4,6 +4,7 @@
 //! The rule: bytes and nanoseconds, whatever units a format has.
 
 use std::collections::HashMap;
+use std::num::NonZeroU64;
 
 use serde::Serialize;
 
@@ -21,12 +22,36 @@ pub struct BlockRequest {
     pub device: u32,
     /// What it asked for.
     pub op: TraceOp,
+    /// Its data has to be on stable storage before it is answered (FUA).
+    pub fua: bool,
     /// Where it begins, in bytes.
     pub offset_bytes: u64,
     /// How long it is, in bytes; 0 where it has no blocks.
     pub len_bytes: u32,
     /// How long it took, in nanoseconds, where the trace knows.
     pub response_ns: Option<u64>,
+    /// What its data was, where the trace knows.
+    pub content: Option<ContentHash>,
+}
+
+/// Stands for the data of a request: the same for the same data. Half of the hash that a trace has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ContentHash(pub NonZeroU64);
+
+impl BlockRequest {
+    /// A request of which nothing else is known.
+    pub fn new(time_ns: u64, device: u32, op: TraceOp, offset_bytes: u64, len_bytes: u32) -> BlockRequest {
+        BlockRequest {
+            time_ns,
+            device,
+            op,
+            fua: false,
+            offset_bytes,
+            len_bytes,
+            response_ns: None,
+            content: None,
+        }
+    }
 }
 
 /// What a request asks for.

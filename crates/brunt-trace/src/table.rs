@@ -4,8 +4,11 @@
 //! The rule: a format is detected by reading the beginning of a file as each of them; where two fit, the user says
 //! which it is.
 
-use crate::format::Format;
-use crate::formats::{alibaba, blkreplay, msr, spc, tencent, vscsi};
+use crate::format::{Format, FormatOptions};
+use crate::formats::{
+    alibaba, blkparse, blkreplay, blktrace, cloudphysics, dtb, fiu, hfplayer, iolog, k5cloud, lcs, msr,
+    oracle, spc, systor, tencent, vscsi,
+};
 use crate::record::Devices;
 
 /// Bytes of a file, unpacked, that its format is detected from.
@@ -20,6 +23,18 @@ pub const FORMATS: &[Format] = &[
     msr::FORMAT,
     alibaba::FORMAT,
     tencent::FORMAT,
+    systor::FORMAT,
+    k5cloud::FORMAT,
+    fiu::FORMAT,
+    cloudphysics::FORMAT,
+    blktrace::FORMAT,
+    blkparse::FORMAT,
+    iolog::FORMAT_2,
+    iolog::FORMAT_3,
+    hfplayer::FORMAT,
+    dtb::FORMAT,
+    oracle::FORMAT,
+    lcs::FORMAT,
 ];
 
 /// The format of this name.
@@ -42,9 +57,14 @@ pub enum Candidates {
 pub fn detect(head: &[u8], whole: bool) -> Candidates {
     let fits = |format: &&Format| {
         let (mut requests, mut damaged) = (Vec::new(), Vec::new());
-        (format.decoder)().decode(head, whole, &mut Devices::default(), &mut requests, &mut damaged);
+        let mut decoder = (format.decoder)(&FormatOptions::default());
+        decoder.decode(head, true, &mut Devices::default(), &mut requests, &mut damaged);
+        let events = decoder.events().map_or(0, |events| events.merges + events.splits + events.others);
+        let rows = requests.len() + events as usize;
+        // The last row may be cut by the end of the head.
+        let cut = damaged.len().saturating_sub(usize::from(!whole));
         // A damaged row here and there does not make it another format.
-        !requests.is_empty() && damaged.len() * 20 <= requests.len()
+        rows > 0 && cut * 20 <= rows
     };
     let names: Vec<&'static str> = FORMATS.iter().filter(fits).map(|format| format.name).collect();
     match names.as_slice() {
@@ -90,7 +110,7 @@ mod tests {
         for format in FORMATS {
             let run = |cut: usize| {
                 let (mut devices, mut requests, mut damaged) = (Devices::default(), Vec::new(), Vec::new());
-                let mut decoder = (format.decoder)();
+                let mut decoder = (format.decoder)(&FormatOptions::default());
                 let used =
                     decoder.decode(&format.example[..cut], false, &mut devices, &mut requests, &mut damaged);
                 assert!(used <= cut);

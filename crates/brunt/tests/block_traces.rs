@@ -1,10 +1,14 @@
-//! `brunt trace info` as a user has it: figures, damaged rows, and files that are no traces.
+//! `brunt trace` as a user has it: figures, damaged rows, files that are no traces, and conversions.
 
 use std::process::{Command, Output};
 
 fn info(arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_brunt"));
-    command.args(["--json", "trace", "info"]).args(arguments).output().expect("the program runs")
+    trace("info", arguments)
+}
+
+fn trace(command: &str, arguments: &[&str]) -> Output {
+    let mut program = Command::new(env!("CARGO_BIN_EXE_brunt"));
+    program.args(["--json", "trace", command]).args(arguments).output().expect("the program runs")
 }
 
 fn json(output: &Output) -> serde_json::Value {
@@ -58,4 +62,92 @@ fn what_is_no_trace_is_refused() {
         "{said}"
     );
     assert_eq!(info(&["/nowhere/at/all"]).status.code(), Some(2));
+}
+
+/// The same trace as SPC, iolog, MSR, .load and Parquet is the same stream of requests; slices are smaller.
+#[test]
+fn a_trace_is_converted_and_stays_the_same() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).to_str().expect("a plain path").to_string();
+    let text: String = (0..500).map(|row| format!("0,{},4096,R,{}.25\n", row * 800 % 999, row)).collect();
+    std::fs::write(path("x.spc"), text).expect("a file");
+    let digest = json(&info(&[&path("x.spc")]))["digest"].clone();
+    assert_eq!(digest["requests"].as_str().map(str::len), Some(16));
+    for format in ["parquet", "spc", "iolog2", "iolog3", "msr", "blkreplay"] {
+        let out = path(&format!("out-{format}"));
+        let answer = trace("convert", &[&path("x.spc"), "--to", format, "--out", &out]);
+        assert_eq!(
+            (&json(&answer)["written"], &json(&answer)["digest"]),
+            (&500.into(), &digest),
+            "{answer:?}"
+        );
+        assert_eq!(json(&info(&[&out, "--strict"]))["digest"], digest, "{format}");
+        let again = trace("convert", &[&path("x.spc"), "--to", format, "--out", &out]);
+        assert_eq!(again.status.code(), Some(2), "{again:?}");
+    }
+    let (first, second, out) = (path("x.spc"), path("out-iolog3"), path("y"));
+    let mut arguments = vec![first.as_str(), &second, "--from", "100s", "--for", "50s", "--merge-devices"];
+    arguments.extend(["--anonymize", "--to", "msr", "--out", &out]);
+    let answer = json(&trace("convert", &arguments));
+    // Of two traces a hundred seconds in: the first one's clock begins a quarter of a second later.
+    assert_eq!((&answer["requests"], &answer["written"]), (&1000.into(), &100.into()), "{answer}");
+    let refused = trace("convert", &[&path("x.spc"), "--to", "spc", "--out", &path("z"), "--share", "0"]);
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+}
+
+/// The experiment that is written for a trace is one that can be run.
+#[test]
+fn a_model_of_a_trace_is_an_experiment() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).to_str().expect("a plain path").to_string();
+    let text: String = (0..2000)
+        .map(|row| format!("0,{},4096,R,{}.{:03}\n", row * 7919 % 9999 * 8, row / 100, row % 100))
+        .collect();
+    std::fs::write(path("x.spc"), text).expect("a file");
+    let answer = trace("fit", &[&path("x.spc"), "--out", &path("model.toml")]);
+    let model = json(&answer);
+    let parts: Vec<_> =
+        model["distances"].as_array().into_iter().flatten().map(|part| part["part"].clone()).collect();
+    assert_eq!(parts, ["mix", "sizes", "runs", "arrivals", "locality", "reuse"]);
+    assert_eq!((&model["read"], &model["sizes"][0][0]), (&1.0.into(), &4096.into()));
+    let mut program = Command::new(env!("CARGO_BIN_EXE_brunt"));
+    let checked = program.args(["run", "--check", &path("model.toml")]).output().expect("the program runs");
+    assert!(
+        checked.status.success(),
+        "{checked:?}\n{}",
+        std::fs::read_to_string(path("model.toml")).expect("text")
+    );
+}
+
+/// A file that may be of two formats is not guessed at; with the format stated it is read.
+#[test]
+fn an_ambiguous_file_names_its_candidates() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("x");
+    std::fs::write(&path, "1,5,28,1,9\n1,6,28,0,9\n").expect("a file");
+    let name = path.to_str().expect("a plain path");
+    let answer = info(&[name]);
+    let said = String::from_utf8_lossy(&answer.stderr);
+    assert_eq!(answer.status.code(), Some(2), "{said}");
+    assert!(said.contains("may be tencent or cloudphysics") && said.contains("--format"), "{said}");
+    assert_eq!(json(&info(&[name, "--format", "tencent"]))["requests"], 2);
+    let without = info(&[name, "--format", "oracleGeneral"]);
+    assert_eq!(without.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&without.stderr).contains("--op"), "{without:?}");
+}
+
+/// Times that run backwards are counted, and sorted where that is asked for.
+#[test]
+fn times_that_run_backwards_are_kept_or_sorted() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("x");
+    std::fs::write(&path, "0,0,512,R,3\n0,8,512,R,1\n0,16,512,R,2\n").expect("a file");
+    let name = path.to_str().expect("a plain path");
+    let (kept, sorted) = (json(&info(&[name])), json(&info(&[name, "--sort"])));
+    assert_eq!(
+        (&kept["backwards"], &kept["out_of_order"], &kept["sorted"]),
+        (&1.into(), &1.into(), &false.into())
+    );
+    assert_eq!((&sorted["backwards"], &sorted["out_of_order"]), (&1.into(), &0.into()));
+    assert_ne!(kept["digest"]["requests"], sorted["digest"]["requests"]);
 }

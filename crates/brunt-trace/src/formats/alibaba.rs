@@ -12,8 +12,9 @@ pub const FORMAT: Format = Format {
     help: "Alibaba Cloud 2020: device_id,opcode,offset,length,timestamp",
     note: "",
     checked: false,
+    needs_op: false,
     example: b"0,R,126703661056,4096,1577808000000046\n1,W,19496058880,77824,1577808000000426\n",
-    decoder: || Box::new(TextRows::new(Alibaba)),
+    decoder: |_| Box::new(TextRows::new(Alibaba)),
 };
 
 struct Alibaba;
@@ -43,7 +44,7 @@ fn request(line: &[u8], devices: &mut Devices) -> Option<BlockRequest> {
         return None;
     }
     let device = devices.index_of(name)?;
-    Some(BlockRequest { time_ns, device, op, offset_bytes, len_bytes, response_ns: None })
+    Some(BlockRequest::new(time_ns, device, op, offset_bytes, len_bytes))
 }
 
 #[cfg(test)]
@@ -63,6 +64,8 @@ mod tests {
             offset_bytes: 19_496_058_880,
             len_bytes: 77_824,
             response_ns: None,
+            fua: false,
+            content: None,
         };
         assert_eq!((requests.len(), requests[1]), (2, second));
         let (requests, _, damaged) =

@@ -13,10 +13,11 @@ pub const FORMAT: Format = Format {
     help: "blkreplay's .load: start ; sector ; length ; op ; delay ; duration",
     note: "a duration of 0 is none: blkreplay writes it into loads that were not replayed",
     checked: true,
+    needs_op: false,
     example: b"An example.\n\nstart ; sector; length ; op ;  replay_delay=0 ; replay_duration=0\n\
         0.000000000 ;     37766853 ;   64 ; W ; 0.0 ; 0.0\n\
         1.692237561 ;     62736768 ;   16 ; R ; 0.0 ; 0.000125\n",
-    decoder: || Box::new(TextRows::new(Load { in_rows: false })),
+    decoder: |_| Box::new(TextRows::new(Load { in_rows: false })),
 };
 
 struct Load {
@@ -53,7 +54,7 @@ fn request(line: &[u8], devices: &mut Devices) -> Option<BlockRequest> {
         None => None,
     };
     let device = devices.index_of(b"0")?;
-    Some(BlockRequest { time_ns, device, op, offset_bytes, len_bytes, response_ns })
+    Some(BlockRequest { response_ns, ..BlockRequest::new(time_ns, device, op, offset_bytes, len_bytes) })
 }
 
 #[cfg(test)]
@@ -72,6 +73,8 @@ mod tests {
             offset_bytes: 37_766_853 * 512,
             len_bytes: 64 * 512,
             response_ns: None,
+            fua: false,
+            content: None,
         };
         let second = BlockRequest {
             time_ns: 1_692_237_561,

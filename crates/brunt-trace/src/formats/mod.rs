@@ -4,9 +4,20 @@
 //! The rule: a format says what a row is; which bytes are one is said here.
 
 pub mod alibaba;
+pub mod blkparse;
 pub mod blkreplay;
+pub mod blktrace;
+pub mod cloudphysics;
+pub mod dtb;
+pub mod fiu;
+pub mod hfplayer;
+pub mod iolog;
+pub mod k5cloud;
+pub mod lcs;
 pub mod msr;
+pub mod oracle;
 pub mod spc;
+pub mod systor;
 pub mod tencent;
 pub mod vscsi;
 
@@ -32,6 +43,17 @@ impl From<Option<BlockRequest>> for RowOutcome {
     }
 }
 
+/// The first word of a line, and what is behind it; words are separated by blanks.
+#[inline]
+pub fn word(line: &[u8]) -> Option<(&[u8], &[u8])> {
+    let line = line.trim_ascii_start();
+    if line.is_empty() {
+        return None;
+    }
+    let end = memchr::memchr2(b' ', b'\t', line).unwrap_or(line.len());
+    Some((&line[..end], &line[end..]))
+}
+
 /// A format whose rows are lines of text.
 pub trait TextRow: Send {
     /// What a line says, which is not empty.
@@ -50,6 +72,16 @@ impl<R: TextRow> TextRows<R> {
     /// At the beginning of a file.
     pub fn new(row: R) -> TextRows<R> {
         TextRows { row, number: 0, skipping: false }
+    }
+
+    /// What reads the rows.
+    pub fn row(&self) -> &R {
+        &self.row
+    }
+
+    /// The same, to take from it what it kept.
+    pub fn row_mut(&mut self) -> &mut R {
+        &mut self.row
     }
 }
 
@@ -149,6 +181,12 @@ impl<R: BinaryRow> Decode for BinaryRows<R> {
 #[cfg(test)]
 pub fn read(format: &crate::Format, bytes: &[u8]) -> (Vec<BlockRequest>, Vec<String>, Vec<u64>) {
     let (mut devices, mut requests, mut damaged) = (Devices::default(), Vec::new(), Vec::new());
-    (format.decoder)().decode(bytes, true, &mut devices, &mut requests, &mut damaged);
+    (format.decoder)(&crate::FormatOptions::default()).decode(
+        bytes,
+        true,
+        &mut devices,
+        &mut requests,
+        &mut damaged,
+    );
     (requests, devices.names().to_vec(), damaged.iter().map(|damaged| damaged.row).collect())
 }

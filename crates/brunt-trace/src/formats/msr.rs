@@ -12,9 +12,10 @@ pub const FORMAT: Format = Format {
     help: "MSR Cambridge: Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime",
     note: "a device for each host and disk, HOST-DISK",
     checked: false,
+    needs_op: false,
     example:
         b"128166372003061629,hm,0,Write,7014912,4096,26\n128166372016382155,hm,1,Read,1074696192,512,113\n",
-    decoder: || Box::new(TextRows::new(Msr { name: Vec::new() })),
+    decoder: |_| Box::new(TextRows::new(Msr { name: Vec::new() })),
 };
 
 struct Msr {
@@ -50,7 +51,7 @@ impl Msr {
         self.name.push(b'-');
         self.name.extend_from_slice(disk);
         let device = devices.index_of(&self.name)?;
-        Some(BlockRequest { time_ns, device, op, offset_bytes, len_bytes, response_ns })
+        Some(BlockRequest { response_ns, ..BlockRequest::new(time_ns, device, op, offset_bytes, len_bytes) })
     }
 }
 
@@ -70,6 +71,8 @@ mod tests {
             offset_bytes: 1_074_696_192,
             len_bytes: 512,
             response_ns: Some(11_300),
+            fua: false,
+            content: None,
         };
         assert_eq!((requests.len(), requests[1]), (2, second));
     }

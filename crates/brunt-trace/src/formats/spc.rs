@@ -6,33 +6,34 @@ use crate::field::{DelimitedFields, number, seconds};
 use crate::format::Format;
 use crate::record::{BlockRequest, Devices, TraceOp};
 
-/// Of an LBA. The format leaves it to be told elsewhere.
-const BLOCK_BYTES: u64 = 512;
-
 /// The line for the table.
 pub const FORMAT: Format = Format {
     name: "spc",
     help: "SPC 1.0.1 (UMass Financial, WebSearch): ASU,LBA,Size,Opcode,Timestamp",
-    note: "the size of a block is not in the file: 512 bytes; a device for each ASU",
+    note: "the size of a block is not in the file: 512 bytes unless --block says otherwise; a device for each ASU",
     checked: false,
+    needs_op: false,
     example: b"0,20941264,8192,W,0.551706,Alpha/NT\n0,20939840,8192,W,0.554041\n\
         1,3436288,15872,W,1.250720,0x123,5.99,test\n0,7695360,4096,R,2.346628\n",
-    decoder: || Box::new(TextRows::new(Spc)),
+    decoder: |options| Box::new(TextRows::new(Spc { block_bytes: options.block_bytes.into() })),
 };
 
-struct Spc;
+struct Spc {
+    /// Of an LBA. The format leaves it to be told elsewhere.
+    block_bytes: u64,
+}
 
 impl TextRow for Spc {
     fn row(&mut self, line: &[u8], devices: &mut Devices) -> RowOutcome {
-        request(line, devices).into()
+        request(line, self.block_bytes, devices).into()
     }
 }
 
-fn request(line: &[u8], devices: &mut Devices) -> Option<BlockRequest> {
+fn request(line: &[u8], block_bytes: u64, devices: &mut Devices) -> Option<BlockRequest> {
     let mut fields = DelimitedFields::new(line, b',');
     let unit = fields.next()?;
     number(unit)?;
-    let offset_bytes = number(fields.next()?)?.checked_mul(BLOCK_BYTES)?;
+    let offset_bytes = number(fields.next()?)?.checked_mul(block_bytes)?;
     let len_bytes = u32::try_from(number(fields.next()?)?).ok()?;
     let op = match fields.next()? {
         b"R" | b"r" => TraceOp::Read,
@@ -41,7 +42,7 @@ fn request(line: &[u8], devices: &mut Devices) -> Option<BlockRequest> {
     };
     let time_ns = seconds(fields.next()?)?;
     let device = devices.index_of(unit)?;
-    Some(BlockRequest { time_ns, device, op, offset_bytes, len_bytes, response_ns: None })
+    Some(BlockRequest::new(time_ns, device, op, offset_bytes, len_bytes))
 }
 
 #[cfg(test)]
@@ -61,6 +62,8 @@ mod tests {
             offset_bytes: 3_436_288 * 512,
             len_bytes: 15872,
             response_ns: None,
+            fua: false,
+            content: None,
         };
         assert_eq!(requests[2], third);
     }

@@ -12,8 +12,9 @@ pub const FORMAT: Format = Format {
     help: "Tencent CBS 2018: Timestamp,Offset,Size,IOType,VolumeID",
     note: "times are whole seconds: the requests of a second are all at its beginning, in the order of the file",
     checked: false,
+    needs_op: false,
     example: b"1538323199,1003027216,16,0,2313\n1538323200,12910952,128,0,1063\n",
-    decoder: || Box::new(TextRows::new(Tencent)),
+    decoder: |_| Box::new(TextRows::new(Tencent)),
 };
 
 struct Tencent;
@@ -40,7 +41,7 @@ fn request(line: &[u8], devices: &mut Devices) -> Option<BlockRequest> {
         return None;
     }
     let device = devices.index_of(name)?;
-    Some(BlockRequest { time_ns, device, op, offset_bytes, len_bytes, response_ns: None })
+    Some(BlockRequest::new(time_ns, device, op, offset_bytes, len_bytes))
 }
 
 #[cfg(test)]
@@ -60,6 +61,8 @@ mod tests {
             offset_bytes: 12_910_952 * 512,
             len_bytes: 65_536,
             response_ns: None,
+            fua: false,
+            content: None,
         };
         assert_eq!((requests.len(), requests[1]), (2, second));
         assert_eq!(read(&FORMAT, b"1538323200,8,8,2,1\n1538323200,8,8,1\n").2, [1, 2]);

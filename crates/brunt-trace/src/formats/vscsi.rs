@@ -12,12 +12,13 @@ pub const FORMAT_1: Format = Format {
     help: "VMware vscsi, version 1 (CloudPhysics): records of 32 bytes",
     note: "the length is in bytes; times are of the host's clock",
     checked: true,
+    needs_op: false,
     example: &[
         0xf4, 0x00, 0x00, 0x80, 0x00, 0x02, 0x00, 0x00, 0x01, 0x00, 0x00, 0x00, 0x2a, 0x00, 0x00,
         0x01, //
         0x09, 0x1a, 0x8f, 0x02, 0x00, 0x00, 0x00, 0x00, 0x22, 0xcf, 0x82, 0xbe, 0x1f, 0x05, 0x00, 0x00,
     ],
-    decoder: || Box::new(BinaryRows::new(Version1)),
+    decoder: |_| Box::new(BinaryRows::new(Version1)),
 };
 
 /// Version 2, for the table.
@@ -26,6 +27,7 @@ pub const FORMAT_2: Format = Format {
     help: "VMware vscsi, version 2: records of 40 bytes, with response times",
     note: "the length is in bytes; response times are taken to be in microseconds, as the times are",
     checked: false,
+    needs_op: false,
     example: &[
         0x28, 0x00, 0x00, 0x02, 0x07, 0x00, 0x00, 0x00, 0x00, 0x10, 0x00, 0x00, 0x01, 0x00, 0x00,
         0x00, //
@@ -33,7 +35,7 @@ pub const FORMAT_2: Format = Format {
         0x00, //
         0x32, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
     ],
-    decoder: || Box::new(BinaryRows::new(Version2)),
+    decoder: |_| Box::new(BinaryRows::new(Version2)),
 };
 
 struct Version1;
@@ -89,14 +91,9 @@ fn request(
         Some(us) => Some(us.checked_mul(1000)?),
         None => None,
     };
-    Some(BlockRequest {
-        time_ns: time_us.checked_mul(1000)?,
-        device: devices.index_of(b"0")?,
-        op,
-        offset_bytes: block.checked_mul(512)?,
-        len_bytes,
-        response_ns,
-    })
+    let (time_ns, offset_bytes) = (time_us.checked_mul(1000)?, block.checked_mul(512)?);
+    let device = devices.index_of(b"0")?;
+    Some(BlockRequest { response_ns, ..BlockRequest::new(time_ns, device, op, offset_bytes, len_bytes) })
 }
 
 #[cfg(test)]
@@ -115,6 +112,8 @@ mod tests {
             offset_bytes: 0x028f_1a09 * 512,
             len_bytes: 512,
             response_ns: None,
+            fua: false,
+            content: None,
         };
         assert_eq!((requests, damaged.len()), (vec![first], 0));
     }
@@ -129,6 +128,8 @@ mod tests {
             offset_bytes: 4096,
             len_bytes: 4096,
             response_ns: Some(50_000),
+            fua: false,
+            content: None,
         };
         assert_eq!((requests, damaged.len()), (vec![first], 0));
     }

@@ -6,6 +6,7 @@ mod capture;
 mod iscsi;
 mod link;
 mod load;
+mod trace;
 
 use clap::{ArgMatches, FromArgMatches};
 
@@ -19,6 +20,7 @@ const SUBJECTS: &[Entry] = &[
     entry::<link::Link>(),
     entry::<actors::Actors>(),
     entry::<capture::Capture>(),
+    entry::<trace::Trace>(),
 ];
 
 /// Benchmark Brunt itself against comparable tools

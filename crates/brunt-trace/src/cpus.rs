@@ -1,0 +1,211 @@
+//! blktrace writes a file for each CPU; together they are one trace. Here they are read as one file of all events in the
+//! order of their times. Used by [`crate::reader`].
+//!
+//! The rule: each CPU's events keep their order; of two with the same time, that of the lower CPU comes first.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use crate::formats::blktrace::{Parsed, garbage, parse};
+
+/// Bytes of a CPU's file that are read at a time; longer than any event.
+const BUFFER_BYTES: usize = 256 << 10;
+/// What stands between the name of a trace and the number of a CPU.
+const INFIX: &str = ".blktrace.";
+
+/// The files of all CPUs of a trace, given one of them, or what is before their infix; empty where there are none.
+pub(crate) fn files_of(path: &Path) -> io::Result<Vec<PathBuf>> {
+    let Some(name) = path.file_name().and_then(|name| name.to_str()) else { return Ok(Vec::new()) };
+    let stem = match name.rfind(INFIX) {
+        Some(at) if is_number(&name[at + INFIX.len()..]) => &name[..at],
+        _ if path.exists() => return Ok(Vec::new()),
+        _ => name,
+    };
+    let folder = match path.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
+    };
+    let Ok(entries) = std::fs::read_dir(folder) else { return Ok(Vec::new()) };
+    let mut found = Vec::new();
+    for entry in entries {
+        let entry = entry?;
+        let file = entry.file_name();
+        let number = file.to_str().and_then(|file| file.strip_prefix(stem)?.strip_prefix(INFIX));
+        if let Some(cpu) =
+            number.filter(|number| is_number(number)).and_then(|number| number.parse::<u32>().ok())
+        {
+            found.push((cpu, entry.path()));
+        }
+    }
+    found.sort_unstable();
+    Ok(found.into_iter().map(|(_, path)| path).collect())
+}
+
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// The events of several CPUs as one file.
+pub(crate) struct MergedCpus {
+    cpus: Vec<Cpu>,
+    /// Those with an event left, by its time.
+    next: BinaryHeap<Reverse<(u64, usize)>>,
+    /// The CPU whose event is being handed over, and how many bytes of it are left.
+    current: Option<(usize, usize)>,
+}
+
+struct Cpu {
+    input: Box<dyn Read + Send>,
+    buffer: Vec<u8>,
+    used: usize,
+    ended: bool,
+    last_ns: u64,
+}
+
+impl Cpu {
+    /// The time and length of the next event; garbage has the time of what was before it.
+    fn peek(&mut self) -> io::Result<Option<(u64, usize)>> {
+        loop {
+            let rest = &self.buffer[self.used..];
+            if rest.is_empty() && self.ended {
+                return Ok(None);
+            }
+            match parse(rest) {
+                Parsed::Event(head) => {
+                    self.last_ns = head.time_ns;
+                    return Ok(Some((head.time_ns, head.bytes)));
+                }
+                Parsed::Cut if !self.ended => self.fill()?,
+                Parsed::Cut | Parsed::Garbage => {
+                    let bytes = garbage(rest, self.ended);
+                    return Ok(Some((self.last_ns, bytes)));
+                }
+            }
+        }
+    }
+
+    fn fill(&mut self) -> io::Result<()> {
+        self.buffer.drain(..self.used);
+        self.used = 0;
+        let room = BUFFER_BYTES - self.buffer.len();
+        assert!(room > 0, "an event is shorter than the buffer");
+        let read = (&mut self.input).take(room as u64).read_to_end(&mut self.buffer)?;
+        self.ended = read < room;
+        Ok(())
+    }
+}
+
+impl MergedCpus {
+    /// Opens the files, in the order of their CPUs.
+    pub fn open(paths: &[PathBuf]) -> io::Result<MergedCpus> {
+        let mut inputs: Vec<Box<dyn Read + Send>> = Vec::new();
+        for path in paths {
+            inputs.push(brunt_unpack::unpacked(Box::new(File::open(path)?))?);
+        }
+        MergedCpus::of(inputs)
+    }
+
+    fn of(inputs: Vec<Box<dyn Read + Send>>) -> io::Result<MergedCpus> {
+        let cpu = |input| Cpu { input, buffer: Vec::new(), used: 0, ended: false, last_ns: 0 };
+        let cpus = inputs.into_iter().map(cpu).collect();
+        let mut merged = MergedCpus { cpus, next: BinaryHeap::new(), current: None };
+        for index in 0..merged.cpus.len() {
+            merged.queue(index)?;
+        }
+        Ok(merged)
+    }
+
+    fn queue(&mut self, index: usize) -> io::Result<()> {
+        if let Some((time, _)) = self.cpus[index].peek()? {
+            self.next.push(Reverse((time, index)));
+        }
+        Ok(())
+    }
+}
+
+impl Read for MergedCpus {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        if out.is_empty() {
+            return Ok(0);
+        }
+        let (index, left) = match self.current.take() {
+            Some(current) => current,
+            None => {
+                let Some(Reverse((_, index))) = self.next.pop() else { return Ok(0) };
+                let (_, bytes) = self.cpus[index].peek()?.expect("it was queued with an event");
+                (index, bytes)
+            }
+        };
+        let cpu = &mut self.cpus[index];
+        let copied = left.min(out.len());
+        out[..copied].copy_from_slice(&cpu.buffer[cpu.used..cpu.used + copied]);
+        cpu.used += copied;
+        if copied < left {
+            self.current = Some((index, left - copied));
+        } else {
+            self.queue(index)?;
+        }
+        Ok(copied)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::formats::blktrace::encode;
+    use crate::formats::{blktrace, read};
+
+    fn cpu(times: &[u64]) -> Vec<u8> {
+        times.iter().flat_map(|time| encode(7, false, *time, 7 | 2 << 16, 8 * time, 512)).collect()
+    }
+
+    fn merged(inputs: &[Vec<u8>]) -> Vec<u8> {
+        let inputs =
+            inputs.iter().map(|bytes| Box::new(io::Cursor::new(bytes.clone())) as Box<dyn Read + Send>);
+        let mut all = Vec::new();
+        MergedCpus::of(inputs.collect()).unwrap().read_to_end(&mut all).unwrap();
+        all
+    }
+
+    #[test]
+    fn events_of_all_cpus_are_in_order() {
+        let mut damaged = cpu(&[2, 3]);
+        damaged.extend(b"what is this?");
+        damaged.extend(cpu(&[9]));
+        let all = merged(&[cpu(&[1, 4, 10]), damaged.clone(), Vec::new()]);
+        assert_eq!(all.len(), cpu(&[1, 4, 10]).len() + damaged.len());
+        let (requests, _, damaged) = read(&blktrace::FORMAT, &all);
+        let times: Vec<u64> = requests.iter().map(|request| request.time_ns).collect();
+        assert_eq!((times.as_slice(), damaged.len()), (&[1, 2, 3, 4, 9, 10][..], 1));
+        // Longer than a buffer.
+        let long = |first: u64| (0..10_000).map(|index| first + 2 * index).collect::<Vec<_>>();
+        let (requests, _, damaged) = read(&blktrace::FORMAT, &merged(&[cpu(&long(0)), cpu(&long(1))]));
+        assert!(damaged.is_empty() && requests.iter().map(|request| request.time_ns).eq(0..20_000));
+    }
+
+    #[test]
+    fn the_files_of_a_trace_are_found_by_one_of_them_or_by_its_name() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in
+            ["sda.blktrace.0", "sda.blktrace.1", "sda.blktrace.10", "sdab.blktrace.0", "sda.blktrace.x"]
+        {
+            std::fs::write(folder.path().join(name), b"").unwrap();
+        }
+        let files = |name: &str| {
+            let files = files_of(&folder.path().join(name)).unwrap();
+            files
+                .iter()
+                .map(|path| path.file_name().unwrap().to_str().unwrap().to_string())
+                .collect::<Vec<_>>()
+        };
+        let all = ["sda.blktrace.0", "sda.blktrace.1", "sda.blktrace.10"];
+        assert_eq!(
+            (files("sda.blktrace.1"), files("sda")),
+            (all.map(String::from).to_vec(), files("sda.blktrace.0"))
+        );
+        assert!(files("sda.blktrace.x").is_empty() && files("none").is_empty());
+    }
+}

@@ -1,0 +1,470 @@
+//! A model of a trace: an experiment that stands for it, and the profile that an array vendor's sizing tool asks for
+//! (Chronicle, 5.1.2), because people may share models where they may not share traces. Called by `brunt trace fit`.
+//!
+//! The rule: each part of the model comes with its distance from the trace, found in the same reading.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use brunt_core::HyperLogLog;
+use brunt_core::random::Random;
+use serde::Serialize;
+
+use crate::info::TraceInfo;
+use crate::locality::{BLOCK_BYTES, ReuseSampler, mixed};
+use crate::record::{BlockRequest, TraceOp};
+
+/// Sizes of a model at the most.
+const SIZES_MAX: usize = 16;
+/// Zones of a model at the most.
+const ZONES: usize = 64;
+/// Finer pieces of the address range, that the model is held against.
+const PIECES: usize = 4096;
+/// Classes of times between requests: sixteen for each power of two of nanoseconds.
+const GAP_CLASSES: usize = 64 * 16;
+/// Requests that are made by the model to see how it uses blocks again, at the most.
+const SIMULATED_MAX: u64 = 200_000;
+
+/// What stands for a trace.
+#[derive(Clone, Debug, Serialize)]
+pub struct TraceModel {
+    /// Share of reads.
+    pub read: f64,
+    /// Share of unmaps.
+    pub trim: f64,
+    /// Sizes in bytes with their shares.
+    pub sizes: Vec<(u64, f64)>,
+    /// Chance that a request goes on where the one before ended.
+    pub sequential: f64,
+    /// Requests a second.
+    pub rate: f64,
+    /// Requests of a burst and the seconds between bursts, where arrivals are burstier than Poisson's.
+    pub burst: Option<(u64, f64)>,
+    /// The address range in bytes, and the shares of requests of equal parts of it.
+    pub region_bytes: u64,
+    /// See `region_bytes`.
+    pub zones: Vec<f64>,
+    /// How far each part is from the trace.
+    pub distances: Vec<ModelDistance>,
+    /// For a sizing tool.
+    pub sizer: SizerProfile,
+}
+
+/// How far a part of a model is from its trace: 0 is the same.
+#[derive(Clone, Debug, Serialize)]
+pub struct ModelDistance {
+    /// Which part.
+    pub part: &'static str,
+    /// How far, 0 to 1.
+    pub distance: f64,
+    /// What the number is.
+    pub measure: &'static str,
+}
+
+/// What a sizing tool asks for.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct SizerProfile {
+    /// Requests a second on average.
+    pub mean_per_s: f64,
+    /// Most requests of a second.
+    pub peak_per_s: u64,
+    /// Different bytes that random reads touch, in blocks of 4 KiB (± 0.8 %).
+    pub random_read_working_set_bytes: u64,
+    /// Shares of all reads and writes.
+    pub random_read: f64,
+    /// See `random_read`.
+    pub random_write: f64,
+    /// See `random_read`.
+    pub sequential_read: f64,
+    /// See `random_read`.
+    pub sequential_write: f64,
+    /// Mean size of reads in bytes.
+    pub read_bytes: f64,
+    /// Mean size of writes in bytes.
+    pub write_bytes: f64,
+}
+
+/// Takes in what a model needs beyond what [`TraceInfo`] says.
+pub struct ModelFitter {
+    sizes: BTreeMap<u32, u64>,
+    other_sizes: u64,
+    gaps: Vec<u64>,
+    last_ns: Option<u64>,
+    /// Requests by pieces of the address range, which become wider as addresses grow.
+    pieces: Vec<u64>,
+    piece_bytes: u64,
+    /// By device: where the last request ended.
+    ends: Vec<Option<u64>>,
+    /// Random and sequential reads, then writes.
+    kinds: [[u64; 2]; 2],
+    random_reads: HyperLogLog,
+}
+
+impl Default for ModelFitter {
+    fn default() -> ModelFitter {
+        ModelFitter {
+            sizes: BTreeMap::new(),
+            other_sizes: 0,
+            gaps: vec![0; GAP_CLASSES],
+            last_ns: None,
+            pieces: vec![0; PIECES],
+            piece_bytes: BLOCK_BYTES,
+            ends: Vec::new(),
+            kinds: [[0; 2]; 2],
+            random_reads: HyperLogLog::default(),
+        }
+    }
+}
+
+fn gap_class(gap_ns: f64) -> usize {
+    ((gap_ns.max(1.0).log2() * 16.0) as usize).min(GAP_CLASSES - 1)
+}
+
+impl ModelFitter {
+    /// Takes requests in, in the order of the trace.
+    pub fn add(&mut self, requests: &[BlockRequest]) {
+        for request in requests {
+            if let Some(last) = self.last_ns.replace(request.time_ns) {
+                self.gaps[gap_class(request.time_ns.saturating_sub(last) as f64)] += 1;
+            }
+            let write = match request.op {
+                TraceOp::Read => false,
+                TraceOp::Write => true,
+                TraceOp::Flush | TraceOp::Unmap | TraceOp::Other => continue,
+            };
+            if self.sizes.len() < 4096 || self.sizes.contains_key(&request.len_bytes) {
+                *self.sizes.entry(request.len_bytes).or_default() += 1;
+            } else {
+                self.other_sizes += 1;
+            }
+            self.place(request, write);
+        }
+    }
+
+    fn place(&mut self, request: &BlockRequest, write: bool) {
+        while request.offset_bytes / self.piece_bytes >= PIECES as u64 {
+            for index in 0..PIECES / 2 {
+                self.pieces[index] = self.pieces[2 * index] + self.pieces[2 * index + 1];
+            }
+            self.pieces[PIECES / 2..].fill(0);
+            self.piece_bytes *= 2;
+        }
+        self.pieces[(request.offset_bytes / self.piece_bytes) as usize] += 1;
+        let device = request.device as usize;
+        if self.ends.len() <= device {
+            self.ends.resize(device + 1, None);
+        }
+        let end = request.offset_bytes.saturating_add(request.len_bytes.into());
+        let sequential = self.ends[device].replace(end) == Some(request.offset_bytes);
+        self.kinds[usize::from(write)][usize::from(sequential)] += 1;
+        if !write && !sequential && request.len_bytes > 0 {
+            // The first blocks of long requests stand for them: random reads are short.
+            for block in request.offset_bytes / BLOCK_BYTES
+                ..=((end - 1) / BLOCK_BYTES).min(request.offset_bytes / BLOCK_BYTES + 1023)
+            {
+                self.random_reads.insert(mixed(block ^ u64::from(request.device) << 52));
+            }
+        }
+    }
+
+    /// The model of a trace that was read to its end; none without reads and writes, or without time.
+    pub fn finish(&self, info: &TraceInfo) -> Option<TraceModel> {
+        let moved: u64 = self.kinds.iter().flatten().sum();
+        let rate = info.rate.mean_per_s?;
+        if moved == 0 {
+            return None;
+        }
+        let of = |op: TraceOp| info.ops.get(&op).copied().unwrap_or_default();
+        let unmaps = of(TraceOp::Unmap).requests;
+        let made = (moved + unmaps) as f64;
+        let (sizes, left_out) = self.model_sizes(moved);
+        let burst = burst(info, rate);
+        let region_bytes = info.footprint.end_bytes.checked_next_multiple_of(BLOCK_BYTES)?.max(1 << 20);
+        let zones = self.zones(region_bytes, moved);
+        let mut model = TraceModel {
+            read: of(TraceOp::Read).requests as f64 / made,
+            trim: unmaps as f64 / made,
+            sizes,
+            sequential: info.sequential_share,
+            rate,
+            burst,
+            region_bytes,
+            zones,
+            distances: Vec::new(),
+            sizer: self.sizer(info, rate, moved),
+        };
+        let requests = info.ledger.requests.max(1) as f64;
+        let mut far =
+            |part, distance: f64, measure| model.distances.push(ModelDistance { part, distance, measure });
+        far(
+            "mix",
+            1.0 - made / requests,
+            "share of requests that the model does not make: flushes and other commands",
+        );
+        far("sizes", left_out, "share of requests of sizes that the model does not have");
+        far(
+            "runs",
+            0.0,
+            "relative difference of the mean length of sequential runs; their law is geometric in the model",
+        );
+        let arrivals = self.arrival_distance(rate, burst);
+        far("arrivals", arrivals, "Kolmogorov-Smirnov distance of the times between requests");
+        let locality = self.locality_distance(&model.zones, model.region_bytes, moved);
+        model.distances.push(ModelDistance {
+            part: "locality",
+            distance: locality,
+            measure: "Kolmogorov-Smirnov distance of addresses",
+        });
+        let reuse = reuse_distance(&model, info);
+        model.distances.push(ModelDistance {
+            part: "reuse",
+            distance: reuse,
+            measure: "largest difference of what an LRU cache of any size would answer, by simulation",
+        });
+        Some(model)
+    }
+
+    fn model_sizes(&self, moved: u64) -> (Vec<(u64, f64)>, f64) {
+        // A request of no bytes, or of part of a sector, is none that can be made.
+        let possible = self.sizes.iter().filter(|(bytes, _)| **bytes > 0 && bytes.is_multiple_of(512));
+        let mut sizes: Vec<(u64, u64)> = possible.map(|(bytes, count)| (u64::from(*bytes), *count)).collect();
+        sizes.sort_by_key(|(bytes, count)| (std::cmp::Reverse(*count), *bytes));
+        sizes.truncate(SIZES_MAX);
+        let kept: u64 = sizes.iter().map(|(_, count)| count).sum();
+        let share = |count: u64| count as f64 / kept.max(1) as f64;
+        (
+            sizes.iter().map(|(bytes, count)| (*bytes, share(*count))).collect(),
+            1.0 - kept as f64 / moved as f64,
+        )
+    }
+
+    /// The share of requests of each of equal parts of the region.
+    fn zones(&self, region_bytes: u64, moved: u64) -> Vec<f64> {
+        let mut zones = vec![0.0; ZONES];
+        for (index, count) in self.pieces.iter().enumerate() {
+            let middle = (index as f64 + 0.5) * self.piece_bytes as f64 / region_bytes as f64;
+            zones[((middle * ZONES as f64) as usize).min(ZONES - 1)] += *count as f64 / moved as f64;
+        }
+        zones
+    }
+
+    fn locality_distance(&self, zones: &[f64], region_bytes: u64, moved: u64) -> f64 {
+        let (mut trace, mut most) = (0.0, 0.0f64);
+        for (index, count) in self.pieces.iter().enumerate() {
+            trace += *count as f64 / moved as f64;
+            let end = ((index + 1) as f64 * self.piece_bytes as f64 / region_bytes as f64 * ZONES as f64)
+                .min(ZONES as f64);
+            let whole = end as usize;
+            let part = zones.get(whole).map_or(0.0, |zone| zone * (end - whole as f64));
+            let model = zones[..whole].iter().sum::<f64>() + part;
+            most = most.max((trace - model).abs());
+        }
+        most
+    }
+
+    fn arrival_distance(&self, rate: f64, burst: Option<(u64, f64)>) -> f64 {
+        let all = self.gaps.iter().sum::<u64>().max(1) as f64;
+        let model = |gap_s: f64| match burst {
+            None => 1.0 - (-rate * gap_s).exp(),
+            Some((requests, interval_s)) => {
+                let (within, last) = (rate * BURST_RATE, 1.0 / requests as f64);
+                let later = (gap_s - interval_s).max(0.0);
+                (1.0 - last) * (1.0 - (-within * gap_s).exp()) + last * (1.0 - (-within * later).exp())
+            }
+        };
+        let (mut trace, mut most) = (0.0, 0.0f64);
+        for (class, count) in self.gaps.iter().enumerate() {
+            trace += *count as f64 / all;
+            // Where a class ends, in seconds.
+            let end_s = 2f64.powf((class + 1) as f64 / 16.0) / 1e9;
+            most = most.max((trace - model(end_s)).abs());
+        }
+        most
+    }
+
+    fn sizer(&self, info: &TraceInfo, rate: f64, moved: u64) -> SizerProfile {
+        let share = |count: u64| count as f64 / moved as f64;
+        let mean = |op: TraceOp| {
+            let counted = info.ops.get(&op).copied().unwrap_or_default();
+            counted.bytes as f64 / counted.requests.max(1) as f64
+        };
+        let [[random_read, sequential_read], [random_write, sequential_write]] =
+            self.kinds.map(|kind| kind.map(share));
+        SizerProfile {
+            mean_per_s: rate,
+            peak_per_s: info.rate.peak_per_s,
+            random_read_working_set_bytes: (self.random_reads.estimate() * BLOCK_BYTES as f64) as u64,
+            random_read,
+            random_write,
+            sequential_read,
+            sequential_write,
+            read_bytes: mean(TraceOp::Read),
+            write_bytes: mean(TraceOp::Write),
+        }
+    }
+}
+
+/// Within a burst, requests come so much faster than on average.
+const BURST_RATE: f64 = 10.0;
+
+/// Bursts of as many requests as tell a second's variance from its mean, with pauses that keep the mean rate.
+fn burst(info: &TraceInfo, rate: f64) -> Option<(u64, f64)> {
+    let window = info.rate.burstiness.iter().find(|burst| burst.window_s == 1.0)?;
+    let requests = window.dispersion.round();
+    let interval_s = requests / rate * (1.0 - 1.0 / BURST_RATE);
+    (requests >= 2.0 && interval_s >= 1e-6).then_some((requests as u64, interval_s))
+}
+
+/// The largest difference between what caches would answer of the trace and of requests that the model makes.
+fn reuse_distance(model: &TraceModel, info: &TraceInfo) -> f64 {
+    let Some(trace) = &info.reuse else { return 0.0 };
+    let (mut random, mut sampler) = (Random::new(1), ReuseSampler::default());
+    let zone_bytes = (model.region_bytes / ZONES as u64).max(1);
+    let mut next = 0u64;
+    for _ in 0..info.ledger.requests.min(SIMULATED_MAX) {
+        let size =
+            pick(&model.sizes, |(_, share)| *share, random.unit()).map_or(BLOCK_BYTES, |(bytes, _)| *bytes);
+        if !random.chance(model.sequential) {
+            let mut left = random.unit();
+            let zone = model.zones.iter().position(|share| {
+                left -= share;
+                left < 0.0
+            });
+            next = zone.unwrap_or(0) as u64 * zone_bytes + random.below(zone_bytes) / 512 * 512;
+        }
+        for block in next / BLOCK_BYTES..=next.saturating_add(size - 1) / BLOCK_BYTES {
+            sampler.add(block, mixed(block));
+        }
+        next = next.saturating_add(size);
+    }
+    let Some(made) = sampler.finish() else { return 0.0 };
+    let longest = trace.caches.len().max(made.caches.len());
+    let at = |caches: &[crate::CacheShare], class: usize| {
+        caches.get(class).or(caches.last()).map_or(0.0, |cache| cache.share)
+    };
+    (0..longest).map(|class| (at(&trace.caches, class) - at(&made.caches, class)).abs()).fold(0.0, f64::max)
+}
+
+fn pick<T>(items: &[T], share: impl Fn(&T) -> f64, mut left: f64) -> Option<&T> {
+    items.iter().find(|item| {
+        left -= share(item);
+        left < 0.0
+    })
+}
+
+impl TraceModel {
+    /// The experiment, as `brunt run` reads it.
+    pub fn experiment(&self, name: &str) -> String {
+        let name: String = name.chars().filter(|c| !c.is_control() && !matches!(c, '"' | '\\')).collect();
+        let mut text =
+            String::from("# Written by brunt trace fit. How far each part is from the trace, 0 to 1:\n");
+        for ModelDistance { part, distance, measure } in &self.distances {
+            writeln!(text, "#   {part:<9} {distance:.4}  {measure}").expect("strings grow");
+        }
+        let blocks = self
+            .sizes
+            .iter()
+            .map(|(bytes, share)| format!("    {{ size = \"{bytes}B\", weight = {share:.6} }},\n"));
+        let blocks: String = blocks.collect();
+        // Shares are rounded so that they make 1 together.
+        let mut left = 1_000_000i64;
+        let mut zones: Vec<(usize, i64)> = self
+            .zones
+            .iter()
+            .enumerate()
+            .map(|(index, share)| (index, (share * 1e6).floor() as i64))
+            .collect();
+        left -= zones.iter().map(|(_, share)| share).sum::<i64>();
+        if let Some(largest) = zones.iter_mut().max_by_key(|(_, share)| *share) {
+            largest.1 += left;
+        }
+        let size = 1.0 / ZONES as f64;
+        let zones = zones
+            .iter()
+            .map(|(_, share)| format!("    {{ size = {size}, access = {:.6} }},\n", *share as f64 / 1e6));
+        let zones: String = zones.collect();
+        let rate = if self.burst.is_some() { self.rate * BURST_RATE } else { self.rate };
+        let burst = self.burst.map_or_else(String::new, |(requests, interval_s)| {
+            format!(
+                "burst = {{ requests = {requests}, interval = \"{}us\" }}\n",
+                (interval_s * 1e6).round().max(1.0) as u64
+            )
+        });
+        writeln!(
+            text,
+            "name = \"model of {name}\"\nrepetitions = 4\n\n[targets.device]\n\
+             url = \"null:{}B\" # put the storage under test here\n\n[workloads.model]\n\
+             read = {:.6}\ntrim = {:.6}\nsequential = {:.6}\nqueue_depth = 256\n\
+             arrival = {{ kind = \"open\", process = \"poisson\", rate = {rate:.3} }}\n{burst}\
+             stop = {{ time = \"60s\" }}\nblocks = [\n{blocks}]\n\n[workloads.model.distribution]\n\
+             kind = \"hot-zones\"\nzones = [\n{zones}]",
+            self.region_bytes, self.read, self.trim, self.sequential
+        )
+        .expect("strings grow");
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Summarizer, TraceReader, format_named};
+
+    /// Reads with sizes and addresses of the model's own kind.
+    fn fitted(text: String) -> (TraceModel, TraceInfo) {
+        let input = Box::new(std::io::Cursor::new(text.into_bytes()));
+        let mut reader = TraceReader::from_reader("x".into(), input, format_named("spc"), true).unwrap();
+        let (mut summarizer, mut fitter) = (Summarizer::default(), ModelFitter::default());
+        while reader.next_requests().unwrap().is_some() {
+            summarizer.add(reader.requests());
+            fitter.add(reader.requests());
+        }
+        let info = summarizer.finish(&reader);
+        (fitter.finish(&info).unwrap(), info)
+    }
+
+    #[test]
+    fn a_trace_of_the_models_own_kind_is_near_its_model() {
+        let mut random = Random::new(5);
+        let (mut text, mut time) = (String::new(), 0.0);
+        for _ in 0..20_000 {
+            time += random.exponential(0.01);
+            let zone = if random.chance(0.8) { 3 } else { random.below(8) };
+            let block = zone * 4096 + random.below(4096) / 8 * 8;
+            let op = if random.chance(0.7) { "R" } else { "W" };
+            let size = if random.chance(0.25) { 65_536 } else { 4096 };
+            text += &format!("0,{block},{size},{op},{time:.9}\n");
+        }
+        let (model, _) = fitted(text);
+        assert!((model.read - 0.7).abs() < 0.02 && model.sizes.len() == 2 && model.trim == 0.0);
+        assert!((model.rate - 100.0).abs() < 5.0 && model.burst.is_none(), "{model:?}");
+        for distance in &model.distances {
+            assert!(distance.distance < 0.1, "{distance:?}");
+        }
+        assert!(
+            (model.sizer.random_read - 0.7).abs() < 0.03
+                && model.sizer.random_read_working_set_bytes > 10 << 20
+        );
+    }
+
+    #[test]
+    fn bursts_and_commands_are_seen() {
+        let mut text = String::new();
+        for index in 0..2000u64 {
+            // Fifty at once, every two and a half seconds.
+            text += &format!(
+                "0,{},4096,R,{}.{:09}\n",
+                index * 977 % 4096 * 8,
+                index / 50 * 5 / 2,
+                index % 50 * 1000 + index / 50 % 2 * 500_000_000
+            );
+        }
+        let (model, _) = fitted(text);
+        assert!(model.burst.is_some_and(|(requests, _)| requests > 20), "{:?}", model.burst);
+        let experiment = model.experiment("a \"b\"");
+        assert!(
+            experiment.contains("burst = {") && experiment.contains("name = \"model of a b\""),
+            "{experiment}"
+        );
+    }
+}

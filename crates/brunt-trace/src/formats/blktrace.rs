@@ -1,0 +1,279 @@
+//! blktrace's binary files, one for each CPU (`linux/blktrace_api.h`): events of 48 bytes (version 7) or 64 (version 8),
+//! each followed by `pdu_len` bytes of its own, in the byte order of the host.
+//!
+//! Version 7: u32 magic and version, u32 number, u64 ns, u64 sector, u32 bytes, u32 action, u32 pid, u32 device, u32 CPU,
+//! u16 error, u16 pdu_len. Version 8 has the action as a u64 behind the pid, and ends with 12 bytes that say nothing.
+
+use crate::events::{BlockEvent, EventKind, EventRequests, Step};
+use crate::format::{DamagedRow, Decode, EventCounts, Format};
+use crate::record::{BlockRequest, Devices};
+
+/// The line for the table.
+pub const FORMAT: Format = Format {
+    name: "blktrace",
+    help: "blktrace's binary events, versions 7 and 8; the files of all CPUs are merged",
+    note: "a request is what was sent to the device (D) unless --event says queued (Q) or completed (C); a write that \
+           flushes before is a flush and a write",
+    checked: true,
+    needs_op: false,
+    example: &EXAMPLE,
+    decoder: |options| {
+        let events = EventRequests::new(options.event);
+        Box::new(Blktrace { events, number: 0, skipping: false, name: String::new() })
+    },
+};
+
+/// `0x65617400` and the version.
+const MAGIC: u32 = 0x6561_7400;
+const VERSION_1_BYTES: usize = 48;
+const VERSION_2_BYTES: usize = 64;
+const MAGIC_BYTES: usize = 4;
+
+/// One event of version 7: 4096 bytes at sector 8 are sent to device 8,0 to be written.
+const EXAMPLE: [u8; VERSION_1_BYTES] = {
+    let mut event = [0; VERSION_1_BYTES];
+    (event[0], event[1], event[2], event[3]) = (0x07, b't', b'a', b'e');
+    (event[4], event[8], event[16], event[25]) = (1, 100, 8, 16);
+    // Action 7 (issue), categories write and issue.
+    (event[28], event[30]) = (7, 0x42);
+    event[38] = 0x80;
+    event
+};
+
+/// The head of an event, wherever its fields stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EventHead {
+    /// Of the event with what follows it.
+    pub bytes: usize,
+    /// When it was.
+    pub time_ns: u64,
+    sector: u64,
+    moved: u32,
+    action: u64,
+    device: u32,
+}
+
+/// Whether an event begins here, and whether it is big-endian.
+fn begins(bytes: &[u8]) -> Option<bool> {
+    let magic: [u8; MAGIC_BYTES] = bytes.get(..MAGIC_BYTES)?.try_into().ok()?;
+    let is = |word: u32| word & !0xff == MAGIC && matches!(word & 0xff, 7 | 8);
+    if is(u32::from_le_bytes(magic)) { Some(false) } else { is(u32::from_be_bytes(magic)).then_some(true) }
+}
+
+/// What the beginning of `bytes` is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parsed {
+    /// An event, all of it.
+    Event(EventHead),
+    /// An event or garbage, of which more bytes are needed to know.
+    Cut,
+    /// No event.
+    Garbage,
+}
+
+/// Reads the event at the beginning of `bytes`.
+pub fn parse(bytes: &[u8]) -> Parsed {
+    let Some(big_endian) = begins(bytes) else {
+        return if bytes.len() < MAGIC_BYTES { Parsed::Cut } else { Parsed::Garbage };
+    };
+    let version = if big_endian { bytes[3] } else { bytes[0] };
+    let head = if version == 7 { VERSION_1_BYTES } else { VERSION_2_BYTES };
+    if bytes.len() < head {
+        return Parsed::Cut;
+    }
+    let word = |at: usize| {
+        let word = [0, 1, 2, 3].map(|byte| bytes[at + byte]);
+        if big_endian { u32::from_be_bytes(word) } else { u32::from_le_bytes(word) }
+    };
+    let long = |at: usize| {
+        let (first, second) = (u64::from(word(at)), u64::from(word(at + 4)));
+        if big_endian { first << 32 | second } else { second << 32 | first }
+    };
+    let short = |at: usize| {
+        let word = [bytes[at], bytes[at + 1]];
+        if big_endian { u16::from_be_bytes(word) } else { u16::from_le_bytes(word) }
+    };
+    let (action, device, more) = match version {
+        7 => (u64::from(word(28)), word(36), short(46)),
+        _ => (long(32), word(40), short(50)),
+    };
+    let whole = head + usize::from(more);
+    if bytes.len() < whole {
+        return Parsed::Cut;
+    }
+    Parsed::Event(EventHead {
+        bytes: whole,
+        time_ns: long(8),
+        sector: long(16),
+        moved: word(24),
+        action,
+        device,
+    })
+}
+
+/// Where the next event after garbage may begin: bytes to pass over, at least one.
+pub fn garbage(bytes: &[u8], last: bool) -> usize {
+    let found = (1..bytes.len()).find(|at| match bytes.get(*at..) {
+        Some(rest) if rest.len() >= MAGIC_BYTES => begins(rest).is_some(),
+        // What is left is too short to say.
+        _ => !last,
+    });
+    found.unwrap_or(bytes.len())
+}
+
+impl EventHead {
+    fn step(&self) -> Step {
+        const NOTIFY: u64 = 1 << (10 + 16);
+        if self.action & NOTIFY != 0 {
+            return Step::Other;
+        }
+        // Bit 8 says that a control group is told in what follows.
+        match self.action & 0xff {
+            1 => Step::Queue,
+            2 | 3 => Step::Merge,
+            7 => Step::Dispatch,
+            8 => Step::Complete,
+            13 => Step::Split,
+            _ => Step::Other,
+        }
+    }
+
+    fn kind(&self) -> EventKind {
+        let is = |category: u32| self.action >> (16 + category) & 1 == 1;
+        EventKind { write: is(1), flush: is(2), passthrough: is(9), discard: is(13), fua: is(15) }
+    }
+}
+
+struct Blktrace {
+    events: EventRequests,
+    number: u64,
+    /// What comes is no event, which was counted.
+    skipping: bool,
+    /// Of a device, while it is looked for.
+    name: String,
+}
+
+impl Decode for Blktrace {
+    fn decode(
+        &mut self,
+        bytes: &[u8],
+        last: bool,
+        devices: &mut Devices,
+        requests: &mut Vec<BlockRequest>,
+        damaged: &mut Vec<DamagedRow>,
+    ) -> usize {
+        let mut used = 0;
+        while used < bytes.len() {
+            let rest = &bytes[used..];
+            match parse(rest) {
+                Parsed::Event(head) => {
+                    used += head.bytes;
+                    self.number += 1;
+                    self.skipping = false;
+                    if !self.event(&head, devices, requests) {
+                        damaged.push(DamagedRow { row: self.number });
+                    }
+                }
+                Parsed::Cut if !last => break,
+                Parsed::Cut | Parsed::Garbage => {
+                    if !std::mem::replace(&mut self.skipping, true) {
+                        self.number += 1;
+                        damaged.push(DamagedRow { row: self.number });
+                    }
+                    used += garbage(rest, last);
+                }
+            }
+        }
+        if last {
+            self.events.end(requests);
+        }
+        used
+    }
+
+    fn events(&self) -> Option<EventCounts> {
+        Some(self.events.counts())
+    }
+}
+
+impl Blktrace {
+    fn event(&mut self, head: &EventHead, devices: &mut Devices, requests: &mut Vec<BlockRequest>) -> bool {
+        use std::fmt::Write;
+        let step = head.step();
+        if step == Step::Other {
+            self.events.other();
+            return true;
+        }
+        self.name.clear();
+        // The kernel's dev_t: 12 bits of major number, 20 of minor.
+        write!(self.name, "{},{}", head.device >> 20, head.device & 0xf_ffff).expect("strings grow");
+        let Some(device) = devices.index_of(self.name.as_bytes()) else { return false };
+        let (time_ns, sector, bytes) = (head.time_ns, head.sector, head.moved);
+        let event = BlockEvent { step, time_ns, device, sector, bytes, kind: head.kind() };
+        self.events.event(&event, requests);
+        true
+    }
+}
+
+/// The bytes of an event, for tests.
+#[cfg(test)]
+pub fn encode(version: u8, big_endian: bool, time_ns: u64, action: u64, sector: u64, moved: u32) -> Vec<u8> {
+    let word = |word: u32| if big_endian { word.to_be_bytes() } else { word.to_le_bytes() };
+    let long = |long: u64| if big_endian { long.to_be_bytes() } else { long.to_le_bytes() };
+    let mut bytes =
+        [&word(MAGIC | u32::from(version))[..], &word(1), &long(time_ns), &long(sector), &word(moved)]
+            .concat();
+    let device = word(8 << 20 | 16);
+    match version {
+        7 => bytes.extend([word(action as u32), word(9), device].concat()),
+        _ => bytes.extend([&word(9)[..], &long(action), &device].concat()),
+    }
+    bytes.extend(word(0));
+    // No error, and three bytes that follow.
+    let more = if big_endian { 3u16.to_be_bytes() } else { 3u16.to_le_bytes() };
+    bytes.extend([0, 0, more[0], more[1]]);
+    if version == 8 {
+        bytes.extend([0; 12]);
+    }
+    bytes.extend(b"pdu");
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::formats::read;
+    use crate::record::TraceOp;
+
+    const WRITE: u64 = 2 << 16;
+
+    #[test]
+    fn events_of_either_version_and_byte_order() {
+        for (version, big_endian) in [(7, false), (7, true), (8, false), (8, true)] {
+            let mut bytes = encode(version, big_endian, 1000, 7 | WRITE | 1 << 31, 16, 4096);
+            bytes.extend(encode(version, big_endian, 1500, 1 << 26, 0, 0));
+            bytes.extend(encode(version, big_endian, 3000, 8 | WRITE, 16, 4096));
+            let (requests, devices, damaged) = read(&FORMAT, &bytes);
+            let write = BlockRequest {
+                fua: true,
+                response_ns: Some(2000),
+                ..BlockRequest::new(1000, 0, TraceOp::Write, 8192, 4096)
+            };
+            assert_eq!((requests, damaged.len()), (vec![write], 0), "{version} {big_endian}");
+            assert_eq!(devices, ["8,16"]);
+        }
+    }
+
+    #[test]
+    fn garbage_is_passed_over_and_counted_once() {
+        let event = encode(7, false, 1, 7 | WRITE, 8, 512);
+        let bytes = [
+            b"nonsense of some length".to_vec(),
+            event.clone(),
+            vec![0x07],
+            event.clone(),
+            event[..20].to_vec(),
+        ];
+        let (requests, _, damaged) = read(&FORMAT, &bytes.concat());
+        assert_eq!((requests.len(), damaged), (2, vec![1, 3, 5]));
+    }
+}

@@ -1,0 +1,151 @@
+//! BYU's Linux disk trace buffer, version 1.1: records of 16 bytes, `r` or `w`, major, minor, `L`, `C` or `S` (how the
+//! driver addresses), then u32 sectors, u32 first sector and u32 time in jiffies, in the byte order of the host.
+//!
+//! The byte order is found out: lengths of requests are small numbers in one order and huge ones in the other.
+
+use super::{BinaryRow, BinaryRows, RowOutcome};
+use crate::format::{DamagedRow, Decode, Format};
+use crate::record::{BlockRequest, Devices, TraceOp};
+
+/// The line for the table.
+pub const FORMAT: Format = Format {
+    name: "dtb",
+    help: "BYU disk trace buffer 1.1: records of 16 bytes",
+    note: "100 jiffies a second unless --jiffies says otherwise, and their count may wrap; requests of one jiffy are at \
+           its beginning; the byte order is found out",
+    checked: false,
+    needs_op: false,
+    example: b"r\x03\x01L\x08\0\0\0\x3f\0\0\0\x10\x27\0\0w\x03\x02L\x02\0\0\0\x80\x1a\x06\0\x12\x27\0\0",
+    decoder: |options| Box::new(Dtb { rows: None, jiffies_per_s: u64::from(options.jiffies_per_s.max(1)) }),
+};
+
+const BYTES: usize = 16;
+/// Records that the byte order is found out from.
+const RECORDS_LOOKED_AT: usize = 64;
+/// The most sectors of a request that is believed: 64 MiB.
+const SECTORS_MAX: u32 = 1 << 17;
+/// Of a sector.
+const SECTOR_BYTES: u64 = 512;
+
+struct Dtb {
+    /// Once the byte order is known.
+    rows: Option<BinaryRows<Record>>,
+    jiffies_per_s: u64,
+}
+
+impl Decode for Dtb {
+    fn decode(
+        &mut self,
+        bytes: &[u8],
+        last: bool,
+        devices: &mut Devices,
+        requests: &mut Vec<BlockRequest>,
+        damaged: &mut Vec<DamagedRow>,
+    ) -> usize {
+        if self.rows.is_none() && bytes.len() < RECORDS_LOOKED_AT * BYTES && !last {
+            return 0;
+        }
+        let per_s = self.jiffies_per_s;
+        let rows = self.rows.get_or_insert_with(|| {
+            let big_endian = is_big_endian(bytes);
+            BinaryRows::new(Record { big_endian, per_s, last: 0, ticks: 0, begun: false, name: Vec::new() })
+        });
+        rows.decode(bytes, last, devices, requests, damaged)
+    }
+}
+
+/// In which order more lengths are possible.
+fn is_big_endian(bytes: &[u8]) -> bool {
+    let (mut little, mut big) = (0, 0);
+    for record in bytes.chunks_exact(BYTES).take(RECORDS_LOOKED_AT) {
+        let sectors = [record[4], record[5], record[6], record[7]];
+        little += u32::from(u32::from_le_bytes(sectors) <= SECTORS_MAX);
+        big += u32::from(u32::from_be_bytes(sectors) <= SECTORS_MAX);
+    }
+    big > little
+}
+
+struct Record {
+    big_endian: bool,
+    per_s: u64,
+    /// The jiffies of the record before, as they are in the file, and with what wrapped.
+    last: u32,
+    ticks: i64,
+    begun: bool,
+    /// Of a device, while it is looked for.
+    name: Vec<u8>,
+}
+
+impl BinaryRow for Record {
+    const BYTES: usize = BYTES;
+    fn row(&mut self, record: &[u8], devices: &mut Devices) -> RowOutcome {
+        self.request(record, devices).into()
+    }
+}
+
+impl Record {
+    fn request(&mut self, record: &[u8], devices: &mut Devices) -> Option<BlockRequest> {
+        let op = match record[0] {
+            b'r' => TraceOp::Read,
+            b'w' => TraceOp::Write,
+            _ => return None,
+        };
+        if !matches!(record[3], b'L' | b'C' | b'S') {
+            return None;
+        }
+        let word = |at: usize| {
+            let bytes = [record[at], record[at + 1], record[at + 2], record[at + 3]];
+            if self.big_endian { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) }
+        };
+        let (sectors, sector, jiffies) = (word(4), word(8), word(12));
+        if sectors > SECTORS_MAX {
+            return None;
+        }
+        self.name.clear();
+        self.name.extend_from_slice(record[1].to_string().as_bytes());
+        self.name.push(b':');
+        self.name.extend_from_slice(record[2].to_string().as_bytes());
+        let device = devices.index_of(&self.name)?;
+        // The shorter way around 32 bits: a step of up to half of them, forward or back.
+        let step = i64::from(jiffies.wrapping_sub(self.last) as i32);
+        self.ticks = if self.begun { (self.ticks + step).max(0) } else { i64::from(jiffies) };
+        (self.begun, self.last) = (true, jiffies);
+        let time_ns = u64::try_from(self.ticks as u128 * 1_000_000_000 / u128::from(self.per_s)).ok()?;
+        let len_bytes = u32::try_from(u64::from(sectors) * SECTOR_BYTES).ok()?;
+        Some(BlockRequest::new(time_ns, device, op, u64::from(sector) * SECTOR_BYTES, len_bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::formats::read;
+
+    fn record(op: u8, sectors: u32, sector: u32, jiffies: u32, big_endian: bool) -> Vec<u8> {
+        let bytes = |word: u32| if big_endian { word.to_be_bytes() } else { word.to_le_bytes() };
+        [&[op, 3, 1, b'S'][..], &bytes(sectors), &bytes(sector), &bytes(jiffies)].concat()
+    }
+
+    #[test]
+    fn records_of_either_byte_order_as_the_specification_has_them() {
+        let expected = BlockRequest::new(100_000_000_000, 0, TraceOp::Read, 63 * 512, 4096);
+        let (requests, devices, damaged) = read(&FORMAT, FORMAT.example);
+        assert_eq!((damaged.len(), devices), (0, vec!["3:1".to_string(), "3:2".into()]));
+        assert_eq!((requests.len(), requests[0]), (2, expected));
+        let (requests, _, damaged) = read(&FORMAT, &record(b'r', 8, 63, 10_000, true));
+        assert_eq!((requests, damaged.len()), (vec![expected], 0));
+    }
+
+    #[test]
+    fn jiffies_wrap_and_damage_is_counted() {
+        let mut bytes = record(b'r', 8, 0, u32::MAX, false);
+        bytes.extend(record(b'w', 8, 0, 0, false));
+        bytes.extend(record(b'x', 8, 0, 1, false));
+        bytes.extend(record(b'w', 8, 0, u32::MAX - 5, false));
+        bytes.push(b'r');
+        let (requests, _, damaged) = read(&FORMAT, &bytes);
+        let jiffies: Vec<u64> = requests.iter().map(|request| request.time_ns / 10_000_000).collect();
+        assert_eq!(jiffies, [(1 << 32) - 1, 1 << 32, (1 << 32) - 6]);
+        assert_eq!(damaged, [3, 5]);
+    }
+}

@@ -1,0 +1,92 @@
+//! Florida International University's traces of SRCMap and IODedup (Verma and others, FAST '10; Koller and Rangaswami,
+//! FAST '10; SNIA IOTTA 391 and 411): `ts_ns pid process lba size W|R major minor MD5`, separated by blanks. Nanoseconds;
+//! blocks of 512 bytes. The MD5 is that of the data, 4096 bytes of it, or 512 in the home traces.
+
+use super::{RowOutcome, TextRow, TextRows, word};
+use crate::field::{content_hash, number};
+use crate::format::Format;
+use crate::record::{BlockRequest, Devices, TraceOp};
+
+/// The line for the table.
+pub const FORMAT: Format = Format {
+    name: "fiu",
+    help: "FIU SRCMap, IODedup: ts_ns pid process lba size W|R major minor MD5",
+    note: "blocks of 512 bytes; the same hash means the same contents; a device for each major:minor",
+    checked: false,
+    needs_op: false,
+    example: b"89968195792462 20782 gzip 283193184 8 R 6 0 56f11b711d91a065a2b6458eca924523\n\
+        89968195801713 20782 my prog 283193192 8 W 6 0 56f11b711d91a065a2b6458eca924523\n",
+    decoder: |_| Box::new(TextRows::new(Fiu { name: Vec::new() })),
+};
+
+struct Fiu {
+    /// Of a device, while it is looked for.
+    name: Vec<u8>,
+}
+
+impl TextRow for Fiu {
+    fn row(&mut self, line: &[u8], devices: &mut Devices) -> RowOutcome {
+        self.request(line, devices).into()
+    }
+}
+
+/// The last word of a line, and what is before it.
+fn last_word(line: &[u8]) -> Option<(&[u8], &[u8])> {
+    let line = line.trim_ascii_end();
+    let at = memchr::memrchr2(b' ', b'\t', line)?;
+    Some((&line[..at], &line[at + 1..]))
+}
+
+impl Fiu {
+    fn request(&mut self, line: &[u8], devices: &mut Devices) -> Option<BlockRequest> {
+        let (rest, hash) = last_word(line)?;
+        let (rest, minor) = last_word(rest)?;
+        let (rest, major) = last_word(rest)?;
+        let (rest, op) = last_word(rest)?;
+        let (rest, size) = last_word(rest)?;
+        let (rest, block) = last_word(rest)?;
+        let (time, rest) = word(rest)?;
+        // A process may have blanks in its name, and is not asked for.
+        let (process, _) = word(rest)?;
+        number(process)?;
+        let op = match op {
+            b"R" => TraceOp::Read,
+            b"W" => TraceOp::Write,
+            _ => return None,
+        };
+        number(major)?;
+        number(minor)?;
+        let time_ns = number(time)?;
+        let offset_bytes = number(block)?.checked_mul(512)?;
+        let len_bytes = u32::try_from(number(size)?.checked_mul(512)?).ok()?;
+        let content = Some(content_hash(hash)?);
+        self.name.clear();
+        self.name.extend_from_slice(major);
+        self.name.push(b':');
+        self.name.extend_from_slice(minor);
+        let device = devices.index_of(&self.name)?;
+        Some(BlockRequest { content, ..BlockRequest::new(time_ns, device, op, offset_bytes, len_bytes) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::formats::read;
+
+    /// The first row is of the archive, as those who read it quote it.
+    #[test]
+    fn rows_of_the_publisher() {
+        let (requests, devices, damaged) = read(&FORMAT, FORMAT.example);
+        assert_eq!((damaged.len(), devices), (0, vec!["6:0".to_string()]));
+        let first = BlockRequest {
+            content: content_hash(b"56f11b711d91a065a2b6458eca924523"),
+            ..BlockRequest::new(89_968_195_792_462, 0, TraceOp::Read, 283_193_184 * 512, 4096)
+        };
+        assert_eq!((requests.len(), requests[0]), (2, first));
+        assert_eq!((requests[1].op, requests[1].content), (TraceOp::Write, first.content));
+        let damaged =
+            b"1 2 p 0 8 X 6 0 56f11b711d91a065a2b6458eca924523\n1 2 p 0 8 R 6 0 56f11b\n1 2 0 8 R\n";
+        assert_eq!(read(&FORMAT, damaged).2, [1, 2, 3]);
+    }
+}

@@ -1,0 +1,195 @@
+//! libCacheSim's lcs (`generalReader/lcs.h`): a head of 1024 bytes that describes the fields of the records in the words
+//! of Python's `struct`, then records of that layout, little-endian. Fields are found by the numbers in the head.
+
+use super::RowOutcome;
+use crate::format::{DamagedRow, Decode, Format, FormatOptions};
+use crate::record::{BlockRequest, Devices, TraceOp};
+
+/// The line for the table.
+pub const FORMAT: Format = Format {
+    name: "lcs",
+    help: "libCacheSim's lcs: a head of 1024 bytes and records as it describes them",
+    note: "an object is the number of a block of 512 bytes unless --block says otherwise; all requests do what --op says; \
+           times are whole seconds; a device for each tenant",
+    checked: false,
+    needs_op: true,
+    example: &EXAMPLE,
+    decoder: |options| Box::new(Lcs { options: *options, layout: None, number: 0, failed: false }),
+};
+
+const HEAD_BYTES: usize = 1024;
+const MAGIC: u64 = 0x1234_5678_9abc_def0;
+/// Bytes of the words that describe a record.
+const WORDS_BYTES: usize = 240;
+/// Where the numbers of fields stand: object, size, time, then two that are not asked for, operation, one more, tenant.
+const FIELDS_AT: usize = 8 + WORDS_BYTES;
+/// Where the count of fields and the bytes of a record stand: behind 64 statistics of eight bytes each.
+const COUNTS_AT: usize = FIELDS_AT + 9 + 231 + 64 * 8;
+
+/// A head for `<IQIq`, and one record.
+const EXAMPLE: [u8; HEAD_BYTES + 24] = {
+    let mut bytes = [0; HEAD_BYTES + 24];
+    let magic = MAGIC.to_le_bytes();
+    let mut index = 0;
+    while index < 8 {
+        (bytes[index], bytes[HEAD_BYTES - 8 + index]) = (magic[index], magic[index]);
+        index += 1;
+    }
+    let words = b"<IQIq";
+    index = 0;
+    while index < words.len() {
+        bytes[8 + index] = words[index];
+        index += 1;
+    }
+    (bytes[FIELDS_AT], bytes[FIELDS_AT + 1], bytes[FIELDS_AT + 2], bytes[FIELDS_AT + 4]) = (2, 3, 1, 4);
+    (bytes[COUNTS_AT], bytes[COUNTS_AT + 4]) = (4, 24);
+    // Second 7, block 16, 4096 bytes.
+    (bytes[HEAD_BYTES], bytes[HEAD_BYTES + 4], bytes[HEAD_BYTES + 13]) = (7, 16, 16);
+    bytes
+};
+
+/// A number in a record: where it begins and how many bytes it has.
+#[derive(Clone, Copy)]
+struct Slot {
+    at: usize,
+    bytes: usize,
+}
+
+impl Slot {
+    fn read(self, record: &[u8]) -> u64 {
+        let mut word = [0; 8];
+        word[..self.bytes].copy_from_slice(&record[self.at..self.at + self.bytes]);
+        u64::from_le_bytes(word)
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Layout {
+    bytes: usize,
+    object: Slot,
+    size: Option<Slot>,
+    time: Option<Slot>,
+    tenant: Option<Slot>,
+}
+
+struct Lcs {
+    options: FormatOptions,
+    layout: Option<Layout>,
+    number: u64,
+    /// The head cannot be read, and so nothing else can.
+    failed: bool,
+}
+
+impl Decode for Lcs {
+    fn decode(
+        &mut self,
+        bytes: &[u8],
+        last: bool,
+        devices: &mut Devices,
+        requests: &mut Vec<BlockRequest>,
+        damaged: &mut Vec<DamagedRow>,
+    ) -> usize {
+        let mut used = 0;
+        if self.layout.is_none() && !self.failed {
+            if bytes.len() < HEAD_BYTES && !last {
+                return 0;
+            }
+            self.layout = bytes.get(..HEAD_BYTES).and_then(layout);
+            self.failed = self.layout.is_none();
+            if self.failed && !bytes.is_empty() {
+                damaged.push(DamagedRow { row: 1 });
+            }
+            used = HEAD_BYTES.min(bytes.len());
+        }
+        let Some(layout) = self.layout else { return bytes.len() };
+        let records = bytes[used..].chunks_exact(layout.bytes);
+        let cut = records.remainder().len();
+        for record in records {
+            self.number += 1;
+            match self.request(&layout, record, devices).into() {
+                RowOutcome::Request(request) => requests.push(request),
+                RowOutcome::Nothing => {}
+                RowOutcome::Damaged => damaged.push(DamagedRow { row: self.number }),
+            }
+        }
+        if last && cut > 0 {
+            damaged.push(DamagedRow { row: self.number + 1 });
+            return bytes.len();
+        }
+        bytes.len() - cut
+    }
+}
+
+impl Lcs {
+    fn request(&self, layout: &Layout, record: &[u8], devices: &mut Devices) -> Option<BlockRequest> {
+        let seconds = layout.time.map_or(0, |slot| slot.read(record));
+        let offset_bytes = layout.object.read(record).checked_mul(self.options.block_bytes.into())?;
+        let len_bytes = u32::try_from(layout.size.map_or(0, |slot| slot.read(record))).ok()?;
+        let tenant = layout.tenant.map_or(0, |slot| slot.read(record));
+        let device = devices.index_of(tenant.to_string().as_bytes())?;
+        let op = self.options.op.unwrap_or(TraceOp::Read);
+        Some(BlockRequest::new(seconds.checked_mul(1_000_000_000)?, device, op, offset_bytes, len_bytes))
+    }
+}
+
+/// What a head says; `None` where it contradicts itself.
+fn layout(head: &[u8]) -> Option<Layout> {
+    let word = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|byte| head[at + byte])) as usize;
+    let magic = MAGIC.to_le_bytes();
+    if head[..8] != magic || head[HEAD_BYTES - 8..] != magic {
+        return None;
+    }
+    let words = &head[8..8 + WORDS_BYTES];
+    let words = &words[..words.iter().position(|byte| *byte == 0)?];
+    let fields = words.strip_prefix(b"<")?;
+    if fields.len() != word(COUNTS_AT) {
+        return None;
+    }
+    let mut slots = Vec::with_capacity(fields.len());
+    let mut at = 0;
+    for field in fields {
+        let bytes = match field {
+            b'c' | b'b' | b'B' => 1,
+            b'h' | b'H' => 2,
+            b'i' | b'I' | b'f' => 4,
+            b'q' | b'Q' | b'd' => 8,
+            _ => return None,
+        };
+        // A float is no address, size or time here.
+        slots.push((!matches!(field, b'f' | b'd')).then_some(Slot { at, bytes }));
+        at += bytes;
+    }
+    if at != word(COUNTS_AT + 4) || at == 0 {
+        return None;
+    }
+    // Fields are numbered from 1; 0 is none.
+    let slot = |place: usize| match usize::from(head[FIELDS_AT + place]) {
+        0 => Some(None),
+        number => slots.get(number - 1).copied().flatten().map(Some),
+    };
+    Some(Layout { bytes: at, object: slot(0)??, size: slot(1)?, time: slot(2)?, tenant: slot(7)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::formats::read;
+
+    #[test]
+    fn fields_are_found_by_the_head() {
+        let (requests, _, damaged) = read(&FORMAT, FORMAT.example);
+        let first = BlockRequest::new(7_000_000_000, 0, TraceOp::Read, 16 * 512, 4096);
+        assert_eq!((requests, damaged.len()), (vec![first], 0));
+        for (at, byte) in
+            [(0, 1), (9, b'?'), (COUNTS_AT, 5), (COUNTS_AT + 4, 25), (FIELDS_AT, 9), (FIELDS_AT, 0)]
+        {
+            let mut bytes = EXAMPLE;
+            bytes[at] = byte;
+            let (requests, _, damaged) = read(&FORMAT, &bytes);
+            assert_eq!((requests.len(), damaged), (0, vec![1]), "{at}");
+        }
+        let mut cut = EXAMPLE.to_vec();
+        cut.push(0);
+        assert_eq!(read(&FORMAT, &cut).2, [2]);
+    }
+}

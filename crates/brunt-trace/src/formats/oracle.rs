@@ -1,0 +1,73 @@
+//! libCacheSim's oracleGeneral: little-endian records of 24 bytes: u32 time in seconds, u64 object, u32 size, i64 when the
+//! object is asked for again (a count of requests, -1 for never). It has no operation. An object stands for the block
+//! at that number, which is how libCacheSim turned block traces into it.
+
+use super::{BinaryRow, BinaryRows, RowOutcome};
+use crate::format::Format;
+use crate::record::{BlockRequest, Devices, TraceOp};
+
+/// The line for the table.
+pub const FORMAT: Format = Format {
+    name: "oracleGeneral",
+    help: "libCacheSim's oracleGeneral: records of 24 bytes without operations",
+    note: "all requests do what --op says; an object is the number of a block of 512 bytes unless --block says \
+           otherwise; times are whole seconds",
+    checked: true,
+    needs_op: true,
+    example: &[
+        0x6a, 0xf7, 0x55, 0x00, 0x09, 0x1a, 0x8f, 0x02, 0x00, 0x00, 0x00, 0x00, //
+        0x00, 0x02, 0x00, 0x00, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, //
+    ],
+    decoder: |options| {
+        let (op, block_bytes) = (options.op.unwrap_or(TraceOp::Read), options.block_bytes.into());
+        Box::new(BinaryRows::new(OracleGeneral { op, block_bytes }))
+    },
+};
+
+/// Longest object that is believed to be a request.
+const SIZE_BYTES_MAX: u32 = 1 << 30;
+/// Requests of a trace at the most.
+const NEXT_MAX: i64 = 1 << 48;
+
+struct OracleGeneral {
+    op: TraceOp,
+    block_bytes: u64,
+}
+
+impl BinaryRow for OracleGeneral {
+    const BYTES: usize = 24;
+    fn row(&mut self, record: &[u8], devices: &mut Devices) -> RowOutcome {
+        self.request(record, devices).into()
+    }
+}
+
+impl OracleGeneral {
+    fn request(&self, record: &[u8], devices: &mut Devices) -> Option<BlockRequest> {
+        let word = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|byte| record[at + byte]));
+        let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
+        let (seconds, object, size, next) = (word(0), long(4), word(12), long(16) as i64);
+        let possible =
+            (1..=SIZE_BYTES_MAX).contains(&size) && ((-1..NEXT_MAX).contains(&next) || next == i64::MAX);
+        if !possible {
+            return None;
+        }
+        let offset_bytes = object.checked_mul(self.block_bytes)?;
+        let device = devices.index_of(b"0")?;
+        Some(BlockRequest::new(u64::from(seconds) * 1_000_000_000, device, self.op, offset_bytes, size))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::formats::read;
+
+    /// The first record of libCacheSim's `cloudPhysicsIO.oracleGeneral.bin`.
+    #[test]
+    fn a_record_of_the_publisher() {
+        let (requests, _, damaged) = read(&FORMAT, FORMAT.example);
+        let first = BlockRequest::new(0x55_f76a * 1_000_000_000, 0, TraceOp::Read, 0x028f_1a09 * 512, 512);
+        assert_eq!((requests, damaged.len()), (vec![first], 0));
+        assert_eq!(read(&FORMAT, &[0; 30]).2, [1, 2]);
+    }
+}

@@ -1,0 +1,105 @@
+//! One file as a stream of requests: a piece is read, decoded, and the next one is read after what was left of it.
+//! Used by [`crate::reader`].
+//!
+//! The rule: what is held in memory is one piece, however long the file is.
+
+use std::io::Read;
+
+use crate::error::TraceError;
+use crate::format::{DamagedRow, Decode, EventCounts, Format, FormatOptions};
+use crate::record::{BlockRequest, Devices};
+use crate::table::{Candidates, HEAD_BYTES, detect, format_named};
+
+/// Bytes that are unpacked and read at a time: half of a core's L2 cache.
+pub(crate) const PIECE_BYTES: usize = 512 << 10;
+
+/// Where requests come from.
+pub(crate) trait RequestSource: Send {
+    /// More requests and rows that cannot be read; `false` after the last ones.
+    fn read(
+        &mut self,
+        devices: &mut Devices,
+        requests: &mut Vec<BlockRequest>,
+        damaged: &mut Vec<DamagedRow>,
+    ) -> Result<bool, TraceError>;
+
+    /// The format.
+    fn format(&self) -> &'static Format;
+
+    /// Other events than requests.
+    fn events(&self) -> Option<EventCounts>;
+}
+
+/// A file that is being decoded.
+pub(crate) struct FileStream {
+    path: String,
+    input: Box<dyn Read + Send>,
+    format: &'static Format,
+    decoder: Box<dyn Decode + Send>,
+    /// Bytes that were read and not decoded yet.
+    piece: Vec<u8>,
+    ended: bool,
+}
+
+impl FileStream {
+    /// At its beginning; the format is found out where it is not given.
+    pub fn open(
+        path: String,
+        input: Box<dyn Read + Send>,
+        format: Option<&'static Format>,
+        options: &FormatOptions,
+    ) -> Result<FileStream, TraceError> {
+        let io = |source| TraceError::Io { path: path.clone(), source };
+        let mut input = brunt_unpack::unpacked(input).map_err(io)?;
+        let mut piece = Vec::with_capacity(PIECE_BYTES);
+        (&mut input).take(HEAD_BYTES as u64).read_to_end(&mut piece).map_err(io)?;
+        let format = match format {
+            Some(format) => format,
+            None => match detect(&piece, piece.len() < HEAD_BYTES) {
+                Candidates::One(name) => format_named(name).expect("detected by its line in the table"),
+                Candidates::None => return Err(TraceError::UnknownFormat { path }),
+                Candidates::Several(candidates) => return Err(TraceError::Ambiguous { path, candidates }),
+            },
+        };
+        if format.needs_op && options.op.is_none() {
+            return Err(TraceError::NoOperation { path, format: format.name });
+        }
+        Ok(FileStream { path, input, format, decoder: (format.decoder)(options), piece, ended: false })
+    }
+
+    /// Reads on until the piece is full or the file at its end.
+    fn fill(&mut self) -> Result<(), TraceError> {
+        let room = PIECE_BYTES.saturating_sub(self.piece.len());
+        assert!(room > 0, "a decoder takes a piece apart, or gives a row up");
+        let read = (&mut self.input).take(room as u64).read_to_end(&mut self.piece);
+        let read = read.map_err(|source| TraceError::Io { path: self.path.clone(), source })?;
+        self.ended = read < room;
+        Ok(())
+    }
+}
+
+impl RequestSource for FileStream {
+    fn read(
+        &mut self,
+        devices: &mut Devices,
+        requests: &mut Vec<BlockRequest>,
+        damaged: &mut Vec<DamagedRow>,
+    ) -> Result<bool, TraceError> {
+        if self.ended {
+            return Ok(false);
+        }
+        self.fill()?;
+        let used = self.decoder.decode(&self.piece, self.ended, devices, requests, damaged);
+        assert!(!self.ended || used == self.piece.len(), "a decoder leaves nothing of the end");
+        self.piece.drain(..used);
+        Ok(true)
+    }
+
+    fn format(&self) -> &'static Format {
+        self.format
+    }
+
+    fn events(&self) -> Option<EventCounts> {
+        self.decoder.events()
+    }
+}

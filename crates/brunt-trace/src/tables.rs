@@ -1,0 +1,279 @@
+//! Traces that are tables of Parquet files: `block_requests`, which `brunt trace convert` writes, `requests` of a
+//! result, and READ and WRITE among the `operations` of a captured trace. Used by [`crate::reader`].
+//!
+//! The rule: a folder is read a batch of rows at a time; a row that is no request is passed over, not guessed at.
+
+use std::num::NonZeroU64;
+use std::path::Path;
+
+use brunt_lake::{Batch, Coding, Column, Table, TableReader};
+
+use crate::error::TraceError;
+use crate::format::{DamagedRow, EventCounts, Format};
+use crate::record::{BlockRequest, ContentHash, Devices, TraceOp};
+use crate::stream::RequestSource;
+
+/// Requests of a block trace, the form that all others can be converted to.
+pub const BLOCK_REQUESTS: Table = Table {
+    name: "block_requests",
+    doc: "One row for each request of a block trace, in its order.",
+    columns: &[
+        Column::int("time_ns", "When it was made, since the first request of the trace; may be negative."),
+        Column::text("device", "Which device it was for."),
+        Column::text("op", "`read`, `write`, `flush`, `unmap` or `other`."),
+        Column::bool("fua", "Whether its data had to be stable before it was answered."),
+        Column::int("offset_bytes", "Where it begins.").coded(Coding::Plain),
+        Column::int("len_bytes", "How long it is.").coded(Coding::Dictionary),
+        Column::int("response_ns", "How long it took; null where the trace does not know.").nullable(),
+        Column::int(
+            "content",
+            "Stands for its data: the same for the same data; null where the trace does not know.",
+        )
+        .coded(Coding::Plain)
+        .nullable(),
+    ],
+};
+
+/// What is asked for of the requests of a result.
+const RESULT_REQUESTS: Table = Table {
+    name: "requests",
+    doc: "Requests of a result.",
+    columns: &[
+        Column::int("run", "The run."),
+        Column::text("op", "What it asked for."),
+        Column::int("offset_bytes", "Where on the device.").coded(Coding::Plain),
+        Column::int("len_bytes", "How much.").coded(Coding::Dictionary),
+        Column::int("sent_ns", "When it was sent.").nullable(),
+        Column::int("completed_ns", "When it came back.").nullable(),
+    ],
+};
+
+/// What is asked for of the operations of a captured trace.
+const CAPTURED: Table = Table {
+    name: "operations",
+    doc: "Operations of a captured trace.",
+    columns: &[
+        Column::time("request_first", "When it was seen."),
+        Column::int("latency_ns", "How long it took.").nullable(),
+        Column::int("file", "Its file.").nullable(),
+        Column::int("direction", "0 reads, 1 writes.").nullable(),
+        Column::int("offset_bytes", "Where in the file.").nullable(),
+        Column::int("asked_bytes", "How much.").nullable(),
+    ],
+};
+
+const fn folder(name: &'static str, help: &'static str, note: &'static str) -> Format {
+    let decoder = |_: &crate::FormatOptions| -> Box<dyn crate::Decode + Send> { Box::new(NoFile) };
+    Format { name, help, note, checked: true, needs_op: false, example: b"", decoder }
+}
+
+/// Folders are no files: as such, all of them is damaged.
+struct NoFile;
+
+impl crate::Decode for NoFile {
+    fn decode(
+        &mut self,
+        bytes: &[u8],
+        _last: bool,
+        _devices: &mut Devices,
+        _requests: &mut Vec<BlockRequest>,
+        damaged: &mut Vec<DamagedRow>,
+    ) -> usize {
+        if !bytes.is_empty() {
+            damaged.push(DamagedRow { row: 1 });
+        }
+        bytes.len()
+    }
+}
+
+/// A table that can be read as a trace.
+pub(crate) struct TableFormat {
+    format: Format,
+    table: &'static Table,
+    rows: fn(&Batch, &mut Devices, &mut dyn FnMut(Row)),
+}
+
+enum Row {
+    Request(BlockRequest),
+    /// Nothing that moves blocks.
+    Other,
+    /// Its device is one too many, or a number is none.
+    Damaged,
+}
+
+/// Folders that are read as traces, the first one that fits.
+pub(crate) const TABLES: &[TableFormat] = &[
+    TableFormat {
+        format: folder("block_requests", "the Parquet form of a block trace", ""),
+        table: &BLOCK_REQUESTS,
+        rows: block_requests,
+    },
+    TableFormat {
+        format: folder(
+            "requests",
+            "requests of a result of `brunt run`",
+            "a device for each run; times are those at which requests were sent; requests that never were are passed over",
+        ),
+        table: &RESULT_REQUESTS,
+        rows: result_requests,
+    },
+    TableFormat {
+        format: folder(
+            "operations",
+            "READ and WRITE of a captured trace",
+            "a device for each file; other operations are passed over",
+        ),
+        table: &CAPTURED,
+        rows: captured_requests,
+    },
+];
+
+/// The first table of a folder that is a trace.
+pub(crate) fn table_in(folder: &Path) -> Option<&'static TableFormat> {
+    TABLES.iter().find(|format| folder.join(format.table.name).is_dir())
+}
+
+/// A table as a stream of requests.
+pub(crate) struct TableSource {
+    format: &'static TableFormat,
+    reader: TableReader,
+    row: u64,
+    /// Damaged parts that were told.
+    parts: usize,
+}
+
+impl TableSource {
+    pub fn open(root: &Path, format: &'static TableFormat) -> Result<TableSource, TraceError> {
+        Ok(TableSource { format, reader: TableReader::open(root, format.table)?, row: 0, parts: 0 })
+    }
+}
+
+impl RequestSource for TableSource {
+    fn read(
+        &mut self,
+        devices: &mut Devices,
+        requests: &mut Vec<BlockRequest>,
+        damaged: &mut Vec<DamagedRow>,
+    ) -> Result<bool, TraceError> {
+        let Some(batch) = self.reader.next_batch()? else {
+            // A damaged part was left out; its rows are as many as nobody knows, and count as one.
+            let parts =
+                self.reader.damaged().len() - std::mem::replace(&mut self.parts, self.reader.damaged().len());
+            damaged.extend((0..parts).map(|_| DamagedRow { row: self.row + 1 }));
+            return Ok(false);
+        };
+        let number = &mut self.row;
+        (self.format.rows)(batch, devices, &mut |row| {
+            *number += 1;
+            match row {
+                Row::Request(request) => requests.push(request),
+                Row::Other => {}
+                Row::Damaged => damaged.push(DamagedRow { row: *number }),
+            }
+        });
+        Ok(true)
+    }
+
+    fn format(&self) -> &'static Format {
+        &self.format.format
+    }
+
+    fn events(&self) -> Option<EventCounts> {
+        None
+    }
+}
+
+fn op_named(name: &str) -> TraceOp {
+    let all = [TraceOp::Read, TraceOp::Write, TraceOp::Flush, TraceOp::Unmap];
+    all.into_iter().find(|op| op.name() == name).unwrap_or(TraceOp::Other)
+}
+
+fn int(batch: &Batch, column: &str, row: usize) -> Option<i64> {
+    (!batch.is_null(column, row)).then(|| batch.ints(column)[row])
+}
+
+/// Times may be negative, and those of requests are not: half of the range is added.
+const ZERO_NS: i64 = i64::MAX / 2;
+
+fn time(time_ns: i64) -> Option<u64> {
+    u64::try_from(ZERO_NS.checked_add(time_ns)?).ok()
+}
+
+fn count(value: Option<i64>) -> Option<u64> {
+    value.and_then(|value| u64::try_from(value).ok())
+}
+
+fn block_requests(batch: &Batch, devices: &mut Devices, each: &mut dyn FnMut(Row)) {
+    let (times, fua) = (batch.ints("time_ns"), batch.bools("fua"));
+    let (offsets, lengths) = (batch.ints("offset_bytes"), batch.ints("len_bytes"));
+    for (row, (device, op)) in batch.texts("device").zip(batch.texts("op")).enumerate() {
+        let request = || {
+            let device = devices.index_of(device.as_bytes())?;
+            let len_bytes = u32::try_from(lengths[row]).ok()?;
+            let content = int(batch, "content", row).and_then(|content| NonZeroU64::new(content as u64));
+            Some(BlockRequest {
+                fua: fua[row],
+                response_ns: count(int(batch, "response_ns", row)),
+                content: content.map(ContentHash),
+                ..BlockRequest::new(time(times[row])?, device, op_named(op), offsets[row] as u64, len_bytes)
+            })
+        };
+        each(made(request));
+    }
+}
+
+fn result_requests(batch: &Batch, devices: &mut Devices, each: &mut dyn FnMut(Row)) {
+    let (runs, offsets, lengths) = (batch.ints("run"), batch.ints("offset_bytes"), batch.ints("len_bytes"));
+    for (row, op) in batch.texts("op").enumerate() {
+        let Some(sent) = int(batch, "sent_ns", row) else {
+            each(Row::Other);
+            continue;
+        };
+        let request = || {
+            let device = devices.index_of(format!("run {}", runs[row]).as_bytes())?;
+            let (offset, len_bytes) = (u64::try_from(offsets[row]).ok()?, u32::try_from(lengths[row]).ok()?);
+            let took = int(batch, "completed_ns", row).and_then(|completed| completed.checked_sub(sent));
+            let request = BlockRequest::new(time(sent)?, device, op_named(op), offset, len_bytes);
+            Some(BlockRequest { response_ns: count(took), ..request })
+        };
+        each(made(request));
+    }
+}
+
+fn captured_requests(batch: &Batch, devices: &mut Devices, each: &mut dyn FnMut(Row)) {
+    let times = batch.ints("request_first");
+    for (row, time_ns) in times.iter().enumerate() {
+        let [file, offset, direction, asked] =
+            ["file", "offset_bytes", "direction", "asked_bytes"].map(|column| int(batch, column, row));
+        let (Some(file), Some(offset), Some(direction), Some(asked)) = (file, offset, direction, asked)
+        else {
+            each(Row::Other);
+            continue;
+        };
+        let request = || {
+            let device = devices.index_of(format!("{:016x}", file as u64).as_bytes())?;
+            let op = if direction == 0 { TraceOp::Read } else { TraceOp::Write };
+            let (offset, len_bytes) = (u64::try_from(offset).ok()?, u32::try_from(asked).ok()?);
+            let request = BlockRequest::new(u64::try_from(*time_ns).ok()?, device, op, offset, len_bytes);
+            Some(BlockRequest { response_ns: count(int(batch, "latency_ns", row)), ..request })
+        };
+        each(made(request));
+    }
+}
+
+fn made(request: impl FnOnce() -> Option<BlockRequest>) -> Row {
+    request().map_or(Row::Damaged, Row::Request)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tables_are_described_without_mistakes() {
+        for table in TABLES {
+            assert_eq!(table.table.mistakes(), Vec::<String>::new());
+            assert_eq!((table.format.name, table.format.help.is_empty()), (table.table.name, false));
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! `brunt trace info`: what is in a trace.
+
+use std::path::PathBuf;
+
+use brunt_core::units::{format_grouped, format_size};
+use brunt_trace::{Summarizer, TraceInfo, TraceReader};
+
+use super::{ReadArgs, failure};
+use crate::cli::{Done, Failure, Output};
+
+/// Summarize a trace: requests, duration, read/write mix, sizes, rates, footprint
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  # requests, duration, mix, sizes, rates, footprint\n  brunt trace info Financial1.spc.gz\n\n  # what blktrace saw on all CPUs\n  brunt trace info sda.blktrace.0"
+)]
+pub struct InfoArgs {
+    /// Trace file; `-` reads standard input
+    file: PathBuf,
+    #[command(flatten)]
+    read: ReadArgs,
+}
+
+/// Reads the trace and prints its figures.
+pub fn run(args: &InfoArgs, output: &Output) -> Done {
+    let mut reader = TraceReader::open_with(&args.file, &args.read.options()?).map_err(failure)?;
+    let mut summarizer = Summarizer::default();
+    while let Some(requests) = reader.next_requests().map_err(failure)? {
+        summarizer.add(requests);
+        if output.is_interrupted() {
+            return Err(Failure::failed("interrupted before the trace was read"));
+        }
+    }
+    let info = summarizer.finish(&reader);
+    print(&info, output);
+    output.object(&serde_json::to_value(&info).map_err(Failure::failed)?);
+    Ok(())
+}
+
+fn print(info: &TraceInfo, output: &Output) {
+    let count = |count: u64| format_grouped(count as f64);
+    output.line(format_args!("format       {}", info.format));
+    if !info.format_note.is_empty() {
+        output.line(format_args!("             {}", info.format_note));
+    }
+    output.line(format_args!("requests     {} in {:.3} s", count(info.ledger.requests), info.span_s));
+    if let Some(first) = info.ledger.damaged_first {
+        let damaged = count(info.ledger.damaged);
+        output.line(format_args!("damaged      {damaged} rows were skipped, the first is row {first}"));
+    }
+    if info.ledger.backwards > 0 {
+        let backwards = count(info.ledger.backwards);
+        let order = match (info.sorted, info.ledger.out_of_order) {
+            (false, _) => "kept in the order of the file; --sort sorts them".to_string(),
+            (true, 0) => "sorted".to_string(),
+            (true, late) => format!("sorted, but for {} that were too late", count(late)),
+        };
+        output.line(format_args!("backwards    {backwards} times are before the one before them ({order})"));
+    }
+    if let Some(events) = info.ledger.events {
+        let (merges, splits, others) = (count(events.merges), count(events.splits), count(events.others));
+        output.line(format_args!("events       {merges} merges, {splits} splits, {others} other events"));
+    }
+    figures(info, output);
+}
+
+fn figures(info: &TraceInfo, output: &Output) {
+    let count = |count: u64| format_grouped(count as f64);
+    output.line(format_args!("devices      {}", count(info.devices)));
+    for (op, counted) in &info.ops {
+        let share = counted.requests as f64 / info.ledger.requests.max(1) as f64 * 100.0;
+        let (requests, bytes) = (count(counted.requests), format_size(counted.bytes));
+        output.line(format_args!("{:<12} {requests} ({share:.1} %), {bytes}", op.name()));
+    }
+    let sizes: Vec<String> = info
+        .sizes
+        .iter()
+        .map(|size| format!("{} × {}", format_size(size.bytes), count(size.requests)))
+        .collect();
+    output.line(format_args!("sizes        {}", sizes.join(", ")));
+    let mean = info.rate.mean_per_s.map_or_else(|| "-".to_string(), |rate| format!("{rate:.1}/s"));
+    output.line(format_args!(
+        "rate         {mean} on average, at most {} in a second",
+        count(info.rate.peak_per_s)
+    ));
+    if let Some(dispersion) = info.rate.dispersion {
+        output.line(format_args!(
+            "burstiness   {dispersion:.1} (variance over mean of a second's requests; Poisson: 1)"
+        ));
+    }
+    locality(info, output);
+    output.line(format_args!("digest       {} (times {})", info.digest.requests, info.digest.times));
+}
+
+fn locality(info: &TraceInfo, output: &Output) {
+    let count = |count: u64| format_grouped(count as f64);
+    let (bytes, end) = (format_size(info.footprint.bytes), format_size(info.footprint.end_bytes));
+    let error = info.footprint.standard_error * 100.0;
+    output.line(format_args!("footprint    {bytes} ± {error:.1} % in blocks of 4 KiB, up to {end}"));
+    output.line(format_args!(
+        "sequential   {:.1} % begin where the one before ended",
+        info.sequential_share * 100.0
+    ));
+    let (mean, longest) = (info.runs.mean_requests, count(info.runs.longest_requests));
+    output.line(format_args!("runs         {mean:.2} requests on average, the longest {longest}"));
+    let hot = info.hot_extents.iter().take(3).map(|hot| {
+        let at = format_size(hot.offset_bytes);
+        format!("{} at {at} of device {}", count(hot.requests), hot.device)
+    });
+    let hot = hot.collect::<Vec<_>>().join(", ");
+    output.line(format_args!("hot          {hot} (requests of an extent of 1 MiB)"));
+    if let Some(largest) = info.working_sets.iter().max_by_key(|set| set.bytes) {
+        let (bytes, from) = (format_size(largest.bytes), largest.from_s);
+        output.line(format_args!(
+            "working set  at most {bytes} in {:.0} s, from {from:.0} s on",
+            largest.for_s
+        ));
+    }
+    if let Some(reuse) = &info.reuse {
+        let first = reuse.first_use_share * 100.0;
+        let median = reuse.median_bytes.map_or_else(|| "-".to_string(), format_size);
+        let error = reuse.standard_error * 100.0;
+        output.line(format_args!(
+            "reuse        {first:.1} % of blocks' uses are their first; the median reuse distance is up to {median} (± {error:.1} %)"
+        ));
+    }
+    if let Some(depth) = info.depth {
+        let (mean, p99, max) = (depth.mean, depth.p99, depth.max);
+        output.line(format_args!("depth        {mean:.1} in flight on average, p99 {p99}, at most {max}"));
+    }
+    if let Some(response) = info.response {
+        output.line(format_args!(
+            "response     mean {:.1} µs, median {:.1} µs, p99 {:.1} µs, max {:.1} µs ({} requests)",
+            response.mean_us,
+            response.p50_us,
+            response.p99_us,
+            response.max_us,
+            count(response.requests)
+        ));
+    }
+}
