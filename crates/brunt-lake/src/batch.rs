@@ -94,6 +94,9 @@ impl Batch {
     fn append_tiles(&mut self, words: &Words, mut texts: impl FnMut(&Column, &mut Values, &[i64])) {
         let count = self.columns.len();
         assert!(count < 64, "{} columns of {}", count, self.table.name);
+        for (cells, column) in self.columns.iter_mut().zip(self.table.columns) {
+            cells.make_room(words.rows(), column.nullable);
+        }
         for (tile, rows) in words.tiles(count) {
             let nulls = Nulls::of(&tile[count], rows);
             let columns = self.columns.iter_mut().zip(self.table.columns).zip(tile);

@@ -10,6 +10,7 @@
 //! [`Batch`]: crate::Batch
 //! [`Batch::append_words`]: crate::Batch::append_words
 
+use crate::cells::make_room;
 use crate::table::Table;
 
 /// Rows of a tile.
@@ -47,6 +48,8 @@ impl Words {
 
     #[cold]
     fn grow(&mut self, end: usize) {
+        let more = end - self.tiles.len();
+        make_room(&mut self.tiles, more);
         self.tiles.resize(end, [0; COLUMN_WORDS]);
     }
 
