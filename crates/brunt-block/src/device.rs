@@ -58,7 +58,7 @@ pub struct Completion {
     pub result: Result<(), DeviceError>,
 }
 
-/// What a device is. Constant while it is open.
+/// What a device is, as it was when its backend was opened; [`Backend::look`] tells what changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceInfo {
     /// How it was named, for messages: `memory:1GiB`, a path, an iSCSI URL without its secret.
@@ -84,6 +84,15 @@ pub struct DeviceInfo {
     pub notes: Vec<String>,
 }
 
+/// What a medium is now, where that may differ from what it was when its backend was opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MediumLook {
+    /// Size in bytes, whole blocks; requests are taken up to here from now on.
+    pub size_bytes: u64,
+    /// Nobody can open it again: the file has no name any more. What is written now is lost with this process.
+    pub deleted: bool,
+}
+
 /// Something to measure or to serve, shared by all threads of a process. Opening it costs time;
 /// each thread opens its own [`Device`] on its own ring.
 pub trait Backend: Send + Sync {
@@ -104,6 +113,12 @@ pub trait Backend: Send + Sync {
     /// `None` when the backend does not know.
     fn allocation(&self, _offset: u64) -> Option<(Allocation, u64)> {
         None
+    }
+
+    /// Looks at the medium again: files and disks grow, shrink and are deleted while they are served. May wait for
+    /// the file system: not for the thread of a connection that has nothing wrong with it.
+    fn look(&self) -> MediumLook {
+        MediumLook { size_bytes: self.info().size_bytes, deleted: false }
     }
 
     /// What can be driven in it while it runs. A layer adds its own to those below it.

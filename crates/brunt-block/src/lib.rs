@@ -33,7 +33,7 @@ pub mod turn;
 
 pub use buffer::{Buf, BufPool};
 pub use control::{Controllable, Handles};
-pub use device::{Backend, Completion, Device, DeviceInfo, Health, Inline, Op, Request};
+pub use device::{Backend, Completion, Device, DeviceInfo, Health, Inline, MediumLook, Op, Request};
 pub use error::{DeviceError, RefusalKind, Said};
 pub use open::OpenError;
 pub use ring::{Port, Ring, RingConfig, RingStats, Waker};

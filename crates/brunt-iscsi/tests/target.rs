@@ -382,3 +382,22 @@ fn targets_are_apart() {
     assert_alive(&mut second);
     assert_eq!(two.stats().sessions_open, 1);
 }
+
+/// Its listener hears what happens to the files behind the LUNs, without any request to them.
+#[test]
+fn changes_of_a_backing_file_are_reported() {
+    let scratch = tempfile::tempdir().unwrap();
+    let path = scratch.path().join("disk.img");
+    let file = std::fs::File::create(&path).unwrap();
+    file.set_len(1 << 20).unwrap();
+    let (heard, hear) = std::sync::mpsc::channel();
+    let url = format!("file:{}?direct=no", path.display());
+    let _server = target(&["memory:1MiB", &url], |config| {
+        config.listener = Listener::new(move |event| drop(heard.send(event.to_string())));
+    });
+    let next = || hear.recv_timeout(Duration::from_secs(120)).unwrap();
+    file.set_len(2 << 20).unwrap();
+    assert_eq!(next(), format!("LUN 1: {} grew from 1MiB to 2MiB", path.display()));
+    std::fs::remove_file(&path).unwrap();
+    assert!(next().contains("deleted"));
+}

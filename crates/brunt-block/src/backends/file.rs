@@ -14,17 +14,17 @@ use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use brunt_core::Nanos;
 use io_uring::{opcode, squeue, types};
 
 use super::medium::{self, Medium};
-use super::{TRANSFER_BYTES_MAX, in_range};
+use super::{TRANSFER_BYTES_MAX, in_size};
 use crate::open::{BackendEntry, OpenError, UrlOptions};
 use crate::ring::RingCompletion;
 use crate::sparse::Allocation;
-use crate::{Backend, Buf, Completion, Device, DeviceError, DeviceInfo, Op, Port, Request, Ring};
+use crate::{Backend, Buf, Completion, Device, DeviceError, DeviceInfo, MediumLook, Op, Port, Request, Ring};
 
 /// One write of zeros where the file system has no operation for it.
 const ZEROS_BYTES: usize = 256 << 10;
@@ -114,6 +114,8 @@ struct Shared {
     info: DeviceInfo,
     path: PathBuf,
     medium: Medium,
+    /// Whole blocks, when it was last looked at.
+    size_bytes: AtomicU64,
     write_through: bool,
     /// The file system said that it has no such operation: do not ask again.
     no_punch: AtomicBool,
@@ -143,6 +145,7 @@ impl FileBackend {
             shared: Arc::new(Shared {
                 info,
                 path: path.to_path_buf(),
+                size_bytes: AtomicU64::new(medium.size_bytes),
                 write_through: !options.write_back,
                 no_punch: AtomicBool::new(!medium.punch),
                 no_zero_range: AtomicBool::new(false),
@@ -197,7 +200,8 @@ impl Backend for FileBackend {
     /// Follows the file's holes; knows nothing about block devices.
     fn allocation(&self, offset: u64) -> Option<(Allocation, u64)> {
         let info = &self.shared.info;
-        if self.shared.medium.block_device || offset >= info.size_bytes {
+        let size_bytes = self.shared.size_bytes.load(Ordering::Relaxed);
+        if self.shared.medium.block_device || offset >= size_bytes {
             return None;
         }
         let fd = self.shared.medium.file.as_raw_fd();
@@ -208,21 +212,33 @@ impl Backend for FileBackend {
             match at {
                 0.. => Some(at as u64),
                 // Behind the last data.
-                _ if std::io::Error::last_os_error().raw_os_error() == Some(libc::ENXIO) => {
-                    Some(info.size_bytes)
-                }
+                _ if std::io::Error::last_os_error().raw_os_error() == Some(libc::ENXIO) => Some(size_bytes),
                 _ => None,
             }
         };
         let block = u64::from(info.block_bytes);
-        let data = seek(libc::SEEK_DATA)?.min(info.size_bytes);
+        let data = seek(libc::SEEK_DATA)?.min(size_bytes);
         // A block with any data in it is mapped.
         let hole_bytes = (data - offset) / block * block;
         if hole_bytes > 0 {
             return Some((Allocation::Deallocated, hole_bytes));
         }
-        let hole = seek(libc::SEEK_HOLE)?.clamp(offset + 1, info.size_bytes);
+        let hole = seek(libc::SEEK_HOLE)?.clamp(offset + 1, size_bytes);
         Some((Allocation::Mapped, (hole - offset).next_multiple_of(block)))
+    }
+
+    fn look(&self) -> MediumLook {
+        let shared = &self.shared;
+        let block = u64::from(shared.info.block_bytes);
+        match shared.medium.look() {
+            Ok((size_bytes, deleted)) => {
+                let size_bytes = size_bytes / block * block;
+                shared.size_bytes.store(size_bytes, Ordering::Relaxed);
+                MediumLook { size_bytes, deleted }
+            }
+            // The file system no longer knows it (ESTALE), or the disk was pulled.
+            Err(_) => MediumLook { size_bytes: shared.size_bytes.load(Ordering::Relaxed), deleted: true },
+        }
     }
 }
 
@@ -322,7 +338,7 @@ impl Device for FileDevice {
 impl FileDevice {
     /// What a request starts with; `None` when there is nothing to do.
     fn first_stage(&self, request: &Request) -> Result<Option<Stage>, DeviceError> {
-        in_range(&self.shared.info, request)?;
+        in_size(&self.shared.info, self.shared.size_bytes.load(Ordering::Relaxed), request)?;
         if request.len == 0 && request.op != Op::Flush {
             return Ok(None);
         }
@@ -549,6 +565,35 @@ mod tests {
         }
         assert_eq!(done.len(), 2);
         assert!(done.iter().all(|one| one.result == Err(DeviceError::Os(libc::EIO))), "{done:?}");
+    }
+
+    #[test]
+    fn a_look_sees_a_file_grow_shrink_and_go() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("disk.img");
+        let backend = create(&path, 1 << 20);
+        let resize = |bytes| {
+            std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(bytes).unwrap();
+            let look = backend.look();
+            (look.size_bytes, look.deleted)
+        };
+        let ring = Ring::new(RingConfig::default()).unwrap();
+        let mut device = backend.open(&ring, 4).unwrap();
+        let mut read = |offset| {
+            let buf = ring.pool().take(4096);
+            let request = Request { tag: 1, op: Op::Read, offset, len: 4096, buf, force_unit_access: false };
+            crate::turn::one(&ring, &mut *device, request).unwrap().result
+        };
+        assert_eq!(read(1 << 20), Err(DeviceError::OutOfRange));
+        assert_eq!(resize((2 << 20) + 100), (2 << 20, false));
+        assert_eq!(read(1 << 20), Ok(()));
+        assert_eq!(resize(65536), (65536, false));
+        assert_eq!(read(65536), Err(DeviceError::OutOfRange));
+        std::fs::remove_file(&path).unwrap();
+        assert!(backend.look().deleted);
+        let options = FileOptions { size_bytes: Some(4096), temporary: true, ..FileOptions::default() };
+        let temporary = FileBackend::open(&path, &options).unwrap();
+        assert!(!temporary.look().deleted, "it never was to have a name");
     }
 
     /// GET LBA STATUS sees holes as the file system does.

@@ -39,6 +39,8 @@ const FILE_SYSTEMS: &[(u64, &str)] = &[
 pub(super) struct Medium {
     pub file: File,
     pub block_device: bool,
+    /// It has a name in a folder, and is meant to.
+    pub named: bool,
     /// Whether it was opened with O_DIRECT.
     pub direct: bool,
     pub read_only: bool,
@@ -53,6 +55,17 @@ pub(super) struct Medium {
     pub notes: Vec<String>,
 }
 
+impl Medium {
+    /// Its size in bytes now, and whether it has lost its name since it was opened.
+    pub fn look(&self) -> io::Result<(u64, bool)> {
+        if self.block_device {
+            return Ok((ioctl_u64(&self.file, BLKGETSIZE64)?, false));
+        }
+        let metadata = self.file.metadata()?;
+        Ok((metadata.len(), self.named && metadata.nlink() == 0))
+    }
+}
+
 pub(super) fn open(path: &Path, options: &FileOptions) -> Result<Medium, OpenError> {
     if !options.temporary {
         return open_named(path, options);
@@ -65,7 +78,7 @@ pub(super) fn open(path: &Path, options: &FileOptions) -> Result<Medium, OpenErr
     // Its name goes at once, also when it cannot be opened; the file with the last who has it open.
     let opened = open_named(path, &FileOptions { temporary: false, ..made });
     let removed = std::fs::remove_file(path);
-    let medium = opened?;
+    let medium = Medium { named: false, ..opened? };
     removed.map_err(|source| OpenError::Os { what: "cannot remove", path: path.to_path_buf(), source })?;
     Ok(medium)
 }
@@ -126,6 +139,7 @@ fn open_named(path: &Path, options: &FileOptions) -> Result<Medium, OpenError> {
     }
     Ok(Medium {
         block_device,
+        named: metadata.nlink() > 0,
         direct,
         read_only,
         size_bytes: whole,

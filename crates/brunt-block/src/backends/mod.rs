@@ -52,9 +52,16 @@ fn foresee(size: &str, options: &mut UrlOptions) -> Result<Option<Foreseen>, Ope
 pub const TRANSFER_BYTES_MAX: u32 = 16 << 20;
 
 /// Whether a request lies in the device, in whole blocks, with a buffer that holds it.
+#[inline]
 pub(crate) fn in_range(info: &DeviceInfo, request: &Request) -> Result<(), DeviceError> {
+    in_size(info, info.size_bytes, request)
+}
+
+/// The same on a medium that has `size_bytes` now.
+#[inline]
+fn in_size(info: &DeviceInfo, size_bytes: u64, request: &Request) -> Result<(), DeviceError> {
     let block = u64::from(info.block_bytes);
-    let inside = request.offset.checked_add(request.len).is_some_and(|end| end <= info.size_bytes);
+    let inside = request.offset.checked_add(request.len).is_some_and(|end| end <= size_bytes);
     // Blocks are powers of two; a division would cost as much as all the rest of a null request.
     let whole = match block.is_power_of_two() {
         true => (request.offset | request.len) & (block - 1) == 0,

@@ -9,7 +9,7 @@ use brunt_core::Nanos;
 
 use crate::control::{Arguments, CommandEntry, CommandError, Controllable, Fields, Handles, Value};
 use crate::open::{LayerEntry, bad_value};
-use crate::{Backend, Completion, Device, DeviceError, DeviceInfo, RefusalKind, Request, Ring};
+use crate::{Backend, Completion, Device, DeviceError, DeviceInfo, MediumLook, RefusalKind, Request, Ring};
 
 /// The line for the table.
 pub const ENTRY: LayerEntry = LayerEntry {
@@ -67,6 +67,10 @@ impl Backend for BudgetBackend {
     fn open(&self, ring: &Ring, depth: u32) -> Result<Box<dyn Device>, DeviceError> {
         let (inner, budget) = (self.inner.open(ring, depth)?, Arc::clone(&self.budget));
         Ok(Box::new(BudgetDevice { inner, budget, depth, below: VecDeque::new(), refused: Vec::new() }))
+    }
+
+    fn look(&self) -> MediumLook {
+        self.inner.look()
     }
 
     fn handles(&self) -> Handles {

@@ -24,7 +24,7 @@ use brunt_core::{Clock, Nanos};
 
 use crate::open::{LayerEntry, OpenError, bad_value};
 use crate::sparse::Allocation;
-use crate::{Backend, Buf, Completion, Device, DeviceError, DeviceInfo, Request, Ring};
+use crate::{Backend, Buf, Completion, Device, DeviceError, DeviceInfo, MediumLook, Request, Ring};
 
 const FORMS: &str = "write const:100us, uniform:50us-150us, exp:100us or lognormal:100us,sigma=0.5, \
                      and after it ,servers=4 ,shared or ,seed=7";
@@ -185,6 +185,10 @@ impl Backend for DelayedBackend {
 
     fn allocation(&self, offset: u64) -> Option<(Allocation, u64)> {
         self.inner.allocation(offset)
+    }
+
+    fn look(&self) -> MediumLook {
+        self.inner.look()
     }
 
     fn handles(&self) -> crate::Handles {

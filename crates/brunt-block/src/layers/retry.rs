@@ -18,7 +18,8 @@ use crate::control::{Arguments, CommandEntry, CommandError, Controllable, Fields
 use crate::open::{LayerEntry, OpenError, bad_value};
 use crate::sparse::Allocation;
 use crate::{
-    Backend, Buf, Completion, Device, DeviceError, DeviceInfo, Health, Op, RefusalKind, Request, Ring,
+    Backend, Buf, Completion, Device, DeviceError, DeviceInfo, Health, MediumLook, Op, RefusalKind, Request,
+    Ring,
 };
 
 const FORMS: &str = "write how often, 1 to 1000, as in retry=5, and after it ,delay=1ms ,off ,name=NAME";
@@ -193,6 +194,10 @@ impl Backend for RetryBackend {
 
     fn allocation(&self, offset: u64) -> Option<(Allocation, u64)> {
         self.inner.allocation(offset)
+    }
+
+    fn look(&self) -> MediumLook {
+        self.inner.look()
     }
 
     fn handles(&self) -> Handles {

@@ -525,7 +525,9 @@ impl LunProber {
             && let Ok(serial) = self.run(&vpd(page::UNIT_SERIAL_NUMBER), 256)?
         {
             let len = usize::from(be16(&serial, 2));
-            facts.serial = serial.get(4..4 + len).map(ascii).filter(|serial| !serial.is_empty());
+            // What did not fit in our room is left out, not the whole number.
+            let text = serial.get(4..).map(|text| ascii(&text[..len.min(text.len())]));
+            facts.serial = text.filter(|serial| !serial.is_empty());
         }
         if has(page::BLOCK_LIMITS)
             && let Ok(limits) = self.run(&vpd(page::BLOCK_LIMITS), 256)?

@@ -25,7 +25,7 @@ mod tasks;
 mod tests;
 
 pub use command::{Begin, CommandOutcome, DataIn, Nexus, TaskAttribute, TransportCommand};
-pub use lun::{LogicalUnit, LunError, LunOptions};
+pub use lun::{DiskEvent, LogicalUnit, LunError, LunOptions};
 pub use management::{Reset, Ticket};
 pub use map::LunMap;
 pub use store::{FileStore, ReservationStore};

@@ -134,7 +134,8 @@ fn work(unit: &LogicalUnit, method: &Method) -> Result<(), Failed> {
         }
         _ => (1, FORGET_BYTES),
     };
-    let total = info.size_bytes * passes;
+    let size_bytes = unit.blocks() * block_bytes;
+    let total = size_bytes * passes;
     let mut buf = Buf::empty();
     let start = clock.now();
     let mut sent = 0u64;
@@ -147,8 +148,8 @@ fn work(unit: &LogicalUnit, method: &Method) -> Result<(), Failed> {
             }
         }
         let mut offset = 0;
-        while offset < info.size_bytes {
-            let len = chunk.min(info.size_bytes - offset);
+        while offset < size_bytes {
+            let len = chunk.min(size_bytes - offset);
             let op = match method {
                 Method::Overwrite { .. } => Op::Write,
                 Method::Erase => Op::Unmap,

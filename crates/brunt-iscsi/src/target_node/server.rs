@@ -24,7 +24,7 @@ use super::login::{
 use super::session::{Reach, SessionTable};
 use crate::chap::{Challenge, Credentials};
 use crate::params::Wishes;
-use crate::scsi::LunMap;
+use crate::scsi::{DiskEvent, LunMap};
 
 /// How a target is made.
 #[derive(Clone, Debug)]
@@ -72,6 +72,13 @@ pub enum TargetEvent<'a> {
         /// Why.
         error: &'a ConnectionError,
     },
+    /// A medium changed, or fails.
+    Disk {
+        /// Which LUN.
+        lun: u16,
+        /// What happened to it.
+        event: &'a DiskEvent,
+    },
 }
 
 impl fmt::Display for TargetEvent<'_> {
@@ -83,6 +90,7 @@ impl fmt::Display for TargetEvent<'_> {
             TargetEvent::ConnectionBroken { connection, error } => {
                 write!(f, "connection {connection}: {error}")
             }
+            TargetEvent::Disk { lun, event } => write!(f, "LUN {lun}: {event}"),
         }
     }
 }
@@ -183,6 +191,7 @@ pub struct TargetStats {
 pub struct TargetServer {
     state: Arc<State>,
     acceptor: Option<JoinHandle<()>>,
+    disks: Option<JoinHandle<()>>,
     wake: UnixStream,
 }
 
@@ -257,7 +266,9 @@ impl TargetServer {
         woken.set_nonblocking(true)?;
         let mut acceptor = Acceptor { state: Arc::clone(&state), listeners, logins: VecDeque::new(), woken };
         let acceptor = std::thread::Builder::new().name("logins".into()).spawn(move || acceptor.run())?;
-        Ok(TargetServer { state, acceptor: Some(acceptor), wake })
+        let watched = Arc::clone(&state);
+        let disks = std::thread::Builder::new().name("disks".into()).spawn(move || watch_disks(&watched))?;
+        Ok(TargetServer { state, acceptor: Some(acceptor), disks: Some(disks), wake })
     }
 
     /// Where it listens, in the order of the configuration.
@@ -297,6 +308,10 @@ impl TargetServer {
         // A full line wakes as well.
         let _ = self.wake.write(&[1]);
         let _ = acceptor.join();
+        if let Some(disks) = self.disks.take() {
+            disks.thread().unpark();
+            let _ = disks.join();
+        }
         let table = &self.state.shared.table;
         table.ask_logout(grace.as_secs().clamp(1, 60) as u16);
         if !self.wait_idle(grace) {
@@ -316,6 +331,21 @@ impl TargetServer {
 impl Drop for TargetServer {
     fn drop(&mut self) {
         self.stop(Duration::from_millis(200));
+    }
+}
+
+/// How often the media behind the LUNs are looked at: a file that was resized or deleted is noticed within this.
+const DISK_LOOK: Duration = Duration::from_millis(250);
+
+/// Looks after the media. A thread of its own: a file system may let it wait.
+fn watch_disks(state: &State) {
+    while !state.stop.load(Ordering::Acquire) {
+        for (lun, unit) in state.shared.luns.iter() {
+            for event in &unit.look() {
+                state.config.listener.tell(&TargetEvent::Disk { lun, event });
+            }
+        }
+        std::thread::park_timeout(DISK_LOOK);
     }
 }
 

@@ -102,11 +102,15 @@ pub struct DeviceIdentification<'a> {
     pub target_port: u16,
 }
 
+/// The longest iSCSI name (RFC 7143, 4.2.7.1).
+const NAME_BYTES_MAX: usize = 223;
+
 /// Body of the device identification page (SPC-4, 7.8.6).
 pub fn device_identification(identity: &DeviceIdentification<'_>) -> Vec<u8> {
     let mut out = Vec::new();
     let mut descriptor = |codes: u8, kind: u8, bytes: &[u8]| {
-        out.extend_from_slice(&[codes, kind, 0, bytes.len() as u8]);
+        let length = u8::try_from(bytes.len()).expect("a designator is cut to what its length can say");
+        out.extend_from_slice(&[codes, kind, 0, length]);
         out.extend_from_slice(bytes);
     };
     // The logical unit: T10 vendor id based (ASCII), NAA (binary).
@@ -120,10 +124,13 @@ pub fn device_identification(identity: &DeviceIdentification<'_>) -> Vec<u8> {
     let [high, low] = identity.target_port.to_be_bytes();
     descriptor(0x51, 0x94, &[0, 0, high, low]);
     if !identity.target_name.is_empty() {
-        // Names are cut where the page's one-byte lengths end; iSCSI names have at most 223 bytes.
-        let name: String = identity.target_name.chars().take(223).collect();
+        // A designator's length is one byte: names are cut to the 223 bytes of the longest iSCSI name.
+        let mut name = identity.target_name;
+        while name.len() > NAME_BYTES_MAX {
+            name = name.split_at(name.char_indices().next_back().map_or(0, |(at, _)| at)).0;
+        }
         descriptor(0x53, 0x98, &name_string(&format!("{name},t,{:#06x}", identity.target_port)));
-        descriptor(0x53, 0xa8, &name_string(&name));
+        descriptor(0x53, 0xa8, &name_string(name));
     }
     out
 }
@@ -314,6 +321,27 @@ mod tests {
             at += 4 + usize::from(body[at + 3]);
         }
         assert_eq!((at, kinds), (body.len(), vec![0x01, 0x03, 0x14, 0x18, 0x28]));
+    }
+
+    #[test]
+    fn designators_of_long_names_keep_their_lengths() {
+        for target_name in ["n".repeat(1000), "ü".repeat(223), "n".to_string() + &"ü".repeat(223)] {
+            let body = device_identification(&DeviceIdentification {
+                vendor: "BRUNT",
+                serial: &"s".repeat(1000),
+                naa: [0x30, 0, 0, 0, 0, 0, 0, 1],
+                target_name: &target_name,
+                target_port: 1,
+            });
+            let (mut at, mut count) = (0, 0);
+            while at < body.len() {
+                at += 4 + usize::from(body[at + 3]);
+                count += 1;
+            }
+            assert_eq!((at, count), (body.len(), 5), "{target_name}");
+            let page = vpd(0x83, &body);
+            assert_eq!(usize::from(u16::from_be_bytes([page[2], page[3]])), body.len());
+        }
     }
 
     /// A capacity reads back, and a short answer is none.

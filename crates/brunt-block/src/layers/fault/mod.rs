@@ -30,7 +30,9 @@ use crate::backends::in_range;
 use crate::control::{Controllable, Handles};
 use crate::open::{LayerEntry, OpenError, bad_value};
 use crate::sparse::Allocation;
-use crate::{Backend, Completion, Device, DeviceError, DeviceInfo, Health, Op, RefusalKind, Request, Ring};
+use crate::{
+    Backend, Completion, Device, DeviceError, DeviceInfo, Health, MediumLook, Op, RefusalKind, Request, Ring,
+};
 
 /// How soon a request that hangs is let go when its fault is taken away.
 const HANG_LOOK: Duration = Duration::from_millis(5);
@@ -116,6 +118,10 @@ impl Backend for FaultBackend {
 
     fn allocation(&self, offset: u64) -> Option<(Allocation, u64)> {
         self.inner.allocation(offset)
+    }
+
+    fn look(&self) -> MediumLook {
+        self.inner.look()
     }
 
     fn handles(&self) -> Handles {

@@ -55,6 +55,10 @@ impl LogicalUnit {
         if gate & gate::NO_MEDIUM != 0 && needs_medium(cdb[0]) {
             return Err(Refused::Check(answers::no_medium()));
         }
+        if gate & gate::LOST != 0 && needs_medium(cdb[0]) {
+            // LOGICAL UNIT NOT READY, MANUAL INTERVENTION REQUIRED
+            return Err(Refused::Check(Sense::new(key::NOT_READY, 0x04, 0x03)));
+        }
         let leaves = cdb[0] == op::SANITIZE;
         if gate & gate::SANITIZE_FAILED != 0 && needs_medium(cdb[0]) && !leaves {
             // SANITIZE COMMAND FAILED

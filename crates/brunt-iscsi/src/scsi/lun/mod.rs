@@ -3,15 +3,16 @@
 //! own threads; the one rule: the request path reads the atomics here ([`LogicalUnit::gate`], the
 //! nexus's flags) and takes no lock unless one of them says that something is the matter.
 //!
-//! [`options`] is what a unit is made with, [`admission`] whether a command may go on, [`reservations`] the
+//! [`options`] is what a unit is made with, [`disk`] what its medium does to it, [`admission`] whether a command may go on, [`reservations`] the
 //! commands about reservations. Here is the state, and the commands that read or change it.
 
 mod admission;
+mod disk;
 mod options;
 mod reservations;
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
 use brunt_block::{Backend, Inline};
@@ -24,9 +25,11 @@ use brunt_wire::scsi::sense::Sense;
 
 #[cfg(test)]
 pub(super) use admission::needs_medium;
+pub use disk::DiskEvent;
 pub use options::{LunError, LunOptions};
 pub(super) use options::{UNMAP_DESCRIPTORS_MAX, parameter_bytes_max};
 
+use self::disk::DiskWatch;
 use self::options::Shape;
 use super::answers;
 use super::attention::{Attention, Attentions};
@@ -54,8 +57,10 @@ pub(super) mod gate {
     pub const FORCE: u32 = 16;
     /// D_SENSE is one: sense data goes out in descriptor format.
     pub const DESCRIPTOR_SENSE: u32 = 32;
+    /// The file behind the unit was deleted, or nothing is left of it.
+    pub const LOST: u32 = 64;
     /// Concerns READ and WRITE alike.
-    pub const CLOSED: u32 = NO_MEDIUM | SANITIZING | SANITIZE_FAILED;
+    pub const CLOSED: u32 = NO_MEDIUM | SANITIZING | SANITIZE_FAILED | LOST;
 }
 
 /// Something concerns a nexus; the bits of [`NexusShared::flags`].
@@ -109,6 +114,8 @@ struct UnitState {
     reserved_by: Option<u64>,
     settings: ModeSettings,
     medium_loaded: bool,
+    /// What is behind the unit was deleted, or is shorter than a block.
+    medium_lost: bool,
     sanitize_failed: bool,
     /// AUSE of the last SANITIZE.
     sanitize_unrestricted: bool,
@@ -122,10 +129,12 @@ pub struct LogicalUnit {
     inline: Inline,
     options: LunOptions,
     shape: Shape,
-    blocks: u64,
+    /// Changes under the lock of `state`, with an attention for everybody.
+    blocks: AtomicU64,
     gate: AtomicU32,
     state: Mutex<UnitState>,
     map: OnceLock<Weak<LunMap>>,
+    disk: DiskWatch,
     /// Commands that must not be interleaved.
     pub(super) locks: RangeLocks,
     /// The SANITIZE at work, if any.
@@ -158,7 +167,7 @@ impl LogicalUnit {
         let unit = LogicalUnit {
             inline: backend.inline(),
             shape: Shape::of(info),
-            blocks,
+            blocks: AtomicU64::new(blocks),
             gate: AtomicU32::new(0),
             state: Mutex::new(UnitState {
                 nexuses: Vec::new(),
@@ -166,12 +175,14 @@ impl LogicalUnit {
                 reserved_by: None,
                 settings: default_settings(&options),
                 medium_loaded: true,
+                medium_lost: false,
                 sanitize_failed: false,
                 sanitize_unrestricted: false,
                 copies: VecDeque::new(),
                 mailboxes: Vec::new(),
             }),
             map: OnceLock::new(),
+            disk: DiskWatch::default(),
             locks: RangeLocks::default(),
             sanitize: Sanitize::default(),
             backend,
@@ -196,10 +207,10 @@ impl LogicalUnit {
         self.shape.block_bytes
     }
 
-    /// Size in blocks.
+    /// Size in blocks, which may change.
     #[inline]
     pub fn blocks(&self) -> u64 {
-        self.blocks
+        self.blocks.load(Ordering::Relaxed)
     }
 
     /// Sense data goes out in descriptor format (D_SENSE of the control mode page).
@@ -289,6 +300,7 @@ impl LogicalUnit {
         let mut bits = 0;
         let mut set = |bit, on: bool| bits |= if on { bit } else { 0 };
         set(gate::NO_MEDIUM, !state.medium_loaded);
+        set(gate::LOST, state.medium_lost);
         set(gate::SANITIZING, self.sanitize.is_running());
         set(gate::SANITIZE_FAILED, state.sanitize_failed);
         set(gate::PROTECTED, self.write_protected(&state.settings));

@@ -361,6 +361,14 @@ impl TaskSet {
             self.finish(slot, Ok(DataIn::None));
             return;
         }
+        if let Err(error) = &result {
+            let op = match &task.work {
+                TaskWork::Read => Some(Op::Read),
+                TaskWork::Write { .. } => Some(Op::Write),
+                TaskWork::Job(_) | TaskWork::Collect(_) => None,
+            };
+            self.unit.disk_failed(op, task.range.offset, error);
+        }
         match &mut task.work {
             TaskWork::Read => {
                 let len = task.range.len as u32;

@@ -159,7 +159,7 @@ impl TaskSet {
         }
         let mut range = self.checked(transfer.lba, u64::from(transfer.blocks))?;
         if transfer.blocks == 0 {
-            range = self.checked(transfer.lba, self.unit.blocks() - transfer.lba)?;
+            range = self.checked(transfer.lba, self.unit.blocks().saturating_sub(transfer.lba))?;
         }
         let block_bytes = self.unit.block_bytes();
         if range.len / u64::from(block_bytes) > self.unit.shape().write_same_blocks_max() {

@@ -313,3 +313,46 @@ fn sanitize() {
     assert_eq!(c.code(&[op::SANITIZE, 0x42]), FIELD);
     assert_eq!(c.code(&[op::SANITIZE, 0x02, 0, 1]), FIELD);
 }
+
+/// Whoever cuts, lengthens or deletes a backing file changes the LUN, and every initiator is told first.
+#[test]
+fn a_medium_that_changes_its_size_or_goes() {
+    let scratch = tempfile::tempdir().expect("a folder");
+    let path = scratch.path().join("disk.img");
+    let file = std::fs::File::create(&path).expect("a file");
+    let blocks = |blocks: u64| file.set_len(blocks * BLOCK as u64).expect("its size");
+    blocks(8192);
+    let backend = brunt_block::open_url(&format!("file:{}?block=512&direct=no", path.display()));
+    let unit = LogicalUnit::new(backend.expect("it opens"), LunOptions::default()).expect("a good unit");
+    let (mut a, mut b) = (Client::new(&unit, "a"), Client::new(&unit, "b"));
+    let changed = (key::UNIT_ATTENTION, 0x2a, 0x09);
+    let last_lba = |c: &mut Client| be32(&c.good(&[op::READ_CAPACITY_10, 0, 0, 0, 0, 0, 0, 0, 0, 0], &[]), 0);
+    // The read behind the end finds it out: what it asked for was in the capacity that it knew.
+    blocks(1024);
+    assert_eq!(a.code(&cdb16(op::READ_16, 0, 4096, 8)), (key::MEDIUM_ERROR, 0x11, 0x00));
+    for c in [&mut a, &mut b] {
+        assert_eq!(c.code(&cdb16(op::READ_16, 0, 0, 8)), changed);
+        assert_eq!(last_lba(c), 1023);
+        assert_eq!(c.code(&cdb16(op::READ_16, 0, 4096, 8)), RANGE);
+    }
+    let said: Vec<String> = unit.look().iter().map(ToString::to_string).collect();
+    let path_text = path.display();
+    assert_eq!(said[0], format!("{path_text} shrank from 4MiB to 512KiB"));
+    assert!(said[1].starts_with(&format!("{path_text}: 1 read failed, the first at 2097152: ")), "{said:?}");
+    // Nobody asks: the look finds it out.
+    blocks(16384);
+    let said: Vec<String> = unit.look().iter().map(ToString::to_string).collect();
+    assert_eq!(said, [format!("{path_text} grew from 512KiB to 8MiB")]);
+    assert_eq!((a.code(&[0; 6]), last_lba(&mut a)), (changed, 16383));
+    a.write(16376, &bytes(8, 1));
+    assert_eq!(a.read(16376, 8), bytes(8, 1));
+    assert_eq!(b.code(&[0; 6]), changed);
+    std::fs::remove_file(&path).expect("it was there");
+    assert_eq!(unit.look(), [DiskEvent::Lost { medium: path_text.to_string() }]);
+    let not_ready = (key::NOT_READY, 0x04, 0x03);
+    for cdb in [cdb16(op::READ_16, 0, 0, 8), cdb16(op::SERVICE_ACTION_IN_16, 0x10, 0, 0), [0; 16]] {
+        assert_eq!(b.code(&cdb), not_ready, "{cdb:02x?}");
+    }
+    assert_eq!(b.code_with(&cdb16(op::WRITE_16, 0, 0, 1), &bytes(1, 1)), not_ready);
+    assert!(unit.look().is_empty());
+}

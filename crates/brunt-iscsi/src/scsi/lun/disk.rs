@@ -1,0 +1,240 @@
+//! What a unit's medium does to it while it is served: it grows, shrinks, is deleted, is full, fails. Looked at by a
+//! thread of the target ([`LogicalUnit::look`]), and at once by a connection whose request failed. The one rule:
+//! what changes is told to initiators as a unit attention before it shows, and to the operator no more often than
+//! [`REPORT_EVERY`] for each kind of trouble.
+
+use std::fmt;
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use brunt_block::{DeviceError, Op};
+use brunt_core::Nanos;
+use brunt_core::units::format_size;
+
+use super::{LogicalUnit, UnitState};
+use crate::scsi::attention::Attention;
+
+/// A kind of failure is reported once when it begins, then with its count this often while it lasts.
+const REPORT_EVERY: Duration = Duration::from_secs(10);
+/// Kinds of failures kept apart; further ones are counted with the last.
+const KINDS_MAX: usize = 16;
+
+/// Something that an operator wants to know about a medium.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DiskEvent {
+    /// It has another size now, and so has the LUN.
+    Resized {
+        /// What it is.
+        medium: String,
+        /// In bytes.
+        before: u64,
+        /// In bytes.
+        now: u64,
+    },
+    /// It was deleted, or became shorter than a block: the LUN is not ready.
+    Lost {
+        /// What it was.
+        medium: String,
+    },
+    /// It is there again.
+    Found {
+        /// What it is.
+        medium: String,
+    },
+    /// Requests failed.
+    Failed {
+        /// What it is.
+        medium: String,
+        /// What they were; `None` for commands of several requests, and flushes.
+        op: Option<Op>,
+        /// Why.
+        error: DeviceError,
+        /// How many since the last report.
+        count: u64,
+        /// Where the first of them began, in bytes.
+        offset: u64,
+    },
+}
+
+impl fmt::Display for DiskEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DiskEvent::Resized { medium, before, now } => {
+                let how = if now > before { "grew" } else { "shrank" };
+                write!(f, "{medium} {how} from {} to {}", format_size(*before), format_size(*now))
+            }
+            DiskEvent::Lost { medium } => {
+                write!(f, "{medium} was deleted or emptied; commands are refused as not ready")
+            }
+            DiskEvent::Found { medium } => write!(f, "{medium} can be used again"),
+            DiskEvent::Failed { medium, op, error, count, offset } => {
+                let what = match (op, count) {
+                    (Some(Op::Read), 1) => "read",
+                    (Some(Op::Read), _) => "reads",
+                    (Some(_), 1) => "write",
+                    (Some(_), _) => "writes",
+                    (None, 1) => "request",
+                    (None, _) => "requests",
+                };
+                write!(f, "{medium}: {count} {what} failed, the first at {offset}: {error}")
+            }
+        }
+    }
+}
+
+/// What is to be reported about a medium.
+#[derive(Debug, Default)]
+pub(super) struct DiskWatch(Mutex<Pending>);
+
+#[derive(Debug, Default)]
+struct Pending {
+    changes: Vec<DiskEvent>,
+    failures: Vec<Failure>,
+}
+
+/// One kind of failure.
+#[derive(Debug)]
+struct Failure {
+    op: Option<Op>,
+    error: DeviceError,
+    /// Not reported yet.
+    count: u64,
+    offset: u64,
+    reported: Option<Nanos>,
+}
+
+impl Pending {
+    fn count(&mut self, op: Option<Op>, offset: u64, error: &DeviceError) {
+        let is_full = self.failures.len() >= KINDS_MAX;
+        let known = self.failures.iter().position(|one| one.op == op && one.error == *error);
+        match known.or(is_full.then_some(KINDS_MAX - 1)) {
+            Some(index) => {
+                let one = &mut self.failures[index];
+                if one.count == 0 {
+                    one.offset = offset;
+                }
+                one.count += 1;
+            }
+            None => self.failures.push(Failure { op, error: *error, count: 1, offset, reported: None }),
+        }
+    }
+
+    fn due(&mut self, medium: &str, now: Nanos) -> Vec<DiskEvent> {
+        let mut events = std::mem::take(&mut self.changes);
+        for one in &mut self.failures {
+            let waits = one.reported.is_some_and(|at| now.since(at) < REPORT_EVERY);
+            if one.count > 0 && !waits {
+                one.reported = Some(now);
+                let (op, error, offset) = (one.op, one.error, one.offset);
+                let count = std::mem::take(&mut one.count);
+                events.push(DiskEvent::Failed { medium: medium.to_string(), op, error, count, offset });
+            }
+        }
+        // What has been quiet for so long begins anew.
+        self.failures
+            .retain(|one| one.count > 0 || one.reported.is_some_and(|at| now.since(at) < REPORT_EVERY));
+        events
+    }
+}
+
+impl LogicalUnit {
+    /// Looks whether the medium changed, and returns what is to be reported. May wait for its file system.
+    pub fn look(&self) -> Vec<DiskEvent> {
+        self.look_at_medium();
+        let now = self.options.clock.now();
+        self.watch().due(&self.backend.info().name, now)
+    }
+
+    /// A request to the medium failed.
+    #[cold]
+    pub(in crate::scsi) fn disk_failed(&self, op: Option<Op>, offset: u64, error: &DeviceError) {
+        // What refuses by design (a fault that was put in, another target's LUN) says so elsewhere.
+        let is_trouble = match error {
+            DeviceError::Os(code) => *code != libc::EOPNOTSUPP,
+            DeviceError::TimedOut | DeviceError::Gone => true,
+            DeviceError::Refused { .. } | DeviceError::OutOfRange | DeviceError::Unsupported => false,
+        };
+        if is_trouble {
+            self.watch().count(op, offset, error);
+        }
+        // The end of the medium may be nearer than it was.
+        self.look_at_medium();
+    }
+
+    fn look_at_medium(&self) {
+        let look = self.backend.look();
+        let block_bytes = u64::from(self.shape.block_bytes);
+        let blocks = look.size_bytes / block_bytes;
+        let lost = look.deleted || blocks == 0;
+        let mut state = self.state();
+        let before = self.blocks();
+        // An empty medium has no capacity that could be told: the last one stands.
+        let blocks = if blocks == 0 { before } else { blocks };
+        if (blocks, lost) != (before, state.medium_lost) {
+            self.medium_changed(&mut state, before, blocks, lost);
+        }
+    }
+
+    fn medium_changed(&self, state: &mut UnitState, before: u64, blocks: u64, lost: bool) {
+        let medium = || self.backend.info().name.clone();
+        let mut watch = self.watch();
+        if blocks != before {
+            self.blocks.store(blocks, Ordering::Relaxed);
+            for entry in &mut state.nexuses {
+                entry.attentions.push(Attention::CapacityDataHasChanged);
+            }
+            let bytes = |blocks| blocks * u64::from(self.shape.block_bytes);
+            let (before, now) = (bytes(before), bytes(blocks));
+            watch.changes.push(DiskEvent::Resized { medium: medium(), before, now });
+        }
+        if lost != state.medium_lost {
+            state.medium_lost = lost;
+            let event = if lost {
+                DiskEvent::Lost { medium: medium() }
+            } else {
+                DiskEvent::Found { medium: medium() }
+            };
+            watch.changes.push(event);
+        }
+        drop(watch);
+        self.refresh(state);
+    }
+
+    fn watch(&self) -> std::sync::MutexGuard<'_, Pending> {
+        self.disk.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kind_of_failure_is_reported_at_once_and_then_counted() {
+        let mut pending = Pending::default();
+        let full = DeviceError::Os(libc::ENOSPC);
+        let seconds = |seconds: u64| Nanos(seconds * 1_000_000_000);
+        let said = |pending: &mut Pending, at| -> Vec<String> {
+            pending.due("disk", seconds(at)).iter().map(ToString::to_string).collect()
+        };
+        pending.count(Some(Op::Write), 4096, &full);
+        let full_text = "No space left on device (os error 28)";
+        assert_eq!(said(&mut pending, 1), [format!("disk: 1 write failed, the first at 4096: {full_text}")]);
+        for offset in 0..1000 {
+            pending.count(Some(Op::Write), 8192 + offset, &full);
+        }
+        assert!(said(&mut pending, 2).is_empty());
+        pending.count(None, 0, &DeviceError::Gone);
+        assert_eq!(said(&mut pending, 3), ["disk: 1 request failed, the first at 0: the device is gone"]);
+        assert_eq!(
+            said(&mut pending, 11),
+            [format!("disk: 1000 writes failed, the first at 8192: {full_text}")]
+        );
+        assert!(said(&mut pending, 30).is_empty() && pending.failures.is_empty());
+        for code in 1..100 {
+            pending.count(None, 0, &DeviceError::Os(code));
+        }
+        assert_eq!(said(&mut pending, 31).len(), KINDS_MAX);
+    }
+}
