@@ -44,6 +44,9 @@ pub trait Content {
     /// Puts what a write sends into its buffer; called once for each write, however often it is sent.
     fn fill(&mut self, request: &Self::Request, carried: &mut Carried);
 
+    /// A flush is about to be sent for the first time.
+    fn flushes(&mut self, _carried: &mut Carried) {}
+
     /// A request ended for good, in this way as far as the device knows. Answers how it ended with its data
     /// looked at.
     fn completed(
@@ -75,6 +78,9 @@ impl<C: Content> Content for &mut C {
     }
     fn fill(&mut self, request: &C::Request, carried: &mut Carried) {
         (**self).fill(request, carried);
+    }
+    fn flushes(&mut self, carried: &mut Carried) {
+        (**self).flushes(carried);
     }
     fn completed(
         &mut self,

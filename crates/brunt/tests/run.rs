@@ -183,7 +183,36 @@ fn verify_finds_lost_writes() {
     std::fs::write(&disk, bytes).expect("the disk");
     let bad = judge();
     assert_eq!(bad.status.code(), Some(1));
-    assert!(json(&bad)["lost"].as_u64() > Some(100), "{bad:?}");
+    let verdict = json(&bad);
+    assert!(verdict["lost"].as_u64() > Some(100), "{bad:?}");
+    let extents = verdict["lost_extents"].as_array().expect("extents");
+    assert!(extents.iter().all(|one| one["found"] == "zeros" && one["stable"] == true), "{extents:?}");
+}
+
+/// What a write-back cache lost that nobody had flushed is reported, and is no failure; what was flushed is one.
+#[test]
+fn verify_tells_flushed_from_unflushed_writes() {
+    let scratch = tempfile::tempdir().expect("a folder");
+    for (flush_every, code) in [(0, 0), (50, 1)] {
+        let folder = scratch.path().join(flush_every.to_string());
+        std::fs::create_dir(&folder).expect("a folder");
+        let (disk, journals) = (folder.join("disk.img"), folder.join("journals"));
+        let url = format!("file:{}?size=4MiB&create=yes&write_back=yes", disk.display());
+        let verify =
+            format!("flush_every = {flush_every}\nverify = {{ journal = \"{}\" }}", journals.display());
+        let run = brunt(&["run", &experiment(&folder, &url, &verify)]);
+        assert!(run.status.success(), "{run:?}");
+        // As after a power cut that nothing in the cache survived.
+        std::fs::write(&disk, vec![0; 4 << 20]).expect("the disk");
+        let journal = journals.join("run-1");
+        let answer = brunt(&["--json", "verify", journal.to_str().expect("a plain path"), &url]);
+        assert_eq!(answer.status.code(), Some(code), "{answer:?}");
+        let verdict = json(&answer);
+        let count = |key: &str| verdict[key].as_u64().expect("a count");
+        assert_eq!((count("kept"), count("lost") > 0), (0, code == 1), "{verdict:#}");
+        // With flushes, few writes or none came after the last.
+        assert!(flush_every > 0 || count("lost_unflushed") > 0, "{verdict:#}");
+    }
 }
 
 /// Rings work as the file says, which shows in the system calls that requests cost; and

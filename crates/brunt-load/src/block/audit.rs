@@ -1,17 +1,25 @@
-//! After a crash: holds a device against the journals of acknowledged writes, and tells what was
-//! acknowledged and lost from what was never acknowledged. `brunt verify` calls it.
+//! After a crash: holds a device against the journals of acknowledged writes. Tells what was lost though it had to be
+//! stable (a flush, FUA or write-through had covered it) from what a volatile write cache may lose, and both from
+//! what was never acknowledged. `brunt verify` calls it.
+//!
+//! The rule: when it cannot be known whether a flush covered a write (another worker's flush did, perhaps), it counts
+//! as not covered.
 
+use std::collections::HashMap;
+use std::fmt;
 use std::fs::File;
 use std::io::{self, BufReader, Read};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use brunt_block::{Backend, Op, Request, Ring, RingConfig, turn};
 
 use crate::block::verify::{
-    BlockFinding, ENTRY_BYTES, HEAD_BYTES, JournalHead, inspect, parse_entry, parse_head,
+    BlockFinding, ENTRY_BYTES, HEAD_BYTES, JournalEntry, JournalHead, StableWhen, inspect, parse_entry,
+    parse_head,
 };
 
-/// Lost grains that are named one by one.
+/// Lost extents that are named one by one.
 pub const NAMED_MAX: usize = 100;
 const READ_BYTES: u64 = 256 << 10;
 
@@ -20,21 +28,75 @@ pub struct Promises {
     head: JournalHead,
     /// Last acknowledged generation, 0 for none.
     acknowledged: Vec<u64>,
+    /// Last generation that has to be stable, 0 for none.
+    stable: Vec<u64>,
     /// Last generation that was sent, 0 for none.
     sent: Vec<u64>,
     /// Whether the file ended inside an entry or with a damaged one.
     pub cut: bool,
 }
 
-/// A grain that was acknowledged and is not there.
+/// What stands in the place of a lost write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lost {
+pub enum Instead {
+    /// Zeros: as if never written.
+    Zeros,
+    /// An older write of the same place.
+    Older,
+    /// A block of this run with a wrong checksum.
+    Damaged,
+    /// A block of this run that belongs elsewhere.
+    Misplaced,
+    /// Something that this run did not write.
+    Foreign,
+}
+
+impl Instead {
+    fn of(found: BlockFinding) -> Instead {
+        match found {
+            BlockFinding::Zeros => Instead::Zeros,
+            BlockFinding::Sealed { .. } => Instead::Older,
+            BlockFinding::Corrupt => Instead::Damaged,
+            BlockFinding::Misplaced { .. } => Instead::Misplaced,
+            BlockFinding::Foreign => Instead::Foreign,
+        }
+    }
+
+    /// One word, for programs.
+    pub fn word(self) -> &'static str {
+        match self {
+            Instead::Zeros => "zeros",
+            Instead::Older => "older",
+            Instead::Damaged => "damaged",
+            Instead::Misplaced => "misplaced",
+            Instead::Foreign => "foreign",
+        }
+    }
+}
+
+impl fmt::Display for Instead {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Instead::Zeros => "never written or lost (zeros)",
+            Instead::Older => "an older write",
+            Instead::Damaged => "a damaged block",
+            Instead::Misplaced => "a block that belongs elsewhere",
+            Instead::Foreign => "something that this run did not write",
+        })
+    }
+}
+
+/// Neighbouring grains that were acknowledged and are not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LostExtent {
     /// In bytes.
     pub offset: u64,
-    /// What had been acknowledged.
-    pub generation: u64,
-    /// What was found in its place.
-    pub found: BlockFinding,
+    /// In bytes.
+    pub len: u64,
+    /// A flush, FUA or write-through had made them stable: this is data loss.
+    pub stable: bool,
+    /// What was found in their place.
+    pub found: Instead,
 }
 
 /// The verdict, in grains.
@@ -42,14 +104,47 @@ pub struct Lost {
 pub struct Audit {
     /// Acknowledged and there (or a later write in their place).
     pub kept: u64,
-    /// Acknowledged and not there: data loss.
+    /// Acknowledged, stable, and not there: data loss.
     pub lost: u64,
-    /// The first of them.
-    pub named: Vec<Lost>,
+    /// Acknowledged and not there, but never flushed: what a volatile cache may lose.
+    pub lost_unflushed: u64,
+    /// Where both are; the first [`NAMED_MAX`].
+    pub extents: Vec<LostExtent>,
+    /// How many extents there are.
+    pub extents_count: u64,
     /// Sent, never acknowledged, and there nevertheless: fine.
     pub unacknowledged_there: u64,
     /// Sent, never acknowledged, and not there or only in part: fine.
     pub unacknowledged_gone: u64,
+    /// Where the last lost grain ended, and what it was.
+    open: Option<LostExtent>,
+}
+
+impl Audit {
+    fn lose(&mut self, grain: LostExtent) {
+        if grain.stable {
+            self.lost += 1;
+        } else {
+            self.lost_unflushed += 1;
+        }
+        if let Some(open) = &mut self.open
+            && open.offset + open.len == grain.offset
+            && (open.stable, open.found) == (grain.stable, grain.found)
+        {
+            open.len += grain.len;
+            return;
+        }
+        self.close();
+        self.open = Some(grain);
+    }
+
+    fn close(&mut self) {
+        let Some(extent) = self.open.take() else { return };
+        self.extents_count += 1;
+        if self.extents.len() < NAMED_MAX {
+            self.extents.push(extent);
+        }
+    }
 }
 
 /// Why there is no verdict.
@@ -96,29 +191,52 @@ impl Promises {
         let head = parse_head(&head[..read])
             .map_err(|what| AuditError::NotAJournal { path: path.to_path_buf(), what })?;
         let grains = (head.len / head.grain) as usize;
-        let mut promises =
-            Promises { head, acknowledged: vec![0; grains], sent: vec![0; grains], cut: false };
+        let none = || vec![0; grains];
+        let mut promises = Promises { head, acknowledged: none(), stable: none(), sent: none(), cut: false };
+        let mut unflushed = Unflushed::default();
         loop {
             let mut entry = [0; ENTRY_BYTES];
             let read = read_full(&mut file, &mut entry).map_err(file_error)?;
             if read == 0 {
-                return Ok(promises);
+                break;
             }
-            let grains =
-                parse_entry(&entry[..read]).and_then(|entry| Some((entry, promises.grains(&entry)?)));
-            let Some((entry, grains)) = grains else {
+            let taken = parse_entry(&entry[..read]).and_then(|entry| promises.take(entry, &mut unflushed));
+            if taken.is_none() {
                 promises.cut = true;
-                return Ok(promises);
-            };
-            let table = if entry.acknowledged { &mut promises.acknowledged } else { &mut promises.sent };
-            table[grains].fill(entry.generation);
+                break;
+            }
         }
+        if head.stable == StableWhen::Acknowledged {
+            promises.stable.clone_from(&promises.acknowledged);
+        }
+        Ok(promises)
     }
 
-    /// The grains of an entry; `None` when it lies outside the part.
-    fn grains(&self, entry: &crate::block::verify::JournalEntry) -> Option<std::ops::Range<usize>> {
-        let first = entry.offset.checked_sub(self.head.start)? / self.head.grain;
-        let end = first + u64::from(entry.len).div_ceil(self.head.grain);
+    /// Takes an entry; `None` when it lies outside the part.
+    fn take(&mut self, entry: JournalEntry, unflushed: &mut Unflushed) -> Option<()> {
+        match entry {
+            JournalEntry::Write { acknowledged, generation, offset, len } => {
+                let grains = self.grains(offset, len)?;
+                let table = if acknowledged { &mut self.acknowledged } else { &mut self.sent };
+                table[grains.clone()].fill(generation);
+                if acknowledged && self.head.stable == StableWhen::Flushed {
+                    unflushed.writes.push((grains.start as u32, grains.len() as u32, generation));
+                }
+            }
+            JournalEntry::Flush { acknowledged: false, number } => unflushed.flush_sent(number),
+            JournalEntry::Flush { acknowledged: true, number } => {
+                for (first, count, generation) in unflushed.flush_done(number) {
+                    let grains = first as usize..first as usize + count as usize;
+                    self.stable[grains].fill(generation);
+                }
+            }
+        }
+        Some(())
+    }
+
+    fn grains(&self, offset: u64, len: u32) -> Option<Range<usize>> {
+        let first = offset.checked_sub(self.head.start)? / self.head.grain;
+        let end = first + u64::from(len).div_ceil(self.head.grain);
         (end <= self.sent.len() as u64).then_some(first as usize..end as usize)
     }
 
@@ -127,7 +245,7 @@ impl Promises {
         let offset = self.head.start + index as u64 * self.head.grain;
         let (acknowledged, sent) = (self.acknowledged[index], self.sent[index]);
         let found = inspect(grain, offset, self.head.run);
-        // A later write may have been under way; it replaces the acknowledged one, or tears it.
+        // A later write may have been under way; it replaces the acknowledged one, or tears it. Zeros are neither.
         let under_way = sent > acknowledged;
         match found {
             BlockFinding::Sealed { generation } if generation > acknowledged && generation <= sent => {
@@ -139,12 +257,39 @@ impl Promises {
             BlockFinding::Foreign | BlockFinding::Corrupt if under_way => audit.unacknowledged_gone += 1,
             _ if acknowledged == 0 => audit.unacknowledged_gone += 1,
             _ => {
-                audit.lost += 1;
-                if audit.named.len() < NAMED_MAX {
-                    audit.named.push(Lost { offset, generation: acknowledged, found });
-                }
+                // What was flushed last may be there still, under what was not.
+                let is_there = matches!(found, BlockFinding::Sealed { generation }
+                    if (self.stable[index]..=sent).contains(&generation));
+                let stable = self.stable[index] > 0 && !is_there;
+                let found = Instead::of(found);
+                audit.lose(LostExtent { offset, len: self.head.grain, stable, found });
             }
         }
+    }
+}
+
+/// Acknowledged writes that no flush has covered yet, in the order of their acknowledgements.
+#[derive(Default)]
+struct Unflushed {
+    /// First grain, number of grains, generation.
+    writes: Vec<(u32, u32, u64)>,
+    /// Writes that were taken off the front.
+    before: usize,
+    /// How many writes had been acknowledged when a flush was sent.
+    sent: HashMap<u64, usize>,
+}
+
+impl Unflushed {
+    fn flush_sent(&mut self, number: u64) {
+        self.sent.insert(number, self.before + self.writes.len());
+    }
+
+    /// The writes that it covers and no other did.
+    fn flush_done(&mut self, number: u64) -> std::vec::Drain<'_, (u32, u32, u64)> {
+        let covers = self.sent.remove(&number).unwrap_or(0);
+        let count = covers.saturating_sub(self.before);
+        self.before += count;
+        self.writes.drain(..count)
     }
 }
 
@@ -181,6 +326,7 @@ pub fn audit(backend: &dyn Backend, journals: &[PathBuf]) -> Result<Audit, Audit
                 }
             }
         }
+        audit.close();
     }
     Ok(audit)
 }
@@ -228,7 +374,8 @@ mod tests {
     fn tells_lost_from_unacknowledged() {
         let scratch = tempfile::tempdir().unwrap();
         let folder = scratch.path();
-        let head = JournalHead { run: 7, start: 0, len: LEN, grain: 4096, worker: 0 };
+        let stable = StableWhen::Acknowledged;
+        let head = JournalHead { run: 7, start: 0, len: LEN, grain: 4096, worker: 0, stable };
         let mut ledger = Ledger::new(0, LEN, 4096, 7, Some(Journal::create(folder, head).unwrap()));
         let backend = MemoryBackend::new(LEN, 512).unwrap();
         let mut write = |index: u64, acknowledge: bool, arrives: bool| {
@@ -260,13 +407,59 @@ mod tests {
         let verdict = audit(&backend, &journals_in(folder).unwrap()).unwrap();
         assert_eq!((verdict.kept, verdict.lost), (2, 3));
         assert_eq!((verdict.unacknowledged_there, verdict.unacknowledged_gone), (1, 2));
-        let places: Vec<u64> = verdict.named.iter().map(|lost| lost.offset / 4096).collect();
-        assert_eq!(places, [1, 2, 7]);
+        let places: Vec<_> =
+            verdict.extents.iter().map(|lost| (lost.offset / 4096, lost.len / 4096, lost.found)).collect();
+        assert_eq!(places, [(1, 1, Instead::Zeros), (2, 1, Instead::Older), (7, 1, Instead::Misplaced)]);
         // A journal cut in its last entry is believed up to there.
         let path = folder.join("worker-0.journal");
         let bytes = std::fs::read(&path).unwrap();
         std::fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
         assert!(Promises::read(&path).unwrap().cut);
         assert_eq!(audit(&backend, &[path]).unwrap().lost, 2);
+    }
+
+    /// Of a device with a volatile cache, only what a flush had covered has to be there.
+    #[test]
+    fn tells_flushed_from_unflushed() {
+        let scratch = tempfile::tempdir().unwrap();
+        let head =
+            JournalHead { run: 7, start: 0, len: LEN, grain: 4096, worker: 0, stable: StableWhen::Flushed };
+        let mut ledger = Ledger::new(0, LEN, 4096, 7, Some(Journal::create(scratch.path(), head).unwrap()));
+        let backend = MemoryBackend::new(LEN, 512).unwrap();
+        let write = |ledger: &mut Ledger, index: u64, arrives: bool| {
+            let mut block = [0; 4096];
+            let generation = ledger.begin_write(index * 4096, &mut block);
+            ledger.end_write(index * 4096, 4096, generation, true);
+            if arrives {
+                backend.memory().write(index * 4096, &block);
+            }
+        };
+        for index in [0, 1, 2, 3] {
+            write(&mut ledger, index, index == 0 || index == 3);
+        }
+        let flush = ledger.begin_flush();
+        let overtaken = ledger.begin_flush();
+        write(&mut ledger, 4, false); // acknowledged after the flush was sent
+        ledger.end_flush(flush);
+        ledger.end_flush(overtaken);
+        write(&mut ledger, 3, false); // the flushed one is there
+        write(&mut ledger, 5, false);
+        let failed = ledger.begin_flush();
+        assert_eq!(failed, 3);
+        ledger.flush().unwrap();
+        let verdict = audit(&backend, &journals_in(scratch.path()).unwrap()).unwrap();
+        assert_eq!((verdict.kept, verdict.lost, verdict.lost_unflushed), (1, 2, 3));
+        let extent = |first: u64, count: u64, stable, found| LostExtent {
+            offset: first * 4096,
+            len: count * 4096,
+            stable,
+            found,
+        };
+        let expected = [
+            extent(1, 2, true, Instead::Zeros),
+            extent(3, 1, false, Instead::Older),
+            extent(4, 2, false, Instead::Zeros),
+        ];
+        assert_eq!((verdict.extents.as_slice(), verdict.extents_count), (&expected[..], 3));
     }
 }

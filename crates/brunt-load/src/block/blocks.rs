@@ -12,7 +12,7 @@ use brunt_result::RequestStatus;
 use crate::block::data::DataSource;
 use crate::block::generator::{Area, Planned};
 use crate::block::synthetic::WorkerId;
-use crate::block::verify::{GRAINS_MAX, HEADER_BYTES, Journal, JournalHead, Ledger};
+use crate::block::verify::{GRAINS_MAX, HEADER_BYTES, Journal, JournalHead, Ledger, StableWhen};
 use crate::block::workload::Workload;
 use crate::content::{Carried, Content};
 use crate::load::WorkloadError;
@@ -38,7 +38,7 @@ impl Blocks {
         let area = id.area(workload, info)?;
         Ok(Blocks {
             source: DataSource::new(workload.data, workload.block_bytes_max(), id.seed, id.worker),
-            ledger: ledger(workload, area, id, run)?,
+            ledger: ledger(workload, info, area, id, run)?,
             writes: workload.writes(),
         })
     }
@@ -65,6 +65,12 @@ impl Content for Blocks {
         self.source.fill(block, carried.stale);
         if let Some(ledger) = &mut self.ledger {
             carried.ticket = ledger.begin_write(write.offset, block);
+        }
+    }
+
+    fn flushes(&mut self, carried: &mut Carried) {
+        if let Some(ledger) = &mut self.ledger {
+            carried.ticket = ledger.begin_flush();
         }
     }
 
@@ -96,6 +102,7 @@ fn verified(
 ) -> RequestStatus {
     let good = status == RequestStatus::Good;
     match request.op {
+        Op::Flush if good => ledger.end_flush(carried.ticket),
         Op::Write => ledger.end_write(request.offset, request.len, carried.ticket, good),
         Op::Read if good && !ledger.check_read(request.offset, &carried.buf[..request.len as usize]) => {
             return RequestStatus::Miscompare;
@@ -106,7 +113,13 @@ fn verified(
 }
 
 /// The ledger of a workload that verifies.
-fn ledger(workload: &Workload, area: Area, id: WorkerId, run: u64) -> Result<Option<Ledger>, WorkloadError> {
+fn ledger(
+    workload: &Workload,
+    info: &DeviceInfo,
+    area: Area,
+    id: WorkerId,
+    run: u64,
+) -> Result<Option<Ledger>, WorkloadError> {
     let Some(verify) = &workload.verify else { return Ok(None) };
     let error = |what: String| WorkloadError { key: "verify", what };
     // The largest grain that every block is made of and begins at.
@@ -120,7 +133,9 @@ fn ledger(workload: &Workload, area: Area, id: WorkerId, run: u64) -> Result<Opt
             Size(len)
         )));
     }
-    let head = JournalHead { run, start: area.start, len, grain, worker: id.worker };
+    let at_once = !info.volatile_cache || workload.force_unit_access;
+    let stable = if at_once { StableWhen::Acknowledged } else { StableWhen::Flushed };
+    let head = JournalHead { run, start: area.start, len, grain, worker: id.worker, stable };
     let journal = match &verify.journal {
         Some(folder) => Some(Journal::create(folder, head).map_err(|failure| error(failure.to_string()))?),
         None => None,

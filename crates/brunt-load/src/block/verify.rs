@@ -27,6 +27,8 @@ pub enum BlockFinding {
         /// Which one.
         generation: u64,
     },
+    /// Nothing but zeros: never written, or lost since.
+    Zeros,
     /// Nothing that this run wrote: another run's block, or no header at all.
     Foreign,
     /// A block of this run that belongs elsewhere.
@@ -53,7 +55,8 @@ pub fn seal(grain: &mut [u8], offset: u64, generation: u64, run: u64) {
 pub fn inspect(grain: &[u8], offset: u64, run: u64) -> BlockFinding {
     let word = |at: usize| u64::from_le_bytes(grain[at..at + 8].try_into().expect("eight bytes"));
     if word(0) != MAGIC || word(24) != run {
-        return BlockFinding::Foreign;
+        let is_zero = grain.iter().all(|byte| *byte == 0);
+        return if is_zero { BlockFinding::Zeros } else { BlockFinding::Foreign };
     }
     let told = word(CRC_AT);
     let crc = crc32c::crc32c(&grain[..CRC_AT]);
@@ -76,6 +79,7 @@ pub struct Ledger {
     /// The last acknowledged generation; 0 for never written.
     generations: Vec<u64>,
     writes: u64,
+    flushes: u64,
     journal: Option<Journal>,
 }
 
@@ -89,7 +93,8 @@ impl Ledger {
     /// When there are more than [`GRAINS_MAX`]; the worker has checked.
     pub fn new(start: u64, len: u64, grain: u64, run: u64, journal: Option<Journal>) -> Ledger {
         assert!(len / grain <= GRAINS_MAX && grain as usize >= HEADER_BYTES);
-        Ledger { start, grain, run, generations: vec![0; (len / grain) as usize], writes: 0, journal }
+        let generations = vec![0; (len / grain) as usize];
+        Ledger { start, grain, run, generations, writes: 0, flushes: 0, journal }
     }
 
     /// Seals a block about to be written; its generation.
@@ -100,7 +105,8 @@ impl Ledger {
             seal(grain, offset + index as u64 * self.grain, generation, self.run);
         }
         if let Some(journal) = &mut self.journal {
-            journal.push(JournalEntry { acknowledged: false, generation, offset, len: block.len() as u32 });
+            let len = block.len() as u32;
+            journal.push(JournalEntry::Write { acknowledged: false, generation, offset, len });
         }
         generation
     }
@@ -111,7 +117,24 @@ impl Ledger {
         let (first, count) = self.grains(offset, len);
         self.generations[first..first + count].fill(value);
         if acknowledged && let Some(journal) = &mut self.journal {
-            journal.push(JournalEntry { acknowledged: true, generation, offset, len: len as u32 });
+            let len = len as u32;
+            journal.push(JournalEntry::Write { acknowledged: true, generation, offset, len });
+        }
+    }
+
+    /// A flush is about to be sent: it covers what was acknowledged before. Its number.
+    pub fn begin_flush(&mut self) -> u64 {
+        self.flushes += 1;
+        if let Some(journal) = &mut self.journal {
+            journal.push(JournalEntry::Flush { acknowledged: false, number: self.flushes });
+        }
+        self.flushes
+    }
+
+    /// A flush ended well.
+    pub fn end_flush(&mut self, number: u64) {
+        if let Some(journal) = &mut self.journal {
+            journal.push(JournalEntry::Flush { acknowledged: true, number });
         }
     }
 
@@ -143,15 +166,34 @@ impl Ledger {
 
 /// One line of a journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct JournalEntry {
-    /// Acknowledged, or about to be sent.
-    pub acknowledged: bool,
-    /// Of the write.
-    pub generation: u64,
-    /// In bytes.
-    pub offset: u64,
-    /// In bytes.
-    pub len: u32,
+pub enum JournalEntry {
+    /// A write.
+    Write {
+        /// Acknowledged, or about to be sent.
+        acknowledged: bool,
+        /// Which one.
+        generation: u64,
+        /// In bytes.
+        offset: u64,
+        /// In bytes.
+        len: u32,
+    },
+    /// A flush, which makes stable what was acknowledged when it was sent.
+    Flush {
+        /// Acknowledged, or about to be sent.
+        acknowledged: bool,
+        /// Which one.
+        number: u64,
+    },
+}
+
+/// When an acknowledged write has to outlive whatever happens to the storage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StableWhen {
+    /// At once: the device has no volatile cache, or every write asked to pass it (FUA).
+    Acknowledged,
+    /// When a flush that was sent afterwards was acknowledged.
+    Flushed,
 }
 
 /// What a journal is about.
@@ -167,14 +209,17 @@ pub struct JournalHead {
     pub grain: u64,
     /// Whose it is.
     pub worker: u32,
+    /// What the device promised with an acknowledgement.
+    pub stable: StableWhen,
 }
 
-/// Head: magic, run, start, len, grain, worker, CRC32C. Entries: generation (top bit: acknowledged),
-/// offset, len, CRC32C. All little-endian.
-pub const HEAD_BYTES: usize = 48;
+/// Head: magic, run, start, len, grain, worker, when writes are stable (0: acknowledged, 1: flushed), CRC32C.
+/// Entries: generation (top bit: acknowledged), offset, len, CRC32C; of a flush its number, zero, zero. All
+/// little-endian.
+pub const HEAD_BYTES: usize = 52;
 /// See [`HEAD_BYTES`].
 pub const ENTRY_BYTES: usize = 24;
-const JOURNAL_MAGIC: &[u8; 8] = b"BRNTJRN1";
+const JOURNAL_MAGIC: &[u8; 8] = b"BRNTJRN2";
 
 /// Says which writes were sent and which were acknowledged. Written in batches, never synced: it
 /// survives the end of this process, not of this machine. It is the target that crashes.
@@ -200,6 +245,7 @@ impl Journal {
             pending.extend_from_slice(&word.to_le_bytes());
         }
         pending.extend_from_slice(&head.worker.to_le_bytes());
+        pending.extend_from_slice(&u32::from(head.stable == StableWhen::Flushed).to_le_bytes());
         let crc = crc32c::crc32c(&pending);
         pending.extend_from_slice(&crc.to_le_bytes());
         let mut journal = Journal { file, path, pending };
@@ -209,10 +255,17 @@ impl Journal {
 
     fn push(&mut self, entry: JournalEntry) {
         let start = self.pending.len();
-        let flag = if entry.acknowledged { UNSURE } else { 0 };
-        self.pending.extend_from_slice(&(entry.generation | flag).to_le_bytes());
-        self.pending.extend_from_slice(&entry.offset.to_le_bytes());
-        self.pending.extend_from_slice(&entry.len.to_le_bytes());
+        let (acknowledged, number, offset, len) = match entry {
+            JournalEntry::Write { acknowledged, generation, offset, len } => {
+                assert!(len > 0, "an entry without length is a flush");
+                (acknowledged, generation, offset, len)
+            }
+            JournalEntry::Flush { acknowledged, number } => (acknowledged, number, 0, 0),
+        };
+        let flag = if acknowledged { UNSURE } else { 0 };
+        self.pending.extend_from_slice(&(number | flag).to_le_bytes());
+        self.pending.extend_from_slice(&offset.to_le_bytes());
+        self.pending.extend_from_slice(&len.to_le_bytes());
         let crc = crc32c::crc32c(&self.pending[start..]);
         self.pending.extend_from_slice(&crc.to_le_bytes());
     }
@@ -233,16 +286,20 @@ impl Journal {
 /// It is not one.
 pub fn parse_head(bytes: &[u8]) -> Result<JournalHead, &'static str> {
     let Some(head) = bytes.get(..HEAD_BYTES) else { return Err("shorter than a journal's head") };
+    if &head[..8] == b"BRNTJRN1" {
+        return Err("written by an older brunt, which did not record flushes");
+    }
     if &head[..8] != JOURNAL_MAGIC {
         return Err("not a journal of acknowledged writes");
     }
     let word = |at: usize| u64::from_le_bytes(head[at..at + 8].try_into().expect("eight bytes"));
     let half = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().expect("four bytes"));
-    if half(44) != crc32c::crc32c(&head[..44]) {
+    if half(48) != crc32c::crc32c(&head[..48]) {
         return Err("the head's checksum is wrong");
     }
-    let head =
-        JournalHead { run: word(8), start: word(16), len: word(24), grain: word(32), worker: half(40) };
+    let stable = if half(44) == 0 { StableWhen::Acknowledged } else { StableWhen::Flushed };
+    let (run, start, len, grain, worker) = (word(8), word(16), word(24), word(32), half(40));
+    let head = JournalHead { run, start, len, grain, worker, stable };
     let sane = head.grain >= 512
         && head.len / head.grain <= GRAINS_MAX
         && head.start.checked_add(head.len).is_some();
@@ -256,11 +313,10 @@ pub fn parse_entry(bytes: &[u8]) -> Option<JournalEntry> {
     let half = |at: usize| u32::from_le_bytes(entry[at..at + 4].try_into().expect("four bytes"));
     let (generation, offset, len) = (word(0), word(8), half(16));
     let whole = half(20) == crc32c::crc32c(&entry[..20]);
-    whole.then_some(JournalEntry {
-        acknowledged: generation & UNSURE != 0,
-        generation: generation & !UNSURE,
-        offset,
-        len,
+    let (acknowledged, generation) = (generation & UNSURE != 0, generation & !UNSURE);
+    whole.then_some(match len {
+        0 => JournalEntry::Flush { acknowledged, number: generation },
+        len => JournalEntry::Write { acknowledged, generation, offset, len },
     })
 }
 
@@ -280,7 +336,8 @@ mod tests {
         assert_eq!(inspect(&grain, 4096, 99), BlockFinding::Sealed { generation: 3 });
         assert_eq!(inspect(&grain, 8192, 99), BlockFinding::Misplaced { offset: 4096 });
         assert_eq!(inspect(&grain, 4096, 98), BlockFinding::Foreign);
-        assert_eq!(inspect(&[0; 512], 4096, 99), BlockFinding::Foreign);
+        assert_eq!(inspect(&[1; 512], 4096, 99), BlockFinding::Foreign);
+        assert_eq!(inspect(&[0; 512], 4096, 99), BlockFinding::Zeros);
         for at in (0..512).filter(|at| !(0..8).contains(at) && !(24..32).contains(at)) {
             let mut bad = grain;
             bad[at] ^= 1;
@@ -312,18 +369,22 @@ mod tests {
     fn damaged_journals() {
         let scratch = tempfile::tempdir().unwrap();
         let folder = scratch.path().join("journals");
-        let head = JournalHead { run: 5, start: 4096, len: 1 << 20, grain: 512, worker: 3 };
+        let stable = StableWhen::Flushed;
+        let head = JournalHead { run: 5, start: 4096, len: 1 << 20, grain: 512, worker: 3, stable };
         let mut ledger = Ledger::new(4096, 1 << 20, 512, 5, Some(Journal::create(&folder, head).unwrap()));
         let generation = ledger.begin_write(8192, &mut [0; 1024]);
         ledger.end_write(8192, 1024, generation, true);
+        let flush = ledger.begin_flush();
+        ledger.end_flush(flush);
         ledger.flush().unwrap();
         assert!(Journal::create(&folder, head).is_err(), "a journal is never overwritten");
         let bytes = std::fs::read(folder.join("worker-3.journal")).unwrap();
         assert_eq!(parse_head(&bytes), Ok(head));
-        let entry = JournalEntry { acknowledged: false, generation: 1, offset: 8192, len: 1024 };
-        assert_eq!(parse_entry(&bytes[HEAD_BYTES..]), Some(entry));
-        let acknowledged = JournalEntry { acknowledged: true, ..entry };
-        assert_eq!(parse_entry(&bytes[HEAD_BYTES + ENTRY_BYTES..]), Some(acknowledged));
+        let write =
+            |acknowledged| JournalEntry::Write { acknowledged, generation: 1, offset: 8192, len: 1024 };
+        let flush = |acknowledged| JournalEntry::Flush { acknowledged, number: 1 };
+        let entries: Vec<_> = bytes[HEAD_BYTES..].chunks(ENTRY_BYTES).map(parse_entry).collect();
+        assert_eq!(entries, [write(false), write(true), flush(false), flush(true)].map(Some));
         for at in 0..HEAD_BYTES {
             let mut bad = bytes.clone();
             bad[at] ^= 1;

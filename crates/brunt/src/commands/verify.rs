@@ -3,7 +3,8 @@
 
 use std::path::PathBuf;
 
-use brunt_load::block::audit::{audit, journals_in};
+use brunt_core::units::format_size;
+use brunt_load::block::audit::{Audit, audit, journals_in};
 use serde_json::json;
 
 use super::Subcommand;
@@ -12,9 +13,12 @@ use crate::devices;
 
 /// Check after a crash that no acknowledged write was lost
 ///
-/// A workload with verify = { journal = "FOLDER" } keeps a journal of its writes and their acknowledgements. This
-/// command reads every block in the journals and reports lost acknowledged writes separately from writes that were
-/// never acknowledged. Exit status 1 if an acknowledged write is lost.
+/// A workload with verify = { journal = "FOLDER" } keeps a journal of its writes, their acknowledgements and its
+/// flushes. This command reads every block in the journals.
+///
+/// An acknowledged write must survive if the device has no volatile write cache, if the write bypassed it (FUA), or if
+/// the same worker sent a flush afterwards and the flush was acknowledged. Exit status 1 if such a write is lost. A
+/// write-back cache may lose the others: they are reported separately and do not change the exit status.
 #[derive(clap::Args)]
 pub struct Verify {
     /// Folder with the journals of one run (worker-0.journal, worker-1.journal, …)
@@ -38,31 +42,57 @@ impl Subcommand for Verify {
         }
         let backend = devices::open(&self.device, true)?;
         let verdict = audit(backend.as_ref(), &journals).map_err(Failure::failed)?;
-        output.line(format_args!("acknowledged and there      {:>12} blocks", verdict.kept));
-        output.line(format_args!("acknowledged and LOST       {:>12}", verdict.lost));
-        output.line(format_args!("never acknowledged, there   {:>12}", verdict.unacknowledged_there));
-        output.line(format_args!("never acknowledged, gone    {:>12}", verdict.unacknowledged_gone));
-        for lost in &verdict.named {
+        let line = |what: &str, blocks: u64| output.line(format_args!("{what:<34}{blocks:>12}"));
+        line("acknowledged, there", verdict.kept);
+        line("acknowledged and stable, LOST", verdict.lost);
+        line("acknowledged, not flushed, gone", verdict.lost_unflushed);
+        line("never acknowledged, there", verdict.unacknowledged_there);
+        line("never acknowledged, gone", verdict.unacknowledged_gone);
+        for lost in &verdict.extents {
+            let what = if lost.stable { "LOST" } else { "not flushed" };
             output.line(format_args!(
-                "  at {}: write {} is gone, found {:?}",
-                lost.offset, lost.generation, lost.found
+                "  {} at {}: {what}; found {}",
+                format_size(lost.len),
+                lost.offset,
+                lost.found
             ));
         }
-        let named: Vec<_> = verdict
-            .named
-            .iter()
-            .map(|lost| json!({ "offset_bytes": lost.offset, "generation": lost.generation, "found": format!("{:?}", lost.found) }))
-            .collect();
-        output.object(&json!({
-            "kept": verdict.kept,
-            "lost": verdict.lost,
-            "unacknowledged_there": verdict.unacknowledged_there,
-            "unacknowledged_gone": verdict.unacknowledged_gone,
-            "first_lost": named,
-        }));
+        let unnamed = verdict.extents_count - verdict.extents.len() as u64;
+        if unnamed > 0 {
+            output.line(format_args!("  and {unnamed} more extents"));
+        }
+        if verdict.lost_unflushed > 0 {
+            output.note(format_args!(
+                "{} blocks that no flush had covered are gone, which a write-back cache may do",
+                verdict.lost_unflushed
+            ));
+        }
+        output.object(&json(&verdict));
         match verdict.lost {
             0 => Ok(()),
-            lost => Err(Failure::failed(format!("{lost} acknowledged blocks are lost"))),
+            lost => Err(Failure::failed(format!("{lost} blocks are lost that had to be stable")).advise(
+                "look whether the storage ignores flushes or FUA, or says that it has no write cache",
+            )),
         }
     }
+}
+
+fn json(verdict: &Audit) -> serde_json::Value {
+    let extents = verdict.extents.iter().map(|lost| {
+        json!({
+            "offset_bytes": lost.offset,
+            "length_bytes": lost.len,
+            "stable": lost.stable,
+            "found": lost.found.word(),
+        })
+    });
+    json!({
+        "kept": verdict.kept,
+        "lost": verdict.lost,
+        "lost_unflushed": verdict.lost_unflushed,
+        "unacknowledged_there": verdict.unacknowledged_there,
+        "unacknowledged_gone": verdict.unacknowledged_gone,
+        "lost_extents": extents.collect::<Vec<_>>(),
+        "lost_extents_count": verdict.extents_count,
+    })
 }

@@ -367,6 +367,8 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
             slot.carried.stale = false;
         } else if planned.op == Op::Read {
             slot.carried.stale = true;
+        } else if planned.op == Op::Flush {
+            self.content.flushes(&mut slot.carried);
         }
         self.send(index, now);
     }
