@@ -64,7 +64,9 @@ fn script(mut rest: &[u8], pipeline: &mut Pipeline<Analysis>) {
         if what & 16 == 0 {
             next[connection][direction] = seq.wrapping_add(payload.len() as u32);
         }
-        let ends = [([10, 0, 0, connection as u8], 1000u16), ([10, 0, 1, 1], 2049)];
+        // Half of the connections are NFS's, half iSCSI's.
+        let port = if connection & 1 == 0 { 2049 } else { 3260 };
+        let ends = [([10, 0, 0, connection as u8], 1000u16), ([10, 0, 1, 1], port)];
         let (from, to) = (ends[direction], ends[1 - direction]);
         let header_len = if udp { 28 } else { 40 };
         packet.clear();

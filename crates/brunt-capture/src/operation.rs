@@ -221,7 +221,6 @@ impl Operation<'_> {
     pub fn rpc(&self) -> Option<&rpc::Exchange<'_>> {
         match self.detail {
             Detail::Rpc(exchange) => Some(exchange),
-            #[allow(unreachable_patterns)] // as long as there is one protocol
             _ => None,
         }
     }

@@ -20,7 +20,9 @@
 //! everything behind it is called directly.
 
 mod counters;
+pub mod iscsi;
 #[cfg(test)]
+#[path = "tests/lines.rs"]
 mod lines;
 pub mod rpc;
 mod table;

@@ -356,6 +356,7 @@ macro_rules! dissectors {
 
 dissectors! {
     Rpc rpc: super::rpc::Rpc,
+    Iscsi iscsi: super::iscsi::Iscsi,
     #[cfg(test)]
     Lines lines: super::lines::Lines,
 }
@@ -382,7 +383,7 @@ mod tests {
             DISSECTORS.iter().flat_map(|entry| entry.kinds.iter().map(|kind| (entry.name, kind.name)));
         assert!(OperationKind::all().map(|kind| (kind.dissector(), kind.name())).eq(kinds));
         let names: Vec<_> = Protocol::all().map(Protocol::name).collect();
-        assert_eq!(names, ["NFSv3", "NFSv4", "MOUNT", "RPC", "LINES"]);
+        assert_eq!(names, ["NFSv3", "NFSv4", "MOUNT", "RPC", "SCSI", "LINES"]);
     }
 
     #[test]
@@ -413,6 +414,6 @@ mod tests {
         }
         let names = |op| OperationKind::of_op(op).map(OperationKind::name).collect::<Vec<_>>();
         assert_eq!(names(OpKind::ReadDirectory), ["READDIR", "READDIRPLUS"]);
-        assert_eq!(names(OpKind::Write), ["WRITE", "put"]);
+        assert_eq!(names(OpKind::Write), ["WRITE", "SCSI WRITE", "put"]);
     }
 }

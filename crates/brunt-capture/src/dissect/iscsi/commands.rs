@@ -1,0 +1,97 @@
+//! What SCSI commands are called here, and what their CDBs say: kinds of operations, blocks, statuses. The one rule: a
+//! command that is not in the table is still an operation, of kind "SCSI OTHER".
+
+use brunt_result::OpKind;
+use brunt_wire::scsi::cdb::{Cdb, Transfer, op};
+use brunt_wire::scsi::sense::ScsiStatus;
+
+use super::Iscsi;
+use crate::dissect::OperationInfo;
+use crate::operation::{OperationKind, TransferDirection};
+
+/// The kinds, in the order of [`place`].
+pub const KINDS: [OperationInfo; 17] = [
+    OperationInfo::of("SCSI READ", OpKind::Read),
+    OperationInfo::of("SCSI WRITE", OpKind::Write),
+    OperationInfo { name: "SCSI SYNCHRONIZE CACHE", op: None },
+    OperationInfo { name: "SCSI UNMAP", op: None },
+    OperationInfo { name: "SCSI WRITE SAME", op: None },
+    OperationInfo { name: "SCSI COMPARE AND WRITE", op: None },
+    OperationInfo { name: "SCSI VERIFY", op: None },
+    OperationInfo { name: "SCSI TEST UNIT READY", op: None },
+    OperationInfo { name: "SCSI INQUIRY", op: None },
+    OperationInfo { name: "SCSI READ CAPACITY", op: None },
+    OperationInfo { name: "SCSI REPORT LUNS", op: None },
+    OperationInfo { name: "SCSI MODE SENSE", op: None },
+    OperationInfo { name: "SCSI REQUEST SENSE", op: None },
+    OperationInfo { name: "SCSI PERSISTENT RESERVE", op: None },
+    OperationInfo { name: "SCSI EXTENDED COPY", op: None },
+    OperationInfo { name: "SCSI OTHER", op: None },
+    OperationInfo { name: "iSCSI TASK MANAGEMENT", op: None },
+];
+const OTHER: u16 = 15;
+const TASK_MANAGEMENT: u16 = 16;
+
+const fn place(cdb: &Cdb) -> u16 {
+    match cdb[0] {
+        op::READ_6 | op::READ_10 | op::READ_12 | op::READ_16 => 0,
+        op::WRITE_6 | op::WRITE_10 | op::WRITE_12 | op::WRITE_16 | op::WRITE_ATOMIC_16 => 1,
+        op::WRITE_AND_VERIFY_10 | op::WRITE_AND_VERIFY_12 | op::WRITE_AND_VERIFY_16 => 1,
+        op::SYNCHRONIZE_CACHE_10 | op::SYNCHRONIZE_CACHE_16 => 2,
+        op::UNMAP => 3,
+        op::WRITE_SAME_10 | op::WRITE_SAME_16 => 4,
+        op::COMPARE_AND_WRITE => 5,
+        op::VERIFY_10 | op::VERIFY_12 | op::VERIFY_16 => 6,
+        op::TEST_UNIT_READY => 7,
+        op::INQUIRY => 8,
+        op::READ_CAPACITY_10 => 9,
+        op::SERVICE_ACTION_IN_16 if cdb[1] & 0x1f == op::SA_READ_CAPACITY_16 => 9,
+        op::REPORT_LUNS => 10,
+        op::MODE_SENSE_6 | op::MODE_SENSE_10 => 11,
+        op::REQUEST_SENSE => 12,
+        op::PERSISTENT_RESERVE_IN | op::PERSISTENT_RESERVE_OUT => 13,
+        op::EXTENDED_COPY => 14,
+        _ => OTHER,
+    }
+}
+
+/// What a command is; `None` is task management.
+pub fn kind(cdb: Option<&Cdb>) -> OperationKind {
+    OperationKind::of::<Iscsi>(cdb.map_or(TASK_MANAGEMENT, place))
+}
+
+/// Which way a command moves data of blocks, if it does.
+pub fn direction(cdb: &Cdb) -> Option<TransferDirection> {
+    match place(cdb) {
+        0 => Some(TransferDirection::Read),
+        1 => Some(TransferDirection::Write),
+        _ => None,
+    }
+}
+
+/// Which blocks a command is about, if its CDB says so.
+pub fn blocks(cdb: &Cdb) -> Option<(u64, u32)> {
+    match place(cdb) {
+        5 => Some((Transfer::decode(cdb).lba, u32::from(cdb[13]))),
+        0 | 1 | 2 | 4 | 6 => {
+            let Transfer { lba, blocks, .. } = Transfer::decode(cdb);
+            Some((lba, blocks))
+        }
+        _ => None,
+    }
+}
+
+/// What a status is called (SAM-5, 5.3.1).
+pub fn status_name(status: u32) -> Option<&'static str> {
+    Some(match ScsiStatus::from_byte(u8::try_from(status).ok()?) {
+        ScsiStatus::Good => "GOOD",
+        ScsiStatus::CheckCondition => "CHECK CONDITION",
+        ScsiStatus::ConditionMet => "CONDITION MET",
+        ScsiStatus::Busy => "BUSY",
+        ScsiStatus::ReservationConflict => "RESERVATION CONFLICT",
+        ScsiStatus::TaskSetFull => "TASK SET FULL",
+        ScsiStatus::AcaActive => "ACA ACTIVE",
+        ScsiStatus::TaskAborted => "TASK ABORTED",
+        ScsiStatus::Other(_) => return None,
+    })
+}

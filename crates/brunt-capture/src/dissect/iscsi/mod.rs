@@ -1,0 +1,424 @@
+//! iSCSI (RFC 7143): commands, R2Ts, data both ways, status and sense, task management, on any port.
+//!
+//! ```text
+//!   bytes ─► PDUs (framing, digests, search) ─┬─► login: digests, names
+//!                                             └─► tasks: commands and their answers ─► operations
+//! ```
+//!
+//! What a session's connections have in common is the session's number in table `scsi_commands`: commands belong to one
+//! connection each, and connections may belong to different pipelines. The one rule: a PDU is believed when something
+//! beyond its own bytes speaks for it (`frames.rs`), and an answer belongs to a task of its own connection only.
+
+mod commands;
+mod frames;
+mod login;
+pub mod tables;
+mod tasks;
+
+use brunt_wire::iscsi::pdu::{self, Opcode, code};
+use brunt_wire::scsi::sense::Sense;
+
+use super::{Claim, Counter, Dissector, Flow, Gap, OperationInfo, Out, OwnPart, ProtocolInfo, Standing};
+use crate::checksum::{BLOCK_BYTES, BlockSums};
+use crate::limits::Limits;
+use crate::operation::{ChecksumRun, FileKey, Message, MessagePlace, Operation, Protocol, Sink};
+use frames::{Digests, Half, PduEvent};
+use login::CapturedLogin;
+use tasks::{ScsiSession, ScsiTask, ScsiTasks, TaskAnswer, file_of, name_of};
+
+/// Where targets listen.
+const PORT: u16 = 3260;
+/// Sense data that is kept: 252 bytes and its length.
+const SENSE_BYTES_MAX: usize = 254;
+/// Logical units of a connection whose names are told.
+const NAMED_MAX: usize = 1024;
+
+/// The protocol of all operations here.
+const SCSI: Protocol = Protocol::of::<Iscsi>(0);
+
+/// Places of the counters.
+const PDUS_REJECTED: usize = 0;
+const DATA_WITHOUT_TASK: usize = 1;
+
+/// A task with its answer: iSCSI's own part of an operation.
+#[derive(Clone, Copy, Debug)]
+pub struct Scsi<'a> {
+    /// What was asked, and the data that moved.
+    pub task: &'a ScsiTask,
+    /// How it ended; `None` when no answer was seen.
+    pub answer: Option<&'a TaskAnswer>,
+    /// Whose it is.
+    pub session: ScsiSession<'a>,
+}
+
+impl OwnPart for Scsi<'_> {
+    fn each_name(&self, operation: &Operation<'_>, tell: &mut impl FnMut(FileKey, Option<FileKey>, &[u8])) {
+        if let (true, Some(file)) = (self.task.tells_name, operation.summary.file) {
+            tell(file, None, name_of(self.task.lun, self.session.target).as_bytes());
+        }
+    }
+}
+
+/// One connection: how far each direction is framed, and what was agreed on.
+#[derive(Debug, Default)]
+pub struct IscsiConnection {
+    halves: [Half; 2],
+    digests: Digests,
+    login: CapturedLogin,
+    /// Which direction is the initiator's, once a PDU has shown it.
+    initiator: Option<u8>,
+    /// Data of the PDU under way that is read when it is over: sense, or text of a login.
+    kept: [Vec<u8>; 2],
+    /// Logical units whose names were told.
+    named: Vec<[u8; 8]>,
+}
+
+impl IscsiConnection {
+    fn session(&self) -> ScsiSession<'_> {
+        ScsiSession { number: self.login.session, target: self.login.target.as_deref() }
+    }
+}
+
+/// The dissector.
+#[derive(Debug)]
+pub struct Iscsi {
+    tasks: ScsiTasks,
+    sums: BlockSums,
+}
+
+impl Iscsi {
+    fn on_event<S: Sink>(
+        &mut self,
+        connection: &mut IscsiConnection,
+        flow: &Flow,
+        event: PduEvent<'_>,
+        time_ns: u64,
+        out: &mut Out<'_, S>,
+    ) {
+        match event {
+            PduEvent::Begin => self.on_begin(connection, flow, out),
+            PduEvent::Data(at, bytes) => self.on_data(connection, flow, at, bytes, time_ns, out),
+            PduEvent::End => self.on_pdu_end(connection, flow, Some(time_ns), out),
+        }
+    }
+
+    /// A header was read.
+    fn on_begin<S: Sink>(&mut self, connection: &mut IscsiConnection, flow: &Flow, out: &mut Out<'_, S>) {
+        let side = usize::from(flow.direction & 1);
+        connection.kept[side].clear();
+        let pdu = *connection.halves[side].pdu();
+        let bhs = &pdu.bhs;
+        let opcode = bhs.kind();
+        connection.initiator = Some(if bhs.opcode & 0x20 == 0 { flow.direction } else { flow.direction ^ 1 });
+        let tag = bhs.initiator_task_tag.get();
+        match opcode {
+            Opcode::ScsiCommand => {
+                let command = *pdu::ScsiCommand::view(bhs);
+                self.begin_task(connection, flow, tag, Some(command), None, out);
+            }
+            Opcode::TaskManagementRequest => {
+                let request = pdu::TaskManagementRequest::view(bhs);
+                let function = request.function & code::task_management::FUNCTION_MASK;
+                let function = Some((function, request.referenced_task_tag.get()));
+                self.begin_task(connection, flow, tag, None, function, out);
+            }
+            Opcode::R2t => {
+                if let Some(task) = self.tasks.of(flow.connection, tag) {
+                    task.r2ts += 1;
+                    task.first_r2t_ns.get_or_insert(pdu.first_ns);
+                }
+            }
+            Opcode::DataIn | Opcode::DataOut => {
+                let counted = u64::from(!self.tasks.waits(flow.connection, tag));
+                *out.ledger.own::<Iscsi>(DATA_WITHOUT_TASK) += counted;
+            }
+            Opcode::Reject => *out.ledger.own::<Iscsi>(PDUS_REJECTED) += 1,
+            // A login has no digests, and what was agreed on before is over.
+            Opcode::LoginRequest | Opcode::LoginResponse => connection.digests = Digests::NONE,
+            _ => {}
+        }
+    }
+
+    fn begin_task<S: Sink>(
+        &mut self,
+        connection: &mut IscsiConnection,
+        flow: &Flow,
+        tag: u32,
+        command: Option<pdu::ScsiCommand>,
+        function: Option<(u8, u32)>,
+        out: &mut Out<'_, S>,
+    ) {
+        let pdu = connection.halves[usize::from(flow.direction & 1)].pdu();
+        let (lun, target) = (pdu.bhs.lun, connection.login.target.as_deref());
+        let place = MessagePlace { at: pdu.at, len: pdu.len };
+        let request = Message { first_ns: pdu.first_ns, last_ns: None, whole: false, place };
+        let tells_name = connection.named.len() < NAMED_MAX && !connection.named.contains(&lun);
+        let peers = flow.forward;
+        let task = ScsiTask {
+            record_id: out.ids.take(),
+            peers,
+            tag,
+            request,
+            lun,
+            command,
+            function,
+            file: file_of(&peers, lun, target),
+            tells_name,
+            out: Default::default(),
+            into: Default::default(),
+            r2ts: 0,
+            first_r2t_ns: None,
+            outstanding: self.tasks.count() as u32 + 1,
+        };
+        let session = ScsiSession { number: connection.login.session, target };
+        self.tasks.begin(flow.connection, task, &session, out);
+        if tells_name {
+            connection.named.push(lun);
+        }
+    }
+
+    /// Bytes of a data segment.
+    fn on_data<S: Sink>(
+        &mut self,
+        connection: &mut IscsiConnection,
+        flow: &Flow,
+        at: u32,
+        bytes: &[u8],
+        time_ns: u64,
+        out: &mut Out<'_, S>,
+    ) {
+        let side = usize::from(flow.direction & 1);
+        let pdu = connection.halves[side].pdu();
+        let tag = pdu.bhs.initiator_task_tag.get();
+        let offset = match pdu.bhs.kind() {
+            Opcode::DataIn => pdu::DataIn::view(&pdu.bhs).buffer_offset.get(),
+            Opcode::DataOut => pdu::DataOut::view(&pdu.bhs).buffer_offset.get(),
+            Opcode::ScsiCommand => 0,
+            Opcode::ScsiResponse => {
+                let room = SENSE_BYTES_MAX.saturating_sub(connection.kept[side].len());
+                return connection.kept[side].extend_from_slice(&bytes[..bytes.len().min(room)]);
+            }
+            Opcode::LoginRequest => return connection.login.on_text(0, bytes),
+            Opcode::LoginResponse => return connection.login.on_text(1, bytes),
+            _ => return,
+        };
+        let Some(task) = self.tasks.of(flow.connection, tag) else { return };
+        let is_read = pdu.bhs.kind() == Opcode::DataIn;
+        if is_read {
+            task.into.add(bytes.len(), time_ns)
+        } else {
+            task.out.add(bytes.len(), time_ns)
+        }
+        out.ledger.data_bytes += bytes.len() as u64;
+        let place = task.offset().map(|begin| begin + u64::from(offset) + u64::from(at));
+        let Some(place) = place.filter(|_| bytes.len() >= BLOCK_BYTES) else { return };
+        // A block that lies in two segments of the stream is not summed: tasks take turns within a stream.
+        let (record_id, file) = (task.record_id, task.file);
+        let Out { sink, ledger, .. } = out;
+        let mut emit = |offset: u64, sums: &[u64]| {
+            ledger.blocks_summed += sums.len() as u64;
+            sink.on_checksums(&ChecksumRun { record_id, file, write: !is_read, offset, sums });
+        };
+        self.sums.start(place);
+        self.sums.update(bytes, &mut emit);
+        self.sums.finish(&mut emit);
+    }
+
+    /// A PDU is over; `None`: its end was not seen.
+    fn on_pdu_end<S: Sink>(
+        &mut self,
+        connection: &mut IscsiConnection,
+        flow: &Flow,
+        end_ns: Option<u64>,
+        out: &mut Out<'_, S>,
+    ) {
+        let side = usize::from(flow.direction & 1);
+        let pdu = *connection.halves[side].pdu();
+        let (bhs, tag) = (&pdu.bhs, pdu.bhs.initiator_task_tag.get());
+        let whole = pdu.whole && end_ns.is_some();
+        let place = MessagePlace { at: pdu.at, len: pdu.len };
+        let message = Message { first_ns: pdu.first_ns, last_ns: end_ns, whole, place };
+        match bhs.kind() {
+            Opcode::ScsiCommand | Opcode::TaskManagementRequest => {
+                if let Some(task) = self.tasks.of(flow.connection, tag) {
+                    (task.request.last_ns, task.request.whole) = (end_ns, whole);
+                }
+            }
+            Opcode::DataIn if bhs.flags & code::response::STATUS != 0 => {
+                let data = pdu::DataIn::view(bhs);
+                let residual = residual(data.flags, data.residual_count.get());
+                let answer =
+                    TaskAnswer { message, status: Some(data.status), residual, ..TaskAnswer::default() };
+                self.tasks.answer(flow.connection, tag, &answer, &connection.session(), out);
+            }
+            Opcode::ScsiResponse => {
+                let response = pdu::ScsiResponse::view(bhs);
+                // Two bytes of length, then sense (11.4.7.2).
+                let sense = connection.kept[side].get(2..).and_then(Sense::parse);
+                let answer = TaskAnswer {
+                    message,
+                    status: (response.response == 0).then_some(response.status),
+                    response: response.response,
+                    sense,
+                    residual: residual(response.flags, response.residual_count.get()),
+                };
+                self.tasks.answer(flow.connection, tag, &answer, &connection.session(), out);
+            }
+            Opcode::TaskManagementResponse => {
+                let response = pdu::TaskManagementResponse::view(bhs).response;
+                let status = (response == 0).then_some(0);
+                let answer = TaskAnswer { message, status, response, ..TaskAnswer::default() };
+                self.tasks.answer(flow.connection, tag, &answer, &connection.session(), out);
+            }
+            Opcode::LoginRequest => connection.login.on_request(pdu::LoginRequest::view(bhs)),
+            Opcode::LoginResponse => {
+                if let Some(digests) = connection.login.on_response(pdu::LoginResponse::view(bhs)) {
+                    connection.digests = digests;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Bytes of a direction were not seen.
+    fn pass_over<S: Sink>(
+        &mut self,
+        connection: &mut IscsiConnection,
+        flow: &Flow,
+        gap: Gap,
+        out: &mut Out<'_, S>,
+    ) {
+        let len = match gap {
+            Gap::Hole(len) => Some(len),
+            Gap::Jump => None,
+        };
+        let side = usize::from(flow.direction & 1);
+        let was_framed = connection.halves[side].is_framed();
+        let (missing, ended) = connection.halves[side].on_gap(len);
+        let pdu = connection.halves[side].pdu();
+        out.ledger.slow_mode_entries += u64::from(was_framed && !connection.halves[side].is_framed());
+        if missing > 0 && matches!(pdu.bhs.kind(), Opcode::DataIn | Opcode::DataOut | Opcode::ScsiCommand) {
+            out.ledger.data_bytes_missing += u64::from(missing);
+            let is_read = pdu.bhs.kind() == Opcode::DataIn;
+            if let Some(task) = self.tasks.of(flow.connection, pdu.bhs.initiator_task_tag.get()) {
+                let moved = if is_read { &mut task.into } else { &mut task.out };
+                moved.missing = moved.missing.saturating_add(missing);
+            }
+        }
+        if ended {
+            out.ledger.records_damaged += 1;
+            // The header says what a PDU means: a status that came with data, say.
+            self.on_pdu_end(connection, flow, None, out);
+        }
+    }
+}
+
+/// What did not move, or would have beyond what was asked for (RFC 7143, 11.4.5).
+fn residual(flags: u8, count: u32) -> Option<i64> {
+    match (flags & code::response::UNDERFLOW != 0, flags & code::response::OVERFLOW != 0) {
+        (true, _) => Some(count.into()),
+        (false, true) => Some(-i64::from(count)),
+        (false, false) => None,
+    }
+}
+
+impl Dissector for Iscsi {
+    type Connection = IscsiConnection;
+    type Detail<'a> = Scsi<'a>;
+    type Tables = tables::IscsiTables;
+    const NAME: &'static str = "iscsi";
+    const HELP: &'static str = "iSCSI on any port: SCSI commands and task management";
+    const KINDS: &'static [OperationInfo] = &commands::KINDS;
+    const PROTOCOLS: &'static [ProtocolInfo] =
+        &[ProtocolInfo { name: "SCSI", status_name: commands::status_name }];
+    const COUNTERS: &'static [Counter] = &[
+        Counter {
+            name: "iscsi_pdus_rejected",
+            told: "PDUs that targets rejected",
+            doc: "Reject PDUs of iSCSI targets.",
+        },
+        Counter {
+            name: "iscsi_data_without_task",
+            told: "data PDUs of commands that were not seen",
+            doc: "iSCSI data PDUs whose command was not seen.",
+        },
+    ];
+
+    fn new(limits: &Limits) -> Iscsi {
+        let tasks = ScsiTasks::new(limits.calls_waiting, limits.call_timeout_ns);
+        Iscsi { tasks, sums: BlockSums::default() }
+    }
+
+    /// A login is certain, and so is a credible header on iSCSI's port; anything else there may begin in the middle
+    /// of a PDU.
+    fn claim(&self, flow: &Flow, bytes: &[u8]) -> Claim {
+        let bhs = pdu::Bhs::peek(bytes).filter(|bhs| frames::is_credible(bhs));
+        let is_login = bhs.is_some_and(|bhs| bhs.kind() == Opcode::LoginRequest && bhs.data_len() > 0);
+        match (bhs, flow.has_port(PORT)) {
+            (Some(_), true) => Claim::Bytes,
+            (Some(bhs), false) if is_login && bhs.total_len(false, false) <= bytes.len() => Claim::Bytes,
+            (_, true) => Claim::Port,
+            _ => Claim::No,
+        }
+    }
+
+    fn on_bytes<S: Sink>(
+        &mut self,
+        connection: &mut IscsiConnection,
+        flow: &Flow,
+        bytes: &[u8],
+        time_ns: u64,
+        out: &mut Out<'_, S>,
+    ) {
+        let side = usize::from(flow.direction & 1);
+        let mut rest = bytes;
+        let (searched, was_framed) =
+            (connection.halves[side].searched_all(), connection.halves[side].is_framed());
+        loop {
+            let IscsiConnection { halves, digests, .. } = connection;
+            let waits = |tag| self.tasks.waits(flow.connection, tag);
+            let Some(event) = halves[side].next(bytes, &mut rest, time_ns, digests, waits) else { break };
+            self.on_event(connection, flow, event, time_ns, out);
+        }
+        let half = &connection.halves[side];
+        out.ledger.slow_mode_bytes += half.searched_all() - searched;
+        out.ledger.slow_mode_entries += u64::from(was_framed && !half.is_framed());
+    }
+
+    fn on_gap<S: Sink>(
+        &mut self,
+        connection: &mut IscsiConnection,
+        flow: &Flow,
+        gap: Gap,
+        out: &mut Out<'_, S>,
+    ) {
+        self.pass_over(connection, flow, gap, out);
+    }
+
+    fn standing(connection: &IscsiConnection, direction: u8) -> Standing {
+        let half = &connection.halves[usize::from(direction & 1)];
+        let is_known = connection.initiator.is_some();
+        match (half.is_framed(), half.gave_up() && !is_known) {
+            (true, _) => Standing::Framed,
+            (false, true) => Standing::GaveUp,
+            (false, false) => Standing::Searching,
+        }
+    }
+
+    fn on_end<S: Sink>(&mut self, connection: &mut IscsiConnection, flow: &Flow, out: &mut Out<'_, S>) {
+        let side = usize::from(flow.direction & 1);
+        let (_, ended) = connection.halves[side].on_gap(None);
+        if ended {
+            out.ledger.records_damaged += 1;
+            self.on_pdu_end(connection, flow, None, out);
+        }
+    }
+
+    fn expire<S: Sink>(&mut self, now_ns: u64, out: &mut Out<'_, S>) {
+        self.tasks.expire(now_ns, out);
+    }
+
+    fn finish<S: Sink>(&mut self, out: &mut Out<'_, S>) {
+        self.tasks.finish(out);
+    }
+}

@@ -1,0 +1,134 @@
+//! iSCSI's own table in a trace: what SCSI commands asked for, and when their data moved. Called by the recorder for
+//! each of its operations, after the row of `operations`.
+
+use brunt_lake::{Coding, Column, Table};
+use brunt_wire::iscsi::pdu::{code, lun_number};
+use brunt_wire::nfs::FileHandle;
+
+use super::tasks::{handle_of, name_of};
+use super::{Iscsi, Scsi, commands};
+use crate::dissect::OwnTables;
+use crate::operation::Operation;
+use crate::trace::common::{Common, FILE, RECORD};
+use crate::trace::files::{Files, Named};
+use crate::trace::rows::{Handle, Registry, Tabled};
+use crate::trace::text;
+
+/// Commands.
+pub const SCSI_COMMANDS: Table = Table {
+    name: "scsi_commands",
+    doc: "One row for each SCSI command and task management function over iSCSI. Times are nanoseconds after the \
+          request's first byte; latency and status are in `operations`.",
+    columns: &[
+        RECORD,
+        Column::int(
+            "session",
+            "Which session: a hash of both names and the initiator's number; null when its login was not seen.",
+        )
+        .coded(Coding::Dictionary)
+        .nullable(),
+        FILE,
+        Column::int("lun", "The logical unit's number; null for addresses of several levels.").nullable(),
+        Column::text("cdb", "The CDB in hexadecimal; null for task management.").nullable(),
+        Column::int("function", "Task management's function (RFC 7143, 11.5.1); null for commands.").nullable(),
+        Column::int("referenced_tag", "The tag of the task it is about; null for commands.").nullable(),
+        Column::int("task_attribute", "0 untagged, 1 simple, 2 ordered, 3 head of queue, 4 ACA.").nullable(),
+        Column::int("lba", "The first block; null for commands without blocks.").nullable(),
+        Column::int("blocks", "How many; null for commands without blocks.").nullable(),
+        Column::int(
+            "block_bytes",
+            "Bytes of a block, by what was asked for in both; null for commands without data of blocks.",
+        )
+        .nullable(),
+        Column::int("expected_bytes", "The initiator's expected transfer; null for task management.").nullable(),
+        Column::int("data_out_bytes", "Bytes to the target that were seen."),
+        Column::int("data_in_bytes", "Bytes from the target that were seen."),
+        Column::int("first_data_ns", "When the first byte of data was seen; null without data.").nullable(),
+        Column::int("last_data_ns", "When the last one was.").nullable(),
+        Column::int("r2ts", "R2Ts that were seen."),
+        Column::int("first_r2t_ns", "When the first was; null without one.").nullable(),
+        Column::int("response", "iSCSI's response code: 0 is completed; null without an answer.").nullable(),
+        Column::int("sense_key", "The sense key; null without sense.").nullable(),
+        Column::int("asc", "Additional sense code; null without sense.").nullable(),
+        Column::int("ascq", "Its qualifier; null without sense.").nullable(),
+        Column::int(
+            "residual_bytes",
+            "Expected bytes that did not move; negative: how many more would have; null without either.",
+        )
+        .nullable(),
+    ],
+};
+
+struct CommandsTable;
+
+impl Tabled for CommandsTable {
+    const TABLE: &'static Table = &SCSI_COMMANDS;
+}
+
+/// The table.
+pub struct IscsiTables {
+    commands: Handle<CommandsTable>,
+}
+
+impl OwnTables<Iscsi> for IscsiTables {
+    fn register(registry: &mut Registry) -> IscsiTables {
+        IscsiTables { commands: registry.add() }
+    }
+
+    fn record(&mut self, operation: &Operation<'_>, own: &Scsi<'_>, files: &mut Files, common: &mut Common) {
+        let Scsi { task, answer, session } = own;
+        let id = common.number(operation.record_id);
+        let handle = handle_of(task.lun, session.target);
+        let server = operation.peers.server.address;
+        let file = files.handle_of(task.file, server, FileHandle(&handle), common);
+        if task.tells_name {
+            let name = name_of(task.lun, session.target);
+            let named = Named { id, name: Some(name.as_bytes()), leads_to: Some(file), ..Named::default() };
+            files.name(&named, common);
+        }
+        let command = task.command.as_ref();
+        let cdb = command.map(|command| {
+            let len = brunt_wire::scsi::cdb::length(command.cdb[0]).unwrap_or(16);
+            let mut hex = String::with_capacity(32);
+            text::hexadecimal(&command.cdb[..usize::from(len)], &mut hex);
+            common.rows.words(self.commands).text(&hex)
+        });
+        let blocks = command.and_then(|command| commands::blocks(&command.cdb));
+        let since = |ns: Option<u64>| ns.map(|ns| ns.saturating_sub(task.request.first_ns) as i64);
+        let (first, last) = match (task.out.first_ns, task.into.first_ns) {
+            (None, _) => (task.into.first_ns, task.into.last_ns),
+            (_, None) => (task.out.first_ns, task.out.last_ns),
+            (one, other) => (one.min(other), task.out.last_ns.max(task.into.last_ns)),
+        };
+        let sense = answer.and_then(|answer| answer.sense);
+        let attribute = |flags: u8| i64::from(flags & code::command::ATTR_MASK);
+        let expected = command.map(|command| command.expected_data_transfer_length.get());
+        common
+            .rows
+            .line(self.commands)
+            .int(id)
+            .int_or_null(session.number.map(|number| common.hide.number(number)))
+            .int(file)
+            .int_or_null(lun_number(task.lun).map(i64::from))
+            .int_or_null(cdb)
+            .int_or_null(task.function.map(|(function, _)| function.into()))
+            .int_or_null(task.function.map(|(_, tag)| tag.into()))
+            .int_or_null(command.map(|command| attribute(command.flags)))
+            .int_or_null(blocks.map(|(lba, _)| lba as i64))
+            .int_or_null(blocks.map(|(_, blocks)| blocks.into()))
+            .int_or_null(task.block_bytes().map(i64::from))
+            .int_or_null(expected.map(i64::from))
+            .int(task.out.bytes.into())
+            .int(task.into.bytes.into())
+            .int_or_null(since(first))
+            .int_or_null(since(last))
+            .int(task.r2ts.into())
+            .int_or_null(since(task.first_r2t_ns))
+            .int_or_null(answer.map(|answer| answer.response.into()))
+            .int_or_null(sense.map(|sense| sense.key.into()))
+            .int_or_null(sense.map(|sense| sense.asc.into()))
+            .int_or_null(sense.map(|sense| sense.ascq.into()))
+            .int_or_null(answer.and_then(|answer| answer.residual))
+            .end();
+    }
+}
