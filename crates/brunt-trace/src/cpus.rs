@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use crate::formats::blktrace::{Parsed, garbage, parse};
+use crate::formats::blktrace::{EventAt, garbage, parse};
 
 /// Bytes of a CPU's file that are read at a time; longer than any event.
 const BUFFER_BYTES: usize = 256 << 10;
@@ -74,12 +74,12 @@ impl Cpu {
                 return Ok(None);
             }
             match parse(rest) {
-                Parsed::Event(head) => {
+                EventAt::Whole(head) => {
                     self.last_ns = head.time_ns;
                     return Ok(Some((head.time_ns, head.bytes)));
                 }
-                Parsed::Cut if !self.ended => self.fill()?,
-                Parsed::Cut | Parsed::Garbage => {
+                EventAt::Cut if !self.ended => self.fill()?,
+                EventAt::Cut | EventAt::Garbage => {
                     let bytes = garbage(rest, self.ended);
                     return Ok(Some((self.last_ns, bytes)));
                 }

@@ -62,9 +62,9 @@ fn begins(bytes: &[u8]) -> Option<bool> {
 
 /// What the beginning of `bytes` is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Parsed {
+pub enum EventAt {
     /// An event, all of it.
-    Event(EventHead),
+    Whole(EventHead),
     /// An event or garbage, of which more bytes are needed to know.
     Cut,
     /// No event.
@@ -72,14 +72,14 @@ pub enum Parsed {
 }
 
 /// Reads the event at the beginning of `bytes`.
-pub fn parse(bytes: &[u8]) -> Parsed {
+pub fn parse(bytes: &[u8]) -> EventAt {
     let Some(big_endian) = begins(bytes) else {
-        return if bytes.len() < MAGIC_BYTES { Parsed::Cut } else { Parsed::Garbage };
+        return if bytes.len() < MAGIC_BYTES { EventAt::Cut } else { EventAt::Garbage };
     };
     let version = if big_endian { bytes[3] } else { bytes[0] };
     let head = if version == 7 { VERSION_1_BYTES } else { VERSION_2_BYTES };
     if bytes.len() < head {
-        return Parsed::Cut;
+        return EventAt::Cut;
     }
     let word = |at: usize| {
         let word = [0, 1, 2, 3].map(|byte| bytes[at + byte]);
@@ -99,9 +99,9 @@ pub fn parse(bytes: &[u8]) -> Parsed {
     };
     let whole = head + usize::from(more);
     if bytes.len() < whole {
-        return Parsed::Cut;
+        return EventAt::Cut;
     }
-    Parsed::Event(EventHead {
+    EventAt::Whole(EventHead {
         bytes: whole,
         time_ns: long(8),
         sector: long(16),
@@ -166,7 +166,7 @@ impl Decode for Blktrace {
         while used < bytes.len() {
             let rest = &bytes[used..];
             match parse(rest) {
-                Parsed::Event(head) => {
+                EventAt::Whole(head) => {
                     used += head.bytes;
                     self.number += 1;
                     self.skipping = false;
@@ -174,8 +174,8 @@ impl Decode for Blktrace {
                         damaged.push(DamagedRow { row: self.number });
                     }
                 }
-                Parsed::Cut if !last => break,
-                Parsed::Cut | Parsed::Garbage => {
+                EventAt::Cut if !last => break,
+                EventAt::Cut | EventAt::Garbage => {
                     if !std::mem::replace(&mut self.skipping, true) {
                         self.number += 1;
                         damaged.push(DamagedRow { row: self.number });
