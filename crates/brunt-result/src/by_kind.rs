@@ -1,7 +1,8 @@
 //! A point's figures by kind of operation, over its complete runs: what the terminal's table, the report page and
 //! comparisons show below its row.
 //!
-//! The rule: a load of plain reads or plain writes has no such rows, its own row says it all.
+//! The rule: a load of plain reads or plain writes has no such rows, its own row says it all. Intervals of a kind are
+//! wider than those of independent runs by as much as the point's own.
 
 use crate::OpKind;
 use crate::statistics::Estimate;
@@ -42,10 +43,13 @@ pub fn over_runs(point: &PointSummary) -> Vec<KindOverRuns> {
     if matches!(kinds[..], [] | [OpKind::Read] | [OpKind::Write]) {
         return Vec::new();
     }
+    let wider = wider(point);
     let figures = |op: OpKind| {
         let over = |get: fn(&OpSummary, f64) -> Option<f64>| {
             let runs = complete(point).filter_map(|run| get(run.op(op)?, run.measured_s.max(1e-9)));
-            Estimate::of(&runs.collect::<Vec<f64>>())
+            let estimate = Estimate::of(&runs.collect::<Vec<f64>>())?;
+            let end = |end: f64| estimate.mean + (end - estimate.mean) * wider;
+            Some(Estimate { low: estimate.low.map(end), high: estimate.high.map(end), ..estimate })
         };
         KindOverRuns {
             op,
@@ -58,6 +62,16 @@ pub fn over_runs(point: &PointSummary) -> Vec<KindOverRuns> {
         }
     };
     kinds.into_iter().map(figures).collect()
+}
+
+/// How many times as wide the interval of a point's rate is as that of independent runs (the machine drifted).
+fn wider(point: &PointSummary) -> f64 {
+    let rates: Vec<f64> = complete(point).map(|run| run.requests_per_second).collect();
+    let half = |estimate: Option<Estimate>| estimate.and_then(|estimate| estimate.relative_half_width());
+    match (half(point.requests_per_second), half(Estimate::of(&rates))) {
+        (Some(told), Some(independent)) if independent > 0.0 => (told / independent).max(1.0),
+        _ => 1.0,
+    }
 }
 
 fn complete(point: &PointSummary) -> impl Iterator<Item = &RunSummary> {

@@ -1,5 +1,6 @@
-//! Whether runs that were made one after the other resemble each other: then the machine drifted, and the intervals over
-//! runs, which take them for independent, are too narrow. The terminal's table and the page of a result ask.
+//! Whether runs that were made one after the other resemble each other beyond chance: then the machine drifted. The
+//! terminal's table and the page of a result ask. Intervals are widened by [`crate::statistics::RunCorrelation`] with less
+//! evidence, since a narrow one does harm.
 //!
 //! The rule: it is said only beyond chance, by a test that assumes no law. A slower drift than an experiment is long
 //! cannot be seen from within it.

@@ -5,6 +5,7 @@
 
 mod effect;
 mod precision;
+mod serial;
 mod variance;
 mod verdict;
 
@@ -15,6 +16,7 @@ use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 
 pub use effect::{Effect, EffectScale, POWER};
 pub use precision::{PRECISION_RUNS_MIN, PointPrecision, PreciseFigure, is_precise};
+pub use serial::RunCorrelation;
 pub use verdict::{Better, Comparison, MARGIN, Metric, Verdict, compare, holm};
 
 /// Fewer runs a side than this: no verdict.

@@ -193,8 +193,8 @@ fn notices(summary: &Summary, points: &Points<'_>) -> Vec<Notice> {
     notices.extend(imprecise(summary, points).into_iter().map(|text| Notice::new(Tone::Warning, text)));
     if let Some(alike) = brunt_result::drift::drift(summary) {
         let text = format!(
-            "Runs made one after the other are alike (correlation {alike:.2}), so the machine drifted and intervals are \
-             too narrow. More rounds or longer runs cover more of it."
+            "Runs made one after the other are alike (correlation {alike:.2}), so the machine drifted; intervals are \
+             wider for it. More rounds or longer runs cover more of it."
         );
         notices.push(Notice::new(Tone::Warning, text));
     }

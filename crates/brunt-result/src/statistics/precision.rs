@@ -8,18 +8,19 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Estimate;
+use super::{Estimate, RunCorrelation};
 
 /// Fewest runs of a point with a goal.
 pub const PRECISION_RUNS_MIN: usize = 6;
 /// An interval has to be narrower than the goal by 1 + this / runs.
 const CAUTION: f64 = 4.0;
 
-/// Whether figures of runs, in the order in which they were made, are as precise as `goal`: half of the 95 % interval as a
-/// share of the mean.
-pub fn is_precise(runs: &[f64], goal: f64) -> bool {
+/// Whether figures of runs, each with its place in the order of all runs, are as precise as `goal`: half of the 95 %
+/// interval as a share of the mean.
+pub fn is_precise(runs: &[(u32, f64)], correlation: RunCorrelation, goal: f64) -> bool {
     let narrow = |count: usize| {
-        let half = Estimate::of(&runs[..count]).and_then(|estimate| estimate.relative_half_width());
+        let estimate = Estimate::of_correlated(&runs[..count], correlation);
+        let half = estimate.and_then(|estimate| estimate.relative_half_width());
         half.is_some_and(|half| half * (1.0 + CAUTION / count as f64) <= goal)
     };
     runs.len() > PRECISION_RUNS_MIN && narrow(runs.len() - 1) && narrow(runs.len())
@@ -51,9 +52,15 @@ pub struct PointPrecision {
 }
 
 impl PointPrecision {
-    /// Of a point's complete runs.
-    pub fn of(runs: &[f64], goal: f64, figure: PreciseFigure) -> PointPrecision {
-        let (estimate, reached) = (Estimate::of(runs), is_precise(runs, goal));
+    /// Of a point's complete runs, each with its place in the order of all runs.
+    pub fn of(
+        runs: &[(u32, f64)],
+        correlation: RunCorrelation,
+        goal: f64,
+        figure: PreciseFigure,
+    ) -> PointPrecision {
+        let estimate = Estimate::of_correlated(runs, correlation);
+        let reached = is_precise(runs, correlation, goal);
         let wanted = estimate.and_then(|estimate| {
             let wanted = estimate.runs_wanted(goal)?;
             // With the caution, and at least one run more: what there is was not enough.
@@ -75,46 +82,76 @@ mod tests {
     use super::*;
     use brunt_core::random::Random;
 
-    /// How many of many sequences of runs were stopped with an interval that holds the truth, and after how many runs.
-    fn coverage(noise: f64, goal: f64, skewed: bool) -> (f64, f64) {
-        const ROUNDS: u64 = 2000;
+    /// A way in which runs differ.
+    #[derive(Clone, Copy)]
+    struct Noise {
+        /// Deviation as a share of the mean.
+        deviation: f64,
+        skewed: bool,
+        /// Correlation of runs that follow each other.
+        alike: f64,
+    }
+
+    /// How many of many sequences of runs of one point were stopped with an interval that holds the truth, and after how
+    /// many runs.
+    fn coverage(noise: Noise, goal: f64, rounds: u64) -> (f64, f64) {
         let (mut covered, mut runs_made) = (0u32, 0);
-        for round in 0..ROUNDS {
+        for round in 0..rounds {
             let mut random = Random::for_part(41, round);
-            let mut runs = Vec::new();
-            while !is_precise(&runs, goal) && runs.len() < 300 {
-                let normal = noise * random.normal();
-                runs.push(if skewed { (normal - noise * noise / 2.0).exp() } else { 1.0 + normal });
+            let (mut runs, mut last) = (Vec::new(), random.normal());
+            let mut correlation = RunCorrelation::NONE;
+            while !is_precise(&runs, correlation, goal) && runs.len() < 200 {
+                last = noise.alike * last + (1.0 - noise.alike * noise.alike).sqrt() * random.normal();
+                let (normal, half) = (noise.deviation * last, noise.deviation * noise.deviation / 2.0);
+                let figure = if noise.skewed { (normal - half).exp() } else { 1.0 + normal };
+                runs.push((runs.len() as u32, figure));
+                correlation = RunCorrelation::of(std::slice::from_ref(&runs));
             }
-            let estimate = Estimate::of(&runs).unwrap();
+            let estimate = Estimate::of_correlated(&runs, correlation).unwrap();
             covered += u32::from(estimate.low <= Some(1.0) && Some(1.0) <= estimate.high);
             runs_made += runs.len();
         }
-        (f64::from(covered) / ROUNDS as f64, runs_made as f64 / ROUNDS as f64)
+        (f64::from(covered) / rounds as f64, runs_made as f64 / rounds as f64)
     }
 
     #[test]
     fn intervals_that_were_stopped_at_hold_the_truth() {
-        for (noise, goal) in [(0.03, 0.05), (0.05, 0.05), (0.1, 0.05), (0.2, 0.1), (0.05, 0.02)] {
+        let cases = [
+            (0.03, 0.05, 0.0, 1000),
+            (0.05, 0.05, 0.0, 1000),
+            (0.1, 0.05, 0.0, 400),
+            (0.2, 0.1, 0.0, 400),
+            (0.05, 0.05, 0.3, 1000),
+        ];
+        for (deviation, goal, alike, rounds) in cases {
             for skewed in [false, true] {
-                let (covered, runs) = coverage(noise, goal, skewed);
+                let (covered, runs) = coverage(Noise { deviation, skewed, alike }, goal, rounds);
                 println!(
-                    "noise {noise} goal {goal} skewed {skewed}: {:.1} % after {runs:.1} runs",
+                    "noise {deviation} goal {goal} skewed {skewed} alike {alike}: {:.1} % after {runs:.1} runs",
                     covered * 100.0
                 );
-                assert!(covered >= 0.93, "noise {noise} goal {goal} skewed {skewed}: {covered}");
+                // The correlation of one point's few runs is known too badly for more.
+                let least = if alike > 0.0 { 0.91 } else { 0.93 };
+                assert!(
+                    covered >= least,
+                    "noise {deviation} goal {goal} skewed {skewed} alike {alike}: {covered}"
+                );
             }
         }
     }
 
     #[test]
     fn what_is_wanted_is_said() {
-        let runs: Vec<f64> = (0..8).map(|index| if index % 2 == 0 { 90.0 } else { 110.0 }).collect();
-        let found = PointPrecision::of(&runs, 0.05, PreciseFigure::RequestsPerSecond);
+        let runs: Vec<(u32, f64)> =
+            (0..8).map(|index| (index, if index % 2 == 0 { 90.0 } else { 110.0 })).collect();
+        let of = |runs: &[(u32, f64)], goal: f64| {
+            PointPrecision::of(runs, RunCorrelation::NONE, goal, PreciseFigure::RequestsPerSecond)
+        };
+        let found = of(&runs, 0.05);
         assert!(!found.reached && (18..40).contains(&found.runs_wanted.unwrap()), "{found:?}");
-        let found = PointPrecision::of(&runs, 0.5, PreciseFigure::RequestsPerSecond);
+        let found = of(&runs, 0.5);
         assert!(found.reached && found.runs_wanted.is_none(), "{found:?}");
-        assert!(!is_precise(&[1.0; PRECISION_RUNS_MIN], 0.5), "too few");
-        assert_eq!(PointPrecision::of(&[], 0.5, PreciseFigure::RequestsPerSecond).half_width, None);
+        assert!(!of(&[(0, 1.0); PRECISION_RUNS_MIN], 0.5).reached, "too few");
+        assert_eq!(of(&[], 0.5).half_width, None);
     }
 }

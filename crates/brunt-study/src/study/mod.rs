@@ -27,7 +27,7 @@ use crate::hook::{Company, HookError, RunHook};
 use crate::observe::{Event, Hub, RunInfo};
 use brunt_result::degradation::{Degradation, over_runs};
 use brunt_result::experiment::ArrivalKind;
-use brunt_result::statistics::{Estimate, PointPrecision, PreciseFigure, interleaved};
+use brunt_result::statistics::{Estimate, PointPrecision, PreciseFigure, RunCorrelation, interleaved};
 use brunt_result::summary::{FORMAT, Latencies, PointSummary, RunSummary, Summary};
 
 pub use table::{describe, table};
@@ -371,46 +371,70 @@ impl<'a> Study<'a> {
         Ok((outcome, RunSummary { trial, page_cache, ..run }))
     }
 
-    /// What the complete runs of a point say together.
+    /// What the complete runs of a point say together, and how certain the figures of all points are by now.
     fn conclude(&mut self, index: usize) {
         let point = &mut self.summary.points[index];
         let complete: Vec<&RunSummary> = point.runs.iter().filter(|run| run.is_complete()).collect();
-        let over = |get: &dyn Fn(&RunSummary) -> Option<f64>| {
-            Estimate::of(&complete.iter().filter_map(|run| get(run)).collect::<Vec<f64>>())
-        };
-        let requests = over(&|run| Some(run.requests_per_second));
-        let bytes = over(&|run| Some(run.bytes_per_second));
-        let response_mean = over(&|run| run.response.map(|latencies| latencies.mean_us));
-        let p99 = over(&|run| run.response.map(|latencies| latencies.p99_us));
         point.notes.clone_from(&self.notes[index]);
         point.notes.extend(page_cache_note(&complete));
-        (point.requests_per_second, point.bytes_per_second) = (requests, bytes);
-        (point.response_mean_us, point.response_p99_us) = (response_mean, p99);
-        let workload = self.summary.experiment.workloads.get(&point.workload);
-        let open = workload.is_some_and(|workload| workload.arrival == ArrivalKind::Open);
-        let precision = self.precision.map(|goal| {
-            let (figure, runs): (_, Vec<f64>) = match open {
-                // The rate of an open loop is given.
-                true => (
-                    PreciseFigure::ResponseMeanUs,
-                    complete.iter().filter_map(|run| Some(run.response?.mean_us)).collect(),
-                ),
-                false => (
-                    PreciseFigure::RequestsPerSecond,
-                    complete.iter().map(|run| run.requests_per_second).collect(),
-                ),
-            };
-            PointPrecision::of(&runs, goal.half_width, figure)
-        });
         let mut costs: BTreeMap<u32, (String, Vec<Degradation>)> = BTreeMap::new();
         for fault in complete.iter().flat_map(|run| &run.faults) {
             let (_, seen) = costs.entry(fault.index).or_insert_with(|| (fault.name.clone(), Vec::new()));
             seen.extend(fault.cost);
         }
         point.degradation = costs.into_values().map(|(name, costs)| over_runs(&name, &costs)).collect();
-        point.precision = precision;
         point.response = Latencies::of(&self.merged[index].0);
         point.service = Latencies::of(&self.merged[index].1);
+        self.estimate();
+    }
+
+    /// Estimates each figure of every point: how alike runs are that followed each other is asked of all of them.
+    fn estimate(&mut self) {
+        let Summary { experiment, points, .. } = &mut self.summary;
+        let requests = Figure::of(points, |run| Some(run.requests_per_second));
+        let bytes = Figure::of(points, |run| Some(run.bytes_per_second));
+        let response_mean = Figure::of(points, |run| run.response.map(|latencies| latencies.mean_us));
+        let p99 = Figure::of(points, |run| run.response.map(|latencies| latencies.p99_us));
+        for (index, point) in points.iter_mut().enumerate() {
+            point.requests_per_second = requests.estimate(index);
+            point.bytes_per_second = bytes.estimate(index);
+            point.response_mean_us = response_mean.estimate(index);
+            point.response_p99_us = p99.estimate(index);
+            let workload = experiment.workloads.get(&point.workload);
+            let open = workload.is_some_and(|workload| workload.arrival == ArrivalKind::Open);
+            // The rate of an open loop is given.
+            let (figure, name) = match open {
+                true => (&response_mean, PreciseFigure::ResponseMeanUs),
+                false => (&requests, PreciseFigure::RequestsPerSecond),
+            };
+            let of = |goal: PrecisionGoal| {
+                PointPrecision::of(&figure.runs[index], figure.correlation, goal.half_width, name)
+            };
+            point.precision = self.precision.map(of);
+        }
+    }
+}
+
+/// One figure of the complete runs of all points.
+struct Figure {
+    /// By point, each with its place in the order of all runs.
+    runs: Vec<Vec<(u32, f64)>>,
+    correlation: RunCorrelation,
+}
+
+impl Figure {
+    fn of(points: &[PointSummary], get: impl Fn(&RunSummary) -> Option<f64>) -> Figure {
+        let of_run = |run: &RunSummary| Some((run.order, get(run)?));
+        let complete = |point: &PointSummary| {
+            point.runs.iter().filter(|run| run.is_complete()).filter_map(of_run).collect()
+        };
+        let runs: Vec<Vec<(u32, f64)>> = points.iter().map(complete).collect();
+        let correlation = RunCorrelation::of(&runs);
+        Figure { runs, correlation }
+    }
+
+    fn estimate(&self, point: usize) -> Option<Estimate> {
+        Estimate::of_correlated(&self.runs[point], self.correlation)
     }
 }
 

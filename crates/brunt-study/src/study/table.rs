@@ -85,9 +85,7 @@ pub fn table(summary: &Summary) -> Vec<String> {
     }
     if let Some(alike) = drift(summary) {
         lines.push(format!("runs made one after the other are alike (correlation {alike:.2}): the machine"));
-        lines.push(
-            "drifted, so intervals are too narrow; more rounds, or longer runs, cover more of it".into(),
-        );
+        lines.push("drifted; intervals are wider for it, more rounds or longer runs cover more of it".into());
     }
     lines.extend(probes(summary));
     lines
@@ -110,10 +108,13 @@ fn imprecise(point: &PointSummary) -> Option<String> {
 
 /// Of a point whose interval says next to nothing: that, and what would help.
 fn too_noisy(point: &PointSummary) -> Option<String> {
-    let requests = point.requests_per_second?;
-    let half = requests.relative_half_width().filter(|half| *half > NOISY)?;
-    let wanted = requests.runs_wanted(NOISY)?;
-    Some(format!("  too noisy to compare: ± {:.0}%; longer runs, or about {wanted} of them", half * 100.0))
+    let noisy = |what, figure: Option<Estimate>| {
+        let half = figure?.relative_half_width().filter(|half| *half > NOISY)?;
+        Some((what, half * 100.0, figure?.runs_wanted(NOISY)?))
+    };
+    let rate = noisy("", point.requests_per_second);
+    let (what, half, wanted) = rate.or_else(|| noisy("p99 ", point.response_p99_us))?;
+    Some(format!("  {what}too noisy to compare: ± {half:.0}%; longer runs, or about {wanted} of them"))
 }
 
 /// The row of one kind of operation.

@@ -138,10 +138,10 @@ pub fn draw(state: &State, now: Nanos, look: &Look) -> Vec<String> {
     lines.into_iter().map(|line| line.text).collect()
 }
 
-/// What the last interval brought, each figure with its time line.
+/// What the last second brought, each figure with its time line.
 fn rates<'a>(state: &State, line: impl Fn() -> Line<'a>) -> Vec<Line<'a>> {
     let mut lines = Vec::new();
-    match state.history.back() {
+    match state.shown {
         None => {
             let mut waiting = line();
             let what =

@@ -15,6 +15,8 @@ use brunt_study::observe::{Event, RunInfo, Sample};
 const HISTORY_MAX: usize = 256;
 /// A stretch is at least so long: finding a percentile costs a tenth of a millisecond.
 const STRETCH_MIN: Duration = Duration::from_millis(100);
+/// Figures that are read as numbers are of about so long: shorter ones flicker, and show one interval of many.
+const SHOWN_MIN: Duration = Duration::from_secs(1);
 
 /// How far it is, and how it goes.
 pub struct State {
@@ -30,7 +32,9 @@ pub struct State {
     pub started: Option<Nanos>,
     /// What it did lately.
     pub history: VecDeque<RecentRates>,
-    /// Kinds of operations in the last stretch, where the load makes several.
+    /// What it did in about the last second; `None` as long as there was no stretch.
+    pub shown: Option<RecentRates>,
+    /// Kinds of operations in that second, where the load makes several.
     pub kinds: Vec<KindRate>,
     /// How its requests ended.
     pub counts: Counts,
@@ -52,6 +56,9 @@ pub struct State {
     /// How long finished runs took: their number and sum, by point.
     took: BTreeMap<usize, (u32, Duration)>,
     open: Open,
+    /// The second under way, and whether there was a whole one.
+    second: Open,
+    has_second: bool,
 }
 
 /// A part of a run.
@@ -95,14 +102,37 @@ impl Open {
         self.length += interval.end.since(interval.start);
         for (kind, op) in figures.ops() {
             self.response.merge(&op.response);
-            let index = self.kinds.iter().position(|(known, ..)| *known == kind).unwrap_or_else(|| {
-                self.kinds.push((kind, [0; 2], 0.0));
-                self.kinds.len() - 1
-            });
-            let (_, [done, in_time], nanos) = &mut self.kinds[index];
-            *done += op.completed;
-            *in_time += op.completed - op.late;
-            *nanos += op.response.mean().unwrap_or(0.0) * op.completed as f64;
+            let nanos = op.response.mean().unwrap_or(0.0) * op.completed as f64;
+            self.add_kind(kind, [op.completed, op.completed - op.late], nanos);
+        }
+    }
+
+    fn add_kind(&mut self, kind: OpKind, counts: [u64; 2], more_nanos: f64) {
+        let index = self.kinds.iter().position(|(known, ..)| *known == kind).unwrap_or_else(|| {
+            self.kinds.push((kind, [0; 2], 0.0));
+            self.kinds.len() - 1
+        });
+        let (_, [done, in_time], nanos) = &mut self.kinds[index];
+        *done += counts[0];
+        *in_time += counts[1];
+        *nanos += more_nanos;
+    }
+
+    /// Takes in a stretch that followed.
+    fn merge(&mut self, other: &Open) {
+        self.requests += other.requests;
+        self.bytes += other.bytes;
+        self.length += other.length;
+        self.response.merge(&other.response);
+        other.kinds.iter().for_each(|(kind, counts, nanos)| self.add_kind(*kind, *counts, *nanos));
+    }
+
+    fn rates(&self) -> RecentRates {
+        let seconds = self.length.as_secs_f64();
+        RecentRates {
+            requests_per_second: self.requests as f64 / seconds,
+            bytes_per_second: self.bytes as f64 / seconds,
+            p99_us: self.response.percentile(99.0).map(|nanos| nanos.0 as f64 / 1e3),
         }
     }
 
@@ -133,6 +163,7 @@ impl State {
             run: None,
             started: None,
             history: VecDeque::new(),
+            shown: None,
             kinds: Vec::new(),
             counts: Counts::default(),
             retries: 0,
@@ -146,6 +177,8 @@ impl State {
             stated: plan.points.iter().map(|point| point.time()).collect(),
             took: BTreeMap::new(),
             open: Open::default(),
+            second: Open::default(),
+            has_second: false,
         }
     }
 
@@ -162,8 +195,9 @@ impl State {
                 (self.started, self.run_began) = (None, now);
                 (self.counts, self.retries, self.late) = (Counts::default(), 0, 0);
                 self.history.clear();
+                self.shown = None;
                 self.kinds.clear();
-                self.open = Open::default();
+                (self.open, self.second, self.has_second) = Default::default();
             }
             Event::RunStarts(start) => self.started = self.started.or(Some(*start)),
             Event::Interval(interval) => self.interval(interval),
@@ -197,17 +231,22 @@ impl State {
         if open.length < STRETCH_MIN {
             return;
         }
-        let seconds = open.length.as_secs_f64();
         if self.history.len() == HISTORY_MAX {
             self.history.pop_front();
         }
-        self.history.push_back(RecentRates {
-            requests_per_second: open.requests as f64 / seconds,
-            bytes_per_second: open.bytes as f64 / seconds,
-            p99_us: open.response.percentile(99.0).map(|nanos| nanos.0 as f64 / 1e3),
-        });
-        self.kinds = open.several_kinds();
+        self.history.push_back(open.rates());
+        let second = &mut self.second;
+        second.merge(open);
         open.clear();
+        let is_whole = second.length >= SHOWN_MIN;
+        // Less than a second is shown until there was a whole one.
+        if is_whole || !self.has_second {
+            (self.shown, self.kinds) = (Some(second.rates()), second.several_kinds());
+        }
+        if is_whole {
+            self.has_second = true;
+            second.clear();
+        }
     }
 
     fn sample(&mut self, sample: &Sample) {
@@ -290,7 +329,7 @@ impl State {
         let (place, all) = (run.order + 1, run.runs);
         let seconds = self.started.map_or(0, |start| now.since(start).as_secs());
         let mut line = format!("[{place}/{all}] {}: {seconds} s", run.label);
-        if let Some(stretch) = self.history.back() {
+        if let Some(stretch) = self.shown {
             line += &format!(", {:.0} requests/s", stretch.requests_per_second);
             line += &in_brackets(self.kinds.iter().map(|kind| (kind.op, kind.requests_per_second)));
             if let Some(p99) = stretch.p99_us {
@@ -391,25 +430,42 @@ pub mod tests {
         assert!((state.history[1].bytes_per_second - 5000.0 * 4096.0).abs() < 4096.0);
     }
 
-    /// Two kinds have a figure each, over the whole stretch; one has none beside the total.
+    /// Numbers are of about a second, however short the intervals; in the first one, of what there is.
+    #[test]
+    fn numbers_are_of_a_second() {
+        let mut state = state();
+        state.event(&Event::RunBegins(info(0, 0).into()), at(0));
+        let mut shown = Vec::new();
+        for index in 0..250 {
+            // Every other stretch of 100 ms has nothing.
+            let reads = if index / 10 % 2 == 0 { 50 } else { 0 };
+            state.event(&Event::Interval(interval(index, 10, reads, 100).into()), at(index * 10));
+            shown.push(state.shown.map(|rates| rates.requests_per_second.round()));
+        }
+        assert_eq!((shown[8], shown[9], shown[19]), (None, Some(5000.0), Some(2500.0)));
+        assert!(shown[99..].iter().all(|rate| *rate == Some(2500.0)), "{shown:?}");
+        assert!(state.interval_line(at(2500)).contains("2500 requests/s, p99 100"));
+    }
+
+    /// Two kinds have a figure each, over the whole second; one has none beside the total.
     #[test]
     fn kinds_have_figures_where_there_are_several() {
         let mut state = state();
         state.event(&Event::RunBegins(info(0, 0).into()), at(0));
-        state.event(&Event::Interval(interval(0, 100, 50, 100).into()), at(100));
+        state.event(&Event::Interval(interval(0, 1000, 500, 100).into()), at(1000));
         assert_eq!(state.kinds, []);
-        assert!(!state.interval_line(at(100)).contains('('));
-        for (index, us) in [(1, 100), (2, 300)] {
-            let mut both = interval(index, 50, 50, 100);
+        assert!(!state.interval_line(at(1000)).contains('('));
+        for (index, us) in [(2, 100), (3, 300)] {
+            let mut both = interval(index, 500, 500, 100);
             let mut trims = Figures::of_kinds(&[OpKind::Unmap]);
-            (0..10).for_each(|_| trims.at(0).response.record(Nanos(us * 1000)));
-            trims.at(0).completed = 10;
+            (0..100).for_each(|_| trims.at(0).response.record(Nanos(us * 1000)));
+            trims.at(0).completed = 100;
             both.figures.merge(&trims);
-            state.event(&Event::Interval(both.into()), at(200));
+            state.event(&Event::Interval(both.into()), at(2000));
         }
         let kind = |op, requests_per_second, us| KindRate { op, requests_per_second, mean_us: Some(us) };
         assert_eq!(state.kinds, [kind(OpKind::Read, 1000.0, 100.0), kind(OpKind::Unmap, 200.0, 200.0)]);
-        assert!(state.interval_line(at(200)).contains("1200 requests/s (read 1000, unmap 200)"));
+        assert!(state.interval_line(at(2000)).contains("1200 requests/s (read 1000, unmap 200)"));
     }
 
     /// Time left is what is stated until runs tell better, and never runs out early.

@@ -1,0 +1,271 @@
+//! How alike runs are that were made one after the other, and intervals that are wide enough for it. A study asks for
+//! each figure, over the runs of all points together: few runs of one point say little.
+//!
+//! The model: what a run's figure is off by follows that of the run before, in the order in which they were made, with
+//! one correlation (a first-order autoregression). The mean of such runs is less certain than as many independent ones
+//! tell, and their spread is smaller than the truth's. Both are put right by what the model expects of these very
+//! orders, and Student's t gets the degrees of freedom that are left (Satterthwaite).
+//!
+//! The rule: an interval is never narrower than that of independent runs. The correlation is estimated with some
+//! caution, and bounded, because a few runs can look like any.
+
+use super::{Estimate, mean, student_quantile, variance};
+
+/// Fewest degrees of freedom of all points together that a correlation is estimated from.
+const FREEDOM_MIN: usize = 3;
+/// The correlation is taken to be larger than it looks by up to this share of its standard error: without that, intervals
+/// over single points hold the truth in 92 % only. A few runs are spared most of it: it would treble their intervals.
+const CAUTION: f64 = 0.35;
+/// No correlation above this is believed.
+const CORRELATION_MAX: f64 = 0.7;
+/// Runs made last that it is estimated from: the time this takes grows with their square.
+const RUNS_MAX: usize = 96;
+/// Runs that are correlated by less than this are independent.
+const NEGLIGIBLE: f64 = 1e-6;
+/// Halvings until the correlation is known to a thousandth.
+const HALVINGS: usize = 10;
+
+/// Correlation of runs that were made directly one after the other, 0 to 0.7.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RunCorrelation(f64);
+
+impl RunCorrelation {
+    /// Of runs that have nothing to do with each other.
+    pub const NONE: RunCorrelation = RunCorrelation(0.0);
+
+    /// From one figure: for each point, its runs' places in the order of all runs and their figures.
+    pub fn of(points: &[Vec<(u32, f64)>]) -> RunCorrelation {
+        let runs = Residuals::of(points);
+        if runs.0.len() < FREEDOM_MIN + runs.points() {
+            return RunCorrelation::NONE;
+        }
+        let (products, squares) = runs.0.windows(2).fold((0.0, 0.0), |(products, squares), pair| {
+            (products + pair[0].off * pair[1].off, squares + pair[1].off * pair[1].off)
+        });
+        let squares = squares + runs.0[0].off * runs.0[0].off;
+        let seen = products / squares;
+        let count = runs.0.len() as f64;
+        let caution = CAUTION * (1.0 - FREEDOM_MIN as f64 / count);
+        let seen = seen + caution * ((1.0 - seen * seen) / count).sqrt();
+        if runs.expected(0.0) >= seen {
+            return RunCorrelation::NONE;
+        }
+        let (mut low, mut high) = (0.0, CORRELATION_MAX);
+        for _ in 0..HALVINGS {
+            let middle = (low + high) / 2.0;
+            if runs.expected(middle) < seen { low = middle } else { high = middle }
+        }
+        RunCorrelation((low + high) / 2.0)
+    }
+
+    /// Of runs that are next to each other in order.
+    pub fn of_neighbours(self) -> f64 {
+        self.0
+    }
+
+    fn between(self, one: u32, other: u32) -> f64 {
+        power(self.0, one.abs_diff(other))
+    }
+}
+
+fn power(correlation: f64, gap: u32) -> f64 {
+    correlation.powi(gap.min(1 << 20) as i32)
+}
+
+impl Estimate {
+    /// From one figure for each run with its place in the order of all runs; `None` without any.
+    pub fn of_correlated(runs: &[(u32, f64)], correlation: RunCorrelation) -> Option<Estimate> {
+        let figures: Vec<f64> = runs.iter().map(|(_, figure)| *figure).collect();
+        let independent = Estimate::of(&figures)?;
+        let count = runs.len() as f64;
+        if runs.len() < 2 || correlation == RunCorrelation::NONE {
+            return Some(independent);
+        }
+        // Of the matrix of correlations between these runs: the sum of each row, and of all squares.
+        let (mut rows, mut squares) = (vec![1.0; runs.len()], count);
+        for (index, (order, _)) in runs.iter().enumerate() {
+            for (other, (later, _)) in runs.iter().enumerate().skip(index + 1) {
+                let alike = correlation.between(*order, *later);
+                if alike < NEGLIGIBLE {
+                    break;
+                }
+                rows[index] += alike;
+                rows[other] += alike;
+                squares += 2.0 * alike * alike;
+            }
+        }
+        let all: f64 = rows.iter().sum();
+        // Variance of the mean, and what is expected of the runs' own spread, both for a true variance of one.
+        let of_mean = all / (count * count);
+        let of_spread = count * (1.0 - of_mean) / (count - 1.0);
+        let rows_squared: f64 = rows.iter().map(|row| row * row).sum();
+        let centred = squares - 2.0 / count * rows_squared + all * all / (count * count);
+        let freedom = ((count * (1.0 - of_mean)).powi(2) / centred).clamp(1.0, count - 1.0);
+        let error = (variance(&figures) * of_mean / of_spread).sqrt();
+        let half = student_quantile(0.975, freedom) * error;
+        let half = independent.high.map_or(half, |high| half.max(high - independent.mean));
+        let (low, high) = (Some(independent.mean - half), Some(independent.mean + half));
+        Some(Estimate { low, high, ..independent })
+    }
+}
+
+/// What a run's figure is off by from the mean of its point, in spreads of the point.
+#[derive(Clone, Copy)]
+struct Residual {
+    order: u32,
+    point: usize,
+    off: f64,
+}
+
+/// In the order in which the runs were made.
+struct Residuals(Vec<Residual>);
+
+impl Residuals {
+    fn of(points: &[Vec<(u32, f64)>]) -> Residuals {
+        let last = points.iter().flatten().map(|(order, _)| *order).max().unwrap_or(0);
+        let runs = points.iter().map(Vec::len).sum::<usize>();
+        let from = if runs > RUNS_MAX { last.saturating_sub(RUNS_MAX as u32 - 1) } else { 0 };
+        let mut residuals = Vec::new();
+        for (point, runs) in points.iter().enumerate() {
+            let runs: Vec<(u32, f64)> = runs.iter().copied().filter(|(order, _)| *order >= from).collect();
+            let figures: Vec<f64> = runs.iter().map(|(_, figure)| *figure).collect();
+            let spread = if figures.len() > 1 { variance(&figures).sqrt() } else { 0.0 };
+            if spread > 0.0 && spread.is_finite() {
+                let mean = mean(&figures);
+                residuals.extend(runs.iter().map(|(order, figure)| Residual {
+                    order: *order,
+                    point,
+                    off: (figure - mean) / spread,
+                }));
+            }
+        }
+        residuals.sort_unstable_by_key(|residual| residual.order);
+        Residuals(residuals)
+    }
+
+    /// Points that have any.
+    fn points(&self) -> usize {
+        let mut points: Vec<usize> = self.0.iter().map(|run| run.point).collect();
+        points.sort_unstable();
+        points.dedup();
+        points.len()
+    }
+
+    /// The correlation of neighbours that is expected of these residuals, when that of their runs is `correlation`:
+    /// less, because each point's mean was taken off.
+    fn expected(&self, correlation: f64) -> f64 {
+        let (runs, points) = (&self.0, self.0.iter().map(|run| run.point + 1).max().unwrap_or(0));
+        // By how many places two runs are apart; further ones are independent.
+        let powers: Vec<f64> = (0..=RUNS_MAX as u32).map(|gap| power(correlation, gap)).collect();
+        let alike = |one: &Residual, other: &Residual| {
+            powers.get(one.order.abs_diff(other.order) as usize).copied().unwrap_or(0.0)
+        };
+        let mut counts = vec![0.0; points];
+        runs.iter().for_each(|run| counts[run.point] += 1.0);
+        // Of each run with the mean of each point, and of these means with each other.
+        let mut with_mean = vec![0.0; runs.len() * points];
+        for (index, run) in runs.iter().enumerate() {
+            for other in runs {
+                with_mean[index * points + other.point] += alike(run, other) / counts[other.point];
+            }
+        }
+        let mut means = vec![0.0; points * points];
+        for (index, run) in runs.iter().enumerate() {
+            for point in 0..points {
+                means[run.point * points + point] += with_mean[index * points + point] / counts[run.point];
+            }
+        }
+        let off = |one: usize, other: usize, alike: f64| {
+            let (first, second) = (runs[one].point, runs[other].point);
+            alike - with_mean[one * points + second] - with_mean[other * points + first]
+                + means[first * points + second]
+        };
+        let squares: f64 = (0..runs.len()).map(|run| off(run, run, 1.0)).sum();
+        let products: f64 =
+            (1..runs.len()).map(|run| off(run, run - 1, alike(&runs[run], &runs[run - 1]))).sum();
+        products / squares
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::statistics::interleaved;
+    use brunt_core::random::Random;
+
+    /// Of experiments of so many points and rounds, whose runs in their order are alike by so much on top of a trend over
+    /// the experiment: how many of the points' intervals hold the truth, those of independent runs and those that were
+    /// widened, and the median of how much wider those are.
+    fn coverage(points: usize, rounds: usize, alike: f64, trend: f64) -> [f64; 3] {
+        let experiments = if points == 1 { 3000 } else { 300 };
+        let (mut plain, mut widened, mut wider) = (0u32, 0u32, Vec::new());
+        for seed in 0..experiments {
+            let mut random = Random::for_part(77, seed);
+            let order = interleaved(points, rounds, seed);
+            let (mut last, runs) = (random.normal(), order.len() as f64);
+            let mut figures = vec![Vec::new(); points];
+            for (place, (point, _)) in order.into_iter().enumerate() {
+                last = alike * last + (1.0 - alike * alike).sqrt() * random.normal();
+                let drifted = last + trend * (place as f64 / (runs - 1.0) - 0.5);
+                figures[point].push((place as u32, 100.0 + 3.0 * drifted));
+            }
+            let correlation = RunCorrelation::of(&figures);
+            for figures in &figures {
+                let alone: Vec<f64> = figures.iter().map(|(_, figure)| *figure).collect();
+                let estimates = [Estimate::of(&alone), Estimate::of_correlated(figures, correlation)];
+                let [one, two] = estimates.map(Option::unwrap);
+                let holds = |estimate: Estimate| {
+                    u32::from(estimate.low <= Some(100.0) && Some(100.0) <= estimate.high)
+                };
+                plain += holds(one);
+                widened += holds(two);
+                wider.push(two.relative_half_width().unwrap() / one.relative_half_width().unwrap());
+            }
+        }
+        wider.sort_unstable_by(f64::total_cmp);
+        let all = wider.len() as f64;
+        [f64::from(plain) / all, f64::from(widened) / all, wider[wider.len() / 2]]
+    }
+
+    #[test]
+    fn intervals_hold_the_truth_though_runs_are_alike() {
+        for points in [1, 3] {
+            for rounds in [4, 5, 8, 10, 20] {
+                for (alike, trend) in [(0.0, 0.0), (0.3, 0.0), (0.5, 0.0), (0.0, 3.0)] {
+                    let [plain, widened, wider] = coverage(points, rounds, alike, trend);
+                    println!(
+                        "{points} points, {rounds} rounds, neighbours alike by {alike}, trend {trend}: {:.1} % of plain \
+                         intervals hold the truth, {:.1} % of widened ones, {wider:.2} times as wide",
+                        plain * 100.0,
+                        widened * 100.0
+                    );
+                    // Of one point alone, a handful of runs cannot tell a correlation of a half from chance.
+                    let least = if points == 1 && alike > 0.4 { 0.87 } else { 0.93 };
+                    assert!(
+                        widened >= least,
+                        "{points} points, {rounds} rounds, {alike}, {trend}: {widened}"
+                    );
+                    assert!(
+                        alike > 0.0 || trend > 0.0 || wider < 1.25,
+                        "{points} points, {rounds} rounds: {wider}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_is_made_of_too_little() {
+        assert_eq!(RunCorrelation::of(&[]), RunCorrelation::NONE);
+        assert_eq!(RunCorrelation::of(&[vec![(0, 1.0), (1, 2.0), (2, 3.0)]]), RunCorrelation::NONE);
+        let same: Vec<(u32, f64)> = (0..20).map(|order| (order, 5.0)).collect();
+        assert_eq!(RunCorrelation::of(std::slice::from_ref(&same)), RunCorrelation::NONE);
+        let correlation =
+            RunCorrelation::of(&[(0..40).map(|order| (order, f64::from(order / 10))).collect()]);
+        assert!(correlation.of_neighbours() > 0.6, "{correlation:?}");
+        assert_eq!(Estimate::of_correlated(&[], correlation), None);
+        assert_eq!(Estimate::of_correlated(&same[..1], correlation).unwrap().low, None);
+        let flat = Estimate::of_correlated(&same, correlation).unwrap();
+        assert_eq!((flat.low, flat.high), (Some(5.0), Some(5.0)));
+    }
+}
