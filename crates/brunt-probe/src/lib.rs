@@ -17,6 +17,7 @@ mod figures;
 mod means;
 mod memory;
 mod network;
+pub mod noise;
 mod pressure;
 mod prober;
 mod process;

@@ -10,7 +10,8 @@ use crate::OpKind;
 use crate::by_kind;
 use crate::degradation::Degradation;
 use crate::experiment::ArrivalKind;
-use crate::statistics::{Better, Comparison, MARGIN, Metric, Verdict, compare};
+use crate::noise::explanation;
+use crate::statistics::{Better, Comparison, EffectScale, MARGIN, Metric, Verdict, compare};
 use crate::summary::{Latencies, OpSummary, PointSummary, RunSummary, Summary};
 
 /// A figure of a run: its name, which way is up, and how to get it.
@@ -85,6 +86,8 @@ pub struct Line {
     pub better: Better,
     /// Figures, tests, verdict.
     pub comparison: Comparison,
+    /// By what share the machine was slower for the second (faster below zero), where that is enough to explain the change.
+    pub machine_slower: Option<f64>,
 }
 
 /// What a metric is of, and its unit and direction.
@@ -172,9 +175,19 @@ pub fn compare_summaries(a: &Summary, b: &Summary, margin: f64) -> (Vec<Line>, V
     let comparisons = compare(&compared.metrics, margin);
     let lines = compared.keys.into_iter().zip(comparisons).map(|(key, comparison)| {
         let Key { label, op, is_part, metric, unit, better } = key;
-        Line { label, op, is_part, metric, unit, better, comparison }
+        let machine_slower = explained(a, b, &label, better, &comparison);
+        Line { label, op, is_part, metric, unit, better, comparison, machine_slower }
     });
     (lines.collect(), alone)
+}
+
+/// Whether the machine's own change explains what is shown of a figure of a point.
+fn explained(a: &Summary, b: &Summary, label: &str, better: Better, compared: &Comparison) -> Option<f64> {
+    let find = |summary: &Summary| summary.points.iter().position(|point| point.label == label);
+    let (first, second) = (&a.points[find(a)?], &b.points[find(b)?]);
+    let effect =
+        compared.effect.filter(|effect| effect.scale == EffectScale::Ratio && compared.shown.is_some())?;
+    explanation(first, second, effect.value, better)
 }
 
 fn complete(point: &PointSummary) -> impl Iterator<Item = &RunSummary> {
@@ -376,7 +389,8 @@ mod tests {
     fn line(metric: &'static str, better: Better, a: &[f64], b: &[f64]) -> Line {
         let metrics = [Metric::new(metric, metric, better, a.to_vec(), b.to_vec())];
         let comparison = compare(&metrics, 0.5).remove(0);
-        Line { label: "x".into(), op: None, is_part: false, metric, unit: "us", better, comparison }
+        let (label, op, machine_slower) = ("x".into(), None, None);
+        Line { label, op, is_part: false, metric, unit: "us", better, comparison, machine_slower }
     }
 
     #[test]

@@ -21,6 +21,7 @@ pub mod event;
 pub mod experiment;
 pub mod link;
 pub mod message;
+pub mod noise;
 pub mod op;
 pub mod probe;
 pub mod record;

@@ -128,6 +128,9 @@ pub struct RunSummary {
     /// What hosts did meanwhile; `None` when the experiment has no probes.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub probes: Option<crate::probe::ProbeRecord>,
+    /// How quiet the machine was meanwhile; `None` of a run too short to tell.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub noise: Option<crate::noise::MachineNoise>,
     /// What the links of the lab did to packets.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub links: BTreeMap<String, crate::link::LinkReport>,
@@ -358,6 +361,7 @@ impl RunSummary {
             page_cache: None,
             cost_per_request: CostPerRequest::of(&figures.cost, figures.completed()),
             probes: None,
+            noise: None,
             links: BTreeMap::new(),
             recording_wait_s: outcome.recording_wait.as_secs_f64(),
             doubts: slow_record(outcome).into_iter().collect(),
@@ -528,6 +532,7 @@ pub(crate) mod tests {
             page_cache: None,
             cost_per_request: CostPerRequest { cpu_ns: 0.0, system_calls: 0.0, context_switches: 0.0 },
             probes: None,
+            noise: None,
             links: BTreeMap::new(),
             recording_wait_s: 0.0,
             doubts: Vec::new(),

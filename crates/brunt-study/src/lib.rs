@@ -13,6 +13,7 @@ pub mod fault;
 pub mod hook;
 pub mod host;
 pub mod lab;
+pub mod noise;
 pub mod observe;
 pub mod probing;
 pub mod results;

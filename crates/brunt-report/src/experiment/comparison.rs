@@ -14,6 +14,8 @@ use crate::page::{Block, Cell, Glance, Notice, Page, PageTable, Section, Tone};
 
 /// Charts at the most; the table has every point.
 const CHARTS_MAX: usize = 24;
+/// Changes of which it is said that the machine explains them.
+const EXPLAINED_MAX: usize = 5;
 /// Lines of the table at the most.
 const LINES_MAX: usize = 2000;
 
@@ -111,6 +113,15 @@ fn verdicts(lines: &[Line], a: &str, b: &str) -> Section {
     });
     let columns = ["point", "figure", a, b, "change", "p (Holm)", "verdict", "would see"];
     section.table(PageTable::new("Every figure of every point that both have", &columns, rows));
+    for line in lines.iter().filter(|line| line.machine_slower.is_some()).take(EXPLAINED_MAX) {
+        let slower = line.machine_slower.unwrap_or_default();
+        let word = if slower > 0.0 { "slower" } else { "faster" };
+        let share = Unit::Share.show(slower.abs());
+        section.prose(format!(
+            "{}, {}: the machine itself was {share} {word} in {b}, which may be all of the change.",
+            line.label, line.metric
+        ));
+    }
     if lines.len() > LINES_MAX {
         section.prose(format!("The first {LINES_MAX} of {}.", lines.len()));
     }

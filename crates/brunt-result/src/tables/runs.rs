@@ -7,13 +7,14 @@ use brunt_lake::{Batch, Column, Table, columns};
 
 use super::figures::{COST, DONE, LOST, TIMES, all_done, cost, lost, times};
 use crate::event::RunInfo;
+use crate::noise::MachineNoise;
 use crate::summary::RunSummary;
 
 /// See its doc.
 pub const TABLE: Table = Table {
     name: "runs",
     doc: "One row for each run that ended, complete or not. The unit of every confidence interval is the run.",
-    columns: &columns::<45>(&[
+    columns: &columns::<51>(&[
         &[
             Column::int("run", "Its place among all runs of the experiment, from 0; names the run in all tables."),
             Column::int("point", "The point it is a run of."),
@@ -34,6 +35,14 @@ pub const TABLE: Table = Table {
         LOST,
         TIMES,
         COST,
+        &[
+            Column::float("stolen_share", "Share of all processors' time that the hypervisor gave to others meanwhile; null where the kernel does not say.").nullable(),
+            Column::float("wakeup_mean_ns", "How late a sleeping thread beside the load was woken: mean; null of a run too short to tell, as in the next columns.").nullable(),
+            Column::float("wakeup_max_ns", "The longest of it.").nullable(),
+            Column::float("work_mean_ns", "How long a fixed piece of work beside the load took: mean.").nullable(),
+            Column::float("work_min_ns", "The shortest of it.").nullable(),
+            Column::int("noise_samples", "How often both were measured."),
+        ],
     ]),
 };
 
@@ -57,5 +66,14 @@ pub fn append(rows: &mut Batch, info: &RunInfo, run: &RunSummary, figures: &Figu
         .count(run.trial.into())
         .count((run.recording_wait_s * 1e9).round() as u64);
     let row = lost(all_done(row, figures), &figures.counts);
-    cost(times(row, &figures.response(), &figures.service()), &figures.cost).end();
+    let row = cost(times(row, &figures.response(), &figures.service()), &figures.cost);
+    let noise = run.noise;
+    let nanos = |get: fn(&MachineNoise) -> f64| noise.as_ref().map(|noise| get(noise) * 1e3);
+    row.float_or_null(noise.and_then(|noise| noise.stolen_share))
+        .float_or_null(nanos(|noise| noise.wakeup_mean_us))
+        .float_or_null(nanos(|noise| noise.wakeup_max_us))
+        .float_or_null(nanos(|noise| noise.work_mean_us))
+        .float_or_null(nanos(|noise| noise.work_min_us))
+        .count(noise.map_or(0, |noise| noise.samples))
+        .end();
 }

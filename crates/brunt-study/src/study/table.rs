@@ -12,8 +12,9 @@ use crate::experiment::{Experiment, Plan};
 use crate::fault::{Overlap, Together, overlaps};
 use brunt_result::degradation::{OverRuns, ResponseOverRuns, runs_without};
 use brunt_result::drift::drift;
+use brunt_result::noise::NoiseShare;
 use brunt_result::probe::ProbeRecord;
-use brunt_result::statistics::{Estimate, NOISY};
+use brunt_result::statistics::{Estimate, NOISY, RUNS_MIN};
 use brunt_result::summary::{PointSummary, RunSummary, Summary};
 
 /// Columns of a terminal.
@@ -76,19 +77,31 @@ pub fn table(summary: &Summary) -> Vec<String> {
         let mut doubts: Vec<&String> = point.runs.iter().flat_map(|run| &run.doubts).collect();
         doubts.dedup();
         lines.extend(doubts.first().map(|doubt| cut(&format!("  doubtful: {doubt}"))));
-        for fault in &point.degradation {
-            lines.extend(cost(fault));
-        }
+        lines.extend(costs(point));
     }
     if summary.points.iter().any(|point| point.requests_per_second.is_some()) {
         lines.push("mean of each run's figure over runs; ± half of its 95% interval".into());
     }
+    lines.extend(few_runs(summary));
     if let Some(alike) = drift(summary) {
         lines.push(format!("runs made one after the other are alike (correlation {alike:.2}): the machine"));
         lines.push("drifted; intervals are wider for it, more rounds or longer runs cover more of it".into());
     }
     lines.extend(probes(summary));
     lines
+}
+
+/// Of an experiment whose points have too few runs to compare: that, and how many would do.
+fn few_runs(summary: &Summary) -> Option<String> {
+    let runs = summary.experiment.repetitions as usize;
+    // With a precision there may be more than were asked for.
+    let few = summary.points.iter().all(|point| point.runs.len() < RUNS_MIN);
+    (runs < RUNS_MIN && few)
+        .then(|| format!("{}: no comparison will give a verdict; write repetitions = {RUNS_MIN}", each(runs)))
+}
+
+fn each(runs: usize) -> String {
+    if runs == 1 { "one run a point".to_string() } else { format!("{runs} runs a point") }
 }
 
 /// The service time's p99 of each complete run.
@@ -176,6 +189,23 @@ fn cut(line: &str) -> String {
 /// A figure in at most nine letters: with a decimal as long as that says something.
 fn figure(value: f64) -> String {
     if value.abs() < 100_000.0 { format!("{value:.1}") } else { format!("{value:.0}") }
+}
+
+/// What the machine's own noise was, where it matters, and what each fault cost, held against it.
+fn costs(point: &PointSummary) -> Vec<String> {
+    let noise = NoiseShare::of(point);
+    let said = noise.and_then(|noise| noise.said());
+    let mut lines: Vec<String> = said.map(|said| cut(&format!("  machine: {said}"))).into_iter().collect();
+    for fault in &point.degradation {
+        lines.extend(cost(fault));
+        if let (Some(noise), Some(drop)) = (noise, fault.drop)
+            && noise.hides(drop.mean)
+        {
+            let share = noise.explains() * 100.0;
+            lines.push(format!("    no more than the machine's own noise from run to run ({share:.1}%)"));
+        }
+    }
+    lines
 }
 
 /// What a fault cost: a line for the rate, one for response times, one for errors if there were any; longer ones
@@ -346,6 +376,25 @@ pub fn describe(experiment: &Experiment, plan: &Plan) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Too few runs to compare are said to be, with the setting and a value that would do.
+    #[test]
+    fn too_few_runs_are_said_to_be() {
+        let mut summary = Summary {
+            format: brunt_result::summary::FORMAT,
+            brunt: String::new(),
+            complete: true,
+            trouble: None,
+            experiment: brunt_result::experiment::ExperimentSummary::default(),
+            points: Vec::new(),
+        };
+        summary.experiment.repetitions = 1;
+        let said = table(&summary).join("\n");
+        assert!(said.contains("one run a point") && said.contains("repetitions = 4"), "{said}");
+        assert!(table(&summary).iter().all(|line| line.chars().count() <= WIDTH));
+        summary.experiment.repetitions = 4;
+        assert!(!table(&summary).join("\n").contains("repetitions"));
+    }
 
     /// What a fault cost fits a terminal, whatever it was, and says what is known and what is not.
     #[test]

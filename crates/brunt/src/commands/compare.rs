@@ -65,6 +65,17 @@ impl Subcommand for Compare {
                 label = &line.label;
             }
             output.line(describe(line, margin));
+            if let Some(slower) = line.machine_slower {
+                let (share, word) = (slower.abs() * 100.0, if slower > 0.0 { "slower" } else { "faster" });
+                output.line(format_args!(
+                    "    the machine itself was {share:.1}% {word} then, which may be all of it"
+                ));
+            }
+        }
+        if lines.iter().any(|line| line.comparison.verdict == Verdict::TooFewRuns) {
+            output.note(format_args!(
+                "fewer than {RUNS_MIN} runs of a point give no verdict; run both again with repetitions = {RUNS_MIN} or more"
+            ));
         }
         for label in &alone {
             output.note(format_args!("only one result has {label}"));

@@ -9,6 +9,7 @@ mod compare;
 mod completions;
 mod detach;
 mod devices;
+mod doctor;
 mod import_fio;
 mod io;
 mod lab;
@@ -37,6 +38,7 @@ pub const COMMANDS: &[Entry] = &[
     entry::<devices::Devices>(),
     entry::<run::Run>(),
     entry::<lab::Lab>(),
+    entry::<doctor::Doctor>(),
     entry::<report::Report>(),
     entry::<schema::Schema>(),
     entry::<compare::Compare>(),

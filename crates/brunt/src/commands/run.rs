@@ -14,6 +14,7 @@ use brunt_study::fault::FaultSchedule;
 use brunt_study::hook::{Company, RunHook};
 use brunt_study::host::{HostName, Hosts};
 use brunt_study::lab::BuiltLab;
+use brunt_study::noise::NoiseWatch;
 use brunt_study::observe::Observer;
 use brunt_study::probing::Probing;
 use brunt_study::results::Results;
@@ -128,6 +129,7 @@ impl Subcommand for Run {
         if !roles.is_empty() {
             hooks.push(Box::new(Roles::new(roles.clone(), &watch)));
         }
+        hooks.push(Box::new(NoiseWatch::default()));
         let mut watching = Vec::new();
         if experiment.probes.is_on() {
             let prober = match &lab {

@@ -1,0 +1,37 @@
+//! Measures the machine's own noise beside each run, as a hook; its figures go into the run's summary and table.
+//!
+//! The rule: a run without them is a run all the same. Nothing here voids one.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use brunt_probe::noise::NoiseMeter;
+use brunt_result::Outcome;
+use brunt_result::noise::MachineNoise;
+use brunt_result::summary::RunSummary;
+
+use crate::hook::{HookError, RunHook};
+use crate::observe::{Hub, RunInfo};
+
+/// Goes along with each run.
+#[derive(Default)]
+pub struct NoiseWatch {
+    meter: Option<NoiseMeter>,
+    seen: Option<MachineNoise>,
+}
+
+impl RunHook for NoiseWatch {
+    fn begin(&mut self, _run: &RunInfo, _hub: &Arc<Hub>) -> Result<(), HookError> {
+        self.meter = NoiseMeter::start(Path::new("/proc")).ok();
+        Ok(())
+    }
+
+    fn end(&mut self, _complete: bool) -> Result<(), HookError> {
+        self.seen = self.meter.take().and_then(NoiseMeter::stop);
+        Ok(())
+    }
+
+    fn sum_up(&mut self, run: &mut RunSummary, _outcome: &Outcome) {
+        run.noise = self.seen.take();
+    }
+}

@@ -1,0 +1,127 @@
+//! `brunt doctor`: looks at a machine before anything is measured on it. What would spoil measurements or be refused is
+//! said with what it costs here and what to do.
+//!
+//! [`checks`] judges, [`machine`] reads `/proc` and `/sys`, [`trial`] measures what takes seconds at the most.
+//! The rule: nothing is changed, and nothing is judged that was not seen.
+
+mod checks;
+mod machine;
+mod trial;
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use super::Subcommand;
+use crate::cli::{Done, Failure, Output};
+use checks::CHECKS;
+use machine::Machine;
+use trial::Trials;
+
+/// Check this machine before a measurement: what would spoil results, what it costs here, and what to do
+///
+/// Reads /proc and /sys, measures for about two seconds, and changes nothing. Exit status 0: fit, perhaps with notes;
+/// 1: something spoils measurements or is missing.
+#[derive(clap::Args)]
+pub struct Doctor {
+    /// Judge the /proc and /sys below this folder instead, and measure nothing
+    #[arg(long, hide = true, value_name = "DIR")]
+    root: Option<PathBuf>,
+    /// Only try to enter the namespaces of a lab.
+    #[arg(long, hide = true)]
+    try_namespaces: bool,
+}
+
+/// How fit a machine is in one respect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Fitness {
+    /// As it should be.
+    Good,
+    /// Good to know: some measurements are off, or slower than they could be.
+    Note,
+    /// Figures are spoilt, or something is refused.
+    Bad,
+}
+
+/// What one check found.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Diagnosis {
+    /// What was looked at.
+    pub check: &'static str,
+    pub fitness: Fitness,
+    /// What it is here.
+    pub found: String,
+    /// What that costs here, measured or as documented.
+    pub cost: Option<String>,
+    /// What to do about it.
+    pub advice: Option<String>,
+}
+
+impl Fitness {
+    fn name(self) -> &'static str {
+        match self {
+            Fitness::Good => "good",
+            Fitness::Note => "note",
+            Fitness::Bad => "bad",
+        }
+    }
+}
+
+impl Diagnosis {
+    pub fn new(check: &'static str, fitness: Fitness, found: impl Into<String>) -> Diagnosis {
+        Diagnosis { check, fitness, found: found.into(), cost: None, advice: None }
+    }
+
+    pub fn costs(self, cost: impl Into<String>) -> Diagnosis {
+        Diagnosis { cost: Some(cost.into()), ..self }
+    }
+
+    pub fn advise(self, advice: impl Into<String>) -> Diagnosis {
+        Diagnosis { advice: Some(advice.into()), ..self }
+    }
+
+    fn json(&self) -> Value {
+        let Diagnosis { check, fitness, found, cost, advice } = self;
+        json!({ "check": check, "fitness": fitness.name(), "found": found, "cost": cost, "advice": advice })
+    }
+}
+
+impl Subcommand for Doctor {
+    const NAME: &'static str = "doctor";
+    const EXAMPLES: &'static [(&'static str, &'static str)] = &[
+        ("brunt doctor", "check this machine before a measurement"),
+        ("brunt doctor --json", "the same for scripts: exit status 1 if something is bad"),
+    ];
+
+    fn run(self, output: &Output) -> Done {
+        if self.try_namespaces {
+            return crate::lab::on_stage();
+        }
+        let (machine, trials) = match self.root {
+            Some(root) => (Machine::at(&root), Trials::default()),
+            None => (Machine::at(Path::new("/")), Trials::make()),
+        };
+        let found: Vec<Diagnosis> = CHECKS.iter().filter_map(|check| check(&machine, &trials)).collect();
+        let worst = found.iter().map(|one| one.fitness).max().unwrap_or(Fitness::Good);
+        for Diagnosis { check, fitness, found, cost, advice } in &found {
+            let mark = match fitness {
+                Fitness::Good => "ok  ",
+                Fitness::Note => "note",
+                Fitness::Bad => "BAD ",
+            };
+            output.line(format_args!("{mark} {check}: {found}"));
+            cost.iter().for_each(|cost| output.line(format_args!("       here: {cost}")));
+            advice.iter().for_each(|advice| output.line(format_args!("       do:   {advice}")));
+        }
+        let checks: Vec<Value> = found.iter().map(Diagnosis::json).collect();
+        output.object(&json!({ "fitness": worst.name(), "checks": checks }));
+        match worst {
+            Fitness::Bad => {
+                let bad = found.iter().filter(|one| one.fitness == Fitness::Bad).map(|one| one.check);
+                let what = format!("not fit for measurements: {}", bad.collect::<Vec<_>>().join(", "));
+                Err(Failure::failed(what))
+            }
+            _ => Ok(()),
+        }
+    }
+}

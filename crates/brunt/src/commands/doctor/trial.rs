@@ -1,0 +1,83 @@
+//! What is measured or tried instead of read: for two seconds in all.
+
+use std::hint::black_box;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use brunt_block::{Ring, RingConfig};
+use brunt_core::Clock;
+use brunt_probe::noise::NoiseMeter;
+use brunt_result::noise::MachineNoise;
+
+/// How long the machine's noise is measured.
+const NOISE_TIME: Duration = Duration::from_millis(1500);
+/// Calls of which the cost of one is the mean.
+const CALLS: u32 = 50_000;
+/// Memory whose first touch is timed: pages of it, and of how many bytes each is.
+const PAGES: usize = 4096;
+const PAGE_BYTES: usize = 4096;
+
+/// What was found; nothing of a machine that is only read.
+#[derive(Default)]
+pub struct Trials {
+    /// Nanoseconds for a reading of the clock, a system call, the first touch of a page of 4 KiB.
+    pub clock_ns: Option<f64>,
+    pub call_ns: Option<f64>,
+    pub page_ns: Option<f64>,
+    pub noise: Option<MachineNoise>,
+    /// Why there is no ring, or no namespaces; an inner `None` when there are.
+    pub ring: Option<Option<String>>,
+    pub namespaces: Option<Option<String>>,
+}
+
+impl Trials {
+    /// Makes them all.
+    pub fn make() -> Trials {
+        let noise = NoiseMeter::start(Path::new("/proc")).ok().and_then(|meter| {
+            std::thread::sleep(NOISE_TIME);
+            meter.stop()
+        });
+        Trials {
+            clock_ns: Some(each(CALLS, || touch(Clock::Monotonic.now()))),
+            call_ns: Some(each(CALLS, || touch(rustix::process::getppid()))),
+            page_ns: Some(first_touch()),
+            noise,
+            ring: Some(Ring::new(RingConfig::default()).err().map(|error| error.to_string())),
+            namespaces: Some(namespaces()),
+        }
+    }
+}
+
+/// Has a value made though nobody wants it.
+fn touch<T>(value: T) {
+    black_box(value);
+}
+
+/// Nanoseconds for one.
+fn each(count: u32, mut what: impl FnMut()) -> f64 {
+    let begin = Clock::Monotonic.now();
+    (0..count).for_each(|_| what());
+    Clock::Monotonic.now().since(begin).as_secs_f64() * 1e9 / f64::from(count)
+}
+
+/// Nanoseconds to touch a page of fresh memory.
+fn first_touch() -> f64 {
+    let begin = Clock::Monotonic.now();
+    let mut memory: Vec<u8> = Vec::with_capacity(PAGES * PAGE_BYTES);
+    memory.resize(PAGES * PAGE_BYTES, 1);
+    black_box(&memory);
+    Clock::Monotonic.now().since(begin).as_secs_f64() * 1e9 / PAGES as f64
+}
+
+/// Tries the namespaces of a lab with this program; why there are none.
+fn namespaces() -> Option<String> {
+    let tried = std::env::current_exe().and_then(|program| {
+        Command::new(program).args(["doctor", "--try-namespaces"]).stdin(Stdio::null()).output()
+    });
+    match tried {
+        Ok(output) if output.status.success() => None,
+        Ok(output) => Some(String::from_utf8_lossy(&output.stderr).trim().replace('\n', ";")),
+        Err(error) => Some(error.to_string()),
+    }
+}
