@@ -15,6 +15,7 @@
 pub mod backends;
 #[allow(unsafe_code, reason = "page-aligned memory that is handed to the kernel and back")]
 pub mod buffer;
+pub mod congestion;
 pub mod control;
 pub mod device;
 pub mod error;
@@ -32,6 +33,7 @@ pub mod table;
 pub mod turn;
 
 pub use buffer::{Buf, BufPool};
+pub use congestion::{Congestion, CongestionError};
 pub use control::{Controllable, Handles};
 pub use device::{Backend, Completion, Device, DeviceInfo, Health, Inline, MediumLook, Op, Request};
 pub use error::{DeviceError, RefusalKind, Said};

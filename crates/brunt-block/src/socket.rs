@@ -1,5 +1,5 @@
-//! What can be set on the socket of a device or a server: how much the kernel buffers each way, and whether
-//! short messages wait for company. The iSCSI paper varies the first (Figures 4 and 5 against 6 and 7).
+//! What can be set on the socket of a device or a server: how much the kernel buffers each way, whether short
+//! messages wait for company, and TCP's congestion control. The iSCSI paper varies the first (Figures 4 and 5 against 6 and 7).
 //!
 //! The rule: what was asked for is what is measured, or it is said. A kernel that grants less than
 //! it was asked for is an entry among the notes beside the results.
@@ -9,6 +9,7 @@ use std::net::TcpStream;
 
 use rustix::net::sockopt;
 
+use crate::congestion::Congestion;
 use crate::open::{OpenError, UrlOptions};
 
 /// Options of a socket; the default leaves the kernel's own buffers, which grow as needed.
@@ -20,11 +21,18 @@ pub struct SocketOptions {
     pub receive_buffer_bytes: Option<usize>,
     /// TCP_NODELAY: no message waits for the acknowledgement of the one before (RFC 896).
     pub no_delay: bool,
+    /// TCP_CONGESTION; the kernel's default otherwise.
+    pub congestion: Option<Congestion>,
 }
 
 impl Default for SocketOptions {
     fn default() -> SocketOptions {
-        SocketOptions { send_buffer_bytes: None, receive_buffer_bytes: None, no_delay: true }
+        SocketOptions {
+            send_buffer_bytes: None,
+            receive_buffer_bytes: None,
+            no_delay: true,
+            congestion: None,
+        }
     }
 }
 
@@ -32,10 +40,10 @@ impl Default for SocketOptions {
 const BUFFER_BYTES_MAX: u64 = 1 << 30;
 
 impl SocketOptions {
-    /// Takes `send_buffer`, `receive_buffer` and `no_delay` out of a URL's options.
+    /// Takes `send_buffer`, `receive_buffer`, `no_delay` and `congestion` out of a URL's options.
     ///
     /// # Errors
-    /// A value is none.
+    /// A value is none, or the kernel does not have that congestion control.
     pub fn take(options: &mut UrlOptions) -> Result<SocketOptions, OpenError> {
         let mut size = |key: &str| match options.size(key)? {
             None => Ok(None),
@@ -46,7 +54,12 @@ impl SocketOptions {
         };
         let (send_buffer_bytes, receive_buffer_bytes) = (size("send_buffer")?, size("receive_buffer")?);
         let no_delay = options.flag("no_delay")?.unwrap_or(true);
-        Ok(SocketOptions { send_buffer_bytes, receive_buffer_bytes, no_delay })
+        let asked = |name: String| -> Result<Congestion, OpenError> {
+            Congestion::usable(&name)
+                .map_err(|error| crate::open::bad_value("congestion", &name, &error.to_string()))
+        };
+        let congestion = options.take("congestion").map(asked).transpose()?;
+        Ok(SocketOptions { send_buffer_bytes, receive_buffer_bytes, no_delay, congestion })
     }
 
     /// Sets them.
@@ -60,7 +73,19 @@ impl SocketOptions {
         if let Some(bytes) = self.receive_buffer_bytes {
             sockopt::set_socket_recv_buffer_size(socket, bytes)?;
         }
+        if let Some(congestion) = self.congestion {
+            congestion.set_on(socket).map_err(io::Error::other)?;
+        }
         socket.set_nodelay(self.no_delay)
+    }
+
+    /// Which congestion control the socket uses, and whether that was asked for; for the notes of a device.
+    pub fn congestion_note(&self, socket: &TcpStream) -> Option<String> {
+        let used = Congestion::of(socket).ok()?;
+        Some(match self.congestion {
+            Some(_) => format!("TCP congestion control {used}, as the URL says"),
+            None => format!("TCP congestion control {used}"),
+        })
     }
 
     /// What the kernel made of them, where that is not what was asked for; for the notes of a device.

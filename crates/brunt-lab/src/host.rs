@@ -8,7 +8,7 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::Command;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -28,6 +28,8 @@ struct Inner {
     namespace: OwnedFd,
     /// Where its processes run.
     cores: Mutex<CpuSet>,
+    /// What TCP to and from this host uses, if not the kernel's default.
+    congestion: OnceLock<String>,
 }
 
 impl Host {
@@ -55,7 +57,26 @@ impl Host {
         });
         let namespace = made?;
         let cores = Mutex::new(sched_getaffinity(None)?);
-        Ok(Host { inner: Arc::new(Inner { name: name.to_string(), address, namespace, cores }) })
+        Ok(Host {
+            inner: Arc::new(Inner {
+                name: name.to_string(),
+                address,
+                namespace,
+                cores,
+                congestion: OnceLock::new(),
+            }),
+        })
+    }
+
+    /// Has TCP use this congestion control on every route that is laid from now on, whoever opens the socket. A route's
+    /// attribute, because the kernel lets no namespace but the first one choose the default freely.
+    pub(crate) fn use_congestion(&self, algorithm: &str) {
+        let set = self.inner.congestion.set(algorithm.to_string());
+        assert!(set.is_ok(), "the congestion control of host {} is said once", self.inner.name);
+    }
+
+    pub(crate) fn congestion(&self) -> Option<&str> {
+        self.inner.congestion.get().map(String::as_str)
     }
 
     /// Its name in the experiment.

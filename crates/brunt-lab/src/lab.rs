@@ -84,6 +84,16 @@ impl Lab {
         Ok(Lab { hosts: made, links: Vec::new(), first_steps: Vec::new(), clock })
     }
 
+    /// Has TCP between hosts use this congestion control, whoever opens the sockets; to be called before links are
+    /// added. Without it connections use the kernel's default.
+    ///
+    /// # Panics
+    /// If there are links already, or it was called before.
+    pub fn use_congestion(&mut self, algorithm: &str) {
+        assert!(self.links.is_empty(), "the routes of links carry it");
+        self.hosts.values().for_each(|host| host.use_congestion(algorithm));
+    }
+
     /// The host of this name.
     ///
     /// # Errors

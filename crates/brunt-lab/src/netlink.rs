@@ -19,6 +19,7 @@ const IFLA_STATS64: u16 = 23;
 const TCA_KIND: u16 = 1;
 const TCA_OPTIONS: u16 = 2;
 const VETH_INFO_PEER: u16 = 1;
+const RTAX_CC_ALGO: u16 = 16;
 
 /// What a device counted (`struct rtnl_link_stats64`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -86,7 +87,7 @@ impl Netlink {
     }
 
     /// Sends packets for a host out of a device from now on, in place of where they went.
-    pub(crate) fn set_route(&mut self, route: &Route) -> io::Result<()> {
+    pub(crate) fn set_route(&mut self, route: &Route<'_>) -> io::Result<()> {
         self.ask(route.request()).map(drop)
     }
 
@@ -185,16 +186,18 @@ pub(crate) struct DeviceConfig {
 
 /// How a host is reached.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Route {
+pub(crate) struct Route<'a> {
     pub device: u32,
     pub to: Ipv4Addr,
     /// What packets are said to come from.
     pub source: Ipv4Addr,
     /// Who forwards them, if it is not a neighbour.
     pub gateway: Option<Ipv4Addr>,
+    /// TCP congestion control of connections over it, if not the kernel's default.
+    pub congestion: Option<&'a str>,
 }
 
-impl Route {
+impl Route<'_> {
     fn request(&self) -> Request {
         // struct rtmsg: family, bits of destination and source, tos, table, protocol, scope, type, flags.
         let [table, protocol] = [libc::RT_TABLE_MAIN, libc::RTPROT_STATIC];
@@ -207,6 +210,9 @@ impl Route {
         request.attribute(libc::RTA_OIF, &self.device.to_ne_bytes());
         if let Some(gateway) = self.gateway {
             request.attribute(libc::RTA_GATEWAY, &gateway.octets());
+        }
+        if let Some(algorithm) = self.congestion {
+            request.nest(libc::RTA_METRICS, |metrics| metrics.text(RTAX_CC_ALGO, algorithm));
         }
         request
     }

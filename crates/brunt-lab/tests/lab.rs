@@ -33,13 +33,14 @@ fn main() -> ExitCode {
         println!("skipped: needs /dev/net/tun");
         return ExitCode::SUCCESS;
     }
-    let tests: [(&str, fn()); 16] = [
+    let tests: [(&str, fn()); 17] = [
         ("link_faults_are_proven", link_faults_are_proven),
         ("one_direction_is_cut", one_direction_is_cut),
         ("hosts_are_parted", hosts_are_parted),
         ("connections_are_reset", connections_are_reset),
         ("connections_close_slowly", connections_close_slowly),
         ("congestion_is_marked_for_tcp", congestion_is_marked_for_tcp),
+        ("congestion_control_is_chosen", congestion_control_is_chosen),
         ("links_in_trouble_change", links_in_trouble_change),
         ("troubles_that_do_not_happen", troubles_that_do_not_happen),
         ("the_kernels_own_wires", the_kernels_own_wires),
@@ -71,6 +72,43 @@ fn of(text: &str) -> Settings {
     let settings: Settings = toml::from_str(text).unwrap();
     settings.check().unwrap();
     settings
+}
+
+/// Sockets of a lab use the congestion control that was chosen, whoever opens them, on the way straight through the
+/// kernel and over the emulation alike, and on hosts behind others; without a choice the kernel's.
+fn congestion_control_is_chosen() {
+    let used = |from: &Host, to: &Host| {
+        let listener = to.run(|| TcpListener::bind((to.address(), 0))).unwrap();
+        let address = listener.local_addr().unwrap();
+        let caller = from.run(|| TcpStream::connect_timeout(&address, PATIENCE)).unwrap();
+        let (called, _) = listener.accept().unwrap();
+        [&caller, &called].map(|socket| rustix::net::sockopt::tcp_congestion(socket).unwrap())
+    };
+    let kernels = {
+        let (_lab, a, b) = lab([of(""), of("")], 1500, Carrier::Brunt);
+        used(&a, &b)[0].clone()
+    };
+    let available = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap();
+    let other = available.split_whitespace().find(|name| *name != kernels).unwrap_or("reno");
+    for chosen in [Some(other), None] {
+        let mut lab = Lab::new(["a", "b", "c"], Clock::default()).unwrap();
+        chosen.into_iter().for_each(|algorithm| lab.use_congestion(algorithm));
+        for (name, between) in [("near", ["a", "b"]), ("far", ["b", "c"])] {
+            let between = between.map(str::to_string);
+            let settings = [of(""), of("")];
+            let carrier = Carrier::Brunt;
+            lab.add_link(&LinkConfig { name: name.into(), between, settings, mtu: 1500, seed: 7, carrier })
+                .unwrap();
+        }
+        lab.route().unwrap();
+        let host = |name: &str| lab.host(name).unwrap().clone();
+        let [a, b, c] = ["a", "b", "c"].map(host);
+        let expected = chosen.unwrap_or(&kernels);
+        assert_eq!(used(&a, &b), [expected; 2]);
+        assert_eq!(used(&c, &a), [expected; 2]);
+        lab.change("near", [of("delay = '1ms'"), of("delay = '1ms'")]).unwrap();
+        assert_eq!(used(&a, &b), [expected; 2]);
+    }
 }
 
 /// Sends `bytes` of a pattern over TCP and checks every one of them at the other end.

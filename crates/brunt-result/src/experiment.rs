@@ -24,8 +24,28 @@ pub struct ExperimentSummary {
     pub targets: BTreeMap<String, TargetSummary>,
     /// What was done to it, by name.
     pub workloads: BTreeMap<String, WorkloadSummary>,
+    /// Of experiments over a network: the TCP congestion control that connections use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub congestion: Option<CongestionSummary>,
     /// The experiment file with every default written out, to run it again.
     pub toml: String,
+}
+
+/// What TCP did about losses.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct CongestionSummary {
+    /// The algorithm, such as `cubic`.
+    pub algorithm: String,
+    /// Whether the experiment chose it; the kernel otherwise.
+    pub chosen: bool,
+}
+
+impl CongestionSummary {
+    /// In words.
+    pub fn told(&self) -> String {
+        let by = if self.chosen { "set by the experiment" } else { "the kernel's default" };
+        format!("congestion control {}, {by}", self.algorithm)
+    }
 }
 
 /// Something that was measured.

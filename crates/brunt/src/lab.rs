@@ -2,7 +2,7 @@
 //! the command goes on there. Called before any thread is started.
 
 use brunt_lab::{Entered, stage};
-use brunt_study::experiment::LabEntry;
+use brunt_study::experiment::{Experiment, LabEntry};
 use brunt_study::host::Hosts;
 use brunt_study::lab::BuiltLab;
 
@@ -21,10 +21,11 @@ pub fn on_stage() -> Result<(), Failure> {
     }
 }
 
-/// Builds the lab of an experiment, and puts this thread on the workers' host.
-pub fn enter(entry: &LabEntry, hosts: &Hosts, seed: u64) -> Result<BuiltLab, Failure> {
+/// Builds the lab of an experiment that has one, and puts this thread on the workers' host.
+pub fn enter(experiment: &Experiment, entry: &LabEntry, hosts: &Hosts) -> Result<BuiltLab, Failure> {
     on_stage()?;
-    let lab = BuiltLab::build(entry, hosts, seed).map_err(Failure::failed)?;
+    let lab =
+        BuiltLab::build(entry, hosts, experiment.seed, experiment.congestion).map_err(Failure::failed)?;
     lab.enter().map_err(|error| Failure::failed(format!("cannot enter host {}: {error}", hosts.worker())))?;
     Ok(lab)
 }

@@ -53,6 +53,40 @@ fn of_only_run<'a>(summary: &'a Value, key: &str) -> &'a Value {
     &summary["points"][0]["runs"][0][key]
 }
 
+/// An experiment's congestion control is that of its connections, and recorded; without one the kernel's is recorded. One
+/// that the kernel does not have is refused at its key.
+#[test]
+fn congestion_control_is_recorded() {
+    let text = |congestion: &str| {
+        format!(
+            "name = \"x\"\nrepetitions = 1\n{congestion}\n[lab]\nhosts = [\"client\", \"server\"]\n\
+             [lab.links.wan]\nbetween = [\"client\", \"server\"]\n\
+             [targets.line]\nserve = \"tcp\"\nhost = \"server\"\n\
+             [targets.san]\nserve = \"memory:8MiB\"\nhost = \"server\"\n\
+             [workloads.load]\nstop = {{ requests = 10 }}\n"
+        )
+    };
+    let Some(chosen) = run("congestion-chosen", &text("congestion = \"reno\"")) else { return };
+    let chosen = chosen.expect("it runs");
+    let notes = chosen["points"].as_array().expect("points").iter().map(|point| point["notes"].to_string());
+    assert!(
+        notes.clone().all(|notes| notes.contains("TCP congestion control reno")),
+        "{:?}",
+        notes.collect::<Vec<_>>()
+    );
+    let expected = serde_json::json!({ "algorithm": "reno", "chosen": true });
+    assert_eq!(chosen["experiment"]["congestion"], expected);
+    let kernels = run("congestion-kernels", &text("")).expect("namespaces").expect("it runs");
+    assert_eq!(kernels["experiment"]["congestion"]["chosen"], false);
+    let folder = TempDir::new("congestion-refused");
+    std::fs::write(folder.join("x.toml"), text("congestion = \"no-such-thing\"")).expect("a file");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_brunt"));
+    let output = command.args(["run", "--check"]).arg(folder.join("x.toml")).output().expect("it starts");
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{words}");
+    assert!(words.contains("x.toml:3") && words.contains("reno"), "{words}");
+}
+
 /// A link that changes for a while is proven to and to be gone, with its real times; the rate falls
 /// in its band and comes back.
 #[test]

@@ -141,7 +141,8 @@ impl Launcher for Tested {
 fn faults_of_a_role() {
     let serve = Serve::One("memory:1MiB".into());
     let target = Target { serve: Some(serve.clone()), ..Target::default() };
-    let role = role::start("san", serving(&serve).as_ref(), Arc::new(Tested::default())).expect("it starts");
+    let role = role::start("san", serving(&serve).as_ref(), Vec::new(), Arc::new(Tested::default()))
+        .expect("it starts");
     let url = target.url_at(role.address());
     let open = |url: &str| brunt_block::open_url_with(url, brunt_iscsi::BACKENDS, false);
     open(&url).expect("it serves");

@@ -122,6 +122,7 @@ impl Initiator {
             }
             notes.extend(config.sockets.complaint(&established.sockets[0]));
         }
+        notes.extend(config.sockets.congestion_note(&established.sockets[0]));
         if facts.unmap_by != UnmapBy::Nothing && !facts.unmapped_reads_zeros {
             notes.push("unmapped blocks need not read as zeros (LBPRZ=0)".to_string());
         }

@@ -46,6 +46,7 @@ pub const OPTIONS: &[(&str, &str)] = &[
     ("send_buffer", "socket send buffer; default: chosen by the kernel"),
     ("receive_buffer", "socket receive buffer; default: chosen by the kernel"),
     ("no_delay", "yes (default): set TCP_NODELAY; no: leave Nagle's algorithm on"),
+    ("congestion", "TCP congestion control, such as cubic; default: chosen by the kernel"),
 ];
 
 /// Where a portal is.

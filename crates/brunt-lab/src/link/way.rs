@@ -59,12 +59,13 @@ impl Way {
     /// Puts the routes in place of those that were.
     fn lay(&self, state: &State) -> io::Result<()> {
         let device = self.straight.filter(|_| state.goes_straight).unwrap_or(self.device);
-        let source = self.host.address();
+        let (source, congestion) = (self.host.address(), self.host.congestion());
         self.host.run(|| {
             let mut netlink = Netlink::open()?;
-            netlink.set_route(&Route { device, to: self.neighbour, source, gateway: None })?;
+            netlink.set_route(&Route { device, to: self.neighbour, source, gateway: None, congestion })?;
             for to in &state.beyond {
-                netlink.set_route(&Route { device, to: *to, source, gateway: Some(self.neighbour) })?;
+                let gateway = Some(self.neighbour);
+                netlink.set_route(&Route { device, to: *to, source, gateway, congestion })?;
             }
             Ok(())
         })

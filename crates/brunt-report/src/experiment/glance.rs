@@ -78,6 +78,9 @@ fn facts(summary: &Summary, details: &Details) -> Vec<(String, String)> {
     for (name, workload) in &experiment.workloads {
         facts.push((format!("Workload {name}"), workload.description.clone()));
     }
+    if let Some(congestion) = &experiment.congestion {
+        facts.push(("TCP".into(), congestion.told()));
+    }
     if !details.environment.is_empty() {
         let told: Vec<String> = details.environment.iter().take(4).map(|(_, text)| text.clone()).collect();
         facts.push(("On".into(), told.join(" · ")));

@@ -6,7 +6,9 @@ use brunt_core::random::Random;
 use super::*;
 use crate::choice::{DepthChoice, DepthTrial, PageCache, RingChoice, RingMode, RingTrial};
 use crate::degradation::{IntervalFigures, over_runs};
-use crate::experiment::{ArrivalKind, ExperimentSummary, TargetKind, TargetSummary, WorkloadSummary};
+use crate::experiment::{
+    ArrivalKind, CongestionSummary, ExperimentSummary, TargetKind, TargetSummary, WorkloadSummary,
+};
 use crate::link::{LinkCounts, LinkReport};
 use crate::op::TABLE;
 use crate::probe::ProbeRecord;
@@ -276,6 +278,8 @@ impl Make {
                 repetitions: self.small(),
                 targets: BTreeMap::from([(self.text(), target(self))]),
                 workloads: BTreeMap::from([(self.text(), workload(self))]),
+                congestion: self
+                    .maybe(|make| CongestionSummary { algorithm: make.text(), chosen: make.chance(0.5) }),
                 toml: self.text(),
             },
             points: self.list(Make::point),

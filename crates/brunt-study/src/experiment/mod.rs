@@ -18,7 +18,9 @@ mod summary;
 mod target;
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
+use brunt_block::{Congestion, CongestionError};
 use brunt_core::Span;
 use brunt_load::Workload;
 use brunt_load::file::FileSystemLoad;
@@ -77,6 +79,11 @@ pub struct Experiment {
     /// With a precision: no round of runs begins after this time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_max: Option<Span>,
+    /// TCP congestion control, such as cubic or reno: of every connection in the lab, or without a lab of those to
+    /// targets that are opened by iscsi or tcp URLs or served. The kernel's choice by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub congestion: Option<Congestion>,
     /// URLs of devices that may be written although they hold a file system or partition table.
     #[serde(default)]
     pub allow_overwrite: Vec<String>,
@@ -169,6 +176,7 @@ impl Experiment {
             return Err(source.mistake(&["repetitions"], what, None));
         }
         self.check_precision(source)?;
+        self.check_congestion(source)?;
         for (name, target) in &self.targets {
             if let Err((key, what, help)) = target.check() {
                 return Err(source.mistake(&["targets", name, key], format!("target {name}: {what}"), help));
@@ -219,6 +227,38 @@ impl Experiment {
         self.check_faults(source)?;
         self.check_sweep(source)?;
         self.check_lab(source, &hosts)
+    }
+
+    /// Asks the kernel for the congestion control. In a lab every user may use what the kernel has.
+    fn check_congestion(&self, source: &Source<'_>) -> Result<(), Box<FileError>> {
+        let Some(congestion) = self.congestion else { return Ok(()) };
+        match congestion.check() {
+            Err(CongestionError::Forbidden { .. }) if self.lab.is_some() => Ok(()),
+            Err(error) => {
+                Err(source.mistake(&["congestion"], format!("congestion: {error}"), error.advice()))
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+
+    /// The URL by which a target is opened, once its role listens at `address` if it has one.
+    pub fn url_of(&self, target: &Target, address: Option<SocketAddr>) -> String {
+        let url = address.map_or_else(|| target.url.clone(), |address| target.url_at(address));
+        let ours = ["iscsi://", "tcp://"].iter().any(|scheme| url.starts_with(scheme));
+        match self.congestion {
+            // The lab's routes carry it.
+            Some(congestion) if self.lab.is_none() && ours && !url.contains("congestion=") => {
+                let join = if url.contains('?') { '&' } else { '?' };
+                format!("{url}{join}congestion={congestion}")
+            }
+            _ => url,
+        }
+    }
+
+    /// Further arguments of the command that serves a target.
+    pub fn serving_arguments(&self) -> Vec<String> {
+        let asked = self.congestion.filter(|_| self.lab.is_none());
+        asked.map_or(Vec::new(), |congestion| vec!["--congestion".to_string(), congestion.to_string()])
     }
 
     /// The roles that it will have.
@@ -340,6 +380,8 @@ queue_depth = [1, 8, 32]
         check("queue_depth = [1, 8, 32]", "rate = [100]", 18, "not an open loop");
         check("[\"/dev/sdx\"]", "[\"/dev/sdy\"]", 4, "/dev/sdx, null:1GiB");
         check("repetitions = 4", "repetitions = 0", 3, "1 to 1000");
+        check("repetitions = 4", "congestion = \"no-such-thing\"", 3, "there are");
+        check("repetitions = 4", "congestion = \"two words\"", 3, "cubic or reno");
         check("repetitions = 4", "repetitions_max = 9", 3, "without a precision");
         check("repetitions = 4", "precision = \"5\"", 3, "5%");
         check("repetitions = 4", "precision = \"5%\"\nrepetitions_max = 2", 4, "5 (repetitions) to 1000");
@@ -401,6 +443,27 @@ queue_depth = [1, 8, 32]
         let axis = |name: &str| format!("{name} = [{}]\n", vec!["0.5"; 200].join(", "));
         let text = format!("{GOOD}{}{}", axis("read"), axis("sequential"));
         assert!(Experiment::parse("x.toml", &text).unwrap_err().to_string().contains("runs, more than"));
+    }
+
+    /// Without a lab each network URL and each server is given the congestion control; in one the lab's routes are.
+    #[test]
+    fn congestion_reaches_every_socket() {
+        let text = format!("congestion = \"reno\"{GOOD}");
+        let mut experiment = Experiment::parse("x.toml", &text).unwrap();
+        let at = Some("127.0.0.1:9".parse().unwrap());
+        let url = |experiment: &Experiment, target: &str, at| {
+            experiment.url_of(&toml::from_str(target).unwrap(), at)
+        };
+        let check = |target: &str, at, expected: &str| assert_eq!(url(&experiment, target, at), expected);
+        check("url = \"tcp://h:1\"", None, "tcp://h:1?congestion=reno");
+        check("url = \"iscsi://h/n/0?sessions=2\"", None, "iscsi://h/n/0?sessions=2&congestion=reno");
+        check("url = \"tcp://h:1?congestion=bbr\"", None, "tcp://h:1?congestion=bbr");
+        check("url = \"memory:1MiB\"", None, "memory:1MiB");
+        check("serve = \"tcp\"", at, "tcp://127.0.0.1:9?congestion=reno");
+        assert_eq!(experiment.serving_arguments(), ["--congestion", "reno"]);
+        experiment.lab = Some(LabEntry::default());
+        assert_eq!(url(&experiment, "serve = \"tcp\"", at), "tcp://127.0.0.1:9");
+        assert!(experiment.serving_arguments().is_empty());
     }
 
     /// What is kept of an experiment has no password.

@@ -5,11 +5,14 @@
 
 use std::collections::BTreeMap;
 
+use brunt_block::Congestion;
 use brunt_load::block;
 use brunt_load::block::workload::Arrival;
 use brunt_load::file::{FileLoad, FileSystemLoad};
 use brunt_load::{Load, Workload};
-use brunt_result::experiment::{ArrivalKind, ExperimentSummary, TargetKind, TargetSummary, WorkloadSummary};
+use brunt_result::experiment::{
+    ArrivalKind, CongestionSummary, ExperimentSummary, TargetKind, TargetSummary, WorkloadSummary,
+};
 
 use crate::host::HostName;
 
@@ -42,8 +45,21 @@ impl Experiment {
             repetitions: self.repetitions,
             targets: devices.chain(directories).collect(),
             workloads,
+            congestion: self.congestion_summary(),
             toml: without_secrets(&self.clone().without_secrets().written_out()),
         }
+    }
+
+    /// Of an experiment with connections: what they use, which in a lab as well is the kernel's default if nothing is set.
+    fn congestion_summary(&self) -> Option<CongestionSummary> {
+        let by_network = |target: &Target| {
+            target.serve.is_some() || target.url.contains("iscsi://") || target.url.contains("tcp://")
+        };
+        if self.lab.is_none() && !self.targets.values().any(by_network) {
+            return None;
+        }
+        let algorithm = self.congestion.or_else(|| Congestion::of_kernel().ok())?.to_string();
+        Some(CongestionSummary { algorithm, chosen: self.congestion.is_some() })
     }
 }
 

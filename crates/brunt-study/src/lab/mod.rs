@@ -13,6 +13,7 @@ use std::net::IpAddr;
 use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use brunt_block::Congestion;
 use brunt_core::{Clock, random::Random};
 use brunt_lab::{Host, Lab, LabError, LinkConfig};
 
@@ -33,12 +34,21 @@ pub struct BuiltLab {
 }
 
 impl BuiltLab {
-    /// Builds what `[lab]` describes, with those of the experiment's hosts that are the lab's.
+    /// Builds what `[lab]` describes, with those of the experiment's hosts that are the lab's. TCP between them uses
+    /// `congestion`, or else the kernel's default.
     ///
     /// # Errors
     /// The machine refuses; the text says what to do.
-    pub fn build(entry: &LabEntry, hosts: &Hosts, seed: u64) -> Result<BuiltLab, LabError> {
+    pub fn build(
+        entry: &LabEntry,
+        hosts: &Hosts,
+        seed: u64,
+        congestion: Option<Congestion>,
+    ) -> Result<BuiltLab, LabError> {
         let mut lab = Lab::new(hosts.of_lab().map(|(name, _)| name.as_str()), Clock::Monotonic)?;
+        if let Some(congestion) = congestion {
+            lab.use_congestion(congestion.name());
+        }
         for (number, (name, link)) in entry.links.iter().enumerate() {
             lab.add_link(&LinkConfig {
                 name: name.clone(),

@@ -21,6 +21,10 @@ pub fn append(rows: &mut Batch, summary: &Summary, text: &str) {
     tell("experiment", "name", &experiment.name);
     tell("experiment", "seed", &experiment.seed.to_string());
     tell("experiment", "text", &without_secrets(text));
+    if let Some(congestion) = &experiment.congestion {
+        tell("experiment", "congestion_control", &congestion.algorithm);
+        tell("experiment", "congestion_control_chosen", if congestion.chosen { "yes" } else { "no" });
+    }
     for (name, target) in &experiment.targets {
         let subject = format!("target {name}");
         let key = if target.kind == TargetKind::Directory { "directory" } else { "url" };
@@ -47,6 +51,7 @@ fn machine(tell: &mut dyn FnMut(&str, &str)) {
     file("governor", "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
     file("turbo_disabled", "/sys/devices/system/cpu/intel_pstate/no_turbo");
     file("clock_source", "/sys/devices/system/clocksource/clocksource0/current_clocksource");
+    file("congestion_controls", "/proc/sys/net/ipv4/tcp_available_congestion_control");
     file("transparent_hugepages", "/sys/kernel/mm/transparent_hugepage/enabled");
     let of = |path: &str, key: &str| {
         let text = read_to_string(path).ok()?;

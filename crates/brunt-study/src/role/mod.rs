@@ -77,17 +77,19 @@ fn said(lines: &[String]) -> String {
     if lines.is_empty() { ", without a word".to_string() } else { format!(": {}", lines.join("; ")) }
 }
 
-/// Starts a role on a host, and waits until it listens.
+/// Starts a role on a host, with further arguments of its command, and waits until it listens.
 ///
 /// # Errors
 /// It does not start, or is none that is started; the text has what it said.
 pub fn start(
     name: &str,
     role: &dyn RoleKind,
+    further: Vec<String>,
     launcher: Arc<dyn Launcher>,
 ) -> Result<Arc<dyn Role>, RoleError> {
     match role.launch() {
-        Launch::Process { arguments, takes_commands } => {
+        Launch::Process { mut arguments, takes_commands } => {
+            arguments.extend(further);
             Ok(Arc::new(ProcessRole::start(name, arguments, takes_commands, launcher)?))
         }
         Launch::Within => Err(RoleError::Within { name: name.to_string() }),

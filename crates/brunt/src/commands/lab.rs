@@ -67,7 +67,7 @@ impl super::Subcommand for Lab {
         let hosts = experiment.hosts().map_err(Failure::usage)?;
         let on = self.on.as_deref().map_or_else(|| hosts.worker().clone(), HostName::from);
         let host = hosts.find(&on).map_err(Failure::usage)?;
-        let lab = lab::enter(entry, &hosts, experiment.seed)?;
+        let lab = lab::enter(&experiment, entry, &hosts)?;
         if let Some(delay) = self.delay {
             move_apart(&lab, &experiment, delay)?;
         }
@@ -120,8 +120,8 @@ fn start(
     lab: &BuiltLab,
 ) -> Result<(Vec<Arc<dyn Role>>, Variables), Failure> {
     let (mut roles, mut urls) = (Vec::new(), Variables::new());
-    for (name, target) in &experiment.targets {
-        let (url, role) = serve(name, target, hosts, Some(lab))?;
+    for name in experiment.targets.keys() {
+        let (url, role) = serve(experiment, name, hosts, Some(lab))?;
         roles.extend(role);
         urls.insert(variable(name), url);
     }

@@ -9,7 +9,7 @@ use brunt_block::Backend;
 use brunt_fio::FioJson;
 use brunt_probe::{Prober, Watch};
 use brunt_result::summary::{self, Summary};
-use brunt_study::experiment::{Experiment, Plan, Target};
+use brunt_study::experiment::{Experiment, Plan};
 use brunt_study::fault::FaultSchedule;
 use brunt_study::hook::{Company, RunHook};
 use brunt_study::host::{HostName, Hosts};
@@ -108,7 +108,7 @@ impl Subcommand for Run {
         let hosts = experiment.hosts().map_err(Failure::usage)?;
         let lab = match &experiment.lab {
             None => None,
-            Some(entry) => Some(lab::enter(entry, &hosts, experiment.seed)?),
+            Some(entry) => Some(lab::enter(&experiment, entry, &hosts)?),
         };
         let Opened { mut targets, roles, roles_by_target } =
             open(&experiment, &plan, &hosts, lab.as_ref(), output)?;
@@ -186,9 +186,9 @@ pub(super) fn open(
     output: &Output,
 ) -> Result<Opened, Failure> {
     let mut opened = Opened { targets: BTreeMap::new(), roles: Vec::new(), roles_by_target: BTreeMap::new() };
-    for (name, target) in &experiment.targets {
+    for name in experiment.targets.keys() {
         let written = plan.written.iter().find(|(written, _, _)| written == name);
-        let (url, role) = serve(name, target, hosts, lab)?;
+        let (url, role) = serve(experiment, name, hosts, lab)?;
         if let Some(role) = role {
             opened.roles_by_target.insert(name.clone(), Arc::clone(&role));
             opened.roles.push(role);
@@ -270,16 +270,18 @@ fn free_folder(experiment: &Path) -> PathBuf {
 
 /// A target's URL, and the process that serves it where the experiment has one: on the target's host.
 pub(super) fn serve(
+    experiment: &Experiment,
     name: &str,
-    target: &Target,
     hosts: &Hosts,
     lab: Option<&BuiltLab>,
 ) -> Result<(String, Option<Arc<dyn Role>>), Failure> {
-    let Some(kind) = target.role() else { return Ok((target.url.clone(), None)) };
+    let target = &experiment.targets[name];
+    let Some(kind) = target.role() else { return Ok((experiment.url_of(target, None), None)) };
     let host = target.host.clone().unwrap_or_else(HostName::local);
     let launcher = hosts.find(&host).map_err(Failure::usage)?.launcher(lab).map_err(Failure::failed)?;
-    let role = role::start(name, kind.as_ref(), launcher).map_err(|error| {
+    let further = experiment.serving_arguments();
+    let role = role::start(name, kind.as_ref(), further, launcher).map_err(|error| {
         Failure::failed(format!("target {error}")).advise(format!("see what [targets.{name}] serves"))
     })?;
-    Ok((target.url_at(role.address()), Some(role)))
+    Ok((experiment.url_of(target, Some(role.address())), Some(role)))
 }

@@ -44,7 +44,7 @@ pub(super) fn check(
         }
         Check::Open => {
             let hosts = experiment.hosts().map_err(Failure::usage)?;
-            let enter = |entry| lab::enter(entry, &hosts, experiment.seed);
+            let enter = |entry| lab::enter(experiment, entry, &hosts);
             let lab = experiment.lab.as_ref().map(enter).transpose()?;
             let opened = run::open(experiment, plan, &hosts, lab.as_ref(), output)?;
             for (name, backend) in &opened.targets {

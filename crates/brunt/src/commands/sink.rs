@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use brunt_block::Congestion;
 use brunt_block::backends::tcp::{SinkConfig, SinkListener, TcpSink as Server};
 use brunt_block::socket::SocketOptions;
 use brunt_core::units::{format_size, parse_size};
@@ -31,6 +32,10 @@ pub struct Sink {
     /// Socket receive buffer of each connection [default: chosen by the kernel].
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     receive_buffer: Option<u64>,
+
+    /// TCP congestion control of each connection, such as cubic; the kernel's choice otherwise.
+    #[arg(long, value_name = "NAME", value_parser = Congestion::usable)]
+    congestion: Option<Congestion>,
 
     #[command(flatten)]
     role: Role,
@@ -65,6 +70,7 @@ impl super::Subcommand for Sink {
             send_buffer_bytes: self.send_buffer.map(|bytes| bytes as usize),
             receive_buffer_bytes: self.receive_buffer.map(|bytes| bytes as usize),
             no_delay: !self.delay,
+            congestion: self.congestion,
         };
         let config =
             SinkConfig { portal, sockets, connections_max: usize::from(self.max_connections), listener };

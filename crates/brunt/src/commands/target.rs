@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use brunt_block::open_url;
 use brunt_block::socket::SocketOptions;
+use brunt_block::{Congestion, open_url};
 use brunt_core::units::{format_size, parse_size};
 use brunt_iscsi::chap::Credentials;
 use brunt_iscsi::params::DigestPolicy;
@@ -75,6 +75,10 @@ pub struct Target {
     /// Socket receive buffer of each connection [default: chosen by the kernel].
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     receive_buffer: Option<u64>,
+
+    /// TCP congestion control of each connection, such as cubic; default: chosen by the kernel.
+    #[arg(long, value_name = "NAME", value_parser = Congestion::usable)]
+    congestion: Option<Congestion>,
 
     /// Accept commands on standard input while serving: one JSON object per line, answered by one line on standard
     /// output. Commands arm and disarm faults, switch retries on and off, fail and rebuild array members, and read
@@ -153,6 +157,7 @@ impl super::Subcommand for Target {
             sockets: SocketOptions {
                 send_buffer_bytes: self.send_buffer.map(|bytes| bytes as usize),
                 receive_buffer_bytes: self.receive_buffer.map(|bytes| bytes as usize),
+                congestion: self.congestion,
                 ..SocketOptions::default()
             },
             listener: {

@@ -54,6 +54,7 @@ pub const ENTRY: BackendEntry = BackendEntry {
         ("send_buffer", "socket send buffer; default: chosen by the kernel"),
         ("receive_buffer", "socket receive buffer; default: chosen by the kernel"),
         ("no_delay", "yes (default): set TCP_NODELAY; no: leave Nagle's algorithm on"),
+        ("congestion", "TCP congestion control, such as cubic; default: chosen by the kernel"),
     ],
     open: |place, options| -> Opened { Ok(Arc::new(TcpBackend::open(TcpConfig::take(place, options)?)?)) },
     foresee: |place, options| {
@@ -205,6 +206,7 @@ impl TcpBackend {
             "the network alone: {HEADER_BYTES} bytes of header each way, nothing is stored, reads are zeros"
         ));
         info.notes.extend(config.sockets.complaint(&socket));
+        info.notes.extend(config.sockets.congestion_note(&socket));
         Ok(TcpBackend { config, info, spare: Mutex::new(Some(socket)) })
     }
 }
@@ -494,6 +496,7 @@ mod tests {
         check("tcp://127.0.0.1:1?timeout=0", "1ms");
         check("tcp://127.0.0.1:1?send_buffer=0", "1 byte");
         check("tcp://127.0.0.1:1?no_delay=maybe", "yes or no");
+        check("tcp://127.0.0.1:1?congestion=no-such-thing", "there are");
         check("tcp://127.0.0.1:1?size=1", "less than one block");
         check("tcp://127.0.0.1:1", "brunt sink");
         let config = |url: &str| TcpConfig::take(url, &mut UrlOptions::default()).unwrap();

@@ -1,0 +1,213 @@
+//! TCP congestion control by name: which the kernel has, which a socket uses. It decides what a loss or a delay
+//! costs, so a figure without it cannot be compared: under 1 % of lost packets bbr and cubic differ tenfold.
+//!
+//! Called by [`crate::socket::SocketOptions`] and by the check of an experiment's file. The rule: whether an algorithm
+//! can be used is found out by asking the kernel for it, which loads its module where that is allowed; a list in /proc
+//! names only those that are loaded.
+
+use std::fmt;
+use std::fs::read_to_string;
+use std::io;
+use std::os::fd::AsFd;
+use std::str::FromStr;
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
+use serde::{Deserialize, Serialize};
+
+/// Longest name in bytes: the kernel's TCP_CA_NAME_MAX is 16, with the zero at its end.
+const NAME_BYTES_MAX: usize = 15;
+
+/// The name of an algorithm, such as `cubic`; whether the kernel has it is another question.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Congestion {
+    bytes: [u8; NAME_BYTES_MAX],
+    len: u8,
+}
+
+/// Why an algorithm cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum CongestionError {
+    /// No name that the kernel could have.
+    #[error("'{0}' is no name of a congestion control; write one such as cubic or reno")]
+    Name(String),
+    /// The kernel has none of this name.
+    #[error("this kernel has no congestion control '{name}'; there are {available}")]
+    Unknown {
+        /// What was asked for.
+        name: Congestion,
+        /// Those that are loaded.
+        available: String,
+    },
+    /// The kernel keeps it for root.
+    #[error("only root may use congestion control '{name}' here; others may use {allowed}")]
+    Forbidden {
+        /// What was asked for.
+        name: Congestion,
+        /// Those that anybody may use.
+        allowed: String,
+    },
+    /// No socket to ask with.
+    #[error("cannot find out about congestion control '{name}': {source}")]
+    Io {
+        /// What was asked for.
+        name: Congestion,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+impl CongestionError {
+    /// What to do about it, where that is not said already.
+    pub fn advice(&self) -> Option<String> {
+        match self {
+            CongestionError::Forbidden { name, allowed } => Some(format!(
+                "sudo sysctl -w net.ipv4.tcp_allowed_congestion_control=\"{} {name}\"",
+                allowed.replace(", ", " ")
+            )),
+            CongestionError::Unknown { name, .. } => {
+                Some(format!("if it is a module: sudo modprobe tcp_{name}"))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Congestion {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        std::str::from_utf8(&self.bytes[..usize::from(self.len)]).expect("made of ASCII letters")
+    }
+
+    /// The algorithm of this name, if it can be used.
+    ///
+    /// # Errors
+    /// It is no name, or as for [`Congestion::check`].
+    pub fn usable(name: &str) -> Result<Congestion, CongestionError> {
+        let congestion: Congestion = name.parse()?;
+        congestion.check().map(|()| congestion)
+    }
+
+    /// Asks the kernel for it.
+    ///
+    /// # Errors
+    /// The kernel does not have it, or not for this user.
+    pub fn check(self) -> Result<(), CongestionError> {
+        let failed = |source| CongestionError::Io { name: self, source };
+        let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+            .map_err(|error| failed(error.into()))?;
+        self.set_on(&socket)
+    }
+
+    /// Has a socket use it.
+    ///
+    /// # Errors
+    /// As for [`Congestion::check`].
+    pub fn set_on(self, socket: impl AsFd) -> Result<(), CongestionError> {
+        sockopt::set_tcp_congestion(socket, self.name()).map_err(|error| match error {
+            rustix::io::Errno::NOENT => {
+                CongestionError::Unknown { name: self, available: known("available") }
+            }
+            rustix::io::Errno::PERM => CongestionError::Forbidden { name: self, allowed: known("allowed") },
+            error => CongestionError::Io { name: self, source: error.into() },
+        })
+    }
+
+    /// What a socket uses.
+    ///
+    /// # Errors
+    /// It is no TCP socket.
+    pub fn of(socket: impl AsFd) -> io::Result<Congestion> {
+        let name = sockopt::tcp_congestion(socket)?;
+        name.parse().map_err(io::Error::other)
+    }
+
+    /// What a new socket of the calling thread's network namespace uses.
+    ///
+    /// # Errors
+    /// No socket can be opened.
+    pub fn of_kernel() -> io::Result<Congestion> {
+        Congestion::of(socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?)
+    }
+}
+
+/// The names of one of the kernel's lists.
+fn known(list: &str) -> String {
+    let text = read_to_string(format!("/proc/sys/net/ipv4/tcp_{list}_congestion_control"));
+    let names = text.map(|text| text.split_whitespace().collect::<Vec<_>>().join(", "));
+    names.ok().filter(|names| !names.is_empty()).unwrap_or_else(|| "none that it names".to_string())
+}
+
+impl FromStr for Congestion {
+    type Err = CongestionError;
+
+    fn from_str(name: &str) -> Result<Congestion, CongestionError> {
+        let letter = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+        if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.bytes().all(letter) {
+            return Err(CongestionError::Name(name.to_string()));
+        }
+        let mut bytes = [0; NAME_BYTES_MAX];
+        bytes[..name.len()].copy_from_slice(name.as_bytes());
+        Ok(Congestion { bytes, len: name.len() as u8 })
+    }
+}
+
+impl TryFrom<String> for Congestion {
+    type Error = CongestionError;
+
+    fn try_from(name: String) -> Result<Congestion, CongestionError> {
+        name.parse()
+    }
+}
+
+impl From<Congestion> for String {
+    fn from(congestion: Congestion) -> String {
+        congestion.name().to_string()
+    }
+}
+
+impl fmt::Display for Congestion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl fmt::Debug for Congestion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a socket is told to use it uses; reno is in every kernel.
+    #[test]
+    fn sockets_use_what_they_are_told() {
+        let reno: Congestion = "reno".parse().unwrap();
+        reno.check().unwrap();
+        let socket =
+            socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
+        assert_eq!(Congestion::of(&socket).unwrap(), Congestion::of_kernel().unwrap());
+        reno.set_on(&socket).unwrap();
+        assert_eq!(Congestion::of(&socket).unwrap(), reno);
+    }
+
+    /// What the kernel does not have is refused with what it has.
+    #[test]
+    fn unknown_ones_are_refused() {
+        let nonsense: Congestion = "no-such-thing".parse().unwrap();
+        let error = nonsense.check().unwrap_err();
+        assert!(matches!(error, CongestionError::Unknown { .. }), "{error}");
+        assert!(error.to_string().contains("reno") && error.advice().is_some(), "{error}");
+    }
+
+    #[test]
+    fn names_are_short_words() {
+        for wrong in ["", "two words", "longer-than-fifteen", "cubic\n"] {
+            assert!(wrong.parse::<Congestion>().is_err(), "{wrong}");
+        }
+        assert_eq!("cubic".parse::<Congestion>().unwrap().to_string(), "cubic");
+    }
+}
