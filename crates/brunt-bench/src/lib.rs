@@ -13,6 +13,7 @@ mod drive;
 mod error;
 mod iscsi;
 mod link;
+mod link_rates;
 mod load;
 mod peers;
 mod sample;

@@ -58,6 +58,8 @@ pub struct LinkBench {
     pub no_speed: bool,
     /// Leave the accuracy out.
     pub no_accuracy: bool,
+    /// Leave the lines with a rate out.
+    pub no_rates: bool,
 }
 
 impl LinkBench {
@@ -89,6 +91,9 @@ impl LinkBench {
         if !self.no_speed {
             result["speed"] = self.speed(output, &mut wrong)?;
         }
+        if !self.no_rates {
+            result["rates"] = self.rates(output, &mut wrong)?;
+        }
         result["wrong"] = json!(wrong);
         output.object(&result);
         match wrong.is_empty() {
@@ -100,15 +105,19 @@ impl LinkBench {
 }
 
 /// Two hosts and a link.
-struct Pair {
+pub(super) struct Pair {
     lab: Lab,
     a: Host,
     b: Host,
 }
 
 impl Pair {
-    fn new(settings: &Settings, carrier: Carrier, seed: u64) -> Result<Pair, LabError> {
+    pub(super) fn new(settings: &Settings, carrier: Carrier, seed: u64) -> Result<Pair, LabError> {
         let mut lab = Lab::new(["a", "b"], Clock::Monotonic)?;
+        if settings.rate.is_some() {
+            // Fills a line whose queue is long enough, and is in every kernel.
+            lab.use_congestion("reno");
+        }
         lab.add_link(&LinkConfig {
             name: "wire".into(),
             between: ["a".into(), "b".into()],
@@ -121,7 +130,7 @@ impl Pair {
         Ok(Pair { lab, a, b })
     }
 
-    fn report(&self) -> Result<LinkReport, BenchError> {
+    pub(super) fn report(&self) -> Result<LinkReport, BenchError> {
         let (_, report) = self.lab.reports().map_err(BenchError::failed)?.remove(0);
         Ok(report)
     }
@@ -183,7 +192,7 @@ impl Pair {
     }
 
     /// Bytes a second of TCP in so many flows.
-    fn tcp(&self, flows: usize, time: Duration) -> io::Result<f64> {
+    pub(super) fn tcp(&self, flows: usize, time: Duration) -> io::Result<f64> {
         let listener = self.b.run(|| TcpListener::bind((self.b.address(), 0)))?;
         let address = listener.local_addr()?;
         let (received, stop) = (AtomicU64::new(0), AtomicBool::new(false));

@@ -7,6 +7,13 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+/// Packets that are handed over later than this in the mean, in nanoseconds, met another link than was described: on an
+/// idle machine they are 15 to 40 us late.
+const LATE_NANOS_MAX: u64 = 250_000;
+/// A line that lost more than this share of its time did not keep its rate.
+const LINE_LOST_SHARE_MAX: f64 = 0.01;
+/// Packets that wait longer than this in the mean to keep their order, in nanoseconds, shift the mean delay.
+const ORDERED_NANOS_MAX: u64 = 100_000;
 /// A link that was busy for more of its life than this was probably what held an experiment back.
 const BUSY_SHARE_MAX: f64 = 0.9;
 
@@ -57,6 +64,12 @@ pub struct LinkCounts {
     pub late_nanos: u64,
     /// The latest of them, in nanoseconds.
     pub late_nanos_max: u64,
+    /// Nanoseconds in which a line with a rate was sending.
+    pub line_sent_nanos: u64,
+    /// Nanoseconds in which it stood still although packets waited, because its thread was busy or had no core.
+    pub line_lost_nanos: u64,
+    /// Nanoseconds by which packets were delayed on top of their jitter to keep their order, added up.
+    pub ordered_nanos: u64,
     /// Most frames under way at once.
     pub queued_max: u64,
     /// Frames (packets, or trains of them) that went straight through the kernel, because nothing was to be
@@ -92,16 +105,74 @@ impl LinkCounts {
             unmeant_device: since(|counts| counts.unmeant_device),
             late_nanos: since(|counts| counts.late_nanos),
             late_nanos_max: self.late_nanos_max,
+            line_sent_nanos: since(|counts| counts.line_sent_nanos),
+            line_lost_nanos: since(|counts| counts.line_lost_nanos),
+            ordered_nanos: since(|counts| counts.ordered_nanos),
             queued_max: self.queued_max,
             straight_frames: since(|counts| counts.straight_frames),
             straight_bytes: since(|counts| counts.straight_bytes),
         }
     }
 
+    /// Share of a line's time, of what it needed to send all, in which it stood still though packets waited.
+    pub fn line_lost_share(&self) -> f64 {
+        self.line_lost_nanos as f64 / (self.line_sent_nanos + self.line_lost_nanos).max(1) as f64
+    }
+
+    /// What makes these counts doubtful, in words; `way` is the direction's, `why` says what kept the thread.
+    fn trouble(&self, way: &str, why: &str) -> Vec<String> {
+        let mut trouble = Vec::new();
+        if self.unmeant() > 0 {
+            trouble.push(format!(
+                "{} packets {way} were lost that were not meant to be: {} for want of buffers, {} refused by the host, \
+                 {} dropped by its device",
+                self.unmeant(),
+                self.unmeant_no_buffer,
+                self.unmeant_refused,
+                self.unmeant_device
+            ));
+        }
+        if self.tcp_untracked > 0 {
+            trouble.push(format!(
+                "{} packets {way} passed as if nothing were set: there were more TCP connections than a link keeps \
+                 account of",
+                self.tcp_untracked
+            ));
+        }
+        if self.line_lost_share() > LINE_LOST_SHARE_MAX {
+            trouble.push(format!(
+                "the line {way} did not keep its rate: for {:.0}% of its time packets waited while it stood still; {why}, \
+                 or set a lower rate",
+                self.line_lost_share() * 100.0
+            ));
+        }
+        let late = self.late_nanos / self.frames_out.max(1);
+        if late > LATE_NANOS_MAX {
+            trouble.push(format!(
+                "packets {way} arrived {:.2} ms late in the mean, {:.1} ms at most; {why}",
+                late as f64 / 1e6,
+                self.late_nanos_max as f64 / 1e6
+            ));
+        }
+        let ordered = self.ordered_nanos / self.delivered.max(1);
+        if ordered > ORDERED_NANOS_MAX {
+            trouble.push(format!(
+                "packets {way} were delayed {:.2} ms more than set in the mean, to keep their order under jitter; \
+                 keep_order = false keeps the mean",
+                ordered as f64 / 1e6
+            ));
+        }
+        trouble
+    }
+
     /// Packets that were lost though nobody asked for it.
     pub fn unmeant(&self) -> u64 {
         self.unmeant_no_buffer + self.unmeant_refused + self.unmeant_device
     }
+}
+
+fn is_zero(value: &u64) -> bool {
+    *value == 0
 }
 
 /// What a link did, for a report.
@@ -113,39 +184,43 @@ pub struct LinkReport {
     pub back: LinkCounts,
     /// Share of the time in which its thread had work.
     pub busy: f64,
+    /// The time in which `busy` was counted, in nanoseconds.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub lived_nanos: u64,
+    /// Its thread was refused a priority above that of others.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub usual_priority: bool,
 }
 
 impl LinkReport {
-    /// What came since `earlier`; the busy share is the latest.
+    /// What came since `earlier`.
     pub fn since(&self, earlier: &LinkReport) -> LinkReport {
         LinkReport {
             there: self.there.since(&earlier.there),
             back: self.back.since(&earlier.back),
-            busy: self.busy,
+            busy: self.busy_since(earlier),
+            lived_nanos: self.lived_nanos.saturating_sub(earlier.lived_nanos),
+            usual_priority: self.usual_priority,
+        }
+    }
+
+    fn busy_since(&self, earlier: &LinkReport) -> f64 {
+        let nanos = |report: &LinkReport| report.busy * report.lived_nanos as f64;
+        match self.lived_nanos.saturating_sub(earlier.lived_nanos) {
+            0 => self.busy,
+            lived => (nanos(self) - nanos(earlier)).max(0.0) / lived as f64,
         }
     }
 
     /// What makes figures of this link doubtful, in words for a report; empty when nothing does.
     pub fn trouble(&self) -> Vec<String> {
         let mut trouble = Vec::new();
+        let why = match self.usual_priority {
+            true => "other work had its core (as root, or with ulimit -e 40, its thread goes first)",
+            false => "other work had its core",
+        };
         for (counts, way) in [(&self.there, "there"), (&self.back, "back")] {
-            if counts.unmeant() > 0 {
-                trouble.push(format!(
-                    "{} packets {way} were lost that were not meant to be: {} for want of buffers, {} refused by the host, \
-                     {} dropped by its device",
-                    counts.unmeant(),
-                    counts.unmeant_no_buffer,
-                    counts.unmeant_refused,
-                    counts.unmeant_device
-                ));
-            }
-            if counts.tcp_untracked > 0 {
-                trouble.push(format!(
-                    "{} packets {way} passed as if nothing were set: there were more TCP connections than a link keeps \
-                     account of",
-                    counts.tcp_untracked
-                ));
-            }
+            trouble.extend(counts.trouble(way, why));
         }
         if self.busy > BUSY_SHARE_MAX {
             trouble.push(format!(
@@ -154,5 +229,44 @@ impl LinkReport {
             ));
         }
         trouble
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What makes a link another one than was described is said, with what would help.
+    #[test]
+    fn trouble_is_said() {
+        let check = |counts: LinkCounts, usual_priority: bool, said: Option<&str>| {
+            let report = LinkReport { there: counts, usual_priority, ..LinkReport::default() };
+            let trouble = report.trouble().join("; ");
+            assert_eq!(trouble.is_empty(), said.is_none(), "{trouble}");
+            assert!(trouble.contains(said.unwrap_or_default()), "{trouble}");
+        };
+        let late =
+            |nanos: u64| LinkCounts { frames_out: 10, late_nanos: nanos * 10, ..LinkCounts::default() };
+        check(late(100_000), true, None);
+        check(late(900_000), true, Some("arrived 0.90 ms late in the mean"));
+        check(late(900_000), true, Some("ulimit -e 40"));
+        check(late(900_000), false, Some("other work had its core"));
+        let line =
+            |lost: u64| LinkCounts { line_sent_nanos: 900, line_lost_nanos: lost, ..LinkCounts::default() };
+        check(line(5), false, None);
+        check(line(100), false, Some("did not keep its rate: for 10% of its time"));
+        let ordered =
+            |nanos: u64| LinkCounts { delivered: 10, ordered_nanos: nanos * 10, ..LinkCounts::default() };
+        check(ordered(50_000), false, None);
+        check(ordered(3_300_000), false, Some("delayed 3.30 ms more than set"));
+    }
+
+    /// How busy a link was is a share of the run, not of all its life.
+    #[test]
+    fn busy_in_the_run() {
+        let of = |busy, lived_nanos| LinkReport { busy, lived_nanos, ..LinkReport::default() };
+        let run = of(0.5, 2_000).since(&of(0.1, 1_000));
+        assert!((run.busy - 0.9).abs() < 1e-9 && run.lived_nanos == 1_000, "{run:?}");
+        assert_eq!(of(0.5, 1_000).since(&of(0.5, 1_000)).busy, 0.5);
     }
 }

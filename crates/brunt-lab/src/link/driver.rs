@@ -14,6 +14,7 @@ use brunt_core::{Clock, Nanos};
 use super::Direction;
 use super::counters::{Counters, add, raise};
 use super::merge::{Merger, Written};
+use super::off_core::OffCore;
 use super::packet::{self, Ecn, Train, VNET_HEADER_BYTES};
 use super::parted::{self, HostPair};
 use super::rules::{Delivery, PacketFate, Rules};
@@ -79,6 +80,8 @@ impl Wanted {
 pub(super) struct Control {
     pub(super) lanes: [Shared; 2],
     pub(super) stop: AtomicBool,
+    /// Its thread was refused a priority above that of others.
+    pub(super) usual_priority: AtomicBool,
     /// Nanoseconds in which it had work, of those in which it lived.
     pub(super) busy_nanos: AtomicU64,
     pub(super) lived_nanos: AtomicU64,
@@ -94,6 +97,7 @@ impl Control {
                 ..Shared::default()
             }),
             stop: AtomicBool::new(false),
+            usual_priority: AtomicBool::new(false),
             busy_nanos: AtomicU64::new(0),
             lived_nanos: AtomicU64::new(0),
             wake: rustix::event::eventfd(0, flags)?,
@@ -119,6 +123,8 @@ struct Lane {
     /// Bytes of the frames under way.
     held_bytes: usize,
     held_bytes_max: usize,
+    /// When the sending host had no more; what is read next came later.
+    looked: Nanos,
     /// Where the next frame is read into.
     buffer: Box<[u8]>,
     spare: Spare,
@@ -171,9 +177,10 @@ impl Driver {
     /// Until it is told to stop.
     pub(super) fn run(self) -> io::Result<()> {
         sys::exact_timers();
-        // A wire does not wait for a busy machine; where that is not allowed, it may have to.
-        let _ = sys::raise_priority(-20);
         let Driver { taps, control, settings, seed, held_bytes_max, clock } = self;
+        // A wire does not wait for a busy machine; where that is not allowed, it may have to.
+        control.usual_priority.store(sys::raise_priority(-20).is_err(), Ordering::Relaxed);
+        let mut off_core = OffCore::of_this_thread();
         let fds = [taps[0].as_raw_fd(), taps[1].as_raw_fd()];
         let mut directions = [Direction::There, Direction::Back].into_iter();
         let mut lanes = settings.map(|settings| {
@@ -191,6 +198,7 @@ impl Driver {
                 under_way: Schedule::new(),
                 held_bytes: 0,
                 held_bytes_max,
+                looked: Nanos(0),
                 buffer: vec![0; FRAME_BYTES_MAX].into_boxed_slice(),
                 spare: Spare::default(),
                 seen: 0,
@@ -230,6 +238,9 @@ impl Driver {
                 sys::wait_readable(&polled, timeout)?;
                 drain(&control.wake);
                 turn = clock.now();
+                // It slept because nothing came: what there is now has come since it was woken.
+                let woken = Nanos(turn.0.saturating_sub(off_core.waited_nanos()));
+                lanes.iter_mut().for_each(|lane| lane.looked = lane.looked.max(woken));
             }
         }
     }
@@ -342,7 +353,17 @@ impl Lane {
             self.take_frame(bytes, shared, clock, resets, &mut written);
             self.send_resets(resets, shared, clock, &mut written);
         }
-        self.out.settle(clock.now(), &mut written);
+        let now = clock.now();
+        if count < BATCH {
+            self.looked = now;
+        }
+        if count > 0 {
+            let time = self.rules.take_line_time();
+            add(&counters.line_sent_nanos, time.sent);
+            add(&counters.line_lost_nanos, time.lost);
+            add(&counters.ordered_nanos, time.ordered);
+        }
+        self.out.settle(now, &mut written);
         note(&written, counters);
         Ok(count > 0)
     }
@@ -388,7 +409,10 @@ impl Lane {
 
     fn take_packet(&mut self, bytes: usize, now: Nanos, shared: &Shared) {
         let counters = &shared.counters;
-        let Some(delivery) = judge(&mut self.rules, now, bytes - VNET_HEADER_BYTES, counters) else { return };
+        let Some(delivery) = judge(&mut self.rules, [self.looked, now], bytes - VNET_HEADER_BYTES, counters)
+        else {
+            return;
+        };
         let delivery = mark(delivery, &self.buffer[..bytes], counters);
         let mut frame = self.spare.take(bytes);
         frame.extend_from_slice(&self.buffer[..bytes]);
@@ -399,8 +423,9 @@ impl Lane {
     fn take_train(&mut self, bytes: usize, train: Train, now: Nanos, shared: &Shared) {
         let mut run: Option<(usize, usize, Delivery, Nanos)> = None;
         for segment in 0..train.segments {
-            let verdict = judge(&mut self.rules, now, train.frame_bytes(segment), &shared.counters)
-                .map(|delivery| mark(delivery, &self.buffer[..bytes], &shared.counters));
+            let verdict =
+                judge(&mut self.rules, [self.looked, now], train.frame_bytes(segment), &shared.counters)
+                    .map(|delivery| mark(delivery, &self.buffer[..bytes], &shared.counters));
             if let (Some((_, count, together, first)), Some(this)) = (&mut run, verdict)
                 && together.is_plain()
                 && this.is_plain()
@@ -486,9 +511,14 @@ impl Lane {
     }
 }
 
-/// Asks the rules and counts what they say; `None` when the packet does not arrive.
-fn judge(rules: &mut Rules, now: Nanos, frame_bytes: usize, counters: &Counters) -> Option<Delivery> {
-    let delivery = match rules.on_packet(now, frame_bytes as u32) {
+/// Asks the rules about a packet that came between two times and counts what they say; `None` when it does not arrive.
+fn judge(
+    rules: &mut Rules,
+    [looked, now]: [Nanos; 2],
+    frame_bytes: usize,
+    counters: &Counters,
+) -> Option<Delivery> {
+    let delivery = match rules.on_packet_since(looked, now, frame_bytes as u32) {
         PacketFate::Deliver(delivery) => delivery,
         PacketFate::Lost => {
             add(&counters.lost, 1);

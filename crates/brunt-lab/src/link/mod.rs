@@ -16,6 +16,7 @@ mod driver;
 mod loss;
 mod merge;
 pub(crate) mod netem;
+mod off_core;
 mod packet;
 mod parted;
 mod presets;
@@ -384,6 +385,8 @@ impl LinkHandle {
             there: control.lanes[0].counters.read(),
             back: control.lanes[1].counters.read(),
             busy: control.busy_nanos.load(Ordering::Relaxed) as f64 / lived as f64,
+            lived_nanos: lived,
+            usual_priority: control.usual_priority.load(Ordering::Relaxed),
         }
     }
 }

@@ -16,6 +16,8 @@ use super::settings::{DELAY_MAX, JitterShape, Settings};
 
 /// What an Ethernet frame takes of a line on top of its bytes: preamble 8, checksum 4, gap 12.
 pub const FRAME_OVERHEAD_BYTES: u64 = 24;
+/// Most line time, in nanoseconds, that is given back to a line whose thread was kept from its core.
+const BACK_NANOS_MAX: u64 = 10_000_000;
 /// Chance that came later than the rest has a sequence of its own, so that packets meet the rest as before.
 const ECN_CHANCE: u64 = 0x6563_6e00;
 
@@ -56,6 +58,8 @@ impl Delivery {
 #[derive(Clone, Debug)]
 pub struct Rules {
     settings: Settings,
+    /// Of the settings.
+    queue_bytes: u64,
     clear: bool,
     seed: u64,
     /// Packets seen.
@@ -69,6 +73,18 @@ pub struct Rules {
     departures: VecDeque<Nanos>,
     /// When the last one in order arrives.
     last_due: Nanos,
+    line_time: LineTime,
+}
+
+/// What became of a line's time, and of packets that wait for the one before them. In nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LineTime {
+    /// It was sending.
+    pub sent: u64,
+    /// It stood still although packets waited, because nobody looked for them; what was given back is not in it.
+    pub lost: u64,
+    /// By how much packets arrive later because they keep their order, added up.
+    pub ordered: u64,
 }
 
 impl Rules {
@@ -80,6 +96,7 @@ impl Rules {
         let departures =
             VecDeque::with_capacity(settings.queue_packets.map_or(0, |count| count.min(4096) as usize));
         Rules {
+            queue_bytes: settings.queue_bytes(),
             settings,
             clear,
             seed,
@@ -89,6 +106,7 @@ impl Rules {
             line_free: Nanos(0),
             departures,
             last_due: Nanos(0),
+            line_time: LineTime::default(),
         }
     }
 
@@ -97,6 +115,7 @@ impl Rules {
         self.clear = settings.is_clear();
         self.loss.change(settings.loss_model());
         self.table = table(&settings);
+        self.queue_bytes = settings.queue_bytes();
         self.settings = settings;
     }
 
@@ -108,6 +127,11 @@ impl Rules {
     /// Whether packets pass untouched, so that they need no verdict but [`Rules::pass`].
     pub fn is_clear(&self) -> bool {
         self.clear
+    }
+
+    /// What became of the line's time since this was asked last.
+    pub fn take_line_time(&mut self) -> LineTime {
+        std::mem::take(&mut self.line_time)
     }
 
     /// `count` packets passed without a verdict.
@@ -124,6 +148,13 @@ impl Rules {
 
     /// A packet of so many bytes, Ethernet header included, came at `now`. Times do not go back.
     pub fn on_packet(&mut self, now: Nanos, frame_bytes: u32) -> PacketFate {
+        self.on_packet_since(now, now, frame_bytes)
+    }
+
+    /// The same for a packet that came after `looked`, when there was none, and was found at `now`. The line is taken to
+    /// have sent it as soon as it could since `looked`, so no line time is lost while the thread is kept from its
+    /// core, up to 10 ms. The packet still arrives no earlier than one that comes at `now` to an idle line without a rate.
+    pub fn on_packet_since(&mut self, looked: Nanos, now: Nanos, frame_bytes: u32) -> PacketFate {
         let mut random = Random::for_part(self.seed, self.sequence);
         self.sequence += 1;
         if self.clear {
@@ -135,7 +166,7 @@ impl Rules {
                 held: false,
             });
         }
-        let Some(sent) = self.send(now, frame_bytes) else { return PacketFate::QueueFull };
+        let Some(sent) = self.send(looked, now, frame_bytes) else { return PacketFate::QueueFull };
         // In this order for ever, each drawn whether needed or not: so that one setting does not
         // change what another does to a packet.
         let [loss, turn, corrupt, bit, duplicate, reorder] = std::array::from_fn(|_| random.next_u64());
@@ -147,6 +178,7 @@ impl Rules {
         if held {
             due = due.after(self.settings.reorder_by.0);
         } else if self.settings.keep_order {
+            self.line_time.ordered += self.last_due.0.saturating_sub(due.0);
             due = due.max(self.last_due);
             self.last_due = due;
         }
@@ -166,11 +198,11 @@ impl Rules {
     }
 
     /// When the line has sent the packet; `None` when it does not fit into the queue.
-    fn send(&mut self, now: Nanos, frame_bytes: u32) -> Option<Nanos> {
+    fn send(&mut self, looked: Nanos, now: Nanos, frame_bytes: u32) -> Option<Nanos> {
         let Some(rate) = self.settings.rate else { return Some(now) };
         let wire_bits = |bytes: u64| u128::from(bytes + FRAME_OVERHEAD_BYTES) * 8;
         let waiting = u128::from(self.line_free.0.saturating_sub(now.0)) * u128::from(rate.0) / 8_000_000_000;
-        if waiting > 0 && waiting + u128::from(frame_bytes) > u128::from(self.settings.queue.0) {
+        if waiting > 0 && waiting + u128::from(frame_bytes) > u128::from(self.queue_bytes) {
             return None;
         }
         if let Some(packets) = self.settings.queue_packets {
@@ -183,8 +215,12 @@ impl Rules {
         }
         // Rounded up: a line is never faster than stated.
         let nanos = (wire_bits(u64::from(frame_bytes)) * 1_000_000_000).div_ceil(u128::from(rate.0));
-        let sent = Nanos(self.line_free.max(now).0.saturating_add(nanos as u64));
-        self.line_free = sent;
+        let idle_since = self.line_free.0.max(looked.0.min(now.0));
+        let came = looked.0.clamp(now.0.saturating_sub(BACK_NANOS_MAX), now.0);
+        self.line_time.lost += came.saturating_sub(idle_since);
+        self.line_time.sent += nanos as u64;
+        self.line_free = Nanos(self.line_free.0.max(came).saturating_add(nanos as u64));
+        let sent = self.line_free.max(now);
         if self.settings.queue_packets.is_some() {
             self.departures.push_back(sent);
         }
@@ -355,6 +391,37 @@ mod tests {
         assert_eq!(bounded.iter().filter_map(delivery).count(), 3);
     }
 
+    /// A line that always has something to send loses no time while nobody looks, sends no more than its rate, and
+    /// no packet is quicker than the delay; of longer absences 10 ms are given back.
+    #[test]
+    fn absences_take_no_time_from_the_line() {
+        // 1250 bytes on the wire: 10 us at 1 Gb/s. What came in each 5 ms is found at once.
+        let mut rules = Rules::new(of("rate = '1Gb/s'\ndelay = '1ms'\nqueue = '10MiB'"), 1);
+        let (mut sent, mut last) = (0u64, 0);
+        for look in 1..=200u64 {
+            let (looked, now) = (Nanos((look - 1) * 5_000_000), Nanos(look * 5_000_000));
+            for _ in 0..500 {
+                let delivery = delivery(&rules.on_packet_since(looked, now, 1226)).unwrap();
+                assert!(delivery.due.0 >= now.0 + 1_000_000, "{delivery:?} at {now:?}");
+                (sent, last) = (sent + 1, delivery.due.0);
+            }
+        }
+        assert_eq!((sent, last), (100_000, 1_001_000_000));
+        let mut late = Rules::new(of("rate = '1Gb/s'"), 1);
+        let due = |rules: &mut Rules| {
+            delivery(&rules.on_packet_since(Nanos(0), Nanos(1_000_000_000), 1226)).unwrap().due
+        };
+        let all: Vec<Nanos> = (0..1002).map(|_| due(&mut late)).collect();
+        assert!(
+            all[..1000].iter().all(|due| *due == Nanos(1_000_000_000)),
+            "ten milliseconds hold a thousand"
+        );
+        assert_eq!(all[1001], Nanos(1_000_020_000));
+        // The second has 990 ms that nobody can give back.
+        let expected = LineTime { sent: 10_020_000, lost: 990_000_000, ordered: 0 };
+        assert_eq!((late.take_line_time(), late.take_line_time()), (expected, LineTime::default()));
+    }
+
     /// Jitter has the mean and the spread that its shape states, never comes early by more
     /// than the delay, and keeps order unless told not to.
     #[test]
@@ -381,6 +448,14 @@ mod tests {
             assert!((seen_mean - mean).abs() < 0.05, "{shape}: mean {seen_mean}");
             assert!((seen_deviation - deviation).abs() < slack, "{shape}: deviation {seen_deviation}");
         }
+        // Keeping packets in order makes them wait, and how long is counted: the mean is that much longer.
+        let mut rules = Rules::new(of("delay = '20ms'\njitter = '5ms'"), 3);
+        let due = |number: u64| delivery(&rules.on_packet(Nanos(number * 1_000_000), 100)).unwrap().due.0;
+        let all: u64 =
+            (0..50_000).map(due).enumerate().map(|(number, due)| due - number as u64 * 1_000_000).sum();
+        let waited = rules.take_line_time().ordered;
+        assert!(((all - waited) as f64 / 50_000e6 - 20.0).abs() < 0.1, "{all} {waited}");
+        assert!(waited > 50_000 * 1_500_000, "{waited}");
         for shape in ["uniform", "normal", "pareto"] {
             let ordered = late(shape, true);
             assert!(ordered.windows(2).all(|pair| pair[1] - pair[0] >= -1000.0), "{shape}");

@@ -6,6 +6,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use brunt_core::units::format_size;
 use brunt_core::{Size, Span};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -22,6 +23,11 @@ pub const SLOW_CLOSE_MAX: Duration = Duration::from_secs(60);
 pub const RATE_MIN: u64 = 1_000;
 /// Fastest line, in bits a second; without a rate a link is as fast as the machine.
 pub const RATE_MAX: u64 = 1_000_000_000_000;
+
+/// Smallest default queue in front of a line, in bytes.
+pub const QUEUE_BYTES_MIN: u64 = 1 << 20;
+/// Largest default queue: half of what a direction holds.
+pub const QUEUE_BYTES_MAX: u64 = 256 << 20;
 
 /// One direction of a link.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -70,8 +76,10 @@ pub struct Settings {
     /// fast as the machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<BitRate>,
-    /// Bytes that wait in front of a line with a rate; what comes on top is dropped and counted.
-    pub queue: Size,
+    /// Bytes that may wait in front of a line with a rate; more are dropped and counted. Default: the larger of 1 MiB
+    /// and what the line sends in twice its delay.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queue: Option<Size>,
     /// Packets that wait there, if they are bounded as well.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue_packets: Option<u32>,
@@ -96,7 +104,7 @@ impl Default for Settings {
             reorder_by: Span(Duration::from_millis(1)),
             slow_close: Span(Duration::ZERO),
             rate: None,
-            queue: Size(1 << 20),
+            queue: None,
             queue_packets: None,
         }
     }
@@ -171,6 +179,33 @@ impl Settings {
     /// Bits a second of the line, if it has a rate.
     pub fn rate_bits(&self) -> Option<u64> {
         self.rate.map(|rate| rate.0)
+    }
+
+    /// Bytes that may wait in front of the line: as written, else the larger of 1 MiB and the bandwidth-delay product.
+    pub fn queue_bytes(&self) -> u64 {
+        let product = || self.bandwidth_delay_bytes().clamp(QUEUE_BYTES_MIN, QUEUE_BYTES_MAX);
+        self.queue.map_or_else(product, |queue| queue.0)
+    }
+
+    /// What the line sends during a round trip whose way back is as long. With a shorter queue a single TCP connection
+    /// may not fill the line.
+    pub fn bandwidth_delay_bytes(&self) -> u64 {
+        let (rate, delay) = (self.rate.map_or(0, |rate| rate.0), self.delay.0.as_nanos());
+        u64::try_from(u128::from(rate) * delay * 2 / 8_000_000_000).unwrap_or(u64::MAX)
+    }
+
+    /// That the queue that was set is shorter than the bandwidth-delay product, and what would not be.
+    pub fn queue_warning(&self) -> Option<String> {
+        let (queue, product) = (self.queue?.0, self.bandwidth_delay_bytes());
+        (queue < product).then(|| {
+            format!(
+                "its queue of {} is shorter than the {} that its line sends in a round trip, so TCP may not fill it; \
+                 queue = \"{}KiB\" or more would do",
+                format_size(queue),
+                format_size(product),
+                product.div_ceil(1024)
+            )
+        })
     }
 
     /// Share of packets lost on purpose in the long run, queue aside.
@@ -296,7 +331,7 @@ impl Settings {
             let what = format!("{} is out of range; write 1kb/s to 1000Gb/s", BitRate(rate));
             return wrong("rate", OutOfRange, what);
         }
-        if self.queue.0 < 9018 && self.rate.is_some() {
+        if self.queue_bytes() < 9018 && self.rate.is_some() {
             return wrong("queue", OutOfRange, "less than one jumbo frame (9018 bytes) lets nothing through");
         }
         if self.queue_packets == Some(0) {
@@ -348,6 +383,26 @@ mod tests {
         check("distribution = 'normal'", Some("distribution"));
         check("jitter = '1ms'\njitter_shape = 'normal'\ndistribution = 'normal'", Some("distribution"));
         check("jitter = '1ms'\ndistribution = 'not-read.dist'", Some("distribution"));
+    }
+
+    /// A line has room for what TCP needs to fill it, unless it is said how much.
+    #[test]
+    fn queues_fit_their_line() {
+        let check = |text: &str, bytes: u64| {
+            assert_eq!(toml::from_str::<Settings>(text).unwrap().queue_bytes(), bytes, "{text}");
+        };
+        check("", 1 << 20);
+        check("rate = '1Gb/s'", 1 << 20);
+        check("rate = '1Gb/s'\ndelay = '1ms'", 1 << 20);
+        check("rate = '1Gb/s'\ndelay = '20ms'", 5_000_000);
+        check("rate = '1Gb/s'\ndelay = '20ms'\nqueue = '64KiB'", 64 << 10);
+        check("rate = '1000Gb/s'\ndelay = '10s'", 256 << 20);
+        let warning = |text: &str| toml::from_str::<Settings>(text).unwrap().queue_warning();
+        let short = warning("rate = '1Gb/s'\ndelay = '20ms'\nqueue = '1MiB'").unwrap();
+        assert!(short.contains("1MiB is shorter") && short.contains("queue = \"4883KiB\""), "{short}");
+        for enough in ["rate = '1Gb/s'\ndelay = '20ms'", "rate = '1Gb/s'\ndelay = '1ms'\nqueue = '1MiB'"] {
+            assert_eq!(warning(enough), None, "{enough}");
+        }
     }
 
     /// Only what does nothing counts as clear.

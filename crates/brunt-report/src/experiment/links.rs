@@ -1,6 +1,6 @@
 //! What the links of the lab did to packets, and whether a figure is the line's rather than the target's.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use brunt_result::link::LinkCounts;
 use brunt_result::summary::{PointSummary, Summary};
@@ -58,6 +58,16 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
          a depth included. Lost, corrupted, doubled and held back were asked for; what the full queue of a line dropped \
          is what a line does; what was not meant makes a run void.",
     );
+    let usual = summary.points.iter().flat_map(|point| &point.runs).flat_map(|run| &run.links);
+    let usual: BTreeSet<&str> =
+        usual.filter(|(_, report)| report.usual_priority).map(|(link, _)| link.as_str()).collect();
+    if !usual.is_empty() {
+        let names = usual.into_iter().collect::<Vec<_>>().join(", ");
+        section.prose(format!(
+            "The system refused a high priority to the emulation of {names}, so other work can delay packets. As root, or \
+             with ulimit -e 40, it gets one."
+        ));
+    }
     if all > ROWS_MAX {
         section.prose(format!("The first {ROWS_MAX} of {all} rows."));
     }

@@ -176,7 +176,13 @@ impl Make {
 
     fn link(&mut self) -> LinkReport {
         let counts = LinkCounts { packets: self.count(), lost: self.count(), ..LinkCounts::default() };
-        LinkReport { there: counts, back: LinkCounts::default(), busy: self.float() }
+        LinkReport {
+            there: counts,
+            back: LinkCounts::default(),
+            busy: self.float(),
+            lived_nanos: self.count(),
+            usual_priority: self.0.chance(0.5),
+        }
     }
 
     fn run(&mut self) -> RunSummary {

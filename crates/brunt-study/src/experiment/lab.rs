@@ -133,7 +133,8 @@ settings_keys! {
     /// How the delay varies instead, as netem's table of it: normal, pareto, paretonormal, or a file that ends in
     /// .dist. The jitter scales it.
     distribution: Distribution => |settings: &mut Settings, value| settings.distribution = Some(value),
-    /// Whether packets keep their order under jitter; they do by default.
+    /// Whether packets keep their order under jitter; they do by default. A packet that would overtake another waits for
+    /// it, so the mean delay grows with the packet rate, which the results state. false keeps the mean as set.
     keep_order: bool => |settings: &mut Settings, value| settings.keep_order = value,
     /// Share of packets lost, each for itself.
     loss: f64 => |settings: &mut Settings, value| settings.loss = value,
@@ -157,8 +158,9 @@ settings_keys! {
     slow_close: Span => |settings: &mut Settings, value| settings.slow_close = value,
     /// Bits a second of the line, with all that a frame takes of a wire; none: as fast as the machine.
     rate: BitRate => |settings: &mut Settings, value| settings.rate = Some(value),
-    /// Bytes that wait in front of a line with a rate, 1 MiB by default; more is dropped and counted.
-    queue: Size => |settings: &mut Settings, value| settings.queue = value,
+    /// Bytes that may wait in front of a line with a rate; more are dropped and counted. Default: the larger of 1 MiB
+    /// and what the line sends in twice its delay.
+    queue: Size => |settings: &mut Settings, value| settings.queue = Some(value),
     /// Packets that wait there, if they are bounded as well.
     queue_packets: u32 => |settings: &mut Settings, value| settings.queue_packets = Some(value),
 }

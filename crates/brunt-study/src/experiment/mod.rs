@@ -17,7 +17,7 @@ mod secrets;
 mod summary;
 mod target;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use brunt_block::{Congestion, CongestionError};
@@ -259,6 +259,16 @@ impl Experiment {
     pub fn serving_arguments(&self) -> Vec<String> {
         let asked = self.congestion.filter(|_| self.lab.is_none());
         asked.map_or(Vec::new(), |congestion| vec!["--congestion".to_string(), congestion.to_string()])
+    }
+
+    /// What its links will probably not do as meant, in words; each once.
+    pub fn link_warnings(&self) -> Vec<String> {
+        let mut warnings = BTreeSet::new();
+        for (link, settings) in self.points().iter().flat_map(|point| &point.links) {
+            let of_ways = settings.iter().filter_map(|settings| settings.queue_warning());
+            warnings.extend(of_ways.map(|warning| format!("link {link}: {warning}")));
+        }
+        warnings.into_iter().collect()
     }
 
     /// The roles that it will have.

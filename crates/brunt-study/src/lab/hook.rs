@@ -18,7 +18,8 @@ use brunt_result::summary::RunSummary;
 
 /// Sets the links for each run; `points` is what they are at each point of the experiment.
 pub fn hook(lab: &BuiltLab, points: Vec<BTreeMap<String, [Settings; 2]>>) -> Box<dyn RunHook> {
-    Box::new(Links { lab: lab.clone(), points, before: BTreeMap::new(), seen: BTreeMap::new() })
+    let (before, seen) = Default::default();
+    Box::new(Links { lab: lab.clone(), points, point: 0, before, seen })
 }
 
 /// Goes along with each run.
@@ -26,6 +27,8 @@ struct Links {
     lab: BuiltLab,
     /// Settings of each link, for each point.
     points: Vec<BTreeMap<String, [Settings; 2]>>,
+    /// That of the run.
+    point: usize,
     before: BTreeMap<String, LinkReport>,
     seen: BTreeMap<String, LinkReport>,
 }
@@ -38,8 +41,9 @@ impl Links {
 
 impl RunHook for Links {
     fn begin(&mut self, run: &RunInfo, _hub: &Arc<Hub>) -> Result<(), HookError> {
+        self.point = run.point as usize;
         let mut lab = self.lab.lab();
-        for (number, (name, settings)) in self.points[run.point as usize].iter().enumerate() {
+        for (number, (name, settings)) in self.points[self.point].iter().enumerate() {
             let seed = link_seed(run.seed, number);
             let restarted = lab.restart(name, settings.clone(), seed);
             restarted.map_err(|error| HookError::not_ready(format!("link {name}"), error))?;
@@ -66,6 +70,14 @@ impl RunHook for Links {
     fn sum_up(&mut self, run: &mut RunSummary, _outcome: &Outcome) {
         for (name, report) in &self.seen {
             run.doubts.extend(report.trouble().into_iter().map(|trouble| format!("link {name}: {trouble}")));
+            let settings = self.points[self.point].get(name);
+            for (way, counts) in settings.into_iter().flatten().zip([&report.there, &report.back]) {
+                if let Some(warning) = way.queue_warning().filter(|_| counts.queue_full > 0) {
+                    let (full, of) = (counts.queue_full, counts.packets);
+                    run.doubts
+                        .push(format!("link {name}: {full} of {of} packets found its queue full: {warning}"));
+                }
+            }
         }
         run.links = std::mem::take(&mut self.seen);
     }

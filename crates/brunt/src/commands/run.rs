@@ -105,6 +105,7 @@ impl Subcommand for Run {
         if self.detached {
             detach::leave_terminal();
         }
+        experiment.link_warnings().into_iter().for_each(|warning| output.note(warning));
         let hosts = experiment.hosts().map_err(Failure::usage)?;
         let lab = match &experiment.lab {
             None => None,

@@ -36,6 +36,7 @@ pub(super) fn check(
     folder: &Path,
     output: &Output,
 ) -> Done {
+    experiment.link_warnings().into_iter().for_each(|warning| output.note(warning));
     match how {
         Check::Closed => {
             for (name, info) in foreseen(experiment, output)? {

@@ -142,7 +142,7 @@ impl Look<'_> {
 
     /// How fast the line is seen to be, for a train that one of this rate takes.
     fn quickest(&self, way: usize, settings: &Settings, rate: u64, clock: &Clock) -> io::Result<f64> {
-        let queue = self.before[way].queue.0.min(self.during[way].queue.0);
+        let queue = self.before[way].queue_bytes().min(self.during[way].queue_bytes());
         let train = ProbeTrain::for_line(rate, queue);
         // Behind what the experiment itself has in the queue.
         let wait = longest(settings) + train.time(rate) * 2;
@@ -369,7 +369,7 @@ impl Look<'_> {
         clock: &Clock,
     ) -> Result<String, Unseen> {
         // What waits in front of a slow line is sent first, at its rate.
-        let queued = was.rate_bits().map_or(0.0, |rate| was.queue.0 as f64 * 8.0 / rate as f64);
+        let queued = was.rate_bits().map_or(0.0, |rate| was.queue_bytes() as f64 * 8.0 / rate as f64);
         let deadline = clock.now().after(PATIENCE + Duration::from_secs_f64(queued.min(60.0)) + was.delay.0);
         let packets = packets(now, was, EXPECTED_GONE).min(PACKETS_MAX);
         loop {

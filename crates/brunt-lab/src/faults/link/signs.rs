@@ -72,7 +72,7 @@ pub(super) fn slower(before: &Settings, during: &Settings) -> Option<u64> {
 
 /// After so long a packet does not come any more.
 pub(crate) fn longest(settings: &Settings) -> Duration {
-    let queued = settings.rate_bits().map_or(0.0, |rate| settings.queue.0 as f64 * 8.0 / rate as f64);
+    let queued = settings.rate_bits().map_or(0.0, |rate| settings.queue_bytes() as f64 * 8.0 / rate as f64);
     let held = if settings.reorder > 0.0 { settings.reorder_by.0 } else { Duration::ZERO };
     // A queue that never empties belongs to a load that fills it; a bound all the same.
     settings.delay.0 + settings.jitter.0 * 4 + held + LATE + Duration::from_secs_f64(queued.min(2.0))

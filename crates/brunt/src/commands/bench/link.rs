@@ -29,6 +29,9 @@ pub struct Link {
     /// Skip the accuracy measurements.
     #[arg(long)]
     no_accuracy: bool,
+    /// Leave out lines of 10 Mb/s to 10 Gb/s, which are measured as the machine is and with every core kept busy
+    #[arg(long)]
+    no_rates: bool,
 }
 
 impl Subcommand for Link {
@@ -49,6 +52,7 @@ impl Subcommand for Link {
             only: self.only,
             no_speed: self.no_speed,
             no_accuracy: self.no_accuracy,
+            no_rates: self.no_rates,
         };
         Ok(settings.run(output)?)
     }

@@ -1,0 +1,59 @@
+//! How long a thread was ready to run and had no core, by the kernel's own count: what an emulator has to know to tell
+//! when the packet came that woke it.
+//!
+//! Called by [`super::driver`] after each sleep. The rule: a kernel that does not count (no CONFIG_SCHED_INFO) answers
+//! zero, and the line's time is then lost as it was.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+/// The count of one thread: second figure of its `schedstat` (Documentation/scheduler/sched-stats.rst).
+#[derive(Debug, Default)]
+pub(super) struct OffCore {
+    file: Option<File>,
+    seen_nanos: u64,
+}
+
+impl OffCore {
+    /// Of the calling thread.
+    pub(super) fn of_this_thread() -> OffCore {
+        let mut count = OffCore { file: File::open("/proc/thread-self/schedstat").ok(), seen_nanos: 0 };
+        count.waited_nanos();
+        count
+    }
+
+    /// Nanoseconds in which it waited for a core since this was asked last.
+    pub(super) fn waited_nanos(&mut self) -> u64 {
+        let Some(file) = &self.file else { return 0 };
+        let mut text = [0; 64];
+        let Ok(count) = file.read_at(&mut text, 0) else { return 0 };
+        let Some(total) = second_figure(&text[..count]) else { return 0 };
+        let waited = total.saturating_sub(self.seen_nanos);
+        self.seen_nanos = total;
+        waited
+    }
+}
+
+fn second_figure(text: &[u8]) -> Option<u64> {
+    std::str::from_utf8(text).ok()?.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_read() {
+        assert_eq!(second_figure(b"12 345 6\n"), Some(345));
+        assert_eq!(second_figure(b""), None);
+    }
+
+    /// What was told once is not told again: a thread waits no longer than it lives.
+    #[test]
+    fn only_what_is_new() {
+        let start = std::time::Instant::now();
+        let mut count = OffCore::of_this_thread();
+        let waited: u64 = (0..100).map(|_| count.waited_nanos()).sum();
+        assert!(u128::from(waited) <= start.elapsed().as_nanos(), "{waited}");
+    }
+}
