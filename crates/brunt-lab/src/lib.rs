@@ -9,6 +9,7 @@
 mod error;
 pub mod fault;
 pub mod faults;
+pub mod helper;
 mod host;
 mod lab;
 pub mod link;

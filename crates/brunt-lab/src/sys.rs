@@ -308,28 +308,46 @@ pub(crate) fn remove_variable(name: &str) {
     unsafe { std::env::remove_var(name) };
 }
 
-/// Anonymous memory that is present and cannot be swapped out.
+/// Whether whoever wrote to this pipe has closed it.
+pub(crate) fn is_hung_up(pipe: impl AsFd) -> io::Result<bool> {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let mut polled = [PollFd::new(&pipe, PollFlags::empty())];
+    poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
+    Ok(polled[0].revents().contains(PollFlags::HUP))
+}
+
+/// Anonymous memory that is made present and kept from being swapped out, piece by piece.
 pub(crate) struct LockedMemory {
     start: *mut libc::c_void,
     bytes: usize,
+    locked_bytes: usize,
 }
 
-// SAFETY: the mapping belongs to this value alone, and any thread may unmap it.
-unsafe impl Send for LockedMemory {}
-
 impl LockedMemory {
-    pub(crate) fn new(bytes: usize) -> io::Result<LockedMemory> {
-        let (protection, flags) =
-            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    /// A mapping of which nothing is present yet.
+    pub(crate) fn reserve(bytes: usize) -> io::Result<LockedMemory> {
+        let (protection, flags) = (
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+        );
         // SAFETY: a new anonymous mapping where the kernel likes; nothing is replaced.
         let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0) };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        let memory = LockedMemory { start, bytes };
-        // SAFETY: the mapping is ours and that long. Locking faults every page in.
-        check(unsafe { libc::mlock(memory.start, memory.bytes) })?;
-        Ok(memory)
+        Ok(LockedMemory { start, bytes, locked_bytes: 0 })
+    }
+
+    /// Locks the next piece, of at most so many bytes, whole pages; whether there was one. Locking faults its pages in.
+    pub(crate) fn lock_more(&mut self, bytes: usize) -> io::Result<bool> {
+        let piece = bytes.min(self.bytes - self.locked_bytes);
+        if piece == 0 {
+            return Ok(false);
+        }
+        // SAFETY: the piece lies within the mapping, which is ours.
+        check(unsafe { libc::mlock(self.start.byte_add(self.locked_bytes), piece) })?;
+        self.locked_bytes += piece;
+        Ok(true)
     }
 }
 

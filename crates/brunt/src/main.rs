@@ -12,5 +12,8 @@ mod devices;
 mod lab;
 
 fn main() -> std::process::ExitCode {
+    if let Some(status) = brunt_lab::helper::serve_if_asked() {
+        return std::process::ExitCode::from(status);
+    }
     cli::main()
 }

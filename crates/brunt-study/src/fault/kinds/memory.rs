@@ -1,4 +1,5 @@
-//! `memory`: memory is taken away and locked, so that everything else has less.
+//! `memory`: memory is taken away and locked by a process of its own, so that everything else has less. Filling it takes
+//! a second for one to three GiB, so `for` counts from when all is locked.
 
 use brunt_core::Size;
 use brunt_lab::faults::MemoryHog;
@@ -37,6 +38,10 @@ impl Kind for Memory {
             0 => Err(Mistake::new("memory", "no memory is taken", "write memory = \"1GiB\"")),
             _ => Ok(()),
         }
+    }
+
+    fn lasts_once_shown(&self) -> bool {
+        true
     }
 
     fn overlap(&self, pair: &Pair<'_>) -> Option<Together> {

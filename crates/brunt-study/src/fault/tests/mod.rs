@@ -232,8 +232,9 @@ fn sticky() {
     }
 }
 
-/// Processor time and memory are taken away during a run, as much as was asked for, proven by what was
-/// really taken, and given back; what the machine does not have makes the experiment fail, with what to do.
+/// Processor time is taken away during a run, as much as was asked for, proven by what was really taken, and given
+/// back; what the machine does not have makes the experiment fail, with what to do. Memory is taken by a process of
+/// the program's own, so a test of the program has it.
 #[test]
 fn the_controller_in_trouble() {
     let load = "interval = \"50ms\"\nstop = { time = \"2s\" }";
@@ -242,25 +243,22 @@ fn the_controller_in_trouble() {
         format!("[[fault]]\ncpu = {share}\ncores = [{core}]\nat = \"300ms\"\nfor = \"1200ms\"\n")
     };
     let memory = |size: &str| format!("[[fault]]\nmemory = \"{size}\"\nat = \"400ms\"\nfor = \"300ms\"\n");
-    let faults = cpu(0.2, core) + &memory("2MiB");
-    let ran = run("controller", "memory:16MiB?delay=const:1ms", load, &faults, false);
+    let ran = run("controller", "memory:16MiB?delay=const:1ms", load, &cpu(0.2, core), false);
     let summary = match ran.result {
         Ok(summary) => summary,
-        // A core that real-time work of others fills, a limit of locked memory under 2 MiB: both are said.
+        // A core that real-time work of others fills.
         Err(error) => {
             let text = error.to_string();
-            let said = ["others compete harder", "did not show: took ", "RLIMIT_MEMLOCK"];
+            let said = ["others compete harder", "did not show: took "];
             assert!(said.iter().any(|said| text.contains(said)), "{text}");
             return;
         }
     };
     for run in &summary.points[0].runs {
-        let [cpu, memory] = run.faults.as_slice() else { panic!("{:?}", run.faults) };
-        assert_eq!((cpu.kind.as_str(), memory.kind.as_str()), ("cpu", "memory"));
+        let [cpu] = run.faults.as_slice() else { panic!("{:?}", run.faults) };
+        assert_eq!(cpu.kind, "cpu");
         assert!(cpu.shown_by.contains(" take ") && cpu.gone_by.starts_with("took "), "{cpu:?}");
-        assert!(memory.shown_by.contains("2MiB more are locked"), "{memory:?}");
-        assert!(cpu.end_s.unwrap() >= 1.5 && memory.end_s.unwrap() >= 0.7);
-        assert!(cpu.cost.is_some() && memory.cost.is_some());
+        assert!(cpu.end_s.unwrap() >= 1.5 && cpu.cost.is_some());
     }
     let check = |name: &str, faults: String, said: &str| {
         let ran = run(name, "memory:16MiB?delay=const:1ms", load, &faults, false);
