@@ -51,7 +51,7 @@ fn measure(name: &str, subject: &Subject, probes: &[&'static Entry]) -> f64 {
     let (mut samples, mut reads) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         samples.push(cost_us(|| {
-            std::hint::black_box(sampler.sample(&Clock::Monotonic));
+            std::hint::black_box(sampler.sample(&Clock::Monotonic, Clock::Monotonic.now()));
         }));
         reads.push(cost_us(|| {
             for file in &files {

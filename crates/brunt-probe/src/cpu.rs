@@ -1,13 +1,13 @@
 //! Processor time by what it went to, of all CPUs together and of each. From `/proc/stat`
 //! (proc(5)): ticks of a hundredth of a second, so a stretch of 100 ms tells a CPU's share to
-//! about 10 %.
+//! about 10 %, and one of less than [`super::figures::STRETCH_MIN`] tells nothing.
 //!
 //! The rule: shares are of the time that the kernel accounted for, so they add up to one whatever
 //! the stretch.
 
 use std::time::Duration;
 
-use super::figures::{INSTANCES_MAX, Malformed, Rows, Sink, Texts, numbers, pairs};
+use super::figures::{INSTANCES_MAX, Malformed, Rows, Sink, Texts, Ticked, numbers, pairs};
 use super::{Metric, Probe, headline, metric_of};
 
 pub struct Cpu;
@@ -28,9 +28,9 @@ impl Probe for Cpu {
         headline("steal_share", "taken by the hypervisor for others"),
         metric_of("idle_share", "idle with nothing to wait for"),
     ];
-    type Reading = Rows<FIELDS>;
+    type Reading = Ticked<Rows<FIELDS>>;
 
-    fn parse(texts: &Texts<'_>) -> Result<Rows<FIELDS>, Malformed> {
+    fn parse(texts: &Texts<'_>) -> Result<Ticked<Rows<FIELDS>>, Malformed> {
         let mut rows = Rows::new();
         for line in texts.need(0)?.lines() {
             let Some(rest) = line.strip_prefix("cpu") else { continue };
@@ -45,12 +45,13 @@ impl Probe for Cpu {
         }
         match rows.is_empty() {
             true => Err(Malformed::new("no line of a CPU", "")),
-            false => Ok(rows),
+            false => Ok(Ticked::new(rows)),
         }
     }
 
-    fn figures(before: &Rows<FIELDS>, now: &Rows<FIELDS>, _elapsed: Duration, sink: &mut Sink<'_>) {
-        for (name, before, now) in pairs(before, now) {
+    fn figures(before: &Self::Reading, now: &Self::Reading, elapsed: Duration, sink: &mut Sink<'_>) {
+        let Some((before, _)) = before.since(elapsed) else { return };
+        for (name, before, now) in pairs(before, now.now()) {
             // Idle and iowait may go back a little (Documentation/filesystems/proc.rst): then nothing
             // went to them.
             let ticks: [u64; FIELDS] = std::array::from_fn(|index| now[index].saturating_sub(before[index]));
@@ -68,5 +69,9 @@ impl Probe for Cpu {
             sink.put_of(name, "steal_share", steal / all);
             sink.put_of(name, "idle_share", idle / all);
         }
+    }
+
+    fn carry(before: Self::Reading, now: &mut Self::Reading, elapsed: Duration) {
+        before.carry(now, elapsed);
     }
 }

@@ -94,6 +94,47 @@ pub fn advance(before: u64, now: u64) -> Option<u64> {
     }
 }
 
+/// Processor times are told of no shorter stretch: the kernel brings them up to date every tick, which is 1 to 10 ms, and
+/// a tick in a millisecond would be ten processors.
+pub const STRETCH_MIN: Duration = Duration::from_millis(50);
+
+/// Counters that a tick moves, with those from which the next figures count: the reading before, or an earlier one
+/// while the stretch is too short.
+pub struct Ticked<T> {
+    now: T,
+    /// An earlier reading, and how much earlier.
+    base: Option<(T, Duration)>,
+}
+
+impl<T> Ticked<T> {
+    /// Just read.
+    pub fn new(now: T) -> Ticked<T> {
+        Ticked { now, base: None }
+    }
+
+    /// What was read.
+    pub fn now(&self) -> &T {
+        &self.now
+    }
+
+    /// From what figures count that are told `elapsed` after this was read, and how long the stretch is; `None` while
+    /// it is too short.
+    pub fn since(&self, elapsed: Duration) -> Option<(&T, Duration)> {
+        let (base, earlier) =
+            self.base.as_ref().map_or((&self.now, Duration::ZERO), |(base, by)| (base, *by));
+        let stretch = earlier + elapsed;
+        (stretch >= STRETCH_MIN).then_some((base, stretch))
+    }
+
+    /// Has `now`, read `elapsed` after this, count from where this does if nothing could be told yet.
+    pub fn carry(self, now: &mut Ticked<T>, elapsed: Duration) {
+        if self.since(elapsed).is_none() {
+            let (base, earlier) = self.base.unwrap_or((self.now, Duration::ZERO));
+            now.base = Some((base, earlier + elapsed));
+        }
+    }
+}
+
 /// Takes a probe's figures.
 pub struct Sink<'a> {
     probe: &'static str,

@@ -94,6 +94,11 @@ pub trait Probe: Send + 'static {
 
     /// The figures of the time between two readings.
     fn figures(before: &Self::Reading, now: &Self::Reading, elapsed: Duration, sink: &mut Sink<'_>);
+
+    /// Keeps what of `before` the next figures count from, beside `now`; nothing by default.
+    fn carry(before: Self::Reading, now: &mut Self::Reading, elapsed: Duration) {
+        let _ = (before, now, elapsed);
+    }
 }
 
 /// One line of [`PROBES`].
@@ -140,9 +145,10 @@ impl<P: Probe> Running for Last<P> {
     fn step(&mut self, texts: &Texts<'_>, elapsed: Duration, sink: &mut Sink<'_>) -> Result<(), Malformed> {
         // After a text that could not be read, the next figures would span two stretches: none then.
         let before = self.0.take();
-        let now = P::parse(texts)?;
+        let mut now = P::parse(texts)?;
         if let Some(before) = before {
             P::figures(&before, &now, elapsed, sink);
+            P::carry(before, &mut now, elapsed);
         }
         self.0 = Some(now);
         Ok(())

@@ -239,8 +239,9 @@ impl Work {
     /// One sample of everybody.
     fn round(&mut self, clock: &Clock) {
         self.look_who_is_there();
+        let now = clock.now();
         for sampler in self.samplers.values_mut() {
-            if let Some(sample) = sampler.sample(clock) {
+            if let Some(sample) = sampler.sample(clock, now) {
                 self.means.add(&sample, self.measured_from);
                 (self.take)(&sample);
             }

@@ -1,21 +1,29 @@
 //! What one process used: the runner itself, or a target that is ours, so that the cost of each is
-//! told apart. From its `stat` (CPU time of all threads, ended ones too, in ticks; memory) and the
-//! `status` of its threads (context switches).
+//! told apart. From its `stat` (CPU time of all threads in ticks; memory), the `status` of its threads (context
+//! switches) and their `schedstat` (CPU time in nanoseconds). Ticks only say how that divides into user and system
+//! time, so the two never exceed what was used.
 //!
-//! The rule: switches of a thread that ended are lost with it, since the kernel tells only those of
+//! The rule: switches and time of a thread that ended are lost with it, since the kernel tells only those of
 //! threads that there are. The runner's own come from getrusage, which keeps them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::figures::{Malformed, Sink, Texts, numbers};
+use super::figures::{Malformed, Sink, Texts, Ticked, numbers};
 use super::{Metric, Probe, Scope, headline};
 
 pub struct Process;
 
-pub struct Reading {
+/// Processor time.
+struct Times {
     user_ticks: u64,
     system_ticks: u64,
+    /// Nanoseconds, by thread; `None` where the kernel does not tell.
+    threads: Option<BTreeMap<u64, u64>>,
+}
+
+pub struct Reading {
+    times: Ticked<Times>,
     threads: u64,
     resident_pages: u64,
     /// Voluntary and involuntary, by thread.
@@ -26,10 +34,12 @@ impl Probe for Process {
     const NAME: &'static str = "process";
     const HELP: &'static str = "CPU time, memory and context switches of the runner and of our targets";
     const SCOPE: Scope = Scope::Process;
-    const FILES: &'static [&'static str] = &["{process}/stat", "{process}/task/*/status"];
+    const FILES: &'static [&'static str] =
+        &["{process}/stat", "{process}/task/*/status", "{process}/task/*/schedstat"];
     const METRICS: &'static [Metric] = &[
-        headline("user_cpus", "CPU seconds a second in user mode; 2 is two CPUs all the time"),
-        headline("system_cpus", "CPU seconds a second in the kernel on its behalf"),
+        headline("total_cpus", "CPU seconds a second; 2 is two CPUs all the time"),
+        headline("user_cpus", "of these in user mode, as ticks divide them"),
+        headline("system_cpus", "of these in the kernel on its behalf, as ticks divide them"),
         headline("voluntary_switches_per_s", "context switches because a thread waited"),
         headline("involuntary_switches_per_s", "context switches because a thread's time was up"),
         headline("resident_bytes", "memory that is in RAM"),
@@ -48,13 +58,14 @@ impl Probe for Process {
         let [system_ticks] = field(0)?;
         let [threads] = field(4)?;
         let [resident_pages] = field(3)?;
-        Ok(Reading { user_ticks, system_ticks, threads, resident_pages, switches: switches(texts.get(1))? })
+        let times = Ticked::new(Times { user_ticks, system_ticks, threads: cpu_nanos(texts.get(2))? });
+        Ok(Reading { times, threads, resident_pages, switches: switches(texts.get(1))? })
     }
 
     fn figures(before: &Reading, now: &Reading, elapsed: Duration, sink: &mut Sink<'_>) {
-        let second = 1.0 / rustix::param::clock_ticks_per_second() as f64;
-        sink.rate("user_cpus", (before.user_ticks, now.user_ticks), second, elapsed);
-        sink.rate("system_cpus", (before.system_ticks, now.system_ticks), second, elapsed);
+        if let Some((earlier, stretch)) = before.times.since(elapsed) {
+            cpus(earlier, now.times.now(), stretch, sink);
+        }
         sink.put("threads", now.threads as f64);
         sink.put("resident_bytes", now.resident_pages as f64 * rustix::param::page_size() as f64);
         if now.switches.is_empty() {
@@ -71,6 +82,42 @@ impl Probe for Process {
         sink.rate("voluntary_switches_per_s", (0, made[0]), 1.0, elapsed);
         sink.rate("involuntary_switches_per_s", (0, made[1]), 1.0, elapsed);
     }
+
+    fn carry(before: Reading, now: &mut Reading, elapsed: Duration) {
+        before.times.carry(&mut now.times, elapsed);
+    }
+}
+
+/// How many processors were in use, and how ticks divide them.
+fn cpus(before: &Times, now: &Times, stretch: Duration, sink: &mut Sink<'_>) {
+    let ticks = |before: u64, now: u64| now.saturating_sub(before) as f64;
+    let (user, system) =
+        (ticks(before.user_ticks, now.user_ticks), ticks(before.system_ticks, now.system_ticks));
+    let (Some(earlier), Some(threads)) = (&before.threads, &now.threads) else {
+        // No figure for nanoseconds: ticks alone, of a stretch that is long enough for some.
+        let second = 1.0 / rustix::param::clock_ticks_per_second() as f64;
+        sink.rate("total_cpus", (0, (user + system) as u64), second, stretch);
+        sink.rate("user_cpus", (0, user as u64), second, stretch);
+        sink.rate("system_cpus", (0, system as u64), second, stretch);
+        return;
+    };
+    // A thread that was not there before used all of its time since then.
+    let used =
+        |(thread, nanos): (&u64, &u64)| nanos.saturating_sub(earlier.get(thread).copied().unwrap_or(0));
+    let total = threads.iter().map(used).sum::<u64>() as f64 / 1e9 / stretch.as_secs_f64();
+    sink.put("total_cpus", total);
+    if total == 0.0 || user + system > 0.0 {
+        let share = |part: f64| total * part / (user + system).max(1.0);
+        sink.put("user_cpus", share(user));
+        sink.put("system_cpus", share(system));
+    }
+}
+
+/// Nanoseconds of CPU time of every thread: lines of its number and its `schedstat`.
+fn cpu_nanos(text: Option<&str>) -> Result<Option<BTreeMap<u64, u64>>, Malformed> {
+    let Some(text) = text else { return Ok(None) };
+    let of = |line: &str| numbers(line.split_ascii_whitespace(), line).map(|[thread, nanos]| (thread, nanos));
+    text.lines().map(of).collect::<Result<_, _>>().map(Some)
 }
 
 /// Of every thread in a text of several `status` files, one after the other.

@@ -2,7 +2,8 @@
 //! [`super::Prober`] calls it, and so may a role in a process of its own.
 //!
 //! The rule: each figure is of the time between the two readings of its own file, so that a
-//! prober that was kept from running between two files tells no wrong rate.
+//! prober that was kept from running between two files tells no wrong rate. The sample's times are its caller's, the
+//! same for all subjects of a round, so that their figures can be put side by side.
 //!
 //! Cost: some 40 system calls a sample. Files are read first, all of them, and looked at then.
 
@@ -150,8 +151,9 @@ impl Sampler {
         self.slots.is_empty()
     }
 
-    /// Reads everything; the figures of the stretch since the last time, of which the first has none.
-    pub fn sample(&mut self, clock: &Clock) -> Option<Sample> {
+    /// Reads everything; the figures of the stretch since the last time, of which the first has none. The sample says
+    /// that it ends at `now`.
+    pub fn sample(&mut self, clock: &Clock, now: Nanos) -> Option<Sample> {
         let mut gone = Vec::new();
         for (index, source) in self.sources.iter_mut().enumerate() {
             if let Err(error) = source.read(clock) {
@@ -174,7 +176,6 @@ impl Sampler {
             }
         }
         self.slots.retain(|slot| slot.sources.iter().any(Option::is_some));
-        let now = self.sources.first().map_or_else(|| clock.now(), Source::read_at);
 
         let mut values: Vec<SampleValue> = Vec::new();
         for slot in &mut self.slots {

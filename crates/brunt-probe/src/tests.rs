@@ -25,20 +25,29 @@ fn golden(file: &str) -> &'static str {
         "{net}/netstat" => include_str!("../testdata/proc/net-netstat"),
         "{process}/stat" => include_str!("../testdata/proc/process-stat"),
         "{process}/task/*/status" => include_str!("../testdata/proc/process-status"),
+        "{process}/task/*/schedstat" => include_str!("../testdata/proc/process-schedstat"),
         other => panic!("{other} has no captured text in testdata/proc"),
     }
 }
 
 /// The figures between two sets of texts, two seconds apart.
 fn between(entry: &Entry, before: &[String], now: &[String]) -> (Vec<SampleValue>, u64) {
-    let (mut values, mut resets) = (Vec::new(), 0);
+    let (values, resets) = steps(entry, &[(before, 2_000_000), (now, 2_000_000)]);
+    (values.into_iter().next_back().unwrap(), resets)
+}
+
+/// The figures of each of several sets of texts, so many microseconds after the one before.
+fn steps(entry: &Entry, texts: &[(&[String], u64)]) -> (Vec<Vec<SampleValue>>, u64) {
+    let (mut told, mut resets) = (Vec::new(), 0);
     let mut probe = (entry.make)();
-    for texts in [before, now] {
+    for (texts, micros) in texts {
         let texts: Vec<_> = texts.iter().map(|text| Some(Cow::from(text.as_str()))).collect();
+        let mut values = Vec::new();
         let mut sink = Sink::new(entry.name, "".into(), &mut values, &mut resets);
-        probe.step(&Texts(&texts), Duration::from_secs(2), &mut sink).unwrap();
+        probe.step(&Texts(&texts), Duration::from_micros(*micros), &mut sink).unwrap();
+        told.push(values);
     }
-    (values, resets)
+    (told, resets)
 }
 
 fn texts(entry: &Entry) -> Vec<String> {
@@ -177,12 +186,77 @@ fn figures_by_hand() {
             "{process}/task/*/status",
             &[("Pid:\t4243", "Pid:\t4299"), ("switches:\t90", "switches:\t100")],
         ),
+        changed(
+            "{process}/task/*/schedstat",
+            &[("4243 9000000000", "4299 500000000"), ("4242 4000", "4242 6000")],
+        ),
     ];
     let (values, _) = between(process, &texts(process), &now);
+    // 2 s and 0.5 s in two seconds; ticks divide them 200 to 50.
+    check(&values, "", "total_cpus", 1.25);
     check(&values, "", "user_cpus", 1.0);
     check(&values, "", "system_cpus", 0.25);
     check(&values, "", "threads", 3.0);
     check(&values, "", "voluntary_switches_per_s", (10.0 + 7.0) / 2.0);
+}
+
+/// A tick that falls into a short stretch is not told as many processors: processor time is told once a stretch is long
+/// enough for it, and then of all of it. Everything else is told each time.
+#[test]
+fn ticks_need_their_time() {
+    let process = entry_of("process");
+    let tick = vec![
+        changed("{process}/stat", &[(" 1100 300 ", " 1100 301 ")]),
+        golden("{process}/task/*/status").into(),
+        changed("{process}/task/*/schedstat", &[("4242 4000000000", "4242 4010000000")]),
+    ];
+    let texts_of = texts(process);
+    let (told, _) =
+        steps(process, &[(&texts_of, 0), (&tick, 600), (&tick, 39_400), (&tick, 60_000), (&tick, 60_000)]);
+    for short in &told[..3] {
+        assert!(!short.iter().any(|value| value.metric.ends_with("_cpus")), "{short:?}");
+    }
+    assert!(find(&told[1], "", "threads").is_some());
+    check(&told[3], "", "total_cpus", 0.1);
+    check(&told[3], "", "system_cpus", 0.1);
+    check(&told[3], "", "user_cpus", 0.0);
+    check(&told[4], "", "total_cpus", 0.0);
+
+    let cpu = entry_of("cpu");
+    let line = "cpu0 514107 40259 151912 422681 49096 0 21902 883";
+    let [one, two] =
+        ["514108", "514110"].map(|user| changed("/proc/stat", &[(line, &line.replace("514107", user))]));
+    let [before, one, two] = [texts(cpu), vec![one], vec![two.replace("422681", "422683")]];
+    let (told, _) = steps(cpu, &[(&before, 0), (&one, 600), (&two, 50_000)]);
+    assert!(told[1].is_empty(), "{:?}", told[1]);
+    check(&told[2], "cpu0", "busy_share", 3.0 / 5.0);
+
+    // A kernel that counts ticks only.
+    let ticks =
+        |texts: &[String]| vec![Some(Cow::from(texts[0].clone())), Some(Cow::from(texts[1].clone())), None];
+    let (mut values, mut resets, mut probe) = (Vec::new(), 0, (process.make)());
+    for (texts, micros) in [(&texts_of, 0), (&tick, 100_000)] {
+        let mut sink = Sink::new(process.name, "".into(), &mut values, &mut resets);
+        probe.step(&Texts(&ticks(texts)), Duration::from_micros(micros), &mut sink).unwrap();
+    }
+    check(&values, "", "system_cpus", 0.1);
+}
+
+/// All subjects of a round are told with the same times, so that their figures stand in one place.
+#[test]
+fn rounds_have_one_time() {
+    let probes = Probes { interval: "10ms".parse().unwrap(), ..Probes::default() };
+    let watch = Watch::default();
+    let _other = watch.process(LOCAL, "other", std::process::id());
+    let mut prober = Prober::new(&probes, &watch);
+    let (told, samples) = std::sync::mpsc::channel();
+    prober.start(move |sample: &Sample| told.send(sample.clone()).unwrap()).unwrap();
+    let mut times: std::collections::BTreeMap<brunt_core::Nanos, usize> = Default::default();
+    while times.values().filter(|count| **count == 3).count() < 3 {
+        *times.entry(samples.recv().unwrap().end).or_default() += 1;
+    }
+    prober.stop();
+    assert!(times.len() <= 4, "{times:?}");
 }
 
 /// Counters that wrap at 32 bits go on, a reset costs its figure and is counted.
@@ -279,7 +353,7 @@ fn real_work_shows() {
     let mut own =
         Sampler::open(&Subject::Process { host: "here".into(), name: "test".into(), pid }, &all).unwrap();
     let clock = Clock::Monotonic;
-    assert!(here.sample(&clock).is_none() && own.sample(&clock).is_none());
+    assert!(here.sample(&clock, clock.now()).is_none() && own.sample(&clock, clock.now()).is_none());
 
     // 200 ms of this thread's processor time, 500 datagrams, 100 sleeps.
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -297,7 +371,7 @@ fn real_work_shows() {
         std::hint::black_box(payload.iter().map(|byte| u64::from(*byte)).sum::<u64>());
     }
 
-    let sample = here.sample(&clock).unwrap();
+    let sample = here.sample(&clock, clock.now()).unwrap();
     let seconds = sample.end.since(sample.start).as_secs_f64();
     let of = |sample: &Sample, instance: &str, metric: &str| {
         find(&sample.values, instance, metric).unwrap_or_else(|| panic!("no {instance} {metric}")).value
@@ -314,7 +388,7 @@ fn real_work_shows() {
     assert!(of(&sample, "", "context_switches_per_s") * seconds >= 98.0);
     assert!(of(&sample, "", "free_bytes") > 0.0);
 
-    let mine = own.sample(&clock).unwrap();
+    let mine = own.sample(&clock, clock.now()).unwrap();
     let seconds = mine.end.since(mine.start).as_secs_f64();
     assert!((of(&mine, "test", "user_cpus") + of(&mine, "test", "system_cpus")) * seconds >= 0.15);
     assert!(of(&mine, "test", "voluntary_switches_per_s") * seconds >= 98.0);
@@ -330,18 +404,18 @@ fn processes_end() {
     let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
     let subject = Subject::Process { host: "here".into(), name: "child".into(), pid: child.id() };
     let mut sampler = Sampler::open(&subject, &all).unwrap();
-    assert!(sampler.sample(&Clock::Monotonic).is_none());
-    let sample = sampler.sample(&Clock::Monotonic).unwrap();
+    assert!(sampler.sample(&Clock::Monotonic, Clock::Monotonic.now()).is_none());
+    let sample = sampler.sample(&Clock::Monotonic, Clock::Monotonic.now()).unwrap();
     assert!(sample.values.iter().all(|value| &*value.instance == "child"));
     assert_eq!(find(&sample.values, "child", "threads").unwrap().value, 1.0);
     assert!(find(&sample.values, "child", "voluntary_switches_per_s").is_some());
     child.kill().unwrap();
     child.wait().unwrap();
-    assert!(sampler.sample(&Clock::Monotonic).is_none() && sampler.is_empty());
+    assert!(sampler.sample(&Clock::Monotonic, Clock::Monotonic.now()).is_none() && sampler.is_empty());
     assert_eq!(sampler.take_notes().len(), 1);
     // The files of a process that is gone cannot be opened, and that is all.
     let mut nobody = Sampler::open(&subject, &all).unwrap();
-    assert!(nobody.is_empty() && nobody.sample(&Clock::Monotonic).is_none());
+    assert!(nobody.is_empty() && nobody.sample(&Clock::Monotonic, Clock::Monotonic.now()).is_none());
 }
 
 /// A prober tells every stretch once, without gaps, from its start to its stop, and the
@@ -423,8 +497,8 @@ fn another_network() {
                 continue;
             }
         };
-        sampler.sample(&Clock::Monotonic);
-        let sample = sampler.sample(&Clock::Monotonic).unwrap();
+        sampler.sample(&Clock::Monotonic, Clock::Monotonic.now());
+        let sample = sampler.sample(&Clock::Monotonic, Clock::Monotonic.now()).unwrap();
         let interfaces: std::collections::BTreeSet<_> =
             sample.values.iter().filter(|value| value.probe == "network").map(|v| &*v.instance).collect();
         assert_eq!(
@@ -474,7 +548,7 @@ fn rates_agree_with_sysfs() {
     }
     let read_all = || checks.iter().map(|(_, _, read)| read()).collect::<Vec<u64>>();
     let before_first = read_all();
-    samplers.iter_mut().for_each(|sampler| assert!(sampler.sample(&clock).is_none()));
+    samplers.iter_mut().for_each(|sampler| assert!(sampler.sample(&clock, clock.now()).is_none()));
     let after_first = read_all();
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.connect(socket.local_addr().unwrap()).unwrap();
@@ -483,7 +557,7 @@ fn rates_agree_with_sysfs() {
         socket.recv(&mut [0; 200]).unwrap();
     }
     let before_second = read_all();
-    let samples = samplers.each_mut().map(|sampler| sampler.sample(&clock));
+    let samples = samplers.each_mut().map(|sampler| sampler.sample(&clock, clock.now()));
     let after_second = read_all();
     for (place, (instance, metric, _)) in checks.iter().enumerate() {
         let of = |sample: &Sample| {

@@ -119,7 +119,7 @@ fn others_see_it_too() {
 fn memory_is_taken_elsewhere() {
     let folder = TempDir::new("memory-fault");
     let fault = "[[fault]]\nmemory = \"2MiB\"\nat = \"100ms\"\nfor = \"300ms\"\n";
-    let output = run_within(&mut experiment(&folder, fault, 10_000), 60);
+    let output = run_within(&mut experiment(&folder, fault, 3_000), 60);
     let said = String::from_utf8_lossy(&output.stderr);
     if said.contains("RLIMIT_MEMLOCK") {
         return;
@@ -130,7 +130,6 @@ fn memory_is_taken_elsewhere() {
     assert!(fault["shown_by"].as_str().is_some_and(|by| by.contains("2MiB more are locked")), "{fault}");
     assert!(fault["gone_by"].as_str().is_some_and(|by| by.contains("its process ended")), "{fault}");
     assert!(time(fault, "end_s") - time(fault, "shown_s") >= 0.3, "{fault}");
-    assert!(fault["cost"].is_object(), "{fault}");
 }
 
 /// An array behind a target loses a member by order and is whole again.

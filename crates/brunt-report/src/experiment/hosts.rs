@@ -21,7 +21,7 @@ struct Panel {
 const PANELS: &[Panel] = &[
     Panel { title: "Processors", unit: Unit::Share, label: "share of all processors' time", probe: "cpu", metrics: &[("user_share", "user"), ("system_share", "system"), ("interrupt_share", "interrupts"), ("iowait_share", "waiting for devices"), ("steal_share", "taken by the hypervisor")] },
     Panel { title: "Interrupts and context switches", unit: Unit::PerSecond, label: "a second", probe: "activity", metrics: &[("interrupts_per_s", "interrupts"), ("context_switches_per_s", "context switches")] },
-    Panel { title: "Our processes", unit: Unit::Count, label: "processors in use", probe: "process", metrics: &[("user_cpus", "user"), ("system_cpus", "system")] },
+    Panel { title: "Our processes", unit: Unit::Count, label: "processors in use", probe: "process", metrics: &[("total_cpus", "in all"), ("user_cpus", "user"), ("system_cpus", "system")] },
     Panel { title: "Network", unit: Unit::BytesPerSecond, label: "bytes a second", probe: "network", metrics: &[("received_bytes_per_s", "received"), ("sent_bytes_per_s", "sent")] },
     Panel { title: "Packets", unit: Unit::PerSecond, label: "packets a second", probe: "network", metrics: &[("received_packets_per_s", "received"), ("sent_packets_per_s", "sent"), ("receive_drops_per_s", "dropped coming in"), ("send_drops_per_s", "dropped going out")] },
     Panel { title: "TCP segments sent again", unit: Unit::PerSecond, label: "a second", probe: "tcp", metrics: &[("retransmitted_segments_per_s", "sent again"), ("timeouts_per_s", "time-outs")] },

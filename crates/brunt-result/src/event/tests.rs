@@ -285,7 +285,7 @@ impl Make {
                 targets: BTreeMap::from([(self.text(), target(self))]),
                 workloads: BTreeMap::from([(self.text(), workload(self))]),
                 congestion: self
-                    .maybe(|make| CongestionSummary { algorithm: make.text(), chosen: make.chance(0.5) }),
+                    .maybe(|make| CongestionSummary { algorithm: make.text(), chosen: make.0.chance(0.5) }),
                 toml: self.text(),
             },
             points: self.list(Make::point),

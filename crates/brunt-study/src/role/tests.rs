@@ -54,7 +54,7 @@ impl Launcher for Shell {
 #[test]
 fn a_role_of_a_new_kind() {
     let kind = serving(&Serve::One("test-only".into()));
-    let role = start("it", kind.as_ref(), Arc::new(Shell::default())).unwrap();
+    let role = start("it", kind.as_ref(), Vec::new(), Arc::new(Shell::default())).unwrap();
     assert_eq!((role.name(), role.host().as_str(), role.address().port()), ("it", "local", 9));
     role.check().unwrap();
     let freeze = &mut Arc::clone(&role).outage(Absence::Frozen);
@@ -69,6 +69,6 @@ fn a_role_of_a_new_kind() {
     assert_eq!(refused.kind(), io::ErrorKind::Unsupported);
     role.stop().unwrap();
     assert_eq!(role.log(), ["it begins"]);
-    let within = start("worker", &worker::WorkerRole, Arc::new(Shell::default()));
+    let within = start("worker", &worker::WorkerRole, Vec::new(), Arc::new(Shell::default()));
     assert!(matches!(within, Err(RoleError::Within { .. })));
 }
