@@ -68,6 +68,7 @@ fn experiments() {
         "repetitions_max",
         "time_max",
         "seed",
+        "congestion",
         "allow_overwrite",
         "targets",
         "workloads",
