@@ -18,7 +18,7 @@ pub trait Observer: Send {
     ///
     /// # Errors
     /// It cannot be kept; the text says where and why. The experiment ends, and this observer is
-    /// told nothing more but [`Event::Ends`].
+    /// told nothing more but the end of the run under way, which the summary has as well, and [`Event::Ends`].
     fn event(&mut self, event: &Event) -> io::Result<()>;
 }
 
@@ -55,7 +55,7 @@ impl Hub {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let Inner { observers, failure } = &mut *inner;
         for seat in observers {
-            if seat.failed && !matches!(event, Event::Ends(_)) {
+            if seat.failed && !matches!(event, Event::RunEnds(..) | Event::Ends(_)) {
                 continue;
             }
             if let Err(error) = seat.observer.event(event) {
@@ -98,7 +98,7 @@ mod tests {
         }
     }
 
-    /// Who failed hears nothing more but the end, the others everything, and the failure is
+    /// Who failed hears nothing more but the ends, the others everything, and the failure is
     /// known by its last word.
     #[test]
     fn a_failed_observer_is_left_alone() {

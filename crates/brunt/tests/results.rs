@@ -385,6 +385,10 @@ fn a_full_disk_keeps_what_was_measured() {
     assert!(summary["complete"] == false && trouble.contains("no room for"), "{trouble}");
     assert!(!trouble.contains("rows lost"), "the reserve was too small: {trouble}");
     readable(&kept);
+    // The run that the full disk cut short is in the summary and in the table.
+    let points = summary["points"].as_array().expect("points");
+    let summed: usize = points.iter().map(|point| point["runs"].as_array().expect("runs").len()).sum();
+    assert_eq!((summed, column(&kept, &runs::TABLE, "run").len()), (1, 1));
     let requests = column(&kept, &requests::TABLE, "sequence").len() as i64;
     let completed: i64 = column(&kept, &intervals::TABLE, "completed").iter().sum();
     let counted: i64 = column(&kept, &histograms::TABLE, "responses").iter().sum();
