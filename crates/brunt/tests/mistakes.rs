@@ -29,6 +29,9 @@ fn mistakes_have_their_exit_status() {
     check(&["io", "capacity", "iscsi://127.0.0.1:1/iqn.2026-11.io.brunt:t0/0?sessions=0"], 2, "sessions=0");
     // Port 1 is nobody's: the target does not answer, which is no mistake of the command line.
     check(&["io", "capacity", "iscsi://127.0.0.1:1/iqn.2026-11.io.brunt:t0/0?tries=1"], 1, "127.0.0.1:1");
+    check(&["capture"], 2, "--interface <INTERFACE>");
+    check(&["capture"], 2, "--read <FILE>");
+    check(&["compare", "/nonexistent", "/nonexistent"], 2, "help: ");
     // A target that takes no offence would serve for ever: the portal is an address that no host has.
     let target = |lun| ["target", "--portal", "192.0.2.1:1", "--lun", lun];
     check(&target("/nonexistent/disk"), 2, "/nonexistent/disk?size=1GiB&create=yes");
@@ -49,6 +52,34 @@ fn failures_are_objects_with_json() {
         let object: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
         assert!(object["error"].as_str().unwrap().contains(says), "{object}");
     }
+}
+
+/// A mistake in a fault is marked at its key, and said once.
+#[test]
+fn mistakes_in_faults_are_marked_at_their_keys() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("x.toml");
+    // `key` is on line 8, or its fault is of one line.
+    let check = |fault: &str, key: &str, says: &str| {
+        let head = "name = \"x\"\n[targets.disk]\nurl = \"memory:1MiB\"\n[workloads.load]\nstop = { time = \"1s\" }\n";
+        std::fs::write(&file, format!("{head}[[fault]]\n{fault}\n")).unwrap();
+        let output = brunt(&["run", file.to_str().unwrap(), "--check"]);
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{fault}: {text}");
+        let line = 7 + fault.lines().position(|line| line.starts_with(key)).unwrap();
+        assert!(text.contains(&format!("x.toml:{line}: ")), "{fault}: {text}");
+        assert_eq!(text.matches(says).count(), 1, "{fault}: {text}");
+    };
+    let disk = "target = \"disk\"\n";
+    check(&format!("{disk}storage = \"busyy\"\nat = \"1ms\""), "storage", "fault=busyy");
+    check(&format!("{disk}storage = \"busy\"\nat = \"5x\""), "at", "'5x'");
+    check(&format!("{disk}storage = \"busy\"\nat = \"5s\""), "at", "fault 1: ");
+    check(&format!("{disk}storage = \"busy\"\nfor = \"1ms\""), "for", "fault 1: ");
+    check("target = \"dusk\"\nstorage = \"busy\"", "target", "fault 1: ");
+    check("at = \"1ms\"\ncpu = 2.0", "cpu", "fault 1: ");
+    check(&format!("{disk}freeze = true\nat = \"1ms\""), "freeze", "fault 1: ");
+    check(&format!("{disk}member = 0\nat = \"1ms\""), "member", "fault 1: ");
+    check("at = \"1ms\"\nreset = \"x\"", "reset", "fault 1: ");
 }
 
 /// Input that does not fit is said to be cut, unless that was asked for.
