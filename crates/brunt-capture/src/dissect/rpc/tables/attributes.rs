@@ -66,9 +66,9 @@ impl Tabled for AttributesTable {
     const ORDER: Option<&'static str> = Some("fileid");
 }
 
-struct BeforeTable;
+struct PreOpAttributesTable;
 
-impl Tabled for BeforeTable {
+impl Tabled for PreOpAttributesTable {
     const TABLE: &'static Table = &PRE_OP_ATTRIBUTES;
     const BY: WrittenBy = WrittenBy::Bulk;
 }
@@ -85,13 +85,13 @@ pub enum AttributesOf {
 /// The attributes of a pipeline.
 pub struct Attributes {
     attributes: Handle<AttributesTable>,
-    before: Handle<BeforeTable>,
+    pre_op: Handle<PreOpAttributesTable>,
     told: LastTold<v3::Attributes>,
 }
 
 impl Attributes {
     pub fn register(registry: &mut Registry) -> Attributes {
-        Attributes { attributes: registry.add(), before: registry.add(), told: LastTold::new() }
+        Attributes { attributes: registry.add(), pre_op: registry.add(), told: LastTold::new() }
     }
 
     /// What was told may be gone: all is told again.
@@ -158,7 +158,7 @@ impl Attributes {
         {
             common
                 .rows
-                .line(self.before)
+                .line(self.pre_op)
                 .int(id)
                 .int_or_null(file)
                 .int(role as i64)
