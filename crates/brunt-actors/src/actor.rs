@@ -1,5 +1,5 @@
-//! An [`Actor`]: state that nobody else sees, and what it does with one message. Its
-//! [`Context`] is how it acts on the world: send, set a timer, start another, stop.
+//! An [`Actor`]: private state and a handler for one type of message. Through its [`Context`] it sends
+//! messages, sets timers, starts other actors and stops.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

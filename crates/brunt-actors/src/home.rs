@@ -92,7 +92,7 @@ struct Slot {
     handled: u64,
     rare: Option<Box<Rare>>,
     generation: u32,
-    /// Half the capacity: the gate closes here. A copy, because `shared` is a line of its own.
+    /// Half the capacity: the gate closes here. A copy, because `shared` is on another cache line.
     shut_at: u32,
     /// What this home last made of the gate.
     shut: bool,

@@ -1,6 +1,7 @@
-//! What all schedulers and addresses of a system share: the homes, who waits for whom, the clock, what failed.
+//! State shared by all schedulers and addresses of a system: the homes, which actor waits for which, the
+//! clock, and failures.
 //!
-//! Held by every address, so it lives as long as one of them. The rule: nothing in it changes for each message.
+//! Every address holds a reference to it. The rule: nothing in it changes per message.
 
 use std::any::TypeId;
 use std::collections::HashMap;

@@ -1,7 +1,8 @@
-//! An actor behind its type, as homes and schedulers see it: something to run for a while, and what came of it.
+//! An actor with its type erased, as homes and schedulers see it: they run it for a while and look at the
+//! result.
 //!
-//! Whoever holds the box has the actor, its inbox and its timers to itself. The rule: homes and schedulers pass the
-//! box on and never look inside without it.
+//! The holder of the box has exclusive access to the actor, its inbox and its timers. The rule: homes and
+//! schedulers pass the box on and only look inside while they hold it.
 
 use std::any::Any;
 use std::sync::Arc;

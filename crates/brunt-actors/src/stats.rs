@@ -89,7 +89,7 @@ pub struct SchedulerStats {
     pub steals: u64,
     /// Actors that others took from this home.
     pub stolen: u64,
-    /// Times this scheduler went to sleep for want of work.
+    /// Times this scheduler went to sleep for lack of work.
     pub sleeps: u64,
     /// Times this scheduler offered its core to other threads of the machine.
     pub yields: u64,

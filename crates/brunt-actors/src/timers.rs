@@ -1,7 +1,7 @@
 //! The timers of one actor.
 //!
-//! Set through its context, fired by its cell before messages. The rule: as many are pending as the inbox holds
-//! messages at the most; the context sees to that.
+//! Set through the actor's context, fired by its cell before messages. The rule: at most as many timers are
+//! pending as the inbox holds messages; the context enforces this.
 
 use std::collections::BTreeMap;
 

@@ -1,11 +1,11 @@
-//! Who waits for whose inbox, and what happens when they wait for each other.
+//! Tracks which actor waits for which inbox, and resolves cycles of waiting actors.
 //!
-//! An actor that waits for a full inbox handles no messages, so a circle of such actors
-//! would stand for ever. Each waits for exactly one other: following the arrows from an actor
-//! about to wait finds the circle at once. The send that would close it is let through above the
-//! capacity and counted; the actor runs, makes room, and the circle moves. A circle in which
-//! each message makes several has no answer in bounded memory: when an inbox stands at twice its
-//! capacity the sender is failed, with the circle in the report.
+//! An actor that waits for a full inbox handles no messages, so a cycle of waiting actors would never move.
+//! Each actor waits for exactly one other, so following the edges from an actor about to wait finds a cycle
+//! at once. The send that would close the cycle is allowed to exceed the capacity and is counted; the actor
+//! runs, frees space, and the cycle moves. A cycle in which each message creates several others cannot be
+//! resolved in bounded memory: when an inbox reaches twice its capacity, the sender fails, with the cycle in
+//! the report.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,9 +1,8 @@
-//! `brunt bench actors`: the message benchmarks of the Chronicle paper (section 7.1), ours beside
-//! the same in Go and Erlang, with and without a competing load.
+//! `brunt bench actors`: the message benchmarks of the Chronicle paper (section 7.1), compared with the same
+//! programs in Go and Erlang, with and without a competing load.
 //!
-//! The peers' programs are part of this one and are built into a scratch folder. The rule: all
-//! contestants of one line run one after the other, again and again, so that whatever else the
-//! machine does meets them all alike; a ratio is of medians.
+//! The peers' programs are embedded here and built in a scratch folder. The rule: all contestants take turns,
+//! round by round, so that other load on the machine affects all alike; ratios are of medians.
 
 use std::env;
 use std::fs;

@@ -1,7 +1,6 @@
-//! The bare request/response pair over TCP: what is left of a SAN when the protocol and the
-//! storage are taken away. Two threads on loopback exchange messages of iSCSI's sizes, 48 bytes
-//! of header and the payload, with plain blocking calls that take as much as there is. It is the yardstick of
-//! `brunt bench iscsi`, measured in the same run; nothing else uses it.
+//! A bare request/response pair over TCP: what remains of a SAN without protocol and storage. Two threads on
+//! loopback exchange messages of iSCSI's sizes (48 bytes of header and the payload) with plain blocking
+//! calls. It is the baseline of `brunt bench iscsi`, measured in the same run; nothing else uses it.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{TcpListener, TcpStream};

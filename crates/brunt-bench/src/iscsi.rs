@@ -1,7 +1,6 @@
-//! `brunt bench iscsi`: what does a request cost through our target and initiator, beside tgt,
-//! libiscsi's client, raw TCP and a bare request/response pair, measured in turn in the same run?
-//! Peers that are not installed are said to be missing; nothing here is compared with numbers
-//! from another day or machine.
+//! `brunt bench iscsi`: the cost of a request through Brunt's target and initiator, compared with tgt,
+//! libiscsi's client, raw TCP and a bare request/response pair, measured in turns in the same run. Peers that
+//! are not installed are listed as missing; nothing is compared with numbers from another day or machine.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
@@ -184,7 +183,7 @@ impl Contestant {
     }
 }
 
-/// What a target counted itself, in a run of its own: system calls for a command.
+/// What a target counted itself, in its own run: system calls for a command.
 fn target_calls(time: Duration) -> io::Result<f64> {
     let mut target = OwnTarget::start(true)?;
     let device = open(&format!("{}/0", target.url)).map_err(io::Error::other)?;
@@ -197,17 +196,17 @@ fn target_calls(time: Duration) -> io::Result<f64> {
     let stats: Value = serde_json::from_str(&said).map_err(io::Error::other)?;
     match (stats["system_calls"].as_f64(), stats["commands"].as_f64()) {
         (Some(calls), Some(commands)) if commands > 0.0 => Ok(calls / commands),
-        _ => Err(io::Error::other("our own target did not say what it did")),
+        _ => Err(io::Error::other("Brunt's target printed no counters")),
     }
 }
 
-/// `brunt target` as a process of its own, with a null and a memory LUN.
+/// `brunt target` as its own process, with a null and a memory LUN.
 struct OwnTarget {
     process: Child,
     url: String,
 }
 
-/// `brunt sink` as a process of its own.
+/// `brunt sink` as its own process.
 struct OwnSink {
     process: Child,
     url: String,
@@ -255,7 +254,7 @@ impl OwnTarget {
         let portal = portal.split_whitespace().last().unwrap_or_default();
         if portal.is_empty() {
             let _ = process.kill();
-            return Err(io::Error::other("our own target did not start; see what it said above"));
+            return Err(io::Error::other("Brunt's target did not start; see its output above"));
         }
         Ok(OwnTarget { url: format!("iscsi://{portal}/{NAME}"), process })
     }

@@ -1,7 +1,7 @@
-//! Measures Brunt itself against its peers, in one run: the subjects of `brunt bench`.
-//! The command line parses arguments into a subject's struct and calls `run`; answers go to its [`Console`].
-//! The one rule: contestants take turns, round by round, because a machine's speed drifts; a ratio is
-//! taken within a round or of medians, never against a figure from another day.
+//! Benchmarks Brunt against comparable tools in one run: the subjects of `brunt bench`. The command line
+//! parses arguments into a subject's struct and calls `run`; output goes to its [`Console`]. The one rule:
+//! contestants take turns, round by round, because a machine's speed drifts; ratios are taken within a round
+//! or of medians, never against a figure from another day.
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout)]
 

@@ -1,9 +1,8 @@
-//! `brunt bench link`: how exact a link of the lab is, and how fast, beside a bare veth pair, netem and a
-//! prototype of the plainest kind in the same run.
+//! `brunt bench link`: accuracy and speed of the lab's links, compared with a bare veth pair, netem and a
+//! minimal prototype in the same run.
 //!
-//! Packets are counted where they arrive, by sockets on the hosts, not by the link itself. The rule:
-//! carriers are measured in turns, again and again, so that whatever else the machine does meets them
-//! all alike; a ratio is of medians.
+//! Packets are counted on arrival, by sockets on the hosts, not by the link itself. The rule: carriers are
+//! measured in turns, so that other load on the machine affects all alike; ratios are of medians.
 
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind, Read, Write};
@@ -395,7 +394,7 @@ impl LinkBench {
         Ok(same)
     }
 
-    // Long because each row of its table is measured with settings and a verdict of its own.
+    // Long because each row of its table is measured with settings and its own verdict.
     fn speed(&self, output: &dyn Console, wrong: &mut Vec<String>) -> Result<Value, BenchError> {
         let time = Duration::from_secs(self.seconds);
         let clear = Settings::default();
@@ -561,7 +560,7 @@ const GOALS: &[Goal] = &[
         at_most: false,
     },
     Goal {
-        what: "untroubled, beside the prototype",
+        what: "unimpaired, against the prototype",
         subject: "brunt",
         beside: "prototype",
         seen: |this, prototype| this.gigabits / prototype.gigabits,
@@ -570,7 +569,7 @@ const GOALS: &[Goal] = &[
         at_most: false,
     },
     Goal {
-        what: "packets of wire size, TCP beside the prototype",
+        what: "wire-size packets, TCP, against the prototype",
         subject: "brunt_wire_size",
         beside: "prototype_wire_size",
         seen: |this, prototype| this.gigabits / prototype.gigabits,
@@ -579,7 +578,7 @@ const GOALS: &[Goal] = &[
         at_most: false,
     },
     Goal {
-        what: "packets of wire size, packets/s beside the prototype",
+        what: "wire-size packets, packets/s, against the prototype",
         subject: "brunt_wire_size",
         beside: "prototype_wire_size",
         seen: |this, prototype| this.packets / prototype.packets,

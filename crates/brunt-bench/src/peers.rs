@@ -110,7 +110,7 @@ impl Tgt {
         let begin = Instant::now();
         while admin("--op show --mode sys").is_err() {
             if begin.elapsed() > Duration::from_secs(5) {
-                return Err(io::Error::other("tgtd did not answer within 5 s (it has to be run by root)"));
+                return Err(io::Error::other("tgtd did not answer within 5 s (it must be run as root)"));
             }
             std::thread::sleep(Duration::from_millis(20));
         }

@@ -7,7 +7,7 @@
 //!
 //! Default folders: /dev/shm and the temporary folder. Every latency is recorded on both sides.
 //! fio runs at its best: registered file and buffers, batched submission and reaping. Its system
-//! calls are counted by `perf` in a run of their own, where there is one. CPU of kernel threads
+//! calls are counted by `perf` in their own run, where there is one. CPU of kernel threads
 //! (SQPOLL) is in neither column.
 
 use std::collections::VecDeque;

@@ -1,9 +1,9 @@
-//! What can be driven in a stack of layers while requests run: faults, retries, an array's members. The
-//! time line of an experiment and a target's control channel find the parts of a device by name, read their
-//! status and give them commands.
+//! Control of the parts of a device stack while requests run: faults, retries, members of arrays. An
+//! experiment's fault schedule and a target's control channel find the parts of a device by name, read their
+//! status and send them commands.
 //!
-//! A part that can be driven implements [`Controllable`] and adds itself in [`crate::Backend::handles`];
-//! nothing else has to know it. Code that knows the type behind a handle can have it (`downcast_ref`).
+//! A controllable part implements [`Controllable`] and adds itself in [`crate::Backend::handles`]; no other
+//! code lists it. Code that knows the concrete type behind a handle can downcast to it (`downcast_ref`).
 //!
 //! The rule: a command never waits for requests. Devices pick up what it changed with their next batch.
 
@@ -158,7 +158,7 @@ impl Arguments {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CommandError {
     /// The part has no such command.
-    #[error("a {kind} layer has no command '{command}'; there are {known}")]
+    #[error("a {kind} layer has no command '{command}'; its commands are {known}")]
     Unknown {
         /// What the part is.
         kind: &'static str,
@@ -219,7 +219,7 @@ mod tests {
         let refusal = |name: &str, given: &[(&str, Value)]| {
             retry.carry_out(name, &arguments(given)).unwrap_err().to_string()
         };
-        assert_eq!(refusal("fail", &[]), "a retry layer has no command 'fail'; there are retry");
+        assert_eq!(refusal("fail", &[]), "a retry layer has no command 'fail'; its commands are retry");
         assert_eq!(refusal("retry", &[]), "on: 'retry' takes on");
         let given = [("on", Value::Flag(true)), ("off", Value::Flag(true))];
         assert_eq!(refusal("retry", &given), "off: 'retry' takes on");

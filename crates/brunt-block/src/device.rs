@@ -1,4 +1,4 @@
-//! The one trait between whoever has requests and whatever serves them.
+//! The trait between code that issues requests and code that serves them.
 
 use std::sync::Arc;
 
@@ -174,7 +174,7 @@ pub struct Health {
     pub retries: u64,
     /// Requests that were given up because they took too long.
     pub timeouts: u64,
-    /// Sessions that were lost and made anew.
+    /// Sessions that were lost and made again.
     pub reconnects: u64,
     /// The last trouble, in words.
     pub trouble: Option<String>,

@@ -1,11 +1,10 @@
-//! Why a request failed, so that a caller knows what to do about it without knowing which protocol
-//! was spoken below.
+//! Why a request failed, in a form that tells the caller what to do without knowing the protocol below.
 //!
-//! Every device answers with a [`DeviceError`]; retry rules, figures and targets match on its kind. What
-//! a remote device said stays attached in its protocol's own words ([`Said::Words`]): this crate carries
-//! and prints them, and only the crate that speaks the protocol reads them.
+//! Every device reports a [`DeviceError`]; retry rules, figures and targets match on its kind. A remote
+//! device's original error stays attached in its protocol's form ([`Said::Words`]): this crate carries and
+//! prints it, and only the crate that implements the protocol interprets it.
 //!
-//! The rule: no decision is made from the words, only from the kind.
+//! The rule: decisions depend on the kind only.
 
 use std::fmt;
 
@@ -95,7 +94,7 @@ impl RefusalKind {
             RefusalKind::Attention => "unit attention",
             RefusalKind::MediumError => "medium error",
             RefusalKind::HardwareError => "hardware error",
-            RefusalKind::Unreachable => "what lies behind the device does not answer",
+            RefusalKind::Unreachable => "the storage behind the device does not answer",
             RefusalKind::Aborted => "aborted command",
             RefusalKind::Cancelled => "cancelled",
             RefusalKind::Busy => "busy",

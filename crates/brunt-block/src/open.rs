@@ -1,7 +1,7 @@
-//! How a device URL is opened, given what can be opened: the entries of tables, the options of a URL, and what
-//! is wrong with it. Backends and layers take their options from here; [`crate::table`] has the tables.
+//! Parses and opens device URLs, given the tables of what can be opened, and reports mistakes. Backends and
+//! layers take their options from here; [`crate::table`] has the tables.
 //!
-//! The rule: an option that nobody took is an error, so that a misspelt one is never passed over.
+//! The rule: an option that nothing consumes is an error, so that a misspelt one is never ignored.
 
 use std::error::Error;
 use std::io;
@@ -63,7 +63,7 @@ pub struct LayerEntry {
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// No such backend.
-    #[error("'{url}': there is no backend '{scheme}'; there are {known}, and plain paths")]
+    #[error("'{url}': unknown backend '{scheme}'; use {known}, or a plain path")]
     UnknownBackend {
         /// The whole text.
         url: String,
@@ -73,7 +73,7 @@ pub enum OpenError {
         known: String,
     },
     /// An option that neither the backend nor a layer knows.
-    #[error("{backend} has no option '{option}'; there are {known}")]
+    #[error("{backend} has no option '{option}'; its options are {known}")]
     UnknownOption {
         /// Whose.
         backend: String,
@@ -83,7 +83,7 @@ pub enum OpenError {
         known: String,
     },
     /// An option that is there twice.
-    #[error("option '{0}' is there twice")]
+    #[error("option '{0}' is given twice")]
     RepeatedOption(String),
     /// A value that is not what the option takes.
     #[error("{option}={value}: {wanted}")]
@@ -109,7 +109,7 @@ pub enum OpenError {
         source: io::Error,
     },
     /// A block device that somebody else uses.
-    #[error("{} is in use ({by}); read_only=yes reads it all the same, force=yes risks what is on it", path.display())]
+    #[error("{} is in use ({by}); read_only=yes allows reading, force=yes opens it anyway and risks its data", path.display())]
     InUse {
         /// Which.
         path: PathBuf,

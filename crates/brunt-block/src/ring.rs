@@ -174,7 +174,7 @@ const FILE_SLOTS: u32 = 64;
 const LINGER: Duration = Duration::from_micros(50);
 /// A wait without an end ends after this and begins again.
 const WAIT_NANOS_MAX: u64 = 3600 * 1_000_000_000;
-/// Timers of the kernel come this late at the most on an idle machine; closer deadlines are spun for.
+/// Timers of the kernel come this late at most on an idle machine; closer deadlines are spun for.
 const SPIN_NANOS: u64 = 60_000;
 
 impl Ring {
@@ -630,7 +630,7 @@ impl Port {
         self.ring.inner.ports.borrow()[self.index].in_flight
     }
 
-    /// Waits until the kernel has let go of everything of this port, a second at the most. Whether it
+    /// Waits until the kernel has let go of everything of this port, a second at most. Whether it
     /// has: if not, the caller has to leak what the requests point to. For clients that go away; a
     /// socket is shut down first, so that its requests end.
     pub(crate) fn wait_idle(&self) -> bool {

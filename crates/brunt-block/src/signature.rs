@@ -1,7 +1,7 @@
-//! Does a device hold something that somebody may want back? Whoever is about to write to a device
-//! looks here first and refuses without the user's word for that very device. It knows the
-//! partition tables, file systems and volume managers of Linux by their magic numbers (as
-//! `wipefs` does); nothing found is no promise that nothing is there.
+//! Checks whether a device holds data that someone may still need. Any code about to write to a device checks
+//! here first and refuses unless the user has named that very device. Detects the partition tables, file
+//! systems and volume managers of Linux by their magic numbers (as `wipefs` does); finding nothing is no
+//! guarantee.
 
 use std::collections::VecDeque;
 use std::io;

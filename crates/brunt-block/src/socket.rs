@@ -1,8 +1,8 @@
 //! What can be set on the socket of a device or a server: how much the kernel buffers each way, whether short
 //! messages wait for company, and TCP's congestion control. The iSCSI paper varies the first (Figures 4 and 5 against 6 and 7).
 //!
-//! The rule: what was asked for is what is measured, or it is said. A kernel that grants less than
-//! it was asked for is an entry among the notes beside the results.
+//! The rule: the requested settings are in effect, or the difference is reported: if the kernel grants less,
+//! a note is printed with the results.
 
 use std::io;
 use std::net::TcpStream;

@@ -1,8 +1,8 @@
-//! Zeros that take memory only where they were written: what a `memory` device keeps its blocks in, and what
-//! a target's sockets send from and receive into without a copy.
+//! Memory that reads as zeros and takes space only where it was written: the storage of a `memory` device,
+//! which a target's sockets send from and receive into without a copy.
 //!
-//! This file owns the unsafe mapping. The rule: no reference to the bytes is ever made; what is in them is
-//! shared by threads as a disk is.
+//! This file owns the unsafe mapping. The rule: no reference to the bytes is ever created, because threads
+//! share them as they share a disk.
 
 use std::io;
 use std::ptr::NonNull;

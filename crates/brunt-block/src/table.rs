@@ -1,5 +1,5 @@
-//! What can be opened by name: the table of backends and the table of layers, and the device URLs
-//! that people write. A new backend or layer is one file with its entry, and one line here.
+//! The tables of backends and layers, and the device URLs that users write. A new backend or layer is one
+//! file with its entry, and one line here.
 //!
 //! ```text
 //! null:1GiB                                 a backend and its argument
@@ -9,8 +9,8 @@
 //! array:raid1,[memory:1GiB?fault=off],[memory:1GiB]?retry=3      devices within, in brackets
 //! ```
 //!
-//! Options follow the last `?` as `key=value` joined by `&`. Options that name a layer stack it on
-//! the backend, the first nearest to it, and may be there several times. What is wrong is answered with what would be right.
+//! Options follow the last `?` as `key=value` joined by `&`. Options that name a layer stack it on the
+//! backend; the first is closest to it, and they can be repeated. Errors say what would be right.
 
 use std::sync::Arc;
 
@@ -140,14 +140,14 @@ mod tests {
             let error = open_url(url).err().unwrap_or_else(|| panic!("{url} opened")).to_string();
             assert!(error.contains(words), "{url}: '{error}' does not say '{words}'");
         };
-        check("nul:1GiB", "there are null, memory, file, tcp");
-        check("http://host/disk", "no backend 'http'");
+        check("nul:1GiB", "use null, memory, file, tcp");
+        check("http://host/disk", "unknown backend 'http'");
         check("null:", "names nothing");
         check("", "names nothing");
-        check("null:1Q", "known are");
+        check("null:1Q", "use ");
         check("null:100", "less than one block");
         check("null:1GiB?block=1000", "512 or 4096");
-        check("null:1GiB?direct=no", "null has no option 'direct'; there are block");
+        check("null:1GiB?direct=no", "null has no option 'direct'; its options are block");
         check("null:1GiB?block=512&block=4096", "twice");
         check("memory:1GiB?block=512&x", "key=value");
         check("/nowhere/at/all", "cannot open /nowhere/at/all");

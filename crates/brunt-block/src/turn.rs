@@ -1,11 +1,11 @@
-//! The loop that every owner of a device runs: submit what is due, enter the ring once, take what completed.
-//! For code that drives one device and has nothing else to do meanwhile. Three kinds of owners have a loop of their own: the
-//! load engine's worker, whose time and waiting are a trait that tests simulate, and which may be done after submitting;
-//! the rebuild of an array, which waits once for several devices on one ring; and a target's connection, which waits
-//! for its socket and its devices alike.
+//! The loop of a thread that owns a device: submit due requests, enter the ring once, collect completions.
+//! For code that drives one device and has nothing else to do. Three owners have their own loop: the load
+//! engine's worker, whose clock and waiting are a trait that tests simulate; the rebuild of an array, which
+//! waits once for several devices on one ring; and a target's connection, which waits for its socket and its
+//! devices together.
 //!
-//! The rule: a request that was taken comes back exactly once. Builds with assertions hold every device
-//! to that here.
+//! The rule: each submitted request completes exactly once. Builds with assertions check this for every
+//! device here.
 
 use std::collections::VecDeque;
 use std::io;

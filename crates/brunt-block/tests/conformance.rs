@@ -66,7 +66,7 @@ impl Bench {
     }
 }
 
-/// Says that a test was left out for want of something that no package brings.
+/// Says that a test was left out for lack of something that no package brings.
 fn skip(needs: &str) {
     println!("skipped: needs {needs}");
 }

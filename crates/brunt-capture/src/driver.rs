@@ -1,5 +1,5 @@
-//! The plainest driver: one thread reads a file and feeds one pipeline. The one rule: whatever
-//! ends it, what was seen until then is handed back.
+//! The simplest driver: one thread reads a file and feeds one pipeline. The one rule: whatever ends it, the
+//! results so far are returned.
 
 use std::path::Path;
 

@@ -1,6 +1,6 @@
-//! The table of connections. Called by the pipeline for each packet. The one rule: it has a
-//! capacity; a newcomer takes the place of an old connection that carried no data, or of the
-//! one that has been quiet the longest, among a few that are looked at.
+//! The table of connections. Called by the pipeline for each packet. The one rule: its capacity is fixed; a
+//! new connection replaces an old one that carried no data, or the one idle for the longest time, among a few
+//! candidates.
 
 use std::hash::{BuildHasher, Hash, Hasher};
 

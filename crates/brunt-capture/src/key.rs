@@ -1,5 +1,5 @@
-//! What everybody calls by the same name: endpoints and files, messages and packets as they went by. Used by
-//! all stages, analyses and the trace. The one rule: nothing here knows a protocol.
+//! Common identifiers: endpoints, files, messages and packets. Used by all stages, analyses and the trace.
+//! The one rule: nothing here depends on a protocol.
 
 use brunt_wire::net::{Endpoint, IpAddress, NextHeader};
 use brunt_wire::nfs::FileHandle;

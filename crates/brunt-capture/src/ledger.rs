@@ -1,6 +1,6 @@
-//! What was seen, what was lost and where. Every stage counts into it; reports print it. What only one protocol
-//! loses or does not understand, its dissector counts under names of its own (`dissect/counters.rs`). The one rule: the parts add up
-//! ([`Ledger::check`]).
+//! The loss ledger: what was seen, what was lost and where. Every stage counts into it; reports print it.
+//! Losses specific to a protocol are counted by its dissector under its own names (`dissect/counters.rs`).
+//! The one rule: the parts add up ([`Ledger::check`]).
 
 use brunt_lake::Column;
 use brunt_wire::net::Tunnel;
@@ -142,7 +142,7 @@ counters! {
     trace_rows_deleted,
     /// Their bytes on disk.
     trace_bytes_deleted,
-    /// Packets that are not in the packet file, for want of room on the disk or on the way to it.
+    /// Packets that are not in the packet file, for lack of room on the disk or on the way to it.
     pcap_packets_lost,
 }
 

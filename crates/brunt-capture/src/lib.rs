@@ -1,14 +1,14 @@
-//! From packets to storage operations, passively: what a tap or a capture file shows becomes
-//! operations (requests matched with their replies), checksums of the data, and analyses of both. Called by
-//! `brunt capture` and `brunt analyze`. The one rule: what was not seen is counted, never
-//! guessed; no operation is ever made up.
+//! Passive reconstruction of storage operations: turns packets from a tap or a capture file into operations
+//! (requests matched with their replies), checksums of the data, and analyses of both. Called by `brunt
+//! capture` and `brunt analyze`. The one rule: what was not seen is counted, never guessed; no operation is
+//! ever invented.
 //!
 //! ```text
 //!   source ──batches──► pipeline: frames → connections → reassembly → dissectors ──► sinks
 //! ```
 //!
-//! Each stage is a plain state machine that is fed; whoever drives it (one thread, an actor)
-//! brings the batches. A connection belongs to one pipeline, so pipelines share nothing.
+//! Each stage is a plain state machine; its driver (a thread or an actor) feeds it batches. A connection
+//! belongs to one pipeline, so pipelines share nothing.
 #![deny(unsafe_code)] // but for `live::sys` and `live::xsk`, which own the kernel's rings
 
 pub mod analysis;

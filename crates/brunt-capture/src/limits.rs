@@ -1,5 +1,5 @@
-//! What a pipeline may use, of memory and of time. Read by its stages when they are made. The one rule: what
-//! a peer can make large has a limit here.
+//! Limits of a pipeline's memory and time. Read by its stages when they are created. The one rule: everything
+//! that a peer can make large has a limit here.
 
 /// What a pipeline may use. The defaults stay below 200 MB under any traffic.
 #[derive(Clone, Copy, Debug)]

@@ -1,6 +1,6 @@
-//! One budget for everything that has to be kept until more packets come: segments out of
-//! order, heads of messages, fragments. Each pipeline has one. The one rule: who cannot have
-//! the bytes gives up what it was waiting for, and the ledger says so.
+//! A memory budget for everything that has to wait for more packets: out-of-order segments, partial messages,
+//! fragments. Each pipeline has one. The one rule: if the budget is exhausted, the requester gives up what it
+//! was waiting for, and the ledger counts it.
 
 /// Buffers kept for reuse, so that a busy capture does not go to the allocator for each.
 const SPARES_MAX: usize = 256;

@@ -1,5 +1,5 @@
-//! What the pipeline hands on: operations and the sums of their data. Sinks (analyses, the
-//! trace) take them. The one rule: everything borrows; a sink copies what it keeps.
+//! The output of the pipeline: operations and the checksums of their data. Consumed by sinks (analyses, the
+//! trace). The one rule: everything borrows; a sink copies what it keeps.
 
 use brunt_result::OpKind;
 use brunt_wire::net::NextHeader;

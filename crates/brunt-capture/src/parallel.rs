@@ -1,4 +1,4 @@
-//! Several parsers at once, each an actor of `brunt-actors` with a pipeline of its own. A reader
+//! Several parsers at once, each an actor of `brunt-actors` with its own pipeline. A reader
 //! (a thread) fills parcels and hands them to the parsers whose connections are in them. The one
 //! rule: parsers share nothing; what they found is merged when they are done.
 //!

@@ -62,7 +62,7 @@ pub enum Damage {
     #[error(transparent)]
     Malformed(Malformed),
     /// It cannot be unpacked to its end: it was cut, or other bytes are in it than were written.
-    #[error("what it is packed in is cut or damaged ({0})")]
+    #[error("its compressed data is truncated or damaged ({0})")]
     Packed(io::Error),
 }
 

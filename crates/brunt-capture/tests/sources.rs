@@ -51,7 +51,7 @@ fn cut_while_packed() {
     );
     let text = error.to_string();
     assert!(
-        text.contains(&format!("beyond its packet {packets}")) && text.contains("cut or damaged"),
+        text.contains(&format!("beyond its packet {packets}")) && text.contains("truncated or damaged"),
         "{text}"
     );
     std::fs::write(&path, &packed[..20]).unwrap();

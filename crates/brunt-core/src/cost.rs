@@ -1,5 +1,5 @@
-//! What a stretch of work cost this process or thread: printed beside every result, so that the claim
-//! "below every cache, few system calls" can be checked on every run.
+//! The cost of a piece of work to this process or thread: printed with every result, so that the claim "below
+//! every cache, few system calls" can be checked on every run.
 
 use std::io;
 use std::os::unix::process::ExitStatusExt;

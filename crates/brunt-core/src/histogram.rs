@@ -80,12 +80,12 @@ impl Histogram {
         self.sum
     }
 
-    /// The shortest, exact.
+    /// Minimum, exact.
     pub fn min(&self) -> Option<Nanos> {
         (!self.is_empty()).then_some(Nanos(self.min))
     }
 
-    /// The longest, exact.
+    /// Maximum, exact.
     pub fn max(&self) -> Option<Nanos> {
         (!self.is_empty()).then_some(Nanos(self.max))
     }
@@ -117,7 +117,7 @@ impl Histogram {
     }
 
     /// Counts a bucket read from a file. The sum, minimum and maximum are then those of the
-    /// bucket's edge, 0.1 % off at the most.
+    /// bucket's edge, 0.1 % off at most.
     pub fn record_bucket(&mut self, latency: Nanos, count: u64) {
         if count > 0 {
             self.counts.saturating_record_n(latency.0, count);

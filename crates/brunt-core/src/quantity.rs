@@ -119,7 +119,7 @@ impl JsonSchema for Span {
     }
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
-            "description": "A number with its unit: ns, us, ms, s, min (m), h, d",
+            "description": "A number with a unit: ns, us, ms, s, min (m), h, d",
             "type": "string",
             "pattern": "^ *(0|[0-9_]*\\.?[0-9_]* *(ns|us|µs|ms|s|m|min|h|d)) *$"
         })

@@ -10,10 +10,10 @@ pub enum UnitError {
     #[error("'{0}' does not start with a number; write for example {1}")]
     NoNumber(String, &'static str),
     /// A unit that this quantity does not have.
-    #[error("'{0}' ends in a unit that is not known; known are {1}")]
+    #[error("'{0}' has an unknown unit; use {1}")]
     UnknownUnit(String, &'static str),
     /// Larger than 64 bits hold, or a fraction of a byte or nanosecond.
-    #[error("'{0}' is out of range: it has to be a whole number of {1} below 2^64")]
+    #[error("'{0}' is out of range: it must be a whole number of {1} below 2^64")]
     OutOfRange(String, &'static str),
 }
 

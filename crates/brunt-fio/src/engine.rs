@@ -1,7 +1,7 @@
-//! The table of fio's engines: which of them an experiment can be, by what they do. Asked before anything else of a
-//! job is read, because an option means what its engine makes of it.
+//! The table of fio's engines, and which of them an experiment can reproduce. Checked before anything else of
+//! a job, because the meaning of an option depends on its engine.
 //!
-//! The rule: an engine becomes a load only when its requests go to the same place in the same way.
+//! The rule: an engine is imported only if its requests go to the same place in the same way.
 
 /// What becomes of an engine's jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +57,6 @@ pub fn engine(name: &str) -> Engine {
         "filecreate" | "filestat" | "filedelete" | "dircreate" | "dirstat" | "dirdelete" => {
             Elsewhere("works on names; compare [filesystems.x] and its phases")
         }
-        _ => Elsewhere("is not known here"),
+        _ => Elsewhere("is not supported"),
     }
 }

@@ -53,7 +53,7 @@ pub enum Cause {
     #[error("it is not a text file")]
     NotText,
     /// It is larger than any job file.
-    #[error("its {bytes} bytes are more than a job file may have ({limit})")]
+    #[error("{bytes} bytes exceed the maximum size of a job file ({limit})")]
     TooLarge {
         /// Its length.
         bytes: u64,
@@ -70,16 +70,16 @@ pub enum Cause {
     #[error("include: {0}")]
     Include(#[source] Box<FioError>),
     /// There are global options at most.
-    #[error("there is no job in it: a section such as [job]")]
+    #[error("it contains no job, that is, no section such as [job]")]
     NoJob,
     /// A line starts with `[` and is not the name of a section.
     #[error("a section is written [name]")]
     SectionName,
     /// `${` without `}`.
-    #[error("'${{' without '}}'")]
+    #[error("'${{' without a matching '}}'")]
     UnclosedVariable,
     /// `${NAME}` is not set.
-    #[error("the environment has no {0}")]
+    #[error("environment variable {0} is not set")]
     UnknownVariable(String),
     /// What is to be computed is no expression of whole numbers.
     #[error("{0}: it cannot be computed; write numbers with + - * / and parentheses")]
@@ -95,7 +95,7 @@ pub enum Cause {
         more: usize,
     },
     /// All jobs are for engines that are not here.
-    #[error("nothing is left of it: none of its jobs is a block load")]
+    #[error("nothing is left to import: none of its jobs is a block workload")]
     NothingLeft,
     /// An option has a value that cannot be translated.
     #[error("{option}={value}: write {expected}")]
@@ -107,8 +107,8 @@ pub enum Cause {
         /// What may stand there.
         expected: &'static str,
     },
-    /// A job makes a file of its own and does not say how large.
-    #[error("[{job}]: it says neither a size nor the file or device that has one")]
+    /// A job makes its own file and does not say how large.
+    #[error("[{job}]: it sets neither a size nor a file or device that has one")]
     NoSize {
         /// The job.
         job: String,
@@ -122,7 +122,7 @@ pub enum Cause {
         bytes: u64,
     },
     /// Every option was understood, but what they come to is refused.
-    #[error("the experiment that it describes is refused: {}", .0.one_line())]
+    #[error("the resulting experiment is invalid: {}", .0.one_line())]
     Experiment(#[source] Box<FileError>),
     /// A value that TOML cannot hold.
     #[error("the experiment cannot be written: {0}")]
@@ -142,7 +142,7 @@ impl FioError {
         match &self.cause {
             Cause::Include(inner) => inner.advice(),
             Cause::NotText => Some("name a job file of fio"),
-            Cause::TooManyIncludes { .. } => Some("remove the 'include' that leads back to its own file"),
+            Cause::TooManyIncludes { .. } => Some("remove the 'include' that includes its own file"),
             Cause::UnknownVariable(_) => Some("set it before brunt is started, or write the value"),
             Cause::NoSize { .. } => Some("add size=1g, or a filename"),
             Cause::Loss { .. } => {

@@ -1,5 +1,5 @@
-//! A job file becomes an experiment: each job a workload, each file or device a target.
-//! Called by `brunt import-fio`. The rule: what is returned has been parsed as an experiment.
+//! Converts a job file to an experiment: each job becomes a workload, each file or device a target. Called by
+//! `brunt import-fio`. The rule: the returned text has been parsed as an experiment.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -88,7 +88,7 @@ pub fn import(path: &Path, lossy: bool) -> Result<Import, FioError> {
         remarks.push(of_job(jobs[index], true, why));
     } else if let Some(job) = jobs.get(1) {
         let why =
-            "jobs are points, repeated and interleaved in an order of their own; fio runs them in the file's";
+            "jobs become points, repeated and interleaved in random order; fio runs them in the file's order";
         remarks.push(of_job(job, false, why.to_string()));
     }
     refuse_losses(&remarks, lossy)?;

@@ -1,4 +1,4 @@
-//! fio's job file as it stands: sections, their keys with lines, `[global]` applied, `include` read.
+//! Parses fio's job files: sections, their keys with line numbers, `[global]` applied, `include` read.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -155,9 +155,11 @@ mod tests {
             let error = read(&path).unwrap_err();
             assert!(kind(&error.cause) && error.to_string().contains(words), "{text}: {error}");
         };
-        check("[global]\nbs=4k\n", "bad.fio: there is no job", |cause| matches!(cause, Cause::NoJob));
+        check("[global]\nbs=4k\n", "bad.fio: it contains no job", |cause| matches!(cause, Cause::NoJob));
         check("[a\n", "bad.fio:1: a section", |cause| matches!(cause, Cause::SectionName));
-        check("[a]\nbs=${X\n", "'${' without '}'", |cause| matches!(cause, Cause::UnclosedVariable));
+        check("[a]\nbs=${X\n", "'${' without a matching '}'", |cause| {
+            matches!(cause, Cause::UnclosedVariable)
+        });
         let expression = "[a]\nnumjobs=2*$ncpus*\n";
         check(expression, "bad.fio:2: 2*$ncpus*: ", |cause| matches!(cause, Cause::Expression(_)));
         let circle = "[a]\ninclude bad.fio\n";

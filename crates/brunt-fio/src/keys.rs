@@ -84,7 +84,7 @@ pub fn fate(key: &str) -> Fate {
     match key {
         _ if READ.contains(&key) => Fate::Read,
         _ if MOOT.contains(&key) => Fate::Moot,
-        "random_generator" => Differs("there is one generator, seeded by seed"),
+        "random_generator" => Differs("there is only one random generator, seeded by seed"),
         "filename_format" => Differs("a job without filename has the file JOB.0.0"),
         "write_iolog" => Differs("write record_requests = true"),
         "exit_what" => Differs("jobs are points, none of which ends another"),
@@ -100,7 +100,7 @@ pub fn fate(key: &str) -> Fate {
             Cannot("write flush_every = 100 or force_unit_access = true, or [filesystems.x] with fsync")
         }
         "zonemode" | "zonesize" | "zonerange" | "zoneskip" | "zonecapacity" => Cannot(
-            "zoned devices are not known; parts of a device are distribution = { kind = \"hot-zones\", … }",
+            "zoned devices are not supported; for zones of a device use distribution = { kind = \"hot-zones\", … }",
         ),
         "read_iolog" | "replay_time_scale" | "replay_redirect" | "replay_no_stall" => {
             Cannot("a workload is described, not replayed from a log")
@@ -120,9 +120,9 @@ pub fn fate(key: &str) -> Fate {
             CannotWrite("write data = { dedupable = 0.5 }: any earlier chunk may be copied")
         }
         "verify_pattern" | "verify_interval" | "verify_offset" | "verify_pattern_interval" => {
-            Cannot("verified blocks carry address, generation and checksum of their own")
+            Cannot("verified blocks carry their own address, generation and checksum")
         }
-        "verify_backlog" => Cannot("reads of the same run check what it wrote: write a read above 0"),
+        "verify_backlog" => Cannot("only reads of the same run check its writes: set read above 0"),
         "verify_only" | "verify_state_load" | "experimental_verify" => {
             Cannot("brunt verify holds a device against the journals of a run")
         }
@@ -138,7 +138,7 @@ pub fn fate(key: &str) -> Fate {
         }
         "atomic" => Cannot("writes are not asked to be atomic"),
         "flow" | "flow_id" | "flow_sleep" => Cannot("the share of one load in another is not controlled"),
-        _ => Cannot("there is nothing like it here"),
+        _ => Cannot("it has no equivalent"),
     }
 }
 
@@ -153,6 +153,6 @@ mod tests {
             assert!(!all[index + 1..].contains(key), "{key} twice");
         }
         assert_eq!(fate(canonical("ss_dur")), fate("steadystate"));
-        assert_eq!(fate("no_such_key"), Fate::Cannot("there is nothing like it here"));
+        assert_eq!(fate("no_such_key"), Fate::Cannot("it has no equivalent"));
     }
 }

@@ -1,7 +1,7 @@
-//! What stands for something else in a value: `${NAME}` of the environment, and fio's `$pagesize`, `$mb_memory` and
-//! `$ncpus`, with which a value may be computed (fio(1), "Job file format").
+//! Substitutions in values: `${NAME}` from the environment, and fio's `$pagesize`, `$mb_memory` and `$ncpus`,
+//! which allow arithmetic (fio(1), "Job file format").
 //!
-//! The rule: as with fio, a value is computed only if one of the three stands in it.
+//! The rule: as in fio, a value is computed only if it contains one of these three.
 
 use std::path::Path;
 

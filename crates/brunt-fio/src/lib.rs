@@ -1,8 +1,8 @@
-//! fio's language: job files become experiments ([`import()`]), and figures become the JSON that existing
-//! dashboards read ([`FioJson`]). Called by the command line only; `brunt-study` does not know it.
+//! fio compatibility: converts job files to experiments ([`import()`]), and exports results as the JSON that
+//! existing dashboards read ([`FioJson`]). Called by the command line only; `brunt-study` does not know it.
 //!
-//! The rule: what a job file says and an experiment cannot do is named, with its line and the reason. It refuses the
-//! whole file unless the caller said that it may be lost; nothing is dropped in silence.
+//! The rule: everything in a job file without an equivalent is reported with its line and the reason. It
+//! makes the import fail unless the caller accepts losses; nothing is dropped silently.
 #![forbid(unsafe_code)]
 
 mod engine;

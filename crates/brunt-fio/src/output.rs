@@ -4,9 +4,8 @@
 //!
 //! Unmaps are fio's `trim` section, flushes its `sync`.
 //!
-//! Where fio has a figure and we do not, the field is there and counts nothing (`slat_ns` with `N: 0`,
-//! `iodepth_submit`); nothing is invented. `clat_ns` is the service time, `lat_ns` begins when a request
-//! was due.
+//! Figures of fio that Brunt does not have are present but empty (`slat_ns` with `N: 0`, `iodepth_submit`);
+//! nothing is invented. `clat_ns` is the service time; `lat_ns` counts from when a request was due.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,5 +1,5 @@
 //! How many instructions does one request cost the initiator? Run it under a tool that counts them, with two numbers of
-//! requests: the slope is a request's cost, without login and logout. The target is a process of its own.
+//! requests: the slope is a request's cost, without login and logout. The target is its own process.
 //!
 //!     valgrind --tool=callgrind target/release/examples/count_iscsi URL read|write REQUESTS
 //!

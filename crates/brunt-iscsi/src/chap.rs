@@ -137,7 +137,7 @@ pub enum ChapError {
     #[error("CHAP: the peer reflected our challenge")]
     Reflected,
     /// The secrets of both directions are the same, which would let a peer without it log in.
-    #[error("CHAP: the secrets of the two directions have to differ")]
+    #[error("CHAP: the secrets of the two directions must differ")]
     SameSecret,
     /// The initiator wants the target to prove itself, and no secret for that is configured.
     #[error("CHAP: the peer asks for mutual authentication, for which no secret is configured")]

@@ -250,7 +250,7 @@ pub enum NegotiationError {
     #[error("the peer sent {0} twice in one login")]
     Twice(&'static str),
     /// A value that the key cannot have.
-    #[error("the peer declared {0}={1}, which the key cannot be")]
+    #[error("the peer declared {0}={1}, which is not a valid value")]
     Illegal(&'static str, String),
     /// An answer that the offer did not allow.
     #[error("the peer answered {0}={1} to an offer of {2}")]

@@ -1,7 +1,7 @@
-//! SCSI's words in a device's error, both ways: what a remote LUN said as a [`DeviceError`] that carries
-//! it, and a device's error as the status and sense that a target answers with.
+//! SCSI errors in a [`DeviceError`], both ways: a remote LUN's error as a device error that carries it, and a
+//! device error as the status and sense that a target answers with.
 //!
-//! The initiator and the target call it. The rule: what came from a LUN goes on as it came, also through
+//! Used by the initiator and the target. The rule: an error from a LUN is passed on unchanged, also through
 //! layers and a second target.
 
 use std::fmt;

@@ -1,6 +1,6 @@
-//! Why a lab, or a link of it, cannot be as described.
+//! Why a lab or one of its links cannot be built as described.
 //!
-//! The rule: each kind of mistake is a variant, with what it is about; texts are for people.
+//! The rule: each kind of mistake is a variant with its context; texts are for people only.
 
 use std::io;
 
@@ -21,7 +21,7 @@ pub enum LabError {
     #[error(transparent)]
     Link(#[from] LinkError),
     /// There is no host of this name.
-    #[error("there is no host {name}; there are {}", .known.join(", "))]
+    #[error("unknown host {name}; the hosts are {}", .known.join(", "))]
     UnknownHost {
         /// What was asked for.
         name: String,
@@ -29,7 +29,7 @@ pub enum LabError {
         known: Vec<String>,
     },
     /// There is no link of this name.
-    #[error("there is no link {name}; there are {}", .known.join(", "))]
+    #[error("unknown link {name}; the links are {}", .known.join(", "))]
     UnknownLink {
         /// What was asked for.
         name: String,
@@ -45,13 +45,13 @@ pub enum LabError {
         max: usize,
     },
     /// Two hosts of the same name.
-    #[error("host {name} is there twice; give each a name of its own")]
+    #[error("host {name} is defined twice; use different names")]
     HostTwice {
         /// The name.
         name: String,
     },
     /// A link from a host to itself.
-    #[error("link {link} joins {host} to itself")]
+    #[error("link {link} connects {host} to itself")]
     ToItself {
         /// The link.
         link: String,
@@ -60,7 +60,7 @@ pub enum LabError {
     },
     /// A second link between the same hosts.
     #[error(
-        "link {link} joins {} and {}, as {other} does already; a link carries both ways, leave one out",
+        "link {link} connects {} and {}, as {other} already does; a link carries both directions, so remove one",
         .between[0],
         .between[1]
     )]
@@ -73,17 +73,17 @@ pub enum LabError {
         other: String,
     },
     /// A host that is not at an end of the link.
-    #[error("link {link} joins {} and {}, not {host}", .between[0], .between[1])]
+    #[error("link {link} connects {} and {}, not {host}", .between[0], .between[1])]
     NotAnEnd {
         /// The link.
         link: String,
-        /// The hosts at its ends.
+        /// The two hosts that it connects.
         between: Box<[String; 2]>,
         /// Who was meant to be at one.
         host: String,
     },
     /// No way over links between two hosts.
-    #[error("no links lead from {from} to {to}; add one between two hosts that lead there")]
+    #[error("there is no route from {from} to {to}; add a link that connects them")]
     NoPath {
         /// The one.
         from: String,
@@ -91,7 +91,7 @@ pub enum LabError {
         to: String,
     },
     /// A link of the kernel's is to do what only Brunt's own can.
-    #[error("link {link} is the kernel's, which looks at no addresses; leave carrier out")]
+    #[error("link {link} is carried by the kernel, which cannot separate hosts by address; omit carrier")]
     NotOurs {
         /// The link.
         link: String,
@@ -108,9 +108,9 @@ impl LabError {
 fn advice(error: &io::Error) -> &'static str {
     match error.raw_os_error() {
         Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => {
-            "; is there a /dev/net/tun? modprobe tun makes it, a container needs --device /dev/net/tun"
+            "; check that /dev/net/tun exists: 'modprobe tun' creates it, and a container needs --device /dev/net/tun"
         }
-        Some(libc::EPERM | libc::EACCES) => "; /dev/net/tun has to be readable and writable for you",
+        Some(libc::EPERM | libc::EACCES) => "; you need read and write permission on /dev/net/tun",
         _ => "",
     }
 }

@@ -1,7 +1,7 @@
 //! Hosts: network namespaces held by a descriptor. Threads enter one, processes start in one.
 //!
-//! The rule: the namespace goes when nobody holds it and nothing runs in it; it has no name in the
-//! file system that could be left behind.
+//! The rule: the namespace disappears when no descriptor refers to it and no process runs in it; it has no
+//! name in the file system that could be left behind.
 
 use std::fs::File;
 use std::io;
@@ -112,14 +112,14 @@ impl Host {
                     .map(|core| core.to_string())
                     .collect();
                 return Err(io::Error::other(format!(
-                    "there is no core {core}; there are {}",
+                    "unknown core {core}; the cores are {}",
                     known.join(", ")
                 )));
             }
             set.set(*core);
         }
         if cores.is_empty() {
-            return Err(io::Error::other("no core at all"));
+            return Err(io::Error::other("the list of cores is empty"));
         }
         *self.inner.cores.lock().unwrap_or_else(PoisonError::into_inner) = set;
         Ok(())
@@ -147,7 +147,7 @@ impl Host {
         Ok(())
     }
 
-    /// Does something on this host, on a thread of its own that then ends.
+    /// Does something on this host, on its own thread that then ends.
     ///
     /// # Errors
     /// What `work` answers, or that the host cannot be entered.

@@ -1,7 +1,7 @@
-//! A lab put together: hosts by name, links between them.
+//! A complete lab: hosts by name and the links between them.
 //!
-//! Built inside a [`crate::stage`]. The rule: dropping a [`Lab`] takes its links away; its hosts go
-//! with the last who uses them.
+//! Built inside a [`crate::stage`]. The rule: dropping a [`Lab`] removes its links; its hosts disappear with
+//! their last user.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -36,7 +36,7 @@ pub struct Lab {
 #[derive(Debug)]
 struct BuiltLink {
     link: Link,
-    /// The hosts at its ends.
+    /// The two hosts that it connects.
     between: [String; 2],
     /// The link's own devices, and those of the veth pair beside it.
     pairs: Vec<Ends>,

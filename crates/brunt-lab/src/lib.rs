@@ -16,7 +16,7 @@ pub mod link;
 mod netlink;
 mod routes;
 pub mod stage;
-#[allow(unsafe_code, reason = "system calls that std and rustix have no words for")]
+#[allow(unsafe_code, reason = "system calls that std and rustix do not provide")]
 mod sys;
 mod wiring;
 

@@ -1,8 +1,8 @@
 //! The few requests to rtnetlink (rtnetlink(7)) that a lab needs: a link up with its address, MTU and
 //! queue, a neighbour, a route, a veth pair, netem, and what a link dropped.
 //!
-//! The rule: a [`Netlink`] speaks to the namespace in which its thread was when it was opened, for
-//! ever after. Every request waits for the kernel's answer.
+//! The rule: a [`Netlink`] always refers to the namespace its thread was in when it was opened. Every request
+//! waits for the kernel's answer.
 
 use std::io;
 use std::net::Ipv4Addr;

@@ -1,8 +1,8 @@
-//! Which way packets go in a lab whose links form a graph: over the fewest links, and of several such ways
-//! over the one that takes the least time.
+//! Routing in a lab whose links form a graph: over the fewest links, and among equal routes over the one with
+//! the lowest delay.
 //!
-//! Called when a lab stands, with links as they are at the beginning: a link that is slowed down later keeps
-//! its traffic, as one in a network without a routing protocol does.
+//! Called once when a lab is built, with the links' initial settings: a link that is slowed down later keeps
+//! its traffic, as in a network without a routing protocol.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,10 +1,10 @@
-//! Where a lab stands: the program itself, started again as the first process of new user, process,
-//! network and mount namespaces. No root is needed for it; root works too.
+//! The environment of a lab: the program starts itself again as the first process of new user, process,
+//! network and mount namespaces. This needs no root; root works too.
 //!
-//! Called by commands that need a lab, before they start any thread: a program with threads cannot
-//! enter a user namespace. The rule: whatever ends either process ends everything. When the inner
-//! one dies, the kernel kills what else runs in its process namespace, and the network namespaces
-//! go with the last process in them; when the outer one dies, the inner one is killed.
+//! Called by commands that need a lab before they start any thread, because a multi-threaded program cannot
+//! enter a user namespace. The rule: whatever ends either process ends everything. When the inner one dies,
+//! the kernel kills everything else in its process namespace, and the network namespaces disappear with their
+//! last process; when the outer one dies, the inner one is killed.
 
 use std::env;
 use std::fs;
@@ -33,7 +33,7 @@ pub enum Entered {
 
 /// Why there is no stage.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot make the namespaces of a lab: {what} ({source})")]
+#[error("cannot create the namespaces of a lab: {what} ({source})")]
 pub struct StageError {
     what: &'static str,
     source: io::Error,

@@ -1,7 +1,7 @@
-//! The devices of a link: what is made on its hosts before its thread starts, and the routes that lead there.
+//! The devices of a link, created on its hosts before its thread starts, and the routes that lead to them.
 //!
-//! Called by [`crate::Lab::add_link`]. The rule: a device that was made is held by somebody who takes it away, or goes
-//! with its host.
+//! Called by [`crate::Lab::add_link`]. The rule: every device is removed by its owner or disappears with its
+//! host.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -29,7 +29,7 @@ const PROTOTYPE_BUFFER_BYTES: i32 = 256 << 20;
 pub struct LinkConfig {
     /// Its name.
     pub name: String,
-    /// The hosts at its ends.
+    /// The two hosts that it connects.
     pub between: [String; 2],
     /// From the first to the second, and back.
     pub settings: [Settings; 2],
@@ -204,7 +204,7 @@ fn open_tap(number: u8, config: &LinkConfig) -> io::Result<OwnedFd> {
     Ok(tap)
 }
 
-/// A veth pair from a host to a namespace of its own, and a packet socket there, which keeps both.
+/// A veth pair from a host to a separate namespace, and a packet socket there, which keeps both.
 fn open_prototype(host: &Host, number: u8, mtu: u32, wire_size: bool) -> io::Result<OwnedFd> {
     let name = device_name(number);
     let middle = Host::new("the middle", Ipv4Addr::new(10, 77, 255, number))?;

@@ -238,9 +238,10 @@ fn link_faults_are_proven() {
         assert!(told.contains("there: ") && !told.contains("back: ") && told.contains(said), "{proof:?}");
         fault.remove(&clock).unwrap_or_else(|error| panic!("{text}: {error}"));
     }
-    for (text, seen) in
-        [("delay = '1ms'\nloss = 0.0000001", "too rare"), ("delay = '1ms'\nrate = '900Gb/s'", "no line")]
-    {
+    for (text, seen) in [
+        ("delay = '1ms'\nloss = 0.0000001", "too rare"),
+        ("delay = '1ms'\nrate = '900Gb/s'", "is not visible"),
+    ] {
         let mut fault = lab.link_fault("wire", [of(text), of("delay = '1ms'")]).unwrap();
         let error = fault.inject(&clock).unwrap_err();
         assert!(matches!(error, FaultError::NotShown { .. }), "{error}");
@@ -248,7 +249,7 @@ fn link_faults_are_proven() {
     }
     // So short a delay that packets take longer without it.
     let mut fault = lab.link_fault("wire", [of("delay = '1001us'"), of("delay = '1ms'")]).unwrap();
-    assert!(fault.inject(&clock).unwrap_err().to_string().contains("cannot be told"));
+    assert!(fault.inject(&clock).unwrap_err().to_string().contains("cannot be distinguished"));
     // Dropped without having been removed: the link is as before.
     let mut fault = lab.link_fault("wire", [of("loss = 1.0"), of("loss = 1.0")]).unwrap();
     fault.inject(&clock).unwrap();
@@ -278,7 +279,7 @@ fn one_direction_is_cut() {
         assert!(arrives(&first, &second) && arrives(&second, &first));
     }
     let error = lab.one_way_fault("wire", "c", of("loss = 1.0")).map(drop).unwrap_err();
-    assert!(error.to_string().contains("joins a and b, not c"), "{error}");
+    assert!(error.to_string().contains("connects a and b, not c"), "{error}");
     // The other direction is stopped behind the lab's back.
     let during = Settings { loss: 1.0, ..lab.settings_from("wire", "a").unwrap() };
     let mut fault = lab.one_way_fault("wire", "a", during).unwrap();
@@ -360,7 +361,7 @@ fn hosts_are_parted() {
     assert!(report.there.parted > 0 && report.there.lost == 0, "{report:?}");
     for (first, second) in [("a", "alone"), ("a", "a")] {
         let error = lab.partition(&[first], &[second]).unwrap_err().to_string();
-        assert!(error.contains("no links lead"), "{error}");
+        assert!(error.contains("there is no route"), "{error}");
     }
     // Sets of hosts: each of the one is apart from each of the other, and those of one side are not.
     let mut fault = lab.partition(&["a", "b"], &["c"]).unwrap();
@@ -549,10 +550,10 @@ fn links_in_trouble_change() {
         ("loss = 0.03", "loss = 0.0", Ok("there: ")),
         ("loss = 0.03", "loss_bursts = { to_bad = 0.02, to_good = 0.1 }", Ok("missing")),
         ("loss = 0.03", "loss = 0.0301", Err("loss at a share of 0.0301 in place of 0.03 is too rare")),
-        ("'2ms'", "'2001us'", Err("cannot be told")),
-        (", ", ", ", Err("has already")),
-        ("delay", "queue = '64KiB'\ndelay", Err("does not show on probe packets")),
-        ("delay", "keep_order = false\ndelay", Err("does not show on probe packets")),
+        ("'2ms'", "'2001us'", Err("cannot be distinguished")),
+        (", ", ", ", Err("already has these settings")),
+        ("delay", "queue = '64KiB'\ndelay", Err("probe packets cannot show this change")),
+        ("delay", "keep_order = false\ndelay", Err("probe packets cannot show this change")),
     ] {
         let settings = of(&standing.replace(from, to));
         let mut fault = lab.link_fault("wire", [settings, of(standing)]).unwrap();
@@ -596,7 +597,7 @@ fn troubles_that_do_not_happen() {
         ("duplicate = 0.1", "no packet twice"),
         ("reorder = 0.1", "no packet overtaken"),
         ("delay = '40ms'\njitter = '30ms'", "no jitter"),
-        ("rate = '5Mb/s'", "no line of 5.000 Mb/s"),
+        ("rate = '5Mb/s'", "a rate of 5.000 Mb/s is not visible"),
         ("loss = 1.0", "no loss of all"),
     ] {
         let mut fault = lab.link_fault("wire", [of(text), of("")]).unwrap();
@@ -766,7 +767,7 @@ fn processes_run_on_hosts() {
     );
     // On its core, which threads that settle there share, and others do not.
     let error = a.keep_on(&[100_000]).unwrap_err().to_string();
-    assert!(error.contains("there is no core 100000; there are ") && a.keep_on(&[]).is_err(), "{error}");
+    assert!(error.contains("unknown core 100000; the cores are ") && a.keep_on(&[]).is_err(), "{error}");
     let cores = |line: String| {
         line.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:").map(str::to_string))
     };

@@ -9,7 +9,7 @@ pub enum LakeError {
     /// The file system, the quota or the limit on file sizes has no room. Parts closed before are
     /// complete; the rows of the open one are still with the writer, which may try again.
     #[error(
-        "{}: no room for {bytes} more bytes ({source}); what was written before is kept: make room, or choose another folder",
+        "{}: no space for {bytes} more bytes ({source}); everything written so far is kept: free some space, or choose another folder",
         path.display()
     )]
     Full {
@@ -29,13 +29,13 @@ pub enum LakeError {
         source: io::Error,
     },
     /// The folder has parts of an earlier writer.
-    #[error("{}: holds a table already; choose another folder, or move it away", path.display())]
+    #[error("{}: already contains a table; choose another folder, or move it away", path.display())]
     Taken {
         /// The table's folder.
         path: PathBuf,
     },
     /// Not one of this table, or of another version.
-    #[error("{}: cannot be read as a part of table {table}: {what}", path.display())]
+    #[error("{}: not readable as part of table {table}: {what}", path.display())]
     Malformed {
         /// The file.
         path: PathBuf,

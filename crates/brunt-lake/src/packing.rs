@@ -5,11 +5,11 @@
 
 use pulp::Arch;
 
-/// Values of a block of deltas, and of each of its four parts with a width of their own.
+/// Values of a block of deltas, and of each of its four parts with their own width.
 const BLOCK: usize = 128;
 const PART: usize = 32;
 const PARTS: usize = BLOCK / PART;
-/// Equal values in a row that are worth a run of their own.
+/// Equal values in a row that are worth their own run.
 const RUN_MIN: usize = 16;
 
 /// A number in groups of seven bits, the lowest first (ULEB128).

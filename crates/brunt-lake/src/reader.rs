@@ -1,10 +1,9 @@
 //! Reads a table's parts back, in order, a bounded number of rows at a time. `brunt report` and
 //! `brunt analyze` call it.
 //!
-//! The rule: a column that an older writer did not know is null where the table lets it be, and an
-//! error otherwise; columns that this reader does not know are passed over. So whoever needs a few
-//! columns of many describes a table of the same name with just those. A damaged part is left out and noted: one bad
-//! file does not take the others with it, and whoever reads has to say which it was.
+//! The rule: a column that an older writer did not have is null if the table allows it, and an error
+//! otherwise; unknown columns are ignored. So a reader that needs only a few columns can describe a table of
+//! the same name with just those.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -21,7 +20,7 @@ use crate::encode::{TABLE_KEY, physical};
 use crate::error::LakeError;
 use crate::table::Table;
 
-/// Rows of a batch at the most.
+/// Rows of a batch at most.
 pub const BATCH_ROWS_MAX: usize = 1 << 16;
 /// What a part's name ends with until it is complete.
 pub(crate) const OPEN_SUFFIX: &str = "open";

@@ -26,7 +26,7 @@ use crate::table::Table;
 /// When parts are closed, and how much of them is kept.
 #[derive(Clone, Debug)]
 pub struct WriterOptions {
-    /// Rows of a part; also what a crash loses at the most.
+    /// Rows of a part; also what a crash loses at most.
     pub rows_max: usize,
     /// Closes a part early when its values take this much memory.
     pub bytes_max: usize,
@@ -90,7 +90,7 @@ pub struct Written {
     pub bytes: u64,
     /// Parts deleted to stay within `keep_bytes`.
     pub parts_deleted: u64,
-    /// Rows given up for want of room.
+    /// Rows given up for lack of room.
     pub rows_lost: u64,
 }
 
@@ -250,7 +250,7 @@ impl TableWriter {
         Ok(self.written())
     }
 
-    /// Forgets the rows that are in no file, for want of room, and counts them as lost.
+    /// Forgets the rows that are in no file, for lack of room, and counts them as lost.
     pub fn give_up_rows(&mut self) {
         self.written.rows_lost += (self.rows.rows() - self.saved.0) as u64;
         self.next_part();
@@ -470,7 +470,7 @@ mod tests {
         assert_eq!(folder.files(), ["part-000000.parquet"]);
         for at in 0..100 {
             push(&mut writer, at);
-            // A row each four seconds: three wait, at the most.
+            // A row each four seconds: three wait, at most.
             writer.commit(Nanos(at as u64 * 4_000_000_000)).unwrap();
             let there = folder.read().len() as i64;
             assert!((at - 2..=at + 1).contains(&there), "{there} of {at}");
@@ -620,6 +620,6 @@ mod tests {
         let written = writer.finish().unwrap();
         assert_eq!((written.rows, written.rows_lost, folder.read()), (2, 1, vec![0, 1]));
         let full = LakeError::writing(Path::new("x"), 7, std::io::Error::from_raw_os_error(28));
-        assert!(full.is_full() && full.to_string().contains("no room for 7 more bytes"), "{full}");
+        assert!(full.is_full() && full.to_string().contains("no space for 7 more bytes"), "{full}");
     }
 }

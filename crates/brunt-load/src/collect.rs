@@ -1,7 +1,7 @@
-//! Brings together what the workers of a run send: their intervals are merged as they come, and what is merged goes to
-//! the recorder and to whoever decides by it. Called by [`crate::decisions`], on the thread that waits for the end.
+//! Collects what a run's workers send: merges their intervals as they arrive and passes the merged ones to
+//! the recorder and to decisions. Called by [`crate::decisions`], on the thread that waits for the end.
 //!
-//! The rule: an interval is handed on when every worker has reported it, and never changes after that.
+//! The rule: an interval is passed on when every worker has reported it, and never changes afterwards.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};

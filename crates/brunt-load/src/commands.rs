@@ -1,5 +1,5 @@
-//! What a load may be told while it runs, and how that reaches its workers without a lock: the side that decides
-//! writes, workers look once each time around.
+//! Commands to a running load, and how they reach its workers without a lock: the deciding side writes them,
+//! and workers check once per loop.
 //!
 //! The rule: the latest command of each kind counts; a worker may miss one that was replaced.
 
@@ -20,10 +20,10 @@ pub enum LoadCommand {
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum LoadCommandError {
     /// This load has no rate.
-    #[error("requests of this load follow completions, so it has no rate to change; use an open loop")]
+    #[error("this load is a closed loop, so its rate cannot be changed; use an open loop")]
     NoRate,
     /// Not a rate.
-    #[error("{rate} requests a second is not above 0 and at most 1e9")]
+    #[error("{rate} requests per second is not above 0 and at most 1e9")]
     BadRate {
         /// Requests a second.
         rate: f64,

@@ -1,11 +1,11 @@
-//! What requests carry: the seam between the loop that sends requests and whoever makes what is written and looks at what
-//! was read. Stands beside [`crate::sequence`], which says only where and how much. The blocks of a described workload
-//! ([`crate::block::blocks`]) are a content; whoever brings a sequence may bring contents for it, too, made by
-//! [`crate::block::seeded`] or taken from elsewhere.
+//! The data of requests: the interface between the loop that sends requests and the code that generates
+//! written data and checks read data. Complements [`crate::sequence`], which determines only offsets and
+//! sizes. The blocks of a described workload ([`crate::block::blocks`]) are one implementation; others can
+//! use [`crate::block::seeded`] or any other source.
 //!
-//! The rule: a worker tells its content of every request that was sent, once, when it has ended. A buffer
-//! is the content's for as long as a call lasts, to change or to exchange for one of the same length; between the calls it is the
-//! worker's or the device's.
+//! The rule: a worker reports every request to its content exactly once, when it has ended. A buffer belongs
+//! to the content during a call, to modify or to exchange for one of the same length; between calls it
+//! belongs to the worker or the device.
 
 use std::io;
 

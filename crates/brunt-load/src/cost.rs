@@ -1,5 +1,5 @@
-//! What a worker itself costs: reads processor time and context switches of its own thread into the plain
-//! data of results, with the ring's count of system calls beside them.
+//! The cost of a worker itself: reads CPU time and context switches of its thread into plain result data,
+//! together with the ring's count of system calls.
 
 use brunt_result::Cost;
 

@@ -1,5 +1,4 @@
-//! What drives a device, and what it saw: a described workload becomes requests, requests become
-//! histograms.
+//! The load engine: turns a described workload into requests, and requests into histograms.
 //!
 //! Start reading at [`block::workload`], the description. [`block::generator`] turns it into a sequence of
 //! requests and [`block::arrival`] into times, both without I/O and the same on every machine for the

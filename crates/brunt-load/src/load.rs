@@ -1,8 +1,8 @@
-//! What a run drives, whatever that is: requests to a device, operations on files. An experiment's points have a
-//! [`Load`] each, a study has it run by [`crate::decisions`], and every kind is a line of [`crate::LOADS`].
+//! A load of any kind: requests to a device, operations on files. Each point of an experiment has a [`Load`],
+//! which [`crate::decisions`] runs; every kind is a line of [`crate::LOADS`].
 //!
-//! The rule: a load does what it was told for one run and reports what it saw. Whatever takes all of its workers together to
-//! decide (steady state, which rate, which depth) is decided above it.
+//! The rule: a load executes one run as ordered and reports its results. Decisions that involve all workers
+//! (steady state, rate, queue depth) are made above it.
 
 use std::any::Any;
 use std::error::Error;
@@ -83,11 +83,11 @@ pub struct LoadTarget {
 pub struct LoadInfo {
     /// The kinds of operations it makes, in the order of their figures.
     pub kinds: Vec<OpKind>,
-    /// Threads.
+    /// Worker threads.
     pub workers: u32,
-    /// Requests that each keeps outstanding at the most.
+    /// Requests that each keeps outstanding at most.
     pub queue_depth: u32,
-    /// When requests are made.
+    /// When requests are issued.
     pub pace: Pace,
     /// What comes before measuring, by time.
     pub ramp_up: Duration,
@@ -128,7 +128,7 @@ impl Default for LoadInfo {
     }
 }
 
-/// When requests are made.
+/// When requests are issued.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pace {
     /// After completions.
@@ -147,9 +147,9 @@ pub enum Pace {
 pub struct RateGoal {
     /// Of the response time, such as 99.
     pub percentile: f64,
-    /// What it has to stay under.
+    /// Limit of the percentile.
     pub limit: Duration,
-    /// Requests a second to begin with.
+    /// Starting rate in requests per second.
     pub rate: f64,
     /// The answer is known to within this share of itself.
     pub tolerance: f64,
@@ -166,12 +166,12 @@ pub struct DepthGoal {
     pub time: Duration,
 }
 
-/// Rounds of the steady-state rule.
+/// Rounds of the steady-state test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SteadyGoal {
     /// Length of a round.
     pub round: Duration,
-    /// Rounds at the most.
+    /// Rounds at most.
     pub rounds_max: u32,
 }
 
@@ -198,7 +198,7 @@ pub struct RunOrder {
 /// A rate that is tried.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RateTrial {
-    /// Requests a second, all workers together.
+    /// Requests per second, all workers together.
     pub rate: f64,
     /// Hopelessly late requests are skipped after this long.
     pub skip_after: Duration,
@@ -286,13 +286,13 @@ pub enum LoadError {
         source: Box<dyn Error + Send + Sync>,
     },
     /// A load for devices was given none.
-    #[error("a {kind} load drives a device, and there is none at this point")]
+    #[error("a {kind} load needs a device, and this point has none")]
     NoDevice {
         /// The load's kind.
         kind: &'static str,
     },
     /// Somebody stopped it while it was made ready.
-    #[error("interrupted while the run was made ready")]
+    #[error("interrupted while the run was being prepared")]
     Interrupted,
 }
 

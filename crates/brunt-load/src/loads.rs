@@ -36,7 +36,7 @@ pub enum ReadError {
 pub const LOADS: &[LoadKind] = &[
     LoadKind {
         name: block::KIND,
-        help: "requests to a device, below every cache",
+        help: "requests to a block device, below every cache",
         example: "read = 0.7\nqueue_depth = 8\nstop = { time = \"30s\" }",
         read: |text| {
             let workload: block::workload::Workload = toml::from_str(text).map_err(Box::new)?;

@@ -1,5 +1,5 @@
-//! A load for tests, to show what it takes to add one: this file, and its line in [`crate::LOADS`]. Its workers do nothing
-//! but sleep; a nap is a request.
+//! A load for tests that shows what adding one takes: this file and its line in [`crate::LOADS`]. Its workers
+//! only sleep; a nap is a request.
 
 use std::any::Any;
 use std::sync::Arc;

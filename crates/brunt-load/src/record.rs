@@ -1,5 +1,5 @@
-//! How figures leave a load: the trait [`Recorder`]. Files, terminals and web pages implement it; nothing here
-//! knows them. The figures themselves are plain data of `brunt_result`.
+//! How results leave a load: the trait [`Recorder`], implemented by files, terminals and web pages. The
+//! results themselves are plain data of `brunt_result`.
 
 use brunt_block::{DeviceError, Op};
 use brunt_result::{Interval, OpKind, RequestRecord, RequestStatus};

@@ -1,9 +1,9 @@
-//! What a worker sends next, and when: the seam between the requests of a load and the loop that sends them. The
-//! synthetic generator is a sequence, a trace is another. A worker asks, and reports how each request ended, so that
-//! a sequence may hold back what depends on an earlier answer.
+//! A worker's next request and its time: the interface between the source of requests and the loop that sends
+//! them. The synthetic generator is a sequence; a trace is another. A worker reports how each request ended,
+//! so a sequence can hold back requests that depend on earlier ones.
 //!
-//! The rule: a sequence never waits and never reads a clock; all it knows of time is what it is given. A request that it has
-//! given away is its worker's, and comes back exactly once through [`Sequence::completed`].
+//! The rule: a sequence never waits and never reads a clock; it only knows the times it is given. A request
+//! that it has handed out belongs to its worker and returns exactly once through [`Sequence::completed`].
 
 use brunt_core::Nanos;
 use brunt_result::RequestStatus;

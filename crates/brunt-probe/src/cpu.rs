@@ -2,8 +2,7 @@
 //! (proc(5)): ticks of a hundredth of a second, so a stretch of 100 ms tells a CPU's share to
 //! about 10 %, and one of less than [`super::figures::STRETCH_MIN`] tells nothing.
 //!
-//! The rule: shares are of the time that the kernel accounted for, so they add up to one whatever
-//! the stretch.
+//! The rule: shares refer to the time that the kernel accounted for, so they always add up to one.
 
 use std::time::Duration;
 
@@ -17,7 +16,7 @@ const FIELDS: usize = 8;
 
 impl Probe for Cpu {
     const NAME: &'static str = "cpu";
-    const HELP: &'static str = "processor time by what it went to, overall and per CPU";
+    const HELP: &'static str = "CPU time by state, overall and per CPU";
     const FILES: &'static [&'static str] = &["/proc/stat"];
     const METRICS: &'static [Metric] = &[
         headline("busy_share", "neither idle nor waiting for devices"),

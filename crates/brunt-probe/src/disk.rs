@@ -1,9 +1,8 @@
-//! What each block device did: requests, bytes, how long they took and how busy it was. From
-//! `/proc/diskstats` (Documentation/admin-guide/iostats.rst). Devices that never had a request are
-//! left out.
+//! Activity of each block device: requests, bytes, latencies and busy time. From `/proc/diskstats`
+//! (Documentation/admin-guide/iostats.rst). Devices that never had a request are omitted.
 //!
-//! The rule: busy says that there was something outstanding, not that no more could be: a device
-//! that works on many requests at once is 100 % busy long before it is at its limit.
+//! The rule: busy means that a request was outstanding, not that the device was saturated: a device that
+//! serves many requests at once is 100 % busy long before its limit.
 
 use std::time::Duration;
 
@@ -28,7 +27,7 @@ impl Probe for Disk {
         headline("writes_per_s", "writes that were completed"),
         headline("read_bytes_per_s", "bytes read"),
         headline("written_bytes_per_s", "bytes written"),
-        headline("busy_share", "of the time something was outstanding"),
+        headline("busy_share", "share of time with outstanding requests"),
         headline("queue_mean", "requests outstanding, mean over time"),
         metric_of("in_flight", "requests outstanding when the counters were read"),
         metric_of("read_time_mean_us", "from queueing to completion, in the kernel"),

@@ -1,13 +1,13 @@
-//! Probes: what a host does while it is measured (papers/spek.md, 2.2). A [`Sampler`] reads the
-//! kernel's counters and turns two readings into figures of the time between them; a [`Prober`]
-//! does so at an interval, on the clock of the run.
+//! Probes: host counters during measurements (papers/spek.md, 2.2). A [`Sampler`] reads the kernel's counters
+//! and turns two readings into figures of the time between them; a [`Prober`] does so at an interval, on the
+//! clock of the run.
 //!
 //! To add one: a file here with an `impl Probe` for it (its name, one-line help, files and metrics,
 //! and two pure functions: text to reading, two readings to figures), a captured text in
 //! `testdata/proc/`, and one line in [`PROBES`].
 //!
-//! The rule: what the kernel does not tell is said once as a note and is no figure; nothing is
-//! made up, and a zero means zero. No study is needed: a host may be watched without one.
+//! The rule: counters that the kernel does not provide are noted once and have no value; nothing is made up,
+//! and a zero means zero. The crate works without an experiment.
 #![forbid(unsafe_code)]
 
 mod activity;

@@ -1,7 +1,7 @@
 //! Means of a run's samples, for `summary.json`; every single sample goes to the result's tables.
 //!
-//! The rule: a sample counts for as long as it lasted, and a figure that was not told in a stretch
-//! (a share of nothing) has no part in its mean.
+//! The rule: samples are weighted by their duration, and a value that is undefined in a sample (a share of
+//! nothing) does not enter the mean.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

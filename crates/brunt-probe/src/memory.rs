@@ -42,15 +42,15 @@ impl Probe for Memory {
     const HELP: &'static str = "free, shared, buffered and cached memory, swap and its rate";
     const FILES: &'static [&'static str] = &["/proc/meminfo", "/proc/vmstat"];
     const METRICS: &'static [Metric] = &[
-        headline("free_bytes", "used by nobody"),
-        headline("available_bytes", "what programs could still get without swapping"),
+        headline("free_bytes", "unused"),
+        headline("available_bytes", "available to programs without swapping"),
         metric_of("shared_bytes", "shared memory and tmpfs"),
         metric_of("buffered_bytes", "page cache of block devices"),
         metric_of("cached_bytes", "page cache of files, tmpfs included"),
         metric_of("dirty_bytes", "in the page cache, to be written"),
         metric_of("written_back_bytes", "being written from the page cache"),
         metric_of("anonymous_bytes", "of programs, not of files"),
-        metric_of("swap_total_bytes", "swap there is"),
+        metric_of("swap_total_bytes", "total swap"),
         headline("swap_used_bytes", "swap in use"),
         headline("swapped_in_bytes_per_s", "read back from swap"),
         headline("swapped_out_bytes_per_s", "written to swap"),

@@ -1,4 +1,4 @@
-//! How much of the time tasks stood still for want of a CPU, of memory, or of a device. From
+//! How much of the time tasks stood still for lack of a CPU, of memory, or of a device. From
 //! `/proc/pressure` (Documentation/accounting/psi.rst), which some kernels leave out or switch off.
 
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub struct Stalls {
 
 impl Probe for Pressure {
     const NAME: &'static str = "pressure";
-    const HELP: &'static str = "time that tasks stood still for want of CPU, memory or a device";
+    const HELP: &'static str = "time that tasks stalled for lack of CPU, memory or a device";
     const FILES: &'static [&'static str] =
         &["/proc/pressure/cpu", "/proc/pressure/memory", "/proc/pressure/io"];
     const METRICS: &'static [Metric] = &[

@@ -1,10 +1,10 @@
-//! Samples everything that is watched at an interval, in a thread of its own, for as long as a run
-//! lasts. Whoever makes the run starts and stops it and takes its samples.
+//! Samples everything that is watched at an interval, in its own thread, for the duration of a run. The code
+//! that executes the run starts and stops it and takes its samples.
 //!
-//! The rule: a sample has the times at which it was taken. One that comes late is counted, and the
-//! times after it stay where they were; those that it missed are not made up for.
+//! The rule: a sample carries the times at which it was taken. Late samples are counted, and later ones keep
+//! their schedule; missed samples are not made up for.
 //!
-//! What it costs is part of every result: see [`ProbeRecord::cpu_us_per_sample`].
+//! Its cost is part of every result: see [`ProbeRecord::cpu_us_per_sample`].
 
 use std::collections::BTreeMap;
 use std::io;

@@ -1,11 +1,11 @@
 //! Reads one subject's files and turns two readings into a sample. No thread and no timer: a
-//! [`super::Prober`] calls it, and so may a role in a process of its own.
+//! [`super::Prober`] calls it, and so may a role in its own process.
 //!
 //! The rule: each figure is of the time between the two readings of its own file, so that a
 //! prober that was kept from running between two files tells no wrong rate. The sample's times are its caller's, the
 //! same for all subjects of a round, so that their figures can be put side by side.
 //!
-//! Cost: some 40 system calls a sample. Files are read first, all of them, and looked at then.
+//! Cost: some 40 system calls per sample. All files are read first and parsed afterwards.
 
 use std::io;
 use std::path::PathBuf;
@@ -36,7 +36,7 @@ pub struct Sampler {
 /// What went wrong with readings, counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Misreadings {
-    /// Counters that went back; each cost one figure.
+    /// Counters that went backwards; each invalidates one value.
     pub resets: u64,
     /// Texts that could not be understood; each cost a probe's figures of two stretches.
     pub unreadable: u64,
@@ -62,7 +62,7 @@ impl Sampler {
         let Subject::Host { network: Network::Namespace(namespace), .. } = subject else {
             return Ok(Sampler::open_here(subject, probes));
         };
-        // A thread of its own goes there and ends there; what it opened stays of that namespace.
+        // Its own thread goes there and ends there; what it opened stays of that namespace.
         std::thread::scope(|scope| {
             let there = scope.spawn(|| {
                 move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;

@@ -13,13 +13,13 @@ pub const INTERVAL_MIN: Duration = Duration::from_millis(10);
 /// Longest interval.
 pub const INTERVAL_MAX: Duration = Duration::from_secs(3600);
 
-/// What is recorded of hosts while they are measured.
+/// Host counters to record during runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Probes {
-    /// Hosts' counters are read this often, 10 ms to 1 h; 0 for never.
+    /// Sampling interval, 10 ms to 1 h; 0: no probes.
     pub interval: Span,
-    /// Only these: cpu, activity, memory, network, tcp, disk, pressure, process. All by default.
+    /// Probes to run, from cpu, activity, memory, network, tcp, disk, pressure and process; default: all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub only: Vec<String>,
 }
@@ -64,7 +64,7 @@ impl Probes {
         for name in &self.only {
             if !PROBES.iter().any(|entry| entry.name == name) {
                 let known: Vec<&str> = PROBES.iter().map(|entry| entry.name).collect();
-                let what = format!("there is no probe {name}; there are {}", known.join(", "));
+                let what = format!("unknown probe {name}; the probes are {}", known.join(", "));
                 return Err(ProbesError { key: "only", what });
             }
         }
@@ -89,7 +89,7 @@ mod tests {
         check("0s", &["cpu"], "good");
         check("1ms", &[], "interval: 1ms: write 10ms");
         check("2h", &[], "to 1h");
-        check("1s", &["cpu", "gpu"], "only: there is no probe gpu; there are cpu, activity");
+        check("1s", &["cpu", "gpu"], "only: unknown probe gpu; the probes are cpu, activity");
     }
 
     /// The help of `only` names every probe there is.

@@ -1,5 +1,5 @@
-//! What TCP did in a network namespace, above all what it had to send again. From `net/snmp`
-//! (RFC 4022's counters) and `net/netstat` (Linux's own, Documentation/networking/snmp_counter.rst).
+//! TCP counters of a network namespace, above all retransmissions. From `net/snmp` (RFC 4022's counters) and
+//! `net/netstat` (Linux's own, Documentation/networking/snmp_counter.rst).
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ impl Probe for Tcp {
         metric_of("lost_retransmits_per_s", "sent again, and lost again"),
         metric_of("needless_retransmits_per_s", "sent again though it had arrived (DSACK, RFC 2883)"),
         metric_of("out_of_order_segments_per_s", "that came in before one sent earlier"),
-        metric_of("zero_windows_per_s", "times this side told the other to stop: a slow reader"),
+        metric_of("zero_windows_per_s", "times the receive window closed: a slow reader"),
         metric_of("listen_drops_per_s", "connections refused for a full backlog"),
     ];
     type Reading = [Option<u64>; RATES.len()];

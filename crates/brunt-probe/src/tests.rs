@@ -582,7 +582,7 @@ fn disk_counter(name: &str, field: usize) -> Option<u64> {
 }
 
 /// The documentation lists every figure there is, as the table has it. With
-/// `BRUNT_BLESS=1` it is written anew.
+/// `BRUNT_BLESS=1` it is written again.
 #[test]
 fn documentation_is_complete() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/probes.md");

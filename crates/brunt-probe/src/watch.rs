@@ -1,5 +1,5 @@
-//! What a prober watches beside its own machine: hosts of the lab, and processes of ours. Whoever
-//! starts one says so here and holds on to what it gets; when that is dropped, watching ends.
+//! What a prober watches besides its own machine: hosts of the lab, and served processes. Code that starts
+//! one registers it here and keeps the returned guard; dropping the guard ends the watch.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};

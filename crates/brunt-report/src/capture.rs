@@ -1,5 +1,5 @@
-//! The page of a capture: what `brunt analyze --html` writes. Findings in words first, then how it
-//! went over time, what was asked for, by whom and of what, and what was lost on the way.
+//! The report page of a capture, written by `brunt analyze --html`: findings first, then activity over time,
+//! operations, clients and files, and losses.
 
 use brunt_core::units::counted;
 use brunt_result::capture::{
@@ -54,14 +54,13 @@ fn glance(report: &Report, source: &Source) -> Glance {
     let mut notices: Vec<Notice> =
         source.trouble.iter().map(|what| Notice::new(Tone::Bad, what.clone())).collect();
     if !report.valid {
-        let text =
-            "The ledger does not add up: this is a defect of Brunt, and nothing here is to be trusted.";
+        let text = "The ledger does not add up. This is a bug in Brunt; do not trust this report.";
         notices.push(Notice::new(Tone::Bad, text));
     }
     let told = |finding: &Finding| Notice::new(Tone::Warning, format!("{} {}", finding.text, finding.advice));
     notices.extend(report.findings.iter().map(told));
     if notices.is_empty() {
-        notices.push(Notice::new(Tone::Good, "Nothing was found that an administrator should worry about."));
+        notices.push(Notice::new(Tone::Good, "No problems found."));
     }
     let l = &report.ledger;
     let per_second = |amount: u64| amount as f64 / report.duration_s.max(1e-9);
@@ -72,7 +71,7 @@ fn glance(report: &Report, source: &Source) -> Glance {
     let cards = vec![
         Card {
             name: "Operations".into(),
-            value: format!("{} a second", count(report.operations_per_s.round())),
+            value: format!("{} per second", count(report.operations_per_s.round())),
             uncertainty: String::new(),
             details: vec![
                 ("all".into(), count(report.operations as f64)),
@@ -97,7 +96,7 @@ fn glance(report: &Report, source: &Source) -> Glance {
             ],
         },
         Card {
-            name: "Lost to this report".into(),
+            name: "Missing from this report".into(),
             value: share(l.of("replies_unmatched"), l.of("calls") + l.of("replies_unmatched")) + " of calls",
             uncertainty: String::new(),
             details: vec![
@@ -167,13 +166,13 @@ fn over_time(report: &Report) -> Option<Section> {
         }
     }
     if line.pushed() < 2 {
-        section.blocks.push(Block::Missing("The capture is too short for a time line.".into()));
+        section.blocks.push(Block::Missing("The capture is too short for a timeline.".into()));
         return Some(section);
     }
     let mut told =
         format!("{} intervals of {}.", count(line.pushed() as f64), Unit::Micros.show(full_s * 1e6));
     if line.each() > 1 {
-        told += &format!(" Drawn as the lowest and the highest of every {} together.", line.each());
+        told += &format!(" Drawn as the minimum and maximum of every {}.", line.each());
     }
     let curves = |title: &str, label: &str, unit: Unit, series: &[(usize, &str, usize)], height: u32| {
         let series = series
@@ -185,14 +184,14 @@ fn over_time(report: &Report) -> Option<Section> {
         Chart { height, stretch: line.span(), ..chart.on("capture", &[]) }
     };
     let operations =
-        curves("Operations", "operations a second", Unit::PerSecond, &[(0, "operations", 0)], 200);
+        curves("Operations", "operations per second", Unit::PerSecond, &[(0, "operations", 0)], 200);
     section.chart(operations.caption(told));
     let data = [(3, "on the wire", 5), (1, "data read", 0), (2, "data written", 1)];
-    section.chart(curves("Bytes", "bytes a second", Unit::BytesPerSecond, &data, 220));
+    section.chart(curves("Bytes", "bytes per second", Unit::BytesPerSecond, &data, 220));
     if !line.is_zero(4) {
         section.chart(curves(
             "Errors",
-            "answers with an error, a second",
+            "error replies per second",
             Unit::PerSecond,
             &[(4, "errors", 4)],
             160,
@@ -205,7 +204,7 @@ fn operations(report: &Report) -> Option<Section> {
     let mut section = Section::new("Operations");
     let mut rows: Vec<&OperationRow> = report.by_operation.iter().collect();
     if rows.is_empty() {
-        section.blocks.push(Block::Missing("No operation was seen.".into()));
+        section.blocks.push(Block::Missing("No operations were captured.".into()));
         return Some(section);
     }
     rows.sort_by_key(|row| std::cmp::Reverse(row.calls));
@@ -234,7 +233,7 @@ fn operations(report: &Report) -> Option<Section> {
     }));
     section.blocks.push(Block::Bars(Bars {
         title: "Where clients waited".into(),
-        caption: "Calls times their mean latency: which operation to make faster first.".into(),
+        caption: "Calls times mean latency: the operation to optimize first.".into(),
         bars: times.collect(),
         parts: Vec::new(),
     }));
@@ -253,7 +252,7 @@ fn operations(report: &Report) -> Option<Section> {
     });
     section.table(PageTable::new("Latency by operation", &columns, cells));
     section.prose(
-        "Latency runs from the call's first packet to the reply's, as seen where the capture was made.",
+        "Latency: from the call's first packet to the reply's first packet, as seen at the capture point.",
     );
     if let Some(text) = error_of(rows.iter().map(|row| &row.latency)) {
         section.prose(text);
@@ -318,12 +317,12 @@ fn ranking(title: &str, ranking: &Ranking) -> Option<Section> {
     }
     let mut section = Section::new(title);
     section.prose(format!(
-        "{} in all. The 25 busiest took {} of the operations, the 25 with the most data {} of the bytes.{}",
+        "{} in total. The 25 busiest account for {} of the operations, the 25 with the most data for {} of the bytes.{}",
         count(ranking.count as f64),
         Unit::Share.show(ranking.top25_operations_share),
         Unit::Share.show(ranking.top25_bytes_share),
         if ranking.forgotten > 0 {
-            format!(" {} light ones were forgotten for want of room.", count(ranking.forgotten as f64))
+            format!(" {} inactive ones were dropped to save memory.", count(ranking.forgotten as f64))
         } else {
             String::new()
         }
@@ -391,7 +390,7 @@ fn misaligned(report: &Report) -> Option<Section> {
 fn ledger(report: &Report) -> Option<Section> {
     let l = &report.ledger;
     let mut section = Section::new("Loss ledger");
-    section.prose("Everything that was seen, and everything that was not: calls seen and calls lost add up.");
+    section.prose("What was captured and what was lost. Calls captured and calls lost add up.");
     let row = |what: &str, number: u64, means: &str| {
         vec![Cell::text(what), Cell::number(count(number as f64)), Cell::text(means)]
     };
@@ -399,32 +398,32 @@ fn ledger(report: &Report) -> Option<Section> {
         vec![Cell::text(what), Cell::number(Unit::Bytes.show(number as f64)), Cell::text(means)]
     };
     let rows = vec![
-        row("packets", l.of("packets"), "given to the pipeline"),
-        row("dropped", l.of("packets_dropped"), "before the pipeline saw them: ring or interface"),
-        row("cut", l.of("packets_cut"), "shorter than they were on the wire, by a snap length"),
-        row("unreadable", l.of("packets_unreadable"), "whose headers made no sense"),
+        row("packets", l.of("packets"), "passed to the parser"),
+        row("dropped", l.of("packets_dropped"), "before parsing: in the ring or the interface"),
+        row("cut", l.of("packets_cut"), "truncated by the snap length"),
+        row("unreadable", l.of("packets_unreadable"), "with invalid headers"),
         row(
             "fragments lost",
             l.of("fragmented_packets_lost"),
-            "packets given up because a fragment was missing",
+            "packets dropped because a fragment was missing",
         ),
-        row("holes", l.of("holes"), "gaps in a stream that were given up"),
+        row("holes", l.of("holes"), "gaps in a stream that were never filled"),
         bytes("bytes in holes", l.of("hole_bytes"), "packets lost, or cut"),
-        row("reordered", l.of("segments_reordered"), "segments that were put in their place"),
-        bytes("sent again", l.of("bytes_retransmitted"), "bytes that came more than once"),
-        row("records damaged", l.of("records_damaged"), "there in part; kept if the header was there"),
-        row("records lost", l.of("records_lost"), "of which nothing is known"),
-        row("searches", l.of("slow_mode_entries"), "times a record's start was lost and had to be searched"),
+        row("reordered", l.of("segments_reordered"), "segments put back in order"),
+        bytes("sent again", l.of("bytes_retransmitted"), "bytes received more than once"),
+        row("records damaged", l.of("records_damaged"), "incomplete; kept if the header was captured"),
+        row("records lost", l.of("records_lost"), "without further information"),
+        row("searches", l.of("slow_mode_entries"), "searches for the next record after a lost record start"),
         row("calls", l.of("calls"), "seen"),
-        row("answered", l.of("calls_answered"), "with their reply seen"),
-        row("repeated", l.of("calls_repeated"), "came again while the first waited"),
-        row("timed out", l.of("calls_timed_out"), "given up after the time-out"),
-        row("evicted", l.of("calls_evicted"), "given up to make room for others"),
-        row("open", l.of("calls_open") + l.of("calls_open_at_end"), "still waiting at the end"),
+        row("answered", l.of("calls_answered"), "with a captured reply"),
+        row("repeated", l.of("calls_repeated"), "retransmitted while the first was outstanding"),
+        row("timed out", l.of("calls_timed_out"), "timed out"),
+        row("evicted", l.of("calls_evicted"), "evicted to make room for others"),
+        row("open", l.of("calls_open") + l.of("calls_open_at_end"), "outstanding at the end"),
         row("replies", l.of("replies"), "seen"),
-        row("without call", l.of("replies_unmatched"), "whose call was never seen: calls lost"),
-        row("malformed", l.of("bodies_malformed"), "bodies that could not be read to their end"),
-        bytes("other protocols", l.of("bytes_unclaimed"), "bytes whose protocol is not known"),
+        row("without call", l.of("replies_unmatched"), "without a captured call (calls lost)"),
+        row("malformed", l.of("bodies_malformed"), "message bodies that could not be fully parsed"),
+        bytes("other protocols", l.of("bytes_unclaimed"), "bytes of unknown protocols"),
     ];
     let tunnels = l.iter().filter(|(name, count)| name.starts_with("tunnels_") && *count > 0);
     let tunnel = |(name, number): (&str, u64)| row(&name.replace('_', " "), number, "headers taken off");

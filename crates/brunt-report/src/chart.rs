@@ -1,8 +1,8 @@
-//! A chart as data: what is drawn, not how. `assets/page.js` draws it in the browser with uPlot
-//! and makes the table that stands beside it for those who cannot see it.
+//! A chart as data. `assets/page.js` draws it in the browser with uPlot and adds an equivalent table for
+//! screen readers.
 //!
-//! The rule: a chart has something to draw ([`Chart::is_empty`]); what was not measured is said in
-//! a sentence instead ([`crate::page::Block::Missing`]).
+//! The rule: a chart always has data ([`Chart::is_empty`]); missing measurements are reported in a sentence
+//! instead ([`crate::page::Block::Missing`]).
 
 use serde::{Serialize, Serializer};
 

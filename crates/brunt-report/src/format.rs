@@ -1,8 +1,8 @@
 //! Numbers for people, three figures each: `386 MB/s`, `1.24 ms`, `± 0.4 %`. The page's script
 //! (`assets/page.js`) formats ticks and tooltips by the same rules.
 //!
-//! The rule: a unit says what the stored number counts, and every place of a page that shows it
-//! comes through here, so that one quantity never appears in two ways.
+//! The rule: a unit defines what the stored number counts, and everything on a page is formatted here, so
+//! that a quantity never appears in two ways.
 
 use brunt_core::units::format_grouped;
 use serde::Serialize;

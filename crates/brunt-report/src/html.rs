@@ -45,7 +45,7 @@ pub fn render(page: &Page) -> String {
                 style { (PreEscaped(STYLE)) }
             }
             body {
-                a.skip href="#glance" { "To the figures" }
+                a.skip href="#glance" { "Skip to results" }
                 header.top {
                     p.brand { b { "Brunt" } " " (page.kind.to_lowercase()) " report" }
                     button #theme type="button" aria-label="Light or dark" { span aria-hidden="true" { "◐" } " " span #theme-name { "Auto" } }
@@ -62,7 +62,7 @@ pub fn render(page: &Page) -> String {
                             (facts(&glance.facts))
                         }
                     }
-                    noscript { p.notice.warning { "Charts are drawn by the script inside this file; without it, tables remain." } }
+                    noscript { p.notice.warning { "Charts need JavaScript; the tables work without it." } }
                     nav aria-label="Contents" {
                         @for (index, section) in page.sections.iter().enumerate() {
                             a href={ "#s" (index) } { (section.title) }
@@ -73,7 +73,7 @@ pub fn render(page: &Page) -> String {
                     }
                 }
                 footer {
-                    p { "Made by " (page.made_by) ". This file needs nothing else: it can be mailed, archived and printed." }
+                    p { "Made by " (page.made_by) ". This file is self-contained: it can be mailed, archived and printed." }
                     details { summary { "Charts by uPlot, MIT licence" } pre { (LICENCE) } }
                 }
                 script #data type="application/json" { (PreEscaped(data)) }

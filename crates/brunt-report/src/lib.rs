@@ -1,9 +1,9 @@
-//! Pages: what `brunt report` writes. One HTML file each, with its charts and data inside, for people
-//! who would rather look than read; it opens from a disk or a mail, without a network.
+//! Report pages written by `brunt report`: self-contained HTML files with charts and data inside, which open
+//! from disk or mail without a network.
 //!
-//! [`page`] and [`chart`] say what is on a page, [`format`](mod@format) how numbers look, [`html`] makes the
-//! file. [`experiment`] fills a page from the results of `brunt run`, [`capture`] from what
-//! `brunt analyze` found in a capture.
+//! [`page`] and [`chart`] define the content of a page, [`format`](mod@format) the format of numbers,
+//! [`html`] renders the file. [`experiment`] fills a page from the results of `brunt run`, [`capture`] from
+//! those of `brunt analyze`.
 #![forbid(unsafe_code)]
 
 pub mod capture;

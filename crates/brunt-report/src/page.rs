@@ -1,7 +1,7 @@
-//! A page as data: an opening box that says it all at a glance, then sections of prose, tables and
-//! charts. [`crate::html::render`] makes the file; [`crate::experiment`] fills a page from results.
+//! A page as data: a summary box, then sections of prose, tables and charts. [`crate::html::render`] renders
+//! it; [`crate::experiment`] fills a page from results.
 //!
-//! The rule: text is text. Nothing here is markup, whatever a target's name looks like.
+//! The rule: text is plain text, never markup, whatever characters a target's name has.
 
 use crate::chart::Chart;
 
@@ -137,7 +137,7 @@ impl Block {
     /// A chart, or a sentence if it would be empty.
     pub fn of(chart: Chart) -> Block {
         if chart.is_empty() {
-            return Block::Missing(format!("{}: nothing was recorded.", chart.title));
+            return Block::Missing(format!("{}: no data recorded.", chart.title));
         }
         Block::Chart(Box::new(chart))
     }

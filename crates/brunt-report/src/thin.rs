@@ -1,7 +1,7 @@
-//! Long series made short enough to draw, as they come, in bounded memory.
+//! Thins long series to a drawable length, incrementally and in bounded memory.
 //!
-//! The rule: what is put together keeps its lowest and its highest value, in the order in which they
-//! came, so that thinning out hides no dip and no peak.
+//! The rule: merged points keep their minimum and maximum, in order, so that thinning hides no dip and no
+//! peak.
 
 use std::collections::BTreeMap;
 
@@ -84,7 +84,7 @@ impl<const N: usize> Thin<N> {
         self.pushed
     }
 
-    /// How many pushes stand behind two places; 1 when each has a place of its own.
+    /// How many pushes stand behind two places; 1 when each has its own place.
     pub fn each(&self) -> usize {
         self.each
     }
@@ -124,7 +124,7 @@ impl<const N: usize> Thin<N> {
     }
 }
 
-/// Columns of a map at the most.
+/// Columns of a map at most.
 const COLUMNS_MAX: usize = 160;
 /// Rows of a map for each factor of ten.
 const ROWS_PER_DECADE: f64 = 12.0;

@@ -1,5 +1,5 @@
-//! A point's figures by kind of operation, over its complete runs: what the terminal's table, the report page and
-//! comparisons show below its row.
+//! A point's figures by kind of operation, over its complete runs: the rows below a point in the terminal's
+//! table, on the report page and in comparisons.
 //!
 //! The rule: a load of plain reads or plain writes has no such rows, its own row says it all. Intervals of a kind are
 //! wider than those of independent runs by as much as the point's own.
@@ -12,15 +12,15 @@ use crate::summary::{Latencies, OpSummary, PointSummary, RunSummary};
 /// `None` where no run has it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct KindOverRuns {
-    /// Which.
+    /// Kind of operation.
     pub op: OpKind,
-    /// Requests a second.
+    /// Requests per second.
     pub requests_per_second: Option<Estimate>,
-    /// Bytes a second; `None` of kinds that move no data, too.
+    /// Bytes per second; `None` also for kinds that move no data.
     pub bytes_per_second: Option<Estimate>,
-    /// Each run's mean response time.
+    /// Mean response time, over runs.
     pub response_mean_us: Option<Estimate>,
-    /// Each run's p99 of the response time.
+    /// 99th percentile of the response time, over runs.
     pub response_p99_us: Option<Estimate>,
     /// Each run's p99 of the service time.
     pub service_p99_us: Option<Estimate>,

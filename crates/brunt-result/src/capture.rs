@@ -1,6 +1,6 @@
-//! A report on captured traffic as plain data: every figure that `brunt analyze --json` prints and that a
-//! page shows. Filled in by `brunt-capture`, read by programs, pages and the terminal. The one rule: nothing here
-//! knows packets, protocols or analyses; numbers and names only, so that a report can be sent and kept.
+//! A report on captured traffic as plain data: everything that `brunt analyze --json` prints and a report
+//! page shows. Filled by `brunt-capture`, read by programs, pages and the terminal. The one rule: it contains
+//! only numbers and names, no packets, protocols or analyses, so that a report can be sent and stored.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -76,7 +76,7 @@ pub struct LatencyRow {
     pub p99_ns: u64,
     pub p999_ns: u64,
     pub max_ns: u64,
-    /// How far `p50_ns` to `p999_ns` are off at the most: 0.1 for operations, more for files and clients. Mean and
+    /// How far `p50_ns` to `p999_ns` are off at most: 0.1 for operations, more for files and clients. Mean and
     /// maximum are exact.
     #[serde(default)]
     pub error_percent: f64,
@@ -123,7 +123,7 @@ pub struct DuplicateRow {
 pub struct Ranking {
     /// How many there are.
     pub count: usize,
-    /// Entries forgotten for want of room, all of them light.
+    /// Entries forgotten for lack of room, all of them light.
     pub forgotten: u64,
     /// The share of the 25 with the most operations, and of the 25 with the most bytes.
     pub top25_operations_share: f64,

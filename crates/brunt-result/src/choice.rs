@@ -1,21 +1,21 @@
-//! What was found out before or beside a run, as plain data: how a ring should work, how deep a queue should be,
-//! what the page cache had in it. A load measures it, summaries keep it.
+//! Measured choices as plain data: the ring mode, the queue depth, the influence of the page cache. A load
+//! measures them, summaries store them.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How a worker's ring works.
+/// How a worker's io_uring is driven.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum RingMode {
-    /// A system call hands requests over, and interrupts tell that they are done.
+    /// Requests are submitted by system call; completions arrive by interrupt.
     #[default]
     Interrupt,
-    /// A thread of the kernel takes requests over (SQPOLL): no system calls, and a core gone.
+    /// A kernel thread polls for requests (SQPOLL): no system calls, but it occupies a core.
     Sqpoll,
-    /// The device is asked until requests are done (IOPOLL): block devices with poll queues only.
+    /// The device is polled for completions (IOPOLL): only for block devices with poll queues.
     Poll,
-    /// The fastest of these, measured before the first run of each point: some two seconds.
+    /// The fastest of these, measured before the first run of each point (about two seconds).
     Auto,
 }
 
@@ -46,14 +46,14 @@ pub struct RingChoice {
     pub trials: Vec<RingTrial>,
 }
 
-/// One mode, tried.
+/// A ring mode that was tried.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RingTrial {
-    /// Which.
+    /// The ring mode.
     pub mode: RingMode,
-    /// Reads a second, the median of three; `None` when it does not work here.
+    /// Reads per second, median of three measurements; `null` if the mode does not work here.
     pub requests_per_second: Option<f64>,
-    /// Why it does not.
+    /// Error, if the mode does not work here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
@@ -65,21 +65,21 @@ impl RingChoice {
     }
 }
 
-/// What was found.
+/// Result of a queue depth search.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DepthChoice {
-    /// The smallest depth that reaches 97 % of the best throughput.
+    /// Smallest queue depth that reaches 97 % of the best throughput.
     pub queue_depth: u32,
-    /// All that was tried, in this order.
+    /// All trials, in order.
     pub trials: Vec<DepthTrial>,
 }
 
-/// One depth, tried.
+/// A queue depth that was tried.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DepthTrial {
-    /// Requests outstanding for each worker.
+    /// Outstanding requests per worker.
     pub queue_depth: u32,
-    /// What it brought.
+    /// Throughput in bytes per second.
     pub bytes_per_second: f64,
 }
 
@@ -95,12 +95,12 @@ impl DepthChoice {
     }
 }
 
-/// The page cache's part in a phase.
+/// Influence of the page cache on a phase.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PageCache {
-    /// Share of the bytes read that came from the page cache, 0 to 1; `None` for a phase that reads none, or
-    /// where the kernel does not tell.
+    /// Share of bytes read from the page cache, 0 to 1; `null` if the phase reads nothing or the kernel does not
+    /// report it.
     pub read_share: Option<f64>,
-    /// Seconds that the fsync at the end took, which are part of the phase's time.
+    /// Seconds spent in the final fsync, included in the phase's time.
     pub flush_s: f64,
 }

@@ -1,8 +1,8 @@
 //! Two results side by side, point by point, and the conditions under which a build should fail.
 //! `brunt compare` prints it.
 //!
-//! The rule: only points of the same label are compared, and Holm's correction is over all
-//! metrics of all points, since a reader looks at all of them; what is two sides of one figure counts once.
+//! The rule: only points with the same label are compared, and Holm's correction covers all metrics of all
+//! points, because a reader looks at all of them; two metrics that express the same fact count once.
 
 use std::collections::BTreeSet;
 
@@ -262,16 +262,16 @@ pub enum ConditionMistake {
     #[error("not a condition")]
     Form,
     /// Its metric is not compared.
-    #[error("there is no metric {0}")]
+    #[error("unknown metric {0}")]
     Metric(String),
     /// The word before the metric is no kind of operation.
-    #[error("there is no kind of operation {0}")]
+    #[error("unknown kind of operation {0}")]
     Kind(String),
     /// The metric is not compared for each kind of operation.
-    #[error("{0} is compared for all kinds of operations together; mean and p99 for each")]
+    #[error("{0} is compared only for all kinds of operations together; mean and p99 also for each kind")]
     MetricOfKind(&'static str),
     /// What follows "by" is not a percentage from 0 up.
-    #[error("'{0}' is no percentage")]
+    #[error("'{0}' is not a percentage")]
     Percentage(String),
 }
 
@@ -343,7 +343,7 @@ impl FailIf {
         }
         match (line.comparison.verdict, line.comparison.shown) {
             (Verdict::TooFewRuns, _) => true,
-            // The condition has a margin of its own.
+            // The condition has its own margin.
             (_, Some(Verdict::Worse)) => {
                 let means = line.comparison.a.map(|a| a.mean).zip(line.comparison.b.map(|b| b.mean));
                 means.is_none_or(|(a, b)| match line.better {
@@ -368,7 +368,7 @@ impl Default for Margin {
 
 /// A margin that cannot be understood.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is no percentage from 0 to 100; write for example 5%")]
+#[error("'{0}' is not a percentage from 0 to 100; write for example 5%")]
 pub struct MarginError(String);
 
 impl std::str::FromStr for Margin {

@@ -1,5 +1,5 @@
-//! What measuring cost: processor time, context switches and system calls of the threads that made a load, so
-//! that results can be printed beside the price of getting them. A load fills it, tables and summaries show it.
+//! The cost of measuring: CPU time, context switches and system calls of the load generator's threads,
+//! printed with the results. A load fills it; tables and summaries show it.
 
 use serde::{Deserialize, Serialize};
 

@@ -2,8 +2,8 @@
 //! terminal's table and the page of a result ask. Intervals are widened by [`crate::statistics::RunCorrelation`] with less
 //! evidence, since a narrow one does harm.
 //!
-//! The rule: it is said only beyond chance, by a test that assumes no law. A slower drift than an experiment is long
-//! cannot be seen from within it.
+//! The rule: it reports only what exceeds chance, by a distribution-free test. A drift slower than the
+//! experiment cannot be detected from within it.
 
 use brunt_core::random::Random;
 

@@ -1,8 +1,8 @@
-//! What happens in an experiment: runs begin and end, intervals pass, hosts are looked at, faults come and go.
-//! Told by a study to its observers (tables, terminal, pages), and sent as an [`Envelope`] to other processes
-//! and hosts. Values are owned and cheap to clone: what is large is shared.
+//! Events of an experiment: runs start and end, intervals pass, hosts are sampled, faults come and go. A
+//! study sends them to its observers (tables, terminal, pages), and as an [`Envelope`] to other processes and
+//! hosts. Values are owned and cheap to clone: large ones are shared.
 //!
-//! The rule: every time in an event is on one clock, and an envelope names it.
+//! The rule: all times in an event are on one clock, which the envelope names.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::{Figures, Interval, RequestRecord};
 /// A run that is about to be made.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunInfo {
-    /// Its place among all runs of the experiment, from 0. Names the run everywhere.
+    /// Position among all runs of the experiment, from 0. Names the run everywhere.
     pub order: u32,
     /// How many runs there are.
     pub runs: u32,
@@ -25,9 +25,9 @@ pub struct RunInfo {
     pub point: u32,
     /// The point's label.
     pub label: String,
-    /// From 0.
+    /// Repetition of the point, from 0.
     pub repetition: u32,
-    /// Of its requests.
+    /// Seed of its requests.
     pub seed: u64,
     /// Wall-clock time at which it was made ready.
     pub wall: SystemTime,
@@ -64,27 +64,27 @@ pub struct SampleValue {
 /// A fault of the time line, as far as it has come. All times are on the run's clock.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FaultRecord {
-    /// Its place in the experiment's `fault` list, from 0.
+    /// Index in the experiment's `fault` list, from 0.
     pub index: u32,
-    /// What it is called.
+    /// Name.
     pub name: String,
-    /// Its kind: `storage`, `link`, `cpu`.
+    /// Kind, such as `storage`, `link` or `cpu`.
     pub kind: Cow<'static, str>,
-    /// Where: a target's name, a link's, a host's.
+    /// Name of the target, link or host that it affects.
     pub place: String,
-    /// What it does.
+    /// Its effect, in words.
     pub what: String,
-    /// When it was put in place.
+    /// When it was injected.
     pub start: Nanos,
     /// When it was seen to be there.
     pub shown: Nanos,
-    /// What was seen.
+    /// Evidence that it was in effect.
     pub shown_by: String,
     /// When it was taken away; `None` while it is there.
     pub end: Option<Nanos>,
     /// When it was seen to be gone.
     pub gone: Option<Nanos>,
-    /// What was seen.
+    /// Evidence that it was gone.
     pub gone_by: String,
     /// When it was not there in between.
     pub gaps: Vec<FaultGap>,
@@ -93,13 +93,13 @@ pub struct FaultRecord {
 /// A time in which a fault was not there, because what it was in (a target's process) was started again.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FaultGap {
-    /// When it was lost.
+    /// When the fault was lost.
     pub from: Nanos,
-    /// When it was put in place again.
+    /// When it was injected again.
     pub until: Nanos,
     /// When it was seen to be there again.
     pub shown: Nanos,
-    /// What was seen then.
+    /// Evidence that it was in effect again.
     pub shown_by: String,
 }
 
@@ -148,10 +148,10 @@ pub struct Envelope {
 #[derive(Debug, thiserror::Error)]
 pub enum EnvelopeError {
     /// More than [`Envelope::BYTES_MAX`].
-    #[error("an event of {0} bytes is larger than any that is sent ({max} at most)", max = Envelope::BYTES_MAX)]
+    #[error("an event of {0} bytes exceeds the maximum of {max}", max = Envelope::BYTES_MAX)]
     TooLong(usize),
     /// Of a version that is not known here.
-    #[error("an event of version {0}; this program knows version {ours}: use the same Brunt on both hosts", ours = Envelope::VERSION)]
+    #[error("an event of version {0}, but this program uses version {ours}: run the same Brunt on both hosts", ours = Envelope::VERSION)]
     Version(u32),
     /// Not what the version says.
     #[error("not an event: {0}")]

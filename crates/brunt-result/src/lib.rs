@@ -1,13 +1,13 @@
-//! The plain data of results: what a run saw, in values that are owned, mergeable and made of nothing but
-//! numbers and text, so that they can be kept in a table, drawn on a page or sent to another host.
+//! Results as plain data: owned, mergeable values of numbers and text that can be stored in a table, drawn on
+//! a page or sent to another host.
 //!
 //! Start reading at [`record`], the figures of a run and of its intervals, each by [`op`], the kind of
 //! operation. [`event`] is what happens while runs are made, [`tables`] and [`summary`] what is kept of them;
 //! [`degradation`] says what faults cost, [`statistics`] and [`compare`] what may be concluded. What makes results
 //! (`brunt-load`, `brunt-study`) and what shows them (`brunt-report`) meet here and know nothing of each other.
 //!
-//! The rule: no device, no socket and no thread; whoever reads results needs no engine that makes them. The only
-//! files are those of a result.
+//! The rule: no device, no socket and no thread, so that reading results needs no engine that produces them.
+//! The only files are those of a result.
 #![forbid(unsafe_code)]
 
 pub mod by_kind;

@@ -1,5 +1,5 @@
-//! What the side that runs an experiment and a host that works for it say to each other, and how it is framed:
-//! before a run, during it, and after it. The load of another host sends these; processes of one host may too.
+//! The messages between the process that runs an experiment and a host that works for it, and their framing:
+//! before, during and after a run.
 //!
 //! A frame is four bytes of length, big-endian, and so many bytes of JSON. Whoever sends first says [`VERSION`];
 //! another version is refused by both numbers. A length is held against [`FRAME_BYTES_MAX`] before anything is
@@ -192,16 +192,16 @@ pub enum FromHost {
 #[derive(Debug, thiserror::Error)]
 pub enum FrameError {
     /// A peer announces more than anybody sends.
-    #[error("a message of {bytes} bytes; the longest allowed is {FRAME_BYTES_MAX}")]
+    #[error("a message of {bytes} bytes exceeds the maximum of {FRAME_BYTES_MAX}")]
     TooLong {
         /// What it announced.
         bytes: usize,
     },
     /// No message of this version.
-    #[error("a message that cannot be read: {0}")]
+    #[error("malformed message: {0}")]
     Malformed(#[from] serde_json::Error),
     /// The first message is no greeting.
-    #[error("the first message is no greeting; is something else connected?")]
+    #[error("the first message is not a greeting; is the peer another program?")]
     NoGreeting,
     /// The peer speaks another version.
     #[error(

@@ -1,13 +1,13 @@
-//! The kinds of operations that loads are made of, on devices and on files. A load states which ones it makes;
-//! figures, tables and pages have a part for each of those.
+//! The kinds of operations on devices and files. A load declares the kinds that it issues; figures, tables
+//! and pages have an entry for each.
 //!
-//! To add a kind: a variant at the end and its row in [`TABLE`]. The rule: a name, once written to a result,
-//! never changes its meaning.
+//! To add a kind: a variant at the end and its row in [`TABLE`]. The rule: a name that has been written to a
+//! result never changes its meaning.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What a request does.
+/// Kind of operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum OpKind {
@@ -15,41 +15,41 @@ pub enum OpKind {
     Read,
     /// Writes data.
     Write,
-    /// Makes completed writes stable.
+    /// Flushes the write cache.
     Flush,
-    /// Gives blocks back; they read as zeros.
+    /// Deallocates blocks; they read as zeros.
     Unmap,
-    /// Has blocks read as zeros without sending any.
+    /// Zeroes blocks without sending data.
     WriteZeroes,
-    /// Finds a name in a directory.
+    /// Looks up a name in a directory.
     Lookup,
-    /// Makes a file.
+    /// Creates a file.
     Create,
-    /// Removes a file's name.
+    /// Removes a file.
     Remove,
     /// Opens a file.
     Open,
     /// Closes a file.
     Close,
-    /// Reads a file's attributes, by its name or opened.
+    /// Reads a file's attributes, by name or file handle.
     GetAttributes,
     /// Changes a file's attributes.
     SetAttributes,
-    /// Lists names of a directory.
+    /// Lists a directory.
     ReadDirectory,
-    /// Gives a file another name or directory.
+    /// Renames or moves a file.
     Rename,
-    /// Gives a file one more name.
+    /// Creates a hard link.
     Link,
-    /// Makes a symbolic link.
+    /// Creates a symbolic link.
     SymbolicLink,
-    /// Reads where a symbolic link points to.
+    /// Reads a symbolic link.
     ReadLink,
-    /// Makes a directory.
+    /// Creates a directory.
     MakeDirectory,
     /// Removes an empty directory.
     RemoveDirectory,
-    /// Asks what the caller may do with a file.
+    /// Checks access permissions.
     Access,
     /// Changes a file's length.
     Truncate,

@@ -5,29 +5,29 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What the probes saw of one run, for `summary.json`.
+/// Probe results of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ProbeRecord {
-    /// Samples that were meant to be taken this often.
+    /// Sampling interval.
     pub interval_s: f64,
-    /// Samples that were taken of each host.
+    /// Samples taken per host.
     pub samples: u64,
-    /// Of those, how many came late by more than a tenth of the interval.
+    /// Samples that were late by more than a tenth of the interval.
     pub late: u64,
-    /// Samples that were not taken, because the one before took so long to come.
+    /// Samples skipped because the previous one took too long.
     pub missed: u64,
-    /// Counters that went back; each cost one figure.
+    /// Counters that went backwards; each invalidates one value.
     pub resets: u64,
-    /// Texts of the kernel that could not be understood.
+    /// Kernel files that could not be parsed.
     pub unreadable: u64,
-    /// The probes' own cost: processor time of the prober for each sample.
+    /// The probes' own cost: CPU time per sample.
     pub cpu_us_per_sample: f64,
-    /// The same as a share of one CPU.
+    /// The probes' own cost as a share of one CPU.
     pub cpu_share: f64,
-    /// What is not among the figures, and why.
+    /// Metrics that are missing, and why.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub notes: Vec<String>,
-    /// By host, then by `probe.metric` or `probe.instance.metric`: means over the time that was
-    /// measured. Disks and interfaces where nothing happened are left out.
+    /// Means over the measured time, by host, then by `probe.metric` or `probe.instance.metric`. Idle disks and
+    /// interfaces are omitted.
     pub hosts: BTreeMap<String, BTreeMap<String, f64>>,
 }

@@ -1,7 +1,7 @@
-//! What a run saw: figures for each interval and for all of it, by the kind of operation. A load fills them,
-//! everything that shows or keeps results reads them.
+//! Results of a run: figures for each interval and for the whole run, by kind of operation. A load fills
+//! them; everything that shows or stores results reads them.
 //!
-//! The rule: merge figures, over intervals, workers and hosts; never average what is made of them.
+//! The rule: merge figures over intervals, workers and hosts; never average derived values.
 
 use std::time::Duration;
 
@@ -89,7 +89,7 @@ pub struct RequestRecord {
     pub sent: Option<Nanos>,
     /// When its last attempt came back; `None` if it never did.
     pub completed: Option<Nanos>,
-    /// Attempts after the first.
+    /// Retries.
     pub retries: u32,
     /// How it ended.
     pub status: RequestStatus,
@@ -98,7 +98,7 @@ pub struct RequestRecord {
 /// Counters and histograms of one kind of operation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct OpFigures {
-    /// Requests that were done.
+    /// Completed requests.
     pub completed: u64,
     /// The bytes that they name: moved by reads and writes, given back by unmaps, zeroed by write-zeroes.
     pub bytes: u64,
@@ -271,7 +271,7 @@ impl Figures {
         self.ops.iter().filter(|(kind, _)| kind.moves_bytes()).map(|(_, figures)| get(figures)).sum()
     }
 
-    /// Requests that were done.
+    /// Completed requests.
     pub fn completed(&self) -> u64 {
         self.sum(|op| op.completed)
     }
@@ -281,7 +281,7 @@ impl Figures {
         self.sum_moved(|op| op.bytes)
     }
 
-    /// Attempts after the first.
+    /// Retries.
     pub fn retries(&self) -> u64 {
         self.sum(|op| op.retries)
     }
@@ -341,17 +341,17 @@ pub struct Interval {
     pub figures: Figures,
 }
 
-/// Why a worker, or a run, stopped.
+/// Why a worker or a run stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stopped {
-    /// Its requests, bytes or time were used up.
+    /// It reached its limit of requests, bytes or time.
     Done,
-    /// The throughput became steady.
+    /// Throughput reached steady state.
     Steady,
-    /// The throughput did not become steady in the rounds it had.
+    /// Throughput did not reach steady state within the maximum rounds.
     NotSteady,
-    /// Somebody stopped it: the results are what there was until then.
+    /// It was interrupted; the results cover the time until then.
     Interrupted,
     /// The device is gone.
     DeviceGone,
@@ -393,7 +393,7 @@ pub struct Outcome {
     pub bytes_per_second: f64,
     /// Why it ended.
     pub stopped: Stopped,
-    /// The first thing that went wrong.
+    /// First error.
     pub first_error: Option<FirstError>,
     /// How long workers stood still because their figures were not taken fast enough, all together.
     pub recording_wait: Duration,

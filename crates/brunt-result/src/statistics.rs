@@ -1,7 +1,8 @@
-//! What may be concluded from runs. The unit is the run, never the second or the request: seconds
-//! of one run are not independent. `brunt run` asks for intervals, `brunt compare` for verdicts.
+//! Statistics over runs. The sample is the run, never the second or the request, because the seconds of a run
+//! are not independent. `brunt run` uses the confidence intervals, `brunt compare` the verdicts.
 //!
-//! The rule: under [`RUNS_MIN`] runs a side there is no verdict, whatever the figures look like; `verdict` has the rest.
+//! The rule: with fewer than [`RUNS_MIN`] runs per side there is no verdict, whatever the figures; `verdict`
+//! has the other rules.
 
 mod effect;
 mod precision;
@@ -32,16 +33,16 @@ const RUNS_WANTED_MAX: usize = 1 << 16;
 /// Up to this many runs on both sides together Mann-Whitney is counted out, if there are no ties.
 const EXACT_RUNS_MAX: usize = 40;
 
-/// A mean over runs and its 95 % interval by Student's t.
+/// Mean over runs with its 95 % confidence interval (Student's t).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Estimate {
     /// Mean over runs.
     pub mean: f64,
-    /// Lower end; `None` for a single run, of which nothing is known.
+    /// Lower end of the interval; `null` for a single run.
     pub low: Option<f64>,
-    /// Upper end.
+    /// Upper end of the interval.
     pub high: Option<f64>,
-    /// Runs.
+    /// Number of runs.
     pub runs: usize,
 }
 
@@ -94,7 +95,7 @@ pub struct Ratio {
     pub ratio: f64,
     /// Lower end.
     pub low: f64,
-    /// Upper end.
+    /// Upper end of the interval.
     pub high: f64,
 }
 
@@ -128,7 +129,7 @@ pub struct Welch {
     pub difference: f64,
     /// Lower end of its 95 % interval.
     pub low: f64,
-    /// Upper end.
+    /// Upper end of the interval.
     pub high: f64,
     /// The statistic.
     pub t: f64,

@@ -1,6 +1,6 @@
-//! The messages by which faults, retries and arrays of a device are driven: in this process through its
-//! handles, in a served target through a line of JSON on its standard input, answered by one on its standard
-//! output (`brunt target --control`).
+//! Commands that control faults, retries and arrays of a device: in this process through its handles, in a
+//! served target through JSON lines on its standard input, each answered by a line on its standard output
+//! (`brunt target --control`).
 //!
 //! ```text
 //! {"do":"arm","lun":0,"fault":"medium-error,p=0.5"}     {"answer":"armed","id":1}
@@ -123,7 +123,7 @@ pub enum Reply {
     },
     /// So it is.
     Done,
-    /// What a layer answered to a command of its own, by name.
+    /// What a layer answered to its own command, by name.
     Fields {
         /// Empty where there is nothing to say.
         fields: BTreeMap<String, Json>,
@@ -356,7 +356,8 @@ impl Local {
             Ok(command) => self.obey(&command),
             Err(error) => {
                 let example = r#"{"do":"status","lun":0}"#;
-                let why = format!("no message: {error}; write one object a line, such as {example}");
+                let why =
+                    format!("not a command: {error}; write one JSON object per line, such as {example}");
                 Reply::Refused(Reason::Unreadable.because(why))
             }
         };
@@ -418,7 +419,7 @@ impl Local {
                 let handles = self.device(*lun)?;
                 let part = control::find(handles, layer).ok_or_else(|| {
                     let names: Vec<&str> = handles.iter().map(|(name, _)| name.as_str()).collect();
-                    let why = format!("there is no layer '{layer}'; there are {}", names.join(", "));
+                    let why = format!("unknown layer '{layer}'; the layers are {}", names.join(", "));
                     Reason::NoLayer.because(why)
                 })?;
                 let fields = part.carry_out(command, &from_json(arguments)?)?;
@@ -435,7 +436,7 @@ impl Local {
     fn device(&self, lun: u16) -> Result<&Handles, Refusal> {
         self.devices.get(&lun).ok_or_else(|| {
             let luns: Vec<String> = self.devices.keys().map(ToString::to_string).collect();
-            Reason::NoLun.because(format!("there is no LUN {lun}; there are {}", luns.join(", ")))
+            Reason::NoLun.because(format!("unknown LUN {lun}; the LUNs are {}", luns.join(", ")))
         })
     }
 
@@ -470,12 +471,12 @@ impl Local {
             }
             (None, [(_, one)]) => Ok(one),
             (None, _) => {
-                let why = format!("there are several {kind} layers; say which: layer = {}", names());
+                let why = format!("there are several {kind} layers; name one: layer = {}", names());
                 Err(Reason::AmbiguousLayer.because(why))
             }
             (Some(name), _) => {
                 control::find(handles, name).and_then(|part| part.downcast_ref()).ok_or_else(|| {
-                    let why = format!("there is no {kind} layer '{name}'; there are {}", names());
+                    let why = format!("unknown {kind} layer '{name}'; the layers are {}", names());
                     Reason::NoLayer.because(why)
                 })
             }
@@ -514,7 +515,7 @@ fn from_json(arguments: &BTreeMap<String, Json>) -> Result<Arguments, Refusal> {
             Ok(number.as_u64().map_or(Value::Number(number.as_f64().unwrap_or(f64::NAN)), Value::Count))
         }
         _ => {
-            let why = format!("{key}: an argument is a number, a text, true or false");
+            let why = format!("{key}: expected a number, a string, true or false");
             Err(Reason::BadCommand.because(why))
         }
     };
@@ -585,7 +586,7 @@ mod tests {
         );
         check(
             r#"{"do":"own","lun":0,"layer":"cache","command":"drop"}"#,
-            r#"{"answer":"refused","reason":"no-layer","why":"there is no layer 'cache'; there are retry, fault"}"#,
+            r#"{"answer":"refused","reason":"no-layer","why":"unknown layer 'cache'; the layers are retry, fault"}"#,
         );
     }
 
@@ -602,13 +603,17 @@ mod tests {
         let arm = r#"{"do":"arm","lun":0,"fault":"busy"}"#;
         check("null:1MiB", arm, "?fault=off");
         check("null:1MiB?fault=off;name=a&fault=off;name=b", arm, "layer = b, a");
-        check("null:1MiB?fault=off", r#"{"do":"arm","lun":1,"fault":"busy"}"#, "there are 0");
+        check("null:1MiB?fault=off", r#"{"do":"arm","lun":1,"fault":"busy"}"#, "the LUNs are 0");
         check("null:1MiB?fault=off", r#"{"do":"arm","lun":0,"fault":"bussy"}"#, "medium-error");
-        check("null:1MiB?fault=off", r#"{"do":"arm","lun":0,"layer":"x","fault":"busy"}"#, "there are fault");
+        check(
+            "null:1MiB?fault=off",
+            r#"{"do":"arm","lun":0,"layer":"x","fault":"busy"}"#,
+            "the layers are fault",
+        );
         check("null:1MiB?fault=off", r#"{"do":"disarm","lun":0,"id":3}"#, "no fault 3");
         check("null:1MiB", r#"{"do":"fail","lun":0,"member":1}"#, "array:raid1");
-        check("null:1MiB", r#"{"do":"explode","lun":0}"#, "no message");
-        check("null:1MiB", "hello", "no message");
-        check("null:1MiB", r#"{"do":"status","lun":0,"loud":true}"#, "no message");
+        check("null:1MiB", r#"{"do":"explode","lun":0}"#, "not a command");
+        check("null:1MiB", "hello", "not a command");
+        check("null:1MiB", r#"{"do":"status","lun":0,"loud":true}"#, "not a command");
     }
 }

@@ -1,8 +1,8 @@
-//! What goes along with every run: links that are set, roles that are looked after, a prober, the
-//! schedule of faults. A [`crate::study::Study`] begins its hooks before a run and ends them after it.
+//! Hooks that accompany every run: links, roles, the prober, the fault schedule. A [`crate::study::Study`]
+//! begins its hooks before a run and ends them after it.
 //!
-//! The rule: whatever `begin` did is undone when `end` returns, however the run ended, and a hook that
-//! fails voids the run. [`HookError::kind`] says in which way; nobody reads its text to decide.
+//! The rule: `end` undoes everything that `begin` did, however the run ended, and a hook that fails
+//! invalidates the run. Decisions depend on [`HookError::kind`], never on its text.
 
 use std::error::Error;
 use std::fmt;
@@ -33,7 +33,7 @@ pub trait RunHook {
     /// run went to its end: of one that was cut short nobody asks what did not happen in it.
     ///
     /// # Errors
-    /// What was meant to happen did not, or could not be undone: the run is void and the experiment
+    /// What was meant to happen did not, or could not be undone: the run is invalid and the experiment
     /// ends with this error.
     fn end(&mut self, complete: bool) -> Result<(), HookError>;
 

@@ -1,5 +1,4 @@
-//! Experiments: what a person describes in a file, the runs it stands for, and what may be
-//! concluded from them.
+//! Experiments: the file that describes one, its runs, and their results.
 //!
 //! [`experiment`] reads the file and says what is wrong with it; [`study`] makes its runs and tells
 //! what happens to [`observe`]'s observers, while [`hook`]s go along with each and a [`fault`]

@@ -1,10 +1,9 @@
-//! What happens in an experiment, told to whoever writes it down or shows it: the results on disk,
-//! the terminal. A [`crate::study::Study`] tells runs and their figures; [`crate::hook::RunHook`]s
-//! (a prober, the schedule of faults) tell what they see beside them, from their own threads.
+//! Observers of an experiment's events: the results on disk, the terminal. A [`crate::study::Study`] reports
+//! runs and their figures; [`crate::hook::RunHook`]s (a prober, the fault schedule) report their own
+//! observations from their own threads.
 //!
-//! The rule: an observer never delays a worker. What costs time is handed to a thread of the
-//! observer's own; what cannot be kept (a full disk) ends the experiment instead of being lost
-//! in silence.
+//! The rule: an observer never delays a worker. Slow work goes to the observer's own thread; data that cannot
+//! be kept (a full disk) ends the experiment instead of being lost silently.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};

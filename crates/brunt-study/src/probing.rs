@@ -1,5 +1,5 @@
-//! A prober as a hook of runs: started with a run, stopped with it, its samples reported to the hub and its
-//! record added to the run's summary. Made by `brunt run`; what is sampled is up to `brunt-probe`.
+//! The prober as a hook: started and stopped with each run; its samples go to the hub and its record to the
+//! run's summary. Created by `brunt run`; `brunt-probe` does the sampling.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +32,7 @@ impl RunHook for Probing {
         let hub = Arc::clone(hub);
         self.prober
             .start(move |sample| hub.tell(&Event::Sample(Arc::new(sample.clone()))))
-            .map_err(|error| HookError::not_ready("the prober has no thread", error))
+            .map_err(|error| HookError::not_ready("cannot start the prober's thread", error))
     }
 
     fn starts(&mut self, start: Nanos, ramp_up: Duration) {

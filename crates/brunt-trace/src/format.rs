@@ -1,6 +1,6 @@
-//! What a trace format is: what is said of it, and how its files are decoded. Each file in `formats/` has one or more.
+//! A trace format: its description and its decoder. Each file in `formats/` has one or more.
 //!
-//! The rule: no format is known here; their table is in [`crate::table`].
+//! The rule: no format is named here; their table is in [`crate::table`].
 
 use serde::Serialize;
 

@@ -1,7 +1,7 @@
-//! What a researcher asks of a trace first: how many requests of which kinds and sizes, how fast they came, how much of
-//! the devices they touched. Fed by whoever reads a trace, shown by `brunt trace info`.
+//! Summary statistics of a trace: number of requests by kind and size, rates, and footprint on the devices.
+//! Fed by the reader of a trace, shown by `brunt trace info`.
 //!
-//! The rule: memory does not grow with the trace; what is estimated says how well.
+//! The rule: memory does not grow with the trace; estimates state their precision.
 
 use std::collections::BTreeMap;
 

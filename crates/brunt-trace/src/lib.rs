@@ -1,10 +1,10 @@
-//! Block traces, whoever published them: a file of any known format is read as one stream of [`BlockRequest`]s.
-//! Called by `brunt trace`.
+//! Block traces: a file in any supported format is read as one stream of [`BlockRequest`]s. Called by `brunt
+//! trace`.
 //!
 //! To add a format: one file in `formats/`, and its line in [`FORMATS`].
 //!
-//! The rule: a row that cannot be read is skipped and counted, or ends the reading; never guessed at. Memory does not
-//! grow with the length of a trace.
+//! The rule: an unreadable row is skipped and counted, or ends the reading; it is never guessed. Memory does
+//! not grow with the length of a trace.
 #![forbid(unsafe_code)]
 
 mod cpus;

@@ -1,7 +1,7 @@
-//! What every format's rows become: a request, and the names of the devices that requests are for.
-//! Made by [`crate::formats`], read by whoever looks at a trace.
+//! The common record of all formats: a request, and the names of the devices that requests go to. Created by
+//! [`crate::formats`], used by everything that reads a trace.
 //!
-//! The rule: bytes and nanoseconds, whatever units a format has.
+//! The rule: sizes are in bytes and times in nanoseconds, whatever units a format uses.
 
 use std::collections::HashMap;
 use std::num::NonZeroU64;

@@ -1,8 +1,8 @@
-//! The table of trace formats, and which of them a file has. To add one: a file in `formats/` with its [`Format`],
-//! and its line here.
+//! The table of trace formats, and their detection. To add one: a file in `formats/` with its [`Format`], and
+//! its line here.
 //!
-//! The rule: a format is detected by reading the beginning of a file as each of them; where two fit, the user says
-//! which it is.
+//! The rule: a format is detected by parsing the beginning of a file with each of them; if several fit, the
+//! user chooses.
 
 use crate::format::{Format, FormatOptions};
 use crate::formats::{

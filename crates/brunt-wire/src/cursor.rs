@@ -1,6 +1,6 @@
-//! Walks over bytes that someone else sent. Every parser of passive traffic borrows through
-//! it. The one rule: a length is held against its named limit before it is used, and a
-//! message that ends too early is [`ParseError::Incomplete`], never malformed.
+//! Reads bytes from an untrusted sender. Every parser of captured traffic borrows through it. The one rule: a
+//! length is checked against its named limit before it is used, and a message that ends too early is
+//! [`ParseError::Incomplete`], never malformed.
 
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 

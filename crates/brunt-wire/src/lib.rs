@@ -1,5 +1,5 @@
-//! Bytes to messages and back. Called by every protocol engine of Brunt; calls nobody.
-//! The one rule: nothing here waits, reads a clock, allocates on a peer's word, or is unsafe.
+//! Converts bytes to messages and back. Used by all protocol implementations of Brunt; depends on none. The
+//! one rule: nothing here waits, reads a clock, allocates by an unchecked length, or is unsafe.
 #![forbid(unsafe_code)]
 
 pub mod cursor;

@@ -1,5 +1,5 @@
-//! Opens what a device URL names: the backends of `brunt-block`, and a LUN through the initiator.
-//! Every command that takes a device URL comes here.
+//! Opens devices by URL: the backends of `brunt-block`, and LUNs through the initiator. Used by every command
+//! that takes a device URL.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -29,12 +29,14 @@ pub fn open_failure(error: &OpenError, what: String) -> Failure {
     match error {
         OpenError::Os { path, source, .. } => match source.kind() {
             ErrorKind::NotFound => Failure::usage(what).advise(format!(
-                "write the path of a file that exists, or make one: {}?size=1GiB&create=yes",
+                "give the path of an existing file, or create one: {}?size=1GiB&create=yes",
                 path.display()
             )),
             ErrorKind::PermissionDenied => Failure::usage(what)
-                .advise("run as a user who may open it, or change its permissions with chmod or chown"),
-            ErrorKind::StorageFull => Failure::failed(what).advise("make room, or choose another place"),
+                .advise("run as a user with access to it, or change its permissions with chmod or chown"),
+            ErrorKind::StorageFull => {
+                Failure::failed(what).advise("free some space, or choose another location")
+            }
             _ => Failure::failed(what),
         },
         OpenError::Failed(_) | OpenError::InUse { .. } => Failure::failed(what),
@@ -50,9 +52,9 @@ pub fn guard(backend: &dyn Backend, overwrite: bool) -> Result<(), Failure> {
     let name = &backend.info().name;
     match signature::look(backend) {
         Ok(None) => Ok(()),
-        Ok(Some(what)) => Err(Failure::usage(format!("{name} holds {what}"))
-            .advise("add --overwrite if what is on this device may be lost")),
-        Err(error) => Err(Failure::failed(format!("cannot look at what {name} holds: {error}"))
-            .advise("add --overwrite to write without looking")),
+        Ok(Some(what)) => Err(Failure::usage(format!("{name} contains {what}"))
+            .advise("add --overwrite if the data on this device may be lost")),
+        Err(error) => Err(Failure::failed(format!("cannot check {name} for existing data: {error}"))
+            .advise("add --overwrite to write without this check")),
     }
 }

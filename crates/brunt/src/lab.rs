@@ -1,5 +1,5 @@
-//! Puts a command on the stage of a lab: the program starts itself again in namespaces of its own, and
-//! the command goes on there. Called before any thread is started.
+//! Runs a command inside a lab: the program starts itself again in new namespaces, and the command continues
+//! there. Called before any thread is started.
 
 use brunt_lab::{Entered, stage};
 use brunt_study::experiment::{Experiment, LabEntry};

@@ -58,7 +58,8 @@ fn what_is_no_trace_is_refused() {
     let said = String::from_utf8_lossy(&answer.stderr);
     assert_eq!(answer.status.code(), Some(2), "{said}");
     assert!(
-        said.contains("no block trace") && said.contains("--format; there are blkreplay, vscsi1"),
+        said.contains("not in a supported block trace format")
+            && said.contains("--format; there are blkreplay, vscsi1"),
         "{said}"
     );
     assert_eq!(info(&["/nowhere/at/all"]).status.code(), Some(2));

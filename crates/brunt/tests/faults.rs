@@ -174,7 +174,7 @@ fn faults_of(name: &str, faults: &[Timed<'_>], meant: impl Fn(&[Value], f64) -> 
         let output = run_within(&mut experiment(&folder, &text, 1200 * factor), 60);
         said = String::from_utf8_lossy(&output.stderr).into_owned();
         if !output.status.success() {
-            let late = said.contains("the run is void") || said.contains("did not show again");
+            let late = said.contains("the run is invalid") || said.contains("had no visible effect");
             assert!(late, "{said}");
             continue;
         }
@@ -231,7 +231,7 @@ fn storage_faults_outlive_their_target() {
         // It was lost when the process died, which had been decided on a little before.
         assert!((there..=time(kill, "shown_s")).contains(&time(gap, "from_s")), "{seen:?}");
         assert!(time(gap, "until_s") >= time(kill, "end_s"), "{seen:?}");
-        assert!(gap["shown_by"].as_str().unwrap().starts_with("hit "), "{seen:?}");
+        assert!(gap["shown_by"].as_str().unwrap().starts_with("affected "), "{seen:?}");
         there = time(gap, "until_s");
     }
     assert!(seen[0]["gone_by"].as_str().unwrap().contains("armed again"), "{seen:?}");
@@ -251,7 +251,7 @@ fn storage_faults_of_a_frozen_target() {
     for (at, lasts) in [(200, 300), (400, 300), (200, 600)] {
         let faults = [(busy, at, lasts), ("freeze = true", 350, 250)];
         let (seen, _) = faults_of("frozen", &faults, |_, _| true);
-        assert!(seen[0]["gone_by"].as_str().unwrap().contains("nothing of it is armed"), "{seen:?}");
+        assert!(seen[0]["gone_by"].as_str().unwrap().contains("it is disarmed"), "{seen:?}");
         assert!(seen[0].get("gaps").is_none(), "{seen:?}");
     }
 }
@@ -270,10 +270,10 @@ fn overlaps_are_told() {
     };
     let busy = "storage = \"busy\"";
     let kill = |at, lasts| timed(("kill = true", at, lasts));
-    check(timed((busy, 100, 500)) + &kill(200, 100), 0, "put in place again");
-    check(timed((busy, 200, 50)) + &kill(100, 500), 2, "serves nobody");
-    check(kill(100, 500) + &kill(300, 500), 2, "let one end before the other begins");
-    check(timed((busy, 100, 500)) + &timed(("storage = \"slow:1ms\"", 200, 100)), 2, "a layer of its own");
+    check(timed((busy, 100, 500)) + &kill(200, 100), 0, "injected again");
+    check(timed((busy, 200, 50)) + &kill(100, 500), 2, "serves no requests");
+    check(kill(100, 500) + &kill(300, 500), 2, "end one before the other starts");
+    check(timed((busy, 100, 500)) + &timed(("storage = \"slow:1ms\"", 200, 100)), 2, "its own layer");
 }
 
 /// A member that nothing can make up for does not fail at the end of a run, but before anything is
@@ -307,9 +307,9 @@ fn members_without_redundancy() {
 #[test]
 fn a_fault_that_does_not_happen() {
     for (name, fault, said) in [
-        ("elsewhere", "storage = \"medium-error,lba=99999999-99999999\"", "did not show"),
-        ("never", "storage = \"busy,p=0.000000001\"", "did not show"),
-        ("wrong op", "storage = \"drop\"", "did not show"),
+        ("elsewhere", "storage = \"medium-error,lba=99999999-99999999\"", "had no visible effect"),
+        ("never", "storage = \"busy,p=0.000000001\"", "had no visible effect"),
+        ("wrong op", "storage = \"drop\"", "had no visible effect"),
     ] {
         let folder = TempDir::new("canary");
         let fault = format!("[[fault]]\ntarget = \"san\"\n{fault}\nat = \"200ms\"\nfor = \"200ms\"\n");

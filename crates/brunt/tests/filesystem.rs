@@ -39,7 +39,7 @@ fn phases_are_points() {
         let notes = point["notes"].to_string();
         assert!(notes.contains("of this machine's memory"), "{notes}");
         let reads = matches!(point["workload"].as_str(), Some("read-blocks" | "read-characters" | "seeks"));
-        assert_eq!(notes.contains("of what was read came from it"), reads, "{point}");
+        assert_eq!(notes.contains("of the data read came from it"), reads, "{point}");
     }
     assert_eq!(left(&folder), 0);
 }

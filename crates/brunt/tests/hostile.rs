@@ -2,7 +2,7 @@
 //! its memory stays bounded and another session's I/O goes on unharmed.
 //!
 //! Each test has a bystander: a well-behaved session that writes, reads back and compares all the
-//! while, on a LUN of its own.
+//! while, on its own LUN.
 
 mod raw;
 mod support;

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 /// Longer than anything here takes, also on a machine that is busy with other things.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// A run under way, in a folder of its own; both are gone with this, also when a test fails.
+/// A run under way, in its own folder; both are gone with this, also when a test fails.
 struct Run {
     child: Child,
     folder: TempDir,
@@ -227,7 +227,7 @@ fn interrupted_while_it_drains() {
     assert_eq!(runs(&summary(&run.results()))[0]["stopped"], "interrupted");
 }
 
-/// `--detach` names the process and the folder and is over; the experiment goes on in a session of its own, and what it
+/// `--detach` names the process and the folder and is over; the experiment goes on in its own session, and what it
 /// would have printed is in its folder. Mistakes are answered at once.
 #[test]
 fn detached_from_the_terminal() {

@@ -106,7 +106,10 @@ fn a_fault_of_a_link_is_felt() {
             let summary = match result {
                 Ok(summary) => summary,
                 Err(words) => {
-                    assert!(words.contains("did not show") || words.contains("is void"), "{set}: {words}");
+                    assert!(
+                        words.contains("had no visible effect") || words.contains("is invalid"),
+                        "{set}: {words}"
+                    );
                     instead = words;
                     continue;
                 }
@@ -143,7 +146,7 @@ fn a_fault_of_one_direction() {
         let summary = match result {
             Ok(summary) => summary,
             Err(words) => {
-                assert!(words.contains("did not show") || words.contains("is void"), "{words}");
+                assert!(words.contains("had no visible effect") || words.contains("is invalid"), "{words}");
                 instead = words;
                 continue;
             }
@@ -165,7 +168,10 @@ fn of_fault(name: &str, link: &str, fault: &str) -> Option<(Value, Value)> {
         let summary = match run(name, &with_fault(link, fault, slower))? {
             Ok(summary) => summary,
             Err(words) => {
-                assert!(words.contains("did not show") || words.contains("is void"), "{fault}: {words}");
+                assert!(
+                    words.contains("had no visible effect") || words.contains("is invalid"),
+                    "{fault}: {words}"
+                );
                 instead = words;
                 continue;
             }
@@ -251,7 +257,7 @@ fn a_reset() {
             ("reset".into(), format!("TCP reset from {from} to {to} of port {}", port(&seen)))
         );
         assert!(said("shown_by").contains(&format!("; {to}: ")), "{seen}");
-        assert!(said("gone_by").contains("a new connection carried both ways"), "{seen}");
+        assert!(said("gone_by").contains("a new connection carried data both ways"), "{seen}");
         assert!(link[way]["tcp_resets"].as_u64() > Some(0), "{link}");
     }
 }
@@ -267,18 +273,18 @@ fn port(seen: &Value) -> u16 {
 }
 
 /// The canary: hosts that cannot reach each other anyway are not seen to be kept apart, and where no connection that
-/// is meant sends anything none is reset; the run is void.
+/// is meant sends anything none is reset; the run is invalid.
 #[test]
 fn partitions_and_resets_that_do_not_happen() {
     let dead = "[lab.links.dead]\nbetween = [\"client\", \"spare\"]\nloss = 1.0";
     for (link, fault, said) in [
-        (dead, "partition = [\"spare\", \"client\"]", "packets are to pass, and do not"),
-        ("", "reset = \"client\"\nto = \"server\"\nport = 9", "leave port out"),
+        (dead, "partition = [\"spare\", \"client\"]", "packets do not pass although they should"),
+        ("", "reset = \"client\"\nto = \"server\"\nport = 9", "omit port"),
     ] {
         let text = with_fault(link, fault, 1).replace("\"server\"]\ncores", "\"server\", \"spare\"]\ncores");
         let Some(result) = run("not there", &text) else { return };
         let words = result.expect_err(fault);
-        assert!(words.contains(said) && words.contains("did not show"), "{fault}: {words}");
+        assert!(words.contains(said) && words.contains("had no visible effect"), "{fault}: {words}");
     }
 }
 
@@ -286,17 +292,17 @@ fn partitions_and_resets_that_do_not_happen() {
 #[test]
 fn a_fault_of_a_link_that_does_not_happen() {
     for (set, said) in [
-        ("loss = 0.0000001", "did not show"),
-        ("rate = \"500Gb/s\"", "did not show"),
+        ("loss = 0.0000001", "had no visible effect"),
+        ("rate = \"500Gb/s\"", "had no visible effect"),
         ("loss = 0.0000001, loss_gap = 9", "write loss = 0.000084 or more"),
-        ("loss = 0.0000001, loss_correlation = 0.5", "did not show"),
-        ("jitter = \"100ns\", distribution = \"two.dist\"", "cannot be told from"),
+        ("loss = 0.0000001, loss_correlation = 0.5", "had no visible effect"),
+        ("jitter = \"100ns\", distribution = \"two.dist\"", "cannot be distinguished from"),
         ("ecn = 0.0000001", "write ecn = 0.000084 or more"),
         ("slow_close = \"1us\"", "write slow_close = "),
     ] {
         let Some(result) = run("unfelt", &experiment("delay = \"10ms\"", set, 1)) else { return };
         let words = result.expect_err(set);
-        assert!(words.contains(said) && words.contains("did not show"), "{set}: {words}");
+        assert!(words.contains(said) && words.contains("had no visible effect"), "{set}: {words}");
     }
 }
 

@@ -327,7 +327,7 @@ fn diverted_packets_without_room_are_counted() {
     assert_eq!(seen + dropped, rounds * 2115);
 }
 
-/// What a live capture shows on a terminal of its own while a capture is replayed, until `keys` are
+/// What a live capture shows on its own terminal while a capture is replayed, until `keys` are
 /// pressed so many seconds after the first traffic was shown: the bytes that the terminal got, as they are and as
 /// text. Its settings are the same afterwards. `None` where there is no such terminal.
 fn on_a_terminal(keys: &str, seconds: &str) -> Option<(Vec<u8>, String)> {

@@ -8,7 +8,7 @@ use std::process::Command;
 use support::{CHAP, Target, TempDir, need, succeed};
 
 fn qemu() -> bool {
-    // The block driver is a module in a package of its own.
+    // The block driver is a module in its own package.
     let Some(_) = need("qemu-img", "qemu-utils") else { return false };
     let drivers = succeed(Command::new("qemu-img").arg("--help"), 20);
     if !drivers.contains("iscsi") {

@@ -129,7 +129,7 @@ fn queries_agree_with_the_summary() {
         out = folder.join(&format!("out-{requests}"));
         let run = run_within(brunt().arg("run").arg(experiment(requests)).arg("--out").arg(&out), 120);
         let said = String::from_utf8_lossy(&run.stderr);
-        assert!(run.status.success() || said.contains("the run is void"), "{said}");
+        assert!(run.status.success() || said.contains("the run is invalid"), "{said}");
         if run.status.success() {
             break;
         }
@@ -379,10 +379,10 @@ fn a_full_disk_keeps_what_was_measured() {
         return skip("user and mount namespaces with a tmpfs");
     }
     assert_eq!(run.status.code(), Some(1), "{said}");
-    assert!(said.contains("no room for") && said.contains("what was written before is kept"), "{said}");
+    assert!(said.contains("no space for") && said.contains("everything written so far is kept"), "{said}");
     let summary = summary(&kept);
     let trouble = summary["trouble"].as_str().expect("trouble");
-    assert!(summary["complete"] == false && trouble.contains("no room for"), "{trouble}");
+    assert!(summary["complete"] == false && trouble.contains("no space for"), "{trouble}");
     assert!(!trouble.contains("rows lost"), "the reserve was too small: {trouble}");
     readable(&kept);
     // The run that the full disk cut short is in the summary and in the table.

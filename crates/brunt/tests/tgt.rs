@@ -210,7 +210,7 @@ fn discovery_and_capacity() {
     assert_eq!(capacity["volatile_cache"], true);
     assert!(capacity["notes"][0].as_str().unwrap().contains("VIRTUAL-DISK"));
     let error = fail(&["capacity", &tgt.url_of("", TARGET, 7)], &[]);
-    assert!(error.contains("there is no LUN 7"), "{error}");
+    assert!(error.contains("LUN 7 does not exist"), "{error}");
     let error = fail(&["capacity", &tgt.url_of("", "iqn.2026-11.io.brunt:other", 1)], &[]);
     assert!(error.contains("no target of that name"), "{error}");
 }

@@ -49,7 +49,7 @@ fn a_trace_says_what_the_packets_say() {
     assert_eq!(again.status.code(), Some(2), "{again:?}");
     let empty = run_within(brunt().arg("analyze").arg(folder.join("trace/packets")), 60);
     assert_eq!(empty.status.code(), Some(2), "{empty:?}");
-    assert!(String::from_utf8_lossy(&empty.stderr).contains("holds no trace"), "{empty:?}");
+    assert!(String::from_utf8_lossy(&empty.stderr).contains("contains no trace"), "{empty:?}");
 }
 
 /// Several workers write one trace and one packet file, rotated by size, that say the same.
@@ -242,8 +242,8 @@ fn a_full_disk_stops_the_capture() {
     let Some(run) = on_a_full_disk(&folder, "stop", false) else { return };
     let said = String::from_utf8_lossy(&run.stderr);
     assert_eq!(run.status.code(), Some(1), "{said}");
-    assert!(said.contains("no room for") && said.contains("what was written before is kept"), "{said}");
-    assert!(said.contains("rows found no room"), "{said}");
+    assert!(said.contains("no space for") && said.contains("everything written so far is kept"), "{said}");
+    assert!(said.contains("rows are missing"), "{said}");
     let report: Value = serde_json::from_slice(&run.stdout).expect("a report all the same");
     assert!(report["ledger"]["trace_rows_lost"].as_u64() > Some(0), "{said}");
     analyze(&folder.join("kept"));
@@ -256,6 +256,6 @@ fn a_full_disk_is_waited_for() {
     let Some(run) = on_a_full_disk(&folder, "wait", true) else { return };
     let said = String::from_utf8_lossy(&run.stderr);
     assert_eq!(run.status.code(), Some(0), "{said}");
-    assert!(said.contains("waiting for room") && said.contains("there is room again"), "{said}");
+    assert!(said.contains("waiting for room") && said.contains("space is available again"), "{said}");
     assert_eq!(analyze(&folder.join("kept")), analyze(&capture()));
 }

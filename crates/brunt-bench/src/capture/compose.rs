@@ -1,6 +1,6 @@
-//! Captures for those who have none: real NFSv3 messages ([`super::messages`]) on TCP connections of
-//! our own. Four clients at four addresses, segments as long as the MTU allows, messages of different
-//! connections mixed. The one rule: the same kind and count always make the same file.
+//! Generates captures for users who have none: real NFSv3 messages ([`super::messages`]) on generated TCP
+//! connections. Four clients at four addresses, segments as long as the MTU allows, messages of different
+//! connections interleaved. The one rule: the same kind and count always give the same file.
 
 use std::collections::VecDeque;
 use std::io;

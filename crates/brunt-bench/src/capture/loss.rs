@@ -1,6 +1,6 @@
-//! How much of a capture is recovered when the tap loses packets? The same losses for everybody, and the
-//! count of what was still possible from [`brunt_capture::recovery`], as the tests have it. The one rule:
-//! an operation that never was, or another one's reply, fails the run.
+//! Measures how much of a capture is recovered when the tap loses packets. All programs see the same losses;
+//! [`brunt_capture::recovery`] counts which operations were still recoverable, as in the tests. The one rule:
+//! an invented operation, or one matched with another one's reply, fails the run.
 
 use std::collections::HashSet;
 use std::net::IpAddr;

@@ -1,6 +1,6 @@
-//! Real NFSv3 calls and replies, taken out of a capture, and made into others: another xid, other
-//! files, 64 KiB of data instead of a byte. Called by [`super::compose`]. The one rule: what comes out
-//! is read back by our own parser before anything is made of it.
+//! Real NFSv3 calls and replies from a capture, modified: another xid, other files, 64 KiB of data instead of
+//! a byte. Called by [`super::compose`]. The one rule: each result is parsed again by our own parser before
+//! it is used.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

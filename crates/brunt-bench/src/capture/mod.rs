@@ -1,6 +1,6 @@
-//! `brunt bench capture`: how fast is a capture worked off, beside tshark and nfstrace, and how much of
-//! it is recovered when the tap loses packets? Everybody reads the same files out of the page cache, in
-//! turn, round by round. Also sends a capture out of an interface, for a live capture to see.
+//! `brunt bench capture`: how fast captures are analysed, compared with tshark and nfstrace, and how much is
+//! recovered when the tap loses packets. All programs read the same files from the page cache, in turns. Also
+//! sends a capture out of an interface, to test live captures.
 
 mod compose;
 mod loss;

@@ -1,5 +1,5 @@
-//! Who works a capture off: we ourselves, tshark, nfstrace. Each is a process of its own, measured from
-//! its start to its end. The one rule: what a program found is read from what it wrote, never assumed.
+//! The programs that analyse a capture: Brunt, tshark, nfstrace. Each is a separate process, measured from
+//! start to end. The one rule: a program's results are read from its output, never assumed.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader};
@@ -158,7 +158,7 @@ impl Program {
                 let lines: io::Result<Vec<String>> = lines()?.collect();
                 histogram_operations(&lines?)
                     .map(|calls| (calls, None))
-                    .ok_or_else(|| io::Error::other("it says nothing of operations"))
+                    .ok_or_else(|| io::Error::other("it does not report operations"))
             }
             Program::Tshark => {
                 let mut calls = 0;

@@ -1,5 +1,5 @@
-//! `brunt bench capture FILE --replay IFACE`: a capture file sent out of an interface, as fast as that
-//! takes it: what a live capture on the wire's other end is held against.
+//! `brunt bench capture FILE --replay IFACE`: sends a capture file out of an interface at a given rate, or as
+//! fast as the interface accepts it, to test a live capture at the other end.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! How fast is a capture worked off? Everybody in turn, round by round; goals and ratios are judged by
-//! the median over rounds. tshark gets a part, and what is said of it is its rate.
+//! Measures how fast captures are analysed. Programs take turns, round by round; goals and ratios use the
+//! median over rounds. tshark reads only a part of the capture, so its rate is compared.
 
 use brunt_core::quantity::Size;
 use serde_json::{Value, json};

@@ -1,5 +1,5 @@
-//! What is measured on: a capture as a plain pcap file that every program reads, and what is in it. The
-//! one rule: files that were made for the run go with it.
+//! The input of a measurement: a capture as a plain pcap file that every program reads, and its content. The
+//! one rule: files generated for the run are removed with it.
 
 use std::fs::{self, File};
 use std::io::{self, Read};

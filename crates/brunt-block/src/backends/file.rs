@@ -1,11 +1,10 @@
-//! A file or block device on the thread's ring: O_DIRECT where there is it, registered buffers and
-//! file, everything asynchronous, nothing allocated for a request. Served to targets and load
-//! alike. This file owns the unsafe submissions.
+//! A file or block device on the thread's ring: O_DIRECT where available, registered buffers and file, fully
+//! asynchronous, no allocation per request. Used by targets and loads. This file owns the unsafe submissions.
 //!
-//! What a completed write is worth: with write-through (the default) it is on stable storage
-//! (RWF_DSYNC), and so are zeros and holes. With `write_back=yes` it is in the device's cache until a
-//! `Flush`, which covers every write completed before the flush was submitted, or it
-//! was sent with `force_unit_access`. The process may be killed at any time: what was completed stays.
+//! Durability of a completed write: with write-through (the default) it is on stable storage (RWF_DSYNC), and
+//! so are zeros and holes. With `write_back=yes` it is in the device's cache until a `Flush`, which covers
+//! every write completed before the flush was submitted, unless it was sent with `force_unit_access`.
+//! Completed writes survive the death of the process.
 //!
 //! The rule: a slot's buffer belongs to the kernel from `push` to its completion. A device that
 //! goes away waits for the kernel, or leaks what the kernel may still write to.

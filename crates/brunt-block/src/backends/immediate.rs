@@ -1,5 +1,4 @@
-//! A device that needs nobody else: each request is served while it is taken. What `null` and `memory`
-//! open.
+//! A device that serves each request during submission. Opened by `null` and `memory`.
 
 use std::collections::VecDeque;
 

@@ -1,7 +1,6 @@
-//! Opens a file or block device for [`super::file`] and finds out what it can do: size, blocks,
-//! alignment, O_DIRECT, holes. Everything here happens once, at opening, in plain system calls;
-//! what is missing becomes a note that is printed beside the results.
-//! This file owns the unsafe ioctls and `statx`.
+//! Opens a file or block device for [`super::file`] and determines its properties: size, blocks, alignment,
+//! O_DIRECT, holes. Everything here happens once, on opening, in plain system calls; missing features become
+//! notes that are printed with the results. This file owns the unsafe ioctls and `statx`.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -96,7 +95,7 @@ fn open_named(path: &Path, options: &FileOptions) -> Result<Medium, OpenError> {
     }
     if options.size_bytes.is_some() && !options.create {
         return Err(OpenError::Refused(format!(
-            "size= makes a file of that size and needs create=yes; {} is there already",
+            "size= creates a file of that size and needs create=yes; {} already exists",
             path.display()
         )));
     }
@@ -215,7 +214,7 @@ fn create(path: &Path, options: &FileOptions) -> Result<(), OpenError> {
     }
     if metadata.len() > size_bytes {
         return Err(OpenError::Refused(format!(
-            "{} is there with {}, which is more than size={}; remove it or leave out size= and create=",
+            "{} already exists with {}, which is more than size={}; remove it, or omit size= and create=",
             path.display(),
             format_size(metadata.len()),
             format_size(size_bytes)

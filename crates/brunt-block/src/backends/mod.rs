@@ -48,7 +48,7 @@ fn foresee(size: &str, options: &mut UrlOptions) -> Result<Option<Foreseen>, Ope
     Ok(Some(Foreseen { size_bytes: size_of(size, block_bytes)?, block_bytes, read_only: false }))
 }
 
-/// The longest request any backend takes: 16 MiB, what initiators ask for at the most.
+/// The longest request any backend takes: 16 MiB, what initiators ask for at most.
 pub const TRANSFER_BYTES_MAX: u32 = 16 << 20;
 
 /// Whether a request lies in the device, in whole blocks, with a buffer that holds it.

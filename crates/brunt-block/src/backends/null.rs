@@ -1,5 +1,5 @@
-//! `null:SIZE`: drops writes, reads zeros. The diskless mode of papers/iscsi-performance-analysis,
-//! 2.2: what is left of a measurement when the disk is taken away. Served inline.
+//! `null:SIZE`: discards writes, reads as zeros. The diskless mode of papers/iscsi-performance-analysis, 2.2:
+//! what remains of a measurement without the disk. Served inline.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! `budget=N`, for tests only: serves N requests, and more when it is told to; the others are refused as busy.
-//! It shows what a layer that is driven while it works costs: this file, and a line in the table.
+//! `budget=N`, for tests only: serves N requests, plus those that commands add; all others fail as busy. It
+//! shows what a controllable layer takes: this file and a line in the table.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

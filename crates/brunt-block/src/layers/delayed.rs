@@ -60,7 +60,7 @@ pub struct Delay {
     pub servers: Option<u32>,
     /// All open devices queue for the same servers.
     pub shared: bool,
-    /// Of the service times. Each open device draws a sequence of its own from it.
+    /// Of the service times. Each open device draws its own sequence from it.
     pub seed: u64,
 }
 
@@ -87,7 +87,7 @@ fn parse(text: &str) -> Result<Delay, OpenError> {
         return Err(bad_value("delay", text, "lognormal, and nothing else, has a sigma, from 0 to 10"));
     }
     if servers.is_some_and(|servers| servers == 0 || servers > SERVERS_MAX) {
-        return Err(bad_value("delay", text, "there are 1 to 65536 servers; leave servers out for no limit"));
+        return Err(bad_value("delay", text, "write 1 to 65536 servers, or omit servers for no limit"));
     }
     let service = match (kind, sigma) {
         ("const", _) => ServiceTime::Constant(parse_duration(times)?),

@@ -1,10 +1,9 @@
-//! `retry=N`: a controller that tries again itself before it tells the initiator, up to N times. The
-//! policy that papers/spek.md, 3.3.2, finds missing in its iSCSI target: without it every transient
-//! error of a disk costs a trip over the network. Also swallows recovered errors, which are successes.
+//! `retry=N`: a controller that retries a failed request up to N times before reporting the error to the
+//! initiator. papers/spek.md, 3.3.2, notes that its iSCSI target lacks this: without it every transient disk
+//! error costs a round trip over the network. Also turns recovered errors into plain successes.
 //!
-//! Tried again is what may go well the next time: errors of the medium and the hardware, aborted
-//! commands, BUSY, TASK SET FULL, time-outs, EIO. A reservation conflict, a bad request and a device
-//! that is gone are told at once.
+//! Retried are errors that may not recur: medium and hardware errors, aborted commands, BUSY, TASK SET FULL,
+//! timeouts, EIO. Reservation conflicts, invalid requests and a device that is gone are reported at once.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,7 +21,8 @@ use crate::{
     Ring,
 };
 
-const FORMS: &str = "write how often, 1 to 1000, as in retry=5, and after it ,delay=1ms ,off ,name=NAME";
+const FORMS: &str =
+    "write the number of retries, 1 to 1000, as in retry=5, optionally with ,delay=1ms ,off ,name=NAME";
 const TRIES_MAX: u32 = 1000;
 
 /// The line for the table.

@@ -1,7 +1,7 @@
 //! The sending half of a [`Stream`]: segments are queued, gathered into one vectored call, and retired as the
 //! kernel takes them.
 //!
-//! The rule: what a segment points to stays where it is until the completion of the call that carries it.
+//! The rule: the memory behind a segment stays in place until the call that carries it completes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

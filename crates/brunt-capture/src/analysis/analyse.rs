@@ -1,6 +1,6 @@
-//! What an analysis has to do: the seam between events and everything that is found out of them. Implemented
-//! by one file each, called by the table of all. The one rule: what several pipelines, files or hosts saw can
-//! be merged, and what is merged is what one would have seen; so a state can be sent and kept.
+//! The interface of an analysis: it consumes events and reports its findings. Each analysis is one file,
+//! called through the table of all. The one rule: states of several pipelines, files or hosts can be merged,
+//! and the merged state equals that of a single pipeline; so a state can be sent and stored.
 
 use std::fmt::Debug;
 

@@ -1,7 +1,6 @@
-//! A table of bounded size that keeps the heavy ones. When it is full, a newcomer takes the
-//! place of the lightest of a few that are looked at, and what was lost with it is counted.
-//! Who is heavy is seen again and again, so it stays; the count says how much a total may be
-//! short.
+//! A table of bounded size that keeps the heaviest entries. When it is full, a new entry replaces the
+//! lightest of a few candidates, and what is lost with it is counted. Heavy entries are updated often, so
+//! they stay; the counter bounds the error of the totals.
 
 use hashbrown::HashTable;
 use serde::de::Error;

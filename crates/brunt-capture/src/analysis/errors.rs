@@ -1,4 +1,4 @@
-//! Who gets which errors, so that a storm of them can be seen.
+//! Errors by client and kind, to detect error storms.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! An operation reduced to what the analyses look at. Made by the sink and by whoever reads a trace.
+//! An operation reduced to the fields that analyses use. Created by the sink and when reading a trace.
 
 use brunt_wire::net::IpAddress;
 

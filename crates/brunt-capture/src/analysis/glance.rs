@@ -1,5 +1,5 @@
-//! What a watcher wants to see while a capture runs: counters since its start, and the hottest few. A
-//! pipeline makes one when asked; those of several are added. Cheap enough for every second.
+//! The live view of a capture: counters since its start, and the hottest entries. A pipeline creates one on
+//! request; those of several pipelines are added. Cheap enough for once per second.
 
 use brunt_wire::net::IpAddress;
 

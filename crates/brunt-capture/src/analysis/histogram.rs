@@ -1,5 +1,5 @@
 //! How long a kind of operation took, in the histogram that results of runs have: percentiles at most 0.1 % too
-//! long. Kept by kind of operation, of which there are some dozens at the most; files and clients, of which there
+//! long. Kept by kind of operation, of which there are some dozens at most; files and clients, of which there
 //! are thousands, have a [`Latency`](super::Latency) of a 300th of the size.
 
 use brunt_core::{Histogram, Nanos};

@@ -1,5 +1,5 @@
-//! Who and what is hot: files, directories, clients, and pairs of client and file, by
-//! operations, bytes and time. One lookup for each table and operation.
+//! The hottest files, directories, clients, and pairs of client and file, by operations, bytes and time. One
+//! lookup per table and operation.
 
 use brunt_core::sketch::spread;
 use brunt_wire::net::IpAddress;

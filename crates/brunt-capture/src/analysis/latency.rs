@@ -13,7 +13,7 @@ const BUCKETS: usize = OCTAVES * STEPS;
 
 /// What reports show of a distribution of latencies.
 pub trait Quantiles {
-    /// How far a quantile is off at the most.
+    /// How far a quantile is off at most.
     const ERROR_PERCENT: f64;
 
     /// How many latencies there are.

@@ -1,7 +1,6 @@
-//! What the traffic means, while it goes by: each analysis looks at every operation once and
-//! keeps a sketch of bounded size. A sink of the pipeline; [`Analysis::report`] says what was
-//! found. The one rule: an operation costs a few tens of nanoseconds, so it is reduced to an
-//! [`OperationEvent`] once and each analysis gets that.
+//! Analyses of live traffic: each sees every operation once and keeps a sketch of bounded size. This is a
+//! sink of the pipeline; [`Analysis::report`] returns the findings. The one rule: an operation costs a few
+//! tens of nanoseconds, so it is reduced to an [`OperationEvent`] once and all analyses share it.
 
 mod analyse;
 mod bounded;

@@ -1,5 +1,5 @@
-//! The ledger with the counters that protocols have of their own: which there are, and all of them by name. Read by
-//! reports, metrics and traces. The one rule: the table of dissectors says which there are; the ledger only has room.
+//! The loss ledger including the protocols' own counters, all by name. Read by reports, metrics and traces.
+//! The one rule: the table of dissectors defines the counters; the ledger only stores them.
 
 use brunt_lake::Column;
 use serde::{Serialize, Serializer};

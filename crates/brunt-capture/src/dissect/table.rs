@@ -1,7 +1,7 @@
-//! The table of dissectors, and what follows from it: which protocol a connection has, whose part an
-//! operation carries, which numbers kinds and protocols have. Read by the pipeline and by whoever names an
-//! operation. The one rule: everything here is made from the table's lines; no protocol is named elsewhere
-//! in this file.
+//! The table of dissectors and everything derived from it: the protocol of a connection, the origin of an
+//! operation's data, the numbers of kinds and protocols. Used by the pipeline and wherever operations are
+//! named. The one rule: everything here is derived from the table's lines; no protocol is named elsewhere in
+//! this file.
 
 use super::{
     Claim, Counter, Datagram, Dissector, Flow, Gap, OperationInfo, Out, OwnPart, OwnTables, ProtocolInfo,
@@ -110,7 +110,7 @@ pub(crate) fn kind_at(number: usize) -> (&'static DissectorEntry, &'static Opera
     (&ENTRIES[*dissector], kind)
 }
 
-/// The same as [`DISSECTORS`], at a place of its own.
+/// The same as [`DISSECTORS`], at its own place.
 static ENTRIES: [DissectorEntry; DISSECTORS.len()] = DISSECTORS;
 
 /// The dissector of a protocol and the protocol, by its number.

@@ -117,7 +117,7 @@ impl LiveCapture {
                 rings.extend(queues.into_iter().map(Source::Xdp));
             }
             for (tap, name) in taps.iter_mut().zip(interfaces) {
-                let what = "attach an XDP program (one of somebody else's may be there: `ip link`)";
+                let what = "attach an XDP program (another one may already be attached; see `ip link`)";
                 tap.start().map_err(|source| LiveError::Io { interface: name.clone(), what, source })?;
             }
             let pool = Pool::new(XDP_PARCELS * rings.len(), parsers, 0);

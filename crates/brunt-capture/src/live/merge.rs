@@ -1,6 +1,6 @@
-//! Puts the packets of several rings into one order. A tap shows the two directions of a link on two
-//! interfaces: a reply must not be looked at before its call only because its ring was read first.
-//! The one rule: a packet goes on when no other ring can bring an older one any more.
+//! Merges the packets of several rings into one order. A tap delivers the two directions of a link on two
+//! interfaces: a reply must not be processed before its call just because its ring was read first. The one
+//! rule: a packet is passed on when no other ring can still deliver an older one.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -88,7 +88,7 @@ pub enum LiveError {
         what: &'static str,
     },
     /// There is no such interface.
-    #[error("there is no interface {0}; `ip link` lists them")]
+    #[error("unknown interface {0}; `ip link` lists all")]
     NoInterface(String),
     /// An interface whose packets nobody here can read.
     #[error(

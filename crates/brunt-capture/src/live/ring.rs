@@ -1,6 +1,6 @@
-//! A ring of packets (AF_PACKET, TPACKET_V3): the kernel writes packets into blocks that it hands
-//! over when they are full or 10 ms old. Driven by the capture's reader thread. The one rule: what
-//! the kernel had no room for is asked for and counted.
+//! A packet ring (AF_PACKET, TPACKET_V3): the kernel writes packets into blocks and hands them over when they
+//! are full or 10 ms old. Driven by the capture's reader thread. The one rule: packets for which the kernel
+//! had no room are queried and counted.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -129,7 +129,7 @@ impl PacketRing {
             tp_feature_req_word: 0,
         };
         sys::set_option(&fd, libc::SOL_PACKET, libc::PACKET_RX_RING, &request)
-            .map_err(fail("allocate the ring (is there memory for it?)"))?;
+            .map_err(fail("allocate the ring (is there enough memory?)"))?;
         let map = RingMap::new(&fd, BLOCK_BYTES, block_count).map_err(fail("map the ring"))?;
         // Nothing yet: what came before a ring joins its group would be seen by each of them.
         sys::attach_filter(&fd, &NOTHING).map_err(fail("attach a filter"))?;
@@ -250,7 +250,10 @@ pub(super) fn wait<'a>(sockets: impl Iterator<Item = &'a OwnedFd>, time: Duratio
     match poll(&mut fds, Some(&time)) {
         Ok(count) => {
             if fds.iter().any(|fd| fd.revents().intersects(PollFlags::ERR | PollFlags::HUP)) {
-                return Err(io::Error::new(io::ErrorKind::NotConnected, "the interface went down or away"));
+                return Err(io::Error::new(
+                    io::ErrorKind::NotConnected,
+                    "the interface went down or disappeared",
+                ));
             }
             Ok(count > 0)
         }

@@ -113,7 +113,7 @@ pub(super) fn open(
         let frames = Frames::new(frame_count).map_err(fail("allocate frames"))?;
         let mut socket = Socket::new(&frames).map_err(fail("open an AF_XDP socket"))?;
         socket.bind(index, queue, true).map_err(fail(
-            "take a queue's packets by AF_XDP (it takes Linux 6.6 or newer, and nobody else at the queue)",
+            "receive a queue's packets through AF_XDP (needs Linux 6.6 or newer and exclusive use of the queue)",
         ))?;
         socket.fill(0..frame_count as u32);
         xsk::set_socket(&map, queue, socket.fd()).map_err(fail("put a socket into the table"))?;

@@ -1,7 +1,6 @@
-//! Pseudonyms in place of names, addresses and ids: a hash under a key that stays with its owner.
-//! Called by the recorder for everything that could tell who or what it was. The rules: the same key
-//! gives the same pseudonyms, in every capture; without the key none can be turned back or tried out
-//! (SipHash-2-4 is made to be unpredictable without its key).
+//! Pseudonyms for names, addresses and ids: a hash with a key that stays with its owner. Called by the
+//! recorder for all identifying data. The rules: the same key gives the same pseudonyms, in every capture;
+//! without the key none can be reversed or guessed (SipHash-2-4 is unpredictable without its key).
 
 use std::fs;
 use std::hash::Hasher;
@@ -29,7 +28,7 @@ pub enum KeyError {
         source: io::Error,
     },
     /// The file is too large to be a key.
-    #[error("{}: {bytes} bytes are no key, which has at most {}", .path.display(), KEY_BYTES_MAX)]
+    #[error("{}: {bytes} bytes are too long for a key, which has at most {}", .path.display(), KEY_BYTES_MAX)]
     TooLong {
         /// The file.
         path: PathBuf,

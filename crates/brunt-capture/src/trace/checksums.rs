@@ -12,7 +12,7 @@ pub const CHECKSUMS: Table = Table {
     name: "checksums",
     doc: "One row for each block of 512 bytes at a multiple of 512 in its file that was read or written as a whole.",
     columns: &[
-        Column::int("record_id", "The READ or WRITE; null if its call came again.").nullable(),
+        Column::int("record_id", "The READ or WRITE; null if its call was retransmitted.").nullable(),
         FILE,
         Column::bool("write", "Whether it went to the server."),
         Column::int("offset_bytes", "Where in the file."),

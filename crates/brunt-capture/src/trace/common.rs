@@ -1,6 +1,6 @@
-//! What everything that writes rows shares: the rows, pseudonyms, and the numbers that tell pipelines apart.
-//! The one rule: what pipelines number from zero goes through [`Common::number`], so that no number stands
-//! for two things.
+//! State shared by all table writers: the rows, pseudonyms, and the numbers that distinguish pipelines. The
+//! one rule: everything that pipelines number from zero goes through [`Common::number`], so that a number has
+//! one meaning.
 
 use brunt_lake::{Coding, Column};
 

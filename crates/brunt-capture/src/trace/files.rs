@@ -1,5 +1,5 @@
-//! Files and what they are called: the tables `handles` and `names`, of all protocols. The one rule: a handle
-//! is told before the first row that refers to it.
+//! Files and their names: the tables `handles` and `names`, of all protocols. The one rule: a handle is
+//! written before the first row that refers to it.
 
 use brunt_lake::{Coding, Column, Table};
 use brunt_wire::net::IpAddress;
@@ -15,9 +15,9 @@ use crate::key::FileKey;
 /// Handles.
 pub const HANDLES: Table = Table {
     name: "handles",
-    doc: "One row for each file handle of a server when it is first seen; in long captures some come again.",
+    doc: "One row for each file handle of a server when it is first seen; in long captures some reappear.",
     columns: &[
-        Column::int("file", "A hash of server and handle: stands for the file in other tables.")
+        Column::int("file", "Hash of server and handle, which identifies the file in other tables.")
             .coded(Coding::Plain),
         Column::text("server", "The server's address."),
         Column::text("handle", "The handle's bytes in hexadecimal.").coded(Coding::Delta),
@@ -35,15 +35,14 @@ pub const NAMES: Table = Table {
         FILE.nullable(),
         Column::text(
             "name",
-            "The name in that directory; MOUNT's path. A backslash is doubled, and bytes that are no \
-              UTF-8 are written as `\\xNN`. Null for READLINK.",
+            "The name in that directory; MOUNT's path. A backslash is doubled, and bytes that are not UTF-8 are written as `\\xNN`. Null for READLINK.",
         )
         .coded(Coding::Delta)
         .nullable(),
-        Column::int("leads_to", "The file that the name leads to, if the reply told: `handles.file`.")
+        Column::int("leads_to", "The file that the name refers to, if the reply contains it: `handles.file`.")
             .coded(Coding::Dictionary)
             .nullable(),
-        Column::text("target", "What a symbolic link says (SYMLINK, READLINK), written as names are.")
+        Column::text("target", "Content of a symbolic link (SYMLINK, READLINK), written as in `name`.")
             .nullable(),
     ],
 };

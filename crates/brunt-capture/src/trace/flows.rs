@@ -1,5 +1,5 @@
-//! Who sends to whom: the table `flows`, and the numbers that stand for its rows elsewhere. The one rule: a
-//! flow is told before the first row that refers to it.
+//! Flows between endpoints: the table `flows`, and the numbers that refer to its rows. The one rule: a flow
+//! is written before the first row that refers to it.
 
 use brunt_lake::{Column, Table};
 use brunt_wire::net::Endpoint;
@@ -12,8 +12,7 @@ use super::rows::{Handle, Registry, Tabled};
 /// Who sends to whom.
 pub const FLOWS: Table = Table {
     name: "flows",
-    doc: "One row for each pair of endpoints and direction, when it is first seen. A flow that was quiet for \
-          long may come again under another number.",
+    doc: "One row for each pair of endpoints and direction, when it is first seen. A flow that was idle for long may reappear under another number.",
     columns: &[
         Column::int("flow", "Its number."),
         Column::int("protocol", "The transport's number: 6 TCP, 17 UDP, others as IANA lists them."),

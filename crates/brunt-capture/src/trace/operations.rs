@@ -1,5 +1,5 @@
-//! Requests with their answers: the table `operations`, the same for all protocols. What only one of them has
-//! stands in its own tables.
+//! Requests with their replies: the table `operations`, common to all protocols. Protocol-specific fields are
+//! in separate tables.
 
 use brunt_lake::{Coding, Column, Table};
 
@@ -10,14 +10,13 @@ use crate::operation::{Message, Operation, OperationKind, Protocol, TransferDire
 /// Requests with their answers.
 pub const OPERATIONS: Table = Table {
     name: "operations",
-    doc: "One row for each request with its answer, in the order in which they were complete. What only some \
-          protocols or operations have stands in the other tables.",
+    doc: "One row for each request with its reply, in the order of completion. Fields that only some protocols or operations have are in the other tables.",
     columns: &[
-        Column::int("record_id", "Counts requests in the order in which they were seen."),
+        Column::int("record_id", "Number of the request, in order of appearance."),
         Column::text("protocol", "Its protocol: `NFSv3`, `NFSv4`, `MOUNT`, or `RPC` for other programs."),
-        Column::text("operation", "Its name; of an NFSv4 compound, that of the operation it is about."),
+        Column::text("operation", "Name of the operation; for an NFSv4 compound, of its main operation."),
         Column::int("flow", "The request's flow: its source is the client, its destination the server."),
-        Column::int("tag", "What pairs request and answer: RPC's xid.").coded(Coding::Delta),
+        Column::int("tag", "Identifier that pairs request and reply: RPC's xid.").coded(Coding::Delta),
         Column::time("request_first", "When the request's first byte was seen."),
         Column::int("request_span_ns", "From its first byte to its last one; null if that was not seen.")
             .nullable(),
@@ -42,10 +41,7 @@ pub const OPERATIONS: Table = Table {
         Column::int("asked_bytes", "Bytes that were asked for; null if the operation has no count.")
             .nullable(),
         Column::int("moved_bytes", "Bytes of file data that moved."),
-        Column::int(
-            "outstanding",
-            "Requests that waited for answers when this one was made, itself included.",
-        ),
+        Column::int("outstanding", "Outstanding requests when this one was sent, including itself."),
         Column::int("missing_bytes", "Bytes of its data that lay in holes."),
         Column::bool("request_whole", "Whether every byte of the request was seen."),
         Column::bool("reply_whole", "Whether every byte of the answer was seen."),
@@ -96,7 +92,7 @@ impl Operations {
         });
         let (request, reply) = (&operation.request, operation.reply.as_ref());
         let time = |ns: Option<u64>| ns.map(|ns| ns as i64);
-        // Mostly zero, as most messages lie in one packet: that takes no room, where a time of its own would.
+        // Mostly zero, as most messages lie in one packet: that takes no room, where a separate time would.
         let span = |of: &Message| of.last_ns.map(|last| last.saturating_sub(of.first_ns) as i64);
         common
             .rows

@@ -9,12 +9,12 @@ use crate::key::Packet;
 /// Packets.
 pub const PACKETS: Table = Table {
     name: "packets",
-    doc: "One row for each packet, in a part by flow and then in the order of capture.",
+    doc: "One row for each packet; within a part ordered by flow and capture time.",
     columns: &[
         Column::time("time", "When it was captured."),
-        Column::int("flow", "Who sent it to whom; null if it is no IP.").nullable(),
+        Column::int("flow", "Sender and receiver: `flows.flow`; null if it is not IP.").nullable(),
         Column::int("interface", "The interface's number in the capture."),
-        Column::int("pipeline", "Which of the capture's pipelines took it."),
+        Column::int("pipeline", "Pipeline of the capture that processed it."),
         Column::int(
             "source_mac",
             "The sender's MAC address, as a number of 48 bits, in a tunnel the innermost one; null where there is none.",
@@ -23,7 +23,7 @@ pub const PACKETS: Table = Table {
         Column::int("destination_mac", "The receiver's.").nullable(),
         Column::int("vlan", "The innermost VLAN's number; null without one.").nullable(),
         Column::int("wire_bytes", "Its length on the wire."),
-        Column::int("missing_bytes", "How much of it a snap length cut."),
+        Column::int("missing_bytes", "Bytes cut off by the snap length."),
         Column::bool("is_fragment", "Whether it is a fragment of an IP packet."),
         Column::int("tcp_seq", "The sequence number of its first byte; null unless it is TCP.").nullable(),
         Column::int(

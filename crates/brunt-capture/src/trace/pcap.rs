@@ -1,5 +1,5 @@
 //! The packets themselves as files that every packet tool reads: classic pcap with nanoseconds.
-//! `brunt capture --pcap` writes them, batch by batch, or through a thread of their own ([`PacketLane`]) so
+//! `brunt capture --pcap` writes them, batch by batch, or through their own thread ([`PacketLane`]) so
 //! that a slow disk does not hold up the parsers. The one rule: a file has one kind of link; a packet of
 //! another kind ends it with an error instead of being written wrong.
 
@@ -40,7 +40,7 @@ pub struct PcapOptions {
     pub age_max: Option<Duration>,
     /// Bytes of all files; beyond it the oldest closed ones go. `None`: keep all.
     pub keep_bytes: Option<u64>,
-    /// Bytes of a packet that are captured at the most: what a file's header says.
+    /// Bytes of a packet that are captured at most: what a file's header says.
     pub snap_bytes: u32,
     /// When the disk is full.
     pub on_full: OnFull,
@@ -233,7 +233,7 @@ impl PacketFiles {
             match self.open.flush() {
                 Ok(()) => {
                     if told {
-                        (self.options.tell)("there is room again: no packet is missing from the file");
+                        (self.options.tell)("space is available again; no packet is missing from the file");
                     }
                     return Ok(());
                 }

@@ -1,5 +1,5 @@
-//! Names, addresses and ids as they stand in the tables: themselves, or pseudonyms. Called by everything that
-//! writes rows. The one rule: what could tell who or what it was goes through here.
+//! Names, addresses and ids as written to the tables: plain, or as pseudonyms. Called by all table writers.
+//! The one rule: all identifying data goes through here.
 
 use brunt_lake::{Row, Words};
 use brunt_wire::net::IpAddress;

@@ -1,5 +1,5 @@
 //! Turns what the pipeline finds into rows. A sink of the pipeline, beside the analyses; works on
-//! the parser's thread, so it only appends to columns. Each group of tables has a file of its own that says
+//! the parser's thread, so it only appends to columns. Each group of tables has its own file that says
 //! what they are and fills them; the protocols' groups are theirs. The one rule: everything that could tell
 //! who or what it was goes through [`Pseudonyms`], so that nothing is forgotten there.
 
@@ -28,7 +28,7 @@ use crate::operation::{ChecksumRun, Operation, Packet, Sink, Transport};
 const CHUNK_AGE: Duration = Duration::from_millis(500);
 /// Time between rows of `statistics`.
 const STATISTICS_NS: u64 = 1_000_000_000;
-/// The last row of `statistics`, in a part of its own, takes less than this.
+/// The last row of `statistics`, in its own part, takes less than this.
 const LAST_ROW_BYTES: u64 = 16 << 10;
 /// IANA's numbers of the transports.
 const TCP: u8 = 6;

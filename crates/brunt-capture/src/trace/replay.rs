@@ -22,7 +22,7 @@ const CALLS_APART_MAX: i64 = 1 << 17;
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
     /// There is none in the folder.
-    #[error("{0} holds no trace: `brunt capture --out` writes one")]
+    #[error("{0} contains no trace; `brunt capture --out` writes one")]
     NoTrace(String),
     /// Another version wrote it.
     #[error(
@@ -185,7 +185,7 @@ fn missing_parts(folder: &Path) -> Result<Vec<String>, ReplayError> {
     Ok(match gone.is_empty() {
         true => Vec::new(),
         false => vec![format!(
-            "the oldest parts of {} were deleted: the ledger covers the whole capture, the rest what is left",
+            "the oldest parts of {} were deleted: the ledger covers the whole capture, everything else only the remaining parts",
             gone.join(", ")
         )],
     })

@@ -1,5 +1,4 @@
-//! What the capture says of itself: the table `statistics` of its counters, and `trace`, its one row of what a
-//! reader has to know first.
+//! The capture's own data: the table `statistics` with its counters, and `trace`, one row with general facts.
 
 use brunt_lake::{Batch, Column, Row, Table};
 
@@ -21,10 +20,10 @@ pub const VERSION: i64 = 4;
 /// What a trace is.
 pub const NOTES: Table = Table {
     name: "trace",
-    doc: "One row: what a reader has to know before the rest.",
+    doc: "One row with general facts about the trace.",
     columns: &[
         Column::int("version", "4, a draft; a reader of another version asks for it."),
-        Column::text("program", "What wrote it."),
+        Column::text("program", "Program that wrote it."),
         Column::bool("anonymous", "Whether names, addresses and ids are pseudonyms."),
     ],
 };

@@ -385,9 +385,7 @@ impl Worker {
             match act(writer, now) {
                 Ok(()) => {
                     if told {
-                        (self.options.tell)(
-                            "there is room again: the trace goes on, nothing is missing from it",
-                        );
+                        (self.options.tell)("space is available again; the trace continues and is complete");
                     }
                     self.account(index, closed_before.as_ref());
                     return;

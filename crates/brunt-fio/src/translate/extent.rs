@@ -40,7 +40,7 @@ impl Draft<'_> {
         } else if workers > 1 && workload.sequential > 0.0 {
             self.note(
                 "numjobs",
-                "each worker goes through a part of its own; fio's all go through the whole",
+                "each worker covers its own part of the file; in fio, each covers all of it",
             );
         }
         workload.region = Region { start: Size(start), length: length.map(Size) };
@@ -56,14 +56,14 @@ impl Draft<'_> {
             return Ok(None);
         }
         if text.strip_suffix('%').is_some_and(|share| share.parse::<u32>().is_ok()) {
-            self.lose(key, "a share of a device is not known here: write region = { start = …, length = … }");
+            self.lose(
+                key,
+                "a percentage of a device is not supported: write region = { start = …, length = … }",
+            );
             return Ok(None);
         }
         if text.strip_suffix('z').is_some_and(|zones| zones.parse::<u64>().is_ok()) {
-            self.lose(
-                key,
-                "a number of zones of a zoned device is not known here: write a size such as 256m",
-            );
+            self.lose(key, "zones of a zoned device are not supported: write a size such as 256m");
             return Ok(None);
         }
         self.size(key)
@@ -137,7 +137,7 @@ impl Draft<'_> {
         if let Some(size) = size.filter(|_| !is_device) {
             options.extend([format!("size={}", Size(size)), "create=yes".into()]);
             if workload.read > 0.0 {
-                let why = "a file that is not there is made with holes, not filled as fio does it: reads of holes cost less";
+                let why = "a missing file is created sparse, not filled as by fio: reads of holes cost less";
                 self.note(if self.text("filename").is_none() { "size" } else { "filename" }, why);
             }
         }

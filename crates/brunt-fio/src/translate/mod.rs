@@ -1,8 +1,8 @@
-//! A job becomes a target and a workload. Called by [`crate::import()`], job by job.
+//! Converts a job to a target and a workload. Called by [`crate::import()`], job by job.
 //!
-//! The rule: where the experiment does not do what the job did, a remark says so. It is a loss if what is measured is
-//! another thing; else the two programs only differ by nature: fio measures from the sending of a request, and
-//! creates a file of data before it reads one.
+//! The rule: every difference from the job's behaviour is reported in a remark. It is a loss if it changes
+//! what is measured; otherwise the two programs just differ by nature: fio measures from the submission of a
+//! request, and creates a data file before it reads one.
 
 mod extent;
 mod pace;
@@ -176,7 +176,10 @@ impl<'a> Draft<'a> {
         let engine = engine(name);
         if engine == Engine::Synchronous && workload.queue_depth > 1 {
             workload.queue_depth = 1;
-            self.note("iodepth", format!("engine {name} has one request outstanding whatever iodepth says"));
+            self.note(
+                "iodepth",
+                format!("engine {name} keeps one request outstanding, regardless of iodepth"),
+            );
         }
         if name == "io_uring" && self.is_on("sqthread_poll") {
             workload.ring = RingMode::Sqpoll;
@@ -214,11 +217,11 @@ impl<'a> Draft<'a> {
             return;
         };
         if workload.read == 1.0 {
-            self.lose("verify", "what another job wrote is held against its journals by brunt verify");
+            self.lose("verify", "to verify what another job wrote, use its journals and brunt verify");
             return;
         }
         if workload.trim > 0.0 {
-            self.lose("verify", "what is trimmed cannot be verified");
+            self.lose("verify", "trimmed blocks cannot be verified");
             return;
         }
         let mut verify = VerifySettings::default();

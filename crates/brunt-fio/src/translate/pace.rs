@@ -63,7 +63,7 @@ impl Draft<'_> {
         let of = |index: usize| if sides.len() == 1 { sides[0] } else { sides.get(index).copied().flatten() };
         let write = 1.0 - workload.read - workload.trim;
         let shares = [workload.read, write, workload.trim];
-        // Each direction has a limit of its own; the mix is held up by the one that is met first.
+        // Each direction has its own limit; the mix is held up by the one that is met first.
         let limits = (0..3).filter_map(|index| {
             let limit = of(index).filter(|limit| *limit > 0.0 && shares[index] > 0.0)?;
             Some(limit / shares[index])

@@ -118,7 +118,7 @@ fn a_loss_is_named_with_its_line_and_refuses_the_file() {
         (all[0].location.line, all[0].why.clone(), all[0].loss)
     };
     assert_eq!((remark("uid").0, remark("uid").2), (Some(2), true));
-    assert!(remark("nonsense").1.contains("nothing like it") && remark("nonsense").2);
+    assert!(remark("nonsense").1.contains("no equivalent") && remark("nonsense").2);
     assert_eq!((remark("rw").0, remark("rw").2), (Some(7), true));
     assert!(remark("iodepth").1.contains("one request outstanding") && !remark("iodepth").2);
     assert!(remark("[b]").1.contains("at the same time as [a]") && remark("[b]").2);
@@ -146,7 +146,7 @@ fn losses() {
     check("rw=trimwrite", "rw", "trims each block, then writes it");
     check("zonemode=zbd", "zonemode", "zoned");
     check("offset=8z", "offset", "zones");
-    check("offset=30%", "offset", "share");
+    check("offset=30%", "offset", "percentage");
     check("numjobs=2\noffset_increment=1g", "offset_increment", "share their region");
     check("filesize=1k-1m", "filesize", "one size");
     check("nrfiles=4", "nrfiles", "one file");
@@ -156,7 +156,7 @@ fn losses() {
     check("filename=/dev/sda\\:x:/dev/sdb", "filename", "the first one");
     check("ioengine=mmap", "ioengine", "page faults");
     check("ioengine=cpuio", "ioengine", "burns processor time");
-    check("ioengine=nosuch", "ioengine", "is not known here");
+    check("ioengine=nosuch", "ioengine", "is not supported");
     // What is off, or does not matter for reads, is none.
     for settings in
         ["zonemode=none", "prio=0", "buffer_pattern=0x01", "offset_increment=1g", "flow=0", "fsync=1"]
@@ -177,7 +177,7 @@ fn engines_that_are_not_here() {
     assert!(matches!(translated("[burn]\nioengine=exec\n", true).unwrap_err().cause, Cause::NothingLeft));
 }
 
-/// The syntax of fio's own examples, each in a job of its own.
+/// The syntax of fio's own examples, each in its own job.
 #[test]
 fn syntax() {
     let (_, workload, _) =
@@ -210,7 +210,7 @@ fn syntax() {
     assert_eq!(unset.location.line, Some(3));
 }
 
-/// Trims are a workload of their own, whose bytes are counted in requests.
+/// Trims are their own workload, whose bytes are counted in requests.
 #[test]
 fn trims() {
     let (_, workload, _) = one("rw=randtrim\nbs=8k");

@@ -1,4 +1,4 @@
-//! From a block request to the SCSI commands that do it, and what a LUN has to say about itself.
+//! Translates block requests to SCSI commands, and defines the facts about a LUN that this needs.
 //!
 //! One request may take several commands: an unmap longer than the LUN takes at once, a write
 //! with forced unit access on a LUN that has a volatile cache and no FUA bit (a SYNCHRONIZE CACHE

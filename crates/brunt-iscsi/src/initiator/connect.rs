@@ -1,5 +1,5 @@
 //! Makes a session: connects, logs in, follows redirects, asks the LUN what it is. Blocking, with
-//! a deadline for the whole; called when a device is opened, and on a thread of its own
+//! a deadline for the whole; called when a device is opened, and on its own thread
 //! when a lost session is to come back, so that the device's thread never waits.
 //!
 //! The one rule: what comes out is ready for full feature phase, with nothing unread in its
@@ -67,7 +67,7 @@ pub enum ConnectError {
     #[error("{0}: {1}")]
     Violation(PortalAddress, Violation),
     /// A digest was wrong.
-    #[error("{0}: a {1} digest was wrong: the data was changed on its way")]
+    #[error("{0}: a {1} digest was wrong: the data was corrupted in transit")]
     Digest(PortalAddress, &'static str),
     /// The LUN is not what we can use.
     #[error("{0}")]
@@ -435,9 +435,9 @@ impl LunProber {
         match (inquiry[0] >> 5, inquiry[0] & 0x1f) {
             (0, 0x00) => {}
             (0, kind) => {
-                return Err(lun(&format!("LUN {} is no disk (device type {kind:#04x})", config.lun)));
+                return Err(lun(&format!("LUN {} is not a disk (device type {kind:#04x})", config.lun)));
             }
-            _ => return Err(lun(&format!("there is no LUN {}", config.lun))),
+            _ => return Err(lun(&format!("LUN {} does not exist", config.lun))),
         }
         self.wait_ready(&name)?;
         let mut facts = Facts {

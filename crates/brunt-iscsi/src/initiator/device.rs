@@ -40,7 +40,7 @@ use crate::said;
 /// twice, and it stays in the second-level cache.
 const RX_BYTES: usize = 256 << 10;
 /// A payload of which so much is still to come is received where it belongs; less is copied, which
-/// costs less than a receive of its own.
+/// costs less than a separate receive.
 const PLACE_BYTES_MIN: usize = 16 << 10;
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
 const BACKOFF_MAX: Duration = Duration::from_secs(2);
@@ -193,7 +193,7 @@ impl Device for InitiatorDevice {
         }
         let now = self.clock.now();
         while let Some(request) = batch.pop_front() {
-            // To the session with the fewest requests; one that is being made anew only when all are.
+            // To the session with the fewest requests; one that is being made again only when all are.
             let link = self
                 .links
                 .iter_mut()
@@ -698,7 +698,7 @@ impl SessionLink {
     /// What makes a LUN another one than was opened: writing there would be a mistake.
     fn changed(&self, new: &Facts) -> Option<&'static str> {
         if new.serial != self.facts.serial || new.product != self.facts.product {
-            return Some("after the reconnect there is another LUN in its place");
+            return Some("after the reconnect a different LUN was in its place");
         }
         let same_size = new.size_bytes == self.facts.size_bytes && new.block_bytes == self.facts.block_bytes;
         (!same_size).then_some("after the reconnect the LUN has another size")

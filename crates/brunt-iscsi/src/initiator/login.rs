@@ -561,7 +561,7 @@ mod tests {
         check(0x0203, "no target of that name", true);
         check(0x0301, "not available", true);
         check(0x0102, "without an address", false);
-        check(0x02ff, "did not say why", false);
+        check(0x02ff, "gave no reason", false);
     }
 
     /// What a hostile or broken target may say ends the login with an error.

@@ -22,10 +22,10 @@ pub enum LoginError {
     )]
     CredentialsNeeded,
     /// Mutual authentication is configured, and the target did not do it.
-    #[error("the target did not prove itself by CHAP, which the configuration demands")]
+    #[error("the target did not authenticate itself by CHAP, which the configuration requires")]
     NotMutual,
     /// The target chose an authentication method we did not offer.
-    #[error("the target wants authentication by '{0}', which is not supported (CHAP is)")]
+    #[error("the target requires authentication by '{0}', which is not supported; only CHAP is")]
     Method(String),
     /// Keys that could not be agreed on.
     #[error(transparent)]
@@ -65,12 +65,11 @@ fn refusal(status: u16) -> &'static str {
     use code::login::*;
     match status {
         INITIATOR_ERROR => {
-            "it found an error in our request, or insists on what we do not offer (header_digest=crc32c and \
-             data_digest=crc32c offer digests)"
+            "it rejected our request, or requires something that we do not offer (header_digest=crc32c and data_digest=crc32c offer digests)"
         }
         AUTHENTICATION_FAILURE => "authentication failed; user name or secret is wrong, or one is needed",
         AUTHORIZATION_FAILURE => "this initiator may not use that target; check the target's access list",
-        NOT_FOUND => "it knows no target of that name; 'brunt io targets URL' lists its names",
+        NOT_FOUND => "it has no target of that name; 'brunt io targets URL' lists its targets",
         TARGET_REMOVED => "that target has been removed",
         UNSUPPORTED_VERSION => "it does not speak version 0 of iSCSI",
         TOO_MANY_CONNECTIONS => "the session has too many connections",
@@ -83,7 +82,7 @@ fn refusal(status: u16) -> &'static str {
         SERVICE_UNAVAILABLE => "the service is not available at the moment",
         OUT_OF_RESOURCES => "it is out of resources",
         _ if status >> 8 == 1 => "it redirected without an address",
-        _ if status >> 8 == 3 => "it has an error of its own",
-        _ => "it did not say why",
+        _ if status >> 8 == 3 => "it had an internal error",
+        _ => "it gave no reason",
     }
 }

@@ -89,19 +89,19 @@ impl PortalAddress {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
     /// It is not `iscsi://…`.
-    #[error("'//' has to follow 'iscsi:'")]
+    #[error("'//' must follow 'iscsi:'")]
     NoSlashes,
     /// Neither a name nor an address with a port from 1 on.
-    #[error("there is no valid host[:port]")]
+    #[error("host[:port] is missing or invalid")]
     Portal,
     /// A target without a LUN.
-    #[error("the LUN's number is missing")]
+    #[error("the LUN is missing")]
     NoLun,
     /// Not a number that the flat format of SAM-5 holds.
-    #[error("the LUN has to be a number from 0 to 16383")]
+    #[error("the LUN must be a number from 0 to 16383")]
     Lun,
     /// Empty, over 223 bytes, or with a slash in it.
-    #[error("the target's name is missing or no iSCSI name")]
+    #[error("the target name is missing or not a valid iSCSI name")]
     TargetName,
     /// Half of what proves us.
     #[error("the CHAP {0} is missing")]
@@ -110,7 +110,7 @@ pub enum UrlError {
     #[error("the target's CHAP {0} is missing")]
     TargetCredentials(MissingCredential),
     /// The target is to prove itself, and we do not.
-    #[error("mutual CHAP needs a user and secret of our own, too")]
+    #[error("mutual CHAP also needs the initiator's user and secret")]
     OwnCredentials,
 }
 
@@ -203,7 +203,7 @@ pub struct InitiatorConfig {
     pub reconnect: Duration,
     /// After so long a silence the target is pinged.
     pub keepalive: Duration,
-    /// How often a request is sent at the most.
+    /// How often a request is sent at most.
     pub tries: u32,
     /// Of every connection in full feature phase.
     pub sockets: SocketOptions,
@@ -439,14 +439,14 @@ mod tests {
         check("iscsi://h:0/iqn.a/1", "host");
         check("iscsi://h:x/iqn.a/1", "host");
         check("iscsi://[::1/iqn.a/1", "host");
-        check("iscsi://h/iqn.a", "number is missing");
+        check("iscsi://h/iqn.a", "LUN is missing");
         check("iscsi://h/iqn.a/x", "0 to 16383");
         check("iscsi://h/iqn.a/16384", "0 to 16383");
         check("iscsi://h//1", "name is missing");
         check("iscsi://u@h/iqn.a/1", "secret is missing");
         check("iscsi://%s3cret@h/iqn.a/1", "user name is missing");
         check("iscsi://u%s3cret@h/iqn.a/1?target_user=t", "target's CHAP secret");
-        check("iscsi://h/iqn.a/1?target_user=t&target_password=s3cret", "of our own");
+        check("iscsi://h/iqn.a/1?target_user=t&target_password=s3cret", "the initiator's user");
         check("iscsi://h/iqn.a/1?connections=0", "1 to 16");
         check("iscsi://h/iqn.a/1?data_digest=md5", "crc32c");
         check("iscsi://h/iqn.a/1?timeout=30", "30");

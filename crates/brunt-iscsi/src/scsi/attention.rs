@@ -1,6 +1,6 @@
-//! Unit attention conditions (SAM-5, 5.14): what an initiator has to be told before its next
-//! command is carried out. Each nexus has a short queue; a full one says so with the most general
-//! condition, so that nothing is lost silently.
+//! Unit attention conditions (SAM-5, 5.14), which an initiator must receive before its next command is
+//! executed. Each nexus has a short queue; a full one reports the most general condition, so that nothing is
+//! lost silently.
 
 use brunt_wire::scsi::sense::{Sense, key};
 

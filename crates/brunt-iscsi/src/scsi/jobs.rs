@@ -1,6 +1,6 @@
-//! Commands that take several device requests, one after the other: VERIFY, COMPARE AND WRITE,
-//! ORWRITE, WRITE SAME, UNMAP, EXTENDED COPY. Each is a small machine: it is told how its last
-//! request ended and says what comes next. It never sees the device.
+//! Commands that take several device requests in sequence: VERIFY, COMPARE AND WRITE, ORWRITE, WRITE SAME,
+//! UNMAP, EXTENDED COPY. Each is a small state machine: it receives the result of its last request and
+//! returns the next step. It never sees the device.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -2,9 +2,9 @@
 //! connections of a logical unit. READ and WRITE share; COMPARE AND WRITE, ORWRITE, WRITE SAME,
 //! UNMAP and WRITE ATOMIC exclude, so that each is one step for everybody else.
 //!
-//! The medium is cut in stripes that hash to slots, a counter each: sharing costs one atomic
-//! addition and one subtraction for an ordinary request, no lock and no wait. Nobody waits inside:
-//! whoever is refused parks its command and tries again.
+//! The medium is divided into stripes that hash to slots with a counter each: a shared lock costs one atomic
+//! addition and one subtraction per ordinary request, no lock and no wait. No caller waits: a command that is
+//! refused is parked and tried again.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

@@ -1,6 +1,6 @@
-//! Reservations of one logical unit: persistent ones (SPC-4, 5.12) and, beside them, nothing. A
-//! pure state machine: the logical unit feeds it service actions and carries out the effects
-//! (unit attentions, aborted tasks, saving). The one rule: it never looks at who is connected.
+//! Persistent reservations of a logical unit (SPC-4, 5.12). A pure state machine: the logical unit feeds it
+//! service actions and carries out the effects (unit attentions, aborted tasks, saving). The one rule: it
+//! never looks at who is connected.
 
 use brunt_wire::scsi::persistent::{FullStatus, OutList, ReservationType, out};
 use brunt_wire::scsi::persistent::{read_full_status, read_keys, read_reservation};

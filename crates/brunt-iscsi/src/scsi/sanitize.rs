@@ -1,4 +1,4 @@
-//! SANITIZE (SBC-3, 4.11 and 5.24): a thread of its own with its own ring and device, because the
+//! SANITIZE (SBC-3, 4.11 and 5.24): runs on its own thread with its own ring and device, because the
 //! operation outlives the command, resets, and the connection that asked for it. It goes through
 //! device requests like everything else, so a slow backend is sanitized slowly.
 

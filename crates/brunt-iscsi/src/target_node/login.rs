@@ -21,7 +21,7 @@ pub const LOGIN_SEGMENT_BYTES_MAX: usize = 8192;
 /// Text gathered over a chain of continued requests. RFC 7143, 6.2 wants 16 KiB at least, and 64 KiB
 /// for exchanges with large authentication items.
 pub const TEXT_BYTES_MAX: usize = 65536;
-/// Requests in one login; security takes four at the most, and no negotiation needs many more.
+/// Requests in one login; security takes four at most, and no negotiation needs many more.
 const REQUESTS_MAX: u32 = 64;
 /// The longest iSCSI name, in bytes (RFC 7143, 4.2.7.1).
 const NAME_BYTES_MAX: usize = 223;

@@ -1,7 +1,7 @@
 //! The iSCSI target node (RFC 7143, 2.2): portals, login, sessions, connections, and the threads that drive them.
 //!
 //! A connection's life: [`server`] accepts it and runs its [`login`] among all others in one thread;
-//! then it gets a thread of its own, in which [`driver`] feeds a [`connection`] (the rules of
+//! then it gets its own thread, in which [`driver`] feeds a [`connection`] (the rules of
 //! full-feature phase) from a socket and hands its commands to [`units`]. What connections of one
 //! [`session`] share is behind one mutex, taken once a batch.
 

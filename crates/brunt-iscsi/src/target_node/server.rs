@@ -1,6 +1,6 @@
-//! The target as a whole: portals, the one thread that runs all logins, a thread for each connection
-//! that got through, and an orderly end. Called by `brunt target`, by tests and by benchmarks. The one
-//! rule: who has not logged in costs a bounded amount of memory, no thread, and no time of those who have.
+//! The whole target: portals, the one thread that runs all logins, a thread for each logged-in connection,
+//! and an orderly shutdown. Used by `brunt target`, by tests and by benchmarks. The one rule: a peer that has
+//! not logged in costs a bounded amount of memory, no thread, and does not delay those that have.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -135,7 +135,7 @@ impl Default for TargetConfig {
             sessions_max: 128,
             half_open_max: 256,
             login_timeout: Duration::from_secs(15),
-            // An initiator without a thread of its own for the connection (libiscsi's tools) answers when
+            // An initiator without its own thread for the connection (libiscsi's tools) answers when
             // its program calls it again: a minute's pause of the program is no dead peer.
             keep_alive: KeepAlive { idle: Duration::from_secs(30), patience: Duration::from_secs(90) },
             sockets: SocketOptions::default(),
@@ -159,7 +159,7 @@ pub enum StartError {
     #[error("a target needs a portal to listen on")]
     NoPortal,
     /// The same secret both ways would let an initiator without it log in.
-    #[error("the CHAP secrets of the two directions have to differ")]
+    #[error("the CHAP secrets of the two directions must differ")]
     SameSecret,
     /// A thread or its wake-up line.
     #[error("cannot start the thread for logins: {0}")]
@@ -316,7 +316,7 @@ impl TargetServer {
         table.ask_logout(grace.as_secs().clamp(1, 60) as u16);
         if !self.wait_idle(grace) {
             table.close_elsewhere(0, Reach::Target);
-            // Closing takes a connection as long as its farewell at the most.
+            // Closing takes a connection as long as its farewell at most.
             self.wait_idle(Duration::from_secs(5));
         }
     }

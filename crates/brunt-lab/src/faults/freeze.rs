@@ -1,7 +1,7 @@
-//! A process of ours that stands still: SIGSTOP, and SIGCONT to go on. What a controller looks like
-//! from outside while its software loops: connections stay open and nothing is answered.
+//! Freezes a process with SIGSTOP, and resumes it with SIGCONT. From outside it looks like a controller with
+//! hung software: connections stay open and nothing is answered.
 //!
-//! The rule: proven by the kernel's word for the process's state, not by the signal having been sent.
+//! The rule: proven by the process state that the kernel reports, not by having sent the signal.
 
 use std::fs;
 use std::time::Duration;

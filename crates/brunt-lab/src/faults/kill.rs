@@ -80,10 +80,10 @@ impl Fault for Kill {
             advice: None,
         })?;
         if is_dead(self.pid) {
-            let seen = format!("process {} that was started in its place is dead, too", self.pid);
+            let seen = format!("its replacement, process {}, is dead, too", self.pid);
             return Err(FaultError::NotGone { fault, seen });
         }
-        let what = format!("process {} serves in its place", self.pid);
+        let what = format!("process {} has replaced it", self.pid);
         Ok(Proof { at, seen: clock.now(), what, value: None })
     }
 }

@@ -46,7 +46,7 @@ impl Fault for MemoryHog {
         if self.bytes.saturating_add(LEFT_BYTES_MIN) > available {
             let source = io::Error::from(io::ErrorKind::OutOfMemory);
             let mut advice =
-                format!("{} are available and {} have to stay so", Size(available), Size(LEFT_BYTES_MIN));
+                format!("{} are available and {} must stay available", Size(available), Size(LEFT_BYTES_MIN));
             // Some of it will be somebody else's a moment later.
             if let free @ 1.. = (available.saturating_sub(LEFT_BYTES_MIN) / 10 * 9) >> 20 {
                 advice += &format!("; write memory = \"{free}MiB\" or less");
@@ -119,6 +119,6 @@ mod tests {
     #[test]
     fn refuses_to_kill_the_machine() {
         let error = MemoryHog::new(1 << 60).inject(&Clock::default()).unwrap_err().to_string();
-        assert!(error.contains("have to stay") && error.contains("; write memory = "), "{error}");
+        assert!(error.contains("must stay") && error.contains("; write memory = "), "{error}");
     }
 }

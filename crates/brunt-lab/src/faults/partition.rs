@@ -16,7 +16,7 @@ use super::link::signs::{PACKETS_MIN, TIMED_MIN};
 use crate::link::{Direction, HostPair, LinkError};
 use crate::{Fault, FaultError, Host, LinkHandle, Proof};
 
-/// The link by which packets of one host to another leave, and how long they are under way at the most.
+/// The link by which packets of one host to another leave, and how long they are under way at most.
 #[derive(Debug)]
 pub(crate) struct Leaving {
     pub(crate) link: LinkHandle,
@@ -166,7 +166,7 @@ impl Fault for Partition {
         self.injected = true;
         let at = self
             .part()
-            .map_err(|error| self.refused("cannot part the hosts", std::io::Error::other(error)))?;
+            .map_err(|error| self.refused("cannot separate the hosts", std::io::Error::other(error)))?;
         let not_shown = |seen| FaultError::NotShown { fault: self.describe(), seen };
         let seen = self.all(|course| course.stops(clock), not_shown)?;
         let stopped = self.stopped() - self.stopped_before;
@@ -180,7 +180,7 @@ impl Fault for Partition {
         }
         let at = self
             .join()
-            .map_err(|error| self.refused("cannot join the hosts", std::io::Error::other(error)))?;
+            .map_err(|error| self.refused("cannot reconnect the hosts", std::io::Error::other(error)))?;
         let not_gone = |seen| FaultError::NotGone { fault: self.describe(), seen };
         let stopped = self.stopped() - self.stopped_before;
         let seen = self.all(|course| course.passes(clock), not_gone)?;

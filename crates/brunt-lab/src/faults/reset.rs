@@ -1,9 +1,9 @@
-//! TCP connections between two hosts that are reset by a link, in the name of one of them: what a firewall does that
-//! has forgotten its connections.
+//! Resets TCP connections between two hosts on behalf of one of them, like a firewall that has lost its
+//! state.
 //!
-//! The rule: proven by both hosts' own TCP counters. The one that gets the reset counts a connection that was reset
-//! (EstabResets), and the one from which it seems to come sent none (OutRsts). Where no connection that is meant sends
-//! anything, nothing is reset, and that is an error.
+//! The rule: proven by both hosts' TCP counters. The receiver counts a reset connection (EstabResets), and
+//! the apparent sender has sent no reset (OutRsts). If no matching connection sends data, nothing is reset,
+//! which is an error.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -110,7 +110,7 @@ impl TcpReset {
                 armed.at = at;
                 Ok(at)
             }
-            Err(error) => Err(self.refused("cannot tell the link to reset", io::Error::other(error))),
+            Err(error) => Err(self.refused("cannot start resets on the link", io::Error::other(error))),
         }
     }
 
@@ -237,14 +237,15 @@ impl Fault for TcpReset {
         self.armed = None;
         let ended = self.link.reset(None);
         let at: Nanos =
-            ended.map_err(|error| self.refused("cannot tell the link to stop", io::Error::other(error)))?;
+            ended.map_err(|error| self.refused("cannot stop resets on the link", io::Error::other(error)))?;
         let sent = self.sent();
         let not_gone = |seen: String| FaultError::NotGone { fault: self.describe(), seen };
         self.connection_lasts().map_err(|error| not_gone(format!("a new connection failed ({error})")))?;
         match self.sent() - sent {
             0 => {
                 let seen = seen.map_or_else(|seen| seen.counted, |proof| proof.what);
-                let what = format!("{seen}; then a new connection carried both ways, and no more resets");
+                let what =
+                    format!("{seen}; then a new connection carried data both ways, without further resets");
                 Ok(Proof { at, seen: clock.now(), what, value: None })
             }
             more => Err(not_gone(format!("{more} more resets sent by the link"))),

@@ -1,7 +1,7 @@
-//! What a direction of a link did: counted by its thread, read by anybody.
+//! Packet counters of one direction of a link, written by its thread and readable by any thread.
 //!
-//! The rule: what was meant (loss, a full queue) and what was not (no buffer, a frame that a host's
-//! device had no place for) stand apart. The second makes an experiment wrong.
+//! The rule: intended drops (loss, a full queue) and unintended ones (no buffer, no room in a host's device)
+//! are counted separately. Unintended drops invalidate a run.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,9 +1,13 @@
-//! Distributions of a delay as a table of its quantiles: netem's `delay TIME JITTER distribution NAME`, with its
-//! files (`/usr/lib/tc/*.dist` of iproute2, or what its `maketable` made of a measurement), and the three that it
-//! brings along by their formulas.
+//! Delay distributions as tables of quantiles: netem's `delay TIME JITTER distribution NAME`, with its files
+//! (`/usr/lib/tc/*.dist` of iproute2, or the output of its `maketable` for a measurement), and its three
+//! built-in tables by formula.
 //!
-//! Named in a link's settings, drawn from by the rules ([`super::rules`]). The rule: a value of a table stands for
-//! `jitter * value / 8192` on top of the delay, as in netem, and every value is as likely as every other.
+//! Named in a link's settings, sampled by the rules ([`super::rules`]). The rule: a table value adds `jitter
+//! * value / 8192` to the delay, as in netem, and all values are equally likely.
+//! * value / 8192` to the delay, as in netem, and all values are equally likely.
+//! * value / 8192` to the delay, as in netem, and all values are equally likely.
+//! * value / 8192` to the delay, as in netem, and all values are equally likely.
+//! * value / 8192` to the delay, as in netem, and all values are equally likely.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -56,11 +60,11 @@ pub struct DistributionTable {
 pub enum DistributionError {
     /// Neither a known name nor a file's.
     #[error(
-        "there is no distribution '{0}'; write normal, pareto, paretonormal, or a file whose name ends in {FILE_ENDING}"
+        "unknown distribution '{0}'; write normal, pareto, paretonormal, or a file whose name ends in {FILE_ENDING}"
     )]
     Unknown(String),
     /// The file cannot be read.
-    #[error("{path}: {source}; a file of iproute2's is one such as /usr/lib/tc/experimental.dist", path = path.display())]
+    #[error("{path}: {source}; use a file in iproute2's format, such as /usr/lib/tc/experimental.dist", path = path.display())]
     Unreadable {
         /// The file.
         path: PathBuf,
@@ -68,7 +72,7 @@ pub enum DistributionError {
         source: io::Error,
     },
     /// It is longer than any table.
-    #[error("{path}: {bytes} bytes are too many for a table of {VALUES_MAX} numbers", path = path.display())]
+    #[error("{path}: {bytes} bytes is too large for a table of {VALUES_MAX} numbers", path = path.display())]
     TooLong {
         /// The file.
         path: PathBuf,
@@ -89,7 +93,7 @@ pub enum DistributionError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TableError {
     /// A word that is not a number of 16 bits.
-    #[error("line {line}: '{word}' is no number from -32768 to 32767")]
+    #[error("line {line}: '{word}' is not a number from -32768 to 32767")]
     NotANumber {
         /// Its line, from 1.
         line: usize,
@@ -100,7 +104,7 @@ pub enum TableError {
     #[error("more than {VALUES_MAX} numbers")]
     TooMany,
     /// Fewer than two values, or all of them equal: nothing varies.
-    #[error("its numbers do not vary; a table has at least two different ones")]
+    #[error("all its numbers are equal; a table needs at least two different ones")]
     Constant,
 }
 
@@ -262,7 +266,7 @@ impl JsonSchema for Distribution {
     }
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
-            "description": "normal, pareto, paretonormal (netem's), or the path of a .dist file of iproute2's format",
+            "description": "normal, pareto or paretonormal (netem's tables), or the path of a .dist file in iproute2's format",
             "type": "string",
             "pattern": "^(normal|pareto|paretonormal|.*\\.dist)$"
         })

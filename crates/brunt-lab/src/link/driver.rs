@@ -1,7 +1,7 @@
-//! The thread of a link: takes frames from one host's device, asks the rules, and hands them to the
+//! The thread of a link: takes frames from one host's device, applies the rules, and delivers them to the
 //! other host's device when they are due. Two directions, one thread, one core.
 //!
-//! The rule: no decision is made here. Trains are cut only where the fates of their segments differ.
+//! The rule: no decision is made here. Trains are split only where the fates of their segments differ.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -337,7 +337,7 @@ impl Lane {
         }
     }
 
-    /// Takes what the sending host has, a batch at the most; whether there was anything.
+    /// Takes what the sending host has, a batch at most; whether there was anything.
     fn take_in(&mut self, shared: &Shared, clock: &Clock, resets: &mut Resetter) -> io::Result<bool> {
         let counters = &shared.counters;
         let mut written = Written::default();

@@ -12,21 +12,21 @@ pub const CORRELATION_MAX: f64 = 0.99;
 /// Points at which the distribution of correlated draws is known.
 const GRID: usize = 4096;
 
-/// The Gilbert-Elliott model (netem's `loss gemodel p r 1-h 1-k`, whose words are taken, too): a line is good
-/// or bad, and changes with these probabilities at each packet.
+/// Gilbert-Elliott loss model: the link is in a good or a bad state and changes state with these probabilities at
+/// each packet. netem's parameter names (`loss gemodel p r 1-h 1-k`) are accepted, too.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Bursts {
-    /// Probability to turn from good to bad; netem's p.
+    /// Probability of changing from good to bad; netem's p.
     #[serde(alias = "p")]
     pub to_bad: f64,
-    /// Probability to turn from bad to good; netem's r.
+    /// Probability of changing from bad to good; netem's r.
     #[serde(alias = "r")]
     pub to_good: f64,
-    /// Share lost while good; netem's 1-k.
+    /// Loss in the good state, 0 to 1; netem's 1-k.
     #[serde(default, alias = "1-k")]
     pub loss_good: f64,
-    /// Share lost while bad; netem's 1-h.
+    /// Loss in the bad state, 0 to 1; netem's 1-h.
     #[serde(default = "one", alias = "1-h")]
     pub loss_bad: f64,
 }
@@ -254,7 +254,7 @@ mod tests {
         }
     }
 
-    /// No correlation is a coin of its own for each packet, and everything lost is everything.
+    /// No correlation is an independent coin for each packet, and everything lost is everything.
     #[test]
     fn the_ends_of_correlation() {
         assert_eq!(bar(&LossModel::Correlated { share: 0.3, correlation: 0.0 }), 0.3);

@@ -1,10 +1,11 @@
-//! Packets of one TCP flow that leave one after the other are handed to the host as one train, as its
-//! network card would after receiving them (generic receive offload): the host's stack is then asked
-//! once for many. On the link itself they were packets, each with its own fate.
+//! Merges consecutive packets of a TCP flow into a train for the receiving host, as its network card would
+//! (generic receive offload), so that its stack is called once for many. On the link itself they were
+//! separate packets, each with its own fate.
 //!
-//! A train waits a little for its next packet, and no longer once one was pushed or nothing may follow.
+//! A train waits a short time for its next packet, but not after a packet with PSH or one that cannot be
+//! continued.
 //!
-//! The rule: only what could be cut into the very same packets again is put together; order is kept.
+//! The rule: packets are merged only if splitting them again yields exactly the same packets; order is kept.
 
 use std::io;
 use std::os::fd::RawFd;

@@ -1,14 +1,14 @@
-//! A wire between two hosts, in user space: a TAP device in each, and one thread that carries frames
-//! from one to the other as its settings say.
+//! An emulated link between two hosts, in user space: a TAP device on each, and one thread that carries
+//! frames between them according to its settings.
 //!
-//! A direction without any trouble does not pass the thread: its packets take a veth pair beside it.
-//! Where an experiment asks for it, the kernel's own emulator (netem) on a veth pair instead.
+//! A direction with no impairments bypasses that thread: its packets take a veth pair alongside. If the
+//! experiment asks for it, the kernel's own emulator (netem) on a veth pair is used instead.
 //!
-//! Called by [`crate::Lab`] and by whoever changes a link while packets are under way. Segments that a
-//! host left to be cut (segmentation offload) count as the packets that would be on the wire: each has
-//! its own fate, and trains of them stay together only where they share it.
+//! Called by [`crate::Lab`] and by code that changes a link while packets are in flight. Segments that a host
+//! left to be split (segmentation offload) count as the packets they would be on the wire: each has its own
+//! fate, and trains stay together only where fates agree.
 //!
-//! The rule: a packet is lost because the settings say so, or it is counted as not meant to be.
+//! The rule: a packet is lost because the settings say so, or it is counted as an unintended drop.
 
 mod counters;
 mod distribution;
@@ -65,7 +65,7 @@ const CHANGE_PATIENCE: Duration = Duration::from_secs(2);
 pub enum Direction {
     /// From the first host named to the second.
     There = 0,
-    /// From the second to the first.
+    /// Direction from the second host to the first.
     Back = 1,
 }
 
@@ -138,8 +138,7 @@ pub enum LinkError {
     },
     /// There is no netem.
     #[error(
-        "link {link}: this kernel has no netem ({source}): modprobe sch_netem as root, or leave out netem to use \
-         Brunt's own links"
+        "link {link}: this kernel has no netem ({source}): run modprobe sch_netem as root, or omit netem to use Brunt's own links"
     )]
     NoNetem {
         /// The link.
@@ -156,25 +155,25 @@ pub enum LinkError {
         source: Box<SettingsError>,
     },
     /// netem is to part hosts or to reset connections.
-    #[error("link {link} is netem's, which knows no hosts and no connections; leave out netem")]
+    #[error("link {link} is carried by netem, which cannot act on hosts or connections; omit netem")]
     Netem {
         /// The link.
         link: String,
     },
     /// A bare wire is to do something.
-    #[error("link {link} is a bare wire, which does nothing; leave carrier out")]
+    #[error("link {link} is bare, without emulation; omit carrier")]
     Bare {
         /// The link.
         link: String,
     },
     /// The prototype is to change.
-    #[error("link {link} is a prototype's, which does not change")]
+    #[error("link {link} is a prototype, which cannot be changed")]
     Prototype {
         /// The link.
         link: String,
     },
     /// Its thread has ended, or is stuck.
-    #[error("the thread of link {link} does not answer; this run is not valid")]
+    #[error("the thread of link {link} does not answer; this run is invalid")]
     Silent {
         /// The link.
         link: String,

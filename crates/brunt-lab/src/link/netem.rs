@@ -1,8 +1,8 @@
 //! A link's settings as options of the kernel's own emulator, netem (tc-netem(8)), for experiments that
 //! ask for it.
 //!
-//! The rule: what netem cannot do as stated is an error, not something near it. netem counts frames
-//! without preamble and gap, and keeps no order under jitter.
+//! The rule: settings that netem cannot apply exactly are an error. netem's rate does not include preamble
+//! and gap, and it does not keep packets in order under jitter.
 
 use super::settings::{JitterShape, Settings, SettingsError, SettingsErrorKind};
 
@@ -26,38 +26,35 @@ const LIMIT_PACKETS: u32 = 1_000_000;
 /// A setting that netem does not have.
 pub(crate) fn options(settings: &Settings) -> Result<Vec<u8>, SettingsError> {
     let refuse = |key, what: &str| {
-        let what = format!("netem {what}; leave out netem");
+        let what = format!("netem {what}; omit netem");
         Err(SettingsError { key, kind: SettingsErrorKind::Carrier, what })
     };
     if !settings.jitter.0.is_zero() && settings.jitter_shape != JitterShape::Uniform {
-        return refuse("jitter_shape", "is driven with uniform jitter only");
+        return refuse("jitter_shape", "supports uniform jitter only");
     }
     if !settings.jitter.0.is_zero() && settings.keep_order {
         return refuse("keep_order", "reorders under jitter: write keep_order = false");
     }
     if settings.distribution.is_some() {
-        return refuse("distribution", "is driven with uniform jitter only");
+        return refuse("distribution", "supports uniform jitter only");
     }
     if settings.loss_gap.is_some() {
-        return refuse("loss_gap", "has a gap for reordering only");
+        return refuse("loss_gap", "supports a gap for reordering only");
     }
     if settings.loss_correlation > 0.0 {
-        return refuse(
-            "loss_correlation",
-            "loses far fewer packets than stated where their losses are correlated",
-        );
+        return refuse("loss_correlation", "loses far fewer packets than requested if losses are correlated");
     }
     if settings.ecn > 0.0 {
-        return refuse("ecn", "marks in place of losing only");
+        return refuse("ecn", "can only mark packets that it would otherwise drop");
     }
     if !settings.slow_close.0.is_zero() {
-        return refuse("slow_close", "knows no connections");
+        return refuse("slow_close", "cannot act on connections");
     }
     if settings.reorder > 0.0 {
-        return refuse("reorder", "sends packets ahead of their delay instead of holding them back");
+        return refuse("reorder", "reorders by sending packets early instead of holding them back");
     }
     if settings.rate.is_some() && settings.queue_packets.is_none() {
-        return refuse("queue_packets", "bounds its queue in packets only: write queue_packets");
+        return refuse("queue_packets", "limits its queue in packets only: write queue_packets");
     }
     // struct tc_netem_qopt: latency, limit, loss, gap, duplicate, jitter. The times are given in 64 bits below.
     let limit = settings.queue_packets.unwrap_or(LIMIT_PACKETS);

@@ -1,8 +1,8 @@
-//! A frame as a TAP device gives it: a virtio-net header, then Ethernet. One that is longer than the
-//! link's MTU is a *train*: TCP segments in a row under one header, which the host left to be cut
-//! (segmentation offload). Here it is cut, with complete headers for each piece.
+//! A frame from a TAP device: a virtio-net header, then Ethernet. A frame longer than the link's MTU is a
+//! *train*: consecutive TCP segments under one header, which the host left to be split (segmentation
+//! offload). This module splits it, with complete headers for each packet.
 //!
-//! The rule: what leaves here is what the host's own network card would have put on the wire.
+//! The rule: the resulting packets are those that the host's own network card would have sent.
 
 /// `struct virtio_net_hdr_v1` (virtio 1.2, 5.1.6), in the machine's byte order.
 pub const VNET_HEADER_BYTES: usize = 12;
@@ -60,7 +60,7 @@ impl Train {
         Some(Train { header_bytes, segment_bytes, segments, frame_bytes: frame.len(), ip_header_bytes })
     }
 
-    /// Writes `count` segments of a train, from `first` on, as a frame of its own: a packet, or a
+    /// Writes `count` segments of a train, from `first` on, as a separate frame: a packet, or a
     /// shorter train.
     pub fn cut(&self, buffer: &[u8], first: usize, count: usize, into: &mut Vec<u8>) {
         let frame = &buffer[VNET_HEADER_BYTES..];

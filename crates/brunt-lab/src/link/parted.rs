@@ -1,8 +1,8 @@
-//! Hosts that a link keeps apart: packets from the one to the other go no farther, all others pass. A partition
-//! between two hosts is this on every first link that their packets take, so other hosts notice nothing.
+//! Partitions on a link: drops packets from one host to another and passes all others. A partition between
+//! two hosts uses this on every first link of their paths, so other hosts notice nothing.
 //!
-//! Asked by the link's thread for each frame while there is such a pair. The rule: it looks at addresses alone;
-//! chance has no part in it.
+//! Used by the link's thread for each frame while a partition is active. The rule: it looks at addresses only
+//! and involves no chance.
 
 use std::net::Ipv4Addr;
 

@@ -23,13 +23,13 @@ pub struct Preset {
 pub const PRESETS: &[Preset] = &[
     Preset {
         name: "lan",
-        help: "a wire without any trouble",
+        help: "a link without impairments",
         source: "nothing is changed",
         settings: Settings::default,
     },
     Preset {
         name: "paxson-wan",
-        help: "losses, corruption and reordering of the Internet of the nineties; add your own delay",
+        help: "loss, corruption and reordering of the Internet of the 1990s; add your own delay",
         source: "V. Paxson, End-to-end Internet packet dynamics, IEEE/ACM Transactions on Networking 7(3), 1999, \
                  as used in section 5 of the iSCSI performance analysis: 2.7% lost, 0.02% corrupted, 2.0% reordered",
         settings: || Settings { loss: 0.027, corrupt: 0.0002, reorder: 0.02, ..Settings::default() },

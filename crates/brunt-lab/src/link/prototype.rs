@@ -1,8 +1,8 @@
-//! The plainest emulator that one could write: two packet sockets with virtio-net headers, one queue, one
-//! timer, a system call a packet. It delays and does nothing else. `brunt bench link` measures ours beside
-//! it in the same run, so that "twice as fast" means the same on every machine.
+//! The simplest possible emulator: two packet sockets with virtio-net headers, one queue, one timer, a system
+//! call per packet. It delays packets and does nothing else. `brunt bench link` measures the real emulator
+//! against it in the same run, so that "twice as fast" means the same on every machine.
 //!
-//! The rule: nothing clever comes in here, or the comparison is with something else.
+//! The rule: keep it simple, or the baseline changes.
 
 use std::collections::VecDeque;
 use std::io;

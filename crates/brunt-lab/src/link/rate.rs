@@ -22,13 +22,13 @@ const RATE_UNITS: [(&str, u64); 4] =
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BitRateError {
     /// Storage counts in bytes: who writes "100MB/s" would get an eighth of what was meant.
-    #[error("'{text}' is in bytes, a line's rate is in bits; write \"8Mb/s\" for 1MB/s")]
+    #[error("'{text}' is in bytes, but a line rate is in bits; write \"8Mb/s\" for 1MB/s")]
     InBytes {
         /// What was written.
         text: String,
     },
     /// Not a number with a unit, or out of all range.
-    #[error("'{text}' is no line rate; write \"100Mb/s\" or \"1Gb/s\"")]
+    #[error("'{text}' is not a line rate; write \"100Mb/s\" or \"1Gb/s\"")]
     NotARate {
         /// What was written.
         text: String,
@@ -84,7 +84,7 @@ impl JsonSchema for BitRate {
     }
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
-            "description": "Bits a second with a decimal unit: b/s, kb/s, Mb/s, Gb/s",
+            "description": "Bits per second with a decimal unit: b/s, kb/s, Mb/s, Gb/s",
             "type": "string",
             "pattern": "^ *[0-9]+\\.?[0-9]* *[kKmMgG]?b(it)?/s *$"
         })

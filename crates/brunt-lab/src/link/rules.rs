@@ -1,9 +1,9 @@
-//! What happens to each packet of one direction of a link, as a state machine: a packet's time and
-//! length in, its fate out. The driver ([`super::driver`]) does what it says.
+//! The fate of each packet in one direction of a link, as a state machine: a packet's time and length in, its
+//! fate out. The driver ([`super::driver`]) carries it out.
 //!
-//! A packet first waits for its turn on the line (rate and queue), then travels (delay, jitter, loss,
-//! corruption, duplication, holding back). The rule: chance follows from the seed and the packet's
-//! number in its direction alone, so that the same packets are lost again, whenever they are sent.
+//! A packet first waits for the line (rate and queue), then travels (delay, jitter, loss, corruption,
+//! duplication, reordering). The rule: randomness depends only on the seed and the packet's number in its
+//! direction, so the same packets are lost again, whenever they are sent.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,9 +1,9 @@
-//! How one end's host sends what goes over a link: through the link's thread, or, while nothing is to be
-//! done to packets, straight through the kernel over a veth pair beside it. A route decides, and changing
-//! it leaves connections as they are.
+//! How an end's host sends packets over a link: through the link's thread or, while no impairment is set,
+//! directly through the kernel over a veth pair alongside. A route selects the path, and changing it keeps
+//! connections open.
 //!
-//! The rule: packets go straight only where the rules would pass them untouched, so a link without trouble
-//! costs an experiment nothing but what a veth pair costs.
+//! The rule: packets bypass the thread only if the rules would pass them unchanged, so an unimpaired link
+//! costs no more than a veth pair.
 
 use std::io;
 use std::net::Ipv4Addr;

@@ -1,7 +1,7 @@
-//! What the requests of a described workload carry: data made to its compression and deduplication ratios, sealed and
-//! checked where the workload verifies. Each worker has one of its own.
+//! The data of a described workload's requests: generated with its compression and deduplication ratios,
+//! sealed and checked if the workload verifies. Each worker has its own.
 //!
-//! The rule: contents follow from the seed and the order of the writes, never from the device.
+//! The rule: the data depends on the seed and the order of the writes, never on the device.
 
 use std::io;
 
@@ -129,7 +129,7 @@ fn ledger(
     if len / grain > GRAINS_MAX {
         let most = Size(GRAINS_MAX * grain);
         return Err(error(format!(
-            "{} in grains of {grain} bytes is more than a worker keeps in mind; use a larger align, more workers, or a region of at most {most} for each worker",
+            "{} in grains of {grain} bytes is more than a worker can track; use a larger align, more workers, or a region of at most {most} per worker",
             Size(len)
         )));
     }

@@ -1,6 +1,5 @@
-//! What writes contain: chunks of 4 KiB, a stated share of which a compressor saves and a stated
-//! share of which are copies of one another. Everything else is unique, so that no target
-//! looks faster than it is.
+//! Content of writes: chunks of 4 KiB, of which a given share is compressible and a given share duplicates
+//! others. Everything else is unique, so that no target looks faster than it is.
 
 use brunt_core::random::Random;
 

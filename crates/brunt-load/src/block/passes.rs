@@ -1,7 +1,7 @@
-//! `stop.passes`: an end that depends on how large a region turns out to be. Called when a run is made ready, once
-//! its device is known.
+//! `stop.passes`: a limit that depends on the size of the region. Called while a run is prepared, once its
+//! device is known.
 //!
-//! The rule: a run's workers see requests and bytes only.
+//! The rule: workers only see limits of requests and bytes.
 
 use brunt_core::Size;
 

@@ -1,6 +1,5 @@
-//! Where random requests go: draws a position in `0..count` from one of the workload's
-//! distributions. The generator calls it for each random request; no state but what was
-//! prepared at the start.
+//! Offsets of random requests: draws a position in `0..count` from the workload's distribution. The generator
+//! calls it for each random request; it has no state beyond what was prepared at the start.
 
 use brunt_core::random::Random;
 

@@ -156,7 +156,7 @@ mod tests {
         let forgetful = Session::new(workload, Arc::new(NullBackend::new(16 << 20, 512)), 1);
         let outcome = forgetful.run(&AtomicBool::new(false), &mut NoRecorder).unwrap();
         assert!(outcome.figures.counts.of(RequestStatus::Miscompare) > 1000);
-        assert!(outcome.first_error.unwrap().to_string().contains("not what was written"));
+        assert!(outcome.first_error.unwrap().to_string().contains("differs from what was written"));
     }
 
     /// a workload that does not fit is refused with its key before anything runs.

@@ -1,7 +1,7 @@
-//! The described workload as a [`Sequence`]: what the generator makes, when the schedule or the closed loop says. Each
-//! worker has one of its own.
+//! The described workload as a [`Sequence`]: requests of the generator, at the times of the schedule or of
+//! the closed loop. Each worker has its own.
 //!
-//! The rule: which requests are made follows from the seed alone, never from when they are asked for or how they end.
+//! The rule: requests depend on the seed alone, never on when they are taken or how they end.
 
 use std::time::Duration;
 

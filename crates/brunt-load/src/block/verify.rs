@@ -1,9 +1,8 @@
-//! Blocks that say where they belong and which write they are of, and the journal that says which
-//! writes were acknowledged. A worker seals what it writes and checks what it reads;
-//! [`crate::block::audit`] reads the journal after a crash.
+//! Self-describing blocks (address and generation) and the journal of acknowledged writes. A worker seals
+//! what it writes and checks what it reads; [`crate::block::audit`] reads the journal after a crash.
 //!
-//! The rule: requests of one worker that overlap are never in flight together, and workers have
-//! parts of their own, so that at any time it is known what a block has to contain.
+//! The rule: overlapping requests of a worker are never in flight together, and workers use disjoint parts,
+//! so the expected content of each block is known at any time.
 
 use std::fs::File;
 use std::io::{self, Write};

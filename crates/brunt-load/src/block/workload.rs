@@ -24,68 +24,69 @@ pub const CHOICES_MAX: usize = 64;
 /// The kernel's thread sleeps after so long without a request.
 const SQPOLL_IDLE_MS: u32 = 100;
 
-/// One load.
+/// A workload.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Workload {
-    /// Block sizes and how often each is used.
+    /// Block sizes and their weights.
     pub blocks: Vec<BlockSize>,
-    /// Share of reads among the requests, 0 to 1; those that are neither reads nor any of the kinds below are
+    /// Share of reads among the requests, 0 to 1. Requests that are neither reads nor `trim` nor `write_zeroes` are
     /// writes.
     pub read: f64,
-    /// Share of requests that unmap (trim, discard) their blocks, 0 to 1.
+    /// Share of requests that unmap (trim, discard) blocks, 0 to 1.
     pub trim: f64,
-    /// Share of requests that have their blocks read as zeros without sending any, 0 to 1.
+    /// Share of requests that zero blocks without sending data (WRITE ZEROES), 0 to 1.
     pub write_zeroes: f64,
-    /// Each worker flushes the device's cache after so many of its requests that change data; 0 for never.
+    /// Each worker flushes the device's cache after this many data-changing requests; 0: never.
     pub flush_every: u64,
-    /// Probability that a request starts where the one before ended, 0 to 1.
+    /// Probability that a request starts where the previous one ended, 0 to 1.
     pub sequential: f64,
-    /// Where random requests go.
+    /// Distribution of random offsets.
     pub distribution: OffsetDistribution,
-    /// Every random offset is a multiple of this, counted from the region's start.
+    /// Alignment: every random offset is a multiple of this, relative to the region's start.
     pub align: Size,
-    /// The part of the device that is used; all of it by default.
+    /// Part of the device to use; default: all of it.
     pub region: Region,
-    /// Requests that one worker keeps outstanding at the most.
+    /// Maximum outstanding requests per worker.
     pub queue_depth: u32,
-    /// Find the queue depth that fills the target before a point's first run, from `queue_depth` on.
+    /// Searches for the queue depth that saturates the target before a point's first run, starting at `queue_depth`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub depth_search: Option<DepthSearch>,
-    /// Wait for so many completions at once, 50 µs at the most: fewer system calls and context
-    /// switches, for latencies that may be told that much too long. 1 tells each as soon as it is there.
+    /// Completions to wait for at once, for at most 50 µs: saves system calls and context switches, but reported
+    /// latencies can be up to 50 µs too long. 1: each completion is handled immediately.
     pub reap_batch: u32,
-    /// Threads, each with a queue of its own.
+    /// Worker threads, each with its own queue.
     pub workers: u32,
-    /// How requests are handed to the kernel: "auto" measures which way is the fastest.
+    /// How requests are submitted to the kernel and completions detected; `auto` measures which mode is fastest.
     #[serde(skip_serializing_if = "is_default")]
     pub ring: RingMode,
-    /// When requests are made.
+    /// When requests are issued.
     pub arrival: Arrival,
-    /// Requests come in bursts with pauses between them.
+    /// Issues requests in bursts with pauses between them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub burst: Option<Burst>,
-    /// What comes first and is not recorded.
+    /// Warm-up before measuring; its requests are not recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ramp_up: Option<RampUp>,
-    /// When it is over; the first condition that holds counts.
+    /// When a run ends: at the first of these conditions.
     pub stop: StopCondition,
-    /// How long to wait for outstanding requests at the end; those left are counted as hanging.
+    /// How long to wait for outstanding requests at the end of a run; requests still outstanding then are counted as
+    /// hanging.
     pub drain: Span,
-    /// A request is given up after this long; 0 for never.
+    /// Time limit of a request; 0: none.
     pub timeout: Span,
-    /// What is done about a request that failed.
+    /// Retries of failed requests.
     pub retry: Retry,
-    /// Figures are reported for every interval of this length, 0 (all at the end) or 10 ms to 1 h.
+    /// Reporting interval of the time series: 10 ms to 1 h, or 0 for the whole run.
     pub interval: Span,
-    /// What writes contain.
+    /// Content of written data.
     pub data: DataSettings,
-    /// Writes complete only when the data is on stable storage.
+    /// Sets FUA on writes: they complete only when the data is on stable storage.
     pub force_unit_access: bool,
-    /// Every block written carries its address, a generation and a checksum, and reads check them.
+    /// Data verification: every written block carries its address, a generation and a checksum, which reads check.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verify: Option<VerifySettings>,
-    /// Hand every single request to the recorder as well.
+    /// Also records every single request (docs/results.md).
     pub record_requests: bool,
 }
 
@@ -122,57 +123,57 @@ impl Default for Workload {
     }
 }
 
-/// A block size and its frequency.
+/// A block size and its weight.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BlockSize {
-    /// Length of a request.
+    /// Size of a request.
     pub size: Size,
-    /// How often, relative to the sum of all weights.
+    /// Relative frequency: the share of requests is this divided by the sum of all weights.
     #[serde(default = "one")]
     pub weight: f64,
 }
 
-/// Where random requests go.
+/// Distribution of random offsets.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, tag = "kind", rename_all = "kebab-case")]
 pub enum OffsetDistribution {
-    /// Everywhere alike.
+    /// Uniform over the region.
     Uniform {}, // with braces, so that keys of another kind are refused
-    /// The block of rank k is asked for with a probability in proportion to 1/k^theta. Ranks are
-    /// scattered over the region.
+    /// Zipf: the block of rank k is accessed with probability proportional to 1/k^theta. Ranks are scattered over the
+    /// region.
     Zipf {
-        /// Above 0; 1.1 is a usual choice.
+        /// Exponent, above 0; 1.1 is common.
         theta: f64,
     },
-    /// Self-similar: a share `1 - skew` of the requests goes to a share `skew` of the blocks (0.2 is
-    /// "80 to 20"), and so on within these. Ranks are scattered over the region.
+    /// Self-similar: a share `1 - skew` of the requests goes to a share `skew` of the blocks (0.2 is the 80/20 rule),
+    /// recursively. Ranks are scattered over the region.
     Pareto {
-        /// Above 0 and below 0.5.
+        /// Share of blocks, above 0 and below 0.5.
         skew: f64,
     },
-    /// Around one place.
+    /// Normal distribution around one offset.
     Normal {
-        /// Middle, as a share of the region, 0 to 1.
+        /// Mean offset as a share of the region, 0 to 1.
         #[serde(default = "half")]
         mean: f64,
-        /// Standard deviation, as a share of the region, above 0.
+        /// Standard deviation as a share of the region, above 0.
         deviation: f64,
     },
-    /// Zones one after the other, each with its share of the requests; uniform within a zone.
+    /// Consecutive zones, each with its share of the requests; uniform within a zone.
     HotZones {
-        /// From the region's start on.
+        /// Zones in order, from the region's start.
         zones: Vec<Zone>,
     },
 }
 
-/// A part of the region and its share of the requests.
+/// A zone: a part of the region and its share of the requests.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Zone {
-    /// Share of the requests; all zones together make 1.
+    /// Share of the requests; must sum to 1 over all zones.
     pub access: f64,
-    /// Share of the region; all zones together make 1.
+    /// Share of the region; must sum to 1 over all zones.
     pub size: f64,
 }
 
@@ -180,155 +181,155 @@ pub struct Zone {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Region {
-    /// From the device's start.
+    /// Offset from the start of the device.
     pub start: Size,
-    /// To the end of the device if absent.
+    /// Length; default: to the end of the device.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub length: Option<Size>,
 }
 
-/// When requests are made.
+/// When requests are issued.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, tag = "kind", rename_all = "kebab-case")]
 pub enum Arrival {
-    /// The next request follows a completion: a stall of the target stops the clock of everybody
-    /// behind it, and the latency does not show it.
+    /// Closed loop: a new request is issued when one completes. While the target stalls no requests are issued, so
+    /// latencies hide the stall.
     Closed {},
-    /// Requests come at their times whatever the target does, and their latency starts then.
+    /// Open loop: requests are due at set times whatever the target does, and latency counts from the due time.
     Open {
-        /// Requests a second, all workers together.
+        /// Requests per second, all workers together.
         rate: f64,
-        /// The law of the times between them.
+        /// Distribution of the times between requests.
         #[serde(default)]
         process: ArrivalProcess,
-        /// A request that could not be sent for so long after its time is skipped, and counted.
+        /// A request that is this late is skipped and counted.
         #[serde(default = "ten_seconds")]
         skip_after: Span,
     },
-    /// The highest rate that an open loop sustains with a latency percentile under a limit.
+    /// Searches for the highest open-loop rate at which a latency percentile stays below a limit.
     Search {
-        /// Which percentile of the response time, such as 99.
+        /// Percentile of the response time, such as 99.
         percentile: f64,
-        /// What it has to stay under.
+        /// Limit of the percentile.
         limit: Span,
-        /// Requests a second to begin with.
+        /// Starting rate in requests per second.
         #[serde(default = "thousand")]
         rate: f64,
-        /// Stop when the answer is known to within this share of itself.
+        /// Stops when the rate is known to within this share.
         #[serde(default = "two_percent")]
         tolerance: f64,
-        /// The law of the times between requests.
+        /// Distribution of the times between requests.
         #[serde(default)]
         process: ArrivalProcess,
     },
 }
 
-/// The law of the times between the requests of an open loop.
+/// Distribution of the times between requests of an open loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ArrivalProcess {
-    /// All the same.
+    /// Constant.
     Constant,
-    /// Exponential: arrivals that know nothing of each other.
+    /// Exponential: independent arrivals.
     #[default]
     Poisson,
 }
 
-/// Bursts: `requests` of them, then a pause.
+/// Bursts of requests with pauses between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Burst {
-    /// Requests of one worker in a burst.
+    /// Requests per worker in a burst.
     pub requests: u64,
-    /// Closed loop: from the last completion of a burst to the first request of the next. Open loop:
-    /// added to the time between the two requests.
+    /// Pause. Closed loop: from the last completion of a burst to the first request of the next. Open loop: added to
+    /// the time between these two requests.
     pub interval: Span,
 }
 
-/// What comes first and is not recorded: whichever of the two takes longer.
+/// Warm-up before measuring, until both conditions hold. Its requests are not recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RampUp {
-    /// Requests of each worker.
+    /// Minimum requests per worker.
     pub requests: u64,
-    /// From the start.
+    /// Minimum time.
     pub time: Span,
 }
 
-/// When a run is over. Ramp-up does not count.
+/// When a run ends. Ramp-up does not count towards these limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct StopCondition {
-    /// After so many requests, all workers together.
+    /// After this many requests, all workers together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requests: Option<u64>,
-    /// After so many bytes were asked for, all workers together.
+    /// After requests for this many bytes, all workers together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<Size>,
-    /// After as many bytes as the region has, so many times over, all workers together.
+    /// After the region's size in bytes times this number, all workers together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub passes: Option<u32>,
-    /// After so long.
+    /// After this time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time: Option<Span>,
-    /// When the throughput is steady by SNIA's rule (Solid State Storage Performance Test
-    /// Specification): over five rounds it ranges within 20 % of its mean, and the fitted line
-    /// rises or falls by at most 10 % of it.
+    /// When throughput is in steady state as defined by SNIA (Solid State Storage Performance Test Specification):
+    /// over five rounds its range is within 20 % of the mean and the slope of a linear fit accounts for at most 10 %
+    /// of the mean.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steady: Option<Steady>,
 }
 
-/// Rounds of the steady-state rule.
+/// Rounds of the steady-state test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Steady {
-    /// Length of a round; a multiple of the report interval.
+    /// Length of a round; a multiple of `interval`.
     pub round: Span,
-    /// Give up after so many rounds (SNIA: 25); the outcome then says that it was not reached.
+    /// Maximum rounds (SNIA: 25); a run that is not steady by then ends as `not-steady`.
     #[serde(default = "twenty_five")]
     pub rounds_max: u32,
 }
 
-/// What is done about a failed request (papers/spek.md, 3.3.1: it is made again).
+/// Retries of failed requests (papers/spek.md, 3.3.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Retry {
-    /// How often a request is made again at the most. Its latency includes all attempts.
+    /// Maximum retries per request. The response time includes all attempts.
     pub count: u32,
-    /// Pause before each attempt.
+    /// Pause before each retry.
     pub delay: Span,
-    /// Which failures are worth another attempt.
+    /// Which failures to retry.
     pub on: RetryOn,
 }
 
-/// Which failures are worth another attempt.
+/// Which failures to retry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum RetryOn {
-    /// All, as in the paper.
+    /// All failures, as in the paper.
     #[default]
     Any,
-    /// Those that say "not now": BUSY, TASK SET FULL, UNIT ATTENTION, ABORTED COMMAND, NOT READY,
-    /// time-outs, EAGAIN, EINTR, EBUSY.
+    /// Temporary conditions only: BUSY, TASK SET FULL, UNIT ATTENTION, ABORTED COMMAND, NOT READY, timeouts, EAGAIN,
+    /// EINTR, EBUSY.
     Transient,
 }
 
-/// What writes contain.
+/// Content of written data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct DataSettings {
-    /// Share of each 4-KiB chunk that a compressor saves, 0 to 1.
+    /// Share of each 4 KiB chunk that compression can save, 0 to 1.
     pub compressible: f64,
-    /// Share of 4-KiB chunks that are copies of others, 0 to 1.
+    /// Share of 4 KiB chunks that duplicate others, 0 to 1.
     pub dedupable: f64,
 }
 
-/// Blocks that say where they belong and which write they are of.
+/// Verification of written data.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct VerifySettings {
-    /// A folder for the journals of acknowledged writes, one a worker, with which `brunt verify` can
-    /// later tell a lost write from one that was never acknowledged.
+    /// Folder for journals of acknowledged writes, one per worker. With them `brunt verify` can later distinguish
+    /// lost writes from writes that were never acknowledged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub journal: Option<std::path::PathBuf>,
 }
@@ -341,7 +342,7 @@ impl Workload {
     pub fn check(&self) -> Result<(), WorkloadError> {
         let share = |key, value: f64| match value {
             0.0..=1.0 => Ok(()),
-            _ => wrong(key, format!("{value} is no share; write a number from 0 to 1")),
+            _ => wrong(key, format!("{value} is not a share; write a number from 0 to 1")),
         };
         share("read", self.read)?;
         share("trim", self.trim)?;
@@ -378,7 +379,7 @@ impl Workload {
         let all = self.read + self.trim + self.write_zeroes;
         if all > 1.0 + SHARES_SLACK {
             let what = format!(
-                "read, trim and write_zeroes make {all} of all requests; write a read of at most {}",
+                "read, trim and write_zeroes sum to {all}; set read to at most {}",
                 (1.0 - self.trim - self.write_zeroes).max(0.0)
             );
             wrong("read", what)?;
@@ -386,15 +387,15 @@ impl Workload {
         if self.read == 0.0 && !self.writes() && self.stop.bytes.is_some() {
             wrong(
                 "stop.bytes",
-                "no request moves bytes, so they would never be used up; write requests or time",
+                "no request transfers data, so this limit would never be reached; write requests or time",
             )?;
         }
         if self.flush_every > 0 && !self.changes_data() {
-            wrong("flush_every", "nothing is changed that could be flushed; write a read below 1")?;
+            wrong("flush_every", "there are no writes to flush; set read below 1")?;
         }
         if self.verify.is_some() && self.trim + self.write_zeroes > 0.0 {
             let key = if self.trim > 0.0 { "trim" } else { "write_zeroes" };
-            wrong(key, "verified blocks say who wrote them, which zeros cannot; leave out verify, or this")?;
+            wrong(key, "verified blocks carry a header, which zeros cannot; omit verify or this key")?;
         }
         Ok(())
     }
@@ -430,7 +431,7 @@ impl Workload {
             }
             OffsetDistribution::Normal { mean, deviation } => {
                 if !(0.0..=1.0).contains(mean) {
-                    wrong("distribution.mean", format!("{mean} is no share of the region; write 0 to 1"))?;
+                    wrong("distribution.mean", format!("{mean} is not a share of the region; write 0 to 1"))?;
                 }
                 if !(*deviation > 0.0 && *deviation <= 10.0) {
                     wrong(
@@ -451,7 +452,7 @@ impl Workload {
                     let (access, size) = sums;
                     wrong(
                         "distribution.zones",
-                        format!("access adds up to {access}, size to {size}; both must make 1"),
+                        format!("access sums to {access} and size to {size}; both must sum to 1"),
                     )?;
                 }
                 Ok(())
@@ -465,7 +466,7 @@ impl Workload {
             Arrival::Closed {} => Ok(()),
             Arrival::Open { rate, .. } if rate_ok(rate) => Ok(()),
             Arrival::Open { rate, .. } => {
-                wrong("arrival.rate", format!("{rate} is not above 0 and at most 1e9 a second"))
+                wrong("arrival.rate", format!("{rate} is not above 0 and at most 1e9 per second"))
             }
             Arrival::Search { percentile, limit, rate, tolerance, .. } => {
                 if !(percentile > 0.0 && percentile < 100.0) {
@@ -475,7 +476,7 @@ impl Workload {
                     wrong("arrival.limit", "a latency above 0 is needed, such as \"5ms\"")?;
                 }
                 if !rate_ok(rate) {
-                    wrong("arrival.rate", format!("{rate} is not above 0 and at most 1e9 a second"))?;
+                    wrong("arrival.rate", format!("{rate} is not above 0 and at most 1e9 per second"))?;
                 }
                 if !(0.001..=0.5).contains(&tolerance) {
                     wrong("arrival.tolerance", format!("{tolerance} is not from 0.001 to 0.5"))?;
@@ -492,21 +493,21 @@ impl Workload {
         let StopCondition { requests, bytes, passes, time, steady } = self.stop;
         if self.stop == StopCondition::default() {
             let ends = "requests, bytes, passes, time or steady";
-            wrong("stop", format!("say when to stop: {ends}, such as {{ time = \"30s\" }}"))?;
+            wrong("stop", format!("set when to stop: {ends}, such as {{ time = \"30s\" }}"))?;
         }
         if requests == Some(0)
             || bytes == Some(Size(0))
             || passes == Some(0)
             || time.is_some_and(|time| time.0.is_zero())
         {
-            wrong("stop", "nothing would be measured; give more than 0")?;
+            wrong("stop", "nothing would be measured; write more than 0")?;
         }
         if let Some(steady) = steady {
             let (round, interval) = (steady.round.0.as_nanos(), self.interval.0.as_nanos());
             if interval == 0 {
                 wrong(
                     "interval",
-                    "the steady-state rule looks at intervals; write the round or a part of it",
+                    "the steady-state test works on intervals; write the length of a round or a fraction of it",
                 )?;
             }
             if round < INTERVAL_MIN.as_nanos() || round % interval != 0 {
@@ -514,7 +515,7 @@ impl Workload {
                 wrong("stop.steady.round", what)?;
             }
             if steady.rounds_max < 5 {
-                wrong("stop.steady.rounds_max", "the rule looks at five rounds; give at least 5")?;
+                wrong("stop.steady.rounds_max", "the steady-state test needs five rounds; write at least 5")?;
             }
         }
         Ok(())
@@ -550,7 +551,7 @@ impl Workload {
             let size = Size(info.size_bytes);
             wrong(
                 "region",
-                format!("{} from {} on is not inside {name} of {size}", Size(length), Size(start)),
+                format!("{} from offset {} exceeds {name} of {size}", Size(length), Size(start)),
             )?;
         }
         let parts = if self.workers > 1 && (self.sequential > 0.0 || self.verify.is_some()) {
@@ -561,7 +562,7 @@ impl Workload {
         let longest = self.block_bytes_max().next_multiple_of(self.alignment(info));
         if length / u64::from(parts) < longest {
             let what = format!(
-                "{} for each of {parts} worker(s) has no room for one block",
+                "{} for each of {parts} worker(s) is less than one block",
                 Size(length / u64::from(parts))
             );
             wrong("region", what)?;
@@ -570,7 +571,7 @@ impl Workload {
             wrong("read", format!("{name} is read-only; write 1"))?;
         }
         if self.trim > 0.0 && !info.unmap {
-            wrong("trim", format!("{name} cannot unmap blocks; leave it out"))?;
+            wrong("trim", format!("{name} cannot unmap blocks; omit this key"))?;
         }
         Ok((start, length))
     }
@@ -637,13 +638,13 @@ pub(super) fn ring_config(mode: RingMode, base: RingConfig) -> RingConfig {
     }
 }
 
-/// `depth_search`: the queue depth is found before a point's first run.
+/// Search for the saturating queue depth before a point's first run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct DepthSearch {
-    /// The deepest queue that is tried. It begins at `queue_depth` and doubles.
+    /// Maximum queue depth to try. The search starts at `queue_depth` and doubles.
     pub max: u32,
-    /// How long each is measured, after the workload's ramp-up.
+    /// Duration of each trial, after the workload's ramp-up.
     pub time: Span,
 }
 
@@ -672,7 +673,7 @@ impl DepthSearch {
         }
         match workload.arrival {
             Arrival::Closed {} => Ok(()),
-            _ => wrong("depth_search", "only a closed loop is as fast as its queue is deep".into()),
+            _ => wrong("depth_search", "a depth search needs a closed loop".into()),
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Finds how many requests outstanding it takes to fill what lies below: the bandwidth-delay product
-//! of a link, the servers of an array. Pure: it names depths and is told what they bring.
+//! Finds the queue depth that saturates the target: the bandwidth-delay product of a link, the servers of an
+//! array. Pure: it proposes depths and receives their throughput.
 //!
-//! The rule: what a deeper queue does not gain is not taken, since it only waits; and what was tried
-//! is told beside what was chosen.
+//! The rule: extra depth without a gain only adds waiting and is not chosen; all trials are reported with the
+//! choice.
 
 use brunt_result::choice::{DepthChoice, DepthTrial};
 

@@ -1,8 +1,9 @@
-//! Runs a load and decides what takes all of its workers together: when a run is steady, the highest rate that keeps a
-//! promise, the queue depth that fills what lies below. Called by studies and benchmarks.
+//! Runs a load and makes the decisions that involve all its workers: whether a run is in steady state, the
+//! highest rate within a latency limit, the queue depth that saturates the target. Called by studies and
+//! benchmarks.
 //!
-//! The rule: decisions are made here, once for all kinds of loads, and see nothing of a load but its merged
-//! intervals and outcomes. A load is told what to do by a [`RunOrder`] and by [`LoadCommand`]s.
+//! The rule: decisions are made here, once for all kinds of loads, based only on merged intervals and
+//! outcomes. A load is controlled by a [`RunOrder`] and by [`LoadCommand`]s.
 
 pub mod depth;
 pub mod rate;

@@ -1,7 +1,7 @@
-//! The highest rate that keeps a promise ("p99 under 5 ms"): doubles until a trial fails, then
-//! halves the gap. Pure: it names rates and is told verdicts; somebody else makes the trials.
+//! Finds the highest rate within a latency limit ("p99 under 5 ms"): doubles the rate until a trial fails,
+//! then bisects. Pure: it proposes rates and receives verdicts; the caller runs the trials.
 
-/// Trials at the most: 2^40 by doubling and as many halvings as the finest tolerance needs.
+/// Trials at most: 2^40 by doubling and as many halvings as the finest tolerance needs.
 pub const TRIALS_MAX: u32 = 60;
 
 /// A search in progress.

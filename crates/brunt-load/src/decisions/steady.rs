@@ -1,7 +1,6 @@
-//! When throughput is steady: SNIA's Solid State Storage Performance Test Specification. Over a
-//! window of five rounds the values range within 20 % of their mean, and the least-squares line
-//! through them rises or falls by at most 10 % of it. Pure but for the rounds, which are made of
-//! merged intervals.
+//! Steady state of throughput by SNIA's Solid State Storage Performance Test Specification: over a window of
+//! five rounds the values range within 20 % of their mean, and the slope of the least-squares line accounts
+//! for at most 10 % of it. Pure except for the rounds, which are built from merged intervals.
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What part the page cache had in a phase, and what a directory is on.
+//! Influence of the page cache on a phase, and the properties of the file system of a directory.
 //!
 //! Reads: the kernel counts for each thread what it asked for (`rchar`) and what was fetched from storage for it
 //! (`read_bytes`), read-ahead included; what was asked for and not fetched came from the cache. That works on

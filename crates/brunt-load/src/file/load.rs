@@ -1,5 +1,5 @@
-//! Each phase on a file system as a load. The phases of one file system share what is made there: the folder, and the data
-//! file, so that one phase reads what another wrote.
+//! Each phase on a file system as a load. The phases of a file system share its folder and data file, so that
+//! one phase can read what another wrote.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,5 +1,5 @@
-//! Takes the time of each request of a phase, and reports intervals. The end of one request is the begin
-//! of the next: a closed loop of one.
+//! Measures each request of a phase and reports intervals. The end of one request is the start of the next: a
+//! closed loop with one request.
 
 use std::time::Duration;
 

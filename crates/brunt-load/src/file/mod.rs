@@ -1,11 +1,11 @@
-//! Load on a mounted file system, Bonnie's role (papers/iscsi-performance-analysis, Figure 8; papers/spek.md,
-//! Figure 1): characters and blocks written, rewritten and read, random seeks, files created, looked up and
-//! unlinked. Each [`FilePhase`] is a run of its own with the figures of any other run, and says what part the page
-//! cache had in it ([`PageCache`]).
+//! Load on a mounted file system, in Bonnie's role (papers/iscsi-performance-analysis, Figure 8;
+//! papers/spek.md, Figure 1): characters and blocks written, rewritten and read, random seeks, files created,
+//! looked up and unlinked. Each [`FilePhase`] is a separate run with the same figures as any other run, and
+//! reports the influence of the page cache ([`PageCache`]).
 //!
-//! Called by experiments with `[filesystems.NAME]`. The rule: nothing is touched that was not made here. All files
-//! are in a folder that is made anew; the data file is unlinked as soon as it is open, so that not even a
-//! SIGKILL leaves it behind.
+//! Called by experiments with `[filesystems.NAME]`. The rule: it touches only files that it created. All
+//! files are in a new folder; the data file is unlinked as soon as it is open, so that not even SIGKILL
+//! leaves it behind.
 
 mod cache;
 mod load;
@@ -120,11 +120,11 @@ impl FileSystem {
                 directory.display(),
                 cache::kind_of(directory),
                 format_size(size_bytes),
-                if load.direct { "O_DIRECT: below the page cache" } else { "through the page cache" },
+                if load.direct { "O_DIRECT: bypasses the page cache" } else { "through the page cache" },
             ),
             match load.fsync {
                 Fsync::None => {
-                    "no fsync: what was written may still be in the page cache when a phase ends".into()
+                    "no fsync: written data may still be in the page cache when a phase ends".into()
                 }
                 Fsync::End => "fsync at the end of a phase is part of its time".to_string(),
                 Fsync::Each => "fsync after every write".into(),
@@ -502,7 +502,7 @@ fn own_folder(directory: &Path) -> io::Result<PathBuf> {
             Ok(()) => return Ok(folder),
         }
     }
-    Err(io::Error::new(io::ErrorKind::AlreadyExists, "a thousand folders of that name are there"))
+    Err(io::Error::new(io::ErrorKind::AlreadyExists, "a thousand folders of that name already exist"))
 }
 
 /// A file without a name.

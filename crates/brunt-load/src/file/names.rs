@@ -1,5 +1,5 @@
-//! Files without content: created, looked up and unlinked by name in a folder of our own. Relative to the
-//! folder's descriptor, so that what is unlinked is ours whatever happens to paths above it.
+//! Files without content: created, looked up and unlinked by name in our own folder, relative to its
+//! descriptor, so that only our files are unlinked whatever happens to the paths above.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -20,7 +20,7 @@ pub(super) struct Names {
     count: u64,
 }
 
-/// `f00000042`, in a buffer of its own: no allocation for each file.
+/// `f00000042`, in its own buffer: no allocation for each file.
 struct Name([u8; 9]);
 
 impl Name {

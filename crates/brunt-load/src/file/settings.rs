@@ -13,88 +13,88 @@ use crate::load::{INTERVAL_MAX, INTERVAL_MIN, WorkloadError};
 /// Most files of the phases that make some.
 pub const FILES_MAX: u64 = 10_000_000;
 
-/// Load on a mounted directory.
+/// A file system benchmark in a mounted directory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FileSystemLoad {
-    /// Where: a directory on the file system to measure. Everything happens in a new folder in it.
+    /// Directory on the file system to measure. All files are created in a new folder inside it.
     pub directory: PathBuf,
-    /// What is done; each is a point of the experiment. All by default.
+    /// Phases to run, each a point of the experiment; default: all.
     #[serde(default = "all")]
     pub phases: Vec<FilePhase>,
-    /// Size of the data file; `times_memory` if absent.
+    /// Size of the data file; default: see `times_memory`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file_size: Option<Size>,
-    /// Size of the data file as a multiple of this machine's memory: from 2 on the page cache cannot
-    /// hold enough of it to matter.
+    /// Size of the data file as a multiple of this machine's memory. At 2 and above the page cache has little
+    /// influence.
     #[serde(default = "two")]
     pub times_memory: f64,
-    /// What is read and written at once.
+    /// Size of each read and write.
     #[serde(default = "eight_kib")]
     pub block: Size,
-    /// Random seeks, all threads together; every tenth block is written back.
+    /// Number of random seeks, all threads together; every tenth block is written back.
     #[serde(default = "eight_thousand")]
     pub seeks: u64,
-    /// Threads that seek.
+    /// Threads of the seek phase.
     #[serde(default = "five")]
     pub seekers: u32,
-    /// Files that are created, looked up and unlinked.
+    /// Number of files to create, look up and unlink.
     #[serde(default = "sixteen_ki")]
     pub files: u64,
-    /// When written data has to be on the medium.
+    /// When written data is flushed to stable storage.
     #[serde(default)]
     pub fsync: Fsync,
-    /// Open the data file with O_DIRECT: below the page cache.
+    /// Opens the data file with O_DIRECT, bypassing the page cache.
     #[serde(default)]
     pub direct: bool,
-    /// Ask the kernel to forget the data file's pages before a phase that reads it.
+    /// Drops the data file from the page cache before each phase that reads it.
     #[serde(default = "yes")]
     pub drop_cache: bool,
-    /// Figures are reported for every interval of this length; 0: all at the end. Seeks report at the end.
+    /// Reporting interval of the time series; 0: one interval per phase. Seeks report only at the end.
     #[serde(default = "second")]
     pub interval: Span,
 }
 
-/// When written data has to be on the medium.
+/// When written data is flushed to stable storage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fsync {
-    /// Whenever the kernel likes: the phase measures memory, too.
+    /// No fsync: the phase includes the effect of the page cache.
     None,
-    /// At the end of a phase, as part of its time.
+    /// fsync at the end of a phase, included in its time.
     #[default]
     End,
-    /// After every write, or file.
+    /// fsync after every write, or after every file.
     Each,
 }
 
-/// One thing that is done to a file system.
+/// A phase of a file system benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum FilePhase {
-    /// Write the file a character at a time, through a buffer of 4 KiB.
+    /// Writes the file character by character, through a 4 KiB buffer.
     WriteCharacters,
-    /// Write the file a block at a time.
+    /// Writes the file block by block.
     WriteBlocks,
-    /// Read each block, change it, write it back.
+    /// Reads each block, changes it and writes it back.
     Rewrite,
-    /// Read the file a character at a time, through a buffer of 4 KiB.
+    /// Reads the file character by character, through a 4 KiB buffer.
     ReadCharacters,
-    /// Read the file a block at a time.
+    /// Reads the file block by block.
     ReadBlocks,
-    /// Read blocks at random places.
+    /// Reads blocks at random offsets.
     Seeks,
-    /// Create files in the order of their names.
+    /// Creates files in name order.
     CreateSequential,
-    /// Look them up in that order.
+    /// Looks the files up (stat) in name order.
     StatSequential,
-    /// Unlink them in that order.
+    /// Unlinks the files in name order.
     UnlinkSequential,
-    /// Create files in a random order of their names.
+    /// Creates files in random order.
     CreateRandom,
-    /// Look them up in a random order.
+    /// Looks the files up (stat) in random order.
     StatRandom,
-    /// Unlink them in a random order.
+    /// Unlinks the files in random order.
     UnlinkRandom,
 }
 
@@ -205,7 +205,7 @@ impl FileSystemLoad {
             return wrong("block", "write a multiple of 512 bytes, up to 16MiB");
         }
         if self.direct && !block.is_multiple_of(4096) {
-            return wrong("block", "O_DIRECT wants a multiple of 4096 bytes");
+            return wrong("block", "O_DIRECT needs a multiple of 4096 bytes");
         }
         if self.file_size.is_some_and(|size| size.0 < block.max(4096)) {
             return wrong("file_size", "write a size of at least a block and 4KiB");

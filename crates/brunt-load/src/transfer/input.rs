@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 
 use crate::sequence::Next;
 
-/// So much is read ahead, in this many blocks at the most and the least.
+/// So much is read ahead, in this many blocks at most and the least.
 const AHEAD_BYTES: u64 = 4 << 20;
 const AHEAD_BLOCKS: (u64, u64) = (2, 64);
 /// When to ask again for a block that is not there yet.

@@ -1,9 +1,9 @@
-//! Moves a range of a device once: from a pattern or a file onto it, from it into a file and a checksum, or against a
-//! pattern. What `brunt io` does, made of the worker that all loads have, an order of requests, and the data that
-//! they carry, some of it from an input.
+//! Moves a range of a device once: from a pattern or a file to the device, from the device to a file and a
+//! checksum, or compares it with a pattern. `brunt io` uses it; it combines the worker of all loads with a
+//! request order and data from an input.
 //!
-//! The rule: one thread and one ring for the device. What was moved before an error or an interrupt is told, and what
-//! this program did to the data is kept apart from what the device did.
+//! The rule: one thread and one ring for the device. Data moved before an error or interrupt is reported, and
+//! the time spent on the data in this program is reported separately from the device's.
 
 mod data;
 mod input;
@@ -43,7 +43,7 @@ pub enum Work {
     Write(Pattern),
     /// It is written with what this has, as far as that goes.
     Copy {
-        /// Read in a thread of its own.
+        /// Read in its own thread.
         input: Box<dyn Read + Send>,
         /// Whether more input than the range takes makes the transfer incomplete.
         whole: bool,

@@ -1,8 +1,8 @@
-//! The requests of a transfer: a range from one end to the other, block by block, or blocks of it in random order. And
-//! the place where data that was read waits for its turn.
+//! The requests of a transfer: a range in address order, block by block, or blocks of it in random order.
+//! Also the buffer in which read data waits for its turn.
 //!
-//! The rule: what is handed over in order keeps its requests together. None is made while the first whose data is
-//! missing is more than a few queues behind, so that one late answer does not cost all of the memory.
+//! The rule: for in-order delivery, requests stay close together. None is issued while the first one with
+//! missing data is more than a few queue depths behind, so that one late request does not use up all memory.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;

@@ -127,7 +127,7 @@ fn the_limit_is_what_took_most_of_the_time() {
     assert_eq!(cost(20, 40).total(), Duration::from_millis(60));
 }
 
-/// Requests' data has a cost of its own kind, or none.
+/// Requests' data has its own cost kind, or none.
 #[test]
 fn the_cost_of_data_is_of_what_was_done_with_it() {
     let backend = MemoryBackend::new(1 << 20, 512).unwrap();

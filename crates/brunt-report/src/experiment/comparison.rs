@@ -12,7 +12,7 @@ use crate::chart::{Axis, Chart, Scale, Series, SeriesRole};
 use crate::format::Unit;
 use crate::page::{Block, Cell, Glance, Notice, Page, PageTable, Section, Tone};
 
-/// Charts at the most; the table has every point.
+/// Charts at most; the table has every point.
 const CHARTS_MAX: usize = 24;
 /// Changes of which it is said that the machine explains them.
 const EXPLAINED_MAX: usize = 5;
@@ -37,19 +37,19 @@ fn glance(a: (&str, &Summary), b: (&str, &Summary), lines: &[Line]) -> Glance {
     let mut notices = Vec::new();
     for (name, summary) in [a, b] {
         if !summary.complete {
-            let text = format!("{name} is incomplete; its finished runs are compared.");
+            let text = format!("{name} is incomplete; only its finished runs are compared.");
             notices.push(Notice::new(Tone::Bad, text));
         }
     }
     if lines.is_empty() {
-        notices.push(Notice::new(Tone::Bad, "The two have no point in common."));
+        notices.push(Notice::new(Tone::Bad, "The two results have no point in common."));
     }
     let kinds = [
         (Verdict::Worse, Tone::Bad, "worse"),
         (Verdict::Better, Tone::Good, "better"),
-        (Verdict::Same, Tone::Good, "the same within the margin"),
+        (Verdict::Same, Tone::Good, "same within the margin"),
         (Verdict::Inconclusive, Tone::Note, "inconclusive"),
-        (Verdict::TooFewRuns, Tone::Warning, "inconclusive for want of runs"),
+        (Verdict::TooFewRuns, Tone::Warning, "inconclusive: too few runs"),
     ];
     for (verdict, tone, words) in kinds {
         let found = lines.iter().filter(|line| line.comparison.verdict == verdict).count();
@@ -84,11 +84,7 @@ fn verdicts(lines: &[Line], a: &str, b: &str) -> Section {
         return section;
     }
     section.prose(format!(
-        "Better and worse are by Welch's test of the ratio (of the difference, for shares), with Holm's correction over \
-         all {} figures but those that are two sides of one: rate and mean of a closed loop. The same means that a \
-         change of {} or more is excluded, by two one-sided tests. What is neither is inconclusive, as is all under \
-         {RUNS_MIN} runs a side. The last column is the smallest change that would have been shown with a chance of \
-         80 %.",
+        "Better and worse: Welch's t-test of the ratio (for shares, of the difference), with Holm's correction over all {} metrics; rate and mean of a closed loop count as one. Same: two one-sided tests exclude a change of {} or more. Everything else is inconclusive, and so is any comparison with fewer than {RUNS_MIN} runs per side. Last column: smallest change that would be detected with 80 % power.",
         lines.len(),
         Unit::Share.show(MARGIN)
     ));
@@ -136,13 +132,11 @@ fn side_by_side(a: (&str, &Summary), b: (&str, &Summary)) -> Section {
     let (first, second) = (Points::of(a.1), Points::of(b.1));
     let (Some(across), Some(other)) = (&first.across, &second.across) else { return section };
     if (&across.key, &across.values) != (&other.key, &other.values) {
-        section
-            .blocks
-            .push(Block::Missing("The two were swept over different values; see the table.".into()));
+        section.blocks.push(Block::Missing("The two results sweep different values; see the table.".into()));
         return section;
     }
     let figures: [(&str, &str, Unit, Scale, Get); 2] = [
-        ("Requests", "requests a second", Unit::PerSecond, Scale::FromZero, |point| {
+        ("Requests", "requests per second", Unit::PerSecond, Scale::FromZero, |point| {
             point.requests_per_second
         }),
         ("p99", "p99 of the response time", Unit::Micros, Scale::Log, |point| point.response_p99_us),
@@ -172,12 +166,12 @@ fn side_by_side(a: (&str, &Summary), b: (&str, &Summary)) -> Section {
     if charts.is_empty() {
         return section;
     }
-    section.prose("Marks are means over runs, whiskers their 95 % intervals (Student's t).");
+    section.prose("Markers: means over runs; whiskers: 95 % confidence intervals (Student's t).");
     let left_out = charts.len().saturating_sub(CHARTS_MAX);
     charts.truncate(CHARTS_MAX);
     section.blocks.push(Block::Charts(charts));
     if left_out > 0 {
-        section.prose(format!("{left_out} more charts were left out; the table has every point."));
+        section.prose(format!("{left_out} more charts are omitted; the table has every point."));
     }
     section
 }

@@ -1,5 +1,5 @@
-//! What measuring cost the measuring host, for each request: so that a figure that is ours rather
-//! than the target's can be told.
+//! The load generator's cost per request, so that a limit of the measuring host is not mistaken for one of
+//! the target.
 
 use brunt_result::statistics::Estimate;
 use brunt_result::summary::{CostPerRequest, Summary};
@@ -44,16 +44,13 @@ pub(super) fn section(summary: &Summary) -> Section {
         })
         .collect();
     if rows.is_empty() {
-        section
-            .blocks
-            .push(Block::Missing("No run went to its end, so the cost of measuring is not known.".into()));
+        section.blocks.push(Block::Missing("No run completed, so the cost of measuring is unknown.".into()));
         return section;
     }
     section.prose(
-        "What the workers themselves took for each completed request, measured: processor time, system calls and \
-         context switches. A target inside the same process works in these figures too.",
+        "Cost of the workers per completed request: CPU time, system calls and context switches. Includes the work of a target inside the same process.",
     );
     let columns = ["point", "processor time", "system calls", "context switches"];
-    section.table(PageTable::new("For each request", &columns, rows));
+    section.table(PageTable::new("Per request", &columns, rows));
     section
 }

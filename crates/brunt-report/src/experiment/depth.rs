@@ -1,4 +1,4 @@
-//! How many requests outstanding it takes, where the experiment was asked to find that out.
+//! Results of the queue depth search, if the experiment has one.
 
 use brunt_result::summary::Summary;
 
@@ -35,8 +35,7 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
     });
     let mut section = Section::new("Queue depth found");
     section.prose(
-        "Before a point's first run the queue was made deeper, twice as deep each time, until two doublings brought \
-         nothing. Chosen is the smallest depth that reached 97 % of the best; the point was measured with it.",
+        "Before a point's first run, the queue depth was doubled until two doublings brought no improvement. The smallest depth that reached 97 % of the best throughput was used.",
     );
     let mut depths: Vec<u32> =
         found.iter().flat_map(|(_, depth)| depth.trials.iter().map(|trial| trial.queue_depth)).collect();
@@ -53,7 +52,7 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
     let xs: Vec<f64> = depths.iter().map(|depth| f64::from(*depth)).collect();
     let x = Axis { ticks: xs.clone(), ..Axis::new("requests outstanding", Unit::Count, Scale::Log) };
     let y = Axis::new("transfer", Unit::BytesPerSecond, Scale::FromZero);
-    section.chart(Chart::lines("Transfer against queue depth, as tried", x, y, xs, lines));
+    section.chart(Chart::lines("Throughput by queue depth", x, y, xs, lines));
     let columns = ["point", "chosen", "at that depth", "at the first", "best", "trials"];
     section.table(PageTable::new("Depths", &columns, rows));
     Some(section)

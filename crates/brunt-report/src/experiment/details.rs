@@ -129,7 +129,7 @@ impl Details {
         if let Err(error) = details.fill(folder, summary, &mut damaged) {
             details.missing = Some(format!("A table could not be read: {error}."));
         } else if details.runs.values().all(|run| run.line.pushed() == 0) {
-            details.missing = Some("The result has no table of intervals.".into());
+            details.missing = Some("The results have no table of intervals.".into());
         }
         details.damaged = damaged.iter().map(LakeError::to_string).collect();
         details

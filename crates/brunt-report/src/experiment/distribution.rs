@@ -26,10 +26,8 @@ pub(super) fn section(points: &Points<'_>, details: &Details) -> Section {
         .map(|(index, histogram)| (*index, histogram))
         .collect();
     if known.is_empty() {
-        let why = details.missing.as_deref().unwrap_or("The result has no histograms of complete runs.");
-        section
-            .blocks
-            .push(Block::Missing(format!("{why} The percentiles that are on record are under All points.")));
+        let why = details.missing.as_deref().unwrap_or("The results have no histograms of complete runs.");
+        section.blocks.push(Block::Missing(format!("{why} See All points for the percentiles on record.")));
         return section;
     }
     let parts: Vec<&[(usize, &Histogram)]> = known.chunks(CURVES_MAX).collect();
@@ -39,13 +37,12 @@ pub(super) fn section(points: &Points<'_>, details: &Details) -> Section {
         charts.push(chart(points, part, &of));
     }
     let last = charts.pop().map(|chart| chart.caption(
-        "How much of all requests was done within a time. Both ends matter, so the upper end is stretched: each step up \
-         is ten times rarer. A curve ends where its slowest request is.",
+        "Share of requests completed within a given time. The upper end is stretched: each step is ten times rarer. A curve ends at its slowest request.",
     ));
     section.blocks.extend(charts.into_iter().chain(last).map(Block::of));
     if points.all.len() > POINTS_MAX {
         let more = points.all.len() - POINTS_MAX;
-        section.prose(format!("{more} more points are in the table of all points."));
+        section.prose(format!("The table of all points has {more} more."));
     }
     section
 }
@@ -64,7 +61,7 @@ fn chart(points: &Points<'_>, part: &[(usize, &Histogram)], of: &str) -> Chart {
         Series::new(points.full_name(&points.all[*point]), SeriesRole::Nominal(index), values)
     });
     let x = Axis::new("response time", Unit::Micros, Scale::Log);
-    let y = Axis::new("requests done within that time", Unit::Nines, Scale::Linear);
+    let y = Axis::new("share of requests completed within that time", Unit::Nines, Scale::Linear);
     let series = series.collect();
     let xs = xs.iter().map(|nanos| nanos / 1e3).collect();
     let chart = Chart::curves(format!("Cumulative distribution{of}"), x, y, xs, series);
@@ -80,7 +77,7 @@ fn cumulative(histogram: &Histogram, xs: &[f64]) -> Vec<Option<f64>> {
     let mut ended = false;
     xs.iter()
         .map(|x| {
-            // The bucket's upper end stands for it, 0.1 % above at the most.
+            // The bucket's upper end stands for it, 0.1 % above at most.
             while let Some((_, count)) = buckets.next_if(|(nanos, _)| nanos.0 as f64 <= x * 1.001) {
                 below += count;
             }

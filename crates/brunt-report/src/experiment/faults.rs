@@ -1,5 +1,5 @@
-//! What went wrong on purpose, and what it cost: the drop, work lost, time to be seen and to recover, in rate and
-//! in response times; and what failed.
+//! Injected faults and their effects: drop, lost requests, time to detection and recovery, for the rate and
+//! for response times; and failed requests.
 
 use brunt_core::units::counted;
 use brunt_result::degradation::{ALPHA, BAND_SHARE, HOLD, NOTICEABLE, OverRuns, runs_without};
@@ -21,13 +21,9 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
     if !rows.is_empty() {
         let columns =
             ["point", "fault", "rate before", "drop", "requests lost", "seen after", "recovered after"];
-        section.table(PageTable::new("What each fault cost", &columns, rows));
+        section.table(PageTable::new("Effect of each fault", &columns, rows));
         section.prose(format!(
-            "Drop is the share of the rate before that was missing while the fault was there. Lost requests are summed \
-             until recovery. Seen means worse than before by more than {}, and recovered no longer so and better than \
-             under the fault for {} s, each beyond what the intervals' own noise would do ({} of false alarms). Never \
-             seen means that a drop of {} would have been. Means over runs with 95 % intervals; runs without an answer \
-             are counted and are in no mean.",
+            "Drop: share of the baseline rate lost during the fault. Requests lost: until recovery. Seen after: time until the rate was worse than the baseline by more than {}. Recovered after: time from the end of the fault until the rate was back within that range, and better than during the fault, for {} s. Both tests allow for the noise of the intervals ({} false alarms). Never: a drop of {} would have been detected. Values are means over runs with 95 % confidence intervals; runs without an answer are counted separately.",
             Unit::Share.show(BAND_SHARE),
             HOLD.as_secs(),
             Unit::Share.show(2.0 * ALPHA),
@@ -51,8 +47,8 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
     if rows.is_empty() && section.blocks.is_empty() {
         return None;
     }
-    let columns = ["point", "run", "fault", "what", "begin", "shown by", "end", "gone by"];
-    let caption = format!("Each of {} injections, and how it was proven", rows.len());
+    let columns = ["point", "run", "fault", "effect", "start", "proven by", "end", "gone by"];
+    let caption = format!("All {} injections and their proof", rows.len());
     section.table(PageTable::new(caption, &columns, rows).folded());
     Some(section)
 }
@@ -79,13 +75,9 @@ fn responses(summary: &Summary, points: &Points<'_>, section: &mut Section) {
         "recovered after",
         "failed",
     ];
-    section.table(PageTable::new("What each fault did to response times", &columns, rows));
+    section.table(PageTable::new("Effect of each fault on response times", &columns, rows));
     section.prose(
-        "During is how many times as long as before: the mean of all requests answered while the fault was there, and \
-         the median of the intervals' p99. Excess wait is what all requests together waited beyond the mean before, \
-         until that was back; those that were never answered are not in it. Seen and recovered are the mean's own; an \
-         interval without an answer is a slow one. Failed is the share of requests that ended otherwise than well \
-         while the fault was there.",
+        "During: ratio to the time before the fault, for the mean of all requests completed during the fault and for the median of the intervals' p99. Excess wait: total time that requests waited beyond the mean before the fault, until recovery; requests that never completed are not included. Seen and recovered refer to the mean; an interval without completions counts as slow. Failed: share of requests that failed during the fault.",
     );
 }
 
@@ -110,9 +102,7 @@ fn inconclusive(point: &str, fault: &OverRuns, times: f64) -> String {
         .noticeable_drop
         .map_or("any drop".to_string(), |drop| format!("a drop of less than {}", Unit::Share.show(drop)));
     format!(
-        "{point}, {}: inconclusive in {} (seen) and {} (recovered). The rate before was so noisy that {hidden} can stay \
-         hidden. About {} times as many intervals before, during and after the fault would settle it: a longer run with \
-         a later and longer fault, or a quieter machine.",
+        "{point}, {}: inconclusive in {} (seen) and {} (recovered). The rate before the fault was so noisy that {hidden} cannot be detected. About {} times as many intervals before, during and after the fault would be needed: use a longer run with a later and longer fault, or a quieter machine.",
         fault.fault,
         counted(fault.detection_inconclusive, "run"),
         counted(fault.recovery_inconclusive, "run"),
@@ -174,8 +164,7 @@ fn proof(point: String, run: &RunSummary, fault: &FaultSummary) -> Vec<Cell> {
     let mut shown = fault.shown_by.clone();
     for gap in &fault.gaps {
         let [from, until] = [gap.from_s, gap.until_s].map(|at| Unit::Seconds.show(at));
-        shown +=
-            &format!("; lost at {from} with its target, put in place again at {until}: {}", gap.shown_by);
+        shown += &format!("; lost at {from} with its target, injected again at {until}: {}", gap.shown_by);
     }
     vec![
         Cell::text(point),

@@ -1,5 +1,4 @@
-//! The opening box: what was measured, on what, the headline figures, and what one has to know
-//! before trusting them.
+//! The summary box: what was measured on which host, headline figures, and warnings about their reliability.
 
 use std::collections::BTreeMap;
 
@@ -15,11 +14,11 @@ use super::{links, losses};
 use crate::format::{Unit, count, plus_minus};
 use crate::page::{Card, Glance, Notice, Tone};
 
-/// Headline figures at the most; the table has all.
+/// Headline figures at most; the table has all.
 const CARDS_MAX: usize = 6;
 /// An interval wider than this, up and down, is worth a warning.
 const WIDE: f64 = 0.10;
-/// Doubts at the most; summary.json has those of each run.
+/// Doubts at most; summary.json has those of each run.
 const DOUBTS_MAX: usize = 5;
 
 pub(super) fn glance(summary: &Summary, points: &Points<'_>, details: &Details) -> Glance {
@@ -129,7 +128,7 @@ fn cards(summary: &Summary, points: &Points<'_>) -> Vec<Card> {
         if let Some(response) = best.response {
             let shown =
                 format!("{} · {}", Unit::Micros.show(response.p99_9_us), Unit::Micros.show(response.max_us));
-            details.push(("p99.9 · slowest, of all requests".into(), shown));
+            details.push(("p99.9 · maximum, of all requests".into(), shown));
         }
         if let Some(place) = points.place_of(best) {
             details.push((if open { "at" } else { "highest, at" }.into(), place));
@@ -145,10 +144,10 @@ fn imprecise(summary: &Summary, points: &Points<'_>) -> Vec<String> {
     let short = short.filter(|(_, precision)| !precision.reached);
     let said = short.map(|(point, precision)| {
         let wanted = precision.runs_wanted.map_or(String::new(), |runs| {
-            format!(" About {} would do, or longer ones.", counted(runs, "run"))
+            format!(" About {} would suffice, or longer runs.", counted(runs, "run"))
         });
         format!(
-            "{} never was within {}: {} after {}.{wanted}",
+            "{} did not reach a precision of {}: {} after {}.{wanted}",
             points.full_name(point),
             plus_minus(precision.goal),
             precision.half_width.map_or("no interval".into(), plus_minus),
@@ -172,9 +171,7 @@ fn notices(summary: &Summary, points: &Points<'_>) -> Vec<Notice> {
         let why = summary.trouble.as_deref().map_or(String::new(), |why| format!(": {why}"));
         notices.push(Notice::new(
             Tone::Bad,
-            format!(
-                "Incomplete{why}. {made} of {planned} runs went to their end; figures of points are of those."
-            ),
+            format!("Incomplete{why}. {made} of {planned} runs completed; only these are evaluated."),
         ));
     }
     let lost = losses::total(summary);
@@ -182,7 +179,7 @@ fn notices(summary: &Summary, points: &Points<'_>) -> Vec<Notice> {
         let all: u64 = summary.points.iter().flat_map(|point| &point.runs).map(losses::requests).sum();
         let share = Unit::Share.show(lost as f64 / all.max(1) as f64);
         let text = format!(
-            "{} of {} requests ({share}) did not end well; see Losses.",
+            "{} of {} requests ({share}) failed or were lost; see Losses.",
             count(lost as f64),
             count(all as f64)
         );
@@ -214,7 +211,7 @@ fn notices(summary: &Summary, points: &Points<'_>) -> Vec<Notice> {
     if summary.complete && lost == 0 {
         notices.insert(
             0,
-            Notice::new(Tone::Good, format!("Complete: {made} of {planned} runs, and no request lost.")),
+            Notice::new(Tone::Good, format!("Complete: {made} of {planned} runs, no requests lost.")),
         );
     }
     notices
@@ -230,7 +227,7 @@ fn wide_intervals(summary: &Summary, points: &Points<'_>) -> Option<Notice> {
     wide.sort_by(|a, b| b.1.total_cmp(&a.1));
     let (point, width) = wide.first()?;
     let text = format!(
-        "At {} of {} the interval of throughput is wider than {}; the widest is {}, at {}.",
+        "At {} of {} the confidence interval of throughput is wider than {}; the widest is {}, at {}.",
         wide.len(),
         counted(summary.points.len(), "point"),
         plus_minus(WIDE),

@@ -1,11 +1,10 @@
-//! What hosts did while a run was measured: a panel for each of the questions one asks first. The
-//! table `probes` has every figure.
+//! Host counters during a run: one panel for each common question. The table `probes` has all counters.
 
 use super::details::ProbeSeries;
 use crate::chart::{Axis, Chart, Scale, Series, SeriesRole};
 use crate::format::Unit;
 
-/// Lines of a panel at the most: those with the highest values.
+/// Lines of a panel at most: those with the highest values.
 const LINES_MAX: usize = 6;
 
 /// Figures that stand in one chart: title, unit, what the values are, and metrics with their names.
@@ -19,7 +18,7 @@ struct Panel {
 
 #[rustfmt::skip]
 const PANELS: &[Panel] = &[
-    Panel { title: "Processors", unit: Unit::Share, label: "share of all processors' time", probe: "cpu", metrics: &[("user_share", "user"), ("system_share", "system"), ("interrupt_share", "interrupts"), ("iowait_share", "waiting for devices"), ("steal_share", "taken by the hypervisor")] },
+    Panel { title: "Processors", unit: Unit::Share, label: "share of total CPU time", probe: "cpu", metrics: &[("user_share", "user"), ("system_share", "system"), ("interrupt_share", "interrupts"), ("iowait_share", "waiting for devices"), ("steal_share", "taken by the hypervisor")] },
     Panel { title: "Interrupts and context switches", unit: Unit::PerSecond, label: "a second", probe: "activity", metrics: &[("interrupts_per_s", "interrupts"), ("context_switches_per_s", "context switches")] },
     Panel { title: "Our processes", unit: Unit::Count, label: "processors in use", probe: "process", metrics: &[("total_cpus", "in all"), ("user_cpus", "user"), ("system_cpus", "system")] },
     Panel { title: "Network", unit: Unit::BytesPerSecond, label: "bytes a second", probe: "network", metrics: &[("received_bytes_per_s", "received"), ("sent_bytes_per_s", "sent")] },
@@ -28,8 +27,8 @@ const PANELS: &[Panel] = &[
     Panel { title: "Disks", unit: Unit::BytesPerSecond, label: "bytes a second", probe: "disk", metrics: &[("read_bytes_per_s", "read"), ("written_bytes_per_s", "written")] },
     Panel { title: "Disks' busy time", unit: Unit::Share, label: "share of the time", probe: "disk", metrics: &[("busy_share", "busy")] },
     Panel { title: "Memory", unit: Unit::Bytes, label: "bytes", probe: "memory", metrics: &[("free_bytes", "free"), ("shared_bytes", "shared"), ("buffered_bytes", "buffered"), ("cached_bytes", "cached"), ("swap_used_bytes", "swap in use")] },
-    Panel { title: "Swap", unit: Unit::BytesPerSecond, label: "bytes a second", probe: "memory", metrics: &[("swapped_in_bytes_per_s", "read back"), ("swapped_out_bytes_per_s", "written")] },
-    Panel { title: "Pressure", unit: Unit::Share, label: "share of the time that tasks stood still for want of", probe: "pressure", metrics: &[("some_share", "")] },
+    Panel { title: "Swap", unit: Unit::BytesPerSecond, label: "bytes per second", probe: "memory", metrics: &[("swapped_in_bytes_per_s", "read back"), ("swapped_out_bytes_per_s", "written")] },
+    Panel { title: "Pressure", unit: Unit::Share, label: "share of time that tasks stalled for lack of", probe: "pressure", metrics: &[("some_share", "")] },
 ];
 
 /// Whether a panel shows this figure.

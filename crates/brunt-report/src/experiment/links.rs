@@ -52,11 +52,7 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
     let mut section = Section::new("Links");
     section.table(PageTable::new("Frames and packets, over all runs of a point", &COLUMNS, rows).folded());
     section.prose(
-        "There is from a link's first host to its second. Frames went untouched past the emulation while nothing was set \
-         for their direction; a frame is a packet or a train of them. Packets are those of wire size that it \
-         carried. Counts are of whole runs: ramp-up, faults and the search of \
-         a depth included. Lost, corrupted, doubled and held back were asked for; what the full queue of a line dropped \
-         is what a line does; what was not meant makes a run void.",
+        "\"There\" is the direction from a link's first host to its second. Frames untouched bypassed the emulation because no impairment was set for their direction; a frame is a packet or a train of packets. Packets are wire-size packets that the emulation carried. Counters cover whole runs, including ramp-up, faults and the depth search. Lost, corrupted, duplicated and held-back packets were requested by the settings, and drops of a full queue belong to a line with a rate; unintended drops invalidate the run.",
     );
     let usual = summary.points.iter().flat_map(|point| &point.runs).flat_map(|run| &run.links);
     let usual: BTreeSet<&str> =
@@ -121,8 +117,7 @@ pub(super) fn full_lines(summary: &Summary, points: &Points<'_>) -> Vec<String> 
         let (share, name) = &at[0];
         let of = format!("{} of {}", at.len(), summary.points.len());
         format!(
-            "The line of link {link} was full at {of} points, whose throughput is the line's: payload took {} of its bits \
-             at {name}.",
+            "Link {link} was saturated at {of} points, so their throughput is that of the link: payload used {} of its rate at {name}.",
             Unit::Share.show(*share)
         )
     };

@@ -21,14 +21,14 @@ pub(super) fn requests(run: &RunSummary) -> u64 {
 fn meaning(kind: &str) -> &str {
     match kind {
         "scsi" => "the target answered with a SCSI error",
-        "os" => "the operating system refused",
+        "os" => "rejected by the operating system",
         "out-of-range" => "outside the device",
-        "timed-out" => "given up after the time-out",
-        "gone" => "the device was gone",
-        "unsupported" => "the device cannot do this",
-        "miscompare" => "data read was not what had been written",
-        "hanging" => "not answered when the run ended",
-        "skipped" => "due, but never sent: the open loop was too far behind",
+        "timed-out" => "timed out",
+        "gone" => "the device had disappeared",
+        "unsupported" => "not supported by the device",
+        "miscompare" => "data differed from what was written",
+        "hanging" => "outstanding when the run ended",
+        "skipped" => "due but not sent, because the open loop fell too far behind",
         _ => "",
     }
 }
@@ -52,14 +52,13 @@ pub(super) fn section(summary: &Summary) -> Section {
             Cell::text(means),
         ]
     };
-    let mut rows = vec![row("done", all - total(summary), "completed, if need be after retries")];
+    let mut rows = vec![row("done", all - total(summary), "completed, including after retries")];
     rows.extend(kinds.iter().map(|(kind, lost)| row(kind, *lost, meaning(kind))));
-    rows.push(row("all", all, "every request that was due while it was measured"));
+    rows.push(row("all", all, "all requests that were due during measurement"));
     let columns = ["requests", "count", "share", "meaning"];
     section.table(PageTable::new("Ledger of all requests", &columns, rows));
     section.prose(format!(
-        "Beside them, {} attempts after the first (retries) and {} attempts given up by time-out; their time is part of \
-         the response time of the request they belong to.",
+        "In addition: {} retries and {} timed-out attempts; their time is included in the response times of their requests.",
         count(retries as f64),
         count(timeouts as f64)
     ));

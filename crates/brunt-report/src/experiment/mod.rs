@@ -1,7 +1,7 @@
-//! The page of an experiment: what `brunt run` writes at its end and `brunt report` writes again.
+//! The report page of an experiment, written by `brunt run` at its end and again by `brunt report`.
 //!
-//! The rule: every figure comes from the results as they are on disk; nothing is measured, guessed
-//! or smoothed here, and what is missing is said where it would have been.
+//! The rule: every figure comes from the results on disk; nothing is measured, guessed or smoothed here, and
+//! missing data is reported in its place.
 
 mod comparison;
 mod cost;

@@ -24,7 +24,7 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
     rows.truncate(ROWS_MAX);
     let mut section = Section::new("Kinds of operations");
     let columns = ["point", "operation", "requests", "transfer", "mean response", "p99", "p99 service"];
-    section.table(PageTable::new("Each kind of operation of each point, over its runs", &columns, rows));
+    section.table(PageTable::new("All kinds of operations of each point, over its runs", &columns, rows));
     if all > ROWS_MAX {
         section.prose(format!("The first {ROWS_MAX} of {all} rows."));
     }

@@ -20,9 +20,9 @@ fn known(key: &str) -> (&str, Unit) {
         "workers" => ("workers", Unit::Count),
         "read" => ("share of reads", Unit::Share),
         "sequential" => ("share of sequential requests", Unit::Share),
-        "rate" => ("requests asked for", Unit::PerSecond),
-        "link_delay" => ("delay of links, each way", Unit::Micros),
-        "link_loss" => ("share of packets lost", Unit::Share),
+        "rate" => ("requested rate", Unit::PerSecond),
+        "link_delay" => ("one-way link delay", Unit::Micros),
+        "link_loss" => ("packet loss", Unit::Share),
         _ => (key, Unit::Count),
     }
 }

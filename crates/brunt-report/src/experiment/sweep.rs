@@ -16,7 +16,7 @@ const CHARTS_MAX: usize = 8;
 /// Bars of one figure.
 const BARS_MAX: usize = 40;
 
-const INTERVALS: &str = "Marks are means over runs, whiskers their 95 % intervals (Student's t).";
+const INTERVALS: &str = "Markers: means over runs; whiskers: 95 % confidence intervals (Student's t).";
 
 /// A figure of a point: what it is called, its unit and scale, and how to get it.
 struct Figure {
@@ -28,9 +28,9 @@ struct Figure {
 }
 
 #[rustfmt::skip]
-const TRANSFER: Figure = Figure { title: "Throughput", label: "bytes a second", unit: Unit::BytesPerSecond, scale: Scale::FromZero, get: |p| p.bytes_per_second };
+const TRANSFER: Figure = Figure { title: "Throughput", label: "bytes per second", unit: Unit::BytesPerSecond, scale: Scale::FromZero, get: |p| p.bytes_per_second };
 #[rustfmt::skip]
-const REQUESTS: Figure = Figure { title: "Requests", label: "requests a second", unit: Unit::PerSecond, scale: Scale::FromZero, get: |p| p.requests_per_second };
+const REQUESTS: Figure = Figure { title: "Requests", label: "requests per second", unit: Unit::PerSecond, scale: Scale::FromZero, get: |p| p.requests_per_second };
 #[rustfmt::skip]
 const MEAN: Figure = Figure { title: "Mean response time", label: "mean response time", unit: Unit::Micros, scale: Scale::Log, get: |p| p.response_mean_us };
 #[rustfmt::skip]
@@ -39,9 +39,7 @@ const P99: Figure = Figure { title: "99th percentile of the response time", labe
 pub(super) fn section(points: &Points<'_>) -> Section {
     let mut section = Section::new("Throughput and response time");
     if points.all.iter().all(|point| point.requests_per_second.is_none()) {
-        section
-            .blocks
-            .push(Block::Missing("No run went to its end, so there are no figures of runs.".into()));
+        section.blocks.push(Block::Missing("No run completed; there are no results.".into()));
         return section;
     }
     let lines = points.lines();
@@ -58,7 +56,7 @@ pub(super) fn section(points: &Points<'_>) -> Section {
     }
     if parts.len() > CHARTS_MAX {
         section.prose(format!(
-            "{} more lines are in the table of all points.",
+            "The table of all points has {} more lines.",
             lines.len() - CHARTS_MAX * LINES_MAX
         ));
     }
@@ -106,12 +104,11 @@ fn against(points: &Points<'_>, lines: &[Line<'_>]) -> Option<Chart> {
         series("p99.9", 2, &|point| Some(point.response?.p99_9_us)),
         series("slowest", 3, &|point| Some(point.response?.max_us)),
     ];
-    let x = Axis::new("requests a second", Unit::PerSecond, Scale::FromZero);
+    let x = Axis::new("requests per second", Unit::PerSecond, Scale::FromZero);
     let y = Axis::new("response time", Unit::Micros, Scale::Log);
     let xs = places.iter().map(|(rate, _)| *rate).collect();
     let caption = format!(
-        "Percentiles are of all runs of a point together. Each place is one value of {}; where the lines turn up, \
-         more load only buys waiting.",
+        "Percentiles cover all runs of a point. Each position is one value of {}; where the lines turn upwards, more load only adds waiting.",
         across.label
     );
     Some(Chart::lines("Response time against throughput", x, y, xs, all).caption(caption))
@@ -145,7 +142,7 @@ fn bars(section: &mut Section, points: &Points<'_>) {
             parts: Vec::new(),
         }));
     }
-    section.prose("Bars are means over runs, whiskers their 95 % intervals (Student's t).");
+    section.prose("Bars: means over runs; whiskers: 95 % confidence intervals (Student's t).");
 }
 
 /// Every figure of every point.
@@ -196,9 +193,7 @@ pub(super) fn table(points: &Points<'_>) -> Section {
     ];
     section.table(PageTable::new("Every point", &columns, rows));
     section.prose(
-        "Requests, transfer, mean and p99: mean over runs of each run's figure, with its 95 % interval. The other \
-         percentiles are of all complete runs' requests together. Response time runs from when a request was due to \
-         its completion, retries included; service time from its last sending.",
+        "Requests, transfer, mean and p99: means over runs with 95 % confidence intervals. Other percentiles: over the requests of all complete runs. Response time counts from when a request was due until its completion, including retries; service time counts from its last submission.",
     );
     section
 }

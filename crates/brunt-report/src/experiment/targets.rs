@@ -62,14 +62,11 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
     }
     if network {
         section.prose(format!(
-            "{first} is the network without storage: a ratio is the share of it that a target reaches."
+            "{first} is the network without storage: ratios show what share of it each target reaches."
         ));
     }
     section.prose(format!(
-        "Each target against {first}, at the same workload and axes, round by round: what a round did to both is no \
-         noise. Ratios have 95 % intervals; better and worse are by a paired t test with Holm's correction over all {} \
-         lines; the same means that a change of {} or more is excluded; the last column is the smallest change that \
-         would have been shown with a chance of 80 %.",
+        "Each target compared with {first} at the same workload and axes, paired by round, which removes drift common to both. Ratios have 95 % confidence intervals. Better and worse: paired t-test with Holm's correction over all {} lines. Same: a change of {} or more is excluded. Last column: smallest change that would be detected with 80 % power.",
         compared.len(),
         Unit::Share.show(MARGIN)
     ));

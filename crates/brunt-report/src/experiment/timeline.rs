@@ -1,7 +1,7 @@
-//! Runs over time: throughput, percentiles, the map of latencies, and what hosts did meanwhile,
-//! all on one axis, with faults as bands.
+//! Runs over time: throughput, percentiles, the response time map and host counters on one time axis, with
+//! faults as bands.
 //!
-//! The rule: what is thinned out to be drawn says so.
+//! The rule: a thinned-out series says so.
 
 use brunt_result::summary::{RunSummary, Summary};
 
@@ -12,9 +12,9 @@ use crate::chart::{Axis, Chart, Scale, Series, SeriesRole};
 use crate::format::{Unit, count};
 use crate::page::{Block, Choice, Section};
 
-/// Runs on the page at the most; beyond, each point shows the run of median throughput only.
+/// Runs on the page at most; beyond, each point shows the run of median throughput only.
 const RUNS_MAX: usize = 60;
-/// Points with a time line at the most.
+/// Points with a time line at most.
 const POINTS_MAX: usize = 300;
 /// Stretches on all time lines of the page together, which keeps the file to a few megabytes.
 const PLACES_MAX: usize = 9_000;
@@ -61,14 +61,15 @@ pub(super) fn section(summary: &Summary, details: &Details) -> Section {
         shown.push((format!("{}: run {number} of {count}{word}", points.full_name(point)), run, known));
     }
     if shown.is_empty() {
-        let why = details.missing.as_deref().unwrap_or("No run has more than one interval on record.");
+        let why = details.missing.as_deref().unwrap_or("All runs have only one interval on record.");
         section.blocks.push(Block::Missing(why.to_string()));
         return section;
     }
-    section.prose("Time runs from the start of measuring. Charts of one run share their cursor; drag over one to look closer.");
+    section
+        .prose("Time counts from the start of measuring. The charts of a run share a cursor; drag to zoom.");
     if all > RUNS_MAX {
         section.prose(
-            "Of each point the run of median throughput is shown; the tables beside this page have all.",
+            "For each point, the run with the median throughput is shown; the tables in the results folder have all runs.",
         );
     }
     let options = shown.into_iter().map(|(name, run, details)| (name, blocks(run, details))).collect();
@@ -86,11 +87,11 @@ fn blocks(run: &RunSummary, details: &RunDetails) -> Vec<Block> {
     let length = Unit::Micros.show(details.interval_s * 1e6);
     let mut told = format!("{} intervals of {length}.", count(line.pushed() as f64));
     if line.each() > 1 {
-        told += &format!(" Drawn as the lowest and the highest of every {} together.", line.each());
+        told += &format!(" Drawn as the minimum and maximum of every {}.", line.each());
     }
     let curves =
         |title: &str, y: Axis, series: Vec<Series>| Chart::curves(title, time(), y, line.places(), series);
-    let rate = || Axis::new("requests a second", Unit::PerSecond, Scale::FromZero);
+    let rate = || Axis::new("requests per second", Unit::PerSecond, Scale::FromZero);
     let latency = || Axis::new("response time", Unit::Micros, Scale::Log);
 
     let mut requests = vec![Series::new("requests", SeriesRole::Nominal(0), line.values(0))];
@@ -109,15 +110,12 @@ fn blocks(run: &RunSummary, details: &RunDetails) -> Vec<Block> {
     blocks.push(finish(Chart { fills: vec![(0, 1), (1, 2)], ..chart }, 250));
     match details.map.heat() {
         Some(heat) if details.map.columns() > 1 => {
-            blocks.push(finish(Chart::heat("Map of response times", time(), latency(), heat), 250));
+            blocks.push(finish(Chart::heat("Response time map", time(), latency(), heat), 250));
         }
         Some(_) => blocks.push(Block::Missing(
-            "Map of response times: histograms are kept by the second, and the run was too short for two."
-                .into(),
+            "Response time map: histograms are stored per second, and the run was shorter than two.".into(),
         )),
-        None => {
-            blocks.push(Block::Missing("Map of response times: there are no histograms of this run.".into()))
-        }
+        None => blocks.push(Block::Missing("Response time map: this run has no histograms.".into())),
     }
     let troubles =
         [(1, "lost", 4), (2, "retried", 1)].into_iter().filter(|(figure, ..)| !line.is_zero(*figure));
@@ -129,7 +127,7 @@ fn blocks(run: &RunSummary, details: &RunDetails) -> Vec<Block> {
     }
     let (panels, idle) = hosts::charts(&details.probes);
     if panels.is_empty() && idle.is_empty() {
-        blocks.push(Block::Missing("Hosts: no probe was read beside this run.".into()));
+        blocks.push(Block::Missing("Hosts: no probes were recorded during this run.".into()));
     } else {
         blocks.push(Block::Heading("Hosts meanwhile".into()));
         blocks.extend(panels.into_iter().map(|chart| finish(chart, 120)));

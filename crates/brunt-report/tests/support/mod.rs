@@ -79,9 +79,8 @@ pub fn with_lab(mut summary: Summary) -> Summary {
             let report = run.links.entry("a link with a long name".into()).or_default();
             report.there = LinkCounts { packets: 1_000_000, lost: 27_013, ..LinkCounts::default() };
             report.back = LinkCounts { packets: 500_000, queue_full: 12, ..LinkCounts::default() };
-            run.doubts.push(
-                "link a link with a long name: the emulation of the link was busy for 95% of the time".into(),
-            );
+            run.doubts
+                .push("link a link with a long name: the link emulator was busy for 95% of the time".into());
         }
     }
     summary

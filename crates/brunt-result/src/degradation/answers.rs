@@ -1,7 +1,8 @@
-//! When a figure showed a fault and when it was back: the answers of the rate and of response times alike, from scores.
+//! When a fault became visible in a metric and when the metric recovered, computed from scores; the same for
+//! the rate and for response times.
 //!
-//! The rule: an answer is shown or it is [`Answer::Inconclusive`]. *Never* is said of a fault whose trace would have been
-//! seen, and of a series that is shown to be low to its end or has no time to hold.
+//! The rule: an answer is significant or it is [`Answer::Inconclusive`]. *Never* means that the effect would
+//! have been detected, or that a series is significantly low until its end or too short to prove recovery.
 
 use super::shift::{Scale, Shift, correlation, shift};
 use super::{Answer, FaultSpan, HOLD, IntervalFigures, NOTICEABLE};

@@ -1,5 +1,5 @@
-//! What a fault cost, in rate, response times and errors: pure functions over the intervals of one run. A
-//! study calls them for each run and each fault, and makes estimates over the runs.
+//! The effect of a fault on rate, response times and errors: pure functions over the intervals of one run. A
+//! study calls them for each run and fault, and computes estimates over the runs.
 //!
 //! The rules, in full, for the rate:
 //! - *Baseline*: the intervals that end before any fault begins, at least [`BASELINE_MIN`] of them. Their *band* is the
@@ -91,26 +91,26 @@ impl IntervalFigures {
     }
 }
 
-/// What the rate was before.
+/// The rate before the fault.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Baseline {
-    /// Their level, in requests a second.
+    /// Level in requests per second.
     pub requests_per_second: f64,
-    /// Lower edge of the band.
+    /// Lower edge of the baseline's band, in requests per second.
     pub low: f64,
-    /// Upper edge.
+    /// Upper edge of the band.
     pub high: f64,
-    /// The same, in bytes a second.
+    /// The same in bytes per second.
     pub bytes_per_second: f64,
-    /// Intervals it is made of.
+    /// Number of intervals that it is computed from.
     pub intervals: usize,
 }
 
-/// Whether and when: seconds, or the word `never` or `inconclusive`.
+/// Seconds, or `never` or `inconclusive`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Answer {
-    /// After so many seconds.
+    /// Seconds.
     AfterS(f64),
     /// It did not come about, in the time there was.
     Never,
@@ -137,41 +137,40 @@ impl Answer {
     }
 }
 
-/// What one fault cost one run.
+/// Effect of a fault on a run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Degradation {
-    /// What it is measured against.
+    /// The rate before the fault.
     pub baseline: Baseline,
-    /// Share of the baseline lost while the fault was there; negative when there was more.
+    /// Share of the baseline rate lost during the fault; negative if the rate rose.
     pub drop: f64,
-    /// The same of the worst interval.
+    /// The same for the worst interval.
     pub drop_max: f64,
-    /// Requests that were not done until recovery.
+    /// Requests lost until recovery, compared with the baseline rate.
     pub lost_requests: f64,
-    /// And their bytes.
+    /// Bytes lost until recovery.
     pub lost_bytes: f64,
-    /// From the fault's begin until the figures show it.
+    /// Time from the start of the fault until its effect was detectable.
     pub detected: Answer,
-    /// From the fault's end until the series is back.
+    /// Time from the end of the fault until the rate recovered.
     pub recovered: Answer,
-    /// The smallest drop over the time of the fault that these intervals would have shown, as a share; `null` when not
-    /// even a drop to zero would.
+    /// Smallest drop during the fault that would have been detected, as a share; `null` if not even a drop to zero
+    /// would.
     #[serde(default)]
     pub noticeable_drop: Option<f64>,
-    /// The mean response time; `null` without a baseline.
+    /// Effect on the mean response time; `null` without a baseline.
     #[serde(default)]
     pub response_mean: Option<ResponseCost>,
     /// The 99th percentile of the response time.
     #[serde(default)]
     pub response_p99: Option<ResponseCost>,
-    /// What requests waited beyond the baseline's mean until that was back, all together, in seconds;
-    /// negative when they waited less.
+    /// Total seconds that requests waited beyond the baseline's mean until recovery; negative if they waited less.
     #[serde(default)]
     pub excess_wait_s: Option<f64>,
     /// Share of requests that failed before any fault.
     #[serde(default)]
     pub failed_share_before: f64,
-    /// Share of requests that failed while the fault was there.
+    /// Share of requests that failed during the fault.
     #[serde(default)]
     pub failed_share: f64,
 }
@@ -306,36 +305,36 @@ fn median(mut values: Vec<f64>) -> f64 {
     if values.len().is_multiple_of(2) { (values[middle - 1] + values[middle]) / 2.0 } else { values[middle] }
 }
 
-/// What a fault cost a point: one figure for each run, then over runs.
+/// Effect of a fault on a point: computed per run, then averaged over runs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct OverRuns {
-    /// What the fault is called.
+    /// Name of the fault.
     pub fault: String,
     /// Runs with a baseline.
     pub runs: usize,
-    /// Requests a second before.
+    /// Requests per second before the fault.
     pub baseline: Option<Estimate>,
-    /// Share of the baseline lost while it was there.
+    /// Share of the baseline rate lost during the fault.
     pub drop: Option<Estimate>,
-    /// Requests not done until recovery.
+    /// Requests lost until recovery, compared with the baseline rate.
     pub lost_requests: Option<Estimate>,
-    /// And their bytes.
+    /// Bytes lost until recovery.
     pub lost_bytes: Option<Estimate>,
-    /// Seconds until the figures showed it, over the runs in which they did.
+    /// Seconds until the effect was detectable, over the runs in which it was.
     pub detected_s: Option<Estimate>,
-    /// Runs whose figures did not show it.
+    /// Runs in which the fault had no detectable effect.
     pub not_detected: usize,
-    /// Runs too noisy to say whether they showed it.
+    /// Runs too noisy to tell whether the fault had an effect.
     #[serde(default)]
     pub detection_inconclusive: usize,
-    /// Seconds from its end until the series was back, over the runs in which it came back.
+    /// Seconds from the fault's end until the rate recovered, over the runs in which it did.
     pub recovered_s: Option<Estimate>,
-    /// Runs that did not recover.
+    /// Runs in which the rate did not recover.
     pub not_recovered: usize,
-    /// Runs too noisy to say whether they did.
+    /// Runs too noisy to tell whether the rate recovered.
     #[serde(default)]
     pub recovery_inconclusive: usize,
-    /// The smallest drop that a run's intervals would have shown, as a share: the mean over runs; `null` when none would.
+    /// Smallest drop that would have been detected, as a share; mean over runs; `null` if none would.
     #[serde(default)]
     pub noticeable_drop: Option<f64>,
     /// The mean response time.
@@ -344,38 +343,38 @@ pub struct OverRuns {
     /// The 99th percentile of the response time.
     #[serde(default)]
     pub response_p99: ResponseOverRuns,
-    /// Seconds that requests waited beyond the baseline's mean, all together.
+    /// Total seconds that requests waited beyond the baseline's mean.
     #[serde(default)]
     pub excess_wait_s: Option<Estimate>,
     /// Share of requests that failed before any fault.
     #[serde(default)]
     pub failed_share_before: Option<Estimate>,
-    /// Share of requests that failed while it was there.
+    /// Share of requests that failed during the fault.
     #[serde(default)]
     pub failed_share: Option<Estimate>,
 }
 
-/// What became of a figure of the response times: one value for each run, then over runs.
+/// Effect on a statistic of the response time: computed per run, then averaged over runs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ResponseOverRuns {
-    /// Before, in microseconds.
+    /// Level before the fault, in microseconds.
     pub baseline_us: Option<Estimate>,
-    /// How many times that while the fault was there, over the runs in which something was answered.
+    /// Ratio to the baseline during the fault, over the runs in which requests completed.
     pub factor: Option<Estimate>,
-    /// The same of each run's worst interval.
+    /// The same ratio for each run's worst interval.
     pub factor_max: Option<Estimate>,
-    /// Seconds until the figure showed it, over the runs in which it did.
+    /// Seconds until the effect was detectable, over the runs in which it was.
     pub detected_s: Option<Estimate>,
-    /// Runs in which it did not.
+    /// Runs without a detectable effect.
     pub not_detected: usize,
-    /// Runs too noisy to say.
+    /// Runs too noisy to tell whether there was an effect.
     #[serde(default)]
     pub detection_inconclusive: usize,
-    /// Seconds from its end until the figure was back, over the runs in which it came back.
+    /// Seconds from the fault's end until recovery, over the runs that recovered.
     pub recovered_s: Option<Estimate>,
-    /// Runs in which it did not.
+    /// Runs that did not recover.
     pub not_recovered: usize,
-    /// Runs too noisy to say.
+    /// Runs too noisy to tell whether they recovered.
     #[serde(default)]
     pub recovery_inconclusive: usize,
 }

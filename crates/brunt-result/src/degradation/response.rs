@@ -8,20 +8,20 @@ use super::answers::{Answers, answers};
 use super::shift::Scale;
 use super::{Answer, FaultSpan, IntervalFigures, covered, median};
 
-/// What became of a figure of the response times (their mean, their p99), interval by interval.
+/// Effect on a statistic of the response time (mean or p99) over the intervals of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ResponseCost {
-    /// Level of the figure before, in microseconds.
+    /// Level before the fault, in microseconds.
     pub baseline_us: f64,
     /// Upper edge of its band.
     pub high_us: f64,
-    /// How many times the baseline it was while the fault was there; `null` when nothing was answered then.
+    /// Ratio to the baseline during the fault; `null` if no request completed then.
     pub factor: Option<f64>,
-    /// The same of the worst interval in which something was.
+    /// The same ratio for the worst interval in which requests completed.
     pub factor_max: Option<f64>,
-    /// From the fault's begin until the figure shows it.
+    /// Time from the start of the fault until its effect was detectable.
     pub detected: Answer,
-    /// From the fault's end until the figure is back.
+    /// Time from the end of the fault until recovery.
     pub recovered: Answer,
 }
 

@@ -1,8 +1,10 @@
-//! How much a figure differs between two sets of runs, what that may still be, and what would have been seen.
+//! The difference of a metric between two sets of runs, its confidence interval, and the difference that
+//! would have been detected.
 //!
-//! The rule: figures above zero are compared by their ratio (the test is on logarithms, so that "half" and "twice" are
-//! as far away, and a slow outlier weighs what it should), others by their difference. Sets whose runs were made in
-//! turns, one of each in every round, are compared round by round: what a round did to both is no noise.
+//! The rule: metrics above zero are compared by their ratio (the test is on logarithms, so that "half" and
+//! "twice" are equally far apart and slow outliers have limited weight), others by their difference. Sets
+//! whose runs alternate, one of each in every round, are compared round by round, which removes drift common
+//! to both.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -33,11 +35,11 @@ pub struct Effect {
     pub value: f64,
     /// Lower end of its 95 % interval.
     pub low: f64,
-    /// Upper end.
+    /// Upper end of the interval.
     pub high: f64,
     /// Lower end of the 90 % interval, which two one-sided tests at 5 % look at.
     pub low_90: f64,
-    /// Upper end.
+    /// Upper end of the interval.
     pub high_90: f64,
     /// Two-sided, of one figure alone.
     pub p: f64,

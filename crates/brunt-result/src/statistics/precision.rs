@@ -1,9 +1,10 @@
-//! When a point has been run often enough for the precision that was asked for, and what is said of one that never was.
+//! Decides when a point has enough runs for the requested precision, and describes points that did not reach
+//! it.
 //!
-//! The rule: whoever stops at the first narrow interval stops too often by luck, and such intervals hold the truth more
-//! rarely than they say. So a point needs [`PRECISION_RUNS_MIN`] runs, an interval that is narrower than the goal by a
-//! share that shrinks with the number of runs, and that after two runs in a row. Of intervals that are stopped so 93 %
-//! or more hold the truth, on series whose truth is known.
+//! The rule: stopping at the first narrow interval stops too often by luck, and such intervals cover the
+//! truth less often than stated. So a point needs [`PRECISION_RUNS_MIN`] runs and an interval narrower than
+//! the goal by a margin that shrinks with the number of runs, after two consecutive runs. Intervals stopped
+//! this way cover the truth in 93 % of cases or more, on series with a known truth.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -26,28 +27,28 @@ pub fn is_precise(runs: &[(u32, f64)], correlation: RunCorrelation, goal: f64) -
     runs.len() > PRECISION_RUNS_MIN && narrow(runs.len() - 1) && narrow(runs.len())
 }
 
-/// The figure that has to be precise.
+/// The metric that `precision` applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PreciseFigure {
-    /// The rate.
+    /// Requests per second.
     RequestsPerSecond,
-    /// The mean response time, where the rate is given (an open loop).
+    /// Mean response time, if the rate is given (open loop).
     ResponseMeanUs,
 }
 
-/// How far a point came.
+/// How precise a point's result is.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PointPrecision {
-    /// Half of the interval that was asked for, as a share of the mean.
+    /// Requested half-width of the interval, as a share of the mean.
     pub goal: f64,
-    /// Of what.
+    /// Metric that the precision applies to.
     pub figure: PreciseFigure,
-    /// Whether it was reached.
+    /// Whether the precision was reached.
     pub reached: bool,
-    /// Half of the interval that there is; `null` with fewer than two runs.
+    /// Half-width of the interval, as a share of the mean; `null` with fewer than two runs.
     pub half_width: Option<f64>,
-    /// About how many runs it would have taken; `null` where it was reached, and where too few runs were made to say.
+    /// Estimated runs needed; `null` if it was reached, or with too few runs to estimate.
     pub runs_wanted: Option<usize>,
 }
 

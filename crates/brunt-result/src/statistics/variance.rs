@@ -1,10 +1,11 @@
-//! Variances of few runs, each made steadier by those of its likes. Four runs know their own spread badly, and what a
-//! comparison then demands of them costs most of its power; the same figure at other points of the same experiment was
-//! measured by the same machine, and knows something of it.
+//! Moderated variances: few runs estimate their variance badly, which costs a comparison most of its power.
+//! The same metric at other points of the experiment was measured on the same machine, so its variance is
+//! informative.
 //!
-//! The rule is that of moderated t statistics (Smyth, 2004, Linear models and empirical Bayes methods): the variances
-//! are draws around a common one, how close is taken from themselves, and each is drawn towards the common one by as
-//! much. Where they are as different as can be, or too few, each stays what it was.
+//! The rule is that of moderated t statistics (Smyth, 2004, Linear models and empirical Bayes methods): the
+//! variances are treated as draws around a common value; their spread is estimated from the variances
+//! themselves, and each is shrunk towards the common value accordingly. If they differ too much, or are too
+//! few, they stay unchanged.
 
 use statrs::function::gamma::digamma;
 

@@ -1,10 +1,10 @@
-//! Verdicts on many figures at once: better, worse, the same within a margin, or inconclusive.
+//! Verdicts on many metrics at once: better, worse, the same within a margin, or inconclusive.
 //!
-//! The rules: under [`RUNS_MIN`] runs a side there is no verdict. *Same* is said of a change that is shown to be smaller
-//! than the margin, by two one-sided tests at 5 % each. *Better* and *worse* are shown at [`ALPHA`] after Holm's
-//! correction over all figures that are not one: the rate and the mean response time of a closed loop are two sides of
-//! one figure (Little's law), so one of them is counted. Whatever is neither is *inconclusive*, and
-//! [`Effect::detectable`] says what would not have been.
+//! The rules: with fewer than [`RUNS_MIN`] runs per side there is no verdict. *Same* means that the change is
+//! significantly smaller than the margin, by two one-sided tests at 5 % each. *Better* and *worse* are
+//! significant at [`ALPHA`] after Holm's correction over all independent metrics: the rate and the mean
+//! response time of a closed loop express the same fact (Little's law) and count once. Everything else is
+//! *inconclusive*, and [`Effect::detectable`] is the change that would have been detected.
 
 use std::collections::BTreeMap;
 
@@ -40,7 +40,7 @@ pub enum Verdict {
     Same,
     /// Neither is shown; the interval says how large a difference may still be.
     Inconclusive,
-    /// Inconclusive for want of runs: fewer than [`RUNS_MIN`] a side.
+    /// Inconclusive for lack of runs: fewer than [`RUNS_MIN`] a side.
     TooFewRuns,
 }
 

@@ -1,5 +1,5 @@
-//! The faults of an experiment against the rest of its file: targets, links, times, and each other. What a kind
-//! of fault has to say of itself stands with the kind, in [`crate::fault`].
+//! Checks an experiment's faults against the rest of its file: targets, links, times and other faults. Checks
+//! specific to a kind are with that kind, in [`crate::fault`].
 
 use std::time::Duration;
 
@@ -71,7 +71,7 @@ impl Experiment {
         };
         if self.fault.len() > FAULTS_MAX {
             let what = format!("more than {FAULTS_MAX} faults");
-            return wrong(FAULTS_MAX, Mistake::new("", what, "leave some out"));
+            return wrong(FAULTS_MAX, Mistake::new("", what, "remove some"));
         }
         for (index, fault) in self.fault.iter().enumerate() {
             let checked = self
@@ -85,8 +85,7 @@ impl Experiment {
         for Overlap { first, second, together } in overlaps(&self.fault, self) {
             if let Together::Refused { why, instead } = together {
                 let (a, b) = (self.fault[first].label(), self.fault[second].label());
-                let what =
-                    format!("together with fault {} ('{a}') this one ('{b}') cannot be: {why}", first + 1);
+                let what = format!("it ('{b}') cannot be combined with fault {} ('{a}'): {why}", first + 1);
                 return wrong(second, Mistake::new(self.fault[second].kind_name(), what, instead));
             }
         }
@@ -104,22 +103,22 @@ impl Experiment {
             if fault.kind.as_kind().about() == About::Machine {
                 return Ok(());
             }
-            let what = format!("it does not say which target's {} it is about", fault.kind_name());
+            let what = format!("it does not name the target whose {} it affects", fault.kind_name());
             return Err(Mistake::new("target", what, names()));
         }
         match self.targets.contains_key(target) {
             true => Ok(()),
-            false => Err(Mistake::new("target", format!("there is no target '{target}'"), names())),
+            false => Err(Mistake::new("target", format!("unknown target '{target}'"), names())),
         }
     }
 
     fn check_times(&self, fault: &FaultEntry) -> Result<(), Mistake> {
         let common = &fault.common;
         if common.lasts.is_some_and(|lasts| lasts.0.is_zero()) {
-            return Err(Mistake::new("for", "it lasts no time", "write for = \"5s\", or leave it out"));
+            return Err(Mistake::new("for", "its duration is 0", "write for = \"5s\", or omit it"));
         }
         if common.lasts.is_some() && common.at.is_none() {
-            return Err(Mistake::new("for", "it ends, but does not begin", "write at = \"0s\" as well"));
+            return Err(Mistake::new("for", "it has an end but no start", "write at = \"0s\" as well"));
         }
         let (begin, end) = common.times();
         let begins_after = |time: Duration| begin.is_some_and(|begin| begin >= time);
@@ -130,8 +129,8 @@ impl Experiment {
         });
         if let Some((name, time)) = late {
             let key = if begins_after(time.0) { "at" } else { "for" };
-            let what = format!("workload {name} is over after {time}, before the fault is");
-            let help = "begin and end it within the workload's stop.time, or let it last until the end";
+            let what = format!("workload {name} ends after {time}, before the fault does");
+            let help = "make it start and end within the workload's stop.time, or omit for to let it last until the end";
             return Err(Mistake::new(key, what, help));
         }
         Ok(())
@@ -177,8 +176,8 @@ mod tests {
         check(&mirror, timed, None);
         check(&mirror, "member = 2", Some("one of 0 to 1"));
         check(&format!("url = \"array:raid5,{m},{m},{m}\""), timed, None);
-        check("url = \"memory:1MiB\"", timed, Some("disk is no array"));
-        check("serve = \"tcp\"", timed, Some("disk is no array"));
+        check("url = \"memory:1MiB\"", timed, Some("disk is not an array"));
+        check("serve = \"tcp\"", timed, Some("disk is not an array"));
         let nested = format!("url = \"array:raid1,{m},[array:raid0,name=low,{m},{m}]\"");
         check(&nested, "layer = \"low\"\nmember = 0", Some("RAID 0"));
         check(&nested, "layer = \"1/low\"\nmember = 0", Some("RAID 0"));
@@ -212,29 +211,34 @@ mod tests {
         let set = |set: &str| format!("link = \"wan\"\nset = {{ {set} }}");
         check("", &set("delay = \"5ms\""), 0, None);
         check("", &set("rate = \"0b/s\""), 2, Some("rate: 0b/s is out of range"));
-        check("", &set("loss = 2.0"), 2, Some("loss: 2 is no share"));
-        check("", &set(""), 2, Some("has these settings already"));
+        check("", &set("loss = 2.0"), 2, Some("loss: 2 is not a share"));
+        check("", &set(""), 2, Some("already has these settings"));
         check("", &set("los = 0.5"), 2, Some("did you mean loss?"));
-        check("delay = \"5ms\"", &set("delay = \"5ms\""), 2, Some("already at disk load"));
-        check("carrier = \"bare\"", &set("delay = \"5ms\""), 1, Some("bare wire"));
-        check("loss = 0.1", &set("loss_bursts = { to_bad = 0.1, to_good = 0.5 }"), 2, Some("loss already"));
-        check("", "link = \"wam\"\nset = { loss = 0.5 }", 1, Some("there is no link 'wam'"));
+        check("delay = \"5ms\"", &set("delay = \"5ms\""), 2, Some("these settings at disk load"));
+        check("carrier = \"bare\"", &set("delay = \"5ms\""), 1, Some("is bare"));
+        check(
+            "loss = 0.1",
+            &set("loss_bursts = { to_bad = 0.1, to_good = 0.5 }"),
+            2,
+            Some("loss is set as well"),
+        );
+        check("", "link = \"wam\"\nset = { loss = 0.5 }", 1, Some("unknown link 'wam'"));
         check("", "link = \"wan\"", 1, Some("add set = …"));
         check("", "cpu = 2.0", 1, Some("cpu is a share"));
-        check("", "memory = \"1MiB\"\ncores = [0]", 2, Some("cores belongs to a cpu fault"));
-        check("", "memory = \"0B\"", 1, Some("no memory is taken"));
+        check("", "memory = \"1MiB\"\ncores = [0]", 2, Some("cores is a key of cpu faults"));
+        check("", "memory = \"0B\"", 1, Some("it takes no memory"));
         check("", "memroy = \"1MiB\"", 0, Some("it does nothing"));
         check("", "at = \"1s\"\nmemory = \"1MiB\"\ncpu = 0.5", 2, Some("memory are several faults"));
         check("", "memory = \"1MiB\"\nkill = false", 0, None);
         check("", "name = \"x\"\nmemory = true", 2, Some("expected"));
-        check("", "at = \"1x\"\nmemory = \"1MiB\"", 1, Some("known are ns, us, ms"));
+        check("", "at = \"1x\"\nmemory = \"1MiB\"", 1, Some("use ns, us, ms"));
         check("", "memory = \"1MiB\"\nfro = \"1s\"", 2, Some("fro"));
-        check("", "memory = \"1MiB\"\nfor = \"1s\"", 2, Some("does not begin"));
-        check("", "memory = \"1MiB\"\nat = \"11s\"", 2, Some("is over after 10s"));
+        check("", "memory = \"1MiB\"\nfor = \"1s\"", 2, Some("no start"));
+        check("", "memory = \"1MiB\"\nat = \"11s\"", 2, Some("ends after 10s"));
         check("", "name = \"x\"\nstorage = \"busy\"", 2, Some("write target = one of disk"));
         check("", "storage = \"busy\"\ntarget = \"disc\"", 2, Some("no target 'disc'"));
-        check("", "target = \"disk\"\nstorage = \"busy,p=0\"", 2, Some("hits no request"));
-        check("", "target = \"disk\"\nstorage = \"slow:x1\"", 2, Some("does nothing to it"));
+        check("", "target = \"disk\"\nstorage = \"busy,p=0\"", 2, Some("affects no request"));
+        check("", "target = \"disk\"\nstorage = \"slow:x1\"", 2, Some("affects no request"));
         check("", "target = \"disk\"\nstorage = \"slow:x1.5\"", 0, None);
         let set = |text: &str| toml::from_str::<LinkBack>(text).unwrap().said();
         assert_eq!(set("delay = '5ms'\nloss = 0.01"), "delay 5ms, loss 0.01");
@@ -273,24 +277,27 @@ mod tests {
         let parts = |hosts: &str| format!("partition = {hosts}; {timed}");
         check(&[&parts("[\"a\", \"c\"]")], Ok(""));
         check(&[&parts("[[\"a\", \"b\"], \"c\"]")], Ok(""));
-        check(&[&parts("[\"a\", \"x\"]")], Err("there is no host 'x'; this experiment has: local, a, b, c"));
+        check(
+            &[&parts("[\"a\", \"x\"]")],
+            Err("unknown host 'x'; the hosts of this experiment are: local, a, b, c"),
+        );
         check(&[&parts("[\"a\", \"a\"]")], Err("a is on both sides"));
         check(&[&parts("[[\"a\", \"b\", \"a\"], \"c\"]")], Err("a and c are named twice"));
-        check(&[&parts("[[], \"c\"]")], Err("keeps 0 pairs"));
-        check(&[&parts("[\"a\", \"d\"]")], Err("no links lead from a to d"));
-        check(&[&parts("[\"a\", \"e\"]")], Err("link kernel is the kernel's"));
+        check(&[&parts("[[], \"c\"]")], Err("separates 0 pairs"));
+        check(&[&parts("[\"a\", \"d\"]")], Err("there is no route from a to d"));
+        check(&[&parts("[\"a\", \"e\"]")], Err("link kernel is carried by the kernel"));
         check(&[&parts("\"a\"")], Err("expected"));
         check(&[&parts("[\"a\", 1]")], Err("the name of a host, or a list of names"));
-        check(&["partition = [\"a\", \"c\"]"], Err("cuts target disk off from a for the whole run"));
+        check(&["partition = [\"a\", \"c\"]"], Err("separates target disk from a for the whole run"));
         check(&["partition = [\"a\", \"c\"]; target = \"here\""], Ok(""));
         check(&["partition = [\"a\", \"b\"]"], Ok(""));
         check(&[&format!("reset = \"c\"; target = \"disk\"; {timed}")], Ok(""));
         check(&[&format!("reset = \"a\"; to = \"b\"; port = 3260; {timed}")], Ok(""));
         check(&[&format!("reset = \"b\"; target = \"disk\"; {timed}")], Err("are between a and c, not 'b'"));
-        check(&[&format!("reset = \"a\"; target = \"here\"; {timed}")], Err("whose connections are reset"));
-        check(&[&format!("reset = \"a\"; {timed}")], Err("whose connections are reset"));
-        check(&[&format!("reset = \"a\"; to = \"x\"; {timed}")], Err("no host 'x'"));
-        check(&[&format!("reset = \"a\"; to = \"b\"; port = 0; {timed}")], Err("no connection has port 0"));
+        check(&[&format!("reset = \"a\"; target = \"here\"; {timed}")], Err("the connections to reset"));
+        check(&[&format!("reset = \"a\"; {timed}")], Err("the connections to reset"));
+        check(&[&format!("reset = \"a\"; to = \"x\"; {timed}")], Err("unknown host 'x'"));
+        check(&[&format!("reset = \"a\"; to = \"b\"; port = 0; {timed}")], Err("port 0 is not valid"));
         check(&["reset = \"a\"; to = \"b\""], Err("no connection would be left"));
         // Together with others.
         let apart = parts("[\"a\", \"b\"]");
@@ -300,29 +307,29 @@ mod tests {
         check(&[&apart, &parts("[\"c\", \"a\"]")], Ok(""));
         check(
             &[&apart, &parts("[\"b\", [\"c\", \"a\"]]")],
-            Err("the one that ends first would join a and b again"),
+            Err("the one that ends first would reconnect a and b"),
         );
-        check(&[&apart, &link(3, 3)], Err("probe packets over link wan show"));
-        check(&[&apart, &link(1, 2)], Err("probe packets over link wan show"));
-        check(&[&apart, &link(1, 5)], Ok("the link carries nothing between them"));
+        check(&[&apart, &link(3, 3)], Err("probe packets over link wan must show"));
+        check(&[&apart, &link(1, 2)], Err("probe packets over link wan must show"));
+        check(&[&apart, &link(1, 5)], Ok("the link carries nothing between the hosts"));
         check(&[&apart, &link(5, 1)], Ok(""));
         check(&[&parts("[\"a\", \"c\"]"), &link(3, 3)], Ok(""));
         let lost = "link = \"wan\"; set.loss = 1.0; at = \"1s\"; for = \"5s\"";
         check(&[&apart, lost], Err("nothing passes over link wan"));
         let reset =
             |at: u32, lasts: u32| format!("reset = \"a\"; to = \"b\"; at = \"{at}s\"; for = \"{lasts}s\"");
-        check(&[&apart, &reset(3, 3)], Err("a reset could not be shown"));
-        check(&[&apart, &reset(1, 5)], Ok("no connection of theirs is reset"));
+        check(&[&apart, &reset(3, 3)], Err("neither the reset nor its end could be proven"));
+        check(&[&apart, &reset(1, 5)], Ok("no connection between the hosts is reset"));
         check(&[&parts("[\"a\", \"c\"]"), &reset(3, 3)], Ok(""));
         check(&[&reset(3, 3), &reset(1, 5)], Err("which of two faults"));
         let disk = |fault: &str, at: u32, lasts: u32| {
             format!("target = \"disk\"; {fault}; at = \"{at}s\"; for = \"{lasts}s\"")
         };
-        check(&[&disk("reset = \"c\"", 3, 1), &disk("freeze = true", 2, 3)], Err("serves nobody"));
+        check(&[&disk("reset = \"c\"", 3, 1), &disk("freeze = true", 2, 3)], Err("serves no requests"));
         check(&[&disk("reset = \"c\"", 3, 3), &disk("kill = true", 2, 2)], Ok(""));
         let cut_off = parts("[\"c\", \"a\"]");
-        check(&[&cut_off, &disk("storage = \"busy\"", 3, 1)], Err("serves nobody"));
-        check(&[&cut_off, &disk("storage = \"busy\"", 3, 5)], Ok("busy hits nothing while"));
+        check(&[&cut_off, &disk("storage = \"busy\"", 3, 1)], Err("serves no requests"));
+        check(&[&cut_off, &disk("storage = \"busy\"", 3, 5)], Ok("busy affects no request while"));
         check(&[&apart, &disk("storage = \"busy\"", 3, 1)], Ok(""));
     }
 }

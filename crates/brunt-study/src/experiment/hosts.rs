@@ -1,5 +1,5 @@
-//! Which hosts an experiment's file names, and where: each name is looked up in [`Hosts`], and a mistake is shown at the
-//! key that has it.
+//! Resolves the host names in an experiment file: each name is looked up in [`Hosts`], and a mistake is
+//! reported at its key.
 
 use toml::Spanned;
 use toml::de::DeValue;

@@ -1,5 +1,5 @@
-//! `include`: an experiment made of several files, so that a store of twenty hosts is written once and used by
-//! many experiments, with parameters.
+//! `include`: experiments composed of several files, so that for example a store of twenty hosts is described
+//! once and used by many experiments, with parameters.
 //!
 //! ```toml
 //! include = ["hosts.toml", { file = "stores/ceph.toml", with = { replicas = 3 } }]
@@ -53,7 +53,7 @@ pub enum Includes {
     Several(Vec<Include>),
 }
 
-/// One file that is included.
+/// An included file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "expected a file, or { file = …, with = { … } }")]
 pub enum Include {
@@ -67,9 +67,9 @@ pub enum Include {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct IncludeWith {
-    /// Relative to the file that includes it.
+    /// Path, relative to the including file.
     pub file: PathBuf,
-    /// Values for what the file names under `[parameters]`.
+    /// Values for the parameters that the file declares under `[parameters]`.
     #[serde(default)]
     #[schemars(with = "BTreeMap<String, serde_json::Value>")]
     pub with: BTreeMap<String, toml::Value>,
@@ -147,8 +147,10 @@ impl<'a> Reader<'a, '_> {
         let text = self.texts.add(text);
         let base = self.source.add(name, text);
         if text.len() > FILE_BYTES_MAX {
-            let what =
-                format!("{} bytes are more than an experiment file has ({FILE_BYTES_MAX})", text.len());
+            let what = format!(
+                "{} bytes exceed the maximum size of an experiment file ({FILE_BYTES_MAX})",
+                text.len()
+            );
             return Err(self.source.mistake_at(Some(base..base), what, None));
         }
         let parsed = DeTable::parse(text).map_err(|error| self.source.unreadable_in(base, &error))?;
@@ -198,11 +200,11 @@ impl<'a> Reader<'a, '_> {
             Err(self.source.mistake_at(Some(span.clone()), what, Some(help.to_string())))
         };
         if self.chain.contains(&path) {
-            return wrong(format!("{} includes itself", path.display()), "leave this line out");
+            return wrong(format!("{} includes itself", path.display()), "remove this line");
         }
         if self.chain.len() > DEPTH_MAX || self.source.files() >= FILES_MAX {
-            let what = format!("more than {DEPTH_MAX} files in a chain, or {FILES_MAX} in all");
-            return wrong(what, "unite some of the files");
+            let what = format!("more than {DEPTH_MAX} nested files, or {FILES_MAX} in total");
+            return wrong(what, "merge some of the files");
         }
         let text = match (self.load)(&path) {
             Ok(text) => text,
@@ -228,7 +230,7 @@ impl<'a> Reader<'a, '_> {
             let span = declared.span();
             let DeValue::Table(declared) = declared.into_inner() else {
                 let help = "write [parameters], and NAME = { default = 3, help = \"…\" } for each";
-                return wrong(&span, "parameters is no table".into(), Some(help.into()));
+                return wrong(&span, "parameters is not a table".into(), Some(help.into()));
             };
             for (name, value) in declared {
                 let span = value.span();
@@ -328,7 +330,7 @@ impl<'a> Reader<'a, '_> {
             let name = &inner[..end];
             let Some(value) = values.get(name) else {
                 let names: Vec<&str> = values.keys().map(String::as_str).collect();
-                let what = format!("there is no parameter {name}");
+                let what = format!("unknown parameter {name}");
                 let help = match names[..] {
                     [] => format!("write it under [parameters]: {name} = {{ default = … }}"),
                     _ => format!("there are {}", names.join(", ")),
@@ -347,7 +349,7 @@ impl<'a> Reader<'a, '_> {
         match value {
             toml::Value::String(text) => Ok(text.clone()),
             toml::Value::Array(_) | toml::Value::Table(_) => {
-                let what = format!("{} is no part of a text", article(value.type_str()));
+                let what = format!("{} cannot be part of a string", article(value.type_str()));
                 let help = Some("write \"${name}\" and nothing else".to_string());
                 Err(self.source.mistake_at(Some(span.clone()), what, help))
             }
@@ -381,7 +383,7 @@ impl<'a> Reader<'a, '_> {
                 }
                 (Some(_), _) => {
                     let first = there_span.map_or_else(String::new, |span| self.source.place(span.start));
-                    let what = format!("{} is already said in {first}", path.join("."));
+                    let what = format!("{} is already set in {first}", path.join("."));
                     let help = Some("leave one of them out, or make it a parameter".to_string());
                     return Err(self.source.mistake_at(Some(key.span()), what, help));
                 }
@@ -518,14 +520,14 @@ allow_overwrite = []
             "memory:${size}",
             "memory:${depths}",
             "stores/store.toml:13",
-            "an array is no part of a text",
+            "an array cannot be part of a string",
         );
         check(store, "\"${depths}\"", "[0]", "stores/store.toml:16", "1 to 4096");
         check(store, "part.toml", "store.toml", "stores/store.toml:2", "includes itself");
         check(store, "part.toml", "none.toml", "stores/store.toml:2", "cannot read exp/stores/none.toml");
         check(store, "[sweep]", "[sweep", "stores/store.toml:15", "");
         check(store, "help = \"of", "hepl = \"of", "stores/store.toml:5", "did you mean help?");
-        check(hosts, "[lab]", "name = 'b'\n[lab]", "main.toml:2", "name is already said in exp/hosts.toml:2");
+        check(hosts, "[lab]", "name = 'b'\n[lab]", "main.toml:2", "name is already set in exp/hosts.toml:2");
         check("main.toml", "replicas = 2", "replicas = '2'", "main.toml:3", "a string here, and an integer");
         check(
             "main.toml",
@@ -537,7 +539,7 @@ allow_overwrite = []
         check("main.toml", ", size = \"64MiB\"", "", "main.toml:3", "of each disk");
         check("main.toml", "\"hosts.toml\"", "7", "main.toml:3", "expected a file");
         check("main.toml", "name =", "parameters = {}\nname =", "main.toml:2", "unknown field");
-        check("part.toml", "[]", "'${size}'", "stores/part.toml:2", "there is no parameter size");
+        check("part.toml", "[]", "'${size}'", "stores/part.toml:2", "unknown parameter size");
     }
 
     #[test]
@@ -554,9 +556,9 @@ allow_overwrite = []
     fn chains_and_numbers_of_files_end() {
         let load = |path: &Path| Ok(format!("include = \"{}x\"", path.display()));
         let error = Experiment::parse_with("x", "include = \"y\"", &load).unwrap_err();
-        assert!(error.one_line().contains("8 files in a chain"), "{}", error.one_line());
+        assert!(error.one_line().contains("8 nested files"), "{}", error.one_line());
         let many = format!("include = [{}]", vec!["\"y\""; FILES_MAX].join(", "));
         let error = Experiment::parse_with("x", &many, &|_| Ok(String::new())).unwrap_err();
-        assert!(error.one_line().contains("64 in all"), "{}", error.one_line());
+        assert!(error.one_line().contains("64 in total"), "{}", error.one_line());
     }
 }

@@ -343,59 +343,59 @@ link_delay = ["1ms", "5ms"]
             let all = format!("{} {}", error.one_line(), error.help_text().unwrap_or_default());
             assert!(all.starts_with(&format!("bad.toml:{line}: ")) && all.contains(said), "{to}: {all}");
         };
-        check("hosts = [\"client\", \"server\"]", "hosts = [\"a\", \"a\"]", 4, "there twice");
+        check("hosts = [\"client\", \"server\"]", "hosts = [\"a\", \"a\"]", 4, "defined twice");
         check(
             "[\"client\", \"server\"]\n[",
             "[\"client\", \"server\"]\nworker = \"x\"\n[",
             5,
-            "no host 'x'; this experiment has: local, client, server",
+            "unknown host 'x'; the hosts of this experiment are: local, client, server",
         );
         check(
             "between = [\"client\", \"server\"]",
             "between = [\"client\", \"x\"]",
             6,
-            "no host 'x'; this experiment has: local, client, server",
+            "unknown host 'x'; the hosts of this experiment are: local, client, server",
         );
         check("between = [\"client\", \"server\"]", "between = [\"client\", \"client\"]", 6, "to itself");
-        check("paxson-wan", "paxson", 7, "there are lan, paxson-wan, four-sites");
+        check("paxson-wan", "paxson", 7, "the presets are lan, paxson-wan, four-sites");
         check("delay = \"10ms\"", "delay = \"11s\"", 8, "longer than 10s");
         check("delay = \"10ms\"", "delya = \"10ms\"", 8, "did you mean delay?");
         check("delay = \"10ms\"", "loss_gap = 1", 8, "write 2 or more");
         check("delay = \"10ms\"", "loss_correlation = 1.0", 8, "write 0 to 0.99");
-        check("delay = \"10ms\"", "ecn = 1.5", 8, "is no share");
+        check("delay = \"10ms\"", "ecn = 1.5", 8, "is not a share");
         check("delay = \"10ms\"", "slow_close = \"61s\"", 8, "longer than");
-        check("delay = \"10ms\"", "distribution = \"bell\"", 8, "there is no distribution 'bell'");
+        check("delay = \"10ms\"", "distribution = \"bell\"", 8, "unknown distribution 'bell'");
         check("delay = \"10ms\"", "mtu = 100", 8, "write 576 to 9000");
-        check("delay = \"10ms\"", "carrier = \"bare\"", 8, "does nothing");
+        check("delay = \"10ms\"", "carrier = \"bare\"", 8, "has no emulation");
         check(
             "host = \"server\"",
             "host = \"x\"",
             12,
-            "no host 'x'; this experiment has: local, client, server",
+            "unknown host 'x'; the hosts of this experiment are: local, client, server",
         );
         let hosts = "hosts = [\"client\", \"server\"]";
         check(
             hosts,
             &format!("{hosts}\ncores = {{ x = [0] }}"),
             5,
-            "no host 'x'; this experiment has: local, client, server",
+            "unknown host 'x'; the hosts of this experiment are: local, client, server",
         );
-        check(hosts, &format!("{hosts}\ncores = {{ server = [] }}"), 5, "no core at all");
+        check(hosts, &format!("{hosts}\ncores = {{ server = [] }}"), 5, "an empty list of cores");
         let second = "[lab.links.wan2]\nbetween = [\"server\", \"client\"]";
-        check("delay = \"10ms\"", second, 9, "wan joins these hosts already");
+        check("delay = \"10ms\"", second, 9, "wan already connects these hosts");
         check(
             "hosts = [\"client\", \"server\"]",
             "hosts = [\"client\", \"server\", \"far\"]\nworker = \"far\"",
             13,
-            "no links lead from far to server",
+            "there is no route from far to server",
         );
-        check("host = \"server\"\n", "", 10, "not said on which host");
-        check("link_loss = [0.0, 0.01]", "link_loss = [0.0, 1.1]", 16, "is no share");
+        check("host = \"server\"\n", "", 10, "does not name a host of the lab");
+        check("link_loss = [0.0, 0.01]", "link_loss = [0.0, 1.1]", 16, "is not a share");
         let start = GOOD.find("[lab]").unwrap();
         let end = GOOD.find("[targets").unwrap();
         let without = format!("{}{}", &GOOD[..start], &GOOD[end..]);
         let error = Experiment::parse("x", &without).unwrap_err().to_string();
-        assert_eq!(error, "there is no host 'server'; this experiment has: local");
+        assert_eq!(error, "unknown host 'server'; the hosts of this experiment are: local");
         let without = without.replace("host = \"server\"\n", "");
         assert!(Experiment::parse("x", &without).unwrap_err().to_string().contains("there is no link"));
     }

@@ -62,13 +62,13 @@ impl Experiment {
             let path = ["targets", name.as_str(), "host"];
             match &target.host {
                 None if target.serve.is_some() => {
-                    let what = format!("target {name} is served, but not said on which host of the lab");
+                    let what = format!("target {name} is served, but does not name a host of the lab");
                     let names: Vec<&str> = hosts.of_lab().map(|(name, _)| name.as_str()).collect();
                     let help = format!("write host = one of {}", names.join(", "));
                     return wrong(&path, what, Some(&help));
                 }
                 Some(host) if !lab.reaches(hosts.worker(), host) => {
-                    let what = format!("no links lead from {} to {host}", hosts.worker());
+                    let what = format!("there is no route from {} to {host}", hosts.worker());
                     return wrong(&path, what, Some("add one under [lab.links]"));
                 }
                 _ => {}
@@ -102,8 +102,8 @@ fn check_hosts<'a>(lab: &'a LabEntry, hosts: &Hosts) -> Checked<'a> {
         return wrong(&["lab", "hosts"], what, Some("hosts = [\"client\", \"server\"]"));
     }
     if let Some(worker) = lab.worker.as_ref().filter(|name| !has_links(hosts, name)) {
-        let what = format!("requests are made on a host of the lab, and {worker} is none");
-        return wrong(&["lab", "worker"], what, Some("leave worker out, or name one of the lab's hosts"));
+        let what = format!("workers run on a host of the lab, and {worker} is not one of them");
+        return wrong(&["lab", "worker"], what, Some("omit worker, or name one of the lab's hosts"));
     }
     for (name, host) in hosts.of_lab() {
         if host.cores.as_ref().is_some_and(Vec::is_empty) {
@@ -111,8 +111,8 @@ fn check_hosts<'a>(lab: &'a LabEntry, hosts: &Hosts) -> Checked<'a> {
                 Some((name, _)) => vec!["lab".to_string(), "cores".into(), name.to_string()],
                 None => vec!["hosts".into(), name.to_string(), "cores".into()],
             };
-            let what = format!("host {name} is kept on no core at all");
-            let help = Some("write such as [0], or leave it out".to_string());
+            let what = format!("host {name} has an empty list of cores");
+            let help = Some("write a list such as [0], or omit it".to_string());
             return Err(LabMistake { path: path.into_iter().map(Cow::Owned).collect(), what, help });
         }
     }
@@ -133,20 +133,20 @@ fn check_links<'a>(lab: &'a LabEntry, hosts: &Hosts) -> Checked<'a> {
 fn check_link<'a>(lab: &'a LabEntry, hosts: &Hosts, name: &'a str, link: &'a LinkEntry) -> Checked<'a> {
     let at = |key| ["lab", "links", name, key];
     if let Some(host) = link.between.iter().find(|host| !has_links(hosts, host)) {
-        let what = format!("links join hosts of the lab, and {host} is none");
+        let what = format!("links connect hosts of the lab, and {host} is not one of them");
         return wrong(&at("between"), what, Some("add it to the hosts of [lab]"));
     }
     let same = |other: &LinkEntry| link.between.iter().all(|host| other.between.contains(host));
     if let Some((other, _)) = lab.links.iter().find(|(other, entry)| other.as_str() < name && same(entry)) {
-        let what = format!("{other} joins these hosts already");
-        return wrong(&at("between"), what, Some("a link carries both ways; leave one out"));
+        let what = format!("{other} already connects these hosts");
+        return wrong(&at("between"), what, Some("a link carries both directions; remove one"));
     }
     if link.between[0] == link.between[1] {
-        return wrong(&at("between"), format!("{} is joined to itself", link.between[0]), None);
+        return wrong(&at("between"), format!("{} is connected to itself", link.between[0]), None);
     }
     if let Some(unknown) = link.preset.as_deref().filter(|name| preset(name).is_none()) {
         let names: Vec<&str> = PRESETS.iter().map(|preset| preset.name).collect();
-        let what = format!("there is no preset {unknown}; there are {}", names.join(", "));
+        let what = format!("unknown preset {unknown}; the presets are {}", names.join(", "));
         return wrong(&at("preset"), what, None);
     }
     if !(MTU_MIN..=MTU_MAX).contains(&link.mtu()) {
@@ -158,8 +158,8 @@ fn check_link<'a>(lab: &'a LabEntry, hosts: &Hosts, name: &'a str, link: &'a Lin
             return wrong(&at(key), format!("{key}: {what}"), None);
         }
         if link.carrier == CarrierName::Bare && !settings.is_clear() {
-            let what = "a bare wire does nothing to packets";
-            return wrong(&at("carrier"), what, Some("leave carrier out"));
+            let what = "a bare link has no emulation";
+            return wrong(&at("carrier"), what, Some("omit carrier"));
         }
     }
     Ok(())

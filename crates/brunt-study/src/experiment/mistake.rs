@@ -1,6 +1,6 @@
-//! A mistake in an experiment file: where it is, and what would be right.
+//! A mistake in an experiment file: its location and what would be right.
 //!
-//! The rule: every message has a line, as near to the mistake as the file goes.
+//! The rule: every message has a line, as close to the mistake as possible.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};

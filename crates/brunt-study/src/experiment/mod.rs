@@ -383,7 +383,7 @@ queue_depth = [1, 8, 32]
         check("read = 0.7", "raed = 0.7", 12, "did you mean read?");
         check("read = 0.7", "read = 7", 12, "from 0 to 1");
         check("read = 0.7", "read = \"much\"", 12, "expected");
-        check("time = \"10s\"", "time = \"10\"", 14, "known are ns, us, ms");
+        check("time = \"10s\"", "time = \"10\"", 14, "use ns, us, ms");
         check("time = \"10s\"", "tiem = \"10s\"", 14, "did you mean time?");
         check("block_size = [\"4k\", \"64k\"]", "block_size = [\"4k\", \"100\"]", 17, "multiple of 512");
         check("queue_depth = [1, 8, 32]", "queue_depth = [1, 0]", 18, "1 to 4096");
@@ -398,12 +398,12 @@ queue_depth = [1, 8, 32]
         check("url = \"null:1GiB\"", "uri = \"null:1GiB\"", 9, "did you mean url?");
         let probes = "[probes]\ninterval = \"1ms\"\n[sweep]";
         check("[sweep]", probes, 17, "write 10ms to 1h");
-        check("[sweep]", "[probes]\nonly = [\"gpu\"]\n[sweep]", 17, "there are cpu, activity");
+        check("[sweep]", "[probes]\nonly = [\"gpu\"]\n[sweep]", 17, "the probes are cpu, activity");
         check("name = \"block sizes\"", "", 1, "missing field `name`");
         check("read = 0.7", "read = ", 12, "");
         check("url = \"null:1GiB\"", "serve = 7", 9, "a LUN such as");
         check("url = \"null:1GiB\"", "serve = \"tcp\"\nlun = 2", 10, "no LUNs");
-        check("url = \"null:1GiB\"", "", 8, "neither a url");
+        check("url = \"null:1GiB\"", "", 8, "neither url");
         let only = "url = \"null:1GiB\"\nworkloads = [\"mixt\"]";
         check("url = \"null:1GiB\"", only, 10, "no workload mixt");
     }

@@ -1,5 +1,5 @@
-//! How precise each point is to be, and how long that may take: `precision`, `repetitions_max` and `time_max` of an
-//! experiment. The study asks after each round of runs.
+//! The required precision of each point and its limits: `precision`, `repetitions_max` and `time_max` of an
+//! experiment. The study checks it after each round of runs.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -20,7 +20,7 @@ pub struct Precision(pub f64);
 
 /// What a precision is not.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is no percentage above 0 and up to 100; write for example \"5%\"")]
+#[error("'{0}' is not a percentage above 0 and up to 100; write for example \"5%\"")]
 pub struct PrecisionError(String);
 
 impl std::str::FromStr for Precision {
@@ -58,7 +58,7 @@ impl JsonSchema for Precision {
     }
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
-            "description": "A number in percent, such as 5%",
+            "description": "A percentage, such as 5%",
             "type": "string",
             "pattern": "^ *[0-9]*\\.?[0-9]+ *% *$"
         })
@@ -92,7 +92,7 @@ impl Experiment {
             [("repetitions_max", self.repetitions_max.is_some()), ("time_max", self.time_max.is_some())];
         if let Some((key, _)) = limits.iter().find(|(_, given)| *given && self.precision.is_none()) {
             let what = format!("{key} without a precision: each point is run `repetitions` times");
-            return Err(source.mistake(&[key], what, Some("add precision = \"5%\", or leave it out".into())));
+            return Err(source.mistake(&[key], what, Some("add precision = \"5%\", or omit it".into())));
         }
         let (least, most) = (self.repetitions, self.repetitions_max.unwrap_or(self.repetitions));
         if !(least..=REPETITIONS_MAX).contains(&most) {

@@ -1,7 +1,7 @@
-//! An experiment in the plain words of its results: what `summary.json` and pages say of targets and workloads.
-//! Called once, when a study begins.
+//! Describes an experiment for its results: targets and workloads as shown in `summary.json` and on pages.
+//! Called once, at the start of a study.
 //!
-//! The rule: no secrets leave through here.
+//! The rule: secrets are never included.
 
 use std::collections::BTreeMap;
 

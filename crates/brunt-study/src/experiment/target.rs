@@ -1,5 +1,5 @@
 //! `[targets.NAME]`: something to measure. Either it is there already and has a URL, or the experiment
-//! serves it itself, in a process of its own on a free port, and measures it through the initiator:
+//! serves it itself, in its own process on a free port, and measures it through the initiator:
 //!
 //! ```toml
 //! [targets.disk]
@@ -23,28 +23,28 @@ use crate::role::{RoleKind, Serve, serving};
 /// Most LUNs of a target that an experiment serves itself.
 pub const LUNS_MAX: usize = 64;
 
-/// Something to measure.
+/// A target to measure.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Target {
-    /// A path (file or block device), `null:SIZE`, `memory:SIZE`, `iscsi://host/name/lun`,
-    /// `tcp://host:port`.
+    /// Device URL: a path (file or block device), `null:SIZE`, `memory:SIZE`, `iscsi://host/name/lun`,
+    /// `tcp://host:port`; see `brunt help devices`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub url: String,
-    /// In place of a URL: what the experiment serves itself while it lasts, and measures over TCP. A LUN as
-    /// `brunt target --lun` takes it, a list of them, or `tcp` for the network alone (`brunt sink`).
+    /// Instead of `url`: a target that the experiment starts itself and measures over TCP. A LUN in the form of
+    /// `brunt target --lun`, a list of LUNs, or `tcp` for the network alone (`brunt sink`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serve: Option<Serve>,
-    /// The host on which it is served: one of the lab's, or `local`, the machine that runs the experiment.
+    /// With `serve`: host that serves it, one of the lab's or `local` (the machine that runs the experiment).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<HostName>,
-    /// Which of the served LUNs is measured; the first one by default.
+    /// With several LUNs in `serve`: index of the LUN to measure; default: the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lun: Option<u16>,
-    /// Options of the URL with which what is served is opened: `sessions=2&send_buffer=64k`.
+    /// With `serve`: options of the URL that opens it, such as `sessions=2&send_buffer=64k`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub options: Option<String>,
-    /// Names of the workloads that are run against this target; all by default.
+    /// Workloads to run against this target; default: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workloads: Option<Vec<String>>,
 }
@@ -78,7 +78,7 @@ impl Target {
         let help = |text: &str| Some(text.to_string());
         let Some(role) = self.role() else {
             if self.url.is_empty() {
-                let what = "it has neither a url nor something to serve".to_string();
+                let what = "it has neither url nor serve".to_string();
                 return Err(("url", what, help("add url = \"memory:1GiB\", or serve = \"memory:1GiB\"")));
             }
             let there = [
@@ -88,21 +88,21 @@ impl Target {
             ];
             for (key, there) in there {
                 if there {
-                    let what = format!("{key} belongs to what is served; this target has a url");
-                    return Err((key, what, help("write it into the url")));
+                    let what = format!("{key} applies to served targets only; this target has a url");
+                    return Err((key, what, help("write it in the url")));
                 }
             }
             return Ok(());
         };
         if !self.url.is_empty() {
-            let what = "it has a url and something to serve: which of them is measured?".to_string();
-            return Err(("serve", what, help("leave one of the two out")));
+            let what = "it has both url and serve".to_string();
+            return Err(("serve", what, help("remove one of the two")));
         }
         let Some(luns) = role.luns() else {
             return match self.lun {
                 Some(_) => {
                     let what = format!("a {} has no LUNs", role.info().name);
-                    Err(("lun", what, help("leave lun out")))
+                    Err(("lun", what, help("omit lun")))
                 }
                 None => Ok(()),
             };
@@ -113,7 +113,7 @@ impl Target {
         if let Some(empty) = luns.iter().position(|lun| lun.trim().is_empty()) {
             return Err((
                 "serve",
-                format!("LUN {empty} names nothing"),
+                format!("LUN {empty} is empty"),
                 help("write a LUN such as \"memory:1GiB\""),
             ));
         }
@@ -160,13 +160,13 @@ mod tests {
             let error = parse(text).expect_err(text);
             assert!(error.contains(words), "{text}: {error}");
         };
-        check("", "neither a url");
-        check("url = \"a\"\nserve = \"b\"", "which of them");
-        check("url = \"a\"\nlun = 1", "belongs to what is served");
-        check("url = \"a\"\noptions = \"x=1\"", "belongs to what is served");
+        check("", "neither url");
+        check("url = \"a\"\nserve = \"b\"", "both url and serve");
+        check("url = \"a\"\nlun = 1", "applies to served targets only");
+        check("url = \"a\"\noptions = \"x=1\"", "applies to served targets only");
         check("serve = 7", "a LUN such as");
         check("serve = []", "0 LUNs");
-        check("serve = [\"null:1M\", \"\"]", "LUN 1 names nothing");
+        check("serve = [\"null:1M\", \"\"]", "LUN 1 is empty");
         check("serve = \"null:1M\"\nlun = 1", "from 0");
         check("serve = \"tcp\"\nlun = 0", "a sink has no LUNs");
     }

@@ -1,9 +1,8 @@
-//! One fault through one run, on a thread of its own: put in place at its time, shown to be there, kept
-//! there, taken away and shown to be gone. The schedule starts an actor for each fault of a run and joins it
-//! at the run's end.
+//! The life of a fault in a run, on its own thread: injected at its time, proven, maintained, removed and
+//! proven gone. The schedule starts an actor for each fault of a run and joins it at the run's end.
 //!
-//! The rule: a fault that was not seen is a failure, whatever the reason; whether that voids the run is for
-//! the schedule to say, which knows how the run ended.
+//! The rule: a fault that could not be proven is a failure, whatever the reason; the schedule, which knows
+//! how the run ended, decides whether it invalidates the run.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
@@ -146,7 +145,7 @@ impl Actor {
             let there = written(there.since(start) * 2);
             let what = "the run was over before it was there";
             return Err(never(&format!(
-                "{what}; let the run last {there} (stop = {{ time = \"{there}\" }})"
+                "{what}; make the run last {there} (stop = {{ time = \"{there}\" }})"
             )));
         }
         let mut record = self.record(shown);
@@ -186,16 +185,18 @@ impl Actor {
                 let longer = |by: Duration| written((by * 2).max(LONGER_LEAST));
                 let Some(put_at) = put_at else {
                     let longer = longer(lasts.unwrap_or_default());
-                    let what = "it could not be put in place: its target was not there";
-                    return Err(never(&format!("{what}; let it last longer than that (for = \"{longer}\")")));
+                    let what = "it could not be injected: its target was not running";
+                    return Err(never(&format!(
+                        "{what}; make it last longer than that (for = \"{longer}\")"
+                    )));
                 };
                 let (seen, looked) = (self.driver.seen_instead(), Clock::Monotonic.now().since(put_at));
                 let advice = self
                     .driver
                     .advice(looked)
-                    .unwrap_or_else(|| format!("let it last longer (for = \"{}\")", longer(looked)));
+                    .unwrap_or_else(|| format!("make it last longer (for = \"{}\")", longer(looked)));
                 let _ = self.driver.take_away();
-                return Err(never(&format!("it did not show: {seen}; {advice}")));
+                return Err(never(&format!("it had no visible effect: {seen}; {advice}")));
             }
             self.signals.over_before(Clock::Monotonic.now().after(LOOK_EVERY));
         }
@@ -221,10 +222,10 @@ impl Actor {
     /// The run was over before the fault's time came.
     fn too_short_for(&self, start: Nanos, begin: Duration) -> Failure {
         let lasted = self.signals.over.map_or(Duration::ZERO, |over| over.since(start));
-        let (what, half) = ("the run was over before it began", written(lasted / 2));
+        let (what, half) = ("the run ended before it started", written(lasted / 2));
         let longer = written(begin * 2);
         never(&format!(
-            "{what}, after {}; write at = \"{half}\", or let the run last longer (stop = {{ time = \"{longer}\" }})",
+            "{what}, after {}; write at = \"{half}\", or make the run longer (stop = {{ time = \"{longer}\" }})",
             written(lasted)
         ))
     }
@@ -248,7 +249,7 @@ impl Actor {
     }
 }
 
-/// A time as one would write it in a file: of three digits at the most.
+/// A time as one would write it in a file: of three digits at most.
 pub(super) fn written(time: Duration) -> Span {
     let nanos = time.as_nanos() as u64;
     let unit = 10u64.pow(nanos.max(1).ilog10().saturating_sub(2));
@@ -256,7 +257,7 @@ pub(super) fn written(time: Duration) -> Span {
 }
 
 fn never(what: &str) -> Failure {
-    Failure::Unseen(format!("{what}; the run is void"))
+    Failure::Unseen(format!("{what}; the run is invalid"))
 }
 
 /// When a fault that does not show is given up. One that a busy machine put in place late has its whole time to

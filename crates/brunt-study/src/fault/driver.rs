@@ -1,9 +1,8 @@
-//! What the schedule asks of a fault, whatever its kind: put it in place, look whether it shows, keep it
-//! there, take it away. Implemented once for each way in which faults come about: by the lab, by a layer of
-//! a device, by a process.
+//! The interface between the schedule and a fault of any kind: inject it, check that it is in effect,
+//! maintain it, remove it. Implemented once for each mechanism: the lab, a layer of a device, a process.
 //!
-//! The rule: a driver answers with what it saw from outside, never with its intention, and takes its fault
-//! away when it is dropped, too.
+//! The rule: a driver reports what it observed from outside, never its intention, and also removes its fault
+//! when it is dropped.
 
 use std::io;
 use std::time::Duration;
@@ -76,11 +75,11 @@ pub trait FaultDriver: Send {
 #[derive(Debug, thiserror::Error)]
 pub enum DriverError {
     /// It is to be taken away, but was never put in place.
-    #[error("it is not there")]
+    #[error("it is not in effect")]
     NotThere,
     /// It was there, went with the process it was in, and was not seen again after that was back.
     #[error(
-        "it did not show again after its target was back: {seen}; let it last longer (for), by {longer}, or end it before the target is killed"
+        "it had no visible effect after its target restarted: {seen}; extend it (for) by {longer}, or end it before the target is killed"
     )]
     NotShownAgain {
         /// By how much, as it could be written.
@@ -89,7 +88,7 @@ pub enum DriverError {
         seen: String,
     },
     /// It was taken away, but is still to be seen.
-    #[error("it is not gone: {seen}")]
+    #[error("it is still in effect after its removal: {seen}")]
     NotGone {
         /// What was seen.
         seen: String,

@@ -1,4 +1,4 @@
-//! `[[fault]]`: what goes wrong during each run, and when.
+//! `[[fault]]`: a fault to inject into each run, and when.
 //!
 //! ```toml
 //! [[fault]]                             # transient: from 5 s to 10 s of the measured time
@@ -18,10 +18,10 @@
 //! for = "2s"
 //! ```
 //!
-//! Several may be there at once; where one has to do with another, [`super::overlap`] says what comes of it.
+//! Several faults can be active at once; [`super::overlap`] defines what happens when they affect each other.
 //!
-//! The rule: one key says what a fault is ([`super::kinds`] has them all), the common ones say when and where,
-//! and all others belong to that kind. A mistake is shown at its key.
+//! The rule: one key selects the kind of fault ([`super::kinds`] lists them), common keys set time and
+//! target, and all others belong to that kind. A mistake is reported at its key.
 
 use std::ops::Range;
 
@@ -47,18 +47,18 @@ pub struct FaultEntry {
 #[derive(Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 struct CommonKeys {
-    /// What it is called in reports; what it does, by default.
+    /// Name shown in reports; default: its effect.
     #[serde(skip_serializing_if = "String::is_empty")]
     name: String,
-    /// When it begins, from the start of measuring. Without it the fault is sticky: there before the
-    /// first request and until after the last.
+    /// Start, counted from the start of measuring. Without it the fault is sticky: present from before the first
+    /// request until after the last.
     #[serde(skip_serializing_if = "Option::is_none")]
     at: Option<Span>,
-    /// How long it lasts; until the end of the run by default.
+    /// Duration; default: until the end of the run.
     #[serde(rename = "for", skip_serializing_if = "Option::is_none")]
     lasts: Option<Span>,
-    /// Which of the experiment's targets it is about; runs against others go on without it. Faults of the
-    /// whole machine or lab may leave it out: then they are about all.
+    /// Target that it affects; runs against other targets are made without it. Optional for faults of the whole
+    /// machine or lab, which then affect all runs.
     #[serde(skip_serializing_if = "String::is_empty")]
     target: String,
 }
@@ -130,8 +130,8 @@ impl FaultEntry {
         if let Some(key) = stray {
             let owner = KINDS.iter().find(|other| other.info.keys.contains(&key.get_ref().as_ref()));
             let (key, owner, kind) = (key.clone(), owner.map_or("", |owner| owner.name()), kind.name());
-            let what = format!("{} belongs to a {owner} fault, and this is a {kind} fault", key.get_ref());
-            let help = format!("leave {} out", key.get_ref());
+            let what = format!("{} is a key of {owner} faults, but this is a {kind} fault", key.get_ref());
+            let help = format!("omit {}", key.get_ref());
             return Err(EntryError::Key { place: Some(key.span()), what, help });
         }
         let is_common = |key: &Spanned<DeString<'_>>| COMMON_KEYS.contains(&key.get_ref().as_ref());
@@ -156,12 +156,12 @@ fn the_kind(keys: &DeTable<'_>) -> Result<(&'static KindEntry, Range<usize>), En
     match (named.next(), named.next()) {
         (Some(one), None) => Ok(one),
         (None, _) => {
-            let help = "write what, such as storage = \"medium-error,p=0.1\", cpu = 0.98 or freeze = true";
+            let help = "add its kind, such as storage = \"medium-error,p=0.1\", cpu = 0.98 or freeze = true";
             Err(EntryError::Key { place: None, what: "it does nothing".into(), help: help.into() })
         }
         (Some((first, _)), Some((second, place))) => {
             let what = format!("{} and {} are several faults", first.name(), second.name());
-            let help = "write a [[fault]] for each, at the same time if need be".to_string();
+            let help = "write a separate [[fault]] for each; they can overlap in time".to_string();
             Err(EntryError::Key { place: Some(place), what, help })
         }
     }
@@ -219,7 +219,7 @@ impl JsonSchema for FaultEntry {
         }
         json_schema!({
             "type": "object",
-            "description": "One fault. Exactly one key says what it is.",
+            "description": "A fault. Exactly one key selects its kind.",
             "properties": properties,
             "additionalProperties": false,
         })

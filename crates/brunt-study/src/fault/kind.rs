@@ -1,9 +1,9 @@
-//! What every kind of fault has to say of itself: which keys it has in a `[[fault]]`, what it does, when it
-//! cannot be, what comes of two at once, and how it is made. Implemented by one file for each kind under
-//! [`super::kinds`]; called by the check of an experiment file and by the schedule.
+//! The interface of a kind of fault: its keys in a `[[fault]]`, its effect, its checks, its interaction with
+//! other faults, and its creation. Implemented by one file per kind under [`super::kinds`]; called by the
+//! check of an experiment file and by the schedule.
 //!
-//! The rule: whatever is known before anything is opened is checked before anything is opened, and a kind
-//! says so itself: nobody else knows its name.
+//! The rule: everything that can be checked before opening anything is checked then, by the kind itself: no
+//! other code knows its name.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -41,12 +41,12 @@ pub struct Info {
 /// What may be said of a fault of any kind.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FaultCommon {
-    /// What it is called in reports; what it does, by default.
+    /// Name shown in reports; default: its effect.
     pub name: String,
-    /// When it begins, from the start of measuring. Without it the fault is sticky: there before the
-    /// first request and until after the last.
+    /// Start, counted from the start of measuring. Without it the fault is sticky: present from before the first
+    /// request until after the last.
     pub at: Option<Span>,
-    /// How long it lasts; until the end of the run by default.
+    /// Duration; default: until the end of the run.
     pub lasts: Option<Span>,
     /// Which of the experiment's targets it is about; runs against others go on without it. Empty for all.
     pub target: String,
@@ -73,7 +73,7 @@ pub enum About {
 
 /// A fault of one kind, as it is written.
 pub trait Kind: Any + Debug + Send + Sync {
-    /// What it is about.
+    /// Purpose of the experiment.
     fn about(&self) -> About;
 
     /// What it does, in a word or two.
@@ -194,7 +194,7 @@ pub struct Scene<'a> {
     pub targets: &'a mut BTreeMap<String, Arc<dyn Backend>>,
     /// The targets that the experiment serves itself.
     pub roles: &'a BTreeMap<String, Arc<dyn Role>>,
-    /// Hosts and links.
+    /// An emulated network of hosts and links.
     pub lab: Option<&'a BuiltLab>,
     /// Which LUN of each target is measured.
     pub luns: BTreeMap<String, u16>,
@@ -206,7 +206,7 @@ impl Scene<'_> {
     /// # Errors
     /// It is not one of those.
     pub fn role(&self, target: &str) -> Result<Arc<dyn Role>, DriverError> {
-        let unfit = || DriverError::Unfit("only a target that the experiment serves has a process".into());
+        let unfit = || DriverError::Unfit("it needs a target that the experiment serves".into());
         self.roles.get(target).cloned().ok_or_else(unfit)
     }
 

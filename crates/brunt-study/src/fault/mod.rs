@@ -1,8 +1,8 @@
-//! The faults of an experiment: what they are, how they come about, and when. Each kind has a file under
-//! [`kinds`] and a line in its table; [`FaultSchedule`] goes along with every run; [`FaultDriver`] is what it
-//! asks of a fault of any kind.
+//! The faults of an experiment: their kinds, mechanisms and times. Each kind has a file under [`kinds`] and a
+//! line in its table; [`FaultSchedule`] accompanies every run; [`FaultDriver`] is its interface to a fault of
+//! any kind.
 //!
-//! The rule: a fault is proven before it counts, and proven gone; one that was not seen voids its run.
+//! The rule: a fault must be proven to be in effect and proven to be gone; otherwise it invalidates its run.
 
 mod actor;
 mod driver;

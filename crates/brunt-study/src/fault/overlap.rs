@@ -1,8 +1,7 @@
-//! Faults at the same time: what comes of two that have to do with each other. Each kind says so itself; here
-//! every pair of an experiment is asked, and shares of one core are summed up.
+//! Interaction of simultaneous faults. Each kind defines its own rules; this module applies them to all pairs
+//! of an experiment, and adds up the shares of each core.
 //!
-//! The rule: two faults may be there together only if both can be shown, and taken away without taking the
-//! other along.
+//! The rule: two faults can overlap only if each can be proven, and removed without removing the other.
 
 use std::collections::BTreeMap;
 
@@ -80,7 +79,7 @@ fn busy_cores(faults: &[FaultEntry]) -> Vec<Overlap> {
             let together = if sum > 1.0 {
                 Together::Refused {
                     why: format!("together they ask for {:.0}% of core {core}", sum * 100.0),
-                    instead: "write shares that are 1 together at the most",
+                    instead: "write shares that sum to at most 1",
                 }
             } else {
                 Together::Both(format!("together they take {:.0}% of core {core}", sum * 100.0))
@@ -162,18 +161,18 @@ mod tests {
         };
         let busy = "storage = \"busy,p=0.5\"";
         let (kill, freeze) = ("kill = true", "freeze = true");
-        check(&at(busy, 1, 4), &at(kill, 2, 1), Some(Ok("put in place again")));
-        check(&at(busy, 1, 4), &at(freeze, 2, 1), Some(Ok("goes on")));
-        check(&at(busy, 2, 1), &at(kill, 1, 3), Some(Err("serves nobody")));
-        check(&at(busy, 2, 1), &at(freeze, 2, 1), Some(Err("serves nobody")));
+        check(&at(busy, 1, 4), &at(kill, 2, 1), Some(Ok("injected again")));
+        check(&at(busy, 1, 4), &at(freeze, 2, 1), Some(Ok("target resumes")));
+        check(&at(busy, 2, 1), &at(kill, 1, 3), Some(Err("serves no requests")));
+        check(&at(busy, 2, 1), &at(freeze, 2, 1), Some(Err("serves no requests")));
         check(&at(busy, 1, 1), &at(kill, 2, 1), None);
         check(&at(busy, 1, 4), &at(kill, 2, 1).replace("\"t\"", "\"u\""), None);
-        check(&at("member = 1", 1, 4), &at(kill, 2, 1), Some(Err("as if whole")));
-        check("target = \"t\"; member = 1; at = \"1s\"", &at(kill, 9, 1), Some(Err("as if whole")));
+        check(&at("member = 1", 1, 4), &at(kill, 2, 1), Some(Err("would seem intact")));
+        check("target = \"t\"; member = 1; at = \"1s\"", &at(kill, 9, 1), Some(Err("would seem intact")));
         check(&at("member = 1", 1, 4), &at(freeze, 2, 1), None);
-        check(&at(kill, 1, 3), &at(freeze, 2, 1), Some(Err("neither stopped nor killed")));
+        check(&at(kill, 1, 3), &at(freeze, 2, 1), Some(Err("neither frozen nor killed")));
         check(&at(kill, 1, 3), &at(kill, 4, 1), None);
-        check("target = \"t\"; kill = true", &at(kill, 4, 1), Some(Err("neither stopped nor killed")));
+        check("target = \"t\"; kill = true", &at(kill, 4, 1), Some(Err("neither frozen nor killed")));
         check(&at("member = 1", 1, 4), &at("member = 1", 2, 4), Some(Err("fail twice")));
         check(&at("member = 1", 1, 4), &at("member = 2", 2, 4), Some(Ok("second member")));
         let link = |loss: &str, at: u64| {
@@ -216,7 +215,7 @@ mod tests {
         assert!(matches!(overlaps(&younger_stays, &Bare)[0].together, Together::Both(_)));
     }
 
-    /// Shares of a core add up to the core at the most, all that are there counted; and a target
+    /// Shares of a core add up to the core at most, all that are there counted; and a target
     /// stays on its cores.
     #[test]
     fn shares_of_a_core() {

@@ -1,8 +1,8 @@
-//! FaultDriver of a served target's process on the time line: it stands still, or dies and is started again. The
-//! process is looked up when the fault begins, since an earlier one of the same run may have replaced it.
+//! The fault driver for a served target's process: freezes it, or kills and restarts it. The process is
+//! looked up when the fault starts, because an earlier fault of the same run may have replaced it.
 //!
-//! The rule: the role knows that it is away before the signal is sent, and until it is back, so that faults
-//! inside it can tell an answer that is late from one that never comes.
+//! The rule: the role is marked as away before the signal is sent and until it is back, so that faults inside
+//! it can distinguish a late answer from one that never comes.
 
 use std::sync::Arc;
 
@@ -86,15 +86,14 @@ pub(super) fn served(key: &'static str, common: &FaultCommon, stage: &dyn Stage)
         return Ok(());
     }
     let name = &common.target;
-    let what =
-        format!("{key} needs a target that the experiment starts itself; '{name}' is opened by its url");
+    let what = format!("{key} needs a target that the experiment starts itself; '{name}' is opened by url");
     Err(Mistake::new(key, what, "write serve = … instead of url = … for the target"))
 }
 
 /// What comes of two faults of one process.
 pub(super) fn away_twice() -> Option<Together> {
     Together::refused(
-        "a process that stands still or is dead can be neither stopped nor killed",
-        "let one end before the other begins",
+        "a frozen or dead process can be neither frozen nor killed",
+        "end one before the other starts",
     )
 }

@@ -1,9 +1,8 @@
-//! The faults of an experiment on the clock of its runs: each is put in place at its time, shown to be
-//! there, taken away and shown to be gone, by an actor of its own. A [`crate::study::Study`] has it as the
-//! last of its hooks.
+//! Runs an experiment's faults on the clock of its runs: an actor for each injects it at its time, proves it,
+//! removes it and proves that it is gone. It is the last hook of a [`crate::study::Study`].
 //!
-//! The rule: a fault that was not seen makes the run void, whatever the reason: a measurement of
-//! trouble that was not there is worse than none. Whatever ends a run, its faults end with it.
+//! The rule: a fault that could not be proven invalidates the run, whatever the reason: a measurement of a
+//! fault that was not in effect is worse than none. Whatever ends a run also ends its faults.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -143,7 +142,7 @@ impl RunHook for FaultSchedule {
             let thread = std::thread::Builder::new()
                 .name(format!("fault-{index}"))
                 .spawn(move || actor.run(&ready))
-                .map_err(|error| HookError::not_ready("no thread for a fault", error))?;
+                .map_err(|error| HookError::not_ready("cannot start a thread for a fault", error))?;
             self.threads.push((index, (signals, thread)));
             // A sticky fault is there before the first request. A thread that has failed says so at the end.
             let _ = is_ready.recv();

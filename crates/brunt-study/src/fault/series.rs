@@ -1,5 +1,5 @@
-//! What a run's intervals say of its faults: the figures that [`brunt_result::degradation`] works on, kept by the
-//! schedule while a run lasts.
+//! The series of a run's intervals from which [`brunt_result::degradation`] computes the effects of its
+//! faults, collected by the schedule during the run.
 
 use brunt_core::Nanos;
 use brunt_result::{Figures, Interval, Outcome, RequestStatus};

@@ -1,7 +1,7 @@
-//! What a kind of host has to say of itself, and how something is started on one. Implemented by one file for each
-//! kind; called by the check of an experiment file and by whoever starts roles.
+//! The interface of a kind of host, and how processes are started on one. Implemented by one file per kind;
+//! called by the check of an experiment file and by the code that starts roles.
 //!
-//! The rule: whoever starts a role knows no more of its host than [`Launcher`] says.
+//! The rule: code that starts a role knows its host only through [`Launcher`].
 
 use std::fmt::Debug;
 use std::io;
@@ -49,7 +49,7 @@ pub enum LaunchError {
     #[error(transparent)]
     Lab(#[from] LabError),
     /// It is one of the lab's, and no lab stands.
-    #[error("host '{0}' is one of the lab's, and no lab stands")]
+    #[error("host '{0}' belongs to the lab, and no lab is running")]
     NoLab(HostName),
 }
 

@@ -1,6 +1,6 @@
-//! The table of kinds of hosts: one line for each, whose file stands beside this one.
+//! The table of kinds of hosts: one line for each, with its file in this folder.
 //!
-//! The rule: a key says which kind a `[hosts.NAME]` is; without one it is a host of the lab.
+//! The rule: a key of a `[hosts.NAME]` selects its kind; without one it is a lab host.
 
 use std::ops::Range;
 
@@ -105,7 +105,7 @@ impl JsonSchema for HostSettings {
         }
         json_schema!({
             "type": "object",
-            "description": "A host. Its keys say of which kind it is; without any it is a host of the lab.",
+            "description": "A host. Its keys determine its kind; a host without keys is a lab host.",
             "properties": properties,
             "additionalProperties": false,
         })

@@ -1,5 +1,5 @@
-//! A host of the lab: a network namespace that stands for a machine. Named in `[lab] hosts`, or by a table of its own
-//! where it has settings.
+//! A host of the lab: an emulated machine (network namespace). Named in `[lab] hosts`, or by its own table where
+//! it has settings.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ pub(super) const INFO: HostInfo = HostInfo {
     name: "host of the lab",
     keys: &["cores"],
     marked: false,
-    help: "a network namespace that stands for a machine",
+    help: "an emulated machine (network namespace)",
     example: Some("cores = [0]"),
 };
 
@@ -22,8 +22,8 @@ pub(super) const INFO: HostInfo = HostInfo {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LabHost {
-    /// Cores that the processes of this host of the lab are kept on, from 0; any by default. So target and workers do
-    /// not take turns on one.
+    /// CPU cores, counted from 0, to which the processes of this lab host are pinned; default: all. Keeps target and
+    /// workers from sharing a core.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cores: Option<Vec<usize>>,
 }

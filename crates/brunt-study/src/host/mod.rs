@@ -1,8 +1,8 @@
-//! The hosts of an experiment: the machine that runs it, its lab's, and others as they come, in one name space.
-//! Whatever names a host (a target, the workers, a link's end, a fault) finds it in [`Hosts`]; whoever starts
-//! something on one asks it for a [`Launcher`].
+//! The hosts of an experiment in one name space: the machine that runs it and the hosts of its lab. Every
+//! reference to a host (by a target, the workers, a link, a fault) is resolved by [`Hosts`]; code that starts
+//! something on a host gets a [`Launcher`] from it.
 //!
-//! The rule: there is one look-up, and one message for a name that is none.
+//! The rule: there is one lookup, and one message for an unknown name.
 
 mod here;
 mod kind;
@@ -42,7 +42,7 @@ pub struct KnownHost {
 
 /// That no host has this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no host '{name}'; this experiment has: {known}")]
+#[error("unknown host '{name}'; the hosts of this experiment are: {known}")]
 pub struct NoHost {
     /// What was asked for.
     pub name: HostName,
@@ -96,8 +96,8 @@ impl Hosts {
                 return Err(reserved(&path));
             }
             if name.as_str().is_empty() || hosts.find(name).is_ok() {
-                let what = format!("host '{name}' is empty or there twice");
-                return Err(HostMistake::new(&path, what, "give each a name of its own"));
+                let what = format!("host '{name}' is empty or defined twice");
+                return Err(HostMistake::new(&path, what, "use different names"));
             }
             let cores = lab.and_then(|lab| lab.cores.get(name)).cloned();
             hosts
@@ -118,7 +118,7 @@ impl Hosts {
         Ok(hosts)
     }
 
-    /// One that has a table of its own.
+    /// One that has its own table.
     fn add(
         &mut self,
         name: &HostName,
@@ -129,12 +129,12 @@ impl Hosts {
         let mut settings = settings.clone();
         if let HostSettings::LabHost(host) = &mut settings {
             let Some(lab) = lab else {
-                let what = format!("host '{name}' is one of the lab's, but there is no lab");
+                let what = format!("host '{name}' belongs to the lab, but the experiment has no [lab]");
                 return Err(HostMistake::new(&path, what, "add [lab] with links"));
             };
             let in_lab = lab.cores.get(name);
             if in_lab.is_some() && host.cores.is_some() {
-                let what = format!("the cores of host '{name}' are said in [lab] as well");
+                let what = format!("the cores of host '{name}' are also set in [lab]");
                 return Err(HostMistake::new(&[path[0], path[1], "cores"], what, "leave one of them out"));
             }
             host.cores = host.cores.take().or_else(|| in_lab.cloned());
@@ -144,11 +144,11 @@ impl Hosts {
             Some(known) if known.settings.info().name == settings.info().name => known.settings = settings,
             Some(known) => {
                 let what = format!(
-                    "'{name}' is a {} here and a {} elsewhere in the file",
+                    "'{name}' is a {} here but a {} elsewhere in the file",
                     settings.info().name,
                     known.settings.info().name
                 );
-                return Err(HostMistake::new(&path, what, "give each a name of its own"));
+                return Err(HostMistake::new(&path, what, "use different names"));
             }
         }
         Ok(())

@@ -64,7 +64,7 @@ fn mistakes() {
         let all = format!("{} {}", error.one_line(), error.help_text().unwrap_or_default());
         assert!(all.starts_with(&format!("x.toml:{line}: ")) && all.contains(said), "{to}: {all}");
     };
-    let none = "there is no host 'x'; this experiment has: local, client, server";
+    let none = "unknown host 'x'; the hosts of this experiment are: local, client, server";
     check("host = \"server\"", "host = \"x\"", "host =", none);
     check("[lab]\n", "[lab]\nworker = \"x\"\n", "worker =", none);
     check("[lab]\n", "[lab]\ncores = { x = [0] }\n", "cores =", none);
@@ -79,15 +79,15 @@ fn mistakes() {
         "the machine that runs",
     );
     check("[lab]\n", "[lab]\nworker = \"local\"\n", "worker =", "on a host of the lab");
-    check("host = \"server\"", "host = \"local\"", "host =", "no links lead from client to local");
+    check("host = \"server\"", "host = \"local\"", "host =", "there is no route from client to local");
     check(
         "[lab]",
         "[hosts.server]\ntest_only = \"a\"\n[lab]",
         "[hosts.server]",
-        "here and a host of the lab",
+        "here but a host of the lab",
     );
     check("[lab]", "[hosts.server]\ncroes = [0]\n[lab]", "croes", "did you mean cores?");
-    check("[lab]", "[hosts.server]\ncores = []\n[lab]", "cores", "no core at all");
+    check("[lab]", "[hosts.server]\ncores = []\n[lab]", "cores", "an empty list of cores");
     let twice = "[hosts.server]\ncores = [0]\n[lab]\ncores = { server = [1] }";
-    check("[lab]", twice, "cores", "said in [lab] as well");
+    check("[lab]", twice, "cores", "also set in [lab]");
 }

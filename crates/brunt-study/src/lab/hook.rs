@@ -1,7 +1,7 @@
 //! The links of a lab during a run: set before it, counted after it.
 //!
-//! The rule: each run meets links as its point says, with chance begun anew; a packet that was lost though nobody
-//! asked for it makes the run void.
+//! The rule: each run starts with the links as its point defines them and with a fresh random sequence; an
+//! unintended packet loss invalidates the run.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

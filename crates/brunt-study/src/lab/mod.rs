@@ -1,9 +1,8 @@
-//! The lab of an experiment as it stands: built from `[lab]`, set for each run, looked at after it.
-//! `brunt run` builds it inside a [`brunt_lab::stage`], puts targets on its hosts, and has it go along
-//! with every run.
+//! A running lab: built from `[lab]`, configured for each run, checked after it. `brunt run` builds it inside
+//! a [`brunt_lab::stage`], starts targets on its hosts, and attaches it to every run.
 //!
-//! The rule: each run meets links as its point says, with chance begun anew; a packet that was lost
-//! though nobody asked for it makes the run void.
+//! The rule: each run starts with the links as its point defines them and with a fresh random sequence; an
+//! unintended packet loss invalidates the run.
 
 mod hook;
 

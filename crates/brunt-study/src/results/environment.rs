@@ -1,5 +1,5 @@
-//! Table `environment`: on what, with what, and of what the results are. Read once, before the
-//! first run; what cannot be read is left out.
+//! Table `environment`: machine, program and targets of a result. Read once, before the first run; values
+//! that cannot be read are omitted.
 
 use std::fs::read_to_string;
 use std::os::unix::fs::MetadataExt;

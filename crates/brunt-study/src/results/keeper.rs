@@ -1,8 +1,7 @@
-//! The thread that writes the tables: events in, rows out. Knows no workers, only what it is told.
+//! The thread that writes the tables: events in, rows out. It knows no workers, only events.
 //!
-//! The rule: after the first trouble nothing more is measured (the observer says so), but what was
-//! told until then is still written as far as there is room, and what is lost is counted. Whoever kills the program
-//! finds the first interval on disk, and later ones within [`AGE_MIN`] as long as tables are small.
+//! The rule: after the first error nothing more is measured (the observer reports it), but everything
+//! received until then is still written as far as there is space, and lost rows are counted.
 
 use std::io;
 use std::path::Path;

@@ -1,9 +1,9 @@
-//! Writes the tables of a result as the runs go (docs/results.md; `brunt_result::tables` has what is in them).
-//! [`Results`] is the observer that does; `brunt report` reads them with `brunt_lake::read_table`.
+//! Writes the tables of a result during the runs (docs/results.md; `brunt_result::tables` defines them).
+//! [`Results`] is the observer for this; `brunt report` reads them with `brunt_lake::read_table`.
 //!
-//! The rule: encoding and disk belong to a thread of their own. The thread that collects a run's figures hands
-//! them to a bounded queue. When that stays full, workers wait in the end, and `runs.recording_wait_ns` says
-//! for how long.
+//! The rule: encoding and disk access happen on a separate thread. The thread that collects a run's figures
+//! passes them to a bounded queue. If that stays full, workers eventually wait, and `runs.recording_wait_ns`
+//! has the total.
 
 mod environment;
 mod keeper;

@@ -44,7 +44,7 @@ pub(super) struct ProcessRole {
 }
 
 impl ProcessRole {
-    /// Starts this program with `arguments`, on a port of its own choice, and waits until it listens.
+    /// Starts this program with `arguments`, on its own port choice, and waits until it listens.
     /// The role says its address on its first line.
     ///
     /// # Errors
@@ -76,7 +76,7 @@ impl ProcessRole {
 
     fn signal(&self, signal: Signal, what: &'static str) -> Result<(), RoleError> {
         self.check()?;
-        let gone = || io::Error::new(io::ErrorKind::NotFound, "it was ended");
+        let gone = || io::Error::new(io::ErrorKind::NotFound, "it was stopped");
         let process = self.process();
         let pid = pid_of(&process.child).filter(|_| !process.ended).ok_or_else(|| self.os(what, gone()))?;
         kill_process(pid, signal).map_err(|error| self.os(what, error.into()))
@@ -246,7 +246,7 @@ impl Controls for ProcessRole {
         line.push(b'\n');
         // What came too late for an earlier order answers nobody.
         while control.answers.try_recv().is_ok() {}
-        let orders = control.orders.as_mut().ok_or_else(|| io::Error::other("it takes no orders"))?;
+        let orders = control.orders.as_mut().ok_or_else(|| io::Error::other("it accepts no commands"))?;
         orders.write_all(&line)?;
         let mut begin = Instant::now();
         while begin.elapsed() < ANSWER_TIME {
@@ -266,7 +266,7 @@ impl Controls for ProcessRole {
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
-        Err(io::Error::new(io::ErrorKind::TimedOut, format!("{} does not answer its orders", self.name)))
+        Err(io::Error::new(io::ErrorKind::TimedOut, format!("{} does not answer commands", self.name)))
     }
 }
 

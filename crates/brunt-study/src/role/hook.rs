@@ -1,6 +1,6 @@
-//! Roles during a run: one that died unasked voids it, and each is watched by the prober.
+//! Roles during a run: one that dies unexpectedly invalidates it, and each is watched by the prober.
 //!
-//! The rule: a role is looked at before and after every run, so that no run is measured against a dead one.
+//! The rule: roles are checked before and after every run, so that no run is measured against a dead one.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
-//! What a kind of role has to say of itself: how it comes about, and how what it serves is opened. Implemented by one
-//! file for each kind; called by the check of an experiment file and by whoever starts roles.
+//! The interface of a kind of role: how it is started, and how its target is opened. Implemented by one file
+//! per kind; called by the check of an experiment file and by the code that starts roles.
 //!
-//! The rule: nobody else knows a kind's name, command line or URL.
+//! The rule: no other code knows a kind's name, command line or URL.
 
 use std::any::Any;
 use std::fmt::Debug;

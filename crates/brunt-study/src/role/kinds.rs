@@ -1,4 +1,4 @@
-//! The table of roles: one line for each kind, whose file stands beside this one.
+//! The table of roles: one line for each kind, with its file in this folder.
 
 use super::kind::{Cast, PlannedRole, RoleInfo, RoleKind};
 #[cfg(test)]

@@ -1,9 +1,10 @@
-//! Roles: what plays a part in an experiment. Each kind has a file here and a line in [`ROLES`]: targets and sinks, which
-//! are processes on hosts, started by `brunt run` for `serve = …`; workers and the prober, which are threads of the
-//! process that runs the experiment. Faults freeze, kill and restart what was started, by [`Role`].
+//! Roles: the components of an experiment. Each kind has a file here and a line in [`ROLES`]: targets and
+//! sinks are processes on hosts, started by `brunt run` for `serve = …`; workers and the prober are threads
+//! of the process that runs the experiment. Faults freeze, kill and restart started processes through
+//! [`Role`].
 //!
-//! The rule: a role ends with the experiment, however that ends, and one that ends before is noticed. A run in
-//! which a role died unasked is void, and says what the role said last.
+//! The rule: a role ends with the experiment, however that ends, and an early end is noticed. A run in which
+//! a role died unexpectedly is invalid, and its message includes the role's last output.
 
 mod by_process;
 mod hook;
@@ -56,7 +57,7 @@ pub enum RoleError {
         lines: Vec<String>,
     },
     /// It has no process of its own.
-    #[error("{name} is a part of the process that runs the experiment, and is not started by itself")]
+    #[error("{name} is part of the process that runs the experiment and cannot be started separately")]
     Within {
         /// The role.
         name: String,
@@ -74,7 +75,7 @@ pub enum RoleError {
 }
 
 fn said(lines: &[String]) -> String {
-    if lines.is_empty() { ", without a word".to_string() } else { format!(": {}", lines.join("; ")) }
+    if lines.is_empty() { ", without output".to_string() } else { format!(": {}", lines.join("; ")) }
 }
 
 /// Starts a role on a host, with further arguments of its command, and waits until it listens.

@@ -9,7 +9,7 @@ use crate::host::HostName;
 
 pub(super) const INFO: RoleInfo = RoleInfo {
     name: "prober",
-    help: "records what hosts and processes do meanwhile",
+    help: "records the counters of hosts and processes during runs",
     example: "[targets.x]\nurl = \"memory:1MiB\"\n[probes]\ninterval = \"100ms\"",
 };
 

@@ -1,7 +1,7 @@
-//! The process behind a role: started on its host, heard out, ended. What it says on its standard error is kept
-//! for messages, what it says on its standard output answers commands.
+//! The process behind a role: started on its host, its output read, stopped. Its standard error is kept for
+//! messages; its standard output answers commands.
 //!
-//! The rule: nobody ever waits in vain for a process, nor does it for us: whatever it says is read, and bounded.
+//! The rule: neither side ever waits forever for the other: all output is read, and bounded.
 
 use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader, Read};
@@ -103,7 +103,7 @@ pub(super) fn launch(
     let line = match first.recv_timeout(START_TIME) {
         Ok(line) => line,
         Err(RecvTimeoutError::Timeout) => {
-            return fail(process, format!("it does not listen after {START_TIME:?}"));
+            return fail(process, format!("it does not listen within {START_TIME:?}"));
         }
         Err(RecvTimeoutError::Disconnected) => {
             return fail(process, "it ended before it listened".to_string());
@@ -111,7 +111,7 @@ pub(super) fn launch(
     };
     match line.trim().parse() {
         Ok(address) => Ok((process, ControlLine { orders, answers: first }, address)),
-        Err(_) => fail(process, format!("its first line is no address: '{}'", line.trim())),
+        Err(_) => fail(process, format!("its first line is not an address: '{}'", line.trim())),
     }
 }
 

@@ -1,6 +1,8 @@
-//! A role that plays: what the experiment, its hooks and its faults may ask of one, whatever it is and wherever it runs.
+//! A running role: the interface for the experiment, its hooks and its faults, independent of its kind and
+//! host.
 //!
-//! The rule: a fault knows roles by this only. What it does to one, the role says how.
+//! The rule: faults know roles only through this interface; the role itself defines how each fault is
+//! applied.
 
 use std::io;
 use std::net::SocketAddr;

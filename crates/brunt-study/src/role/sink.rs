@@ -7,7 +7,7 @@ use super::kind::{Cast, Launch, PlannedRole, RoleInfo, RoleKind};
 
 pub(super) const INFO: RoleInfo = RoleInfo {
     name: "sink",
-    help: "throws away what is written and sends zeros for what is read: the network alone",
+    help: "discards writes and answers reads with zeros, to measure the network alone",
     example: "[targets.x]\nserve = \"tcp\"",
 };
 

@@ -1,8 +1,7 @@
-//! Makes the runs of an experiment: every point as often as it says, interleaved, each written
-//! down as soon as it is over. `brunt run` opens the targets and shows progress.
+//! Executes the runs of an experiment: all repetitions of every point, interleaved, each recorded as soon as
+//! it ends. `brunt run` opens the targets and shows progress.
 //!
-//! The rule: whatever stops it, the runs that were finished stay on record, and the record says
-//! that it is not all.
+//! The rule: whatever stops it, finished runs stay on record, and the record is marked incomplete.
 
 mod table;
 
@@ -45,7 +44,7 @@ pub enum StudyError {
         /// Why.
         source: LoadError,
     },
-    /// What goes along with a run failed, before or after it; the run is void.
+    /// What goes along with a run failed, before or after it; the run is invalid.
     #[error("{label}, repetition {repetition}: {source}")]
     Hook {
         /// The point.
@@ -446,7 +445,7 @@ fn page_cache_note(runs: &[&RunSummary]) -> Option<String> {
     let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64 * 100.0;
     let mut said = Vec::new();
     if !shares.is_empty() {
-        said.push(format!("{:.1} % of what was read came from it", mean(&shares)));
+        said.push(format!("{:.1} % of the data read came from it", mean(&shares)));
     }
     if flushes.iter().any(|share| *share > 0.0) {
         said.push(format!("fsync at the end took {:.1} % of the time", mean(&flushes)));

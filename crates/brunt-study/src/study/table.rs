@@ -19,12 +19,12 @@ use brunt_result::summary::{PointSummary, RunSummary, Summary};
 
 /// Columns of a terminal.
 const WIDTH: usize = 80;
-/// Columns of a point's name in its row; a longer one has a line of its own.
+/// Columns of a point's name in its row; a longer one has its own line.
 const LABEL: usize = 21;
 /// Notes of probes that are shown; all are in the summary.
 const NOTES_MAX: usize = 5;
 
-/// The table at the end of `brunt run`, 80 columns wide at the most. Response times are from
+/// The table at the end of `brunt run`, 80 columns wide at most. Response times are from
 /// the intended time with retries, the service time is from the last sending. Each figure is the mean over runs of
 /// each run's own, also a p99, and ± is half of the 95 % interval of that mean. A load of several kinds of operations has a row for each below its own.
 pub fn table(summary: &Summary) -> Vec<String> {
@@ -80,7 +80,7 @@ pub fn table(summary: &Summary) -> Vec<String> {
         lines.extend(costs(point));
     }
     if summary.points.iter().any(|point| point.requests_per_second.is_some()) {
-        lines.push("mean of each run's figure over runs; ± half of its 95% interval".into());
+        lines.push("means over runs, ± half of the 95% confidence interval".into());
     }
     lines.extend(few_runs(summary));
     if let Some(alike) = drift(summary) {
@@ -213,7 +213,7 @@ fn costs(point: &PointSummary) -> Vec<String> {
 fn cost(fault: &OverRuns) -> Vec<String> {
     let name: String = fault.fault.chars().take(70).collect();
     let (Some(drop), Some(lost)) = (fault.drop, fault.lost_requests) else {
-        return vec![format!("  fault {name}:"), "    no baseline before it to compare with".to_string()];
+        return vec![format!("  fault {name}:"), "    no baseline before the fault".to_string()];
     };
     // Of one run alone there is no interval: none is told rather than one of no width.
     let half = |estimate: &Estimate| estimate.high.map(|high| high - estimate.mean);
@@ -245,7 +245,7 @@ fn cost(fault: &OverRuns) -> Vec<String> {
                 let digits = if wait.mean.abs() < 1000.0 { 3 } else { 0 };
                 format!("response: mean {mean}, p99 {p99}, {:.digits$} s of excess wait", wait.mean)
             }
-            _ => "response: none while it was there".to_string(),
+            _ => "response: no request completed during the fault".to_string(),
         };
         say(what, when);
     }
@@ -259,7 +259,7 @@ fn cost(fault: &OverRuns) -> Vec<String> {
         let hidden = fault
             .noticeable_drop
             .map_or("any drop".into(), |drop| format!("drops under {:.0}%", drop * 100.0));
-        lines.push(format!("    inconclusive: noise hides {hidden}; longer phases would help,"));
+        lines.push(format!("    inconclusive: noise hides {hidden}; it would take longer phases,"));
         lines.push(format!("      about {times:.0} times as many intervals before, during and after"));
     }
     lines
@@ -297,9 +297,9 @@ fn times(seen: Seen<'_>, back: Seen<'_>) -> String {
 /// How long it takes, as far as that can be known.
 fn duration(least: Duration, open_ended: bool) -> String {
     let seconds = least.as_secs();
-    let more = if open_ended { ", and what its requests and bytes need" } else { "" };
+    let more = if open_ended { ", plus the time for its requests and bytes" } else { "" };
     match seconds {
-        0 if open_ended && least.is_zero() => "takes as long as its requests and bytes need".to_string(),
+        0 if open_ended && least.is_zero() => "takes as long as its requests and bytes take".to_string(),
         0 => format!("takes about {:.1} s{more}", least.as_secs_f64().max(0.1)),
         _ => {
             let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
@@ -321,17 +321,16 @@ pub fn describe(experiment: &Experiment, plan: &Plan) -> Vec<String> {
     )];
     lines.push(duration(plan.time_min, plan.open_ended));
     if let Some(goal) = experiment.precision_goal() {
-        let most = goal.time_max.map_or(String::new(), |time| format!(" and none begun after {time}"));
+        let most = goal.time_max.map_or(String::new(), |time| format!(" and none started after {time}"));
         let (half, runs) = (goal.half_width * 100.0, goal.repetitions_max);
-        lines.push(format!("each point again until within {half}%, at most {runs} runs{most}"));
+        lines.push(format!("repeats each point until ± {half}%, at most {runs} runs{most}"));
     }
     for planned in experiment.roles() {
         let (name, kind) = (&planned.name, planned.role.info());
         lines.extend(match planned.role.launch() {
             Launch::Process { .. } => {
                 let of = planned.role.luns().map_or(String::new(), |luns| format!(": {}", luns.join(" ")));
-                let what =
-                    format!("target {name} is served by a process of its own (brunt {}){of}", kind.name);
+                let what = format!("target {name} is served by its own process (brunt {}){of}", kind.name);
                 Some(what)
             }
             Launch::Within => None,
@@ -342,8 +341,8 @@ pub fn describe(experiment: &Experiment, plan: &Plan) -> Vec<String> {
     }
     for (name, url, allowed) in &plan.written {
         let what = match allowed {
-            true => "is overwritten whatever it holds (allow_overwrite)",
-            false => "is written; refused if it holds a file system or partition table",
+            true => "will be overwritten, whatever it holds (allow_overwrite)",
+            false => "will be written; refused if it holds a file system or partition table",
         };
         lines.push(format!("target {name} ({url}) {what}"));
     }
@@ -358,7 +357,7 @@ pub fn describe(experiment: &Experiment, plan: &Plan) -> Vec<String> {
         let time = |time: Option<brunt_core::Span>| time.map(|time| time.to_string());
         let when = match (time(fault.common.at), time(fault.common.lasts)) {
             (None, _) => "for the whole run".to_string(),
-            (Some(at), None) => format!("from {at} on"),
+            (Some(at), None) => format!("from {at}"),
             (Some(at), Some(lasts)) => format!("at {at} for {lasts}"),
         };
         lines.push(format!("fault on {}: {} {when}", fault.place(), fault.what()));

@@ -1,7 +1,7 @@
 //! The formats, one file each, and what rows of text and rows of fixed length have in common.
 //! Their table is in [`crate::table`].
 //!
-//! The rule: a format says what a row is; which bytes are one is said here.
+//! The rule: a format defines the meaning of a row; splitting the input into rows is done here.
 
 pub mod alibaba;
 pub mod blkparse;

@@ -10,7 +10,7 @@ use crate::record::{BlockRequest, Devices, TraceOp};
 pub const FORMAT: Format = Format {
     name: "tencent",
     help: "Tencent CBS 2018: Timestamp,Offset,Size,IOType,VolumeID",
-    note: "times are whole seconds: the requests of a second are all at its beginning, in the order of the file",
+    note: "times are whole seconds: all requests of a second have the time of its start, in the order of the file",
     checked: false,
     needs_op: false,
     example: b"1538323199,1003027216,16,0,2313\n1538323200,12910952,128,0,1063\n",

@@ -44,7 +44,7 @@ pub enum Tunnel {
     Geneve,
     /// RFC 2784 and 2890, and version 1 of PPTP (RFC 2637).
     Gre,
-    /// Cisco's mirrored frames in GRE, without a header of their own.
+    /// Cisco's mirrored frames in GRE, without their own header.
     ErspanI,
     /// The same with a header (draft-foschiano-erspan).
     ErspanIi,

@@ -1,5 +1,5 @@
-//! The commands we know: one table that REPORT SUPPORTED OPERATION CODES prints and the device
-//! server looks reservations up in, so that the two cannot disagree.
+//! The supported commands: one table that REPORT SUPPORTED OPERATION CODES prints and the device server uses
+//! for reservations, so that the two cannot disagree.
 
 use super::cdb::op;
 

@@ -1,4 +1,4 @@
-//! `brunt analyze`: what the storage traffic in a capture file means.
+//! `brunt analyze`: reports on the storage traffic in a capture file.
 
 use std::path::{Path, PathBuf};
 
@@ -75,21 +75,23 @@ pub(super) fn report(
         None => (Vec::new(), None),
     };
     if cut_bytes > 0 {
-        output.note(format_args!("the file ends {cut_bytes} bytes into a packet: it was cut"));
+        output.note(format_args!("the file ends {cut_bytes} bytes into a packet: it is truncated"));
     }
     if output.is_interrupted() {
-        output.note("interrupted: the report covers what was read until then");
+        output.note("interrupted: the report covers everything read until then");
     }
     let report = merged(analyses).report(&ledger);
     if let Some(html) = html {
         let mut trouble = Vec::new();
         if output.is_interrupted() {
-            trouble.push("Interrupted: this covers what was read until then.".to_string());
+            trouble.push("Interrupted: this covers everything read until then.".to_string());
         }
         if cut_bytes > 0 {
-            trouble.push(format!("The file ends {cut_bytes} bytes into a packet: it was cut."));
+            trouble.push(format!("The file ends {cut_bytes} bytes into a packet: it is truncated."));
         }
-        trouble.extend(damage.iter().map(|damage| format!("{damage}; this covers what came before.")));
+        trouble.extend(
+            damage.iter().map(|damage| format!("{damage}; this covers everything before the damage.")),
+        );
         write_page(&report, file, trouble, html, output)?;
     }
     super::record::print(&report, extra, output)?;
@@ -98,7 +100,7 @@ pub(super) fn report(
     }
     match damage {
         Some(damage) => {
-            Err(Failure::usage(damage).advise("The report above covers what came before the damage"))
+            Err(Failure::usage(damage).advise("the report above covers everything before the damage"))
         }
         None => Ok(()),
     }
@@ -112,7 +114,7 @@ fn run<S: Sink + Send + 'static>(
     stop: impl FnMut() -> bool,
 ) -> Result<FileShares<S>, Failure> {
     let mistake =
-        |error: SourceError| Failure::usage(error).advise("Check the file with `capinfos` or `tcpdump -r`");
+        |error: SourceError| Failure::usage(error).advise("check the file with `capinfos` or `tcpdump -r`");
     if sinks.len() == 1 && tap.is_none() {
         let outcome = run_file(file, sinks.remove(0), Limits::default(), stop).map_err(mistake)?;
         let shares = Shares { sinks: vec![outcome.sink], ledger: outcome.ledger };

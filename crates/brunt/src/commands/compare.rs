@@ -82,7 +82,7 @@ impl Subcommand for Compare {
         }
         for condition in &self.fail_if {
             if !lines.iter().any(|line| condition.is_about(line)) {
-                output.note(format_args!("--fail-if '{condition}' is about nothing that both results have"));
+                output.note(format_args!("--fail-if '{condition}' matches no metric that both results have"));
             }
         }
         let failed: Vec<String> = lines

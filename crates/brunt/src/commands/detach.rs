@@ -1,4 +1,4 @@
-//! `brunt run --detach`: the same program again, in a session of its own, so that nothing that happens to the terminal
+//! `brunt run --detach`: the same program again, in its own session, so that nothing that happens to the terminal
 //! reaches it. Called by `run` before it opens anything.
 //!
 //! The rule: mistakes are still answered here. This process waits until the other has begun or failed, and says which.

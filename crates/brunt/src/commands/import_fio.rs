@@ -1,6 +1,7 @@
-//! `brunt import-fio`: a fio job file becomes an experiment, and what of it cannot is named.
+//! `brunt import-fio`: converts a fio job file to an experiment, and lists everything without an equivalent.
 //!
-//! The rule: what would measure something else than the job did is refused, unless the user said --lossy.
+//! The rule: an import that would measure something else than the job is rejected, unless the user passes
+//! --lossy.
 
 use std::path::PathBuf;
 

@@ -1,5 +1,5 @@
-//! `brunt lab`: a command of somebody else on a host of an experiment's lab, beside the targets that the
-//! experiment serves there. For what Brunt does not measure itself, such as a kernel's own initiator.
+//! `brunt lab`: runs an external command on a host of an experiment's lab, with the experiment's targets
+//! running. For measurements that Brunt does not make itself, such as of a kernel's own initiator.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -60,9 +60,8 @@ impl super::Subcommand for Lab {
         let (experiment, _) = read(&self.experiment)?;
         let Some(entry) = &experiment.lab else {
             let what = format!("{}: there is no [lab]", self.experiment.display());
-            return Err(
-                Failure::usage(what).advise("add one, such as [lab] with hosts = [\"client\", \"server\"]")
-            );
+            return Err(Failure::usage(what)
+                .advise("add a [lab] section, such as [lab] with hosts = [\"client\", \"server\"]"));
         };
         let hosts = experiment.hosts().map_err(Failure::usage)?;
         let on = self.on.as_deref().map_or_else(|| hosts.worker().clone(), HostName::from);

@@ -28,7 +28,7 @@ impl super::Subcommand for Man {
             return Ok(());
         };
         let complain = |path: &Path, error| {
-            Failure::usage(format!("{}: {error}", path.display())).advise("name a folder you may write to")
+            Failure::usage(format!("{}: {error}", path.display())).advise("choose a writable folder")
         };
         std::fs::create_dir_all(&dir).map_err(|error| complain(&dir, error))?;
         clap_mangen::generate_to(root, &dir).map_err(|error| complain(&dir, error))?;

@@ -1,5 +1,5 @@
-//! What `brunt capture` writes beside its report: the trace as tables, and the packets themselves.
-//! And `brunt analyze DIR`, which reads the tables back.
+//! The files that `brunt capture` writes in addition to its report: the trace as tables, and the packets
+//! themselves. And `brunt analyze DIR`, which reads the tables back.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -80,7 +80,7 @@ impl KeepArgs {
     /// Begins what is asked for, for `workers` parsers.
     pub(super) fn start(&self, workers: usize, kind: Kind, output: &Output) -> Result<Keeper, Failure> {
         if self.on_full.is_some() && self.out.is_none() && self.pcap.is_none() {
-            return Err(Failure::usage("--on-full is about what --out or --pcap writes"));
+            return Err(Failure::usage("--on-full needs --out or --pcap"));
         }
         let recorders = self.recorders(workers, output)?;
         Ok(Keeper {
@@ -96,7 +96,7 @@ impl KeepArgs {
         let Some(path) = &self.pcap else { return Ok(None) };
         if self.pcap_keep.is_some() && self.pcap_size.is_none() && self.pcap_age.is_none() {
             return Err(Failure::usage(
-                "--pcap-keep deletes whole files: say with --pcap-size when one ends",
+                "--pcap-keep deletes whole files: set their size with --pcap-size or their age with --pcap-age",
             ));
         }
         let (tell, stop) = (output.clone(), output.clone());
@@ -136,7 +136,7 @@ impl KeepArgs {
             ..TraceOptions::default()
         };
         TraceRecorder::create_shared(folder, &options, workers)
-            .map_err(|error| Failure::usage(error).advise("Choose another folder with --out"))
+            .map_err(|error| Failure::usage(error).advise("choose another folder with --out"))
     }
 }
 
@@ -153,7 +153,7 @@ impl From<Full> for OnFull {
 pub(super) enum Kind {
     /// A file: whoever reads it waits for the disk.
     File,
-    /// Live traffic, which waits for nobody; so many parcels are under way at the most.
+    /// Live traffic, which waits for nobody; so many parcels are under way at most.
     Live { snap_bytes: u32, parcels: usize },
 }
 
@@ -213,7 +213,7 @@ impl Keeper {
             ));
             if summary.packets_lost > 0 {
                 output.note(format_args!(
-                    "{} packets found no room and are not in the packet file",
+                    "{} packets are missing from the packet file because the disk was full",
                     summary.packets_lost
                 ));
             }
@@ -249,19 +249,22 @@ fn finish_trace(
     ));
     if summary.parts_deleted > 0 {
         output.note(format_args!(
-            "the oldest {} parts, with {} rows, were deleted to keep within the room given",
+            "the oldest {} parts, with {} rows, were deleted to stay within the size limit",
             summary.parts_deleted, summary.rows_deleted
         ));
     }
     if summary.rows_lost > 0 {
-        output.note(format_args!("{} rows found no room and are not in the trace", summary.rows_lost));
+        output.note(format_args!(
+            "{} rows are missing from the trace because the disk was full",
+            summary.rows_lost
+        ));
     }
     extra.push(("trace", serde_json::to_value(summary).unwrap_or_default()));
-    error.map(|error| Failure::failed(error).advise("The report covers what was read until then"))
+    error.map(|error| Failure::failed(error).advise("the report covers everything read until then"))
 }
 
 fn failed_pcap(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::failed(format!("{}: {error}", path.display())).advise("Choose another file with --pcap")
+    Failure::failed(format!("{}: {error}", path.display())).advise("choose another file with --pcap")
 }
 
 /// What a stored trace means.

@@ -1,5 +1,5 @@
-//! `brunt report`: the page of a result, made again from what is on disk. `brunt run` makes it at
-//! its end by the same function.
+//! `brunt report`: writes the report page of a result from the files on disk. `brunt run` uses the same
+//! function at its end.
 
 use std::path::{Path, PathBuf};
 

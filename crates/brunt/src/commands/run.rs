@@ -198,7 +198,7 @@ pub(super) fn open(
         if let Some((_, url, allowed)) = written {
             devices::guard(backend.as_ref(), *allowed).map_err(|failure| {
                 failure.advise(format!(
-                    "name it in the experiment if that may be lost: allow_overwrite = [\"{url}\"]"
+                    "if its data may be lost, allow it in the experiment: allow_overwrite = [\"{url}\"]"
                 ))
             })?;
         }

@@ -1,8 +1,8 @@
-//! `brunt run --check`: what an experiment would do, and whether its workloads fit its targets, without making a run.
-//! Called by [`super::run()`].
+//! `brunt run --check`: prints what an experiment would do, and whether its workloads fit its targets,
+//! without executing a run. Called by [`super::run()`].
 //!
-//! The rule: plain `--check` opens nothing and asks nobody, so that an experiment can be checked on any machine; what it
-//! refuses would be refused by the run as well.
+//! The rule: plain `--check` opens nothing and contacts no host, so that an experiment can be checked on any
+//! machine; everything it rejects would also be rejected by the run.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -85,7 +85,7 @@ fn foreseen(experiment: &Experiment, output: &Output) -> Result<BTreeMap<String,
                 Ok(found) => found,
                 // Perhaps it is on the machine that the experiment is for.
                 Err(OpenError::Os { source, path, .. }) if source.kind() == ErrorKind::NotFound => {
-                    output.note(format_args!("{name}: there is no {} on this machine", path.display()));
+                    output.note(format_args!("{name}: {} does not exist on this machine", path.display()));
                     continue;
                 }
                 Err(error) => {

@@ -1,4 +1,4 @@
-//! `brunt sink`: the other end of the `tcp` device, until it is told to stop.
+//! `brunt sink`: serves the other end of the `tcp` device until Ctrl-C or SIGTERM.
 
 use std::time::Duration;
 

@@ -31,7 +31,7 @@ const GRACE: Duration = Duration::from_secs(2);
 /// to log out, closes all connections and prints its counters.
 #[derive(clap::Args)]
 pub struct Target {
-    /// Device to serve; the first is LUN 0, the next LUN 1 and so on. A device URL (see below), then options after
+    /// Device to serve; the first is LUN 0, the next LUN 1 and so on. A device URL (see `brunt help devices`), then options after
     /// commas: thin or thick (provisioning; default thick), ro (read-only), removable, wb or wt (write-back or
     /// write-through cache; default wt), block=512 or block=4096, serial=TEXT, aptpl=FILE (keeps persistent
     /// reservations across restarts), sanitize=SIZE (maximum rate of SANITIZE, per second).
@@ -399,10 +399,12 @@ fn parse_lun(text: &str) -> Result<LunWords, Failure> {
             // A comma in a path, if there is such a file, or among a URL's own options, which the URL's
             // reader judges; a mistake otherwise.
             _ if Path::new(rest).exists() || rest.contains(['?', '[']) => break,
-            _ => return Err(Failure::usage(format!("--lun {text}: '{word}' is no option")).advise(LUN_HELP)),
+            _ => {
+                return Err(Failure::usage(format!("--lun {text}: unknown option '{word}'")).advise(LUN_HELP));
+            }
         };
         if seen.contains(&group) {
-            return Err(Failure::usage(format!("--lun {text}: {group} is there twice")).advise(LUN_HELP));
+            return Err(Failure::usage(format!("--lun {text}: {group} is given twice")).advise(LUN_HELP));
         }
         seen.push(group);
         rest = front;

@@ -1,7 +1,7 @@
-//! The lines that a terminal shows of an experiment under way. A pure function: the same state, time
-//! and look give the same lines.
+//! The terminal display of a running experiment. A pure function: the same state, time and appearance give
+//! the same lines.
 //!
-//! The rule: no line is as wide as the terminal, so that none wraps, down to 20 columns.
+//! The rule: every line is narrower than the terminal, so that none wraps, down to 20 columns.
 
 use std::time::Duration;
 

@@ -1,9 +1,9 @@
-//! What `brunt run` shows while it runs: on a terminal a few lines that are drawn anew in place,
-//! elsewhere a plain line for each run and one every ten seconds of a long one.
+//! The progress display of `brunt run`: on a terminal a few lines that are redrawn in place, otherwise one
+//! plain line per run, and one every ten seconds of a long run.
 //!
-//! The rule: workers are not disturbed, and neither is the terminal. Events only change a few
-//! numbers; drawing is a thread of its own, ten times a second at the most. The terminal's modes
-//! stay as they are, so that there is nothing to restore whatever ends the program.
+//! The rule: neither workers nor the terminal are disturbed. Events only update a few numbers; drawing
+//! happens on a separate thread, at most ten times a second. The terminal's modes are not changed, so there
+//! is nothing to restore on exit.
 
 mod draw;
 mod state;

@@ -1,5 +1,5 @@
-//! An experiment as far as it has come: what the views of `brunt run` show. Events in, numbers out;
-//! no terminal here, and time is given.
+//! The state of a running experiment for the displays of `brunt run`. Events in, numbers out; it does not use
+//! the terminal, and time is an argument.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;

@@ -34,13 +34,13 @@ pub struct Rendered {
     pub lacking: Vec<String>,
 }
 
-/// Longest example that stands in a line of its own table.
+/// Longest example that has its own line.
 const EXAMPLE_CHARS_MAX: usize = 60;
 
 /// What a key holds, with references resolved and "or null" left out.
 #[derive(Clone)]
 enum Shape<'a> {
-    /// A table of its own; the name is that of its type.
+    /// Its own table; the name is that of its type.
     Table(&'a str),
     /// Text, a number, a list of such.
     Plain(String),

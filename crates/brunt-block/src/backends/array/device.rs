@@ -1,9 +1,9 @@
-//! One thread's hand on an array: cuts requests into parts that lie in one stripe each, and takes every
-//! part through its steps: read from members, combine, write to members.
+//! One thread's access to an array: splits requests into parts within one stripe and takes each part through
+//! its steps: read from members, combine, write to members.
 //!
-//! The rule: a part that reads more than it was asked for, or writes, holds its stripe's lock from the
-//! first look at the array's state to its last write. Locks are never waited for: who cannot have one
-//! tries again at the next poll.
+//! The rule: a part that writes, or reads more than was requested, holds its stripe's lock from the first
+//! look at the array's state to its last write. No thread waits for a lock: a part that cannot get one tries
+//! again at the next poll.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

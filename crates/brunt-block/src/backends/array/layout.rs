@@ -118,7 +118,7 @@ impl Layout {
 mod tests {
     use super::*;
 
-    /// Every byte has a place of its own, none of them on the parity, and parity goes round.
+    /// Every byte has its own place, none of them on the parity, and parity goes round.
     #[test]
     fn places_are_apart() {
         for (level, slots) in [(Level::Raid0, 3), (Level::Raid5, 3), (Level::Raid5, 5)] {

@@ -1,13 +1,13 @@
-//! `array:…`: devices made into one, with redundancy: RAID 0, 1 and 5 with hot spares. A member fails by
-//! an error of its own (a fault layer's, perhaps) or by command; the array goes on without it, degraded,
-//! and rebuilds onto a spare while requests go on (papers/spek.md, 3.3.3, Figure 13).
+//! `array:…`: several devices combined with redundancy: RAID 0, 1 and 5 with hot spares. A member fails by
+//! its own error (perhaps from a fault layer) or by command; the array continues degraded and rebuilds onto a
+//! spare while requests continue (papers/spek.md, 3.3.3, Figure 13).
 //!
 //! ```text
 //! array:raid5,chunk=64k,[memory:1GiB],[memory:1GiB],[memory:1GiB],spare=[memory:1GiB]
 //! array:raid1,rebuild_rate=50MB,rebuild_depth=16,[disk0.img?fault=off;name=d0],[disk1.img?fault=off;name=d1]
 //! ```
 //!
-//! Members are device URLs of their own in brackets, so that they nest. What a member does:
+//! Members are device URLs in brackets, so that they can nest. How member errors are handled:
 //! - a read that fails is made good from the others and counted; after 16 of them the member is out;
 //! - a write that fails puts it out at once, since it is no longer in step;
 //! - a request that is cancelled while it writes puts out the member that did not answer.
@@ -54,7 +54,7 @@ const REBUILD_BYTES_PER_SECOND: u64 = 200_000_000;
 pub const ENTRY: BackendEntry = BackendEntry {
     name: "array",
     help: "RAID over other devices: raid0, raid1 or raid5, then ,chunk=64k ,rebuild_rate=BYTES-PER-SECOND ,rebuild_depth=STRIPES \
-           ,auto=no ,name=NAME, then members as [URL] and spares as spare=[URL]",
+           ,auto=no ,name=NAME, then then then then then members as [URL] and spares as spare=[URL]",
     example: "array:raid5,chunk=64k,[memory:1MiB],[memory:1MiB],[memory:1MiB],spare=[memory:1MiB]",
     options: &[],
     open,

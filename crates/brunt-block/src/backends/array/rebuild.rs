@@ -1,10 +1,10 @@
-//! The thread that brings a spare into step while requests go on: several stripes at a time, each under its
-//! stripe's lock, at a stated rate at the most. One for each array, asleep while nothing is to be done.
+//! The thread that rebuilds a spare while requests continue: several stripes at a time, each under its
+//! stripe's lock, at a limited rate. One per array, asleep while there is nothing to do.
 //!
-//! Its loop is its own, not [`crate::turn`]'s: one wait is for all members, which share a ring.
+//! It has its own loop instead of [`crate::turn`]'s, because one wait covers all members, which share a ring.
 //!
-//! The rule: stripes count as rebuilt in their order. One that is done before an earlier one keeps its lock
-//! until that is done too, since a write to it would otherwise pass the spare by.
+//! The rule: stripes count as rebuilt in order. A stripe that is finished before an earlier one keeps its
+//! lock until that one is finished too, because a write to it would otherwise miss the spare.
 
 use std::collections::VecDeque;
 use std::io;
@@ -35,7 +35,7 @@ enum RebuildError {
     Ring(#[from] io::Error),
     #[error("a member cannot be opened: {0}")]
     Open(DeviceError),
-    #[error("too few members are left to rebuild from")]
+    #[error("too few members are left to rebuild")]
     TooFewMembers,
     #[error("{member} cannot be read: {error}")]
     Unreadable { member: String, error: DeviceError },

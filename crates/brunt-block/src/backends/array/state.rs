@@ -1,9 +1,8 @@
-//! What an array knows of its members, shared by its devices (one a thread), the rebuild and whoever
-//! drives it. Which member fills which slot changes; stripe locks keep a change from coming between the
-//! steps of a write.
+//! State of an array's members, shared by its devices (one per thread), the rebuild and the controller.
+//! Members can change slots; stripe locks keep such a change from falling between the steps of a write.
 //!
-//! The rule: who decides where to read or write a stripe does so after it has the stripe's lock, from a
-//! state fetched then. A rebuilt stripe counts as such before its lock is let go.
+//! The rule: the decision where to read or write a stripe is made while holding the stripe's lock, from a
+//! state fetched then. A rebuilt stripe counts as such before its lock is released.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -130,7 +129,7 @@ pub struct ArrayStatus {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ArrayError {
     /// It has no such member.
-    #[error("there is no member {member}; there are 0 to {last}")]
+    #[error("unknown member {member}; the members are 0 to {last}")]
     NoMember {
         /// Which was meant.
         member: usize,
@@ -144,19 +143,19 @@ pub enum ArrayError {
         member: usize,
     },
     /// Only one rebuild goes on at a time.
-    #[error("a rebuild goes on already")]
+    #[error("a rebuild is already running")]
     Rebuilding,
     /// There is nothing to rebuild.
     #[error("no member has failed")]
     NothingFailed,
     /// More members are missing than the level tolerates.
-    #[error("{missing} members have failed: there is nothing to rebuild from")]
+    #[error("{missing} members have failed; the array cannot be rebuilt")]
     NothingLeft {
         /// How many.
         missing: usize,
     },
     /// Every spare is in use or has failed.
-    #[error("there is no spare")]
+    #[error("no spare is left")]
     NoSpare,
 }
 
@@ -243,7 +242,7 @@ impl ArrayControl {
             None => Err(ArrayError::NoMember { member: slot, last: self.layout.slots - 1 }),
             Some(ArraySlot::Failed) => Err(ArrayError::FailedAlready { member: slot }),
             Some(_) => {
-                self.drop_out(&mut state, slot, "told to fail");
+                self.drop_out(&mut state, slot, "failed on request");
                 Ok(())
             }
         }
@@ -252,7 +251,7 @@ impl ArrayControl {
     /// Begins to rebuild a failed slot onto a spare.
     ///
     /// # Errors
-    /// Nothing has failed, there is no spare, a rebuild goes on already, or there is nothing to rebuild from.
+    /// Nothing has failed, there is no spare, a rebuild is already running, or there is nothing to rebuild from.
     pub fn rebuild(&self) -> Result<(), ArrayError> {
         let mut state = self.lock();
         self.begin_rebuild(&mut state)

@@ -466,7 +466,7 @@ fn mistakes() {
     check("array:raid1,fast=yes,[null:1MiB],[null:1MiB]", "rebuild_rate=");
     check("array:raid1,rebuild_depth=0,[null:1MiB],[null:1MiB]", "1 to 256");
     check("array:raid1,rebuild_depth=257,[null:1MiB],[null:1MiB]", "1 to 256");
-    check("array:raid1,[nul:1MiB],[null:1MiB]", "there is no backend 'nul'");
+    check("array:raid1,[nul:1MiB],[null:1MiB]", "unknown backend 'nul'");
     check("array:raid1,[null:1MiB],[null:1MiB]?speed=9", "no option 'speed'");
     let nested = "array:raid0,[array:raid1,[memory:1MiB?fault=off],[memory:1MiB]],[memory:1MiB?delay=const:1us]?retry=3";
     let names: Vec<String> = open_url(nested).unwrap().handles().into_iter().map(|(name, _)| name).collect();

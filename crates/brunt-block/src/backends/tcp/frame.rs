@@ -1,9 +1,8 @@
-//! The frames of raw network requests: what is left of a storage protocol when commands, sessions and
-//! digests are taken away. The `tcp` device and its sink speak it, to measure what the network
-//! alone does with transfers of a block device's sizes (netperf's role in
-//! papers/iscsi-performance-analysis, 2.1).
+//! The frames of raw network requests: a storage protocol without commands, sessions and digests. The `tcp`
+//! device and its sink use it to measure the network alone with transfers the size of block requests
+//! (netperf's role in papers/iscsi-performance-analysis, 2.1).
 //!
-//! Each message is a [`Header`] of 16 bytes, and for some of them a payload that means nothing:
+//! Each message is a [`Header`] of 16 bytes, some with a payload of arbitrary content:
 //!
 //! ```text
 //! hello              each way once, first; a number that strangers do not send, a version, a limit

@@ -1,11 +1,11 @@
-//! `tcp://host:port`: raw network throughput with the transfer sizes of block requests, netperf's role
-//! beside a disk, a diskless and a full target (papers/iscsi-performance-analysis, Figures 4 to 7).
-//! A read is a header answered by a header and N bytes, a write a header and N bytes answered by a header,
-//! up to the queue depth at once; [`frame`] has the frames, 16 bytes each way. At the other end
-//! is a [`TcpSink`], which keeps nothing: reads are zeros, and a place on this device means nothing.
+//! `tcp://host:port`: raw network throughput with the transfer sizes of block requests, in netperf's role
+//! next to a disk, a diskless and a full target (papers/iscsi-performance-analysis, Figures 4 to 7). A read
+//! is a header answered by a header and N bytes, a write a header and N bytes answered by a header, with up
+//! to the queue depth in flight; [`frame`] defines the frames, 16 bytes each way. The other end is a
+//! [`TcpSink`], which stores nothing: reads are zeros, and offsets have no meaning.
 //!
-//! The one rule: a connection that is lost is not made again. What is measured is one network path
-//! as it is; afterwards every request ends with [`DeviceError::Gone`].
+//! The one rule: a lost connection is not re-established. The device measures one network path as it is;
+//! after a loss every request ends with [`DeviceError::Gone`].
 
 pub mod frame;
 mod sink;
@@ -36,7 +36,7 @@ pub const PORT: u16 = 5260;
 /// the second-level cache.
 const RX_BYTES: usize = 256 << 10;
 /// A payload of which so much is still to come is received where it belongs; less is copied, which
-/// costs less than a receive of its own.
+/// costs less than a separate receive.
 const PLACE_BYTES_MIN: usize = 16 << 10;
 /// Connections of one thread's device at most.
 const CONNECTIONS_MAX: u32 = 16;
@@ -173,7 +173,7 @@ impl TcpConfig {
         }
         match Header::parse(&bytes) {
             Ok(Header { kind: FrameKind::Hello, len: TRANSFER_BYTES_MAX, .. }) => {}
-            _ => return Err(io::Error::other("what listens there is no brunt sink of this version")),
+            _ => return Err(io::Error::other("the peer is not a brunt sink of this version")),
         }
         socket.set_read_timeout(None)?;
         socket.set_write_timeout(None)?;
@@ -417,7 +417,7 @@ impl Link {
                 Err(HeaderError::Incomplete) => return Ok(()),
                 Err(HeaderError::Malformed { wanted, .. }) => return Err(wanted),
             };
-            let task = self.tasks.get_mut(self.answered).ok_or("the sink answered what nobody asked")?;
+            let task = self.tasks.get_mut(self.answered).ok_or("the sink sent an unexpected answer")?;
             if header != task.answer {
                 return Err("the sink answered another request than the next one");
             }
@@ -592,7 +592,7 @@ mod tests {
         });
         let error = |url: &str| open_url(url).err().expect("no sink").to_string();
         let stranger = error(&url("60s"));
-        assert!(stranger.contains("no brunt sink of this version"), "{stranger}");
+        assert!(stranger.contains("not a brunt sink of this version"), "{stranger}");
         let silent = error(&url("200ms"));
         assert!(silent.contains("answers"), "{silent}");
         thread.join().unwrap();

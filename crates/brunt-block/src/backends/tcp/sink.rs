@@ -1,8 +1,8 @@
-//! The other end of the `tcp` device: takes what is written and throws it away, answers reads with zeros.
-//! Started by `brunt sink`, by an experiment that measures the network, and by tests.
+//! The other end of the `tcp` device: discards writes and answers reads with zeros. Started by `brunt sink`,
+//! by experiments that measure the network, and by tests.
 //!
-//! A thread and a ring for each connection, all answers of a batch in one vectored call. The one rule: what a
-//! stranger sends costs a bounded amount of memory and ends no more than its own connection.
+//! One thread and one ring per connection; all answers of a batch go out in one vectored call. The one rule:
+//! a peer can only use a bounded amount of memory and only break its own connection.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -261,7 +261,7 @@ enum SinkConnectionError {
     Ring(#[from] io::Error),
     #[error("the peer sent what is {0}")]
     Malformed(#[from] HeaderError),
-    #[error("the peer did not say hello within {HELLO_TIME:?}")]
+    #[error("the peer sent no greeting within {HELLO_TIME:?}")]
     Silent,
     #[error("the peer sent {0:?} where a request belongs")]
     Unexpected(FrameKind),

@@ -161,7 +161,7 @@ fn sense(text: &str) -> Option<[u8; 3]> {
 }
 
 impl FaultEffect {
-    /// Whether it leaves some requests alone that it is about, for a reason of its own.
+    /// Whether it leaves some requests alone that it is about, for its own reason.
     pub(super) fn leaves_some_alone(self) -> bool {
         matches!(
             self,

@@ -1,11 +1,10 @@
-//! `fault=…`: a device on which things go wrong, when a URL, a time line or a control channel says so
-//! ([`spec`] has the words, [`switch`] the hand). Sits anywhere in a stack: below `delay` an error takes
-//! as long as a request, above it none; below `retry` it is what a controller tries to overcome.
+//! `fault=…`: injects faults on request of a URL, a fault schedule or a control channel ([`spec`] defines the
+//! syntax, [`switch`] the controls). Works anywhere in a stack: below `delay` an error takes as long as a
+//! request, above it no time; below `retry` it is what a controller tries to overcome.
 //!
-//! The rule: with nothing armed, requests pass as they are, for one look at a number a batch; a batch that
-//! nothing hits is looked through and passes as it is. A
-//! request that is hit is told from the others by its tag, which is why tags of outstanding requests
-//! are unique.
+//! The rule: while nothing is armed, requests pass for the price of reading one number per batch; a batch
+//! that no fault affects is scanned and passes unchanged. Affected requests are identified by their tags,
+//! which is why tags of outstanding requests are unique.
 
 pub mod blocks;
 mod errno;
@@ -55,7 +54,7 @@ fn parse(inner: Arc<dyn Backend>, text: &str) -> Result<FaultBackend, OpenError>
             "off" => off = true,
             part => match part.strip_prefix("name=") {
                 Some(word) if !word.is_empty() && !word.contains(['/', ',']) => name = word,
-                Some(_) => return Err(bad_value("fault", text, "a name has no / and no , in it")),
+                Some(_) => return Err(bad_value("fault", text, "a name must not contain / or ,")),
                 None => faults.push(DeviceFault::parse(part)?),
             },
         }

@@ -1,5 +1,5 @@
-//! What goes wrong and when, in words: the grammar that device URLs (`?fault=…`), experiment files
-//! and a running target's control channel share.
+//! The syntax of faults, shared by device URLs (`?fault=…`), experiment files and a running target's control
+//! channel.
 //!
 //! ```text
 //! medium-error                              every request fails
@@ -66,7 +66,7 @@ pub struct DeviceFault {
     pub every: u64,
     /// Only so often, counted over all threads.
     pub times: Option<u64>,
-    /// Of the coin, and of the bit that is flipped. Each open device has a sequence of its own.
+    /// Of the coin, and of the bit that is flipped. Each open device has its own sequence.
     pub seed: u64,
 }
 

@@ -1,7 +1,7 @@
-//! The hand on the faults of one layer: arms and disarms them while requests run, and counts what
-//! they did. Shared by the layer's devices (one a thread) and whoever drives the time line.
+//! Arms and disarms the faults of a layer while requests run, and counts their effects. Shared by the layer's
+//! devices (one per thread) and the fault schedule.
 //!
-//! The rule: a device looks at one number a batch; only when it changed does it take the lock.
+//! The rule: a device reads one number per batch and takes the lock only if it changed.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};

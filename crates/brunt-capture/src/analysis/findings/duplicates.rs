@@ -1,4 +1,4 @@
-//! Data that is there more than once, or zeros.
+//! Duplicate data, or zeros.
 
 use super::Rule;
 use crate::analysis::Analysis;

@@ -1,5 +1,5 @@
-//! Operations that keep failing in the same way. Names that are not there are asked for by every search of a path: only
-//! many of them are a finding.
+//! Operations that keep failing in the same way. Every path search looks up names that do not exist, so only
+//! many such errors are a finding.
 
 use std::borrow::Cow;
 
@@ -39,7 +39,7 @@ fn find(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
             advice: Cow::Borrowed(match storm.status.status {
                 70 => "A stale handle never becomes valid again: remount on those clients or restart what holds the file open.",
                 13 | 1 => "Programs that are refused and try again: check permissions and the export's options.",
-                28 | 69 => "Writes fail for want of room: free space or raise the quota.",
+                28 | 69 => "Writes fail because the file system or quota is full: free space or raise the quota.",
                 _ => "An operation that keeps failing the same way costs the server as much as one that works.",
             }),
         });

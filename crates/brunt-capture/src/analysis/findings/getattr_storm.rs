@@ -1,4 +1,4 @@
-//! Clients that ask for the attributes of a file again and again.
+//! Clients that request the attributes of the same file over and over.
 
 use super::{Rule, percent};
 use crate::analysis::Analysis;
@@ -20,7 +20,7 @@ fn find(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
         findings.push(Finding {
             kind: "getattr-storm".into(),
             text: format!(
-                "GETATTR makes {:.0} % of all operations, {:.0} a second; {} asks for {} {:.0} times a second.",
+                "GETATTR is {:.0} % of all operations, {:.0} per second; {} requests {} {:.0} times per second.",
                 percent(getattrs, calls),
                 getattrs as f64 / seconds,
                 top.client(),

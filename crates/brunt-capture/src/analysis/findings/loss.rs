@@ -1,5 +1,5 @@
-//! What the capture lacks: said however few operations are left of it, with its cause. What a capture's start and end cut
-//! in two is not counted as loss.
+//! Losses of the capture and their cause; reported however few operations remain. Operations cut off at the
+//! start and end of the capture do not count as losses.
 
 use std::borrow::Cow;
 
@@ -59,11 +59,9 @@ fn find(_: &Analysis, ledger: &Ledger, findings: &mut Vec<Finding>) {
                 percent(ledger.data_bytes_missing, ledger.data_bytes + ledger.data_bytes_missing)
             ),
             advice: Cow::Borrowed(if cut {
-                "The capture's snap length cut them. Counts, sizes and latencies hold; checksums and \
-                 duplicates know only what was captured."
+                "The capture's snap length cut them. Counts, sizes and latencies hold; checksums and duplicates cover only captured data."
             } else {
-                "The tap or mirror port drops packets. Counts, sizes and latencies hold; checksums and \
-                 duplicates know only what was captured."
+                "The tap or mirror port drops packets. Counts, sizes and latencies hold; checksums and duplicates cover only captured data."
             }),
         });
     }

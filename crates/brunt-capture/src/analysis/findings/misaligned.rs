@@ -24,7 +24,7 @@ fn find(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
     findings.push(Finding {
         kind: "misaligned".into(),
         text: format!(
-            "{} read and write at offsets that are no multiple of 4,096 bytes; {} does in {:.0} % \
+            "{} read and write at offsets that are not multiples of 4,096 bytes; {} does in {:.0} % \
              of its {} READs and WRITEs.",
             counted(clients.len(), "client"),
             first.address,

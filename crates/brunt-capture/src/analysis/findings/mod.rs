@@ -1,5 +1,6 @@
-//! What an administrator should be told, in words, each with its evidence. A rule is one file here and one line in
-//! [`RULES`]. The one rule of all: a finding is made only when its threshold is passed, and says the figures it rests on.
+//! Findings for an administrator, in words, with their evidence. A rule is one file here and one line in
+//! [`RULES`]. The one rule: a finding is reported only above its threshold, and states the figures it is
+//! based on.
 
 mod commits;
 mod duplicates;

@@ -1,4 +1,5 @@
-//! Captures of one direction only: said however few operations there are, since of replies alone there are none.
+//! Detects captures of one direction only; reported however few operations there are, since replies alone
+//! yield none.
 
 use super::Rule;
 use crate::analysis::Analysis;
@@ -16,16 +17,14 @@ fn find(_: &Analysis, ledger: &Ledger, findings: &mut Vec<Finding>) {
     let (text, advice) = if ledger.calls == 0 && alone >= MESSAGES_MIN {
         (
             format!(
-                "Only what servers send was captured: at least {alone} replies, and no call. A reply does not say \
-                 what was asked."
+                "Only packets from servers were captured: at least {alone} replies and no calls. A reply alone does not identify the operation."
             ),
-            "Capture both directions: a tap has a port for each, and a mirror port can mirror what is sent and \
-             what is received.",
+            "Capture both directions: a tap has one port per direction, and a mirror port can mirror sent and received packets.",
         )
     } else if ledger.calls >= MESSAGES_MIN && ledger.replies == 0 {
         (
-            format!("Only what clients send was captured: {} calls, and no reply.", ledger.calls),
-            "Without replies there are no latencies, errors or attributes: capture the other direction, too.",
+            format!("Only packets from clients were captured: {} calls and no replies.", ledger.calls),
+            "Without replies, latencies, errors and attributes are missing: capture the other direction, too.",
         )
     } else {
         return;

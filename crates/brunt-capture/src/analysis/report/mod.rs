@@ -1,5 +1,6 @@
-//! The report: one structure for programs (JSON), printed for people in 80 columns. Made from what the
-//! analyses kept. The one rule: the figures are worked out here, the rows (`brunt_result::capture`) only carry them.
+//! The report: one structure for programs (JSON), printed for people in 80 columns. Built from the states of
+//! the analyses. The one rule: all figures are computed here; the rows (`brunt_result::capture`) only carry
+//! them.
 
 mod text;
 

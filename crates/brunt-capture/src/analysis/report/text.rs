@@ -73,7 +73,7 @@ pub fn text(report: &Report) -> String {
     }
     let _ = writeln!(
         o,
-        "{} operations in {:.3} s: {:.0} a second, {:.3} Gb/s on the wire",
+        "{} operations in {:.3} s: {:.0} per second, {:.3} Gb/s on the wire",
         report.operations, report.duration_s, report.operations_per_s, report.wire_gbit_per_s
     );
     let _ = writeln!(o, "\nFindings");
@@ -191,7 +191,7 @@ fn write_ledger(report: &Report, o: &mut String) {
     if l.of("gaps_no_room") > 0 {
         let _ = writeln!(
             o,
-            "  of them {} holes of {} for want of memory, not of packets",
+            "  of them {} holes of {} for lack of memory, not of packets",
             l.of("gaps_no_room"),
             format_size(l.of("gap_bytes_no_room"))
         );

@@ -1,6 +1,5 @@
-//! NFSv4's compounds as the pipeline and the analyses need them: where file data lies in one, and
-//! what one is mainly about. Called by NFSv4's program. The one rule: what stands
-//! behind an operation that is not known does not exist.
+//! NFSv4 compounds as the pipeline and the analyses need them: the position of file data, and the main
+//! operation. Called by NFSv4's program. The one rule: everything after an unknown operation is ignored.
 
 use brunt_wire::nfs::{FileHandle, v4};
 use brunt_wire::{Cursor, FileData, ParseError, rpc};

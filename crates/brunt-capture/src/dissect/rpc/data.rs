@@ -1,6 +1,6 @@
-//! Which file's data goes by, and its sums: the same for data that comes in pieces and for data that came
-//! with its message. Called by [`super::records`] and the programs. The one rule: data of which nobody knows
-//! where in which file it lies is counted and not summed.
+//! Attributes data to files and computes its checksums, both for data that arrives in pieces and for data
+//! within a message. Called by [`super::records`] and the programs. The one rule: data with an unknown file
+//! or offset is counted but not summed.
 
 use brunt_wire::nfs::FileHandle;
 

@@ -1,6 +1,6 @@
-//! The kinds of operations that RPC's programs have: NFSv3's procedures, MOUNT, everything else, and the
-//! operations of NFSv4. What both versions of NFS call by one name is one kind. The one rule: nobody
-//! numbers them by hand; names are looked up when the program is compiled.
+//! The kinds of operations of RPC programs: NFSv3's procedures, MOUNT, everything else, and NFSv4's
+//! operations. Operations with the same name in both versions of NFS are one kind. The one rule: kinds are
+//! never numbered by hand; names are resolved at compile time.
 
 use brunt_result::OpKind;
 use brunt_wire::nfs::{v3, v4};

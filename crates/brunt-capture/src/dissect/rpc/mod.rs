@@ -85,12 +85,12 @@ impl Dissector for Rpc {
         Counter {
             name: "compounds_unparsed",
             told: "NFSv4 compounds with unknown operations",
-            doc: "NFSv4 compounds with an operation that is not known: what stands behind it was not read.",
+            doc: "NFSv4 compounds with an unknown operation; what follows it was not parsed.",
         },
         Counter {
             name: "attributes_unparsed",
             told: "NFSv4 attribute lists with unknown attributes",
-            doc: "NFSv4 attribute lists with an attribute that is not known: what stands behind it was not read.",
+            doc: "NFSv4 attribute lists with an unknown attribute; what follows it was not parsed.",
         },
         Counter {
             name: "replies_alone",

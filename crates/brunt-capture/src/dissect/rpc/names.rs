@@ -1,6 +1,5 @@
-//! Names of files in what NFS and MOUNT say, with the handles that go with them. Called for every operation
-//! by the analyses, and by the trace for NFSv4. The one rule: a name is told only with the directory that it
-//! is in.
+//! File names in NFS and MOUNT messages, with their handles. Called for every operation by the analyses, and
+//! by the trace for NFSv4. The one rule: a name is reported only together with its directory.
 
 use brunt_core::sketch::spread;
 use brunt_wire::net::IpAddress;

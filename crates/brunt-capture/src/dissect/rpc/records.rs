@@ -1,8 +1,7 @@
-//! One direction of a connection as RPC records. In *fast mode* record marks lead from header
-//! to header and file data is only summed; a hole inside a record whose length is known is
-//! passed over. When a header was lost, *slow mode* searches for the next credible one. Fed
-//! by [`super::Rpc`], feeds [`super::matcher`]. The one rule: a mark is believed only when
-//! an RPC header follows it.
+//! One direction of a connection as RPC records. In *fast mode* record marks lead from header to header and
+//! file data is only summed; a hole inside a record of known length is skipped. If a header was lost, *slow
+//! mode* searches for the next plausible one. Fed by [`super::Rpc`], feeds [`super::matcher`]. The one rule:
+//! a mark is accepted only if an RPC header follows it.
 
 use brunt_wire::cursor::padding;
 use brunt_wire::rpc::{self, MARK_BYTES, RecordMark};

@@ -405,7 +405,7 @@ mod tests {
         );
     }
 
-    /// Its operations stand beside all others, its own part in a table of its own, and a reader finds both.
+    /// Its operations stand beside all others, its part in its own table, and a reader finds both.
     #[test]
     fn a_second_protocol_has_tables_of_its_own() {
         let folder = tempfile::tempdir().unwrap();

@@ -49,7 +49,7 @@ pub struct SessionConfig {
     pub timeout: Duration,
     /// A connection that was silent for so long is pinged; twice, and it is dead.
     pub keepalive: Duration,
-    /// How often a request is sent at the most (losses and unit attentions).
+    /// How often a request is sent at most (losses and unit attentions).
     pub tries: u32,
 }
 

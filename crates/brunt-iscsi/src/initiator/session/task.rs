@@ -1,6 +1,6 @@
-//! What a session knows of one request: how far it is, and how much of its data has moved. Used by the
-//! other files of `session`. The one rule: [`TaskState`] goes free, waiting, issued, answered; back to
-//! waiting only to be sent again.
+//! State of one request in a session: its progress, and how much of its data has moved. Used by the other
+//! files of `session`. The one rule: [`TaskState`] goes free, waiting, issued, answered; back to waiting only
+//! to be sent again.
 
 use brunt_block::{Buf, DeviceError, Op, RefusalKind};
 use brunt_core::Nanos;

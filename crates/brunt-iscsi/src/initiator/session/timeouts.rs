@@ -1,7 +1,6 @@
-//! What a session does about time: requests that take too long are aborted, then the LUN is reset, then
-//! the session is lost; silent connections are pinged; a logout that the target asked for is sent when
-//! the commands under way are done. The one rule: [`InitiatorSession::deadline`] is never later than the
-//! next thing to do.
+//! Timeouts of a session: requests that take too long are aborted, then the LUN is reset, then the session is
+//! dropped; silent connections are pinged; a logout that the target asked for is sent when the outstanding
+//! commands are done. The one rule: [`InitiatorSession::deadline`] is never later than the next thing to do.
 
 use std::time::Duration;
 
@@ -19,7 +18,7 @@ use super::task::{
 };
 use super::{InitiatorSession, SessionLoss, SessionPhase};
 
-/// How long a task management function may take, at the most.
+/// How long a task management function may take, at most.
 const TASK_MANAGEMENT_WAIT: Duration = Duration::from_secs(5);
 
 impl InitiatorSession {

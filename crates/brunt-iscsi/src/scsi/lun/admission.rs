@@ -1,6 +1,6 @@
-//! Whether a command may go on, by everything but its own fields: unit attentions, reservations, the
-//! medium's state, write protection. Asked once for each command that one of the atomics concerns. The
-//! one rule: a unit attention is told before anything else.
+//! Decides whether a command may proceed, independent of its own fields: unit attentions, reservations, the
+//! medium's state, write protection. Called once for each command that one of the atomics concerns. The one
+//! rule: a unit attention is reported before anything else.
 
 use std::sync::atomic::Ordering;
 

@@ -77,11 +77,11 @@ impl Default for LunOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum LunError {
     /// Thin provisioning over a backend without it.
-    #[error("{0} cannot unmap, so it cannot be a thin LUN; leave 'thin' out")]
+    #[error("{0} cannot unmap, so it cannot be a thin LUN; omit 'thin'")]
     NotThin(String),
     /// A size or block length that SCSI has no words for.
     #[error(
-        "{name}: {size_bytes} bytes in blocks of {block_bytes} cannot be a LUN: it has to have at least one block, of 512 to 65536 bytes"
+        "{name}: {size_bytes} bytes in blocks of {block_bytes} cannot be a LUN: it needs at least one block of 512 to 65536 bytes"
     )]
     BadShape {
         /// The backend.

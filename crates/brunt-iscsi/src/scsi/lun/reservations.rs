@@ -72,7 +72,7 @@ impl LogicalUnit {
                 ReservationRefusal::Check(sense) => Refused::Check(sense),
             })?;
         if let Some(store) = self.options.store.as_ref().filter(|_| effects.save) {
-            // Nothing is in force that could not be saved. INSUFFICIENT RESOURCES, for want of a better.
+            // Nothing is in force that could not be saved. INSUFFICIENT RESOURCES, for lack of a better.
             let failed = Refused::Check(Sense::new(key::HARDWARE_ERROR, 0x44, 0x00));
             store.save(&next.to_text()).map_err(|_| failed)?;
         }

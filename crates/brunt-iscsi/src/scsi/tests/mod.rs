@@ -93,7 +93,7 @@ impl Client {
         (self.tag, self.set.begin(&command))
     }
 
-    /// Polls until something is answered, for two minutes at the most.
+    /// Polls until something is answered, for two minutes at most.
     fn wait(&mut self) -> Vec<CommandOutcome> {
         let mut done = Vec::new();
         let end = Clock::Monotonic.now().after(Duration::from_secs(120));

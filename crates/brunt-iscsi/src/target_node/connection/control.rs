@@ -1,5 +1,5 @@
 //! The PDUs of a connection that carry no SCSI data: pings, text, logout; and rejects. Task management
-//! has a file of its own. The one rule: these take their turn in CmdSN order like commands, unless they
+//! has its own file. The one rule: these take their turn in CmdSN order like commands, unless they
 //! are marked immediate.
 
 use brunt_wire::iscsi::pdu::{

@@ -1,7 +1,7 @@
-//! Closes a TCP connection between two hosts and takes the time until the other side notices.
+//! Closes a TCP connection between two hosts and measures the time until the other side notices.
 //!
-//! Called by [`super::look`]. The rule: the time counts from before the end was sent, so an end that was held for a
-//! time is never seen to have taken less.
+//! Called by [`super::look`]. The rule: the time starts before the FIN is sent, so a delayed FIN never
+//! appears to have taken less than its delay.
 
 use std::io::{self, Read};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -20,6 +20,6 @@ pub(super) fn time(from: &Host, to: &Host, patience: Duration) -> io::Result<Dur
     near.shutdown(Shutdown::Write)?;
     match far.read(&mut [0])? {
         0 => Ok(begin.elapsed()),
-        _ => Err(io::Error::other("a connection that nothing was sent on has data")),
+        _ => Err(io::Error::other("received data on a connection on which nothing was sent")),
     }
 }

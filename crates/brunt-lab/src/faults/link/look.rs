@@ -44,24 +44,23 @@ pub(in super::super) enum Unseen {
     Probe(#[from] io::Error),
     /// A queue's length, the order under jitter.
     #[error(
-        "what changes does not show on probe packets by itself; change what does as well, such as delay = \"1ms\""
+        "probe packets cannot show this change alone; also change a setting that they can show, such as delay = \"1ms\""
     )]
     NotOnProbes,
     #[error(
-        "{what} is too rare, or changes too little, to be seen on {PACKETS_MAX} probe packets; {instead}"
+        "{what} is too rare or changes too little to be seen with {PACKETS_MAX} probe packets; {instead}"
     )]
     TooRare { what: String, instead: String },
     #[error(
-        "a delay of {delay} cannot be told from the {:.3} ms that packets took before; write delay = \"{}\" or more",
+        "a delay of {delay} cannot be distinguished from the {:.3} ms that packets took before; write delay = \"{}\" or more",
         *.took_nanos as f64 / 1e6,
         upwards(Duration::from_nanos(*.took_nanos) * 2)
     )]
     DelayHidden { delay: Span, took_nanos: u64 },
-    #[error("a delay of {is} cannot be told from one of {was}; write delay = \"{}\" or more", upwards(was.0 + *.blur))]
+    #[error("a delay of {is} cannot be distinguished from one of {was}; write delay = \"{}\" or more", upwards(was.0 + *.blur))]
     DelayAlike { is: Span, was: Span, blur: Duration },
     #[error(
-        "a jitter of {jitter} cannot be told from the {:.3} ms by which packets lay apart before; \
-         write jitter = \"{}\" or more",
+        "a jitter of {jitter} cannot be distinguished from the {:.3} ms of variation before; write jitter = \"{}\" or more",
         .apart.as_secs_f64() * 1e3,
         upwards(*.apart * 2)
     )]
@@ -69,7 +68,7 @@ pub(in super::super) enum Unseen {
     #[error("no {} on {seen}", listed(.absent, ", no "))]
     Absent { absent: Vec<Trouble>, seen: Seen },
     #[error(
-        "no line of {:.3} Mb/s on trains of packets at {:.3} Mb/s, before at {:.3} Mb/s; write rate = \"{}kb/s\" or less",
+        "a rate of {:.3} Mb/s is not visible: trains of packets passed at {:.3} Mb/s, before at {:.3} Mb/s; write rate = \"{}kb/s\" or less",
         *.rate as f64 / 1e6,
         *.now / 1e6,
         *.before / 1e6,
@@ -79,18 +78,18 @@ pub(in super::super) enum Unseen {
     #[error("still {} on {seen}", listed(.present, ", "))]
     Still { present: Vec<Trouble>, seen: Box<str> },
     #[error(
-        "packets are to pass, and do not: {seen}; write a loss below 1 for the links between these hosts, or end what stops them before"
+        "packets do not pass although they should: {seen}; write a loss below 1 for the links between these hosts, or end the fault that stops them first"
     )]
     Stopped { seen: Seen },
-    #[error("packets are not to pass, and do: {seen}")]
+    #[error("packets pass although they should be dropped: {seen}")]
     Passes { seen: Seen },
     #[error(
-        "an end held for {held} cannot be told from one that took {:.3} ms before; write slow_close = \"{}\" or more",
+        "a FIN delay of {held} cannot be distinguished from the {:.3} ms that closing took before; write slow_close = \"{}\" or more",
         .took.as_secs_f64() * 1e3,
         upwards(*.took * 2)
     )]
     CloseHidden { held: Span, took: Duration },
-    #[error("a connection closed within {:.3} ms, not held for {held}", .took.as_secs_f64() * 1e3)]
+    #[error("a connection closed within {:.3} ms; its FIN was not delayed by {held}", .took.as_secs_f64() * 1e3)]
     ClosedSoon { held: Span, took: Duration },
     #[error("a connection still took {:.3} ms to close", .took.as_secs_f64() * 1e3)]
     ClosedLate { took: Duration },

@@ -1,8 +1,8 @@
-//! A link that changes for a while: more delay, loss, a slower line. Shown by probe packets of its own
-//! between the two hosts: what arrives late, not at all, damaged, marked, twice, out of turn, or slowly.
+//! Changes a link for a while: more delay, loss, a lower rate. Proven by separate probe packets between the
+//! two hosts, which arrive late, not at all, damaged, marked, twice, out of order, or slowly.
 //!
-//! The rule: everything that the new settings say has to be seen at the receiving host; and when it is
-//! over, nothing of it may be seen any more, on so many packets that it would have been.
+//! The rule: every new setting must be seen at the receiving host; afterwards none of it may be seen any
+//! more, over enough packets that it would have been.
 
 mod close;
 pub(super) mod look;
@@ -110,7 +110,7 @@ impl Fault for LinkChange {
             return Err(FaultError::Misuse { fault: self.describe(), what: "it is injected already" });
         }
         if self.during == self.before {
-            let seen = "these are the settings that the link has already".to_string();
+            let seen = "the link already has these settings".to_string();
             return Err(FaultError::NotShown { fault: self.describe(), seen });
         }
         let before = |way| self.look().before(way, clock);

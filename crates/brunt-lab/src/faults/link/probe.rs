@@ -1,7 +1,7 @@
-//! Probe packets from one host of a link to the other, on a port of their own, counted where they arrive.
+//! Probe packets from one host of a link to the other, on a separate port, counted on arrival.
 //!
-//! The rule: what is said here was seen by sockets on the hosts. A packet that the receiving socket itself
-//! had no place for is not the link's.
+//! The rule: results come from sockets on the hosts. A packet that the receiving socket had no room for is
+//! not attributed to the link.
 
 use std::collections::BTreeSet;
 use std::fs::File;

@@ -1,8 +1,8 @@
-//! What a change of a link's settings has to show on probe packets, and on how many of them: which troubles there
-//! are more of, which of those were not seen yet, and which are still to be seen of settings that are over.
+//! Which effects a change of a link's settings must have on probe packets, and over how many: impairments
+//! that increase, those not seen yet, and those still seen from settings that have ended.
 //!
-//! Asked by [`super::look`]. Nothing here sends or waits. The rule: what probe packets cannot be expected to meet
-//! is not said to have been looked for.
+//! Used by [`super::look`]. Nothing here sends or waits. The rule: an effect that probe packets cannot be
+//! expected to show is never reported as checked.
 
 use std::fmt;
 use std::time::Duration;
@@ -90,7 +90,7 @@ pub(super) fn later(before: &Settings, during: &Settings) -> bool {
     during.delay.0 > before.delay.0 && during.loss_share() < 1.0
 }
 
-/// Nanoseconds that half of the packets take at the most.
+/// Nanoseconds that half of the packets take at most.
 fn median(settings: &Settings) -> f64 {
     let table = settings.distribution.as_ref().and_then(|named| named.table());
     let middle = table.map_or(0.0, |table| table.quantile(0.5)) * settings.jitter.0.as_nanos() as f64;

@@ -1,12 +1,12 @@
-//! Resets (RST) that the link sends in the name of one host to the other, for one connection or all of a port, as a
-//! firewall or a load balancer does that has lost its state.
+//! Sends TCP resets (RST) on behalf of one host to the other, for one connection or all connections of a
+//! port, like a firewall or load balancer that has lost its state.
 //!
-//! A receiver believes a reset only where its sequence number is the very next that it waits for (RFC 5961, 3.2). What
-//! passed says which that is: behind everything that the sender sent, if nothing of it is lost or overtaken; and if
-//! the receiver speaks on, what it acknowledges itself.
+//! A receiver accepts a reset only with exactly the next sequence number that it expects (RFC 5961, 3.2). The
+//! link derives it from the packets it has seen: the number after everything the sender sent, if nothing of
+//! it was lost or reordered; and if the receiver keeps sending, the number that it acknowledges.
 //!
-//! The rule: a connection is reset while it is open, never while it is being made, and it is tried again until the
-//! receiver is silent.
+//! The rule: a connection is reset only once established, and the reset is repeated until the receiver is
+//! silent.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;

@@ -1,8 +1,7 @@
-//! Connections that close slowly: the end (FIN) that one side sends is held back for a time, while its data goes on
-//! (Toxiproxy's `slow_close`). The other side learns late that nothing more comes.
+//! Slow closes: delays the FIN of one side while its data continues to pass (Toxiproxy's `slow_close`), so
+//! the other side learns late that the connection has ended.
 //!
-//! One for each direction. The rule: a sender that sends its end again, because nobody acknowledged it, does not get
-//! it through any sooner.
+//! One per direction. The rule: a retransmitted FIN does not get through any sooner.
 
 use std::collections::HashMap;
 use std::time::Duration;

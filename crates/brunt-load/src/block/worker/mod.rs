@@ -1,7 +1,6 @@
-//! The loop between a sequence of requests with their contents and a device: one worker, one thread, one ring. Keeps
-//! the queue full (closed loop) or the schedule (open loop), stamps, retries, and
-//! fills histograms. Time and waiting come through [`Timeline`], so that a test runs an hour
-//! against a simulated device in a millisecond.
+//! The loop between a request sequence and a device: one worker, one thread, one ring. Keeps the queue full
+//! (closed loop) or follows the schedule (open loop), takes timestamps, retries, and fills histograms. Time
+//! and waiting come through [`Timeline`], so that a test can simulate an hour in a millisecond.
 //!
 //! The rule: after the start nothing allocates and nothing blocks but [`Timeline::wait`] (and the files of a
 //! [`Content`], such as a verification journal).

@@ -1,4 +1,4 @@
-//! Where a worker's run stands: ramping up, measured, or draining, and what its limits leave to do. Pure.
+//! Phase of a worker's run (ramp-up, measuring or draining) and what remains of its limits. Pure.
 //!
 //! The rule: measuring begins once, and requests stop once.
 

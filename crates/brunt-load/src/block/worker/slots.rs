@@ -1,8 +1,8 @@
-//! The places for requests of one worker: each has its buffer and holds one request from its making to its end, attempts
-//! after the first included.
+//! The request slots of a worker: each has a buffer and holds one request from its creation to its end,
+//! including retries.
 //!
-//! The rule: a slot is free, in flight, waiting for its next attempt, or parked because the queue was made
-//! shallower; never two of these.
+//! The rule: a slot is exactly one of free, in flight, waiting for a retry, or parked because the queue depth
+//! was reduced.
 
 use brunt_core::Nanos;
 

@@ -1,5 +1,5 @@
-//! What one worker saw: the open interval, the sum of those before it, the cost of measuring, the first error, and the log
-//! of single requests if the workload asks for it.
+//! Results of a worker: the current interval, the total of earlier ones, the cost of measuring, the first
+//! error, and the log of single requests if the workload asks for it.
 //!
 //! The rule: nothing here allocates after the start; memory is taken when the worker is made.
 
@@ -161,7 +161,7 @@ impl Tally {
         if self.first_error.is_none() {
             let text = match error {
                 Some(error) => error.to_string(),
-                None => "the data is not what was written there".to_string(),
+                None => "the data differs from what was written".to_string(),
             };
             let Planned { op, offset, len, .. } = *planned;
             self.first_error = Some(FirstError { status, op: kind_of(op), offset, len, text });

@@ -9,8 +9,8 @@ use crate::fault::kind::{About, FaultCommon, Info, Kind, Mistake, Pair, Prepared
 
 pub(super) const INFO: Info = Info {
     keys: &["cpu", "cores"],
-    help: "takes a share of the processor away, by competing for it",
-    proof: "the share of the cores that was really taken; that it is free again",
+    help: "takes away a share of CPU time with competing processes",
+    proof: "the measured share of the cores that it took, and that it is free again",
     example: "target = \"disk\"\ncpu = 0.98\ncores = [1]\nat = \"5s\"\nfor = \"5s\"",
 };
 
@@ -18,10 +18,10 @@ pub(super) const INFO: Info = Info {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Cpu {
-    /// Takes this share (0.01 to 1) of the processor away, by competing for it.
+    /// Takes away this share of CPU time (0.01 to 1) with competing processes.
     pub cpu: f64,
-    /// Of these cores, from 0; all that the target may use by default. A target that the experiment serves is kept
-    /// on them, with and without the fault.
+    /// With `cpu`: cores to occupy, counted from 0; default: all that the target may use. A target that the
+    /// experiment serves is pinned to these cores, with and without the fault.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cores: Vec<usize>,
 }
@@ -32,7 +32,7 @@ impl Kind for Cpu {
     }
 
     fn what(&self) -> String {
-        format!("{}% of the processor taken", self.cpu * 100.0)
+        format!("{}% of CPU time taken", self.cpu * 100.0)
     }
 
     fn check(&self, _common: &FaultCommon, _stage: &dyn Stage) -> Result<(), Mistake> {
@@ -50,8 +50,8 @@ impl Kind for Cpu {
         }
         let target = &pair.me.common.target;
         Together::refused(
-            format!("target {target} cannot be kept on other cores for each of them"),
-            "write the same cores for both, or leave target out of the one that is not about its cores",
+            format!("target {target} cannot be pinned to different cores for each of them"),
+            "write the same cores for both, or omit target from the fault that does not affect its cores",
         )
     }
 
@@ -71,7 +71,7 @@ impl Kind for Cpu {
             };
             if let Some(role) = &role {
                 let pinned = role.pin(&cores);
-                pinned.map_err(system(format!("the target cannot be kept on {cores:?}")))?;
+                pinned.map_err(system(format!("the target cannot be pinned to cores {cores:?}")))?;
             }
             Ok(LabDriver::boxed(CpuHog::new(share, &cores)))
         }))

@@ -1,4 +1,4 @@
-//! `freeze`: the process of a target that the experiment serves stands still; its connections stay open.
+//! `freeze`: stops the process of a served target; its connections stay open.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -10,8 +10,8 @@ use crate::fault::process::{self, ProcessFault};
 
 pub(super) const INFO: Info = Info {
     keys: &["freeze"],
-    help: "stops the process of a target that the experiment serves; its connections stay open",
-    proof: "the kernel says that all its threads are stopped; that they go on",
+    help: "stops the process of a served target (SIGSTOP); its connections stay open",
+    proof: "the kernel reports all its threads stopped, and later running again",
     example: "target = \"disk\"\nfreeze = true\nat = \"5s\"\nfor = \"5s\"",
 };
 
@@ -19,7 +19,7 @@ pub(super) const INFO: Info = Info {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Freeze {
-    /// Stops the process of a target that the experiment serves; its connections stay open.
+    /// Stops the process of a served target (SIGSTOP); its connections stay open.
     pub freeze: bool,
 }
 

@@ -12,8 +12,8 @@ use crate::fault::process::{self, ProcessFault};
 
 pub(super) const INFO: Info = Info {
     keys: &["kill"],
-    help: "kills the process of a target that the experiment serves, and starts it again when it is over",
-    proof: "the kernel says that it is dead; that another one serves in its place",
+    help: "kills the process of a served target and starts it again at the end of the fault",
+    proof: "the kernel reports it dead, and later a new process serves in its place",
     example: "target = \"disk\"\nkill = true\nat = \"5s\"\nfor = \"1s\"",
 };
 
@@ -21,7 +21,7 @@ pub(super) const INFO: Info = Info {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Kill {
-    /// Kills the process of a target that the experiment serves, and starts it again when it is over.
+    /// Kills the process of a served target and starts it again at the end of the fault.
     pub kill: bool,
 }
 

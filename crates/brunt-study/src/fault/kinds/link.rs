@@ -15,8 +15,8 @@ use crate::host::HostName;
 
 pub(super) const INFO: Info = Info {
     keys: &["link", "set", "from"],
-    help: "changes a link of the lab, both ways or one (`from`): delay, loss, damage, reordering, rate",
-    proof: "probe packets over the link meet it; that they do not any more",
+    help: "changes a link of the lab, in both directions or one (`from`): delay, loss, corruption, reordering, rate",
+    proof: "probe packets over the link show it, and later no longer do",
     example: "link = \"wan\"\nset = { loss = 0.005 }\nat = \"5s\"\nfor = \"2s\"",
 };
 
@@ -24,11 +24,11 @@ pub(super) const INFO: Info = Info {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LinkSet {
-    /// Changes this link of the lab.
+    /// Link of the lab to change; `set` has its new settings.
     pub link: String,
-    /// To these settings, over those that it has.
+    /// With `link`: settings to change; the others stay as they are.
     pub set: Box<LinkBack>,
-    /// Only for what this host sends over it; both directions by default.
+    /// With `link`: only packets that this host sends over the link; default: both directions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<HostName>,
 }
@@ -85,7 +85,7 @@ impl Kind for LinkSet {
     fn check(&self, common: &FaultCommon, stage: &dyn Stage) -> Result<(), Mistake> {
         let name = &self.link;
         let Some(link) = stage.lab().and_then(|lab| lab.links.get(name)) else {
-            let what = format!("there is no link '{name}'");
+            let what = format!("unknown link '{name}'");
             return Err(Mistake::new("link", what, "write a name from [lab.links.NAME]"));
         };
         let [one, other] = &link.between;
@@ -98,26 +98,22 @@ impl Kind for LinkSet {
         }
         let Some(ways) = self.ways(&link.between) else {
             let from = self.from.clone().unwrap_or_default();
-            return Err(Mistake::new("from", format!("link {name} does not join '{from}'"), help));
+            return Err(Mistake::new("from", format!("link {name} does not connect '{from}'"), help));
         };
         for (label, before) in stage.link_at_points(name, &common.target) {
             let during = self.laid_over(&before, ways);
             if let Some(SettingsError { key, what, .. }) = during.iter().find_map(|way| way.check().err()) {
                 let whole = format!("{key}: {what}, together with what the link has at {label}");
-                return Err(Mistake::new(
-                    "set",
-                    whole,
-                    "these settings are laid over those that the link has",
-                ));
+                return Err(Mistake::new("set", whole, "the link's settings with these changes applied"));
             }
             if during == before {
-                let what = format!("link {name} has these settings already at {label}");
+                let what = format!("link {name} already has these settings at {label}");
                 let help = "write settings that differ from those under [lab.links] and [sweep]";
                 return Err(Mistake::new("set", what, help));
             }
             if link.carrier == CarrierName::Bare {
-                let what = format!("link {name} is a bare wire, which does nothing to packets");
-                return Err(Mistake::new("link", what, "leave carrier out of the link"));
+                let what = format!("link {name} is bare, without emulation");
+                return Err(Mistake::new("link", what, "omit the link's carrier"));
             }
         }
         Ok(())
@@ -130,13 +126,13 @@ impl Kind for LinkSet {
         }
         Together::refused(
             format!("the one that ends first would end the other on link {}", self.link),
-            "write one [[fault]] after the other, with all settings of the time they share in one of its own",
+            "make them consecutive, with a third [[fault]] for the time in which both apply",
         )
     }
 
     fn prepare(&self, _common: &FaultCommon, scene: &mut Scene<'_>) -> Result<Prepared, DriverError> {
         let (fault, lab) = (self.clone(), scene.lab()?);
-        let unfit = || DriverError::Unfit(format!("there is no link '{}'", self.link));
+        let unfit = || DriverError::Unfit(format!("unknown link '{}'", self.link));
         let ways = lab.between(&self.link).and_then(|between| self.ways(between)).ok_or_else(unfit)?;
         Ok(Prepared::new(move || {
             let lab = lab.lab();

@@ -1,6 +1,6 @@
-//! `member`: a member of an array fails. Shown by the array's state; over when a spare was rebuilt and the
-//! array is whole again. At the end of a run the failed member is replaced and what is left of the rebuild is
-//! made at full speed, so that the next run begins with a whole array.
+//! `member`: fails a member of an array. Proven by the array's state; ends when a spare is rebuilt and the
+//! array is intact again. At the end of a run the failed member is replaced and the rest of the rebuild runs
+//! at full speed, so that the next run starts with an intact array.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,8 +27,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 pub(super) const INFO: Info = Info {
     keys: &["member", "layer"],
-    help: "takes a member out of the target's array; over when the array is whole again",
-    proof: "the array says that the member is not good; that all of it is",
+    help: "fails a member of the target's array; ends when the array is rebuilt",
+    proof: "the array reports the member failed, and later all members good",
     example: "target = \"array\"\nmember = 1\nat = \"5s\"",
 };
 
@@ -36,9 +36,10 @@ pub(super) const INFO: Info = Info {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Member {
-    /// Takes this member out of the target's array (raid1 or raid5), from 0. Over when the array is whole again.
+    /// Fails this member (counted from 0) of the target's array (raid1 or raid5). The fault ends when the array is
+    /// rebuilt.
     pub member: usize,
-    /// The layer of the target's device, by its name, when there is more than one of that kind.
+    /// Name of the layer of the target's device, if it has several of that kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layer: Option<String>,
 }
@@ -65,11 +66,11 @@ impl Kind for Member {
             return match (self.layer == other.layer, self.member == other.member) {
                 (false, _) => None,
                 (true, true) => Together::refused(
-                    "one member cannot fail twice",
-                    "write another member, or end the first fault (for = …) before the second begins",
+                    "a member cannot fail twice",
+                    "choose another member, or end the first fault (for = …) before the second starts",
                 ),
                 (true, false) => Together::both(
-                    "the second member fails while the first is missing; both end when the array is whole again",
+                    "the second member fails while the first is missing; both faults end when the array is rebuilt",
                 ),
             };
         }
@@ -78,8 +79,8 @@ impl Kind for Member {
             return serves_nobody(pair);
         }
         killed.then(|| Together::refused(
-            "which member has failed is known to the process alone: the array would come back as if whole",
-            "end the member's fault (for = …) before the target is killed, or write freeze = true for kill = true",
+            "only the process knows which member has failed: after a restart the array would seem intact",
+            "end the member's fault (for = …) before the target is killed, or use freeze = true instead of kill = true",
         )).flatten()
     }
 
@@ -106,8 +107,8 @@ impl Member {
         let arrays = array::named_in(target.place());
         let array = match (&self.layer, arrays.as_slice()) {
             (_, []) => {
-                let what = format!("target {name} is no array, so that no member of it fails");
-                let help = "write one as its url or serve, such as array:raid1,[…],[…]";
+                let what = format!("target {name} is not an array, so it has no member to fail");
+                let help = "use an array as its url or serve, such as array:raid1,[…],[…]";
                 return Some((what, help.to_string()));
             }
             (None, [(_, only)]) => only,
@@ -121,12 +122,10 @@ impl Member {
         // Whatever lasts until the end of a run is made good before the next one.
         (array.level == Level::Raid0).then(|| {
             let what = format!(
-                "member {member} of a RAID 0 cannot fail: nothing makes up for it, and nothing is left to \
-                 rebuild it from when the fault is over or the next run begins"
+                "member {member} of a RAID 0 cannot fail: without redundancy it cannot be rebuilt at the end of the fault or before the next run"
             );
             let help = format!(
-                "write raid1 or raid5; or give the device of member {member} a fault layer ([…?fault=off]) and \
-                 have that fail, sticky or for a time: storage = \"hardware-error\" with the layer's name, such \
+                "write raid1 or raid5; or give the device of member {member} a fault layer ([…?fault=off]) and inject a fault there: storage = \"hardware-error\" with the layer's name, such \
                  as layer = \"{member}/fault\", for member = {member}"
             );
             (what, help)
@@ -215,7 +214,7 @@ impl Array<'_> {
             }),
             _ => None,
         });
-        found.ok_or_else(|| DriverError::Unfit("the array is not there".to_string()))
+        found.ok_or_else(|| DriverError::Unfit("the array is not available".to_string()))
     }
 
     fn command(&self, make: impl Fn(u16, Option<String>) -> Command) -> Result<(), DriverError> {
@@ -262,7 +261,7 @@ impl FaultDriver for MemberFault {
         match seen.members.get(self.member) {
             Some(MemberState::Good) => {}
             Some(state) => {
-                return Err(DriverError::Unfit(format!("member {} is {state} already", self.member)));
+                return Err(DriverError::Unfit(format!("member {} is already {state}", self.member)));
             }
             None => return Err(DriverError::Unfit(format!("there is no member {}", self.member))),
         }

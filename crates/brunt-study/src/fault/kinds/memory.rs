@@ -11,8 +11,8 @@ use crate::fault::kind::{About, FaultCommon, Info, Kind, Mistake, Pair, Prepared
 
 pub(super) const INFO: Info = Info {
     keys: &["memory"],
-    help: "takes memory away and locks it",
-    proof: "so much more is locked; it is free again",
+    help: "allocates and locks memory",
+    proof: "this much more memory is locked, and later free again",
     example: "memory = \"1GiB\"\nat = \"5s\"\nfor = \"5s\"",
 };
 
@@ -20,7 +20,7 @@ pub(super) const INFO: Info = Info {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Memory {
-    /// Takes so much memory away and locks it.
+    /// Allocates and locks this much memory.
     pub memory: Size,
 }
 
@@ -35,7 +35,7 @@ impl Kind for Memory {
 
     fn check(&self, _common: &FaultCommon, _stage: &dyn Stage) -> Result<(), Mistake> {
         match self.memory.0 {
-            0 => Err(Mistake::new("memory", "no memory is taken", "write memory = \"1GiB\"")),
+            0 => Err(Mistake::new("memory", "it takes no memory", "write memory = \"1GiB\"")),
             _ => Ok(()),
         }
     }

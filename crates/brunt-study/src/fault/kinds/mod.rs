@@ -1,5 +1,5 @@
-//! The table of faults: one file and one line here for each kind. An experiment's file, its schema, the checks,
-//! the schedule and `docs/faults.md` know kinds from here only.
+//! The table of faults: one file and one line here for each kind. Experiment files, their schema, the checks,
+//! the schedule and `docs/faults.md` all use this table.
 
 mod cpu;
 mod freeze;

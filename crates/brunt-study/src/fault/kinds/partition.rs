@@ -20,8 +20,8 @@ const PAIRS_MAX: usize = 32;
 
 pub(super) const INFO: Info = Info {
     keys: &["partition"],
-    help: "keeps two hosts of the lab apart, or each of a list of hosts from each of another, both ways",
-    proof: "probe packets between every two of them pass before, none does during, as hosts and links count them; that they pass again",
+    help: "drops all packets between two hosts of the lab, or between two groups of hosts, in both directions",
+    proof: "probe packets between all pairs pass before, none passes during the fault (by the counters of hosts and links), and they pass again afterwards",
     example: "partition = [\"client\", \"server\"]\nat = \"5s\"\nfor = \"2s\"",
 };
 
@@ -29,7 +29,7 @@ pub(super) const INFO: Info = Info {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Partition {
-    /// Keeps these two hosts of the lab apart; for several, a list in place of a name:
+    /// Drops all packets between these two hosts of the lab. For groups of hosts, use lists in place of names:
     /// `[["client", "gateway"], "server"]`.
     pub partition: [PartitionSide; 2],
 }
@@ -83,17 +83,20 @@ impl Partition {
         }
         if pair.my_times().hold_an_end_of(pair.other_times()) {
             return Together::refused(
-                format!("probe packets over link {} show that it changes, and none passes", other.link),
-                "begin and end the link's fault while the hosts are not kept apart",
+                format!("probe packets over link {} must show the change, but none passes", other.link),
+                "start and end the link's fault outside the partition",
             );
         }
         if other.set.loss.is_some_and(|loss| loss >= 1.0) {
             return Together::refused(
-                format!("nothing passes over link {} in that time, kept apart or not", other.link),
-                "let one end before the other begins",
+                format!(
+                    "nothing passes over link {} during that time, with or without the partition",
+                    other.link
+                ),
+                "end one before the other starts",
             );
         }
-        Together::both("while the hosts are kept apart, the link carries nothing between them")
+        Together::both("during the partition the link carries nothing between the hosts")
     }
 }
 
@@ -118,10 +121,10 @@ impl Kind for Partition {
         };
         let count = self.pairs().count();
         if !(1..=PAIRS_MAX).contains(&count) {
-            let what = format!("it keeps {count} pairs of hosts apart");
+            let what = format!("it separates {count} pairs of hosts");
             return wrong(
                 what,
-                &format!("name 1 to {PAIRS_MAX} pairs: hosts of one side times those of the other"),
+                &format!("name 1 to {PAIRS_MAX} pairs (hosts of one side times hosts of the other)"),
             );
         }
         let mut seen: Vec<(&HostName, &HostName)> = Vec::new();
@@ -139,7 +142,7 @@ impl Kind for Partition {
         match cut_off {
             Some(target) if common.at.is_none() => {
                 let what =
-                    format!("it cuts target {target} off from {} for the whole run", stage.hosts().worker());
+                    format!("it separates target {target} from {} for the whole run", stage.hosts().worker());
                 Err(Mistake::new("partition", what, "write at = … and for = …"))
             }
             _ => Ok(()),
@@ -150,8 +153,8 @@ impl Kind for Partition {
         if let Some(other) = pair.other_as::<Partition>() {
             let (one, two) = self.pairs().find(|(one, two)| other.parts(one, two))?;
             return Together::refused(
-                format!("the one that ends first would join {one} and {two} again"),
-                "write one [[fault]] after the other, or leave these hosts out of one of them",
+                format!("the one that ends first would reconnect {one} and {two}"),
+                "make them consecutive, or remove these hosts from one of them",
             );
         }
         if let Some(other) = pair.other_as::<LinkSet>() {
@@ -165,12 +168,12 @@ impl Kind for Partition {
             if pair.my_times().hold_an_end_of(pair.other_times()) {
                 return Together::refused(
                     format!(
-                        "{from} and {to} are kept apart, so that a reset could not be shown, or not to be over"
+                        "{from} and {to} are partitioned, so neither the reset nor its end could be proven"
                     ),
-                    "begin and end the reset while the hosts are not kept apart",
+                    "start and end the reset outside the partition",
                 );
             }
-            return Together::both("while the hosts are kept apart, no connection of theirs is reset");
+            return Together::both("during the partition no connection between the hosts is reset");
         }
         let other = pair.other_as::<Storage>()?;
         if !self.cuts_off(&pair.other.common.target, pair.stage) {
@@ -179,7 +182,7 @@ impl Kind for Partition {
         if pair.my_times().cover(pair.other_times()) {
             return serves_nobody(&Pair { me: pair.other, other: pair.me, stage: pair.stage });
         }
-        Together::both(format!("{} hits nothing while the target's host is cut off", other.storage))
+        Together::both(format!("{} affects no request while the target's host is unreachable", other.storage))
     }
 
     fn prepare(&self, _common: &FaultCommon, scene: &mut Scene<'_>) -> Result<Prepared, DriverError> {
@@ -222,11 +225,11 @@ pub(super) fn joined(
         return Err(Mistake::new(key, what, "write two different hosts"));
     }
     if !lab.reaches(one, other) {
-        let what = format!("no links lead from {one} to {other}");
+        let what = format!("there is no route from {one} to {other}");
         return Err(Mistake::new(
             key,
             what,
-            "write hosts that reach each other, or add a link under [lab.links]",
+            "choose hosts that reach each other, or add a link under [lab.links]",
         ));
     }
     let direct = lab
@@ -235,8 +238,9 @@ pub(super) fn joined(
         .find(|(_, link)| [one, other].iter().all(|host| link.between.iter().any(|end| end == *host)));
     match direct {
         Some((name, link)) if !matches!(link.carrier, CarrierName::Brunt | CarrierName::WireSize) => {
-            let what = format!("link {name} is the kernel's, which knows no hosts and no connections");
-            Err(Mistake::new(key, what, "leave carrier out of the link"))
+            let what =
+                format!("link {name} is carried by the kernel, which cannot act on hosts or connections");
+            Err(Mistake::new(key, what, "omit the link's carrier"))
         }
         _ => Ok(()),
     }

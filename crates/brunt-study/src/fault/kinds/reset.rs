@@ -1,7 +1,7 @@
-//! `reset`: TCP connections between two hosts of the lab are reset, in the name of one of them: what a firewall or a
-//! load balancer does that has lost its state.
+//! `reset`: resets TCP connections between two hosts of the lab on behalf of one of them, like a firewall or
+//! load balancer that has lost its state.
 //!
-//! The rule: a connection is reset when it next sends something, so the requests of the run are what it is shown by.
+//! The rule: a connection is reset when it next sends data, so the run's own requests provide the proof.
 
 use std::time::Duration;
 
@@ -22,8 +22,8 @@ use crate::host::HostName;
 
 pub(super) const INFO: Info = Info {
     keys: &["reset", "to", "port"],
-    help: "resets TCP connections between two hosts of the lab, in the name of the host that it names: those of a target, or all between it and the host `to`, or those of a `port`",
-    proof: "the other host's TCP counts connections that were reset (EstabResets), and that of the host that is named sent no reset itself (OutRsts); that a new connection carries both ways",
+    help: "resets TCP connections between two hosts of the lab on behalf of the named host: those of a target, all connections to the host `to`, or those of a `port`",
+    proof: "the other host's TCP counts the resets (EstabResets) while the named host's TCP sent none itself (OutRsts); later a new connection carries data both ways",
     example: "target = \"disk\"\nreset = \"server\"\nat = \"5s\"\nfor = \"100ms\"",
 };
 
@@ -31,14 +31,14 @@ pub(super) const INFO: Info = Info {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Reset {
-    /// Resets TCP connections in the name of this host of the lab: those that are open, when they next send something,
-    /// and while the fault lasts those that are made.
+    /// Resets TCP connections on behalf of this host of the lab: open connections when they next send data, and
+    /// connections opened while the fault lasts.
     pub reset: HostName,
-    /// The host that gets the resets. Without it they are about the connections of the fault's target, and the other
-    /// end of those gets them.
+    /// With `reset`: host that receives the resets; default: the peer of the target's connections.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<HostName>,
-    /// Only connections that have this port at either end; the target's by default, without a target all.
+    /// With `reset`: only connections with this port at either end; default: the target's port, or without a target
+    /// all connections.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
 }
@@ -100,7 +100,7 @@ impl Kind for Reset {
                     )
                 }
                 None => {
-                    let what = "it does not say whose connections are reset";
+                    let what = "it does not name the connections to reset";
                     Mistake::new(
                         "reset",
                         what,
@@ -113,15 +113,15 @@ impl Kind for Reset {
         let key = if self.to.is_some() && hosts.find(&from).is_ok() { "to" } else { "reset" };
         joined(key, &from, &to, lab, &hosts)?;
         if self.port == Some(0) {
-            return Err(Mistake::new(
-                "port",
-                "no connection has port 0",
-                "write 1 to 65535, or leave it out",
-            ));
+            return Err(Mistake::new("port", "port 0 is not valid", "write 1 to 65535, or omit it"));
         }
         if common.at.is_none() {
-            let what = "no connection would be left to measure by";
-            return Err(Mistake::new("reset", what, "write at = … and for = …: it is there for a time"));
+            let what = "no connection would be left to measure with";
+            return Err(Mistake::new(
+                "reset",
+                what,
+                "write at = … and for = …: it cannot last for the whole run",
+            ));
         }
         Ok(())
     }
@@ -129,8 +129,8 @@ impl Kind for Reset {
     fn overlap(&self, pair: &Pair<'_>) -> Option<Together> {
         if pair.other_as::<Reset>().is_some() {
             return Together::refused(
-                "hosts do not count by which of two faults a connection was reset, and a link resets by one at a time",
-                "write one [[fault]] after the other",
+                "hosts do not count which of two faults reset a connection, and a link can run only one at a time",
+                "make them consecutive",
             );
         }
         let away = pair.other_as::<Kill>().is_some() || pair.other_as::<Freeze>().is_some();
@@ -142,7 +142,7 @@ impl Kind for Reset {
     fn prepare(&self, common: &FaultCommon, scene: &mut Scene<'_>) -> Result<Prepared, DriverError> {
         let lab = scene.lab()?;
         let role = scene.roles.get(&common.target);
-        let unfit = || DriverError::Unfit("it does not say whose connections are reset".into());
+        let unfit = || DriverError::Unfit("it does not name the connections to reset".into());
         let to = self.other_end(role.map(|role| role.host()), &lab.worker()).ok_or_else(unfit)?;
         let ports = match (self.port, role) {
             (Some(port), _) => ResetPorts::Either(port),
@@ -193,11 +193,11 @@ impl FaultDriver for ResetFault {
     fn advice(&self, looked: Duration) -> Option<String> {
         let longer = written((looked * 2).max(Duration::from_millis(100)));
         let port = match self.listens {
-            Some(port) => format!("write port = {port}, which the target listens on, or leave port out"),
-            None => "leave port out, if there is one".to_string(),
+            Some(port) => format!("write port = {port}, which the target listens on, or omit port"),
+            None => "omit port if it is set".to_string(),
         };
         Some(format!(
-            "a connection has to send something meanwhile: {port}, or let it last longer (for = \"{longer}\")"
+            "a connection must send data during the fault: {port}, or make it last longer (for = \"{longer}\")"
         ))
     }
 

@@ -1,10 +1,10 @@
-//! `storage`: trouble of the storage, in the words of a device's `fault=` option. Armed at a layer, shown by
-//! the requests of the run that it hits, gone when no more are hit. Requests of its own it makes none: they
-//! would be part of what is measured, and a fault that hits nobody's request is not part of it.
+//! `storage`: storage faults, written as in a device's `fault=` option. Armed at a layer, proven by the run's
+//! requests that it affects, gone when it is disarmed. It sends no requests itself, because they would
+//! distort the measurement, and a fault that affects no request is irrelevant to it.
 //!
-//! The rule: what is armed goes with the target's process. When another fault has that killed and started
-//! again, it is armed again as soon as the target is back, and has to show again; the time between is a gap
-//! in its record.
+//! The rule: an armed fault is lost with the target's process. If another fault kills and restarts that
+//! process, it is armed again as soon as the target is back, and must be proven again; its record shows the
+//! gap.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,8 +26,8 @@ use crate::fault::kind::{About, FaultCommon, Info, Kind, Mistake, Pair, Prepared
 
 pub(super) const INFO: Info = Info {
     keys: &["storage", "layer"],
-    help: "trouble of the storage, in the words of a device's fault= option",
-    proof: "requests of the run that it hit; that none of it is armed any more",
+    help: "storage faults, written as in a device's fault= option",
+    proof: "the number of requests that it affected, and later that it is disarmed",
     example: "target = \"disk\"\nstorage = \"aborted-command,p=0.5\"\nat = \"5s\"\nfor = \"5s\"",
 };
 
@@ -35,10 +35,10 @@ pub(super) const INFO: Info = Info {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Storage {
-    /// Trouble of the storage, in the words of a device's `fault=` option: `medium-error,p=0.1,op=read`,
-    /// `slow:10ms`, `hang`. Without such a layer in the target's URL one is put on top.
+    /// Storage fault, written as in the `fault=` option of a device: `medium-error,p=0.1,op=read`, `slow:10ms`,
+    /// `hang`. If the target's URL has no fault layer, one is added on top.
     pub storage: String,
-    /// The layer of the target's device, by its name, when there is more than one of that kind.
+    /// Name of the layer of the target's device, if it has several of that kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layer: Option<String>,
 }
@@ -54,11 +54,11 @@ impl Kind for Storage {
 
     fn check(&self, _common: &FaultCommon, _stage: &dyn Stage) -> Result<(), Mistake> {
         let fault = DeviceFault::parse(&self.storage).map_err(|error| {
-            Mistake::new("storage", error.to_string(), "the same words as in a device's fault= option")
+            Mistake::new("storage", error.to_string(), "the same as a device's fault= option")
         })?;
         if fault.does_nothing() {
-            let what = format!("{fault} hits no request, or does nothing to it");
-            let help = "write p= above 0, or how much slower: slow:10ms, slow:x2";
+            let what = format!("{fault} affects no request");
+            let help = "write p= above 0, or a delay above 0: slow:10ms, slow:x2";
             return Err(Mistake::new("storage", what, help));
         }
         Ok(())
@@ -77,10 +77,10 @@ impl Kind for Storage {
         }
         match (frozen, killed) {
             (true, _) => {
-                Together::both("the storage's is there all the time, and hits when the target goes on")
+                Together::both("the storage fault stays armed and affects requests when the target resumes")
             }
             (_, true) => Together::both(
-                "the storage's is lost with the process, and put in place again when the target is back",
+                "the storage fault is lost with the process and injected again when the target is back",
             ),
             _ => None,
         }
@@ -110,8 +110,8 @@ impl Kind for Storage {
 pub(super) fn serves_nobody(pair: &Pair<'_>) -> Option<Together> {
     let away = pair.other.kind.what();
     Together::refused(
-        format!("the target serves nobody in all of that time ({away}), so that it could not show"),
-        "let the fault of the storage begin earlier or last longer than that of the process",
+        format!("the target serves no requests during all of that time ({away}), so it could have no effect"),
+        "make the storage fault start before or end after the fault of the process",
     )
 }
 
@@ -131,13 +131,12 @@ impl Storage {
         {
             return Together::refused(
                 format!(
-                    "{first} hits every request that {second} is about, and of two at one layer the older one hits"
+                    "{first} affects every request that {second} matches, and at one layer the older fault takes precedence"
                 ),
-                "give the older one a p= below 1, or each a layer of its own in the target's URL: \
-                 ?fault=off;name=a&fault=off;name=b, with layer = \"a\" and layer = \"b\"",
+                "give the older one a p= below 1, or give each its own layer in the target's URL: ?fault=off;name=a&fault=off;name=b, with layer = \"a\" and layer = \"b\"",
             );
         }
-        Together::both("of requests that both are about, the older one takes what it hits")
+        Together::both("where both match a request, the older one takes precedence")
     }
 }
 
@@ -234,7 +233,7 @@ impl StorageFault {
 }
 
 fn hits(injected: u64, seen: u64) -> String {
-    format!("hit {injected} of the first {seen} requests it is about")
+    format!("affected {injected} of the first {seen} matching requests")
 }
 
 impl FaultDriver for StorageFault {
@@ -259,7 +258,7 @@ impl FaultDriver for StorageFault {
 
     fn seen_instead(&self) -> String {
         let seen = self.armed.as_ref().map_or(0, |armed| armed.seen);
-        format!("of {seen} requests that it is about it hit none")
+        format!("it affected none of {seen} matching requests")
     }
 
     fn advice(&self, looked: Duration) -> Option<String> {
@@ -313,13 +312,13 @@ impl FaultDriver for StorageFault {
             Ok(Reply::Refused(refusal)) if refusal.reason == Reason::NotArmed => {}
             Err(_) if self.controls.state() != state => {}
             other => {
-                let seen = format!("asked for it, the target answers {other:?}");
+                let seen = format!("the target's answer to the query was {other:?}");
                 return Err(DriverError::NotGone { seen });
             }
         }
         if let Some(from) = armed.lost {
             if injected == 0 {
-                let seen = format!("of {seen} requests that it is about it hit none");
+                let seen = format!("it affected none of {seen} matching requests");
                 let longer = written((at.since(armed.at) * 2).max(Duration::from_millis(100)));
                 return Err(DriverError::NotShownAgain { longer, seen });
             }
@@ -327,7 +326,7 @@ impl FaultDriver for StorageFault {
             self.gaps.push(FaultGap { from, until: armed.at, shown: at, shown_by });
         }
         let again = if self.gaps.is_empty() { "" } else { " since it was armed again" };
-        let what = format!("{injected} requests hit{again}; nothing of it is armed");
+        let what = format!("{injected} requests affected{again}; it is disarmed");
         Ok(Proof { at, seen: Clock::Monotonic.now(), what, value: Some(injected as f64) })
     }
 }
@@ -352,7 +351,7 @@ fn advice(fault: &DeviceFault, seen: u64, looked: Duration) -> String {
         (FaultEffect::Flaky { up, .. }, 0) if up >= looked => {
             let time = written(looked / 4);
             return format!(
-                "it was up in all of that time; write flaky:{time}/{time}, or for = \"{}\"",
+                "it was up during all of that time; write flaky:{time}/{time}, or for = \"{}\"",
                 written(up * 2)
             );
         }
@@ -364,10 +363,13 @@ fn advice(fault: &DeviceFault, seen: u64, looked: Duration) -> String {
         }
         (_, 1..) if fault.probability < 1.0 => {
             let least = share(EXPECTED / seen as f64);
-            return format!("a share of {} of so many may well hit none; write p={least}", fault.probability);
+            return format!(
+                "with a probability of {} it may affect none of these; write p={least}",
+                fault.probability
+            );
         }
         (_, 1..) if fault.every > seen => return format!("write every={}", (seen / 5).max(1)),
-        (_, 1..) => return format!("let it last longer (for = \"{longer}\")"),
+        (_, 1..) => return format!("make it last longer (for = \"{longer}\")"),
         _ => {}
     }
     let writes_only = matches!(
@@ -384,8 +386,7 @@ fn advice(fault: &DeviceFault, seen: u64, looked: Duration) -> String {
     };
     match () {
         () if fault.blocks.is_some() => {
-            "no request touched its blocks; write lba= within the workload's region, or leave it out"
-                .to_string()
+            "no request touched its blocks; write lba= within the workload's region, or omit it".to_string()
         }
         () if writes_only || only(Op::Write) => {
             "no request was a write; write read = 0.5 for the workload".to_string()
@@ -395,7 +396,7 @@ fn advice(fault: &DeviceFault, seen: u64, looked: Duration) -> String {
             "no request was a flush; write flush_every = 100 for the workload".to_string()
         }
         () if only(Op::Unmap) => "no request was a trim; write trim = 0.1 for the workload".to_string(),
-        () => format!("no request that it is about came; let it last longer (for = \"{longer}\")"),
+        () => format!("no matching request was sent; make it last longer (for = \"{longer}\")"),
     }
 }
 

@@ -94,7 +94,7 @@ impl Ran {
     fn summary(self) -> Result<Summary, String> {
         self.result.map_err(|error| {
             let text = error.to_string();
-            assert!(text.contains("the run is void"), "{text}");
+            assert!(text.contains("the run is invalid"), "{text}");
             text
         })
     }
@@ -165,7 +165,7 @@ fn transient() {
         let [fault] = run.faults.as_slice() else { panic!("one fault a run") };
         assert_eq!((fault.name.as_str(), fault.kind.as_str()), ("burst", "storage"));
         assert!(fault.start_s >= 0.4 * slower && fault.shown_s >= fault.start_s);
-        assert!(fault.shown_by.starts_with("hit "), "{}", fault.shown_by);
+        assert!(fault.shown_by.starts_with("affected "), "{}", fault.shown_by);
         assert!(fault.end_s.unwrap() >= 0.7 * slower && fault.gone_s > fault.end_s);
         assert!(run.losses["scsi"] > 0);
         let cost = fault.cost.unwrap();
@@ -266,7 +266,7 @@ fn the_controller_in_trouble() {
         assert!(text.contains(said), "{name}: {text}");
     };
     check("no such core", cpu(0.2, 1000), "a core has to be one that this process may use");
-    check("too much", memory("1PiB"), "have to stay so");
+    check("too much", memory("1PiB"), "must stay available");
 }
 
 /// Two faults at once, each with its own record.
@@ -292,25 +292,25 @@ fn what_does_not_show_fails() {
             ran.nothing_is_left();
             let text = ran.result.err().unwrap_or_else(|| panic!("{name} went through")).to_string();
             // Too late for its run, on a busy machine, is a reason, too.
-            assert!(text.contains(said) || text.contains("over before it began"), "{name}: {text}");
+            assert!(text.contains(said) || text.contains("ended before it started"), "{name}: {text}");
             meant(text, |text| text.contains(said))
         });
     };
     let timed = |storage: &'static str| move |slower: u32| timed(storage, 100 * slower, 200 * slower);
     let reads = "read = 1.0\nTIME";
-    check("flush", reads, &timed("medium-error,op=flush"), "hit none");
-    check("write", reads, &timed("drop"), "of 0 requests that it is about");
-    check("never", reads, &timed("busy,p=0.000000001"), "did not show");
+    check("flush", reads, &timed("medium-error,op=flush"), "affected none");
+    check("write", reads, &timed("drop"), "none of 0 matching requests");
+    check("never", reads, &timed("busy,p=0.000000001"), "had no visible effect");
     check(
         "elsewhere",
         "region = { length = \"1MiB\" }\nTIME",
         &timed("busy,lba=30000-30001"),
-        "did not show",
+        "had no visible effect",
     );
     let late = |_| self::timed("busy", 3_600_000, 200);
-    check("late", "stop = { requests = 10 }", &late, "over before it began");
+    check("late", "stop = { requests = 10 }", &late, "ended before it started");
     let sticky = |_| "[[fault]]\ntarget = \"disk\"\nstorage = \"drop\"".to_string();
-    check("sticky", reads, &sticky, "did not show");
+    check("sticky", reads, &sticky, "had no visible effect");
 }
 
 /// An experiment that is interrupted while a fault is there says that, and takes it away.
@@ -344,7 +344,7 @@ fn layers_are_found() {
     check("null:1MiB?fault=off", "", None);
     check("null:1MiB?fault=off;name=a&fault=off;name=b", "layer = \"b\"", None);
     check("null:1MiB?fault=off;name=a&fault=off;name=b", "", Some("layer = b, a"));
-    check("null:1MiB?fault=off;name=a", "layer = \"b\"", Some("there are a"));
+    check("null:1MiB?fault=off;name=a", "layer = \"b\"", Some("the layers are a"));
     check("null:1MiB", "layer = \"b\"", Some("?fault=off"));
 }
 
@@ -386,7 +386,7 @@ fn members_fail() {
     check("not rebuilt", "100kB", false);
 }
 
-/// A second member that fails while the first is missing is a fault of its own where the level stands
+/// A second member that fails while the first is missing is a separate fault where the level stands
 /// it, and both are over when the array is whole.
 #[test]
 fn two_members_fail() {
@@ -443,6 +443,6 @@ fn a_kind_of_a_file_and_a_line() {
         let StudyError::Hook { source, .. } = &error else { panic!("{error}") };
         assert_eq!(source.kind, HookErrorKind::NotShown, "{error}");
         // A busy machine may be too late for it.
-        meant(error.to_string(), |text| text.contains("fault 'told': it did not show: nothing"))
+        meant(error.to_string(), |text| text.contains("fault 'told': it had no visible effect: nothing"))
     });
 }

@@ -1,5 +1,5 @@
 //! Each word of a storage fault in an experiment: requests meet what it says and the run has it on record; where no
-//! request can meet it, the run is void.
+//! request can meet it, the run is invalid.
 
 use super::*;
 
@@ -39,8 +39,8 @@ fn words_are_met() {
             let [fault] = run.faults.as_slice() else { panic!("{word}: {:?}", run.faults) };
             assert!(run.losses.keys().all(|name| name == lost_as), "{word}: {:?}", run.losses);
             assert_eq!(fault.kind, "storage", "{word}");
-            assert!(fault.shown_by.starts_with("hit "), "{word}: {}", fault.shown_by);
-            assert!(fault.gone_by.ends_with("nothing of it is armed"), "{word}: {}", fault.gone_by);
+            assert!(fault.shown_by.starts_with("affected "), "{word}: {}", fault.shown_by);
+            assert!(fault.gone_by.ends_with("it is disarmed"), "{word}: {}", fault.gone_by);
             assert!(fault.start_s >= 0.1 && fault.end_s >= Some(0.3), "{word}: {fault:?}");
             if word == "unit-attention" {
                 assert_eq!(run.losses[lost_as], 1, "the one worker's device says it once");
@@ -72,7 +72,7 @@ fn words_that_cannot_be_met() {
             let StudyError::Hook { source, .. } = &error else { panic!("{word}: {error}") };
             assert_eq!(source.kind, HookErrorKind::NotShown, "{word}: {error}");
             // Too late for its run, on a busy machine, is a reason, too.
-            meant(error.to_string(), |text| text.contains("did not show"))
+            meant(error.to_string(), |text| text.contains("had no visible effect"))
         });
     }
 }

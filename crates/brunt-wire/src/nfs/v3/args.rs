@@ -1,4 +1,4 @@
-//! What callers ask.
+//! Arguments of NFSv3 calls.
 
 use super::{FileType, NfsTime, Procedure};
 use crate::nfs::{DATA_BYTES_MAX, FILE_HANDLE_V3_BYTES_MAX, FileHandle, name, path};

@@ -1,5 +1,5 @@
-//! What the operations of a compound ask. Those whose arguments matter to nobody here are walked
-//! over ([`Args::Other`]): all have to be understood, for the next one begins where they end.
+//! Arguments of the operations of a compound. Operations whose arguments are not needed are skipped
+//! ([`Args::Other`]); all must be parsed, because the next one begins where they end.
 
 use super::attributes::{Bitmap, FileAttributes, NfsTime};
 use super::{FILE_HANDLE_BYTES_MAX, OPAQUE_BYTES_MAX, Op};

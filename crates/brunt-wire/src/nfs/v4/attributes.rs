@@ -1,8 +1,8 @@
 //! Bitmaps and the attribute lists that they describe (`fattr4`).
 //!
-//! A list has a length of its own, so an operation is walked over whatever its attributes are. To
-//! look inside, each attribute that the bitmap names has to be understood, in its order: at one
-//! that is not, the reading of the list ends and [`Attributes::unparsed`] names it.
+//! A list has its own length, so an operation can be skipped whatever its attributes are. To read the
+//! attributes, each one in the bitmap must be understood, in order: at an unknown one, parsing of the list
+//! stops and [`Attributes::unparsed`] names it.
 
 use crate::nfs::FileHandle;
 use crate::{Cursor, ParseError};

@@ -1,9 +1,9 @@
 //! NFSv4.0, 4.1 and 4.2 (RFC 7530, 8881, 7862; extended attributes of RFC 8276): compounds, their
 //! operations, callbacks. Called by the capture pipeline with the RPC header already read.
 //!
-//! A compound has no length for each operation: to know where one ends, all before it have to be
-//! understood. The one rule: an operation that is not known ends the reading of its compound, and
-//! says so ([`Args::Unknown`], [`ResultBody::Unknown`]); nothing behind it is guessed.
+//! A compound has no length for each operation: to know where one ends, all before it must be understood. The
+//! one rule: an unknown operation ends the parsing of its compound and is reported ([`Args::Unknown`],
+//! [`ResultBody::Unknown`]); nothing after it is guessed.
 
 mod args;
 mod attributes;

@@ -191,7 +191,7 @@ impl Capture {
             live.counters.offered,
             live.counters.dropped,
             match (self.source == Origin::Xdp, live.counters.hardware_times) {
-                (true, _) => "those at which they were read",
+                (true, _) => "taken when they were read",
                 (false, 0) => "the kernel's",
                 (false, _) => "the network card's",
             }
@@ -208,7 +208,7 @@ impl Capture {
             return Err(failure);
         }
         match trouble {
-            Some(error) => Err(Failure::failed(error).advise("The report above covers what came before")),
+            Some(error) => Err(Failure::failed(error).advise("the report above covers everything before it")),
             None => Ok(()),
         }
     }

@@ -1,5 +1,5 @@
-//! Asks the parsers of a capture now and then, and shows what they say: on the terminal, as lines,
-//! as metrics. Runs on a thread of its own: the reader of packets waits for nobody who looks.
+//! Polls the parsers of a capture and shows their state: on the terminal, as lines, as metrics. Runs on its
+//! own thread, so that the packet reader never waits for it.
 
 use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, Sender, channel};

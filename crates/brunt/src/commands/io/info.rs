@@ -1,4 +1,4 @@
-//! What a device or a portal says of itself: `brunt io info` and `brunt io targets`. Nothing is read or written.
+//! Properties of a device or a portal: `brunt io info` and `brunt io targets`. Nothing is read or written.
 
 use brunt_core::units::format_size;
 use brunt_iscsi::initiator::{connect, url::InitiatorConfig};
@@ -44,7 +44,7 @@ pub fn info(url: &str, output: &Output) -> Done {
 /// Prints the targets behind a portal.
 pub fn targets(url: &str, output: &Output) -> Done {
     let address = url.strip_prefix("iscsi:").ok_or_else(|| {
-        Failure::usage(format!("'{url}' is no iSCSI URL")).advise("write iscsi://host:port")
+        Failure::usage(format!("'{url}' is not an iSCSI URL")).advise("write iscsi://host:port")
     })?;
     let config = InitiatorConfig::parse(address, &mut Default::default(), &|key| std::env::var(key).ok())
         .map_err(Failure::usage)?;

@@ -91,7 +91,7 @@ enum Action {
 #[derive(Args)]
 struct Range {
     /// Device URL: a path, null:SIZE, memory:SIZE, `iscsi://[user%secret@]host[:port]/target-name/lun` and others
-    /// (see `brunt io --help`).
+    /// (see `brunt help devices`).
     url: String,
     /// Start of the range in bytes.
     #[arg(long, default_value = "0", value_parser = parse_size)]
@@ -187,11 +187,11 @@ enum Checksum {
 impl super::Subcommand for Io {
     const NAME: &'static str = "io";
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
-        ("brunt io info iscsi://127.0.0.1/iqn.2026-11.io.brunt:t0/0", "what is behind an iSCSI URL"),
-        ("brunt io write memory:1GiB --bs 1M --depth 8", "how fast memory takes data"),
+        ("brunt io info iscsi://127.0.0.1/iqn.2026-11.io.brunt:t0/0", "show the properties of an iSCSI LUN"),
+        ("brunt io write memory:1GiB --bs 1M --depth 8", "measure sequential writes to memory"),
         (
             "brunt io read iscsi://127.0.0.1/iqn.2026-11.io.brunt:t0/0 --random --count 100000",
-            "100,000 random reads of 4 KiB, 32 at a time",
+            "100,000 random reads of 4 KiB at queue depth 32",
         ),
     ];
 

@@ -1,5 +1,5 @@
-//! What `brunt io` says of the requests that it made: lines for people, one object for programs, and the failure
-//! that ends it when something was wrong.
+//! The output of `brunt io`: lines for people, one object for programs, and the error that ends it if
+//! something was wrong.
 
 use std::fmt::{Arguments, Write};
 use std::time::Duration;
@@ -15,11 +15,11 @@ use crate::cli::{Done, Failure};
 /// What was slower than the device, in a word, and what can be done about it.
 fn words(limit: Limit) -> (&'static str, &'static str) {
     match limit {
-        Limit::Checksum => ("checksum", "--checksum none leaves it out"),
-        Limit::Pattern => ("pattern", "--pattern zeros takes less"),
-        Limit::Comparison => ("comparison", "several at once, each with a part of the range, take less time"),
-        Limit::Input => ("input", "read it from a faster place"),
-        Limit::Output => ("output", "write it to a faster place"),
+        Limit::Checksum => ("checksum", "use --checksum none"),
+        Limit::Pattern => ("pattern", "use --pattern zeros"),
+        Limit::Comparison => ("comparison", "run several at once, each on a part of the range"),
+        Limit::Input => ("input", "read it from a faster disk"),
+        Limit::Output => ("output", "write it to a faster disk"),
     }
 }
 
@@ -219,19 +219,19 @@ fn verdict(run: &Run<'_>, moved: &Moved) -> Done {
     if let Some(error) = first_error(moved) {
         let failure = Failure::failed(format!("{} requests failed, the first {error}", moved.errors));
         return Err(match &moved.health.trouble {
-            Some(trouble) => failure.advise(format!("look at the target; the last trouble was: {trouble}")),
+            Some(trouble) => failure.advise(format!("check the target; the last error was: {trouble}")),
             None => failure,
         });
     }
     if moved.input_left {
         return Err(Failure::failed(format!(
-            "the input is longer than the {} bytes of the device from the offset on; the rest is not written",
+            "the input is longer than the {} bytes of the device after the offset; the rest is not written",
             run.length
         ))
-        .advise("give --length to write a part of it on purpose"));
+        .advise("use --length to write only a part of it"));
     }
     if !moved.is_complete() {
-        return Err(Failure::failed("interrupted; what is printed is of the requests made so far"));
+        return Err(Failure::failed("interrupted; the results cover the requests made so far"));
     }
     Ok(())
 }
@@ -245,7 +245,7 @@ mod tests {
     fn every_limit_has_advice() {
         let all = [Limit::Checksum, Limit::Pattern, Limit::Comparison, Limit::Input, Limit::Output];
         let lines = all.map(limit_line);
-        assert_eq!(lines[0], "  limit      the checksum, not the device; --checksum none leaves it out");
+        assert_eq!(lines[0], "  limit      the checksum, not the device; use --checksum none");
         for (index, line) in lines.iter().enumerate() {
             assert!(lines[..index].iter().all(|other| other != line), "{line} twice");
         }

@@ -142,24 +142,27 @@ impl Range {
         let block = u64::from(info.block_bytes);
         let whole = |what: &str, bytes: u64| match bytes % block {
             0 => Ok(()),
-            _ => Err(Failure::usage(format!("--{what} {bytes} is not in whole blocks of {block} bytes"))
-                .advise(format!("write --{what} {}", bytes.next_multiple_of(block)))),
+            _ => Err(Failure::usage(format!(
+                "--{what} {bytes} is not a multiple of the block size, {block} bytes"
+            ))
+            .advise(format!("write --{what} {}", bytes.next_multiple_of(block)))),
         };
         whole("offset", self.offset)?;
         whole("bs", self.bs)?;
         let room = info.size_bytes.checked_sub(self.offset).filter(|room| *room > 0).ok_or_else(|| {
-            Failure::usage(format!("--offset {} is not inside the {} bytes", self.offset, info.size_bytes))
+            Failure::usage(format!(
+                "--offset {} is beyond the device's {} bytes",
+                self.offset, info.size_bytes
+            ))
         })?;
         let length = self.length.unwrap_or(room);
         whole("length", length)?;
         if length == 0 || length > room {
-            return Err(Failure::usage(format!(
-                "--length {length}: there are {room} bytes from the offset on"
-            )));
+            return Err(Failure::usage(format!("--length {length}: only {room} bytes follow the offset")));
         }
         if self.bs == 0 || self.bs > u64::from(info.transfer_bytes_max) {
             return Err(Failure::usage(format!(
-                "--bs {}: one request moves {} to {} bytes here",
+                "--bs {}: a request on this device has {} to {} bytes",
                 self.bs, block, info.transfer_bytes_max
             )));
         }

@@ -1,6 +1,6 @@
-//! What RPC's programs are: how a call and its reply are read, which data they move, and what the
-//! operation is. Called by [`super::matcher`]. A program is one file and one line in the table below; the
-//! first whose `is_of` says so gets a call. The one rule: what cannot be read is `None` and counted.
+//! RPC programs: how a call and its reply are parsed, which data they carry, and which operation they are.
+//! Called by [`super::matcher`]. A program is one file and one line in the table below; a call goes to the
+//! first whose `is_of` accepts it. The one rule: unparsable messages are `None` and counted.
 
 mod callback;
 mod mount;

@@ -1,5 +1,5 @@
-//! NFSv4.0, 4.1 and 4.2 (RFC 7530, 8881, 7862): compounds. The one rule: what stands behind an operation
-//! that is not known does not exist.
+//! NFSv4.0, 4.1 and 4.2 (RFC 7530, 8881, 7862): compounds. The one rule: everything after an unknown
+//! operation is ignored.
 
 use brunt_wire::nfs::v4;
 use brunt_wire::{Cursor, ParseError, rpc};

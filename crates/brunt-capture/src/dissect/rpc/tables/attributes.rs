@@ -1,5 +1,5 @@
-//! NFSv3's file attributes: the tables `attributes` and `pre_op_attributes`. The one rule: a set that says of a file
-//! what was told of it last is left out.
+//! NFSv3's file attributes: the tables `attributes` and `pre_op_attributes`. The one rule: attributes equal
+//! to those last reported for the file are omitted.
 
 use brunt_lake::{Column, Table};
 use brunt_wire::nfs::v3::{self, Wcc};
@@ -12,14 +12,13 @@ use crate::trace::rows::{Handle, Registry, Tabled, WrittenBy};
 /// Attributes.
 pub const ATTRIBUTES: Table = Table {
     name: "attributes",
-    doc: "One row for each set of file attributes in a reply that is not what was told of the file last, in a part \
-          by file and then in order.",
+    doc: "One row for each set of file attributes in a reply that differs from those last reported for the file; within a part ordered by file and time.",
     columns: &[
         RECORD,
         FILE.nullable(),
         Column::int(
             "role",
-            "Whose: 0 the object, 1 its directory after the operation, 2 RENAME's new directory, 3 an entry \
+            "Subject: 0 the object, 1 its directory after the operation, 2 RENAME's new directory, 3 an entry \
               of a directory.",
         ),
         Column::int("entry", "Which entry, from 0: `entries.entry`; null otherwise.").nullable(),
@@ -32,7 +31,7 @@ pub const ATTRIBUTES: Table = Table {
         Column::int("uid", "Owner."),
         Column::int("gid", "Group."),
         Column::int("size_bytes", "Length of the file."),
-        Column::int("used_bytes", "Room it takes."),
+        Column::int("used_bytes", "Space used on disk."),
         Column::int("device_major", "Of device files."),
         Column::int("device_minor", "Of device files."),
         Column::int("fsid", "File system."),
@@ -46,12 +45,11 @@ pub const ATTRIBUTES: Table = Table {
 /// Attributes before an operation.
 pub const PRE_OP_ATTRIBUTES: Table = Table {
     name: "pre_op_attributes",
-    doc: "One row for each set of attributes as they were before an operation (`wcc_attr`), unless they are what was \
-          told of the file last: somebody else changed it in between.",
+    doc: "One row for each set of attributes from before an operation (`wcc_attr`) that differs from those last reported for the file: another client changed it in between.",
     columns: &[
         RECORD,
         FILE.nullable(),
-        Column::int("role", "Whose: 0 the object, 1 its directory, 2 RENAME's new directory."),
+        Column::int("role", "Subject: 0 the object, 1 its directory, 2 RENAME's new directory."),
         Column::int("size_bytes", "Length of the file."),
         Column::time("mtime", "Last change of the data."),
         Column::time("ctime", "Last change of the attributes."),

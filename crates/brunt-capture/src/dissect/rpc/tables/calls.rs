@@ -1,5 +1,5 @@
-//! What RPC's headers say: the tables `rpc_calls`, `callers` and `caller_groups`. The one rule: a caller is
-//! told before the first call that refers to it.
+//! RPC headers: the tables `rpc_calls`, `callers` and `caller_groups`. The one rule: a caller is written
+//! before the first call that refers to it.
 
 use brunt_lake::{Column, Table};
 use brunt_wire::rpc;
@@ -13,7 +13,7 @@ use crate::trace::rows::{Handle, Registry, Tabled};
 /// Headers of calls and replies.
 pub const RPC_CALLS: Table = Table {
     name: "rpc_calls",
-    doc: "One row for each RPC call with its reply, in the order of `operations`: what the headers say.",
+    doc: "One row for each RPC call with its reply, in the order of `operations`: the RPC headers.",
     columns: &[
         RECORD,
         Column::int("program", "RPC's number of the program: 100003 NFS, 100005 MOUNT."),
@@ -28,7 +28,7 @@ pub const RPC_CALLS: Table = Table {
         Column::int("auth", "The credentials' flavour: 0 none, 1 AUTH_SYS, 6 RPCSEC_GSS."),
         Column::int("uid", "The caller's user; null without AUTH_SYS.").nullable(),
         Column::int("gid", "The caller's group; null without AUTH_SYS.").nullable(),
-        Column::int("caller", "All that AUTH_SYS says of the caller: `callers.caller`; null without it.")
+        Column::int("caller", "AUTH_SYS credentials of the caller: `callers.caller`; null without them.")
             .nullable(),
         Column::int("call_header_bytes", "Length of the call's RPC header."),
         Column::int("reply_header_bytes", "Length of the reply's RPC header; null without one.").nullable(),
@@ -38,13 +38,13 @@ pub const RPC_CALLS: Table = Table {
 /// Who called.
 pub const CALLERS: Table = Table {
     name: "callers",
-    doc: "One row for each set of AUTH_SYS credentials when a parser first sees it; in long captures some come again.",
+    doc: "One row for each set of AUTH_SYS credentials when a parser first sees it; in long captures some reappear.",
     columns: &[
         Column::int("caller", "Its number."),
-        Column::text("machine_name", "What the caller's machine calls itself, written as in `names`."),
+        Column::text("machine_name", "Machine name given by the caller, written as in `names`."),
         Column::int("uid", "The user."),
         Column::int("gid", "The group."),
-        Column::int("group_count", "How many further groups there are: rows of `caller_groups`."),
+        Column::int("group_count", "Number of further groups, which are in `caller_groups`."),
     ],
 };
 

@@ -1,4 +1,4 @@
-//! What NFSv3 says of whole file systems: the table `filesystems`.
+//! Properties of whole NFSv3 file systems: the table `filesystems`.
 
 use brunt_lake::{Column, Row, Table};
 use brunt_wire::nfs::v3::ResultBody;
@@ -10,7 +10,7 @@ use crate::trace::rows::{Handle, Registry, Tabled};
 /// FSSTAT, FSINFO, PATHCONF.
 pub const FILESYSTEMS: Table = Table {
     name: "filesystems",
-    doc: "One row for each FSSTAT, FSINFO and PATHCONF of NFSv3 that went well; what the procedure does not say is null.",
+    doc: "One row for each FSSTAT, FSINFO and PATHCONF of NFSv3 that succeeded; fields of other procedures are null.",
     columns: &[
         RECORD,
         Column::int("total_bytes", "FSSTAT.").nullable(),
@@ -19,7 +19,7 @@ pub const FILESYSTEMS: Table = Table {
         Column::int("total_files", "FSSTAT.").nullable(),
         Column::int("free_files", "FSSTAT.").nullable(),
         Column::int("available_files", "FSSTAT: to this user.").nullable(),
-        Column::int("invariant_s", "FSSTAT: how long this holds.").nullable(),
+        Column::int("invariant_s", "FSSTAT: how long these values stay valid.").nullable(),
         Column::int("read_max_bytes", "FSINFO.").nullable(),
         Column::int("read_preferred_bytes", "FSINFO.").nullable(),
         Column::int("read_multiple_bytes", "FSINFO.").nullable(),
@@ -28,7 +28,7 @@ pub const FILESYSTEMS: Table = Table {
         Column::int("write_multiple_bytes", "FSINFO.").nullable(),
         Column::int("readdir_preferred_bytes", "FSINFO.").nullable(),
         Column::int("file_size_max_bytes", "FSINFO.").nullable(),
-        Column::int("time_delta_ns", "FSINFO: what times are multiples of.").nullable(),
+        Column::int("time_delta_ns", "FSINFO: granularity of times.").nullable(),
         Column::int(
             "properties",
             "FSINFO: bits, 1 hard links, 2 symbolic links, 8 homogeneous, 16 can set times.",

@@ -1,5 +1,5 @@
-//! What NFSv3's calls and replies say beyond `operations`: the tables `setattrs`, `transfers`, `accesses`,
-//! `listings` and `entries`, with the rows of `names` and of attributes that belong to them.
+//! NFSv3's calls and replies beyond `operations`: the tables `setattrs`, `transfers`, `accesses`, `listings`
+//! and `entries`, with their rows of `names` and of attributes.
 
 use brunt_lake::{Coding, Column, Table};
 use brunt_wire::net::IpAddress;
@@ -16,7 +16,7 @@ use crate::trace::rows::{Handle, Registry, Tabled};
 /// What is set.
 pub const SETATTRS: Table = Table {
     name: "setattrs",
-    doc: "One row for each call that sets attributes: SETATTR, CREATE, MKDIR, SYMLINK, MKNOD. Null is left alone.",
+    doc: "One row for each call that sets attributes: SETATTR, CREATE, MKDIR, SYMLINK, MKNOD. Null: not changed.",
     columns: &[
         RECORD,
         Column::int("how", "CREATE: 0 unchecked, 1 guarded, 2 exclusive; null for others.").nullable(),
@@ -25,12 +25,12 @@ pub const SETATTRS: Table = Table {
         Column::int("uid", "Owner.").nullable(),
         Column::int("gid", "Group.").nullable(),
         Column::int("size_bytes", "Length.").nullable(),
-        Column::int("atime_how", "0 left alone, 1 the server's clock, 2 `atime`."),
+        Column::int("atime_how", "0 not changed, 1 set from the server's clock, 2 set to `atime`."),
         Column::time("atime", "Time of last access.").nullable(),
-        Column::int("mtime_how", "0 left alone, 1 the server's clock, 2 `mtime`."),
+        Column::int("mtime_how", "0 not changed, 1 set from the server's clock, 2 set to `mtime`."),
         Column::time("mtime", "Time of last change.").nullable(),
         Column::time("guard_ctime", "SETATTR: only if the ctime is this.").nullable(),
-        Column::int("verifier", "Exclusive CREATE: what makes it so.").coded(Coding::Plain).nullable(),
+        Column::int("verifier", "Exclusive CREATE: the verifier.").coded(Coding::Plain).nullable(),
         Column::int("device_major", "MKNOD of devices.").nullable(),
         Column::int("device_minor", "MKNOD of devices.").nullable(),
     ],
@@ -39,15 +39,19 @@ pub const SETATTRS: Table = Table {
 /// READ, WRITE, COMMIT.
 pub const TRANSFERS: Table = Table {
     name: "transfers",
-    doc: "One row for each READ, WRITE and COMMIT of NFSv3: what `operations` does not say.",
+    doc: "One row for each READ, WRITE and COMMIT of NFSv3, with fields that `operations` lacks.",
     columns: &[
         RECORD,
-        Column::int("stable", "WRITE: what was asked, 0 unstable, 1 data, 2 file; null for others.")
+        Column::int("stable", "WRITE: requested stability, 0 unstable, 1 data, 2 file; null for others.")
             .nullable(),
-        Column::int("committed", "WRITE: what was done, likewise; null if it failed.").nullable(),
-        Column::int("verifier", "WRITE, COMMIT: changes when the server forgets; null if it failed.")
-            .coded(Coding::Dictionary)
+        Column::int("committed", "WRITE: granted stability, with the same values; null if it failed.")
             .nullable(),
+        Column::int(
+            "verifier",
+            "WRITE, COMMIT: write verifier, which changes when the server restarts; null if it failed.",
+        )
+        .coded(Coding::Dictionary)
+        .nullable(),
         Column::bool("eof", "READ: whether the file ends there; null for others.").nullable(),
     ],
 };
@@ -58,8 +62,8 @@ pub const ACCESSES: Table = Table {
     doc: "One row for each ACCESS of NFSv3. Bits: 1 read, 2 lookup, 4 modify, 8 extend, 16 delete, 32 execute.",
     columns: &[
         RECORD,
-        Column::int("asked", "What was asked."),
-        Column::int("granted", "What was granted; null if it failed.").nullable(),
+        Column::int("asked", "Requested bits."),
+        Column::int("granted", "Granted bits; null if it failed.").nullable(),
     ],
 };
 
@@ -69,10 +73,10 @@ pub const LISTINGS: Table = Table {
     doc: "One row for each READDIR and READDIRPLUS of NFSv3.",
     columns: &[
         RECORD,
-        Column::int("cookie", "Where to go on; 0 is the start.").coded(Coding::Plain),
+        Column::int("cookie", "Cookie to continue from; 0 is the start.").coded(Coding::Plain),
         Column::int("verifier_asked", "The cookie's verifier in the call.").coded(Coding::Dictionary),
         Column::int("dir_bytes_max", "READDIRPLUS: bytes of names and cookies; null for READDIR.").nullable(),
-        Column::int("bytes_max", "Bytes of the reply that the caller takes."),
+        Column::int("bytes_max", "Maximum size of the reply."),
         Column::int("verifier", "The verifier in the reply; null if it failed.")
             .coded(Coding::Dictionary)
             .nullable(),
@@ -89,7 +93,7 @@ pub const ENTRIES: Table = Table {
         Column::int("entry", "Its place in the reply, from 0."),
         Column::int("fileid", "The file's number in the file system."),
         Column::text("name", "Its name, written as in `names`."),
-        Column::int("cookie", "Where to go on after it.").coded(Coding::Dictionary),
+        Column::int("cookie", "Cookie to continue after it.").coded(Coding::Dictionary),
         FILE.nullable(),
     ],
 };

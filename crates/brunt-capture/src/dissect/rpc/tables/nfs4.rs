@@ -20,7 +20,7 @@ pub const COMPOUNDS: Table = Table {
         Column::text("operation", "Its name."),
         FILE.nullable(),
         Column::int("offset_bytes", "Where in the file; null if it has no offset.").nullable(),
-        Column::int("asked_bytes", "Bytes that it is about; null if it has no count.").nullable(),
+        Column::int("asked_bytes", "Bytes that it covers; null if it has no count.").nullable(),
         Column::int("moved_bytes", "Bytes of file data that moved; null unless it moves data.").nullable(),
         Column::int("status", "How it went; null if it was not run or the reply was not seen.").nullable(),
     ],
@@ -29,15 +29,13 @@ pub const COMPOUNDS: Table = Table {
 /// Attributes in compounds.
 pub const COMPOUND_ATTRIBUTES: Table = Table {
     name: "compound_attributes",
-    doc: "One row for each list of file attributes (`fattr4`) in an NFSv4 compound: in replies GETATTR's and \
-          those of READDIR's entries, in calls what SETATTR, CREATE and OPEN set. What was not sent is null. \
-          GETATTR's are left out when they are what was told of the file last.",
+    doc: "One row for each list of file attributes (`fattr4`) in an NFSv4 compound: in replies those of GETATTR and READDIR entries, in calls those that SETATTR, CREATE and OPEN set. Attributes that were not sent are null. GETATTR results are omitted if they equal those last reported for the file.",
     columns: &[
         RECORD,
         Column::int("position", "The operation's place in the compound: `compounds.position`."),
         Column::int("entry", "READDIR: which entry, from 0; null for others.").nullable(),
         Column::text("name", "READDIR: the entry's name, written as in `names`; null for others.").nullable(),
-        Column::bool("by_client", "Whether the client sets them; otherwise the server tells them."),
+        Column::bool("by_client", "True if the client sets them, false if the server returned them."),
         FILE.nullable(),
         Column::int(
             "file_type",
@@ -49,7 +47,7 @@ pub const COMPOUND_ATTRIBUTES: Table = Table {
         Column::text("owner", "The owner as the server writes it, `user@domain` or a number.").nullable(),
         Column::text("owner_group", "The group likewise.").nullable(),
         Column::int("size_bytes", "Length of the file.").nullable(),
-        Column::int("used_bytes", "Room it takes.").nullable(),
+        Column::int("used_bytes", "Space used on disk.").nullable(),
         Column::int("device_major", "Of device files.").nullable(),
         Column::int("device_minor", "Of device files.").nullable(),
         Column::int("fsid_major", "File system.").nullable(),
@@ -61,17 +59,23 @@ pub const COMPOUND_ATTRIBUTES: Table = Table {
         )
         .nullable(),
         Column::int("change", "Changes whenever the file does.").nullable(),
-        Column::int("atime_how", "Set: 1 the server's clock, 2 `atime`; null if told or left alone.")
-            .nullable(),
+        Column::int(
+            "atime_how",
+            "When set: 1 from the server's clock, 2 to `atime`; null if returned or not changed.",
+        )
+        .nullable(),
         Column::time("atime", "Last access.").nullable(),
-        Column::int("mtime_how", "Set: 1 the server's clock, 2 `mtime`; null if told or left alone.")
-            .nullable(),
+        Column::int(
+            "mtime_how",
+            "When set: 1 from the server's clock, 2 to `mtime`; null if returned or not changed.",
+        )
+        .nullable(),
         Column::time("mtime", "Last change of the data.").nullable(),
         Column::time("ctime", "Last change of the attributes.").nullable(),
         Column::int("error", "READDIR: why the entry has no attributes (`rdattr_error`).").nullable(),
         Column::int(
             "unparsed",
-            "The number of the attribute at which reading ended, because it is not known or damaged.",
+            "Number of the attribute at which parsing stopped, because it is unknown or damaged.",
         )
         .nullable(),
     ],

@@ -1,8 +1,8 @@
-//! What a pipeline told last of each file, so that attributes are stored when they change and not with every reply.
-//! Asked by the tables of attributes before they begin a row.
+//! Remembers the attributes last written for each file, so that attributes are stored when they change and
+//! not with every reply. Checked by the tables of attributes before each row.
 //!
-//! The one rule: only what equals the last row of the same file in every part is left out. What is not remembered
-//! any more is told again, which says nothing new and nothing wrong.
+//! The one rule: only attributes that equal the last row of the same file in every part are omitted.
+//! Forgotten ones are written again, which is redundant but not wrong.
 
 /// Files that are remembered, each in the one place that its number leaves it: 16,384 of 104 bytes.
 const FILES_MAX: usize = 16 << 10;
