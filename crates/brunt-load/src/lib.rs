@@ -3,7 +3,8 @@
 //! Start reading at [`block::workload`], the description. [`block::generator`] turns it into a sequence of
 //! requests and [`block::arrival`] into times, both without I/O and the same on every machine for the
 //! same seed. [`block::worker`] is the loop between them and a device; [`block`] runs several of
-//! them in threads. [`mod@file`] drives a mounted directory instead of a device. Both are a [`Load`], a line
+//! them in threads. [`mod@file`] drives a mounted directory instead of a device, [`replay`] sends the requests of a
+//! block trace. Each is a [`Load`], a line
 //! of [`LOADS`]; [`mod@transfer`] moves one range once, with the same loop; [`decisions`] runs a load, and decides what
 //! takes all of its workers together. Figures leave through [`record::Recorder`]; no file format is known here.
 #![forbid(unsafe_code)]
@@ -20,6 +21,7 @@ mod loads;
 #[cfg(any(test, feature = "test-load"))]
 mod nap;
 pub mod record;
+pub mod replay;
 pub mod sequence;
 pub mod transfer;
 

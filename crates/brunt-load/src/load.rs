@@ -16,6 +16,7 @@ use brunt_block::{Backend, DeviceError};
 use brunt_core::Nanos;
 use brunt_result::OpKind;
 use brunt_result::choice::{PageCache, RingChoice, RingMode};
+use brunt_result::replay::ReplayFidelity;
 
 use crate::collect::WorkerMessage;
 use crate::commands::{LoadCommand, LoadCommandError};
@@ -251,6 +252,8 @@ pub trait RunningLoad {
 pub struct Finished {
     /// The page cache's part, if there was one in the way.
     pub page_cache: Option<PageCache>,
+    /// How true it was, of the replay of a trace.
+    pub replay: Option<Box<ReplayFidelity>>,
 }
 
 /// Why a run could not be.

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::load::{Load, WorkloadError};
-use crate::{block, file};
+use crate::{block, file, replay};
 
 /// A kind of load.
 pub struct LoadKind {
@@ -41,6 +41,10 @@ pub const LOADS: &[LoadKind] = &[
         read: |text| {
             let workload: block::workload::Workload = toml::from_str(text).map_err(Box::new)?;
             workload.check()?;
+            if workload.trace.is_some() {
+                let what = "what replays a trace is a load of the kind `replay`".into();
+                return Err(WorkloadError { key: "trace", what }.into());
+            }
             Ok(vec![(String::new(), Arc::new(block::BlockLoad::new(workload)))])
         },
     },
@@ -54,6 +58,20 @@ pub const LOADS: &[LoadKind] = &[
             let named =
                 |load: file::FileLoad| (load.phase().name().to_string(), Arc::new(load) as Arc<dyn Load>);
             Ok(file::FileLoad::phases(&settings).into_iter().map(named).collect())
+        },
+    },
+    LoadKind {
+        name: replay::KIND,
+        help: "the requests of a block trace, at its times",
+        example: "trace = \"requests.vscsi\"\nspeed = 2.0\nqueue_depth = 64",
+        read: |text| {
+            let workload: block::workload::Workload = toml::from_str(text).map_err(Box::new)?;
+            workload.check()?;
+            if workload.trace.is_none() {
+                let what = "a replay needs the path of a trace".into();
+                return Err(WorkloadError { key: "trace", what }.into());
+            }
+            Ok(vec![(String::new(), Arc::new(replay::ReplayLoad::new(workload, None)))])
         },
     },
     #[cfg(any(test, feature = "test-load"))]

@@ -34,6 +34,9 @@ pub trait Sequence {
     /// What a worker sends.
     type Request;
 
+    /// Whether it is told of each request when it is sent ([`Sequence::sent`]).
+    const WATCHES: bool = false;
+
     /// The run starts at this time. Called once by each worker, before anything else.
     fn starts(&mut self, start: Nanos);
 
@@ -41,8 +44,12 @@ pub trait Sequence {
     /// ends; with any other answer what `place` holds means nothing. `now` never runs backwards for one worker.
     fn next(&mut self, now: Nanos, place: &mut Self::Request) -> Next;
 
-    /// A request ended, for good and however: also one that was skipped.
-    fn completed(&mut self, index: u64, status: RequestStatus);
+    /// The device took this request at this time; told again of each further attempt. Only if it
+    /// [`Sequence::WATCHES`].
+    fn sent(&mut self, _request: &Self::Request, _at: Nanos) {}
+
+    /// A request ended at this time, for good and however: also one that was skipped.
+    fn completed(&mut self, index: u64, status: RequestStatus, at: Nanos);
 
     /// From now on requests come at this rate, requests a second of all workers together. `false`: the times of this
     /// sequence do not follow from a rate.
@@ -54,6 +61,7 @@ pub trait Sequence {
 /// For whoever wants to look at a sequence after the run.
 impl<S: Sequence> Sequence for &mut S {
     type Request = S::Request;
+    const WATCHES: bool = S::WATCHES;
 
     fn starts(&mut self, start: Nanos) {
         (**self).starts(start);
@@ -61,8 +69,11 @@ impl<S: Sequence> Sequence for &mut S {
     fn next(&mut self, now: Nanos, place: &mut S::Request) -> Next {
         (**self).next(now, place)
     }
-    fn completed(&mut self, index: u64, status: RequestStatus) {
-        (**self).completed(index, status);
+    fn sent(&mut self, request: &S::Request, at: Nanos) {
+        (**self).sent(request, at);
+    }
+    fn completed(&mut self, index: u64, status: RequestStatus, at: Nanos) {
+        (**self).completed(index, status, at);
     }
     fn set_rate(&mut self, rate: f64, now: Nanos) -> bool {
         (**self).set_rate(rate, now)

@@ -25,6 +25,7 @@ pub mod noise;
 pub mod op;
 pub mod probe;
 pub mod record;
+pub mod replay;
 pub mod statistics;
 pub mod summary;
 pub mod tables;

@@ -123,6 +123,9 @@ pub struct RunSummary {
     /// The page cache's part, of a phase on a file system.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub page_cache: Option<PageCache>,
+    /// How true it was, of the replay of a trace.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub replay: Option<Box<crate::replay::ReplayFidelity>>,
     /// What measuring cost, for each completed request.
     pub cost_per_request: CostPerRequest,
     /// What hosts did meanwhile; `None` when the experiment has no probes.
@@ -359,6 +362,7 @@ impl RunSummary {
             losses: losses.collect(),
             first_error: outcome.first_error.as_ref().map(|error| error.to_string()),
             page_cache: None,
+            replay: None,
             cost_per_request: CostPerRequest::of(&figures.cost, figures.completed()),
             probes: None,
             noise: None,
@@ -530,6 +534,7 @@ pub(crate) mod tests {
             losses: BTreeMap::new(),
             first_error: None,
             page_cache: None,
+            replay: None,
             cost_per_request: CostPerRequest { cpu_ns: 0.0, system_calls: 0.0, context_switches: 0.0 },
             probes: None,
             noise: None,

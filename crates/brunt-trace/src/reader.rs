@@ -204,6 +204,15 @@ impl TraceReader {
         &self.requests
     }
 
+    /// As [`TraceReader::next_requests`], with the devices that their numbers stand for.
+    ///
+    /// # Errors
+    /// See [`TraceReader::next_requests`].
+    pub fn next_rows(&mut self) -> Result<Option<(&[BlockRequest], &Devices)>, TraceError> {
+        let more = self.next_requests()?.is_some();
+        Ok(more.then_some((&self.requests[..], &self.devices)))
+    }
+
     fn count(&mut self) -> Result<(), TraceError> {
         if let Some(DamagedRow { row }) = self.damaged.first() {
             if self.strict {

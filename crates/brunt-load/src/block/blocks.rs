@@ -35,7 +35,20 @@ impl Blocks {
         id: WorkerId,
         run: u64,
     ) -> Result<Blocks, WorkloadError> {
-        let area = id.area(workload, info)?;
+        Blocks::over(workload, info, id.area(workload, info)?, id, run)
+    }
+
+    /// The same for a worker whose requests are in `area`.
+    ///
+    /// # Errors
+    /// There is more to verify than a worker keeps in mind, or the journal cannot be made.
+    pub fn over(
+        workload: &Workload,
+        info: &DeviceInfo,
+        area: Area,
+        id: WorkerId,
+        run: u64,
+    ) -> Result<Blocks, WorkloadError> {
         Ok(Blocks {
             source: DataSource::new(workload.data, workload.block_bytes_max(), id.seed, id.worker),
             ledger: ledger(workload, info, area, id, run)?,

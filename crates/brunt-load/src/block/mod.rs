@@ -11,6 +11,7 @@ pub mod arrival;
 pub mod audit;
 pub mod blocks;
 pub mod calibrate;
+pub(crate) mod crew;
 pub mod data;
 mod describe;
 pub mod generator;
@@ -26,32 +27,30 @@ pub mod workload;
 use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread::JoinHandle;
+use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
-use brunt_block::{Backend, Ring, RingConfig};
+use brunt_block::{Backend, RingConfig};
 use brunt_core::{Nanos, Span};
 use brunt_result::Outcome;
 use brunt_result::choice::{RingChoice, RingMode};
 
 use crate::collect::{Post, WorkerMessage};
-use crate::commands::{Commands, LoadCommand, LoadCommandError};
+use crate::commands::Commands;
 use crate::decisions;
 use crate::load::{
-    DepthGoal, Finished, Load, LoadError, LoadInfo, LoadTarget, MessageSender, Pace, PreparedLoad, RateGoal,
-    RunOrder, RunningLoad, SteadyGoal, Trial,
+    DepthGoal, Load, LoadError, LoadInfo, LoadTarget, MessageSender, Pace, PreparedLoad, RateGoal, RunOrder,
+    RunningLoad, SteadyGoal, Trial,
 };
 use crate::record::NoRecorder;
+use crew::{WorkerJob, Workers, open_device, ring_of};
 pub use session::Session;
 use synthetic::WorkerId;
 use worker::{RingTime, Worker};
-use workload::{Arrival, RampUp, StopCondition, Workload, ring_config};
+use workload::{Arrival, RampUp, StopCondition, Workload};
 
 /// Its name in [`crate::LOADS`].
 pub const KIND: &str = "block";
-/// Registered buffers of a worker at the most; what goes beyond works unregistered.
-const ARENA_BYTES_MAX: usize = 64 << 20;
 
 /// A described workload as a load.
 #[derive(Clone, Debug, Default)]
@@ -203,8 +202,15 @@ struct Job {
     commands: Commands,
 }
 
-impl Job {
-    /// One worker's thread.
+impl WorkerJob for Job {
+    fn workload(&self) -> &Workload {
+        &self.workload
+    }
+
+    fn commands(&self) -> &Commands {
+        &self.commands
+    }
+
     fn work(
         &self,
         worker: u32,
@@ -213,104 +219,15 @@ impl Job {
     ) -> Result<Outcome, LoadError> {
         let io = |source| LoadError::Io { worker, source };
         let workload = &self.workload;
-        let info = self.backend.info();
-        let depth = workload.queue_depth;
-        let block = (workload.block_bytes_max().max(4096) as usize).next_power_of_two();
-        let arena_bytes = (block * depth as usize).min(ARENA_BYTES_MAX);
-        let entries = depth.next_power_of_two().max(8);
-        let config = ring_config(workload.ring, self.ring.clone());
-        let ring = Ring::new(RingConfig { arena_bytes, entries, ..config }).map_err(io)?;
+        let ring = ring_of(workload, &self.ring).map_err(io)?;
         let id = WorkerId { worker, workers: workload.workers, seed: self.seed };
-        let ready = Worker::new(workload, info, id, self.run, ring.pool())?;
-        let mut device = self.backend.open(&ring, depth).map_err(|source| LoadError::Open {
-            worker,
-            device: info.name.clone(),
-            source,
-        })?;
+        let ready = Worker::new(workload, self.backend.info(), id, self.run, ring.pool())?;
+        let mut device = open_device(self.backend.as_ref(), &ring, worker, workload.queue_depth)?;
         let _ = inbox.send(WorkerMessage::Ready);
         // No start: nobody wants this run any more.
         let Ok(start) = started.recv() else { return Ok(Outcome::interrupted()) };
         let mut post = Post::new(worker, inbox);
         let outcome = ready.run(device.as_mut(), &mut RingTime(&ring), start, &self.commands, &mut post);
         outcome.map(|outcome| Outcome { recording_wait: post.waited(), ..outcome }).map_err(io)
-    }
-}
-
-/// The workers of a run, each in its thread.
-struct Workers {
-    job: Arc<Job>,
-    starts: Vec<SyncSender<Nanos>>,
-    threads: Vec<JoinHandle<()>>,
-}
-
-impl Workers {
-    fn spawn(job: Job, inbox: &MessageSender) -> Result<Workers, LoadError> {
-        let count = job.workload.workers;
-        let mut workers = Workers { job: Arc::new(job), starts: Vec::new(), threads: Vec::new() };
-        for worker in 0..count {
-            let (start, started) = sync_channel::<Nanos>(1);
-            workers.starts.push(start);
-            let (job, inbox) = (Arc::clone(&workers.job), inbox.clone());
-            let work = move || {
-                let result = job.work(worker, &inbox, &started);
-                let _ = inbox.send(WorkerMessage::Done(worker, Box::new(result)));
-            };
-            let thread = std::thread::Builder::new().name(format!("worker-{worker}")).spawn(work);
-            workers.threads.push(thread.map_err(|source| LoadError::Io { worker, source })?);
-        }
-        Ok(workers)
-    }
-
-    /// Waits for all of them.
-    fn join(&mut self) {
-        self.starts.clear();
-        for thread in self.threads.drain(..) {
-            if let Err(panic) = thread.join()
-                && !std::thread::panicking()
-            {
-                std::panic::resume_unwind(panic);
-            }
-        }
-    }
-}
-
-impl RunningLoad for Workers {
-    fn start(&mut self, at: Nanos) {
-        for start in self.starts.drain(..) {
-            // One that could not be made ready does not listen.
-            let _ = start.send(at);
-        }
-    }
-
-    fn command(&mut self, command: LoadCommand) -> Result<(), LoadCommandError> {
-        let workload = &self.job.workload;
-        match command {
-            LoadCommand::Stop => {}
-            LoadCommand::Rate(rate) if !(rate > 0.0 && rate <= 1e9) => {
-                return Err(LoadCommandError::BadRate { rate });
-            }
-            LoadCommand::Rate(_) if !matches!(workload.arrival, Arrival::Open { .. }) => {
-                return Err(LoadCommandError::NoRate);
-            }
-            LoadCommand::Rate(_) => {}
-            LoadCommand::Depth(depth) if !(1..=workload.queue_depth).contains(&depth) => {
-                return Err(LoadCommandError::BadDepth { depth, max: workload.queue_depth });
-            }
-            LoadCommand::Depth(_) => {}
-        }
-        self.job.commands.give(command);
-        Ok(())
-    }
-
-    fn finish(mut self: Box<Self>) -> Finished {
-        self.join();
-        Finished::default()
-    }
-}
-
-impl Drop for Workers {
-    fn drop(&mut self) {
-        self.job.commands.give(LoadCommand::Stop);
-        self.join();
     }
 }

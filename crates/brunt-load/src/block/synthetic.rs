@@ -121,7 +121,7 @@ impl Sequence for Synthetic {
     }
 
     #[inline]
-    fn completed(&mut self, index: u64, _status: RequestStatus) {
+    fn completed(&mut self, index: u64, _status: RequestStatus, _at: Nanos) {
         if let RequestPace::Bursts(bursts) = &mut self.pace {
             bursts.outstanding.retain(|other| *other != index);
         }

@@ -4,6 +4,7 @@
 //! The rule: a description is checked once, by [`Workload::check`], against the device it is for;
 //! what runs later may rely on it.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use brunt_block::{DeviceInfo, RingConfig};
@@ -14,6 +15,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::load::{INTERVAL_MAX, INTERVAL_MIN, WorkloadError, wrong};
+use crate::replay::settings::{AddressMap, Conflicts, ReplayTiming};
 
 /// Deepest queue of one worker.
 pub const QUEUE_DEPTH_MAX: u32 = 4096;
@@ -88,6 +90,42 @@ pub struct Workload {
     pub verify: Option<VerifySettings>,
     /// Also records every single request (docs/results.md).
     pub record_requests: bool,
+    /// Replays this block trace: its requests, at its times. Keys that describe requests (`blocks`, `read`,
+    /// `arrival` and others) are left out then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trace: Option<std::path::PathBuf>,
+    /// With a trace: the name of its format, where that cannot be found out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub format: Option<String>,
+    /// With a trace: how many times as fast as it was; default 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub speed: Option<f64>,
+    /// With a trace: when requests are due.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timing: Option<ReplayTiming>,
+    /// With a trace: where its requests go.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub map: Option<AddressMap>,
+    /// With a trace: begin so far into it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from: Option<Span>,
+    /// With a trace: replay so much of its time.
+    #[serde(rename = "for", skip_serializing_if = "Option::is_none")]
+    pub length: Option<Span>,
+    /// With a trace: replay it so often, one time after the other.
+    #[serde(rename = "loop", skip_serializing_if = "Option::is_none")]
+    pub repeat: Option<u32>,
+    /// With a trace: which of its devices go to which target, such as `{ "hm-0" = "disk" }`; without, all go to
+    /// each target, one behind the other.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub devices: BTreeMap<String, String>,
+    /// With a trace: what is done with a request on the same blocks as one in flight, where one of them changes data.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub conflicts: Option<Conflicts>,
+    /// With a trace: how long before a request is due its worker stops sleeping and watches the clock; 0 for never;
+    /// default 200us.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spin: Option<Span>,
 }
 
 impl Default for Workload {
@@ -119,6 +157,17 @@ impl Default for Workload {
             force_unit_access: false,
             verify: None,
             record_requests: false,
+            trace: None,
+            format: None,
+            speed: None,
+            timing: None,
+            map: None,
+            from: None,
+            length: None,
+            repeat: None,
+            devices: BTreeMap::new(),
+            conflicts: None,
+            spin: None,
         }
     }
 }
@@ -340,6 +389,7 @@ impl Workload {
     /// # Errors
     /// The first key that does not.
     pub fn check(&self) -> Result<(), WorkloadError> {
+        self.check_replay()?;
         let share = |key, value: f64| match value {
             0.0..=1.0 => Ok(()),
             _ => wrong(key, format!("{value} is not a share; write a number from 0 to 1")),
@@ -491,7 +541,7 @@ impl Workload {
 
     fn check_stop(&self) -> Result<(), WorkloadError> {
         let StopCondition { requests, bytes, passes, time, steady } = self.stop;
-        if self.stop == StopCondition::default() {
+        if self.stop == StopCondition::default() && self.trace.is_none() {
             let ends = "requests, bytes, passes, time or steady";
             wrong("stop", format!("set when to stop: {ends}, such as {{ time = \"30s\" }}"))?;
         }
@@ -705,76 +755,4 @@ fn is_default(mode: &RingMode) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn read(text: &str) -> Result<Workload, String> {
-        toml::from_str::<Workload>(text).map_err(|error| error.to_string())
-    }
-
-    /// Everything of papers/spek.md, 2.1, can be written down.
-    #[test]
-    fn the_papers_parameters() {
-        let workload = read(
-            r#"
-            blocks = [{ size = "8k", weight = 10 }, { size = "16k", weight = 20 }, { size = "32k", weight = 30 }]
-            read = 0.6
-            sequential = 0.25
-            align = "4k"
-            interval = "0"
-            burst = { requests = 100, interval = "10ms" }
-            ramp_up = { requests = 1000 }
-            stop = { requests = 200000 }
-            retry = { count = 3 }
-            distribution = { kind = "hot-zones", zones = [{ access = 0.9, size = 0.1 }, { access = 0.1, size = 0.9 }] }
-            arrival = { kind = "open", rate = 333, process = "poisson" }
-            "#,
-        )
-        .unwrap();
-        assert_eq!(workload.check(), Ok(()));
-        assert_eq!(workload.blocks[2], BlockSize { size: Size(32768), weight: 30.0 });
-        let written = toml::to_string(&workload).unwrap();
-        assert_eq!(read(&written).unwrap(), workload);
-    }
-
-    /// A key that does not exist is an error, in every table.
-    #[test]
-    fn unknown_keys_are_errors() {
-        for text in ["blokcs = 1", "stop = { tiem = \"1s\" }", "arrival = { kind = \"closed\", rate = 1 }"] {
-            assert!(read(text).unwrap_err().contains("unknown field"), "{text}");
-        }
-    }
-
-    /// Nonsense is refused by key.
-    #[test]
-    fn nonsense_is_refused() {
-        let check = |text: &str, key| {
-            let workload = read(&format!("{text}\n")).unwrap();
-            assert_eq!(workload.check().unwrap_err().key, key, "{text}");
-        };
-        let stop = "stop = { time = \"1s\" }";
-        check("", "stop");
-        check("stop = { passes = 0 }", "stop");
-        check(&format!("{stop}\nread = 1.5"), "read");
-        check(&format!("{stop}\nblocks = []"), "blocks");
-        check(&format!("{stop}\nblocks = [{{ size = 1000 }}]"), "blocks");
-        check(&format!("{stop}\nqueue_depth = 0"), "queue_depth");
-        check(&format!("{stop}\ninterval = \"1ms\""), "interval");
-        check(&format!("{stop}\narrival = {{ kind = \"open\", rate = 0 }}"), "arrival.rate");
-        check(&format!("{stop}\nread = nan"), "read");
-        check(&format!("{stop}\ntrim = 0.1"), "read");
-        check(&format!("{stop}\nread = 0.5\ntrim = 0.3\nwrite_zeroes = 0.3"), "read");
-        check(&format!("{stop}\nread = 0.5\ntrim = -0.3"), "trim");
-        check(&format!("{stop}\nflush_every = 10"), "flush_every");
-        check("stop = { bytes = \"1m\" }\nread = 0.0\ntrim = 1.0", "stop.bytes");
-        check(&format!("{stop}\nread = 0.5\ntrim = 0.5\nverify = {{}}"), "trim");
-        check("stop = { steady = { round = \"1500ms\" } }", "stop.steady.round");
-        check("interval = \"0\"\nstop = { steady = { round = \"1s\" } }", "interval");
-        check(
-            &format!(
-                "{stop}\ndistribution = {{ kind = \"hot-zones\", zones = [{{ access = 1, size = 0.5 }}] }}"
-            ),
-            "distribution.zones",
-        );
-    }
-}
+mod tests;

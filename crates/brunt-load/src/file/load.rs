@@ -206,7 +206,7 @@ impl RunningLoad for RunningPhase {
     }
 
     fn finish(mut self: Box<Self>) -> Finished {
-        Finished { page_cache: self.join() }
+        Finished { page_cache: self.join(), ..Finished::default() }
     }
 }
 

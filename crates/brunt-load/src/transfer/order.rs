@@ -112,7 +112,7 @@ impl Sequence for Range {
         Next::Due(now)
     }
 
-    fn completed(&mut self, index: u64, status: RequestStatus) {
+    fn completed(&mut self, index: u64, status: RequestStatus, _at: Nanos) {
         if status != RequestStatus::Good && self.ends_with_an_error {
             self.end();
         }
@@ -158,8 +158,8 @@ impl Sequence for RangeRequests {
         }
     }
 
-    fn completed(&mut self, index: u64, status: RequestStatus) {
-        self.range.completed(index, status);
+    fn completed(&mut self, index: u64, status: RequestStatus, at: Nanos) {
+        self.range.completed(index, status, at);
     }
 }
 
@@ -254,7 +254,7 @@ mod tests {
         range.keep_together(3);
         let mut next = |ended: Option<u64>| {
             if let Some(ended) = ended {
-                range.completed(ended, RequestStatus::Good);
+                range.completed(ended, RequestStatus::Good, NOW);
             }
             let mut planned = NONE;
             match range.next(NOW, &mut planned) {
@@ -274,7 +274,7 @@ mod tests {
         for ends_with_an_error in [false, true] {
             let mut range = Range { ends_with_an_error, ..whole.clone() };
             assert_eq!(range.next(NOW, &mut NONE.clone()), Next::Due(NOW));
-            range.completed(0, RequestStatus::Os);
+            range.completed(0, RequestStatus::Os, NOW);
             assert_eq!(range.next(NOW, &mut NONE.clone()) == Next::End, ends_with_an_error);
             assert_eq!(range.made(), if ends_with_an_error { 1 } else { 2 });
         }

@@ -14,6 +14,7 @@ pub mod histograms;
 pub mod intervals;
 pub mod points;
 pub mod probes;
+pub mod replay;
 pub mod requests;
 pub mod runs;
 
@@ -33,6 +34,7 @@ pub const TABLES: &[&Table] = &[
     &probes::TABLE,
     &faults::TABLE,
     &degradation::TABLE,
+    &replay::TABLE,
     &environment::TABLE,
 ];
 

@@ -13,6 +13,7 @@ mod lab_check;
 mod mistake;
 mod plan;
 mod precision;
+mod replays;
 mod secrets;
 mod summary;
 mod target;
@@ -134,6 +135,7 @@ impl Experiment {
                 nearer.unwrap_or_else(|| source.unreadable(&error, None))
             })?;
         experiment.read_files(&source)?;
+        experiment.settle_replays(&source);
         experiment.check(&source)?;
         Ok(experiment)
     }
@@ -210,6 +212,7 @@ impl Experiment {
                 return Err(source.mistake(&path, format!("{}: {}", error.key, error.what), None));
             }
         }
+        self.check_replays(source)?;
         for (name, load) in &self.filesystems {
             if let Err(error) = load.check() {
                 let path = ["filesystems", name.as_str(), error.key];

@@ -11,6 +11,8 @@ use brunt_load::block::BlockLoad;
 use brunt_load::block::workload::{Arrival, BlockSize, Workload};
 use brunt_load::file::FileLoad;
 use brunt_load::load::{LoadInfo, Pace};
+use brunt_load::replay::ReplayLoad;
+use brunt_load::replay::settings::ReplayTiming;
 use brunt_load::{Load, WorkloadError};
 use schemars::JsonSchema;
 use serde::ser::SerializeMap;
@@ -42,6 +44,9 @@ pub struct Sweep {
     /// Requests a second; the workloads have to be open loops.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rate: Vec<f64>,
+    /// How many times as fast as their traces; the workloads have to replay some.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub speed: Vec<f64>,
     /// Delay of every link of the lab, each way.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub link_delay: Vec<Span>,
@@ -108,8 +113,14 @@ impl Draft {
         }
     }
 
-    fn point(self) -> Point {
+    /// `replays`: those that were made before; a trace is read once for all of them.
+    fn point(self, replays: &mut Vec<ReplayLoad>) -> Point {
         let load: Arc<dyn Load> = match self.what.clone() {
+            What::Block(workload) if workload.trace.is_some() => {
+                let new = ReplayLoad::new(*workload, Some(&self.target));
+                replays.push(replays.iter().fold(new, ReplayLoad::sharing));
+                Arc::new(replays[replays.len() - 1].clone())
+            }
             What::Block(workload) => Arc::new(BlockLoad::new(*workload)),
             What::Fixed(load) => load,
         };
@@ -136,8 +147,8 @@ pub struct Plan {
 }
 
 impl Serialize for Point {
-    /// The kind and the description of its load are there for every kind; the workload of a block load and the phase
-    /// of a file load as well.
+    /// The kind and the description of its load are there for every kind; the workload of a block load or a replay and
+    /// the phase of a file load as well.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("label", &self.label)?;
@@ -149,6 +160,9 @@ impl Serialize for Point {
         map.serialize_entry("description", &self.load.describe())?;
         if let Some(workload) = self.workload() {
             map.serialize_entry("workload", workload)?;
+        }
+        if let Some(load) = self.load.any().downcast_ref::<ReplayLoad>() {
+            map.serialize_entry("workload", load.workload())?;
         }
         if let Some(load) = self.load.any().downcast_ref::<FileLoad>() {
             map.serialize_entry("phase", &load.phase())?;
@@ -184,6 +198,7 @@ impl Experiment {
             axes.read.len(),
             axes.sequential.len(),
             axes.rate.len(),
+            axes.speed.len(),
             axes.link_delay.len(),
             axes.link_loss.len(),
             axes.link_rate.len(),
@@ -207,6 +222,18 @@ impl Experiment {
             let help = format!("write arrival = {{ kind = \"open\", rate = 1000 }} under [workloads.{name}]");
             return Err(source.mistake(&["sweep", "rate"], what, Some(help)));
         }
+        let without = self.workloads.iter().find(|(_, workload)| {
+            workload.replay().is_none_or(|settings| settings.timing == ReplayTiming::Depth)
+        });
+        if !axes.speed.is_empty()
+            && let Some((name, _)) = without
+        {
+            let what = format!("speed is swept, but workload {name} does not replay a trace at its times");
+            let help = format!(
+                "write trace = \"requests.vscsi\" under [workloads.{name}], without timing = \"depth\""
+            );
+            return Err(source.mistake(&["sweep", "speed"], what, Some(help)));
+        }
         for draft in self.drafts() {
             if let Err(error) = draft.check() {
                 let axis = draft.axes.iter().map(|(axis, _)| *axis).find(|axis| touches(axis, error.key));
@@ -219,7 +246,8 @@ impl Experiment {
 
     /// Every combination of target, workload and axes, in the order of the file's names.
     pub fn points(&self) -> Vec<Point> {
-        self.drafts().into_iter().map(Draft::point).collect()
+        let mut replays = Vec::new();
+        self.drafts().into_iter().map(|draft| draft.point(&mut replays)).collect()
     }
 
     fn drafts(&self) -> Vec<Draft> {
@@ -283,6 +311,7 @@ impl Sweep {
             ("read", self.read.is_empty()),
             ("sequential", self.sequential.is_empty()),
             ("rate", self.rate.is_empty()),
+            ("speed", self.speed.is_empty()),
             ("link_delay", self.link_delay.is_empty()),
             ("link_loss", self.link_loss.is_empty()),
             ("link_rate", self.link_rate.is_empty()),
@@ -304,6 +333,7 @@ impl Sweep {
                 *rate = *new;
             }
         });
+        vary(drafts, "speed", &self.speed, |workload, speed| workload.speed = Some(*speed));
         vary_links(drafts, "link_delay", &self.link_delay, |link, delay| link.delay = *delay);
         vary_links(drafts, "link_loss", &self.link_loss, |link, loss| {
             (link.loss, link.loss_bursts) = (*loss, None);

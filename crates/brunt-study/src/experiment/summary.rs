@@ -9,6 +9,8 @@ use brunt_block::Congestion;
 use brunt_load::block;
 use brunt_load::block::workload::Arrival;
 use brunt_load::file::{FileLoad, FileSystemLoad};
+use brunt_load::replay::ReplayLoad;
+use brunt_load::replay::settings::ReplayTiming;
 use brunt_load::{Load, Workload};
 use brunt_result::experiment::{
     ArrivalKind, CongestionSummary, ExperimentSummary, TargetKind, TargetSummary, WorkloadSummary,
@@ -82,6 +84,18 @@ fn directory(load: &FileSystemLoad) -> TargetSummary {
 }
 
 fn workload_summary(workload: &Workload, sweep: &Sweep) -> WorkloadSummary {
+    if let Some(settings) = workload.replay() {
+        let load = ReplayLoad::new(workload.clone(), None);
+        return WorkloadSummary {
+            kind: load.kind().into(),
+            description: load.describe(),
+            queue_depth: sweep.queue_depth.is_empty().then_some(workload.queue_depth),
+            arrival: match settings.timing {
+                ReplayTiming::Trace => ArrivalKind::Open,
+                ReplayTiming::Depth | ReplayTiming::Dependency => ArrivalKind::Closed,
+            },
+        };
+    }
     WorkloadSummary {
         kind: block::KIND.into(),
         description: workload.describe(&sweep.swept()),

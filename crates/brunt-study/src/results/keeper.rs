@@ -15,8 +15,8 @@ use brunt_lake::{Batch, LakeError, Table, TableWriter, WriterOptions};
 use brunt_result::event::{Event, FaultRecord, RunInfo, Sample};
 use brunt_result::tables::histograms::Extent;
 use brunt_result::tables::{
-    RunOrigin, TABLES, degradation, environment, faults, histograms, intervals, points, probes, requests,
-    runs,
+    RunOrigin, TABLES, degradation, environment, faults, histograms, intervals, points, probes, replay,
+    requests, runs,
 };
 
 use super::room::Room;
@@ -153,6 +153,7 @@ impl Keeper {
                 self.end_run();
                 runs::append(self.tables.of(&runs::TABLE), &info, &run, &figures);
                 degradation::append(self.tables.of(&degradation::TABLE), &info, &run);
+                replay::append(self.tables.of(&replay::TABLE), &info, &run);
             }
             // The observer closes the queue then.
             Event::Ends(_) => {}

@@ -16,7 +16,7 @@ use brunt_block::Backend;
 use brunt_core::{Clock, Histogram, Nanos};
 use brunt_lab::link::Settings as LinkSettings;
 use brunt_load::decisions;
-use brunt_load::load::{LoadTarget, RunOrder};
+use brunt_load::load::{Finished, LoadTarget, RunOrder};
 use brunt_load::{LoadError, Recorder};
 use brunt_result::choice::{RingChoice, RingMode};
 use brunt_result::{Interval, Outcome, RequestRecord, Stopped};
@@ -366,8 +366,10 @@ impl<'a> Study<'a> {
         point.depth = measured.depth;
         let (outcome, rate_found) = (measured.outcome, measured.rate_found);
         let run = RunSummary::of(&outcome, info.repetition, info.order, info.seed, rate_found);
-        let (trial, page_cache) = (measured.trial, measured.finished.page_cache);
-        Ok((outcome, RunSummary { trial, page_cache, ..run }))
+        let (trial, Finished { page_cache, replay }) = (measured.trial, measured.finished);
+        let mut run = RunSummary { trial, page_cache, replay, ..run };
+        run.doubts.extend(untrue(&run));
+        Ok((outcome, run))
     }
 
     /// What the complete runs of a point say together, and how certain the figures of all points are by now.
@@ -435,6 +437,13 @@ impl Figure {
     fn estimate(&self, point: usize) -> Option<Estimate> {
         Estimate::of_correlated(&self.runs[point], self.correlation)
     }
+}
+
+/// What a replay that is not true says beside its figures.
+fn untrue(run: &RunSummary) -> Option<String> {
+    let replay =
+        run.replay.as_ref().filter(|replay| replay.verdict != brunt_result::replay::ReplayVerdict::True)?;
+    Some(format!("replay: {}; {}", replay.verdict.name(), replay.reasons.join("; ")))
 }
 
 /// What the page cache had in these runs, if it was in the way.

@@ -102,8 +102,13 @@ impl<S: Sequence<Request = Planned>> Feed<S> {
 
     /// A request ended.
     #[inline]
-    pub(super) fn completed(&mut self, index: u64, status: RequestStatus) {
-        self.sequence.completed(index, status);
+    pub(super) fn completed(&mut self, index: u64, status: RequestStatus, at: Nanos) {
+        self.sequence.completed(index, status, at);
+    }
+
+    /// The device took a request.
+    pub(super) fn sent(&mut self, request: &Planned, at: Nanos) {
+        self.sequence.sent(request, at);
     }
 
     /// Some requests ended: it makes sense to ask again.

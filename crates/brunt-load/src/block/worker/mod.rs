@@ -47,6 +47,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 pub struct Worker<S, C> {
     slots: Slots,
     batch: VecDeque<Request>,
+    /// Slots of the batch, while a sequence watches.
+    submitting: Vec<u32>,
     done: Vec<Completion>,
     feed: Feed<S>,
     /// Due, and overlapping one in flight.
@@ -111,6 +113,7 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
         Worker {
             slots,
             batch: VecDeque::with_capacity(depth),
+            submitting: Vec::with_capacity(if S::WATCHES { depth } else { 0 }),
             done: Vec::with_capacity(depth),
             feed: Feed::new(sequence),
             held: None,
@@ -168,7 +171,7 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
             if !self.slots.retrying.is_empty() {
                 self.resend(now);
             }
-            if C::TAKES_TIME {
+            if C::TAKES_TIME || S::WATCHES {
                 self.send_now(time.now());
             }
             if std::mem::take(&mut self.just_began) {
@@ -182,7 +185,7 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
                     self.next_timeout = now.after(timeout);
                 }
                 self.content.flush()?;
-                device.submit(&mut self.batch);
+                self.submit(device);
             }
             if self.outstanding == 0 && self.slots.retrying.is_empty() && !self.more_to_come(now) {
                 break;
@@ -325,7 +328,7 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
     /// A due request that is not going to be sent.
     #[cold]
     fn skip(&mut self, planned: &Planned, due: Nanos) {
-        self.feed.completed(planned.index, RequestStatus::Skipped);
+        self.feed.completed(planned.index, RequestStatus::Skipped, due);
         if self.is_recorded(planned.index, due) {
             self.phase.use_up(planned.bytes());
             self.count_skipped(planned, due);
@@ -390,6 +393,23 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
                 && planned.op != Op::Flush,
         });
         self.outstanding += 1;
+    }
+
+    /// Hands the batch to the device, and says what it took to a sequence that watches.
+    #[inline]
+    fn submit(&mut self, device: &mut dyn Device) {
+        if !S::WATCHES {
+            return device.submit(&mut self.batch);
+        }
+        self.submitting.clear();
+        self.submitting.extend(self.batch.iter().map(|request| request.tag as u32));
+        device.submit(&mut self.batch);
+        // A device takes from the front.
+        let taken = self.submitting.len() - self.batch.len();
+        for index in &self.submitting[..taken] {
+            let slot = &self.slots.all[*index as usize];
+            self.feed.sent(&slot.planned, slot.sent);
+        }
     }
 
     /// What was made is sent now: making it took its time, which is none of the device's.
@@ -493,7 +513,7 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
         let (intended, sent, recorded) = (slot.intended, slot.sent, slot.recorded);
         slot.attempts = 0;
         self.slots.free.push(index);
-        self.feed.completed(planned.index, status);
+        self.feed.completed(planned.index, status, now);
         if status != RequestStatus::Good {
             self.tally.went_wrong(status, error.as_ref(), &planned);
         }

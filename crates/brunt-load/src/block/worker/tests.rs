@@ -395,7 +395,7 @@ impl Sequence for Listed {
         *place = Planned { index, op: Op::Read, offset: index * 4096, len: 4096 };
         Next::Due(due)
     }
-    fn completed(&mut self, index: u64, _status: RequestStatus) {
+    fn completed(&mut self, index: u64, _status: RequestStatus, _at: Nanos) {
         self.0.lock().unwrap().ended.push(index);
     }
 }

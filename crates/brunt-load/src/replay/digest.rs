@@ -1,0 +1,65 @@
+//! A digest of requests that proves that two streams have the same operations, addresses and sizes, in any order of
+//! their completion. Fed by the pass before the start, by the reader and by the workers.
+//!
+//! The rule: each request is hashed with its place in the trace and the hashes are added up, so that a missing, doubled
+//! or changed request shows, whoever of several workers sent it. Not meant against forgery.
+
+use brunt_block::Op;
+
+/// A sum of hashes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Digest {
+    sum: u64,
+    count: u64,
+}
+
+impl Digest {
+    /// One request more.
+    #[inline]
+    pub fn add(&mut self, index: u64, op: Op, offset: u64, len: u64) {
+        let operation = (op as u64) << 56;
+        let hash = mixed(mixed(index ^ operation).wrapping_add(offset)) ^ len;
+        self.sum = self.sum.wrapping_add(mixed(hash));
+        self.count += 1;
+    }
+
+    /// For people and files: sum and count.
+    pub fn text(&self) -> String {
+        format!("{:016x}-{}", self.sum, self.count)
+    }
+}
+
+/// The finaliser of splitmix64: every bit of the number moves half of the hash's.
+fn mixed(number: u64) -> u64 {
+    let mut hash = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    hash ^ (hash >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_change_shows_and_order_does_not() {
+        let of = |requests: &[(u64, Op, u64, u64)]| {
+            let mut digest = Digest::default();
+            requests.iter().for_each(|(index, op, offset, len)| digest.add(*index, *op, *offset, *len));
+            digest
+        };
+        let [a, b] = [(0, Op::Read, 4096, 512), (1, Op::Write, 8192, 512)];
+        assert_eq!(of(&[a, b]), of(&[b, a]));
+        let others = [
+            vec![a],
+            vec![a, b, b],
+            vec![a, (1, Op::Read, 8192, 512)],
+            vec![a, (1, Op::Write, 8192, 1024)],
+            vec![a, (1, Op::Write, 8704, 512)],
+            vec![(1, Op::Read, 4096, 512), (0, Op::Write, 8192, 512)],
+        ];
+        for other in others {
+            assert_ne!(of(&[a, b]).text(), of(&other).text());
+        }
+    }
+}

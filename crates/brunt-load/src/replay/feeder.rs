@@ -1,0 +1,255 @@
+//! The thread that reads a trace ahead of the workers: chosen, placed and cut to what the target takes, in bounded
+//! batches whose memory goes back and forth. Started by [`super::ReplayLoad`] for each run, drained under the lock of
+//! [`super::stream`].
+//!
+//! The rule: at most [`BATCHES`] batches of [`BATCH_ROWS`] rows are ahead, however long the trace is.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::thread::JoinHandle;
+
+use brunt_block::Op;
+
+use super::place::{Placed, Placement};
+use super::select::{Choice, Selected, Selection};
+use super::settings::{AddressMap, ReplaySettings};
+use super::survey::{Survey, open};
+use crate::load::WorkloadError;
+
+/// Rows that are handed over at once: 48 bytes each.
+const BATCH_ROWS: usize = 2048;
+/// Batches that are ahead.
+const BATCHES: usize = 16;
+
+/// A request, ready to be sent at its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ReplayRow {
+    /// From the start, in nanoseconds of the trace, earlier rounds of a loop included.
+    pub(super) time_ns: u64,
+    /// How long it took in the trace; `u64::MAX` where that is not known.
+    pub(super) response_ns: u64,
+    pub(super) offset: u64,
+    pub(super) len: u64,
+    pub(super) op: Op,
+}
+
+/// What comes through.
+enum Fed {
+    Rows(Vec<ReplayRow>),
+    /// The trace could not be read on.
+    Failed(WorkloadError),
+}
+
+/// What was done to rows on their way, by reason.
+pub(super) type RowCounts = BTreeMap<&'static str, u64>;
+
+/// The receiving side.
+pub(super) struct Feed {
+    fed: Option<Receiver<Fed>>,
+    empty: SyncSender<Vec<ReplayRow>>,
+    rows: Vec<ReplayRow>,
+    next: usize,
+    failure: Option<WorkloadError>,
+    thread: Option<JoinHandle<RowCounts>>,
+}
+
+/// What the feed has.
+pub(super) enum NextRow {
+    Row(ReplayRow),
+    /// The reader is behind.
+    NotYet,
+    /// There is no more.
+    End,
+}
+
+/// What the reader has to know.
+pub(super) struct FeederPlan {
+    pub(super) settings: ReplaySettings,
+    pub(super) wanted: Option<Vec<String>>,
+    pub(super) survey: std::sync::Arc<Survey>,
+    /// Of the target, in bytes.
+    pub(super) size: u64,
+    pub(super) block: u64,
+    /// The longest request that is sent in one piece.
+    pub(super) piece_max: u64,
+}
+
+impl Feed {
+    /// Starts reading.
+    ///
+    /// # Errors
+    /// There is no thread to be had.
+    pub(super) fn start(plan: FeederPlan) -> std::io::Result<Feed> {
+        let (feed, fed) = sync_channel(BATCHES);
+        let (empty, emptied) = sync_channel(BATCHES * 2);
+        let work = move || {
+            let mut feeder = Feeder { feed, emptied, batch: Vec::with_capacity(BATCH_ROWS) };
+            let mut counts = RowCounts::new();
+            if let Err(Stop::Failed(error)) = feeder.read(&plan, &mut counts) {
+                let _ = feeder.feed.send(Fed::Failed(error));
+            }
+            counts
+        };
+        let thread = std::thread::Builder::new().name("replay-reader".into()).spawn(work)?;
+        Ok(Feed { fed: Some(fed), empty, rows: Vec::new(), next: 0, failure: None, thread: Some(thread) })
+    }
+
+    /// The next row, if it is there. Never waits.
+    #[inline]
+    pub(super) fn next(&mut self) -> NextRow {
+        if let Some(row) = self.rows.get(self.next) {
+            self.next += 1;
+            return NextRow::Row(*row);
+        }
+        self.next_batch()
+    }
+
+    #[cold]
+    fn next_batch(&mut self) -> NextRow {
+        let Some(fed) = &self.fed else { return NextRow::End };
+        match fed.try_recv() {
+            Ok(Fed::Rows(rows)) => {
+                let mut used = std::mem::replace(&mut self.rows, rows);
+                used.clear();
+                // A full or closed channel only means that the memory is not used again.
+                let _ = self.empty.try_send(used);
+                self.next = 1;
+                NextRow::Row(self.rows[0])
+            }
+            Ok(Fed::Failed(error)) => {
+                (self.failure, self.fed) = (Some(error), None);
+                NextRow::End
+            }
+            Err(TryRecvError::Empty) => NextRow::NotYet,
+            Err(TryRecvError::Disconnected) => {
+                self.fed = None;
+                NextRow::End
+            }
+        }
+    }
+
+    /// Ends the reader, and says what was done to rows and why it ended early, if it did.
+    pub(super) fn finish(&mut self) -> (RowCounts, Option<WorkloadError>) {
+        self.fed = None;
+        let counts = match self.thread.take().map(JoinHandle::join) {
+            Some(Ok(counts)) => counts,
+            Some(Err(panic)) if !std::thread::panicking() => std::panic::resume_unwind(panic),
+            Some(Err(_)) | None => RowCounts::new(),
+        };
+        (counts, self.failure.take())
+    }
+}
+
+impl Drop for Feed {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}
+
+/// The reading side.
+struct Feeder {
+    feed: SyncSender<Fed>,
+    emptied: Receiver<Vec<ReplayRow>>,
+    batch: Vec<ReplayRow>,
+}
+
+/// Why reading ends early.
+enum Stop {
+    /// Nobody wants more.
+    Unwanted,
+    Failed(WorkloadError),
+}
+
+impl Feeder {
+    fn read(&mut self, plan: &FeederPlan, counts: &mut RowCounts) -> Result<(), Stop> {
+        let FeederPlan { settings, survey, size, block, .. } = plan;
+        let placement = Placement::new(settings.map, &survey.ends, &survey.extents, *size, *block);
+        // The next round begins one mean gap after the last request.
+        let gap = survey.span_ns / survey.requests.saturating_sub(1).max(1);
+        for round in 0..u64::from(settings.repeat) {
+            let base = round.saturating_mul(survey.span_ns + gap);
+            self.round(plan, &placement, base, counts)?;
+        }
+        self.hand_over()
+    }
+
+    fn round(
+        &mut self,
+        plan: &FeederPlan,
+        placement: &Placement<'_>,
+        base: u64,
+        counts: &mut RowCounts,
+    ) -> Result<(), Stop> {
+        let failed = |error: brunt_trace::TraceError| {
+            Stop::Failed(WorkloadError { key: "trace", what: error.to_string() })
+        };
+        let mut reader = open(&plan.settings).map_err(Stop::Failed)?;
+        let mut selection = Selection::new(&plan.settings, plan.wanted.as_deref());
+        // A file that grew since it was surveyed has only what was surveyed.
+        let mut left = plan.survey.requests;
+        while let Some((rows, devices)) = reader.next_rows().map_err(failed)? {
+            for row in rows {
+                match selection.choose(row, devices) {
+                    Choice::Take(request) if left > 0 => {
+                        left -= 1;
+                        self.push(plan, placement, base, &request, counts)?;
+                    }
+                    Choice::Leave => {}
+                    Choice::Take(_) | Choice::Over => return Ok(()),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn push(
+        &mut self,
+        plan: &FeederPlan,
+        placement: &Placement<'_>,
+        base: u64,
+        request: &Selected,
+        counts: &mut RowCounts,
+    ) -> Result<(), Stop> {
+        let Placed { mut offset, len, rounded, moved } =
+            placement.place(request.device, request.offset, request.len);
+        let mut count = |what: &'static str| *counts.entry(what).or_default() += 1;
+        if rounded {
+            count("repaired: made whole blocks of the target");
+        }
+        if moved {
+            count(match plan.settings.map {
+                AddressMap::AsIs => "moved: a device of the trace behind another",
+                AddressMap::Wrap => "moved: wrapped",
+                AddressMap::Scale => "moved: scaled",
+                AddressMap::Pack => "moved: packed",
+            });
+        }
+        let piece_max = if matches!(request.op, Op::Read | Op::Write) { plan.piece_max } else { u64::MAX };
+        if len > piece_max {
+            count("repaired: sent in pieces, as the target takes no longer requests");
+        }
+        let (time_ns, mut left) = (base + request.time_ns, len);
+        loop {
+            let piece = left.min(piece_max);
+            let response_ns = request.response_ns.unwrap_or(u64::MAX);
+            self.batch.push(ReplayRow { time_ns, response_ns, offset, len: piece, op: request.op });
+            if self.batch.len() == BATCH_ROWS {
+                self.hand_over()?;
+            }
+            (offset, left) = (offset + piece, left - piece);
+            if left == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    fn hand_over(&mut self) -> Result<(), Stop> {
+        if self.batch.is_empty() {
+            return Ok(());
+        }
+        let mut next = self.emptied.try_recv().unwrap_or_default();
+        next.reserve(BATCH_ROWS);
+        let full = std::mem::replace(&mut self.batch, next);
+        self.feed.send(Fed::Rows(full)).map_err(|_| Stop::Unwanted)
+    }
+}

@@ -1,0 +1,246 @@
+//! Judges a replay by what was measured of it. Called once, when a run is over.
+//!
+//! The rule: the limits are those of [`brunt_result::replay`]; whatever was missed is said in a sentence.
+
+use std::collections::BTreeMap;
+
+use brunt_core::{Histogram, Nanos};
+use brunt_result::replay::{
+    DRIFT_DEGRADED_MAX, DRIFT_TRUE_MAX, GAP_SLACK_US, GapDistance, ISSUE_ERROR_DEGRADED_MAX_US,
+    ISSUE_ERROR_TRUE_MAX_US, LOST_DEGRADED_MAX, ReplayConflicts, ReplayDigests, ReplayFidelity,
+    ReplayVerdict,
+};
+use brunt_result::summary::Latencies;
+
+use super::feeder::RowCounts;
+use super::meter::Meter;
+use super::settings::{AddressMap, ReplaySettings, ReplayTiming};
+use super::survey::Survey;
+use crate::load::WorkloadError;
+
+/// 1.36 √((n + m) / nm): what the distance of two samples of one distribution stays below in 95 of 100 cases
+/// (Smirnov 1948; the asymptotic quantile of Kolmogorov's distribution).
+const KS_QUANTILE_95: f64 = 1.358;
+
+/// What the replay came to.
+pub(super) fn judge(
+    meter: &Meter,
+    settings: &ReplaySettings,
+    survey: &Survey,
+    counts: &RowCounts,
+    failure: Option<&WorkloadError>,
+) -> ReplayFidelity {
+    let mut rows: BTreeMap<String, u64> = survey.rows.clone();
+    rows.extend(counts.iter().map(|(why, count)| (why.to_string(), *count)));
+    let drift = match settings.timing {
+        ReplayTiming::Trace => drift(meter),
+        ReplayTiming::Depth | ReplayTiming::Dependency => None,
+    };
+    let issue_error = match settings.timing {
+        // Requests are due when they are sent.
+        ReplayTiming::Depth => None,
+        _ => Latencies::of(&meter.errors),
+    };
+    let mut fidelity = ReplayFidelity {
+        verdict: ReplayVerdict::True,
+        reasons: Vec::new(),
+        timing: settings.timing.name().into(),
+        speed: settings.speed,
+        planned: survey.requests * u64::from(settings.repeat),
+        sent: meter.sent_requests,
+        completed: meter.completed,
+        digests: ReplayDigests {
+            trace: survey.digest.text(),
+            planned: meter.planned.text(),
+            sent: meter.sent.text(),
+        },
+        issue_error,
+        drift,
+        late: meter.late,
+        reordered: meter.reordered,
+        reordered_overlapping: meter.reordered_overlapping,
+        conflicts: ReplayConflicts { rule: settings.conflicts.name().into(), requests: meter.conflicts },
+        gaps: match settings.timing {
+            ReplayTiming::Trace => gaps(&meter.gaps_due, &meter.gaps_sent),
+            _ => None,
+        },
+        rows,
+        over_time: meter.moments(),
+    };
+    let mut reasons = Reasons { worst: ReplayVerdict::True, said: Vec::new() };
+    reasons.of_requests(&fidelity, meter, settings, survey, failure);
+    reasons.of_times(&fidelity, span_us(meter));
+    (fidelity.verdict, fidelity.reasons) = (reasons.worst, reasons.said);
+    fidelity
+}
+
+/// What keeps a replay from being true.
+struct Reasons {
+    worst: ReplayVerdict,
+    said: Vec<String>,
+}
+
+impl Reasons {
+    fn say(&mut self, verdict: ReplayVerdict, what: String) {
+        self.worst = self.worst.max(verdict);
+        self.said.push(what);
+    }
+
+    /// Degraded, or none if it is more than this limit.
+    fn say_beyond(&mut self, beyond: bool, what: String) {
+        self.say(if beyond { ReplayVerdict::NotAReplay } else { ReplayVerdict::Degraded }, what);
+    }
+
+    fn of_requests(
+        &mut self,
+        fidelity: &ReplayFidelity,
+        meter: &Meter,
+        settings: &ReplaySettings,
+        survey: &Survey,
+        failure: Option<&WorkloadError>,
+    ) {
+        let ReplayFidelity { planned, sent, completed, .. } = *fidelity;
+        if let Some(failure) = failure {
+            self.say(
+                ReplayVerdict::NotAReplay,
+                format!("the trace could not be read to its end: {}", failure.what),
+            );
+        }
+        if !meter.ended {
+            let what = format!("it ended after {sent} of {planned} requests of the trace");
+            self.say(ReplayVerdict::Degraded, what);
+        }
+        let lost = meter.planned_requests - sent.min(meter.planned_requests);
+        let share = |count: u64| count as f64 / meter.planned_requests.max(1) as f64;
+        if lost > 0 {
+            self.say_beyond(share(lost) > LOST_DEGRADED_MAX, format!("{lost} requests were not sent"));
+        }
+        if completed < sent {
+            let failed = sent - completed;
+            self.say_beyond(share(failed) > LOST_DEGRADED_MAX, format!("{failed} requests did not end well"));
+        }
+        if lost == 0 && meter.planned != meter.sent {
+            self.say(ReplayVerdict::NotAReplay, "other requests went out than were planned".into());
+        }
+        let untouched = fidelity.rows.keys().all(|why| why.starts_with("left out"));
+        let once = settings.repeat == 1 && settings.map == AddressMap::AsIs;
+        if meter.ended && lost == 0 && once && untouched && meter.sent != survey.digest {
+            self.say(ReplayVerdict::NotAReplay, "other requests went out than are in the trace".into());
+        }
+        for (what, count) in &fidelity.rows {
+            if let Some(how @ ("wrapped" | "scaled")) = what.strip_prefix("moved: ") {
+                self.say(
+                    ReplayVerdict::Degraded,
+                    format!("{count} requests were {how}: blocks that were apart share places"),
+                );
+            }
+        }
+        if fidelity.reordered_overlapping > 0 {
+            let what = format!(
+                "{} requests were overtaken by one on the same blocks",
+                fidelity.reordered_overlapping
+            );
+            self.say(ReplayVerdict::Degraded, what);
+        }
+    }
+
+    /// `span_us`: from the first request to the last.
+    fn of_times(&mut self, fidelity: &ReplayFidelity, span_us: f64) {
+        // Of a short trace, a request that is late is no drift.
+        if let Some(drift) = fidelity.drift
+            && drift.abs() > DRIFT_TRUE_MAX
+            && drift.abs() * span_us > ISSUE_ERROR_TRUE_MAX_US
+        {
+            let what = format!("it drifted by {:.2} %, over {:.1} %", drift * 100.0, DRIFT_TRUE_MAX * 100.0);
+            self.say_beyond(drift.abs() > DRIFT_DEGRADED_MAX, what);
+        }
+        if let Some(error) = &fidelity.issue_error
+            && error.p99_us > ISSUE_ERROR_TRUE_MAX_US
+        {
+            let late = &fidelity.late;
+            let causes = [
+                (late.worker, "a busy worker"),
+                (late.reader, "a slow reader of the trace"),
+                (late.device, "a device that did not take them"),
+                (late.depth, "a queue that was full (queue_depth)"),
+                (late.conflict, "requests on the same blocks"),
+            ];
+            let main = causes.iter().max_by_key(|(count, _)| *count).map_or("", |(_, cause)| cause);
+            let what = format!(
+                "one of 100 requests was sent over {:.1} ms late, most for {main}",
+                error.p99_us / 1e3
+            );
+            self.say_beyond(error.p99_us > ISSUE_ERROR_DEGRADED_MAX_US, what);
+        }
+    }
+}
+
+/// By when the first and the last request were due, in microseconds.
+fn span_us(meter: &Meter) -> f64 {
+    meter.first.map_or(0.0, |(first, _)| meter.last.0.0.saturating_sub(first.0) as f64 / 1e3)
+}
+
+fn drift(meter: &Meter) -> Option<f64> {
+    let (first_due, first_sent) = meter.first?;
+    let (last_due, last_sent) = meter.last;
+    let span = last_due.0.checked_sub(first_due.0).filter(|span| *span > 0)?;
+    let late = |due: Nanos, sent: Nanos| sent.0 as f64 - due.0 as f64;
+    Some((late(last_due, last_sent) - late(first_due, first_sent)) / span as f64)
+}
+
+fn gaps(due: &Histogram, sent: &Histogram) -> Option<GapDistance> {
+    let count = due.count().min(sent.count()) as f64;
+    let slack = (GAP_SLACK_US * 1e3) as u64;
+    (count > 0.0).then(|| GapDistance {
+        ks: ks(due, sent, 0),
+        ks_beyond_slack: ks(due, sent, slack),
+        by_chance: (KS_QUANTILE_95 * (2.0 / count).sqrt()).min(1.0),
+    })
+}
+
+/// The largest difference of two cumulative shares, where one is only held against the other moved by `slack` to either
+/// side.
+fn ks(a: &Histogram, b: &Histogram, slack: u64) -> f64 {
+    let beyond = |from: &Histogram, to: &Histogram| {
+        let (all, mut below, mut worst) = (from.count().max(1) as f64, 0, 0.0f64);
+        let other: Vec<(u64, u64)> = to.buckets().map(|(value, count)| (value.0, count)).collect();
+        let (mut at, mut reached, whole) = (0, 0u64, to.count().max(1) as f64);
+        for (value, count) in from.buckets() {
+            below += count;
+            // A bucket's edge is at most 0.1 % off.
+            let limit = value.0.saturating_add(slack + value.0 / 1000);
+            while at < other.len() && other[at].0 <= limit {
+                reached += other[at].1;
+                at += 1;
+            }
+            worst = worst.max(below as f64 / all - reached as f64 / whole);
+        }
+        worst
+    };
+    beyond(a, b).max(beyond(b, a))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn histogram(values: impl Iterator<Item = u64>) -> Histogram {
+        let mut histogram = Histogram::new();
+        values.for_each(|value| histogram.record(Nanos(value)));
+        histogram
+    }
+
+    #[test]
+    fn distances_of_gaps_are_known() {
+        let even = histogram((1..=1000).map(|value| value * 1000));
+        assert!(ks(&even, &even, 0) < 1e-9);
+        let late = histogram((1..=1000).map(|value| value * 1000 + 250_000));
+        let distance = ks(&even, &late, 0);
+        assert!((distance - 0.25).abs() < 0.01, "{distance}");
+        let slack = ks(&even, &late, 50_000);
+        assert!((slack - 0.2).abs() < 0.01, "{slack}");
+        assert!(ks(&even, &late, 300_000) < 0.01);
+        let chance = gaps(&even, &late).unwrap().by_chance;
+        assert!((chance - 0.0607).abs() < 0.001, "{chance}");
+    }
+}

@@ -1,0 +1,249 @@
+//! Measures how true a replay is while it runs: issue errors, late requests by cause, reorderings, gaps, depth. Part of
+//! [`super::stream`], under its lock; what it comes to is judged by [`super::fidelity`].
+//!
+//! The rule: memory is taken before the start and does not grow with the trace: moments get longer instead of more.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use brunt_core::{Histogram, Nanos};
+use brunt_result::RequestStatus;
+use brunt_result::replay::{LATE_AFTER_US, LateRequests, ReplayMoment};
+
+use super::digest::Digest;
+use super::feeder::ReplayRow;
+use super::window::{Entry, LateCause};
+use crate::block::generator::Planned;
+
+/// Most moments of a run; then each becomes twice as long.
+const MOMENTS_MAX: usize = 128;
+/// The first length of a moment.
+const MOMENT_NANOS: u64 = 100_000_000;
+/// Requests of the trace that are in flight at once, at the most, as far as they are counted.
+const TRACE_DEPTH_MAX: usize = 1 << 16;
+
+/// Sums of a part of the run.
+#[derive(Clone, Copy, Debug, Default)]
+struct Moment {
+    arrived: u64,
+    depth: u64,
+    trace_depth: u64,
+    sent: u64,
+    error: u64,
+    error_max: u64,
+}
+
+impl Moment {
+    fn add(&mut self, other: &Moment) {
+        self.arrived += other.arrived;
+        self.depth += other.depth;
+        self.trace_depth += other.trace_depth;
+        self.sent += other.sent;
+        self.error += other.error;
+        self.error_max = self.error_max.max(other.error_max);
+    }
+}
+
+/// What is known so far.
+pub(super) struct Meter {
+    start: Nanos,
+    pub(super) planned: Digest,
+    pub(super) planned_requests: u64,
+    pub(super) sent: Digest,
+    pub(super) sent_requests: u64,
+    pub(super) completed: u64,
+    /// Everything was given away.
+    pub(super) ended: bool,
+    pub(super) errors: Histogram,
+    pub(super) gaps_due: Histogram,
+    pub(super) gaps_sent: Histogram,
+    /// When the first and the last request were due and sent.
+    pub(super) first: Option<(Nanos, Nanos)>,
+    pub(super) last: (Nanos, Nanos),
+    highest_sent: Option<u64>,
+    pub(super) reordered: u64,
+    pub(super) reordered_overlapping: u64,
+    pub(super) late: LateRequests,
+    pub(super) conflicts: u64,
+    moments: Vec<Moment>,
+    moment_nanos: u64,
+    /// When requests that arrived completed in the trace, on its clock; `None` where it does not say.
+    trace_in_flight: Option<BinaryHeap<Reverse<u64>>>,
+}
+
+impl Meter {
+    /// `has_responses`: the trace says how long requests took.
+    pub(super) fn new(has_responses: bool) -> Meter {
+        Meter {
+            start: Nanos(0),
+            planned: Digest::default(),
+            planned_requests: 0,
+            sent: Digest::default(),
+            sent_requests: 0,
+            completed: 0,
+            ended: false,
+            errors: Histogram::new(),
+            gaps_due: Histogram::new(),
+            gaps_sent: Histogram::new(),
+            first: None,
+            last: (Nanos(0), Nanos(0)),
+            highest_sent: None,
+            reordered: 0,
+            reordered_overlapping: 0,
+            late: LateRequests::default(),
+            conflicts: 0,
+            moments: Vec::with_capacity(MOMENTS_MAX),
+            moment_nanos: MOMENT_NANOS,
+            trace_in_flight: has_responses.then(|| BinaryHeap::with_capacity(TRACE_DEPTH_MAX)),
+        }
+    }
+
+    /// The run starts at this time.
+    pub(super) fn starts(&mut self, start: Nanos) {
+        self.start = start;
+    }
+
+    /// Everything was given away.
+    pub(super) fn ended(&mut self) {
+        self.ended = true;
+    }
+
+    /// A request conflicts with one in flight.
+    pub(super) fn conflict(&mut self) {
+        self.conflicts += 1;
+    }
+
+    /// A request is to be sent.
+    #[inline]
+    pub(super) fn planned(&mut self, index: u64, row: &ReplayRow) {
+        self.planned.add(index, row.op, row.offset, row.len);
+        self.planned_requests += 1;
+    }
+
+    /// A request is given to a worker, while so many are in flight.
+    #[inline]
+    pub(super) fn arrival(&mut self, row: &ReplayRow, due: Nanos, in_flight: usize) {
+        let trace_depth = match &mut self.trace_in_flight {
+            None => 0,
+            Some(completions) => {
+                while completions.peek().is_some_and(|Reverse(at)| *at <= row.time_ns) {
+                    completions.pop();
+                }
+                let depth = completions.len();
+                if row.response_ns != u64::MAX && depth < TRACE_DEPTH_MAX {
+                    completions.push(Reverse(row.time_ns.saturating_add(row.response_ns)));
+                }
+                depth
+            }
+        };
+        let moment = self.moment(due);
+        moment.arrived += 1;
+        moment.depth += in_flight as u64;
+        moment.trace_depth += trace_depth as u64;
+    }
+
+    /// Whether a later request was sent before this one.
+    #[inline]
+    pub(super) fn is_out_of_order(&self, index: u64) -> bool {
+        self.highest_sent.is_some_and(|highest| index < highest)
+    }
+
+    /// A request was sent; `overtaken`: a later one on the same blocks was sent before it.
+    #[inline]
+    pub(super) fn sent(&mut self, request: &Planned, entry: &Entry, at: Nanos, overtaken: bool) {
+        self.sent.add(request.index, request.op, request.offset, request.len);
+        self.sent_requests += 1;
+        if self.is_out_of_order(request.index) {
+            self.reordered += 1;
+            self.reordered_overlapping += u64::from(overtaken);
+        } else {
+            self.highest_sent = Some(request.index);
+        }
+        let error = at.0.saturating_sub(entry.due.0);
+        self.errors.record(Nanos(error));
+        if self.first.is_none() {
+            self.first = Some((entry.due, at));
+        } else {
+            self.gaps_due.record(Nanos(entry.due.0.saturating_sub(self.last.0.0)));
+            self.gaps_sent.record(Nanos(at.0.saturating_sub(self.last.1.0)));
+        }
+        self.last = (entry.due, at);
+        let moment = self.moment(entry.due);
+        moment.sent += 1;
+        moment.error += error;
+        moment.error_max = moment.error_max.max(error);
+        if error > (LATE_AFTER_US * 1e3) as u64 {
+            self.late(entry, at);
+        }
+    }
+
+    #[cold]
+    fn late(&mut self, entry: &Entry, at: Nanos) {
+        // If most of it came after it was given away, the device did not take it.
+        let before = entry.given.0.saturating_sub(entry.due.0);
+        let late = &mut self.late;
+        let count = match entry.cause {
+            LateCause::Worker if at.0.saturating_sub(entry.given.0) > before => &mut late.device,
+            LateCause::Worker => &mut late.worker,
+            LateCause::Reader => &mut late.reader,
+            LateCause::Depth => &mut late.depth,
+            LateCause::Conflict => &mut late.conflict,
+        };
+        *count += 1;
+    }
+
+    /// A request ended.
+    #[inline]
+    pub(super) fn completed(&mut self, status: RequestStatus) {
+        self.completed += u64::from(status == RequestStatus::Good);
+    }
+
+    #[inline]
+    fn moment(&mut self, due: Nanos) -> &mut Moment {
+        let since = due.0.saturating_sub(self.start.0);
+        while since / self.moment_nanos >= MOMENTS_MAX as u64 {
+            self.lengthen();
+        }
+        let at = (since / self.moment_nanos) as usize;
+        while self.moments.len() <= at {
+            self.moments.push(Moment::default());
+        }
+        &mut self.moments[at]
+    }
+
+    /// Makes one moment of two.
+    #[cold]
+    fn lengthen(&mut self) {
+        let half = self.moments.len().div_ceil(2);
+        for at in 0..half {
+            let mut both = self.moments[at * 2];
+            if let Some(second) = self.moments.get(at * 2 + 1) {
+                both.add(second);
+            }
+            self.moments[at] = both;
+        }
+        self.moments.truncate(half);
+        self.moment_nanos *= 2;
+    }
+
+    /// How it went over time; moments without requests are left out.
+    pub(super) fn moments(&self) -> Vec<ReplayMoment> {
+        let seconds = |at: usize| (at as u64 * self.moment_nanos) as f64 / 1e9;
+        let moment = |(at, moment): (usize, &Moment)| {
+            let of = |sum: u64, count: u64| sum as f64 / count.max(1) as f64;
+            (moment.arrived > 0).then(|| ReplayMoment {
+                start_s: seconds(at),
+                end_s: seconds(at + 1),
+                requests: moment.arrived,
+                issue_error_mean_us: of(moment.error, moment.sent) / 1e3,
+                issue_error_max_us: moment.error_max as f64 / 1e3,
+                depth_mean: of(moment.depth, moment.arrived),
+                trace_depth_mean: self
+                    .trace_in_flight
+                    .is_some()
+                    .then(|| of(moment.trace_depth, moment.arrived)),
+            })
+        };
+        self.moments.iter().enumerate().filter_map(moment).collect()
+    }
+}

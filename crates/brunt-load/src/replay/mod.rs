@@ -1,0 +1,380 @@
+//! The replay of a block trace as a load: what happened once, sent again to another device, with a report of how true
+//! that was. An experiment has one where a workload names a `trace`; `brunt replay` is the short form.
+//!
+//! Start reading at [`settings`], what a person writes. `survey` reads the trace once before the start, so that what does
+//! not fit is refused before anything is sent. For each run `feeder` reads it again ahead of the workers (through
+//! `select`, which rows, and `place`, where they go), `stream` gives its requests to whichever worker asks when they are
+//! due, with the help of `window`, which knows what is in flight. `meter` measures meanwhile, `fidelity` judges.
+//!
+//! The rule: requests are given away in the order of the trace, each once, and memory does not grow with the trace.
+
+mod digest;
+mod feeder;
+mod fidelity;
+mod keys;
+mod meter;
+mod place;
+mod select;
+pub mod settings;
+mod spin;
+mod stream;
+mod survey;
+mod window;
+
+use std::any::Any;
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use brunt_block::{Backend, DeviceInfo, RingConfig};
+use brunt_core::units::format_grouped;
+use brunt_core::{Nanos, Size};
+use brunt_result::choice::{RingChoice, RingMode};
+use brunt_result::replay::ReplayFidelity;
+use brunt_result::{OpKind, Outcome};
+
+use crate::block::blocks::Blocks;
+use crate::block::crew::{WorkerJob, Workers, open_device, ring_of};
+use crate::block::generator::Area;
+use crate::block::synthetic::WorkerId;
+use crate::block::worker::Worker;
+use crate::block::workload::{BlockSize, StopCondition, Workload};
+use crate::collect::{Post, WorkerMessage};
+use crate::commands::{Commands, LoadCommand, LoadCommandError};
+use crate::load::{
+    Finished, Load, LoadError, LoadInfo, LoadTarget, MessageSender, Pace, PreparedLoad, RunOrder,
+    RunningLoad, SteadyGoal, WorkloadError,
+};
+use feeder::{Feed, FeederPlan};
+use meter::Meter;
+use settings::{Conflicts, ReplaySettings, ReplayTiming};
+use spin::SpinTime;
+use stream::{ReplaySequence, Stream};
+use survey::{Survey, SurveyCell};
+
+/// Its name in [`crate::LOADS`].
+pub const KIND: &str = "replay";
+/// Buffers of all workers together; deeper queues of long requests are made shallower.
+const BUFFER_BYTES_MAX: u64 = 40 << 20;
+/// Longer requests are sent in pieces.
+const PIECE_BYTES_MAX: u64 = 4 << 20;
+
+/// The replay of a trace as a load.
+#[derive(Clone, Debug)]
+pub struct ReplayLoad {
+    workload: Workload,
+    settings: ReplaySettings,
+    /// The devices of the trace that are replayed here; all if `None`.
+    wanted: Option<Vec<String>>,
+    survey: SurveyCell,
+}
+
+impl ReplayLoad {
+    /// Of a workload that names a trace. `target`: the name of the target it runs on, which says which devices of the
+    /// trace are meant.
+    ///
+    /// # Panics
+    /// When the workload names no trace.
+    pub fn new(workload: Workload, target: Option<&str>) -> ReplayLoad {
+        let settings = workload.replay().expect("a workload with a trace");
+        let wanted = (!settings.devices.is_empty()).then(|| {
+            let here =
+                settings.devices.iter().filter(|(_, name)| target.is_none_or(|target| target == *name));
+            here.map(|(device, _)| device.clone()).collect()
+        });
+        ReplayLoad { workload, settings, wanted, survey: SurveyCell::default() }
+    }
+
+    /// The same load with the survey of `other`, if that is of the same part of the same trace: a trace is read once for
+    /// all points of a sweep.
+    #[must_use]
+    pub fn sharing(mut self, other: &ReplayLoad) -> ReplayLoad {
+        let part = |load: &ReplayLoad| {
+            let ReplaySettings { trace, format, map, from, length, .. } = load.settings.clone();
+            (trace, format, map, from, length, load.wanted.clone())
+        };
+        if part(&self) == part(other) {
+            self.survey = Arc::clone(&other.survey);
+        }
+        self
+    }
+
+    /// How requests are sent.
+    pub fn workload(&self) -> &Workload {
+        &self.workload
+    }
+
+    /// Reads the trace, if that was not done yet, and holds it against a device.
+    ///
+    /// # Errors
+    /// The trace cannot be read or does not fit; at the key that has to change.
+    pub fn check_trace(&self, info: &DeviceInfo) -> Result<(), WorkloadError> {
+        let survey = self.survey()?;
+        survey.fits(self.settings.map, info)
+    }
+
+    /// Reads the trace, if that was not done yet, and says whether it changes what is on a device.
+    ///
+    /// # Errors
+    /// The trace cannot be read.
+    pub fn changes_data(&self) -> Result<bool, WorkloadError> {
+        Ok(self.survey()?.changes_data())
+    }
+
+    fn survey(&self) -> Result<Arc<Survey>, WorkloadError> {
+        let make = || Survey::make(&self.settings, self.wanted.as_deref()).map(Arc::new);
+        self.survey.get_or_init(make).clone()
+    }
+
+    /// The survey, if there is one.
+    fn known(&self) -> Option<&Arc<Survey>> {
+        self.survey.get()?.as_ref().ok()
+    }
+
+    /// How the requests of this trace are sent to this device.
+    fn engine(&self, survey: &Survey, info: &DeviceInfo, order: &RunOrder) -> Workload {
+        let mut workload = self.workload.clone();
+        let block = u64::from(info.block_bytes).max(512);
+        // A request may begin and end inside of a block.
+        let longest = (survey.len_max + block).next_multiple_of(block).max(block);
+        let piece = longest.min(PIECE_BYTES_MAX).min(u64::from(info.transfer_bytes_max) / block * block);
+        workload.blocks = vec![BlockSize { size: Size(piece.max(block)), weight: 1.0 }];
+        workload.align = Size(block);
+        // Only which kinds there are is looked at.
+        workload.read = if survey.changes_data() || survey.flushes > 0 { 0.5 } else { 1.0 };
+        workload.trim = if survey.unmaps > 0 { 0.25 } else { 0.0 };
+        workload.flush_every = u64::from(survey.flushes > 0);
+        workload.queue_depth = order.depth.unwrap_or(workload.queue_depth);
+        let all = BUFFER_BYTES_MAX / piece.max(block) / u64::from(workload.workers);
+        workload.queue_depth = workload.queue_depth.min(u32::try_from(all).unwrap_or(u32::MAX).max(1));
+        workload.reap_batch = workload.reap_batch.min(workload.queue_depth);
+        workload.ring = match order.ring.unwrap_or(workload.ring) {
+            // What a trial with other requests would say is not asked for.
+            RingMode::Auto => RingMode::Interrupt,
+            stated => stated,
+        };
+        if let (Some(verify), Some(order)) = (&mut workload.verify, order.order)
+            && let Some(folder) = &mut verify.journal
+        {
+            *folder = folder.join(format!("run-{order}"));
+        }
+        if let Some(trial) = order.trial {
+            workload.stop =
+                StopCondition { time: Some(brunt_core::Span(trial.time)), ..StopCondition::default() };
+            (workload.verify, workload.record_requests) = (None, false);
+        }
+        workload
+    }
+
+    fn notes(&self, survey: &Survey, engine: &Workload, info: &DeviceInfo) -> Vec<String> {
+        let seconds = survey.span_ns as f64 / 1e9;
+        let count = format_grouped(survey.requests as f64);
+        let mut notes = info.notes.clone();
+        notes.push(format!(
+            "trace: {count} requests in {seconds:.3} s ({}); {}",
+            survey.format,
+            self.settings.map.effect()
+        ));
+        if engine.queue_depth < self.workload.queue_depth {
+            notes.push(format!(
+                "queue depth {} instead of {}: buffers for requests of {} take at most {}",
+                engine.queue_depth,
+                self.workload.queue_depth,
+                engine.blocks[0].size,
+                Size(BUFFER_BYTES_MAX)
+            ));
+        }
+        notes.extend(survey.rows.iter().map(|(why, rows)| format!("trace: {rows} rows {why}")));
+        notes
+    }
+}
+
+fn device(on: &LoadTarget) -> Result<&Arc<dyn Backend>, LoadError> {
+    on.device.as_ref().ok_or(LoadError::NoDevice { kind: KIND })
+}
+
+impl Load for ReplayLoad {
+    fn kind(&self) -> &'static str {
+        KIND
+    }
+
+    fn info(&self) -> LoadInfo {
+        let Workload { workers, queue_depth, ramp_up, interval, stop, ring, .. } = &self.workload;
+        let known = self.known();
+        let rate = |survey: &Survey| {
+            survey.requests as f64 / (survey.span_ns.max(1) as f64 / 1e9) * self.settings.speed
+        };
+        LoadInfo {
+            kinds: known.map_or_else(|| vec![OpKind::Read, OpKind::Write], |survey| survey.kinds()),
+            workers: *workers,
+            queue_depth: *queue_depth,
+            pace: match self.settings.timing {
+                ReplayTiming::Trace => Pace::Open { rate: known.map_or(0.0, |survey| rate(survey)) },
+                ReplayTiming::Depth | ReplayTiming::Dependency => Pace::Closed,
+            },
+            ramp_up: ramp_up.map_or(Duration::ZERO, |ramp_up| ramp_up.time.0),
+            interval: interval.0,
+            steady: stop
+                .steady
+                .map(|steady| SteadyGoal { round: steady.round.0, rounds_max: steady.rounds_max }),
+            // Before the trace was read, it is taken to write.
+            writes: known.is_none_or(|survey| survey.changes_data()),
+            ring: match ring {
+                RingMode::Auto => RingMode::Interrupt,
+                stated => *stated,
+            },
+            ..LoadInfo::default()
+        }
+    }
+
+    fn describe(&self) -> String {
+        let ReplaySettings { trace, speed, timing, map, .. } = &self.settings;
+        let name = trace
+            .file_name()
+            .map_or_else(|| trace.display().to_string(), |name| name.to_string_lossy().into());
+        let when = match timing {
+            ReplayTiming::Trace if *speed == 1.0 => "at its times".to_string(),
+            ReplayTiming::Trace => format!("at {speed} times its speed"),
+            ReplayTiming::Depth => format!("as fast as possible, {} outstanding", self.workload.queue_depth),
+            ReplayTiming::Dependency if *speed == 1.0 => "by dependency".to_string(),
+            ReplayTiming::Dependency => format!("by dependency, at {speed} times its speed"),
+        };
+        let workers = self.workload.workers;
+        let workers = if workers > 1 { format!(", {workers} workers") } else { String::new() };
+        format!("replay of {name} {when}, addresses {}{workers}", map.name())
+    }
+
+    fn open(&self, on: &LoadTarget) -> Result<Vec<String>, LoadError> {
+        let info = device(on)?.info();
+        self.check_trace(info)?;
+        let survey = self.survey()?;
+        let engine = self.engine(&survey, info, &RunOrder::alone(0));
+        Ok(self.notes(&survey, &engine, info))
+    }
+
+    fn prepare(
+        &self,
+        on: &LoadTarget,
+        order: &RunOrder,
+        inbox: MessageSender,
+        _stop: &AtomicBool,
+    ) -> Result<(PreparedLoad, Box<dyn RunningLoad>), LoadError> {
+        let backend = Arc::clone(device(on)?);
+        let info = backend.info();
+        self.check_trace(info)?;
+        let survey = self.survey()?;
+        let workload = self.engine(&survey, info, order);
+        let mut settings = self.settings.clone();
+        if workload.verify.is_some() {
+            // What a block has to hold is known only if requests on it do not overtake each other.
+            settings.conflicts = Conflicts::HoldBack;
+        }
+        let in_flight = workload.queue_depth as usize * workload.workers as usize;
+        let plan = FeederPlan {
+            settings: settings.clone(),
+            wanted: self.wanted.clone(),
+            survey: Arc::clone(&survey),
+            size: info.size_bytes,
+            block: u64::from(info.block_bytes),
+            piece_max: workload.block_bytes_max(),
+        };
+        let feed = Feed::start(plan).map_err(|source| LoadError::Io { worker: 0, source })?;
+        let has_responses = survey.responses > 0;
+        let stream = Stream::new(feed, &settings, has_responses, in_flight, Meter::new(has_responses));
+        let stream = Arc::new(Mutex::new(stream));
+        let ring = RingChoice::stated(workload.ring);
+        let prepared =
+            PreparedLoad { workers: workload.workers, queue_depth: workload.queue_depth, ring: Some(ring) };
+        let (seed, run, spin) = (order.seed, order.run, settings.spin.as_nanos() as u64);
+        let commands = Commands::new();
+        let job = ReplayJob { workload, backend, stream: Arc::clone(&stream), seed, run, spin, commands };
+        let workers = Workers::spawn(job, &inbox)?;
+        Ok((prepared, Box::new(RunningReplay { workers, stream, settings, survey })))
+    }
+
+    fn any(&self) -> &dyn Any {
+        self
+    }
+}
+
+/// What all workers of a run share.
+struct ReplayJob {
+    workload: Workload,
+    backend: Arc<dyn Backend>,
+    stream: Arc<Mutex<Stream>>,
+    seed: u64,
+    run: u64,
+    /// In nanoseconds.
+    spin: u64,
+    commands: Commands,
+}
+
+impl WorkerJob for ReplayJob {
+    fn workload(&self) -> &Workload {
+        &self.workload
+    }
+
+    fn commands(&self) -> &Commands {
+        &self.commands
+    }
+
+    fn work(
+        &self,
+        worker: u32,
+        inbox: &MessageSender,
+        started: &Receiver<Nanos>,
+    ) -> Result<Outcome, LoadError> {
+        let io = |source| LoadError::Io { worker, source };
+        let (workload, info) = (&self.workload, self.backend.info());
+        let ring = ring_of(workload, &RingConfig::default()).map_err(io)?;
+        let id = WorkerId { worker, workers: workload.workers, seed: self.seed };
+        let align = workload.align.0;
+        let area = Area { start: 0, len: info.size_bytes / align * align, align, first: 0 };
+        let content = Blocks::over(workload, info, area, id, self.run)?;
+        let sequence = ReplaySequence::new(Arc::clone(&self.stream), workload.queue_depth);
+        let ready = Worker::with(sequence, content, workload, id, ring.pool());
+        let mut device = open_device(self.backend.as_ref(), &ring, worker, workload.queue_depth)?;
+        let _ = inbox.send(WorkerMessage::Ready);
+        // No start: nobody wants this run any more.
+        let Ok(start) = started.recv() else { return Ok(Outcome::interrupted()) };
+        let mut post = Post::new(worker, inbox);
+        let mut time = SpinTime { ring: &ring, spin: self.spin };
+        let outcome = ready.run(device.as_mut(), &mut time, start, &self.commands, &mut post);
+        outcome.map(|outcome| Outcome { recording_wait: post.waited(), ..outcome }).map_err(io)
+    }
+}
+
+/// A replay under way.
+struct RunningReplay {
+    workers: Workers<ReplayJob>,
+    stream: Arc<Mutex<Stream>>,
+    settings: ReplaySettings,
+    survey: Arc<Survey>,
+}
+
+impl RunningLoad for RunningReplay {
+    fn start(&mut self, at: Nanos) {
+        self.workers.start(at);
+    }
+
+    fn command(&mut self, command: LoadCommand) -> Result<(), LoadCommandError> {
+        self.workers.command(command)
+    }
+
+    fn finish(mut self: Box<Self>) -> Finished {
+        self.workers.join();
+        Finished { replay: Some(Box::new(self.fidelity())), ..Finished::default() }
+    }
+}
+
+impl RunningReplay {
+    fn fidelity(&self) -> ReplayFidelity {
+        let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
+        let (counts, failure) = stream.finish_feed();
+        fidelity::judge(&stream.meter, &self.settings, &self.survey, &counts, failure.as_ref())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,113 @@
+//! Which rows of a trace are replayed: those of the wanted devices and time, that do something to a device. Used by the
+//! pass before the start and by the reader while it runs, so that both see the same requests.
+//!
+//! The rule: every row that is left out or repaired is counted by its reason.
+
+use std::collections::BTreeMap;
+
+use brunt_block::Op;
+use brunt_trace::{BlockRequest, Devices, TraceOp};
+
+use super::settings::ReplaySettings;
+
+/// Higher addresses are damage: no device is that large.
+const ADDRESS_MAX: u64 = 1 << 62;
+
+/// A request of the trace that is to be replayed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Selected {
+    /// From the begin of the replayed part, in nanoseconds of the trace; never before that of the request before.
+    pub(super) time_ns: u64,
+    /// How long it took, where the trace knows.
+    pub(super) response_ns: Option<u64>,
+    /// The trace's device.
+    pub(super) device: u32,
+    pub(super) op: Op,
+    pub(super) offset: u64,
+    pub(super) len: u64,
+}
+
+/// What becomes of a row.
+pub(super) enum Choice {
+    /// It is replayed.
+    Take(Selected),
+    /// It is not.
+    Leave,
+    /// No later one is either.
+    Over,
+}
+
+/// Chooses rows, in their order.
+pub(super) struct Selection<'a> {
+    settings: &'a ReplaySettings,
+    /// The devices that are wanted, by name; all if `None`.
+    wanted: Option<&'a [String]>,
+    /// Whether a device is wanted, by its number.
+    known: Vec<bool>,
+    /// Of the first row of the trace.
+    first_ns: Option<u64>,
+    last_ns: u64,
+    pub(super) left_out: BTreeMap<&'static str, u64>,
+    pub(super) repaired: BTreeMap<&'static str, u64>,
+}
+
+impl<'a> Selection<'a> {
+    pub(super) fn new(settings: &'a ReplaySettings, wanted: Option<&'a [String]>) -> Selection<'a> {
+        Selection {
+            settings,
+            wanted,
+            known: Vec::new(),
+            first_ns: None,
+            last_ns: 0,
+            left_out: BTreeMap::new(),
+            repaired: BTreeMap::new(),
+        }
+    }
+
+    /// What becomes of the next row.
+    pub(super) fn choose(&mut self, row: &BlockRequest, devices: &Devices) -> Choice {
+        let first = *self.first_ns.get_or_insert(row.time_ns);
+        let backwards = row.time_ns < first.saturating_add(self.last_ns);
+        let time_ns = row.time_ns.saturating_sub(first).max(self.last_ns);
+        self.last_ns = time_ns;
+        let from = self.settings.from.as_nanos() as u64;
+        let Some(time_ns) = time_ns.checked_sub(from) else { return self.leave("before `from`") };
+        if self.settings.length.is_some_and(|length| u128::from(time_ns) >= length.as_nanos()) {
+            return Choice::Over;
+        }
+        if !self.wants(row.device, devices) {
+            return self.leave("of a device that is not replayed here");
+        }
+        let op = match row.op {
+            TraceOp::Read => Op::Read,
+            TraceOp::Write => Op::Write,
+            TraceOp::Flush => Op::Flush,
+            TraceOp::Unmap => Op::Unmap,
+            TraceOp::Other => return self.leave("neither read, write, flush nor unmap"),
+        };
+        let (offset, len) = match op {
+            Op::Flush => (0, 0),
+            _ if row.len_bytes == 0 => return self.leave("without blocks"),
+            _ if row.offset_bytes > ADDRESS_MAX => return self.leave("at an address over 2^62"),
+            _ => (row.offset_bytes, u64::from(row.len_bytes)),
+        };
+        if backwards {
+            *self.repaired.entry("times that ran backwards, set to the latest before").or_default() += 1;
+        }
+        Choice::Take(Selected { time_ns, response_ns: row.response_ns, device: row.device, op, offset, len })
+    }
+
+    fn leave(&mut self, why: &'static str) -> Choice {
+        *self.left_out.entry(why).or_default() += 1;
+        Choice::Leave
+    }
+
+    fn wants(&mut self, device: u32, devices: &Devices) -> bool {
+        let Some(wanted) = self.wanted else { return true };
+        while self.known.len() < devices.names().len() {
+            let name = &devices.names()[self.known.len()];
+            self.known.push(wanted.contains(name));
+        }
+        self.known[device as usize]
+    }
+}

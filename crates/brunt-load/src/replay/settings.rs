@@ -1,0 +1,224 @@
+//! What a person writes about the replay of a trace: the keys beside `trace` in `[workloads.w]`. Read by
+//! [`crate::Workload`], used by [`super::ReplayLoad`].
+//!
+//! The rule: what can be wrong without looking at the trace is refused by [`ReplaySettings::check`]; nothing is opened here.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use brunt_core::Span;
+use brunt_trace::{FORMATS, Format, format_named};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::load::{WorkloadError, wrong};
+
+/// Queue depth of a replay whose experiment states none.
+pub const QUEUE_DEPTH: u32 = 64;
+/// Most times that a trace is replayed in one run.
+const REPEAT_MAX: u32 = 1_000_000;
+/// How long before a request is due a worker stops sleeping.
+const SPIN: Duration = Duration::from_micros(200);
+/// A worker that spins uses its core; longer than this it had better sleep.
+const SPIN_MAX: Duration = Duration::from_millis(100);
+
+/// When requests are due.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ReplayTiming {
+    /// At the trace's times, divided by `speed`, whatever the target does.
+    #[default]
+    Trace,
+    /// As fast as possible, with `queue_depth` requests outstanding.
+    Depth,
+    /// After what a request followed in the trace. With response times in the trace: when all requests that had
+    /// completed before it have completed again, and its think time (the time since the last of them) is over.
+    /// Without: at the trace's distance from the request before, and not before those have completed that it overlaps
+    /// or continues.
+    Dependency,
+}
+
+impl ReplayTiming {
+    /// As written in a file.
+    pub fn name(self) -> &'static str {
+        match self {
+            ReplayTiming::Trace => "trace",
+            ReplayTiming::Depth => "depth",
+            ReplayTiming::Dependency => "dependency",
+        }
+    }
+}
+
+/// Where requests go on the target.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum AddressMap {
+    /// To the trace's own addresses. A trace that does not fit is refused before the start.
+    #[default]
+    AsIs,
+    /// To the trace's address modulo the target's size.
+    Wrap,
+    /// To the trace's address in proportion to the target's size.
+    Scale,
+    /// Only the parts of 64 KiB that the trace touches, one after the other in the order of their addresses.
+    Pack,
+}
+
+impl AddressMap {
+    /// As written in a file.
+    pub fn name(self) -> &'static str {
+        match self {
+            AddressMap::AsIs => "as-is",
+            AddressMap::Wrap => "wrap",
+            AddressMap::Scale => "scale",
+            AddressMap::Pack => "pack",
+        }
+    }
+
+    /// What it does to locality, for people.
+    pub fn effect(self) -> &'static str {
+        match self {
+            AddressMap::AsIs => "addresses are the trace's",
+            AddressMap::Wrap => {
+                "addresses are wrapped: blocks that were apart share a place, so reuse comes earlier and seeks are shorter"
+            }
+            AddressMap::Scale => {
+                "addresses are scaled: neighbours overlap, so reuse comes earlier; seeks keep their proportions"
+            }
+            AddressMap::Pack => {
+                "addresses are packed: each block keeps a place of its own, so reuse stays the same; seeks are shorter"
+            }
+        }
+    }
+}
+
+/// What is done with a request that touches the same blocks as one in flight, where one of the two changes data.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Conflicts {
+    /// It is sent all the same, and counted.
+    #[default]
+    LetThrough,
+    /// It waits for the other one, and all after it do.
+    HoldBack,
+    /// It is left out.
+    Drop,
+}
+
+impl Conflicts {
+    /// As written in a file.
+    pub fn name(self) -> &'static str {
+        match self {
+            Conflicts::LetThrough => "let-through",
+            Conflicts::HoldBack => "hold-back",
+            Conflicts::Drop => "drop",
+        }
+    }
+}
+
+/// All of it, with its defaults filled in.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ReplaySettings {
+    /// The trace.
+    pub trace: PathBuf,
+    /// The name of its format, if that is stated.
+    pub format: Option<String>,
+    /// How many times as fast as the trace.
+    pub speed: f64,
+    /// When requests are due.
+    pub timing: ReplayTiming,
+    /// Where they go.
+    pub map: AddressMap,
+    /// Where in the trace it begins, from the trace's first request.
+    pub from: Duration,
+    /// How much of the trace's time is replayed.
+    pub length: Option<Duration>,
+    /// How often.
+    pub repeat: u32,
+    /// Devices of the trace, and the target of each; all go to every target if there are none.
+    pub devices: BTreeMap<String, String>,
+    /// What is done about conflicts.
+    pub conflicts: Conflicts,
+    /// How long before a request is due a worker stops sleeping and spins.
+    pub spin: Duration,
+}
+
+impl ReplaySettings {
+    /// With every default.
+    pub fn of(trace: PathBuf) -> ReplaySettings {
+        ReplaySettings {
+            trace,
+            format: None,
+            speed: 1.0,
+            timing: ReplayTiming::default(),
+            map: AddressMap::default(),
+            from: Duration::ZERO,
+            length: None,
+            repeat: 1,
+            devices: BTreeMap::new(),
+            conflicts: Conflicts::default(),
+            spin: SPIN,
+        }
+    }
+
+    /// Whether it makes sense, whatever is in the trace.
+    ///
+    /// # Errors
+    /// The first key that does not.
+    pub fn check(&self) -> Result<(), WorkloadError> {
+        if self.trace.as_os_str().is_empty() || self.trace.as_os_str() == "-" {
+            wrong("trace", "a trace is read several times; write the path of a file")?;
+        }
+        if let Some(name) = &self.format
+            && format_named(name).is_none()
+        {
+            let known: Vec<&str> = FORMATS.iter().map(|format| format.name).collect();
+            wrong("format", format!("{name} is not a format of traces; known are {}", known.join(", ")))?;
+        }
+        if !(self.speed > 0.0 && self.speed <= 1e6) {
+            wrong("speed", format!("{} is not above 0 and at most 1000000", self.speed))?;
+        }
+        if self.timing == ReplayTiming::Depth && self.speed != 1.0 {
+            wrong("speed", "with timing = \"depth\" requests do not follow the trace's times; leave it out")?;
+        }
+        if self.length.is_some_and(|length| length.is_zero()) {
+            wrong("for", "nothing would be replayed; give more than 0")?;
+        }
+        if !(1..=REPEAT_MAX).contains(&self.repeat) {
+            wrong("loop", format!("{} is outside 1 to {REPEAT_MAX}", self.repeat))?;
+        }
+        if self.spin > SPIN_MAX {
+            wrong("spin", format!("{} is over {}", Span(self.spin), Span(SPIN_MAX)))?;
+        }
+        Ok(())
+    }
+
+    /// The stated format.
+    pub fn stated_format(&self) -> Option<&'static Format> {
+        self.format.as_deref().and_then(format_named)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nonsense_is_refused_by_key() {
+        let check = |change: &dyn Fn(&mut ReplaySettings), key: &str| {
+            let mut settings = ReplaySettings::of("x.vscsi".into());
+            assert_eq!(settings.check(), Ok(()));
+            change(&mut settings);
+            assert_eq!(settings.check().unwrap_err().key, key);
+        };
+        check(&|settings| settings.trace = PathBuf::new(), "trace");
+        check(&|settings| settings.format = Some("tape".into()), "format");
+        check(&|settings| settings.speed = 0.0, "speed");
+        check(&|settings| settings.speed = f64::NAN, "speed");
+        check(&|settings| (settings.timing, settings.speed) = (ReplayTiming::Depth, 2.0), "speed");
+        check(&|settings| settings.length = Some(Duration::ZERO), "for");
+        check(&|settings| settings.repeat = 0, "loop");
+        check(&|settings| settings.spin = Duration::from_secs(1), "spin");
+    }
+}

@@ -1,0 +1,38 @@
+//! Waits for a request's time by the clock rather than by a timer: a timer wakes a thread tens of microseconds late.
+//! Used by the workers of a replay.
+//!
+//! The rule: from `spin` before a time on the worker does not sleep; it looks at completions and at the clock in turns.
+
+use std::io;
+
+use brunt_block::Ring;
+use brunt_core::{Clock, Nanos};
+
+use crate::block::worker::Timeline;
+
+/// The monotonic clock and a ring, whose waits end early.
+pub(super) struct SpinTime<'a> {
+    /// What completions come from.
+    pub(super) ring: &'a Ring,
+    /// Nanoseconds before a time from which on nothing sleeps.
+    pub(super) spin: u64,
+}
+
+impl Timeline for SpinTime<'_> {
+    #[inline]
+    fn now(&self) -> Nanos {
+        Clock::Monotonic.now()
+    }
+
+    fn wait(&mut self, count: u32, until: Nanos) -> io::Result<()> {
+        let sleep_until = until.0.saturating_sub(self.spin);
+        if until != Nanos::MAX && sleep_until <= self.now().0 {
+            return self.ring.enter_for(count, Nanos(0));
+        }
+        self.ring.enter_for(count, if until == Nanos::MAX { until } else { Nanos(sleep_until) })
+    }
+
+    fn system_calls(&self) -> u64 {
+        self.ring.stats().system_calls
+    }
+}

@@ -1,0 +1,166 @@
+//! How true the replay of a block trace was: plain data that a replay fills while it runs, kept with its run in
+//! `summary.json` and shown on the page.
+//!
+//! The rule: a replay is called true only if every criterion is met; the criteria are stated in [`ReplayVerdict`], and
+//! each one that was missed is in `reasons`.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::summary::Latencies;
+
+/// A true replay drifts by at most this share of its length.
+pub const DRIFT_TRUE_MAX: f64 = 0.001;
+/// A replay that drifts by more than this share is none.
+pub const DRIFT_DEGRADED_MAX: f64 = 0.05;
+/// 99 of 100 requests of a true replay are sent at most this late, in microseconds.
+pub const ISSUE_ERROR_TRUE_MAX_US: f64 = 1_000.0;
+/// If one of 100 requests is sent later than this, in microseconds, it is no replay.
+pub const ISSUE_ERROR_DEGRADED_MAX_US: f64 = 100_000.0;
+/// If more than this share of the requests was dropped or failed, it is no replay.
+pub const LOST_DEGRADED_MAX: f64 = 0.01;
+/// A request sent more than this long after its time is late.
+pub const LATE_AFTER_US: f64 = 100.0;
+/// Gaps between requests that differ by no more than this count as equal in `ks_beyond_slack`.
+pub const GAP_SLACK_US: f64 = 50.0;
+
+/// Whether what was measured is the trace's load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ReplayVerdict {
+    /// The same operations, addresses and sizes went out. At the trace's times: the drift is at most 0.1 % (or 1 ms) and the
+    /// 99th percentile of issue errors at most 1 ms.
+    True,
+    /// It missed a criterion of a true replay, but the drift is at most 5 %, the 99th percentile of issue errors at
+    /// most 100 ms, and at most 1 % of the requests were dropped or failed.
+    Degraded,
+    /// It missed those limits too.
+    NotAReplay,
+}
+
+impl ReplayVerdict {
+    /// For people.
+    pub fn name(self) -> &'static str {
+        match self {
+            ReplayVerdict::True => "true",
+            ReplayVerdict::Degraded => "degraded",
+            ReplayVerdict::NotAReplay => "not a replay",
+        }
+    }
+}
+
+/// How true a replay was.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ReplayFidelity {
+    /// What it comes to.
+    pub verdict: ReplayVerdict,
+    /// What keeps it from being true.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reasons: Vec<String>,
+    /// When requests were due: `trace`, `depth` or `dependency`.
+    pub timing: String,
+    /// How many times as fast as the trace.
+    pub speed: f64,
+    /// Requests of the trace that were to be sent.
+    pub planned: u64,
+    /// Requests that were sent.
+    pub sent: u64,
+    /// Requests that ended well.
+    pub completed: u64,
+    /// Order-independent hashes of operation, address and size of the requests.
+    pub digests: ReplayDigests,
+    /// From when a request was due to when it was sent.
+    pub issue_error: Option<Latencies>,
+    /// By how much the last request was late against the first, as a share of the time between them.
+    pub drift: Option<f64>,
+    /// Requests sent late, by cause.
+    pub late: LateRequests,
+    /// Requests that were sent after one that comes later in the trace.
+    pub reordered: u64,
+    /// Those of them that touch the same blocks, where one of the two changes data.
+    pub reordered_overlapping: u64,
+    /// Requests that were due while one on the same blocks was in flight and one of the two changes data.
+    pub conflicts: ReplayConflicts,
+    /// The times between requests, as sent and as due.
+    pub gaps: Option<GapDistance>,
+    /// Rows that were left out, repaired or moved, by reason.
+    pub rows: BTreeMap<String, u64>,
+    /// How it went over time.
+    pub over_time: Vec<ReplayMoment>,
+}
+
+/// Hashes of operation, address and size of each request with its place in the trace, added up: equal if and only if
+/// (but for chance, 2^-64) the same requests are in both.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ReplayDigests {
+    /// Of the trace, as read in the pass before the start: the same for every format and mapping of one trace.
+    pub trace: String,
+    /// Of the requests that were to be sent, at the addresses of the target.
+    pub planned: String,
+    /// Of the requests that were handed to the device.
+    pub sent: String,
+}
+
+/// Requests that were sent late, by cause; each has one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LateRequests {
+    /// Ours: the worker was busy or not scheduled.
+    pub worker: u64,
+    /// Ours: the trace was not read fast enough.
+    pub reader: u64,
+    /// The device's: it did not take the request at once.
+    pub device: u64,
+    /// The depth limit: every place in the queue was taken.
+    pub depth: u64,
+    /// Held back for a request in flight on the same blocks.
+    pub conflict: u64,
+}
+
+impl LateRequests {
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        self.worker + self.reader + self.device + self.depth + self.conflict
+    }
+}
+
+/// What was done about requests that conflict with one in flight.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ReplayConflicts {
+    /// `let-through`, `hold-back` or `drop`.
+    pub rule: String,
+    /// How many there were.
+    pub requests: u64,
+}
+
+/// How far two distributions of gaps are apart.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct GapDistance {
+    /// The Kolmogorov-Smirnov distance: the largest difference between the two cumulative shares.
+    pub ks: f64,
+    /// The same with gaps that differ by at most 50 µs counted as equal.
+    pub ks_beyond_slack: f64,
+    /// What two samples of one distribution stay below in 95 of 100 cases.
+    pub by_chance: f64,
+}
+
+/// A part of the replay's time.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ReplayMoment {
+    /// Where it begins, in seconds from the start, by when requests were due.
+    pub start_s: f64,
+    /// Where it ends.
+    pub end_s: f64,
+    /// Requests that were due in it.
+    pub requests: u64,
+    /// Mean issue error in microseconds: the drift by then.
+    pub issue_error_mean_us: f64,
+    /// The largest.
+    pub issue_error_max_us: f64,
+    /// Requests in flight that a request found on its arrival, on average.
+    pub depth_mean: f64,
+    /// The same in the trace; `null` where it has no response times.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace_depth_mean: Option<f64>,
+}

@@ -1,0 +1,101 @@
+//! What an experiment file says about replays of traces beyond a workload's own keys: where the trace is, and which of its
+//! devices go to which target.
+//!
+//! The rule: no trace is opened here; `brunt run --check` and the run do that.
+
+use brunt_load::replay::settings::QUEUE_DEPTH;
+
+use super::Experiment;
+use super::mistake::{FileError, Source};
+
+impl Experiment {
+    /// Looks for traces beside the file that names them, and gives replays a queue if they state none: at the times of
+    /// a trace, one request at a time would hold up those behind it.
+    pub(super) fn settle_replays(&mut self, source: &Source<'_>) {
+        for (name, workload) in &mut self.workloads {
+            let Some(trace) = &mut workload.trace else { continue };
+            if trace.is_relative() && !trace.as_os_str().is_empty() {
+                *trace = source.folder(&["workloads", name, "trace"]).join(&*trace);
+            }
+            if !source.has(&["workloads", name, "queue_depth"]) {
+                workload.queue_depth = QUEUE_DEPTH;
+            }
+        }
+    }
+
+    /// Whether the devices of traces go to targets that there are, and every target gets some.
+    pub(super) fn check_replays(&self, source: &Source<'_>) -> Result<(), Box<FileError>> {
+        for (name, workload) in self.workloads.iter().filter(|(_, workload)| !workload.devices.is_empty()) {
+            let path = ["workloads", name.as_str(), "devices"];
+            let known = || self.targets.keys().map(String::as_str).collect::<Vec<&str>>().join(", ");
+            if let Some(unknown) =
+                workload.devices.values().find(|target| !self.targets.contains_key(*target))
+            {
+                let what = format!("devices: there is no target {unknown}");
+                return Err(source.mistake(&path, what, Some(format!("the targets are {}", known()))));
+            }
+            let runs_here =
+                |names: &Option<Vec<String>>| names.as_ref().is_none_or(|names| names.contains(name));
+            let idle = self.targets.iter().find(|(target, settings)| {
+                runs_here(&settings.workloads) && !workload.devices.values().any(|named| named == *target)
+            });
+            if let Some((target, _)) = idle {
+                let what = format!("devices: none of the trace goes to target {target}");
+                let help = format!("name it in devices, or leave workload {name} out of [targets.{target}]");
+                return Err(source.mistake(&path, what, Some(help)));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = r#"
+name = "replay"
+[targets.a]
+url = "null:1GiB"
+[targets.b]
+url = "null:1GiB"
+[workloads.w]
+trace = "traces/x.vscsi"
+devices = { "0" = "a", "1" = "b" }
+[sweep]
+speed = [1, 2, 4]
+"#;
+
+    #[test]
+    fn traces_lie_beside_the_file_and_have_a_queue() {
+        let experiment = Experiment::parse("/some/where/x.toml", TEXT).unwrap();
+        let workload = &experiment.workloads["w"];
+        assert_eq!(workload.trace.as_deref(), Some(std::path::Path::new("/some/where/traces/x.vscsi")));
+        assert_eq!(workload.queue_depth, QUEUE_DEPTH);
+        let points = experiment.points();
+        assert_eq!(points.len(), 6);
+        assert!(points.iter().all(|point| point.load.kind() == "replay" && point.workload().is_none()));
+        assert_eq!(points[1].label, "a w speed=2");
+        let again = Experiment::parse("elsewhere.toml", &experiment.written_out()).unwrap();
+        assert_eq!(again.workloads, experiment.workloads);
+    }
+
+    #[test]
+    fn mistakes_have_their_line() {
+        let check = |from: &str, to: &str, line: usize, said: &str| {
+            assert!(TEXT.contains(from), "{from}");
+            let error = Experiment::parse("bad.toml", &TEXT.replacen(from, to, 1)).unwrap_err();
+            let all = format!("{} {}", error.one_line(), error.help_text().unwrap_or_default());
+            assert!(all.starts_with(&format!("bad.toml:{line}: ")) && all.contains(said), "{to}: {all}");
+        };
+        check("\"1\" = \"b\"", "\"1\" = \"c\"", 9, "no target c");
+        check(", \"1\" = \"b\"", "", 9, "none of the trace goes to target b");
+        check("trace = \"traces/x.vscsi\"\n", "stop = { time = \"1s\" }\n", 9, "no `trace`");
+        check("speed = [1, 2, 4]", "speed = [0]", 11, "not above 0");
+        check("speed = [1, 2, 4]", "rate = [100]", 11, "not an open loop");
+        check("[sweep]", "timing = \"depth\"\n[sweep]", 12, "does not replay");
+        check("[sweep]", "tining = \"depth\"\n[sweep]", 10, "did you mean timing?");
+        check("[sweep]", "format = \"tape\"\n[sweep]", 10, "known are");
+        check("[sweep]", "read = 0.5\n[sweep]", 10, "leave it out");
+    }
+}
