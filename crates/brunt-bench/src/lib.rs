@@ -16,6 +16,7 @@ mod link;
 mod link_rates;
 mod load;
 mod peers;
+mod replay;
 mod sample;
 mod trace;
 
@@ -26,4 +27,5 @@ pub use error::{BenchError, BenchErrorKind, BenchResult};
 pub use iscsi::IscsiBench;
 pub use link::LinkBench;
 pub use load::LoadBench;
+pub use replay::ReplayBench;
 pub use trace::TraceBench;

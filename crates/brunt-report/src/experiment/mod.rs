@@ -16,6 +16,7 @@ mod losses;
 mod method;
 mod ops;
 mod points;
+mod replay;
 mod sweep;
 mod targets;
 mod timeline;
@@ -44,6 +45,7 @@ pub fn page(summary: &Summary, details: &Details) -> Page {
         depth::section(summary, &points),
         targets::section(summary, &points),
         faults::section(summary, &points),
+        replay::section(summary, &points),
         Some(distribution::section(&points, details)),
         Some(timeline::section(summary, details)),
         Some(sweep::table(&points)),

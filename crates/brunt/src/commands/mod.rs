@@ -15,6 +15,7 @@ mod io;
 mod lab;
 mod man;
 mod record;
+mod replay;
 mod report;
 mod role;
 mod run;
@@ -47,6 +48,7 @@ pub const COMMANDS: &[Entry] = &[
     entry::<capture::Capture>(),
     entry::<analyze::Analyze>(),
     entry::<trace::Trace>(),
+    entry::<replay::Replay>(),
     entry::<bench::Bench>(),
     entry::<completions::Completions>(),
     entry::<man::Man>(),

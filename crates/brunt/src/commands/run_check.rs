@@ -9,6 +9,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use brunt_block::{DeviceInfo, OpenError, foresee_url_with};
+use brunt_load::replay::ReplayLoad;
 use brunt_result::summary;
 use brunt_study::experiment::{Experiment, Plan, Point, Target};
 use brunt_study::fault::overlaps;
@@ -120,9 +121,12 @@ fn target_url(target: &Target) -> Result<Option<String>, Failure> {
     }
 }
 
-/// Whether the workloads of all points on this target fit its device.
+/// Whether the workloads of all points on this target fit its device. Traces are read for that.
 fn fit(plan: &Plan, name: &str, info: &DeviceInfo) -> Done {
     for point in plan.points.iter().filter(|point| point.target == name) {
+        if let Some(replay) = point.load.any().downcast_ref::<ReplayLoad>() {
+            replay.check_trace(info).map_err(|error| Failure::usage(format!("{}: {error}", point.label)))?;
+        }
         if let Some(workload) = Point::workload(point) {
             workload
                 .check_device(info)

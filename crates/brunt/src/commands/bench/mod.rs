@@ -6,6 +6,7 @@ mod capture;
 mod iscsi;
 mod link;
 mod load;
+mod replay;
 mod trace;
 
 use clap::{ArgMatches, FromArgMatches};
@@ -20,6 +21,7 @@ const SUBJECTS: &[Entry] = &[
     entry::<link::Link>(),
     entry::<actors::Actors>(),
     entry::<capture::Capture>(),
+    entry::<replay::ReplayArgs>(),
     entry::<trace::Trace>(),
 ];
 
@@ -62,6 +64,7 @@ impl Subcommand for Bench {
         ("brunt bench iscsi --quick", "target and initiator on loopback, in a few seconds"),
         ("brunt bench actors --runs 1", "messages per second between actors, against Go and Erlang"),
         ("brunt bench capture --quick", "analysis and tracing of captures, against tshark and nfstrace"),
+        ("brunt bench replay", "how well a replay keeps a trace's times, against fio"),
     ];
 
     fn run(self, output: &Output) -> Done {

@@ -1,0 +1,301 @@
+//! Does a replay keep a trace's times, and what does it cost? Requests at equal gaps into a null device: Brunt's replay,
+//! fio's `read_iolog`, and a bare loop that does nothing but watch the clock, in turns. Then the same trace as fast as
+//! possible next to the synthetic load engine.
+//!
+//! The bare loop says what the machine allows at that moment: where it is late, somebody else had the core.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use brunt_block::{Backend, open_url};
+use brunt_core::{Clock, Histogram, Nanos, Size, Span};
+use brunt_load::block::workload::{StopCondition, Workload};
+use brunt_load::load::{LoadTarget, RunOrder};
+use brunt_load::replay::ReplayLoad;
+use brunt_load::replay::settings::ReplayTiming;
+use brunt_load::{NoRecorder, Session, decisions};
+use brunt_result::replay::ReplayFidelity;
+use brunt_result::statistics::{Ratio, interleaved};
+use serde_json::{Value, json};
+
+use super::sample::median;
+use crate::{BenchError, BenchResult, Console};
+
+/// Offsets of the trace stay below this.
+const SPAN_BYTES: u64 = 1 << 30;
+/// Of each request.
+const REQUEST_BYTES: u32 = 4096;
+/// Outstanding requests where the rate is measured.
+const DEPTH: u32 = 32;
+/// fio waits this long at most, of what the trace takes.
+const FIO_TIMES_MAX: u32 = 20;
+
+/// A replay's times and rate, against fio, a bare loop on the clock and the load engine
+#[derive(Clone, Debug)]
+pub struct ReplayBench {
+    /// Requests whose times are kept
+    pub requests: u32,
+    /// From one to the next, in microseconds
+    pub gap_us: u32,
+    /// Requests replayed as fast as possible
+    pub fast_requests: u32,
+    /// Runs of each side; under 4 the ratio's interval is wide
+    pub rounds: u32,
+}
+
+/// How one run kept its times.
+struct Kept {
+    /// Of the time between the first and the last request.
+    drift: f64,
+    p50_us: Option<f64>,
+    p99_us: Option<f64>,
+    max_us: Option<f64>,
+}
+
+/// Files that go with the benchmark.
+struct Scratch(PathBuf);
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+impl ReplayBench {
+    /// Measures and prints.
+    ///
+    /// # Errors
+    /// The settings are wrong, or a run failed.
+    pub fn run(self, output: &dyn Console) -> BenchResult {
+        if self.requests < 2 || self.gap_us == 0 || self.fast_requests < 1000 {
+            return Err(BenchError::usage(
+                "--requests takes 2 or more, --gap-us 1 or more, --fast-requests 1000 or more",
+            ));
+        }
+        let folder = std::env::temp_dir().join(format!("brunt-bench-replay-{}", std::process::id()));
+        let failed = |error: std::io::Error| BenchError::failed(format!("{}: {error}", folder.display()));
+        std::fs::create_dir_all(&folder).map_err(failed)?;
+        let scratch = Scratch(folder.clone());
+        let (even, fast, iolog) =
+            (scratch.0.join("even.vscsi"), scratch.0.join("fast.vscsi"), scratch.0.join("even.iolog"));
+        write_vscsi(&even, self.requests, self.gap_us).map_err(failed)?;
+        write_vscsi(&fast, self.fast_requests, 1).map_err(failed)?;
+        write_iolog(&iolog, self.requests, self.gap_us).map_err(failed)?;
+        let fio = Command::new("fio").arg("--version").output().ok();
+        let fio = fio.map(|said| String::from_utf8_lossy(&said.stdout).trim().to_string());
+        if fio.is_none() {
+            output.note("fio is not installed, so nothing is compared with it: apt-get install fio");
+        }
+        let times = self.times(output, &even, fio.as_ref().map(|_| iolog.as_path()))?;
+        let rates = self.rates(output, &fast)?;
+        let peak = peak_memory();
+        if let Some(bytes) = peak {
+            output.line(format_args!("memory of this process at its peak: {}", Size(bytes)));
+        }
+        output.object(&json!({
+            "fio": fio, "rounds": self.rounds, "requests": self.requests, "gap_us": self.gap_us,
+            "times": times, "rates": rates, "memory_peak_bytes": peak,
+        }));
+        Ok(())
+    }
+
+    fn times(&self, output: &dyn Console, even: &Path, iolog: Option<&Path>) -> Result<Value, BenchError> {
+        let mut sides: [(&str, Vec<Kept>); 3] =
+            [("bare clock loop", Vec::new()), ("brunt replay", Vec::new()), ("fio read_iolog", Vec::new())];
+        let count = if iolog.is_some() { 3 } else { 2 };
+        for (side, _) in interleaved(count, self.rounds as usize, 1) {
+            if output.is_interrupted() {
+                return Err(BenchError::failed("interrupted"));
+            }
+            let kept = match (side, iolog) {
+                (0, _) => self.bare(),
+                (2, Some(iolog)) => self.fio(iolog)?,
+                _ => self.ours(even)?,
+            };
+            sides[side].1.push(kept);
+        }
+        output.line(format_args!(
+            "{} reads of 4 KiB, {} µs apart, into a null device",
+            self.requests, self.gap_us
+        ));
+        output.line(
+            "                      drift   p50 us   p99 us   max us   of issue errors (medians of runs)",
+        );
+        let mut answers = Vec::new();
+        for (name, runs) in sides.iter().filter(|(_, runs)| !runs.is_empty()) {
+            let middle = |get: &dyn Fn(&Kept) -> Option<f64>| {
+                let values: Vec<f64> = runs.iter().filter_map(get).collect();
+                (!values.is_empty()).then(|| median(&values))
+            };
+            let drift = middle(&|run| Some(run.drift)).unwrap_or(f64::NAN);
+            let errors = [middle(&|run| run.p50_us), middle(&|run| run.p99_us), middle(&|run| run.max_us)];
+            let shown = errors.map(|error| error.map_or("-".into(), |us| format!("{us:.1}")));
+            let [p50, p99, max] = &shown;
+            output.line(format_args!("  {name:<15} {:>9.4} % {p50:>7} {p99:>8} {max:>8}", drift * 100.0));
+            answers.push(json!({
+                "who": name,
+                "drift": runs.iter().map(|run| run.drift).collect::<Vec<f64>>(),
+                "issue_error_p50_us": errors[0],
+                "issue_error_p99_us": errors[1],
+                "issue_error_max_us": errors[2],
+            }));
+        }
+        Ok(answers.into())
+    }
+
+    /// The same times, kept by a loop that does nothing else.
+    fn bare(&self) -> Kept {
+        let (mut errors, gap) = (Histogram::new(), u64::from(self.gap_us) * 1000);
+        let start = Clock::Monotonic.now().after(Duration::from_millis(2));
+        let (mut first, mut last) = (0, 0);
+        for request in 0..u64::from(self.requests) {
+            let due = start.0 + request * gap;
+            let mut now = Clock::Monotonic.now().0;
+            while now < due {
+                now = Clock::Monotonic.now().0;
+            }
+            let error = now - due;
+            errors.record(Nanos(error));
+            first = if request == 0 { error } else { first };
+            last = error;
+        }
+        let us = |percent| errors.percentile(percent).map(|nanos| nanos.0 as f64 / 1e3);
+        let span = (u64::from(self.requests) - 1) * gap;
+        Kept {
+            drift: (last as f64 - first as f64) / span as f64,
+            p50_us: us(50.0),
+            p99_us: us(99.0),
+            max_us: errors.max().map(|nanos| nanos.0 as f64 / 1e3),
+        }
+    }
+
+    fn ours(&self, trace: &Path) -> Result<Kept, BenchError> {
+        let (_, fidelity) = replayed(trace, ReplayTiming::Trace)?;
+        let error = fidelity.issue_error.as_ref();
+        Ok(Kept {
+            drift: fidelity.drift.unwrap_or(f64::NAN),
+            p50_us: error.map(|error| error.p50_us),
+            p99_us: error.map(|error| error.p99_us),
+            max_us: error.map(|error| error.max_us),
+        })
+    }
+
+    /// fio says how long it took, not when it sent what.
+    fn fio(&self, iolog: &Path) -> Result<Kept, BenchError> {
+        let span_s = (f64::from(self.requests) - 1.0) * f64::from(self.gap_us) / 1e6;
+        let limit = (span_s.ceil() as u32).saturating_mul(FIO_TIMES_MAX).max(10);
+        let said = Command::new("fio")
+            .args(["--name=x", "--ioengine=null", "--output-format=json"])
+            .arg(format!("--runtime={limit}"))
+            .arg(format!("--read_iolog={}", iolog.display()))
+            .output()
+            .map_err(|error| BenchError::failed(format!("cannot run fio: {error}")))?;
+        let text = String::from_utf8_lossy(&said.stdout);
+        let answer: Value = serde_json::from_str(text.get(text.find('{').unwrap_or(0)..).unwrap_or(""))
+            .map_err(|_| BenchError::failed(format!("fio: {}", String::from_utf8_lossy(&said.stderr))))?;
+        let took_ms = answer["jobs"][0]["read"]["runtime"].as_f64();
+        let took_ms = took_ms.ok_or_else(|| BenchError::failed("fio says no runtime"))?;
+        Ok(Kept { drift: took_ms / 1e3 / span_s - 1.0, p50_us: None, p99_us: None, max_us: None })
+    }
+
+    fn rates(&self, output: &dyn Console, fast: &Path) -> Result<Value, BenchError> {
+        let (mut replays, mut engine) = (Vec::new(), Vec::new());
+        for (side, _) in interleaved(2, self.rounds as usize, 2) {
+            if output.is_interrupted() {
+                return Err(BenchError::failed("interrupted"));
+            }
+            match side {
+                0 => replays.push(replayed(fast, ReplayTiming::Depth)?.0),
+                _ => engine.push(self.synthetic()?),
+            }
+        }
+        let ratio = Ratio::of(&engine, &replays, 1);
+        let shown = ratio.map_or("-".to_string(), |ratio| {
+            format!("{:.2} ({:.2} to {:.2})", ratio.ratio, ratio.low, ratio.high)
+        });
+        output.line(format_args!(
+            "as fast as possible, depth {DEPTH}: replay {:.0} requests/s, load engine {:.0}, ratio {shown}",
+            median(&replays),
+            median(&engine)
+        ));
+        Ok(json!({ "replay": replays, "engine": engine, "ratio": ratio }))
+    }
+
+    fn synthetic(&self) -> Result<f64, BenchError> {
+        let workload = Workload {
+            queue_depth: DEPTH,
+            interval: Span(Duration::ZERO),
+            stop: StopCondition { requests: Some(self.fast_requests.into()), ..StopCondition::default() },
+            ..Workload::default()
+        };
+        let outcome = Session::new(workload, null()?, 1)
+            .run(&AtomicBool::new(false), &mut NoRecorder)
+            .map_err(BenchError::failed)?;
+        Ok(outcome.requests_per_second)
+    }
+}
+
+fn null() -> Result<Arc<dyn Backend>, BenchError> {
+    open_url(&format!("null:{SPAN_BYTES}?fill=no")).map_err(BenchError::failed)
+}
+
+/// Replays a trace into a null device: requests a second, and how true it was.
+fn replayed(trace: &Path, timing: ReplayTiming) -> Result<(f64, ReplayFidelity), BenchError> {
+    let workload = Workload {
+        trace: Some(trace.to_path_buf()),
+        format: Some("vscsi1".into()),
+        timing: Some(timing),
+        queue_depth: DEPTH,
+        interval: Span(Duration::ZERO),
+        ..Workload::default()
+    };
+    let load = ReplayLoad::new(workload, None);
+    let on = LoadTarget { device: Some(null()?) };
+    let order = RunOrder::alone(1);
+    let ran = decisions::run(&load, &on, &order, &AtomicBool::new(false), &mut NoRecorder);
+    let ran = ran.map_err(BenchError::failed)?;
+    let fidelity = ran.finished.replay.expect("a replay says how true it was");
+    Ok((ran.outcome.requests_per_second, *fidelity))
+}
+
+fn offset(request: u32) -> u64 {
+    u64::from(request) * 2 * u64::from(REQUEST_BYTES) % SPAN_BYTES
+}
+
+/// Reads at equal gaps, as VMware's vscsi records (version 1).
+fn write_vscsi(path: &Path, requests: u32, gap_us: u32) -> std::io::Result<()> {
+    let mut file = std::io::BufWriter::new(std::fs::File::create(path)?);
+    for request in 0..requests {
+        for word in [request, REQUEST_BYTES, 1] {
+            file.write_all(&word.to_le_bytes())?;
+        }
+        // READ (10), version 1.
+        file.write_all(&[0x28, 0, 0, 1])?;
+        file.write_all(&(offset(request) / 512).to_le_bytes())?;
+        file.write_all(&(u64::from(request) * u64::from(gap_us)).to_le_bytes())?;
+    }
+    file.flush()
+}
+
+/// The same as fio's iolog, version 3: microseconds from the start.
+fn write_iolog(path: &Path, requests: u32, gap_us: u32) -> std::io::Result<()> {
+    let mut file = std::io::BufWriter::new(std::fs::File::create(path)?);
+    writeln!(file, "fio version 3 iolog\n0 x add\n0 x open")?;
+    for request in 0..requests {
+        let time = u64::from(request) * u64::from(gap_us);
+        writeln!(file, "{time} x read {} {REQUEST_BYTES}", offset(request))?;
+    }
+    writeln!(file, "{} x close", u64::from(requests) * u64::from(gap_us))?;
+    file.flush()
+}
+
+/// The most memory that this process had at once.
+fn peak_memory() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? << 10)
+}

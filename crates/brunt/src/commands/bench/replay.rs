@@ -1,0 +1,39 @@
+//! `brunt bench replay`: its arguments. What is measured is in `brunt_bench::ReplayBench`.
+
+use crate::cli::{Done, Output};
+use crate::commands::Subcommand;
+
+/// Timing and rate of a replay, against fio, a bare loop on the clock and the load engine
+#[derive(clap::Args)]
+pub struct ReplayArgs {
+    /// Requests whose times are kept
+    #[arg(long, default_value_t = 40_000)]
+    requests: u32,
+    /// From one to the next, in microseconds
+    #[arg(long, default_value_t = 100, value_name = "MICROSECONDS")]
+    gap_us: u32,
+    /// Requests replayed as fast as possible
+    #[arg(long, default_value_t = 2_000_000)]
+    fast_requests: u32,
+    /// Runs of each side; under 4 the ratio's interval is wide
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(2..=100))]
+    rounds: u32,
+}
+
+impl Subcommand for ReplayArgs {
+    const NAME: &'static str = "replay";
+    const EXAMPLES: &'static [(&'static str, &'static str)] = &[
+        ("brunt bench replay", "40,000 requests 100 µs apart, against fio and a bare loop"),
+        ("brunt bench replay --gap-us 20 --rounds 4", "the same at 50,000 requests a second"),
+    ];
+
+    fn run(self, output: &Output) -> Done {
+        let settings = brunt_bench::ReplayBench {
+            requests: self.requests,
+            gap_us: self.gap_us,
+            fast_requests: self.fast_requests,
+            rounds: self.rounds,
+        };
+        Ok(settings.run(output)?)
+    }
+}

@@ -1,0 +1,276 @@
+//! `brunt replay`: one replay of a block trace, short for an experiment with one workload. The replaying is
+//! `brunt-load`'s.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use brunt_core::Span;
+use brunt_core::units::{format_grouped, parse_duration};
+use brunt_load::load::{LoadTarget, RunOrder};
+use brunt_load::replay::ReplayLoad;
+use brunt_load::replay::settings::{AddressMap, Conflicts, QUEUE_DEPTH, ReplayTiming};
+use brunt_load::{Load, LoadError, NoRecorder, Workload, WorkloadError, decisions};
+use brunt_result::replay::{ReplayFidelity, ReplayVerdict};
+use brunt_result::summary::RunSummary;
+use brunt_trace::FORMATS;
+use clap::ValueEnum;
+use serde_json::json;
+
+use super::Subcommand;
+use crate::cli::{Done, Failure, Output};
+use crate::devices;
+
+/// Replay a block trace on a device, and say how true that was
+///
+/// Requests are sent at the trace's times whatever the device does, unless --timing says otherwise. The verdict is true,
+/// degraded or not a replay; docs/replay.md has its limits. An experiment (`brunt run`) with `trace = …` in a
+/// workload does the same with repetitions, sweeps, faults and a report.
+#[derive(clap::Args)]
+pub struct Replay {
+    /// The trace, plain, gzip or zstd
+    trace: PathBuf,
+    /// What it is replayed on: a path, null:SIZE, memory:SIZE, or another device URL
+    target: String,
+    /// Which format the trace has, where that cannot be found out
+    #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(FORMATS.iter().map(|format| format.name)))]
+    format: Option<String>,
+    /// How many times as fast as the trace
+    #[arg(long, value_name = "FACTOR")]
+    speed: Option<f64>,
+    /// Short for --timing depth
+    #[arg(long, conflicts_with_all = ["speed", "timing"])]
+    as_fast_as_possible: bool,
+    /// When requests are due
+    #[arg(long, value_enum, default_value = "trace")]
+    timing: Timing,
+    /// Where requests go
+    #[arg(long, value_enum, default_value = "as-is")]
+    map: Map,
+    /// Requests outstanding for each worker
+    #[arg(long, default_value_t = QUEUE_DEPTH)]
+    depth: u32,
+    /// Threads
+    #[arg(long, default_value_t = 1)]
+    workers: u32,
+    /// Begin so far into the trace, such as 10m
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    from: Option<std::time::Duration>,
+    /// Replay so much of the trace's time
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
+    length: Option<std::time::Duration>,
+    /// Replay it so often
+    #[arg(long = "loop", value_name = "TIMES")]
+    repeat: Option<u32>,
+    /// What is done with a request on the same blocks as one in flight, where one of them changes data
+    #[arg(long, value_enum, default_value = "let-through")]
+    conflicts: Rule,
+    /// How long before a request is due the worker stops sleeping and watches the clock; 0 for never
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    spin: Option<std::time::Duration>,
+    /// Every block written carries its address and a checksum, and reads check them
+    #[arg(long)]
+    verify: bool,
+    /// What the contents of writes follow from
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Write even when the device holds a partition table or a file system
+    #[arg(long)]
+    overwrite: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Timing {
+    /// At the trace's times
+    Trace,
+    /// As fast as possible at the queue depth
+    Depth,
+    /// After what a request followed in the trace
+    Dependency,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Map {
+    /// The trace's addresses
+    AsIs,
+    /// Modulo the device's size
+    Wrap,
+    /// In proportion to the device's size
+    Scale,
+    /// Only what the trace touches, one part behind the other
+    Pack,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Rule {
+    /// Sent all the same
+    LetThrough,
+    /// It waits, and all after it do
+    HoldBack,
+    /// Left out
+    Drop,
+}
+
+impl Subcommand for Replay {
+    const NAME: &'static str = "replay";
+    const EXAMPLES: &'static [(&'static str, &'static str)] = &[
+        ("brunt replay requests.vscsi null:64GiB", "at the trace's times, on a device that costs nothing"),
+        ("brunt replay mysql.load.gz memory:4GiB --speed 15 --map pack", "15 times as fast, in less room"),
+        (
+            "brunt replay mysql.load.gz disk.img --map wrap --as-fast-as-possible --depth 32 --json",
+            "as fast as possible, with JSON output",
+        ),
+    ];
+
+    fn more_help() -> Option<String> {
+        Some(super::devices::POINTER.to_string())
+    }
+
+    fn run(self, output: &Output) -> Done {
+        let (seed, overwrite, target) = (self.seed, self.overwrite, self.target.clone());
+        let workload = self.workload();
+        workload.check().map_err(|error| wrong(&error))?;
+        let load = ReplayLoad::new(workload, None);
+        // What is wrong with the trace is found out before the device is opened for writing.
+        let changes = load.changes_data().map_err(|error| wrong(&error))?;
+        let device = devices::open(&target, !changes)?;
+        if changes {
+            devices::guard(device.as_ref(), overwrite)?;
+        }
+        let on = LoadTarget { device: Some(Arc::clone(&device)) };
+        for note in load.open(&on).map_err(failure)? {
+            output.note(note);
+        }
+        let order = RunOrder::alone(seed);
+        let ran =
+            decisions::run(&load, &on, &order, output.interrupt_flag(), &mut NoRecorder).map_err(failure)?;
+        let fidelity = ran.finished.replay.expect("a replay says how true it was");
+        let run = RunSummary::of(&ran.outcome, 0, 0, seed, None);
+        print(&load.describe(), &target, &run, &fidelity, output);
+        let document = json!({
+            "description": load.describe(),
+            "target": brunt_study::experiment::without_secrets(&target),
+            "requests": fidelity.sent,
+            "verdict": fidelity.verdict,
+            "fidelity": fidelity,
+            "run": run,
+        });
+        output.object(&document);
+        match fidelity.verdict {
+            ReplayVerdict::NotAReplay => {
+                Err(Failure::failed(format!("not a replay: {}", fidelity.reasons.join("; "))))
+            }
+            ReplayVerdict::True | ReplayVerdict::Degraded => Ok(()),
+        }
+    }
+}
+
+impl Replay {
+    fn workload(self) -> Workload {
+        let timing = match (self.as_fast_as_possible, self.timing) {
+            (true, _) | (_, Timing::Depth) => ReplayTiming::Depth,
+            (_, Timing::Trace) => ReplayTiming::Trace,
+            (_, Timing::Dependency) => ReplayTiming::Dependency,
+        };
+        Workload {
+            trace: Some(self.trace),
+            format: self.format,
+            speed: self.speed,
+            timing: Some(timing),
+            map: Some(match self.map {
+                Map::AsIs => AddressMap::AsIs,
+                Map::Wrap => AddressMap::Wrap,
+                Map::Scale => AddressMap::Scale,
+                Map::Pack => AddressMap::Pack,
+            }),
+            conflicts: Some(match self.conflicts {
+                Rule::LetThrough => Conflicts::LetThrough,
+                Rule::HoldBack => Conflicts::HoldBack,
+                Rule::Drop => Conflicts::Drop,
+            }),
+            from: self.from.map(Span),
+            length: self.length.map(Span),
+            repeat: self.repeat,
+            spin: self.spin.map(Span),
+            queue_depth: self.depth,
+            workers: self.workers,
+            verify: self.verify.then(Default::default),
+            interval: Span(std::time::Duration::ZERO),
+            ..Workload::default()
+        }
+    }
+}
+
+/// A key of a workload is an option here.
+fn wrong(error: &WorkloadError) -> Failure {
+    match error.key {
+        "trace" => Failure::usage(&error.what),
+        "queue_depth" => Failure::usage(format!("--depth: {}", error.what)),
+        key => Failure::usage(format!("--{key}: {}", error.what)),
+    }
+}
+
+fn failure(error: LoadError) -> Failure {
+    match &error {
+        LoadError::Workload(error) => wrong(error),
+        _ => Failure::failed(&error),
+    }
+}
+
+fn print(what: &str, target: &str, run: &RunSummary, fidelity: &ReplayFidelity, output: &Output) {
+    let count = |count: u64| format_grouped(count as f64);
+    output.line(format_args!("{what}, on {}", brunt_study::experiment::without_secrets(target)));
+    output.line(format_args!("verdict      {}", fidelity.verdict.name()));
+    for reason in &fidelity.reasons {
+        output.line(format_args!("             {reason}"));
+    }
+    let (sent, planned) = (count(fidelity.sent), count(fidelity.planned));
+    output.line(format_args!(
+        "requests     {sent} of {planned} sent, {} ended well, {}/s",
+        count(fidelity.completed),
+        format_grouped(run.requests_per_second)
+    ));
+    if let Some(response) = &run.response {
+        output.line(format_args!(
+            "response     mean {:.1} µs, p50 {:.1} µs, p99 {:.1} µs, max {:.1} µs",
+            response.mean_us, response.p50_us, response.p99_us, response.max_us
+        ));
+    }
+    if let Some(error) = &fidelity.issue_error {
+        output.line(format_args!(
+            "issue error  mean {:.1} µs, p50 {:.1} µs, p99 {:.1} µs, max {:.1} µs",
+            error.mean_us, error.p50_us, error.p99_us, error.max_us
+        ));
+    }
+    if let Some(drift) = fidelity.drift {
+        output.line(format_args!("drift        {:.4} %", drift * 100.0));
+    }
+    let late = &fidelity.late;
+    if fidelity.issue_error.is_some() {
+        output.line(format_args!(
+            "late         {} over 100 µs (worker {}, reader {}, device {}, full queue {}, conflict {})",
+            count(late.total()),
+            count(late.worker),
+            count(late.reader),
+            count(late.device),
+            count(late.depth),
+            count(late.conflict)
+        ));
+    }
+    if let Some(gaps) = &fidelity.gaps {
+        output.line(format_args!(
+            "gaps         KS distance {:.4}, beyond 50 µs {:.4} (by chance under {:.4})",
+            gaps.ks, gaps.ks_beyond_slack, gaps.by_chance
+        ));
+    }
+    output.line(format_args!(
+        "order        {} reordered ({} on the same blocks), {} conflicts ({})",
+        count(fidelity.reordered),
+        count(fidelity.reordered_overlapping),
+        count(fidelity.conflicts.requests),
+        fidelity.conflicts.rule
+    ));
+    for (why, rows) in &fidelity.rows {
+        output.line(format_args!("rows         {} {why}", count(*rows)));
+    }
+    output.line(format_args!("digest       {} (trace {})", fidelity.digests.sent, fidelity.digests.trace));
+}

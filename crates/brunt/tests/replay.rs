@@ -1,0 +1,139 @@
+//! `brunt replay` and replayed workloads as a user has them: figures, verdicts, mistakes, results.
+
+mod support;
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use support::{brunt, root, succeed};
+
+/// A real trace: 4,031 requests of a MySQL server.
+fn trace() -> PathBuf {
+    root().join("testdata/mysql-minutes.load.gz")
+}
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+/// What a command says that fails with this status.
+fn refused(arguments: &[&str], status: i32) -> String {
+    let output = brunt().args(arguments).output().expect("the program runs");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(status), "{said}");
+    said
+}
+
+/// The same requests go out, whatever decides when: at most the verdict suffers from a busy machine.
+#[test]
+fn a_real_trace_is_replayed() {
+    let trace = trace();
+    let mut digests = Vec::new();
+    for timing in
+        [&["--speed", "100"][..], &["--as-fast-as-possible"], &["--timing", "dependency", "--speed", "100"]]
+    {
+        let mut command = brunt();
+        command.args(["--json", "replay"]).arg(&trace).args(["null:64GiB", "--workers", "2"]).args(timing);
+        let found = json(&succeed(&mut command, 60));
+        let fidelity = &found["fidelity"];
+        assert_eq!((&found["requests"], &fidelity["planned"]), (&4031.into(), &4031.into()), "{timing:?}");
+        assert_eq!(fidelity["completed"], 4031);
+        assert_eq!(fidelity["digests"]["trace"], fidelity["digests"]["sent"]);
+        digests.push(fidelity["digests"]["sent"].clone());
+    }
+    assert!(digests.iter().all(|digest| *digest == digests[0]), "{digests:?}");
+    let text = succeed(
+        brunt().arg("replay").arg(&trace).args([
+            "memory:1GiB",
+            "--map",
+            "pack",
+            "--speed",
+            "100",
+            "--for",
+            "60s",
+        ]),
+        60,
+    );
+    assert!(text.contains("moved: packed") && text.contains("issue error"), "{text}");
+}
+
+#[test]
+fn mistakes_are_named_with_their_option() {
+    let trace = trace();
+    let trace = trace.to_str().expect("a plain path");
+    let said = refused(&["replay", trace, "null:1GiB"], 2);
+    assert!(said.contains("--map") && said.contains("pack") && said.contains("1GiB"), "{said}");
+    let said = refused(&["replay", trace, "null:64GiB", "--speed", "0"], 2);
+    assert!(said.contains("--speed"), "{said}");
+    let said = refused(&["replay", "/nowhere/at/all", "null:64GiB"], 2);
+    assert!(said.contains("/nowhere/at/all"), "{said}");
+    let said = refused(&["replay", trace, "null:64GiB", "--from", "1h"], 2);
+    assert!(said.contains("--from"), "{said}");
+}
+
+fn experiment(folder: &Path, keys: &str) -> PathBuf {
+    let path = folder.join("replay.toml");
+    let text = format!(
+        "name = \"replayed\"\nrepetitions = 2\n[targets.memory]\nurl = \"memory:64GiB\"\n\
+         [workloads.database]\ntrace = {:?}\nfor = \"30s\"\n{keys}\n[sweep]\nspeed = [50, 100]\n",
+        trace()
+    );
+    std::fs::write(&path, text).expect("a file");
+    path
+}
+
+/// An experiment with a replay keeps its fidelity with each run, in `summary.json`, in the table and on the page.
+#[test]
+fn an_experiment_keeps_its_fidelity() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (file, out) = (experiment(folder.path(), ""), folder.path().join("out"));
+    succeed(brunt().args(["--json", "run"]).arg(&file).arg("--out").arg(&out), 120);
+    let summary = json(&std::fs::read_to_string(out.join("summary.json")).expect("a summary"));
+    let points = summary["points"].as_array().expect("points");
+    assert_eq!(points.len(), 2);
+    for run in points.iter().flat_map(|point| point["runs"].as_array().expect("runs")) {
+        let replay = &run["replay"];
+        assert_eq!(replay["planned"], replay["completed"], "{replay}");
+        assert_eq!(replay["digests"]["trace"], replay["digests"]["sent"]);
+        assert!(!replay["over_time"].as_array().expect("moments").is_empty());
+    }
+    assert!(out.join("replay").is_dir());
+    let page = std::fs::read_to_string(out.join("report.html")).expect("the page");
+    assert!(page.contains("Replay fidelity") && page.contains("Verdicts"));
+}
+
+/// `--check` reads the trace and holds it against the targets.
+#[test]
+fn a_check_reads_the_trace() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let good = experiment(folder.path(), "");
+    succeed(brunt().args(["--json", "run", "--check"]).arg(&good), 20);
+    let text = std::fs::read_to_string(&good).expect("a file").replace("64GiB", "1GiB");
+    std::fs::write(&good, text).expect("a file");
+    let said = refused(&["run", "--check", good.to_str().expect("a plain path")], 2);
+    assert!(said.contains("map") && said.contains("wrap"), "{said}");
+    let missing = experiment(folder.path(), "format = \"spc\"");
+    let said = refused(&["run", "--check", missing.to_str().expect("a plain path")], 2);
+    assert!(said.contains("trace") || said.contains("format"), "{said}");
+}
+
+/// The benchmark says how well times were kept, and how fast a replay is, whatever the figures are on this machine.
+#[test]
+fn the_benchmark_measures_both_sides() {
+    let mut command = brunt();
+    command.args([
+        "--json",
+        "bench",
+        "replay",
+        "--requests",
+        "200",
+        "--fast-requests",
+        "2000",
+        "--rounds",
+        "2",
+    ]);
+    let found = json(&succeed(&mut command, 120));
+    let times = found["times"].as_array().expect("sides");
+    assert!(times.len() >= 2 && times.iter().all(|side| side["drift"][0].is_number()), "{found}");
+    assert!(found["rates"]["replay"][0].as_f64() > Some(0.0), "{found}");
+}
