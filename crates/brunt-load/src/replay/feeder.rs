@@ -21,6 +21,11 @@ const BATCH_ROWS: usize = 2048;
 /// Batches that are ahead.
 const BATCHES: usize = 16;
 
+/// Requests whose blocks share places with others' now.
+pub(super) const WRAPPED: &str = "moved: wrapped";
+/// The same of `map = "scale"`.
+pub(super) const SCALED: &str = "moved: scaled";
+
 /// A request, ready to be sent at its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ReplayRow {
@@ -219,8 +224,8 @@ impl Feeder {
         if moved {
             count(match plan.settings.map {
                 AddressMap::AsIs => "moved: a device of the trace behind another",
-                AddressMap::Wrap => "moved: wrapped",
-                AddressMap::Scale => "moved: scaled",
+                AddressMap::Wrap => WRAPPED,
+                AddressMap::Scale => SCALED,
                 AddressMap::Pack => "moved: packed",
             });
         }

@@ -12,7 +12,7 @@ use brunt_result::replay::{
 };
 use brunt_result::summary::Latencies;
 
-use super::feeder::RowCounts;
+use super::feeder::{RowCounts, SCALED, WRAPPED};
 use super::meter::Meter;
 use super::settings::{AddressMap, ReplaySettings, ReplayTiming};
 use super::survey::Survey;
@@ -69,6 +69,7 @@ pub(super) fn judge(
     };
     let mut reasons = Reasons { worst: ReplayVerdict::True, said: Vec::new() };
     reasons.of_requests(&fidelity, meter, settings, survey, failure);
+    reasons.of_places(counts);
     reasons.of_times(&fidelity, span_us(meter));
     (fidelity.verdict, fidelity.reasons) = (reasons.worst, reasons.said);
     fidelity
@@ -122,18 +123,10 @@ impl Reasons {
         if lost == 0 && meter.planned != meter.sent {
             self.say(ReplayVerdict::NotAReplay, "other requests went out than were planned".into());
         }
-        let untouched = fidelity.rows.keys().all(|why| why.starts_with("left out"));
         let once = settings.repeat == 1 && settings.map == AddressMap::AsIs;
+        let untouched = !survey.repaired && fidelity.rows == survey.rows;
         if meter.ended && lost == 0 && once && untouched && meter.sent != survey.digest {
             self.say(ReplayVerdict::NotAReplay, "other requests went out than are in the trace".into());
-        }
-        for (what, count) in &fidelity.rows {
-            if let Some(how @ ("wrapped" | "scaled")) = what.strip_prefix("moved: ") {
-                self.say(
-                    ReplayVerdict::Degraded,
-                    format!("{count} requests were {how}: blocks that were apart share places"),
-                );
-            }
         }
         if fidelity.reordered_overlapping > 0 {
             let what = format!(
@@ -141,6 +134,15 @@ impl Reasons {
                 fidelity.reordered_overlapping
             );
             self.say(ReplayVerdict::Degraded, what);
+        }
+    }
+
+    fn of_places(&mut self, counts: &RowCounts) {
+        for why in [WRAPPED, SCALED] {
+            if let Some(count) = counts.get(why) {
+                let what = format!("{count} requests {why}: blocks that were apart share places");
+                self.say(ReplayVerdict::Degraded, what);
+            }
         }
     }
 

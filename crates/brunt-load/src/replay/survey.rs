@@ -40,6 +40,8 @@ pub(super) struct Survey {
     pub(super) extents: Extents,
     /// Of the requests as they are in the trace.
     pub(super) digest: Digest,
+    /// Some rows were repaired.
+    pub(super) repaired: bool,
     /// Rows that are left out or repaired, by reason.
     pub(super) rows: BTreeMap<String, u64>,
 }
@@ -97,6 +99,7 @@ impl Survey {
         survey.rows.extend(counted);
         let counted = selection.repaired.iter().map(|(why, count)| (format!("repaired: {why}"), *count));
         survey.rows.extend(counted);
+        survey.repaired = !selection.repaired.is_empty();
         if reader.ledger().damaged > 0 {
             survey.rows.insert("left out: not readable".into(), reader.ledger().damaged);
         }
