@@ -55,7 +55,7 @@ impl Proof {
 #[derive(Debug, thiserror::Error)]
 pub enum FaultError {
     /// It was put in or taken out, but what was seen says otherwise.
-    #[error("{fault} did not show: {seen}")]
+    #[error("{fault} had no visible effect: {seen}")]
     NotShown {
         /// [`Fault::describe`].
         fault: String,
@@ -63,7 +63,7 @@ pub enum FaultError {
         seen: String,
     },
     /// It was taken out, but is still to be seen.
-    #[error("{fault} is not gone: {seen}")]
+    #[error("{fault} is still in effect after its removal: {seen}")]
     NotGone {
         /// [`Fault::describe`].
         fault: String,

@@ -29,7 +29,7 @@ pub enum TraceError {
     #[error(transparent)]
     Lake(#[from] LakeError),
     /// No format fits.
-    #[error("{path} is no block trace that is known here")]
+    #[error("{path} is not in a supported block trace format")]
     UnknownFormat {
         /// The file.
         path: String,

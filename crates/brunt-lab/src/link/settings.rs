@@ -251,7 +251,7 @@ impl Settings {
         });
         for (key, share) in shares.into_iter().chain(bursts) {
             if !(0.0..=1.0).contains(&share) {
-                let what = format!("{share} is no share; write 0 to 1, 0.01 for one in a hundred");
+                let what = format!("{share} is not a share; write 0 to 1, such as 0.01 for one in a hundred");
                 return wrong(key, SettingsErrorKind::OutOfRange, what);
             }
         }
@@ -262,32 +262,34 @@ impl Settings {
         use SettingsErrorKind::{Alone, Conflict, OutOfRange};
         if let Some(bursts) = self.loss_bursts {
             if self.loss != 0.0 {
-                return wrong("loss_bursts", Conflict, "there is loss already; write one of the two");
+                return wrong("loss_bursts", Conflict, "loss is set as well; write only one of the two");
             }
             if bursts.to_bad + bursts.to_good == 0.0 {
-                return wrong("loss_bursts", Alone, "a line that never changes; write loss instead");
+                return wrong(
+                    "loss_bursts",
+                    Alone,
+                    "the state of the link never changes; write loss instead",
+                );
             }
         }
         if !(0.0..=CORRELATION_MAX).contains(&self.loss_correlation) {
-            let what = format!(
-                "{} is no correlation of losses; write 0 to {CORRELATION_MAX}",
-                self.loss_correlation
-            );
+            let what =
+                format!("{} is not a correlation; write 0 to {CORRELATION_MAX}", self.loss_correlation);
             return wrong("loss_correlation", OutOfRange, what);
         }
         if self.loss_gap.is_some_and(|gap| gap < 2) {
-            return wrong("loss_gap", OutOfRange, "write 2 or more; loss alone does without a gap");
+            return wrong("loss_gap", OutOfRange, "write 2 or more; for losses without a gap, omit it");
         }
         let correlated = self.loss_correlation > 0.0;
         if correlated && self.loss_gap.is_some() {
-            return wrong("loss_gap", Conflict, "there is loss_correlation already; write one of the two");
+            return wrong("loss_gap", Conflict, "loss_correlation is set as well; write only one of the two");
         }
         for (key, there) in [("loss_gap", self.loss_gap.is_some()), ("loss_correlation", correlated)] {
             if there && self.loss_bursts.is_some() {
-                return wrong(key, Conflict, "there is loss_bursts already; write one of the two");
+                return wrong(key, Conflict, "loss_bursts is set as well; write only one of the two");
             }
             if there && self.loss == 0.0 {
-                let what = "says how packets are lost, but none is; add loss (1.0 for every one that may be)";
+                let what = "needs loss, which is not set; add it (1.0 to lose every packet that may be lost)";
                 return wrong(key, Alone, what);
             }
         }
@@ -306,15 +308,14 @@ impl Settings {
             return wrong("slow_close", OutOfRange, what);
         }
         if self.reorder > 0.0 && self.reorder_by.0.is_zero() {
-            return wrong("reorder_by", Alone, "packets held back for no time are not reordered");
+            return wrong("reorder_by", Alone, "packets held back for 0 s are not reordered");
         }
         let Some(distribution) = &self.distribution else { return Ok(()) };
         if self.jitter_shape != JitterShape::Uniform {
-            return wrong("distribution", Conflict, "there is jitter_shape already; write one of the two");
+            return wrong("distribution", Conflict, "jitter_shape is set as well; write only one of the two");
         }
         if self.jitter.0.is_zero() {
-            let what =
-                "says how the delay varies, but it does not; add jitter, which its values are scaled by";
+            let what = "needs jitter, which scales its values and is not set; add it";
             return wrong("distribution", Alone, what);
         }
         if distribution.table().is_none() {
@@ -332,10 +333,18 @@ impl Settings {
             return wrong("rate", OutOfRange, what);
         }
         if self.queue_bytes() < 9018 && self.rate.is_some() {
-            return wrong("queue", OutOfRange, "less than one jumbo frame (9018 bytes) lets nothing through");
+            return wrong(
+                "queue",
+                OutOfRange,
+                "a queue smaller than one jumbo frame (9018 bytes) lets nothing through",
+            );
         }
         if self.queue_packets == Some(0) {
-            return wrong("queue_packets", OutOfRange, "no place for a packet lets nothing through");
+            return wrong(
+                "queue_packets",
+                OutOfRange,
+                "a queue without room for a packet lets nothing through",
+            );
         }
         Ok(())
     }

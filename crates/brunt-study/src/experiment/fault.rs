@@ -236,7 +236,7 @@ mod tests {
         check("", "memory = \"1MiB\"\nfor = \"1s\"", 2, Some("no start"));
         check("", "memory = \"1MiB\"\nat = \"11s\"", 2, Some("ends after 10s"));
         check("", "name = \"x\"\nstorage = \"busy\"", 2, Some("write target = one of disk"));
-        check("", "storage = \"busy\"\ntarget = \"disc\"", 2, Some("no target 'disc'"));
+        check("", "storage = \"busy\"\ntarget = \"disc\"", 2, Some("unknown target 'disc'"));
         check("", "target = \"disk\"\nstorage = \"busy,p=0\"", 2, Some("affects no request"));
         check("", "target = \"disk\"\nstorage = \"slow:x1\"", 2, Some("affects no request"));
         check("", "target = \"disk\"\nstorage = \"slow:x1.5\"", 0, None);

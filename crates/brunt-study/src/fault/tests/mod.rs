@@ -249,7 +249,7 @@ fn the_controller_in_trouble() {
         // A core that real-time work of others fills.
         Err(error) => {
             let text = error.to_string();
-            let said = ["others compete harder", "did not show: took "];
+            let said = ["others compete harder", "had no visible effect: took "];
             assert!(said.iter().any(|said| text.contains(said)), "{text}");
             return;
         }
