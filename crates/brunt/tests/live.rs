@@ -464,7 +464,10 @@ fn without_the_right_the_error_says_how() {
         let output = command.args(["capture", "-i", "lo", "--source", "xdp"]).args(options).output();
         let output = output.expect("brunt");
         let text = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.code() == Some(2) && text.contains("--source xdp knows no"), "{text}");
+        assert!(
+            output.status.code() == Some(2) && text.contains("--source xdp cannot be combined with"),
+            "{text}"
+        );
     }
     let output = Command::new(env!("CARGO_BIN_EXE_brunt")).args(["capture", "-i", "none9"]).output();
     let output = output.expect("brunt");

@@ -17,7 +17,7 @@ fn mistakes_have_their_exit_status() {
         assert!(text.contains(says), "{arguments:?} says:\n{text}");
         assert!(output.stdout.is_empty(), "{arguments:?}");
     };
-    check(&["io", "read", "/nonexistent/disk"], 2, "help: write the path of a file that exists");
+    check(&["io", "read", "/nonexistent/disk"], 2, "help: give the path of an existing file");
     check(&["io", "read", "/"], 2, "neither a file nor a block device");
     check(&["io", "read", ""], 2, "names nothing");
     check(&["io", "read", "null:1M", "--pattern", "ones"], 2, "--pattern");

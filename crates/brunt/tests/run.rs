@@ -89,7 +89,7 @@ fn check_looks_at_regions() {
     let disk = folder.join("disk.img");
     let url = format!("file:{}?size=1MiB&create=yes", disk.display());
     let (status, said) = check("/nowhere/disk", "", "--check");
-    assert!(status == Some(0) && said.contains("no /nowhere/disk on this machine"), "{said}");
+    assert!(status == Some(0) && said.contains("/nowhere/disk does not exist on this machine"), "{said}");
     assert_eq!(check("/nowhere/disk", "", "--check=open").0, Some(2));
     assert_eq!(check(&url, "", "--check").0, Some(0));
     assert!(!disk.exists());

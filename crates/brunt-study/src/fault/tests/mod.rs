@@ -149,7 +149,8 @@ fn transient() {
         let fault = transient_fault(slower);
         let mut ran = run("transient", "memory:16MiB?delay=const:100us", &recorded(slower), &fault, false);
         ran.nothing_is_left();
-        let (told, during) = (std::mem::take(&mut ran.told), ran.during_faults());
+        let during = ran.during_faults();
+        let told = std::mem::take(&mut ran.told);
         // Enough of them to tell a half from none and from all.
         let summary = meant(ran.summary()?, |_| during.len() >= 50)?;
         let failed = during.iter().filter(|request| request.status != RequestStatus::Good).count();

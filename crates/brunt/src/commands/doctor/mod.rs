@@ -18,7 +18,7 @@ use checks::CHECKS;
 use machine::Machine;
 use trial::Trials;
 
-/// Check this machine before a measurement: what would spoil results, what it costs here, and what to do
+/// Check this machine before a measurement: what would spoil results, its cost, and what to do
 ///
 /// Reads /proc and /sys, measures for about two seconds, and changes nothing. Exit status 0: fit, perhaps with notes;
 /// 1: something spoils measurements or is missing.
