@@ -670,7 +670,7 @@ fn hosts_forward_for_others() {
         lab.add_link(&config).unwrap();
         let twice = LinkConfig { name: "twice".into(), ..config };
         let error = lab.add_link(&twice).unwrap_err().to_string();
-        assert!(error.contains(&format!("as {name} does already")), "{error}");
+        assert!(error.contains(&format!("as {name} already does")), "{error}");
     }
     lab.route().unwrap();
     let (a, d) = (lab.host("a").unwrap().clone(), lab.host("d").unwrap().clone());
