@@ -80,7 +80,8 @@ pub(super) struct FeederPlan {
 }
 
 impl Feed {
-    /// Starts reading.
+    /// Starts reading, and waits for the first batch: a run whose first requests are late because the reader has only
+    /// just begun would be called late from its start to its end.
     ///
     /// # Errors
     /// There is no thread to be had.
@@ -96,7 +97,15 @@ impl Feed {
             counts
         };
         let thread = std::thread::Builder::new().name("replay-reader".into()).spawn(work)?;
-        Ok(Feed { fed: Some(fed), empty, rows: Vec::new(), next: 0, failure: None, thread: Some(thread) })
+        let mut started =
+            Feed { fed: None, empty, rows: Vec::new(), next: 0, failure: None, thread: Some(thread) };
+        match fed.recv() {
+            Ok(Fed::Rows(rows)) => (started.rows, started.fed) = (rows, Some(fed)),
+            Ok(Fed::Failed(error)) => started.failure = Some(error),
+            // There is nothing to replay.
+            Err(_) => {}
+        }
+        Ok(started)
     }
 
     /// The next row, if it is there. Never waits.

@@ -323,7 +323,7 @@ mod tests {
             let payload = Payload { bytes, wire_len: bytes.len() };
             assert_eq!(super::below_labels(payload), Ok(expected), "{bytes:02x?}");
         };
-        let ipv4 = [0x45, 0, 0, 20, 0, 0, 0x40, 0, 64, 6, 0xb6, 0xe4, 192, 0, 2, 1, 192, 0, 2, 2, 0, 0, 0, 0];
+        let ipv4 = [0x45, 0, 0, 20, 0, 0, 0x40, 0, 64, 6, 0xb6, 0xe0, 192, 0, 2, 1, 192, 0, 2, 2, 0, 0, 0, 0];
         assert!(is_ipv4(&ipv4));
         for first in [0x00, 0x02, 0x10, 0x45, 0x4a, 0x60, 0xfe] {
             check(&frame(first, ETHER_TYPE_IPV4, &ipv4), (ETHER_TYPE_ETHERNET, 0));
