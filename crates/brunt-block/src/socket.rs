@@ -1,5 +1,5 @@
-//! What can be set on the socket of a device or a server: how much the kernel buffers each way, whether short
-//! messages wait for company, and TCP's congestion control. The iSCSI paper varies the first (Figures 4 and 5 against 6 and 7).
+//! Socket options of devices and servers: kernel buffer sizes for each direction, and TCP_NODELAY. The iSCSI
+//! paper varies the buffer sizes (Figures 4 and 5 against 6 and 7).
 //!
 //! The rule: the requested settings are in effect, or the difference is reported: if the kernel grants less,
 //! a note is printed with the results.

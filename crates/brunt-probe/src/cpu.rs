@@ -1,6 +1,5 @@
-//! Processor time by what it went to, of all CPUs together and of each. From `/proc/stat`
-//! (proc(5)): ticks of a hundredth of a second, so a stretch of 100 ms tells a CPU's share to
-//! about 10 %, and one of less than [`super::figures::STRETCH_MIN`] tells nothing.
+//! CPU time by state, over all CPUs and per CPU. From `/proc/stat` (proc(5)), in ticks of a hundredth of a
+//! second, so over 100 ms a CPU's share is known to about 10 %.
 //!
 //! The rule: shares refer to the time that the kernel accounted for, so they always add up to one.
 

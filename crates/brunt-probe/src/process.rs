@@ -1,10 +1,9 @@
-//! What one process used: the runner itself, or a target that is ours, so that the cost of each is
-//! told apart. From its `stat` (CPU time of all threads in ticks; memory), the `status` of its threads (context
-//! switches) and their `schedstat` (CPU time in nanoseconds). Ticks only say how that divides into user and system
-//! time, so the two never exceed what was used.
+//! Resource usage of a process: the runner itself or a served target, so that the cost of each is known. From
+//! its `stat` (CPU time of all threads, including ended ones, in ticks; memory) and the `status` of its
+//! threads (context switches).
 //!
-//! The rule: switches and time of a thread that ended are lost with it, since the kernel tells only those of
-//! threads that there are. The runner's own come from getrusage, which keeps them.
+//! The rule: context switches of ended threads are lost, because the kernel lists only existing threads. The
+//! runner's own come from getrusage, which includes them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

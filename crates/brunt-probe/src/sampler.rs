@@ -1,9 +1,8 @@
 //! Reads one subject's files and turns two readings into a sample. No thread and no timer: a
 //! [`super::Prober`] calls it, and so may a role in its own process.
 //!
-//! The rule: each figure is of the time between the two readings of its own file, so that a
-//! prober that was kept from running between two files tells no wrong rate. The sample's times are its caller's, the
-//! same for all subjects of a round, so that their figures can be put side by side.
+//! The rule: each figure refers to the time between two readings of the same file, so a prober that is
+//! preempted between two files reports no wrong rate.
 //!
 //! Cost: some 40 system calls per sample. All files are read first and parsed afterwards.
 

@@ -1,8 +1,7 @@
 //! A point's figures by kind of operation, over its complete runs: the rows below a point in the terminal's
 //! table, on the report page and in comparisons.
 //!
-//! The rule: a load of plain reads or plain writes has no such rows, its own row says it all. Intervals of a kind are
-//! wider than those of independent runs by as much as the point's own.
+//! The rule: a load of only reads or only writes has no such rows, because they would repeat its own.
 
 use crate::OpKind;
 use crate::statistics::Estimate;

@@ -1,6 +1,5 @@
-//! Whether runs that were made one after the other resemble each other beyond chance: then the machine drifted. The
-//! terminal's table and the page of a result ask. Intervals are widened by [`crate::statistics::RunCorrelation`] with less
-//! evidence, since a narrow one does harm.
+//! Detects drift: whether consecutive runs resemble each other. Then the confidence intervals, which assume
+//! independent runs, are too narrow. Used by the terminal's table and the report page.
 //!
 //! The rule: it reports only what exceeds chance, by a distribution-free test. A drift slower than the
 //! experiment cannot be detected from within it.

@@ -8,26 +8,26 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What was run.
+/// The experiment that was run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ExperimentSummary {
     /// What it is called.
     pub name: String,
-    /// What it is about.
+    /// Purpose of the experiment.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub description: String,
-    /// The order of runs and every request follow from it.
+    /// Seed from which the order of runs and every request are derived.
     pub seed: u64,
-    /// How often each point was meant to be run.
+    /// Planned runs of each point.
     pub repetitions: u32,
-    /// What was measured, by name.
+    /// Targets, by name.
     pub targets: BTreeMap<String, TargetSummary>,
-    /// What was done to it, by name.
+    /// Workloads, by name.
     pub workloads: BTreeMap<String, WorkloadSummary>,
     /// Of experiments over a network: the TCP congestion control that connections use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub congestion: Option<CongestionSummary>,
-    /// The experiment file with every default written out, to run it again.
+    /// The experiment file with all defaults written out, for running it again.
     pub toml: String,
 }
 
@@ -48,56 +48,56 @@ impl CongestionSummary {
     }
 }
 
-/// Something that was measured.
+/// A target that was measured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TargetSummary {
     /// What it is.
     pub kind: TargetKind,
-    /// Its URL, what is served for it, or the directory.
+    /// Its URL, the LUN served for it, or its directory.
     pub place: String,
-    /// Whether the experiment started it.
+    /// Whether the experiment served it.
     pub served: bool,
-    /// The host of the lab that it was on.
+    /// Lab host that served it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
 }
 
-/// What a target is.
+/// Kind of a target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum TargetKind {
-    /// A device or something that serves one.
+    /// A block device, local or served over a network.
     #[default]
     Device,
-    /// The network without storage: what others are held against.
+    /// The network without storage, as a baseline for other targets.
     Network,
     /// A directory of a mounted file system.
     Directory,
 }
 
-/// Something that was done to targets.
+/// A workload that was run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct WorkloadSummary {
-    /// The kind of load, such as `block` or `file`.
+    /// Kind of load, such as `block` or `file`.
     pub kind: String,
-    /// What it does, in a sentence; what is swept over is left out.
+    /// Summary of its settings, without those that are swept.
     pub description: String,
-    /// Requests outstanding for each worker, where the load has such a number and it is not swept over.
+    /// Outstanding requests per worker, if the load has this setting and it is not swept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue_depth: Option<u32>,
-    /// When requests are made.
+    /// When requests are issued.
     pub arrival: ArrivalKind,
 }
 
-/// When a load makes its requests.
+/// When a load issues its requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ArrivalKind {
-    /// Each as soon as another has completed.
+    /// Each request when another one completes.
     #[default]
     Closed,
-    /// At times of their own, whether others have completed or not.
+    /// At set times, whether or not others have completed.
     Open,
-    /// At a rate that is searched for.
+    /// At a rate found by search.
     Search,
 }

@@ -1,8 +1,7 @@
-//! What a link of the lab did to packets, as plain data: counted by `brunt-lab`, kept in summaries, shown on
-//! pages.
+//! Packet counters of a lab link as plain data: counted by `brunt-lab`, stored in summaries, shown on pages.
 //!
-//! The rule: what was meant (loss, a full queue) and what was not (no buffer, a frame that a host's device had
-//! no place for) stand apart. The second makes an experiment wrong.
+//! The rule: intended drops (loss, a full queue) and unintended ones (no buffer, no room in a host's device)
+//! are counted separately. Unintended drops invalidate a run.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -17,52 +16,51 @@ const ORDERED_NANOS_MAX: u64 = 100_000;
 /// A link that was busy for more of its life than this was probably what held an experiment back.
 const BUSY_SHARE_MAX: f64 = 0.9;
 
-/// What happened to packets in one direction of a link, up to some moment.
+/// Packet counters of one direction of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct LinkCounts {
-    /// Packets of wire size that came in.
+    /// Wire-size packets received.
     pub packets: u64,
-    /// Their bytes, Ethernet headers included.
+    /// Bytes of these packets, including Ethernet headers.
     pub bytes: u64,
-    /// Packets of wire size that were handed over, copies included.
+    /// Wire-size packets delivered, including duplicates.
     pub delivered: u64,
-    /// Lost on purpose.
+    /// Packets dropped on purpose by simulated loss.
     pub lost: u64,
-    /// Lost because their hosts are parted.
+    /// Packets dropped by a partition.
     pub parted: u64,
-    /// Marked to have met congestion.
+    /// Packets marked with congestion experienced (CE).
     pub ecn_marked: u64,
-    /// To be marked, but their sender cannot take it: they passed unmarked.
+    /// Packets selected for marking that were not ECN-capable and passed unmarked.
     pub ecn_not_capable: u64,
-    /// Resets of TCP connections that the link sent.
+    /// TCP resets sent by the link.
     pub tcp_resets: u64,
-    /// Ends of TCP connections (FIN) that were held back.
+    /// FINs of TCP connections that were delayed.
     pub fins_held: u64,
-    /// Packets of TCP connections of which there were too many to keep account of: they passed as if nothing were
-    /// set.
+    /// Packets of TCP connections beyond the number that can be tracked; they passed unimpaired.
     pub tcp_untracked: u64,
-    /// Dropped because the queue in front of the line was full.
+    /// Packets dropped because the queue in front of the link was full.
     pub queue_full: u64,
-    /// Delivered with a flipped bit.
+    /// Packets delivered with a flipped bit.
     pub corrupted: u64,
-    /// Delivered twice.
+    /// Packets delivered twice.
     pub duplicated: u64,
-    /// Held back for others to overtake.
+    /// Packets held back so that others overtake them.
     pub held: u64,
-    /// Frames that came in; fewer than packets where segments came in trains.
+    /// Frames received; fewer than packets if segments arrive in trains (segmentation offload).
     pub frames_in: u64,
-    /// Frames that went out.
+    /// Frames sent.
     pub frames_out: u64,
-    /// Not meant: the buffers of the direction were full.
+    /// Unintended drops: the link's buffers were full.
     pub unmeant_no_buffer: u64,
-    /// Not meant: the receiving host's device refused the frame.
+    /// Unintended drops: the receiving host's device rejected the frame.
     pub unmeant_refused: u64,
-    /// Not meant: a host's device had no place for the frame, or its stack refused it.
+    /// Unintended drops: a host's device had no room for the frame, or its network stack rejected it.
     pub unmeant_device: u64,
-    /// Nanoseconds by which packets with a due time were handed over late, added up.
+    /// Sum of the delivery lateness of packets with a due time, in nanoseconds.
     pub late_nanos: u64,
-    /// The latest of them, in nanoseconds.
+    /// Maximum lateness, in nanoseconds.
     pub late_nanos_max: u64,
     /// Nanoseconds in which a line with a rate was sending.
     pub line_sent_nanos: u64,
@@ -70,12 +68,12 @@ pub struct LinkCounts {
     pub line_lost_nanos: u64,
     /// Nanoseconds by which packets were delayed on top of their jitter to keep their order, added up.
     pub ordered_nanos: u64,
-    /// Most frames under way at once.
+    /// Maximum frames in flight.
     pub queued_max: u64,
-    /// Frames (packets, or trains of them) that went straight through the kernel, because nothing was to be
-    /// done to them; none of the counts above knows of them.
+    /// Frames (packets or trains of them) forwarded by the kernel directly, because no impairment was set; not
+    /// included in any other counter.
     pub straight_frames: u64,
-    /// Their bytes.
+    /// Bytes of these frames.
     pub straight_bytes: u64,
 }
 
@@ -175,14 +173,14 @@ fn is_zero(value: &u64) -> bool {
     *value == 0
 }
 
-/// What a link did, for a report.
+/// Counters of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LinkReport {
-    /// From the first host to the second.
+    /// Direction from the first host to the second.
     pub there: LinkCounts,
-    /// From the second to the first.
+    /// Direction from the second host to the first.
     pub back: LinkCounts,
-    /// Share of the time in which its thread had work.
+    /// Share of time that the link's thread was busy.
     pub busy: f64,
     /// The time in which `busy` was counted, in nanoseconds.
     #[serde(default, skip_serializing_if = "is_zero")]

@@ -1,8 +1,8 @@
-//! `summary.json`: the one small file of a result that people and scripts read. Written anew after
-//! every run, so that an experiment that was cut short has its finished runs on record.
+//! `summary.json`: the small result file for people and scripts. Rewritten after every run, so that an
+//! interrupted experiment keeps its finished runs.
 //!
-//! Units are part of the names. Percentiles of a point come from the merged histograms of its
-//! runs; the intervals beside them from one figure for each run.
+//! Keys end with their unit. Percentiles of a point come from the merged histograms of its runs; the
+//! confidence intervals come from one value per run.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -27,132 +27,131 @@ pub const FORMAT: u32 = 2;
 /// `summary.json`: the figures of an experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Summary {
-    /// Of this file; raised when a key changes its meaning.
+    /// Version of this file's format; increases when a key changes its meaning.
     pub format: u32,
-    /// Version of the program.
+    /// Version of Brunt that wrote the file.
     pub brunt: String,
-    /// Whether every run was made and went to its end.
+    /// Whether all runs were completed.
     pub complete: bool,
-    /// What stopped it, if something did.
+    /// Why the experiment stopped early, if it did.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub trouble: Option<String>,
-    /// The experiment as run; its `seed` makes the same requests in the same order again.
+    /// The experiment as run; the same `seed` reproduces the same requests in the same order.
     pub experiment: ExperimentSummary,
-    /// Each combination of target, workload and axes, in the order of the plan.
+    /// All points (combinations of target, workload and swept values), in the order of the plan.
     pub points: Vec<PointSummary>,
 }
 
-/// One point.
+/// A point of the experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PointSummary {
-    /// Target, workload, and the value on each axis.
+    /// Target, workload and the value on each axis.
     pub label: String,
     /// The target's name.
     pub target: String,
     /// The workload's name.
     pub workload: String,
-    /// Axis and value.
+    /// Value on each swept axis.
     pub axes: BTreeMap<String, String>,
-    /// What the user has to know beside the figures, such as "through the page cache".
+    /// Caveats about the figures, such as "through the page cache".
     pub notes: Vec<String>,
-    /// How workers' rings worked, and why so.
+    /// Ring mode of the workers, and why it was chosen.
     #[serde(default)]
     pub ring: RingChoice,
-    /// The queue depth that was found, when the workload has a `depth_search`.
+    /// Result of the workload's `depth_search`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub depth: Option<DepthChoice>,
-    /// 95 % intervals over runs; `null` without a complete run.
+    /// Completed requests per second; `null` without a complete run.
     pub requests_per_second: Option<Estimate>,
-    /// In bytes a second.
+    /// Throughput in bytes per second.
     pub bytes_per_second: Option<Estimate>,
-    /// Each run's mean response time.
+    /// Mean response time, over runs.
     pub response_mean_us: Option<Estimate>,
-    /// Each run's p99 of the response time.
+    /// 99th percentile of the response time, over runs.
     pub response_p99_us: Option<Estimate>,
-    /// Over all complete runs, merged: from the intended time, retries included.
+    /// Response times of all complete runs, merged: from when each request was due, including retries.
     pub response: Option<Latencies>,
-    /// Over all complete runs, merged: from the last sending.
+    /// Service times of all complete runs, merged: from each request's last submission.
     pub service: Option<Latencies>,
-    /// Bits a second of the slower direction of each link of the lab that has a rate.
+    /// Rate in bits per second of the slower direction of each lab link that has a rate.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub line_bits_per_second: BTreeMap<String, f64>,
-    /// How near it came to the precision that the experiment asks for; `null` where it asks for none.
+    /// Whether the experiment's `precision` was reached; `null` if it sets none.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub precision: Option<PointPrecision>,
-    /// What each fault cost, over all complete runs.
+    /// Effect of each fault, over all complete runs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub degradation: Vec<OverRuns>,
-    /// Its runs, in the order in which they were made.
+    /// Its runs, in chronological order.
     pub runs: Vec<RunSummary>,
 }
 
-/// One run.
+/// A run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunSummary {
     /// From 0.
     pub repetition: u32,
-    /// Its place among all runs of the experiment, from 0.
+    /// Position among all runs of the experiment, from 0.
     pub order: u32,
     /// Of its requests.
     pub seed: u64,
     /// Why it ended.
     pub stopped: Stopped,
-    /// How long it was measured.
+    /// Measured time in seconds.
     pub measured_s: f64,
     /// Requests a second.
     pub requests_per_second: f64,
     /// Bytes a second.
     pub bytes_per_second: f64,
-    /// The highest rate that kept its promise, of a rate search; the figures are of that trial.
+    /// Rate search: the highest rate within the limit; all other figures are from that trial.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub rate_found: Option<f64>,
-    /// Which trial of a rate search the figures are of, from 0; 0 for all other runs.
+    /// Rate search: index of the trial that the figures are from, from 0; otherwise 0.
     #[serde(default)]
     pub trial: u32,
-    /// Of all kinds of operations together.
+    /// All kinds of operations together.
     pub response: Option<Latencies>,
-    /// Of all kinds of operations together.
+    /// All kinds of operations together.
     pub service: Option<Latencies>,
-    /// Each kind of operation that the load makes, in its order.
+    /// Each kind of operation of the load.
     pub ops: Vec<OpSummary>,
-    /// How requests ended that did not end well: errors by kind, hanging, skipped.
+    /// Number of requests that did not succeed: errors by kind, hanging, skipped.
     pub losses: BTreeMap<String, u64>,
-    /// The first thing that went wrong.
+    /// First error.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub first_error: Option<String>,
-    /// The page cache's part, of a phase on a file system.
+    /// Influence of the page cache, for phases on a file system.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub page_cache: Option<PageCache>,
     /// How true it was, of the replay of a trace.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub replay: Option<Box<crate::replay::ReplayFidelity>>,
-    /// What measuring cost, for each completed request.
+    /// Load generator's cost per completed request.
     pub cost_per_request: CostPerRequest,
-    /// What hosts did meanwhile; `None` when the experiment has no probes.
+    /// Host counters; `null` if the experiment has no probes.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub probes: Option<crate::probe::ProbeRecord>,
     /// How quiet the machine was meanwhile; `None` of a run too short to tell.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub noise: Option<crate::noise::MachineNoise>,
-    /// What the links of the lab did to packets.
+    /// Packet counters of the lab's links.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub links: BTreeMap<String, crate::link::LinkReport>,
-    /// How long workers stood still because the record was not written fast enough, all together.
+    /// Total seconds that workers waited because requests were recorded faster than they could be written.
     #[serde(default)]
     pub recording_wait_s: f64,
-    /// What makes the figures doubtful: a link that was busy all the time, a record that kept workers
-    /// waiting.
+    /// Reasons to doubt the figures, such as a saturated link emulator or workers that waited for the recorder.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub doubts: Vec<String>,
-    /// What went wrong on purpose.
+    /// Injected faults.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<FaultSummary>,
 }
 
-/// One fault of a run. Times in seconds from the start of measuring, negative before it.
+/// A fault in a run. Times are in seconds from the start of measuring; negative before it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FaultSummary {
-    /// Its place in the experiment's `fault` list, from 0.
+    /// Index in the experiment's `fault` list, from 0.
     pub index: u32,
     /// What it is called.
     pub name: String,
@@ -162,35 +161,35 @@ pub struct FaultSummary {
     pub place: String,
     /// What it does.
     pub what: String,
-    /// When it was put in place.
+    /// When it was injected.
     pub start_s: f64,
-    /// When it had been seen to be there.
+    /// When it was proven to be in effect.
     pub shown_s: f64,
     /// What was seen.
     pub shown_by: String,
-    /// When it was taken away.
+    /// When it was removed.
     pub end_s: Option<f64>,
-    /// When it had been seen to be gone.
+    /// When it was proven to be gone.
     pub gone_s: Option<f64>,
     /// What was seen.
     pub gone_by: String,
-    /// When it was not there in between, because its target was killed and started again.
+    /// Times at which it was absent, because its target was killed and restarted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gaps: Vec<GapSummary>,
-    /// What it cost; `null` without a baseline before it (a sticky fault).
+    /// Its effect; `null` without a baseline before it (a sticky fault).
     pub cost: Option<Degradation>,
 }
 
-/// A time in which a fault was not there. In seconds from the start of measuring.
+/// A time during which a fault was absent. Times are in seconds from the start of measuring.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GapSummary {
-    /// When it was lost.
+    /// When the fault was lost.
     pub from_s: f64,
-    /// When it was put in place again.
+    /// When it was injected again.
     pub until_s: f64,
-    /// When it had been seen to be there again.
+    /// When it was proven to be in effect again.
     pub shown_s: f64,
-    /// What was seen then.
+    /// Evidence that it was in effect again.
     pub shown_by: String,
 }
 
@@ -234,36 +233,36 @@ impl FaultSummary {
     }
 }
 
-/// One kind of operation in a run.
+/// A kind of operation in a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct OpSummary {
     /// Which.
     pub op: OpKind,
-    /// Requests that were done.
+    /// Completed requests.
     pub completed: u64,
-    /// The bytes that they name: moved by reads and writes, given back by unmaps.
+    /// Bytes covered by these requests: transferred by reads and writes, deallocated by unmaps.
     pub bytes: u64,
-    /// Attempts after the first.
+    /// Retries.
     pub retries: u64,
-    /// Attempts given up by time-out.
+    /// Attempts that timed out.
     pub timeouts: u64,
-    /// From the intended time.
+    /// Response time: from when the request was due.
     pub response: Option<Latencies>,
-    /// From the last sending.
+    /// Service time: from the last submission.
     #[serde(default)]
     pub service: Option<Latencies>,
 }
 
-/// A histogram in a few figures, in microseconds.
+/// Summary of a latency histogram, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Latencies {
-    /// The shortest, exact.
+    /// Minimum, exact.
     pub min_us: f64,
-    /// The mean, exact.
+    /// Mean, exact.
     pub mean_us: f64,
-    /// The median; percentiles are at most 0.1 % too long.
+    /// Median. Percentiles are at most 0.1 % too high.
     pub p50_us: f64,
-    /// Nine of ten are at most as long.
+    /// 90th percentile.
     pub p90_us: f64,
     /// All but one in a hundred are at most as long.
     pub p99_us: f64,
@@ -271,14 +270,14 @@ pub struct Latencies {
     pub p99_9_us: f64,
     /// All but one in ten thousand are at most as long.
     pub p99_99_us: f64,
-    /// The longest, exact.
+    /// Maximum, exact.
     pub max_us: f64,
 }
 
 /// Averages over completed requests.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CostPerRequest {
-    /// Processor time of the workers, in nanoseconds.
+    /// CPU time of the workers, in nanoseconds.
     pub cpu_ns: f64,
     /// System calls of the workers' rings.
     pub system_calls: f64,
@@ -387,17 +386,17 @@ impl RunSummary {
         self.ops.iter().map(get).sum()
     }
 
-    /// Requests that were done.
+    /// Completed requests.
     pub fn completed(&self) -> u64 {
         self.sum(|op| op.completed)
     }
 
-    /// Attempts after the first.
+    /// Retries.
     pub fn retries(&self) -> u64 {
         self.sum(|op| op.retries)
     }
 
-    /// Attempts given up by time-out.
+    /// Attempts that timed out.
     pub fn timeouts(&self) -> u64 {
         self.sum(|op| op.timeouts)
     }

@@ -1,7 +1,7 @@
 //! A trace as a stream of requests, whatever it is made of: one file, the files of several CPUs, a folder of tables.
 //! Called by `brunt trace`, and by replays.
 //!
-//! The rule: what is held in memory does not grow with the trace.
+//! The rule: only one piece and its requests are in memory, however long the file is.
 
 use std::fs::File;
 use std::io::{self, Read};

@@ -1,7 +1,7 @@
-//! Processor time taken away: a stated share of stated cores, by threads that really compete for it.
+//! CPU hog: takes a given share of given cores with threads that compete for CPU time.
 //!
-//! On each core, threads compute until together they have had their share of the time that went by, and then
-//! sleep. On an idle core one would do; against others it takes the best means that the machine allows:
+//! On each core, threads compute until together they have had their share of the elapsed time, then sleep. On
+//! an idle core one thread would do; against other load it uses the strongest method that the system permits:
 //! - real time (SCHED_FIFO; root, or `ulimit -r 1`): one thread, which goes before all usual ones, for most of
 //!   the share. The kernel keeps a part of every core from such threads, so others take the rest;
 //! - a raised priority (-19; root, or `ulimit -e 39`): a few threads that weigh seventy times as much as usual;

@@ -1,9 +1,8 @@
-//! Memory taken away: a stated amount, filled and locked, so that the system cannot use it for
-//! anything, its caches included. A process of its own holds it ([`crate::helper`]), so that filling it
-//! does not stop the threads of the one that measures.
+//! Memory hog: allocates, fills and locks a given amount, so that the system cannot use it for anything else,
+//! including its caches.
 //!
-//! The rule: proven by what the kernel counts as locked (`VmLck`) for that process, and refused where it would
-//! bring the machine down instead of into trouble.
+//! The rule: proven by the amount that the kernel reports as locked (`VmLck`), and refused if it would bring
+//! the machine down.
 
 use std::fs;
 use std::io;

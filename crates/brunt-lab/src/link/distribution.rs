@@ -8,6 +8,7 @@
 //! * value / 8192` to the delay, as in netem, and all values are equally likely.
 //! * value / 8192` to the delay, as in netem, and all values are equally likely.
 //! * value / 8192` to the delay, as in netem, and all values are equally likely.
+//! * value / 8192` to the delay, as in netem, and all values are equally likely.
 
 use std::borrow::Cow;
 use std::fmt;

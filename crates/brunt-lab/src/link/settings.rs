@@ -1,7 +1,7 @@
-//! What a link does to packets, as written in an experiment, for one direction.
+//! Settings of one direction of a link, as written in an experiment.
 //!
-//! Read by the rules ([`super::rules`]) and, where the experiment asks for it, turned into netem's
-//! options. The rule: zero is nothing; every value is checked before a packet meets it.
+//! Used by the rules ([`super::rules`]) and, if the experiment asks for netem, converted to netem's options.
+//! The rule: zero means no impairment; every value is validated before the first packet.
 
 use std::path::Path;
 use std::time::Duration;
@@ -33,7 +33,7 @@ pub const QUEUE_BYTES_MAX: u64 = 256 << 20;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
-    /// Time from the last bit sent to the last bit received.
+    /// One-way delay, from the last bit sent to the last bit received.
     pub delay: Span,
     /// How much the delay varies; what the number means is `jitter_shape`'s matter.
     pub jitter: Span,
@@ -54,7 +54,7 @@ pub struct Settings {
     /// How far a packet's chance to be lost follows that of the one before, netem's `correlation`: 0 to 0.99.
     #[serde(skip_serializing_if = "is_zero")]
     pub loss_correlation: f64,
-    /// Loss in bursts instead (Gilbert-Elliott).
+    /// Bursty loss (Gilbert-Elliott model), instead of `loss`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loss_bursts: Option<Bursts>,
     /// Share of packets in which one bit is flipped on the way, after all checksums.
@@ -63,7 +63,7 @@ pub struct Settings {
     /// RFC 3168); others pass unmarked, and are counted.
     #[serde(skip_serializing_if = "is_zero")]
     pub ecn: f64,
-    /// Share of packets that arrive twice.
+    /// Share of packets delivered twice, 0 to 1.
     pub duplicate: f64,
     /// Share of packets held back by `reorder_by`, so that later ones overtake them.
     pub reorder: f64,
@@ -80,7 +80,7 @@ pub struct Settings {
     /// and what the line sends in twice its delay.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue: Option<Size>,
-    /// Packets that wait there, if they are bounded as well.
+    /// Additional limit of that queue in packets; default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue_packets: Option<u32>,
 }
@@ -110,16 +110,16 @@ impl Default for Settings {
     }
 }
 
-/// The distribution of what jitter adds to the delay.
+/// Distribution of the delay variation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum JitterShape {
-    /// Evenly between `-jitter` and `+jitter`.
+    /// Uniform between `-jitter` and `+jitter`.
     #[default]
     Uniform,
     /// Normal with this standard deviation.
     Normal,
-    /// Lomax (a Pareto that begins at zero) with this mean and shape 3: never early, seldom very late.
+    /// Lomax (Pareto starting at zero) with this mean and shape 3: only adds delay, with a long tail.
     Pareto,
 }
 

@@ -1,6 +1,5 @@
-//! After a crash: holds a device against the journals of acknowledged writes. Tells what was lost though it had to be
-//! stable (a flush, FUA or write-through had covered it) from what a volatile write cache may lose, and both from
-//! what was never acknowledged. `brunt verify` calls it.
+//! After a crash: compares a device with the journals of acknowledged writes, and separates lost acknowledged
+//! writes from writes that were never acknowledged. `brunt verify` calls it.
 //!
 //! The rule: when it cannot be known whether a flush covered a write (another worker's flush did, perhaps), it counts
 //! as not covered.

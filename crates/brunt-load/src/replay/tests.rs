@@ -61,7 +61,7 @@ fn memory(bytes: u64) -> MemoryBackend {
 fn the_same_requests_go_out_at_their_times() {
     let folder = tempfile::tempdir().unwrap();
     let rows = |at: u64| {
-        (0, at * 8192 % (1 << 20), 512 * (1 + at % 9), if at % 3 == 0 { 'W' } else { 'R' }, at * 50)
+        (0, at * 8192 % (1 << 20), 512 * (1 + at % 9), if at.is_multiple_of(3) { 'W' } else { 'R' }, at * 50)
     };
     let path = trace(folder.path(), (0..5000).map(rows));
     for (workers, repeat) in [(1, 1), (3, 1), (2, 3)] {
@@ -163,7 +163,7 @@ fn conflicts_are_handled_as_asked() {
 #[test]
 fn a_replay_verifies() {
     let folder = tempfile::tempdir().unwrap();
-    let op = |at: u64| if at % 2 == 0 { 'W' } else { 'R' };
+    let op = |at: u64| if at.is_multiple_of(2) { 'W' } else { 'R' };
     let path = trace(folder.path(), (0..4000).map(|at| (0, at / 2 % 64 * 4096, 4096, op(at), at)));
     let load = load(&path, "verify = {}\ntiming = \"depth\"");
     let (outcome, _, _) = replayed(&load, memory(1 << 20));

@@ -9,41 +9,85 @@ use crate::summary::RunSummary;
 /// See its doc.
 pub const TABLE: Table = Table {
     name: "degradation",
-    doc: "One row for each fault of a run that had a baseline before it: what it cost. How each figure is computed \
-          is written at the top of `crates/brunt-result/src/degradation/mod.rs`.",
+    doc: "One row for each fault of a run with a baseline before it: its effect. The computation of each figure is described at the top of `crates/brunt-result/src/degradation/mod.rs`.",
     columns: &[
         Column::int("run", "The run."),
-        Column::int("fault", "Its place in the experiment's list of faults, from 0."),
-        Column::text("name", "What it is called."),
-        Column::int("baseline_intervals", "Intervals before any fault, of which the baselines are made."),
-        Column::float("baseline_requests_per_second", "Level of their rate: the mean, each held within the band."),
+        Column::int("fault", "Index in the experiment's list of faults, from 0."),
+        Column::text("name", "Its name."),
+        Column::int(
+            "baseline_intervals",
+            "Number of intervals before any fault, from which the baselines are computed.",
+        ),
+        Column::float(
+            "baseline_requests_per_second",
+            "Baseline rate: mean of these intervals, each clamped to the band.",
+        ),
         Column::float("baseline_bytes_per_second", "The same in bytes."),
-        Column::float("drop", "Share of the baseline's rate that was missing while the fault was there."),
-        Column::float("drop_max", "The same of the worst interval."),
-        Column::float("lost_requests", "Area: requests not done from the fault's begin until the rate was back."),
+        Column::float("drop", "Share of the baseline rate lost during the fault."),
+        Column::float("drop_max", "The same for the worst interval."),
+        Column::float("lost_requests", "Area: requests lost from the fault's start until recovery."),
         Column::float("lost_bytes", "Their bytes."),
-        Column::text("detected", "Whether the rate showed the fault: `yes`, `never`, or `inconclusive` where its noise is larger."),
-        Column::int("detected_ns", "From the fault's begin until the rate showed it; null unless it did.").nullable(),
-        Column::text("recovered", "Whether the rate was back after it: `yes`, `never`, or `inconclusive`."),
-        Column::int("recovered_ns", "From its end until the rate was back; null unless it was.").nullable(),
-        Column::float("noticeable_drop", "The smallest drop over the time of the fault that the intervals would have shown, as a share; null if none would.").nullable(),
-        Column::float("response_mean_baseline_ns", "Level of the mean response time before any fault.").nullable(),
-        Column::float("response_mean_factor", "How many times that the mean was while the fault was there.").nullable(),
-        Column::float("response_mean_factor_max", "The same of the worst interval.").nullable(),
-        Column::text("response_mean_detected", "Whether the mean showed the fault: `yes`, `never`, `inconclusive`.").nullable(),
-        Column::int("response_mean_detected_ns", "From the fault's begin until the mean showed it.").nullable(),
-        Column::text("response_mean_recovered", "Whether the mean was back: `yes`, `never`, `inconclusive`.").nullable(),
-        Column::int("response_mean_recovered_ns", "From its end until the mean was back.").nullable(),
-        Column::float("response_p99_baseline_ns", "Median of the intervals' p99 before any fault.").nullable(),
-        Column::float("response_p99_factor", "How many times that the intervals' median p99 was while the fault was there.").nullable(),
-        Column::float("response_p99_factor_max", "The same of the worst interval.").nullable(),
-        Column::text("response_p99_detected", "Whether the p99 showed the fault: `yes`, `never`, `inconclusive`.").nullable(),
-        Column::int("response_p99_detected_ns", "From the fault's begin until the p99 showed it.").nullable(),
-        Column::text("response_p99_recovered", "Whether the p99 was back: `yes`, `never`, `inconclusive`.").nullable(),
-        Column::int("response_p99_recovered_ns", "From its end until the p99 was back.").nullable(),
-        Column::float("excess_wait_s", "Area: seconds that requests waited beyond the baseline's mean until that was back, all together.").nullable(),
-        Column::float("failed_share_before", "Share of requests that ended otherwise than well before any fault."),
-        Column::float("failed_share", "The same while the fault was there."),
+        Column::text(
+            "detected",
+            "Whether the fault was detected in the rate: `yes`, `never`, or `inconclusive` if the noise is too large.",
+        ),
+        Column::int(
+            "detected_ns",
+            "From the fault's start until it was detected in the rate; null if it was not.",
+        )
+        .nullable(),
+        Column::text("recovered", "Whether the rate recovered: `yes`, `never`, or `inconclusive`."),
+        Column::int("recovered_ns", "From the fault's end until the rate recovered; null if it did not.")
+            .nullable(),
+        Column::float(
+            "noticeable_drop",
+            "Smallest drop during the fault that would have been detected, as a share; null if none would.",
+        )
+        .nullable(),
+        Column::float("response_mean_baseline_ns", "Level of the mean response time before any fault.")
+            .nullable(),
+        Column::float("response_mean_factor", "Ratio of the mean during the fault to the baseline.")
+            .nullable(),
+        Column::float("response_mean_factor_max", "The same for the worst interval.").nullable(),
+        Column::text(
+            "response_mean_detected",
+            "Whether the fault was detected in the mean: `yes`, `never`, `inconclusive`.",
+        )
+        .nullable(),
+        Column::int("response_mean_detected_ns", "From the fault's start until it was detected in the mean.")
+            .nullable(),
+        Column::text(
+            "response_mean_recovered",
+            "Whether the mean recovered: `yes`, `never`, `inconclusive`.",
+        )
+        .nullable(),
+        Column::int("response_mean_recovered_ns", "From the fault's end until the mean recovered.")
+            .nullable(),
+        Column::float("response_p99_baseline_ns", "Median of the intervals' p99 before any fault.")
+            .nullable(),
+        Column::float(
+            "response_p99_factor",
+            "Ratio of the intervals' median p99 during the fault to the baseline.",
+        )
+        .nullable(),
+        Column::float("response_p99_factor_max", "The same for the worst interval.").nullable(),
+        Column::text(
+            "response_p99_detected",
+            "Whether the fault was detected in the p99: `yes`, `never`, `inconclusive`.",
+        )
+        .nullable(),
+        Column::int("response_p99_detected_ns", "From the fault's start until it was detected in the p99.")
+            .nullable(),
+        Column::text("response_p99_recovered", "Whether the p99 recovered: `yes`, `never`, `inconclusive`.")
+            .nullable(),
+        Column::int("response_p99_recovered_ns", "From the fault's end until the p99 recovered.").nullable(),
+        Column::float(
+            "excess_wait_s",
+            "Area: total seconds that requests waited beyond the baseline's mean until recovery.",
+        )
+        .nullable(),
+        Column::float("failed_share_before", "Share of requests that failed before any fault."),
+        Column::float("failed_share", "The same during the fault."),
     ],
 };
 

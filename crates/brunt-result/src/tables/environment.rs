@@ -5,12 +5,11 @@ use brunt_lake::{Batch, Coding, Column, Table};
 /// See its doc.
 pub const TABLE: Table = Table {
     name: "environment",
-    doc: "One row for each thing known about the machine, the program and the targets when the experiment \
-          began.",
+    doc: "One row for each fact about the machine, the program and the targets at the start of the experiment.",
     columns: &[
         Column::text("subject", "`machine`, `brunt`, `experiment`, or `target` and its name."),
-        Column::text("key", "What is told, such as `kernel` or `mount_options`."),
-        Column::text("value", "What it is.").coded(Coding::Delta),
+        Column::text("key", "Name of the fact, such as `kernel` or `mount_options`."),
+        Column::text("value", "Its value.").coded(Coding::Delta),
     ],
 };
 

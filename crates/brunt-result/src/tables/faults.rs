@@ -8,26 +8,22 @@ use crate::event::FaultRecord;
 /// See its doc.
 pub const TABLE: Table = Table {
     name: "faults",
-    doc: "One row for each fault that was put in place in a run, with the proof that it was there and that \
-          it was gone afterwards.",
+    doc: "One row for each fault injected into a run, with the proof that it was in effect and that it was gone afterwards.",
     columns: &[
         Column::int("run", "The run."),
-        Column::int("fault", "Its place in the experiment's list of faults, from 0."),
-        Column::text("name", "What it is called."),
+        Column::int("fault", "Index in the experiment's list of faults, from 0."),
+        Column::text("name", "Its name."),
         Column::text("kind", "Its kind, such as `storage` or `link`."),
-        Column::text("place", "Where: a target's name, a link's, a host's."),
-        Column::text("what", "What it does."),
-        Column::int("start_ns", "When it was put in place, since the workers of the run started."),
-        Column::int("shown_ns", "When it was seen to be there."),
-        Column::text("shown_by", "What was seen then.").coded(Coding::Delta),
-        Column::int("end_ns", "When it was taken away; null if the run ended before.").nullable(),
-        Column::int("gone_ns", "When it was seen to be gone; null if it was not.").nullable(),
-        Column::text("gone_by", "What was seen then; empty if it was not.").coded(Coding::Delta),
-        Column::int(
-            "gaps",
-            "How often it was lost in between and put in place again: its target was killed.",
-        ),
-        Column::int("gap_ns", "How long it was not there in between, all together."),
+        Column::text("place", "Name of the target, link or host that it affects."),
+        Column::text("what", "Its effect."),
+        Column::int("start_ns", "When it was injected, since the workers of the run started."),
+        Column::int("shown_ns", "When it was proven to be in effect."),
+        Column::text("shown_by", "Evidence.").coded(Coding::Delta),
+        Column::int("end_ns", "When it was removed; null if the run ended before.").nullable(),
+        Column::int("gone_ns", "When it was proven to be gone; null if it was not.").nullable(),
+        Column::text("gone_by", "Evidence; empty if it was not proven.").coded(Coding::Delta),
+        Column::int("gaps", "How often it was lost and injected again because its target was killed."),
+        Column::int("gap_ns", "Total time of these gaps."),
     ],
 };
 

@@ -6,59 +6,62 @@ use brunt_lake::{Column, Row};
 
 /// What a column with the kind of an operation says.
 pub const OP: &str =
-    "What the requests did: `read`, `write`, or another kind that the load makes, such as `create` on files.";
+    "Kind of operation: `read`, `write`, or another kind of the load, such as `create` on files.";
 
 /// What was done.
 pub const DONE: &[Column] = &[
-    Column::int("completed", "Requests that were done."),
-    Column::int("bytes", "Bytes that they moved; in a row of one kind of operation, bytes that they name."),
+    Column::int("completed", "Completed requests."),
+    Column::int(
+        "bytes",
+        "Bytes transferred; in a row of one kind of operation, bytes covered by its requests.",
+    ),
     Column::int(
         "late",
-        "Of `completed`, those that came after the end of measuring: their latency counts, their throughput does not.",
+        "Of `completed`, those that completed after the end of measuring: their latency counts, their throughput does not.",
     ),
     Column::int("late_bytes", "The bytes of `late`."),
-    Column::int("retries", "Attempts after the first, of all requests."),
-    Column::int("timeouts", "Attempts given up by the workload's time-out."),
+    Column::int("retries", "Retries, of all requests."),
+    Column::int("timeouts", "Attempts that exceeded the workload's timeout."),
 ];
 
 /// How requests ended that were not done: a column for each [`RequestStatus`] but the good one.
 pub const LOST: &[Column] = &[
     Column::int("scsi_errors", "Requests that failed with a SCSI status."),
-    Column::int("os_errors", "Requests that the operating system refused."),
+    Column::int("os_errors", "Requests that the operating system rejected."),
     Column::int("out_of_range", "Requests outside the device."),
-    Column::int("timed_out", "Requests given up after the last time-out."),
+    Column::int("timed_out", "Requests that failed after their last attempt timed out."),
     Column::int("gone", "Requests that failed because the device is gone."),
-    Column::int("unsupported", "Requests that the device cannot do."),
-    Column::int("miscompares", "Reads whose data was not what had been written."),
-    Column::int("hanging", "Requests that were not answered when the run ended."),
+    Column::int("unsupported", "Requests that the device does not support."),
+    Column::int("miscompares", "Reads with data that differs from what was written."),
+    Column::int("hanging", "Requests outstanding when the run ended."),
     Column::int("skipped", "Requests that were due but not sent in time, or at all."),
 ];
 
 /// Response and service times, exact mean and maximum, percentiles at most 0.1 % too long.
 pub const TIMES: &[Column] = &[
-    Column::float("response_mean_ns", "Mean response time: from when a request was due to its completion, retries included; null if none was done.").nullable(),
+    Column::float("response_mean_ns", "Mean response time: from when a request was due to its completion, retries included; null if none completed.").nullable(),
     Column::int("response_p50_ns", "Median of the response time.").nullable(),
     Column::int("response_p90_ns", "90th percentile of it.").nullable(),
     Column::int("response_p99_ns", "99th percentile of it.").nullable(),
     Column::int("response_p99_9_ns", "99.9th percentile of it.").nullable(),
-    Column::int("response_max_ns", "Longest response time.").nullable(),
-    Column::float("service_mean_ns", "Mean service time: from the last sending to the completion; null if none was done.").nullable(),
+    Column::int("response_max_ns", "Maximum response time.").nullable(),
+    Column::float("service_mean_ns", "Mean service time: from the last submission to the completion; null if none completed.").nullable(),
     Column::int("service_p50_ns", "Median of the service time.").nullable(),
     Column::int("service_p90_ns", "90th percentile of it.").nullable(),
     Column::int("service_p99_ns", "99th percentile of it.").nullable(),
     Column::int("service_p99_9_ns", "99.9th percentile of it.").nullable(),
-    Column::int("service_max_ns", "Longest service time.").nullable(),
+    Column::int("service_max_ns", "Maximum service time.").nullable(),
 ];
 
 /// What measuring cost, all workers together.
 pub const COST: &[Column] = &[
-    Column::int("cpu_user_ns", "Processor time of the workers in user mode."),
-    Column::int("cpu_system_ns", "Processor time of the workers in the kernel."),
-    Column::int("voluntary_switches", "Context switches because a worker waited."),
-    Column::int("involuntary_switches", "Context switches because a worker's time was up."),
+    Column::int("cpu_user_ns", "CPU time of the workers in user mode."),
+    Column::int("cpu_system_ns", "CPU time of the workers in the kernel."),
+    Column::int("voluntary_switches", "Voluntary context switches of the workers."),
+    Column::int("involuntary_switches", "Involuntary context switches of the workers."),
     Column::int(
         "system_calls",
-        "System calls of the workers' rings; the loop makes no others but one an interval.",
+        "System calls of the workers' rings; the loop makes only one other per interval.",
     ),
 ];
 

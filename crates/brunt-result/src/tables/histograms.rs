@@ -18,18 +18,17 @@ const EXTENT_MIN: Duration = Duration::from_secs(1);
 /// See its doc.
 pub const TABLE: Table = Table {
     name: "histograms",
-    doc: "How many requests took how long: one row for each extent of a run, operation and bucket that \
-          counted any. An extent is a report interval, or as many as make a second. Buckets are the same \
+    doc: "Latency histograms: one row for each extent of a run, operation and non-empty bucket. An extent is a report interval, or as many as make a second. Buckets are the same \
           everywhere, at most 0.1 % wide, and may be added up over extents, operations and runs. \
           (A latency beyond 2^43 ns, 2.4 hours, is in the last bucket.)",
     columns: &[
         Column::int("run", "The run."),
         Column::int("trial", "The trial of a rate search, from 0; 0 in other runs."),
-        Column::int("start_ns", "Begin of the extent, since the workers of the run started."),
+        Column::int("start_ns", "Start of the extent, since the workers of the run started."),
         Column::int("end_ns", "End of the extent."),
         Column::text("op", OP),
-        Column::int("low_ns", "Shortest latency that is counted in the bucket."),
-        Column::int("high_ns", "Longest one: what a percentile that falls into the bucket is said to be."),
+        Column::int("low_ns", "Minimum latency of the bucket."),
+        Column::int("high_ns", "Maximum latency of the bucket, which is reported for percentiles within it."),
         Column::int("responses", "Requests with this response time."),
         Column::int("services", "Requests with this service time."),
     ],

@@ -13,23 +13,25 @@ const WHEN: &[Column] = &[
     Column::int("interval", "Its number in the run, from 0."),
     Column::int(
         "start_ns",
-        "Its begin, since the workers of the run started; ramp-up comes before the first one.",
+        "Its start, since the workers of the run started; ramp-up comes before the first one.",
     ),
-    Column::int("end_ns", "Its end; the last one may be short, or long when answers were waited for."),
+    Column::int(
+        "end_ns",
+        "Its end; the last one may be shorter, or longer if requests were still outstanding.",
+    ),
 ];
 
 /// See its doc.
 pub const TABLE: Table = Table {
     name: "intervals",
-    doc: "One row for each report interval of a run, all workers and operations together. A request belongs \
-          to the interval in which it was completed.",
+    doc: "One row for each report interval of a run, all workers and operations together. A request belongs to the interval in which it completed.",
     columns: &columns::<37>(&[WHEN, DONE, LOST, TIMES, COST]),
 };
 
 /// See its doc.
 pub const OPS: Table = Table {
     name: "interval_ops",
-    doc: "The same for each kind of operation that was done or tried in the interval.",
+    doc: "The same for each kind of operation attempted in the interval.",
     columns: &columns::<24>(&[WHEN, &[Column::text("op", OP)], DONE, TIMES]),
 };
 

@@ -1,10 +1,10 @@
-//! The tables of a result: what happened in an experiment, in Parquet files that DuckDB, pandas and Spark read
-//! (docs/results.md). A study's observer fills them as the runs go, `brunt report` reads them.
+//! The tables of a result in Parquet files, for DuckDB, pandas and Spark (docs/results.md). A study's
+//! observer fills them during the runs; `brunt report` reads them.
 //!
 //! To add a table: one file here with its `TABLE` and a function that appends rows, one line in [`TABLES`], and
 //! the event that fills it in the study's keeper of results.
 //!
-//! The rule: a row is made of plain data only; nothing here opens a file.
+//! The rule: rows contain plain data only; nothing here opens a file.
 
 pub mod degradation;
 pub mod environment;

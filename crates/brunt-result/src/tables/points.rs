@@ -11,7 +11,7 @@ pub const TABLE: Table = Table {
     doc: "One row for each point: a workload against a target, with a value on each axis of the sweep.",
     columns: &[
         Column::int("point", "Its number, from 0."),
-        Column::text("label", "Names of target and workload, and the value on each axis."),
+        Column::text("label", "Target, workload and the value on each axis."),
         Column::text("target", "Name of the target."),
         Column::text("workload", "Name of the workload."),
     ],
@@ -20,14 +20,14 @@ pub const TABLE: Table = Table {
 /// See its doc.
 pub const AXES: Table = Table {
     name: "axes",
-    doc: "One row for each point and axis that was varied.",
+    doc: "One row for each point and swept axis.",
     columns: &[
         Column::int("point", "The point."),
         Column::text("axis", "Name of the axis, such as `block_size`."),
         Column::text("value", "The value as written, such as `4k`."),
         Column::float(
             "number",
-            "The value as a number, in bytes or seconds where it has a unit; null if it is none.",
+            "The value as a number, in bytes or seconds if it has a unit; null if it is not a number.",
         )
         .nullable(),
     ],

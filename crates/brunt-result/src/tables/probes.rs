@@ -8,19 +8,18 @@ use crate::event::Sample;
 /// See its doc.
 pub const TABLE: Table = Table {
     name: "probes",
-    doc: "One row for each figure of a host's state over a span of time, read from the kernel beside \
-          the runs. [probes.md](probes.md) says which figures there are.",
+    doc: "One row for each host counter and sample, read from the kernel during runs. [probes.md](probes.md) lists the counters.",
     columns: &[
-        Column::int("run", "The run during which it was read."),
-        Column::text("host", "Whose state: `local`, or a host of the lab."),
+        Column::int("run", "The run during which it was taken."),
+        Column::text("host", "Host: `local`, or a host of the lab."),
         Column::int(
             "start_ns",
-            "Begin of the span, since the workers of the run started; negative before that.",
+            "Start of the sample, since the workers of the run started; negative before that.",
         ),
         Column::int("end_ns", "Its end, when the counters were read."),
         Column::text("probe", "The probe, such as `cpu` or `network`."),
-        Column::text("instance", "Which one of several, such as `cpu0` or `eth0`; empty for all together."),
-        Column::text("metric", "What, with its unit."),
+        Column::text("instance", "Instance, such as `cpu0` or `eth0`; empty for all together."),
+        Column::text("metric", "Metric, with its unit."),
         Column::float("value", "How much.").coded(Coding::Dictionary),
     ],
 };

@@ -13,23 +13,23 @@ use crate::summary::RunSummary;
 /// See its doc.
 pub const TABLE: Table = Table {
     name: "runs",
-    doc: "One row for each run that ended, complete or not. The unit of every confidence interval is the run.",
+    doc: "One row for each run that ended, complete or not. Confidence intervals are computed over runs.",
     columns: &columns::<51>(&[
         &[
-            Column::int("run", "Its place among all runs of the experiment, from 0; names the run in all tables."),
+            Column::int("run", "Position among all runs of the experiment, from 0; identifies the run in all tables."),
             Column::int("point", "The point it is a run of."),
-            Column::int("repetition", "How many runs of the point there were before, by the plan."),
-            Column::int("seed", "All its requests follow from this number."),
-            Column::int("began_unix_ns", "Wall-clock time at which it was made ready, since 1970 (UTC)."),
+            Column::int("repetition", "Repetition of the point, from 0."),
+            Column::int("seed", "Seed of all its requests."),
+            Column::int("began_unix_ns", "Wall-clock time at which its preparation started, since 1970 (UTC)."),
             Column::text("stopped", "Why it ended: `done`, `steady`, `not-steady`, `interrupted`, `device-gone`."),
-            Column::bool("complete", "Whether it ran as it was meant to; others are no evidence."),
-            Column::int("measured_ns", "How long it was measured, ramp-up and waiting at the end not included."),
-            Column::float("requests_per_second", "Throughput: the sum of each worker's own."),
+            Column::bool("complete", "Whether it ran to its end as planned; other runs are not evaluated."),
+            Column::int("measured_ns", "Measured time, without ramp-up and draining."),
+            Column::float("requests_per_second", "Throughput: sum over all workers."),
             Column::float("bytes_per_second", "The same in bytes."),
-            Column::float("rate_found", "Of a rate search: the highest rate that kept its promise; null if none did, and for other runs.")
+            Column::float("rate_found", "Rate search: highest rate within the limit; null if there was none, and for other runs.")
                 .nullable(),
-            Column::int("trial", "Of a rate search: the trial that this row's figures are of; 0 otherwise."),
-            Column::int("recording_wait_ns", "How long workers stood still because the record was not written fast enough, all together. Beyond a hundredth of the run its rates are too low."),
+            Column::int("trial", "Rate search: the trial that this row's figures are from; 0 otherwise."),
+            Column::int("recording_wait_ns", "Total time that workers waited because requests were recorded faster than they could be written. Beyond a hundredth of the run, its rates are too low."),
         ],
         DONE,
         LOST,
@@ -46,7 +46,7 @@ pub const TABLE: Table = Table {
     ]),
 };
 
-/// One run.
+/// A run.
 pub fn append(rows: &mut Batch, info: &RunInfo, run: &RunSummary, figures: &Figures) {
     let began = info.wall.duration_since(UNIX_EPOCH).unwrap_or_default();
     let name = serde_json::to_value(run.stopped).ok();

@@ -30,39 +30,40 @@ use serde::{Deserialize, Serialize};
 
 use crate::host::HostName;
 
-/// Hosts and links.
+/// An emulated network of hosts and links.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LabEntry {
-    /// Network namespaces that stand for machines, by names of your own. One that has settings may stand under
-    /// `[hosts.NAME]` instead, or as well.
+    /// Names of the emulated hosts (network namespaces). Hosts with settings can be listed under `[hosts.NAME]`
+    /// instead, or as well.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<HostName>,
-    /// The host on which requests are made and probes look; the first by default.
+    /// Host that runs the workers and probes; default: the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<HostName>,
-    /// Cores that the processes of a host are kept on, from 0; any by default. So target and workers do not
-    /// take turns on one. The same as `cores` of `[hosts.NAME]`.
+    /// CPU cores, counted from 0, to which the processes of a host are pinned; default: all. Same as `cores` in
+    /// `[hosts.NAME]`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub cores: BTreeMap<HostName, Vec<usize>>,
-    /// Wires between two hosts, by names of your own. Hosts without a link between them reach each other through
-    /// others, over the fewest links.
+    /// Links between two hosts, by a name of your choice. Hosts without a direct link reach each other over the
+    /// fewest links.
     #[serde(default)]
     pub links: BTreeMap<String, LinkEntry>,
 }
 
-/// Who carries the packets of a link.
+/// What carries the packets of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum CarrierName {
-    /// Brunt. Hosts leave segments to be cut, as with a card that does it; a loss hits one packet.
+    /// Brunt's link emulator, with segmentation offload as on a network card; impairments act on single wire-size
+    /// packets.
     #[default]
     Brunt,
-    /// Brunt, and hosts cut segments themselves: every packet comes alone.
+    /// Brunt's link emulator without segmentation offload: hosts send wire-size packets.
     WireSize,
-    /// The kernel's netem, which has to have it.
+    /// The kernel's netem; the kernel must support it.
     Netem,
-    /// A bare pair of devices, which does nothing.
+    /// A bare veth pair without emulation.
     Bare,
 }
 
@@ -80,28 +81,28 @@ impl CarrierName {
 /// Defines what may be said of a link once for both directions and once for one of them.
 macro_rules! settings_keys {
     ($($(#[$doc:meta])* $key:ident: $type:ty => $set:expr,)*) => {
-        /// A link. What it says of packets holds both ways.
+        /// A link. Its settings apply to both directions.
         #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
         #[serde(deny_unknown_fields)]
         pub struct LinkEntry {
-            /// The hosts at its ends.
+            /// The two hosts that it connects.
             pub between: [HostName; 2],
-            /// Settings to begin with, by name: lan, paxson-wan, four-sites.
+            /// Name of predefined settings, which other keys override: lan, paxson-wan, four-sites.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub preset: Option<String>,
-            /// Largest IP packet in bytes: 1500 by default, 9000 for jumbo frames.
+            /// Largest IP packet in bytes; default 1500; 9000 for jumbo frames.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub mtu: Option<u32>,
-            /// Who carries its packets.
+            /// What carries its packets.
             #[serde(default)]
             pub carrier: CarrierName,
-            /// What is different from the second host to the first.
+            /// Settings that differ in the direction from the second host to the first.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub back: Option<LinkBack>,
             $($(#[$doc])* #[serde(default, skip_serializing_if = "Option::is_none")] pub $key: Option<$type>,)*
         }
 
-        /// One direction of a link, where it is different.
+        /// Settings of a link or of one direction of it.
         #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
         #[serde(deny_unknown_fields)]
         pub struct LinkBack {
@@ -124,44 +125,45 @@ macro_rules! settings_keys {
 }
 
 settings_keys! {
-    /// Time from the last bit sent to the last bit received.
+    /// One-way delay, from the last bit sent to the last bit received.
     delay: Span => |settings: &mut Settings, value| settings.delay = value,
-    /// How much the delay varies; `jitter_shape` says what the number means.
+    /// Delay variation; `jitter_shape` defines its meaning.
     jitter: Span => |settings: &mut Settings, value| settings.jitter = value,
-    /// uniform (evenly within ± jitter), normal (its standard deviation), pareto (its mean; never early).
+    /// Meaning of `jitter`: uniform (delay ± jitter), normal (standard deviation), pareto (mean of the additional
+    /// delay).
     jitter_shape: JitterShape => |settings: &mut Settings, value| settings.jitter_shape = value,
-    /// How the delay varies instead, as netem's table of it: normal, pareto, paretonormal, or a file that ends in
-    /// .dist. The jitter scales it.
+    /// Delay variation from one of netem's tables, instead of `jitter_shape`: normal, pareto, paretonormal, or the
+    /// path of a .dist file. Scaled by `jitter`.
     distribution: Distribution => |settings: &mut Settings, value| settings.distribution = Some(value),
-    /// Whether packets keep their order under jitter; they do by default. A packet that would overtake another waits for
+    /// Whether packets keep their order under jitter; default: true. A packet that would overtake another waits for
     /// it, so the mean delay grows with the packet rate, which the results state. false keeps the mean as set.
     keep_order: bool => |settings: &mut Settings, value| settings.keep_order = value,
-    /// Share of packets lost, each for itself.
+    /// Share of packets lost, independently, 0 to 1.
     loss: f64 => |settings: &mut Settings, value| settings.loss = value,
-    /// Packets from one loss to the next at least: with a loss of 1.0 every one of so many is lost.
+    /// Minimum number of packets from one loss to the next: with `loss = 1.0`, exactly every n-th packet is lost.
     loss_gap: u32 => |settings: &mut Settings, value| settings.loss_gap = Some(value),
-    /// How far a packet's chance to be lost follows that of the one before, 0 to 0.99.
+    /// Correlation of a packet's loss with that of the previous packet, 0 to 0.99 (as in netem).
     loss_correlation: f64 => |settings: &mut Settings, value| settings.loss_correlation = value,
-    /// Loss in bursts instead (Gilbert-Elliott).
+    /// Bursty loss (Gilbert-Elliott model), instead of `loss`.
     loss_bursts: Bursts => |settings: &mut Settings, value| settings.loss_bursts = Some(value),
-    /// Share of packets in which a bit is flipped, after all checksums.
+    /// Share of packets in which one bit is flipped, 0 to 1; checksums are not updated.
     corrupt: f64 => |settings: &mut Settings, value| settings.corrupt = value,
-    /// Share of packets marked to have met congestion (CE), of those whose sender takes such marks.
+    /// Share of ECN-capable packets marked with congestion experienced (CE), 0 to 1.
     ecn: f64 => |settings: &mut Settings, value| settings.ecn = value,
-    /// Share of packets that arrive twice.
+    /// Share of packets delivered twice, 0 to 1.
     duplicate: f64 => |settings: &mut Settings, value| settings.duplicate = value,
-    /// Share of packets held back, so that later ones overtake them.
+    /// Share of packets held back so that later packets overtake them, 0 to 1.
     reorder: f64 => |settings: &mut Settings, value| settings.reorder = value,
-    /// How long those are held back; 1 ms by default.
+    /// How long reordered packets are held back; default 1 ms.
     reorder_by: Span => |settings: &mut Settings, value| settings.reorder_by = value,
-    /// How long the end of a TCP connection (FIN) is held back, while its data passes.
+    /// Delay of the end of TCP connections (FIN); data is not delayed.
     slow_close: Span => |settings: &mut Settings, value| settings.slow_close = value,
-    /// Bits a second of the line, with all that a frame takes of a wire; none: as fast as the machine.
+    /// Line rate in bits per second, counting all Ethernet overhead; default: unlimited.
     rate: BitRate => |settings: &mut Settings, value| settings.rate = Some(value),
     /// Bytes that may wait in front of a line with a rate; more are dropped and counted. Default: the larger of 1 MiB
     /// and what the line sends in twice its delay.
     queue: Size => |settings: &mut Settings, value| settings.queue = Some(value),
-    /// Packets that wait there, if they are bounded as well.
+    /// Additional limit of that queue in packets; default: none.
     queue_packets: u32 => |settings: &mut Settings, value| settings.queue_packets = Some(value),
 }
 

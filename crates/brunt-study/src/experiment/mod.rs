@@ -1,9 +1,9 @@
-//! The experiment file: targets, workloads, sweep, repetitions. Read by `brunt run`, described for
-//! editors by `brunt schema`.
+//! The experiment file: targets, workloads, sweep, repetitions. Read by `brunt run`; `brunt schema` describes
+//! it for editors.
 //!
-//! The rule: a mistake is answered with the file, the line, and what would be right; a key that
-//! does not exist is a mistake. Nothing is opened here: what can be said without the devices is
-//! said before any of them is touched.
+//! The rule: a mistake is reported with the file, the line and what would be right; unknown keys are
+//! mistakes. Nothing is opened here: everything that can be checked without the devices is checked before any
+//! of them is touched.
 
 mod fault;
 mod hosts;
@@ -55,29 +55,30 @@ pub const FILE_BYTES_MAX: usize = 1 << 20;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Experiment {
-    /// Other files that are a part of this one, with parameters: hosts, stores, faults that several experiments
-    /// share. Kept with the results as if it had been written here.
+    /// Files to include, with parameters: for hosts, stores or faults that several experiments share. The results
+    /// keep the expanded experiment.
     #[serde(default, skip_serializing)]
     pub include: Option<Includes>,
-    /// What it is called in reports.
+    /// Name, shown in reports.
     pub name: String,
-    /// What it is about, in a sentence or two.
+    /// Purpose of the experiment, in a sentence or two.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub description: String,
-    /// The order of runs and every request follow from it.
+    /// Seed from which the order of runs and every request are derived.
     #[serde(default = "one")]
     pub seed: u64,
-    /// How often each point is run. Under four a side, comparisons refuse a verdict.
+    /// Runs of each point. `brunt compare` gives no verdict with fewer than four runs per side.
     #[serde(default = "five")]
     pub repetitions: u32,
-    /// Repeats each point beyond `repetitions` until half of its 95 % interval is this share of its mean: of the rate,
-    /// or of the mean response time in an open loop. At least seven runs.
+    /// Target precision: repeats each point beyond `repetitions` until half of its 95 % confidence interval is at
+    /// most this share of the mean (of the rate, or of the mean response time in an open loop). Makes at least seven
+    /// runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub precision: Option<Precision>,
-    /// With a precision: most runs of a point; default 30, or 1000 with a `time_max`.
+    /// With `precision`: maximum runs of a point; default 30, or 1000 with `time_max`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repetitions_max: Option<u32>,
-    /// With a precision: no round of runs begins after this time.
+    /// With `precision`: starts no further round of runs after this time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_max: Option<Span>,
     /// TCP congestion control, such as cubic or reno: of every connection in the lab, or without a lab of those to
@@ -85,33 +86,33 @@ pub struct Experiment {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub congestion: Option<Congestion>,
-    /// URLs of devices that may be written although they hold a file system or partition table.
+    /// URLs of devices that may be overwritten although they hold a file system or partition table.
     #[serde(default)]
     pub allow_overwrite: Vec<String>,
-    /// What is measured, by a name of your own.
+    /// Targets to measure, by a name of your choice.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub targets: BTreeMap<String, Target>,
-    /// What is done to it, by a name of your own. Each workload is run against each target.
+    /// Workloads, by a name of your choice. Each workload runs against each target.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub workloads: BTreeMap<String, Workload>,
-    /// Mounted directories and what is done to files in them, by a name of your own: each phase is a
-    /// point. Not swept.
+    /// File system benchmarks on mounted directories, by a name of your choice. Each phase is a point; `sweep` does
+    /// not apply.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub filesystems: BTreeMap<String, FileSystemLoad>,
-    /// Hosts that have settings, by names of your own. One name space with those of the lab; `local` is the machine that
-    /// runs the experiment.
+    /// Settings of hosts, by name. Shares its names with `lab.hosts`; `local` is the machine that runs the
+    /// experiment.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub hosts: BTreeMap<HostName, HostSettings>,
-    /// Hosts and links of the experiment's own, on which it is made.
+    /// Emulated network of hosts and links on which the experiment runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lab: Option<LabEntry>,
-    /// What is varied over all workloads: every combination is a point.
+    /// Parameters to vary over all workloads: every combination of values is a point.
     #[serde(default)]
     pub sweep: Sweep,
-    /// What is recorded of hosts meanwhile: processor, memory, network, disks, once a second.
+    /// Host counters to record during runs: CPU, memory, network, disks and others.
     #[serde(default)]
     pub probes: Probes,
-    /// What goes wrong during each run, and when.
+    /// Faults to inject into each run, and when.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fault: Vec<FaultEntry>,
 }

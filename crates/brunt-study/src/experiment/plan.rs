@@ -1,5 +1,4 @@
-//! What an experiment comes to: its sweep as points, its points as runs, in the order in which they
-//! are made.
+//! The plan of an experiment: its sweep as points and its points as runs, in execution order.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,38 +21,38 @@ use super::mistake::{FileError, Source};
 use super::{Experiment, RUNS_MAX};
 use brunt_result::statistics::interleaved;
 
-/// The axes. An empty one leaves the workload's own value.
+/// Values to sweep over. A key that is absent or empty leaves the workload's own value.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Sweep {
-    /// One block size in place of the workload's.
+    /// Block size, in place of the workload's `blocks`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub block_size: Vec<Size>,
-    /// Requests outstanding for each worker.
+    /// Outstanding requests per worker.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub queue_depth: Vec<u32>,
-    /// Threads.
+    /// Worker threads.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub workers: Vec<u32>,
-    /// Share of reads.
+    /// Share of reads, 0 to 1.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub read: Vec<f64>,
-    /// Share of sequential requests.
+    /// Probability of sequential requests, 0 to 1.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sequential: Vec<f64>,
-    /// Requests a second; the workloads have to be open loops.
+    /// Requests per second; requires open-loop workloads.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rate: Vec<f64>,
     /// How many times as fast as their traces; the workloads have to replay some.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub speed: Vec<f64>,
-    /// Delay of every link of the lab, each way.
+    /// One-way delay of every link of the lab.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub link_delay: Vec<Span>,
-    /// Share of packets that every link of the lab loses, each way.
+    /// Packet loss of every link of the lab in each direction, 0 to 1.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub link_loss: Vec<f64>,
-    /// Rate of every link of the lab, each way.
+    /// Rate of every link of the lab in each direction.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub link_rate: Vec<BitRate>,
 }
@@ -69,7 +68,7 @@ pub struct Point {
     pub url: String,
     /// The workload's name.
     pub workload_name: String,
-    /// Axis and value.
+    /// Value on each swept axis.
     pub axes: Vec<(&'static str, String)>,
     /// What is done.
     pub load: Arc<dyn Load>,

@@ -10,7 +10,7 @@ use crate::record::{BlockRequest, Devices, TraceOp};
 pub const FORMAT: Format = Format {
     name: "cloudphysics",
     help: "CloudPhysics as CSV (libCacheSim): version,time,op,size,lbn",
-    note: "times are whole seconds: the requests of a second are all at its beginning, in the order of the file",
+    note: "times are whole seconds: all requests of a second have the time of its start, in the order of the file",
     checked: true,
     needs_op: false,
     example: b"version,time,op,size,lbn\n1,5633898,2a,512,42932745\n1,5633898,28,6656,40409911\n",
