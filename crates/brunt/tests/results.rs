@@ -161,7 +161,8 @@ fn queries_agree_with_the_summary() {
         assert_eq!((&row["label"], &row["runs"]), (&point["label"], &3.into()));
         close(number(row, "mean"), number(estimate, "mean"), 1e-9);
         let half_width = number(estimate, "high") - number(estimate, "mean");
-        close(number(row, "half_width"), half_width, 1e-3);
+        // As if the runs were independent; the summary's is as wide, or wider where neighbours are alike.
+        assert!(number(row, "half_width") <= half_width * 1.001, "{row} {half_width}");
         let row = &percentiles[index];
         let completed: f64 = point["runs"].as_array().expect("runs").iter().map(completed_of).sum();
         assert_eq!(number(row, "requests"), completed);
