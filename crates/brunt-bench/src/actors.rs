@@ -4,7 +4,6 @@
 //! The peers' programs are embedded here and built in a scratch folder. The rule: all contestants take turns,
 //! round by round, so that other load on the machine affects all alike; ratios are of medians.
 
-use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -17,6 +16,7 @@ use brunt_actors::bench::{self, BenchConfig, BenchPattern};
 use serde_json::{Value, json};
 
 use super::sample::median;
+use crate::scratch::Scratch;
 use crate::{BenchError, BenchResult, Console};
 
 const GO_SOURCE: &str = include_str!("../../../benches/peers/actors/actors.go");
@@ -141,28 +141,18 @@ fn program_name(pattern: BenchPattern) -> &'static str {
 
 /// The peers' programs, built; `None` for one whose compiler is not installed.
 struct Peers {
-    folder: PathBuf,
+    scratch: Scratch,
     go: Option<PathBuf>,
     erlang: Option<PathBuf>,
 }
 
-impl Drop for Peers {
-    fn drop(&mut self) {
-        // Scratch: when it cannot be removed, the system's cleaning does it.
-        let _ = fs::remove_dir_all(&self.folder);
-    }
-}
-
 impl Peers {
     fn build(output: &dyn Console) -> Result<Peers, BenchError> {
-        let folder = env::temp_dir().join(format!("brunt-bench-actors-{}", std::process::id()));
-        let mut peers = Peers { go: None, erlang: None, folder };
-        let folder = &peers.folder;
-        let written = fs::create_dir(folder).and_then(|()| {
-            fs::write(folder.join("actors.go"), GO_SOURCE)?;
-            fs::write(folder.join("go.mod"), GO_MODULE)?;
-            fs::write(folder.join("actors.erl"), ERLANG_SOURCE)
-        });
+        let mut peers = Peers { go: None, erlang: None, scratch: Scratch::new(None, "actors")? };
+        let folder = peers.scratch.path();
+        let written = fs::write(folder.join("actors.go"), GO_SOURCE)
+            .and_then(|()| fs::write(folder.join("go.mod"), GO_MODULE))
+            .and_then(|()| fs::write(folder.join("actors.erl"), ERLANG_SOURCE));
         written
             .map_err(|error| BenchError::failed(format!("cannot write to {}: {error}", folder.display())))?;
         if compile(
@@ -175,7 +165,7 @@ impl Peers {
             peers.go = Some(folder.join("actors"));
         }
         if compile(Command::new("erlc").arg("actors.erl"), folder, "erlc", "erlang-base", output)? {
-            peers.erlang = Some(folder.clone());
+            peers.erlang = Some(folder.to_path_buf());
         }
         Ok(peers)
     }

@@ -11,6 +11,7 @@ mod capture;
 mod console;
 mod drive;
 mod error;
+mod fio;
 mod iscsi;
 mod link;
 mod link_rates;
@@ -18,7 +19,9 @@ mod load;
 mod peers;
 mod replay;
 mod sample;
+mod scratch;
 mod trace;
+mod trace_file;
 
 pub use actors::ActorsBench;
 pub use capture::CaptureBench;

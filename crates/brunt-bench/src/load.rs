@@ -5,8 +5,7 @@
 //! what fio spends on starting and ending is taken off by a run of a millisecond. All latencies
 //! are recorded on both sides, ours in interval histograms.
 
-use std::path::PathBuf;
-use std::process::Command;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -19,7 +18,8 @@ use brunt_result::statistics::{Ratio, interleaved};
 use serde_json::{Value, json};
 
 use super::sample::median;
-use crate::{BenchError, BenchResult, Console};
+use crate::scratch::Scratch;
+use crate::{BenchError, BenchResult, Console, fio};
 
 const FILE_BYTES: u64 = 1 << 30;
 
@@ -57,15 +57,6 @@ struct Figures {
     p99_nanos: f64,
 }
 
-/// The file of a folder, gone when this is.
-struct Scratch(PathBuf);
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
-}
-
 impl LoadBench {
     /// Measures and prints.
     ///
@@ -75,20 +66,19 @@ impl LoadBench {
         if !(0.01..=3600.0).contains(&self.seconds) {
             return Err(BenchError::usage("--seconds takes 0.01 to 3600"));
         }
-        let fio = Command::new("fio").arg("--version").output();
-        let version = fio.map(|out| String::from_utf8_lossy(&out.stdout).trim().to_string());
-        let version = version.map_err(|error| {
-            BenchError::failed(format!("cannot run fio: {error}")).advise("install it: apt-get install fio")
-        })?;
-        let (jobs, mut files) = (self.jobs(), Vec::<Scratch>::new());
+        let version = fio::version()?;
+        let folders: Result<Vec<Scratch>, BenchError> =
+            self.dir.iter().map(|dir| Scratch::new(Some(dir), "load")).collect();
+        let folders = folders?;
+        let jobs = self.jobs(&folders);
         let wanted = |job: &Job| self.only.as_ref().is_none_or(|only| job.name.contains(only.as_str()));
         let mut answers = Vec::new();
         for job in jobs.iter().filter(|job| wanted(job)) {
             // Before fio comes and makes one of its own.
             if let Some(path) = &job.file
-                && files.iter().all(|file| file.0 != *path)
+                && !path.exists()
             {
-                files.push(write_file(path.clone())?);
+                write_file(path)?;
             }
             let (mut ours, mut theirs) = (Vec::new(), Vec::new());
             let base = self.fio(job, Duration::from_millis(1), 0.0).map(|(_, cpu)| cpu).unwrap_or(0.0);
@@ -109,7 +99,7 @@ impl LoadBench {
 }
 
 impl LoadBench {
-    fn jobs(&self) -> Vec<Job> {
+    fn jobs(&self, folders: &[Scratch]) -> Vec<Job> {
         let words = |line: &str| line.split(' ').map(str::to_string).collect::<Vec<_>>();
         let mut jobs = vec![Job {
             name: "null device, depth 32".into(),
@@ -120,8 +110,8 @@ impl LoadBench {
             file: None,
             fio: words("--ioengine=null --iodepth=32 --size=1g --thread"),
         }];
-        for dir in &self.dir {
-            let path = dir.join(format!("brunt-bench-load-{}", std::process::id()));
+        for (dir, folder) in self.dir.iter().zip(folders) {
+            let path = folder.join("file");
             for (depth, reap_batch) in [(32, 1), (32, 8), (1, 1)] {
                 let mut fio = words("--ioengine=io_uring --registerfiles --fixedbufs --direct=1");
                 fio.push(format!("--filename={}", path.display()));
@@ -173,17 +163,12 @@ impl LoadBench {
     /// A run of fio; its figures, and its processor time in nanoseconds, less `base`.
     fn fio(&self, job: &Job, time: Duration, base: f64) -> Result<(Figures, f64), BenchError> {
         let before = ResourceUsage::of_children();
-        let output = Command::new("fio")
-            .args(["--name=x", "--rw=randread", "--bs=4k", "--norandommap", "--time_based"])
-            .args(["--output-format=json", &format!("--runtime={}ms", time.as_millis())])
-            .args(&job.fio)
-            .output()
-            .map_err(|error| BenchError::failed(format!("cannot run fio: {error}")))?;
+        let words = ["--rw=randread", "--bs=4k", "--norandommap", "--time_based"].map(str::to_string);
+        let mut arguments = [&words[..], &job.fio].concat();
+        arguments.push(format!("--runtime={}ms", time.as_millis()));
+        let answer = fio::run(&arguments)?;
         let cost = ResourceUsage::of_children().since(before);
-        let text = String::from_utf8_lossy(&output.stdout);
-        let answer: Value = serde_json::from_str(text.get(text.find('{').unwrap_or(0)..).unwrap_or(""))
-            .map_err(|_| BenchError::failed(format!("fio: {}", String::from_utf8_lossy(&output.stderr))))?;
-        let read = &answer["jobs"][0]["read"];
+        let read = &answer["read"];
         let number = |value: &Value| value.as_f64().unwrap_or(f64::NAN);
         let count = number(&read["total_ios"]);
         let cpu = (cost.cpu().as_nanos() as f64 - base).max(0.0);
@@ -200,17 +185,15 @@ impl LoadBench {
 }
 
 /// A file of real bytes: holes would be answered without the medium.
-fn write_file(path: PathBuf) -> Result<Scratch, BenchError> {
+fn write_file(path: &Path) -> BenchResult {
     let failed = |error: std::io::Error| BenchError::failed(format!("{}: {error}", path.display()));
-    let mut file = std::fs::File::create_new(&path).map_err(failed)?;
-    let scratch = Scratch(path.clone());
+    let mut file = std::fs::File::create_new(path).map_err(failed)?;
     let mut block = vec![0; 1 << 20];
     brunt_core::random::Random::new(1).fill(&mut block);
     for _ in 0..FILE_BYTES / block.len() as u64 {
         std::io::Write::write_all(&mut file, &block).map_err(failed)?;
     }
-    file.sync_all().map_err(failed)?;
-    Ok(scratch)
+    file.sync_all().map_err(failed)
 }
 
 fn print(output: &dyn Console, job: &Job, version: &str, ours: &[Figures], theirs: &[Figures]) -> Value {

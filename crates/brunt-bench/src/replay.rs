@@ -4,9 +4,7 @@
 //!
 //! The bare loop says what the machine allows at that moment: where it is late, somebody else had the core.
 
-use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -20,10 +18,13 @@ use brunt_load::replay::settings::ReplayTiming;
 use brunt_load::{NoRecorder, Session, decisions};
 use brunt_result::replay::ReplayFidelity;
 use brunt_result::statistics::{Ratio, interleaved};
+use brunt_trace::{BlockRequest, TraceOp};
 use serde_json::{Value, json};
 
 use super::sample::median;
-use crate::{BenchError, BenchResult, Console};
+use crate::scratch::Scratch;
+use crate::trace_file::{VSCSI, write_trace};
+use crate::{BenchError, BenchResult, Console, fio};
 
 /// Offsets of the trace stay below this.
 const SPAN_BYTES: u64 = 1 << 30;
@@ -56,15 +57,6 @@ struct Kept {
     max_us: Option<f64>,
 }
 
-/// Files that go with the benchmark.
-struct Scratch(PathBuf);
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 impl ReplayBench {
     /// Measures and prints.
     ///
@@ -76,17 +68,12 @@ impl ReplayBench {
                 "--requests takes 2 or more, --gap-us 1 or more, --fast-requests 1000 or more",
             ));
         }
-        let folder = std::env::temp_dir().join(format!("brunt-bench-replay-{}", std::process::id()));
-        let failed = |error: std::io::Error| BenchError::failed(format!("{}: {error}", folder.display()));
-        std::fs::create_dir_all(&folder).map_err(failed)?;
-        let scratch = Scratch(folder.clone());
-        let (even, fast, iolog) =
-            (scratch.0.join("even.vscsi"), scratch.0.join("fast.vscsi"), scratch.0.join("even.iolog"));
-        write_vscsi(&even, self.requests, self.gap_us).map_err(failed)?;
-        write_vscsi(&fast, self.fast_requests, 1).map_err(failed)?;
-        write_iolog(&iolog, self.requests, self.gap_us).map_err(failed)?;
-        let fio = Command::new("fio").arg("--version").output().ok();
-        let fio = fio.map(|said| String::from_utf8_lossy(&said.stdout).trim().to_string());
+        let scratch = Scratch::new(None, "replay")?;
+        let [even, fast, iolog] = ["even.vscsi", "fast.vscsi", "even.iolog"].map(|name| scratch.join(name));
+        write_trace(&even, VSCSI, reads(self.requests, self.gap_us))?;
+        write_trace(&fast, VSCSI, reads(self.fast_requests, 1))?;
+        write_trace(&iolog, "iolog3", reads(self.requests, self.gap_us))?;
+        let fio = fio::version().ok();
         if fio.is_none() {
             output.note("fio is not installed, so nothing is compared with it: apt-get install fio");
         }
@@ -188,16 +175,12 @@ impl ReplayBench {
     fn fio(&self, iolog: &Path) -> Result<Kept, BenchError> {
         let span_s = (f64::from(self.requests) - 1.0) * f64::from(self.gap_us) / 1e6;
         let limit = (span_s.ceil() as u32).saturating_mul(FIO_TIMES_MAX).max(10);
-        let said = Command::new("fio")
-            .args(["--name=x", "--ioengine=null", "--output-format=json"])
-            .arg(format!("--runtime={limit}"))
-            .arg(format!("--read_iolog={}", iolog.display()))
-            .output()
-            .map_err(|error| BenchError::failed(format!("cannot run fio: {error}")))?;
-        let text = String::from_utf8_lossy(&said.stdout);
-        let answer: Value = serde_json::from_str(text.get(text.find('{').unwrap_or(0)..).unwrap_or(""))
-            .map_err(|_| BenchError::failed(format!("fio: {}", String::from_utf8_lossy(&said.stderr))))?;
-        let took_ms = answer["jobs"][0]["read"]["runtime"].as_f64();
+        let answer = fio::run(&[
+            "--ioengine=null".to_string(),
+            format!("--runtime={limit}"),
+            format!("--read_iolog={}", iolog.display()),
+        ])?;
+        let took_ms = answer["read"]["runtime"].as_f64();
         let took_ms = took_ms.ok_or_else(|| BenchError::failed("fio says no runtime"))?;
         Ok(Kept { drift: took_ms / 1e3 / span_s - 1.0, p50_us: None, p99_us: None, max_us: None })
     }
@@ -247,7 +230,7 @@ fn null() -> Result<Arc<dyn Backend>, BenchError> {
 fn replayed(trace: &Path, timing: ReplayTiming) -> Result<(f64, ReplayFidelity), BenchError> {
     let workload = Workload {
         trace: Some(trace.to_path_buf()),
-        format: Some("vscsi1".into()),
+        format: Some(VSCSI.into()),
         timing: Some(timing),
         queue_depth: DEPTH,
         interval: Span(Duration::ZERO),
@@ -262,35 +245,13 @@ fn replayed(trace: &Path, timing: ReplayTiming) -> Result<(f64, ReplayFidelity),
     Ok((ran.outcome.requests_per_second, *fidelity))
 }
 
-fn offset(request: u32) -> u64 {
-    u64::from(request) * 2 * u64::from(REQUEST_BYTES) % SPAN_BYTES
-}
-
-/// Reads at equal gaps, as VMware's vscsi records (version 1).
-fn write_vscsi(path: &Path, requests: u32, gap_us: u32) -> std::io::Result<()> {
-    let mut file = std::io::BufWriter::new(std::fs::File::create(path)?);
-    for request in 0..requests {
-        for word in [request, REQUEST_BYTES, 1] {
-            file.write_all(&word.to_le_bytes())?;
-        }
-        // READ (10), version 1.
-        file.write_all(&[0x28, 0, 0, 1])?;
-        file.write_all(&(offset(request) / 512).to_le_bytes())?;
-        file.write_all(&(u64::from(request) * u64::from(gap_us)).to_le_bytes())?;
-    }
-    file.flush()
-}
-
-/// The same as fio's iolog, version 3: microseconds from the start.
-fn write_iolog(path: &Path, requests: u32, gap_us: u32) -> std::io::Result<()> {
-    let mut file = std::io::BufWriter::new(std::fs::File::create(path)?);
-    writeln!(file, "fio version 3 iolog\n0 x add\n0 x open")?;
-    for request in 0..requests {
-        let time = u64::from(request) * u64::from(gap_us);
-        writeln!(file, "{time} x read {} {REQUEST_BYTES}", offset(request))?;
-    }
-    writeln!(file, "{} x close", u64::from(requests) * u64::from(gap_us))?;
-    file.flush()
+/// Reads of 4 KiB at equal gaps.
+fn reads(requests: u32, gap_us: u32) -> impl Iterator<Item = BlockRequest> {
+    (0..u64::from(requests)).map(move |request| {
+        let offset = request * 2 * u64::from(REQUEST_BYTES) % SPAN_BYTES;
+        let time_ns = request * u64::from(gap_us) * 1000;
+        BlockRequest::new(time_ns, 0, TraceOp::Read, offset, REQUEST_BYTES)
+    })
 }
 
 /// The most memory that this process had at once.

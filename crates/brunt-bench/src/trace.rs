@@ -3,18 +3,18 @@
 //!
 //! The one rule: every contestant reads all rows of the same file, and sums what it reads so that it has to.
 
-use std::fs::File;
-use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use brunt_core::random::Random;
 use brunt_result::statistics::{Ratio, interleaved};
-use brunt_trace::{TraceReader, format_named};
+use brunt_trace::{BlockRequest, TraceOp, TraceReader, format_named};
 use serde_json::{Value, json};
 
 use super::sample::median;
+use crate::scratch::Scratch;
+use crate::trace_file::{VSCSI, write_trace};
 use crate::{BenchError, BenchResult, Console};
 
 /// Reading of block traces against cat, awk and DuckDB
@@ -28,15 +28,6 @@ pub struct TraceBench {
     pub dir: PathBuf,
     /// A Python that may have DuckDB
     pub python: String,
-}
-
-/// Files that are gone when this is.
-struct Scratch(PathBuf);
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
 }
 
 /// A program that reads a trace.
@@ -56,11 +47,11 @@ impl TraceBench {
     /// # Errors
     /// The traces cannot be made or read, or a contestant fails.
     pub fn run(self, output: &dyn Console) -> BenchResult {
-        let number = std::process::id();
-        let binary = Scratch(self.dir.join(format!("brunt-bench-{number}.vscsi")));
-        let text = Scratch(self.dir.join(format!("brunt-bench-{number}.csv")));
-        self.make(&binary.0, &text.0).map_err(BenchError::failed)?;
-        let path = |scratch: &Scratch| scratch.0.display().to_string();
+        let scratch = Scratch::new(Some(&self.dir), "trace")?;
+        let (binary, text) = (scratch.join("trace.vscsi"), scratch.join("trace.csv"));
+        write_trace(&binary, VSCSI, requests(self.rows))?;
+        write_trace(&text, "msr", requests(self.rows))?;
+        let path = |path: &Path| path.display().to_string();
         let program = |program: &str, arguments: &[&str]| {
             let arguments = arguments.iter().map(|argument| argument.to_string());
             Some(std::iter::once(program.to_string()).chain(arguments).collect())
@@ -90,33 +81,10 @@ impl TraceBench {
             Contestant { name: "brunt", command: None },
             Contestant { name: "cat | wc -c", command: program("sh", &["-c", &cat]) },
         ];
-        let binary = self.measure(output, "vscsi1", &binary.0, &of_binary)?;
-        let text = self.measure(output, "msr", &text.0, &of_text)?;
+        let binary = self.measure(output, VSCSI, &binary, &of_binary)?;
+        let text = self.measure(output, "msr", &text, &of_text)?;
         output.object(&json!({ "rows": self.rows, "rounds": self.rounds, "binary": binary, "text": text }));
         Ok(())
-    }
-
-    fn make(&self, binary: &Path, text: &Path) -> std::io::Result<()> {
-        let (mut binary, mut text) =
-            (BufWriter::new(File::create(binary)?), BufWriter::new(File::create(text)?));
-        let (mut random, mut time_us) = (Random::new(1), 5_633_898_000_000u64);
-        for serial in 0..self.rows {
-            time_us += random.below(2000);
-            let (block, bytes) = (random.below(1 << 30), 512 * (1 + random.below(128)));
-            let read = random.chance(0.6);
-            binary.write_all(&(serial as u32).to_le_bytes())?;
-            binary.write_all(&(bytes as u32).to_le_bytes())?;
-            binary.write_all(&1u32.to_le_bytes())?;
-            binary.write_all(&(if read { 0x28u16 } else { 0x2a }).to_le_bytes())?;
-            binary.write_all(&0x0100u16.to_le_bytes())?;
-            binary.write_all(&block.to_le_bytes())?;
-            binary.write_all(&time_us.to_le_bytes())?;
-            let (kind, filetime) =
-                (if read { "Read" } else { "Write" }, 128_166_372_000_000_000 + time_us * 10);
-            writeln!(text, "{filetime},hm,0,{kind},{},{bytes},{}", block * 512, random.below(100_000))?;
-        }
-        binary.flush()?;
-        text.flush()
     }
 
     fn measure(
@@ -175,6 +143,18 @@ impl TraceBench {
         assert!(rows == self.rows && bytes >= rows * 512, "all rows were read");
         Ok(())
     }
+}
+
+/// Reads and writes of one device at random times and places.
+fn requests(rows: u64) -> impl Iterator<Item = BlockRequest> {
+    let (mut random, mut time_ns) = (Random::new(1), 0);
+    (0..rows).map(move |_| {
+        time_ns += random.below(2000) * 1000;
+        let op = if random.chance(0.6) { TraceOp::Read } else { TraceOp::Write };
+        let (offset, bytes) = (random.below(1 << 30) * 512, 512 * (1 + random.below(128)) as u32);
+        let response_ns = Some(random.below(100_000) * 100);
+        BlockRequest { response_ns, ..BlockRequest::new(time_ns, 0, op, offset, bytes) }
+    })
 }
 
 fn run(name: &str, command: &[String]) -> BenchResult {

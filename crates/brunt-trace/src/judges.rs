@@ -97,7 +97,7 @@ fn fio_reads_what_we_write_and_writes_what_we_read() {
     }
     for version in ["iolog2", "iolog3"] {
         let file = std::fs::File::create(path(version)).unwrap();
-        let mut sink = TraceSink::text(version.into(), Box::new(file), writer_named(version).unwrap());
+        let mut sink = TraceSink::file(version.into(), Box::new(file), writer_named(version).unwrap());
         let mut reader = TraceReader::open(&path("w"), None, true).unwrap();
         while reader.next_requests().unwrap().is_some() {
             sink.write(reader.requests(), reader.devices()).unwrap();

@@ -37,7 +37,7 @@ impl std::io::Write for Shared {
 
 fn convert(reader: &mut TraceReader, to: &str) -> (Vec<u8>, WriteLedger) {
     let shared = Shared::default();
-    let mut sink = TraceSink::text("y".into(), Box::new(shared.clone()), writer_named(to).unwrap());
+    let mut sink = TraceSink::file("y".into(), Box::new(shared.clone()), writer_named(to).unwrap());
     while reader.next_requests().unwrap().is_some() {
         sink.write(reader.requests(), reader.devices()).unwrap();
     }

@@ -1,4 +1,4 @@
-//! Traces written: as text of several formats, and as tables. Called by `brunt trace convert`.
+//! Traces written: as files of several formats, and as tables. Called by `brunt trace convert`.
 //!
 //! The rule: a request that a format cannot say is left out and counted, by why; nothing is rounded but times.
 
@@ -22,7 +22,7 @@ pub struct Writer {
     encoder: fn() -> Box<dyn Encode + Send>,
 }
 
-/// All text formats that can be written; `parquet` is a folder.
+/// All formats of files that can be written; `parquet` is a folder.
 pub const WRITERS: &[Writer] = &[
     Writer {
         name: "spc",
@@ -44,6 +44,12 @@ pub const WRITERS: &[Writer] = &[
         name: "msr",
         cannot: "times finer than 100 ns, operations besides reads and writes; an unknown response time is 0",
         encoder: || Box::new(Msr),
+    },
+    Writer {
+        name: "vscsi1",
+        cannot: "devices but the first, times finer than a microsecond, response times, FUA, addresses that are no \
+                 multiple of 512, other commands",
+        encoder: || Box::new(Vscsi { serial: 0 }),
     },
     Writer {
         name: "blkreplay",
@@ -78,7 +84,7 @@ enum LeftOut {
     Device,
 }
 
-/// Writes rows of a text format.
+/// Writes rows of a file.
 trait Encode {
     fn head(&mut self, _out: &mut Vec<u8>) {}
     /// A request, `since_ns` after the first one.
@@ -103,7 +109,7 @@ pub struct TraceSink {
 }
 
 enum Target {
-    Text { out: Box<dyn Write + Send>, encoder: Box<dyn Encode + Send>, buffer: Vec<u8>, begun: bool },
+    File { out: Box<dyn Write + Send>, encoder: Box<dyn Encode + Send>, buffer: Vec<u8>, begun: bool },
     Table(Box<TableWriter>),
 }
 
@@ -111,10 +117,10 @@ enum Target {
 const PART_ROWS: usize = 1 << 20;
 
 impl TraceSink {
-    /// Text of a format, into anything.
-    pub fn text(path: String, out: Box<dyn Write + Send>, writer: &Writer) -> TraceSink {
+    /// A file of a format, into anything.
+    pub fn file(path: String, out: Box<dyn Write + Send>, writer: &Writer) -> TraceSink {
         let encoder = (writer.encoder)();
-        let target = Target::Text { out, encoder, buffer: Vec::new(), begun: false };
+        let target = Target::File { out, encoder, buffer: Vec::new(), begun: false };
         TraceSink { path, target, first_ns: None, ledger: WriteLedger::default() }
     }
 
@@ -137,13 +143,13 @@ impl TraceSink {
         let Some(first) = requests.first() else { return Ok(()) };
         let first_ns = *self.first_ns.get_or_insert(first.time_ns);
         match &mut self.target {
-            Target::Text { out, encoder, buffer, begun } => {
+            Target::File { out, encoder, buffer, begun } => {
                 buffer.clear();
                 if !std::mem::replace(begun, true) {
                     encoder.head(buffer);
                 }
                 for request in requests {
-                    // Text has no negative times: what is before the first request is at its time.
+                    // Files have no negative times: what is before the first request is at its time.
                     let since_ns = request.time_ns.saturating_sub(first_ns);
                     let name = &devices.names()[request.device as usize];
                     match encoder.row(request, since_ns, name, buffer) {
@@ -173,7 +179,7 @@ impl TraceSink {
     /// It cannot be written.
     pub fn finish(mut self, devices: &Devices) -> Result<WriteLedger, TraceError> {
         match &mut self.target {
-            Target::Text { out, encoder, buffer, begun } => {
+            Target::File { out, encoder, buffer, begun } => {
                 buffer.clear();
                 if !*begun {
                     encoder.head(buffer);
@@ -361,6 +367,44 @@ impl Encode for Load {
             out,
             "{seconds:4}.{nanos:09} ; {sector:12} ; {length:4} ; {op} ; 0.000000000 ; {took}.{took_nanos:09}\n"
         );
+        Ok(())
+    }
+}
+
+struct Vscsi {
+    serial: u32,
+}
+
+impl Encode for Vscsi {
+    fn row(
+        &mut self,
+        request: &BlockRequest,
+        since_ns: u64,
+        _: &str,
+        out: &mut Vec<u8>,
+    ) -> Result<(), LeftOut> {
+        if request.device > 0 {
+            return Err(LeftOut::Device);
+        }
+        let command: u16 = match request.op {
+            TraceOp::Read => 0x28,
+            TraceOp::Write => 0x2a,
+            TraceOp::Flush => 0x35,
+            TraceOp::Unmap => 0x42,
+            TraceOp::Other => return Err(LeftOut::Operation),
+        };
+        let sector = sectors(request.offset_bytes)?;
+        let mut record = [0; 32];
+        record[..4].copy_from_slice(&self.serial.to_le_bytes());
+        record[4..8].copy_from_slice(&request.len_bytes.to_le_bytes());
+        // Its data is in one piece.
+        record[8..12].copy_from_slice(&1u32.to_le_bytes());
+        record[12..14].copy_from_slice(&command.to_le_bytes());
+        record[14..16].copy_from_slice(&0x0100u16.to_le_bytes());
+        record[16..24].copy_from_slice(&sector.to_le_bytes());
+        record[24..].copy_from_slice(&(since_ns / 1000).to_le_bytes());
+        self.serial = self.serial.wrapping_add(1);
+        out.extend_from_slice(&record);
         Ok(())
     }
 }

@@ -14,8 +14,9 @@ use serde_json::{Value, json};
 
 use super::programs::{Program, each_line_of_tshark, messages};
 use super::speed::present;
-use super::subject::{Keep, ScratchFolder, SubjectCapture, write_packets};
+use super::subject::{Keep, SubjectCapture, write_packets};
 use crate::sample::median;
+use crate::scratch::Scratch;
 use crate::{BenchError, BenchResult, Console};
 
 /// Of the operations that are possible, so many are to be recovered.
@@ -30,7 +31,7 @@ pub fn run(
     seed: u64,
     rounds: u32,
     part: Size,
-    scratch: &ScratchFolder,
+    scratch: &Scratch,
     output: &dyn Console,
 ) -> BenchResult {
     let programs = present(output);
@@ -114,7 +115,7 @@ impl Lossy {
         share: f64,
         seed: u64,
         part: Size,
-        scratch: &ScratchFolder,
+        scratch: &Scratch,
     ) -> Result<Lossy, BenchError> {
         let (path, part_path) = (scratch.join("lossy.pcap"), scratch.join("lossy-part.pcap"));
         let mut loss = Loss::new(seed, share);
@@ -138,7 +139,7 @@ impl Lossy {
     }
 
     /// What tshark recovers in the first part, and what was possible there.
-    fn tsharks(&self, truth: &FoundOperations, scratch: &ScratchFolder) -> Result<(u64, u64), BenchError> {
+    fn tsharks(&self, truth: &FoundOperations, scratch: &Scratch) -> Result<(u64, u64), BenchError> {
         let (possible, _) = truth.possible(&self.kept, self.part_end);
         let (mut calls, mut replies) = (HashSet::new(), HashSet::new());
         each_line_of_tshark(&self.part, scratch, |line| {
@@ -166,12 +167,7 @@ fn id(address: &str, port: &str, xid: u32) -> Option<Id> {
 }
 
 /// How much longer the analyses take for a packet of the lossy capture than for one of the whole.
-fn slower(
-    subject: &SubjectCapture,
-    lossy: &Path,
-    rounds: u32,
-    scratch: &ScratchFolder,
-) -> Result<f64, BenchError> {
+fn slower(subject: &SubjectCapture, lossy: &Path, rounds: u32, scratch: &Scratch) -> Result<f64, BenchError> {
     let bytes =
         |path: &Path| std::fs::metadata(path).map(|file| file.len() as f64).map_err(BenchError::failed);
     let per_byte = |path: &Path| -> Result<f64, BenchError> {

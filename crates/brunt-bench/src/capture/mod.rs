@@ -14,9 +14,10 @@ use std::path::PathBuf;
 
 use brunt_core::quantity::{Size, Span};
 
+use crate::scratch::Scratch;
 use crate::{BenchError, BenchResult, Console};
 use replay::Replay;
-use subject::{Made, ScratchFolder, SubjectCapture};
+use subject::{Made, SubjectCapture};
 
 /// Measure analysis and trace beside tshark and nfstrace, or send a capture out of an interface
 #[derive(Clone, Debug)]
@@ -76,7 +77,7 @@ impl CaptureBench {
         if let Some(wrong) = self.loss.iter().flatten().find(|share| !(0.0..100.0).contains(*share)) {
             return Err(BenchError::usage(format!("--loss is in percent of the packets, not {wrong}")));
         }
-        let scratch = ScratchFolder::new(self.folder.as_deref())?;
+        let scratch = Scratch::new(self.folder.as_deref(), "capture")?;
         let subjects = self.subjects(&scratch, output)?;
         let rounds = if self.quick { 1 } else { self.rounds };
         match &self.loss {
@@ -91,11 +92,7 @@ impl CaptureBench {
 
 impl CaptureBench {
     /// The captures: those that were named, or our own.
-    fn subjects(
-        &self,
-        scratch: &ScratchFolder,
-        output: &dyn Console,
-    ) -> Result<Vec<SubjectCapture>, BenchError> {
+    fn subjects(&self, scratch: &Scratch, output: &dyn Console) -> Result<Vec<SubjectCapture>, BenchError> {
         if self.files.is_empty() {
             let made = Made::ALL.iter().map(|made| {
                 output.note(format_args!("making a capture: {}", made.name));

@@ -11,9 +11,9 @@ use brunt_core::Spent;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde_json::Value;
 
-use super::subject::ScratchFolder;
 use crate::BenchError;
 use crate::peers;
+use crate::scratch::Scratch;
 
 /// The fields that tshark writes: those of operations, not of attributes.
 const FIELDS: [&str; 17] = [
@@ -106,7 +106,7 @@ impl Program {
     ///
     /// # Errors
     /// It does not start, fails, or wrote something else than it should.
-    pub fn run(self, capture: &Path, scratch: &ScratchFolder) -> Result<ProgramRun, BenchError> {
+    pub fn run(self, capture: &Path, scratch: &Scratch) -> Result<ProgramRun, BenchError> {
         let tell = |error: io::Error| BenchError::failed(format!("{}: {error}", self.name()));
         let own = || std::env::current_exe().map(Command::new);
         let folder = scratch.join("run");
@@ -218,7 +218,7 @@ pub fn messages(line: &str) -> impl Iterator<Item = ((&str, &str), u32, bool)> {
 /// It does not start, or fails.
 pub fn each_line_of_tshark(
     capture: &Path,
-    scratch: &ScratchFolder,
+    scratch: &Scratch,
     mut take: impl FnMut(&str),
 ) -> Result<(), BenchError> {
     let tell = |error: io::Error| BenchError::failed(format!("tshark: {error}"));

@@ -5,8 +5,9 @@ use brunt_core::quantity::Size;
 use serde_json::{Value, json};
 
 use super::programs::{Program, ProgramRun};
-use super::subject::{MEMORY_BYTES_MAX, ScratchFolder, SubjectCapture};
+use super::subject::{MEMORY_BYTES_MAX, SubjectCapture};
 use crate::sample::median;
+use crate::scratch::Scratch;
 use crate::{BenchError, BenchResult, Console};
 
 /// On a shorter capture it is the start of a program that is measured: its rates are not judged.
@@ -49,7 +50,7 @@ pub fn run(
     subjects: &[SubjectCapture],
     rounds: u32,
     part: Size,
-    scratch: &ScratchFolder,
+    scratch: &Scratch,
     output: &dyn Console,
 ) -> BenchResult {
     let programs = present(output);

@@ -11,30 +11,7 @@ use brunt_wire::pcap::CapturedPacket;
 
 use super::compose::{CaptureContent, compose};
 use crate::BenchError;
-
-/// A folder that goes with its owner.
-pub struct ScratchFolder(PathBuf);
-
-impl ScratchFolder {
-    /// In `parent`, or among the system's temporary files.
-    pub fn new(parent: Option<&Path>) -> Result<ScratchFolder, BenchError> {
-        let parent = parent.map_or_else(std::env::temp_dir, Path::to_path_buf);
-        let folder = parent.join(format!("brunt-bench-capture-{}", std::process::id()));
-        let made = fs::create_dir_all(&folder).and_then(|()| folder.canonicalize());
-        made.map(ScratchFolder).map_err(|error| BenchError::usage(format!("{}: {error}", folder.display())))
-    }
-
-    /// A path in it.
-    pub fn join(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-}
-
-impl Drop for ScratchFolder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
+use crate::scratch::Scratch;
 
 /// What is expected of a kind of capture, on two cores of the kind of machine that the goals were set on.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -99,7 +76,7 @@ pub struct SubjectCapture {
 
 impl SubjectCapture {
     /// A file of the user's.
-    pub fn of_file(file: &Path, scratch: &ScratchFolder) -> Result<SubjectCapture, BenchError> {
+    pub fn of_file(file: &Path, scratch: &Scratch) -> Result<SubjectCapture, BenchError> {
         let name = file.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
         let mistake = |error: io::Error| BenchError::usage(format!("{}: {error}", file.display()));
         if is_plain(file).map_err(mistake)? {
@@ -239,7 +216,7 @@ impl Made {
     ];
 
     /// Makes it; a tenth of it for a look.
-    pub fn subject(&self, scratch: &ScratchFolder, quick: bool) -> Result<SubjectCapture, BenchError> {
+    pub fn subject(&self, scratch: &Scratch, quick: bool) -> Result<SubjectCapture, BenchError> {
         let path = scratch.join(&format!(
             "{}-{}.pcap",
             if self.load == CaptureContent::Large { "large" } else { "small" },

@@ -170,7 +170,7 @@ fn sink(args: &ConvertArgs) -> Result<TraceSink, TraceError> {
     let path = args.out.display().to_string();
     let file = std::fs::File::create_new(&args.out);
     let file = file.map_err(|source| TraceError::Write { path: path.clone(), source })?;
-    Ok(TraceSink::text(path, Box::new(file), writer))
+    Ok(TraceSink::file(path, Box::new(file), writer))
 }
 
 fn print(converted: &Converted, output: &Output) {

@@ -1,0 +1,32 @@
+//! fio as a contestant: its version, and a run with its answer. Used by the benches that measure against it.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::BenchError;
+
+/// What `fio --version` says.
+///
+/// # Errors
+/// fio is not installed.
+pub fn version() -> Result<String, BenchError> {
+    let said = Command::new("fio").arg("--version").output();
+    said.map(|said| String::from_utf8_lossy(&said.stdout).trim().to_string()).map_err(|error| {
+        BenchError::failed(format!("cannot run fio: {error}")).advise("install it: apt-get install fio")
+    })
+}
+
+/// Runs one job and gives what fio says of it.
+///
+/// # Errors
+/// fio cannot be run, or its answer is no JSON.
+pub fn run(arguments: &[String]) -> Result<Value, BenchError> {
+    let said = Command::new("fio").args(["--name=x", "--output-format=json"]).args(arguments).output();
+    let said = said.map_err(|error| BenchError::failed(format!("cannot run fio: {error}")))?;
+    let text = String::from_utf8_lossy(&said.stdout);
+    // Warnings may come before the answer.
+    let answer: Value = serde_json::from_str(text.get(text.find('{').unwrap_or(0)..).unwrap_or(""))
+        .map_err(|_| BenchError::failed(format!("fio: {}", String::from_utf8_lossy(&said.stderr))))?;
+    Ok(answer["jobs"][0].clone())
+}

@@ -1,0 +1,40 @@
+//! Traces made for a measurement, written by the product's own writers. The one rule: a request that the format cannot
+//! say is a mistake of the bench.
+
+use std::fs::File;
+use std::path::Path;
+
+use brunt_trace::{BlockRequest, Devices, TraceSink, writer_named};
+
+use crate::{BenchError, BenchResult};
+
+/// The binary format of traces that are made here.
+pub const VSCSI: &str = "vscsi1";
+/// Requests that are written at once.
+const BATCH: usize = 4096;
+
+/// Writes requests of one device in the format of this name.
+///
+/// # Errors
+/// The file cannot be written.
+///
+/// # Panics
+/// The format cannot be written, or cannot say one of the requests: our own mistake.
+pub fn write_trace(path: &Path, format: &str, requests: impl Iterator<Item = BlockRequest>) -> BenchResult {
+    let failed = |error: std::io::Error| BenchError::failed(format!("{}: {error}", path.display()));
+    let file = File::create(path).map_err(failed)?;
+    let writer = writer_named(format).expect("a format that is written");
+    let mut sink = TraceSink::file(path.display().to_string(), Box::new(file), writer);
+    let mut devices = Devices::default();
+    devices.index_of(b"hm-0").expect("the first device");
+    let (mut batch, mut requests, mut made) = (Vec::with_capacity(BATCH), requests.peekable(), 0);
+    while requests.peek().is_some() {
+        batch.clear();
+        batch.extend(requests.by_ref().take(BATCH));
+        made += batch.len() as u64;
+        sink.write(&batch, &devices).map_err(BenchError::failed)?;
+    }
+    let ledger = sink.finish(&devices).map_err(BenchError::failed)?;
+    assert_eq!(ledger.written, made, "{format} says all of them");
+    Ok(())
+}
